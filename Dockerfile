@@ -1,0 +1,38 @@
+# attnd: built in one stage, shipped in another that holds the daemon, its configuration and the
+# four libraries it needs.
+#
+#   docker build -t attnd .
+#   docker run --rm -p 127.0.0.1:8080:8080 attnd
+
+FROM debian:bookworm-slim AS build
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+      gcc libc6-dev libjansson-dev libmicrohttpd-dev libopenblas-dev make pkg-config zlib1g-dev \
+ && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+RUN make -j"$(nproc)" build/attnd
+
+FROM debian:bookworm-slim
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+      libjansson4 libmicrohttpd12 libopenblas0-pthread zlib1g \
+ && rm -rf /var/lib/apt/lists/* \
+ && install -d -o 65532 -g 65532 /models
+COPY --from=build /src/build/attnd /usr/local/bin/attnd
+COPY config/attnd.json /etc/attnd/attnd.json
+
+# Variables and not flags, so that the health check reads the same port as the daemon.
+ENV ATTN_CONFIG=/etc/attnd/attnd.json \
+    ATTN_HOST=0.0.0.0
+
+# A number, so that Kubernetes' runAsNonRoot can see that it is not root.
+USER 65532:65532
+WORKDIR /models
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+
+# Asks /readyz of the daemon in this container; no curl in the image.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
+    CMD ["attnd", "--health-check"]
+ENTRYPOINT ["attnd"]

@@ -1,0 +1,217 @@
+# Makefile of attnd.  `make help` lists the targets; `make run` shows the daemon at work.
+#
+# One file, no recursion into directories.  Sources are found by wildcard, so a new .c file in one
+# of the directories below needs no line here.  What a variant (asan, ubsan, tsan) changes is the
+# output directory and the sanitizer flags: `make asan` calls this file again with VARIANT=asan.
+#
+#   build/attnd         the daemon             lib/*.c + server/*.c
+#   build/libattn.a     the library            lib/*.c
+#   build/kernelcheck   every kernel, checked  tests/kernels/*.c
+#   build/bench_*       measurements           tests/bench/*.c, one binary each
+#   build/unit          unit suites            tests/unit/*.c and what they need of server/
+#   build/http_suite    HTTP suite             tests/http/*.c, starts the daemon named by $ATTND
+#   build/asan/...      the same, instrumented
+#
+# Compiler warnings are errors here.  With a compiler newer than Debian 12's: `make WERROR=`.
+
+CC      = gcc
+AR      = ar
+PREFIX  = /usr/local
+CONFDIR = /etc/attnd
+WERROR  = -Werror
+V       = 0
+VARIANT =
+
+# Seconds that kernelcheck runs within `make check`; its seed changes from run to run.
+KERNELCHECK_SECONDS = 20
+
+OUT = build$(VARIANT:%=/%)
+OBJ = $(OUT)/obj
+Q_0 = @
+Q   = $(Q_$(V))
+
+# ---- Flags -----------------------------------------------------------------------------------
+
+WARNINGS = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion \
+           -Wno-sign-conversion -Wvla
+
+# Instrumented code is compiled without _FORTIFY_SOURCE, which would hide calls from the sanitizer,
+# and without -Werror, because instrumentation sets off false "maybe uninitialized" warnings.
+VARIANT_       = -O2 -D_FORTIFY_SOURCE=2 -fstack-protector-strong $(WERROR)
+VARIANT_asan   = -O1 -fno-omit-frame-pointer -fsanitize=address
+VARIANT_ubsan  = -O1 -fno-omit-frame-pointer -fsanitize=undefined,float-cast-overflow \
+                 -fno-sanitize-recover=all
+VARIANT_tsan   = -O1 -fno-omit-frame-pointer -fsanitize=thread
+VARIANT_FLAGS := $(VARIANT_$(VARIANT))
+
+CPPFLAGS = -D_GNU_SOURCE -Iinclude
+CFLAGS   = -std=c11 -g -pthread -fPIE $(VARIANT_FLAGS) $(WARNINGS)
+LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize%,$(VARIANT_FLAGS))
+
+# pkg-config is asked when a recipe runs, not when this file is read: by then `deps` has installed
+# it.  Headers of packages are system headers, to which our warnings do not apply.
+pkg_cflags = $(patsubst -I%,-isystem%,$(shell pkg-config --cflags $(1)))
+pkg_libs   = $(shell pkg-config --libs $(1)) -lm
+
+LIB_PKGS    = openblas jansson
+SERVER_PKGS = libmicrohttpd jansson zlib
+TEST_PKGS   = check libcurl jansson
+
+# What a directory may include; `make layers` checks the rest.
+LOCAL =
+$(OBJ)/lib/%.o:    LOCAL = -Ilib $(call pkg_cflags,$(LIB_PKGS))
+$(OBJ)/server/%.o: LOCAL = -Iserver $(call pkg_cflags,$(SERVER_PKGS))
+$(OBJ)/tests/%.o:  LOCAL = -Ilib -Iserver -Itests/common -Wno-format-truncation \
+                           $(call pkg_cflags,$(TEST_PKGS))
+$(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o: LOCAL = -Ilib
+$(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
+
+# Kernels: only these files may use instructions beyond the baseline.  The compiler must not fuse
+# or reorder what the portable kernels and the tests' oracle spell out.
+EXTRA =
+$(OBJ)/lib/kernels_avx2.o:     EXTRA = -mavx2 -mfma
+$(OBJ)/lib/kernels_avx512.o:   EXTRA = -mavx512f -mavx512bw -mavx512dq -mavx512vl
+$(OBJ)/lib/kernels_portable.o: EXTRA = -O3 -ffp-contract=off
+$(OBJ)/tests/unit/oracle.o:    EXTRA = -O1 -ffp-contract=off
+
+# ---- Sources ---------------------------------------------------------------------------------
+
+objects = $(patsubst %.c,$(OBJ)/%.o,$(wildcard $(1)))
+
+LIB_OBJS    = $(call objects,lib/*.c)
+SERVER_OBJS = $(filter-out $(OBJ)/server/main.o,$(call objects,server/*.c))
+COMMON_OBJS = $(call objects,tests/common/*.c)
+UNIT_OBJS   = $(call objects,tests/unit/*.c) $(COMMON_OBJS)
+HTTP_OBJS   = $(call objects,tests/http/*.c) $(COMMON_OBJS)
+KERNEL_OBJS = $(call objects,tests/kernels/*.c)
+BENCH       = $(patsubst tests/bench/%.c,$(OUT)/bench_%,$(wildcard tests/bench/*.c))
+
+.PHONY: all run check check-all suites asan ubsan tsan check-load bench bench-kernels style layers presets \
+        format deps install clean help
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, library and tools (default)
+
+# ---- Running and checking ----------------------------------------------------------------------
+
+run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
+	@tests/tools/run.sh $(OUT)/attnd
+
+check: all $(OUT)/unit $(OUT)/http_suite | build/deps/check ## everything that a change must pass (minutes)
+	@$(MAKE) --no-print-directory suites presets layers style
+	@echo "check: all passed"
+
+check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
+	@$(MAKE) --no-print-directory asan
+	@$(MAKE) --no-print-directory ubsan
+	@$(MAKE) --no-print-directory tsan
+	$(OUT)/kernelcheck --seconds 300
+	@$(MAKE) --no-print-directory check-load
+	@echo "check-all: all passed"
+
+# One recipe, so that the suites run one after another under -j too.  CK_RUN_SUITE=name runs one.
+suites: $(OUT)/unit $(OUT)/http_suite $(OUT)/kernelcheck $(OUT)/attnd
+	$(Q)$(SUITE_ENV) $(OUT)/unit
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/http_suite
+	$(Q)$(SUITE_ENV) $(OUT)/kernelcheck --seconds $(KERNELCHECK_SECONDS)
+
+asan: ## the suites under AddressSanitizer and LeakSanitizer
+ubsan: ## the suites under UndefinedBehaviorSanitizer
+tsan: ## the suites under ThreadSanitizer
+asan ubsan tsan: | build/deps/check
+	@$(MAKE) --no-print-directory VARIANT=$@ KERNELCHECK_SECONDS=10 suites
+	@echo "$@: all passed"
+
+# OpenBLAS starts its threads when it is loaded; with one thread the suites' forked children have
+# nothing to inherit, which ThreadSanitizer insists on.
+SUITE_ENV = OPENBLAS_NUM_THREADS=1 ASAN_OPTIONS=detect_stack_use_after_return=1 \
+            UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1
+
+check-load: $(OUT)/attnd | build/deps/load ## wrk on /decode with 32, 256 and 1,000 connections
+	$(Q)ATTND=$(OUT)/attnd tests/load/decode.sh
+
+# Measurements must not inherit another OpenBLAS kernel or thread count from the shell.
+CLEAN_BLAS = env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE -u OPENBLAS_NUM_THREADS \
+             -u OMP_NUM_THREADS
+
+bench: $(BENCH) ## run every measurement
+	$(Q)set -e; for b in $(BENCH); do echo "== $$b"; $(CLEAN_BLAS) $$b; done
+
+bench-kernels: $(OUT)/kernelcheck ## GFLOP/s and GB/s of every kernel at every level
+	$(Q)$(CLEAN_BLAS) $(OUT)/kernelcheck --bench
+
+style: | build/deps/check ## formatting, banned functions, lengths of files, functions and lines
+	@tests/tools/style.sh
+
+presets: $(OUT)/attnd ## what config/presets/README.md says they cost is what attnd says
+	@tests/tools/presets.sh $(OUT)/attnd
+
+layers: ## who may include what
+	@tests/tools/layers.sh
+
+format: | build/deps/check ## apply .clang-format to all sources
+	$(Q)find include lib server tests -name '*.[ch]' -exec clang-format -i {} +
+
+# ---- Packages, installing, cleaning ------------------------------------------------------------
+
+# A stamp for each group of packages; each group waits for the one before it, so that apt runs once
+# at a time.  Nothing is compiled before the build group is there.
+build/deps/run: build/deps/build
+build/deps/check: build/deps/run
+build/deps/load: build/deps/run
+build/deps/%: tests/tools/deps.sh
+	@tests/tools/deps.sh $*
+	@mkdir -p build/deps && touch $@
+
+deps: build/deps/check build/deps/load ## install what any target needs (Debian: apt)
+
+install: $(OUT)/attnd $(OUT)/libattn.a ## install into DESTDIR, PREFIX (/usr/local) and CONFDIR (/etc/attnd)
+	install -D -m 755 $(OUT)/attnd $(DESTDIR)$(PREFIX)/bin/attnd
+	install -D -m 644 $(OUT)/libattn.a $(DESTDIR)$(PREFIX)/lib/libattn.a
+	install -D -m 644 include/attn.h $(DESTDIR)$(PREFIX)/include/attn.h
+	install -D -m 644 config/attnd.json $(DESTDIR)$(CONFDIR)/attnd.json
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
+
+# ---- Compiling and linking ---------------------------------------------------------------------
+
+$(OBJ)/%.o: %.c Makefile | build/deps/build
+	@mkdir -p $(@D)
+	@echo "  CC    $@"
+	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
+
+# Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c): | build/deps/check
+
+# The daemon without its main, so that unit suites link what they test.
+$(OUT)/libattn.a: $(LIB_OBJS)
+$(OBJ)/server.a: $(SERVER_OBJS)
+%.a:
+	@echo "  AR    $@"
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+link = @echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(call pkg_libs,$(1))
+
+$(OUT)/attnd: $(OBJ)/server/main.o $(OBJ)/server.a $(OUT)/libattn.a
+	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
+
+$(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(SERVER_PKGS) $(LIB_PKGS))
+
+$(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/kernelcheck: $(KERNEL_OBJS) $(OUT)/libattn.a
+	$(call link,$(LIB_PKGS))
+
+$(OUT)/bench_json: $(addprefix $(OBJ)/server/,$(addsuffix .o,arena buffer errors json number \
+                                                         tensor_json utf8))
+$(OUT)/bench_%: $(OBJ)/tests/bench/%.o $(OUT)/libattn.a
+	$(call link,$(LIB_PKGS))
+
+-include $(wildcard $(OBJ)/*/*.d $(OBJ)/*/*/*.d)

@@ -1,0 +1,97 @@
+#!/bin/bash
+# deps.sh: makes sure that what a target needs is installed.
+#
+#   tests/tools/deps.sh build|run|check|load
+#
+# Each group includes those before it.  A line of the table names a Debian package and how to see
+# that what it brings is there: a command, a pkg-config module or a file.  Nothing missing: returns at
+# once and prints nothing.  Otherwise Debian's apt-get installs exactly the missing packages, through
+# sudo where the caller is not root; on any other system the missing things are named and it ends in 1.
+set -euo pipefail
+
+needs() {
+    cat <<'TABLE'
+build  gcc                  command gcc
+build  make                 command make
+build  pkg-config           command pkg-config
+build  libc6-dev            file /usr/include/stdio.h
+build  libmicrohttpd-dev    module libmicrohttpd
+build  libjansson-dev       module jansson
+build  libopenblas-dev      module openblas
+build  zlib1g-dev           module zlib
+run    curl                 command curl
+check  check                module check
+check  libcurl4-openssl-dev module libcurl
+check  clang-format         command clang-format
+load   wrk                  command wrk
+TABLE
+}
+
+# The groups that group $1 stands for.
+groups_of() {
+    case $1 in
+    build) echo build ;;
+    run) echo build run ;;
+    check) echo build run check ;;
+    load) echo build run load ;;
+    *)
+        echo "usage: deps.sh build|run|check|load" >&2
+        exit 2
+        ;;
+    esac
+}
+
+present() { # kind, name
+    case $1 in
+    command) command -v "$2" ;;
+    module) command -v pkg-config && pkg-config --exists "$2" ;;
+    file) test -e "$2" ;;
+    esac >/dev/null 2>&1
+}
+
+missing_packages() { # groups
+    local group package kind name
+    while read -r group package kind name; do
+        if [[ " $* " == *" $group "* ]] && ! present "$kind" "$name"; then
+            echo "$package"
+        fi
+    done < <(needs)
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    else
+        sudo "$@"
+    fi
+}
+
+groups=$(groups_of "${1:-}")
+# shellcheck disable=SC2086 # words on purpose
+mapfile -t missing < <(missing_packages $groups)
+if [ "${#missing[@]}" -eq 0 ]; then
+    exit 0
+fi
+
+echo "deps: missing for '$1': ${missing[*]}"
+if ! command -v apt-get >/dev/null; then
+    echo "deps: no apt-get here; install what corresponds to these Debian packages" >&2
+    exit 1
+fi
+if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
+    echo "deps: neither root nor sudo; have someone run: apt-get install ${missing[*]}" >&2
+    exit 1
+fi
+
+# Another apt may be running (unattended upgrades, a machine's first boot): wait for its lock.
+as_root apt-get -qq -o DPkg::Lock::Timeout=300 update
+as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 \
+    install --no-install-recommends "${missing[@]}" >/dev/null
+
+# shellcheck disable=SC2086
+mapfile -t missing < <(missing_packages $groups)
+if [ "${#missing[@]}" -ne 0 ]; then
+    echo "deps: still not found after installing: ${missing[*]}" >&2
+    exit 1
+fi
+echo "deps: installed"

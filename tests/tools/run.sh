@@ -1,0 +1,127 @@
+#!/bin/bash
+# run.sh: attnd at work, for `make run`.
+#
+#   tests/tools/run.sh [build/attnd]
+#
+# Starts the daemon on config/attnd.json, waits until it is ready, posts an /attend, a prefill and
+# three /decode steps with curl, prints requests and replies, and leaves the daemon serving until
+# Ctrl-C.  ATTND_RUN_ONCE=1 stops it after the showing.  ATTN_PORT and the other ATTN_* variables reach
+# the daemon as usual; the address is read from the line in which it says that it is ready.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+attnd=${1:-build/attnd}
+log=build/attnd.log
+width=512 # hidden_size of both models of config/attnd.json
+daemon=
+ready_seconds=60
+address_of='s/.*ready on (http:\/\/[^" ]+).*/\1/p'
+
+# Ends the daemon, which drains, and waits for it.
+stop() {
+    trap '' INT TERM HUP
+    if [ -n "$daemon" ] && kill -TERM "$daemon" 2>/dev/null; then
+        wait "$daemon" || true
+    fi
+}
+trap 'stop' EXIT
+trap 'echo; echo "run: stopping attnd"; exit 0' INT TERM HUP
+
+start() {
+    mkdir -p "$(dirname "$log")"
+    : >"$log" # before the daemon is forked: the last run's line must not be taken for this one's
+    # In a session of its own: Ctrl-C reaches this script only, which then asks the daemon once.
+    # Twice would mean "at once".
+    setsid "$attnd" --config config/attnd.json >>"$log" 2>&1 &
+    daemon=$!
+    local tenths
+    for ((tenths = 0; tenths < ready_seconds * 10; tenths++)); do
+        url=$(sed -nE "$address_of" "$log" | head -n 1)
+        if [ -n "$url" ]; then
+            return
+        fi
+        if ! kill -0 "$daemon" 2>/dev/null; then
+            refused
+        fi
+        sleep 0.1
+    done
+    echo "run: attnd was not ready after $ready_seconds s; $log says:" >&2
+    tail -n 5 "$log" >&2
+    exit 1
+}
+
+# attnd ended before it was ready.
+refused() {
+    echo "run: attnd did not start; $log says:" >&2
+    tail -n 5 "$log" >&2
+    if grep -qi 'in use' "$log"; then
+        echo "run: its port is taken; stop whoever has it, or choose another: ATTN_PORT=0 make run" >&2
+    fi
+    exit 1
+}
+
+# Rows of hidden states, [[..],[..]]: uniform in +-1, the same for the same seed.
+rows() { # count, seed
+    awk -v rows="$1" -v seed="$2" -v width="$width" 'BEGIN {
+        srand(seed)
+        for (r = 0; r < rows; r++) {
+            printf "%s[", r ? "," : "["
+            for (i = 0; i < width; i++)
+                printf "%s%.4f", i ? "," : "", 2 * rand() - 1
+            printf "]"
+        }
+        printf "]"
+    }'
+}
+
+# Posts a body and prints both sides.
+post() { # path, body
+    local reply status
+    echo
+    echo "POST $1"
+    awk -f tests/tools/pretty.awk <<<"$2"
+    reply=$(curl -sS --max-time 30 -H 'Content-Type: application/json' -w '\n%{http_code}' \
+        --data-binary @- "$url$1" <<<"$2")
+    status=${reply##*$'\n'}
+    echo "$status"
+    awk -f tests/tools/pretty.awk <<<"${reply%$'\n'*}"
+    if [ "${status:0:1}" != 2 ]; then
+        echo "run: $1 was answered with $status" >&2
+        exit 1
+    fi
+}
+
+show() {
+    local session="run-$$" step
+    echo "Multi-head attention over three tokens, with the weights that each gives to each."
+    post /attend "{\"model\":\"mha\",\"hidden_states\":$(rows 3 1),\
+\"outputs\":[\"output\",\"attention_weights\"],\"average_heads\":true}"
+
+    echo
+    echo "A session: four tokens at once, then three one by one, each attending over all before."
+    post /sessions "{\"session_id\":\"$session\",\"model\":\"gqa\"}"
+    post /attend "{\"model\":\"gqa\",\"session_id\":\"$session\",\"hidden_states\":$(rows 4 2)}"
+    for step in 4 5 6; do
+        post /decode "{\"model\":\"gqa\",\"session_id\":\"$session\",\"position\":$step,\
+\"hidden_states\":$(rows 1 "$step")}"
+    done
+}
+
+start
+echo "attnd is ready on $url"
+echo
+show
+echo
+if [ -n "${ATTND_RUN_ONCE:-}" ]; then
+    exit 0
+fi
+echo "attnd goes on serving on $url; its log is $log.  Try:"
+echo "    curl $url/models"
+echo "Ctrl-C stops it."
+
+status=0
+wait "$daemon" || status=$?
+daemon=
+echo "run: attnd ended by itself with status $status; $log says:" >&2
+tail -n 5 "$log" >&2
+exit 1
