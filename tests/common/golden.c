@@ -1,0 +1,411 @@
+/* golden.c: reading tests/golden.  Each framework has one function that fills a case. */
+#include "golden.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_CASES 256
+
+static void die(const char *what, const char *name)
+{
+    fprintf(stderr, "golden: %s: %s\n", what, name);
+    exit(2);
+}
+
+static void *take(size_t count, size_t size)
+{
+    void *memory = calloc(count ? count : 1, size);
+    if (memory == NULL)
+        die("out of memory", "");
+    return memory;
+}
+
+/* ---- A folder's tensors ---- */
+
+struct folder {
+    char name[256];
+    char *data; /* the file, whose tensors start at `base` */
+    size_t base;
+    json_t *header, *cases;
+};
+
+static char *read_file(const char *path, size_t *size)
+{
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        die("cannot open", path);
+    fseek(file, 0, SEEK_END);
+    *size = (size_t)ftell(file);
+    rewind(file);
+    char *data = take(*size + 1, 1);
+    if (fread(data, 1, *size, file) != *size)
+        die("cannot read", path);
+    fclose(file);
+    return data;
+}
+
+static void open_folder(struct folder *folder, const char *directory, const char *name)
+{
+    char path[512];
+    size_t size;
+    uint64_t header;
+    snprintf(folder->name, sizeof folder->name, "%s", name);
+    snprintf(path, sizeof path, "%s/%s/cases.safetensors", directory, name);
+    folder->data = read_file(path, &size);
+    memcpy(&header, folder->data, sizeof header);
+    folder->base = 8 + (size_t)header;
+    folder->header = json_loadb(folder->data + 8, (size_t)header, 0, NULL);
+    snprintf(path, sizeof path, "%s/%s/cases.json", directory, name);
+    folder->cases = json_load_file(path, 0, NULL);
+    if (folder->header == NULL || folder->cases == NULL)
+        die("not JSON", path);
+}
+
+static void close_folder(struct folder *folder)
+{
+    free(folder->data);
+    json_decref(folder->header);
+    json_decref(folder->cases);
+}
+
+struct view {
+    const char *dtype;
+    const void *data;
+    size_t rank, shape[4], count;
+};
+
+/* The tensor that a case's inputs or expected values name `key`; false where they do not. */
+static bool find(struct view *view, const struct folder *folder, json_t *names, const char *key)
+{
+    json_t *entry =
+        json_object_get(folder->header, json_string_value(json_object_get(names, key)) ?: "");
+    if (entry == NULL)
+        return false;
+    json_t *shape = json_object_get(entry, "shape");
+    view->dtype = json_string_value(json_object_get(entry, "dtype"));
+    view->rank = json_array_size(shape);
+    view->count = 1;
+    for (size_t i = 0; i < view->rank && i < 4; i++) {
+        view->shape[i] = (size_t)json_integer_value(json_array_get(shape, i));
+        view->count *= view->shape[i];
+    }
+    json_t *begin = json_array_get(json_object_get(entry, "data_offsets"), 0);
+    view->data = folder->data + folder->base + json_integer_value(begin);
+    return true;
+}
+
+static void *copy(const struct view *view, size_t size)
+{
+    void *data = take(view->count, size);
+    memcpy(data, view->data, view->count * size);
+    return data;
+}
+
+static float *floats(const struct folder *folder, json_t *names, const char *key)
+{
+    struct view view;
+    return find(&view, folder, names, key) ? copy(&view, sizeof(float)) : NULL;
+}
+
+static size_t number(json_t *object, const char *key)
+{
+    return (size_t)json_integer_value(json_object_get(object, key));
+}
+
+/* ---- Masks ---- */
+
+/* Broadcasts a mask of rank 2, [B*H][T][S] or 4, of any dimension that is 1 or whole, to
+ * [B][H][T][S]; keys beyond a short mask's own get `missing`. */
+static float *broadcast(const struct golden_case *c, const struct view *view, float missing)
+{
+    size_t dim[4] = {1, 1, 1, 1}, from = 4 - view->rank;
+    float *out = take(c->batch * c->heads * c->queries * c->keys, sizeof(float));
+    for (size_t i = 0; i < view->rank; i++)
+        dim[from + i] = view->shape[i];
+    if (view->rank == 3 && dim[1] == c->batch * c->heads) {
+        dim[0] = c->batch;
+        dim[1] = c->heads;
+    }
+    float *o = out;
+    for (size_t b = 0; b < c->batch; b++)
+        for (size_t h = 0; h < c->heads; h++)
+            for (size_t t = 0; t < c->queries; t++)
+                for (size_t s = 0; s < c->keys; s++, o++) {
+                    size_t at = (((dim[0] > 1 ? b : 0) * dim[1] + (dim[1] > 1 ? h : 0)) * dim[2] +
+                                 (dim[2] > 1 ? t : 0)) *
+                                    dim[3] +
+                                (dim[3] > 1 ? s : 0);
+                    if (dim[3] > 1 && s >= dim[3])
+                        *o = missing;
+                    else if (strcmp(view->dtype, "BOOL") == 0)
+                        *o = ((const uint8_t *)view->data)[at];
+                    else
+                        *o = ((const float *)view->data)[at];
+                }
+    return out;
+}
+
+/* A mask that is boolean, with `allow` meaning "may attend", or is added. */
+static void set_mask(struct golden_case *c, const struct view *view, bool allow)
+{
+    bool is_bool = strcmp(view->dtype, "BOOL") == 0;
+    float *whole = broadcast(c, view, is_bool ? (float)!allow : -INFINITY);
+    size_t n = c->batch * c->heads * c->queries * c->keys;
+    if (!is_bool) {
+        c->bias = whole;
+        return;
+    }
+    c->mask = take(n, 1);
+    for (size_t i = 0; i < n; i++)
+        c->mask[i] = (whole[i] != 0) == allow;
+    free(whole);
+}
+
+/* ---- Hugging Face and PyTorch ---- */
+
+static void set_shape(struct golden_case *c, const struct folder *folder, json_t *entry)
+{
+    json_t *shape = json_object_get(folder->cases, "shape");
+    c->heads = number(shape, "num_heads");
+    c->kv_heads = number(shape, "num_kv_heads");
+    c->head_dim = c->value_dim = number(shape, "head_dim");
+    c->hidden = number(shape, "d_model");
+    c->key_size = number(shape, "kdim") ?: c->hidden;
+    c->value_size = number(shape, "vdim") ?: c->hidden;
+    c->batch = number(entry, "batch");
+    c->queries = number(entry, "n");
+    c->keys = number(entry, "m") ?: c->queries;
+    c->layer = number(entry, "layer");
+    snprintf(c->model, sizeof c->model, "%s", folder->name);
+}
+
+static void set_expected(struct golden_case *c, const struct folder *folder, json_t *expected)
+{
+    struct view view;
+    c->output = floats(folder, expected, "output");
+    c->key_cache = floats(folder, expected, "key_cache");
+    c->value_cache = floats(folder, expected, "value_cache");
+    c->average = floats(folder, expected, "attentions_average");
+    if (find(&view, folder, expected, "attentions")) {
+        c->columns = view.shape[3];
+        c->weights = copy(&view, sizeof(float));
+    }
+}
+
+static bool load_hf(struct golden_case *c, const struct folder *folder, json_t *entry)
+{
+    struct view view;
+    json_t *inputs = json_object_get(entry, "inputs"), *decode = json_object_get(entry, "decode");
+    set_shape(c, folder, entry);
+    c->causal = -1;
+    c->hidden_states = floats(folder, inputs, "hidden_states");
+    if (find(&view, folder, inputs, "padding_mask"))
+        c->padding = copy(&view, 1);
+    if (find(&view, folder, inputs, "position_ids"))
+        c->positions = copy(&view, sizeof(int64_t));
+    if (find(&view, folder, entry, "compare_rows"))
+        c->compare_rows = copy(&view, 1);
+    set_expected(c, folder, json_object_get(entry, "expected"));
+    c->decode_output = floats(folder, decode, "output");
+    c->decodes = decode != NULL;
+    c->prefill = number(decode, "prefill");
+    return true;
+}
+
+static bool load_torch(struct golden_case *c, const struct folder *folder, json_t *entry)
+{
+    struct view view;
+    json_t *inputs = json_object_get(entry, "inputs");
+    set_shape(c, folder, entry);
+    c->causal = -1;
+    c->hidden_states = floats(folder, inputs, "query");
+    c->key_states = floats(folder, inputs, "key");
+    c->value_states = floats(folder, inputs, "value");
+    c->cross = c->key_states != NULL;
+    if (find(&view, folder, inputs, "key_padding_mask")) {
+        c->padding = copy(&view, 1);
+        for (size_t i = 0; i < view.count; i++)
+            c->padding[i] = !c->padding[i];
+    }
+    if (find(&view, folder, inputs, "attn_mask"))
+        set_mask(c, &view, false);
+    set_expected(c, folder, json_object_get(entry, "expected"));
+    return true;
+}
+
+/* ---- ONNX ---- */
+
+/* [B][N][heads*width] with rank 3, else [B][heads][N][width]: to the latter. */
+static float *heads_first(const struct view *view, size_t heads, size_t *tokens, size_t *width)
+{
+    if (view->rank == 4) {
+        *tokens = view->shape[2];
+        *width = view->shape[3];
+        return copy(view, sizeof(float));
+    }
+    *tokens = view->shape[1];
+    *width = view->shape[2] / heads;
+    float *out = take(view->count, sizeof(float));
+    const float *in = view->data;
+    for (size_t b = 0; b < view->shape[0]; b++)
+        for (size_t s = 0; s < *tokens; s++)
+            for (size_t h = 0; h < heads; h++, in += *width)
+                memcpy(out + ((b * heads + h) * *tokens + s) * *width, in, *width * sizeof(float));
+    return out;
+}
+
+/* past [B][G][P][width] before new [B][G][N][width]; frees `new`. */
+static float *concatenate(const struct view *past, float *new, size_t tokens, size_t width)
+{
+    size_t pairs = past->shape[0] * past->shape[1], old = past->shape[2] * width;
+    float *out = take(pairs * (old + tokens * width), sizeof(float)), *o = out;
+    for (size_t i = 0; i < pairs; i++) {
+        memcpy(o, (const float *)past->data + i * old, old * sizeof(float));
+        memcpy(o + old, new + i *tokens *width, tokens * width * sizeof(float));
+        o += old + tokens * width;
+    }
+    free(new);
+    return out;
+}
+
+static void load_onnx_rows(struct golden_case *c, const struct folder *folder, json_t *inputs,
+                           json_t *attributes, size_t *past_length)
+{
+    struct view q, k, v, past_k, past_v;
+    find(&q, folder, inputs, "Q");
+    find(&k, folder, inputs, "K");
+    find(&v, folder, inputs, "V");
+    c->batch = q.shape[0];
+    c->heads = q.rank == 4 ? q.shape[1] : number(attributes, "q_num_heads");
+    c->kv_heads = k.rank == 4 ? k.shape[1] : number(attributes, "kv_num_heads");
+    c->query = heads_first(&q, c->heads, &c->queries, &c->head_dim);
+    c->key = heads_first(&k, c->kv_heads, &c->keys, &c->head_dim);
+    c->value = heads_first(&v, c->kv_heads, &c->keys, &c->value_dim);
+    *past_length = 0;
+    if (find(&past_k, folder, inputs, "past_key") && find(&past_v, folder, inputs, "past_value")) {
+        c->key = concatenate(&past_k, c->key, c->keys, c->head_dim);
+        c->value = concatenate(&past_v, c->value, c->keys, c->value_dim);
+        *past_length = past_k.shape[2];
+        c->keys += *past_length;
+    }
+}
+
+/* Causality is anchored at the past's end, or at nonpad_kv_seqlen - T, or at 0. */
+static void load_onnx_causality(struct golden_case *c, const struct view *nonpad, size_t past)
+{
+    c->offsets = take(c->batch, sizeof *c->offsets);
+    for (size_t b = 0; b < c->batch; b++)
+        c->offsets[b] =
+            nonpad ? ((const int64_t *)nonpad->data)[b] - (int64_t)c->queries : (int64_t)past;
+    if (nonpad == NULL)
+        return;
+    c->padding = take(c->batch * c->keys, 1);
+    for (size_t b = 0; b < c->batch; b++)
+        for (size_t s = 0; s < c->keys; s++)
+            c->padding[b * c->keys + s] = (int64_t)s < ((const int64_t *)nonpad->data)[b];
+}
+
+static bool load_onnx(struct golden_case *c, const struct folder *folder, json_t *entry)
+{
+    struct view view;
+    size_t past, tokens, width;
+    json_t *inputs = json_object_get(entry, "inputs");
+    json_t *expected = json_object_get(entry, "expected");
+    json_t *attributes = json_object_get(entry, "attributes");
+    if (json_number_value(json_object_get(attributes, "softcap")) != 0 ||
+        json_object_get(attributes, "left_window_size") != NULL)
+        return false;
+    load_onnx_rows(c, folder, inputs, attributes, &past);
+    c->causal = number(attributes, "is_causal") != 0;
+    c->scale = json_number_value(json_object_get(attributes, "scale"));
+    bool nonpad = find(&view, folder, inputs, "nonpad_kv_seqlen");
+    load_onnx_causality(c, nonpad ? &view : NULL, past);
+    if (find(&view, folder, inputs, "attn_mask"))
+        set_mask(c, &view, true);
+    find(&view, folder, expected, "Y");
+    c->output = heads_first(&view, c->heads, &tokens, &width);
+    if (number(attributes, "qk_matmul_output_mode") == 3) {
+        c->weights = floats(folder, expected, "qk_matmul_output");
+        c->columns = c->keys;
+    }
+    return true;
+}
+
+/* ---- All folders ---- */
+
+static void load_folder(struct golden_set *set, const char *directory, const char *name)
+{
+    struct folder folder;
+    size_t i;
+    json_t *entry;
+    open_folder(&folder, directory, name);
+    double tolerance =
+        json_number_value(json_object_get(json_object_get(folder.cases, "tolerance"), "abs"));
+    json_array_foreach(json_object_get(folder.cases, "cases"), i, entry) {
+        struct golden_case *c = &set->cases[set->count];
+        json_t *own = json_object_get(json_object_get(entry, "tolerance"), "abs");
+        if (set->count == MAX_CASES)
+            die("too many cases", name);
+        memset(c, 0, sizeof *c);
+        c->tolerance = own ? json_number_value(own) : tolerance > 0 ? tolerance : 1e-5;
+        snprintf(c->name, sizeof c->name, "%s/%s", name,
+                 json_string_value(json_object_get(entry, "id")));
+        bool loaded = strncmp(name, "onnx", 4) == 0    ? load_onnx(c, &folder, entry)
+                      : strncmp(name, "torch", 5) == 0 ? load_torch(c, &folder, entry)
+                                                       : load_hf(c, &folder, entry);
+        set->count += loaded;
+        set->left_out += !loaded;
+    }
+    close_folder(&folder);
+}
+
+void golden_load(struct golden_set *set, const char *directory)
+{
+    struct dirent **names;
+    int n = scandir(directory, &names, NULL, alphasort);
+    if (n < 0)
+        die("cannot list", directory);
+    *set = (struct golden_set){.cases = take(MAX_CASES, sizeof *set->cases)};
+    for (int i = 0; i < n; i++) {
+        if (names[i]->d_name[0] != '.' && strchr(names[i]->d_name, '.') == NULL)
+            load_folder(set, directory, names[i]->d_name);
+        free(names[i]);
+    }
+    free(names);
+}
+
+void golden_free(struct golden_set *set)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        struct golden_case *c = &set->cases[i];
+        void *owned[] = {c->hidden_states, c->key_states,  c->value_states, c->query,
+                         c->key,           c->value,       c->padding,      c->mask,
+                         c->bias,          c->positions,   c->offsets,      c->output,
+                         c->weights,       c->average,     c->key_cache,    c->value_cache,
+                         c->decode_output, c->compare_rows};
+        for (size_t j = 0; j < sizeof owned / sizeof owned[0]; j++)
+            free(owned[j]);
+    }
+    free(set->cases);
+}
+
+double golden_error(size_t *worst, const float *got, const float *want, size_t rows, size_t width,
+                    const uint8_t *rows_wanted)
+{
+    double largest = 0;
+    *worst = 0;
+    for (size_t i = 0; i < rows * width; i++) {
+        if (rows_wanted != NULL && !rows_wanted[i / width])
+            continue;
+        double error = fabs((double)got[i] - (double)want[i]) / fmax(1, fabs((double)want[i]));
+        if (!(error <= largest)) {
+            largest = isnan(error) ? INFINITY : error;
+            *worst = i;
+        }
+    }
+    return largest;
+}

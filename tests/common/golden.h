@@ -1,0 +1,60 @@
+/* golden.h: the golden vectors of tests/golden as one kind of case, whatever framework made them.
+ *
+ * Hugging Face, PyTorch and ONNX disagree on what a boolean mask means, where causality is anchored
+ * and how tensors are laid out.  Loading translates all of it into the words of attn.h, so that
+ * the library test and the HTTP test run the same list. */
+#ifndef TESTS_GOLDEN_H
+#define TESTS_GOLDEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct golden_case {
+    char name[600];  /* "llama_gqa/layer0_leftpad" */
+    char model[256]; /* "llama_gqa", "" where weightless */
+    size_t layer;
+    size_t batch, queries, keys;                 /* B, T, S */
+    size_t heads, kv_heads, head_dim, value_dim; /* H, G, D, Dv */
+    size_t hidden, key_size, value_size;         /* E and the widths of keys' and values' rows */
+    bool cross, decodes;
+    int causal;   /* -1: the model's; 0, 1 */
+    double scale; /* 0: the default */
+    double tolerance;
+    size_t columns; /* W of the expected weights */
+    size_t prefill; /* of the step-by-step run */
+    /* Inputs; NULL where the case has none. */
+    float *hidden_states;             /* [B][T][E] */
+    float *key_states, *value_states; /* [B][S][..] */
+    float *query, *key, *value;       /* [B][H][T][D], [B][G][S][D], [B][G][S][Dv] */
+    uint8_t *padding;                 /* [B][S] 1 = real */
+    uint8_t *mask;                    /* [B][H][T][S] 1 = may attend */
+    float *bias;                      /* [B][H][T][S] */
+    int64_t *positions;               /* [B][T] */
+    int64_t *offsets;                 /* [B] */
+    /* Expected; NULL where the case does not say. */
+    float *output;                  /* [B][T][E]; weightless [B][H][T][Dv] */
+    float *weights;                 /* [B][H][T][W] */
+    float *average;                 /* [B][T][W] */
+    float *key_cache, *value_cache; /* [B][G][S][D], [B][G][S][Dv] */
+    float *decode_output;           /* [B][T][E] */
+    uint8_t *compare_rows;          /* [B][T] or NULL: all */
+};
+
+struct golden_set {
+    struct golden_case *cases;
+    size_t count;
+    size_t left_out; /* cases with soft-capping or windows */
+};
+
+/* Loads every folder under `directory` (tests/golden).  Prints and exits on a broken file: the
+ * vectors are part of the project. */
+void golden_load(struct golden_set *set, const char *directory);
+void golden_free(struct golden_set *set);
+
+/* The largest |got - want| / max(1, |want|) over [rows][width], row r counted where rows_wanted is
+ * NULL or true at r; infinite where a value is NaN.  *worst receives the index. */
+double golden_error(size_t *worst, const float *got, const float *want, size_t rows, size_t width,
+                    const uint8_t *rows_wanted);
+
+#endif
