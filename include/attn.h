@@ -1,0 +1,349 @@
+/* attn.h: libattn, attention layers on a CPU.
+ *
+ * libattn keeps the attention layers of transformer checkpoints resident (multi-head, grouped-query
+ * and multi-query attention: MHA, GQA, MQA), holds key/value caches in a pool of fixed budget and
+ * computes attention over both.  This is the whole public interface.  It never prints, never
+ * exits, and never aborts on anything that a caller passed in.
+ *
+ * Notation, used in every comment of this project.  Arrays are row-major, slowest index first.
+ *
+ *   B  batch                    E  model width (`hidden_size`)
+ *   T  query tokens             D  head width, queries and keys (`head_dim`)
+ *   S  key tokens               Dv head width, values
+ *   H  query heads              L  tokens in a cache
+ *   G  key/value heads          query head h reads key/value head h / (H / G)
+ *
+ * What is computed, for query t of head h (g = h / (H/G)):
+ *
+ *   q = rope(Wq x_t + bq)_h     k_s = rope(Wk y_s + bk)_g     v_s = (Wv z_s + bv)_g
+ *   score_s  = scale * <q, k_s>                       scale = 1/sqrt(D) unless told otherwise
+ *   score_s  = -inf where padding, boolean mask, causality or the window forbid s
+ *   score_s += bias_s
+ *   w_s = exp(score_s - lse),   lse = ln sum_s exp(score_s)       natural logarithm
+ *   w_s = head_mask_h * w_s
+ *   output_t = Wo concat_h(sum_s w_s v_s) + bo
+ *
+ * Sources: Vaswani et al. 2017 (attention), Shazeer 2019 (MQA), Ainslie et al. 2023 (GQA),
+ * Su et al. 2021 (RoPE), Milakov and Gimelshein 2018 (running softmax).  A row that may look at
+ * nothing has w = 0, output Wo 0 + bo and lse = -inf, as ONNX defines it.
+ *
+ * Errors.  Calls return enum attn_status and, where they take a struct attn_error, fill it with
+ * the field at fault and one line that names field, value and limit.  On an error nothing is
+ * changed: caches are bit for bit what they were; output buffers hold unspecified values.
+ *
+ * Ownership.  A `**out` is the caller's to free with the matching call; any other pointer that
+ * comes back is borrowed from its object.  Destructors take NULL.
+ *
+ * Threads.  An engine computes one call at a time and serialises callers itself.  Models are
+ * immutable once loaded and shared freely.  A cache pool is safe from any thread; one cache is
+ * used by one thread at a time.
+ */
+#ifndef ATTN_H
+#define ATTN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ATTN_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define ATTN_MUST_CHECK __attribute__((warn_unused_result))
+#else
+#define ATTN_MUST_CHECK
+#endif
+
+/* ---- Status ------------------------------------------------------------------------------- */
+
+enum attn_status {
+    ATTN_OK = 0,
+    ATTN_NO_MEMORY,      /* the machine is out of memory */
+    ATTN_INVALID,        /* a field is wrong in itself: missing, negative, of two minds */
+    ATTN_SHAPE_MISMATCH, /* sizes do not agree with each other or with the layer */
+    ATTN_OUT_OF_RANGE,   /* a value lies outside its documented bounds */
+    ATTN_NON_FINITE,     /* an input holds NaN or infinity */
+    ATTN_OVERFLOW,       /* finite inputs, but a query, key or value beyond ATTN_MAX_MAGNITUDE or
+                            an output beyond float32 */
+    ATTN_NOT_FOUND,      /* no such file, tensor or layer */
+    ATTN_IO,             /* the operating system refused to read */
+    ATTN_MALFORMED,      /* a file that breaks its own format */
+    ATTN_UNSUPPORTED,    /* well formed, understood, and not something this library computes */
+    ATTN_CACHE_FULL,     /* the cache's max_length would be passed */
+    ATTN_POOL_FULL,      /* the cache pool's budget would be passed */
+};
+
+/* What went wrong, for a person: filled by calls that fail, untouched by calls that succeed. */
+struct attn_error {
+    enum attn_status status;
+    char param[64];    /* the field, tensor or key at fault; "" where there is none */
+    char message[256]; /* one line: field, value, limit */
+};
+
+/* The name of a status, "cache_full" for ATTN_CACHE_FULL; never NULL. */
+const char *attn_status_name(enum attn_status status);
+
+/* ---- Engine: kernels and threads ----------------------------------------------------------- */
+
+enum attn_cpu_level {
+    ATTN_CPU_AUTO = 0, /* the best this CPU and its operating system support */
+    ATTN_CPU_PORTABLE, /* C only */
+    ATTN_CPU_AVX2,     /* AVX2 and FMA */
+    ATTN_CPU_AVX512,   /* AVX-512 F, BW, DQ, VL */
+};
+
+struct attn_engine; /* a kernel table, a worker pool and their scratch memory */
+
+struct attn_engine_options {
+    unsigned threads;          /* 0: from affinity and cgroup quota; else 1 to 256 */
+    enum attn_cpu_level level; /* refused with ATTN_UNSUPPORTED where the CPU lacks it */
+};
+
+struct attn_engine_info {
+    unsigned threads;
+    enum attn_cpu_level level;
+    const char *level_name; /* "portable", "avx2", "avx512" */
+    const char *blas_core;  /* the kernel set OpenBLAS chose, such as "SkylakeX" */
+    bool blas_overridden;   /* OPENBLAS_CORETYPE was set: BLAS may be below what the CPU can do */
+};
+
+/* Opens an engine: starts threads - 1 workers and allocates their scratch.  options NULL: all
+ * defaults.  Errors: ATTN_UNSUPPORTED (level), ATTN_OUT_OF_RANGE (threads), ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_engine_open(struct attn_engine **out,
+                                                  const struct attn_engine_options *options,
+                                                  struct attn_error *error);
+void attn_engine_close(struct attn_engine *engine);
+void attn_engine_describe(struct attn_engine_info *out, const struct attn_engine *engine);
+
+/* Runs task(context, i) once for every i in [0, count) on the engine's threads, this one
+ * included, and returns when all have run.  Tasks are taken in index order by whoever is free.
+ * A task must not call back into the engine. */
+void attn_engine_run(struct attn_engine *engine, void (*task)(void *context, size_t i),
+                     void *context, size_t count);
+
+/* ---- Layers and models --------------------------------------------------------------------- */
+
+enum attn_rope_type {
+    ATTN_ROPE_NONE = 0,
+    ATTN_ROPE_DEFAULT, /* inverse frequency i: theta^(-2i/dim) */
+    ATTN_ROPE_LLAMA3,  /* long wavelengths divided by factor, a smooth blend in between */
+};
+
+/* Rotary position embedding, rotating the halves (x_i, x_{i+dim/2}) as Hugging Face does. */
+struct attn_rope_spec {
+    enum attn_rope_type type;
+    size_t dim;   /* leading components of each head that rotate; even, at most D */
+    double theta; /* `rope_theta` */
+    double factor, low_freq_factor, high_freq_factor; /* llama3 only */
+    double original_max_position;                     /* llama3 only */
+};
+
+/* One attention layer, as its configuration resolves.  All that the algorithm knows. */
+struct attn_layer_spec {
+    size_t hidden_size;    /* E: width of hidden_states and of output */
+    size_t key_size;       /* width of key_hidden_states rows (PyTorch `kdim`) */
+    size_t value_size;     /* width of value_hidden_states rows (PyTorch `vdim`) */
+    size_t num_heads;      /* H */
+    size_t num_kv_heads;   /* G, divides H */
+    size_t head_dim;       /* D */
+    size_t value_head_dim; /* Dv */
+    double scale;          /* multiplies q.k */
+    bool is_causal;
+    bool q_bias, k_bias, v_bias, o_bias;
+    bool bias_kv;       /* PyTorch `add_bias_kv`: one learned key/value after the real ones */
+    bool add_zero_attn; /* PyTorch: one key/value of zeros after those */
+    struct attn_rope_spec rope;
+};
+
+/* Bounds on a layer.  A configuration beyond them is refused with ATTN_OUT_OF_RANGE. */
+#define ATTN_MAX_HIDDEN_SIZE 65536
+#define ATTN_MAX_HEADS 1024
+#define ATTN_MAX_HEAD_DIM 512
+#define ATTN_MAX_LAYERS 1024
+#define ATTN_MAX_TOKENS 1048576 /* T and S of one call, L of one cache */
+#define ATTN_MAX_BATCH 65536    /* B of one call, steps of one batch */
+
+/* Largest magnitude of a component of q, k or v, and of a positive attention_bias: with it no score
+ * and no weighted sum can leave float32, so a NaN can never arise unseen inside a softmax. */
+#define ATTN_MAX_MAGNITUDE 1e15f
+
+struct attn_model; /* the attention layers of one checkpoint */
+
+struct attn_model_info {
+    const char *family;           /* "llama", "gpt2", "bert", "torch_mha", "random" */
+    const char *weights_dtype;    /* as stored: "F32", "F16", "BF16" */
+    size_t num_layers;            /* layers of the checkpoint */
+    size_t num_resident;          /* layers kept resident, num_layers unless chosen */
+    size_t max_position;          /* `max_position_embeddings`, 0 where the family has none */
+    size_t weight_bytes;          /* resident weights, all layers */
+    size_t cache_bytes_per_token; /* key and value of one token in all resident layers */
+    char fingerprint[17];         /* hex of specification and weights; "" until loaded */
+};
+
+struct attn_model_options {
+    const size_t *layers; /* indices to keep resident, ascending; NULL: all */
+    size_t num_layers;
+};
+
+/* Reads a checkpoint's configuration and tensor directory, not its weights.  `path` is a
+ * directory with config.json and model.safetensors, or shards with model.safetensors.index.json;
+ * model_type selects the family.  A key that would change the mathematics and is not understood
+ * is refused by name.  options NULL: all layers.
+ * Errors: ATTN_NOT_FOUND (file, tensor), ATTN_IO, ATTN_MALFORMED, ATTN_UNSUPPORTED (key or value),
+ * ATTN_SHAPE_MISMATCH (tensor against configuration), ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const char *path,
+                                                 const struct attn_model_options *options,
+                                                 struct attn_error *error);
+
+/* The same for a model of random weights: `config` is a JSON object of `length` bytes with
+ * hidden_size, num_attention_heads and optionally num_key_value_heads, head_dim,
+ * num_hidden_layers, rope_theta, rope_scaling, attention_bias, is_causal,
+ * max_position_embeddings, seed.  Weights are uniform in +-sqrt(3/in), so variance 1/in, and
+ * biases in +-0.1, from a counter-based generator: the same seed gives the same bits on every machine. */
+ATTN_MUST_CHECK enum attn_status attn_model_open_random(struct attn_model **out, const char *config,
+                                                        size_t length, struct attn_error *error);
+
+/* Makes the weights resident as float32; a NaN or infinity in one is refused with tensor and
+ * index.  Needed once before computing.  Errors: as attn_model_open, ATTN_NON_FINITE. */
+ATTN_MUST_CHECK enum attn_status attn_model_load(struct attn_model *model,
+                                                 struct attn_error *error);
+void attn_model_close(struct attn_model *model);
+void attn_model_describe(struct attn_model_info *out, const struct attn_model *model);
+
+/* The specification of layer `layer` of the checkpoint, NULL where it is not resident. */
+const struct attn_layer_spec *attn_model_layer(const struct attn_model *model, size_t layer);
+
+/* ---- What a call may change, and what it may ask for --------------------------------------- */
+
+enum attn_causal { ATTN_CAUSAL_DEFAULT = 0, ATTN_CAUSAL_NO, ATTN_CAUSAL_YES };
+
+/* Modifiers of one call; all zeroes means none.  S below is the number of keys that the masks
+ * speak of: those of the call, or cached plus new ones for a step over a cache. */
+struct attn_modifiers {
+    enum attn_causal is_causal;    /* default: the layer's; without a layer, not causal */
+    const int64_t *query_offset;   /* [B] query t stands at key position query_offset + t;
+                                      NULL: S - T */
+    const uint8_t *padding_mask;   /* [B][S] 1 = real token, 0 = never attended */
+    const uint8_t *attention_mask; /* [..][T][S] 1 = may attend */
+    size_t attention_mask_batch_stride, attention_mask_head_stride; /* 0 = broadcast */
+    const float *attention_bias; /* [..][T][S] added to the scaled scores; -inf forbids */
+    size_t attention_bias_batch_stride, attention_bias_head_stride; /* 0 = broadcast */
+    const float *head_mask;      /* [H] multiplies each head's weights */
+    const int64_t *position_ids; /* [B][T] for RoPE, 0 to 2^31-1; NULL: t, counted from the
+                                      cached length */
+    double scale;                /* 0: the layer's; without a layer 1/sqrt(D) */
+};
+
+/* Where results go; NULL = not wanted.  W = S plus the layer's bias_kv and add_zero_attn columns,
+ * which stand last (attn_weight_columns).  Buffers do not overlap each other or any input. */
+struct attn_outputs {
+    float *output;            /* [B][T][E]; weightless [B][H][T][Dv] */
+    float *attention_weights; /* [B][H][T][W] */
+    float *average_weights;   /* [B][T][W] mean over heads */
+    float *lse;               /* [B][H][T]; -inf for a row that sees nothing */
+    float *key;               /* [B][G][S][D] as cached: after bias and RoPE */
+    float *value;             /* [B][G][S][Dv] */
+};
+
+/* Columns W of the attention weights over `keys` keys. */
+size_t attn_weight_columns(const struct attn_layer_spec *spec, size_t keys);
+
+/* ---- Attention over given rows -------------------------------------------------------------- */
+
+/* Core attention without weights (PyTorch's scaled_dot_product_attention). */
+struct attn_core_args {
+    size_t batch, queries, keys; /* B, T, S */
+    size_t num_heads, num_kv_heads, head_dim, value_head_dim;
+    const float *query;              /* [B][H][T][D] */
+    const float *key;                /* [B][G][S][D] */
+    const float *value;              /* [B][G][S][Dv] */
+    struct attn_modifiers modifiers; /* position_ids has no meaning here */
+    struct attn_outputs outputs;     /* key, value have no meaning here */
+};
+
+/* Computes what the head of this file says from q, k, v on.  Memory beyond inputs and outputs is
+ * O(T + S) per head group, never T x S.  Errors: ATTN_INVALID, ATTN_SHAPE_MISMATCH,
+ * ATTN_OUT_OF_RANGE, ATTN_OVERFLOW, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_core(struct attn_engine *engine,
+                                           const struct attn_core_args *args,
+                                           struct attn_error *error);
+
+/* One layer over given rows: self-attention where key_hidden_states is NULL. */
+struct attn_attend_args {
+    size_t batch, queries, keys;      /* B, T, S; keys is ignored for self-attention */
+    const float *hidden_states;       /* [B][T][E] */
+    const float *key_hidden_states;   /* [B][S][key_size] or NULL */
+    const float *value_hidden_states; /* [B][S][value_size]; NULL: key_hidden_states */
+    struct attn_modifiers modifiers;
+    struct attn_outputs outputs;
+};
+
+/* Projects, rotates, attends and projects back.  RoPE, where the layer has one, needs queries
+ * and keys that are the same tokens: cross-attention is then refused with ATTN_UNSUPPORTED.
+ * Errors: as attn_core, ATTN_NOT_FOUND (layer), ATTN_UNSUPPORTED. */
+ATTN_MUST_CHECK enum attn_status attn_attend(struct attn_engine *engine,
+                                             const struct attn_model *model, size_t layer,
+                                             const struct attn_attend_args *args,
+                                             struct attn_error *error);
+
+/* ---- Key/value caches ----------------------------------------------------------------------- */
+
+struct attn_cache_pool; /* a byte budget that caches draw blocks of 64 tokens from */
+struct attn_cache;      /* keys and values of one sequence, in all resident layers of a model */
+
+/* A pool that never holds more than `budget` bytes of blocks. */
+ATTN_MUST_CHECK enum attn_status attn_cache_pool_new(struct attn_cache_pool **out, size_t budget);
+void attn_cache_pool_free(struct attn_cache_pool *pool);           /* after all its caches */
+size_t attn_cache_pool_used(const struct attn_cache_pool *pool);   /* bytes in live blocks */
+size_t attn_cache_pool_budget(const struct attn_cache_pool *pool); /* bytes */
+
+/* An empty cache for sequences of up to max_length tokens; takes no block yet.  Model and pool
+ * must outlive it.  Errors: ATTN_OUT_OF_RANGE (max_length), ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_cache_new(struct attn_cache **out,
+                                                struct attn_cache_pool *pool,
+                                                const struct attn_model *model, size_t max_length,
+                                                struct attn_error *error);
+void attn_cache_free(struct attn_cache *cache); /* its blocks return to the pool at once */
+size_t attn_cache_length(const struct attn_cache *cache, size_t layer); /* L; 0 if not resident */
+size_t attn_cache_max_length(const struct attn_cache *cache);
+size_t attn_cache_bytes(const struct attn_cache *cache); /* of its blocks, shared ones in full */
+
+/* A second cache with the first `length` tokens of each layer, sharing blocks until one of the
+ * two writes (copy-on-write).  O(blocks). */
+ATTN_MUST_CHECK enum attn_status attn_cache_fork(struct attn_cache **out,
+                                                 const struct attn_cache *cache, size_t length,
+                                                 struct attn_error *error);
+
+/* Forgets all but the first `length` tokens of every layer; layers shorter than that stay. */
+void attn_cache_truncate(struct attn_cache *cache, size_t length);
+
+/* Copies tokens [0, count) of one layer out of the cache: key [G][count][D], value
+ * [G][count][Dv]; either may be NULL.  count is at most the layer's length. */
+void attn_cache_read(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                     size_t count);
+
+/* One step: n rows appended to one cache (n = 1: decode; more: prefill or speculation), each row
+ * attending over what is cached, over the rows before it and over itself. */
+struct attn_step {
+    struct attn_cache *cache;
+    size_t position; /* the layer's length; or less, to compute a published step again over what is
+                        cached, in which case nothing is written and rows must end by the length */
+    size_t rows;     /* n >= 1 */
+    const float *hidden_states;      /* [n][E] */
+    struct attn_modifiers modifiers; /* B = 1, T = n, S = position + n; causal unless told
+                                        otherwise */
+    struct attn_outputs outputs;     /* B = 1; key and value cover all S */
+    bool commit;                     /* publish the rows; else the cache is left as it was */
+    struct attn_error error;         /* out: status ATTN_OK, or why this step alone failed */
+};
+
+/* Runs steps over distinct caches of one model and layer as a batch; each succeeds or fails
+ * alone, and a failed one leaves its cache bit for bit as it was.  A step computed again at the
+ * position it was first computed at gives the same bits.  The bits of a step's results do not
+ * depend on the other steps, their number, or the number of threads.
+ * Returns ATTN_OK, or the status for which no step could run (ATTN_NOT_FOUND: layer;
+ * ATTN_NO_MEMORY), repeated in every step's error. */
+ATTN_MUST_CHECK enum attn_status attn_decode(struct attn_engine *engine,
+                                             const struct attn_model *model, size_t layer,
+                                             struct attn_step *const steps[], size_t count);
+
+#endif

@@ -1,0 +1,170 @@
+/* cpu.c: what the machine offers this process.
+ *
+ * Instruction sets: a CPUID bit says what the processor can do; XCR0 says which registers the
+ * operating system saves on a context switch.  Both must agree, as under some hypervisors and
+ * kernels they do not.
+ *
+ * CPUs: a container's share shows in three places: the affinity mask, cgroup v2's cpu.max and
+ * cgroup v1's cfs quota.  A quota binds everything below it, so the files of the process's own
+ * cgroup and of all its ancestors are asked and the smallest wins.  Where a file cannot be read
+ * there is no limit of that kind.
+ */
+#include "cpu.h"
+
+#include <cpuid.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Instruction sets ----------------------------------------------------------------------- */
+
+#define XCR0_AVX 0x06u    /* SSE and the upper halves of ymm */
+#define XCR0_AVX512 0xe6u /* those, the mask registers, zmm and zmm16 to zmm31 */
+#define NEED_AVX512 (bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL)
+
+/* The register state that the operating system saves.  Only where CPUID says OSXSAVE. */
+static unsigned read_xcr0(void)
+{
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+enum attn_cpu_level attn_cpu_best(void)
+{
+    unsigned a, b, c, d, b7, c7;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+        return ATTN_CPU_PORTABLE;
+    unsigned saved = read_xcr0();
+    if ((saved & XCR0_AVX) != XCR0_AVX || !(c & bit_AVX) || !(c & bit_FMA))
+        return ATTN_CPU_PORTABLE;
+    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d) || !(b7 & bit_AVX2))
+        return ATTN_CPU_PORTABLE;
+    if ((saved & XCR0_AVX512) != XCR0_AVX512 || (b7 & NEED_AVX512) != NEED_AVX512)
+        return ATTN_CPU_AVX2;
+    return ATTN_CPU_AVX512;
+}
+
+const char *attn_cpu_level_name(enum attn_cpu_level level)
+{
+    static const char *const names[] = {
+        [ATTN_CPU_AUTO] = "auto",
+        [ATTN_CPU_PORTABLE] = "portable",
+        [ATTN_CPU_AVX2] = "avx2",
+        [ATTN_CPU_AVX512] = "avx512",
+    };
+    size_t i = (size_t)level;
+    return i < sizeof names / sizeof names[0] ? names[i] : "unknown";
+}
+
+/* ---- CPUs ----------------------------------------------------------------------------------- */
+
+#define MAX_CGROUP_LINES 64
+#define MAX_DIRECTORY 1024 /* bytes of a cgroup directory's name */
+
+/* The first line of a file, "" where it cannot be read.  Returns whether it could. */
+static bool read_line(char *line, int size, const char *path)
+{
+    FILE *file = fopen(path, "re");
+    bool got = file != NULL && fgets(line, size, file) != NULL;
+    if (file != NULL)
+        fclose(file);
+    if (!got)
+        line[0] = '\0';
+    return got;
+}
+
+/* CPUs that `quota` microseconds out of every `period` amount to, rounded up. */
+static unsigned quota_cpus(long quota, long period)
+{
+    if (quota <= 0 || period <= 0)
+        return UINT_MAX;
+    long cpus = quota / period + (quota % period != 0);
+    return cpus < UINT_MAX ? (unsigned)cpus : UINT_MAX;
+}
+
+/* The quota that stands in one cgroup directory itself, v2's file or v1's two. */
+static unsigned directory_cpus(const char *directory)
+{
+    char path[MAX_DIRECTORY + 32], line[64];
+    long quota = 0, period = 0;
+    snprintf(path, sizeof path, "%s/cpu.max", directory);
+    if (read_line(line, sizeof line, path)) /* "max 100000" or "150000 100000" */
+        return sscanf(line, "%ld %ld", &quota, &period) == 2 ? quota_cpus(quota, period) : UINT_MAX;
+    snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", directory);
+    if (!read_line(line, sizeof line, path) || sscanf(line, "%ld", &quota) != 1)
+        return UINT_MAX;
+    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", directory);
+    if (!read_line(line, sizeof line, path) || sscanf(line, "%ld", &period) != 1)
+        return UINT_MAX;
+    return quota_cpus(quota, period);
+}
+
+/* The smallest quota from mount/group up to the mount itself.  In a container `group` may be a
+ * path of the host that is not visible here; the walk then finds the container's own at the top. */
+static unsigned ancestor_cpus(const char *mount, const char *group)
+{
+    char directory[MAX_DIRECTORY];
+    int length = snprintf(directory, sizeof directory, "%s%s", mount, group);
+    if (length < 0 || (size_t)length >= sizeof directory)
+        return UINT_MAX;
+    unsigned cpus = UINT_MAX;
+    for (size_t top = strlen(mount); strlen(directory) >= top;) {
+        unsigned here = directory_cpus(directory);
+        cpus = here < cpus ? here : cpus;
+        *strrchr(directory, '/') = '\0';
+    }
+    return cpus;
+}
+
+/* One line of /proc/self/cgroup: "0::/path" is v2's, "4:cpu,cpuacct:/path" v1's. */
+static unsigned line_cpus(char *line)
+{
+    char *controllers = strchr(line, ':');
+    char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+    if (group == NULL)
+        return UINT_MAX;
+    *group++ = '\0';
+    group[strcspn(group, "\n")] = '\0';
+    controllers++;
+    if (controllers[0] == '\0')
+        return ancestor_cpus("/sys/fs/cgroup", group);
+    if (strcmp(controllers, "cpu") == 0)
+        return ancestor_cpus("/sys/fs/cgroup/cpu", group);
+    if (strcmp(controllers, "cpu,cpuacct") == 0)
+        return ancestor_cpus("/sys/fs/cgroup/cpu,cpuacct", group);
+    return UINT_MAX;
+}
+
+static unsigned cgroup_cpus(void)
+{
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    if (file == NULL)
+        return UINT_MAX;
+    char line[MAX_DIRECTORY];
+    unsigned cpus = UINT_MAX;
+    for (size_t i = 0; i < MAX_CGROUP_LINES && fgets(line, sizeof line, file) != NULL; i++) {
+        unsigned here = line_cpus(line);
+        cpus = here < cpus ? here : cpus;
+    }
+    fclose(file);
+    return cpus;
+}
+
+/* CPUs of the affinity mask.  The kernel refuses masks smaller than its own, so a machine of more
+ * than CPU_SETSIZE processors counts as that many. */
+static unsigned affinity_cpus(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return CPU_SETSIZE;
+    int count = CPU_COUNT(&set);
+    return count > 0 ? (unsigned)count : 1;
+}
+
+unsigned attn_cpu_count(void)
+{
+    unsigned affinity = affinity_cpus(), quota = cgroup_cpus();
+    return quota < affinity ? quota : affinity;
+}

@@ -1,0 +1,66 @@
+/* kernels.h: the kernel table, and the contract of each slot.
+ *
+ * A kernel works on one tile by one thread.  attn_kernels_get fills a table with the portable
+ * functions and lets each level up to the chosen one replace what it does better, so every slot
+ * is always filled.
+ *
+ * Common to all slots:
+ *   - Reads and writes exactly the elements named, never one beyond; no alignment is required.
+ *   - **Row independence**: the bits of row r of the result depend on row r of the inputs and on
+ *     k, n and the level, not on `rows` nor on the other rows.  Batch invariance of decoding
+ *     rests on this.  kernelcheck tests it.
+ *   - rows, k and n are at least 1 unless said otherwise.  Strides (ld*) count floats.
+ *   - No floating-point exceptions are unmasked, no state is kept, denormals are as the thread
+ *     has set them.
+ */
+#ifndef ATTN_LIB_KERNELS_H
+#define ATTN_LIB_KERNELS_H
+
+#include "attn.h"
+
+struct attn_kernels {
+    const char *name;
+
+    /* c[r][j] = (accumulate ? c[r][j] : 0) + sum_i a[r][i] * b[i][j]
+     * a [rows][k], b [k][n], c [rows][n].  The small products inside attention: scores against a
+     * transposed key tile, weights against a value tile.  Each c element is one chain of
+     * multiply-adds over ascending i, starting from c (accumulate) or zero. */
+    void (*matmul)(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb,
+                   size_t rows, size_t k, size_t n, bool accumulate);
+
+    /* y[r][j] = bias[j] + <x[r], w[j]>,  bias NULL: 0
+     * x [rows][k], w [n][k], y [rows][n].  Projection of few rows by weights as checkpoints store
+     * them; reads w once for all rows where rows are few.  An element's bits depend on neither j nor
+     * n, so columns may be cut anywhere. */
+    void (*project)(float *y, size_t ldy, const float *x, size_t ldx, const float *w, size_t ldw,
+                    const float *bias, size_t rows, size_t k, size_t n);
+
+    /* One step of the running softmax over a tile of scores, in place, for each row r:
+     *   m' = max(max[r], max_j s[r][j]);  s[r][j] = exp(s[r][j] - m')
+     *   rescale[r] = exp(max[r] - m');
+     *   sum[r] = sum[r] * rescale[r] + sum_j s[r][j];  max[r] = m'
+     * Where m' is -inf (nothing seen so far) s becomes 0, rescale 1, sum stays.  s holds no NaN
+     * and no +inf.  exp is within 2 ulp, exactly 1 at 0, and exactly 0 where it would be
+     * below FLT_MIN. */
+    void (*softmax)(float *s, size_t lds, float *max, float *sum, float *rescale, size_t rows,
+                    size_t n);
+
+    /* w[j] = exp(w[j] - max) * factor: final weights from kept scores; 0 where w[j] is -inf. */
+    void (*normalize)(float *w, float max, float factor, size_t n);
+
+    /* x[r][j] *= factor[r] */
+    void (*scale_rows)(float *x, size_t ldx, const float *factor, size_t rows, size_t n);
+
+    /* Whether |x[j]| <= limit for all j; false for a NaN.  n may be 0. */
+    bool (*all_within)(const float *x, size_t n, float limit);
+};
+
+/* Fills *out for `level`, which the CPU must support (attn_cpu_best). */
+void attn_kernels_get(struct attn_kernels *out, enum attn_cpu_level level);
+
+/* What each level replaces; called by attn_kernels_get only. */
+void attn_kernels_portable(struct attn_kernels *table);
+void attn_kernels_avx2(struct attn_kernels *table);
+void attn_kernels_avx512(struct attn_kernels *table);
+
+#endif

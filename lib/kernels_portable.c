@@ -1,0 +1,184 @@
+/* kernels_portable.c: the kernel table in plain C, for any CPU and as a reference for the others.
+ *
+ * Inner loops run over small arrays of constant size, of columns or of partial sums, which the
+ * compiler keeps in whatever vector registers the target has.  The order of every sum is spelled
+ * out by the code and, without -ffast-math and with -ffp-contract=off, is what the machine does.
+ */
+#include "kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels_exp.h"
+#include "mem.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+#define LANES 32 /* columns or partial sums side by side; fewer would not become a vector loop */
+#define FEW 8    /* columns, where less than LANES are left */
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+/* `cols` (constant) columns of one row of c. */
+INLINE void matmul_tile(float *c, const float *a, const float *b, size_t ldb, size_t k,
+                        bool accumulate, const size_t cols)
+{
+    float sum[LANES];
+    for (size_t j = 0; j < cols; j++)
+        sum[j] = accumulate ? c[j] : 0;
+    for (size_t i = 0; i < k; i++)
+        for (size_t j = 0; j < cols; j++)
+            sum[j] += a[i] * b[i * ldb + j];
+    for (size_t j = 0; j < cols; j++)
+        c[j] = sum[j];
+}
+
+static void matmul(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb,
+                   size_t rows, size_t k, size_t n, bool accumulate)
+{
+    for (size_t r = 0; r < rows; r++) {
+        float *row = c + r * ldc;
+        size_t j = 0;
+        for (; j + LANES <= n; j += LANES)
+            matmul_tile(row + j, a + r * lda, b + j, ldb, k, accumulate, LANES);
+        for (; j + FEW <= n; j += FEW)
+            matmul_tile(row + j, a + r * lda, b + j, ldb, k, accumulate, FEW);
+        for (; j < n; j++)
+            matmul_tile(row + j, a + r * lda, b + j, ldb, k, accumulate, 1);
+    }
+}
+
+/* The sum of all lanes, halves upon halves. */
+INLINE float add_lanes(float lane[LANES])
+{
+    for (size_t half = LANES / 2; half > 0; half /= 2)
+        for (size_t l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    return lane[0];
+}
+
+static float dot(const float *x, const float *w, size_t k)
+{
+    float lane[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= k; i += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            lane[l] += x[i + l] * w[i + l];
+    for (size_t l = 0; i + l < k; l++)
+        lane[l] += x[i + l] * w[i + l];
+    return add_lanes(lane);
+}
+
+static void project(float *y, size_t ldy, const float *x, size_t ldx, const float *w, size_t ldw,
+                    const float *bias, size_t rows, size_t k, size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        for (size_t r = 0; r < rows; r++)
+            y[r * ldy + j] = (bias != NULL ? bias[j] : 0) + dot(x + r * ldx, w + j * ldw, k);
+}
+
+/* ---- Softmax --------------------------------------------------------------------------------- */
+
+INLINE uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+INLINE float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* See kernels_exp.h.  The comparison becomes a mask because the compiler does not vectorise a
+ * choice between a result and 0. */
+INLINE float exp_one(float x)
+{
+    float rounded = x * EXP_LOG2E + EXP_ROUND, n = rounded - EXP_ROUND;
+    float r = (x - n * EXP_LN2_HI) - n * EXP_LN2_LO;
+    float q = (((EXP_Q4 * r + EXP_Q3) * r + EXP_Q2) * r + EXP_Q1) * r + EXP_Q0;
+    float e = (1.0f + (r + r * r * q)) * float_of(bits_of(rounded) << 23);
+    return float_of(bits_of(e) & -(uint32_t)(x >= EXP_LOWEST));
+}
+
+static float max_of_row(const float *s, size_t n, float start)
+{
+    float lane[LANES], max = start;
+    for (size_t l = 0; l < LANES; l++)
+        lane[l] = start;
+    size_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            lane[l] = s[j + l] > lane[l] ? s[j + l] : lane[l];
+    for (size_t l = 0; j + l < n; l++)
+        lane[l] = s[j + l] > lane[l] ? s[j + l] : lane[l];
+    for (size_t l = 0; l < LANES; l++)
+        max = lane[l] > max ? lane[l] : max;
+    return max;
+}
+
+static float sum_of_row(const float *s, size_t n)
+{
+    float lane[LANES] = {0};
+    size_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            lane[l] += s[j + l];
+    for (size_t l = 0; j + l < n; l++)
+        lane[l] += s[j + l];
+    return add_lanes(lane);
+}
+
+static void softmax(float *s, size_t lds, float *max, float *sum, float *rescale, size_t rows,
+                    size_t n)
+{
+    for (size_t r = 0; r < rows; r++) {
+        float top = max_of_row(s + r * lds, n, max[r]);
+        for (size_t j = 0; j < n; j++)
+            s[r * lds + j] = exp_one(s[r * lds + j] - top);
+        float total = sum_of_row(s + r * lds, n);
+        rescale[r] = top == -INFINITY ? 1 : exp_one(max[r] - top);
+        sum[r] = sum[r] * rescale[r] + total;
+        max[r] = top;
+    }
+}
+
+static void normalize(float *w, float max, float factor, size_t n)
+{
+    for (size_t j = 0; j < n; j++) {
+        float e = exp_one(w[j] - max);
+        w[j] = float_of(bits_of(e * factor) & -(uint32_t)(e > 0)); /* factor may be 1/0 */
+    }
+}
+
+/* ---- The rest -------------------------------------------------------------------------------- */
+
+static void scale_rows(float *x, size_t ldx, const float *factor, size_t rows, size_t n)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < n; j++)
+            x[r * ldx + j] *= factor[r];
+}
+
+static bool all_within(const float *x, size_t n, float limit)
+{
+    uint32_t beyond = 0;
+    for (size_t i = 0; i < n; i++)
+        beyond |= !(fabsf(x[i]) <= limit);
+    return !beyond;
+}
+
+void attn_kernels_portable(struct attn_kernels *table)
+{
+    *table = (struct attn_kernels){
+        .matmul = matmul,
+        .project = project,
+        .softmax = softmax,
+        .normalize = normalize,
+        .scale_rows = scale_rows,
+        .all_within = all_within,
+    };
+}

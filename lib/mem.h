@@ -1,0 +1,35 @@
+/* mem.h: sizes that cannot wrap, and every allocation of the library.
+ *
+ * Sizes multiply through attn_mul: on overflow the result is SIZE_MAX, which no allocation
+ * grants, so a chain of products needs one check at its end. */
+#ifndef ATTN_LIB_MEM_H
+#define ATTN_LIB_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ATTN_ALIGN 64 /* bytes; one cache line, one AVX-512 register */
+
+static inline size_t attn_mul(size_t a, size_t b)
+{
+    size_t product;
+    return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
+}
+
+static inline size_t attn_add(size_t a, size_t b)
+{
+    size_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? SIZE_MAX : sum;
+}
+
+static inline size_t attn_min(size_t a, size_t b) { return a < b ? a : b; }
+static inline size_t attn_max(size_t a, size_t b) { return a > b ? a : b; }
+static inline size_t attn_ceil_div(size_t a, size_t b) { return a / b + (a % b != 0); }
+
+/* count elements of `size` bytes, aligned to ATTN_ALIGN, contents unspecified; NULL where the
+ * product wraps or memory is short.  Never NULL for count 0. */
+void *attn_alloc(size_t count, size_t size);
+void *attn_calloc(size_t count, size_t size); /* the same, zeroed */
+void attn_free(void *memory);                 /* takes NULL */
+
+#endif

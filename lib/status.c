@@ -1,0 +1,56 @@
+/* status.c: names of statuses and the one place that writes an error record. */
+#include "status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static const char *const names[] = {
+    [ATTN_OK] = "ok",
+    [ATTN_NO_MEMORY] = "no_memory",
+    [ATTN_INVALID] = "invalid",
+    [ATTN_SHAPE_MISMATCH] = "shape_mismatch",
+    [ATTN_OUT_OF_RANGE] = "out_of_range",
+    [ATTN_NON_FINITE] = "non_finite",
+    [ATTN_OVERFLOW] = "overflow",
+    [ATTN_NOT_FOUND] = "not_found",
+    [ATTN_IO] = "io",
+    [ATTN_MALFORMED] = "malformed",
+    [ATTN_UNSUPPORTED] = "unsupported",
+    [ATTN_CACHE_FULL] = "cache_full",
+    [ATTN_POOL_FULL] = "pool_full",
+};
+
+const char *attn_status_name(enum attn_status status)
+{
+    size_t i = (size_t)status;
+    return i < sizeof names / sizeof names[0] ? names[i] : "unknown";
+}
+
+/* Names out of files may hold anything; a message is one line. */
+static void make_printable(char *text)
+{
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            *text = '?';
+}
+
+enum attn_status attn_fail(struct attn_error *error, enum attn_status status, const char *param,
+                           const char *format, ...)
+{
+    if (error == NULL)
+        return status;
+    error->status = status;
+    snprintf(error->param, sizeof error->param, "%s", param ? param : "");
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error->message, sizeof error->message, format, args);
+    va_end(args);
+    make_printable(error->param);
+    make_printable(error->message);
+    return status;
+}
+
+enum attn_status attn_fail_memory(struct attn_error *error, size_t bytes)
+{
+    return attn_fail(error, ATTN_NO_MEMORY, NULL, "out of memory (%zu bytes)", bytes);
+}

@@ -1,0 +1,15 @@
+/* status.h: setting a struct attn_error.  Every failing path of the library ends in attn_fail. */
+#ifndef ATTN_LIB_STATUS_H
+#define ATTN_LIB_STATUS_H
+
+#include "attn.h"
+
+/* Fills *error (which may be NULL) with status, the field at fault (NULL: none) and a one-line
+ * message, and returns status, so that a check reads `return attn_fail(error, ...)`. */
+enum attn_status attn_fail(struct attn_error *error, enum attn_status status, const char *param,
+                           const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* The failure of an allocation of `bytes`. */
+enum attn_status attn_fail_memory(struct attn_error *error, size_t bytes);
+
+#endif

@@ -1,0 +1,66 @@
+/* workspace.c: a bump allocator over a list of chunks. */
+#include "workspace.h"
+
+#include "mem.h"
+
+#define FIRST_CHUNK ((size_t)256 << 10)
+
+struct attn_chunk {
+    struct attn_chunk *next;
+    size_t size; /* bytes of data */
+    _Alignas(ATTN_ALIGN) unsigned char data[];
+};
+
+static bool add_chunk(struct attn_workspace *workspace, size_t size)
+{
+    struct attn_chunk *chunk = attn_alloc(1, attn_add(size, sizeof *chunk));
+    if (chunk == NULL)
+        return false;
+    chunk->next = workspace->chunks;
+    chunk->size = size;
+    workspace->chunks = chunk;
+    workspace->used = 0;
+    return true;
+}
+
+void *attn_workspace_take(struct attn_workspace *workspace, size_t count, size_t size)
+{
+    size_t bytes = attn_add(attn_mul(count, size), ATTN_ALIGN - 1);
+    if (bytes == SIZE_MAX)
+        return NULL;
+    bytes &= ~(size_t)(ATTN_ALIGN - 1);
+    struct attn_chunk *chunk = workspace->chunks;
+    if (chunk == NULL || chunk->size - workspace->used < bytes) {
+        if (!add_chunk(workspace, attn_max(bytes, FIRST_CHUNK)))
+            return NULL;
+        chunk = workspace->chunks;
+    }
+    void *piece = chunk->data + workspace->used;
+    workspace->used += bytes;
+    return piece;
+}
+
+void attn_workspace_reset(struct attn_workspace *workspace)
+{
+    struct attn_chunk *only = workspace->chunks;
+    workspace->used = 0;
+    if (only == NULL || (only->next == NULL && only->size <= ATTN_WORKSPACE_KEEP))
+        return;
+    size_t total = 0;
+    for (struct attn_chunk *chunk = only; chunk != NULL; chunk = chunk->next)
+        total = attn_add(total, chunk->size);
+    attn_workspace_fini(workspace);
+    if (total <= ATTN_WORKSPACE_KEEP)
+        (void)add_chunk(workspace, total);
+}
+
+void attn_workspace_fini(struct attn_workspace *workspace)
+{
+    struct attn_chunk *chunk = workspace->chunks;
+    while (chunk != NULL) {
+        struct attn_chunk *next = chunk->next;
+        attn_free(chunk);
+        chunk = next;
+    }
+    *workspace = (struct attn_workspace){0};
+}

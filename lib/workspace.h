@@ -1,0 +1,28 @@
+/* workspace.h: memory of one computation, kept from call to call.
+ *
+ * Pieces are taken during a call and given back together at its end.  After the first call of a
+ * size nothing is allocated any more: reset joins the chunks that a call needed into one, up to
+ * ATTN_WORKSPACE_KEEP bytes. */
+#ifndef ATTN_LIB_WORKSPACE_H
+#define ATTN_LIB_WORKSPACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define ATTN_WORKSPACE_KEEP ((size_t)16 << 20)
+
+struct attn_chunk;
+
+struct attn_workspace {
+    struct attn_chunk *chunks; /* newest first */
+    size_t used;               /* of the newest chunk */
+};
+
+/* count * size bytes, aligned to ATTN_ALIGN, unspecified contents; NULL where memory is short. */
+void *attn_workspace_take(struct attn_workspace *workspace, size_t count, size_t size);
+
+/* Ends the call: all pieces are gone. */
+void attn_workspace_reset(struct attn_workspace *workspace);
+void attn_workspace_fini(struct attn_workspace *workspace);
+
+#endif

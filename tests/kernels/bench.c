@@ -1,0 +1,134 @@
+/* bench.c: how fast each kernel is.  GFLOP/s counts a multiply-add as two; GB/s counts the bytes of
+ * the inputs once, which for project on one row is the traffic with memory.  all_within over an
+ * array larger than any cache shows what reading alone can do. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernelcheck.h"
+#include "mem.h"
+
+#define RUNS 5             /* the best counts */
+#define RUN_SECONDS 0.05   /* at least */
+#define PLENTY (16u << 20) /* floats of each operand: 64 MiB, beyond the caches of this age */
+
+struct bench {
+    const struct attn_kernels *kernels;
+    float *a, *b, *c, *d; /* [PLENTY] each */
+    size_t rows, k, n;
+};
+
+static void run_matmul(const struct bench *b)
+{
+    b->kernels->matmul(b->c, b->n, b->a, b->k, b->b, b->n, b->rows, b->k, b->n, false);
+}
+
+static void run_project(const struct bench *b)
+{
+    b->kernels->project(b->c, b->n, b->a, b->k, b->b, b->k, b->d, b->rows, b->k, b->n);
+}
+
+/* Scores are restored before each run: exp of an exp would soon be all ones. */
+static void run_softmax(const struct bench *b)
+{
+    memcpy(b->c, b->a, b->rows * b->n * sizeof(float));
+    memset(b->d, 0, 2 * b->rows * sizeof(float));
+    b->kernels->softmax(b->c, b->n, b->d, b->d + b->rows, b->d + 2 * b->rows, b->rows, b->n);
+}
+
+static void run_scale_rows(const struct bench *b)
+{
+    for (size_t r = 0; r < b->rows; r++)
+        b->d[r] = 1;
+    b->kernels->scale_rows(b->c, b->n, b->d, b->rows, b->n);
+}
+
+static void run_all_within(const struct bench *b)
+{
+    if (!b->kernels->all_within(b->b, b->n, 1))
+        abort();
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Seconds of one call, the best of RUNS measurements. */
+static double time_of(void (*run)(const struct bench *), const struct bench *bench)
+{
+    double best = 1e9;
+    run(bench);
+    for (int i = 0; i < RUNS; i++) {
+        size_t calls = 0;
+        double start = seconds(), took;
+        do {
+            run(bench);
+            calls++;
+            took = seconds() - start;
+        } while (took < RUN_SECONDS);
+        best = took / (double)calls < best ? took / (double)calls : best;
+    }
+    return best;
+}
+
+static const struct {
+    const char *name;
+    void (*run)(const struct bench *);
+    size_t rows, k, n;
+    double flops, floats; /* per rows * k * n; read per call, of the large operand */
+} shapes[] = {
+    {"matmul", run_matmul, 64, 128, 64, 2, 128 * 64},
+    {"matmul", run_matmul, 64, 64, 128, 2, 64 * 128},
+    {"matmul", run_matmul, 64, 64, 64, 2, 64 * 64},
+    {"matmul", run_matmul, 4, 128, 64, 2, 128 * 64},
+    {"matmul", run_matmul, 4, 64, 128, 2, 64 * 128},
+    {"matmul", run_matmul, 1, 128, 64, 2, 128 * 64},
+    {"matmul", run_matmul, 1, 64, 64, 2, 64 * 64},
+    {"project", run_project, 1, 4096, 4096, 2, 4096.0 * 4096},
+    {"project", run_project, 2, 4096, 4096, 2, 4096.0 * 4096},
+    {"project", run_project, 4, 4096, 4096, 2, 4096.0 * 4096},
+    {"project", run_project, 8, 4096, 4096, 2, 4096.0 * 4096},
+    {"project", run_project, 16, 4096, 4096, 2, 4096.0 * 4096},
+    {"project", run_project, 32, 4096, 4096, 2, 4096.0 * 4096},
+    {"project", run_project, 64, 4096, 4096, 2, 4096.0 * 4096},
+    {"project", run_project, 1, 768, 768, 2, 768 * 768},
+    {"project", run_project, 32, 768, 768, 2, 768 * 768},
+    {"softmax", run_softmax, 64, 1, 64, 1, 64 * 64},
+    {"softmax", run_softmax, 4, 1, 64, 1, 4 * 64},
+    {"scale_rows", run_scale_rows, 64, 1, 128, 1, 64 * 128},
+    {"all_within", run_all_within, 1, 1, PLENTY, 1, PLENTY},
+};
+
+void bench_kernels(const struct attn_kernels *kernels)
+{
+    struct bench bench = {.kernels = kernels};
+    float **operands[] = {&bench.a, &bench.b, &bench.c, &bench.d};
+    struct rng rng = {1};
+    for (size_t o = 0; o < 4; o++) {
+        float *operand = *operands[o] = attn_alloc(PLENTY, sizeof(float));
+        for (size_t i = 0; operand != NULL && i < PLENTY; i++)
+            operand[i] = rng_unit(&rng);
+    }
+    if (bench.a == NULL || bench.b == NULL || bench.c == NULL || bench.d == NULL) {
+        puts("not enough memory to measure");
+        goto done;
+    }
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        bench.rows = shapes[i].rows;
+        bench.k = shapes[i].k;
+        bench.n = shapes[i].n;
+        double took = time_of(shapes[i].run, &bench);
+        double flops = shapes[i].flops * (double)(bench.rows * bench.k * bench.n);
+        printf("%-8s %-10s %2zu x %4zu x %-8zu %9.2f us %7.1f GFLOP/s %6.1f GB/s\n", kernels->name,
+               shapes[i].name, bench.rows, bench.k, bench.n, took * 1e6, flops / took * 1e-9,
+               4 * shapes[i].floats / took * 1e-9);
+        fflush(stdout);
+    }
+done:
+    for (size_t o = 0; o < 4; o++)
+        attn_free(*operands[o]);
+}

@@ -1,0 +1,184 @@
+/* kernelcheck.c: every kernel at every level that this CPU has, against references in double.
+ *
+ *   kernelcheck [--seed N] [--seconds N]   a sweep over all tails, then random cases
+ *   kernelcheck --bench                    GFLOP/s and GB/s
+ *   kernelcheck --exp                      the error of exp over all floats of [-104, 0]
+ *
+ * The sweep takes rows through 1..70 and k and n through 1..130, each value at least once.  Arrays
+ * stand against pages that cannot be touched (guard.h); a fault there prints the case it happened
+ * in.  The seed is printed, and the same seed runs the same cases in the same order.
+ */
+#include "kernelcheck.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cpu.h"
+
+#define MAX_TAIL_ROWS 70
+#define MAX_TAIL 130
+#define MAX_MESSAGES 20 /* failures that are printed; all are counted */
+#define EXP_STEP 4093   /* every such float in a normal run */
+
+static const struct {
+    const char *name;
+    const char *(*check)(struct check *check, size_t rows, size_t k, size_t n);
+} slots[] = {
+    {"matmul", check_matmul},         {"project", check_project},
+    {"softmax", check_softmax},       {"normalize", check_normalize},
+    {"scale_rows", check_scale_rows}, {"all_within", check_all_within},
+};
+enum { SLOTS = sizeof slots / sizeof slots[0] };
+
+struct run {
+    struct check check;
+    struct attn_kernels kernels[ATTN_CPU_AVX512 + 1]; /* [1..levels] */
+    size_t levels;
+    size_t passed, failed;
+};
+
+/* Where a fault handler finds the case; it may not look at much else. */
+static struct run *volatile running;
+
+static void on_fault(int signal)
+{
+    static const char text[] = "FAIL: touched memory beyond its operands: ";
+    const struct check *check = &running->check;
+    (void)signal;
+    if (write(STDOUT_FILENO, text, sizeof text - 1) < 0 ||
+        write(STDOUT_FILENO, check->kernels->name, strlen(check->kernels->name)) < 0 ||
+        write(STDOUT_FILENO, " ", 1) < 0 ||
+        write(STDOUT_FILENO, check->what, strlen(check->what)) < 0 ||
+        write(STDOUT_FILENO, "\n", 1) < 0)
+        _exit(2);
+    _exit(1);
+}
+
+static void count(struct run *run, const char *slot, const char *wrong)
+{
+    if (wrong == NULL) {
+        run->passed++;
+        return;
+    }
+    if (run->failed++ < MAX_MESSAGES)
+        printf("FAIL: %s %s (%s): %s\n", run->check.kernels->name, slot, run->check.what, wrong);
+}
+
+/* One case of every slot at every level. */
+static void run_case(struct run *run, size_t rows, size_t k, size_t n)
+{
+    for (size_t level = 1; level <= run->levels; level++)
+        for (size_t s = 0; s < SLOTS; s++) {
+            run->check.kernels = &run->kernels[level];
+            snprintf(run->check.what, sizeof run->check.what, "%s", slots[s].name);
+            count(run, slots[s].name, slots[s].check(&run->check, rows, k, n));
+        }
+}
+
+/* 37 and 59 have no factor in common with 130, so k and n take every value. */
+static void run_sweep(struct run *run)
+{
+    for (size_t i = 0; i < MAX_TAIL; i++)
+        run_case(run, 1 + i % MAX_TAIL_ROWS, 1 + i * 37 % MAX_TAIL, 1 + i * 59 % MAX_TAIL);
+}
+
+static void run_random(struct run *run, double limit)
+{
+    struct rng *rng = &run->check.rng;
+    time_t end = time(NULL) + (time_t)limit;
+    while (time(NULL) < end) {
+        size_t most = rng_next(rng) % 4 == 0 ? 512 : MAX_TAIL;
+        size_t rows = rng_between(rng, 1, MAX_TAIL_ROWS), n = rng_between(rng, 1, MAX_TAIL);
+        run_case(run, rows, rng_between(rng, 1, most), n);
+    }
+}
+
+static void run_exp(struct run *run, size_t step)
+{
+    for (size_t level = 1; level <= run->levels; level++) {
+        float at = 0;
+        run->check.kernels = &run->kernels[level];
+        double worst = exp_error(&at, run->check.kernels, step);
+        printf("%-8s exp: at most %.3f ulp, at %.9g\n", run->check.kernels->name, worst,
+               (double)at);
+        snprintf(run->check.what, sizeof run->check.what, "%.3f ulp at %.9g", worst, (double)at);
+        count(run, "exp", worst <= 2 ? NULL : "beyond 2 ulp");
+    }
+}
+
+struct options {
+    uint64_t seed;
+    double seconds;
+    bool bench, exp;
+};
+
+static bool parse_number(unsigned long long *out, const char *text)
+{
+    char *end;
+    errno = 0;
+    *out = text != NULL ? strtoull(text, &end, 10) : 0;
+    return text != NULL && errno == 0 && end != text && *end == '\0';
+}
+
+static bool parse_options(struct options *out, char **argv)
+{
+    unsigned long long number;
+    for (size_t i = 1; argv[i] != NULL; i++) {
+        if (strcmp(argv[i], "--bench") == 0) {
+            out->bench = true;
+        } else if (strcmp(argv[i], "--exp") == 0) {
+            out->exp = true;
+        } else if (strcmp(argv[i], "--seed") == 0 && parse_number(&number, argv[i + 1])) {
+            out->seed = number;
+            i++;
+        } else if (strcmp(argv[i], "--seconds") == 0 && parse_number(&number, argv[i + 1])) {
+            out->seconds = (double)number;
+            i++;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    static struct run run;
+    struct options options = {.seed = (uint64_t)time(NULL), .seconds = 5};
+    if (argc < 1 || !parse_options(&options, argv)) {
+        fputs("usage: kernelcheck [--seed N] [--seconds N] [--bench] [--exp]\n", stderr);
+        return 2;
+    }
+    run.levels = attn_cpu_best();
+    for (size_t level = 1; level <= run.levels; level++)
+        attn_kernels_get(&run.kernels[level], (enum attn_cpu_level)level);
+    if (options.bench) {
+        for (size_t level = run.levels; level >= 1; level--)
+            bench_kernels(&run.kernels[level]);
+        return 0;
+    }
+    for (size_t i = 0; i < PENS; i++)
+        if (!pen_open(&run.check.pens[i], PEN_FLOATS)) {
+            fputs("kernelcheck: out of memory\n", stderr);
+            return 2;
+        }
+    printf("kernelcheck: seed %llu, levels up to %s, %u CPUs\n", (unsigned long long)options.seed,
+           attn_cpu_level_name((enum attn_cpu_level)run.levels), attn_cpu_count());
+    fflush(stdout);
+    run.check.rng.state = options.seed;
+    run.check.kernels = &run.kernels[1];
+    running = &run;
+    signal(SIGSEGV, on_fault);
+    run_exp(&run, options.exp ? 1 : EXP_STEP);
+    if (!options.exp) {
+        run_sweep(&run);
+        run_random(&run, options.seconds);
+    }
+    printf("%zu passed, %zu failed\n", run.passed, run.failed);
+    return run.failed != 0;
+}

@@ -1,0 +1,36 @@
+/* kernelcheck.h: the parts of kernelcheck. */
+#ifndef TESTS_KERNELS_KERNELCHECK_H
+#define TESTS_KERNELS_KERNELCHECK_H
+
+#include "guard.h"
+#include "kernels.h"
+
+#define PENS 6
+#define PEN_FLOATS (1u << 20)
+
+/* What a check works with. */
+struct check {
+    const struct attn_kernels *kernels;
+    struct rng rng;
+    struct pen pens[PENS];
+    char what[160]; /* the case at hand, for the message should it fail */
+};
+
+/* A check computes one case of the given size and returns NULL, or what is wrong with it. */
+const char *check_matmul(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_project(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_softmax(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_normalize(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_scale_rows(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_all_within(struct check *check, size_t rows, size_t k, size_t n);
+
+/* |got - exact| in units of the last place of the float nearest to exact. */
+double ulps(float got, double exact);
+
+/* The largest error of exp, in ulp, over every step-th float of [-104, 0]; *at is where. */
+double exp_error(float *at, const struct attn_kernels *kernels, size_t step);
+
+/* Prints GFLOP/s and GB/s of the main shapes. */
+void bench_kernels(const struct attn_kernels *kernels);
+
+#endif
