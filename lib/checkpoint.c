@@ -1,0 +1,273 @@
+/* checkpoint.c: the files of a model directory.
+ *
+ * A single file is a checkpoint of one shard and no index.  With an index, `places` maps tensor
+ * names to shards, sorted by name; names live in the index's text.  Shard names come from a file
+ * that anyone may have written, so they must be plain names inside the directory. */
+#include "checkpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "file.h"
+#include "mem.h"
+#include "members.h"
+#include "status.h"
+
+#define CONFIG "config.json"
+#define SINGLE "model.safetensors"
+#define INDEX "model.safetensors.index.json"
+#define MAX_SHARD_NAME 255  /* bytes, what a directory can hold */
+#define MIN_PLACE_TEXT 7    /* bytes of "":"x", in the index, the shortest mapping */
+#define METADATA_TEXT 65536 /* bytes of the index's `metadata` */
+#define NAME_TEXT 2048      /* bytes of a shard's name as the index writes it */
+
+struct shard {
+    char name[MAX_SHARD_NAME + 1];
+    struct attn_safetensors *file; /* NULL until needed */
+};
+
+struct place {
+    const char *tensor;
+    size_t shard;
+};
+
+struct attn_checkpoint {
+    int directory;
+    char *config; /* [config_length] */
+    size_t config_length;
+    char *index; /* text of the index; NULL for a single file */
+    size_t index_length;
+    struct place *places; /* [num_places] */
+    size_t num_places, capacity;
+    struct shard *shards; /* [num_shards], room for ATTN_CHECKPOINT_MAX_SHARDS */
+    size_t num_shards;
+};
+
+static enum attn_status fail_index(const struct attn_members *m, enum attn_status status,
+                                   struct attn_error *error)
+{
+    if (status == ATTN_NO_MEMORY)
+        return attn_fail_memory(error, m->length);
+    return attn_fail(error, ATTN_MALFORMED, INDEX, INDEX ": not a valid index, near byte %zu",
+                     m->at);
+}
+
+static bool is_plain_name(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 0 && length <= MAX_SHARD_NAME && strchr(name, '/') == NULL &&
+           strstr(name, "..") == NULL && strcmp(name, ".") != 0;
+}
+
+/* The number of the shard of that name, which is added where it is new. */
+static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoint,
+                                   const char *name, struct attn_error *error)
+{
+    /* Maps list tensors shard by shard more often than not: look at the latest first. */
+    for (size_t i = checkpoint->num_shards; i-- > 0;)
+        if (strcmp(checkpoint->shards[i].name, name) == 0) {
+            *out = i;
+            return ATTN_OK;
+        }
+    if (!is_plain_name(name))
+        return attn_fail(error, ATTN_MALFORMED, INDEX,
+                         INDEX ": shard name '%.96s' is not a plain file name", name);
+    if (checkpoint->num_shards == ATTN_CHECKPOINT_MAX_SHARDS)
+        return attn_fail(error, ATTN_MALFORMED, INDEX, INDEX ": more than %d shards",
+                         ATTN_CHECKPOINT_MAX_SHARDS);
+    *out = checkpoint->num_shards++;
+    memcpy(checkpoint->shards[*out].name, name, strlen(name) + 1);
+    return ATTN_OK;
+}
+
+static enum attn_status add_place(struct attn_checkpoint *checkpoint, struct attn_members *m,
+                                  const char *tensor, struct attn_error *error)
+{
+    json_t *value;
+    if (checkpoint->num_places == checkpoint->capacity)
+        return fail_index(m, ATTN_MALFORMED, error);
+    enum attn_status status = attn_members_value(&value, m, NAME_TEXT);
+    if (status != ATTN_OK)
+        return fail_index(m, status, error);
+
+    struct place *place = &checkpoint->places[checkpoint->num_places++];
+    place->tensor = tensor;
+    if (json_is_string(value))
+        status = find_shard(&place->shard, checkpoint, json_string_value(value), error);
+    else
+        status = fail_index(m, ATTN_MALFORMED, error);
+    json_decref(value);
+    return status;
+}
+
+static enum attn_status walk_weight_map(struct attn_checkpoint *checkpoint, struct attn_members *m,
+                                        struct attn_error *error)
+{
+    char *tensor;
+    enum attn_status status = attn_members_enter(m);
+    while (status == ATTN_OK && (status = attn_members_next(&tensor, m)) == ATTN_OK && tensor) {
+        status = add_place(checkpoint, m, tensor, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return status == ATTN_OK ? ATTN_OK : fail_index(m, status, error);
+}
+
+static int by_tensor(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    return strcmp(x->tensor, y->tensor);
+}
+
+static enum attn_status sort_places(struct attn_checkpoint *checkpoint, struct attn_error *error)
+{
+    struct place *places = checkpoint->places;
+    qsort(places, checkpoint->num_places, sizeof *places, by_tensor);
+    for (size_t i = 1; i < checkpoint->num_places; i++)
+        if (strcmp(places[i - 1].tensor, places[i].tensor) == 0)
+            return attn_fail(error, ATTN_MALFORMED, places[i].tensor,
+                             INDEX ": tensor '%.96s' is named twice", places[i].tensor);
+    return ATTN_OK;
+}
+
+static enum attn_status walk_index(struct attn_checkpoint *checkpoint, struct attn_error *error)
+{
+    struct attn_members m = {.text = checkpoint->index, .length = checkpoint->index_length};
+    bool mapped = false;
+    char *key;
+    enum attn_status status = attn_members_enter(&m);
+    while (status == ATTN_OK && (status = attn_members_next(&key, &m)) == ATTN_OK && key) {
+        if (strcmp(key, "weight_map") == 0) {
+            if (mapped)
+                return fail_index(&m, ATTN_MALFORMED, error);
+            mapped = true;
+            if ((status = walk_weight_map(checkpoint, &m, error)) != ATTN_OK)
+                return status;
+            continue;
+        }
+        json_t *value;
+        if ((status = attn_members_value(&value, &m, METADATA_TEXT)) == ATTN_OK)
+            json_decref(value);
+    }
+    if (status == ATTN_OK)
+        status = attn_members_finish(&m);
+    if (status == ATTN_OK && !mapped)
+        return attn_fail(error, ATTN_MALFORMED, "weight_map", INDEX ": no weight_map");
+    return status == ATTN_OK ? sort_places(checkpoint, error) : fail_index(&m, status, error);
+}
+
+static enum attn_status open_index(struct attn_checkpoint *checkpoint, struct attn_error *error)
+{
+    enum attn_status status =
+        attn_file_slurp(&checkpoint->index, &checkpoint->index_length, checkpoint->directory, INDEX,
+                        ATTN_CHECKPOINT_MAX_INDEX, error);
+    if (status == ATTN_NOT_FOUND)
+        return attn_fail(error, ATTN_NOT_FOUND, SINGLE, "neither " SINGLE " nor " INDEX);
+    if (status != ATTN_OK)
+        return status;
+    checkpoint->capacity = checkpoint->index_length / MIN_PLACE_TEXT + 1;
+    checkpoint->places = attn_alloc(checkpoint->capacity, sizeof *checkpoint->places);
+    if (checkpoint->places == NULL)
+        return attn_fail_memory(error, checkpoint->capacity * sizeof *checkpoint->places);
+    return walk_index(checkpoint, error);
+}
+
+/* Opens the single file or, in its absence, the index. */
+static enum attn_status open_tensors(struct attn_checkpoint *checkpoint, struct attn_error *error)
+{
+    checkpoint->shards = attn_calloc(ATTN_CHECKPOINT_MAX_SHARDS, sizeof *checkpoint->shards);
+    if (checkpoint->shards == NULL)
+        return attn_fail_memory(error, ATTN_CHECKPOINT_MAX_SHARDS * sizeof(struct shard));
+    enum attn_status status =
+        attn_safetensors_open(&checkpoint->shards[0].file, checkpoint->directory, SINGLE, error);
+    if (status == ATTN_NOT_FOUND)
+        return open_index(checkpoint, error);
+    checkpoint->num_shards = 1;
+    return status;
+}
+
+enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *path,
+                                      struct attn_error *error)
+{
+    struct attn_checkpoint *checkpoint = attn_calloc(1, sizeof *checkpoint);
+    if (checkpoint == NULL)
+        return attn_fail_memory(error, sizeof *checkpoint);
+    enum attn_status status = ATTN_OK;
+    checkpoint->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (checkpoint->directory < 0) {
+        bool absent = errno == ENOENT || errno == ENOTDIR;
+        status = attn_fail(error, absent ? ATTN_NOT_FOUND : ATTN_IO, "path",
+                           absent ? "no such directory" : "the directory cannot be opened");
+    }
+    if (status == ATTN_OK)
+        status = attn_file_slurp(&checkpoint->config, &checkpoint->config_length,
+                                 checkpoint->directory, CONFIG, ATTN_CHECKPOINT_MAX_CONFIG, error);
+    if (status == ATTN_OK)
+        status = open_tensors(checkpoint, error);
+    if (status != ATTN_OK) {
+        attn_checkpoint_close(checkpoint);
+        return status;
+    }
+    *out = checkpoint;
+    return ATTN_OK;
+}
+
+void attn_checkpoint_close(struct attn_checkpoint *checkpoint)
+{
+    if (checkpoint == NULL)
+        return;
+    for (size_t i = 0; i < checkpoint->num_shards; i++)
+        attn_safetensors_close(checkpoint->shards[i].file);
+    attn_free(checkpoint->shards);
+    attn_free(checkpoint->places);
+    attn_free(checkpoint->index);
+    attn_free(checkpoint->config);
+    if (checkpoint->directory >= 0)
+        close(checkpoint->directory);
+    attn_free(checkpoint);
+}
+
+const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length)
+{
+    *length = checkpoint->config_length;
+    return checkpoint->config;
+}
+
+/* The entry of `name` in the shard that the index maps it to, which is opened where needed. */
+static enum attn_status find_mapped(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
+                                    const char *name, struct attn_error *error)
+{
+    const struct place key = {.tensor = name};
+    const struct place *place =
+        bsearch(&key, checkpoint->places, checkpoint->num_places, sizeof key, by_tensor);
+    if (place == NULL)
+        return ATTN_OK;
+    struct shard *shard = &checkpoint->shards[place->shard];
+    if (shard->file == NULL) {
+        enum attn_status status =
+            attn_safetensors_open(&shard->file, checkpoint->directory, shard->name, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    out->file = shard->file;
+    out->entry = attn_safetensors_find(shard->file, name);
+    if (out->entry == NULL)
+        return attn_fail(error, ATTN_MALFORMED, name,
+                         "tensor '%.96s' is not in %.96s, where the index puts it", name,
+                         shard->name);
+    return ATTN_OK;
+}
+
+enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
+                                      const char *name, struct attn_error *error)
+{
+    *out = (struct attn_tensor){.file = NULL};
+    if (checkpoint->index != NULL)
+        return find_mapped(out, checkpoint, name, error);
+    out->file = checkpoint->shards[0].file;
+    out->entry = attn_safetensors_find(out->file, name);
+    return ATTN_OK;
+}

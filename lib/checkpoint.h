@@ -1,0 +1,39 @@
+/* checkpoint.h: a directory as Hugging Face publishes models: config.json and tensors.
+ *
+ * Tensors are in model.safetensors or, where that is absent, in the shards that
+ * model.safetensors.index.json maps them to.  A shard is opened when a tensor of it is first
+ * looked for, so a checkpoint of which only some layers are wanted needs only their shards. */
+#ifndef ATTN_LIB_CHECKPOINT_H
+#define ATTN_LIB_CHECKPOINT_H
+
+#include "attn.h"
+#include "safetensors.h"
+
+#define ATTN_CHECKPOINT_MAX_CONFIG 1048576 /* bytes of config.json */
+#define ATTN_CHECKPOINT_MAX_INDEX 67108864 /* bytes of the index */
+#define ATTN_CHECKPOINT_MAX_SHARDS 1024
+
+struct attn_checkpoint;
+
+/* A tensor and the file it is in, both borrowed from the checkpoint. */
+struct attn_tensor {
+    const struct attn_safetensors *file;
+    const struct attn_tensor_entry *entry; /* NULL: no such tensor */
+};
+
+/* Opens the directory `path` and reads config.json and the single file's header or the index.
+ * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY. */
+enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *path,
+                                      struct attn_error *error);
+void attn_checkpoint_close(struct attn_checkpoint *checkpoint);
+
+/* The text of config.json, of *length bytes; not parsed. */
+const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length);
+
+/* Looks a tensor up; that there is none is no error.
+ * Errors: those of opening its shard; ATTN_MALFORMED where the index names it and the shard does
+ * not hold it. */
+enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
+                                      const char *name, struct attn_error *error);
+
+#endif

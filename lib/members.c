@@ -1,0 +1,76 @@
+/* members.c: a cursor over the members of a JSON object; jansson parses each key and value.
+ *
+ * This file itself knows only the punctuation between them: { , : } and white space. */
+#include "members.h"
+
+#include <string.h>
+
+#include "mem.h"
+
+#define KEY_TEXT 4096 /* bytes of a key as written: 512 characters, each escaped, and quotes */
+
+static void skip_space(struct attn_members *m)
+{
+    while (m->at < m->length && memchr(" \t\n\r", m->text[m->at], 4) != NULL)
+        m->at++;
+}
+
+/* Passes white space and then `mark`, if that is what comes. */
+static bool accept(struct attn_members *m, char mark)
+{
+    skip_space(m);
+    if (m->at == m->length || m->text[m->at] != mark)
+        return false;
+    m->at++;
+    return true;
+}
+
+enum attn_status attn_members_enter(struct attn_members *m)
+{
+    m->fresh = true;
+    return accept(m, '{') ? ATTN_OK : ATTN_MALFORMED;
+}
+
+enum attn_status attn_members_next(char **key, struct attn_members *m)
+{
+    bool fresh = m->fresh;
+    m->fresh = false;
+    *key = NULL;
+    if (accept(m, '}'))
+        return ATTN_OK;
+    if (!fresh && !accept(m, ','))
+        return ATTN_MALFORMED;
+
+    skip_space(m);
+    char *place = m->text + m->at;
+    json_t *name;
+    enum attn_status status = attn_members_value(&name, m, KEY_TEXT);
+    if (status != ATTN_OK)
+        return status;
+    if (json_is_string(name) && accept(m, ':')) {
+        /* Unescaping never lengthens, and the quotes leave room for the NUL. */
+        memcpy(place, json_string_value(name), json_string_length(name) + 1);
+        *key = place;
+        skip_space(m);
+    }
+    json_decref(name);
+    return *key != NULL ? ATTN_OK : ATTN_MALFORMED;
+}
+
+enum attn_status attn_members_value(json_t **out, struct attn_members *m, size_t limit)
+{
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK;
+    json_error_t why;
+    skip_space(m);
+    *out = json_loadb(m->text + m->at, attn_min(limit, m->length - m->at), flags, &why);
+    if (*out == NULL)
+        return json_error_code(&why) == json_error_out_of_memory ? ATTN_NO_MEMORY : ATTN_MALFORMED;
+    m->at += (size_t)why.position;
+    return ATTN_OK;
+}
+
+enum attn_status attn_members_finish(struct attn_members *m)
+{
+    skip_space(m);
+    return m->at == m->length ? ATTN_OK : ATTN_MALFORMED;
+}

@@ -1,0 +1,292 @@
+/* model.c: a model from opening to closing.
+ *
+ * Opening resolves the configuration, chooses the resident layers and checks that every tensor
+ * they need is there; loading allocates and fills them and takes the fingerprint.  A model either
+ * has all of its resident layers or, after a failed load, none.  What families are like is not
+ * known here. */
+#include "model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint.h"
+#include "family_config.h"
+#include "family_weights.h"
+#include "mem.h"
+#include "random.h"
+#include "status.h"
+
+#define NO_SLOT SIZE_MAX
+
+struct attn_model {
+    struct attn_config config;
+    struct attn_checkpoint *checkpoint; /* NULL: random weights, or loaded already */
+    const char *weights_dtype;
+    size_t num_resident;
+    size_t *indices;           /* [num_resident] slot -> layer */
+    size_t *slots;             /* [config.num_layers] layer -> slot or NO_SLOT */
+    struct attn_layer *layers; /* [num_resident], zeroed until loaded */
+    bool loaded;
+    char fingerprint[17];
+};
+
+/* ---- Opening ------------------------------------------------------------------------------- */
+
+static enum attn_status check_chosen(const struct attn_model_options *options, size_t num_layers,
+                                     struct attn_error *error)
+{
+    if (options->num_layers == 0)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "layers", "layers is empty");
+    for (size_t i = 0; i < options->num_layers; i++) {
+        if (options->layers[i] >= num_layers)
+            return attn_fail(error, ATTN_OUT_OF_RANGE, "layers",
+                             "layers has %zu, the checkpoint has layers 0 to %zu",
+                             options->layers[i], num_layers - 1);
+        if (i > 0 && options->layers[i] <= options->layers[i - 1])
+            return attn_fail(error, ATTN_OUT_OF_RANGE, "layers",
+                             "layers has %zu after %zu, must ascend", options->layers[i],
+                             options->layers[i - 1]);
+    }
+    return ATTN_OK;
+}
+
+static enum attn_status choose_layers(struct attn_model *model,
+                                      const struct attn_model_options *options,
+                                      struct attn_error *error)
+{
+    size_t num_layers = model->config.num_layers;
+    bool all = options == NULL || options->layers == NULL;
+    if (!all) {
+        enum attn_status status = check_chosen(options, num_layers, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    model->num_resident = all ? num_layers : options->num_layers;
+    model->indices = attn_alloc(model->num_resident, sizeof *model->indices);
+    model->slots = attn_alloc(num_layers, sizeof *model->slots);
+    model->layers = attn_calloc(model->num_resident, sizeof *model->layers);
+    if (model->indices == NULL || model->slots == NULL || model->layers == NULL)
+        return attn_fail_memory(error, num_layers * sizeof *model->layers);
+
+    for (size_t i = 0; i < num_layers; i++)
+        model->slots[i] = NO_SLOT;
+    for (size_t i = 0; i < model->num_resident; i++) {
+        model->indices[i] = all ? i : options->layers[i];
+        model->slots[model->indices[i]] = i;
+    }
+    return ATTN_OK;
+}
+
+/* Last layer first, so that the type reported is that of the first. */
+static enum attn_status check_weights(struct attn_model *model, struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    for (size_t i = model->num_resident; i-- > 0 && status == ATTN_OK;)
+        status = attn_weights_check(&model->weights_dtype, model->checkpoint, &model->config,
+                                    model->indices[i], error);
+    return status;
+}
+
+static enum attn_status configure(struct attn_model *model, const struct attn_family *family,
+                                  const char *text, size_t length,
+                                  const struct attn_model_options *options,
+                                  struct attn_error *error)
+{
+    enum attn_status status = attn_config_read(&model->config, family, text, length, error);
+    if (status == ATTN_OK)
+        status = attn_layer_check(&model->config.spec, error);
+    return status == ATTN_OK ? choose_layers(model, options, error) : status;
+}
+
+enum attn_status attn_model_open(struct attn_model **out, const char *path,
+                                 const struct attn_model_options *options, struct attn_error *error)
+{
+    struct attn_model *model = attn_calloc(1, sizeof *model);
+    if (model == NULL)
+        return attn_fail_memory(error, sizeof *model);
+    enum attn_status status = attn_checkpoint_open(&model->checkpoint, path, error);
+    if (status == ATTN_OK) {
+        size_t length;
+        const char *text = attn_checkpoint_config(model->checkpoint, &length);
+        status = configure(model, NULL, text, length, options, error);
+    }
+    if (status == ATTN_OK)
+        status = check_weights(model, error);
+    if (status != ATTN_OK) {
+        attn_model_close(model);
+        return status;
+    }
+    *out = model;
+    return ATTN_OK;
+}
+
+enum attn_status attn_model_open_random(struct attn_model **out, const char *config, size_t length,
+                                        struct attn_error *error)
+{
+    struct attn_model *model = attn_calloc(1, sizeof *model);
+    if (model == NULL)
+        return attn_fail_memory(error, sizeof *model);
+    model->weights_dtype = "F32";
+    enum attn_status status = configure(model, &attn_family_random, config, length, NULL, error);
+    if (status != ATTN_OK) {
+        attn_model_close(model);
+        return status;
+    }
+    *out = model;
+    return ATTN_OK;
+}
+
+/* ---- Loading ------------------------------------------------------------------------------- */
+
+static uint64_t hash_word(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0xff51afd7ed558ccd);
+    return hash ^ (hash >> 32);
+}
+
+static uint64_t hash_real(uint64_t hash, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return hash_word(hash, bits);
+}
+
+/* Two floats a step; the length goes in too, so that arrays cannot flow into one another. */
+static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
+{
+    if (x == NULL)
+        return hash_word(hash, NO_SLOT);
+    hash = hash_word(hash, count);
+    for (size_t i = 0; i + 2 <= count; i += 2) {
+        uint64_t pair;
+        memcpy(&pair, &x[i], sizeof pair);
+        hash = hash_word(hash, pair);
+    }
+    return count % 2 == 0 ? hash : hash_real(hash, (double)x[count - 1]);
+}
+
+static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
+{
+    const size_t sizes[] = {
+        s->hidden_size, s->key_size,       s->value_size, s->num_heads,     s->num_kv_heads,
+        s->head_dim,    s->value_head_dim, s->is_causal,  s->q_bias,        s->k_bias,
+        s->v_bias,      s->o_bias,         s->bias_kv,    s->add_zero_attn, (size_t)s->rope.type,
+        s->rope.dim};
+    const double reals[] = {s->scale,
+                            s->rope.theta,
+                            s->rope.factor,
+                            s->rope.low_freq_factor,
+                            s->rope.high_freq_factor,
+                            s->rope.original_max_position};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        hash = hash_word(hash, sizes[i]);
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++)
+        hash = hash_real(hash, reals[i]);
+    return hash;
+}
+
+static uint64_t hash_layer(uint64_t hash, const struct attn_layer *layer)
+{
+    const struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
+    hash = hash_spec(hash, &layer->spec);
+    for (size_t i = 0; i < 4; i++) {
+        hash = hash_floats(hash, linears[i]->weight, linears[i]->in * linears[i]->out);
+        hash = hash_floats(hash, linears[i]->bias, linears[i]->out);
+    }
+    hash = hash_floats(hash, layer->bias_k, layer->k.out);
+    return hash_floats(hash, layer->bias_v, layer->v.out);
+}
+
+static enum attn_status load_layer(struct attn_model *model, size_t slot, struct attn_error *error)
+{
+    struct attn_layer *layer = &model->layers[slot];
+    size_t index = model->indices[slot];
+    enum attn_status status = attn_layer_init(layer, &model->config.spec, error);
+    if (status != ATTN_OK)
+        return status;
+    if (model->checkpoint != NULL)
+        status = attn_weights_read(layer, model->checkpoint, &model->config, index, error);
+    else
+        attn_weights_random(layer, model->config.seed, index);
+    return status == ATTN_OK ? attn_layer_finish(layer, error) : status;
+}
+
+static void unload(struct attn_model *model)
+{
+    for (size_t i = 0; model->layers != NULL && i < model->num_resident; i++)
+        attn_layer_fini(&model->layers[i]);
+}
+
+enum attn_status attn_model_load(struct attn_model *model, struct attn_error *error)
+{
+    if (model->loaded)
+        return ATTN_OK;
+    uint64_t hash = 0;
+    for (size_t i = 0; i < model->num_resident; i++) {
+        enum attn_status status = load_layer(model, i, error);
+        if (status != ATTN_OK) {
+            unload(model);
+            return status;
+        }
+        hash = hash_word(hash, model->indices[i]);
+        hash = hash_layer(hash, &model->layers[i]);
+    }
+    snprintf(model->fingerprint, sizeof model->fingerprint, "%016llx",
+             (unsigned long long)attn_random_mix(hash));
+    attn_checkpoint_close(model->checkpoint);
+    model->checkpoint = NULL;
+    model->loaded = true;
+    return ATTN_OK;
+}
+
+void attn_model_close(struct attn_model *model)
+{
+    if (model == NULL)
+        return;
+    unload(model);
+    attn_checkpoint_close(model->checkpoint);
+    attn_free(model->layers);
+    attn_free(model->slots);
+    attn_free(model->indices);
+    attn_free(model);
+}
+
+/* ---- Looking ------------------------------------------------------------------------------- */
+
+void attn_model_describe(struct attn_model_info *out, const struct attn_model *model)
+{
+    const struct attn_layer_spec *spec = &model->config.spec;
+    *out = (struct attn_model_info){
+        .family = model->config.family->name,
+        .weights_dtype = model->weights_dtype,
+        .num_layers = model->config.num_layers,
+        .num_resident = model->num_resident,
+        .max_position = model->config.max_position,
+        .weight_bytes = model->num_resident * attn_layer_weight_bytes(spec),
+        .cache_bytes_per_token = model->num_resident * attn_layer_token_bytes(spec),
+    };
+    memcpy(out->fingerprint, model->fingerprint, sizeof out->fingerprint);
+}
+
+size_t attn_model_num_resident(const struct attn_model *model) { return model->num_resident; }
+
+size_t attn_model_slot(const struct attn_model *model, size_t layer)
+{
+    return layer < model->config.num_layers ? model->slots[layer] : NO_SLOT;
+}
+
+const struct attn_layer_spec *attn_model_slot_spec(const struct attn_model *model, size_t slot)
+{
+    return slot < model->num_resident ? &model->config.spec : NULL;
+}
+
+const struct attn_layer_spec *attn_model_layer(const struct attn_model *model, size_t layer)
+{
+    return attn_model_slot_spec(model, attn_model_slot(model, layer));
+}
+
+const struct attn_layer *attn_model_resident(const struct attn_model *model, size_t layer)
+{
+    size_t slot = attn_model_slot(model, layer);
+    return model->loaded && slot != NO_SLOT ? &model->layers[slot] : NULL;
+}

@@ -1,0 +1,349 @@
+/* safetensors.c: header -> table of entries, sorted by name; spans of the file -> float32.
+ *
+ * The header is walked member by member (members.h), so memory beyond the header's own text is one
+ * entry per tensor.  What holds once a file is open: every entry lies inside the file, its span
+ * equals shape x dtype, spans follow each other from 0 to the end, names are unique.  Reading
+ * relies on that and on nothing else. */
+#include "safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "file.h"
+#include "mem.h"
+#include "members.h"
+#include "status.h"
+#include "widen.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "data are little-endian and used as read");
+
+#define PREFIX 8               /* bytes of the header's length */
+#define MIN_ENTRY_TEXT 48      /* bytes that the shortest entry of a header takes, comma included */
+#define ENTRY_TEXT 4096        /* bytes that the longest may take */
+#define METADATA_TEXT 16777216 /* bytes that one value of __metadata__ may take */
+#define CHUNK 131072           /* elements read and widened at a time */
+
+struct attn_safetensors {
+    int file;
+    char *name; /* of the file inside its directory, for messages */
+    char *header;
+    size_t header_length;
+    size_t data_begin, data_length;    /* bytes */
+    struct attn_tensor_entry *entries; /* [count], by name; names live in the header */
+    size_t count, capacity;
+};
+
+static const struct attn_dtype dtypes[] = {
+    {"F32", 32, true},  {"F16", 16, true},     {"BF16", 16, true},    {"F64", 64, false},
+    {"I64", 64, false}, {"I32", 32, false},    {"I16", 16, false},    {"I8", 8, false},
+    {"U64", 64, false}, {"U32", 32, false},    {"U16", 16, false},    {"U8", 8, false},
+    {"BOOL", 8, false}, {"F8_E4M3", 8, false}, {"F8_E5M2", 8, false}, {"F8_E8M0", 8, false},
+    {"F4", 4, false},   {"F6_E2M3", 6, false}, {"F6_E3M2", 6, false}, {"C64", 64, false},
+};
+
+static const struct attn_dtype *find_dtype(const char *name)
+{
+    for (size_t i = 0; name != NULL && i < sizeof dtypes / sizeof dtypes[0]; i++)
+        if (strcmp(dtypes[i].name, name) == 0)
+            return &dtypes[i];
+    return NULL;
+}
+
+/* ---- The header ---------------------------------------------------------------------------- */
+
+static enum attn_status fail_header(const struct attn_safetensors *file,
+                                    const struct attn_members *m, enum attn_status status,
+                                    struct attn_error *error)
+{
+    if (status == ATTN_NO_MEMORY)
+        return attn_fail_memory(error, file->header_length);
+    return attn_fail(error, ATTN_MALFORMED, file->name,
+                     "%s: the header is not what the format says, near its byte %zu", file->name,
+                     m->at);
+}
+
+static enum attn_status fail_entry(const struct attn_safetensors *file, const char *tensor,
+                                   const char *what, struct attn_error *error)
+{
+    return attn_fail(error, ATTN_MALFORMED, tensor, "%s: tensor '%.96s': %s", file->name, tensor,
+                     what);
+}
+
+/* Reads the JSON array of non-negative integers `array` into out [limit]; false if it is not. */
+static bool read_sizes(size_t *out, size_t *count, const json_t *array, size_t limit)
+{
+    if (!json_is_array(array) || json_array_size(array) > limit)
+        return false;
+    *count = json_array_size(array);
+    for (size_t i = 0; i < *count; i++) {
+        const json_t *item = json_array_get(array, i);
+        if (!json_is_integer(item) || json_integer_value(item) < 0)
+            return false;
+        out[i] = (size_t)json_integer_value(item);
+    }
+    return true;
+}
+
+/* Fills *entry from the JSON object of one tensor; NULL, or what is wrong with it. */
+static const char *read_entry(struct attn_tensor_entry *entry, const json_t *object)
+{
+    size_t span[2], count;
+    if (!json_is_object(object) || json_object_size(object) != 3)
+        return "not an object of dtype, shape and data_offsets";
+    entry->dtype = find_dtype(json_string_value(json_object_get(object, "dtype")));
+    if (entry->dtype == NULL)
+        return "dtype is missing or unknown";
+    if (!read_sizes(entry->shape, &entry->ndim, json_object_get(object, "shape"),
+                    ATTN_SAFETENSORS_MAX_RANK))
+        return "shape is not a list of at most 8 sizes";
+    if (!read_sizes(span, &count, json_object_get(object, "data_offsets"), 2) || count != 2)
+        return "data_offsets are not two positions";
+    entry->begin = span[0];
+    entry->end = span[1];
+    if (entry->begin > entry->end)
+        return "data_offsets run backwards";
+
+    size_t bits = entry->dtype->bits;
+    for (size_t i = 0; i < entry->ndim; i++)
+        bits = attn_mul(bits, entry->shape[i]);
+    if (bits == SIZE_MAX || bits % 8 != 0 || bits / 8 != entry->end - entry->begin)
+        return "shape and dtype do not make the span of data_offsets";
+    return NULL;
+}
+
+static enum attn_status add_entry(struct attn_safetensors *file, struct attn_members *m,
+                                  const char *name, struct attn_error *error)
+{
+    if (strlen(name) > ATTN_SAFETENSORS_MAX_NAME)
+        return fail_entry(file, name, "the name is longer than 512 bytes", error);
+    if (file->count == file->capacity)
+        return attn_fail(error, ATTN_MALFORMED, file->name, "%s: more than %zu tensors", file->name,
+                         file->capacity);
+    json_t *value;
+    enum attn_status status = attn_members_value(&value, m, ENTRY_TEXT);
+    if (status != ATTN_OK)
+        return fail_header(file, m, status, error);
+
+    struct attn_tensor_entry *entry = &file->entries[file->count++];
+    entry->name = name;
+    const char *wrong = read_entry(entry, value);
+    json_decref(value);
+    return wrong == NULL ? ATTN_OK : fail_entry(file, name, wrong, error);
+}
+
+/* __metadata__ maps strings to strings, none of which means anything here. */
+static enum attn_status skip_metadata(struct attn_members *m)
+{
+    char *key;
+    enum attn_status status = attn_members_enter(m);
+    while (status == ATTN_OK && (status = attn_members_next(&key, m)) == ATTN_OK && key != NULL) {
+        json_t *value;
+        if (m->text[m->at] != '"')
+            return ATTN_MALFORMED;
+        if ((status = attn_members_value(&value, m, METADATA_TEXT)) == ATTN_OK)
+            json_decref(value);
+    }
+    return status;
+}
+
+static enum attn_status walk_header(struct attn_safetensors *file, struct attn_error *error)
+{
+    struct attn_members m = {.text = file->header, .length = file->header_length};
+    if (file->header[0] != '{')
+        return fail_header(file, &m, ATTN_MALFORMED, error);
+
+    bool metadata = false;
+    char *key;
+    enum attn_status status = attn_members_enter(&m);
+    while (status == ATTN_OK && (status = attn_members_next(&key, &m)) == ATTN_OK && key) {
+        if (strcmp(key, "__metadata__") != 0) {
+            status = add_entry(file, &m, key, error);
+            if (status != ATTN_OK)
+                return status;
+            continue;
+        }
+        status = metadata ? ATTN_MALFORMED : skip_metadata(&m);
+        metadata = true;
+    }
+    if (status == ATTN_OK)
+        status = attn_members_finish(&m);
+    return status == ATTN_OK ? ATTN_OK : fail_header(file, &m, status, error);
+}
+
+static int by_span(const void *a, const void *b)
+{
+    const struct attn_tensor_entry *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct attn_tensor_entry *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+/* Sorts the entries by place and then for good by name, and checks what only shows in order. */
+static enum attn_status check_entries(struct attn_safetensors *file, struct attn_error *error)
+{
+    struct attn_tensor_entry *entries = file->entries;
+    size_t end = 0;
+    qsort(entries, file->count, sizeof *entries, by_span);
+    for (size_t i = 0; i < file->count; i++) {
+        if (entries[i].begin != end)
+            return fail_entry(file, entries[i].name, "data before it overlap or leave a gap",
+                              error);
+        end = entries[i].end;
+    }
+    if (end != file->data_length)
+        return attn_fail(error, ATTN_MALFORMED, file->name,
+                         "%s: tensors take %zu bytes, the file holds %zu", file->name, end,
+                         file->data_length);
+
+    qsort(entries, file->count, sizeof *entries, by_name);
+    for (size_t i = 1; i < file->count; i++)
+        if (strcmp(entries[i - 1].name, entries[i].name) == 0)
+            return fail_entry(file, entries[i].name, "named twice", error);
+    return ATTN_OK;
+}
+
+/* Reads the header's length and text after checking the one against the size of the file. */
+static enum attn_status read_header(struct attn_safetensors *file, size_t size,
+                                    struct attn_error *error)
+{
+    uint64_t length = 0;
+    if (size < PREFIX)
+        return attn_fail(error, ATTN_MALFORMED, file->name, "%s: %zu bytes, not even a header",
+                         file->name, size);
+    enum attn_status status = attn_file_read(&length, file->file, file->name, 0, PREFIX, error);
+    if (status != ATTN_OK)
+        return status;
+    size_t most = attn_min(ATTN_SAFETENSORS_MAX_HEADER, size - PREFIX);
+    if (length < 2 || length > most)
+        return attn_fail(error, ATTN_MALFORMED, file->name,
+                         "%s: header of %llu bytes, possible are 2 to %zu", file->name,
+                         (unsigned long long)length, most);
+
+    file->header_length = (size_t)length;
+    file->data_begin = PREFIX + file->header_length;
+    file->data_length = size - file->data_begin;
+    file->capacity =
+        attn_min(file->header_length / MIN_ENTRY_TEXT + 1, ATTN_SAFETENSORS_MAX_TENSORS);
+    file->header = attn_alloc(file->header_length + 1, 1);
+    file->entries = attn_alloc(file->capacity, sizeof *file->entries);
+    if (file->header == NULL || file->entries == NULL)
+        return attn_fail_memory(error, attn_mul(file->capacity, sizeof *file->entries));
+    file->header[file->header_length] = '\0';
+    return attn_file_read(file->header, file->file, file->name, PREFIX, file->header_length, error);
+}
+
+enum attn_status attn_safetensors_open(struct attn_safetensors **out, int directory,
+                                       const char *name, struct attn_error *error)
+{
+    struct attn_safetensors *file = attn_calloc(1, sizeof *file);
+    size_t size, name_size = strlen(name) + 1;
+    if (file == NULL)
+        return attn_fail_memory(error, sizeof *file);
+    file->file = -1;
+
+    enum attn_status status = ATTN_OK;
+    if ((file->name = attn_alloc(name_size, 1)) == NULL)
+        status = attn_fail_memory(error, name_size);
+    else
+        memcpy(file->name, name, name_size);
+    if (status == ATTN_OK)
+        status = attn_file_open(&file->file, &size, directory, name, error);
+    if (status == ATTN_OK)
+        status = read_header(file, size, error);
+    if (status == ATTN_OK)
+        status = walk_header(file, error);
+    if (status == ATTN_OK)
+        status = check_entries(file, error);
+    if (status != ATTN_OK) {
+        attn_safetensors_close(file);
+        return status;
+    }
+    *out = file;
+    return ATTN_OK;
+}
+
+void attn_safetensors_close(struct attn_safetensors *file)
+{
+    if (file == NULL)
+        return;
+    if (file->file >= 0)
+        close(file->file);
+    attn_free(file->entries);
+    attn_free(file->header);
+    attn_free(file->name);
+    attn_free(file);
+}
+
+size_t attn_safetensors_count(const struct attn_safetensors *file) { return file->count; }
+
+const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetensors *file,
+                                                      const char *name)
+{
+    const struct attn_tensor_entry key = {.name = name};
+    return bsearch(&key, file->entries, file->count, sizeof key, by_name);
+}
+
+/* ---- The data ------------------------------------------------------------------------------ */
+
+/* Reads and widens one chunk; *finite tells whether all of it is. */
+static enum attn_status read_chunk(float *out, bool *finite, const struct attn_safetensors *file,
+                                   const struct attn_tensor_entry *entry, size_t first,
+                                   size_t count, uint16_t *halves, struct attn_error *error)
+{
+    size_t bytes = entry->dtype->bits / 8;
+    void *raw = bytes == sizeof *halves ? (void *)halves : (void *)out;
+    enum attn_status status =
+        attn_file_read(raw, file->file, file->name, file->data_begin + entry->begin + first * bytes,
+                       count * bytes, error);
+    if (status != ATTN_OK)
+        return status;
+    if (raw == out)
+        *finite = attn_widen_check(out, count);
+    else if (entry->dtype->name[0] == 'B')
+        *finite = attn_widen_bf16(out, halves, count);
+    else
+        *finite = attn_widen_f16(out, halves, count);
+    return ATTN_OK;
+}
+
+static enum attn_status fail_non_finite(const float *chunk, const struct attn_tensor_entry *entry,
+                                        size_t first, struct attn_error *error)
+{
+    size_t i = 0;
+    while (attn_widen_check(&chunk[i], 1))
+        i++;
+    return attn_fail(error, ATTN_NON_FINITE, entry->name,
+                     "tensor '%.96s': element %zu is not finite", entry->name, first + i);
+}
+
+enum attn_status attn_safetensors_read_f32(float *out, const struct attn_safetensors *file,
+                                           const struct attn_tensor_entry *entry, size_t first,
+                                           size_t count, struct attn_error *error)
+{
+    if (!entry->dtype->readable)
+        return attn_fail(error, ATTN_UNSUPPORTED, entry->name,
+                         "tensor '%.96s' is %s, supported are F32, F16 and BF16", entry->name,
+                         entry->dtype->name);
+    uint16_t *halves = attn_alloc(attn_min(count, CHUNK), sizeof *halves);
+    if (halves == NULL)
+        return attn_fail_memory(error, CHUNK * sizeof *halves);
+
+    enum attn_status status = ATTN_OK;
+    for (size_t at = 0; at < count && status == ATTN_OK; at += CHUNK) {
+        bool finite = true;
+        size_t n = attn_min(count - at, CHUNK);
+        status = read_chunk(out + at, &finite, file, entry, first + at, n, halves, error);
+        if (status == ATTN_OK && !finite)
+            status = fail_non_finite(out + at, entry, first + at, error);
+    }
+    attn_free(halves);
+    return status;
+}

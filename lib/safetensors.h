@@ -1,0 +1,55 @@
+/* safetensors.h: a strict reader of safetensors files.
+ *
+ * A file is: the header's length n as 8 bytes little-endian, a JSON object of n bytes that maps
+ * tensor names to {dtype, shape, data_offsets}, and the data.  Everything that the header claims
+ * is checked against the file's size before it is believed: spans must cover the data without gap
+ * or overlap to the last byte and hold just what dtype and shape need.  Weights are read when
+ * asked for, only those asked for; data need not be aligned.
+ *
+ * Source: the format's description at github.com/huggingface/safetensors. */
+#ifndef ATTN_LIB_SAFETENSORS_H
+#define ATTN_LIB_SAFETENSORS_H
+
+#include "attn.h"
+
+#define ATTN_SAFETENSORS_MAX_HEADER 100000000 /* bytes, the format's own limit */
+#define ATTN_SAFETENSORS_MAX_TENSORS 1000000
+#define ATTN_SAFETENSORS_MAX_NAME 512 /* bytes */
+#define ATTN_SAFETENSORS_MAX_RANK 8
+
+struct attn_dtype {
+    const char *name; /* as the file writes it, "BF16" */
+    unsigned bits;    /* of one element */
+    bool readable;    /* attn_safetensors_read_f32 widens it */
+};
+
+struct attn_tensor_entry {
+    const char *name;
+    const struct attn_dtype *dtype;
+    size_t ndim;
+    size_t shape[ATTN_SAFETENSORS_MAX_RANK]; /* [ndim] */
+    size_t begin, end;                       /* bytes from the start of the data */
+};
+
+struct attn_safetensors; /* an open file and its parsed header */
+
+/* Opens file `name` of a directory descriptor (AT_FDCWD: the working directory) and reads its
+ * header.  Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY. */
+enum attn_status attn_safetensors_open(struct attn_safetensors **out, int directory,
+                                       const char *name, struct attn_error *error);
+void attn_safetensors_close(struct attn_safetensors *file);
+
+size_t attn_safetensors_count(const struct attn_safetensors *file);
+
+/* The tensor of that name, NULL if there is none.  Borrowed from the file. */
+const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetensors *file,
+                                                      const char *name);
+
+/* out[i] = element first + i of the flattened tensor, i < count, widened exactly from F32, F16 or
+ * BF16.  The range lies inside the tensor: the caller has compared its shape.
+ * Errors: ATTN_NON_FINITE (with tensor and index), ATTN_UNSUPPORTED (dtype), ATTN_IO. */
+enum attn_status attn_safetensors_read_f32(float *out, const struct attn_safetensors *file,
+                                           const struct attn_tensor_entry *entry, size_t first,
+                                           size_t count, struct attn_error *error);
+
+#endif

@@ -1,0 +1,19 @@
+/* widen.h: 16-bit floats to float32, exactly, and a watch for what is not finite.
+ *
+ * Infinities and NaN come out as infinities and NaN, and the functions return false where they
+ * met one.  Bits are moved as integers, so neither rounding nor flush-to-zero modes matter. */
+#ifndef ATTN_LIB_WIDEN_H
+#define ATTN_LIB_WIDEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* out[i] = in[i] as float32 for i < n; no overlap.  True if all are finite. */
+bool attn_widen_f16(float *restrict out, const uint16_t *restrict in, size_t n);  /* IEEE half */
+bool attn_widen_bf16(float *restrict out, const uint16_t *restrict in, size_t n); /* bfloat16 */
+
+/* True if all n floats are finite. */
+bool attn_widen_check(const float *x, size_t n);
+
+#endif

@@ -1,0 +1,196 @@
+/* model_checkpoint.c: checkpoints that are wrong: tensors, types, files, indices. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model_cases.h"
+
+static char path[SCRATCH_PATH];
+
+static void setup(void) { scratch_make(path); }
+static void teardown(void) { scratch_remove(path); }
+
+/* Opens and loads what must fail in one of the two, with this status and this key or tensor. */
+static void check_refused(enum attn_status expected, const char *param, const char *what)
+{
+    struct attn_error error = {0};
+    struct attn_model *model = NULL;
+    enum attn_status status = attn_model_open(&model, path, NULL, &error);
+    if (status == ATTN_OK)
+        status = attn_model_load(model, &error);
+    ck_assert_msg(status == expected, "%s: got %s (%s), wanted %s", what, attn_status_name(status),
+                  error.message, attn_status_name(expected));
+    ck_assert_int_eq(error.status, expected);
+    if (param != NULL)
+        ck_assert_msg(strcmp(error.param, param) == 0, "%s: param is '%s' (%s)", what, error.param,
+                      error.message);
+    ck_assert_msg(strstr(error.message, path) == NULL, "%s", error.message);
+    attn_model_close(model);
+}
+
+/* ---- Checkpoints that must be refused ------------------------------------------------------ */
+
+static const struct {
+    const char *model, *config; /* NULL: its own */
+    enum attn_status status;
+    const char *param;
+} disagreeing[] = {
+    {"llama_gqa", LLAMA ",\"num_key_value_heads\":4}", ATTN_SHAPE_MISMATCH,
+     "model.layers.1.self_attn.k_proj.weight"},
+    {"llama_gqa", LLAMA ",\"num_key_value_heads\":2,\"head_dim\":32}", ATTN_SHAPE_MISMATCH,
+     "model.layers.1.self_attn.q_proj.weight"},
+    {"llama_gqa", LLAMA ",\"num_key_value_heads\":2,\"attention_bias\":true}", ATTN_NOT_FOUND,
+     "model.layers.1.self_attn.q_proj.bias"},
+    {"llama_gqa", BERT "}", ATTN_NOT_FOUND, "bert.encoder.layer.1.attention.self.query.weight"},
+    {"llama_gqa",
+     "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,"
+     "\"num_key_value_heads\":2,\"num_hidden_layers\":3}",
+     ATTN_NOT_FOUND, "model.layers.2.self_attn.q_proj.weight"},
+    {"gpt2", "{\"model_type\":\"gpt2\",\"n_embd\":32,\"n_head\":4,\"n_layer\":2}",
+     ATTN_SHAPE_MISMATCH, "h.1.attn.c_attn.weight"},
+    {"torch_mha_self", TORCH ",\"bias\":false}", ATTN_MALFORMED, "in_proj_bias"},
+    {"torch_mha_bias_kv", TORCH "}", ATTN_MALFORMED, "bias_k"},
+    {"torch_mha_self", TORCH ",\"add_bias_kv\":true}", ATTN_NOT_FOUND, "layers.0.self_attn.bias_k"},
+    {"torch_mha_self", TORCH ",\"kdim\":48}", ATTN_NOT_FOUND, "layers.0.self_attn.q_proj_weight"},
+    {"torch_mha_self", TORCH ",\"num_hidden_layers\":2}", ATTN_NOT_FOUND,
+     "layers.1.self_attn.in_proj_weight"},
+};
+
+START_TEST(test_model_refuses_tensors_that_disagree_with_the_configuration)
+{
+    cases_copy(path, disagreeing[_i].model, disagreeing[_i].config, NULL, 0, NULL, 0);
+    check_refused(disagreeing[_i].status, disagreeing[_i].param, disagreeing[_i].config);
+}
+END_TEST
+
+START_TEST(test_model_shape_mismatch_names_both_shapes)
+{
+    struct attn_error error = {0};
+    struct attn_model *model = NULL;
+    cases_copy(path, "llama_gqa", LLAMA ",\"num_key_value_heads\":4}", NULL, 0, NULL, 0);
+    ck_assert_int_eq(attn_model_open(&model, path, NULL, &error), ATTN_SHAPE_MISMATCH);
+    ck_assert_ptr_nonnull(strstr(error.message, "[32, 64]"));
+    ck_assert_ptr_nonnull(strstr(error.message, "[64, 64]"));
+}
+END_TEST
+
+/* A torch model of width 2: [6,2], [2,2] without biases. */
+#define TINY                                                                         \
+    "{\"model_type\":\"torch_multihead_attention\",\"embed_dim\":2,\"num_heads\":1," \
+    "\"bias\":false}"
+
+static void write_tiny(const char *dtype, size_t bytes)
+{
+    char header[256];
+    snprintf(header, sizeof header,
+             "{\"in_proj_weight\":{\"dtype\":\"%s\",\"shape\":[6,2],\"data_offsets\":[0,%zu]},"
+             "\"out_proj.weight\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[%zu,%zu]}}",
+             dtype, 12 * bytes, 12 * bytes, 12 * bytes + 16);
+    scratch_write(path, "config.json", TINY, strlen(TINY));
+    scratch_write_tensors(path, SINGLE, header, NULL, 12 * bytes + 16);
+}
+
+START_TEST(test_model_refuses_weights_of_other_types)
+{
+    write_tiny("F32", 4);
+    struct attn_model *model = cases_open(path, NULL);
+    cases_load(model);
+    attn_model_close(model);
+    write_tiny("F64", 8);
+    check_refused(ATTN_UNSUPPORTED, "in_proj_weight", "F64");
+    write_tiny("I8", 1);
+    check_refused(ATTN_UNSUPPORTED, "in_proj_weight", "I8");
+    write_tiny("F8_E4M3", 1);
+    check_refused(ATTN_UNSUPPORTED, "in_proj_weight", "F8_E4M3");
+}
+END_TEST
+
+START_TEST(test_model_refuses_missing_files_and_directories)
+{
+    struct attn_error error = {0};
+    struct attn_model *model = NULL;
+    ck_assert_int_eq(attn_model_open(&model, "/tmp/attn-there-is-no-such", NULL, &error),
+                     ATTN_NOT_FOUND);
+    ck_assert_ptr_null(strstr(error.message, "/tmp"));
+    check_refused(ATTN_NOT_FOUND, "config.json", "an empty directory");
+    scratch_write(path, "config.json", TINY, strlen(TINY));
+    check_refused(ATTN_NOT_FOUND, SINGLE, "no tensors");
+    scratch_write(path, SINGLE, "", 0);
+    check_refused(ATTN_MALFORMED, SINGLE, "an empty file");
+}
+END_TEST
+
+#define MAP(text) "{\"weight_map\":{" text "}}"
+#define PLACE(file) "\"in_proj_weight\":\"" file "\",\"out_proj.weight\":\"a.safetensors\""
+#define HEADER                                                                         \
+    "{\"in_proj_weight\":{\"dtype\":\"F32\",\"shape\":[6,2],\"data_offsets\":[0,48]}," \
+    "\"out_proj.weight\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[48,64]}}"
+
+static const struct {
+    const char *text;
+    enum attn_status status;
+    const char *param;
+} indices[] = {
+    {"", ATTN_MALFORMED, INDEX},
+    {"[]", ATTN_MALFORMED, INDEX},
+    {"{}", ATTN_MALFORMED, "weight_map"},
+    {"{\"weight_map\":[]}", ATTN_MALFORMED, INDEX},
+    {"{\"weight_map\":{}", ATTN_MALFORMED, INDEX},
+    {"{\"weight_map\":{},\"weight_map\":{}}", ATTN_MALFORMED, INDEX},
+    {MAP("\"x\":1"), ATTN_MALFORMED, INDEX},
+    {MAP("\"x\":{}"), ATTN_MALFORMED, INDEX},
+    {MAP("") " x", ATTN_MALFORMED, INDEX},
+    {MAP(PLACE("")), ATTN_MALFORMED, INDEX},
+    {MAP(PLACE(".")), ATTN_MALFORMED, INDEX},
+    {MAP(PLACE("..")), ATTN_MALFORMED, INDEX},
+    {MAP(PLACE("../a.safetensors")), ATTN_MALFORMED, INDEX},
+    {MAP(PLACE("/etc/passwd")), ATTN_MALFORMED, INDEX},
+    {MAP(PLACE("b/a.safetensors")), ATTN_MALFORMED, INDEX},
+    {MAP(PLACE("b\\/a.safetensors")), ATTN_MALFORMED, INDEX},
+    {MAP(PLACE("a.safetensors\\u0000")), ATTN_MALFORMED, INDEX},
+    {MAP("\"x\":\"a.safetensors\",\"x\":\"a.safetensors\""), ATTN_MALFORMED, "x"},
+    {MAP(""), ATTN_NOT_FOUND, "layers.0.self_attn.in_proj_weight"},
+    {MAP(PLACE("gone.safetensors")), ATTN_NOT_FOUND, "gone.safetensors"},
+    {MAP(PLACE("config.json")), ATTN_MALFORMED, "config.json"},
+    {MAP(PLACE("a.safetensors") ",\"bias_k\":\"a.safetensors\""), ATTN_MALFORMED, "bias_k"},
+};
+
+START_TEST(test_checkpoint_refuses_every_malformed_index)
+{
+    scratch_write(path, "config.json", TINY, strlen(TINY));
+    scratch_write_tensors(path, "a.safetensors", HEADER, NULL, 64);
+    scratch_write(path, INDEX, indices[_i].text, strlen(indices[_i].text));
+    check_refused(indices[_i].status, indices[_i].param, indices[_i].text);
+}
+END_TEST
+
+START_TEST(test_checkpoint_opens_only_the_shards_it_needs)
+{
+    const char *text = "{\"metadata\":{\"total_size\":64,\"more\":[{}]},\"weight_map\":{"
+                       "\"unwanted\":\"gone.safetensors\"," PLACE("a.safetensors") "}}\n";
+    scratch_write(path, "config.json", TINY, strlen(TINY));
+    scratch_write_tensors(path, "a.safetensors", HEADER, NULL, 64);
+    scratch_write(path, INDEX, text, strlen(text));
+    struct attn_model *model = cases_open(path, NULL);
+    cases_load(model);
+    attn_model_close(model);
+}
+END_TEST
+
+TCase *tcase_checkpoint(void)
+{
+    TCase *tcase = tcase_create("checkpoint");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, test_model_refuses_tensors_that_disagree_with_the_configuration, 0,
+                        sizeof disagreeing / sizeof disagreeing[0]);
+    tcase_add_test(tcase, test_model_shape_mismatch_names_both_shapes);
+    tcase_add_test(tcase, test_model_refuses_weights_of_other_types);
+    tcase_add_test(tcase, test_model_refuses_missing_files_and_directories);
+    tcase_add_loop_test(tcase, test_checkpoint_refuses_every_malformed_index, 0,
+                        sizeof indices / sizeof indices[0]);
+    tcase_add_test(tcase, test_checkpoint_opens_only_the_shards_it_needs);
+    return tcase;
+}

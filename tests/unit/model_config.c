@@ -1,0 +1,300 @@
+/* model_config.c: configurations: those that were published resolve, others are refused by
+ * name. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint.h"
+#include "family_config.h"
+#include "model_cases.h"
+
+/* ---- Configurations that were published ---------------------------------------------------- */
+
+static enum attn_status read_config(struct attn_config *out, const char *text,
+                                    struct attn_error *error)
+{
+    return attn_config_read(out, NULL, text, strlen(text), error);
+}
+
+static void read_good(struct attn_config *out, const char *text)
+{
+    struct attn_error error = {0};
+    enum attn_status status = read_config(out, text, &error);
+    ck_assert_msg(status == ATTN_OK, "%s", error.message);
+}
+
+#define LLAMA_REST                                                                       \
+    "\"architectures\":[\"LlamaForCausalLM\"],\"bos_token_id\":1,\"eos_token_id\":2,"    \
+    "\"hidden_act\":\"silu\",\"initializer_range\":0.02,\"model_type\":\"llama\","       \
+    "\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\"," \
+    "\"transformers_version\":\"4.42.3\",\"use_cache\":true,\"vocab_size\":32000,"
+#define GPT2_REST                                                                            \
+    "\"activation_function\":\"gelu_new\",\"architectures\":[\"GPT2LMHeadModel\"],"          \
+    "\"attn_pdrop\":0.1,\"bos_token_id\":50256,\"embd_pdrop\":0.1,\"eos_token_id\":50256,"   \
+    "\"initializer_range\":0.02,\"layer_norm_epsilon\":1e-05,\"model_type\":\"gpt2\","       \
+    "\"n_ctx\":1024,\"resid_pdrop\":0.1,\"summary_activation\":null,"                        \
+    "\"summary_first_dropout\":0.1,\"summary_proj_to_labels\":true,"                         \
+    "\"summary_type\":\"cls_index\",\"summary_use_proj\":true,"                              \
+    "\"task_specific_params\":{\"text-generation\":{\"do_sample\":true,\"max_length\":50}}," \
+    "\"vocab_size\":50257,"
+#define BERT_REST                                                                       \
+    "\"architectures\":[\"BertForMaskedLM\"],\"attention_probs_dropout_prob\":0.1,"     \
+    "\"hidden_act\":\"gelu\",\"hidden_dropout_prob\":0.1,\"initializer_range\":0.02,"   \
+    "\"layer_norm_eps\":1e-12,\"max_position_embeddings\":512,\"model_type\":\"bert\"," \
+    "\"pad_token_id\":0,\"type_vocab_size\":2,\"vocab_size\":30522,"
+
+static const struct {
+    const char *name, *text;
+    size_t layers, hidden, heads, kv_heads, head_dim, max_position;
+    enum attn_rope_type rope;
+    double theta;
+    bool causal, bias;
+} published[] = {
+    {"Llama-2-7b",
+     "{" LLAMA_REST "\"hidden_size\":4096,\"intermediate_size\":11008,\"num_attention_heads\":32,"
+     "\"max_position_embeddings\":4096,\"num_hidden_layers\":32,\"num_key_value_heads\":32,"
+     "\"_name_or_path\":\"x\",\"pretraining_tp\":1,\"rope_scaling\":null}",
+     32, 4096, 32, 32, 128, 4096, ATTN_ROPE_DEFAULT, 10000, true, false},
+    {"Llama-1, without key/value heads",
+     "{" LLAMA_REST "\"hidden_size\":4096,\"intermediate_size\":11008,\"num_attention_heads\":32,"
+     "\"max_sequence_length\":2048,\"num_hidden_layers\":32,\"pad_token_id\":-1}",
+     32, 4096, 32, 32, 128, 0, ATTN_ROPE_DEFAULT, 10000, true, false},
+    {"Llama-2-70b",
+     "{" LLAMA_REST "\"hidden_size\":8192,\"intermediate_size\":28672,\"num_attention_heads\":64,"
+     "\"max_position_embeddings\":4096,\"num_hidden_layers\":80,\"num_key_value_heads\":8,"
+     "\"pretraining_tp\":1,\"rope_scaling\":null}",
+     80, 8192, 64, 8, 128, 4096, ATTN_ROPE_DEFAULT, 10000, true, false},
+    {"Llama-3.2-1B",
+     "{" LLAMA_REST "\"attention_bias\":false,\"attention_dropout\":0.0,\"head_dim\":64,"
+     "\"hidden_size\":2048,\"intermediate_size\":8192,\"max_position_embeddings\":131072,"
+     "\"mlp_bias\":false,\"num_attention_heads\":32,\"num_hidden_layers\":16,"
+     "\"num_key_value_heads\":8,\"pretraining_tp\":1,\"rope_scaling\":" LLAMA3_ROPE
+     ",\"rope_theta\":500000.0}",
+     16, 2048, 32, 8, 64, 131072, ATTN_ROPE_LLAMA3, 500000, true, false},
+    {"the same in the newer form",
+     "{" LLAMA_REST "\"attention_bias\":false,\"attention_dropout\":0.0,\"head_dim\":64,"
+     "\"dtype\":\"bfloat16\",\"hidden_size\":2048,\"intermediate_size\":8192,"
+     "\"max_position_embeddings\":131072,\"mlp_bias\":false,\"num_attention_heads\":32,"
+     "\"num_hidden_layers\":16,\"num_key_value_heads\":8,\"pad_token_id\":null,"
+     "\"rope_parameters\":{\"factor\":32.0,\"high_freq_factor\":4.0,\"low_freq_factor\":1.0,"
+     "\"original_max_position_embeddings\":8192,\"rope_theta\":500000.0,"
+     "\"rope_type\":\"llama3\"}}",
+     16, 2048, 32, 8, 64, 131072, ATTN_ROPE_LLAMA3, 500000, true, false},
+    {"SmolLM2-135M",
+     "{" LLAMA_REST "\"attention_bias\":false,\"attention_dropout\":0.0,\"hidden_size\":576,"
+     "\"intermediate_size\":1536,\"is_llama_config\":true,\"max_position_embeddings\":8192,"
+     "\"num_attention_heads\":9,\"num_hidden_layers\":30,\"num_key_value_heads\":3,"
+     "\"pretraining_tp\":1,\"rope_interleaved\":false,\"rope_scaling\":null,"
+     "\"rope_theta\":100000}",
+     30, 576, 9, 3, 64, 8192, ATTN_ROPE_DEFAULT, 100000, true, false},
+    {"head_dim null and biases",
+     "{" LLAMA_REST "\"hidden_size\":64,\"head_dim\":null,\"num_attention_heads\":4,"
+     "\"attention_bias\":true,\"num_hidden_layers\":2,\"sliding_window\":null,"
+     "\"rope_scaling\":{\"type\":\"default\"}}",
+     2, 64, 4, 4, 16, 0, ATTN_ROPE_DEFAULT, 10000, true, true},
+    {"GPT-2", "{" GPT2_REST "\"n_embd\":768,\"n_head\":12,\"n_layer\":12,\"n_positions\":1024}", 12,
+     768, 12, 12, 64, 1024, ATTN_ROPE_NONE, 0, true, true},
+    {"GPT-2 XL",
+     "{" GPT2_REST "\"n_embd\":1600,\"n_head\":25,\"n_layer\":48,\"n_positions\":1024,"
+     "\"output_past\":true,\"n_inner\":null,\"scale_attn_weights\":true,"
+     "\"scale_attn_by_inverse_layer_idx\":false,\"reorder_and_upcast_attn\":false}",
+     48, 1600, 25, 25, 64, 1024, ATTN_ROPE_NONE, 0, true, true},
+    {"DistilGPT-2",
+     "{" GPT2_REST "\"_num_labels\":1,\"id2label\":{\"0\":\"LABEL_0\"},"
+     "\"label2id\":{\"LABEL_0\":0},\"n_embd\":768,\"n_head\":12,\"n_layer\":6,"
+     "\"n_positions\":1024}",
+     6, 768, 12, 12, 64, 1024, ATTN_ROPE_NONE, 0, true, true},
+    {"GPT-2 by its other names",
+     "{" GPT2_REST "\"hidden_size\":768,\"num_attention_heads\":12,\"num_hidden_layers\":12,"
+     "\"n_embd\":768,\"max_position_embeddings\":1024}",
+     12, 768, 12, 12, 64, 1024, ATTN_ROPE_NONE, 0, true, true},
+    {"BERT-base-uncased",
+     "{" BERT_REST "\"gradient_checkpointing\":false,\"hidden_size\":768,"
+     "\"intermediate_size\":3072,\"num_attention_heads\":12,\"num_hidden_layers\":12,"
+     "\"position_embedding_type\":\"absolute\",\"transformers_version\":\"4.6.0.dev0\","
+     "\"use_cache\":true,\"classifier_dropout\":null}",
+     12, 768, 12, 12, 64, 512, ATTN_ROPE_NONE, 0, false, true},
+    {"BERT-large, multilingual",
+     "{" BERT_REST "\"directionality\":\"bidi\",\"hidden_size\":1024,\"intermediate_size\":4096,"
+     "\"num_attention_heads\":16,\"num_hidden_layers\":24,\"pooler_fc_size\":768,"
+     "\"pooler_num_attention_heads\":12,\"pooler_num_fc_layers\":3,\"pooler_size_per_head\":128,"
+     "\"pooler_type\":\"first_token_transform\"}",
+     24, 1024, 16, 16, 64, 512, ATTN_ROPE_NONE, 0, false, true},
+    {"BERT as a decoder",
+     "{" BERT_REST "\"is_decoder\":true,\"hidden_size\":768,\"num_attention_heads\":12,"
+     "\"num_hidden_layers\":12}",
+     12, 768, 12, 12, 64, 512, ATTN_ROPE_NONE, 0, true, true},
+};
+
+START_TEST(test_config_of_published_models_resolves)
+{
+    struct attn_config config;
+    read_good(&config, published[_i].text);
+    const struct attn_layer_spec *spec = &config.spec;
+    ck_assert_uint_eq(config.num_layers, published[_i].layers);
+    ck_assert_uint_eq(config.max_position, published[_i].max_position);
+    ck_assert_uint_eq(spec->hidden_size, published[_i].hidden);
+    ck_assert_uint_eq(spec->key_size, published[_i].hidden);
+    ck_assert_uint_eq(spec->value_size, published[_i].hidden);
+    ck_assert_uint_eq(spec->num_heads, published[_i].heads);
+    ck_assert_uint_eq(spec->num_kv_heads, published[_i].kv_heads);
+    ck_assert_uint_eq(spec->head_dim, published[_i].head_dim);
+    ck_assert_uint_eq(spec->value_head_dim, published[_i].head_dim);
+    ck_assert_double_eq_tol(spec->scale, 1 / sqrt((double)published[_i].head_dim), 1e-15);
+    ck_assert_int_eq(spec->is_causal, published[_i].causal);
+    ck_assert_int_eq(spec->q_bias, published[_i].bias);
+    ck_assert_int_eq(spec->o_bias, published[_i].bias);
+    ck_assert_int_eq(spec->rope.type, published[_i].rope);
+    ck_assert_double_eq(spec->rope.theta, published[_i].theta);
+    ck_assert_uint_eq(spec->rope.dim, published[_i].theta > 0 ? published[_i].head_dim : 0);
+}
+END_TEST
+
+START_TEST(test_config_reads_llama3_scaling)
+{
+    struct attn_config config;
+    read_good(&config, published[3].text);
+    ck_assert_double_eq(config.spec.rope.factor, 32);
+    ck_assert_double_eq(config.spec.rope.low_freq_factor, 1);
+    ck_assert_double_eq(config.spec.rope.high_freq_factor, 4);
+    ck_assert_double_eq(config.spec.rope.original_max_position, 8192);
+}
+END_TEST
+
+START_TEST(test_config_gpt2_without_scaling_has_scale_1)
+{
+    struct attn_config config;
+    read_good(&config, "{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_head\":4,\"n_layer\":1,"
+                       "\"scale_attn_weights\":false}");
+    ck_assert_double_eq(config.spec.scale, 1);
+}
+END_TEST
+
+/* ---- Configurations that must be refused --------------------------------------------------- */
+
+static const struct {
+    const char *text;
+    enum attn_status status;
+    const char *param;
+} refused[] = {
+    {"", ATTN_MALFORMED, ""},
+    {"{", ATTN_MALFORMED, ""},
+    {"[]", ATTN_MALFORMED, ""},
+    {"{}x", ATTN_MALFORMED, ""},
+    {LLAMA ",\"hidden_size\":64}", ATTN_MALFORMED, ""},
+    {"{}", ATTN_MALFORMED, "model_type"},
+    {"{\"model_type\":7}", ATTN_MALFORMED, "model_type"},
+    {"{\"model_type\":\"mamba\"}", ATTN_UNSUPPORTED, "model_type"},
+    {"{\"model_type\":\"random\"}", ATTN_UNSUPPORTED, "model_type"},
+    /* keys that are not understood, or whose values are not computed */
+    {LLAMA ",\"attention_frobnication\":1}", ATTN_UNSUPPORTED, "attention_frobnication"},
+    {LLAMA ",\"n_embd\":64}", ATTN_UNSUPPORTED, "n_embd"},
+    {LLAMA ",\"auto_map\":{}}", ATTN_UNSUPPORTED, "auto_map"},
+    {LLAMA ",\"quantization_config\":{\"bits\":4}}", ATTN_UNSUPPORTED, "quantization_config"},
+    {LLAMA ",\"sliding_window\":4096}", ATTN_UNSUPPORTED, "sliding_window"},
+    {LLAMA ",\"partial_rotary_factor\":0.5}", ATTN_UNSUPPORTED, "partial_rotary_factor"},
+    {LLAMA ",\"rope_interleaved\":true}", ATTN_UNSUPPORTED, "rope_interleaved"},
+    {LLAMA ",\"pruned_heads\":{\"0\":[1]}}", ATTN_UNSUPPORTED, "pruned_heads"},
+    {LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}", ATTN_UNSUPPORTED, "type"},
+    {LLAMA ",\"rope_scaling\":{\"factor\":2.0,\"rope_type\":\"yarn\"}}", ATTN_UNSUPPORTED,
+     "rope_type"},
+    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"default\",\"mscale\":1}}", ATTN_UNSUPPORTED,
+     "mscale"},
+    {GPT2 ",\"scale_attn_by_inverse_layer_idx\":true}", ATTN_UNSUPPORTED,
+     "scale_attn_by_inverse_layer_idx"},
+    {GPT2 ",\"add_cross_attention\":true}", ATTN_UNSUPPORTED, "add_cross_attention"},
+    {GPT2 ",\"rope_theta\":10000}", ATTN_UNSUPPORTED, "rope_theta"},
+    {BERT ",\"position_embedding_type\":\"relative_key\"}", ATTN_UNSUPPORTED,
+     "position_embedding_type"},
+    {BERT ",\"position_embedding_type\":\"relative_key_query\"}", ATTN_UNSUPPORTED,
+     "position_embedding_type"},
+    {BERT ",\"is_encoder_decoder\":true}", ATTN_UNSUPPORTED, "is_encoder_decoder"},
+    {LLAMA ",\"head_dim\":15}", ATTN_UNSUPPORTED, "head_dim"},
+    /* wrong types */
+    {LLAMA ",\"head_dim\":\"16\"}", ATTN_MALFORMED, "head_dim"},
+    {LLAMA ",\"head_dim\":16.0}", ATTN_MALFORMED, "head_dim"},
+    {LLAMA ",\"attention_bias\":1}", ATTN_MALFORMED, "attention_bias"},
+    {LLAMA ",\"rope_theta\":\"1e4\"}", ATTN_MALFORMED, "rope_theta"},
+    {LLAMA ",\"rope_scaling\":2.0}", ATTN_MALFORMED, "rope_scaling"},
+    {LLAMA ",\"rope_scaling\":{}}", ATTN_MALFORMED, "rope_scaling"},
+    {LLAMA ",\"rope_scaling\":{\"rope_type\":3}}", ATTN_MALFORMED, "rope_type"},
+    /* values out of bounds */
+    {LLAMA ",\"head_dim\":0}", ATTN_OUT_OF_RANGE, "head_dim"},
+    {LLAMA ",\"head_dim\":-16}", ATTN_OUT_OF_RANGE, "head_dim"},
+    {LLAMA ",\"head_dim\":1024}", ATTN_OUT_OF_RANGE, "head_dim"},
+    {LLAMA ",\"num_key_value_heads\":0}", ATTN_OUT_OF_RANGE, "num_key_value_heads"},
+    {LLAMA ",\"max_position_embeddings\":9223372036854775807}", ATTN_OUT_OF_RANGE,
+     "max_position_embeddings"},
+    {LLAMA ",\"rope_theta\":0}", ATTN_OUT_OF_RANGE, "rope_theta"},
+    {LLAMA ",\"rope_theta\":1e300}", ATTN_OUT_OF_RANGE, "rope_theta"},
+    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+           "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}",
+     ATTN_OUT_OF_RANGE, "low_freq_factor"},
+    {TORCH ",\"num_hidden_layers\":1025}", ATTN_OUT_OF_RANGE, "num_hidden_layers"},
+    {TORCH ",\"kdim\":65537}", ATTN_OUT_OF_RANGE, "kdim"},
+    /* missing, contradictory, not fitting */
+    {"{\"model_type\":\"llama\",\"num_attention_heads\":4,\"num_hidden_layers\":2}", ATTN_MALFORMED,
+     "hidden_size"},
+    {"{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_head\":4}", ATTN_MALFORMED, "n_layer"},
+    {"{\"model_type\":\"bert\",\"hidden_size\":64,\"num_hidden_layers\":2}", ATTN_MALFORMED,
+     "num_attention_heads"},
+    {GPT2 ",\"hidden_size\":128}", ATTN_MALFORMED, "hidden_size"},
+    {LLAMA ",\"rope_theta\":10000,\"rope_parameters\":{\"rope_type\":\"default\","
+           "\"rope_theta\":500000}}",
+     ATTN_MALFORMED, "rope_theta"},
+    {LLAMA ",\"rope_scaling\":" LLAMA3_ROPE ",\"rope_parameters\":{\"rope_type\":\"default\"}}",
+     ATTN_MALFORMED, "rope_type"},
+    {LLAMA ",\"rope_scaling\":{\"type\":\"default\",\"rope_type\":\"llama3\"}}", ATTN_MALFORMED,
+     "type"},
+    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", ATTN_MALFORMED,
+     "rope_scaling"},
+    {LLAMA ",\"num_key_value_heads\":3}", ATTN_MALFORMED, "num_key_value_heads"},
+    {"{\"model_type\":\"bert\",\"hidden_size\":64,\"num_attention_heads\":5,"
+     "\"num_hidden_layers\":2}",
+     ATTN_MALFORMED, "num_attention_heads"},
+};
+
+START_TEST(test_config_refuses_by_name)
+{
+    struct attn_error error = {0};
+    struct attn_config config;
+    enum attn_status status = read_config(&config, refused[_i].text, &error);
+    ck_assert_msg(status == refused[_i].status, "%s: got %s (%s)", refused[_i].text,
+                  attn_status_name(status), error.message);
+    ck_assert_msg(strcmp(error.param, refused[_i].param) == 0, "%s: param is '%s' (%s)",
+                  refused[_i].text, error.param, error.message);
+    ck_assert_msg(strstr(error.message, error.param) != NULL, "%s", error.message);
+}
+END_TEST
+
+START_TEST(test_config_refuses_more_than_a_mebibyte)
+{
+    struct attn_error error = {0};
+    struct attn_config config;
+    char *text = malloc(ATTN_CHECKPOINT_MAX_CONFIG + 2);
+    ck_assert_ptr_nonnull(text);
+    memset(text, ' ', ATTN_CHECKPOINT_MAX_CONFIG + 1);
+    text[ATTN_CHECKPOINT_MAX_CONFIG + 1] = '\0';
+    memcpy(text, LLAMA "}", strlen(LLAMA "}"));
+    ck_assert_int_eq(read_config(&config, text, &error), ATTN_MALFORMED);
+    ck_assert_ptr_nonnull(strstr(error.message, "1048577"));
+    text[ATTN_CHECKPOINT_MAX_CONFIG] = '\0';
+    read_good(&config, text);
+    free(text);
+}
+END_TEST
+
+TCase *tcase_config(void)
+{
+    TCase *tcase = tcase_create("config");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, test_config_of_published_models_resolves, 0,
+                        sizeof published / sizeof published[0]);
+    tcase_add_test(tcase, test_config_reads_llama3_scaling);
+    tcase_add_test(tcase, test_config_gpt2_without_scaling_has_scale_1);
+    tcase_add_loop_test(tcase, test_config_refuses_by_name, 0, sizeof refused / sizeof refused[0]);
+    tcase_add_test(tcase, test_config_refuses_more_than_a_mebibyte);
+    return tcase;
+}

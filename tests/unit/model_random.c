@@ -1,0 +1,178 @@
+/* model_random.c: the generator and the models it fills. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model.h"
+#include "model_cases.h"
+#include "random.h"
+
+/* ---- Random models ------------------------------------------------------------------------- */
+
+static struct attn_model *open_random(const char *config)
+{
+    struct attn_error error = {0};
+    struct attn_model *model = NULL;
+    enum attn_status status = attn_model_open_random(&model, config, strlen(config), &error);
+    ck_assert_msg(status == ATTN_OK, "%s: %s", config, error.message);
+    cases_load(model);
+    return model;
+}
+
+START_TEST(test_random_mixer_is_splitmix64)
+{
+    /* The first outputs of SplitMix64 seeded with 0. */
+    ck_assert_uint_eq(attn_random_mix(UINT64_C(0x9e3779b97f4a7c15)), UINT64_C(0xe220a8397b1dcdaf));
+    ck_assert_uint_eq(attn_random_mix(UINT64_C(0x9e3779b97f4a7c15) * 2),
+                      UINT64_C(0x6e789e6aa1b965f4));
+}
+END_TEST
+
+START_TEST(test_random_model_resolves_its_configuration)
+{
+    struct attn_model_info info;
+    struct attn_model *model = open_random(
+        "{\"hidden_size\":96,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":16,"
+        "\"num_hidden_layers\":3,\"rope_theta\":500000,\"rope_scaling\":" LLAMA3_ROPE ","
+        "\"attention_bias\":true,\"is_causal\":false,\"max_position_embeddings\":4096,"
+        "\"seed\":9007199254740992}");
+    const struct attn_layer_spec *spec = attn_model_layer(model, 2);
+    ck_assert_uint_eq(spec->head_dim, 16);
+    ck_assert_uint_eq(spec->num_kv_heads, 2);
+    ck_assert_int_eq(spec->rope.type, ATTN_ROPE_LLAMA3);
+    ck_assert(!spec->is_causal && spec->q_bias && spec->o_bias);
+    attn_model_describe(&info, model);
+    ck_assert_str_eq(info.family, "random");
+    ck_assert_str_eq(info.weights_dtype, "F32");
+    ck_assert_uint_eq(info.num_layers, 3);
+    ck_assert_uint_eq(info.max_position, 4096);
+    attn_model_close(model);
+
+    model = open_random("{\"hidden_size\":96,\"num_attention_heads\":8}");
+    spec = attn_model_layer(model, 0);
+    ck_assert_int_eq(spec->rope.type, ATTN_ROPE_NONE);
+    ck_assert(spec->is_causal && !spec->q_bias);
+    ck_assert_uint_eq(spec->num_kv_heads, 8);
+    ck_assert_uint_eq(spec->head_dim, 12);
+    ck_assert_ptr_null(attn_model_layer(model, 1));
+    attn_model_close(model);
+}
+END_TEST
+
+START_TEST(test_random_model_refuses_unknown_and_missing_keys)
+{
+    const struct {
+        const char *text;
+        enum attn_status status;
+        const char *param;
+    } cases[] = {
+        {"{\"hidden_size\":96}", ATTN_MALFORMED, "num_attention_heads"},
+        {"{\"num_attention_heads\":8}", ATTN_MALFORMED, "hidden_size"},
+        {"{\"hidden_size\":96,\"num_attention_heads\":8,\"vocab_size\":1}", ATTN_UNSUPPORTED,
+         "vocab_size"},
+        {"{\"hidden_size\":96,\"num_attention_heads\":8,\"_note\":1}", ATTN_UNSUPPORTED, "_note"},
+        {"{\"hidden_size\":96,\"num_attention_heads\":8,\"seed\":-1}", ATTN_OUT_OF_RANGE, "seed"},
+        {"{\"hidden_size\":96,\"num_attention_heads\":8,\"rope_scaling\":" LLAMA3_ROPE "}",
+         ATTN_MALFORMED, "rope_theta"},
+        {"{\"hidden_size\":96,\"num_attention_heads\":8,\"head_dim\":513}", ATTN_OUT_OF_RANGE,
+         "head_dim"},
+        {"{\"hidden_size\":65537,\"num_attention_heads\":1}", ATTN_OUT_OF_RANGE, "hidden_size"},
+        {"{\"hidden_size\":65536,\"num_attention_heads\":1}", ATTN_OUT_OF_RANGE, "head_dim"},
+        {"null", ATTN_MALFORMED, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct attn_error error = {0};
+        struct attn_model *model = NULL;
+        enum attn_status status =
+            attn_model_open_random(&model, cases[i].text, strlen(cases[i].text), &error);
+        ck_assert_msg(status == cases[i].status, "%s: got %s", cases[i].text,
+                      attn_status_name(status));
+        ck_assert_str_eq(error.param, cases[i].param);
+        ck_assert_ptr_null(model);
+    }
+}
+END_TEST
+
+START_TEST(test_random_weights_are_uniform_with_variance_1_over_in)
+{
+    struct attn_model *model =
+        open_random("{\"hidden_size\":512,\"num_attention_heads\":8,\"attention_bias\":true}");
+    const struct attn_linear *q = &attn_model_resident(model, 0)->q;
+    const double bound = sqrt(3.0 / 512);
+    double sum = 0, squares = 0, least = 1, most = -1;
+    for (size_t i = 0; i < q->in * q->out; i++) {
+        double x = (double)q->weight[i];
+        sum += x;
+        squares += x * x;
+        least = fmin(least, x);
+        most = fmax(most, x);
+    }
+    size_t count = q->in * q->out; /* 262144: standard errors are 8.6e-5 and 0.2 % */
+    ck_assert_double_lt(fabs(sum / (double)count), 5e-4);
+    ck_assert_double_eq_tol(squares / (double)count * 512, 1, 0.01);
+    ck_assert_double_gt(most, 0.999 * bound);
+    ck_assert_double_le(most, bound);
+    ck_assert_double_lt(least, -0.999 * bound);
+    ck_assert_double_ge(least, -bound);
+    for (size_t i = 0; i < q->out; i++)
+        ck_assert_double_lt(fabs((double)q->bias[i]), 0.1);
+    attn_model_close(model);
+}
+END_TEST
+
+static void random_fingerprint(char out[17], const char *config)
+{
+    struct attn_model_info info;
+    struct attn_model *model = open_random(config);
+    attn_model_describe(&info, model);
+    memcpy(out, info.fingerprint, 17);
+    attn_model_close(model);
+}
+
+START_TEST(test_random_weights_follow_seed_layer_and_tensor_only)
+{
+    char first[17], again[17], other[17];
+    const char *config = "{\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":2}";
+    random_fingerprint(first, config);
+    random_fingerprint(again, config);
+    ck_assert_str_eq(first, again);
+    random_fingerprint(other, "{\"hidden_size\":64,\"num_attention_heads\":4,"
+                              "\"num_hidden_layers\":2,\"seed\":1}");
+    ck_assert_str_ne(first, other);
+
+    struct attn_model *model = open_random(config);
+    const struct attn_layer *a = attn_model_resident(model, 0), *b = attn_model_resident(model, 1);
+    ck_assert_mem_ne(a->q.weight, b->q.weight, 64 * 64 * sizeof(float));
+    ck_assert_mem_ne(a->q.weight, a->k.weight, 64 * 64 * sizeof(float));
+    /* Element 0 of seed 0, layer 0, q: the same on every machine. */
+    float alone;
+    attn_random_uniform(&alone, 1, attn_random_stream(0, 0, 0), (float)sqrt(3.0 / 64));
+    ck_assert_mem_eq(&alone, a->q.weight, sizeof alone);
+    attn_model_close(model);
+}
+END_TEST
+
+START_TEST(test_random_stream_is_pinned)
+{
+    const float expected[4] = {7972515 * 0x1p-24f, -7922735 * 0x1p-24f, 8377667 * 0x1p-24f,
+                               -8445919 * 0x1p-24f};
+    float got[4];
+    attn_random_uniform(got, 4, attn_random_stream(7, 3, 2), 1);
+    ck_assert_mem_eq(got, expected, sizeof got);
+}
+END_TEST
+
+TCase *tcase_random(void)
+{
+    TCase *tcase = tcase_create("random");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, test_random_mixer_is_splitmix64);
+    tcase_add_test(tcase, test_random_model_resolves_its_configuration);
+    tcase_add_test(tcase, test_random_model_refuses_unknown_and_missing_keys);
+    tcase_add_test(tcase, test_random_weights_are_uniform_with_variance_1_over_in);
+    tcase_add_test(tcase, test_random_weights_follow_seed_layer_and_tensor_only);
+    tcase_add_test(tcase, test_random_stream_is_pinned);
+    return tcase;
+}
