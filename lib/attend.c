@@ -1,0 +1,348 @@
+/* attend.c: attention over given rows: weightless (attn_core), self and cross (attn_attend).
+ *
+ * Both check their sizes, describe each sequence of the batch as a problem and solve all of them
+ * together; attn_attend projects before and after. */
+#include <float.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "attention.h"
+#include "mem.h"
+#include "model.h"
+#include "qkv.h"
+#include "status.h"
+
+static enum attn_status check_count(size_t value, size_t limit, const char *name,
+                                    struct attn_error *error)
+{
+    if (value >= 1 && value <= limit)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_OUT_OF_RANGE, name, "%s is %zu, allowed are 1 to %zu", name, value,
+                     limit);
+}
+
+static enum attn_status check_sizes(size_t batch, size_t queries, size_t keys,
+                                    struct attn_error *error)
+{
+    enum attn_status status = check_count(batch, ATTN_MAX_BATCH, "batch", error);
+    if (status == ATTN_OK)
+        status = check_count(queries, ATTN_MAX_TOKENS, "queries", error);
+    if (status == ATTN_OK)
+        status = check_count(keys, ATTN_MAX_TOKENS, "keys", error);
+    return status;
+}
+
+/* Where the outputs of sequence b go. */
+static void aim_outputs(struct attn_problem *p, const struct attn_outputs *outputs, size_t b)
+{
+    size_t map = p->queries * (p->keys + p->extra);
+    if (outputs->attention_weights != NULL)
+        p->weights = outputs->attention_weights + b * p->num_heads * map;
+    if (outputs->average_weights != NULL)
+        p->average = outputs->average_weights + b * map;
+    if (outputs->lse != NULL)
+        p->lse = outputs->lse + b * p->num_heads * p->queries;
+}
+
+/* ---- Weightless ---- */
+
+static enum attn_status check_core(const struct attn_engine *engine, const struct attn_core_args *a,
+                                   struct attn_error *error)
+{
+    struct attn_layer_spec spec = {
+        .hidden_size = 1,
+        .key_size = 1,
+        .value_size = 1,
+        .num_heads = a->num_heads,
+        .num_kv_heads = a->num_kv_heads,
+        .head_dim = a->head_dim,
+        .value_head_dim = a->value_head_dim,
+    };
+    const struct {
+        const float *data;
+        size_t heads, tokens, width;
+        const char *name;
+    } inputs[] = {
+        {a->query, a->num_heads, a->queries, a->head_dim, "query"},
+        {a->key, a->num_kv_heads, a->keys, a->head_dim, "key"},
+        {a->value, a->num_kv_heads, a->keys, a->value_head_dim, "value"},
+    };
+    enum attn_status status = check_sizes(a->batch, a->queries, a->keys, error);
+    if (status == ATTN_OK)
+        status = attn_layer_check(&spec, error);
+    if (status == ATTN_OK)
+        status = attn_mask_check(&a->modifiers, a->batch, a->num_heads, a->queries, a->keys, error);
+    for (int i = 0; i < 3 && status == ATTN_OK; i++) {
+        size_t n = a->batch * inputs[i].heads * inputs[i].tokens * inputs[i].width;
+        status = attn_input_check(&engine->kernels, inputs[i].data, n, inputs[i].name, error);
+        if (status == ATTN_OK && !engine->kernels.all_within(inputs[i].data, n, ATTN_MAX_MAGNITUDE))
+            status =
+                attn_fail(error, ATTN_OUT_OF_RANGE, inputs[i].name, "%s holds a number beyond %g",
+                          inputs[i].name, (double)ATTN_MAX_MAGNITUDE);
+    }
+    return status;
+}
+
+static struct attn_problem core_problem(const struct attn_core_args *a, size_t b, float *unwanted)
+{
+    size_t q_size = a->num_heads * a->queries * a->head_dim;
+    size_t o_size = a->num_heads * a->queries * a->value_head_dim;
+    size_t k_size = a->num_kv_heads * a->keys * a->head_dim;
+    size_t v_size = a->num_kv_heads * a->keys * a->value_head_dim;
+    float *out = a->outputs.output ? a->outputs.output + b * o_size : unwanted;
+    double scale = a->modifiers.scale != 0 ? a->modifiers.scale : 1 / sqrt((double)a->head_dim);
+    struct attn_problem p = {
+        .queries = a->queries,
+        .keys = a->keys,
+        .num_heads = a->num_heads,
+        .num_kv_heads = a->num_kv_heads,
+        .head_dim = a->head_dim,
+        .value_head_dim = a->value_head_dim,
+        .q = {(float *)a->query + b * q_size, a->head_dim, a->queries * a->head_dim},
+        .k = {(float *)a->key + b * k_size, a->head_dim, a->keys * a->head_dim},
+        .v = {(float *)a->value + b * v_size, a->value_head_dim, a->keys * a->value_head_dim},
+        .mask = attn_mask_of(&a->modifiers, false, b, a->queries, a->keys),
+        .scale = (float)scale,
+        .head_mask = a->modifiers.head_mask,
+        .out = {out, a->value_head_dim, a->queries * a->value_head_dim},
+    };
+    aim_outputs(&p, &a->outputs, b);
+    return p;
+}
+
+static enum attn_status run_core(struct attn_engine *engine, const struct attn_core_args *a)
+{
+    struct attn_workspace *workspace = &engine->workspace;
+    size_t o_size = a->num_heads * a->queries * a->value_head_dim;
+    struct attn_problem *problems = attn_workspace_take(workspace, a->batch, sizeof *problems);
+    float *unwanted = NULL; /* sequences overwrite each other here, and nobody reads it */
+    if (a->outputs.output == NULL)
+        unwanted = attn_workspace_take(workspace, o_size, sizeof(float));
+    if (problems == NULL || (a->outputs.output == NULL && unwanted == NULL))
+        return ATTN_NO_MEMORY;
+    for (size_t b = 0; b < a->batch; b++)
+        problems[b] = core_problem(a, b, unwanted);
+    return attn_solve(engine, problems, a->batch);
+}
+
+enum attn_status attn_core(struct attn_engine *engine, const struct attn_core_args *args,
+                           struct attn_error *error)
+{
+    enum attn_status status = check_core(engine, args, error);
+    if (status != ATTN_OK)
+        return status;
+    attn_engine_lock(engine);
+    status = run_core(engine, args);
+    attn_engine_unlock(engine);
+    return status == ATTN_OK ? ATTN_OK : attn_fail_memory(error, 0);
+}
+
+/* ---- A layer over given rows ---- */
+
+/* One call's memory and sizes. */
+struct attend {
+    struct attn_engine *engine;
+    const struct attn_layer *layer;
+    const struct attn_attend_args *args;
+    bool cross;
+    size_t queries, keys;          /* of one sequence */
+    float *q, *k, *v, *o;          /* [B][T][H*D], [B][S][G*D], [B][S][G*Dv], [B][T][H*Dv] */
+    struct attn_problem *problems; /* [B] */
+    atomic_bool overflow;
+};
+
+static enum attn_status check_attend(struct attend *call, struct attn_error *error)
+{
+    const struct attn_attend_args *a = call->args;
+    const struct attn_layer_spec *spec = &call->layer->spec;
+    const struct attn_kernels *kernels = &call->engine->kernels;
+    enum attn_status status = check_sizes(a->batch, call->queries, call->keys, error);
+    if (status == ATTN_OK)
+        status = attn_mask_check(&a->modifiers, a->batch, spec->num_heads, call->queries,
+                                 call->keys, error);
+    if (status != ATTN_OK)
+        return status;
+    if (call->cross && spec->rope.type != ATTN_ROPE_NONE)
+        return attn_fail(error, ATTN_UNSUPPORTED, "key_hidden_states",
+                         "cross-attention has no meaning for a layer with rotary positions");
+    if (!call->cross &&
+        (spec->key_size != spec->hidden_size || spec->value_size != spec->hidden_size))
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, "key_hidden_states",
+                         "this layer's keys and values come from rows of width %zu and %zu, not "
+                         "from hidden_states of width %zu",
+                         spec->key_size, spec->value_size, spec->hidden_size);
+    if (call->cross && a->value_hidden_states == NULL && spec->key_size != spec->value_size)
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, "value_hidden_states",
+                         "this layer's keys come from rows of width %zu and its values of %zu, so "
+                         "both have to be given",
+                         spec->key_size, spec->value_size);
+    status = attn_input_check(kernels, a->hidden_states,
+                              a->batch * call->queries * spec->hidden_size, "hidden_states", error);
+    if (status == ATTN_OK && call->cross)
+        status =
+            attn_input_check(kernels, a->key_hidden_states, a->batch * call->keys * spec->key_size,
+                             "key_hidden_states", error);
+    if (status == ATTN_OK && a->value_hidden_states != NULL)
+        status = attn_input_check(kernels, a->value_hidden_states,
+                                  a->batch * call->keys * spec->value_size, "value_hidden_states",
+                                  error);
+    return status;
+}
+
+static bool take_buffers(struct attend *call)
+{
+    struct attn_workspace *workspace = &call->engine->workspace;
+    const struct attn_layer *layer = call->layer;
+    size_t q_rows = call->args->batch * call->queries, k_rows = call->args->batch * call->keys;
+    call->q = attn_workspace_take(workspace, attn_mul(q_rows, layer->q.out), sizeof(float));
+    call->k = attn_workspace_take(workspace, attn_mul(k_rows, layer->k.out), sizeof(float));
+    call->v = attn_workspace_take(workspace, attn_mul(k_rows, layer->v.out), sizeof(float));
+    call->o = attn_workspace_take(workspace, attn_mul(q_rows, layer->o.in), sizeof(float));
+    call->problems = attn_workspace_take(workspace, call->args->batch, sizeof *call->problems);
+    return call->q != NULL && call->k != NULL && call->v != NULL && call->o != NULL &&
+           call->problems != NULL;
+}
+
+static void project_in(const struct attend *call)
+{
+    const struct attn_attend_args *a = call->args;
+    const struct attn_layer *layer = call->layer;
+    size_t q_rows = a->batch * call->queries, k_rows = a->batch * call->keys;
+    const float *keys = call->cross ? a->key_hidden_states : a->hidden_states;
+    const float *values = a->value_hidden_states ? a->value_hidden_states : keys;
+    const struct attn_projection products[] = {
+        {&layer->q, a->hidden_states, layer->q.in, call->q, layer->q.out, q_rows},
+        {&layer->k, keys, layer->k.in, call->k, layer->k.out, k_rows},
+        {&layer->v, values, layer->v.in, call->v, layer->v.out, k_rows},
+    };
+    attn_project(call->engine, products, 3, false);
+}
+
+#define SETTLE_ROWS 16 /* rows of one task */
+
+static void settle_task(void *argument, size_t i, unsigned thread)
+{
+    struct attend *call = argument;
+    const struct attn_layer *layer = call->layer;
+    const int64_t *positions = call->args->modifiers.position_ids;
+    size_t rows = call->args->batch * call->queries;
+    (void)thread;
+    for (size_t r = i * SETTLE_ROWS; r < attn_min((i + 1) * SETTLE_ROWS, rows); r++) {
+        struct attn_qkv row = {call->q + r * layer->q.out, call->k + r * layer->k.out,
+                               call->v + r * layer->v.out};
+        int64_t position = positions ? positions[r] : (int64_t)(r % call->queries);
+        if (!attn_qkv_settle(row, layer, &call->engine->kernels, position))
+            atomic_store(&call->overflow, true);
+    }
+}
+
+/* Rotates and checks the projections; false where one is beyond bounds. */
+static bool settle(struct attend *call)
+{
+    const struct attn_layer *layer = call->layer;
+    const struct attn_kernels *kernels = &call->engine->kernels;
+    size_t q_rows = call->args->batch * call->queries, k_rows = call->args->batch * call->keys;
+    if (call->cross)
+        return kernels->all_within(call->q, q_rows * layer->q.out, ATTN_MAX_MAGNITUDE) &&
+               kernels->all_within(call->k, k_rows * layer->k.out, ATTN_MAX_MAGNITUDE) &&
+               kernels->all_within(call->v, k_rows * layer->v.out, ATTN_MAX_MAGNITUDE);
+    attn_pool_run(call->engine->pool, settle_task, call, attn_ceil_div(q_rows, SETTLE_ROWS));
+    return !atomic_load(&call->overflow);
+}
+
+static struct attn_problem attend_problem(const struct attend *call, size_t b)
+{
+    const struct attn_layer *layer = call->layer;
+    const struct attn_layer_spec *spec = &layer->spec;
+    struct attn_problem p = attn_layer_problem(layer, &call->args->modifiers);
+    p.queries = call->queries;
+    p.keys = call->keys;
+    p.q = (struct attn_rows){call->q + b * p.queries * layer->q.out, layer->q.out, spec->head_dim};
+    p.k = (struct attn_rows){call->k + b * p.keys * layer->k.out, layer->k.out, spec->head_dim};
+    p.v =
+        (struct attn_rows){call->v + b * p.keys * layer->v.out, layer->v.out, spec->value_head_dim};
+    p.out = (struct attn_rows){call->o + b * p.queries * layer->o.in, layer->o.in,
+                               spec->value_head_dim};
+    p.mask =
+        attn_mask_of(&call->args->modifiers, spec->is_causal && !call->cross, b, p.queries, p.keys);
+    aim_outputs(&p, &call->args->outputs, b);
+    return p;
+}
+
+static enum attn_status project_out(const struct attend *call, struct attn_error *error)
+{
+    const struct attn_attend_args *a = call->args;
+    const struct attn_linear *linear = &call->layer->o;
+    float *output = a->outputs.output;
+    size_t rows = a->batch * call->queries;
+    if (output == NULL)
+        return ATTN_OK;
+    const struct attn_projection product = {linear, call->o, linear->in, output, linear->out, rows};
+    attn_project(call->engine, &product, 1, false);
+    if (call->engine->kernels.all_within(output, rows * linear->out, FLT_MAX))
+        return ATTN_OK;
+    return attn_fail(error, ATTN_OVERFLOW, "hidden_states", "the output does not fit float32");
+}
+
+/* [rows of one sequence][G][width] -> [G][tokens][width] */
+static void copy_heads(float *out, const float *rows, size_t groups, size_t tokens, size_t width)
+{
+    for (size_t g = 0; g < groups; g++)
+        for (size_t s = 0; s < tokens; s++)
+            memcpy(out + (g * tokens + s) * width, rows + (s * groups + g) * width,
+                   width * sizeof(float));
+}
+
+static void copy_keys_and_values(const struct attend *call)
+{
+    const struct attn_layer_spec *spec = &call->layer->spec;
+    const struct attn_outputs *outputs = &call->args->outputs;
+    size_t k_size = call->keys * call->layer->k.out, v_size = call->keys * call->layer->v.out;
+    for (size_t b = 0; b < call->args->batch; b++) {
+        if (outputs->key != NULL)
+            copy_heads(outputs->key + b * k_size, call->k + b * k_size, spec->num_kv_heads,
+                       call->keys, spec->head_dim);
+        if (outputs->value != NULL)
+            copy_heads(outputs->value + b * v_size, call->v + b * v_size, spec->num_kv_heads,
+                       call->keys, spec->value_head_dim);
+    }
+}
+
+static enum attn_status run_attend(struct attend *call, struct attn_error *error)
+{
+    if (!take_buffers(call))
+        return attn_fail_memory(error, 0);
+    project_in(call);
+    if (!settle(call))
+        return attn_qkv_fail(error);
+    for (size_t b = 0; b < call->args->batch; b++)
+        call->problems[b] = attend_problem(call, b);
+    if (attn_solve(call->engine, call->problems, call->args->batch) != ATTN_OK)
+        return attn_fail_memory(error, 0);
+    copy_keys_and_values(call);
+    return project_out(call, error);
+}
+
+enum attn_status attn_attend(struct attn_engine *engine, const struct attn_model *model,
+                             size_t layer, const struct attn_attend_args *args,
+                             struct attn_error *error)
+{
+    struct attend call = {
+        .engine = engine,
+        .layer = attn_model_resident(model, layer),
+        .args = args,
+        .cross = args->key_hidden_states != NULL,
+        .queries = args->queries,
+        .keys = args->key_hidden_states ? args->keys : args->queries,
+    };
+    if (call.layer == NULL)
+        return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
+    enum attn_status status = check_attend(&call, error);
+    if (status != ATTN_OK)
+        return status;
+    attn_engine_lock(engine);
+    status = run_attend(&call, error);
+    attn_engine_unlock(engine);
+    return status;
+}

@@ -1,0 +1,366 @@
+/* attention.c: attention as a running softmax over tiles (Milakov and Gimelshein 2018, Dao et al.
+ * 2022).
+ *
+ * The rows of one key/value head are its queries: T tokens times the H/G query heads of its group,
+ * so that a tile of keys is read once for all of them.  A unit of work takes up to ATTN_TILE rows
+ * and walks the keys tile by tile, always from key 0 in steps of ATTN_TILE, keeping for each row
+ * the largest score, the sum of exponentials and the weighted sum of values.  Since kernels treat rows
+ * independently and tile bounds are constants, a row's bits do not depend on its neighbours.
+ *
+ * Memory beyond the results: scratch per thread, and tiles of as many key/value heads at a time as
+ * fit PACK_BYTES, at least one. */
+#include "attention.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "mem.h"
+
+#define PACK_BYTES ((size_t)8 << 20)
+
+/* Consecutive key/value heads of one problem that a unit works through: one, or all of them where
+ * the mean over heads is wanted, so that its additions happen in one order on one thread. */
+struct item {
+    const struct attn_problem *problem;
+    size_t first, groups;
+    size_t units; /* tiles of rows */
+    float *tiles; /* keys then values of each group, or NULL: the cache's */
+};
+
+struct solve {
+    struct attn_engine *engine;
+    struct item *items;
+    size_t first, last; /* the items of this wave */
+};
+
+static size_t heads_per_group(const struct attn_problem *p)
+{
+    return p->num_heads / p->num_kv_heads;
+}
+
+/* Rows of a unit: `tokens` query tokens times `heads` heads, at most ATTN_TILE together. */
+static size_t unit_heads(const struct attn_problem *p)
+{
+    return attn_min(heads_per_group(p), ATTN_TILE);
+}
+
+static size_t unit_tokens(const struct attn_problem *p)
+{
+    return attn_min(ATTN_TILE / unit_heads(p), p->queries);
+}
+
+static size_t key_tiles(const struct attn_problem *p) { return attn_ceil_div(p->keys, ATTN_TILE); }
+
+/* ---- Tiles of keys and values ---- */
+
+/* Floats of the tiles of one group of a problem that brings rows. */
+static size_t group_floats(const struct attn_problem *p)
+{
+    return key_tiles(p) * ATTN_TILE * (p->head_dim + p->value_head_dim);
+}
+
+struct tile {
+    const float *k, *v; /* [D][ATTN_TILE], [ATTN_TILE][Dv] */
+    size_t count;       /* tokens in it */
+};
+
+static struct tile find_tile(const struct item *item, size_t group, size_t j)
+{
+    const struct attn_problem *p = item->problem;
+    size_t d = p->head_dim, dv = p->value_head_dim;
+    struct tile tile = {.count = attn_min(p->keys - j * ATTN_TILE, ATTN_TILE)};
+    if (item->tiles == NULL) {
+        const float *block = p->cache.blocks[j]->data;
+        tile.k = block + group * d * ATTN_TILE;
+        tile.v = block + p->cache.values + group * dv * ATTN_TILE;
+    } else {
+        const float *tiles = item->tiles + (group - item->first) * group_floats(p);
+        tile.k = tiles + j * d * ATTN_TILE;
+        tile.v = tiles + key_tiles(p) * d * ATTN_TILE + j * dv * ATTN_TILE;
+    }
+    return tile;
+}
+
+/* Makes tile j of one group from the problem's rows; unused slots become zero. */
+static void pack_tile(const struct item *item, size_t group, size_t j)
+{
+    const struct attn_problem *p = item->problem;
+    struct tile tile = find_tile(item, group, j);
+    size_t d = p->head_dim, dv = p->value_head_dim;
+    float *k = (float *)tile.k, *v = (float *)tile.v; /* the item's own memory */
+    const float *key = p->k.data + j * ATTN_TILE * p->k.token + group * p->k.head;
+    const float *value = p->v.data + j * ATTN_TILE * p->v.token + group * p->v.head;
+    if (tile.count < ATTN_TILE)
+        memset(k, 0, d * ATTN_TILE * sizeof *k);
+    for (size_t s = 0; s < tile.count; s++)
+        attn_tile_put(k, v, s, key + s * p->k.token, value + s * p->v.token, d, dv);
+}
+
+static void pack_task(void *argument, size_t i, unsigned thread)
+{
+    const struct solve *solve = argument;
+    (void)thread;
+    for (size_t n = solve->first; n < solve->last; n++) {
+        const struct item *item = &solve->items[n];
+        size_t tiles = item->tiles ? item->groups * key_tiles(item->problem) : 0;
+        if (i < tiles) {
+            size_t per_group = key_tiles(item->problem);
+            pack_tile(item, item->first + i / per_group, i % per_group);
+            return;
+        }
+        i -= tiles;
+    }
+}
+
+/* ---- One unit ---- */
+
+struct unit {
+    const struct attn_kernels *kernels;
+    const struct attn_problem *p;
+    size_t t0, tokens, h0, heads, rows; /* rows = tokens * heads; row r: token t0 + r / heads,
+                                           head h0 + r % heads */
+    float *q;                           /* [rows][D] scaled */
+    float *scores;                      /* [rows][ATTN_TILE] */
+    float *out;                         /* [rows][Dv] */
+    float *max, *sum, *rescale;         /* [rows] */
+    float *kept;                        /* [rows][S + extra] where only the mean is wanted */
+};
+
+static size_t row_token(const struct unit *u, size_t r) { return u->t0 + r / u->heads; }
+static size_t row_head(const struct unit *u, size_t r) { return u->h0 + r % u->heads; }
+static size_t columns(const struct attn_problem *p) { return p->keys + p->extra; }
+
+/* Where the scores of row r are kept when weights are wanted; NULL when they are not. */
+static float *kept_row(const struct unit *u, size_t r)
+{
+    const struct attn_problem *p = u->p;
+    if (p->weights != NULL)
+        return p->weights + (row_head(u, r) * p->queries + row_token(u, r)) * columns(p);
+    return u->kept ? u->kept + r * columns(p) : NULL;
+}
+
+static void lay_out(struct unit *u, float *scratch)
+{
+    u->q = scratch;
+    u->out = u->q + ATTN_TILE * ATTN_MAX_HEAD_DIM;
+    u->scores = u->out + ATTN_TILE * ATTN_MAX_HEAD_DIM;
+    u->max = u->scores + ATTN_TILE * ATTN_TILE;
+    u->sum = u->max + ATTN_TILE;
+    u->rescale = u->sum + ATTN_TILE;
+}
+
+static void begin(struct unit *u)
+{
+    const struct attn_problem *p = u->p;
+    for (size_t r = 0; r < u->rows; r++) {
+        const float *q = p->q.data + row_token(u, r) * p->q.token + row_head(u, r) * p->q.head;
+        for (size_t i = 0; i < p->head_dim; i++)
+            u->q[r * p->head_dim + i] = q[i] * p->scale;
+        u->max[r] = -INFINITY;
+        u->sum[r] = 0;
+    }
+    memset(u->out, 0, u->rows * p->value_head_dim * sizeof *u->out);
+}
+
+/* One tile: scores, mask (first = the tile's first key; masked false for the extra tile), running
+ * softmax, weighted sum. */
+static void absorb(struct unit *u, struct tile tile, size_t first, bool masked)
+{
+    const struct attn_problem *p = u->p;
+    const struct attn_kernels *kernels = u->kernels;
+    size_t n = tile.count, dv = p->value_head_dim;
+    kernels->matmul(u->scores, ATTN_TILE, u->q, p->head_dim, tile.k, ATTN_TILE, u->rows,
+                    p->head_dim, n, false);
+    if (masked)
+        for (size_t r = 0; r < u->rows; r++)
+            attn_mask_apply(u->scores + r * ATTN_TILE, &p->mask, row_head(u, r), row_token(u, r),
+                            first, n);
+    if (p->weights != NULL || u->kept != NULL)
+        for (size_t r = 0; r < u->rows; r++)
+            memcpy(kept_row(u, r) + first, u->scores + r * ATTN_TILE, n * sizeof(float));
+    kernels->softmax(u->scores, ATTN_TILE, u->max, u->sum, u->rescale, u->rows, n);
+    kernels->scale_rows(u->out, dv, u->rescale, u->rows, dv);
+    kernels->matmul(u->out, dv, u->scores, ATTN_TILE, tile.v, dv, u->rows, n, dv, true);
+}
+
+/* Keys that no row of the unit may see are passed over; their kept scores are -inf. */
+static void walk_keys(struct unit *u, const struct item *item, size_t group)
+{
+    const struct attn_problem *p = u->p;
+    size_t least = attn_mask_visible(&p->mask, u->t0);
+    size_t most = attn_mask_visible(&p->mask, u->t0 + u->tokens - 1);
+    bool plain = attn_mask_is_plain(&p->mask);
+    size_t j = 0;
+    for (; j * ATTN_TILE < most; j++) {
+        struct tile tile = find_tile(item, group, j);
+        absorb(u, tile, j * ATTN_TILE, !plain || j * ATTN_TILE + tile.count > least);
+    }
+    if (p->weights != NULL || u->kept != NULL)
+        for (size_t r = 0; r < u->rows; r++)
+            for (size_t s = j * ATTN_TILE; s < p->keys; s++)
+                kept_row(u, r)[s] = -INFINITY;
+    if (p->extra > 0)
+        absorb(u,
+               (struct tile){p->extra_k + group * p->head_dim * ATTN_TILE,
+                             p->extra_v + group * p->value_head_dim * ATTN_TILE, p->extra},
+               p->keys, false);
+}
+
+static void add_to_average(const struct unit *u, size_t r, const float *row)
+{
+    const struct attn_problem *p = u->p;
+    float *average = p->average + row_token(u, r) * columns(p);
+    float share = 1.0f / (float)p->num_heads;
+    for (size_t s = 0; s < columns(p); s++)
+        average[s] += share * row[s];
+}
+
+static void finish(struct unit *u)
+{
+    const struct attn_problem *p = u->p;
+    for (size_t r = 0; r < u->rows; r++) {
+        size_t t = row_token(u, r), h = row_head(u, r);
+        float gate = p->head_mask ? p->head_mask[h] : 1.0f;
+        float factor = u->sum[r] > 0 ? gate / u->sum[r] : 0.0f;
+        float *out = p->out.data + t * p->out.token + h * p->out.head;
+        for (size_t i = 0; i < p->value_head_dim; i++)
+            out[i] = u->out[r * p->value_head_dim + i] * factor;
+        if (p->lse != NULL)
+            p->lse[h * p->queries + t] = u->max[r] + logf(u->sum[r]);
+        float *kept = kept_row(u, r);
+        if (kept != NULL)
+            u->kernels->normalize(kept, u->sum[r] > 0 ? u->max[r] : 0.0f, factor, columns(p));
+        if (p->average != NULL)
+            add_to_average(u, r, kept);
+    }
+}
+
+static void solve_rows(struct unit *u, const struct item *item, size_t group)
+{
+    begin(u);
+    walk_keys(u, item, group);
+    finish(u);
+}
+
+/* Unit i of an item: a tile of query tokens, through all heads of the item's groups. */
+static void solve_unit(const struct solve *solve, const struct item *item, size_t i,
+                       unsigned thread)
+{
+    const struct attn_problem *p = item->problem;
+    struct unit u = {.kernels = &solve->engine->kernels, .p = p};
+    lay_out(&u, solve->engine->scratch + thread * ATTN_SCRATCH_FLOATS);
+    u.t0 = i * unit_tokens(p);
+    u.tokens = attn_min(unit_tokens(p), p->queries - u.t0);
+    if (p->average != NULL && p->weights == NULL)
+        u.kept = solve->engine->kept + thread * solve->engine->kept_stride;
+    size_t per_group = heads_per_group(p);
+    for (size_t g = item->first; g < item->first + item->groups; g++)
+        for (size_t h = 0; h < per_group; h += unit_heads(p)) {
+            u.h0 = g * per_group + h;
+            u.heads = attn_min(unit_heads(p), per_group - h);
+            u.rows = u.tokens * u.heads;
+            solve_rows(&u, item, g);
+        }
+}
+
+static void solve_task(void *argument, size_t i, unsigned thread)
+{
+    const struct solve *solve = argument;
+    for (size_t n = solve->first; n < solve->last; n++) {
+        const struct item *item = &solve->items[n];
+        if (i < item->units) {
+            solve_unit(solve, item, item->units - 1 - i, thread);
+            return;
+        }
+        i -= item->units;
+    }
+}
+
+/* ---- All of it ---- */
+
+static size_t item_groups(const struct attn_problem *p)
+{
+    return p->average != NULL ? p->num_kv_heads : 1;
+}
+
+static size_t list_items(struct item *items, const struct attn_problem *problems, size_t count)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct attn_problem *p = &problems[i];
+        for (size_t g = 0; g < p->num_kv_heads; g += item_groups(p))
+            items[n++] = (struct item){.problem = p,
+                                       .first = g,
+                                       .groups = item_groups(p),
+                                       .units = attn_ceil_div(p->queries, unit_tokens(p))};
+    }
+    return n;
+}
+
+/* Items whose keys come as rows need memory for tiles: how many floats. */
+static size_t item_floats(const struct item *item)
+{
+    const struct attn_problem *p = item->problem;
+    return p->cache.blocks != NULL || p->keys == 0 ? 0 : item->groups * group_floats(p);
+}
+
+/* Solves as many of the items [solve->first, count) as fit PACK_BYTES, and at least one. */
+static void solve_wave(struct solve *solve, size_t count, float *tiles)
+{
+    size_t used = 0, packs = 0, units = 0, n = solve->first;
+    for (; n < count; n++) {
+        struct item *item = &solve->items[n];
+        size_t floats = item_floats(item);
+        if (used > 0 && used + floats > PACK_BYTES / sizeof(float))
+            break;
+        item->tiles = floats > 0 ? tiles + used : NULL;
+        packs += floats > 0 ? item->groups * key_tiles(item->problem) : 0;
+        used += floats;
+        units += item->units;
+    }
+    solve->last = n;
+    attn_pool_run(solve->engine->pool, pack_task, solve, packs);
+    attn_pool_run(solve->engine->pool, solve_task, solve, units);
+    solve->first = n;
+}
+
+/* Takes from the workspace what the whole solution needs. */
+static bool take_memory(struct solve *solve, float **tiles, const struct attn_problem *problems,
+                        size_t count)
+{
+    struct attn_workspace *workspace = &solve->engine->workspace;
+    size_t items = 0, largest = 0, total = 0, widest = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct attn_problem *p = &problems[i];
+        struct item item = {.problem = p, .groups = item_groups(p)};
+        items += p->num_kv_heads / item_groups(p);
+        largest = attn_max(largest, item_floats(&item));
+        total += item_floats(&item) * (p->num_kv_heads / item_groups(p));
+        if (p->average != NULL && p->weights == NULL)
+            widest = attn_max(widest, columns(p));
+    }
+    size_t pack = attn_min(total, attn_max(largest, PACK_BYTES / sizeof(float)));
+    *tiles = attn_workspace_take(workspace, pack, sizeof(float));
+    solve->items = attn_workspace_take(workspace, items, sizeof *solve->items);
+    solve->engine->kept_stride = ATTN_TILE * widest;
+    solve->engine->kept = attn_workspace_take(workspace, attn_pool_threads(solve->engine->pool),
+                                              attn_mul(solve->engine->kept_stride, sizeof(float)));
+    return *tiles != NULL && solve->items != NULL && solve->engine->kept != NULL;
+}
+
+enum attn_status attn_solve(struct attn_engine *engine, const struct attn_problem *problems,
+                            size_t count)
+{
+    struct solve solve = {.engine = engine};
+    float *tiles;
+    if (!take_memory(&solve, &tiles, problems, count))
+        return ATTN_NO_MEMORY;
+    for (size_t i = 0; i < count; i++)
+        if (problems[i].average != NULL)
+            memset(problems[i].average, 0,
+                   problems[i].queries * columns(&problems[i]) * sizeof(float));
+    size_t items = list_items(solve.items, problems, count);
+    while (solve.first < items)
+        solve_wave(&solve, items, tiles);
+    return ATTN_OK;
+}

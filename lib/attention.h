@@ -1,0 +1,42 @@
+/* attention.h: the core algorithm, the same for every call.
+ *
+ * A problem is one sequence: queries of T tokens and H heads against keys and values of S tokens
+ * and G heads.  Self-attention, cross-attention and weightless attention bring rows, which are made
+ * into tiles on the way; steps over a cache bring its blocks, which are tiles already. */
+#ifndef ATTN_LIB_ATTENTION_H
+#define ATTN_LIB_ATTENTION_H
+
+#include "engine.h"
+#include "kvcache.h"
+#include "mask.h"
+#include "tile.h"
+
+/* Rows [token][head][width], by their strides in floats. */
+struct attn_rows {
+    float *data;
+    size_t token, head;
+};
+
+struct attn_problem {
+    size_t queries, keys;                                     /* T, S */
+    size_t num_heads, num_kv_heads, head_dim, value_head_dim; /* H, G, D, Dv */
+    struct attn_rows q;                                       /* [T][H][D] rotated, not scaled */
+    struct attn_cache_view cache;   /* blocks NULL: k and v below instead */
+    struct attn_rows k, v;          /* [S][G][D], [S][G][Dv] */
+    const float *extra_k, *extra_v; /* tile of keys that stand last and are never masked */
+    size_t extra;                   /* its columns in use */
+    struct attn_mask mask;
+    float scale;
+    const float *head_mask; /* [H] or NULL */
+    struct attn_rows out;   /* [T][H][Dv] */
+    float *weights;         /* [H][T][S + extra] or NULL */
+    float *average;         /* [T][S + extra] or NULL */
+    float *lse;             /* [H][T] or NULL */
+};
+
+/* Solves `count` problems on all threads of the engine, whose lock the caller holds.  All inputs
+ * are within ATTN_MAX_MAGNITUDE.  Errors: ATTN_NO_MEMORY. */
+enum attn_status attn_solve(struct attn_engine *engine, const struct attn_problem *problems,
+                            size_t count);
+
+#endif

@@ -1,0 +1,328 @@
+/* decode.c: steps over caches, many sequences of one layer as one batch.
+ *
+ * admit (validate, reserve) -> project -> settle and put -> solve -> project -> check -> publish.
+ * Only admit can say "full"; nothing becomes visible before publish; so a failure anywhere leaves
+ * every cache as it was once its reservation is released.
+ *
+ * Batch invariance: steps of up to ATTN_FEW_ROWS rows share the project kernel, whose rows do not
+ * see each other; a longer step (a prefill) has products of its own.  Attention walks a sequence's
+ * own tiles.  So neighbours never enter a row's arithmetic. */
+#include <float.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "attention.h"
+#include "mem.h"
+#include "model.h"
+#include "qkv.h"
+#include "status.h"
+
+struct live {
+    struct attn_step *step;
+    size_t row;         /* of its first row in the batch's buffers */
+    bool append;        /* rows are new, not computed again */
+    atomic_bool failed; /* a projection was beyond bounds */
+};
+
+struct batch {
+    struct attn_engine *engine;
+    const struct attn_layer *layer;
+    size_t layer_index;
+    struct live *live; /* [count] few-row steps first */
+    size_t count, few; /* steps; rows of the few-row steps */
+    size_t rows;
+    float *x;             /* [few][E] */
+    float *q, *k, *v, *o; /* [rows][H*D], [rows][G*D], [rows][G*Dv], [rows][H*Dv] */
+    float *y;             /* [few][E] */
+    struct attn_projection *products;
+    struct attn_problem *problems;
+};
+
+/* ---- Admission ---- */
+
+static enum attn_status check_step(const struct batch *batch, const struct attn_step *step,
+                                   struct attn_error *error)
+{
+    const struct attn_layer_spec *spec = &batch->layer->spec;
+    size_t length = attn_cache_length(step->cache, batch->layer_index);
+    if (step->rows < 1 || step->rows > ATTN_MAX_TOKENS)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "rows", "rows is %zu, allowed are 1 to %d",
+                         step->rows, ATTN_MAX_TOKENS);
+    if (step->position > length ||
+        (step->position < length && step->rows > length - step->position))
+        return attn_fail(error, ATTN_INVALID, "position",
+                         "%zu rows at position %zu neither follow nor repeat a cache of %zu tokens",
+                         step->rows, step->position, length);
+    if (spec->key_size != spec->hidden_size || spec->value_size != spec->hidden_size)
+        return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
+                         "a layer whose keys and values have other widths has no cache");
+    if (step->modifiers.query_offset != NULL)
+        return attn_fail(error, ATTN_INVALID, "query_offset",
+                         "query_offset follows from the cache");
+    enum attn_status status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
+                                              step->position + step->rows, error);
+    if (status != ATTN_OK)
+        return status;
+    return attn_input_check(&batch->engine->kernels, step->hidden_states,
+                            step->rows * spec->hidden_size, "hidden_states", error);
+}
+
+/* Checks and reserves; on success the step is in the batch. */
+static void admit(struct batch *batch, struct attn_step *step)
+{
+    struct attn_error *error = &step->error;
+    *error = (struct attn_error){.status = ATTN_OK};
+    if (check_step(batch, step, error) != ATTN_OK)
+        return;
+    if (!attn_cache_claim(step->cache)) {
+        attn_fail(error, ATTN_INVALID, "cache", "two steps of a batch name one cache");
+        return;
+    }
+    bool append = step->position == attn_cache_length(step->cache, batch->layer_index);
+    if (append && attn_cache_reserve(step->cache, batch->layer_index, step->position, step->rows,
+                                     error) != ATTN_OK) {
+        attn_cache_unclaim(step->cache);
+        return;
+    }
+    batch->live[batch->count++] = (struct live){.step = step, .append = append};
+}
+
+static bool is_few(const struct attn_step *step) { return step->rows <= ATTN_FEW_ROWS; }
+
+/* Gives every step its rows in the buffers, few-row steps first. */
+static void lay_rows(struct batch *batch)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < batch->count; i++) {
+            struct live *live = &batch->live[i];
+            if (is_few(live->step) != (pass == 0))
+                continue;
+            live->row = batch->rows;
+            batch->rows += live->step->rows;
+        }
+        if (pass == 0)
+            batch->few = batch->rows;
+    }
+}
+
+static bool take_buffers(struct batch *batch)
+{
+    struct attn_workspace *workspace = &batch->engine->workspace;
+    const struct attn_layer *layer = batch->layer;
+    const struct {
+        float **buffer;
+        size_t rows, width;
+    } buffers[] = {
+        {&batch->x, batch->few, layer->q.in},   {&batch->q, batch->rows, layer->q.out},
+        {&batch->k, batch->rows, layer->k.out}, {&batch->v, batch->rows, layer->v.out},
+        {&batch->o, batch->rows, layer->o.in},  {&batch->y, batch->few, layer->o.out},
+    };
+    bool taken = true;
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        *buffers[i].buffer = attn_workspace_take(
+            workspace, attn_mul(buffers[i].rows, buffers[i].width), sizeof(float));
+        taken = taken && *buffers[i].buffer != NULL;
+    }
+    batch->products =
+        attn_workspace_take(workspace, 3 * (batch->count + 1), sizeof *batch->products);
+    batch->problems = attn_workspace_take(workspace, batch->count, sizeof *batch->problems);
+    return taken && batch->products != NULL && batch->problems != NULL;
+}
+
+/* ---- Computing ---- */
+
+static size_t add_products(const struct batch *batch, size_t n, const float *x, size_t row,
+                           size_t rows)
+{
+    const struct attn_layer *l = batch->layer;
+    struct attn_projection *p = &batch->products[n];
+    p[0] = (struct attn_projection){&l->q, x, l->q.in, batch->q + row * l->q.out, l->q.out, rows};
+    p[1] = (struct attn_projection){&l->k, x, l->k.in, batch->k + row * l->k.out, l->k.out, rows};
+    p[2] = (struct attn_projection){&l->v, x, l->v.in, batch->v + row * l->v.out, l->v.out, rows};
+    return n + 3;
+}
+
+static void project_in(const struct batch *batch)
+{
+    size_t width = batch->layer->q.in, n = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct live *live = &batch->live[i];
+        if (is_few(live->step))
+            memcpy(batch->x + live->row * width, live->step->hidden_states,
+                   live->step->rows * width * sizeof(float));
+    }
+    if (batch->few > 0) {
+        add_products(batch, 0, batch->x, 0, batch->few);
+        attn_project(batch->engine, batch->products, 3, true);
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct live *live = &batch->live[i];
+        if (!is_few(live->step))
+            n = add_products(batch, n, live->step->hidden_states, live->row, live->step->rows);
+    }
+    attn_project(batch->engine, batch->products, n, false);
+}
+
+/* Row r of the batch belongs to the step with the last row at or before it.  Few-row and long steps
+ * each stand in order, so a scan over the steps finds it. */
+static struct live *owner(const struct batch *batch, size_t r)
+{
+    for (size_t i = 0;; i++) {
+        struct live *live = &batch->live[i];
+        if (r >= live->row && r - live->row < live->step->rows)
+            return live;
+    }
+}
+
+static void settle_row(const struct batch *batch, struct live *live, size_t r)
+{
+    const struct attn_layer *layer = batch->layer;
+    const struct attn_step *step = live->step;
+    struct attn_qkv row = {batch->q + r * layer->q.out, batch->k + r * layer->k.out,
+                           batch->v + r * layer->v.out};
+    size_t i = r - live->row, slot = step->position + i;
+    const int64_t *positions = step->modifiers.position_ids;
+    if (!attn_qkv_settle(row, layer, &batch->engine->kernels,
+                         positions ? positions[i] : (int64_t)slot))
+        atomic_store(&live->failed, true);
+    if (live->append)
+        attn_cache_put(step->cache, batch->layer_index, slot, row.k, row.v);
+}
+
+#define SETTLE_ROWS 16 /* rows of one task */
+
+static void settle_task(void *argument, size_t i, unsigned thread)
+{
+    const struct batch *batch = argument;
+    size_t end = attn_min((i + 1) * SETTLE_ROWS, batch->rows);
+    struct live *live = NULL;
+    (void)thread;
+    for (size_t r = i * SETTLE_ROWS; r < end; r++) {
+        if (live == NULL || r - live->row >= live->step->rows)
+            live = owner(batch, r);
+        settle_row(batch, live, r);
+    }
+}
+
+static struct attn_problem step_problem(const struct batch *batch, const struct live *live)
+{
+    const struct attn_layer *layer = batch->layer;
+    const struct attn_step *step = live->step;
+    struct attn_problem p = attn_layer_problem(layer, &step->modifiers);
+    p.queries = step->rows;
+    p.keys = step->position + step->rows;
+    p.q = (struct attn_rows){batch->q + live->row * layer->q.out, layer->q.out, p.head_dim};
+    p.out = (struct attn_rows){batch->o + live->row * layer->o.in, layer->o.in, p.value_head_dim};
+    p.cache = attn_cache_view(step->cache, batch->layer_index);
+    p.mask = attn_mask_of(&step->modifiers, true, 0, p.queries, p.keys);
+    p.weights = step->outputs.attention_weights;
+    p.average = step->outputs.average_weights;
+    p.lse = step->outputs.lse;
+    return p;
+}
+
+static enum attn_status solve(const struct batch *batch)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < batch->count; i++)
+        if (!atomic_load(&batch->live[i].failed))
+            batch->problems[n++] = step_problem(batch, &batch->live[i]);
+    return attn_solve(batch->engine, batch->problems, n);
+}
+
+static void project_out(const struct batch *batch)
+{
+    const struct attn_linear *o = &batch->layer->o;
+    size_t n = 0;
+    if (batch->few > 0) {
+        batch->products[0] =
+            (struct attn_projection){o, batch->o, o->in, batch->y, o->out, batch->few};
+        attn_project(batch->engine, batch->products, 1, true);
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct live *live = &batch->live[i];
+        float *output = live->step->outputs.output;
+        if (!is_few(live->step) && output != NULL)
+            batch->products[n++] = (struct attn_projection){
+                o, batch->o + live->row * o->in, o->in, output, o->out, live->step->rows};
+    }
+    attn_project(batch->engine, batch->products, n, false);
+}
+
+/* ---- The end of a step ---- */
+
+static enum attn_status check_output(const struct batch *batch, const struct live *live)
+{
+    struct attn_step *step = live->step;
+    size_t width = batch->layer->o.out, n = step->rows * width;
+    const float *output = is_few(step) ? batch->y + live->row * width : step->outputs.output;
+    if (atomic_load(&live->failed))
+        return attn_qkv_fail(&step->error);
+    if (output != NULL && !batch->engine->kernels.all_within(output, n, FLT_MAX))
+        return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
+                         "the output does not fit float32");
+    if (is_few(step) && step->outputs.output != NULL)
+        memcpy(step->outputs.output, output, n * sizeof(float));
+    return ATTN_OK;
+}
+
+static void end_step(const struct batch *batch, const struct live *live)
+{
+    struct attn_step *step = live->step;
+    size_t end = step->position + step->rows;
+    if (step->error.status == ATTN_OK && check_output(batch, live) == ATTN_OK) {
+        attn_cache_read(step->outputs.key, step->outputs.value, step->cache, batch->layer_index,
+                        end);
+        if (step->commit && live->append)
+            attn_cache_publish(step->cache, batch->layer_index, end);
+    }
+    attn_cache_release(step->cache, batch->layer_index);
+    attn_cache_unclaim(step->cache);
+}
+
+static enum attn_status run(struct batch *batch)
+{
+    if (!take_buffers(batch))
+        return ATTN_NO_MEMORY;
+    project_in(batch);
+    attn_pool_run(batch->engine->pool, settle_task, batch, attn_ceil_div(batch->rows, SETTLE_ROWS));
+    enum attn_status status = solve(batch);
+    if (status == ATTN_OK)
+        project_out(batch);
+    return status;
+}
+
+static enum attn_status fail_all(struct attn_step *const steps[], size_t count,
+                                 enum attn_status status, const char *param, const char *message)
+{
+    for (size_t i = 0; i < count; i++)
+        if (steps[i]->error.status == ATTN_OK)
+            attn_fail(&steps[i]->error, status, param, "%s", message);
+    return status;
+}
+
+enum attn_status attn_decode(struct attn_engine *engine, const struct attn_model *model,
+                             size_t layer, struct attn_step *const steps[], size_t count)
+{
+    struct batch batch = {
+        .engine = engine, .layer = attn_model_resident(model, layer), .layer_index = layer};
+    for (size_t i = 0; i < count; i++)
+        steps[i]->error.status = ATTN_OK;
+    if (batch.layer == NULL)
+        return fail_all(steps, count, ATTN_NOT_FOUND, "layer", "the layer is not resident");
+    attn_engine_lock(engine);
+    enum attn_status status = ATTN_NO_MEMORY;
+    batch.live = attn_workspace_take(&engine->workspace, count, sizeof *batch.live);
+    if (batch.live != NULL) {
+        for (size_t i = 0; i < count; i++)
+            admit(&batch, steps[i]);
+        lay_rows(&batch);
+        status = batch.count > 0 ? run(&batch) : ATTN_OK;
+    }
+    if (status != ATTN_OK)
+        fail_all(steps, count, status, NULL, "out of memory");
+    for (size_t i = 0; i < batch.count; i++)
+        end_step(&batch, &batch.live[i]);
+    attn_engine_unlock(engine);
+    return status;
+}

@@ -1,0 +1,284 @@
+/* kvcache.c: caches, and the blocks they hold.  Where blocks come from is blockpool.c. */
+#include "kvcache.h"
+
+#include <string.h>
+
+#include "blockpool.h"
+#include "model.h"
+#include "status.h"
+
+struct cache_layer {
+    const struct attn_layer_spec *spec;
+    atomic_size_t length;
+    size_t reserved; /* blocks held */
+    size_t capacity; /* of the list */
+    struct attn_block **blocks;
+};
+
+struct attn_cache {
+    struct attn_cache_pool *pool;
+    const struct attn_model *model;
+    size_t max_length;
+    bool claimed; /* by a step of the batch that runs */
+    size_t num_slots;
+    struct cache_layer slots[]; /* [num_slots] resident layers, in order */
+};
+
+static size_t block_bytes(const struct attn_layer_spec *spec)
+{
+    return attn_layer_token_bytes(spec) * ATTN_TILE;
+}
+
+static size_t blocks_for(size_t tokens) { return attn_ceil_div(tokens, ATTN_TILE); }
+
+static const struct cache_layer *layer_of(const struct attn_cache *cache, size_t layer)
+{
+    size_t slot = attn_model_slot(cache->model, layer);
+    return slot < cache->num_slots ? &cache->slots[slot] : NULL;
+}
+
+static struct cache_layer *writable_layer(struct attn_cache *cache, size_t layer)
+{
+    return &cache->slots[attn_model_slot(cache->model, layer)];
+}
+
+static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, size_t keep)
+{
+    while (l->reserved > keep)
+        attn_block_put(pool, l->blocks[--l->reserved]);
+}
+
+/* ---- Life ---- */
+
+static enum attn_status new_empty(struct attn_cache **out, struct attn_cache_pool *pool,
+                                  const struct attn_model *model, size_t max_length)
+{
+    size_t slots = attn_model_num_resident(model);
+    struct attn_cache *cache = attn_calloc(1, sizeof *cache + slots * sizeof(struct cache_layer));
+    if (cache == NULL)
+        return ATTN_NO_MEMORY;
+    cache->pool = pool;
+    cache->model = model;
+    cache->max_length = max_length;
+    cache->num_slots = slots;
+    for (size_t i = 0; i < slots; i++)
+        cache->slots[i].spec = attn_model_slot_spec(model, i);
+    *out = cache;
+    return ATTN_OK;
+}
+
+enum attn_status attn_cache_new(struct attn_cache **out, struct attn_cache_pool *pool,
+                                const struct attn_model *model, size_t max_length,
+                                struct attn_error *error)
+{
+    if (max_length < 1 || max_length > ATTN_MAX_TOKENS)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "max_length",
+                         "max_length is %zu, allowed are 1 to %d", max_length, ATTN_MAX_TOKENS);
+    if (new_empty(out, pool, model, max_length) != ATTN_OK)
+        return attn_fail_memory(error, sizeof **out);
+    return ATTN_OK;
+}
+
+void attn_cache_free(struct attn_cache *cache)
+{
+    if (cache == NULL)
+        return;
+    for (size_t i = 0; i < cache->num_slots; i++) {
+        drop_blocks(cache->pool, &cache->slots[i], 0);
+        attn_free(cache->slots[i].blocks);
+    }
+    attn_free(cache);
+}
+
+size_t attn_cache_length(const struct attn_cache *cache, size_t layer)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    return l ? atomic_load_explicit(&l->length, memory_order_acquire) : 0;
+}
+
+size_t attn_cache_max_length(const struct attn_cache *cache) { return cache->max_length; }
+
+const struct attn_model *attn_cache_model(const struct attn_cache *cache) { return cache->model; }
+
+size_t attn_cache_bytes(const struct attn_cache *cache)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < cache->num_slots; i++) {
+        const struct cache_layer *l = &cache->slots[i];
+        bytes += blocks_for(atomic_load(&l->length)) * block_bytes(l->spec);
+    }
+    return bytes;
+}
+
+/* ---- Writing ---- */
+
+bool attn_cache_claim(struct attn_cache *cache)
+{
+    bool was = cache->claimed;
+    cache->claimed = true;
+    return !was;
+}
+
+void attn_cache_unclaim(struct attn_cache *cache) { cache->claimed = false; }
+
+static bool grow_list(struct cache_layer *l, size_t blocks)
+{
+    if (blocks <= l->capacity)
+        return true;
+    size_t capacity = attn_max(blocks, 2 * l->capacity);
+    struct attn_block **list = attn_alloc(capacity, sizeof *list);
+    if (list == NULL)
+        return false;
+    if (l->reserved > 0)
+        memcpy(list, l->blocks, l->reserved * sizeof *list);
+    attn_free(l->blocks);
+    l->blocks = list;
+    l->capacity = capacity;
+    return true;
+}
+
+/* Replaces the shared ones among blocks [first, end) by copies; the content stays the same, so
+ * this needs no undo. */
+static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_layer *l,
+                                    size_t first, size_t end)
+{
+    for (size_t i = first; i < end; i++) {
+        struct attn_block *shared = l->blocks[i], *copy;
+        if (atomic_load(&shared->references) == 1)
+            continue;
+        enum attn_status status = attn_block_get(&copy, pool, shared->bytes);
+        if (status != ATTN_OK)
+            return status;
+        memcpy(copy->data, shared->data, shared->bytes);
+        l->blocks[i] = copy;
+        attn_block_put(pool, shared);
+    }
+    return ATTN_OK;
+}
+
+static enum attn_status take_blocks(struct attn_cache_pool *pool, struct cache_layer *l,
+                                    size_t count)
+{
+    size_t before = l->reserved;
+    if (!grow_list(l, count))
+        return ATTN_NO_MEMORY;
+    while (l->reserved < count) {
+        enum attn_status status =
+            attn_block_get(&l->blocks[l->reserved], pool, block_bytes(l->spec));
+        if (status != ATTN_OK) {
+            drop_blocks(pool, l, before);
+            return status;
+        }
+        l->reserved++;
+    }
+    return ATTN_OK;
+}
+
+enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
+                                    size_t rows, struct attn_error *error)
+{
+    struct cache_layer *l = writable_layer(cache, layer);
+    size_t end = position + rows, before = l->reserved;
+    if (rows > cache->max_length || position > cache->max_length - rows)
+        return attn_fail(error, ATTN_CACHE_FULL, "position",
+                         "%zu cached and %zu new tokens pass max_length %zu", position, rows,
+                         cache->max_length);
+    enum attn_status status = take_blocks(cache->pool, l, blocks_for(end));
+    if (status == ATTN_OK)
+        status =
+            copy_shared(cache->pool, l, position / ATTN_TILE, attn_min(before, blocks_for(end)));
+    if (status == ATTN_OK)
+        return ATTN_OK;
+    drop_blocks(cache->pool, l, before);
+    if (status == ATTN_POOL_FULL)
+        return attn_fail(error, status, NULL, "the cache pool's budget of %zu bytes is used up",
+                         attn_cache_pool_budget(cache->pool));
+    return attn_fail_memory(error, block_bytes(l->spec));
+}
+
+void attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
+                    const float *value)
+{
+    const struct cache_layer *l = writable_layer(cache, layer);
+    size_t d = l->spec->head_dim, dv = l->spec->value_head_dim, groups = l->spec->num_kv_heads;
+    float *k_tile = l->blocks[slot / ATTN_TILE]->data; /* [G][D][ATTN_TILE] */
+    float *v_tile = k_tile + groups * d * ATTN_TILE;   /* [G][ATTN_TILE][Dv] */
+    for (size_t g = 0; g < groups; g++)
+        attn_tile_put(k_tile + g * d * ATTN_TILE, v_tile + g * dv * ATTN_TILE, slot % ATTN_TILE,
+                      key + g * d, value + g * dv, d, dv);
+}
+
+void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
+{
+    struct cache_layer *l = writable_layer(cache, layer);
+    atomic_store_explicit(&l->length, length, memory_order_release);
+}
+
+void attn_cache_release(struct attn_cache *cache, size_t layer)
+{
+    struct cache_layer *l = writable_layer(cache, layer);
+    drop_blocks(cache->pool, l, blocks_for(atomic_load(&l->length)));
+}
+
+void attn_cache_truncate(struct attn_cache *cache, size_t length)
+{
+    for (size_t i = 0; i < cache->num_slots; i++) {
+        struct cache_layer *l = &cache->slots[i];
+        if (atomic_load(&l->length) <= length)
+            continue;
+        atomic_store(&l->length, length);
+        drop_blocks(cache->pool, l, blocks_for(length));
+    }
+}
+
+enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cache *cache,
+                                 size_t length, struct attn_error *error)
+{
+    struct attn_cache *fork;
+    if (new_empty(&fork, cache->pool, cache->model, cache->max_length) != ATTN_OK)
+        return attn_fail_memory(error, sizeof *fork);
+    for (size_t i = 0; i < cache->num_slots; i++) {
+        const struct cache_layer *from = &cache->slots[i];
+        struct cache_layer *to = &fork->slots[i];
+        size_t kept = attn_min(length, atomic_load(&from->length));
+        if (!grow_list(to, blocks_for(kept))) {
+            attn_cache_free(fork);
+            return attn_fail_memory(error, blocks_for(kept) * sizeof *to->blocks);
+        }
+        for (; to->reserved < blocks_for(kept); to->reserved++) {
+            to->blocks[to->reserved] = from->blocks[to->reserved];
+            attn_block_share(to->blocks[to->reserved]);
+        }
+        atomic_store(&to->length, kept);
+    }
+    *out = fork;
+    return ATTN_OK;
+}
+
+/* ---- Reading ---- */
+
+struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t layer)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    return (struct attn_cache_view){
+        .blocks = l->blocks,
+        .values = l->spec->num_kv_heads * l->spec->head_dim * ATTN_TILE,
+    };
+}
+
+void attn_cache_read(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                     size_t count)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    if (l == NULL || (key == NULL && value == NULL))
+        return;
+    size_t d = l->spec->head_dim, dv = l->spec->value_head_dim, groups = l->spec->num_kv_heads;
+    for (size_t s = 0; s < count; s++) {
+        const float *k_tile = l->blocks[s / ATTN_TILE]->data;
+        const float *v_tile = k_tile + groups * d * ATTN_TILE;
+        for (size_t g = 0; g < groups; g++)
+            attn_tile_get(key ? key + (g * count + s) * d : NULL,
+                          value ? value + (g * count + s) * dv : NULL, k_tile + g * d * ATTN_TILE,
+                          v_tile + g * dv * ATTN_TILE, s % ATTN_TILE, d, dv);
+    }
+}

@@ -1,0 +1,57 @@
+/* kvcache.h: paged key/value caches inside the library; attn.h has the public calls.
+ *
+ * A cache holds, for each resident layer, a list of blocks of ATTN_TILE tokens.  A block is one
+ * allocation with a tile for every key/value head: keys [G][D][ATTN_TILE], then values
+ * [G][ATTN_TILE][Dv].  Blocks are reference-counted: a fork shares them, and whoever writes to a
+ * shared one copies it first.
+ *
+ * Writing is reserve, put, publish: reserved slots beyond `length` are invisible, so a step that
+ * fails needs no undo but attn_cache_release. */
+#ifndef ATTN_LIB_KVCACHE_H
+#define ATTN_LIB_KVCACHE_H
+
+#include <stdatomic.h>
+
+#include "attn.h"
+#include "mem.h"
+#include "tile.h"
+
+struct attn_block {
+    struct attn_block *next; /* in a free list */
+    size_t bytes;            /* of data */
+    atomic_uint references;
+    _Alignas(ATTN_ALIGN) float data[];
+};
+
+/* What the attention of one layer reads. */
+struct attn_cache_view {
+    struct attn_block *const *blocks; /* [ceil(tokens / ATTN_TILE)] */
+    size_t values;                    /* floats from a block's data to its value tiles */
+};
+
+struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t layer);
+
+/* Marks the cache as part of a batch; false where it already is. */
+bool attn_cache_claim(struct attn_cache *cache);
+void attn_cache_unclaim(struct attn_cache *cache);
+
+/* Makes slots [position, position + rows) writable, position being at most the length: takes
+ * blocks, copies shared ones.  On an error (ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY)
+ * nothing has changed. */
+enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
+                                    size_t rows, struct attn_error *error);
+
+/* Stores the key [G][D] and value [G][Dv] of one token in a reserved slot.  Several threads may
+ * put different slots. */
+void attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
+                    const float *value);
+
+/* Makes the first `length` tokens visible; those beyond the old length were put. */
+void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length);
+
+/* Gives back reserved blocks beyond the length. */
+void attn_cache_release(struct attn_cache *cache, size_t layer);
+
+const struct attn_model *attn_cache_model(const struct attn_cache *cache);
+
+#endif

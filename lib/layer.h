@@ -1,0 +1,67 @@
+/* layer.h: one attention layer with its weights resident, and products with them.
+ *
+ * Weights stand as checkpoints store them, `[out][in]` row-major float32: OpenBLAS takes that form
+ * for many rows and the project kernel streams it for few, so there is one copy and no packing. */
+#ifndef ATTN_LIB_LAYER_H
+#define ATTN_LIB_LAYER_H
+
+#include "attn.h"
+#include "engine.h"
+#include "tile.h"
+
+#define ATTN_FEW_ROWS 64 /* up to here a step's rows go through the project kernel */
+
+/* y = x w^T + bias */
+struct attn_linear {
+    size_t in, out;
+    float *weight; /* [out][in] */
+    float *bias;   /* [out] or NULL */
+};
+
+struct attn_layer {
+    struct attn_layer_spec spec;
+    struct attn_linear q;   /* E -> H*D */
+    struct attn_linear k;   /* key_size -> G*D */
+    struct attn_linear v;   /* value_size -> G*Dv */
+    struct attn_linear o;   /* H*Dv -> E */
+    float *bias_k, *bias_v; /* [G*D], [G*Dv]: PyTorch add_bias_kv; NULL without */
+    float *inv_freq;        /* [rope.dim/2], NULL without RoPE */
+    /* The bias_kv and add_zero_attn keys as one tile per kv head that follows the real ones:
+     * [G][D][ATTN_TILE] and [G][ATTN_TILE][Dv]; NULL where the layer has none. */
+    float *extra_k, *extra_v;
+    size_t extra; /* columns of it in use, 0 to 2 */
+};
+
+/* Allocates zeroed weights and biases for layer->spec, which is checked here against the bounds
+ * of attn.h.  The loader fills them and then calls attn_layer_finish. */
+enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_layer_spec *spec,
+                                 struct attn_error *error);
+
+/* Derives what follows from the weights: inv_freq, extra tiles. */
+enum attn_status attn_layer_finish(struct attn_layer *layer, struct attn_error *error);
+void attn_layer_fini(struct attn_layer *layer); /* takes a zeroed or half-built layer */
+
+/* Checks a specification against the bounds of attn.h: every product below then fits size_t. */
+enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct attn_error *error);
+
+/* Resident bytes of the weights of such a layer, and cache bytes of one token. */
+size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec);
+size_t attn_layer_token_bytes(const struct attn_layer_spec *spec);
+
+/* One product of a fork-join: y = linear(x) for `rows` rows. */
+struct attn_projection {
+    const struct attn_linear *linear;
+    const float *x; /* [rows][ldx], of which linear->in are read */
+    size_t ldx;
+    float *y; /* [rows][ldy], of which linear->out are written */
+    size_t ldy;
+    size_t rows;
+};
+
+/* Runs `count` products on all threads.  A product of up to ATTN_FEW_ROWS rows goes through the
+ * project kernel, so that a row's bits do not depend on how many stand beside it; with
+ * `invariant`, a larger one does too, in pieces of that size. */
+void attn_project(struct attn_engine *engine, const struct attn_projection *products, size_t count,
+                  bool invariant);
+
+#endif

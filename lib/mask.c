@@ -1,0 +1,142 @@
+/* mask.c: composing masks over one row of scores. */
+#include "mask.h"
+
+#include <math.h>
+
+#include "mem.h"
+#include "status.h"
+
+struct attn_mask attn_mask_of(const struct attn_modifiers *m, bool layer_is_causal, size_t b,
+                              size_t queries, size_t keys)
+{
+    struct attn_mask mask = {
+        .queries = queries,
+        .keys = keys,
+        .causal =
+            m->is_causal == ATTN_CAUSAL_DEFAULT ? layer_is_causal : m->is_causal == ATTN_CAUSAL_YES,
+        .offset = m->query_offset ? m->query_offset[b] : (int64_t)keys - (int64_t)queries,
+        .allowed_head = m->attention_mask_head_stride,
+        .bias_head = m->attention_bias_head_stride,
+    };
+    if (m->padding_mask != NULL)
+        mask.padding = m->padding_mask + b * keys;
+    if (m->attention_mask != NULL)
+        mask.allowed = m->attention_mask + b * m->attention_mask_batch_stride;
+    if (m->attention_bias != NULL)
+        mask.bias = m->attention_bias + b * m->attention_bias_batch_stride;
+    return mask;
+}
+
+/* Counts the elements that a mask of these strides really has. */
+static size_t extent(size_t batch, size_t heads, size_t batch_stride, size_t head_stride,
+                     size_t plane)
+{
+    size_t last = (batch_stride ? (batch - 1) * batch_stride : 0) +
+                  (head_stride ? (heads - 1) * head_stride : 0);
+    return last + plane;
+}
+
+static enum attn_status check_bias(const struct attn_modifiers *m, size_t count,
+                                   struct attn_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (isnan(m->attention_bias[i]))
+            return attn_fail(error, ATTN_NON_FINITE, "attention_bias",
+                             "attention_bias holds NaN at element %zu", i);
+        if (m->attention_bias[i] > ATTN_MAX_MAGNITUDE)
+            return attn_fail(error, ATTN_OUT_OF_RANGE, "attention_bias",
+                             "attention_bias holds %g at element %zu, at most %g is allowed",
+                             (double)m->attention_bias[i], i, (double)ATTN_MAX_MAGNITUDE);
+    }
+    return ATTN_OK;
+}
+
+static enum attn_status check_positions(const struct attn_modifiers *m, size_t count,
+                                        struct attn_error *error)
+{
+    for (size_t i = 0; i < count; i++)
+        if (m->position_ids[i] < 0 || m->position_ids[i] > INT32_MAX)
+            return attn_fail(error, ATTN_OUT_OF_RANGE, "position_ids",
+                             "position_ids holds %lld at element %zu, allowed are 0 to %d",
+                             (long long)m->position_ids[i], i, INT32_MAX);
+    return ATTN_OK;
+}
+
+static enum attn_status check_offsets(const struct attn_modifiers *m, size_t batch,
+                                      struct attn_error *error)
+{
+    for (size_t b = 0; b < batch; b++)
+        if (m->query_offset[b] < -INT32_MAX || m->query_offset[b] > INT32_MAX)
+            return attn_fail(error, ATTN_OUT_OF_RANGE, "query_offset",
+                             "query_offset is %lld, allowed are -%d to %d",
+                             (long long)m->query_offset[b], INT32_MAX, INT32_MAX);
+    return ATTN_OK;
+}
+
+static enum attn_status check_head_mask(const struct attn_modifiers *m, size_t heads,
+                                        struct attn_error *error)
+{
+    for (size_t h = 0; h < heads; h++)
+        if (!isfinite(m->head_mask[h]))
+            return attn_fail(error, ATTN_NON_FINITE, "head_mask",
+                             "head_mask is not finite at head %zu", h);
+    return ATTN_OK;
+}
+
+enum attn_status attn_mask_check(const struct attn_modifiers *m, size_t batch, size_t heads,
+                                 size_t queries, size_t keys, struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    if (!isfinite(m->scale) || fabs(m->scale) > (double)ATTN_MAX_MAGNITUDE)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "scale", "scale is %g, at most %g is allowed",
+                         m->scale, (double)ATTN_MAX_MAGNITUDE);
+    if (m->attention_bias != NULL)
+        status = check_bias(m,
+                            extent(batch, heads, m->attention_bias_batch_stride,
+                                   m->attention_bias_head_stride, queries * keys),
+                            error);
+    if (status == ATTN_OK && m->position_ids != NULL)
+        status = check_positions(m, batch * queries, error);
+    if (status == ATTN_OK && m->query_offset != NULL)
+        status = check_offsets(m, batch, error);
+    if (status == ATTN_OK && m->head_mask != NULL)
+        status = check_head_mask(m, heads, error);
+    return status;
+}
+
+size_t attn_mask_visible(const struct attn_mask *mask, size_t t)
+{
+    if (!mask->causal)
+        return mask->keys;
+    int64_t seen = mask->offset + (int64_t)t + 1;
+    return seen <= 0 ? 0 : attn_min((size_t)seen, mask->keys);
+}
+
+bool attn_mask_is_plain(const struct attn_mask *mask)
+{
+    return mask->padding == NULL && mask->allowed == NULL && mask->bias == NULL;
+}
+
+static void forbid(float *scores, const uint8_t *allowed, size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        scores[j] = allowed[j] ? scores[j] : -INFINITY;
+}
+
+void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size_t t, size_t first,
+                     size_t n)
+{
+    size_t visible = attn_mask_visible(mask, t);
+    size_t seen = visible > first ? attn_min(visible - first, n) : 0;
+    if (mask->padding != NULL)
+        forbid(scores, mask->padding + first, seen);
+    if (mask->allowed != NULL)
+        forbid(scores, mask->allowed + h * mask->allowed_head + t * mask->keys + first, seen);
+    if (mask->bias != NULL) {
+        const float *bias = mask->bias + h * mask->bias_head + t * mask->keys + first;
+        for (size_t j = 0; j < seen; j++)
+            scores[j] += bias[j];
+    }
+    for (size_t j = seen; j < n; j++)
+        scores[j] = -INFINITY;
+}

@@ -1,0 +1,22 @@
+/* tile.c: tokens into and out of a tile. */
+#include "tile.h"
+
+#include <string.h>
+
+void attn_tile_put(float *k_tile, float *v_tile, size_t slot, const float *key, const float *value,
+                   size_t d, size_t dv)
+{
+    for (size_t i = 0; i < d; i++)
+        k_tile[i * ATTN_TILE + slot] = key[i];
+    memcpy(v_tile + slot * dv, value, dv * sizeof(float));
+}
+
+void attn_tile_get(float *key, float *value, const float *k_tile, const float *v_tile, size_t slot,
+                   size_t d, size_t dv)
+{
+    if (key != NULL)
+        for (size_t i = 0; i < d; i++)
+            key[i] = k_tile[i * ATTN_TILE + slot];
+    if (value != NULL)
+        memcpy(value, v_tile + slot * dv, dv * sizeof(float));
+}

@@ -1,0 +1,314 @@
+/* test_attention.c: core attention against the oracle over random shapes and modifiers, and what
+ * must hold for any of them. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn.h"
+#include "oracle.h"
+#include "rng.h"
+#include "suites.h"
+
+static struct attn_engine *engine;
+static struct attn_error error;
+
+static void setup(void) { ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK); }
+
+static void teardown(void) { attn_engine_close(engine); }
+
+/* A random call and its inputs. */
+struct problem {
+    struct attn_core_args args;
+    float *query, *key, *value, *bias, *head_mask;
+    uint8_t *padding, *mask;
+    int64_t *offsets;
+};
+
+static void make_masks(struct problem *p, struct rng *r)
+{
+    struct attn_core_args *a = &p->args;
+    struct attn_modifiers *m = &a->modifiers;
+    size_t plane = a->queries * a->keys;
+    bool per_head = rng_below(r, 2), per_batch = rng_below(r, 2);
+    size_t planes = (per_batch ? a->batch : 1) * (per_head ? a->num_heads : 1);
+    m->is_causal = rng_below(r, 2) ? ATTN_CAUSAL_YES : ATTN_CAUSAL_DEFAULT;
+    if (rng_below(r, 3) == 0)
+        m->padding_mask = p->padding = rng_bytes(r, a->batch * a->keys, 80);
+    if (rng_below(r, 3) == 0) {
+        m->attention_mask = p->mask = rng_bytes(r, planes * plane, 70);
+        m->attention_mask_head_stride = per_head ? plane : 0;
+        m->attention_mask_batch_stride = per_batch ? plane * (per_head ? a->num_heads : 1) : 0;
+    }
+    if (rng_below(r, 3) == 0) {
+        m->attention_bias = p->bias = rng_floats(r, planes * plane, 2);
+        m->attention_bias_head_stride = per_head ? plane : 0;
+        m->attention_bias_batch_stride = per_batch ? plane * (per_head ? a->num_heads : 1) : 0;
+        for (size_t i = 0; i < planes * plane; i += 1 + rng_below(r, 17))
+            p->bias[i] = -INFINITY;
+    }
+    if (rng_below(r, 4) == 0)
+        m->head_mask = p->head_mask = rng_floats(r, a->num_heads, 1);
+    if (rng_below(r, 4) == 0) {
+        m->query_offset = p->offsets = malloc(a->batch * sizeof *p->offsets);
+        for (size_t b = 0; b < a->batch; b++)
+            p->offsets[b] = (int64_t)rng_below(r, (unsigned)a->keys + 4) - 3;
+    }
+    if (rng_below(r, 4) == 0)
+        m->scale = 0.05 + 0.01 * rng_below(r, 30);
+}
+
+static void make_problem(struct problem *p, struct rng *r)
+{
+    const size_t groups = 1 + rng_below(r, 4);
+    *p = (struct problem){0};
+    p->args = (struct attn_core_args){
+        .batch = 1 + rng_below(r, 3),
+        .queries = 1 + rng_below(r, rng_below(r, 4) ? 20 : 150),
+        .keys = 1 + rng_below(r, rng_below(r, 4) ? 40 : 300),
+        .num_heads = groups * (1 + rng_below(r, rng_below(r, 8) ? 5 : 90)),
+        .num_kv_heads = groups,
+        .head_dim = 1 + rng_below(r, rng_below(r, 4) ? 24 : 140),
+        .value_head_dim = 1 + rng_below(r, rng_below(r, 4) ? 24 : 140),
+    };
+    struct attn_core_args *a = &p->args;
+    p->query = rng_floats(r, a->batch * a->num_heads * a->queries * a->head_dim, 1.5f);
+    p->key = rng_floats(r, a->batch * a->num_kv_heads * a->keys * a->head_dim, 1.5f);
+    p->value = rng_floats(r, a->batch * a->num_kv_heads * a->keys * a->value_head_dim, 1);
+    a->query = p->query;
+    a->key = p->key;
+    a->value = p->value;
+    make_masks(p, r);
+}
+
+static void free_problem(struct problem *p)
+{
+    free(p->query);
+    free(p->key);
+    free(p->value);
+    free(p->bias);
+    free(p->head_mask);
+    free(p->padding);
+    free(p->mask);
+    free(p->offsets);
+}
+
+static void run(struct attn_core_args *args)
+{
+    ck_assert_msg(attn_core(engine, args, &error) == ATTN_OK, "%s", error.message);
+}
+
+static void compare_with_oracle(struct problem *p, unsigned seed)
+{
+    struct attn_core_args *a = &p->args;
+    size_t rows = a->batch * a->num_heads * a->queries, pairs = a->batch * a->queries;
+    float *got = malloc((rows * (a->value_head_dim + a->keys + 1) + pairs * a->keys) * sizeof *got);
+    double *want =
+        malloc((rows * (a->value_head_dim + a->keys + 1) + pairs * a->keys) * sizeof *want);
+    size_t w = rows * a->value_head_dim, l = w + rows * a->keys, m = l + rows;
+    a->outputs = (struct attn_outputs){
+        .output = got, .attention_weights = got + w, .lse = got + l, .average_weights = got + m};
+    struct oracle_outputs oracle = {want, want + w, want + m, want + l};
+    run(a);
+    oracle_core(&oracle, a);
+    ck_assert_msg(oracle_error(got, want, rows, a->value_head_dim) < 2e-5, "output, seed %u", seed);
+    ck_assert_msg(oracle_error(got + w, want + w, rows, a->keys) < 2e-5, "weights, seed %u", seed);
+    ck_assert_msg(oracle_error(got + l, want + l, rows, 1) < 2e-5, "lse, seed %u", seed);
+    ck_assert_msg(oracle_error(got + m, want + m, pairs, a->keys) < 2e-5, "mean, seed %u", seed);
+    free(got);
+    free(want);
+}
+
+START_TEST(test_attention_equals_the_oracle_over_random_calls)
+{
+    const unsigned count = 400;
+    for (unsigned seed = 1; seed <= count; seed++) {
+        struct rng r = rng_seeded(seed);
+        struct problem p;
+        make_problem(&p, &r);
+        compare_with_oracle(&p, seed);
+        free_problem(&p);
+    }
+    printf("attention: %u random calls equal the oracle\n", count);
+}
+END_TEST
+
+START_TEST(test_attention_output_alone_has_the_bits_it_has_beside_weights)
+{
+    struct rng r = rng_seeded(77);
+    for (int i = 0; i < 40; i++) {
+        struct problem p;
+        make_problem(&p, &r);
+        struct attn_core_args *a = &p.args;
+        size_t rows = a->batch * a->num_heads * a->queries, n = rows * a->value_head_dim;
+        float *alone = malloc(n * sizeof *alone), *beside = malloc(n * sizeof *beside);
+        float *weights = malloc(rows * a->keys * sizeof *weights);
+        a->outputs = (struct attn_outputs){.output = alone};
+        run(a);
+        a->outputs = (struct attn_outputs){.output = beside, .attention_weights = weights};
+        run(a);
+        ck_assert_mem_eq(alone, beside, n * sizeof *alone);
+        free(alone);
+        free(beside);
+        free(weights);
+        free_problem(&p);
+    }
+}
+END_TEST
+
+START_TEST(test_attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infinity)
+{
+    float q[2 * 4] = {1, 2, 3, 4, 5, 6, 7, 8}, k[3 * 4] = {0}, v[3 * 2] = {1, 2, 3, 4, 5, 6};
+    float out[2 * 2], weights[2 * 3], lse[2];
+    uint8_t mask[2 * 3] = {0, 0, 0, 1, 0, 1};
+    struct attn_core_args args = {
+        .batch = 1,
+        .queries = 2,
+        .keys = 3,
+        .num_heads = 1,
+        .num_kv_heads = 1,
+        .head_dim = 4,
+        .value_head_dim = 2,
+        .query = q,
+        .key = k,
+        .value = v,
+        .modifiers = {.attention_mask = mask},
+        .outputs = {.output = out, .attention_weights = weights, .lse = lse},
+    };
+    run(&args);
+    ck_assert_float_eq(out[0], 0);
+    ck_assert_float_eq(out[1], 0);
+    ck_assert_float_eq(weights[0] + weights[1] + weights[2], 0);
+    ck_assert(lse[0] == -INFINITY);
+    ck_assert_float_eq_tol(out[2], 3, 1e-6f);
+    ck_assert_float_eq_tol(lse[1], logf(2), 1e-6f);
+}
+END_TEST
+
+START_TEST(test_attention_later_keys_do_not_change_earlier_causal_rows)
+{
+    struct rng r = rng_seeded(5);
+    const size_t tokens = 150, d = 32;
+    float *x = rng_floats(&r, 3 * tokens * d, 1);
+    float *first = malloc(tokens * d * sizeof *first),
+          *second = malloc(tokens * d * sizeof *second);
+    struct attn_core_args args = {
+        .batch = 1,
+        .queries = tokens,
+        .keys = tokens,
+        .num_heads = 1,
+        .num_kv_heads = 1,
+        .head_dim = d,
+        .value_head_dim = d,
+        .query = x,
+        .key = x + tokens * d,
+        .value = x + 2 * tokens * d,
+        .modifiers = {.is_causal = ATTN_CAUSAL_YES},
+        .outputs = {.output = first},
+    };
+    run(&args);
+    for (size_t i = 0; i < d; i++)
+        x[2 * tokens * d - 1 - i] = x[3 * tokens * d - 1 - i] = 9;
+    args.outputs.output = second;
+    run(&args);
+    ck_assert_mem_eq(first, second, (tokens - 1) * d * sizeof *first);
+    ck_assert_mem_ne(first + (tokens - 1) * d, second + (tokens - 1) * d, d * sizeof *first);
+    free(x);
+    free(first);
+    free(second);
+}
+END_TEST
+
+START_TEST(test_attention_refuses_wrong_values_by_name)
+{
+    float q[4] = {1, 2, 3, 4}, bias[1] = {NAN}, gate[1] = {INFINITY}, out[4];
+    int64_t offset[1] = {INT64_MAX};
+    const struct attn_core_args good = {
+        .batch = 1,
+        .queries = 1,
+        .keys = 1,
+        .num_heads = 1,
+        .num_kv_heads = 1,
+        .head_dim = 4,
+        .value_head_dim = 4,
+        .query = q,
+        .key = q,
+        .value = q,
+        .outputs = {.output = out},
+    };
+    struct attn_core_args bad[8];
+    const struct {
+        enum attn_status status;
+        const char *param;
+    } expected[8] = {
+        {ATTN_OUT_OF_RANGE, "batch"},        {ATTN_OUT_OF_RANGE, "queries"},
+        {ATTN_OUT_OF_RANGE, "keys"},         {ATTN_OUT_OF_RANGE, "head_dim"},
+        {ATTN_NON_FINITE, "attention_bias"}, {ATTN_NON_FINITE, "head_mask"},
+        {ATTN_OUT_OF_RANGE, "query_offset"}, {ATTN_OUT_OF_RANGE, "num_key_value_heads"},
+    };
+    for (int i = 0; i < 8; i++)
+        bad[i] = good;
+    bad[0].batch = 0;
+    bad[1].queries = SIZE_MAX;
+    bad[2].keys = 0;
+    bad[3].head_dim = 100000;
+    bad[4].modifiers.attention_bias = bias;
+    bad[5].modifiers.head_mask = gate;
+    bad[6].modifiers.query_offset = offset;
+    bad[7].num_kv_heads = 2;
+    for (int i = 0; i < 8; i++) {
+        ck_assert_int_eq(attn_core(engine, &bad[i], &error), expected[i].status);
+        ck_assert_str_eq(error.param, expected[i].param);
+    }
+    q[2] = NAN;
+    ck_assert_int_eq(attn_core(engine, &good, &error), ATTN_NON_FINITE);
+    ck_assert_str_eq(error.message, "query is not finite at element 2");
+    q[2] = 1e20f;
+    ck_assert_int_eq(attn_core(engine, &good, &error), ATTN_OUT_OF_RANGE);
+}
+END_TEST
+
+START_TEST(test_attention_levels_agree_within_rounding)
+{
+    const enum attn_cpu_level levels[] = {ATTN_CPU_PORTABLE, ATTN_CPU_AVX2, ATTN_CPU_AVX512};
+    struct rng r = rng_seeded(11);
+    struct problem p;
+    make_problem(&p, &r);
+    size_t n = p.args.batch * p.args.num_heads * p.args.queries * p.args.value_head_dim;
+    double *want = malloc(n * sizeof *want);
+    float *got = malloc(n * sizeof *got);
+    struct oracle_outputs oracle = {.output = want};
+    oracle_core(&oracle, &p.args);
+    p.args.outputs.output = got;
+    for (int i = 0; i < 3; i++) {
+        struct attn_engine *own;
+        struct attn_engine_options options = {.threads = 3, .level = levels[i]};
+        if (attn_engine_open(&own, &options, &error) != ATTN_OK)
+            continue; /* this CPU has no such level: the error said so */
+        ck_assert_int_eq(attn_core(own, &p.args, &error), ATTN_OK);
+        ck_assert_double_lt(
+            oracle_error(got, want, n / p.args.value_head_dim, p.args.value_head_dim), 2e-5);
+        attn_engine_close(own);
+    }
+    free(want);
+    free(got);
+    free_problem(&p);
+}
+END_TEST
+
+Suite *suite_attention(void)
+{
+    Suite *suite = suite_create("attention");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 120);
+    tcase_add_checked_fixture(core, setup, teardown);
+    tcase_add_test(core, test_attention_equals_the_oracle_over_random_calls);
+    tcase_add_test(core, test_attention_output_alone_has_the_bits_it_has_beside_weights);
+    tcase_add_test(core, test_attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infinity);
+    tcase_add_test(core, test_attention_later_keys_do_not_change_earlier_causal_rows);
+    tcase_add_test(core, test_attention_refuses_wrong_values_by_name);
+    tcase_add_test(core, test_attention_levels_agree_within_rounding);
+    suite_add_tcase(suite, core);
+    return suite;
+}

@@ -1,0 +1,297 @@
+/* test_golden.c: every golden vector through the library: outputs, weights, caches, and the
+ * step-by-step runs; then what must hold for each of those models whatever the numbers. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn.h"
+#include "golden.h"
+#include "suites.h"
+
+#define GOLDEN_DIRECTORY "tests/golden"
+#define POOL_BYTES ((size_t)64 << 20)
+
+static struct golden_set set;
+static struct attn_engine *engine;
+static struct attn_error error;
+
+static void open_all(void)
+{
+    golden_load(&set, GOLDEN_DIRECTORY);
+    ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
+}
+
+static void close_all(void)
+{
+    attn_engine_close(engine);
+    golden_free(&set);
+}
+
+static struct attn_model *open_model(const struct golden_case *c)
+{
+    char path[700];
+    struct attn_model *model = NULL;
+    snprintf(path, sizeof path, GOLDEN_DIRECTORY "/%s/model", c->model);
+    ck_assert_msg(attn_model_open(&model, path, NULL, &error) == ATTN_OK, "%s: %s", c->name,
+                  error.message);
+    ck_assert_msg(attn_model_load(model, &error) == ATTN_OK, "%s: %s", c->name, error.message);
+    return model;
+}
+
+static float *take(size_t count)
+{
+    float *memory = malloc((count ? count : 1) * sizeof *memory);
+    ck_assert_ptr_nonnull(memory);
+    for (size_t i = 0; i < count; i++)
+        memory[i] = NAN;
+    return memory;
+}
+
+static void expect(const struct golden_case *c, const char *what, const float *got,
+                   const float *want, size_t rows, size_t width, const uint8_t *wanted)
+{
+    size_t worst;
+    if (want == NULL)
+        return;
+    double largest = golden_error(&worst, got, want, rows, width, wanted);
+    ck_assert_msg(largest <= c->tolerance, "%s: %s[%zu] is %.9g, expected %.9g, error %.3g > %g",
+                  c->name, what, worst, (double)got[worst], (double)want[worst], largest,
+                  c->tolerance);
+}
+
+/* The rows of a [B][T] choice for all heads: [B][H][T]. */
+static uint8_t *per_head(const struct golden_case *c)
+{
+    if (c->compare_rows == NULL)
+        return NULL;
+    uint8_t *rows = malloc(c->batch * c->heads * c->queries);
+    for (size_t b = 0; b < c->batch; b++)
+        for (size_t h = 0; h < c->heads; h++)
+            memcpy(rows + (b * c->heads + h) * c->queries, c->compare_rows + b * c->queries,
+                   c->queries);
+    return rows;
+}
+
+static struct attn_modifiers modifiers_of(const struct golden_case *c)
+{
+    size_t plane = c->queries * c->keys;
+    return (struct attn_modifiers){
+        .is_causal = c->causal < 0    ? ATTN_CAUSAL_DEFAULT
+                     : c->causal == 0 ? ATTN_CAUSAL_NO
+                                      : ATTN_CAUSAL_YES,
+        .query_offset = c->offsets,
+        .padding_mask = c->padding,
+        .attention_mask = c->mask,
+        .attention_mask_batch_stride = c->heads * plane,
+        .attention_mask_head_stride = plane,
+        .attention_bias = c->bias,
+        .attention_bias_batch_stride = c->heads * plane,
+        .attention_bias_head_stride = plane,
+        .position_ids = c->positions,
+        .scale = c->scale,
+    };
+}
+
+static struct attn_outputs take_outputs(const struct golden_case *c)
+{
+    size_t wide = c->model[0] ? c->hidden : c->heads * c->value_dim;
+    return (struct attn_outputs){
+        .output = take(c->batch * c->queries * wide),
+        .attention_weights = take(c->batch * c->heads * c->queries * (c->keys + 2)),
+        .average_weights = take(c->batch * c->queries * (c->keys + 2)),
+        .lse = take(c->batch * c->heads * c->queries),
+        .key = c->model[0] ? take(c->batch * c->kv_heads * c->keys * c->head_dim) : NULL,
+        .value = c->model[0] ? take(c->batch * c->kv_heads * c->keys * c->value_dim) : NULL,
+    };
+}
+
+static void free_outputs(struct attn_outputs *outputs)
+{
+    free(outputs->output);
+    free(outputs->attention_weights);
+    free(outputs->average_weights);
+    free(outputs->lse);
+    free(outputs->key);
+    free(outputs->value);
+}
+
+static void expect_outputs(const struct golden_case *c, const struct attn_outputs *outputs)
+{
+    size_t wide = c->model[0] ? c->hidden : c->value_dim;
+    size_t rows = c->batch * c->queries * (c->model[0] ? 1 : c->heads);
+    uint8_t *heads = per_head(c);
+    expect(c, "output", outputs->output, c->output, rows, wide, c->compare_rows);
+    expect(c, "attention_weights", outputs->attention_weights, c->weights,
+           c->batch * c->heads * c->queries, c->columns, heads);
+    expect(c, "average_weights", outputs->average_weights, c->average, c->batch * c->queries,
+           c->columns, c->compare_rows);
+    expect(c, "key", outputs->key, c->key_cache, c->batch * c->kv_heads * c->keys, c->head_dim,
+           NULL);
+    expect(c, "value", outputs->value, c->value_cache, c->batch * c->kv_heads * c->keys,
+           c->value_dim, NULL);
+    free(heads);
+}
+
+static void attend(const struct golden_case *c, const struct attn_model *model,
+                   const struct attn_outputs *outputs)
+{
+    struct attn_attend_args args = {
+        .batch = c->batch,
+        .queries = c->queries,
+        .keys = c->keys,
+        .hidden_states = c->hidden_states,
+        .key_hidden_states = c->key_states,
+        .value_hidden_states = c->value_states,
+        .modifiers = modifiers_of(c),
+        .outputs = *outputs,
+    };
+    ck_assert_msg(attn_attend(engine, model, c->layer, &args, &error) == ATTN_OK, "%s: %s", c->name,
+                  error.message);
+}
+
+static void core(const struct golden_case *c, const struct attn_outputs *outputs)
+{
+    struct attn_core_args args = {
+        .batch = c->batch,
+        .queries = c->queries,
+        .keys = c->keys,
+        .num_heads = c->heads,
+        .num_kv_heads = c->kv_heads,
+        .head_dim = c->head_dim,
+        .value_head_dim = c->value_dim,
+        .query = c->query,
+        .key = c->key,
+        .value = c->value,
+        .modifiers = modifiers_of(c),
+        .outputs = *outputs,
+    };
+    ck_assert_msg(attn_core(engine, &args, &error) == ATTN_OK, "%s: %s", c->name, error.message);
+}
+
+START_TEST(test_golden_outputs_weights_and_keys_hold)
+{
+    open_all();
+    size_t compared = 0;
+    for (size_t i = 0; i < set.count; i++) {
+        const struct golden_case *c = &set.cases[i];
+        struct attn_outputs outputs = take_outputs(c);
+        struct attn_model *model = c->model[0] ? open_model(c) : NULL;
+        if (model != NULL)
+            attend(c, model, &outputs);
+        else
+            core(c, &outputs);
+        expect_outputs(c, &outputs);
+        free_outputs(&outputs);
+        attn_model_close(model);
+        compared++;
+    }
+    printf("golden: %zu cases hold through the library, %zu left out (soft-capping, windows)\n",
+           compared, set.left_out);
+    ck_assert_uint_ge(compared, 70);
+    close_all();
+}
+END_TEST
+
+/* ---- Step by step ---- */
+
+struct run {
+    const struct golden_case *c;
+    const struct attn_model *model;
+    struct attn_cache *cache;
+    size_t b; /* sequence of the batch */
+};
+
+/* Appends rows [from, from + n) of the case's sequence and writes their outputs into `output`
+ * [T][E]. */
+static void step(struct run *run, float *output, size_t from, size_t n)
+{
+    const struct golden_case *c = run->c;
+    const size_t row = run->b * c->queries + from;
+    float *lse = take(c->heads * n);
+    struct attn_step s = {
+        .cache = run->cache,
+        .position = from,
+        .rows = n,
+        .hidden_states = c->hidden_states + row * c->hidden,
+        .outputs = {.output = output + from * c->hidden, .lse = lse},
+        .commit = true,
+    };
+    if (c->padding != NULL)
+        s.modifiers.padding_mask = c->padding + run->b * c->queries;
+    if (c->positions != NULL)
+        s.modifiers.position_ids = c->positions + row;
+    struct attn_step *steps[] = {&s};
+    ck_assert_msg(attn_decode(engine, run->model, c->layer, steps, 1) == ATTN_OK &&
+                      s.error.status == ATTN_OK,
+                  "%s: %s", c->name, s.error.message);
+    ck_assert_uint_eq(attn_cache_length(run->cache, c->layer), from + n);
+    free(lse);
+}
+
+static void run_begin(struct run *run, const struct golden_case *c, const struct attn_model *model,
+                      struct attn_cache_pool *pool, size_t b)
+{
+    *run = (struct run){.c = c, .model = model, .b = b};
+    ck_assert_int_eq(attn_cache_new(&run->cache, pool, model, 256, &error), ATTN_OK);
+}
+
+static void expect_cache(const struct run *run)
+{
+    const struct golden_case *c = run->c;
+    size_t k_size = c->kv_heads * c->queries * c->head_dim;
+    size_t v_size = c->kv_heads * c->queries * c->value_dim;
+    float *key = take(k_size), *value = take(v_size);
+    attn_cache_read(key, value, run->cache, c->layer, c->queries);
+    expect(c, "cached key", key, c->key_cache + run->b * k_size, 1, k_size, NULL);
+    expect(c, "cached value", value, c->value_cache + run->b * v_size, 1, v_size, NULL);
+    free(key);
+    free(value);
+}
+
+START_TEST(test_golden_prefill_and_single_steps_hold)
+{
+    struct attn_cache_pool *pool;
+    size_t runs = 0, steps = 0;
+    open_all();
+    ck_assert_int_eq(attn_cache_pool_new(&pool, POOL_BYTES), ATTN_OK);
+    for (size_t i = 0; i < set.count; i++) {
+        const struct golden_case *c = &set.cases[i];
+        if (!c->decodes)
+            continue;
+        struct attn_model *model = open_model(c);
+        size_t sequence = c->queries * c->hidden;
+        float *output = take(c->batch * sequence);
+        for (size_t b = 0; b < c->batch; b++, runs++) {
+            struct run run;
+            run_begin(&run, c, model, pool, b);
+            step(&run, output + b * sequence, 0, c->prefill);
+            for (size_t t = c->prefill; t < c->queries; t++, steps++)
+                step(&run, output + b * sequence, t, 1);
+            expect_cache(&run);
+            attn_cache_free(run.cache);
+        }
+        expect(c, "decode output", output, c->decode_output, c->batch * c->queries, c->hidden,
+               c->compare_rows);
+        free(output);
+        attn_model_close(model);
+    }
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
+    printf("golden: %zu sequences hold step by step, %zu single steps\n", runs, steps);
+    ck_assert_uint_ge(runs, 20);
+    attn_cache_pool_free(pool);
+    close_all();
+}
+END_TEST
+
+Suite *suite_golden(void)
+{
+    Suite *suite = suite_create("golden");
+    TCase *vectors = tcase_create("vectors");
+    tcase_set_timeout(vectors, 120);
+    tcase_add_test(vectors, test_golden_outputs_weights_and_keys_hold);
+    tcase_add_test(vectors, test_golden_prefill_and_single_steps_hold);
+    suite_add_tcase(suite, vectors);
+    return suite;
+}

@@ -1,0 +1,207 @@
+/* test_kvcache.c: caches as such: budget, sharing, truncation, and that failures change nothing. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn.h"
+#include "kvcache.h"
+#include "suites.h"
+
+#define GROUPS 2
+#define WIDTH 4
+#define BLOCK_BYTES ((size_t)64 * GROUPS * 2 * WIDTH * sizeof(float))
+
+static struct attn_model *model;
+static struct attn_cache_pool *pool;
+static struct attn_error error;
+
+static void setup_with(size_t budget)
+{
+    static const char config[] = "{\"hidden_size\":16,\"num_attention_heads\":4,"
+                                 "\"num_key_value_heads\":2,\"num_hidden_layers\":2}";
+    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), &error), ATTN_OK);
+    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    ck_assert_int_eq(attn_cache_pool_new(&pool, budget), ATTN_OK);
+}
+
+static void setup(void) { setup_with(8 * BLOCK_BYTES); }
+
+static void teardown(void)
+{
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
+    attn_cache_pool_free(pool);
+    attn_model_close(model);
+}
+
+static struct attn_cache *new_cache(size_t max_length)
+{
+    struct attn_cache *cache;
+    ck_assert_int_eq(attn_cache_new(&cache, pool, model, max_length, &error), ATTN_OK);
+    return cache;
+}
+
+/* Appends tokens whose keys and values are all `value`. */
+static enum attn_status append(struct attn_cache *cache, size_t layer, size_t count, float value)
+{
+    float row[GROUPS * WIDTH];
+    size_t length = attn_cache_length(cache, layer);
+    for (size_t i = 0; i < GROUPS * WIDTH; i++)
+        row[i] = value;
+    enum attn_status status = attn_cache_reserve(cache, layer, length, count, &error);
+    if (status != ATTN_OK)
+        return status;
+    for (size_t i = 0; i < count; i++)
+        attn_cache_put(cache, layer, length + i, row, row);
+    attn_cache_publish(cache, layer, length + count);
+    return ATTN_OK;
+}
+
+static float value_at(const struct attn_cache *cache, size_t layer, size_t token)
+{
+    size_t length = attn_cache_length(cache, layer);
+    float *key = malloc(GROUPS * length * WIDTH * sizeof *key);
+    attn_cache_read(key, NULL, cache, layer, length);
+    float value = key[(length + token) * WIDTH + 1]; /* head 1 */
+    free(key);
+    return value;
+}
+
+START_TEST(test_kvcache_layers_advance_on_their_own)
+{
+    struct attn_cache *cache = new_cache(1000);
+    ck_assert_int_eq(append(cache, 0, 100, 1), ATTN_OK);
+    ck_assert_int_eq(append(cache, 1, 3, 2), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_length(cache, 0), 100);
+    ck_assert_uint_eq(attn_cache_length(cache, 1), 3);
+    ck_assert_uint_eq(attn_cache_length(cache, 7), 0);
+    ck_assert_uint_eq(attn_cache_bytes(cache), 3 * BLOCK_BYTES);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 3 * BLOCK_BYTES);
+    ck_assert_float_eq(value_at(cache, 0, 99), 1);
+    ck_assert_float_eq(value_at(cache, 1, 0), 2);
+    attn_cache_free(cache);
+}
+END_TEST
+
+START_TEST(test_kvcache_append_past_max_length_returns_full_and_keeps_length)
+{
+    struct attn_cache *cache = new_cache(10);
+    ck_assert_int_eq(append(cache, 0, 10, 1), ATTN_OK);
+    ck_assert_int_eq(append(cache, 0, 1, 2), ATTN_CACHE_FULL);
+    ck_assert_int_eq(append(cache, 0, SIZE_MAX, 2), ATTN_CACHE_FULL);
+    ck_assert_uint_eq(attn_cache_length(cache, 0), 10);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), BLOCK_BYTES);
+    attn_cache_free(cache);
+}
+END_TEST
+
+START_TEST(test_kvcache_append_past_budget_returns_pool_full_and_takes_no_block)
+{
+    struct attn_cache *first = new_cache(10000), *second = new_cache(10000);
+    ck_assert_int_eq(append(first, 0, 6 * 64, 1), ATTN_OK);
+    ck_assert_int_eq(append(second, 0, 3 * 64, 2), ATTN_POOL_FULL);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 6 * BLOCK_BYTES);
+    ck_assert_int_eq(append(second, 0, 2 * 64, 2), ATTN_OK);
+    attn_cache_free(first);
+    ck_assert_int_eq(append(second, 0, 6 * 64, 2), ATTN_OK);
+    attn_cache_free(second);
+}
+END_TEST
+
+START_TEST(test_kvcache_release_returns_blocks_that_were_not_published)
+{
+    struct attn_cache *cache = new_cache(1000);
+    ck_assert_int_eq(append(cache, 0, 10, 1), ATTN_OK);
+    ck_assert_int_eq(attn_cache_reserve(cache, 0, 10, 200, &error), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 4 * BLOCK_BYTES);
+    attn_cache_release(cache, 0);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), BLOCK_BYTES);
+    ck_assert_uint_eq(attn_cache_length(cache, 0), 10);
+    attn_cache_free(cache);
+}
+END_TEST
+
+START_TEST(test_kvcache_fork_shares_blocks_until_one_side_writes)
+{
+    struct attn_cache *cache = new_cache(1000), *fork;
+    ck_assert_int_eq(append(cache, 0, 130, 1), ATTN_OK);
+    ck_assert_int_eq(attn_cache_fork(&fork, cache, 100, &error), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_length(fork, 0), 100);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 3 * BLOCK_BYTES);
+    ck_assert_int_eq(append(fork, 0, 5, 2), ATTN_OK); /* copies the second block */
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 4 * BLOCK_BYTES);
+    ck_assert_float_eq(value_at(fork, 0, 99), 1);
+    ck_assert_float_eq(value_at(fork, 0, 100), 2);
+    ck_assert_float_eq(value_at(cache, 0, 100), 1);
+    attn_cache_free(cache);
+    ck_assert_float_eq(value_at(fork, 0, 0), 1);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 2 * BLOCK_BYTES);
+    attn_cache_free(fork);
+}
+END_TEST
+
+START_TEST(test_kvcache_writing_a_shared_block_beyond_budget_changes_nothing)
+{
+    struct attn_cache *cache = new_cache(1000), *fork;
+    ck_assert_int_eq(append(cache, 0, 8 * 64 - 1, 1), ATTN_OK);
+    ck_assert_int_eq(attn_cache_fork(&fork, cache, 1000, &error), ATTN_OK);
+    ck_assert_int_eq(append(fork, 0, 1, 2), ATTN_POOL_FULL);
+    ck_assert_uint_eq(attn_cache_length(fork, 0), 8 * 64 - 1);
+    ck_assert_float_eq(value_at(cache, 0, 8 * 64 - 2), 1);
+    attn_cache_free(fork);
+    ck_assert_int_eq(append(cache, 0, 1, 3), ATTN_OK); /* no longer shared */
+    attn_cache_free(cache);
+}
+END_TEST
+
+START_TEST(test_kvcache_truncate_forgets_and_returns_blocks)
+{
+    struct attn_cache *cache = new_cache(1000);
+    ck_assert_int_eq(append(cache, 0, 130, 1), ATTN_OK);
+    ck_assert_int_eq(append(cache, 1, 20, 1), ATTN_OK);
+    attn_cache_truncate(cache, 64);
+    ck_assert_uint_eq(attn_cache_length(cache, 0), 64);
+    ck_assert_uint_eq(attn_cache_length(cache, 1), 20);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 2 * BLOCK_BYTES);
+    ck_assert_int_eq(append(cache, 0, 1, 5), ATTN_OK);
+    ck_assert_float_eq(value_at(cache, 0, 64), 5);
+    attn_cache_free(cache);
+}
+END_TEST
+
+START_TEST(test_kvcache_claim_is_exclusive)
+{
+    struct attn_cache *cache = new_cache(10);
+    ck_assert(attn_cache_claim(cache));
+    ck_assert(!attn_cache_claim(cache));
+    attn_cache_unclaim(cache);
+    ck_assert(attn_cache_claim(cache));
+    attn_cache_free(cache);
+}
+END_TEST
+
+START_TEST(test_kvcache_refuses_impossible_max_length)
+{
+    struct attn_cache *cache;
+    ck_assert_int_eq(attn_cache_new(&cache, pool, model, 0, &error), ATTN_OUT_OF_RANGE);
+    ck_assert_str_eq(error.param, "max_length");
+    ck_assert_int_eq(attn_cache_new(&cache, pool, model, SIZE_MAX, &error), ATTN_OUT_OF_RANGE);
+}
+END_TEST
+
+Suite *suite_kvcache(void)
+{
+    Suite *suite = suite_create("kvcache");
+    TCase *cache = tcase_create("cache");
+    tcase_add_checked_fixture(cache, setup, teardown);
+    tcase_add_test(cache, test_kvcache_layers_advance_on_their_own);
+    tcase_add_test(cache, test_kvcache_append_past_max_length_returns_full_and_keeps_length);
+    tcase_add_test(cache, test_kvcache_append_past_budget_returns_pool_full_and_takes_no_block);
+    tcase_add_test(cache, test_kvcache_release_returns_blocks_that_were_not_published);
+    tcase_add_test(cache, test_kvcache_fork_shares_blocks_until_one_side_writes);
+    tcase_add_test(cache, test_kvcache_writing_a_shared_block_beyond_budget_changes_nothing);
+    tcase_add_test(cache, test_kvcache_truncate_forgets_and_returns_blocks);
+    tcase_add_test(cache, test_kvcache_claim_is_exclusive);
+    tcase_add_test(cache, test_kvcache_refuses_impossible_max_length);
+    suite_add_tcase(suite, cache);
+    return suite;
+}
