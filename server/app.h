@@ -1,0 +1,31 @@
+/* app.h: the daemon's parts, made by main in this order and ended in reverse. */
+#ifndef SRV_APP_H
+#define SRV_APP_H
+
+#include <stdatomic.h>
+
+#include "config.h"
+#include "http.h"
+#include "log.h"
+#include "metrics.h"
+#include "models.h"
+#include "scheduler.h"
+#include "session.h"
+
+enum srv_phase { SRV_LOADING, SRV_READY, SRV_DRAINING };
+
+struct srv_app {
+    struct srv_config config;
+    struct srv_log log;
+    struct srv_metrics *metrics;
+    struct attn_engine *engine;
+    struct attn_cache_pool *pool;
+    struct srv_models models;
+    struct srv_sessions *sessions;
+    struct srv_scheduler *scheduler;
+    struct srv_http *http;
+    atomic_int phase;              /* enum srv_phase */
+    atomic_size_t in_flight_bytes; /* bodies, arenas and replies, as admitted */
+};
+
+#endif

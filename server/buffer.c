@@ -1,0 +1,122 @@
+/* buffer.c: a growing byte buffer that doubles up to its ceiling.
+ *
+ * A failure empties nothing: `failed` stays set and every later append does nothing. */
+#include "buffer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "utf8.h"
+
+#define CAPACITY_MIN 256
+
+void srv_buffer_init(struct srv_buffer *buffer, size_t limit)
+{
+    *buffer = (struct srv_buffer){.limit = limit};
+}
+
+void srv_buffer_fini(struct srv_buffer *buffer)
+{
+    free(buffer->data);
+    *buffer = (struct srv_buffer){0};
+}
+
+/* Makes the capacity at least `needed`, which is within the limit. */
+static bool grow(struct srv_buffer *buffer, size_t needed)
+{
+    size_t capacity = buffer->capacity < CAPACITY_MIN ? CAPACITY_MIN : buffer->capacity;
+    while (capacity < needed && capacity <= buffer->limit / 2)
+        capacity *= 2;
+    if (capacity < needed || capacity > buffer->limit)
+        capacity = buffer->limit;
+    char *data = realloc(buffer->data, capacity);
+    if (data == NULL)
+        return false;
+    buffer->data = data;
+    buffer->capacity = capacity;
+    return true;
+}
+
+char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes)
+{
+    if (buffer->failed)
+        return NULL;
+    if (bytes > buffer->capacity - buffer->length || buffer->data == NULL) {
+        bool fits = bytes <= buffer->limit - buffer->length && buffer->limit > 0;
+        if (!fits || !grow(buffer, buffer->length + bytes)) {
+            buffer->failed = true;
+            return NULL;
+        }
+    }
+    return buffer->data + buffer->length;
+}
+
+void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t count)
+{
+    char *to = srv_buffer_reserve(buffer, count);
+    if (to == NULL || count == 0)
+        return;
+    memcpy(to, bytes, count);
+    buffer->length += count;
+}
+
+void srv_buffer_text(struct srv_buffer *buffer, const char *text)
+{
+    srv_buffer_append(buffer, text, strlen(text));
+}
+
+void srv_buffer_printf(struct srv_buffer *buffer, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    char *to = length < 0 ? NULL : srv_buffer_reserve(buffer, (size_t)length + 1); /* and a NUL */
+    if (to != NULL) {
+        vsnprintf(to, (size_t)length + 1, format, again);
+        buffer->length += (size_t)length;
+    }
+    va_end(again);
+    va_end(args);
+}
+
+/* The letter behind the backslash of a short escape, or 0 where the byte has none. */
+static char short_escape(char byte)
+{
+    static const char bytes[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+    const char *found = byte == '\0' ? NULL : strchr(bytes, byte);
+    return found == NULL ? '\0' : letters[found - bytes];
+}
+
+/* Appends the first character of `text`; returns its bytes.  What is not UTF-8 (a message that was
+ * cut inside a character) becomes U+FFFD, so that a reply is always valid JSON. */
+static size_t append_character(struct srv_buffer *buffer, const char *text, const char *end)
+{
+    char letter = short_escape(*text);
+    if (letter != '\0') {
+        srv_buffer_append(buffer, (const char[]){'\\', letter}, 2);
+        return 1;
+    }
+    if ((unsigned char)*text < 0x20) {
+        srv_buffer_printf(buffer, "\\u%04x", (unsigned)*text);
+        return 1;
+    }
+    size_t bytes = srv_utf8_length(text, end);
+    if (bytes == 0) {
+        srv_buffer_text(buffer, "\\ufffd");
+        return 1;
+    }
+    srv_buffer_append(buffer, text, bytes);
+    return bytes;
+}
+
+void srv_buffer_json_string(struct srv_buffer *buffer, const char *text)
+{
+    const char *end = text + strlen(text);
+    srv_buffer_append(buffer, "\"", 1);
+    while (text < end)
+        text += append_character(buffer, text, end);
+    srv_buffer_append(buffer, "\"", 1);
+}

@@ -1,0 +1,28 @@
+/* buffer.h: a growing byte buffer, for reply bodies.  A failed growth (memory, ceiling) sticks:
+ * appends become no-ops and `failed` tells at the end, so a writer checks once. */
+#ifndef SRV_BUFFER_H
+#define SRV_BUFFER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct srv_buffer {
+    char *data;
+    size_t length, capacity, limit;
+    bool failed;
+};
+
+void srv_buffer_init(struct srv_buffer *buffer, size_t limit);
+void srv_buffer_fini(struct srv_buffer *buffer);
+
+/* Room for `bytes` more: a pointer to write them at, or NULL.  Commit with buffer->length +=. */
+char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes);
+void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t count);
+void srv_buffer_text(struct srv_buffer *buffer, const char *text);
+void srv_buffer_printf(struct srv_buffer *buffer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The text as a JSON string, quotes and escapes included. */
+void srv_buffer_json_string(struct srv_buffer *buffer, const char *text);
+
+#endif

@@ -1,0 +1,57 @@
+/* document.c: between request and reply bodies and jansson's trees. */
+#include "document.h"
+
+/* 16 digits: a tenth is 0.1, and no double is off by more than its last bit. */
+#define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(16))
+
+enum srv_error_code srv_document_read(json_t **out, const struct srv_request *request,
+                                      struct srv_error *error)
+{
+    json_error_t cause;
+    if (request->body_length > SRV_MAX_DOCUMENT_BYTES)
+        return srv_fail(error, SRV_E_TOO_COMPLEX, NULL, "the body has %zu bytes, the limit is %d",
+                        request->body_length, SRV_MAX_DOCUMENT_BYTES);
+    const char *text = request->body_length > 0 ? request->body : "{}";
+    size_t length = request->body_length > 0 ? request->body_length : 2;
+    json_t *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &cause);
+    if (document == NULL) {
+        switch (json_error_code(&cause)) {
+        case json_error_duplicate_key:
+            return srv_fail(error, SRV_E_DUPLICATE_FIELD, NULL, "%.160s", cause.text);
+        case json_error_out_of_memory:
+            return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the body");
+        default:
+            return srv_fail(error, SRV_E_MALFORMED_JSON, NULL, "at byte %d: %.160s", cause.position,
+                            cause.text);
+        }
+    }
+    if (!json_is_object(document)) {
+        json_decref(document);
+        return srv_fail(error, SRV_E_MALFORMED_JSON, NULL, "the body is not a JSON object");
+    }
+    *out = document;
+    return SRV_OK;
+}
+
+static bool append(struct srv_buffer *body, const json_t *document)
+{
+    size_t length = json_dumpb(document, NULL, 0, DUMP_FLAGS);
+    char *to = length > 0 ? srv_buffer_reserve(body, length) : NULL;
+    if (to == NULL || json_dumpb(document, to, length, DUMP_FLAGS) != length)
+        return false;
+    body->length += length;
+    return true;
+}
+
+void srv_document_reply(struct srv_request *request, unsigned status, json_t *document)
+{
+    bool appended = document != NULL && append(&request->reply.body, document);
+    json_decref(document);
+    if (appended) {
+        srv_reply_status(request, status);
+        return;
+    }
+    struct srv_error error = {0};
+    srv_fail(&error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
+    srv_reply_error(request, &error);
+}

@@ -1,0 +1,26 @@
+/* endpoints.h: what the route table calls, one group per ep_*.c. */
+#ifndef SRV_ENDPOINTS_H
+#define SRV_ENDPOINTS_H
+
+#include "http.h"
+
+/* ep_attend.c, ep_decode.c */
+srv_job_parser srv_ep_attend_parse;
+srv_job_parser srv_ep_decode_parse;
+
+/* ep_sessions.c */
+srv_handler srv_post_sessions;
+srv_handler srv_get_sessions;
+srv_handler srv_get_session;
+srv_handler srv_delete_session;
+
+/* ep_models.c */
+srv_handler srv_get_models;
+srv_handler srv_get_model;
+
+/* ep_ops.c */
+srv_handler srv_get_health;
+srv_handler srv_get_ready;
+srv_handler srv_get_metrics;
+
+#endif

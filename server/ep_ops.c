@@ -1,0 +1,95 @@
+/* ep_ops.c: what those ask who watch the daemon: GET /livez, /healthz, /health, /readyz, /metrics.
+ *
+ * Alive means that an event thread answers; ready means that requests are served.  Whoever restarts
+ * a daemon that is not healthy must not do so while models load or requests drain: only /readyz
+ * says no then. */
+#include <dirent.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "app.h"
+#include "document.h"
+#include "endpoints.h"
+
+static const char *phase_name(int phase)
+{
+    static const char *const names[] = {"loading", "ready", "draining"};
+    return names[phase];
+}
+
+void srv_get_health(struct srv_request *request)
+{
+    int phase = atomic_load(&request->app->phase);
+    srv_document_reply(request, 200,
+                       json_pack("{s:s, s:s}", "status", "ok", "phase", phase_name(phase)));
+}
+
+void srv_get_ready(struct srv_request *request)
+{
+    int phase = atomic_load(&request->app->phase);
+    struct srv_error error = {0};
+    if (phase == SRV_READY) {
+        srv_document_reply(request, 200, json_pack("{s:s}", "status", "ready"));
+        return;
+    }
+    srv_fail(&error, phase == SRV_LOADING ? SRV_E_LOADING : SRV_E_DRAINING, NULL, "%s",
+             phase == SRV_LOADING ? "models are being loaded" : "attnd is stopping");
+    srv_reply_error(request, &error);
+}
+
+/* ---- Metrics --------------------------------------------------------------------------------- */
+
+static size_t resident_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file != NULL) {
+        if (fscanf(file, "%*u %lu", &pages) != 1)
+            pages = 0;
+        fclose(file);
+    }
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t open_files(void)
+{
+    DIR *directory = opendir("/proc/self/fd");
+    size_t count = 0;
+    if (directory == NULL)
+        return 0;
+    while (readdir(directory) != NULL)
+        count++;
+    closedir(directory);
+    return count > 3 ? count - 3 : 0; /* ".", ".." and the directory itself */
+}
+
+static size_t weight_bytes(const struct srv_models *models)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < models->count; i++)
+        bytes += models->items[i].info.weight_bytes;
+    return bytes;
+}
+
+void srv_get_metrics(struct srv_request *request)
+{
+    struct srv_app *app = request->app;
+    int phase = atomic_load(&app->phase);
+    bool loading = phase == SRV_LOADING; /* http and models are still being made */
+    struct srv_gauges gauges = {
+        .sessions = srv_sessions_count(app->sessions),
+        .queue = srv_scheduler_depth(app->scheduler),
+        .in_flight = atomic_load(&app->in_flight_bytes),
+        .connections = loading ? 0 : srv_http_connections(app->http),
+        .cache_used_bytes = attn_cache_pool_used(app->pool),
+        .cache_budget_bytes = attn_cache_pool_budget(app->pool),
+        .weight_bytes = loading ? 0 : weight_bytes(&app->models),
+        .resident_bytes = resident_bytes(),
+        .open_files = open_files(),
+        .ready = phase == SRV_READY,
+        .draining = phase == SRV_DRAINING,
+    };
+    srv_metrics_print(&request->reply.body, app->metrics, &gauges);
+    request->reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    srv_reply_status(request, 200);
+}

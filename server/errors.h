@@ -1,0 +1,87 @@
+/* errors.h: every error a caller can meet: its word, its HTTP status, whether to try again.
+ *
+ * One table (SRV_ERRORS) makes the enum, the names, the statuses and the list in docs/API.md.
+ * Messages name the field, the value and the limit; never a path, a pointer, a key or another
+ * caller's id. */
+#ifndef SRV_ERRORS_H
+#define SRV_ERRORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "attn.h"
+
+/*      enum                      code word                status retryable meaning */
+#define SRV_ERRORS(X)                                                                              \
+    X(SRV_E_BAD_REQUEST, "bad_request", 400, false, "request line, headers or framing are wrong")  \
+    X(SRV_E_MALFORMED_JSON, "malformed_json", 400, false, "the body is not one JSON object")       \
+    X(SRV_E_UNKNOWN_FIELD, "unknown_field", 400, false, "a field this route does not have")        \
+    X(SRV_E_MISSING_FIELD, "missing_field", 400, false, "a field this route needs is not there")   \
+    X(SRV_E_DUPLICATE_FIELD, "duplicate_field", 400, false, "a field is given twice")              \
+    X(SRV_E_INVALID_TYPE, "invalid_type", 400, false, "a field has the wrong JSON type")           \
+    X(SRV_E_INVALID_VALUE, "invalid_value", 400, false, "a field has a value it cannot have")      \
+    X(SRV_E_ROUTE_NOT_FOUND, "route_not_found", 404, false, "no such path")                        \
+    X(SRV_E_MODEL_NOT_FOUND, "model_not_found", 404, false, "no model of that name")               \
+    X(SRV_E_LAYER_NOT_FOUND, "layer_not_found", 404, false, "the model has no such layer")         \
+    X(SRV_E_SESSION_NOT_FOUND, "session_not_found", 404, false, "unknown, deleted or expired")     \
+    X(SRV_E_METHOD_NOT_ALLOWED, "method_not_allowed", 405, false, "see the Allow header")          \
+    X(SRV_E_NOT_ACCEPTABLE, "not_acceptable", 406, false, "Accept excludes every form we have")    \
+    X(SRV_E_TIMEOUT, "request_timeout", 408, true, "the request arrived too slowly")               \
+    X(SRV_E_SESSION_EXISTS, "session_exists", 409, false, "start or create of a live session")     \
+    X(SRV_E_POSITION_CONFLICT, "position_conflict", 409, false, "position is before the length")   \
+    X(SRV_E_POSITION_GAP, "position_gap", 409, false, "position is after the length")              \
+    X(SRV_E_EPOCH_MISMATCH, "epoch_mismatch", 409, false, "the session was deleted and remade")    \
+    X(SRV_E_SESSION_FULL, "session_full", 409, false, "max_length would be passed")                \
+    X(SRV_E_MODEL_MISMATCH, "model_mismatch", 409, false, "the session belongs to another model")  \
+    X(SRV_E_LENGTH_REQUIRED, "length_required", 411, false, "a body without a length")             \
+    X(SRV_E_BODY_TOO_LARGE, "body_too_large", 413, false, "the body passes max_body_bytes")        \
+    X(SRV_E_TOO_COMPLEX, "too_complex", 413, false, "nesting or lists pass their bounds")          \
+    X(SRV_E_UNSUPPORTED_MEDIA, "unsupported_media_type", 415, false, "Content-Type or -Encoding")  \
+    X(SRV_E_SHAPE_MISMATCH, "shape_mismatch", 422, false, "shapes do not agree")                   \
+    X(SRV_E_NON_FINITE_INPUT, "non_finite_input", 422, false, "a number is NaN or infinite")       \
+    X(SRV_E_NUMBER_OUT_OF_RANGE, "number_out_of_range", 422, false, "a number does not fit")       \
+    X(SRV_E_TOO_MANY_TOKENS, "too_many_tokens", 422, false, "more tokens than max_tokens")         \
+    X(SRV_E_REPLY_TOO_LARGE, "reply_too_large", 422, false, "outputs pass max_reply_bytes")        \
+    X(SRV_E_UNSUPPORTED, "unsupported", 422, false, "has no meaning for this layer or call")       \
+    X(SRV_E_NUMERIC_OVERFLOW, "numeric_overflow", 422, false, "the result does not fit float32")   \
+    X(SRV_E_QUEUE_FULL, "queue_full", 429, true, "too many requests are waiting")                  \
+    X(SRV_E_SESSION_BUSY, "session_busy", 429, true, "too many requests wait for this session")    \
+    X(SRV_E_HEADERS_TOO_LARGE, "headers_too_large", 431, false, "header fields pass their bounds") \
+    X(SRV_E_INTERNAL, "internal", 500, false, "a defect of attnd; see its log")                    \
+    X(SRV_E_NOT_IMPLEMENTED, "not_implemented", 501, false, "a method or coding attnd lacks")      \
+    X(SRV_E_LOADING, "loading", 503, true, "models are being loaded")                              \
+    X(SRV_E_DRAINING, "draining", 503, true, "attnd is stopping")                                  \
+    X(SRV_E_POOL_FULL, "pool_full", 503, true, "the cache pool's budget is used up")               \
+    X(SRV_E_SESSION_LIMIT, "session_limit", 503, true, "max_sessions are live")                    \
+    X(SRV_E_OUT_OF_MEMORY, "out_of_memory", 503, true, "memory for this request is not there")     \
+    X(SRV_E_DEADLINE, "deadline_exceeded", 504, true, "the deadline passed before computing")
+
+enum srv_error_code {
+    SRV_OK = 0,
+#define SRV_ERROR_ENUM(name, word, status, retryable, meaning) name,
+    SRV_ERRORS(SRV_ERROR_ENUM)
+#undef SRV_ERROR_ENUM
+        SRV_ERROR_COUNT
+};
+
+struct srv_error {
+    enum srv_error_code code;
+    char param[64];    /* the field at fault, "" where there is none */
+    char message[256]; /* one line */
+    bool has_length;   /* position_conflict, position_gap: the true length follows */
+    size_t length;
+};
+
+/* Fills *error and returns code, so that a check reads `return srv_fail(error, ...)`. */
+enum srv_error_code srv_fail(struct srv_error *error, enum srv_error_code code, const char *param,
+                             const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* Translates a library error; messages are passed on as they are. */
+enum srv_error_code srv_fail_attn(struct srv_error *error, const struct attn_error *cause);
+
+const char *srv_error_word(enum srv_error_code code);    /* "session_full" */
+unsigned srv_error_status(enum srv_error_code code);     /* 409 */
+bool srv_error_retryable(enum srv_error_code code);      /* whether the same request may succeed */
+const char *srv_error_meaning(enum srv_error_code code); /* for docs and --errors */
+
+#endif

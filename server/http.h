@@ -1,0 +1,108 @@
+/* http.h: requests and replies without libmicrohttpd; http.c is the only file that sees it.
+ *
+ * http.c reads a request (framing guard, route, limits, body), then either calls the route's
+ * handler on the event thread or suspends the connection and hands the request to the scheduler.
+ * Either fills request->reply and ends in srv_http_complete, the one exit: log line, metrics,
+ * memory. */
+#ifndef SRV_HTTP_H
+#define SRV_HTTP_H
+
+#include <stdint.h>
+
+#include "arena.h"
+#include "bounds.h"
+#include "buffer.h"
+#include "errors.h"
+
+struct srv_app;
+struct srv_http;
+struct srv_job; /* scheduler.h */
+
+enum srv_method { SRV_GET, SRV_POST, SRV_PUT, SRV_DELETE, SRV_METHOD_COUNT };
+
+struct srv_reply {
+    unsigned status; /* 0 until set */
+    struct srv_buffer body;
+    const char *content_type; /* static text; application/json unless set */
+    char allow[64];           /* Allow header, "" for none */
+    unsigned retry_after_s;   /* Retry-After header, 0 for none */
+    enum srv_error_code code; /* SRV_OK or the error sent, for log and metrics */
+};
+
+struct srv_request {
+    struct srv_app *app;
+    const struct srv_route *route; /* NULL where none matched */
+    enum srv_method method;
+    char path_arg[SRV_ID_MAX + 1]; /* what stood for {id} or {name}; "" without */
+    char request_id[SRV_ID_MAX + 1];
+    char session_header[SRV_ID_MAX + 1]; /* X-Session-Id, "" without */
+    const char *query;                   /* text after '?', NULL without */
+    char *body;                          /* NUL-terminated for convenience; NULL without one */
+    size_t body_length;
+    struct srv_arena arena; /* freed in srv_http_complete's aftermath */
+    struct srv_reply reply;
+    struct srv_job *job; /* the scheduler's, in the arena */
+    /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
+     * replied.  0 where a stage was not reached. */
+    uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;
+    void *connection; /* http.c's */
+};
+
+/* A handler of the event thread: fills request->reply and returns.  It must not block. */
+typedef void srv_handler(struct srv_request *request);
+
+/* Reads a suspended request's body into request->job, on a compute thread; on failure it fills the
+ * reply with the error. */
+typedef enum srv_error_code srv_job_parser(struct srv_request *request, struct srv_error *error);
+
+enum srv_body_rule { SRV_BODY_NONE, SRV_BODY_OPTIONAL, SRV_BODY_JSON };
+
+struct srv_route {
+    enum srv_method method;
+    const char *path; /* "/sessions/{id}": whole segments, at most one {..} */
+    enum srv_body_rule body;
+    srv_handler *handle;   /* exactly one of these two is set */
+    srv_job_parser *parse; /* a job: queued for the scheduler */
+    bool while_draining;   /* served while models load and after SIGTERM too */
+    const char *type;      /* media type of replies, for Accept; NULL: application/json */
+};
+
+/* routes.c: all of them, and their number. */
+extern const struct srv_route srv_routes[];
+extern const size_t srv_route_count;
+
+/* The route for a path, or NULL with `allowed` filled as an Allow header where the path is known
+ * under other methods ("" where it is unknown).  HEAD is answered as GET.  *arg receives what stood
+ * for {..}, as it was sent (percent-decoding is refused: ids need none). */
+const struct srv_route *srv_route_find(char arg[SRV_ID_MAX + 1], char allowed[64],
+                                       enum srv_method method, const char *path);
+
+struct srv_http_options {
+    const char *host; /* numeric address to bind, IPv4 or IPv6 */
+    unsigned port;    /* 0: any free one */
+    unsigned threads; /* event threads */
+};
+
+/* Binds, listens and serves from then on.  Errors are one line in `message`. */
+bool srv_http_open(struct srv_http **out, struct srv_app *app,
+                   const struct srv_http_options *options, char *message, size_t size);
+unsigned srv_http_port(const struct srv_http *http);
+const char *srv_http_library(void); /* libmicrohttpd's version, "0.9.75" */
+
+/* Stops accepting connections; those that are open go on. */
+void srv_http_quiesce(struct srv_http *http);
+size_t srv_http_active(const struct srv_http *http);      /* requests not yet completed */
+size_t srv_http_connections(const struct srv_http *http); /* open connections */
+void srv_http_close(struct srv_http *http);               /* after the scheduler has stopped */
+
+/* Hands `count` finished requests back to their connections: from any thread, once for each request
+ * that was handed to the scheduler. */
+void srv_http_resume(struct srv_http *http, struct srv_request *const requests[], size_t count);
+
+/* Filling a reply. */
+void srv_reply_error(struct srv_request *request, const struct srv_error *error);
+void srv_reply_status(struct srv_request *request, unsigned status); /* body stands in reply.body */
+
+uint64_t srv_now_ns(void); /* CLOCK_MONOTONIC */
+
+#endif

@@ -1,0 +1,456 @@
+/* http_exchange.c: the life of a request, from its first line to the one exit.
+ *
+ * libmicrohttpd calls once for the request line, once for the head, once for each piece of the body
+ * and once more when the body is whole; a job's connection is suspended then and the call repeated
+ * after srv_http_resume.  An exchange carries a request through these calls:
+ *
+ *   AT_HEAD -> AT_BODY -> AT_JOB -> AT_END     a job
+ *                     \-----------> AT_END     a handler, on the event thread
+ *          \-> AT_DROP -----------> AT_END     refused, but the body is short: read and dropped
+ *          \----------------------> AT_END     refused at once; the connection is closed
+ *
+ * All of it runs on the connection's event thread (http_loop.c); between submit and resume the
+ * exchange belongs to the scheduler.  srv_exchange_close is the one exit: log line, metrics,
+ * memory. */
+#include "http_exchange.h"
+
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "app.h"
+#include "http_guard.h"
+#include "http_reply.h"
+
+#define DROP_MAX ((size_t)1 << 20) /* of a refused body that is read so as to go on */
+#define BODY_COST 4      /* a body in memory, with the tensors read from it, over its length */
+#define BODY_FIRST 4096  /* bytes: first allocation for a body of unknown length */
+#define WRITE_RATE 65536 /* bytes per second below which a reader of replies is given up */
+
+enum stage { AT_HEAD, AT_BODY, AT_DROP, AT_JOB, AT_END };
+
+struct srv_exchange {
+    struct srv_request request;
+    struct MHD_Connection *mhd;
+    struct srv_connection *connection;
+    struct srv_framing framing;
+    enum stage stage;
+    bool unread;        /* refused before the body was read */
+    const char *target; /* path and query, raw, in the arena */
+    size_t capacity;    /* of request.body */
+    size_t dropped;
+    size_t charged; /* to in_flight_bytes */
+};
+
+/* ---- Replying -------------------------------------------------------------------------------- */
+
+static bool draining(const struct srv_exchange *x)
+{
+    return atomic_load(&x->request.app->phase) == SRV_DRAINING;
+}
+
+/* Whether the client has closed its side.  libmicrohttpd takes a read that fills less than its
+ * buffer for the end of what is there, so an end that arrived along with the last bytes would not be
+ * seen before the deadline. */
+static bool client_left(const struct srv_exchange *x)
+{
+    char byte;
+    return recv(x->connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static bool reply(struct srv_exchange *x)
+{
+    const struct srv_limits *limits = &x->request.app->config.limits;
+    x->stage = AT_END;
+    x->request.t_replied = srv_now_ns();
+    if (!srv_reply_queue(x->mhd, &x->request, x->unread || draining(x) || client_left(x)))
+        return false;
+    uint64_t seconds = x->request.reply.body.length / WRITE_RATE;
+    srv_connection_deadline(x->connection, limits->body_timeout_ms + 1000 * seconds);
+    return true;
+}
+
+/* Replies while the body still arrives, where libmicrohttpd takes no reply.  The connection must
+ * end after this. */
+static void reply_now(struct srv_exchange *x)
+{
+    x->stage = AT_END;
+    x->unread = true;
+    x->request.t_replied = srv_now_ns();
+    srv_reply_send(x->connection->fd, &x->request);
+}
+
+/* Replies with an error.  A short body is read and dropped first, so that the connection can go on;
+ * with any other the reply goes out at once and the connection lingers. */
+static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool framed)
+{
+    const struct srv_framing *framing = &x->framing;
+    srv_reply_error(&x->request, error);
+    if (framed && !framing->chunked && !framing->expects_continue && framing->length <= DROP_MAX) {
+        x->stage = AT_DROP;
+        return true;
+    }
+    x->unread = true;
+    return reply(x);
+}
+
+/* ---- The head -------------------------------------------------------------------------------- */
+
+static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const char *name,
+                                  size_t name_length, const char *value, size_t value_length)
+{
+    (void)kind;
+    struct srv_head *head = context;
+    if (head->count < SRV_MAX_HEADERS)
+        head->fields[head->count] = (struct srv_field){
+            .name = name,
+            .name_length = name_length,
+            .value = value != NULL ? value : "",
+            .value_length = value_length,
+        };
+    head->count++;
+    return MHD_YES;
+}
+
+static void read_head(struct srv_head *head, const struct srv_exchange *x, const char *method,
+                      const char *path, const char *version)
+{
+    const union MHD_ConnectionInfo *size =
+        MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    head->method = method;
+    head->path = path;
+    head->target = x->target;
+    head->version = version;
+    head->bytes = size != NULL ? size->header_size : 0;
+    head->end = method + head->bytes;
+    head->count = 0;
+    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, take_field, head);
+}
+
+/* splitmix64 over a counter: ids of one run never repeat, those of two hardly. */
+static void make_request_id(char out[SRV_ID_MAX + 1], struct srv_http *http)
+{
+    uint64_t z = http->id_seed + (atomic_fetch_add(&http->ids, 1) + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    snprintf(out, SRV_ID_MAX + 1, "%016llx", (unsigned long long)(z ^ (z >> 31)));
+}
+
+static enum srv_error_code find_route(struct srv_request *request, const struct srv_head *head,
+                                      struct srv_error *error)
+{
+    static const struct {
+        const char *name;
+        enum srv_method method;
+    } methods[] = {{"GET", SRV_GET},
+                   {"HEAD", SRV_GET},
+                   {"POST", SRV_POST},
+                   {"PUT", SRV_PUT},
+                   {"DELETE", SRV_DELETE},
+                   {"OPTIONS", SRV_METHOD_COUNT},
+                   {"PATCH", SRV_METHOD_COUNT},
+                   {"TRACE", SRV_METHOD_COUNT},
+                   {"CONNECT", SRV_METHOD_COUNT}};
+    size_t i = 0, count = sizeof methods / sizeof methods[0];
+    while (i < count && strcmp(methods[i].name, head->method) != 0)
+        i++;
+    if (i == count)
+        return srv_fail(error, SRV_E_NOT_IMPLEMENTED, NULL, "unknown method '%.32s'", head->method);
+    request->method = methods[i].method;
+    request->route =
+        srv_route_find(request->path_arg, request->reply.allow, request->method, head->path);
+    if (request->route != NULL)
+        return SRV_OK;
+    if (request->reply.allow[0] != '\0')
+        return srv_fail(error, SRV_E_METHOD_NOT_ALLOWED, NULL, "this path allows %s, not %s",
+                        request->reply.allow, head->method);
+    return srv_fail(error, SRV_E_ROUTE_NOT_FOUND, NULL, "no such path");
+}
+
+static enum srv_error_code check_phase(const struct srv_request *request, struct srv_error *error)
+{
+    int phase = atomic_load(&request->app->phase);
+    if (phase == SRV_READY || request->route->while_draining)
+        return SRV_OK;
+    if (phase == SRV_LOADING)
+        return srv_fail(error, SRV_E_LOADING, NULL, "models are being loaded");
+    return srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
+}
+
+static enum srv_error_code check_media(struct srv_exchange *x, const struct srv_head *head,
+                                       struct srv_error *error)
+{
+    const struct srv_route *route = x->request.route;
+    bool has_body = x->framing.chunked || x->framing.length > 0;
+    if (has_body && route->body == SRV_BODY_NONE)
+        return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "%s takes no body", head->method);
+    if (route->body == SRV_BODY_JSON && !x->framing.chunked && !x->framing.has_length)
+        return srv_fail(error, SRV_E_LENGTH_REQUIRED, "Content-Length",
+                        "a body with Content-Length or chunked is needed");
+    if (has_body && srv_guard_body(head, error) != SRV_OK)
+        return error->code;
+    const char *type = route->type != NULL ? route->type : "application/json";
+    if (srv_guard_accept(head, type, error) != SRV_OK)
+        return error->code;
+    const struct srv_field *session = srv_head_find(head, "X-Session-Id");
+    if (session != NULL && !srv_field_id(x->request.session_header, session))
+        return srv_fail(error, SRV_E_INVALID_VALUE, "X-Session-Id",
+                        "X-Session-Id must be 1 to %d of [A-Za-z0-9_.-]", SRV_ID_MAX);
+    return SRV_OK;
+}
+
+/* ---- The body -------------------------------------------------------------------------------- */
+
+static bool charge(struct srv_exchange *x, size_t bytes)
+{
+    struct srv_app *app = x->request.app;
+    size_t limit = app->config.limits.max_in_flight_bytes;
+    if (bytes > limit)
+        return false;
+    if (atomic_fetch_add(&app->in_flight_bytes, bytes) > limit - bytes) {
+        atomic_fetch_sub(&app->in_flight_bytes, bytes);
+        return false;
+    }
+    x->charged += bytes;
+    return true;
+}
+
+/* Makes room for a body of `capacity` bytes and the NUL behind it. */
+static enum srv_error_code make_room(struct srv_exchange *x, size_t capacity,
+                                     struct srv_error *error)
+{
+    size_t max = x->request.app->config.limits.max_body_bytes, added;
+    if (capacity > max)
+        return srv_fail(error, SRV_E_BODY_TOO_LARGE, NULL, "a body of %zu bytes, at most %zu",
+                        capacity, max);
+    if (__builtin_mul_overflow(capacity - x->capacity, (size_t)BODY_COST, &added) ||
+        !charge(x, added))
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                        "requests in flight use the memory that max_in_flight_bytes grants");
+    char *body = realloc(x->request.body, capacity + 1);
+    if (body == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a body of %zu bytes",
+                        capacity);
+    x->request.body = body;
+    x->capacity = capacity;
+    return SRV_OK;
+}
+
+/* What can be said before the body: is there room for it, and a place in the queue? */
+static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *error)
+{
+    const struct srv_app *app = x->request.app;
+    if (x->request.route->parse != NULL &&
+        srv_scheduler_depth(app->scheduler) >= app->config.limits.max_queue)
+        return srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting, at most %zu",
+                        srv_scheduler_depth(app->scheduler), app->config.limits.max_queue);
+    if (!x->framing.has_length && !x->framing.chunked)
+        return SRV_OK;
+    if (x->framing.length > SIZE_MAX - 1)
+        return srv_fail(error, SRV_E_BODY_TOO_LARGE, NULL, "a body of %llu bytes",
+                        (unsigned long long)x->framing.length);
+    return make_room(x, (size_t)x->framing.length, error);
+}
+
+/* Grows the room for a body of unknown length to hold `needed` bytes. */
+static enum srv_error_code grow_room(struct srv_exchange *x, size_t needed, struct srv_error *error)
+{
+    if (needed <= x->capacity)
+        return SRV_OK;
+    size_t max = x->request.app->config.limits.max_body_bytes;
+    size_t capacity = x->capacity > 0 ? x->capacity : BODY_FIRST;
+    while (capacity < needed && capacity <= max / 2)
+        capacity *= 2;
+    if (capacity < needed || capacity > max)
+        capacity = needed > max ? needed : max;
+    return make_room(x, capacity, error);
+}
+
+/* Passes over a refused body: where it is short the connection goes on after the reply. */
+static bool drop(struct srv_exchange *x, size_t *count)
+{
+    x->dropped += *count;
+    *count = 0;
+    if (x->dropped <= DROP_MAX && !client_left(x))
+        return true;
+    reply_now(x);
+    return false;
+}
+
+static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
+{
+    struct srv_request *request = &x->request;
+    struct srv_error error = {0};
+    if (grow_room(x, request->body_length + *count, &error) != SRV_OK) {
+        srv_reply_error(request, &error);
+        x->stage = AT_DROP;
+        return drop(x, count);
+    }
+    memcpy(request->body + request->body_length, bytes, *count);
+    request->body_length += *count;
+    *count = 0;
+    bool whole = x->framing.has_length && request->body_length == x->framing.length;
+    return whole || !client_left(x);
+}
+
+/* ---- The steps ------------------------------------------------------------------------------- */
+
+static bool begin(struct srv_exchange *x, const char *method, const char *path, const char *version)
+{
+    struct srv_request *request = &x->request;
+    struct srv_error error = {0};
+    struct srv_head head;
+    read_head(&head, x, method, path, version);
+    char id[SRV_ID_MAX + 1];
+    if (srv_field_id(id, srv_head_find(&head, "X-Request-Id")))
+        memcpy(request->request_id, id, sizeof id);
+    x->stage = AT_BODY;
+    srv_connection_deadline(x->connection, request->app->config.limits.body_timeout_ms);
+    if (srv_guard_head(&x->framing, &head, &error) != SRV_OK)
+        return refuse(x, &error, false);
+    if (find_route(request, &head, &error) != SRV_OK || check_phase(request, &error) != SRV_OK ||
+        check_media(x, &head, &error) != SRV_OK || check_room(x, &error) != SRV_OK)
+        return refuse(x, &error, true);
+    return true;
+}
+
+/* The connection is suspended before the scheduler sees the request: the other way round it could
+ * be resumed before it was suspended. */
+static bool submit(struct srv_exchange *x)
+{
+    struct srv_request *request = &x->request;
+    struct srv_http *http = x->connection->loop->http;
+    struct srv_error error = {0};
+    x->stage = AT_JOB;
+    MHD_suspend_connection(x->mhd);
+    if (!srv_scheduler_submit(request->app->scheduler, request, &error)) {
+        srv_reply_error(request, &error);
+        srv_http_resume(http, &request, 1);
+    }
+    return true;
+}
+
+static bool finish_body(struct srv_exchange *x)
+{
+    struct srv_request *request = &x->request;
+    srv_connection_deadline(x->connection, 0);
+    request->t_body = srv_now_ns();
+    if (request->body != NULL)
+        request->body[request->body_length] = '\0';
+    if (request->route->parse != NULL)
+        return submit(x);
+    request->route->handle(request);
+    return reply(x);
+}
+
+/* ---- What http.c calls ----------------------------------------------------------------------- */
+
+struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
+                                       struct MHD_Connection *mhd, const char *target)
+{
+    struct srv_http *http = connection->loop->http;
+    struct srv_exchange *x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return NULL;
+    const struct srv_limits *limits = &http->app->config.limits;
+    struct srv_request *request = &x->request;
+    x->mhd = mhd;
+    x->connection = connection;
+    request->app = http->app;
+    request->method = SRV_METHOD_COUNT;
+    request->connection = x;
+    request->t_start = srv_now_ns();
+    make_request_id(request->request_id, http);
+    srv_arena_init(&request->arena, limits->max_in_flight_bytes);
+    srv_buffer_init(&request->reply.body, limits->max_reply_bytes);
+    x->target = srv_arena_copy(&request->arena, target, strlen(target));
+    if (x->target == NULL) {
+        free(x);
+        return NULL;
+    }
+    const char *query = strchr(x->target, '?');
+    request->query = query != NULL ? query + 1 : NULL;
+    srv_connection_deadline(connection, limits->header_timeout_ms);
+    connection->exchange = x;
+    atomic_fetch_add(&http->active, 1);
+    return x;
+}
+
+bool srv_exchange_step(struct srv_exchange *x, const struct srv_step *step, size_t *count)
+{
+    switch (x->stage) {
+    case AT_HEAD:
+        return begin(x, step->method, step->path, step->version);
+    case AT_BODY:
+        return *count > 0 ? take_body(x, step->bytes, count) : finish_body(x);
+    case AT_DROP:
+        return *count > 0 ? drop(x, count) : reply(x);
+    case AT_JOB:
+        return reply(x);
+    case AT_END:
+        break;
+    }
+    return false;
+}
+
+void srv_exchange_late(struct srv_exchange *x)
+{
+    struct srv_error error = {0};
+    if (x->stage == AT_HEAD || x->stage == AT_BODY) {
+        srv_fail(&error, SRV_E_TIMEOUT, NULL, "the request did not arrive in time");
+        srv_reply_error(&x->request, &error);
+    }
+    if (x->stage != AT_END)
+        reply_now(x);
+}
+
+/* Whether a request is worth a log line: not where its client left before the head was whole.  One
+ * that libmicrohttpd could not parse was answered by it, with 400 or a neighbour. */
+static bool is_told(struct srv_exchange *x, enum srv_end end)
+{
+    struct srv_reply *out = &x->request.reply;
+    if (x->stage == AT_HEAD && end == SRV_END_ERROR) {
+        out->code = SRV_E_BAD_REQUEST;
+        out->status = srv_error_status(out->code);
+    }
+    return x->stage != AT_HEAD || out->code != SRV_OK;
+}
+
+void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
+{
+    struct srv_request *request = &x->request;
+    struct srv_app *app = request->app;
+    struct srv_loop *loop = x->connection->loop;
+    if (is_told(x, end)) {
+        if (request->t_replied == 0)
+            request->t_replied = srv_now_ns();
+        srv_metrics_request(app->metrics, request);
+        srv_log_request(&app->log, request);
+    }
+    if (x->unread && end != SRV_END_GONE)
+        srv_loop_linger(loop, x->connection->fd);
+    srv_connection_deadline(x->connection, app->config.limits.idle_timeout_s * 1000);
+    x->connection->exchange = NULL;
+    atomic_fetch_sub(&app->in_flight_bytes, x->charged);
+    free(request->body);
+    srv_buffer_fini(&request->reply.body);
+    srv_arena_fini(&request->arena);
+    free(x);
+    atomic_fetch_sub(&loop->http->active, 1);
+}
+
+void srv_http_resume(struct srv_http *http, struct srv_request *const requests[], size_t count)
+{
+    bool touched[SRV_LOOPS_MAX] = {false};
+    for (size_t i = 0; i < count; i++) {
+        const struct srv_exchange *x = requests[i]->connection;
+        touched[x->connection->loop - http->loops] = true;
+        MHD_resume_connection(x->mhd); /* x may be gone from here on */
+    }
+    for (size_t i = 0; i < http->loop_count; i++) {
+        if (touched[i])
+            srv_loop_wake(&http->loops[i]);
+    }
+}

@@ -1,0 +1,350 @@
+/* http_guard.c: refuses heads that two parsers could read in two ways.
+ *
+ * libmicrohttpd is lenient: of two Content-Lengths the first wins, Transfer-Encoding beats
+ * Content-Length, values end at a NUL, a folded line is glued to the field's name, lines may end in
+ * a bare LF.  Behind a proxy that reads otherwise, each of these smuggles a request.  What its
+ * parser dropped cannot be seen in the fields, but in where they lie: they point into the bytes as
+ * received, so each must begin two bytes (CR LF) behind the end of the one before it.
+ *
+ * Rules are one function each, tried in the order of `rules`. */
+#include "http_guard.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define TEXT(field) (int)(field)->value_length, (field)->value
+
+static bool name_is(const struct srv_field *field, const char *name)
+{
+    return strlen(name) == field->name_length &&
+           strncasecmp(field->name, name, field->name_length) == 0;
+}
+
+static bool value_is(const struct srv_field *field, const char *value)
+{
+    return strlen(value) == field->value_length &&
+           strncasecmp(field->value, value, field->value_length) == 0;
+}
+
+const struct srv_field *srv_head_find(const struct srv_head *head, const char *name)
+{
+    for (size_t i = 0; i < head->count && i < SRV_MAX_HEADERS; i++) {
+        if (name_is(&head->fields[i], name))
+            return &head->fields[i];
+    }
+    return NULL;
+}
+
+/* The only field of that name.  *repeated tells of others. */
+static const struct srv_field *find_single(bool *repeated, const struct srv_head *head,
+                                           const char *name)
+{
+    const struct srv_field *field = srv_head_find(head, name);
+    *repeated = false;
+    for (size_t i = 0; field != NULL && i < head->count; i++) {
+        if (&head->fields[i] != field && name_is(&head->fields[i], name))
+            *repeated = true;
+    }
+    return field;
+}
+
+static bool is_alphanumeric(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+static bool is_token(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (!is_alphanumeric(text[i]) && (text[i] == '\0' || !strchr("!#$%&'*+-.^_`|~", text[i])))
+            return false;
+    }
+    return length > 0;
+}
+
+bool srv_field_id(char out[SRV_ID_MAX + 1], const struct srv_field *field)
+{
+    out[0] = '\0';
+    if (field == NULL || field->value_length == 0 || field->value_length > SRV_ID_MAX)
+        return false;
+    for (size_t i = 0; i < field->value_length; i++) {
+        if (!is_alphanumeric(field->value[i]) && !memchr("_.-", field->value[i], 3))
+            return false;
+    }
+    memcpy(out, field->value, field->value_length);
+    out[field->value_length] = '\0';
+    return true;
+}
+
+/* ---- The rules ------------------------------------------------------------------------------- */
+
+static enum srv_error_code check_size(struct srv_framing *out, const struct srv_head *head,
+                                      struct srv_error *error)
+{
+    (void)out;
+    if (head->count > SRV_MAX_HEADERS)
+        return srv_fail(error, SRV_E_HEADERS_TOO_LARGE, NULL, "%zu header fields, at most %d",
+                        head->count, SRV_MAX_HEADERS);
+    if (head->bytes > SRV_MAX_HEADER_BYTES)
+        return srv_fail(error, SRV_E_HEADERS_TOO_LARGE, NULL, "%zu bytes of header, at most %d",
+                        head->bytes, SRV_MAX_HEADER_BYTES);
+    return SRV_OK;
+}
+
+static enum srv_error_code check_line(struct srv_framing *out, const struct srv_head *head,
+                                      struct srv_error *error)
+{
+    (void)out;
+    if (strcmp(head->version, "HTTP/1.1") != 0 && strcmp(head->version, "HTTP/1.0") != 0)
+        return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "the version must be HTTP/1.1 or HTTP/1.0");
+    if (!is_token(head->method, strlen(head->method)))
+        return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "the method is not a token");
+    if (head->target[0] != '/')
+        return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "the request target must begin with '/'");
+    for (const char *c = head->target; *c != '\0'; c++) {
+        if (*c <= ' ' || *c > '~' || *c == '#')
+            return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
+                            "the request target holds byte 0x%02x at offset %zu", (unsigned char)*c,
+                            (size_t)(c - head->target));
+    }
+    return SRV_OK;
+}
+
+static enum srv_error_code check_fields(struct srv_framing *out, const struct srv_head *head,
+                                        struct srv_error *error)
+{
+    (void)out;
+    for (size_t i = 0; i < head->count; i++) {
+        const struct srv_field *field = &head->fields[i];
+        if (!is_token(field->name, field->name_length))
+            return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "header field %zu has no valid name",
+                            i + 1);
+        for (size_t j = 0; j < field->value_length; j++) {
+            unsigned char c = (unsigned char)field->value[j];
+            if ((c < ' ' && c != '\t') || c == 0x7f)
+                return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
+                                "header field %zu holds control character 0x%02x", i + 1, c);
+        }
+    }
+    return SRV_OK;
+}
+
+/* No byte of the head is unaccounted for: no NUL, no folded line, no bare LF. */
+static enum srv_error_code check_gaps(struct srv_framing *out, const struct srv_head *head,
+                                      struct srv_error *error)
+{
+    (void)out;
+    if (head->path != head->method + strlen(head->method) + 1 ||
+        head->version != head->path + strlen(head->target) + 1)
+        return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
+                        "the request line holds a NUL or more than two spaces");
+    const char *next = head->version + strlen(head->version) + 2;
+    for (size_t i = 0; i < head->count; i++) {
+        const struct srv_field *field = &head->fields[i];
+        if (field->name != next || field->value <= field->name + field->name_length)
+            return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
+                            "line %zu of the header holds a NUL, is folded or lacks CR LF", i + 1);
+        next = field->value + field->value_length + 2;
+    }
+    if (head->end != next + 2)
+        return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
+                        "line %zu of the header holds a NUL, is folded or lacks CR LF",
+                        head->count + 1);
+    return SRV_OK;
+}
+
+static enum srv_error_code check_host(struct srv_framing *out, const struct srv_head *head,
+                                      struct srv_error *error)
+{
+    (void)out;
+    bool repeated;
+    const struct srv_field *host = find_single(&repeated, head, "Host");
+    if (repeated)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Host", "Host is given more than once");
+    if (host == NULL && strcmp(head->version, "HTTP/1.1") == 0)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Host", "HTTP/1.1 needs Host");
+    return SRV_OK;
+}
+
+static enum srv_error_code check_coding(struct srv_framing *out, const struct srv_head *head,
+                                        struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *coding = find_single(&repeated, head, "Transfer-Encoding");
+    if (coding == NULL)
+        return SRV_OK;
+    if (repeated)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Transfer-Encoding",
+                        "Transfer-Encoding is given more than once");
+    if (strcmp(head->version, "HTTP/1.1") != 0)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Transfer-Encoding",
+                        "HTTP/1.0 has no Transfer-Encoding");
+    if (srv_head_find(head, "Content-Length") != NULL)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Transfer-Encoding",
+                        "Transfer-Encoding and Content-Length exclude each other");
+    if (!value_is(coding, "chunked"))
+        return srv_fail(error, SRV_E_NOT_IMPLEMENTED, "Transfer-Encoding",
+                        "Transfer-Encoding '%.*s' is not `chunked`", TEXT(coding));
+    out->chunked = true;
+    return SRV_OK;
+}
+
+static enum srv_error_code check_length(struct srv_framing *out, const struct srv_head *head,
+                                        struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *length = find_single(&repeated, head, "Content-Length");
+    if (length == NULL)
+        return SRV_OK;
+    if (repeated)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Content-Length",
+                        "Content-Length is given more than once");
+    for (size_t i = 0; i < length->value_length; i++) {
+        unsigned digit = (unsigned)(length->value[i] - '0');
+        if (digit > 9 || __builtin_mul_overflow(out->length, 10u, &out->length) ||
+            __builtin_add_overflow(out->length, digit, &out->length))
+            return srv_fail(error, SRV_E_BAD_REQUEST, "Content-Length",
+                            "Content-Length '%.*s' is not a number of bytes", TEXT(length));
+    }
+    out->has_length = length->value_length > 0;
+    if (!out->has_length)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Content-Length", "Content-Length is empty");
+    return SRV_OK;
+}
+
+static enum srv_error_code check_expect(struct srv_framing *out, const struct srv_head *head,
+                                        struct srv_error *error)
+{
+    const struct srv_field *expect = srv_head_find(head, "Expect");
+    if (expect == NULL || strcmp(head->version, "HTTP/1.1") != 0)
+        return SRV_OK;
+    if (!value_is(expect, "100-continue"))
+        return srv_fail(error, SRV_E_NOT_IMPLEMENTED, "Expect",
+                        "Expect '%.*s' is not `100-continue`", TEXT(expect));
+    out->expects_continue = true;
+    return SRV_OK;
+}
+
+static enum srv_error_code (*const rules[])(struct srv_framing *, const struct srv_head *,
+                                            struct srv_error *) = {
+    check_size, check_line,   check_fields, check_gaps,
+    check_host, check_coding, check_length, check_expect,
+};
+
+enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_head *head,
+                                   struct srv_error *error)
+{
+    *out = (struct srv_framing){0};
+    enum srv_error_code code = SRV_OK;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0] && code == SRV_OK; i++)
+        code = rules[i](out, head, error);
+    return code;
+}
+
+/* ---- Media types ----------------------------------------------------------------------------- */
+
+static const char *skip_blanks(const char *text, const char *end)
+{
+    while (text < end && (*text == ' ' || *text == '\t'))
+        text++;
+    return text;
+}
+
+/* Length of `text` without the blanks at its end. */
+static size_t trimmed(const char *text, const char *end)
+{
+    while (end > text && (end[-1] == ' ' || end[-1] == '\t'))
+        end--;
+    return (size_t)(end - text);
+}
+
+static const char *find_byte(const char *text, const char *end, char byte)
+{
+    const char *found = memchr(text, byte, (size_t)(end - text));
+    return found != NULL ? found : end;
+}
+
+enum srv_error_code srv_guard_body(const struct srv_head *head, struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *type = find_single(&repeated, head, "Content-Type");
+    if (type == NULL || repeated)
+        return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
+                        "a body needs one Content-Type: application/json");
+    const char *end = type->value + type->value_length;
+    size_t length = trimmed(type->value, find_byte(type->value, end, ';'));
+    if (length != strlen("application/json") ||
+        strncasecmp(type->value, "application/json", length) != 0)
+        return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
+                        "Content-Type '%.*s' is not application/json", TEXT(type));
+    const struct srv_field *coding = find_single(&repeated, head, "Content-Encoding");
+    if (coding != NULL && (repeated || !value_is(coding, "identity")))
+        return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Encoding",
+                        "Content-Encoding '%.*s' is not identity", TEXT(coding));
+    return SRV_OK;
+}
+
+/* How closely a media range (of `length` characters) names `type`: 3 exactly, 2 as "kind/" and a
+ * star, 1 as two stars, 0 not at all. */
+static int closeness(const char *range, size_t length, const char *type)
+{
+    size_t kind = (size_t)(strchr(type, '/') - type) + 1;
+    if (length == strlen(type) && strncasecmp(range, type, length) == 0)
+        return 3;
+    if (length == kind + 1 && strncasecmp(range, type, kind) == 0 && range[kind] == '*')
+        return 2;
+    return length == 3 && memcmp(range, "*/*", 3) == 0 ? 1 : 0;
+}
+
+/* Whether the parameters behind a media range hold a weight of zero: q=0, q=0.0, ... */
+static bool weighs_nothing(const char *text, const char *end)
+{
+    while (text < end) {
+        const char *stop = find_byte(text, end, ';');
+        text = skip_blanks(text, stop);
+        size_t length = trimmed(text, stop);
+        if (length >= 3 && (text[0] == 'q' || text[0] == 'Q') && text[1] == '=') {
+            size_t zeros = 2;
+            while (zeros < length && (text[zeros] == '0' || text[zeros] == '.'))
+                zeros++;
+            return zeros == length;
+        }
+        text = stop < end ? stop + 1 : end;
+    }
+    return false;
+}
+
+/* Goes through one Accept field: *best is the closest range so far, *refused whether that range has
+ * weight zero. */
+static void weigh_accept(int *best, bool *refused, const struct srv_field *field, const char *type)
+{
+    const char *at = field->value, *end = field->value + field->value_length;
+    while (at < end) {
+        const char *stop = find_byte(at, end, ',');
+        const char *parameters = find_byte(at, stop, ';');
+        at = skip_blanks(at, parameters);
+        int close = closeness(at, trimmed(at, parameters), type);
+        if (close > *best) {
+            *best = close;
+            *refused = weighs_nothing(parameters < stop ? parameters + 1 : stop, stop);
+        }
+        at = stop < end ? stop + 1 : end;
+    }
+}
+
+enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *type,
+                                     struct srv_error *error)
+{
+    int best = 0;
+    bool refused = false, given = false;
+    for (size_t i = 0; i < head->count; i++) {
+        if (!name_is(&head->fields[i], "Accept"))
+            continue;
+        given = given || head->fields[i].value_length > 0;
+        weigh_accept(&best, &refused, &head->fields[i], type);
+    }
+    if (given && (best == 0 || refused))
+        return srv_fail(error, SRV_E_NOT_ACCEPTABLE, "Accept", "Accept excludes %s", type);
+    return SRV_OK;
+}

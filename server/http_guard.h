@@ -1,0 +1,54 @@
+/* http_guard.h: what a request's head must look like before anything else is believed of it.
+ *
+ * A head is the request line and header fields, given as pointers into the bytes as they arrived
+ * (libmicrohttpd works in place).  Nothing here sees a socket, so unit tests can try every rule. */
+#ifndef SRV_HTTP_GUARD_H
+#define SRV_HTTP_GUARD_H
+
+#include <stdint.h>
+
+#include "bounds.h"
+#include "errors.h"
+
+struct srv_field {
+    const char *name, *value;
+    size_t name_length, value_length;
+};
+
+struct srv_head {
+    const char *method, *path, *version; /* NUL-terminated, where they arrived */
+    const char *target;                  /* a copy of path and query, up to a NUL */
+    const char *end;                     /* behind the empty line that ends the head */
+    size_t bytes;                        /* from the method to `end` */
+    size_t count;                        /* fields; may pass SRV_MAX_HEADERS, which are kept */
+    struct srv_field fields[SRV_MAX_HEADERS];
+};
+
+/* How the body is framed. */
+struct srv_framing {
+    bool has_length, chunked; /* at most one of them; neither: no body */
+    bool expects_continue;    /* the client waits for 100 Continue before it sends the body */
+    uint64_t length;
+};
+
+/* Checks line, fields and framing.  After an error the connection must be closed: where the body
+ * ends is not known.  Errors: bad_request, not_implemented, headers_too_large. */
+enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_head *head,
+                                   struct srv_error *error);
+
+/* Checks Content-Type (application/json) and Content-Encoding of a request that has a body.
+ * Errors: unsupported_media_type. */
+enum srv_error_code srv_guard_body(const struct srv_head *head, struct srv_error *error);
+
+/* Checks that Accept, where given, allows a reply of media type `type`.  Errors: not_acceptable. */
+enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *type,
+                                     struct srv_error *error);
+
+/* The first field of that name, without regard to case; NULL where there is none. */
+const struct srv_field *srv_head_find(const struct srv_head *head, const char *name);
+
+/* Copies the field's value where it is an id: 1 to SRV_ID_MAX of [A-Za-z0-9_.-].  False, with out
+ * empty, where the field is NULL or holds anything else. */
+bool srv_field_id(char out[SRV_ID_MAX + 1], const struct srv_field *field);
+
+#endif

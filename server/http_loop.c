@@ -1,0 +1,207 @@
+/* http_loop.c: the threads that wait for sockets.
+ *
+ * One turn: wait for libmicrohttpd's epoll descriptor, our wake descriptor or a lingering socket;
+ * let libmicrohttpd do all it can without blocking; four times a second look at the deadlines. */
+#include "http_loop.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "http.h"
+
+#define SWEEP_MS 250
+#define LINGER_MS 2000
+#define LINGER_BYTES ((size_t)1 << 20)
+
+#define MS_NS UINT64_C(1000000)
+
+bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
+{
+    loop->http = http;
+    loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    atomic_init(&loop->wish, SRV_LOOP_RUN);
+    return loop->wake_fd >= 0;
+}
+
+void srv_loop_wake(struct srv_loop *loop)
+{
+    uint64_t one = 1;
+    ssize_t written;
+    do
+        written = write(loop->wake_fd, &one, sizeof one);
+    while (written < 0 && errno == EINTR);
+}
+
+/* ---- Connections and deadlines --------------------------------------------------------------- */
+
+struct srv_connection *srv_loop_connected(struct srv_loop *loop, int fd)
+{
+    struct srv_connection *connection = calloc(1, sizeof *connection);
+    if (connection == NULL)
+        return NULL;
+    connection->loop = loop;
+    connection->fd = fd;
+    connection->link = &loop->connections;
+    connection->next = loop->connections;
+    if (connection->next != NULL)
+        connection->next->link = &connection->next;
+    loop->connections = connection;
+    return connection;
+}
+
+void srv_loop_disconnected(struct srv_connection *connection)
+{
+    if (connection == NULL)
+        return;
+    *connection->link = connection->next;
+    if (connection->next != NULL)
+        connection->next->link = connection->link;
+    free(connection);
+}
+
+void srv_connection_deadline(struct srv_connection *connection, uint64_t after_ms)
+{
+    connection->deadline_ns = after_ms > 0 ? srv_now_ns() + after_ms * MS_NS : 0;
+}
+
+/* Shuts down what is late; libmicrohttpd then sees the end of the connection and closes it. */
+static void sweep(struct srv_loop *loop, uint64_t now)
+{
+    for (struct srv_connection *c = loop->connections; c != NULL; c = c->next) {
+        if (c->deadline_ns == 0 || c->deadline_ns > now)
+            continue;
+        c->deadline_ns = 0;
+        if (c->exchange != NULL)
+            loop->late(c->exchange);
+        shutdown(c->fd, SHUT_RDWR);
+    }
+}
+
+/* ---- Lingering sockets ----------------------------------------------------------------------- */
+
+void srv_loop_linger(struct srv_loop *loop, int fd)
+{
+    if (loop->lingering_count == SRV_LINGER_MAX)
+        return;
+    int copy = dup(fd);
+    if (copy < 0)
+        return;
+    loop->lingering[loop->lingering_count++] =
+        (struct srv_linger){.fd = copy, .deadline_ns = srv_now_ns() + LINGER_MS * MS_NS};
+}
+
+/* Reads and drops; false once there is no more reason to keep the socket. */
+static bool still_lingers(struct srv_linger *linger, uint64_t now)
+{
+    char dropped[16384];
+    ssize_t got;
+    do {
+        got = recv(linger->fd, dropped, sizeof dropped, MSG_DONTWAIT);
+        if (got > 0)
+            linger->bytes += (size_t)got;
+    } while (got > 0 && linger->bytes < LINGER_BYTES);
+    bool waiting = got < 0 && (errno == EAGAIN || errno == EINTR);
+    return waiting && now < linger->deadline_ns;
+}
+
+static void serve_lingering(struct srv_loop *loop, uint64_t now)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < loop->lingering_count; i++) {
+        if (still_lingers(&loop->lingering[i], now))
+            loop->lingering[kept++] = loop->lingering[i];
+        else
+            close(loop->lingering[i].fd);
+    }
+    loop->lingering_count = kept;
+}
+
+/* ---- The thread ------------------------------------------------------------------------------ */
+
+static int wait_ms(struct srv_loop *loop)
+{
+    MHD_UNSIGNED_LONG_LONG pending;
+    if (MHD_get_timeout(loop->daemon, &pending) == MHD_YES)
+        return 0; /* no connection has a timeout of libmicrohttpd's: there is work left */
+    return loop->connections != NULL || loop->lingering_count > 0 ? SWEEP_MS : -1;
+}
+
+static void wait_for_work(struct srv_loop *loop)
+{
+    struct pollfd fds[2 + SRV_LINGER_MAX];
+    size_t count = 2;
+    fds[0].fd = MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    fds[1].fd = loop->wake_fd;
+    for (size_t i = 0; i < loop->lingering_count; i++)
+        fds[count++].fd = loop->lingering[i].fd;
+    for (size_t i = 0; i < count; i++)
+        fds[i].events = POLLIN;
+    uint64_t wakes;
+    if (poll(fds, count, wait_ms(loop)) > 0 && fds[1].revents != 0)
+        (void)!read(loop->wake_fd, &wakes, sizeof wakes);
+}
+
+static void *serve(void *context)
+{
+    struct srv_loop *loop = context;
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, NULL);
+    int wish;
+    bool quiet = false;
+    while ((wish = atomic_load(&loop->wish)) != SRV_LOOP_STOP) {
+        if (wish == SRV_LOOP_QUIESCE && !quiet) {
+            MHD_quiesce_daemon(loop->daemon);
+            quiet = true;
+        }
+        wait_for_work(loop);
+        MHD_run(loop->daemon);
+        uint64_t now = srv_now_ns();
+        serve_lingering(loop, now);
+        if (now >= loop->sweep_ns) {
+            sweep(loop, now);
+            loop->sweep_ns = now + SWEEP_MS * MS_NS;
+        }
+    }
+    return NULL;
+}
+
+bool srv_loop_start(struct srv_loop *loop)
+{
+    loop->running = pthread_create(&loop->thread, NULL, serve, loop) == 0;
+    return loop->running;
+}
+
+void srv_loop_quiesce(struct srv_loop *loop)
+{
+    atomic_store(&loop->wish, SRV_LOOP_QUIESCE);
+    srv_loop_wake(loop);
+}
+
+void srv_loop_stop(struct srv_loop *loop)
+{
+    if (loop->running) {
+        atomic_store(&loop->wish, SRV_LOOP_STOP);
+        srv_loop_wake(loop);
+        pthread_join(loop->thread, NULL);
+        loop->running = false;
+    }
+    if (loop->daemon != NULL) {
+        MHD_quiesce_daemon(loop->daemon); /* leaves the listening socket, which loops share, open */
+        MHD_stop_daemon(loop->daemon);
+        loop->daemon = NULL;
+    }
+    for (size_t i = 0; i < loop->lingering_count; i++)
+        close(loop->lingering[i].fd);
+    loop->lingering_count = 0;
+    if (loop->wake_fd >= 0)
+        close(loop->wake_fd);
+    loop->wake_fd = -1;
+}

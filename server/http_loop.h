@@ -1,0 +1,78 @@
+/* http_loop.h: event threads: each waits for its sockets, runs libmicrohttpd, keeps deadlines.
+ *
+ * libmicrohttpd's own epoll thread blocks in epoll_wait before it serves what it has whenever a
+ * multiple of 128 connections are ready at once, and its poll thread starves connections past a few
+ * hundred.  So it runs here in its external mode: our thread waits, MHD_run never blocks, and a
+ * batch of resumed connections costs one wake instead of one each.
+ *
+ * libmicrohttpd restarts its timeout on every byte; deadlines here are absolute, one per
+ * connection, and a connection whose deadline has passed is shut down. */
+#ifndef SRV_HTTP_LOOP_H
+#define SRV_HTTP_LOOP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct MHD_Daemon;
+struct srv_exchange;
+struct srv_loop;
+
+/* An open connection.  Everything in it belongs to its loop's thread. */
+struct srv_connection {
+    struct srv_loop *loop;
+    int fd;                        /* libmicrohttpd's to close */
+    uint64_t deadline_ns;          /* 0: none */
+    struct srv_exchange *exchange; /* the request that is on it, or NULL */
+    struct srv_connection *next, **link;
+};
+
+#define SRV_LINGER_MAX 64 /* connections that linger at once; others are closed at once */
+
+struct srv_linger {
+    int fd;
+    uint64_t deadline_ns;
+    size_t bytes; /* read and dropped so far */
+};
+
+enum srv_loop_wish { SRV_LOOP_RUN, SRV_LOOP_QUIESCE, SRV_LOOP_STOP };
+
+struct srv_loop {
+    struct srv_http *http;
+    struct MHD_Daemon *daemon;
+    void (*late)(
+        struct srv_exchange *exchange); /* its deadline passed; what it is to do about it */
+    int wake_fd;
+    bool running; /* the thread is there to be joined */
+    pthread_t thread;
+    atomic_int wish;   /* enum srv_loop_wish */
+    uint64_t sweep_ns; /* when deadlines are looked at next */
+    struct srv_connection *connections;
+    struct srv_linger lingering[SRV_LINGER_MAX];
+    size_t lingering_count;
+};
+
+/* `open` makes wake_fd; `start` runs loop->daemon, which is set with loop->late in between.  The
+ * daemon has an epoll descriptor and no thread of its own.  `stop` ends thread and daemon; it takes
+ * a loop that was only opened, or zeroed with wake_fd -1. */
+bool srv_loop_open(struct srv_loop *loop, struct srv_http *http);
+bool srv_loop_start(struct srv_loop *loop);
+void srv_loop_stop(struct srv_loop *loop);
+
+/* From any thread. */
+void srv_loop_wake(struct srv_loop *loop);
+void srv_loop_quiesce(struct srv_loop *loop); /* accepts no more connections */
+
+/* From the loop's thread.  NULL where memory is short. */
+struct srv_connection *srv_loop_connected(struct srv_loop *loop, int fd);
+void srv_loop_disconnected(struct srv_connection *connection);                      /* takes NULL */
+void srv_connection_deadline(struct srv_connection *connection, uint64_t after_ms); /* 0: none */
+
+/* Keeps the socket of a connection that is about to be closed with unread bytes in it, and drops
+ * what still arrives for a while: closing at once would reset the connection, and the client might
+ * never see the reply. */
+void srv_loop_linger(struct srv_loop *loop, int fd);
+
+#endif

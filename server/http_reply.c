@@ -1,0 +1,151 @@
+/* http_reply.c: the one place where errors become JSON and replies get their headers. */
+#include "http_reply.h"
+
+#include <microhttpd.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include "app.h"
+#include "stage.h"
+
+#define RETRY_AFTER_S 1
+
+void srv_reply_status(struct srv_request *request, unsigned status)
+{
+    request->reply.status = status;
+    request->reply.code = SRV_OK;
+}
+
+static void write_error(struct srv_buffer *out, const struct srv_error *error,
+                        const char *request_id)
+{
+    srv_buffer_printf(out, "{\"error\":{\"code\":\"%s\",\"message\":", srv_error_word(error->code));
+    srv_buffer_json_string(out, error->message);
+    if (error->param[0] != '\0') {
+        srv_buffer_text(out, ",\"param\":");
+        srv_buffer_json_string(out, error->param);
+    }
+    if (error->has_length)
+        srv_buffer_printf(out, ",\"length\":%zu", error->length);
+    srv_buffer_printf(out, ",\"retryable\":%s,\"request_id\":",
+                      srv_error_retryable(error->code) ? "true" : "false");
+    srv_buffer_json_string(out, request_id);
+    srv_buffer_text(out, "}}\n");
+}
+
+void srv_reply_error(struct srv_request *request, const struct srv_error *error)
+{
+    struct srv_reply *reply = &request->reply;
+    size_t limit = reply->body.limit;
+    srv_buffer_fini(&reply->body);
+    srv_buffer_init(&reply->body, limit);
+    reply->status = srv_error_status(error->code);
+    reply->code = error->code;
+    reply->content_type = NULL;
+    if (srv_error_retryable(error->code) && (reply->status == 429 || reply->status == 503))
+        reply->retry_after_s = RETRY_AFTER_S;
+    write_error(&reply->body, error, request->request_id);
+}
+
+/* A handler that set no status, or whose body met its ceiling or the end of memory, has failed. */
+static void settle(struct srv_request *request)
+{
+    struct srv_error error = {0};
+    struct srv_reply *reply = &request->reply;
+    if (reply->status == 0)
+        srv_fail(&error, SRV_E_INTERNAL, NULL, "no reply was made");
+    else if (reply->body.failed)
+        srv_fail(&error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
+    else
+        return;
+    srv_reply_error(request, &error);
+    if (reply->body.failed)
+        srv_buffer_fini(&reply->body); /* the status has to do */
+}
+
+static void print_timing(char out[160], const struct srv_request *request)
+{
+    size_t length = 0;
+    out[0] = '\0';
+    for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL && length < 160; stage++)
+        length +=
+            (size_t)snprintf(out + length, 160 - length, "%s%s;dur=%.3f", stage > 0 ? ", " : "",
+                             srv_stage_name(stage), (double)srv_stage_ns(request, stage) * 1e-6);
+}
+
+/* ---- Header fields --------------------------------------------------------------------------- */
+
+#define FIELDS_MAX 8
+
+struct fields {
+    size_t count;
+    const char *names[FIELDS_MAX], *values[FIELDS_MAX];
+    char retry_after[16], timing[160]; /* what values point into */
+};
+
+static void add(struct fields *out, const char *name, const char *value)
+{
+    out->names[out->count] = name;
+    out->values[out->count++] = value;
+}
+
+static void list_fields(struct fields *out, const struct srv_request *request, bool close)
+{
+    const struct srv_reply *reply = &request->reply;
+    out->count = 0;
+    if (reply->body.length > 0)
+        add(out, "Content-Type", reply->content_type ? reply->content_type : "application/json");
+    add(out, "Cache-Control", "no-store");
+    add(out, "X-Request-Id", request->request_id);
+    add(out, "X-Attn-Instance", request->app->config.instance);
+    if (reply->allow[0] != '\0')
+        add(out, "Allow", reply->allow);
+    if (reply->retry_after_s > 0) {
+        snprintf(out->retry_after, sizeof out->retry_after, "%u", reply->retry_after_s);
+        add(out, "Retry-After", out->retry_after);
+    }
+    if (request->t_taken != 0) {
+        print_timing(out->timing, request);
+        add(out, "Server-Timing", out->timing);
+    }
+    if (close)
+        add(out, "Connection", "close");
+}
+
+/* ---- Sending --------------------------------------------------------------------------------- */
+
+bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *request, bool close)
+{
+    settle(request);
+    struct fields fields;
+    const struct srv_reply *reply = &request->reply;
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        reply->body.length, reply->body.data, MHD_RESPMEM_PERSISTENT);
+    if (response == NULL)
+        return false;
+    list_fields(&fields, request, close);
+    for (size_t i = 0; i < fields.count; i++)
+        MHD_add_response_header(response, fields.names[i], fields.values[i]);
+    enum MHD_Result queued = MHD_queue_response(connection, reply->status, response);
+    MHD_destroy_response(response);
+    return queued == MHD_YES;
+}
+
+void srv_reply_send(int fd, struct srv_request *request)
+{
+    settle(request);
+    struct fields fields;
+    struct srv_buffer out;
+    const struct srv_buffer *body = &request->reply.body;
+    srv_buffer_init(&out, body->limit);
+    srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nContent-Length: %zu\r\n", request->reply.status,
+                      MHD_get_reason_phrase_for(request->reply.status), body->length);
+    list_fields(&fields, request, true);
+    for (size_t i = 0; i < fields.count; i++)
+        srv_buffer_printf(&out, "%s: %s\r\n", fields.names[i], fields.values[i]);
+    srv_buffer_text(&out, "\r\n");
+    srv_buffer_append(&out, body->data, body->length);
+    if (!out.failed)
+        (void)!send(fd, out.data, out.length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    srv_buffer_fini(&out);
+}

@@ -1,0 +1,70 @@
+/* job.h: one queued request, from its parsed body to its reply.
+ *
+ * A job is either an attention over given rows, computed as a whole, or a set of items, each a step
+ * over one session that may be computed in a round of its own.  It lives in its request's arena. */
+#ifndef SRV_JOB_H
+#define SRV_JOB_H
+
+#include "http.h"
+#include "models.h"
+#include "request.h"
+#include "session.h"
+#include "shapes.h"
+
+struct srv_item {
+    struct srv_item *next; /* in the scheduler's list */
+    struct srv_job *job;
+    const struct srv_rows *rows;
+    const struct srv_model *model; /* the body's, or the session's where it names none */
+    struct srv_sizes sizes;        /* keys and columns are known once the session is */
+    struct srv_session *session;
+    bool created;  /* by this item: it goes again if the item fails */
+    bool replayed; /* the rows were there already */
+    uint64_t digest[2];
+    struct attn_step step;
+    struct srv_error error;
+};
+
+struct srv_job {
+    struct srv_job *next; /* in the scheduler's lists */
+    struct srv_request *request;
+    struct srv_call call;
+    const struct srv_model *model; /* of a job without items; NULL: weightless */
+    struct srv_item *items;        /* [num_items]; none: an attention over given rows */
+    size_t num_items, pending;     /* items not yet ended */
+    bool ended;                    /* all of them are, and the reply is on its way */
+    struct srv_error error;        /* of the whole request */
+    /* Computes a job without items; errors go to job->error. */
+    void (*compute)(struct srv_job *job);
+    struct srv_sizes sizes; /* of a job without items, as are these: */
+    struct attn_modifiers modifiers;
+    struct attn_outputs outputs;
+    /* Writes the reply's body, on a compute thread. */
+    void (*encode)(const struct srv_job *job, struct srv_buffer *out);
+};
+
+/* Makes request->job's struct in the arena and reads the body into it. */
+enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
+                                 enum srv_call_kind kind, struct srv_error *error);
+
+/* The model that the body names, or else the only one there is.  Errors: model_not_found,
+ * missing_field. */
+enum srv_error_code srv_job_find_model(const struct srv_model **out, const struct srv_job *job,
+                                       struct srv_error *error);
+
+/* The specification of the body's layer in a model.  Error: layer_not_found. */
+enum srv_error_code srv_job_find_layer(const struct attn_layer_spec **out,
+                                       const struct srv_job *job, const struct srv_model *model,
+                                       struct srv_error *error);
+
+/* Gives the job `count` empty items. */
+enum srv_error_code srv_job_take_items(struct srv_job *job, size_t count, struct srv_error *error);
+
+/* X-Session-Id, where it was sent, has to name the session of the body. */
+enum srv_error_code srv_job_check_header(const struct srv_job *job, const char *session_id,
+                                         struct srv_error *error);
+
+/* Lets go of the sessions of all items. */
+void srv_job_end(struct srv_job *job);
+
+#endif

@@ -1,0 +1,236 @@
+/* main.c: from configuration to a serving daemon and back.
+ *
+ * Parts are opened in the order of struct srv_app and closed in reverse.  The port opens before
+ * weights are read, so that /livez answers and /readyz says "loading".  SIGTERM and SIGINT are
+ * blocked in every thread and taken here; once one has come, another ends the process at once. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "app.h"
+#include "commands.h"
+
+#define FILES_BESIDE_CONNECTIONS 64 /* descriptors for all else */
+#define MESSAGE_MAX 512
+
+extern char **environ;
+
+/* ---- Signals --------------------------------------------------------------------------------- */
+
+static void leave_with_success(int signal_number)
+{
+    (void)signal_number;
+    _exit(0);
+}
+
+static void leave_with_failure(int signal_number)
+{
+    (void)signal_number;
+    _exit(1);
+}
+
+static sigset_t stop_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    return set;
+}
+
+/* Blocks the signals that stop, for this thread and those it starts. */
+static void hold_signals(void)
+{
+    sigset_t set = stop_signals();
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+/* From now on a stopping signal ends the process at once.  A handler and not the default, which the
+ * first process of a container would ignore. */
+static void stop_at_once(void (*leave)(int))
+{
+    struct sigaction action = {.sa_handler = leave};
+    sigset_t set = stop_signals();
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+/* Lets the process have as many descriptors as it may, and no more connections than those allow. */
+static void fit_connections(struct srv_app *app)
+{
+    struct rlimit files;
+    size_t *connections = &app->config.limits.max_connections;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    getrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_cur >= *connections + FILES_BESIDE_CONNECTIONS)
+        return;
+    size_t allowed = files.rlim_cur > 2 * FILES_BESIDE_CONNECTIONS
+                         ? files.rlim_cur - FILES_BESIDE_CONNECTIONS
+                         : FILES_BESIDE_CONNECTIONS;
+    srv_log_event(&app->log, SRV_LOG_INFO, "limit",
+                  "max_connections is %zu and not %zu: the process may open %llu files", allowed,
+                  *connections, (unsigned long long)files.rlim_cur);
+    *connections = allowed;
+}
+
+static bool open_engine(struct srv_app *app, char *message)
+{
+    struct attn_engine_options options = {
+        .threads = (unsigned)app->config.threads,
+        .level = (enum attn_cpu_level)app->config.cpu_level,
+    };
+    struct attn_error error = {0};
+    if (attn_engine_open(&app->engine, &options, &error) != ATTN_OK) {
+        snprintf(message, MESSAGE_MAX, "%s", error.message);
+        return false;
+    }
+    struct attn_engine_info info;
+    attn_engine_describe(&info, app->engine);
+    srv_log_event(&app->log, SRV_LOG_INFO, "engine", "%u threads, %s kernels, OpenBLAS core %s%s",
+                  info.threads, info.level_name, info.blas_core,
+                  info.blas_overridden ? " (OPENBLAS_CORETYPE chose it: the CPU may do better)"
+                                       : "");
+    return true;
+}
+
+/* The parts that neither read files nor take requests. */
+static bool open_parts(struct srv_app *app, char *message)
+{
+    const struct srv_limits *limits = &app->config.limits;
+    snprintf(message, MESSAGE_MAX, "out of memory");
+    return srv_metrics_open(&app->metrics) && open_engine(app, message) &&
+           attn_cache_pool_new(&app->pool, limits->cache_bytes) == ATTN_OK &&
+           srv_models_open(&app->models, &app->config, app->pool, message, MESSAGE_MAX) &&
+           srv_sessions_open(&app->sessions, limits, app->config.instance) &&
+           srv_scheduler_open(&app->scheduler, app);
+}
+
+static bool open_http(struct srv_app *app, char *message)
+{
+    struct srv_http_options options = {
+        .host = app->config.host,
+        .port = (unsigned)app->config.port,
+        .threads = (unsigned)app->config.event_threads,
+    };
+    return srv_http_open(&app->http, app, &options, message, MESSAGE_MAX);
+}
+
+static bool load(struct srv_app *app, char *message)
+{
+    stop_at_once(leave_with_success); /* nothing is lost before the first request */
+    bool loaded = srv_models_load(&app->models, message, MESSAGE_MAX);
+    hold_signals();
+    return loaded;
+}
+
+static void say_ready(struct srv_app *app)
+{
+    char url[SRV_URL_MAX];
+    srv_print_url(url, app->config.host, srv_http_port(app->http));
+    srv_log_event(&app->log, SRV_LOG_INFO, "ready", "%s, %zu models%s", url, app->models.count,
+                  app->models.count == 0 ? ": attention without weights only" : "");
+    printf("attnd: ready on %s\n", url);
+    fflush(stdout);
+}
+
+/* ---- Serving and stopping -------------------------------------------------------------------- */
+
+/* Expires sessions each second until a stopping signal comes. */
+static void serve(struct srv_app *app)
+{
+    sigset_t set = stop_signals();
+    const struct timespec second = {.tv_sec = 1};
+    while (sigtimedwait(&set, NULL, &second) < 0) {
+        size_t expired = srv_sessions_expire(app->sessions, srv_now_ns());
+        srv_metrics_session(app->metrics, SRV_SESSION_EXPIRED, expired);
+    }
+}
+
+/* Lets the requests that are running finish, within the time the options give them. */
+static void drain(struct srv_app *app)
+{
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    uint64_t deadline_ns = srv_now_ns() + app->config.limits.drain_timeout_s * UINT64_C(1000000000);
+    stop_at_once(leave_with_failure);
+    atomic_store(&app->phase, SRV_DRAINING);
+    srv_log_event(&app->log, SRV_LOG_INFO, "draining", "%zu requests are running",
+                  srv_http_active(app->http));
+    srv_http_quiesce(app->http);
+    while (srv_http_active(app->http) > 0 && srv_now_ns() < deadline_ns)
+        nanosleep(&pause, NULL);
+    srv_log_event(&app->log, SRV_LOG_INFO, "stopped", "%zu requests were cut off",
+                  srv_http_active(app->http));
+}
+
+static void close_all(struct srv_app *app)
+{
+    srv_scheduler_close(app->scheduler);
+    srv_http_close(app->http);
+    srv_sessions_close(app->sessions);
+    srv_models_close(&app->models);
+    attn_cache_pool_free(app->pool);
+    attn_engine_close(app->engine);
+    srv_metrics_close(app->metrics);
+    srv_log_close(&app->log);
+}
+
+static int run(struct srv_app *app)
+{
+    char message[MESSAGE_MAX];
+    srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
+    hold_signals();
+    signal(SIGPIPE, SIG_IGN);
+    fit_connections(app);
+    bool opened = open_parts(app, message) && open_http(app, message) && load(app, message);
+    if (opened) {
+        atomic_store(&app->phase, SRV_READY);
+        say_ready(app);
+        serve(app);
+        drain(app);
+    } else {
+        fprintf(stderr, "attnd: %s\n", message);
+    }
+    close_all(app);
+    return opened ? 0 : 1;
+}
+
+int main(int argc, char *argv[])
+{
+    struct srv_app app = {0}; /* the destructors take what was never opened */
+    char message[MESSAGE_MAX];
+    int status = 2;
+    if (!srv_config_read(&app.config, argc, argv, environ, message, sizeof message)) {
+        fprintf(stderr, "attnd: %s\n", message);
+    } else {
+        switch ((enum srv_run_mode)app.config.mode) {
+        case SRV_RUN_SERVE:
+            status = run(&app);
+            break;
+        case SRV_RUN_CHECK:
+            status = srv_command_check(&app.config);
+            break;
+        case SRV_RUN_HEALTH:
+            status = srv_command_health(&app.config);
+            break;
+        case SRV_RUN_HELP:
+            status = srv_command_help();
+            break;
+        case SRV_RUN_VERSION:
+            status = srv_command_version();
+            break;
+        }
+    }
+    srv_config_fini(&app.config);
+    return status;
+}

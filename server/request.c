@@ -1,0 +1,403 @@
+/* request.c: the field table of /attend and /decode, and the checks that need no model.
+ *
+ * A field is one line of the table: its name, how it is read, where it goes, which bodies have it.
+ * Reading a body is a loop over its members; a bit per field tells what was given, which is all
+ * that the checks behind the loop look at.  The items of `sequences` go through the same loop.
+ *
+ * null is the same as leaving a field out: callers in dynamic languages write it. */
+#include "request.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "json.h"
+#include "tensor_json.h"
+
+enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = 1 << 2 };
+
+enum field_kind { NAME, ID, FLAG, INDEX, LAYER, SCALE, TENSOR, OUTPUTS, SEQUENCES };
+
+struct field {
+    const char *name;
+    enum field_kind kind;
+    unsigned where;    /* ATTEND, DECODE, ITEM */
+    bool of_call;      /* belongs to struct srv_call, not to struct srv_rows */
+    size_t offset;     /* of the value */
+    size_t has_offset; /* of the flag that it was given, 0 for none */
+    enum srv_tensor_kind tensor;
+    bool scalar; /* a bare number will do */
+};
+
+#define IN_CALL(member) .of_call = true, .offset = offsetof(struct srv_call, member)
+#define IN_ROWS(member) .offset = offsetof(struct srv_rows, member)
+#define HAS(member) .has_offset = offsetof(struct srv_rows, has_##member)
+#define ALL (ATTEND | DECODE | ITEM)
+
+static const struct field fields[] = {
+    {"model", NAME, ATTEND | DECODE, IN_CALL(model)},
+    {"layer", LAYER, ATTEND | DECODE, IN_CALL(layer)},
+    {"sequences", SEQUENCES, DECODE, IN_CALL(sequences)},
+    {"session_id", ID, ALL, IN_ROWS(session_id)},
+    {"position", INDEX, ALL, IN_ROWS(position), HAS(position)},
+    {"epoch", INDEX, ALL, IN_ROWS(epoch), HAS(epoch)},
+    {"start", FLAG, ALL, IN_ROWS(start), HAS(start)},
+    {"commit", FLAG, ALL, IN_ROWS(commit), HAS(commit)},
+    {"hidden_states", TENSOR, ALL, IN_ROWS(hidden_states), .tensor = SRV_FLOATS},
+    {"encoder_hidden_states", TENSOR, ATTEND, IN_ROWS(encoder_hidden_states)},
+    {"key_hidden_states", TENSOR, ATTEND, IN_ROWS(key_hidden_states)},
+    {"value_hidden_states", TENSOR, ATTEND, IN_ROWS(value_hidden_states)},
+    {"query", TENSOR, ATTEND, IN_ROWS(query)},
+    {"key", TENSOR, ATTEND, IN_ROWS(key)},
+    {"value", TENSOR, ATTEND, IN_ROWS(value)},
+    {"is_causal", FLAG, ALL, IN_ROWS(is_causal), HAS(is_causal)},
+    {"query_offset", TENSOR, ATTEND, IN_ROWS(query_offset), .tensor = SRV_INTEGERS, .scalar = true},
+    {"padding_mask", TENSOR, ALL, IN_ROWS(padding_mask), .tensor = SRV_BOOLS},
+    {"attention_mask", TENSOR, ALL, IN_ROWS(attention_mask), .tensor = SRV_BOOLS},
+    {"attention_bias", TENSOR, ALL, IN_ROWS(attention_bias), .tensor = SRV_FLOATS_OR_NULL},
+    {"head_mask", TENSOR, ALL, IN_ROWS(head_mask), .tensor = SRV_FLOATS},
+    {"position_ids", TENSOR, ALL, IN_ROWS(position_ids), .tensor = SRV_INTEGERS},
+    {"scale", SCALE, ALL, IN_ROWS(scale), HAS(scale)},
+    {"outputs", OUTPUTS, ALL, IN_ROWS(outputs)},
+    {"average_heads", FLAG, ALL, IN_ROWS(average_heads)},
+};
+#define FIELD_COUNT (sizeof fields / sizeof fields[0])
+
+static const struct {
+    const char *name;
+    enum srv_output bit;
+} outputs[] = {
+    {"output", SRV_OUT_OUTPUT}, {"attention_weights", SRV_OUT_WEIGHTS},
+    {"lse", SRV_OUT_LSE},       {"key", SRV_OUT_KEY},
+    {"value", SRV_OUT_VALUE},
+};
+
+/* A body or an item while it is read. */
+struct body {
+    struct srv_call *call;
+    struct srv_rows *rows; /* of this body or item */
+    unsigned where;        /* one of ATTEND, DECODE, ITEM */
+    size_t item;           /* of `sequences`, for ITEM */
+    size_t max_sequences;
+    struct srv_json *json;
+    struct srv_arena *arena;
+    uint64_t given, named; /* bits of fields: with a value; at all */
+};
+
+#define NAME_SIZE 32  /* of a field's name; a longer one is cut and then matches none */
+#define PARAM_SIZE 64 /* "sequences[", an index, "]." and a name */
+
+/* A field's name as errors have it: "position", "sequences[3].position". */
+static const char *full_name(char out[PARAM_SIZE], const struct body *body, const char *name)
+{
+    if (body->where == ITEM)
+        snprintf(out, PARAM_SIZE, "sequences[%zu].%s", body->item, name);
+    else
+        snprintf(out, PARAM_SIZE, "%s", name);
+    return out;
+}
+
+/* Fails with "<field> <why>". */
+static bool fail(const struct body *body, enum srv_error_code code, const char *name,
+                 const char *why)
+{
+    char param[PARAM_SIZE];
+    full_name(param, body, name);
+    srv_fail(body->json->error, code, param, "%s %s", param, why);
+    return false;
+}
+
+/* The index of a field in the table, FIELD_COUNT for none. */
+static size_t find_field(const char *name)
+{
+    size_t i = 0;
+    while (i < FIELD_COUNT && strcmp(fields[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+static bool given(const struct body *body, const char *name)
+{
+    return (body->given >> find_field(name) & 1) != 0;
+}
+
+/* ---- Reading fields -------------------------------------------------------------------------- */
+
+bool srv_id_valid(const char *id)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+    size_t length = strlen(id);
+    return length >= 1 && length <= SRV_ID_MAX && strspn(id, letters) == length &&
+           strchr("_.-", id[0]) == NULL;
+}
+
+static bool read_id(char **out, const struct body *body, const char *param)
+{
+    if (!srv_json_string(out, body->json, body->arena, SRV_ID_MAX, param))
+        return false;
+    if (srv_id_valid(*out))
+        return true;
+    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param,
+             "%s must be a letter or digit and up to %d letters, digits, '_', '.' or '-'", param,
+             SRV_ID_MAX - 1);
+    return false;
+}
+
+/* An integer from 0 to `most`. */
+static bool read_index(int64_t *out, const struct body *body, int64_t most, const char *param)
+{
+    if (!srv_json_integer(out, body->json, param))
+        return false;
+    if (*out >= 0 && *out <= most)
+        return true;
+    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s is %lld, must be from 0 to %lld",
+             param, (long long)*out, (long long)most);
+    return false;
+}
+
+static bool read_scale(double *out, const struct body *body, const char *param)
+{
+    if (!srv_json_double(out, body->json, param))
+        return false;
+    if (*out > 0)
+        return true;
+    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s is %g, must be above 0", param,
+             *out);
+    return false;
+}
+
+/* The bit of the output name that comes next, 0 after an error. */
+static unsigned read_output(const struct body *body, const char *param)
+{
+    char *name;
+    if (!srv_json_string(&name, body->json, body->arena, SRV_ID_MAX, param))
+        return 0;
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++)
+        if (strcmp(name, outputs[i].name) == 0)
+            return outputs[i].bit;
+    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%s\"", param, name);
+    return 0;
+}
+
+static bool read_outputs(unsigned *out, const struct body *body, const char *param)
+{
+    if (srv_json_peek(body->json) != SRV_JSON_ARRAY)
+        return srv_json_wrong_type(body->json, "a list of names", param);
+    srv_json_enter_array(body->json);
+    *out = 0;
+    while (srv_json_next_element(body->json)) {
+        unsigned bit = read_output(body, param);
+        if (bit == 0)
+            return false;
+        if ((*out & bit) != 0)
+            return fail(body, SRV_E_INVALID_VALUE, "outputs", "names an output twice");
+        *out |= bit;
+    }
+    if (body->json->error->code != SRV_OK)
+        return false;
+    return *out != 0 || fail(body, SRV_E_INVALID_VALUE, "outputs", "is empty");
+}
+
+static bool read_sequences(struct body *body);
+
+/* Reads the value that comes next into the field's place. */
+static bool read_value(struct body *body, const struct field *field, const char *param)
+{
+    void *to = (field->of_call ? (char *)body->call : (char *)body->rows) + field->offset;
+    switch (field->kind) {
+    case NAME:
+        return srv_json_string(to, body->json, body->arena, SRV_ID_MAX, param);
+    case ID:
+        return read_id(to, body, param);
+    case FLAG:
+        return srv_json_bool(to, body->json, param);
+    case INDEX:
+        return read_index(to, body, INT64_MAX, param);
+    case LAYER:
+        return read_index(to, body, ATTN_MAX_LAYERS - 1, param);
+    case SCALE:
+        return read_scale(to, body, param);
+    case TENSOR:
+        return srv_tensor_read_json(to, body->json, body->arena, field->tensor, field->scalar,
+                                    param);
+    case OUTPUTS:
+        return read_outputs(to, body, param);
+    case SEQUENCES:
+        return read_sequences(body);
+    }
+    return false;
+}
+
+/* Reads one member, whose name has been read. */
+static bool read_member(struct body *body, const char *name)
+{
+    char param[PARAM_SIZE];
+    size_t i = find_field(name);
+    if (i == FIELD_COUNT || (fields[i].where & body->where) == 0)
+        return fail(body, SRV_E_UNKNOWN_FIELD, name, "is no field of this request");
+    uint64_t bit = UINT64_C(1) << i;
+    if ((body->named & bit) != 0)
+        return fail(body, SRV_E_DUPLICATE_FIELD, name, "is given twice");
+    body->named |= bit;
+    if (srv_json_peek(body->json) == SRV_JSON_NULL)
+        return srv_json_literal(body->json, "null");
+    body->given |= bit;
+    if (!read_value(body, &fields[i], full_name(param, body, name)))
+        return false;
+    if (fields[i].has_offset != 0)
+        *(bool *)((char *)body->rows + fields[i].has_offset) = true;
+    return true;
+}
+
+/* ---- Checks ---------------------------------------------------------------------------------- */
+
+static bool need(const struct body *body, const char *name)
+{
+    return given(body, name) || fail(body, SRV_E_MISSING_FIELD, name, "is missing");
+}
+
+/* Fails where both are given. */
+static bool exclude(const struct body *body, const char *name, const char *other)
+{
+    char why[PARAM_SIZE];
+    snprintf(why, sizeof why, "cannot stand beside %s", other);
+    return !given(body, name) || !given(body, other) || fail(body, SRV_E_INVALID_VALUE, name, why);
+}
+
+/* Fails where `name` is given without `other`. */
+static bool require(const struct body *body, const char *name, const char *other)
+{
+    return !given(body, name) || need(body, other);
+}
+
+/* Rows come as hidden_states, or as query, key and value that are projected already. */
+static bool check_source(const struct body *body)
+{
+    if (given(body, "query") || given(body, "key") || given(body, "value"))
+        return need(body, "query") && need(body, "key") && need(body, "value") &&
+               exclude(body, "hidden_states", "query") &&
+               exclude(body, "encoder_hidden_states", "query") &&
+               exclude(body, "key_hidden_states", "query") &&
+               exclude(body, "value_hidden_states", "query") &&
+               exclude(body, "session_id", "query");
+    return need(body, "hidden_states") &&
+           exclude(body, "key_hidden_states", "encoder_hidden_states") &&
+           exclude(body, "value_hidden_states", "encoder_hidden_states") &&
+           require(body, "key_hidden_states", "value_hidden_states") &&
+           require(body, "value_hidden_states", "key_hidden_states");
+}
+
+/* What is about a session needs one. */
+static bool check_session(const struct body *body)
+{
+    return require(body, "position", "session_id") && require(body, "epoch", "session_id") &&
+           require(body, "start", "session_id") && require(body, "commit", "session_id");
+}
+
+/* Beside `sequences` only the call's own fields may stand: the others are in its items. */
+static bool check_list(const struct body *body)
+{
+    for (size_t i = 0; i < FIELD_COUNT; i++)
+        if (!fields[i].of_call && !exclude(body, fields[i].name, "sequences"))
+            return false;
+    return true;
+}
+
+static bool check(const struct body *body)
+{
+    if (body->where == ATTEND)
+        return check_source(body) && check_session(body);
+    if (given(body, "sequences"))
+        return check_list(body);
+    return need(body, "session_id") && need(body, "hidden_states");
+}
+
+/* ---- Bodies ---------------------------------------------------------------------------------- */
+
+static bool read_body(struct body *body)
+{
+    char key[NAME_SIZE];
+    *body->rows = (struct srv_rows){.commit = true, .outputs = SRV_OUT_OUTPUT};
+    if (!srv_json_enter_object(body->json))
+        return false;
+    while (srv_json_next_member(body->json, key, sizeof key))
+        if (!read_member(body, key))
+            return false;
+    return body->json->error->code == SRV_OK;
+}
+
+static bool read_item(struct body *parent, size_t index)
+{
+    struct body body = *parent;
+    body.rows = &parent->call->sequences[index];
+    body.where = ITEM;
+    body.item = index;
+    body.given = body.named = 0;
+    if (srv_json_peek(body.json) != SRV_JSON_OBJECT) {
+        char param[PARAM_SIZE];
+        snprintf(param, sizeof param, "sequences[%zu]", index);
+        return srv_json_wrong_type(body.json, "an object", param);
+    }
+    return read_body(&body) && check(&body);
+}
+
+/* Makes room for one more item, at least doubling: the old items move, what they point to stays. */
+static bool reserve_item(struct body *body, size_t *capacity)
+{
+    struct srv_call *call = body->call;
+    if (call->num_sequences < *capacity)
+        return true;
+    size_t doubled = *capacity == 0 ? 8 : *capacity * 2;
+    struct srv_rows *grown = srv_arena_alloc(body->arena, doubled, sizeof *grown);
+    if (grown == NULL)
+        return fail(body, SRV_E_OUT_OF_MEMORY, "sequences", "find no memory");
+    if (call->num_sequences > 0)
+        memcpy(grown, call->sequences, call->num_sequences * sizeof *grown);
+    call->sequences = grown;
+    *capacity = doubled;
+    return true;
+}
+
+static bool read_sequences(struct body *body)
+{
+    struct srv_call *call = body->call;
+    size_t capacity = 0;
+    if (srv_json_peek(body->json) != SRV_JSON_ARRAY)
+        return srv_json_wrong_type(body->json, "a list of objects", "sequences");
+    srv_json_enter_array(body->json);
+    while (srv_json_next_element(body->json)) {
+        if (call->num_sequences == body->max_sequences) {
+            srv_fail(body->json->error, SRV_E_TOO_COMPLEX, "sequences",
+                     "sequences has more than %zu items", body->max_sequences);
+            return false;
+        }
+        if (!reserve_item(body, &capacity) || !read_item(body, call->num_sequences))
+            return false;
+        call->num_sequences++;
+    }
+    if (body->json->error->code != SRV_OK)
+        return false;
+    return call->num_sequences > 0 || fail(body, SRV_E_INVALID_VALUE, "sequences", "is empty");
+}
+
+enum srv_error_code srv_call_read_json(struct srv_call *out, const char *body, size_t length,
+                                       enum srv_call_kind kind, size_t max_sequences,
+                                       struct srv_arena *arena, struct srv_error *error)
+{
+    struct srv_json json;
+    struct body whole = {.call = out,
+                         .rows = &out->rows,
+                         .where = kind,
+                         .max_sequences = max_sequences,
+                         .json = &json,
+                         .arena = arena};
+    *out = (struct srv_call){0};
+    srv_json_init(&json, body, length, error);
+    if (!read_body(&whole))
+        return error->code;
+    if (!srv_json_at_end(&json))
+        srv_json_expected(&json, "nothing behind the object");
+    else
+        check(&whole);
+    return error->code;
+}

@@ -1,0 +1,61 @@
+/* request.h: the bodies of /attend and /decode as structs.
+ *
+ * One field table (request.c) says for every field its JSON name, its kind, where it goes in
+ * struct srv_rows or struct srv_call, and which routes have it; both wire forms use it.  Nothing
+ * here looks at models or sessions: shapes are checked against those by the endpoints. */
+#ifndef SRV_REQUEST_H
+#define SRV_REQUEST_H
+
+#include "arena.h"
+#include "bounds.h"
+#include "errors.h"
+#include "tensor.h"
+
+enum srv_output {
+    SRV_OUT_OUTPUT = 1 << 0,
+    SRV_OUT_WEIGHTS = 1 << 1, /* "attention_weights" */
+    SRV_OUT_LSE = 1 << 2,
+    SRV_OUT_KEY = 1 << 3,
+    SRV_OUT_VALUE = 1 << 4,
+};
+
+/* One set of rows and all that modifies it: the body of /attend, of /decode, or one item of the
+ * `sequences` of /decode. */
+struct srv_rows {
+    char *session_id; /* NULL: none */
+    bool has_position, has_epoch, has_start, has_commit, has_is_causal, has_scale;
+    int64_t position, epoch;
+    bool start, commit; /* commit is true unless said otherwise */
+    bool is_causal;
+    double scale;
+    struct srv_tensor hidden_states, encoder_hidden_states;
+    struct srv_tensor key_hidden_states, value_hidden_states;
+    struct srv_tensor query, key, value;
+    struct srv_tensor query_offset, padding_mask, attention_mask, attention_bias;
+    struct srv_tensor head_mask, position_ids;
+    unsigned outputs;   /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
+    bool average_heads; /* attention_weights are the mean over heads */
+};
+
+struct srv_call {
+    char *model; /* NULL: the only one */
+    int64_t layer;
+    struct srv_rows rows;       /* the body itself, unless `sequences` is given */
+    struct srv_rows *sequences; /* [num_sequences] or NULL */
+    size_t num_sequences;
+};
+
+enum srv_call_kind { SRV_CALL_ATTEND = 1 << 0, SRV_CALL_DECODE = 1 << 1 };
+
+/* Reads a JSON body into *out; tensors and strings live in the arena.  Errors: malformed_json,
+ * unknown_field, duplicate_field, missing_field, invalid_type, invalid_value, too_complex,
+ * shape_mismatch (ragged), non_finite_input, number_out_of_range, out_of_memory, each with the
+ * field as param ("sequences[3].position" in a list). */
+enum srv_error_code srv_call_read_json(struct srv_call *out, const char *body, size_t length,
+                                       enum srv_call_kind kind, size_t max_sequences,
+                                       struct srv_arena *arena, struct srv_error *error);
+
+/* Whether `id` matches [A-Za-z0-9][A-Za-z0-9_.-]{0,63}. */
+bool srv_id_valid(const char *id);
+
+#endif

@@ -1,0 +1,23 @@
+/* routes.c: the route table and nothing else. */
+#include "endpoints.h"
+
+const struct srv_route srv_routes[] = {
+    {SRV_POST, "/attend", SRV_BODY_JSON, .parse = srv_ep_attend_parse},
+    {SRV_POST, "/decode", SRV_BODY_JSON, .parse = srv_ep_decode_parse},
+
+    {SRV_POST, "/sessions", SRV_BODY_OPTIONAL, .handle = srv_post_sessions},
+    {SRV_GET, "/sessions", SRV_BODY_NONE, .handle = srv_get_sessions},
+    {SRV_GET, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_get_session},
+    {SRV_DELETE, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_delete_session},
+
+    {SRV_GET, "/models", SRV_BODY_NONE, .handle = srv_get_models},
+    {SRV_GET, "/models/{name}", SRV_BODY_NONE, .handle = srv_get_model},
+
+    {SRV_GET, "/healthz", SRV_BODY_NONE, .handle = srv_get_health, .while_draining = true},
+    {SRV_GET, "/health", SRV_BODY_NONE, .handle = srv_get_health, .while_draining = true},
+    {SRV_GET, "/livez", SRV_BODY_NONE, .handle = srv_get_health, .while_draining = true},
+    {SRV_GET, "/readyz", SRV_BODY_NONE, .handle = srv_get_ready, .while_draining = true},
+    {SRV_GET, "/metrics", SRV_BODY_NONE, .handle = srv_get_metrics, .while_draining = true,
+     .type = "text/plain"},
+};
+const size_t srv_route_count = sizeof srv_routes / sizeof srv_routes[0];

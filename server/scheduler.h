@@ -1,0 +1,22 @@
+/* scheduler.h: the queue of jobs and the one thread that drives the engine.
+ *
+ * Rounds: take every waiting job; read their bodies on all threads; run the decode steps of each
+ * layer as one batch; run one /attend; write the replies on all threads; hand them back together.
+ * Nothing waits for a batch to fill: what is there when the engine is free is the batch. */
+#ifndef SRV_SCHEDULER_H
+#define SRV_SCHEDULER_H
+
+#include "http.h"
+
+struct srv_scheduler;
+
+bool srv_scheduler_open(struct srv_scheduler **out, struct srv_app *app);
+
+/* Queues a request whose body is whole.  False with *error (queue_full, out_of_memory) where it was
+ * not taken; otherwise it comes back through srv_http_resume.  Any thread. */
+bool srv_scheduler_submit(struct srv_scheduler *scheduler, struct srv_request *request,
+                          struct srv_error *error);
+size_t srv_scheduler_depth(const struct srv_scheduler *scheduler); /* waiting or running */
+void srv_scheduler_close(struct srv_scheduler *scheduler); /* runs what is queued, then ends */
+
+#endif

@@ -1,0 +1,76 @@
+/* session.h: sessions by id, and what each remembers between requests.
+ *
+ * A session is a cache with a name.  The table is guarded by one mutex that is never held while
+ * computing; a session in use by the scheduler is held by a reference, so DELETE takes it out of
+ * the table at once and its memory goes with the last reference. */
+#ifndef SRV_SESSION_H
+#define SRV_SESSION_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "bounds.h"
+#include "errors.h"
+
+struct srv_model; /* models.h */
+
+/* The last step that was published in one layer: a repeat of it is answered again, not applied. */
+struct srv_last_step {
+    size_t position, rows; /* rows 0: none yet */
+    uint64_t digest[2];    /* of the rows and of everything that shapes the reply */
+};
+
+struct srv_session {
+    char id[SRV_ID_MAX + 1];
+    uint64_t epoch; /* differs for every session ever created, and between runs */
+    const struct srv_model *model;
+    struct attn_cache *cache;   /* used by the scheduler's thread only */
+    struct srv_last_step *last; /* [layers of the checkpoint] likewise */
+    uint64_t ttl_ns;
+    atomic_uint_fast64_t used_ns; /* last use, monotonic */
+    atomic_uint waiting;          /* requests queued for it */
+    uint64_t round;           /* the scheduler's: the last batch it looked at this session for */
+    atomic_uint references;   /* the table's one included */
+    struct srv_session *next; /* in its bucket */
+};
+
+struct srv_sessions; /* the table */
+
+/* `instance` begins the ids that the table makes, so that a router can tell whose they are. */
+bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limits,
+                       const char *instance);
+void srv_sessions_close(struct srv_sessions *sessions); /* drops the table's references */
+
+struct srv_session_options {
+    const char *id;    /* NULL: one is made, unguessable */
+    size_t max_length; /* 0: the limit's default */
+    size_t ttl_s;      /* 0: the default */
+};
+
+/* Creates a session and returns it with a reference for the caller.  Errors: session_exists,
+ * session_limit, invalid_value, out_of_memory. */
+enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sessions *sessions,
+                                       const struct srv_model *model,
+                                       const struct srv_session_options *options,
+                                       struct srv_error *error);
+
+/* A reference to the live session of that id; NULL where there is none.  Touches used_ns. */
+struct srv_session *srv_session_get(struct srv_sessions *sessions, const char *id);
+
+/* The same without touching it: looking at a session does not keep it alive. */
+struct srv_session *srv_session_peek(struct srv_sessions *sessions, const char *id);
+void srv_session_put(struct srv_session *session); /* takes NULL */
+
+/* Takes the session out of the table: true where it was there. */
+bool srv_session_delete(struct srv_sessions *sessions, const char *id);
+
+/* Drops the sessions whose ttl has passed and for which nothing waits; returns how many. */
+size_t srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns);
+size_t srv_sessions_count(const struct srv_sessions *sessions);
+
+/* References to up to `size` sessions with ids after `after` ("" = from the start), in order of
+ * their ids; returns how many. */
+size_t srv_sessions_page(struct srv_session *out[], size_t size, struct srv_sessions *sessions,
+                         const char *after);
+
+#endif

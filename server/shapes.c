@@ -1,0 +1,271 @@
+/* shapes.c: comparing shapes, broadcasting, and the table of outputs. */
+#include "shapes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "buffer.h"
+#include "tensor_json.h"
+
+struct srv_sizes srv_sizes_of_layer(const struct attn_layer_spec *spec)
+{
+    return (struct srv_sizes){
+        .batch = 1,
+        .num_heads = spec->num_heads,
+        .num_kv_heads = spec->num_kv_heads,
+        .head_dim = spec->head_dim,
+        .value_head_dim = spec->value_head_dim,
+        .hidden_size = spec->hidden_size,
+    };
+}
+
+/* ---- Comparing ---- */
+
+static void print_shape(char *out, size_t size, const size_t *shape, unsigned rank)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (unsigned i = 0; i < rank && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%zu", i ? "," : "", shape[i]);
+}
+
+enum srv_error_code srv_shape_check(const struct srv_tensor *tensor, const char *param,
+                                    const size_t *shape, unsigned rank, struct srv_error *error)
+{
+    char got[96], want[96];
+    bool same = tensor->rank == rank;
+    for (unsigned i = 0; i < rank && same; i++)
+        same = tensor->shape[i] == shape[i];
+    if (same)
+        return SRV_OK;
+    print_shape(got, sizeof got, tensor->shape, tensor->rank);
+    print_shape(want, sizeof want, shape, rank);
+    return srv_fail(error, SRV_E_SHAPE_MISMATCH, param, "%s has shape [%s], expected [%s]", param,
+                    got, want);
+}
+
+enum srv_error_code srv_shape_rows(size_t *batch, size_t *tokens, bool *batched,
+                                   const struct srv_tensor *tensor, const char *param, size_t width,
+                                   struct srv_error *error)
+{
+    unsigned rank = tensor->rank;
+    if (rank < 2 || rank > 3)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, param,
+                        "%s has %u dimensions, expected [tokens,%zu] or [batch,tokens,%zu]", param,
+                        rank, width, width);
+    *batched = rank == 3;
+    *batch = *batched ? tensor->shape[0] : 1;
+    *tokens = tensor->shape[rank - 2];
+    if (*batch == 0 || *tokens == 0)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, param, "%s holds no rows", param);
+    const size_t shape[] = {*batch, *tokens, width};
+    return srv_shape_check(tensor, param, *batched ? shape : shape + 1, rank, error);
+}
+
+/* ---- Modifiers ---- */
+
+struct plane_strides {
+    size_t batch, head; /* 0 = broadcast */
+};
+
+/* A mask over [T][S] with leading dimensions for batch and heads, each whole or 1.  Of rank 3 the
+ * leading dimension is the batch, or the heads where `per_head` and only they fit. */
+static enum srv_error_code read_plane(struct plane_strides *out, const struct srv_tensor *tensor,
+                                      const char *param, const struct srv_sizes *sizes,
+                                      bool per_head, struct srv_error *error)
+{
+    size_t plane = sizes->queries * sizes->keys;
+    size_t shape[4] = {sizes->batch, sizes->num_heads, sizes->queries, sizes->keys};
+    const size_t *lead = tensor->shape;
+    *out = (struct plane_strides){0, 0};
+    if (tensor->rank == 4) {
+        shape[0] = lead[0] == 1 ? 1 : shape[0];
+        shape[1] = lead[1] == 1 ? 1 : shape[1];
+        *out = (struct plane_strides){lead[0] == 1 ? 0 : lead[1] * plane, lead[1] == 1 ? 0 : plane};
+        return srv_shape_check(tensor, param, shape, 4, error);
+    }
+    if (tensor->rank != 3)
+        return srv_shape_check(tensor, param, shape + 2, 2, error);
+    bool heads = per_head && lead[0] == sizes->num_heads && lead[0] != sizes->batch;
+    shape[1] = heads ? sizes->num_heads : sizes->batch;
+    if (heads)
+        out->head = plane;
+    else if (sizes->batch > 1)
+        out->batch = plane;
+    return srv_shape_check(tensor, param, shape + 1, 3, error);
+}
+
+/* A value per sequence, [n] or [B][n], as the library wants it: always [B][n]. */
+static enum srv_error_code spread(const void **out, const struct srv_tensor *tensor,
+                                  const char *param, size_t batch, size_t n, size_t element,
+                                  struct srv_arena *arena, struct srv_error *error)
+{
+    const size_t shape[] = {batch, n};
+    bool whole = tensor->rank == 2;
+    enum srv_error_code code =
+        srv_shape_check(tensor, param, whole ? shape : shape + 1, whole ? 2 : 1, error);
+    *out = tensor->data;
+    if (code != SRV_OK || whole || batch == 1)
+        return code;
+    char *copies = srv_arena_alloc(arena, batch, n * element);
+    if (copies == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
+    for (size_t b = 0; b < batch; b++)
+        memcpy(copies + b * n * element, tensor->data, n * element);
+    *out = copies;
+    return SRV_OK;
+}
+
+static enum srv_error_code read_offsets(const int64_t **out, const struct srv_tensor *tensor,
+                                        size_t batch, struct srv_arena *arena,
+                                        struct srv_error *error)
+{
+    *out = tensor->i64;
+    if (tensor->rank != 0)
+        return srv_shape_check(tensor, "query_offset", &batch, 1, error);
+    int64_t *offsets = srv_arena_alloc(arena, batch, sizeof *offsets);
+    if (offsets == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, "query_offset", "no memory for query_offset");
+    for (size_t b = 0; b < batch; b++)
+        offsets[b] = tensor->i64[0];
+    *out = offsets;
+    return SRV_OK;
+}
+
+static enum srv_error_code read_masks(struct attn_modifiers *out, const struct srv_rows *rows,
+                                      const struct srv_sizes *sizes, struct srv_error *error)
+{
+    struct plane_strides strides;
+    enum srv_error_code code = SRV_OK;
+    if (rows->attention_mask.present) {
+        code = read_plane(&strides, &rows->attention_mask, "attention_mask", sizes, false, error);
+        out->attention_mask = rows->attention_mask.u8;
+        out->attention_mask_batch_stride = strides.batch;
+        out->attention_mask_head_stride = strides.head;
+    }
+    if (code == SRV_OK && rows->attention_bias.present) {
+        code = read_plane(&strides, &rows->attention_bias, "attention_bias", sizes, true, error);
+        out->attention_bias = rows->attention_bias.f32;
+        out->attention_bias_batch_stride = strides.batch;
+        out->attention_bias_head_stride = strides.head;
+    }
+    return code;
+}
+
+enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct srv_rows *rows,
+                                       const struct srv_sizes *sizes, struct srv_arena *arena,
+                                       struct srv_error *error)
+{
+    const void *spread_out = NULL;
+    *out = (struct attn_modifiers){.scale = rows->has_scale ? rows->scale : 0};
+    if (rows->has_is_causal)
+        out->is_causal = rows->is_causal ? ATTN_CAUSAL_YES : ATTN_CAUSAL_NO;
+    enum srv_error_code code = read_masks(out, rows, sizes, error);
+    if (code == SRV_OK && rows->padding_mask.present) {
+        code = spread(&spread_out, &rows->padding_mask, "padding_mask", sizes->batch, sizes->keys,
+                      1, arena, error);
+        out->padding_mask = spread_out;
+    }
+    if (code == SRV_OK && rows->position_ids.present) {
+        code = spread(&spread_out, &rows->position_ids, "position_ids", sizes->batch,
+                      sizes->queries, sizeof(int64_t), arena, error);
+        out->position_ids = spread_out;
+    }
+    if (code == SRV_OK && rows->query_offset.present)
+        code = read_offsets(&out->query_offset, &rows->query_offset, sizes->batch, arena, error);
+    if (code == SRV_OK && rows->head_mask.present) {
+        code = srv_shape_check(&rows->head_mask, "head_mask", &sizes->num_heads, 1, error);
+        out->head_mask = rows->head_mask.f32;
+    }
+    return code;
+}
+
+/* ---- Outputs ---- */
+
+#define OUTPUT_COUNT 6
+#define JSON_BYTES_PER_NUMBER 16 /* digits, exponent, comma and brackets */
+
+struct output {
+    const char *name;
+    float **buffer;
+    bool wanted;
+    size_t shape[4]; /* [B] first */
+    unsigned rank;
+};
+
+static void list_outputs(struct output list[OUTPUT_COUNT], struct attn_outputs *out,
+                         unsigned wanted, bool average, const struct srv_sizes *s)
+{
+    size_t b = s->batch, t = s->queries, h = s->num_heads, g = s->num_kv_heads;
+    bool weights = (wanted & SRV_OUT_WEIGHTS) != 0, core = s->hidden_size == 0;
+    const struct output all[OUTPUT_COUNT] = {
+        {"output",
+         &out->output,
+         (wanted & SRV_OUT_OUTPUT) != 0,
+         {b, core ? h : t, core ? t : s->hidden_size, s->value_head_dim},
+         core ? 4 : 3},
+        {"attention_weights",
+         &out->attention_weights,
+         weights && !average,
+         {b, h, t, s->columns},
+         4},
+        {"attention_weights", &out->average_weights, weights && average, {b, t, s->columns}, 3},
+        {"lse", &out->lse, (wanted & SRV_OUT_LSE) != 0, {b, h, t}, 3},
+        {"key", &out->key, (wanted & SRV_OUT_KEY) != 0, {b, g, s->keys, s->head_dim}, 4},
+        {"value",
+         &out->value,
+         (wanted & SRV_OUT_VALUE) != 0,
+         {b, g, s->keys, s->value_head_dim},
+         4},
+    };
+    memcpy(list, all, sizeof all);
+}
+
+static size_t count_numbers(const struct output *output)
+{
+    size_t count = 1;
+    for (unsigned i = 0; i < output->rank; i++)
+        if (__builtin_mul_overflow(count, output->shape[i], &count))
+            return SIZE_MAX / 2;
+    return count;
+}
+
+enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_rows *rows,
+                                     const struct srv_sizes *sizes, size_t max_reply_bytes,
+                                     struct srv_arena *arena, struct srv_error *error)
+{
+    struct output list[OUTPUT_COUNT];
+    size_t total = 0, limit = max_reply_bytes / JSON_BYTES_PER_NUMBER;
+    *out = (struct attn_outputs){0};
+    list_outputs(list, out, rows->outputs, rows->average_heads, sizes);
+    for (int i = 0; i < OUTPUT_COUNT; i++) {
+        if (!list[i].wanted)
+            continue;
+        size_t count = count_numbers(&list[i]);
+        if (count > limit - total)
+            return srv_fail(error, SRV_E_REPLY_TOO_LARGE, list[i].name,
+                            "outputs of more than %zu numbers pass max_reply_bytes %zu", limit,
+                            max_reply_bytes);
+        total += count;
+        *list[i].buffer = srv_arena_alloc(arena, count, sizeof(float));
+        if (*list[i].buffer == NULL)
+            return srv_fail(error, SRV_E_OUT_OF_MEMORY, list[i].name, "no memory for %s",
+                            list[i].name);
+    }
+    return SRV_OK;
+}
+
+void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
+                       const struct srv_sizes *sizes)
+{
+    struct output list[OUTPUT_COUNT];
+    struct attn_outputs buffers = *outputs;
+    unsigned skip = sizes->batched ? 0 : 1; /* the batch dimension, which is 1 then */
+    list_outputs(list, &buffers, 0, false, sizes);
+    for (int i = 0; i < OUTPUT_COUNT; i++) {
+        if (*list[i].buffer == NULL)
+            continue;
+        srv_buffer_printf(out, ",\"%s\":", list[i].name);
+        srv_tensor_write_json(out, *list[i].buffer, list[i].shape + skip, list[i].rank - skip);
+    }
+}

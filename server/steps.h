@@ -1,0 +1,26 @@
+/* steps.h: items: from rows to steps over sessions, and what becomes of them.
+ *
+ * prepare runs on a compute thread while the body is read; bind, run and the end of an item run on
+ * the scheduler's thread, which alone touches caches. */
+#ifndef SRV_STEPS_H
+#define SRV_STEPS_H
+
+#include "job.h"
+
+#define SRV_BATCH_STEPS 256 /* most items of one batch */
+#define SRV_FEW_ROWS 64     /* items of more rows, prefills, run on their own */
+
+/* Checks an item's rows against its job's model and layer, and takes their digest. */
+enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *error);
+
+/* Finds or creates the session.  False, with item->error set, where that fails. */
+bool srv_item_bind(struct srv_item *item, struct srv_app *app);
+
+/* Computes up to SRV_BATCH_STEPS bound items of one model and layer, of distinct sessions, as one
+ * batch, and ends them: their errors or replies are set, their sessions published and let go. */
+void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app *app);
+
+/* Writes an item's reply members, without braces. */
+void srv_item_write(struct srv_buffer *out, const struct srv_item *item);
+
+#endif

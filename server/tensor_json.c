@@ -1,0 +1,455 @@
+/* tensor_json.c: tensors as JSON text.
+ *
+ * Reading is recursive over dimensions, at most SRV_TENSOR_RANK deep, down to rows of elements,
+ * which go straight to their place.  The place is asked of the arena for as many elements as the
+ * rest of the body could hold (a digit and a comma each), and what was not needed is given back at
+ * the end: untouched memory costs nothing, and no row is ever moved.
+ *
+ * Digits are number.c's, strings and objects are json.c's; models and sizes that fit them are the
+ * endpoints'. */
+#include "tensor_json.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "number.h"
+
+#define UNKNOWN SIZE_MAX /* a dimension no row of which has ended yet */
+
+struct reader {
+    struct srv_json *json;
+    struct srv_arena *arena;
+    const char *param;
+    const char *member; /* ".data" in the object form, "" otherwise */
+    enum srv_tensor_kind kind;
+    unsigned rank;
+    size_t shape[SRV_TENSOR_RANK]; /* [rank] */
+    size_t index[SRV_TENSOR_RANK]; /* [rank] of the element being read */
+    char *data;
+    size_t count, capacity; /* elements */
+};
+
+static const size_t element_sizes[] = {
+    [SRV_FLOATS] = sizeof(float),
+    [SRV_FLOATS_OR_NULL] = sizeof(float),
+    [SRV_BOOLS] = sizeof(uint8_t),
+    [SRV_INTEGERS] = sizeof(int64_t),
+};
+
+static const char *const element_names[] = {
+    [SRV_FLOATS] = "a number",
+    [SRV_FLOATS_OR_NULL] = "a number or null",
+    [SRV_BOOLS] = "true, false, 1 or 0",
+    [SRV_INTEGERS] = "an integer",
+};
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+/* Fails with "hidden_states[3][17] ...", the first `depth` indices being those at fault. */
+static __attribute__((format(printf, 4, 5))) bool fail_at(struct reader *r, unsigned depth,
+                                                          enum srv_error_code code,
+                                                          const char *format, ...)
+{
+    char place[64 + 24 * SRV_TENSOR_RANK], what[128];
+    int length = snprintf(place, 64, "%s%s", r->param, r->member);
+    length = length < 64 ? length : 63;
+    for (unsigned d = 0; d < depth; d++)
+        length += snprintf(place + length, 24, "[%zu]", r->index[d]);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    srv_fail(r->json->error, code, r->param, "%s %s", place, what);
+    return false;
+}
+
+/* The next value cannot be an element: says why. */
+static bool fail_element(struct reader *r, enum srv_json_type type)
+{
+    if (type == SRV_JSON_BAD)
+        return false;
+    if (type == SRV_JSON_ARRAY)
+        return fail_at(r, r->rank, SRV_E_SHAPE_MISMATCH,
+                       "is an array where other elements are no arrays");
+    return fail_at(r, r->rank, SRV_E_INVALID_TYPE, "is not %s", element_names[r->kind]);
+}
+
+/* ---- Elements and rows ----------------------------------------------------------------------- */
+
+static bool is_float(const struct reader *r)
+{
+    return r->kind == SRV_FLOATS || r->kind == SRV_FLOATS_OR_NULL;
+}
+
+static bool read_float(struct reader *r, float *to)
+{
+    const char *end;
+    bool valid = srv_number_read(to, r->json->at, r->json->end, &end);
+    if (valid && !isfinite(*to))
+        return fail_at(r, r->rank, SRV_E_NUMBER_OUT_OF_RANGE, "does not fit float32");
+    r->json->at = end;
+    return valid || srv_json_expected(r->json, "a digit");
+}
+
+static bool read_null(struct reader *r, float *to)
+{
+    *to = -INFINITY;
+    return srv_json_literal(r->json, "null");
+}
+
+static bool read_integer(struct reader *r, int64_t *to)
+{
+    if (srv_json_integer(to, r->json, r->param))
+        return true;
+    switch (r->json->error->code) { /* the same error again, with the index */
+    case SRV_E_INVALID_TYPE:
+        return fail_at(r, r->rank, SRV_E_INVALID_TYPE, "is not %s", element_names[r->kind]);
+    case SRV_E_NUMBER_OUT_OF_RANGE:
+        return fail_at(r, r->rank, SRV_E_NUMBER_OUT_OF_RANGE, "does not fit 64 bits");
+    default:
+        return false;
+    }
+}
+
+static bool read_bool(struct reader *r, uint8_t *to, enum srv_json_type type)
+{
+    bool flag = false;
+    int64_t number = 0;
+    if (type != SRV_JSON_NUMBER) {
+        bool read = srv_json_bool(&flag, r->json, r->param);
+        *to = flag;
+        return read;
+    }
+    if (!read_integer(r, &number))
+        return false;
+    *to = number == 1;
+    return number == 0 || number == 1 ||
+           fail_at(r, r->rank, SRV_E_INVALID_VALUE, "is not true, false, 1 or 0");
+}
+
+/* Reads the element that comes next. */
+static bool read_element(struct reader *r)
+{
+    bool read;
+    enum srv_json_type type = srv_json_peek(r->json);
+    bool number = type == SRV_JSON_NUMBER, flag = type == SRV_JSON_TRUE || type == SRV_JSON_FALSE;
+    if (r->count == r->capacity)
+        return fail_at(r, 0, SRV_E_OUT_OF_MEMORY, "is too large for the memory of one request");
+    if (is_float(r) && number)
+        read = read_float(r, (float *)r->data + r->count);
+    else if (r->kind == SRV_FLOATS_OR_NULL && type == SRV_JSON_NULL)
+        read = read_null(r, (float *)r->data + r->count);
+    else if (r->kind == SRV_INTEGERS && number)
+        read = read_integer(r, (int64_t *)r->data + r->count);
+    else if (r->kind == SRV_BOOLS && (number || flag))
+        read = read_bool(r, (uint8_t *)r->data + r->count, type);
+    else
+        read = fail_element(r, type);
+    r->count += read;
+    return read;
+}
+
+/* The way that almost all elements of a request go: reads numbers as long as each is finite and has
+ * a comma right behind it, and leaves the reader before the first element that is not so. */
+static void read_floats(struct reader *r)
+{
+    const char *at = r->json->at, *limit = r->json->end, *end;
+    float *data = (float *)r->data;
+    size_t count = r->count;
+    while (count < r->capacity && srv_number_read(&data[count], at, limit, &end) && end < limit &&
+           *end == ',' && isfinite(data[count])) {
+        count++;
+        at = end + 1;
+        at += at < limit && *at == ' ';
+    }
+    r->count = count;
+    r->json->at = at;
+}
+
+/* Reads the elements of an innermost array, which has been entered, and leaves it. */
+static bool read_row(struct reader *r, size_t *length)
+{
+    size_t first = r->count;
+    while (srv_json_next_element(r->json)) {
+        if (is_float(r))
+            read_floats(r);
+        r->index[r->rank - 1] = r->count - first;
+        if (!read_element(r))
+            return false;
+    }
+    *length = r->count - first;
+    return r->json->error->code == SRV_OK;
+}
+
+/* Reads the array that comes next, which is dimension `d`. */
+static bool read_array(struct reader *r, unsigned d)
+{
+    size_t length = 0;
+    if (!srv_json_enter_array(r->json))
+        return false;
+    if (d + 1 == r->rank) {
+        if (!read_row(r, &length))
+            return false;
+    } else {
+        for (; srv_json_next_element(r->json); length++) {
+            r->index[d] = length;
+            if (srv_json_peek(r->json) != SRV_JSON_ARRAY)
+                return fail_at(r, d + 1, SRV_E_SHAPE_MISMATCH,
+                               "is not an array as the other rows are");
+            if (!read_array(r, d + 1))
+                return false;
+        }
+        if (r->json->error->code != SRV_OK)
+            return false;
+    }
+    if (r->shape[d] == UNKNOWN)
+        r->shape[d] = length;
+    if (r->shape[d] != length)
+        return fail_at(r, d, SRV_E_SHAPE_MISMATCH, "has %zu elements where others have %zu", length,
+                       r->shape[d]);
+    return true;
+}
+
+/* ---- The two forms --------------------------------------------------------------------------- */
+
+/* Asks for room for all that may follow; `finish` gives back what was not needed. */
+static bool open_data(struct reader *r)
+{
+    size_t size = element_sizes[r->kind];
+    size_t most = (size_t)(r->json->end - r->json->at) / 2 + 1;
+    size_t room = srv_arena_room(r->arena) / size;
+    r->capacity = most < room ? most : room;
+    r->data = srv_arena_alloc(r->arena, r->capacity, size);
+    if (r->data == NULL)
+        return fail_at(r, 0, SRV_E_OUT_OF_MEMORY, "finds no memory");
+    return true;
+}
+
+static const char *skip_space(const char *at, const char *end)
+{
+    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
+        at++;
+    return at;
+}
+
+/* Counts the opening brackets that come next: the rank of the nested form. */
+static bool count_brackets(struct reader *r)
+{
+    unsigned room = SRV_JSON_MAX_DEPTH - r->json->depth;
+    const char *at = r->json->at, *end = r->json->end;
+    unsigned rank = 0;
+    for (at = skip_space(at, end); at < end && *at == '[' && rank <= room; rank++)
+        at = skip_space(at + 1, end);
+    if (rank > room)
+        return fail_at(r, 0, SRV_E_TOO_COMPLEX, "is nested too deeply");
+    if (rank > SRV_TENSOR_RANK)
+        return fail_at(r, 0, SRV_E_SHAPE_MISMATCH, "has %u dimensions, at most %d are possible",
+                       rank, SRV_TENSOR_RANK);
+    r->rank = rank;
+    return true;
+}
+
+static bool read_nested(struct reader *r)
+{
+    if (!count_brackets(r) || !open_data(r))
+        return false;
+    for (unsigned d = 0; d < SRV_TENSOR_RANK; d++)
+        r->shape[d] = UNKNOWN;
+    if (!read_array(r, 0))
+        return false;
+    for (unsigned d = 0; d < r->rank; d++) /* below an empty dimension nothing was seen */
+        if (r->shape[d] == UNKNOWN)
+            r->shape[d] = 0;
+    return true;
+}
+
+static bool read_scalar(struct reader *r)
+{
+    r->rank = 0;
+    return open_data(r) && read_element(r);
+}
+
+/* The "shape" member. */
+static bool read_shape(struct reader *r, size_t shape[SRV_TENSOR_RANK], unsigned *rank)
+{
+    char param[96];
+    snprintf(param, sizeof param, "%s.shape", r->param);
+    if (srv_json_peek(r->json) != SRV_JSON_ARRAY)
+        return srv_json_wrong_type(r->json, "an array of integers", param);
+    srv_json_enter_array(r->json);
+    for (*rank = 0; srv_json_next_element(r->json); ++*rank) {
+        int64_t dimension;
+        if (*rank == SRV_TENSOR_RANK)
+            return fail_at(r, 0, SRV_E_SHAPE_MISMATCH, "has more than %d dimensions",
+                           SRV_TENSOR_RANK);
+        if (!srv_json_integer(&dimension, r->json, param))
+            return false;
+        if (dimension < 0)
+            return fail_at(r, 0, SRV_E_INVALID_VALUE, "has a negative dimension in its shape");
+        shape[*rank] = (size_t)dimension;
+    }
+    return r->json->error->code == SRV_OK;
+}
+
+/* The "datatype" member: how the binary form would hold the tensor.  Here numbers are numbers, and
+ * it only has to be one that the field can have. */
+static bool read_datatype(struct reader *r)
+{
+    enum { FLOATS = 1 << SRV_FLOATS | 1 << SRV_FLOATS_OR_NULL };
+    static const struct {
+        const char *name;
+        unsigned kinds;
+    } types[] = {
+        {"FP32", FLOATS},
+        {"FP64", FLOATS},
+        {"FP16", FLOATS},
+        {"BF16", FLOATS},
+        {"BOOL", 1 << SRV_BOOLS},
+        {"INT64", 1 << SRV_BOOLS | 1 << SRV_INTEGERS},
+        {"INT32", 1 << SRV_INTEGERS},
+    };
+    char param[96], *name;
+    snprintf(param, sizeof param, "%s.datatype", r->param);
+    if (!srv_json_string(&name, r->json, r->arena, 16, param))
+        return false;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(name, types[i].name) == 0 && (types[i].kinds & 1u << r->kind) != 0)
+            return true;
+    return fail_at(r, 0, SRV_E_INVALID_VALUE, "cannot have datatype \"%s\"", name);
+}
+
+static bool read_data(struct reader *r)
+{
+    if (srv_json_peek(r->json) != SRV_JSON_ARRAY)
+        return fail_at(r, 0, SRV_E_INVALID_TYPE, "is not an array");
+    r->rank = 1;
+    r->shape[0] = UNKNOWN;
+    r->member = ".data";
+    if (!open_data(r) || !read_array(r, 0))
+        return false;
+    srv_arena_shrink(r->arena, r->data, r->count * element_sizes[r->kind]);
+    r->member = "";
+    return true;
+}
+
+static bool check_shape(struct reader *r, const size_t *shape, unsigned rank)
+{
+    size_t product = 1;
+    for (unsigned d = 0; d < rank; d++)
+        if (__builtin_mul_overflow(product, shape[d], &product))
+            return fail_at(r, 0, SRV_E_SHAPE_MISMATCH, "has a shape of more elements than memory");
+    if (product != r->count)
+        return fail_at(r, 0, SRV_E_SHAPE_MISMATCH, "has %zu elements in data, its shape wants %zu",
+                       r->count, product);
+    r->rank = rank;
+    memcpy(r->shape, shape, rank * sizeof shape[0]);
+    return true;
+}
+
+static bool read_object(struct reader *r)
+{
+    enum { SHAPE, DATATYPE, DATA, MEMBERS };
+    static const char *const names[MEMBERS] = {"shape", "datatype", "data"};
+    bool seen[MEMBERS] = {false};
+    size_t shape[SRV_TENSOR_RANK];
+    unsigned rank = 0;
+    char key[32];
+    if (!srv_json_enter_object(r->json))
+        return false;
+    while (srv_json_next_member(r->json, key, sizeof key)) {
+        size_t i = 0;
+        while (i < MEMBERS && strcmp(key, names[i]) != 0)
+            i++;
+        if (i == MEMBERS)
+            return fail_at(r, 0, SRV_E_UNKNOWN_FIELD, "has an unknown member \"%s\"", key);
+        if (seen[i])
+            return fail_at(r, 0, SRV_E_DUPLICATE_FIELD, "has \"%s\" twice", key);
+        seen[i] = true;
+        if (!(i == SHAPE      ? read_shape(r, shape, &rank)
+              : i == DATATYPE ? read_datatype(r)
+                              : read_data(r)))
+            return false;
+    }
+    if (r->json->error->code != SRV_OK)
+        return false;
+    if (!seen[SHAPE] || !seen[DATA])
+        return fail_at(r, 0, SRV_E_MISSING_FIELD, "has no \"%s\"",
+                       names[seen[SHAPE] ? DATA : SHAPE]);
+    return check_shape(r, shape, rank);
+}
+
+bool srv_tensor_read_json(struct srv_tensor *out, struct srv_json *json, struct srv_arena *arena,
+                          enum srv_tensor_kind kind, bool allow_scalar, const char *param)
+{
+    struct reader r = {.json = json, .arena = arena, .param = param, .member = "", .kind = kind};
+    enum srv_json_type type = srv_json_peek(json);
+    bool scalar = allow_scalar && type != SRV_JSON_ARRAY && type != SRV_JSON_OBJECT;
+    if (type == SRV_JSON_BAD)
+        return false;
+    if (scalar                    ? !read_scalar(&r)
+        : type == SRV_JSON_ARRAY  ? !read_nested(&r)
+        : type == SRV_JSON_OBJECT ? !read_object(&r)
+                                  : !srv_json_wrong_type(json, "an array", param))
+        return false;
+    if (type != SRV_JSON_OBJECT)
+        srv_arena_shrink(arena, r.data, r.count * element_sizes[kind]);
+    if (r.rank == 0 && !allow_scalar)
+        return fail_at(&r, 0, SRV_E_SHAPE_MISMATCH, "has no dimension");
+    *out = (struct srv_tensor){
+        .present = true, .kind = kind, .rank = r.rank, .count = r.count, .data = r.data};
+    memcpy(out->shape, r.shape, r.rank * sizeof r.shape[0]);
+    return true;
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+#define WRITE_PIECE 256 /* numbers that room is reserved for at once */
+
+/* Appends n numbers with commas between them. */
+static void write_row(struct srv_buffer *out, const float *data, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        size_t stop = n - i < WRITE_PIECE ? n : i + WRITE_PIECE;
+        char *start = srv_buffer_reserve(out, (stop - i) * (SRV_NUMBER_MAX + 1)), *at = start;
+        if (at == NULL)
+            return;
+        for (; i < stop; i++) {
+            if (i > 0)
+                *at++ = ',';
+            if (isfinite(data[i]))
+                at += srv_number_write(at, data[i]);
+            else
+                at = (char *)memcpy(at, "null", 4) + 4;
+        }
+        out->length += (size_t)(at - start);
+    }
+}
+
+/* Appends the array of the first dimension of `shape`; returns the data behind it. */
+static const float *write_array(struct srv_buffer *out, const float *data, const size_t *shape,
+                                unsigned rank)
+{
+    srv_buffer_append(out, "[", 1);
+    if (rank == 1) {
+        write_row(out, data, shape[0]);
+        data += shape[0];
+    }
+    for (size_t i = 0; rank > 1 && i < shape[0] && !out->failed; i++) {
+        if (i > 0)
+            srv_buffer_append(out, ",", 1);
+        data = write_array(out, data, shape + 1, rank - 1);
+    }
+    srv_buffer_append(out, "]", 1);
+    return data;
+}
+
+void srv_tensor_write_json(struct srv_buffer *out, const float *data, const size_t *shape,
+                           unsigned rank)
+{
+    if (rank == 0)
+        write_row(out, data, 1);
+    else
+        write_array(out, data, shape, rank);
+}
