@@ -1,0 +1,29 @@
+/* suites.h: the list of unit suites.  A new suite is one line here and one file, test_NAME.c, which
+ * defines suite_NAME(); `make style` names a suite that was forgotten. */
+#ifndef TESTS_UNIT_SUITES_H
+#define TESTS_UNIT_SUITES_H
+
+#include <check.h>
+
+#define SUITES(X)  \
+    X(safetensors) \
+    X(model)       \
+    X(kvcache)     \
+    X(attention)   \
+    X(golden)      \
+    X(json)        \
+    X(tensor_json) \
+    X(number)      \
+    X(request)     \
+    X(http)        \
+    X(config)      \
+    X(session)     \
+    X(log)         \
+    X(metrics)     \
+    X(steps)
+
+#define DECLARE_SUITE(name) Suite *suite_##name(void);
+SUITES(DECLARE_SUITE)
+#undef DECLARE_SUITE
+
+#endif

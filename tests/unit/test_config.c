@@ -1,0 +1,342 @@
+/* test_config.c: the configuration from flags, variables and a file. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "buffer.h"
+#include "config.h"
+#include "config_options.h"
+#include "scratch.h"
+#include "suites.h"
+
+#define MAX_WORDS 8
+
+static struct srv_config config;
+static char message[512];
+static char directory[SCRATCH_PATH];
+static char file[SCRATCH_PATH + 16];
+
+static void make_directory(void)
+{
+    scratch_make(directory);
+    snprintf(file, sizeof file, "%s/attnd.json", directory);
+}
+
+static void remove_directory(void) { scratch_remove(directory); }
+
+static void write_file(const char *text)
+{
+    scratch_write(directory, "attnd.json", text, strlen(text));
+}
+
+/* Splits `text` at spaces into a NULL-terminated list; `copy` holds the words. */
+static int split(char *words[MAX_WORDS], char copy[512], const char *text)
+{
+    int count = 0;
+    snprintf(copy, 512, "%s", text);
+    char *rest;
+    for (char *word = strtok_r(copy, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
+        ck_assert_int_lt(count, MAX_WORDS - 1);
+        words[count++] = word;
+    }
+    words[count] = NULL;
+    return count;
+}
+
+/* Reads a configuration from `file_text` (NULL: no file), variables and flags. */
+static bool read_all(const char *file_text, const char *variables, const char *flags)
+{
+    char *argv[MAX_WORDS], *environ_[MAX_WORDS], flag_copy[512], variable_copy[512];
+    char line[512];
+    snprintf(line, sizeof line, "attnd%s%s %s", file_text ? " --config " : "",
+             file_text ? file : "", flags);
+    if (file_text != NULL)
+        write_file(file_text);
+    int argc = split(argv, flag_copy, line);
+    split(environ_, variable_copy, variables);
+    message[0] = '\0';
+    return srv_config_read(&config, argc, argv, environ_, message, sizeof message);
+}
+
+static void expect_accepted(const char *file_text, const char *variables, const char *flags)
+{
+    bool read = read_all(file_text, variables, flags);
+    ck_assert_msg(read, "refused: %s", message);
+}
+
+/* Refused, with one line that holds `part`. */
+static void expect_refused(const char *part, const char *file_text, const char *variables,
+                           const char *flags)
+{
+    ck_assert_msg(!read_all(file_text, variables, flags), "accepted: %s %s %s",
+                  file_text ? file_text : "", variables, flags);
+    srv_config_fini(&config);
+    ck_assert_msg(strstr(message, part) != NULL, "\"%s\" is not in: %s", part, message);
+    ck_assert_ptr_null(strchr(message, '\n'));
+}
+
+START_TEST(test_config_without_anything_has_the_documented_defaults)
+{
+    expect_accepted(NULL, "", "");
+    ck_assert_str_eq(config.host, "127.0.0.1");
+    ck_assert_uint_eq(config.port, 8080);
+    ck_assert_uint_eq(config.mode, SRV_RUN_SERVE);
+    ck_assert_uint_eq(config.limits.max_body_bytes, 64u << 20);
+    ck_assert_uint_eq(config.limits.max_in_flight_bytes, 1u << 30);
+    ck_assert_uint_eq(config.limits.session_ttl_s, 3600);
+    ck_assert_uint_eq(config.num_models, 0);
+    ck_assert_uint_ge(strlen(config.instance), 1);
+    ck_assert_uint_le(strlen(config.instance), 32);
+    ck_assert_int_ne(config.instance[0], '-');
+    srv_config_fini(&config);
+}
+END_TEST
+
+START_TEST(test_config_every_default_is_within_its_own_bounds)
+{
+    for (size_t i = 0; i < srv_option_count; i++) {
+        size_t value = 0;
+        const struct srv_option *option = &srv_options[i];
+        if (option->kind != SRV_OPTION_SIZE)
+            continue;
+        ck_assert_msg(srv_size_parse(&value, option->initial), "%s", option->name);
+        ck_assert_msg(value >= option->min && value <= option->max, "%s", option->name);
+    }
+}
+END_TEST
+
+START_TEST(test_config_flag_beats_variable_beats_file_beats_default)
+{
+    static const char text[] = "{\"max_queue\": 10, \"max_tokens\": 11, \"max_sequences\": 12}";
+    expect_accepted(text, "ATTN_MAX_QUEUE=20 ATTN_MAX_TOKENS=21", "--max-queue 30");
+    ck_assert_uint_eq(config.limits.max_queue, 30);
+    ck_assert_uint_eq(config.limits.max_tokens, 21);
+    ck_assert_uint_eq(config.limits.max_sequences, 12);
+    ck_assert_uint_eq(config.limits.max_sessions, 16384);
+    srv_config_fini(&config);
+}
+END_TEST
+
+START_TEST(test_config_print_says_where_each_value_came_from)
+{
+    struct srv_buffer out;
+    srv_buffer_init(&out, 1 << 20);
+    expect_accepted("{\"max_tokens\": 11}", "ATTN_LOG=error", "--host=0.0.0.0");
+    srv_config_print(&out, &config);
+    srv_buffer_append(&out, "", 1);
+    ck_assert(!out.failed);
+    ck_assert_ptr_nonnull(strstr(out.data, "max_tokens          = 11 tokens (file)\n"));
+    ck_assert_ptr_nonnull(strstr(out.data, "log                 = error (variable)\n"));
+    ck_assert_ptr_nonnull(strstr(out.data, "host                = 0.0.0.0 (flag)\n"));
+    ck_assert_ptr_nonnull(strstr(out.data, "port                = 8080 (default)\n"));
+    srv_buffer_fini(&out);
+    srv_config_fini(&config);
+}
+END_TEST
+
+START_TEST(test_config_help_names_every_option)
+{
+    struct srv_buffer out;
+    srv_buffer_init(&out, 1 << 20);
+    srv_config_help(&out);
+    srv_buffer_append(&out, "", 1);
+    ck_assert(!out.failed);
+    for (size_t i = 0; i < srv_option_count; i++) {
+        char flag[SRV_OPTION_SPELLED];
+        srv_option_spell(flag, &srv_options[i], SRV_FROM_FLAG);
+        ck_assert_msg(strstr(out.data, flag) != NULL, "%s", flag);
+    }
+    srv_buffer_fini(&out);
+}
+END_TEST
+
+START_TEST(test_config_the_file_may_be_named_by_a_variable)
+{
+    char variable[SCRATCH_PATH + 32];
+    write_file("{\"port\": 81}");
+    snprintf(variable, sizeof variable, "ATTN_CONFIG=%s", file);
+    expect_accepted(NULL, variable, "");
+    ck_assert_uint_eq(config.port, 81);
+    ck_assert_str_eq(config.config_file, file);
+    srv_config_fini(&config);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    bool valid;
+    size_t value;
+} sizes[] = {
+    {"0", true, 0},
+    {"18446744073709551615", true, SIZE_MAX},
+    {"3KiB", true, 3072},
+    {"2MiB", true, 2097152},
+    {"1GiB", true, 1073741824},
+    {"5k", true, 5000},
+    {"5M", true, 5000000},
+    {"5G", true, 5000000000},
+    {"18446744073709551616", false, 0},
+    {"18014398509481984KiB", false, 0},
+    {"17179869184GiB", false, 0},
+    {"18446744074G", false, 0},
+    {"", false, 0},
+    {"KiB", false, 0},
+    {"-1", false, 0},
+    {"+1", false, 0},
+    {" 1", false, 0},
+    {"1 KiB", false, 0},
+    {"1.5GiB", false, 0},
+    {"1kib", false, 0},
+    {"1e3", false, 0},
+    {"0x10", false, 0},
+};
+
+START_TEST(test_config_size_reads_suffixes_and_refuses_what_overflows)
+{
+    size_t value = 7;
+    ck_assert_msg(srv_size_parse(&value, sizes[_i].text) == sizes[_i].valid, "\"%s\"",
+                  sizes[_i].text);
+    if (sizes[_i].valid)
+        ck_assert_uint_eq(value, sizes[_i].value);
+}
+END_TEST
+
+static const struct {
+    const char *part, *file, *variables, *flags;
+} refusals[] = {
+    {"\"--bogus\"", NULL, "", "--bogus 1"},
+    {"\"extra\"", NULL, "", "extra"},
+    {"--port needs a value", NULL, "", "--port"},
+    {"--check takes no value", NULL, "", "--check=1"},
+    {"--port: \"65536\"", NULL, "", "--port 65536"},
+    {"--port: \"-1\"", NULL, "", "--port=-1"},
+    {"--max-queue: \"0\"", NULL, "", "--max-queue=0"},
+    {"--host: \"localhost\"", NULL, "", "--host localhost"},
+    {"--instance: \"a_b\"", NULL, "", "--instance a_b"},
+    {"--instance: \"-a\"", NULL, "", "--instance=-a"},
+    {"--instance: \"\"", NULL, "", "--instance="},
+    {"one of off error info access", NULL, "", "--log verbose"},
+    {"ATTN_MAX_QUEUES", NULL, "ATTN_MAX_QUEUES=1", ""},
+    {"ATTN_CHECK", NULL, "ATTN_CHECK=1", ""},
+    {"ATTN_PORT: \"\"", NULL, "ATTN_PORT=", ""},
+    {"ATTN_PORT: \"x\"", NULL, "ATTN_PORT=x", "--port 80"},
+    {"No such file", NULL, "", "--config /nonexistent/attnd.json"},
+    {"Is a directory", NULL, "", "--config /tmp"},
+    {"line 1", "{\"port\": 1,}", "", ""},
+    {"duplicate", "{\"port\": 1, \"port\": 2}", "", ""},
+    {"one JSON object", "[1]", "", ""},
+    {"unknown key \"prot\"", "{\"prot\": 1}", "", ""},
+    {"unknown key \"config\"", "{\"config\": \"x\"}", "", ""},
+    {"unknown key \"check\"", "{\"check\": true}", "", ""},
+    {"port: must be a string or a whole number", "{\"port\": 80.0}", "", ""},
+    {"port: must be a string or a whole number", "{\"port\": true}", "", ""},
+    {"port: \"-5\"", "{\"port\": -5}", "", "--port 80"},
+    {"host: must be a string", "{\"host\": 1}", "", ""},
+    {"log: must be a string", "{\"log\": null}", "", ""},
+    {"max_body_bytes: \"99999999GiB\"", "{\"max_body_bytes\": \"99999999GiB\"}", "", ""},
+    {"models: must be a list", "{\"models\": {}}", "", ""},
+    {"models[0]: must be an object", "{\"models\": [1]}", "", ""},
+    {"models[0].name: is missing", "{\"models\": [{\"path\": \"m\"}]}", "", ""},
+    {"models[0].name: must be 1 to 64", "{\"models\": [{\"name\": \"a b\", \"path\": \"m\"}]}", "",
+     ""},
+    {"models[1].foo: unknown key",
+     "{\"models\": [{\"name\": \"a\", \"path\": \"m\"}, {\"name\": \"b\", \"foo\": 1}]}", "", ""},
+    {"models[1].name: names an earlier model",
+     "{\"models\": [{\"name\": \"a\", \"path\": \"m\"}, {\"name\": \"a\", \"path\": \"m\"}]}", "",
+     ""},
+    {"models[0].path: exactly one", "{\"models\": [{\"name\": \"a\"}]}", "", ""},
+    {"models[0].path: exactly one",
+     "{\"models\": [{\"name\": \"a\", \"path\": \"m\", \"random\": {}}]}", "", ""},
+    {"models[0].random: must be an object", "{\"models\": [{\"name\": \"a\", \"random\": 1}]}", "",
+     ""},
+    {"models[0].path: must be", "{\"models\": [{\"name\": \"a\", \"path\": \"\"}]}", "", ""},
+    {"models[0].layers: must be a list",
+     "{\"models\": [{\"name\": \"a\", \"path\": \"m\", \"layers\": [2, 1]}]}", "", ""},
+    {"models[0].layers: must be a list",
+     "{\"models\": [{\"name\": \"a\", \"path\": \"m\", \"layers\": [1, 1]}]}", "", ""},
+    {"models[0].layers: must be a list",
+     "{\"models\": [{\"name\": \"a\", \"path\": \"m\", \"layers\": [-1]}]}", "", ""},
+    {"models[0].layers: must be a list",
+     "{\"models\": [{\"name\": \"a\", \"path\": \"m\", \"layers\": []}]}", "", ""},
+    {"models[0].layers: has no meaning",
+     "{\"models\": [{\"name\": \"a\", \"random\": {}, \"layers\": [0]}]}", "", ""},
+    {"models[0].dtype: this version", "{\"models\": [{\"name\": \"a\", \"dtype\": \"int8\"}]}", "",
+     ""},
+    {"models[0].kv_dtype: this version", "{\"models\": [{\"name\": \"a\", \"kv_dtype\": 1}]}", "",
+     ""},
+    {"models[0].stack: this version", "{\"models\": [{\"name\": \"a\", \"stack\": \"cross\"}]}", "",
+     ""},
+};
+
+START_TEST(test_config_refuses_with_one_line_that_names_the_culprit)
+{
+    expect_refused(refusals[_i].part, refusals[_i].file, refusals[_i].variables,
+                   refusals[_i].flags);
+}
+END_TEST
+
+START_TEST(test_config_models_keep_order_layers_and_the_file_s_directory)
+{
+    char path[SCRATCH_PATH + 8];
+    expect_accepted("{\"models\": [{\"name\": \"a\", \"path\": \"x/y\", \"layers\": [0, 3],"
+                    " \"dtype\": \"f32\"}, {\"name\": \"b\", \"path\": \"/abs\"},"
+                    " {\"name\": \"c\", \"random\": {\"seed\": 7}}]}",
+                    "", "");
+    ck_assert_uint_eq(config.num_models, 3);
+    snprintf(path, sizeof path, "%s/x/y", directory);
+    ck_assert_str_eq(config.models[0].path, path);
+    ck_assert_uint_eq(config.models[0].num_layers, 2);
+    ck_assert_uint_eq(config.models[0].layers[1], 3);
+    ck_assert_str_eq(config.models[1].path, "/abs");
+    ck_assert_ptr_null(config.models[1].layers);
+    ck_assert_str_eq(config.models[2].random, "{\"seed\":7}");
+    ck_assert_ptr_null(config.models[2].path);
+    srv_config_fini(&config);
+}
+END_TEST
+
+START_TEST(test_config_modes_and_help_is_given_whatever_else_is_wrong)
+{
+    expect_accepted(NULL, "", "--check");
+    ck_assert_uint_eq(config.mode, SRV_RUN_CHECK);
+    srv_config_fini(&config);
+    expect_accepted(NULL, "", "--health-check --port 99");
+    ck_assert_uint_eq(config.mode, SRV_RUN_HEALTH);
+    srv_config_fini(&config);
+    expect_accepted(NULL, "ATTN_BOGUS=1", "--port x --help");
+    ck_assert_uint_eq(config.mode, SRV_RUN_HELP);
+    srv_config_fini(&config);
+    expect_accepted("{", "", "--version");
+    ck_assert_uint_eq(config.mode, SRV_RUN_VERSION);
+    srv_config_fini(&config);
+}
+END_TEST
+
+START_TEST(test_config_variables_of_other_programs_are_none_of_its_business)
+{
+    expect_accepted(NULL, "ATTND_RUN_ONCE=1 ATTN=1 PATH=/bin", "");
+    srv_config_fini(&config);
+}
+END_TEST
+
+Suite *suite_config(void)
+{
+    Suite *suite = suite_create("config");
+    TCase *tests = tcase_create("config");
+    tcase_add_checked_fixture(tests, make_directory, remove_directory);
+    tcase_add_test(tests, test_config_without_anything_has_the_documented_defaults);
+    tcase_add_test(tests, test_config_every_default_is_within_its_own_bounds);
+    tcase_add_test(tests, test_config_flag_beats_variable_beats_file_beats_default);
+    tcase_add_test(tests, test_config_print_says_where_each_value_came_from);
+    tcase_add_test(tests, test_config_help_names_every_option);
+    tcase_add_test(tests, test_config_the_file_may_be_named_by_a_variable);
+    tcase_add_loop_test(tests, test_config_size_reads_suffixes_and_refuses_what_overflows, 0,
+                        (int)(sizeof sizes / sizeof sizes[0]));
+    tcase_add_loop_test(tests, test_config_refuses_with_one_line_that_names_the_culprit, 0,
+                        (int)(sizeof refusals / sizeof refusals[0]));
+    tcase_add_test(tests, test_config_models_keep_order_layers_and_the_file_s_directory);
+    tcase_add_test(tests, test_config_modes_and_help_is_given_whatever_else_is_wrong);
+    tcase_add_test(tests, test_config_variables_of_other_programs_are_none_of_its_business);
+    suite_add_tcase(suite, tests);
+    return suite;
+}

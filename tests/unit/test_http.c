@@ -1,0 +1,408 @@
+/* test_http.c: which route a path means, and which heads the guard refuses.
+ *
+ * Heads are split here as libmicrohttpd 0.9.75 splits them, in place and as leniently, so that the
+ * guard sees what it would see behind it. */
+#include <check.h>
+#include <string.h>
+
+#include "http.h"
+#include "http_guard.h"
+#include "suites.h"
+
+static struct srv_error error;
+static struct srv_framing framing;
+
+static void setup(void) { memset(&error, 0, sizeof error); }
+
+/* ---- Routes ---------------------------------------------------------------------------------- */
+
+static const struct srv_route *find(enum srv_method method, const char *path, char allowed[64])
+{
+    char arg[SRV_ID_MAX + 1];
+    return srv_route_find(arg, allowed, method, path);
+}
+
+START_TEST(test_route_every_entry_finds_itself)
+{
+    char allowed[64], path[128], arg[SRV_ID_MAX + 1];
+    for (size_t i = 0; i < srv_route_count; i++) {
+        const struct srv_route *route = &srv_routes[i];
+        size_t before = strcspn(route->path, "{");
+        bool has_arg = route->path[before] == '{';
+        ck_assert_uint_lt(before + 8, sizeof path);
+        memcpy(path, route->path, before);
+        memcpy(path + before, has_arg ? "a.b" : "", has_arg ? 4 : 1);
+        ck_assert_ptr_eq(srv_route_find(arg, allowed, route->method, path), route);
+        ck_assert_str_eq(arg, has_arg ? "a.b" : "");
+    }
+}
+END_TEST
+
+START_TEST(test_route_every_entry_has_either_handler_or_parser)
+{
+    for (size_t i = 0; i < srv_route_count; i++)
+        ck_assert_int_ne(srv_routes[i].handle != NULL, srv_routes[i].parse != NULL);
+}
+END_TEST
+
+START_TEST(test_route_takes_whole_segments_as_they_were_sent)
+{
+    static const char *const unknown[] = {
+        "",
+        "/",
+        "/livezz",
+        "/livez/",
+        "/Livez",
+        "//livez",
+        "/live",
+        "/sessions/",
+        "/sessions/a/b",
+        "/sessions//",
+        "/%6civez",
+        "/livez?x",
+        "/attend/../livez",
+        "livez",
+        "/sessionsx",
+        "/models/a/b",
+        "/metrics ",
+        "/session",
+    };
+    char allowed[64];
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
+        ck_assert_msg(find(SRV_GET, unknown[i], allowed) == NULL, "%s", unknown[i]);
+        ck_assert_msg(allowed[0] == '\0', "%s: %s", unknown[i], allowed);
+    }
+}
+END_TEST
+
+START_TEST(test_route_argument_keeps_escapes_and_ends_at_its_ceiling)
+{
+    char arg[SRV_ID_MAX + 1], allowed[64], path[128] = "/sessions/";
+    ck_assert_ptr_nonnull(srv_route_find(arg, allowed, SRV_GET, "/sessions/a%2Fb"));
+    ck_assert_str_eq(arg, "a%2Fb");
+    memset(path + strlen("/sessions/"), 'x', SRV_ID_MAX);
+    ck_assert_ptr_nonnull(srv_route_find(arg, allowed, SRV_GET, path));
+    ck_assert_uint_eq(strlen(arg), SRV_ID_MAX);
+    path[strlen(path)] = 'x';
+    ck_assert_ptr_null(srv_route_find(arg, allowed, SRV_GET, path));
+    ck_assert_str_eq(arg, "");
+}
+END_TEST
+
+START_TEST(test_route_known_path_with_other_method_lists_those_allowed)
+{
+    char allowed[64];
+    ck_assert_ptr_null(find(SRV_GET, "/attend", allowed));
+    ck_assert_str_eq(allowed, "POST");
+    ck_assert_ptr_null(find(SRV_METHOD_COUNT, "/sessions", allowed));
+    ck_assert_str_eq(allowed, "POST, GET, HEAD");
+    ck_assert_ptr_null(find(SRV_PUT, "/sessions/x", allowed));
+    ck_assert_str_eq(allowed, "GET, HEAD, DELETE");
+}
+END_TEST
+
+/* ---- Heads ----------------------------------------------------------------------------------- */
+
+/* Text of a head, as it arrives, and the head that libmicrohttpd makes of it. */
+struct raw_head {
+    char bytes[65536], target[65536];
+    struct srv_head head;
+};
+
+/* Ends the line at `at`, at CR LF or LF, and returns where the next begins. */
+static char *end_line(char *at, const char *end)
+{
+    char *feed = memchr(at, '\n', (size_t)(end - at));
+    ck_assert_ptr_nonnull(feed);
+    *feed = '\0';
+    if (feed > at && feed[-1] == '\r')
+        feed[-1] = '\0';
+    return feed + 1;
+}
+
+static void split_line(struct raw_head *raw, char *line)
+{
+    char *target = strchr(line, ' ');
+    char *version = strrchr(line, ' ');
+    ck_assert(target != NULL && version != target);
+    *target++ = *version++ = '\0';
+    while (*target == ' ')
+        target++;
+    memcpy(raw->target, target, strlen(target) + 1);
+    raw->head.method = line;
+    raw->head.path = target;
+    raw->head.target = raw->target;
+    raw->head.version = version;
+}
+
+static void split_field(struct srv_head *head, char *line)
+{
+    char *colon = strchr(line, ':');
+    ck_assert_ptr_nonnull(colon);
+    *colon = '\0';
+    char *value = colon + 1 + strspn(colon + 1, " \t");
+    if (head->count < SRV_MAX_HEADERS)
+        head->fields[head->count] = (struct srv_field){line, value, strlen(line), strlen(value)};
+    head->count++;
+}
+
+/* `count` bytes, which may hold NUL. */
+static enum srv_error_code guard_bytes(const char *bytes, size_t count)
+{
+    static struct raw_head raw;
+    ck_assert_uint_lt(count, sizeof raw.bytes);
+    memset(&raw, 0, sizeof raw);
+    memcpy(raw.bytes, bytes, count);
+    char *line = raw.bytes, *end = raw.bytes + count, *next = end_line(line, end);
+    split_line(&raw, line);
+    for (line = next; line < end; line = next) {
+        next = end_line(line, end);
+        if (line[0] != '\0')
+            split_field(&raw.head, line);
+    }
+    raw.head.end = end;
+    raw.head.bytes = count;
+    return srv_guard_head(&framing, &raw.head, &error);
+}
+
+static enum srv_error_code guard(const char *text) { return guard_bytes(text, strlen(text)); }
+
+#define GET "GET /livez HTTP/1.1\r\nHost: a\r\n"
+#define POST "POST /decode HTTP/1.1\r\nHost: a\r\n"
+
+START_TEST(test_guard_reads_the_framing_of_good_heads)
+{
+    ck_assert_int_eq(guard(GET "\r\n"), SRV_OK);
+    ck_assert(!framing.has_length && !framing.chunked && !framing.expects_continue);
+    ck_assert_int_eq(guard(POST "content-length: 0012\r\n\r\n"), SRV_OK);
+    ck_assert(framing.has_length && framing.length == 12);
+    ck_assert_int_eq(guard(POST "Content-Length: 18446744073709551615\r\n\r\n"), SRV_OK);
+    ck_assert_uint_eq(framing.length, UINT64_MAX);
+    ck_assert_int_eq(guard(POST "transfer-encoding:Chunked\r\n\r\n"), SRV_OK);
+    ck_assert(framing.chunked && !framing.has_length);
+    ck_assert_int_eq(guard(POST "Expect: 100-Continue\r\nContent-Length:1\r\n\r\n"), SRV_OK);
+    ck_assert(framing.expects_continue);
+    ck_assert_int_eq(guard("GET /a?b=%20&c HTTP/1.0\r\nX:\r\nY: \t a\tb \xc3\xa9\r\n\r\n"), SRV_OK);
+}
+END_TEST
+
+struct refusal {
+    const char *text;
+    enum srv_error_code code;
+};
+
+static const struct refusal refusals[] = {
+    {"GET / HTTP/1.2\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
+    {"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
+    {"GET * HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
+    {"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
+    {"GET  /a HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
+    {"GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
+    {"GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
+    {"GET /\x7f HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
+    {"G@T / HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
+    {"GET / HTTP/1.1\r\n\r\n", SRV_E_BAD_REQUEST},
+    {GET "HOST: b\r\n\r\n", SRV_E_BAD_REQUEST},
+    {GET "A B: c\r\n\r\n", SRV_E_BAD_REQUEST},
+    {GET "A : c\r\n\r\n", SRV_E_BAD_REQUEST},
+    {GET ": c\r\n\r\n", SRV_E_BAD_REQUEST},
+    {GET "A: b\x01\r\n\r\n", SRV_E_BAD_REQUEST},
+    {GET "A: b\rc\r\n\r\n", SRV_E_BAD_REQUEST},
+    {GET "A: b\x7f\r\n\r\n", SRV_E_BAD_REQUEST},
+    {"GET / HTTP/1.1\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
+    {"GET / HTTP/1.1\r\nHost: a\n\r\n", SRV_E_BAD_REQUEST},
+    {"GET / HTTP/1.1\r\nHost: a\nB: c\r\n\r\n", SRV_E_BAD_REQUEST},
+    {"GET / HTTP/1.1\r\nHost: a\r\n\n", SRV_E_BAD_REQUEST},
+    {POST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", SRV_E_BAD_REQUEST},
+    {POST "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n", SRV_E_BAD_REQUEST},
+    {POST "Content-Length: 5\r\ncontent-length: 5\r\n\r\n", SRV_E_BAD_REQUEST},
+    {POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n", SRV_E_BAD_REQUEST},
+    {POST "Content-Length:\r\n\r\n", SRV_E_BAD_REQUEST},
+    {POST "Content-Length: +5\r\n\r\n", SRV_E_BAD_REQUEST},
+    {POST "Content-Length: 5, 5\r\n\r\n", SRV_E_BAD_REQUEST},
+    {POST "Content-Length: 5 \r\n\r\n", SRV_E_BAD_REQUEST},
+    {POST "Content-Length: 18446744073709551616\r\n\r\n", SRV_E_BAD_REQUEST},
+    {POST "Transfer-Encoding: gzip, chunked\r\n\r\n", SRV_E_NOT_IMPLEMENTED},
+    {POST "Transfer-Encoding: chunked \r\n\r\n", SRV_E_NOT_IMPLEMENTED},
+    {POST "Transfer-Encoding:\r\n\r\n", SRV_E_NOT_IMPLEMENTED},
+    {"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", SRV_E_BAD_REQUEST},
+    {POST "Expect: 200-ok\r\n\r\n", SRV_E_NOT_IMPLEMENTED},
+};
+
+START_TEST(test_guard_refuses_what_could_be_read_in_two_ways)
+{
+    const struct refusal *refusal = &refusals[_i];
+    enum srv_error_code code = guard(refusal->text);
+    ck_assert_msg(code == refusal->code, "%s: %s, not %s", refusal->text, srv_error_word(code),
+                  srv_error_word(refusal->code));
+    ck_assert_int_eq(error.code, code);
+    ck_assert_uint_gt(strlen(error.message), 0);
+}
+END_TEST
+
+START_TEST(test_guard_refuses_a_nul_in_a_value)
+{
+    static const char middle[] = GET "A: b\0c\r\nD: e\r\n\r\n", last[] = GET "A: b\0\r\n\r\n";
+    ck_assert_int_eq(guard_bytes(middle, sizeof middle - 1), SRV_E_BAD_REQUEST);
+    ck_assert_int_eq(guard_bytes(last, sizeof last - 1), SRV_E_BAD_REQUEST);
+}
+END_TEST
+
+/* libmicrohttpd glues a folded line to the field's name, in a copy elsewhere. */
+START_TEST(test_guard_refuses_a_folded_field)
+{
+    char bytes[] = "POST\0/\0HTTP/1.1\0\0Content-Length\0 1\0\0 0\0\0\0\0",
+         glued[] = "Content-Length0";
+    struct srv_head head = {
+        .method = bytes,
+        .path = bytes + 5,
+        .target = "/",
+        .version = bytes + 7,
+        .end = bytes + sizeof bytes - 1,
+        .bytes = sizeof bytes - 1,
+        .count = 2,
+        .fields = {{glued, bytes + 33, strlen(glued), 1}, {"Host", "a", 4, 1}},
+    };
+    ck_assert_int_eq(srv_guard_head(&framing, &head, &error), SRV_E_BAD_REQUEST);
+    ck_assert_ptr_nonnull(strstr(error.message, "folded"));
+}
+END_TEST
+
+START_TEST(test_guard_refuses_too_many_and_too_long_fields)
+{
+    char text[SRV_MAX_HEADER_BYTES + 64] = GET;
+    for (int i = 0; i < SRV_MAX_HEADERS; i++)
+        memcpy(text + strlen(text), "A: b\r\n", 7);
+    memcpy(text + strlen(text), "\r\n", 3);
+    ck_assert_int_eq(guard(text), SRV_E_HEADERS_TOO_LARGE);
+    size_t length = strlen(GET "A: ");
+    memcpy(text, GET "A: ", length);
+    memset(text + length, 'b', SRV_MAX_HEADER_BYTES - length);
+    memcpy(text + SRV_MAX_HEADER_BYTES - 4, "\r\n\r\n", 5);
+    ck_assert_int_eq(guard(text), SRV_OK);
+    memcpy(text + SRV_MAX_HEADER_BYTES - 4, "b\r\n\r\n", 6);
+    ck_assert_int_eq(guard(text), SRV_E_HEADERS_TOO_LARGE);
+}
+END_TEST
+
+/* ---- Media types and ids --------------------------------------------------------------------- */
+
+static struct srv_head fields(size_t count, const char *const pairs[])
+{
+    struct srv_head head = {.count = count};
+    for (size_t i = 0; i < count; i++)
+        head.fields[i] = (struct srv_field){pairs[2 * i], pairs[2 * i + 1], strlen(pairs[2 * i]),
+                                            strlen(pairs[2 * i + 1])};
+    return head;
+}
+
+static bool body_taken(const char *type, const char *coding)
+{
+    const char *pairs[] = {"content-type", type, "Content-Encoding", coding};
+    struct srv_head head = fields(coding != NULL ? 2 : 1, pairs);
+    return srv_guard_body(&head, &error) == SRV_OK;
+}
+
+START_TEST(test_guard_takes_json_bodies_only)
+{
+    ck_assert(body_taken("application/json", NULL));
+    ck_assert(body_taken("Application/JSON ; charset=utf-8", NULL));
+    ck_assert(body_taken("application/json", "Identity"));
+    ck_assert(!body_taken("application/json", "gzip"));
+    ck_assert(!body_taken("application/jsonx", NULL));
+    ck_assert(!body_taken("application/jso", NULL));
+    ck_assert(!body_taken("text/json", NULL));
+    ck_assert(!body_taken("", NULL));
+    struct srv_head none = {0};
+    ck_assert_int_eq(srv_guard_body(&none, &error), SRV_E_UNSUPPORTED_MEDIA);
+    const char *twice[] = {"Content-Type", "application/json", "Content-Type", "application/json"};
+    struct srv_head both = fields(2, twice);
+    ck_assert_int_eq(srv_guard_body(&both, &error), SRV_E_UNSUPPORTED_MEDIA);
+}
+END_TEST
+
+static bool accepted(const char *accept, const char *type)
+{
+    const char *pairs[] = {"ACCEPT", accept};
+    struct srv_head head = fields(1, pairs);
+    return srv_guard_accept(&head, type, &error) == SRV_OK;
+}
+
+START_TEST(test_guard_accept_goes_by_the_closest_range)
+{
+    static const char json[] = "application/json";
+    ck_assert(accepted("", json));
+    ck_assert(accepted("*/*", json));
+    ck_assert(accepted("text/html, application/*;q=0.2", json));
+    ck_assert(accepted("APPLICATION/json;charset=utf-8;q=1", json));
+    ck_assert(accepted("*/*;q=0, application/json", json));
+    ck_assert(accepted("text/plain;version=0.0.4;q=0.5,*/*;q=0", "text/plain"));
+    ck_assert(!accepted("text/html", json));
+    ck_assert(!accepted("text/html,,", json));
+    ck_assert(!accepted("*/*, application/json;q=0", json));
+    ck_assert(!accepted("application/*; q=0.000 , */*", json));
+    ck_assert(!accepted("application/jsonx, application/jso", json));
+    ck_assert(!accepted(json, "text/plain"));
+}
+END_TEST
+
+START_TEST(test_guard_accept_counts_every_field)
+{
+    const char *pairs[] = {"Accept", "text/html", "Accept", "application/json"};
+    struct srv_head head = fields(2, pairs);
+    ck_assert_int_eq(srv_guard_accept(&head, "application/json", &error), SRV_OK);
+    ck_assert_int_eq(srv_guard_accept(&head, "text/plain", &error), SRV_E_NOT_ACCEPTABLE);
+}
+END_TEST
+
+static bool is_id(const char *value)
+{
+    char id[SRV_ID_MAX + 1];
+    struct srv_field field = {"X-Request-Id", value, 12, strlen(value)};
+    bool taken = srv_field_id(id, &field);
+    ck_assert_str_eq(id, taken ? value : "");
+    return taken;
+}
+
+START_TEST(test_guard_ids_are_short_and_plain)
+{
+    static const char longest[] =
+        "0123456789012345678901234567890123456789012345678901234567890123x";
+    char id[SRV_ID_MAX + 1];
+    ck_assert(is_id("a"));
+    ck_assert(is_id("Az09_.-"));
+    ck_assert(is_id(longest + 1));
+    ck_assert(!is_id(longest));
+    ck_assert(!is_id(""));
+    ck_assert(!is_id("a b"));
+    ck_assert(!is_id("a\"b"));
+    ck_assert(!is_id("\xc3\xa9"));
+    ck_assert(!srv_field_id(id, NULL));
+}
+END_TEST
+
+Suite *suite_http(void)
+{
+    Suite *suite = suite_create("http");
+    TCase *routes = tcase_create("routes");
+    tcase_add_test(routes, test_route_every_entry_finds_itself);
+    tcase_add_test(routes, test_route_every_entry_has_either_handler_or_parser);
+    tcase_add_test(routes, test_route_takes_whole_segments_as_they_were_sent);
+    tcase_add_test(routes, test_route_argument_keeps_escapes_and_ends_at_its_ceiling);
+    tcase_add_test(routes, test_route_known_path_with_other_method_lists_those_allowed);
+    suite_add_tcase(suite, routes);
+    TCase *heads = tcase_create("guard");
+    tcase_add_checked_fixture(heads, setup, NULL);
+    tcase_add_test(heads, test_guard_reads_the_framing_of_good_heads);
+    tcase_add_loop_test(heads, test_guard_refuses_what_could_be_read_in_two_ways, 0,
+                        (int)(sizeof refusals / sizeof refusals[0]));
+    tcase_add_test(heads, test_guard_refuses_a_nul_in_a_value);
+    tcase_add_test(heads, test_guard_refuses_a_folded_field);
+    tcase_add_test(heads, test_guard_refuses_too_many_and_too_long_fields);
+    tcase_add_test(heads, test_guard_takes_json_bodies_only);
+    tcase_add_test(heads, test_guard_accept_goes_by_the_closest_range);
+    tcase_add_test(heads, test_guard_accept_counts_every_field);
+    tcase_add_test(heads, test_guard_ids_are_short_and_plain);
+    suite_add_tcase(suite, heads);
+    return suite;
+}

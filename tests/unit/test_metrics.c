@@ -1,0 +1,181 @@
+/* test_metrics.c: the counts of the metrics, as the lines that a scraper reads. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "metrics.h"
+#include "suites.h"
+
+#define MS UINT64_C(1000000)
+
+static struct srv_metrics *metrics;
+static struct srv_buffer text;
+
+static void open_metrics(void)
+{
+    ck_assert(srv_metrics_open(&metrics));
+    srv_buffer_init(&text, 1 << 20);
+}
+
+static void close_metrics(void)
+{
+    srv_metrics_close(metrics);
+    srv_buffer_fini(&text);
+}
+
+static void print(void)
+{
+    struct srv_gauges gauges = {.sessions = 3, .ready = true};
+    text.length = 0;
+    srv_metrics_print(&text, metrics, &gauges);
+    srv_buffer_append(&text, "", 1);
+    ck_assert(!text.failed);
+}
+
+/* The print must hold `line`, whole. */
+static void expect_line(const char *line)
+{
+    size_t length = strlen(line);
+    for (const char *at = text.data; at != NULL; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        if (strncmp(at, line, length) == 0 && at[length] == '\n')
+            return;
+        if (*at == '\0')
+            break;
+    }
+    ck_abort_msg("no line: %s", line);
+}
+
+static struct srv_request finished(const struct srv_route *route, unsigned status,
+                                   enum srv_error_code code)
+{
+    struct srv_request request = {.route = route, .method = SRV_POST};
+    request.reply.status = status;
+    request.reply.code = code;
+    request.t_start = 1000 * MS;
+    request.t_replied = 1003 * MS;
+    return request;
+}
+
+START_TEST(test_metrics_requests_are_counted_by_route_method_status_and_code)
+{
+    struct srv_request good = finished(&srv_routes[0], 200, SRV_OK);
+    struct srv_request full = finished(&srv_routes[0], 429, SRV_E_QUEUE_FULL);
+    struct srv_request lost = finished(NULL, 404, SRV_E_ROUTE_NOT_FOUND);
+    struct srv_request odd = finished(NULL, 418, SRV_OK);
+    srv_metrics_request(metrics, &good);
+    srv_metrics_request(metrics, &good);
+    srv_metrics_request(metrics, &full);
+    srv_metrics_request(metrics, &lost);
+    srv_metrics_request(metrics, &odd);
+    print();
+    expect_line("attnd_requests_total{route=\"/attend\",method=\"POST\",status=\"200\"} 2");
+    expect_line("attnd_requests_total{route=\"/attend\",method=\"POST\",status=\"429\"} 1");
+    expect_line("attnd_requests_total{route=\"none\",method=\"POST\",status=\"404\"} 1");
+    expect_line("attnd_requests_total{route=\"none\",method=\"POST\",status=\"other\"} 1");
+    expect_line("attnd_errors_total{code=\"queue_full\"} 1");
+    expect_line("attnd_errors_total{code=\"route_not_found\"} 1");
+    expect_line("attnd_request_seconds_count{route=\"/attend\",method=\"POST\"} 3");
+    expect_line("attnd_request_seconds_sum{route=\"/attend\",method=\"POST\"} 0.009");
+}
+END_TEST
+
+START_TEST(test_metrics_stages_are_of_computed_requests_only)
+{
+    struct srv_request plain = finished(&srv_routes[0], 200, SRV_OK), job = plain;
+    job.t_body = 1000 * MS;
+    job.t_taken = 1001 * MS;
+    job.t_compute = 1001 * MS + MS / 5;
+    job.t_computed = 1002 * MS;
+    srv_metrics_request(metrics, &plain);
+    srv_metrics_request(metrics, &job);
+    print();
+    expect_line("attnd_stage_seconds_count{stage=\"queue\"} 1");
+    expect_line("attnd_stage_seconds_sum{stage=\"queue\"} 0.001");
+    expect_line("attnd_stage_seconds_sum{stage=\"parse\"} 0.0002");
+    expect_line("attnd_stage_seconds_sum{stage=\"compute\"} 0.0008");
+    expect_line("attnd_stage_seconds_sum{stage=\"write\"} 0.001");
+}
+END_TEST
+
+START_TEST(test_metrics_buckets_are_cumulative_and_bounds_inclusive)
+{
+    srv_metrics_decode(metrics, 1, 1, 100000);
+    srv_metrics_decode(metrics, 4, 5, 100001);
+    srv_metrics_decode(metrics, 2000, 2000, 20000 * MS);
+    print();
+    expect_line("attnd_decode_batch_size_bucket{le=\"1\"} 1");
+    expect_line("attnd_decode_batch_size_bucket{le=\"2\"} 1");
+    expect_line("attnd_decode_batch_size_bucket{le=\"4\"} 2");
+    expect_line("attnd_decode_batch_size_bucket{le=\"1024\"} 2");
+    expect_line("attnd_decode_batch_size_bucket{le=\"+Inf\"} 3");
+    expect_line("attnd_decode_batch_size_sum 2005");
+    expect_line("attnd_decode_batch_size_count 3");
+    expect_line("attnd_decode_rows_total 2006");
+    expect_line("attnd_decode_batch_seconds_bucket{le=\"0.0001\"} 1");
+    expect_line("attnd_decode_batch_seconds_bucket{le=\"0.00025\"} 2");
+    expect_line("attnd_decode_batch_seconds_bucket{le=\"+Inf\"} 3");
+}
+END_TEST
+
+START_TEST(test_metrics_attends_sessions_and_gauges_have_their_lines)
+{
+    srv_metrics_attend(metrics, 7, 2 * MS);
+    srv_metrics_session(metrics, SRV_SESSION_CREATED, 5);
+    srv_metrics_session(metrics, SRV_SESSION_EXPIRED, 2);
+    srv_metrics_session(metrics, SRV_SESSION_DELETED, 1);
+    print();
+    expect_line("attnd_attend_rows_total 7");
+    expect_line("attnd_attend_seconds_count 1");
+    expect_line("attnd_sessions_created_total 5");
+    expect_line("attnd_sessions_expired_total 2");
+    expect_line("attnd_sessions_deleted_total 1");
+    expect_line("attnd_sessions 3");
+    expect_line("attnd_ready 1");
+    expect_line("attnd_draining 0");
+}
+END_TEST
+
+/* Every sample follows the TYPE line of its family, and each family has one HELP and one TYPE. */
+START_TEST(test_metrics_every_sample_stands_below_its_own_type_line)
+{
+    struct srv_request request = finished(&srv_routes[1], 200, SRV_OK);
+    char family[128] = "";
+    size_t samples = 0, families = 0;
+    srv_metrics_request(metrics, &request);
+    print();
+    for (char *rest, *line = strtok_r(text.data, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        if (strncmp(line, "# TYPE ", 7) == 0) {
+            size_t length = strcspn(line + 7, " ");
+            ck_assert_uint_lt(length, sizeof family);
+            memcpy(family, line + 7, length);
+            family[length] = '\0';
+            families++;
+        } else if (line[0] != '#') {
+            char *end;
+            ck_assert_msg(strncmp(line, family, strlen(family)) == 0, "below %s: %s", family, line);
+            ck_assert_ptr_nonnull(strrchr(line, ' '));
+            strtod(strrchr(line, ' ') + 1, &end);
+            ck_assert_msg(*end == '\0', "%s", line);
+            samples++;
+        }
+    }
+    ck_assert_uint_gt(families, 20);
+    ck_assert_uint_gt(samples, families);
+}
+END_TEST
+
+Suite *suite_metrics(void)
+{
+    Suite *suite = suite_create("metrics");
+    TCase *tests = tcase_create("metrics");
+    tcase_add_checked_fixture(tests, open_metrics, close_metrics);
+    tcase_add_test(tests, test_metrics_requests_are_counted_by_route_method_status_and_code);
+    tcase_add_test(tests, test_metrics_stages_are_of_computed_requests_only);
+    tcase_add_test(tests, test_metrics_buckets_are_cumulative_and_bounds_inclusive);
+    tcase_add_test(tests, test_metrics_attends_sessions_and_gauges_have_their_lines);
+    tcase_add_test(tests, test_metrics_every_sample_stands_below_its_own_type_line);
+    suite_add_tcase(suite, tests);
+    return suite;
+}

@@ -1,0 +1,434 @@
+/* test_request.c: bodies of /attend and /decode: fields, errors, and 200,000 broken bodies. */
+#include <check.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "request.h"
+#include "suites.h"
+
+static struct srv_arena arena;
+static struct srv_error error;
+static struct srv_call call;
+
+static void setup(void) { srv_arena_init(&arena, 1 << 20); }
+static void teardown(void) { srv_arena_fini(&arena); }
+
+/* Reads `length` bytes in memory of exactly that length. */
+static enum srv_error_code read_bytes(const char *body, size_t length, enum srv_call_kind kind)
+{
+    char *copy = malloc(length + (length == 0));
+    memcpy(copy, body, length);
+    srv_arena_fini(&arena);
+    srv_arena_init(&arena, 1 << 20);
+    enum srv_error_code code = srv_call_read_json(&call, copy, length, kind, 4, &arena, &error);
+    free(copy);
+    return code;
+}
+
+static enum srv_error_code read_attend(const char *body)
+{
+    return read_bytes(body, strlen(body), SRV_CALL_ATTEND);
+}
+
+static enum srv_error_code read_decode(const char *body)
+{
+    return read_bytes(body, strlen(body), SRV_CALL_DECODE);
+}
+
+/* ---- What is read ---------------------------------------------------------------------------- */
+
+START_TEST(test_request_attend_fields_land_in_their_places)
+{
+    ck_assert_int_eq(
+        read_attend("{\"model\":\"m\",\"layer\":3,\"hidden_states\":[[1,2],[3,4]],"
+                    "\"encoder_hidden_states\":[[5,6]],\"is_causal\":false,\"query_offset\":7,"
+                    "\"padding_mask\":[true],\"attention_mask\":[[1],[0]],"
+                    "\"attention_bias\":[[null],[0.5]],\"head_mask\":[1,0],\"position_ids\":[8,9],"
+                    "\"scale\":0.25,\"session_id\":\"s-1\",\"position\":10,\"epoch\":11,"
+                    "\"start\":true,\"commit\":false,\"outputs\":[\"lse\",\"attention_weights\"],"
+                    "\"average_heads\":true}"),
+        SRV_OK);
+    const struct srv_rows *r = &call.rows;
+    ck_assert_str_eq(call.model, "m");
+    ck_assert_int_eq(call.layer, 3);
+    ck_assert(r->hidden_states.present && r->hidden_states.rank == 2 &&
+              r->hidden_states.f32[3] == 4);
+    ck_assert(r->encoder_hidden_states.f32[1] == 6);
+    ck_assert(r->has_is_causal && !r->is_causal);
+    ck_assert(r->query_offset.rank == 0 && r->query_offset.i64[0] == 7);
+    ck_assert(r->padding_mask.kind == SRV_BOOLS && r->padding_mask.u8[0] == 1);
+    ck_assert(r->attention_mask.u8[0] == 1 && r->attention_mask.u8[1] == 0);
+    ck_assert(r->attention_bias.f32[0] < -1e38f && r->attention_bias.f32[1] == 0.5f);
+    ck_assert(r->head_mask.f32[0] == 1 && r->position_ids.i64[1] == 9);
+    ck_assert(r->has_scale && r->scale == 0.25);
+    ck_assert_str_eq(r->session_id, "s-1");
+    ck_assert(r->has_position && r->position == 10 && r->has_epoch && r->epoch == 11);
+    ck_assert(r->has_start && r->start && r->has_commit && !r->commit);
+    ck_assert_uint_eq(r->outputs, SRV_OUT_LSE | SRV_OUT_WEIGHTS);
+    ck_assert(r->average_heads);
+}
+END_TEST
+
+START_TEST(test_request_defaults_hold_where_fields_are_absent_or_null)
+{
+    static const char *const bodies[] = {
+        "{\"hidden_states\":[[1]]}",
+        " {\"hidden_states\":[[1]],\"model\":null,\"layer\":null,\"commit\":null,\"outputs\":null,"
+        "\"session_id\":null,\"position\":null,\"scale\":null,\"query\":null,\"padding_mask\":null}"
+        "\n",
+    };
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_msg(read_attend(bodies[i]) == SRV_OK, "%s", error.message);
+        const struct srv_rows *r = &call.rows;
+        ck_assert(call.model == NULL && call.layer == 0 && call.sequences == NULL);
+        ck_assert(r->session_id == NULL && !r->has_position && !r->has_commit && r->commit);
+        ck_assert(!r->has_scale && !r->has_is_causal && !r->query.present &&
+                  !r->padding_mask.present);
+        ck_assert_uint_eq(r->outputs, SRV_OUT_OUTPUT);
+    }
+}
+END_TEST
+
+START_TEST(test_request_decode_reads_one_session_or_many)
+{
+    ck_assert_int_eq(read_decode("{\"session_id\":\"a\",\"hidden_states\":[1,2],\"position\":0}"),
+                     SRV_OK);
+    ck_assert(call.num_sequences == 0 && call.rows.hidden_states.rank == 1 &&
+              call.rows.has_position);
+    ck_assert_int_eq(
+        read_decode("{\"layer\":1,\"sequences\":[{\"session_id\":\"a\",\"hidden_states\":[1,2]},"
+                    "{\"hidden_states\":[[3,4]],\"session_id\":\"b\",\"start\":true,"
+                    "\"outputs\":[\"key\"]},"
+                    "{\"session_id\":\"c\",\"hidden_states\":[5,6],\"commit\":false}]}"),
+        SRV_OK);
+    ck_assert_uint_eq(call.num_sequences, 3);
+    ck_assert_str_eq(call.sequences[1].session_id, "b");
+    ck_assert(call.sequences[0].commit && call.sequences[1].start && !call.sequences[2].commit);
+    ck_assert_uint_eq(call.sequences[0].outputs, SRV_OUT_OUTPUT);
+    ck_assert_uint_eq(call.sequences[1].outputs, SRV_OUT_KEY);
+    ck_assert(call.sequences[2].hidden_states.f32[1] == 6);
+}
+END_TEST
+
+START_TEST(test_request_weightless_call_needs_no_hidden_states)
+{
+    ck_assert_int_eq(read_attend("{\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[1]]]}"), SRV_OK);
+    ck_assert(call.rows.query.rank == 3 && !call.rows.hidden_states.present);
+}
+END_TEST
+
+START_TEST(test_request_many_sequences_keep_their_tensors)
+{
+    static char body[200000];
+    size_t length = (size_t)snprintf(body, sizeof body, "{\"sequences\":[");
+    for (int i = 0; i < 1000; i++)
+        length += (size_t)snprintf(body + length, sizeof body - length,
+                                   "%s{\"session_id\":\"s%d\",\"hidden_states\":[%d,0.5]}",
+                                   i == 0 ? "" : ",", i, i);
+    memcpy(body + length, "]}", 2);
+    srv_arena_fini(&arena);
+    srv_arena_init(&arena, 1 << 23);
+    ck_assert_int_eq(
+        srv_call_read_json(&call, body, length + 2, SRV_CALL_DECODE, 1000, &arena, &error), SRV_OK);
+    ck_assert_uint_eq(call.num_sequences, 1000);
+    for (int i = 0; i < 1000; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "s%d", i);
+        ck_assert_str_eq(call.sequences[i].session_id, id);
+        ck_assert(call.sequences[i].hidden_states.f32[0] == (float)i);
+    }
+    ck_assert_int_eq(
+        srv_call_read_json(&call, body, length + 2, SRV_CALL_DECODE, 999, &arena, &error),
+        SRV_E_TOO_COMPLEX);
+}
+END_TEST
+
+/* ---- What is refused ------------------------------------------------------------------------- */
+
+#define H "\"hidden_states\":[[1]]"
+#define S "\"session_id\":\"s\","
+
+struct refusal {
+    const char *body;
+    enum srv_error_code code;
+    const char *param;
+};
+
+static const struct refusal attend_refusals[] = {
+    {"", SRV_E_MALFORMED_JSON, ""},
+    {"   ", SRV_E_MALFORMED_JSON, ""},
+    {"[]", SRV_E_MALFORMED_JSON, ""},
+    {"null", SRV_E_MALFORMED_JSON, ""},
+    {"\"x\"", SRV_E_MALFORMED_JSON, ""},
+    {"{" H, SRV_E_MALFORMED_JSON, ""},
+    {"{" H "}x", SRV_E_MALFORMED_JSON, ""},
+    {"{" H "}{}", SRV_E_MALFORMED_JSON, ""},
+    {"{" H ",}", SRV_E_MALFORMED_JSON, ""},
+    {"{}", SRV_E_MISSING_FIELD, "hidden_states"},
+    {"{\"hidden_states\":null}", SRV_E_MISSING_FIELD, "hidden_states"},
+    {"{" H ",\"softcap\":30}", SRV_E_UNKNOWN_FIELD, "softcap"},
+    {"{" H ",\"sliding_window\":4}", SRV_E_UNKNOWN_FIELD, "sliding_window"},
+    {"{" H ",\"heads\":[0]}", SRV_E_UNKNOWN_FIELD, "heads"},
+    {"{" H ",\"rows\":[0]}", SRV_E_UNKNOWN_FIELD, "rows"},
+    {"{" H ",\"top_k\":4}", SRV_E_UNKNOWN_FIELD, "top_k"},
+    {"{" H ",\"sequences\":[]}", SRV_E_UNKNOWN_FIELD, "sequences"},
+    {"{" H ",\"Layer\":0}", SRV_E_UNKNOWN_FIELD, "Layer"},
+    {"{" H ",\"\":0}", SRV_E_UNKNOWN_FIELD, ""},
+    {"{" H "," H "}", SRV_E_DUPLICATE_FIELD, "hidden_states"},
+    {"{\"layer\":null,\"layer\":1}", SRV_E_DUPLICATE_FIELD, "layer"},
+    {"{" H ",\"layer\":-1}", SRV_E_INVALID_VALUE, "layer"},
+    {"{" H ",\"layer\":1024}", SRV_E_INVALID_VALUE, "layer"},
+    {"{" H ",\"layer\":0.5}", SRV_E_INVALID_TYPE, "layer"},
+    {"{" H ",\"layer\":\"0\"}", SRV_E_INVALID_TYPE, "layer"},
+    {"{" H ",\"layer\":1e99}", SRV_E_INVALID_TYPE, "layer"},
+    {"{" H ",\"layer\":99999999999999999999}", SRV_E_NUMBER_OUT_OF_RANGE, "layer"},
+    {"{" H ",\"model\":1}", SRV_E_INVALID_TYPE, "model"},
+    {"{" H ",\"is_causal\":1}", SRV_E_INVALID_TYPE, "is_causal"},
+    {"{" H ",\"is_causal\":\"true\"}", SRV_E_INVALID_TYPE, "is_causal"},
+    {"{" H ",\"scale\":0}", SRV_E_INVALID_VALUE, "scale"},
+    {"{" H ",\"scale\":-1}", SRV_E_INVALID_VALUE, "scale"},
+    {"{" H ",\"scale\":1e999}", SRV_E_NUMBER_OUT_OF_RANGE, "scale"},
+    {"{" H ",\"scale\":true}", SRV_E_INVALID_TYPE, "scale"},
+    {"{" H ",\"outputs\":[]}", SRV_E_INVALID_VALUE, "outputs"},
+    {"{" H ",\"outputs\":\"output\"}", SRV_E_INVALID_TYPE, "outputs"},
+    {"{" H ",\"outputs\":[\"output\",\"output\"]}", SRV_E_INVALID_VALUE, "outputs"},
+    {"{" H ",\"outputs\":[\"head_stats\"]}", SRV_E_INVALID_VALUE, "outputs"},
+    {"{" H ",\"outputs\":[null]}", SRV_E_INVALID_TYPE, "outputs"},
+    {"{" H ",\"padding_mask\":[2]}", SRV_E_INVALID_VALUE, "padding_mask"},
+    {"{" H ",\"position_ids\":[0.5]}", SRV_E_INVALID_TYPE, "position_ids"},
+    {"{" H ",\"position_ids\":0}", SRV_E_INVALID_TYPE, "position_ids"},
+    {"{" H ",\"head_mask\":[null]}", SRV_E_INVALID_TYPE, "head_mask"},
+    {"{\"hidden_states\":[[1],[2,3]]}", SRV_E_SHAPE_MISMATCH, "hidden_states"},
+    {"{\"hidden_states\":[[1e39]]}", SRV_E_NUMBER_OUT_OF_RANGE, "hidden_states"},
+    {"{\"hidden_states\":{\"shape\":[1]}}", SRV_E_MISSING_FIELD, "hidden_states"},
+    {"{\"hidden_states\":[[NaN]]}", SRV_E_MALFORMED_JSON, ""},
+    {"{" S H ",\"session_id\":\"s\"}", SRV_E_DUPLICATE_FIELD, "session_id"},
+    {"{" H ",\"session_id\":\"\"}", SRV_E_INVALID_VALUE, "session_id"},
+    {"{" H ",\"session_id\":\"-a\"}", SRV_E_INVALID_VALUE, "session_id"},
+    {"{" H ",\"session_id\":\"a/b\"}", SRV_E_INVALID_VALUE, "session_id"},
+    {"{" H ",\"session_id\":7}", SRV_E_INVALID_TYPE, "session_id"},
+    {"{" S H ",\"position\":-1}", SRV_E_INVALID_VALUE, "position"},
+    {"{" S H ",\"epoch\":-1}", SRV_E_INVALID_VALUE, "epoch"},
+    {"{" H ",\"position\":0}", SRV_E_MISSING_FIELD, "session_id"},
+    {"{" H ",\"commit\":true}", SRV_E_MISSING_FIELD, "session_id"},
+    {"{" H ",\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[1]]]}", SRV_E_INVALID_VALUE,
+     "hidden_states"},
+    {"{\"query\":[[[1]]],\"key\":[[[1]]]}", SRV_E_MISSING_FIELD, "value"},
+    {"{\"value\":[[[1]]]}", SRV_E_MISSING_FIELD, "query"},
+    {"{" S "\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[1]]]}", SRV_E_INVALID_VALUE,
+     "session_id"},
+    {"{" H ",\"key_hidden_states\":[[1]]}", SRV_E_MISSING_FIELD, "value_hidden_states"},
+    {"{" H ",\"value_hidden_states\":[[1]]}", SRV_E_MISSING_FIELD, "key_hidden_states"},
+    {"{" H ",\"key_hidden_states\":[[1]],\"value_hidden_states\":[[1]],"
+     "\"encoder_hidden_states\":[[1]]}",
+     SRV_E_INVALID_VALUE, "key_hidden_states"},
+    {"{\"encoder_hidden_states\":[[1]]}", SRV_E_MISSING_FIELD, "hidden_states"},
+};
+
+static const struct refusal decode_refusals[] = {
+    {"{}", SRV_E_MISSING_FIELD, "session_id"},
+    {"{" H "}", SRV_E_MISSING_FIELD, "session_id"},
+    {"{" S "\"layer\":0}", SRV_E_MISSING_FIELD, "hidden_states"},
+    {"{" S H ",\"encoder_hidden_states\":[[1]]}", SRV_E_UNKNOWN_FIELD, "encoder_hidden_states"},
+    {"{" S H ",\"query_offset\":0}", SRV_E_UNKNOWN_FIELD, "query_offset"},
+    {"{" S H ",\"query\":[[1]]}", SRV_E_UNKNOWN_FIELD, "query"},
+    {"{\"sequences\":[]}", SRV_E_INVALID_VALUE, "sequences"},
+    {"{\"sequences\":{}}", SRV_E_INVALID_TYPE, "sequences"},
+    {"{\"sequences\":[1]}", SRV_E_INVALID_TYPE, "sequences[0]"},
+    {"{\"sequences\":[{}]}", SRV_E_MISSING_FIELD, "sequences[0].session_id"},
+    {"{\"sequences\":[{" S H "},{" S "\"hidden_states\":null}]}", SRV_E_MISSING_FIELD,
+     "sequences[1].hidden_states"},
+    {"{\"sequences\":[{" S H ",\"position\":-5}]}", SRV_E_INVALID_VALUE, "sequences[0].position"},
+    {"{\"sequences\":[{" S H ",\"layer\":0}]}", SRV_E_UNKNOWN_FIELD, "sequences[0].layer"},
+    {"{\"sequences\":[{" S H ",\"sequences\":[]}]}", SRV_E_UNKNOWN_FIELD, "sequences[0].sequences"},
+    {"{\"sequences\":[{" S S H "}]}", SRV_E_DUPLICATE_FIELD, "sequences[0].session_id"},
+    {"{\"sequences\":[{" S "\"hidden_states\":[1,true]}]}", SRV_E_INVALID_TYPE,
+     "sequences[0].hidden_states"},
+    {"{" S "\"sequences\":[{" S H "}]}", SRV_E_INVALID_VALUE, "session_id"},
+    {"{\"sequences\":[{" S H "}]," H "}", SRV_E_INVALID_VALUE, "hidden_states"},
+    {"{\"sequences\":[{" S H "}],\"outputs\":[\"lse\"]}", SRV_E_INVALID_VALUE, "outputs"},
+    {"{\"sequences\":[{" S H "},{" S H "},{" S H "},{" S H "},{" S H "}]}", SRV_E_TOO_COMPLEX,
+     "sequences"},
+    {"{\"sequences\":[{" S H "},]}", SRV_E_MALFORMED_JSON, ""},
+    {"{\"sequences\":[{" S H "}", SRV_E_MALFORMED_JSON, ""},
+};
+
+static void check_refusals(const struct refusal *cases, size_t count, enum srv_call_kind kind)
+{
+    for (size_t i = 0; i < count; i++) {
+        enum srv_error_code code = read_bytes(cases[i].body, strlen(cases[i].body), kind);
+        ck_assert_msg(code == cases[i].code && code == error.code, "%s: %s, %s", cases[i].body,
+                      srv_error_word(code), error.message);
+        ck_assert_msg(strcmp(error.param, cases[i].param) == 0, "%s: param %s", cases[i].body,
+                      error.param);
+        ck_assert_uint_gt(strlen(error.message), 0);
+    }
+}
+
+START_TEST(test_request_attend_refuses_with_code_and_field)
+{
+    check_refusals(attend_refusals, sizeof attend_refusals / sizeof attend_refusals[0],
+                   SRV_CALL_ATTEND);
+}
+END_TEST
+
+START_TEST(test_request_decode_refuses_with_code_and_field)
+{
+    check_refusals(decode_refusals, sizeof decode_refusals / sizeof decode_refusals[0],
+                   SRV_CALL_DECODE);
+}
+END_TEST
+
+START_TEST(test_request_names_the_element_at_fault)
+{
+    read_decode("{\"sequences\":[{" S "\"hidden_states\":[[1,2],[3,\"4\"]]}]}");
+    ck_assert_str_eq(error.message, "sequences[0].hidden_states[1][1] is not a number");
+    read_attend("{" H ",\"layer\":5000}");
+    ck_assert_str_eq(error.message, "layer is 5000, must be from 0 to 1023");
+}
+END_TEST
+
+START_TEST(test_request_ids_have_the_documented_syntax)
+{
+    char longest[66];
+    memset(longest, 'a', 65);
+    longest[65] = '\0';
+    ck_assert(!srv_id_valid(longest));
+    ck_assert(srv_id_valid(longest + 1));
+    ck_assert(srv_id_valid("0") && srv_id_valid("A.b_c-9") && srv_id_valid("a--"));
+    ck_assert(!srv_id_valid("") && !srv_id_valid(".a") && !srv_id_valid("_a") &&
+              !srv_id_valid("a b"));
+    ck_assert(!srv_id_valid("\xc3\xa9") && !srv_id_valid("a\n"));
+}
+END_TEST
+
+/* ---- Broken bodies --------------------------------------------------------------------------- */
+
+static const char *const seeds[] = {
+    "{\"model\":\"m\",\"layer\":3,\"hidden_states\":[[1,2.5],[-3e-7,4]],\"padding_mask\":[true,0],"
+    "\"attention_bias\":[[null,1],[0,2]],\"outputs\":[\"output\",\"lse\"],\"scale\":0.125}",
+    "{\"query\":[[[0.1]]],\"key\":[[[1e3]]],\"value\":{\"shape\":[1,1,2],\"datatype\":\"FP32\","
+    "\"data\":"
+    "[1,0.12345678901234567]},\"query_offset\":[0],\"is_causal\":true,\"average_heads\":false}",
+    "{\"sequences\":[{\"session_id\":\"a\",\"hidden_states\":[1,2],\"position\":17,\"epoch\":1},"
+    "{\"session_id\":\"b\\u0031\",\"hidden_states\":[[3,4]],\"start\":true,\"position_ids\":[5]}]}",
+};
+
+static uint32_t draw(uint64_t *state, uint32_t bound)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((*state >> 33) % bound);
+}
+
+/* One change: a byte set, a span removed, a span repeated, or a token put in.  Returns the new
+ * length; `body` has room for `size` bytes. */
+static size_t mutate(char *body, size_t length, size_t size, uint64_t *state)
+{
+    static const char *const tokens[] = {
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        ":",
+        "\"",
+        "\\",
+        "null",
+        "true",
+        "-",
+        "1e999",
+        "[[[[[[[[",
+        "\xff",
+        "\\ud800",
+        "0.00000000000000000000000000000001",
+        "99999999999999999999999999",
+        "e",
+        ".",
+        " ",
+        "[]",
+        "{}",
+        "\"shape\":[9999999999,9999999999],",
+        "\"layer\":0,",
+        "1e-9999999999999999999",
+    };
+    size_t at = draw(state, (uint32_t)length + 1), span = draw(state, 12);
+    const char *token = tokens[draw(state, sizeof tokens / sizeof tokens[0])];
+    span = span < length - at ? span : length - at;
+    switch (draw(state, 4)) {
+    case 0:
+        if (at < length)
+            body[at] = (char)draw(state, 256);
+        return length;
+    case 1:
+        memmove(body + at, body + at + span, length - at - span);
+        return length - span;
+    case 2:
+        token = body + at;
+        break;
+    default:
+        span = strlen(token);
+    }
+    if (length + span > size)
+        return length;
+    char copy[64];
+    memcpy(copy, token, span);
+    memmove(body + at + span, body + at, length - at);
+    memcpy(body + at, copy, span);
+    return length + span;
+}
+
+START_TEST(test_request_survives_broken_bodies)
+{
+    uint64_t state = 20240601;
+    size_t accepted = 0;
+    for (int i = 0; i < 200000; i++) {
+        char body[512];
+        const char *seed = seeds[i % 3];
+        size_t length = strlen(seed);
+        memcpy(body, seed, length);
+        for (uint32_t changes = 1 + draw(&state, 4); changes > 0; changes--)
+            length = mutate(body, length, sizeof body, &state);
+        enum srv_call_kind kind = i % 3 == 2 ? SRV_CALL_DECODE : SRV_CALL_ATTEND;
+        enum srv_error_code code = read_bytes(body, length, kind);
+        if (code != error.code || (code == SRV_OK) != (error.message[0] == '\0'))
+            ck_abort_msg("body %d: code %d, message '%s'", i, code, error.message);
+        accepted += code == SRV_OK;
+    }
+    ck_assert_uint_gt(accepted, 1000); /* or the changes would be too coarse to find much */
+    ck_assert_uint_lt(accepted, 150000);
+}
+END_TEST
+
+START_TEST(test_request_survives_every_cut)
+{
+    for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++)
+        for (size_t length = 0; length < strlen(seeds[i]); length++) {
+            enum srv_call_kind kind = i == 2 ? SRV_CALL_DECODE : SRV_CALL_ATTEND;
+            ck_assert_int_ne(read_bytes(seeds[i], length, kind), SRV_OK);
+        }
+}
+END_TEST
+
+Suite *suite_request(void)
+{
+    Suite *suite = suite_create("request");
+    TCase *fields = tcase_create("fields"), *broken = tcase_create("broken");
+    tcase_add_checked_fixture(fields, setup, teardown);
+    tcase_add_test(fields, test_request_attend_fields_land_in_their_places);
+    tcase_add_test(fields, test_request_defaults_hold_where_fields_are_absent_or_null);
+    tcase_add_test(fields, test_request_decode_reads_one_session_or_many);
+    tcase_add_test(fields, test_request_weightless_call_needs_no_hidden_states);
+    tcase_add_test(fields, test_request_many_sequences_keep_their_tensors);
+    suite_add_tcase(suite, fields);
+    tcase_add_checked_fixture(broken, setup, teardown);
+    tcase_add_test(broken, test_request_attend_refuses_with_code_and_field);
+    tcase_add_test(broken, test_request_decode_refuses_with_code_and_field);
+    tcase_add_test(broken, test_request_names_the_element_at_fault);
+    tcase_add_test(broken, test_request_ids_have_the_documented_syntax);
+    tcase_add_test(broken, test_request_survives_broken_bodies);
+    tcase_add_test(broken, test_request_survives_every_cut);
+    suite_add_tcase(suite, broken);
+    return suite;
+}

@@ -1,0 +1,292 @@
+/* test_session.c: the table of sessions: ids, limits, expiry, pages, and several threads at once.
+ *
+ * The model is random and never loaded: caches need its shape only. */
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "attn.h"
+#include "http.h"
+#include "models.h"
+#include "session.h"
+#include "suites.h"
+
+#define NS_PER_S UINT64_C(1000000000)
+
+static struct srv_limits limits = {.max_sessions = 8, .session_ttl_s = 100};
+static struct srv_model model;
+static struct srv_sessions *sessions;
+static struct srv_error error;
+
+static void open_table(void)
+{
+    static const char random[] = "{\"hidden_size\":16,\"num_attention_heads\":2,\"seed\":1}";
+    struct attn_error cause = {0};
+    ck_assert_int_eq(attn_cache_pool_new(&model.pool, 1 << 20), ATTN_OK);
+    ck_assert_msg(attn_model_open_random(&model.attn, random, sizeof random - 1, &cause) == ATTN_OK,
+                  "%s", cause.message);
+    attn_model_describe(&model.info, model.attn);
+    model.max_length = 64;
+    ck_assert(srv_sessions_open(&sessions, &limits, "here"));
+    error = (struct srv_error){0};
+}
+
+static void close_table(void)
+{
+    srv_sessions_close(sessions);
+    attn_model_close(model.attn);
+    ck_assert_uint_eq(attn_cache_pool_used(model.pool), 0);
+    attn_cache_pool_free(model.pool);
+}
+
+static enum srv_error_code create(struct srv_session **out, const char *id, size_t max_length,
+                                  size_t ttl_s)
+{
+    struct srv_session_options options = {id, max_length, ttl_s};
+    return srv_session_create(out, sessions, &model, &options, &error);
+}
+
+/* Creates a session that the table alone holds. */
+static void add(const char *id)
+{
+    struct srv_session *session;
+    ck_assert_msg(create(&session, id, 0, 0) == SRV_OK, "%s", error.message);
+    srv_session_put(session);
+}
+
+START_TEST(test_session_create_get_delete)
+{
+    struct srv_session *made, *found;
+    ck_assert_int_eq(create(&made, "a", 32, 5), SRV_OK);
+    ck_assert_uint_eq(attn_cache_max_length(made->cache), 32);
+    ck_assert_uint_eq(made->ttl_ns, 5 * NS_PER_S);
+    found = srv_session_get(sessions, "a");
+    ck_assert_ptr_eq(found, made);
+    ck_assert_ptr_null(srv_session_get(sessions, "b"));
+    ck_assert(srv_session_delete(sessions, "a"));
+    ck_assert(!srv_session_delete(sessions, "a"));
+    ck_assert_ptr_null(srv_session_get(sessions, "a"));
+    ck_assert_uint_eq(srv_sessions_count(sessions), 0);
+    ck_assert_str_eq(found->id, "a"); /* still whole for those that hold it */
+    srv_session_put(found);
+    srv_session_put(made);
+}
+END_TEST
+
+START_TEST(test_session_left_out_options_take_the_model_s_and_the_table_s)
+{
+    struct srv_session *session;
+    ck_assert_int_eq(create(&session, NULL, 0, 0), SRV_OK);
+    ck_assert_uint_eq(attn_cache_max_length(session->cache), 64);
+    ck_assert_uint_eq(session->ttl_ns, 100 * NS_PER_S);
+    ck_assert_int_eq(strncmp(session->id, "here.", 5), 0);
+    ck_assert_uint_eq(strlen(session->id), 5 + 26);
+    srv_session_put(session);
+}
+END_TEST
+
+START_TEST(test_session_epochs_differ_and_are_exact_in_a_double)
+{
+    struct srv_session *first, *second;
+    ck_assert_int_eq(create(&first, "a", 0, 0), SRV_OK);
+    ck_assert(srv_session_delete(sessions, "a"));
+    ck_assert_int_eq(create(&second, "a", 0, 0), SRV_OK);
+    ck_assert_uint_ne(first->epoch, second->epoch);
+    ck_assert_uint_lt(second->epoch, UINT64_C(1) << 53);
+    srv_session_put(first);
+    srv_session_put(second);
+}
+END_TEST
+
+START_TEST(test_session_refusals_name_the_option_and_leave_the_table_alone)
+{
+    struct srv_session *session;
+    add("a");
+    ck_assert_int_eq(create(&session, "a", 0, 0), SRV_E_SESSION_EXISTS);
+    ck_assert_str_eq(error.param, "session_id");
+    ck_assert_int_eq(create(&session, "a/b", 0, 0), SRV_E_INVALID_VALUE);
+    ck_assert_str_eq(error.param, "session_id");
+    ck_assert_int_eq(create(&session, "b", 65, 0), SRV_E_INVALID_VALUE);
+    ck_assert_str_eq(error.param, "max_length");
+    ck_assert_int_eq(create(&session, "b", 0, SRV_MAX_TTL_S + 1), SRV_E_INVALID_VALUE);
+    ck_assert_str_eq(error.param, "ttl_s");
+    ck_assert_uint_eq(srv_sessions_count(sessions), 1);
+}
+END_TEST
+
+START_TEST(test_session_limit_is_met_exactly_and_freed_by_a_delete)
+{
+    struct srv_session *session;
+    for (size_t i = 0; i < limits.max_sessions; i++)
+        add(NULL);
+    ck_assert_int_eq(create(&session, NULL, 0, 0), SRV_E_SESSION_LIMIT);
+    ck_assert_int_eq(create(&session, "x", 0, 0), SRV_E_SESSION_LIMIT);
+    ck_assert_uint_eq(srv_sessions_page(&session, 1, sessions, ""), 1);
+    ck_assert(srv_session_delete(sessions, session->id));
+    srv_session_put(session);
+    add("x");
+    ck_assert_uint_eq(srv_sessions_count(sessions), limits.max_sessions);
+}
+END_TEST
+
+START_TEST(test_session_expires_when_its_time_is_over_and_nothing_waits_for_it)
+{
+    struct srv_session *waited;
+    uint64_t now = srv_now_ns();
+    add("idle");
+    ck_assert_int_eq(create(&waited, "waited", 0, 0), SRV_OK);
+    atomic_store(&waited->waiting, 1);
+    ck_assert_uint_eq(srv_sessions_expire(sessions, now + 99 * NS_PER_S), 0);
+    ck_assert_uint_eq(srv_sessions_expire(sessions, srv_now_ns() + 100 * NS_PER_S), 1);
+    ck_assert_ptr_null(srv_session_get(sessions, "idle"));
+    atomic_store(&waited->waiting, 0);
+    ck_assert_uint_eq(srv_sessions_expire(sessions, srv_now_ns() + 100 * NS_PER_S), 1);
+    ck_assert_uint_eq(srv_sessions_count(sessions), 0);
+    srv_session_put(waited);
+}
+END_TEST
+
+START_TEST(test_session_get_counts_as_use_and_peek_does_not)
+{
+    struct srv_session *session;
+    ck_assert_int_eq(create(&session, "a", 0, 0), SRV_OK);
+    atomic_store(&session->used_ns, 1);
+    srv_session_put(srv_session_peek(sessions, "a"));
+    ck_assert_uint_eq(atomic_load(&session->used_ns), 1);
+    srv_session_put(srv_session_get(sessions, "a"));
+    ck_assert_uint_gt(atomic_load(&session->used_ns), 1);
+    srv_session_put(session);
+}
+END_TEST
+
+/* The ids of a page of `size` after `after`, each followed by a space. */
+static void page(char out[64], size_t size, const char *after)
+{
+    struct srv_session *found[8];
+    size_t count = srv_sessions_page(found, size, sessions, after);
+    out[0] = '\0';
+    for (size_t i = 0; i < count; i++) {
+        size_t length = strlen(out);
+        snprintf(out + length, 64 - length, "%s ", found[i]->id);
+        srv_session_put(found[i]);
+    }
+}
+
+START_TEST(test_session_pages_follow_the_order_of_ids)
+{
+    static const char *const ids[] = {"m", "c", "x", "a", "k", "b", "z"};
+    char ids_found[64];
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
+        add(ids[i]);
+    page(ids_found, 3, "");
+    ck_assert_str_eq(ids_found, "a b c ");
+    page(ids_found, 3, "c");
+    ck_assert_str_eq(ids_found, "k m x ");
+    page(ids_found, 3, "x");
+    ck_assert_str_eq(ids_found, "z ");
+    page(ids_found, 1, "bb");
+    ck_assert_str_eq(ids_found, "c ");
+    page(ids_found, 8, "");
+    ck_assert_str_eq(ids_found, "a b c k m x z ");
+    page(ids_found, 3, "z");
+    ck_assert_str_eq(ids_found, "");
+    page(ids_found, 0, "");
+    ck_assert_str_eq(ids_found, "");
+}
+END_TEST
+
+/* ---- Several threads ------------------------------------------------------------------------- */
+
+#define THREADS 4
+#define ROUNDS 500
+
+/* Creates, finds and deletes one and the same id; counts its own successes. */
+static void *contend(void *count)
+{
+    size_t *created = count;
+    struct srv_error own = {0};
+    struct srv_session_options options = {.id = "shared"};
+    for (int i = 0; i < ROUNDS; i++) {
+        struct srv_session *session = NULL, *found;
+        enum srv_error_code code = srv_session_create(&session, sessions, &model, &options, &own);
+        if (code != SRV_OK && code != SRV_E_SESSION_EXISTS)
+            return NULL; /* too few rounds: the test fails on the count */
+        found = srv_session_get(sessions, "shared");
+        srv_session_put(found);
+        srv_sessions_expire(sessions, srv_now_ns());
+        created[0] += code == SRV_OK;
+        created[1] += code == SRV_OK && srv_session_delete(sessions, "shared");
+        created[2]++;
+        srv_session_put(session);
+    }
+    return NULL;
+}
+
+START_TEST(test_session_of_creates_at_once_exactly_one_wins)
+{
+    pthread_t threads[THREADS];
+    size_t counts[THREADS][3] = {{0}};
+    size_t created = 0, deleted = 0;
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, contend, counts[i]), 0);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        ck_assert_uint_eq(counts[i][2], ROUNDS);
+        created += counts[i][0];
+        deleted += counts[i][1];
+    }
+    /* Only the winner deletes what it made, so nothing is deleted twice or left behind. */
+    ck_assert_uint_ge(created, 1);
+    ck_assert_uint_eq(created, deleted);
+    ck_assert_uint_eq(srv_sessions_count(sessions), 0);
+}
+END_TEST
+
+/* Fills the table with sessions of its own names as far as the limit lets it. */
+static void *fill(void *created)
+{
+    struct srv_error own = {0};
+    struct srv_session_options options = {.id = NULL};
+    for (int i = 0; i < 8; i++) {
+        struct srv_session *session = NULL;
+        if (srv_session_create(&session, sessions, &model, &options, &own) == SRV_OK)
+            ++*(size_t *)created;
+        srv_session_put(session);
+    }
+    return NULL;
+}
+
+START_TEST(test_session_limit_holds_for_creates_at_once)
+{
+    pthread_t threads[THREADS];
+    size_t counts[THREADS] = {0}, created = 0;
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, fill, &counts[i]), 0);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        created += counts[i];
+    }
+    ck_assert_uint_eq(created, limits.max_sessions);
+    ck_assert_uint_eq(srv_sessions_count(sessions), limits.max_sessions);
+}
+END_TEST
+
+Suite *suite_session(void)
+{
+    Suite *suite = suite_create("session");
+    TCase *tests = tcase_create("session");
+    tcase_add_checked_fixture(tests, open_table, close_table);
+    tcase_add_test(tests, test_session_create_get_delete);
+    tcase_add_test(tests, test_session_left_out_options_take_the_model_s_and_the_table_s);
+    tcase_add_test(tests, test_session_epochs_differ_and_are_exact_in_a_double);
+    tcase_add_test(tests, test_session_refusals_name_the_option_and_leave_the_table_alone);
+    tcase_add_test(tests, test_session_limit_is_met_exactly_and_freed_by_a_delete);
+    tcase_add_test(tests, test_session_expires_when_its_time_is_over_and_nothing_waits_for_it);
+    tcase_add_test(tests, test_session_get_counts_as_use_and_peek_does_not);
+    tcase_add_test(tests, test_session_pages_follow_the_order_of_ids);
+    tcase_add_test(tests, test_session_of_creates_at_once_exactly_one_wins);
+    tcase_add_test(tests, test_session_limit_holds_for_creates_at_once);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
