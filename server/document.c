@@ -18,6 +18,8 @@ enum srv_error_code srv_document_read(json_t **out, const struct srv_request *re
         switch (json_error_code(&cause)) {
         case json_error_duplicate_key:
             return srv_fail(error, SRV_E_DUPLICATE_FIELD, NULL, "%.160s", cause.text);
+        case json_error_numeric_overflow:
+            return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, NULL, "%.160s", cause.text);
         case json_error_out_of_memory:
             return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the body");
         default:

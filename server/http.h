@@ -1,9 +1,8 @@
-/* http.h: requests and replies without libmicrohttpd; http.c is the only file that sees it.
+/* http.h: requests and replies without libmicrohttpd; only http*.c see it.
  *
- * http.c reads a request (framing guard, route, limits, body), then either calls the route's
- * handler on the event thread or suspends the connection and hands the request to the scheduler.
- * Either fills request->reply and ends in srv_http_complete, the one exit: log line, metrics,
- * memory. */
+ * They read a request (framing guard, route, limits, body), then either call the route's handler on
+ * the event thread or suspend the connection and hand the request to the scheduler.  Either fills
+ * request->reply and ends in srv_exchange_close, the one exit: log line, metrics, memory. */
 #ifndef SRV_HTTP_H
 #define SRV_HTTP_H
 
@@ -21,7 +20,7 @@ struct srv_job; /* scheduler.h */
 enum srv_method { SRV_GET, SRV_POST, SRV_PUT, SRV_DELETE, SRV_METHOD_COUNT };
 
 struct srv_reply {
-    unsigned status; /* 0 until set */
+    unsigned status; /* 0 until set, and where the client left during its upload */
     struct srv_buffer body;
     const char *content_type; /* static text; application/json unless set */
     char allow[64];           /* Allow header, "" for none */
@@ -39,7 +38,7 @@ struct srv_request {
     const char *query;                   /* text after '?', NULL without */
     char *body;                          /* NUL-terminated for convenience; NULL without one */
     size_t body_length;
-    struct srv_arena arena; /* freed in srv_http_complete's aftermath */
+    struct srv_arena arena; /* freed at the one exit */
     struct srv_reply reply;
     struct srv_job *job; /* the scheduler's, in the arena */
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
@@ -98,6 +97,10 @@ void srv_http_close(struct srv_http *http);               /* after the scheduler
 /* Hands `count` finished requests back to their connections: from any thread, once for each request
  * that was handed to the scheduler. */
 void srv_http_resume(struct srv_http *http, struct srv_request *const requests[], size_t count);
+
+/* Charges memory that a request takes beyond its body to max_in_flight_bytes, until it ends.  False
+ * where that would pass the limit. */
+bool srv_request_charge(struct srv_request *request, size_t bytes);
 
 /* Filling a reply. */
 void srv_reply_error(struct srv_request *request, const struct srv_error *error);

@@ -52,8 +52,8 @@ static bool draining(const struct srv_exchange *x)
 }
 
 /* Whether the client has closed its side.  libmicrohttpd takes a read that fills less than its
- * buffer for the end of what is there, so an end that arrived along with the last bytes would not be
- * seen before the deadline. */
+ * buffer for all that is there, so an end that arrived along with the last bytes would not be seen
+ * before the deadline. */
 static bool client_left(const struct srv_exchange *x)
 {
     char byte;
@@ -215,6 +215,11 @@ static bool charge(struct srv_exchange *x, size_t bytes)
     }
     x->charged += bytes;
     return true;
+}
+
+bool srv_request_charge(struct srv_request *request, size_t bytes)
+{
+    return charge(request->connection, bytes);
 }
 
 /* Makes room for a body of `capacity` bytes and the NUL behind it. */

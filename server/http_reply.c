@@ -1,4 +1,7 @@
-/* http_reply.c: the one place where errors become JSON and replies get their headers. */
+/* http_reply.c: the one place where replies get their header fields and go out.
+ *
+ * Nearly all go through libmicrohttpd; it takes none while a body still arrives, so the few replies
+ * that cannot wait for its end are written to the socket. */
 #include "http_reply.h"
 
 #include <microhttpd.h>
@@ -6,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "app.h"
+#include "error_body.h"
 #include "stage.h"
 
 #define RETRY_AFTER_S 1
@@ -14,23 +18,6 @@ void srv_reply_status(struct srv_request *request, unsigned status)
 {
     request->reply.status = status;
     request->reply.code = SRV_OK;
-}
-
-static void write_error(struct srv_buffer *out, const struct srv_error *error,
-                        const char *request_id)
-{
-    srv_buffer_printf(out, "{\"error\":{\"code\":\"%s\",\"message\":", srv_error_word(error->code));
-    srv_buffer_json_string(out, error->message);
-    if (error->param[0] != '\0') {
-        srv_buffer_text(out, ",\"param\":");
-        srv_buffer_json_string(out, error->param);
-    }
-    if (error->has_length)
-        srv_buffer_printf(out, ",\"length\":%zu", error->length);
-    srv_buffer_printf(out, ",\"retryable\":%s,\"request_id\":",
-                      srv_error_retryable(error->code) ? "true" : "false");
-    srv_buffer_json_string(out, request_id);
-    srv_buffer_text(out, "}}\n");
 }
 
 void srv_reply_error(struct srv_request *request, const struct srv_error *error)
@@ -44,7 +31,9 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     reply->content_type = NULL;
     if (srv_error_retryable(error->code) && (reply->status == 429 || reply->status == 503))
         reply->retry_after_s = RETRY_AFTER_S;
-    write_error(&reply->body, error, request->request_id);
+    srv_buffer_text(&reply->body, "{\"error\":");
+    srv_error_write(&reply->body, error, request->request_id);
+    srv_buffer_text(&reply->body, "}\n");
 }
 
 /* A handler that set no status, or whose body met its ceiling or the end of memory, has failed. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app.h"
 #include "buffer.h"
 #include "tensor_json.h"
 
@@ -230,27 +231,37 @@ static size_t count_numbers(const struct output *output)
     return count;
 }
 
+/* Memory for one output's numbers, and leave to hold their text later. */
+static enum srv_error_code take_output(const struct output *output, size_t count,
+                                       struct srv_request *request, struct srv_error *error)
+{
+    if (srv_request_charge(request, count * (sizeof(float) + JSON_BYTES_PER_NUMBER)))
+        *output->buffer = srv_arena_alloc(&request->arena, count, sizeof(float));
+    if (*output->buffer != NULL)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, output->name,
+                    "no memory for %zu numbers of %s beside the requests in flight", count,
+                    output->name);
+}
+
 enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_rows *rows,
-                                     const struct srv_sizes *sizes, size_t max_reply_bytes,
-                                     struct srv_arena *arena, struct srv_error *error)
+                                     const struct srv_sizes *sizes, struct srv_request *request,
+                                     struct srv_error *error)
 {
     struct output list[OUTPUT_COUNT];
-    size_t total = 0, limit = max_reply_bytes / JSON_BYTES_PER_NUMBER;
+    size_t max_bytes = request->app->config.limits.max_reply_bytes;
+    size_t total = 0, limit = max_bytes / JSON_BYTES_PER_NUMBER;
     *out = (struct attn_outputs){0};
     list_outputs(list, out, rows->outputs, rows->average_heads, sizes);
     for (int i = 0; i < OUTPUT_COUNT; i++) {
-        if (!list[i].wanted)
-            continue;
-        size_t count = count_numbers(&list[i]);
+        size_t count = list[i].wanted ? count_numbers(&list[i]) : 0;
         if (count > limit - total)
             return srv_fail(error, SRV_E_REPLY_TOO_LARGE, list[i].name,
                             "outputs of more than %zu numbers pass max_reply_bytes %zu", limit,
-                            max_reply_bytes);
+                            max_bytes);
         total += count;
-        *list[i].buffer = srv_arena_alloc(arena, count, sizeof(float));
-        if (*list[i].buffer == NULL)
-            return srv_fail(error, SRV_E_OUT_OF_MEMORY, list[i].name, "no memory for %s",
-                            list[i].name);
+        if (count > 0 && take_output(&list[i], count, request, error) != SRV_OK)
+            return error->code;
     }
     return SRV_OK;
 }

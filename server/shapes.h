@@ -34,11 +34,13 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error);
 
-/* Buffers for the outputs that the rows ask for, in the arena; reply_too_large where their text
- * could pass max_reply_bytes. */
+/* Buffers for the outputs that the rows ask for, in the request's arena, charged to it together with
+ * the text they will become.  Errors: reply_too_large where that could pass max_reply_bytes,
+ * out_of_memory. */
+struct srv_request;
 enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_rows *rows,
-                                     const struct srv_sizes *sizes, size_t max_reply_bytes,
-                                     struct srv_arena *arena, struct srv_error *error);
+                                     const struct srv_sizes *sizes, struct srv_request *request,
+                                     struct srv_error *error);
 
 /* Appends ,"output":[..] and so on for each output that was asked for. */
 struct srv_buffer;

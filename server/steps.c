@@ -155,7 +155,7 @@ static enum srv_error_code place(struct srv_item *item)
 }
 
 /* Fills item->step; false, with item->error set, where the item cannot run. */
-static bool make_step(struct srv_item *item, struct srv_app *app)
+static bool make_step(struct srv_item *item)
 {
     const struct srv_job *job = item->job;
     const struct attn_layer_spec *spec =
@@ -172,8 +172,8 @@ static bool make_step(struct srv_item *item, struct srv_app *app)
     item->sizes.columns = attn_weight_columns(spec, item->sizes.keys);
     return srv_modifiers_read(&step->modifiers, item->rows, &item->sizes, arena, &item->error) ==
                SRV_OK &&
-           srv_outputs_take(&step->outputs, item->rows, &item->sizes,
-                            app->config.limits.max_reply_bytes, arena, &item->error) == SRV_OK;
+           srv_outputs_take(&step->outputs, item->rows, &item->sizes, job->request, &item->error) ==
+               SRV_OK;
 }
 
 static void remember(const struct srv_item *item)
@@ -213,7 +213,7 @@ void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app 
     const struct srv_job *first = items[0]->job;
     uint64_t start = srv_now_ns();
     for (size_t i = 0; i < count; i++)
-        if (make_step(items[i], app)) {
+        if (make_step(items[i])) {
             steps[ready++] = &items[i]->step;
             rows += items[i]->step.rows;
         }
