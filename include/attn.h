@@ -196,9 +196,9 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
 
 /* The same for a model of random weights: `config` is a JSON object of `length` bytes with
  * hidden_size, num_attention_heads and optionally num_key_value_heads, head_dim,
- * num_hidden_layers, rope_theta, rope_scaling, attention_bias, is_causal,
- * max_position_embeddings, seed.  Weights are uniform in +-sqrt(3/in), so variance 1/in, and
- * biases in +-0.1, from a counter-based generator: the same seed gives the same bits on every machine. */
+ * num_hidden_layers, rope_theta, rope_scaling, attention_bias, is_causal, max_position_embeddings,
+ * seed.  Weights are uniform in +-sqrt(3/in), so variance 1/in, and biases in +-0.1, from a
+ * counter-based generator: the same seed gives the same bits on every machine. */
 ATTN_MUST_CHECK enum attn_status attn_model_open_random(struct attn_model **out, const char *config,
                                                         size_t length, struct attn_error *error);
 

@@ -30,8 +30,8 @@ struct attn_kernels {
 
     /* y[r][j] = bias[j] + <x[r], w[j]>,  bias NULL: 0
      * x [rows][k], w [n][k], y [rows][n].  Projection of few rows by weights as checkpoints store
-     * them; reads w once for all rows where rows are few.  An element's bits depend on neither j nor
-     * n, so columns may be cut anywhere. */
+     * them; reads w once for all rows where rows are few.  An element's bits depend on neither j
+     * nor n, so columns may be cut anywhere. */
     void (*project)(float *y, size_t ldy, const float *x, size_t ldx, const float *w, size_t ldw,
                     const float *bias, size_t rows, size_t k, size_t n);
 

@@ -220,18 +220,6 @@ static enum srv_error_code read_core(struct srv_job *job, struct srv_error *erro
     return code == SRV_OK ? finish_given(job, error) : code;
 }
 
-static enum srv_error_code read_prefill(struct srv_job *job, struct srv_error *error)
-{
-    enum srv_error_code code = srv_job_check_header(job, job->call.rows.session_id, error);
-    if (code == SRV_OK)
-        code = srv_job_take_items(job, 1, error);
-    if (code != SRV_OK)
-        return code;
-    job->items[0].rows = &job->call.rows;
-    job->encode = write_prefill;
-    return srv_item_prepare(&job->items[0], error);
-}
-
 enum srv_error_code srv_ep_attend_parse(struct srv_request *request, struct srv_error *error)
 {
     struct srv_job *job;
@@ -242,5 +230,8 @@ enum srv_error_code srv_ep_attend_parse(struct srv_request *request, struct srv_
     const struct srv_rows *rows = &job->call.rows;
     if (rows->query.present)
         return read_core(job, error);
-    return rows->session_id ? read_prefill(job, error) : read_layer_rows(job, error);
+    if (rows->session_id == NULL)
+        return read_layer_rows(job, error);
+    job->encode = write_prefill;
+    return srv_item_prepare_only(job, error);
 }

@@ -34,18 +34,6 @@ static void write_many(const struct srv_job *job, struct srv_buffer *out)
     srv_buffer_text(out, "]}");
 }
 
-static enum srv_error_code prepare_one(struct srv_job *job, struct srv_error *error)
-{
-    enum srv_error_code code = srv_job_check_header(job, job->call.rows.session_id, error);
-    if (code == SRV_OK)
-        code = srv_job_take_items(job, 1, error);
-    if (code != SRV_OK)
-        return code;
-    job->items[0].rows = &job->call.rows;
-    job->encode = write_one;
-    return srv_item_prepare(&job->items[0], error);
-}
-
 static enum srv_error_code prepare_many(struct srv_job *job, struct srv_error *error)
 {
     enum srv_error_code code = srv_job_take_items(job, job->call.num_sequences, error);
@@ -67,5 +55,8 @@ enum srv_error_code srv_ep_decode_parse(struct srv_request *request, struct srv_
     if (code != SRV_OK)
         return code;
     request->job = job;
-    return job->call.sequences ? prepare_many(job, error) : prepare_one(job, error);
+    if (job->call.sequences != NULL)
+        return prepare_many(job, error);
+    job->encode = write_one;
+    return srv_item_prepare_only(job, error);
 }

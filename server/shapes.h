@@ -34,8 +34,8 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error);
 
-/* Buffers for the outputs that the rows ask for, in the request's arena, charged to it together with
- * the text they will become.  Errors: reply_too_large where that could pass max_reply_bytes,
+/* Buffers for the outputs that the rows ask for, in the request's arena, charged to it together
+ * with the text they will become.  Errors: reply_too_large where that could pass max_reply_bytes,
  * out_of_memory. */
 struct srv_request;
 enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_rows *rows,

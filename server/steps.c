@@ -80,6 +80,17 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
     return SRV_OK;
 }
 
+enum srv_error_code srv_item_prepare_only(struct srv_job *job, struct srv_error *error)
+{
+    enum srv_error_code code = srv_job_check_header(job, job->call.rows.session_id, error);
+    if (code == SRV_OK)
+        code = srv_job_take_items(job, 1, error);
+    if (code != SRV_OK)
+        return code;
+    job->items[0].rows = &job->call.rows;
+    return srv_item_prepare(&job->items[0], error);
+}
+
 /* ---- On the scheduler's thread ---- */
 
 static bool create_session(struct srv_item *item, struct srv_app *app)

@@ -13,6 +13,9 @@
 /* Checks an item's rows against its job's model and layer, and takes their digest. */
 enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *error);
 
+/* Makes the body itself the job's only item, and prepares that. */
+enum srv_error_code srv_item_prepare_only(struct srv_job *job, struct srv_error *error);
+
 /* Finds or creates the session.  False, with item->error set, where that fails. */
 bool srv_item_bind(struct srv_item *item, struct srv_app *app);
 
