@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "number.h"
 #include "utf8.h"
 
 #define CAPACITY_MIN 256
@@ -65,6 +66,13 @@ void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t coun
 void srv_buffer_text(struct srv_buffer *buffer, const char *text)
 {
     srv_buffer_append(buffer, text, strlen(text));
+}
+
+void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number)
+{
+    char *to = srv_buffer_reserve(buffer, SRV_UNSIGNED_MAX);
+    if (to != NULL)
+        buffer->length += srv_unsigned_write(to, number, 1);
 }
 
 void srv_buffer_printf(struct srv_buffer *buffer, const char *format, ...)

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct srv_buffer {
     char *data;
@@ -19,6 +20,8 @@ void srv_buffer_fini(struct srv_buffer *buffer);
 char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes);
 void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t count);
 void srv_buffer_text(struct srv_buffer *buffer, const char *text);
+/* The number in decimal. */
+void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number);
 void srv_buffer_printf(struct srv_buffer *buffer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -17,7 +17,8 @@ static void write_given(const struct srv_job *job, struct srv_buffer *out)
         srv_buffer_json_string(out, job->model->name);
     else
         srv_buffer_text(out, "null");
-    srv_buffer_printf(out, ",\"layer\":%lld", (long long)job->call.layer);
+    srv_buffer_text(out, ",\"layer\":");
+    srv_buffer_unsigned(out, (uint64_t)job->call.layer);
     srv_outputs_write(out, &job->outputs, &job->sizes);
     srv_buffer_text(out, "}");
 }

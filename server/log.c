@@ -7,7 +7,7 @@
 #include "log.h"
 
 #include <errno.h>
-#include <limits.h> /* PIPE_BUF; from <limits.h> it is lost where ours is on the path */
+#include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "number.h"
 #include "stage.h"
 
 #define TIME_MAX sizeof "2026-01-31T23:59:59.999Z"
@@ -113,8 +114,7 @@ void srv_log_event(struct srv_log *log, enum srv_log_level level, const char *ev
     srv_buffer_fini(&line);
 }
 
-/* A line that is put together without printf, which costs more here than the request's own work:
- * OpenBLAS brings a library that hooks into it and sends every call through its slow path. */
+/* A line that is put together without printf (number.h says why). */
 struct line {
     char text[1024];
     size_t length;
@@ -132,14 +132,9 @@ static void put_text(struct line *line, const char *text)
 /* The number in decimal, with zeros in front up to `width` digits. */
 static void put_number(struct line *line, uint64_t number, size_t width)
 {
-    char digits[24];
-    size_t at = sizeof digits - 1;
-    digits[at] = '\0';
-    do {
-        digits[--at] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0 || sizeof digits - 1 - at < width);
-    put_text(line, digits + at);
+    char digits[SRV_UNSIGNED_MAX + 1];
+    digits[srv_unsigned_write(digits, number, width)] = '\0';
+    put_text(line, digits);
 }
 
 static void put_member(struct line *line, const char *name, const char *value)

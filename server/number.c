@@ -446,3 +446,15 @@ size_t srv_number_write(char *out, float x)
         return sign + write_small(out, &text);
     return sign + write_scientific(out, &text);
 }
+
+size_t srv_unsigned_write(char *out, uint64_t n, size_t width)
+{
+    char digits[SRV_UNSIGNED_MAX];
+    size_t at = sizeof digits;
+    do {
+        digits[--at] = (char)('0' + n % 10);
+        n /= 10;
+    } while (n > 0 || sizeof digits - at < width);
+    memcpy(out, digits + at, sizeof digits - at);
+    return sizeof digits - at;
+}

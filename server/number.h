@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* The number that begins at `text`, correctly rounded to float32.  *end is set behind it.  False
  * where the text is not a JSON number, with *end at the first byte that cannot be; *out is infinite
@@ -26,5 +27,11 @@ bool srv_number_skip(const char *text, const char *limit, const char **end);
  * readers with an integer type keep the sign of. */
 #define SRV_NUMBER_MAX 24
 size_t srv_number_write(char *out, float x);
+
+/* The decimal digits of n, with zeros in front up to `width` digits; at most SRV_UNSIGNED_MAX
+ * characters and no NUL; returns their number.  Where replies and log lines are made, printf is not
+ * called: OpenBLAS brings a library that hooks into it and sends every call through its slow path. */
+#define SRV_UNSIGNED_MAX 20
+size_t srv_unsigned_write(char *out, uint64_t n, size_t width);
 
 #endif

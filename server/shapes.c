@@ -276,7 +276,9 @@ void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *output
     for (int i = 0; i < OUTPUT_COUNT; i++) {
         if (*list[i].buffer == NULL)
             continue;
-        srv_buffer_printf(out, ",\"%s\":", list[i].name);
+        srv_buffer_text(out, ",");
+        srv_buffer_json_string(out, list[i].name);
+        srv_buffer_text(out, ":");
         srv_tensor_write_json(out, *list[i].buffer, list[i].shape + skip, list[i].rank - skip);
     }
 }

@@ -243,9 +243,14 @@ void srv_item_write(struct srv_buffer *out, const struct srv_item *item)
     size_t length = item->replayed || kept ? step->position + step->rows : step->position;
     srv_buffer_text(out, "\"session_id\":");
     srv_buffer_json_string(out, item->session->id);
-    srv_buffer_printf(out, ",\"layer\":%lld,\"position\":%zu,\"length\":%zu,\"epoch\":%llu",
-                      (long long)item->job->call.layer, step->position, length,
-                      (unsigned long long)item->session->epoch);
+    srv_buffer_text(out, ",\"layer\":");
+    srv_buffer_unsigned(out, (uint64_t)item->job->call.layer);
+    srv_buffer_text(out, ",\"position\":");
+    srv_buffer_unsigned(out, step->position);
+    srv_buffer_text(out, ",\"length\":");
+    srv_buffer_unsigned(out, length);
+    srv_buffer_text(out, ",\"epoch\":");
+    srv_buffer_unsigned(out, item->session->epoch);
     if (item->replayed)
         srv_buffer_text(out, ",\"replayed\":true");
     struct srv_sizes sizes = item->sizes;
