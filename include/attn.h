@@ -94,7 +94,7 @@ enum attn_cpu_level {
 struct attn_engine; /* a kernel table, a worker pool and their scratch memory */
 
 struct attn_engine_options {
-    unsigned threads;          /* 0: from affinity and cgroup quota; else 1 to 256 */
+    unsigned threads;          /* 0: from affinity and cgroup quota; else 1 to 128 */
     enum attn_cpu_level level; /* refused with ATTN_UNSUPPORTED where the CPU lacks it */
 };
 
@@ -162,9 +162,11 @@ struct attn_layer_spec {
 #define ATTN_MAX_TOKENS 1048576 /* T and S of one call, L of one cache */
 #define ATTN_MAX_BATCH 65536    /* B of one call, steps of one batch */
 
-/* Largest magnitude of a component of q, k or v, and of a positive attention_bias: with it no score
- * and no weighted sum can leave float32, so a NaN can never arise unseen inside a softmax. */
+/* Largest magnitude of a component of q, k or v, of a head_mask entry, and of a positive
+ * attention_bias; and of a scale.  With these no score and no weighted sum can leave float32 (512
+ * components: 5e37), so a NaN can never arise unseen inside a softmax. */
 #define ATTN_MAX_MAGNITUDE 1e15f
+#define ATTN_MAX_SCALE 1e5
 
 struct attn_model; /* the attention layers of one checkpoint */
 

@@ -84,13 +84,13 @@ static enum attn_status check_core(const struct attn_engine *engine, const struc
     return status;
 }
 
-static struct attn_problem core_problem(const struct attn_core_args *a, size_t b, float *unwanted)
+static struct attn_problem core_problem(const struct attn_core_args *a, size_t b)
 {
     size_t q_size = a->num_heads * a->queries * a->head_dim;
     size_t o_size = a->num_heads * a->queries * a->value_head_dim;
     size_t k_size = a->num_kv_heads * a->keys * a->head_dim;
     size_t v_size = a->num_kv_heads * a->keys * a->value_head_dim;
-    float *out = a->outputs.output ? a->outputs.output + b * o_size : unwanted;
+    float *out = a->outputs.output ? a->outputs.output + b * o_size : NULL;
     double scale = a->modifiers.scale != 0 ? a->modifiers.scale : 1 / sqrt((double)a->head_dim);
     struct attn_problem p = {
         .queries = a->queries,
@@ -113,16 +113,12 @@ static struct attn_problem core_problem(const struct attn_core_args *a, size_t b
 
 static enum attn_status run_core(struct attn_engine *engine, const struct attn_core_args *a)
 {
-    struct attn_workspace *workspace = &engine->workspace;
-    size_t o_size = a->num_heads * a->queries * a->value_head_dim;
-    struct attn_problem *problems = attn_workspace_take(workspace, a->batch, sizeof *problems);
-    float *unwanted = NULL; /* sequences overwrite each other here, and nobody reads it */
-    if (a->outputs.output == NULL)
-        unwanted = attn_workspace_take(workspace, o_size, sizeof(float));
-    if (problems == NULL || (a->outputs.output == NULL && unwanted == NULL))
+    struct attn_problem *problems =
+        attn_workspace_take(&engine->workspace, a->batch, sizeof *problems);
+    if (problems == NULL)
         return ATTN_NO_MEMORY;
     for (size_t b = 0; b < a->batch; b++)
-        problems[b] = core_problem(a, b, unwanted);
+        problems[b] = core_problem(a, b);
     return attn_solve(engine, problems, a->batch);
 }
 

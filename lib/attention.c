@@ -18,13 +18,16 @@
 
 #define PACK_BYTES ((size_t)8 << 20)
 
+enum tasks { PACKS, UNITS };
+
 /* Consecutive key/value heads of one problem that a unit works through: one, or all of them where
  * the mean over heads is wanted, so that its additions happen in one order on one thread. */
 struct item {
     const struct attn_problem *problem;
     size_t first, groups;
-    size_t units; /* tiles of rows */
-    float *tiles; /* keys then values of each group, or NULL: the cache's */
+    size_t units;  /* tiles of rows */
+    float *tiles;  /* keys then values of each group, or NULL: the cache's */
+    size_t end[2]; /* by enum tasks: how many of this wave there are up to and with this item's */
 };
 
 struct solve {
@@ -81,7 +84,7 @@ static struct tile find_tile(const struct item *item, size_t group, size_t j)
     return tile;
 }
 
-/* Makes tile j of one group from the problem's rows; unused slots become zero. */
+/* Makes tile j of one group from the problem's rows; keys of unused slots become zero. */
 static void pack_tile(const struct item *item, size_t group, size_t j)
 {
     const struct attn_problem *p = item->problem;
@@ -96,20 +99,29 @@ static void pack_tile(const struct item *item, size_t group, size_t j)
         attn_tile_put(k, v, s, key + s * p->k.token, value + s * p->v.token, d, dv);
 }
 
+/* The item of this wave that task i belongs to, by bisection over running totals; *i becomes the
+ * task's index within the item. */
+static const struct item *find_item(size_t *i, const struct solve *solve, enum tasks kind)
+{
+    size_t low = solve->first, high = solve->last - 1;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (solve->items[middle].end[kind] > *i)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (low > solve->first)
+        *i -= solve->items[low - 1].end[kind];
+    return &solve->items[low];
+}
+
 static void pack_task(void *argument, size_t i, unsigned thread)
 {
-    const struct solve *solve = argument;
+    const struct item *item = find_item(&i, argument, PACKS);
+    size_t per_group = key_tiles(item->problem);
     (void)thread;
-    for (size_t n = solve->first; n < solve->last; n++) {
-        const struct item *item = &solve->items[n];
-        size_t tiles = item->tiles ? item->groups * key_tiles(item->problem) : 0;
-        if (i < tiles) {
-            size_t per_group = key_tiles(item->problem);
-            pack_tile(item, item->first + i / per_group, i % per_group);
-            return;
-        }
-        i -= tiles;
-    }
+    pack_tile(item, item->first + i / per_group, i % per_group);
 }
 
 /* ---- One unit ---- */
@@ -215,6 +227,12 @@ static void add_to_average(const struct unit *u, size_t r, const float *row)
         average[s] += share * row[s];
 }
 
+static void store_row(float *out, const float *sum, float factor, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = sum[i] * factor;
+}
+
 static void finish(struct unit *u)
 {
     const struct attn_problem *p = u->p;
@@ -222,9 +240,9 @@ static void finish(struct unit *u)
         size_t t = row_token(u, r), h = row_head(u, r);
         float gate = p->head_mask ? p->head_mask[h] : 1.0f;
         float factor = u->sum[r] > 0 ? gate / u->sum[r] : 0.0f;
-        float *out = p->out.data + t * p->out.token + h * p->out.head;
-        for (size_t i = 0; i < p->value_head_dim; i++)
-            out[i] = u->out[r * p->value_head_dim + i] * factor;
+        if (p->out.data != NULL)
+            store_row(p->out.data + t * p->out.token + h * p->out.head,
+                      u->out + r * p->value_head_dim, factor, p->value_head_dim);
         if (p->lse != NULL)
             p->lse[h * p->queries + t] = u->max[r] + logf(u->sum[r]);
         float *kept = kept_row(u, r);
@@ -266,14 +284,9 @@ static void solve_unit(const struct solve *solve, const struct item *item, size_
 static void solve_task(void *argument, size_t i, unsigned thread)
 {
     const struct solve *solve = argument;
-    for (size_t n = solve->first; n < solve->last; n++) {
-        const struct item *item = &solve->items[n];
-        if (i < item->units) {
-            solve_unit(solve, item, item->units - 1 - i, thread);
-            return;
-        }
-        i -= item->units;
-    }
+    const struct item *item = find_item(&i, solve, UNITS);
+    solve_unit(solve, item, item->units - 1 - i,
+               thread); /* the last see most keys: longest first */
 }
 
 /* ---- All of it ---- */
@@ -314,9 +327,9 @@ static void solve_wave(struct solve *solve, size_t count, float *tiles)
         if (used > 0 && used + floats > PACK_BYTES / sizeof(float))
             break;
         item->tiles = floats > 0 ? tiles + used : NULL;
-        packs += floats > 0 ? item->groups * key_tiles(item->problem) : 0;
+        item->end[PACKS] = packs += floats > 0 ? item->groups * key_tiles(item->problem) : 0;
+        item->end[UNITS] = units += item->units;
         used += floats;
-        units += item->units;
     }
     solve->last = n;
     attn_pool_run(solve->engine->pool, pack_task, solve, packs);

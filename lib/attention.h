@@ -28,7 +28,7 @@ struct attn_problem {
     struct attn_mask mask;
     float scale;
     const float *head_mask; /* [H] or NULL */
-    struct attn_rows out;   /* [T][H][Dv] */
+    struct attn_rows out;   /* [T][H][Dv]; data NULL: not wanted */
     float *weights;         /* [H][T][S + extra] or NULL */
     float *average;         /* [T][S + extra] or NULL */
     float *lse;             /* [H][T] or NULL */

@@ -26,6 +26,7 @@ struct live {
 
 struct batch {
     struct attn_engine *engine;
+    const struct attn_model *model;
     const struct attn_layer *layer;
     size_t layer_index;
     struct live *live; /* [count] few-row steps first */
@@ -44,6 +45,8 @@ static enum attn_status check_step(const struct batch *batch, const struct attn_
                                    struct attn_error *error)
 {
     const struct attn_layer_spec *spec = &batch->layer->spec;
+    if (attn_cache_model(step->cache) != batch->model)
+        return attn_fail(error, ATTN_INVALID, "cache", "the cache belongs to another model");
     size_t length = attn_cache_length(step->cache, batch->layer_index);
     if (step->rows < 1 || step->rows > ATTN_MAX_TOKENS)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "rows", "rows is %zu, allowed are 1 to %d",
@@ -304,8 +307,10 @@ static enum attn_status fail_all(struct attn_step *const steps[], size_t count,
 enum attn_status attn_decode(struct attn_engine *engine, const struct attn_model *model,
                              size_t layer, struct attn_step *const steps[], size_t count)
 {
-    struct batch batch = {
-        .engine = engine, .layer = attn_model_resident(model, layer), .layer_index = layer};
+    struct batch batch = {.engine = engine,
+                          .model = model,
+                          .layer = attn_model_resident(model, layer),
+                          .layer_index = layer};
     for (size_t i = 0; i < count; i++)
         steps[i]->error.status = ATTN_OK;
     if (batch.layer == NULL)

@@ -8,7 +8,7 @@
 #include "mem.h"
 #include "status.h"
 
-#define MAX_THREADS 256
+#define MAX_THREADS 128 /* Debian's OpenBLAS is built for no more callers */
 
 static enum attn_status check_options(unsigned *threads, enum attn_cpu_level *level,
                                       const struct attn_engine_options *options,

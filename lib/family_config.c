@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "checkpoint.h"
+#include "members.h"
 #include "status.h"
 
 /* ---- JSON -> settings ---------------------------------------------------------------------- */
@@ -322,12 +323,12 @@ static enum attn_status resolve(struct attn_config *out, const struct attn_famil
 static enum attn_status parse(json_t **out, const char *text, size_t length,
                               struct attn_error *error)
 {
-    json_error_t why;
+    json_error_t why = {0};
     if (length > ATTN_CHECKPOINT_MAX_CONFIG)
         return attn_fail(error, ATTN_MALFORMED, "", "configuration of %zu bytes, limit %d", length,
                          ATTN_CHECKPOINT_MAX_CONFIG);
     *out = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
-    if (*out == NULL && json_error_code(&why) == json_error_out_of_memory)
+    if (*out == NULL && attn_json_ran_out(&why))
         return attn_fail_memory(error, length);
     if (*out == NULL)
         return attn_fail(error, ATTN_MALFORMED, "", "not valid JSON, line %d column %d", why.line,

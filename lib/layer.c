@@ -1,6 +1,7 @@
 /* layer.c: memory of a layer's weights, what is derived from them, and products with them. */
 #include "layer.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "gemm.h"
@@ -62,6 +63,9 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
         return attn_fail(error, ATTN_OUT_OF_RANGE, "num_key_value_heads",
                          "num_key_value_heads is %zu, needs to divide num_attention_heads %zu",
                          spec->num_kv_heads, spec->num_heads);
+    if (!(fabs(spec->scale) <= ATTN_MAX_SCALE))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "scale", "scale is %g, at most %g is allowed",
+                         spec->scale, ATTN_MAX_SCALE);
     return check_rope(spec, error);
 }
 
@@ -178,6 +182,17 @@ static bool make_extra(struct attn_layer *layer)
     return true;
 }
 
+static enum attn_status check_bias_kv(const float *bias, size_t n, const char *name,
+                                      struct attn_error *error)
+{
+    for (size_t i = 0; bias != NULL && i < n; i++)
+        if (!(fabsf(bias[i]) <= ATTN_MAX_MAGNITUDE))
+            return attn_fail(error, ATTN_OUT_OF_RANGE, name,
+                             "%s holds %g at element %zu, at most %g is allowed", name,
+                             (double)bias[i], i, (double)ATTN_MAX_MAGNITUDE);
+    return ATTN_OK;
+}
+
 enum attn_status attn_layer_finish(struct attn_layer *layer, struct attn_error *error)
 {
     const struct attn_rope_spec *rope = &layer->spec.rope;
@@ -187,6 +202,11 @@ enum attn_status attn_layer_finish(struct attn_layer *layer, struct attn_error *
             return attn_fail_memory(error, rope->dim / 2 * sizeof(float));
         attn_rope_frequencies(layer->inv_freq, rope);
     }
+    enum attn_status status = check_bias_kv(layer->bias_k, layer->k.out, "bias_k", error);
+    if (status == ATTN_OK)
+        status = check_bias_kv(layer->bias_v, layer->v.out, "bias_v", error);
+    if (status != ATTN_OK)
+        return status;
     if (!make_extra(layer))
         return attn_fail_memory(error, attn_layer_token_bytes(&layer->spec) * ATTN_TILE);
     return ATTN_OK;

@@ -1,6 +1,7 @@
 /* mask.c: composing masks over one row of scores. */
 #include "mask.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "mem.h"
@@ -77,9 +78,10 @@ static enum attn_status check_head_mask(const struct attn_modifiers *m, size_t h
                                         struct attn_error *error)
 {
     for (size_t h = 0; h < heads; h++)
-        if (!isfinite(m->head_mask[h]))
-            return attn_fail(error, ATTN_NON_FINITE, "head_mask",
-                             "head_mask is not finite at head %zu", h);
+        if (!(fabsf(m->head_mask[h]) <= ATTN_MAX_MAGNITUDE))
+            return attn_fail(error, ATTN_OUT_OF_RANGE, "head_mask",
+                             "head_mask holds %g at head %zu, at most %g is allowed",
+                             (double)m->head_mask[h], h, (double)ATTN_MAX_MAGNITUDE);
     return ATTN_OK;
 }
 
@@ -87,9 +89,9 @@ enum attn_status attn_mask_check(const struct attn_modifiers *m, size_t batch, s
                                  size_t queries, size_t keys, struct attn_error *error)
 {
     enum attn_status status = ATTN_OK;
-    if (!isfinite(m->scale) || fabs(m->scale) > (double)ATTN_MAX_MAGNITUDE)
+    if (!(fabs(m->scale) <= ATTN_MAX_SCALE))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "scale", "scale is %g, at most %g is allowed",
-                         m->scale, (double)ATTN_MAX_MAGNITUDE);
+                         m->scale, ATTN_MAX_SCALE);
     if (m->attention_bias != NULL)
         status = check_bias(m,
                             extent(batch, heads, m->attention_bias_batch_stride,
@@ -123,6 +125,17 @@ static void forbid(float *scores, const uint8_t *allowed, size_t n)
         scores[j] = allowed[j] ? scores[j] : -INFINITY;
 }
 
+/* A sum of finite numbers stays finite: what Hugging Face adds to forbid a key is the lowest
+ * float32, and where all keys are forbidden so, they share the row evenly there, and here. */
+static void add_bias(float *scores, const float *bias, size_t n)
+{
+    for (size_t j = 0; j < n; j++) {
+        float sum = scores[j] + bias[j];
+        bool finite = scores[j] >= -FLT_MAX && bias[j] >= -FLT_MAX;
+        scores[j] = finite && sum < -FLT_MAX ? -FLT_MAX : sum;
+    }
+}
+
 void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size_t t, size_t first,
                      size_t n)
 {
@@ -134,8 +147,7 @@ void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size
         forbid(scores, mask->allowed + h * mask->allowed_head + t * mask->keys + first, seen);
     if (mask->bias != NULL) {
         const float *bias = mask->bias + h * mask->bias_head + t * mask->keys + first;
-        for (size_t j = 0; j < seen; j++)
-            scores[j] += bias[j];
+        add_bias(scores, bias, seen);
     }
     for (size_t j = seen; j < n; j++)
         scores[j] = -INFINITY;

@@ -25,7 +25,7 @@ struct attn_mask attn_mask_of(const struct attn_modifiers *modifiers, bool layer
                               size_t b, size_t queries, size_t keys);
 
 /* Checks the modifiers of a call for B = batch, H = heads: values only, shapes are the caller's
- * word.  Errors: ATTN_NON_FINITE (a NaN or +inf bias, head_mask, scale), ATTN_OUT_OF_RANGE. */
+ * word.  Errors: ATTN_NON_FINITE (a NaN in the bias), ATTN_OUT_OF_RANGE. */
 enum attn_status attn_mask_check(const struct attn_modifiers *modifiers, size_t batch, size_t heads,
                                  size_t queries, size_t keys, struct attn_error *error);
 

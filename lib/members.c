@@ -57,14 +57,20 @@ enum attn_status attn_members_next(char **key, struct attn_members *m)
     return *key != NULL ? ATTN_OK : ATTN_MALFORMED;
 }
 
+bool attn_json_ran_out(const json_error_t *why)
+{
+    enum json_error_code code = json_error_code(why);
+    return code == json_error_out_of_memory || code == json_error_unknown;
+}
+
 enum attn_status attn_members_value(json_t **out, struct attn_members *m, size_t limit)
 {
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK;
-    json_error_t why;
+    json_error_t why = {0};
     skip_space(m);
     *out = json_loadb(m->text + m->at, attn_min(limit, m->length - m->at), flags, &why);
     if (*out == NULL)
-        return json_error_code(&why) == json_error_out_of_memory ? ATTN_NO_MEMORY : ATTN_MALFORMED;
+        return attn_json_ran_out(&why) ? ATTN_NO_MEMORY : ATTN_MALFORMED;
     m->at += (size_t)why.position;
     return ATTN_OK;
 }
