@@ -1,9 +1,8 @@
 /* arena.c: a list of chunks that pieces are carved from, all freed together.
  *
  * Only the newest chunk is carved; a piece that does not fit opens another, twice as large as the
- * last up to CHUNK_MAX, or of the piece's own size where that is larger.  A large piece that is
- * shrunk leaves its tail to the pieces after it: readers that learn a length only at its end may
- * ask for their bound without costing more than address space. */
+ * last up to CHUNK_MAX, or of the piece's own size where that is larger.  A piece that is shrunk
+ * leaves its tail to the pieces after it. */
 #include "arena.h"
 
 #include <assert.h>
@@ -26,9 +25,10 @@ static char *chunk_bytes(struct srv_arena_chunk *chunk) { return (char *)(chunk 
 
 static size_t round_up(size_t bytes) { return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1); }
 
-void srv_arena_init(struct srv_arena *arena, size_t limit)
+void srv_arena_init(struct srv_arena *arena, size_t limit,
+                    bool (*grant)(void *context, size_t bytes), void *context)
 {
-    *arena = (struct srv_arena){.limit = limit};
+    *arena = (struct srv_arena){.limit = limit, .grant = grant, .context = context};
 }
 
 void srv_arena_fini(struct srv_arena *arena)
@@ -58,7 +58,8 @@ static struct srv_arena_chunk *open_chunk(struct srv_arena *arena, size_t bytes)
     if (capacity < bytes)
         capacity = bytes;
     struct srv_arena_chunk *chunk = NULL;
-    if (capacity <= PTRDIFF_MAX - sizeof *chunk)
+    if (capacity <= PTRDIFF_MAX - sizeof *chunk &&
+        (arena->grant == NULL || arena->grant(arena->context, sizeof *chunk + capacity)))
         chunk = aligned_alloc(ALIGNMENT, sizeof *chunk + capacity);
     if (chunk == NULL)
         return NULL;

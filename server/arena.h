@@ -5,6 +5,7 @@
 #ifndef SRV_ARENA_H
 #define SRV_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct srv_arena_chunk;
@@ -12,9 +13,14 @@ struct srv_arena_chunk;
 struct srv_arena {
     struct srv_arena_chunk *chunks;
     size_t used, limit; /* bytes handed out, and their ceiling */
+    bool (*grant)(void *context, size_t bytes);
+    void *context;
 };
 
-void srv_arena_init(struct srv_arena *arena, size_t limit);
+/* `grant`, where it is not NULL, is asked before each chunk is taken from the system, and says no
+ * where others have used up what all share. */
+void srv_arena_init(struct srv_arena *arena, size_t limit,
+                    bool (*grant)(void *context, size_t bytes), void *context);
 void srv_arena_fini(struct srv_arena *arena);
 
 /* count * size bytes, aligned to 64; NULL where the product wraps, the ceiling or memory is

@@ -1,5 +1,5 @@
-/* bounds.h: every bound of the daemon in one struct.  Options of the same names set them
- * (config.c); the defaults stand there. */
+/* bounds.h: every bound of the daemon in one struct.  Options of the same names set them; the
+ * defaults stand in their table (config_options.c). */
 #ifndef SRV_BOUNDS_H
 #define SRV_BOUNDS_H
 
@@ -14,6 +14,7 @@ struct srv_limits {
     size_t max_sessions;
     size_t max_session_length;  /* tokens; also the default max_length */
     size_t max_tokens;          /* T, and S, of one /attend; rows of one decode item */
+    size_t max_scores;          /* scores of one computation: B * H * T * S */
     size_t max_sequences;       /* items of one /decode */
     size_t max_session_waiting; /* requests waiting for one session */
     size_t cache_bytes;         /* the cache pool's budget */

@@ -51,7 +51,7 @@ void srv_config_fini(struct srv_config *config);
 struct srv_buffer;
 void srv_config_print(struct srv_buffer *out, const struct srv_config *config);
 
-/* What --help prints: every option with its default, bounds and variable. */
+/* What --help prints: every option with its default and variable. */
 void srv_config_help(struct srv_buffer *out);
 
 #endif

@@ -82,19 +82,6 @@ static void compute_core(struct srv_job *job)
 
 /* ---- Reading ---- */
 
-static enum srv_error_code check_tokens(const struct srv_job *job, const char *queries,
-                                        const char *keys, struct srv_error *error)
-{
-    const struct srv_sizes *sizes = &job->sizes;
-    size_t limit = job->request->app->config.limits.max_tokens;
-    bool too_many = sizes->queries > limit || sizes->keys > limit || sizes->batch > ATTN_MAX_BATCH;
-    if (!too_many)
-        return SRV_OK;
-    return srv_fail(error, SRV_E_TOO_MANY_TOKENS, sizes->queries > limit ? queries : keys,
-                    "%zu sequences of %zu query and %zu key tokens, max_tokens is %zu",
-                    sizes->batch, sizes->queries, sizes->keys, limit);
-}
-
 /* Modifiers and outputs of a body whose sizes are known. */
 static enum srv_error_code finish_given(struct srv_job *job, struct srv_error *error)
 {
@@ -134,10 +121,7 @@ static enum srv_error_code read_keys_and_values(struct srv_job *job,
     size_t values = 0;
     if (!keys->present) {
         job->sizes.keys = job->sizes.queries;
-        if (!rows->value_hidden_states.present)
-            return SRV_OK;
-        return srv_fail(error, SRV_E_MISSING_FIELD, "key_hidden_states",
-                        "value_hidden_states needs key_hidden_states beside it");
+        return SRV_OK;
     }
     enum srv_error_code code =
         read_source(job, keys, param, spec->key_size, &job->sizes.keys, error);
@@ -167,7 +151,8 @@ static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error
     if (code == SRV_OK)
         code = read_keys_and_values(job, spec, error);
     if (code == SRV_OK)
-        code = check_tokens(job, "hidden_states", "key_hidden_states", error);
+        code = srv_sizes_check(&job->sizes, &job->request->app->config.limits, "hidden_states",
+                               "key_hidden_states", error);
     job->sizes.columns = attn_weight_columns(spec, job->sizes.keys);
     return code == SRV_OK ? finish_given(job, error) : code;
 }
@@ -217,7 +202,8 @@ static enum srv_error_code read_core(struct srv_job *job, struct srv_error *erro
                         "layer: query, key and value are used as they are");
     enum srv_error_code code = read_core_sizes(job, error);
     if (code == SRV_OK)
-        code = check_tokens(job, "query", "key", error);
+        code =
+            srv_sizes_check(&job->sizes, &job->request->app->config.limits, "query", "key", error);
     return code == SRV_OK ? finish_given(job, error) : code;
 }
 
@@ -229,6 +215,10 @@ enum srv_error_code srv_ep_attend_parse(struct srv_request *request, struct srv_
         return code;
     request->job = job;
     const struct srv_rows *rows = &job->call.rows;
+    if (rows->session_id == NULL)
+        code = srv_job_check_header(job, NULL, error);
+    if (code != SRV_OK)
+        return code;
     if (rows->query.present)
         return read_core(job, error);
     if (rows->session_id == NULL)

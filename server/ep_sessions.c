@@ -10,7 +10,7 @@
 #include "request.h"
 
 #define PAGE_DEFAULT 100
-#define PAGE_MAX 1000
+#define PAGE_MAX 100
 
 /* ---- A session as JSON ----------------------------------------------------------------------- */
 
@@ -94,6 +94,8 @@ static enum srv_error_code read_field(struct create_call *call, const char *name
         if (strcmp(create_fields[i].name, name) != 0)
             continue;
         void *out = (char *)call + create_fields[i].offset;
+        if (json_is_null(value)) /* as in /decode: the same as leaving it out */
+            return SRV_OK;
         return create_fields[i].is_text ? read_text(out, name, value, error)
                                         : read_count(out, name, value, error);
     }
@@ -206,7 +208,7 @@ static enum srv_error_code read_limit(size_t *out, const char *value, size_t len
                                       struct srv_error *error)
 {
     size_t limit = 0;
-    for (size_t i = 0; i < length && i < 5; i++) {
+    for (size_t i = 0; i < length && limit <= PAGE_MAX; i++) {
         bool digit = value[i] >= '0' && value[i] <= '9';
         limit = digit ? limit * 10 + (size_t)(value[i] - '0') : PAGE_MAX + 1;
     }

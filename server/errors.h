@@ -82,6 +82,6 @@ enum srv_error_code srv_fail_attn(struct srv_error *error, const struct attn_err
 const char *srv_error_word(enum srv_error_code code);    /* "session_full" */
 unsigned srv_error_status(enum srv_error_code code);     /* 409 */
 bool srv_error_retryable(enum srv_error_code code);      /* whether the same request may succeed */
-const char *srv_error_meaning(enum srv_error_code code); /* for docs and --errors */
+const char *srv_error_meaning(enum srv_error_code code); /* for the table in docs/API.md */
 
 #endif

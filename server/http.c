@@ -20,7 +20,6 @@
 #include "http_exchange.h"
 #include "http_loop.h"
 
-#define CONNECTION_BYTES ((size_t)24576) /* libmicrohttpd's, each: the head, and a reading buffer */
 #define BACKLOG 4096
 
 uint64_t srv_now_ns(void)
@@ -47,7 +46,8 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const c
                               const char *method, const char *version, const char *bytes,
                               size_t *count, void **state)
 {
-    (void)context, (void)mhd;
+    (void)mhd;
+    ((struct srv_loop *)context)->silent_turns = 0;
     struct srv_step step = {method, path, version, bytes};
     bool goes_on = *state != NULL && srv_exchange_step(*state, &step, count);
     return goes_on ? MHD_YES : MHD_NO;
@@ -172,7 +172,7 @@ static bool start_loop(struct srv_loop *loop, size_t max_connections)
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, loop,
         MHD_OPTION_EXTERNAL_LOGGER, log_message, loop, MHD_OPTION_LISTEN_SOCKET, http->listen_fd,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+        SRV_CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
         MHD_OPTION_URI_LOG_CALLBACK, opened, loop, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
         MHD_OPTION_NOTIFY_CONNECTION, connected, loop, MHD_OPTION_NOTIFY_COMPLETED, completed, loop,
         MHD_OPTION_END);

@@ -40,11 +40,12 @@ struct srv_request {
     size_t body_length;
     struct srv_arena arena; /* freed at the one exit */
     struct srv_reply reply;
-    struct srv_job *job; /* the scheduler's, in the arena */
+    size_t reply_numbers; /* that the outputs taken so far will print */
+    struct srv_job *job;  /* the scheduler's, in the arena; job.h */
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
      * replied.  0 where a stage was not reached. */
     uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;
-    void *connection; /* http.c's */
+    void *connection; /* http_exchange.c's */
 };
 
 /* A handler of the event thread: fills request->reply and returns.  It must not block. */
@@ -98,8 +99,8 @@ void srv_http_close(struct srv_http *http);               /* after the scheduler
  * that was handed to the scheduler. */
 void srv_http_resume(struct srv_http *http, struct srv_request *const requests[], size_t count);
 
-/* Charges memory that a request takes beyond its body to max_in_flight_bytes, until it ends.  False
- * where that would pass the limit. */
+/* Charges memory that a request takes beyond body and arena to max_in_flight_bytes, until it ends.
+ * False where that would pass the limit. */
 bool srv_request_charge(struct srv_request *request, size_t bytes);
 
 /* Filling a reply. */

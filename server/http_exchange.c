@@ -25,8 +25,8 @@
 #include "http_reply.h"
 
 #define DROP_MAX ((size_t)1 << 20) /* of a refused body that is read so as to go on */
-#define BODY_COST 4      /* a body in memory, with the tensors read from it, over its length */
-#define BODY_FIRST 4096  /* bytes: first allocation for a body of unknown length */
+#define SMALL_REPLY 65536          /* bytes: replies that are not charged */
+#define BODY_FIRST 4096            /* bytes: first allocation for a body of unknown length */
 #define WRITE_RATE 65536 /* bytes per second below which a reader of replies is given up */
 
 enum stage { AT_HEAD, AT_BODY, AT_DROP, AT_JOB, AT_END };
@@ -37,9 +37,9 @@ struct srv_exchange {
     struct srv_connection *connection;
     struct srv_framing framing;
     enum stage stage;
-    bool unread;        /* refused before the body was read */
-    const char *target; /* path and query, raw, in the arena */
-    size_t capacity;    /* of request.body */
+    bool unread;     /* refused before the body was read */
+    char *target;    /* path and query, raw */
+    size_t capacity; /* of request.body */
     size_t dropped;
     size_t charged; /* to in_flight_bytes */
 };
@@ -222,18 +222,20 @@ bool srv_request_charge(struct srv_request *request, size_t bytes)
     return charge(request->connection, bytes);
 }
 
+static bool grant(void *context, size_t bytes) { return charge(context, bytes); }
+
+static enum srv_error_code fail_full(struct srv_error *error)
+{
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                    "requests in flight use the memory that max_in_flight_bytes grants");
+}
+
 /* Makes room for a body of `capacity` bytes and the NUL behind it. */
 static enum srv_error_code make_room(struct srv_exchange *x, size_t capacity,
                                      struct srv_error *error)
 {
-    size_t max = x->request.app->config.limits.max_body_bytes, added;
-    if (capacity > max)
-        return srv_fail(error, SRV_E_BODY_TOO_LARGE, NULL, "a body of %zu bytes, at most %zu",
-                        capacity, max);
-    if (__builtin_mul_overflow(capacity - x->capacity, (size_t)BODY_COST, &added) ||
-        !charge(x, added))
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
-                        "requests in flight use the memory that max_in_flight_bytes grants");
+    if (!charge(x, capacity - x->capacity))
+        return fail_full(error);
     char *body = realloc(x->request.body, capacity + 1);
     if (body == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a body of %zu bytes",
@@ -243,34 +245,46 @@ static enum srv_error_code make_room(struct srv_exchange *x, size_t capacity,
     return SRV_OK;
 }
 
-/* What can be said before the body: is there room for it, and a place in the queue? */
-static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *error)
+static enum srv_error_code check_length(const struct srv_exchange *x, uint64_t length,
+                                        struct srv_error *error)
 {
-    const struct srv_app *app = x->request.app;
-    if (x->request.route->parse != NULL &&
-        srv_scheduler_depth(app->scheduler) >= app->config.limits.max_queue)
-        return srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting, at most %zu",
-                        srv_scheduler_depth(app->scheduler), app->config.limits.max_queue);
-    if (!x->framing.has_length && !x->framing.chunked)
+    size_t max = x->request.app->config.limits.max_body_bytes;
+    if (length <= max)
         return SRV_OK;
-    if (x->framing.length > SIZE_MAX - 1)
-        return srv_fail(error, SRV_E_BODY_TOO_LARGE, NULL, "a body of %llu bytes",
-                        (unsigned long long)x->framing.length);
-    return make_room(x, (size_t)x->framing.length, error);
+    return srv_fail(error, SRV_E_BODY_TOO_LARGE, NULL, "a body of %llu bytes, at most %zu",
+                    (unsigned long long)length, max);
 }
 
-/* Grows the room for a body of unknown length to hold `needed` bytes. */
+/* What can be said before the body: is there room for it, and a place in the queue?  Memory is
+ * charged as bytes arrive, so that a length that is only declared takes none from others. */
+static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *error)
+{
+    struct srv_app *app = x->request.app;
+    const struct srv_limits *limits = &app->config.limits;
+    if (x->request.route->parse != NULL && srv_scheduler_depth(app->scheduler) >= limits->max_queue)
+        return srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting, at most %zu",
+                        srv_scheduler_depth(app->scheduler), limits->max_queue);
+    if (check_length(x, x->framing.length, error) != SRV_OK)
+        return error->code;
+    size_t used = atomic_load(&app->in_flight_bytes);
+    if (used > limits->max_in_flight_bytes ||
+        x->framing.length > limits->max_in_flight_bytes - used)
+        return fail_full(error);
+    return SRV_OK;
+}
+
+/* Grows the room for the body to hold `needed` bytes, by doubling, no further than it may get. */
 static enum srv_error_code grow_room(struct srv_exchange *x, size_t needed, struct srv_error *error)
 {
     if (needed <= x->capacity)
         return SRV_OK;
-    size_t max = x->request.app->config.limits.max_body_bytes;
-    size_t capacity = x->capacity > 0 ? x->capacity : BODY_FIRST;
-    while (capacity < needed && capacity <= max / 2)
-        capacity *= 2;
-    if (capacity < needed || capacity > max)
-        capacity = needed > max ? needed : max;
-    return make_room(x, capacity, error);
+    if (check_length(x, needed, error) != SRV_OK)
+        return error->code;
+    size_t max = x->framing.chunked ? x->request.app->config.limits.max_body_bytes
+                                    : (size_t)x->framing.length;
+    size_t capacity = x->capacity > 0 ? 2 * x->capacity : BODY_FIRST;
+    capacity = capacity < max ? capacity : max;
+    return make_room(x, capacity > needed ? capacity : needed, error);
 }
 
 /* Passes over a refused body: where it is short the connection goes on after the reply. */
@@ -347,6 +361,12 @@ static bool finish_body(struct srv_exchange *x)
     if (request->route->parse != NULL)
         return submit(x);
     request->route->handle(request);
+    size_t size = request->reply.body.capacity;
+    if (size > SMALL_REPLY && !charge(x, size)) {
+        struct srv_error error = {0};
+        fail_full(&error);
+        srv_reply_error(request, &error);
+    }
     return reply(x);
 }
 
@@ -368,9 +388,9 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
     request->connection = x;
     request->t_start = srv_now_ns();
     make_request_id(request->request_id, http);
-    srv_arena_init(&request->arena, limits->max_in_flight_bytes);
+    srv_arena_init(&request->arena, limits->max_in_flight_bytes, grant, x);
     srv_buffer_init(&request->reply.body, limits->max_reply_bytes);
-    x->target = srv_arena_copy(&request->arena, target, strlen(target));
+    x->target = strdup(target); /* not charged: probes are answered when memory is used up */
     if (x->target == NULL) {
         free(x);
         return NULL;
@@ -439,6 +459,7 @@ void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
     srv_connection_deadline(x->connection, app->config.limits.idle_timeout_s * 1000);
     x->connection->exchange = NULL;
     atomic_fetch_sub(&app->in_flight_bytes, x->charged);
+    free(x->target);
     free(request->body);
     srv_buffer_fini(&request->reply.body);
     srv_arena_fini(&request->arena);

@@ -16,6 +16,8 @@
 #include "http.h"
 
 #define SWEEP_MS 250
+#define SILENT_TURNS 64
+#define SILENT_MS 5
 #define LINGER_MS 2000
 #define LINGER_BYTES ((size_t)1 << 20)
 
@@ -124,11 +126,15 @@ static void serve_lingering(struct srv_loop *loop, uint64_t now)
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
+/* No connection has a timeout of libmicrohttpd's, so one means that there is work left.  A chunk
+ * header that fills the reading buffer and goes on counts as work for ever: after some turns in
+ * which nothing was heard, each waits a little, until the connection's deadline ends it. */
 static int wait_ms(struct srv_loop *loop)
 {
     MHD_UNSIGNED_LONG_LONG pending;
     if (MHD_get_timeout(loop->daemon, &pending) == MHD_YES)
-        return 0; /* no connection has a timeout of libmicrohttpd's: there is work left */
+        return loop->silent_turns++ < SILENT_TURNS ? 0 : SILENT_MS;
+    loop->silent_turns = 0;
     return loop->connections != NULL || loop->lingering_count > 0 ? SWEEP_MS : -1;
 }
 

@@ -47,8 +47,9 @@ struct srv_loop {
     int wake_fd;
     bool running; /* the thread is there to be joined */
     pthread_t thread;
-    atomic_int wish;   /* enum srv_loop_wish */
-    uint64_t sweep_ns; /* when deadlines are looked at next */
+    atomic_int wish;     /* enum srv_loop_wish */
+    uint64_t sweep_ns;   /* when deadlines are looked at next */
+    size_t silent_turns; /* in which libmicrohttpd had work, but called nothing */
     struct srv_connection *connections;
     struct srv_linger lingering[SRV_LINGER_MAX];
     size_t lingering_count;

@@ -35,7 +35,7 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
         reply->retry_after_s = RETRY_AFTER_S;
     srv_buffer_text(&reply->body, "{\"error\":");
     srv_error_write(&reply->body, error, request->request_id);
-    srv_buffer_text(&reply->body, "}\n");
+    srv_buffer_text(&reply->body, "}");
 }
 
 /* A handler that set no status, or whose body met its ceiling or the end of memory, has failed. */

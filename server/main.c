@@ -175,8 +175,9 @@ static void drain(struct srv_app *app)
 
 static void close_all(struct srv_app *app)
 {
-    srv_scheduler_close(app->scheduler);
+    srv_scheduler_stop(app->scheduler);
     srv_http_close(app->http);
+    srv_scheduler_free(app->scheduler);
     srv_sessions_close(app->sessions);
     srv_models_close(&app->models);
     attn_cache_pool_free(app->pool);

@@ -240,7 +240,8 @@ static const struct {
      MEMBER(decode_batch_size), &steps_together},
     {"attnd_decode_batch_seconds", "Computing one batch of decode steps.",
      MEMBER(decode_batch_seconds), &seconds},
-    {"attnd_attend_seconds", "Computing one /attend.", MEMBER(attend_seconds), &seconds},
+    {"attnd_attend_seconds", "Computing one attention over given rows or one prefill.",
+     MEMBER(attend_seconds), &seconds},
 };
 
 static const struct {

@@ -279,8 +279,10 @@ static bool check_source(const struct body *body)
                exclude(body, "encoder_hidden_states", "query") &&
                exclude(body, "key_hidden_states", "query") &&
                exclude(body, "value_hidden_states", "query") &&
-               exclude(body, "session_id", "query");
-    return need(body, "hidden_states") &&
+               exclude(body, "session_id", "query") && exclude(body, "model", "query") &&
+               exclude(body, "layer", "query");
+    return need(body, "hidden_states") && exclude(body, "encoder_hidden_states", "session_id") &&
+           exclude(body, "key_hidden_states", "session_id") &&
            exclude(body, "key_hidden_states", "encoder_hidden_states") &&
            exclude(body, "value_hidden_states", "encoder_hidden_states") &&
            require(body, "key_hidden_states", "value_hidden_states") &&

@@ -46,8 +46,10 @@ const struct srv_route *srv_route_find(char arg[SRV_ID_MAX + 1], char allowed[64
     for (size_t i = 0; i < srv_route_count; i++) {
         if (!matches(arg, srv_routes[i].path, path))
             continue;
-        if (srv_routes[i].method == method)
+        if (srv_routes[i].method == method) {
+            allowed[0] = '\0';
             return &srv_routes[i];
+        }
         allow(allowed, srv_routes[i].method);
     }
     arg[0] = '\0';

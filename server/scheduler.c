@@ -11,7 +11,7 @@
  *   reply    bodies of ended jobs are written on all threads, then handed back together
  *
  * What a round leaves over (a second item of one session, further prefills and attends) stands
- * first in the next, so decodes wait for at most one long computation. */
+ * first in the next, so decodes wait for at most two long computations. */
 #include "scheduler.h"
 
 #include <pthread.h>
@@ -21,6 +21,8 @@
 #include "app.h"
 #include "job.h"
 #include "steps.h"
+
+#define ROUND_BATCHES 4 /* of decodes, to one prefill and one attend */
 
 struct srv_scheduler {
     struct srv_app *app;
@@ -35,6 +37,7 @@ struct srv_scheduler {
     struct srv_request **taken; /* [inbox_capacity] this round's */
     struct srv_request **ended; /* [inbox_capacity] */
     size_t num_taken, num_ended;
+    bool stopping;  /* what still waits is refused */
     uint64_t round; /* of take_batch; sessions remember which touched them last */
     struct srv_item *first_item, **last_item; /* items waiting, oldest first */
     struct srv_job *first_attend, **last_attend;
@@ -131,7 +134,7 @@ static void read_taken(struct srv_scheduler *s)
 {
     if (s->num_taken == 1)
         read_body(s, 0);
-    else
+    else if (s->num_taken > 1)
         attn_engine_run(s->app->engine, read_body, s, s->num_taken);
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < s->num_taken; i++) {
@@ -153,71 +156,122 @@ static bool same_layer(const struct srv_item *a, const struct srv_item *b)
 
 static bool is_long(const struct srv_item *item) { return item->sizes.queries > SRV_FEW_ROWS; }
 
-/* Whether an item may join the batch: of the lead's layer, as short as it, and of a session that no
- * earlier item of this round has touched or waits for. */
-static bool joins(const struct srv_item *item, const struct srv_item *lead, size_t count,
-                  uint64_t round)
+/* The batch that is being put together. */
+struct batch {
+    struct srv_item *items[SRV_BATCH_STEPS];
+    size_t count, rows;
+};
+
+/* Whether an item may join: of the lead's layer, as short as it, and of a session that no earlier
+ * item of this round has touched or waits for. */
+static bool joins(const struct srv_item *item, const struct srv_item *lead,
+                  const struct batch *batch, uint64_t round)
 {
     if (item->session->round == round)
         return false;
     return item == lead ||
-           (same_layer(item, lead) && !is_long(lead) && !is_long(item) && count < SRV_BATCH_STEPS);
+           (same_layer(item, lead) && !is_long(lead) && !is_long(item) &&
+            batch->count < SRV_BATCH_STEPS && batch->rows + item->sizes.queries <= SRV_BATCH_ROWS);
 }
 
 /* Takes a batch led by the first waiting item that is `want_long` or not, out of the list.  A
  * session met once counts as touched, so its items keep their order. */
-static size_t take_batch(struct srv_item *batch[], struct srv_scheduler *s, bool want_long)
+static void take_batch(struct batch *batch, struct srv_scheduler *s, bool want_long)
 {
     struct srv_item *lead = NULL, **link = &s->first_item;
     uint64_t round = ++s->round;
-    size_t count = 0;
+    batch->count = batch->rows = 0;
     while (*link != NULL) {
         struct srv_item *item = *link;
         if (lead == NULL && is_long(item) == want_long && item->session->round != round)
             lead = item;
-        bool taken = lead != NULL && joins(item, lead, count, round);
+        bool taken = lead != NULL && joins(item, lead, batch, round);
         item->session->round = round;
         if (taken) {
-            batch[count++] = item;
+            batch->items[batch->count++] = item;
+            batch->rows += item->sizes.queries;
             *link = item->next;
         } else {
             link = &item->next;
         }
     }
     s->last_item = link;
-    return count;
+}
+
+/* Ends the job of an item that has ended, if it was the last. */
+static void end_job_of(struct srv_scheduler *s, const struct srv_item *item)
+{
+    struct srv_job *job = item->job;
+    if (job->pending > 0 || job->ended)
+        return;
+    job->ended = true;
+    end_job(s, job);
 }
 
 static bool run_batch(struct srv_scheduler *s, bool want_long)
 {
-    struct srv_item *batch[SRV_BATCH_STEPS];
-    size_t count = take_batch(batch, s, want_long);
-    if (count == 0)
+    struct batch batch;
+    take_batch(&batch, s, want_long);
+    if (batch.count == 0)
         return false;
-    srv_items_run(batch, count, s->app);
-    for (size_t i = 0; i < count; i++)
-        if (batch[i]->job->pending == 0 && !batch[i]->job->ended) {
-            batch[i]->job->ended = true;
-            end_job(s, batch[i]->job);
-        }
+    srv_items_run(batch.items, batch.count, s->app);
+    for (size_t i = 0; i < batch.count; i++)
+        end_job_of(s, batch.items[i]);
     return true;
 }
 
-static bool run_attend(struct srv_scheduler *s)
+static struct srv_job *take_attend(struct srv_scheduler *s)
 {
     struct srv_job *job = s->first_attend;
-    if (job == NULL)
-        return false;
-    s->first_attend = job->next;
+    if (job != NULL)
+        s->first_attend = job->next;
     if (s->first_attend == NULL)
         s->last_attend = &s->first_attend;
+    return job;
+}
+
+static void run_attend(struct srv_scheduler *s)
+{
+    struct srv_job *job = take_attend(s);
+    if (job == NULL)
+        return;
     uint64_t start = srv_now_ns();
     job->compute(job);
     if (job->error.code == SRV_OK)
         srv_metrics_attend(s->app->metrics, job->sizes.batch * job->sizes.queries,
                            srv_now_ns() - start);
     end_job(s, job);
-    return true;
+}
+
+/* ---- Stopping ---- */
+
+static void fail_draining(struct srv_error *error)
+{
+    srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
+}
+
+/* Refuses all that has not been computed: the time for it has passed. */
+static void refuse_all(struct srv_scheduler *s)
+{
+    struct srv_error error = {.code = SRV_OK};
+    fail_draining(&error);
+    for (size_t i = 0; i < s->num_taken; i++) {
+        srv_reply_error(s->taken[i], &error);
+        end_request(s, s->taken[i]);
+    }
+    s->num_taken = 0;
+    while (s->first_item != NULL) {
+        struct srv_item *item = s->first_item;
+        s->first_item = item->next;
+        item->error = error;
+        srv_item_end(item);
+        end_job_of(s, item);
+    }
+    s->last_item = &s->first_item;
+    for (struct srv_job *job = take_attend(s); job != NULL; job = take_attend(s)) {
+        job->error = error;
+        end_job(s, job);
+    }
 }
 
 /* ---- Rounds ---- */
@@ -227,16 +281,17 @@ static bool has_work(const struct srv_scheduler *s)
     return s->first_item != NULL || s->first_attend != NULL;
 }
 
-/* Moves the inbox to `taken`; waits for one where nothing is left over.  False when it is time to
- * end: told to stop, and nothing is left. */
-static bool take_inbox(struct srv_scheduler *s)
+/* Moves the inbox to `taken`; with `wait` it waits for one where nothing is left over.  False when
+ * there is nothing to do. */
+static bool take_inbox(struct srv_scheduler *s, bool wait)
 {
     pthread_mutex_lock(&s->lock);
-    while (s->inbox_count == 0 && !has_work(s) && !s->stop)
+    while (wait && s->inbox_count == 0 && !has_work(s) && !s->stop)
         pthread_cond_wait(&s->wake, &s->lock);
     s->num_taken = s->inbox_count;
     memcpy(s->taken, s->inbox, s->inbox_count * sizeof *s->inbox);
     s->inbox_count = 0;
+    s->stopping = s->stop;
     pthread_mutex_unlock(&s->lock);
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < s->num_taken; i++)
@@ -244,16 +299,30 @@ static bool take_inbox(struct srv_scheduler *s)
     return s->num_taken > 0 || has_work(s);
 }
 
+/* Several batches of decodes to one long computation, so that neither starves the other; what
+ * arrives meanwhile joins the next batch. */
+static void run_round(struct srv_scheduler *s)
+{
+    read_taken(s);
+    for (int i = 0; i < ROUND_BATCHES && !s->stopping && run_batch(s, false); i++) {
+        reply_ended(s);
+        if (take_inbox(s, false) && !s->stopping)
+            read_taken(s);
+    }
+    if (s->stopping)
+        return;
+    run_batch(s, true);
+    run_attend(s);
+}
+
 static void *scheduler_main(void *argument)
 {
     struct srv_scheduler *s = argument;
-    while (take_inbox(s)) {
-        if (s->num_taken > 0)
-            read_taken(s);
-        while (run_batch(s, false))
-            reply_ended(s);
-        run_batch(s, true);
-        run_attend(s);
+    while (take_inbox(s, true)) {
+        if (!s->stopping)
+            run_round(s);
+        if (s->stopping)
+            refuse_all(s);
         reply_ended(s);
     }
     return NULL;
@@ -264,17 +333,19 @@ static void *scheduler_main(void *argument)
 bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
                           struct srv_error *error)
 {
-    bool taken = false;
     pthread_mutex_lock(&s->lock);
-    if (!s->stop && atomic_load(&s->depth) < s->inbox_capacity) {
+    bool stop = s->stop;
+    bool taken = !stop && atomic_load(&s->depth) < s->inbox_capacity;
+    if (taken) {
         atomic_fetch_add(&s->depth, 1);
         s->inbox[s->inbox_count++] = request;
-        taken = true;
         if (s->inbox_count == 1)
             pthread_cond_signal(&s->wake);
     }
     pthread_mutex_unlock(&s->lock);
-    if (!taken)
+    if (stop)
+        fail_draining(error);
+    else if (!taken)
         srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting", s->inbox_capacity);
     return taken;
 }
@@ -314,7 +385,7 @@ bool srv_scheduler_open(struct srv_scheduler **out, struct srv_app *app)
     return true;
 }
 
-void srv_scheduler_close(struct srv_scheduler *s)
+void srv_scheduler_stop(struct srv_scheduler *s)
 {
     if (s == NULL)
         return;
@@ -323,5 +394,10 @@ void srv_scheduler_close(struct srv_scheduler *s)
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
-    free_scheduler(s);
+}
+
+void srv_scheduler_free(struct srv_scheduler *s)
+{
+    if (s != NULL)
+        free_scheduler(s);
 }

@@ -17,6 +17,11 @@ bool srv_scheduler_open(struct srv_scheduler **out, struct srv_app *app);
 bool srv_scheduler_submit(struct srv_scheduler *scheduler, struct srv_request *request,
                           struct srv_error *error);
 size_t srv_scheduler_depth(const struct srv_scheduler *scheduler); /* waiting or running */
-void srv_scheduler_close(struct srv_scheduler *scheduler); /* runs what is queued, then ends */
+
+/* Ends the thread: what is being computed is finished and answered, what waits is refused with
+ * `draining`, as is what is submitted from then on.  Free it when no event thread is left.  Both
+ * take NULL. */
+void srv_scheduler_stop(struct srv_scheduler *scheduler);
+void srv_scheduler_free(struct srv_scheduler *scheduler);
 
 #endif

@@ -268,6 +268,18 @@ bool srv_session_delete(struct srv_sessions *sessions, const char *id)
     return session != NULL;
 }
 
+void srv_session_remove(struct srv_sessions *sessions, const struct srv_session *session)
+{
+    pthread_mutex_lock(&sessions->lock);
+    struct srv_session **link = find_link(sessions, session->id), *found = *link;
+    bool same = found == session;
+    if (same)
+        unlink_session(sessions, link);
+    pthread_mutex_unlock(&sessions->lock);
+    if (same)
+        srv_session_put(found);
+}
+
 static bool expired(const struct srv_session *session, uint64_t now_ns)
 {
     uint64_t used = session->used_ns;

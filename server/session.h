@@ -7,6 +7,7 @@
 #define SRV_SESSION_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "bounds.h"
@@ -17,7 +18,7 @@ struct srv_model; /* models.h */
 /* The last step that was published in one layer: a repeat of it is answered again, not applied. */
 struct srv_last_step {
     size_t position, rows; /* rows 0: none yet */
-    uint64_t digest[2];    /* of the rows and of everything that shapes the reply */
+    uint64_t digest[2];    /* of the rows and their position_ids: what was appended */
 };
 
 struct srv_session {
@@ -30,6 +31,7 @@ struct srv_session {
     atomic_uint_fast64_t used_ns; /* last use, monotonic */
     atomic_uint waiting;          /* requests queued for it */
     uint64_t round;           /* the scheduler's: the last batch it looked at this session for */
+    bool stillborn;           /* the scheduler's: the step that was to start it failed */
     atomic_uint references;   /* the table's one included */
     struct srv_session *next; /* in its bucket */
 };
@@ -63,6 +65,9 @@ void srv_session_put(struct srv_session *session); /* takes NULL */
 
 /* Takes the session out of the table: true where it was there. */
 bool srv_session_delete(struct srv_sessions *sessions, const char *id);
+
+/* Takes this very session out of the table, if it is still there under its id. */
+void srv_session_remove(struct srv_sessions *sessions, const struct srv_session *session);
 
 /* Drops the sessions whose ttl has passed and for which nothing waits; returns how many. */
 size_t srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns);

@@ -6,6 +6,7 @@
 
 #include "app.h"
 #include "buffer.h"
+#include "number.h"
 #include "tensor_json.h"
 
 struct srv_sizes srv_sizes_of_layer(const struct attn_layer_spec *spec)
@@ -61,6 +62,35 @@ enum srv_error_code srv_shape_rows(size_t *batch, size_t *tokens, bool *batched,
         return srv_fail(error, SRV_E_SHAPE_MISMATCH, param, "%s holds no rows", param);
     const size_t shape[] = {*batch, *tokens, width};
     return srv_shape_check(tensor, param, *batched ? shape : shape + 1, rank, error);
+}
+
+static bool passes_scores(const struct srv_sizes *s, size_t max_scores)
+{
+    size_t scores;
+    return __builtin_mul_overflow(s->queries, s->keys, &scores) ||
+           __builtin_mul_overflow(scores, s->batch, &scores) ||
+           __builtin_mul_overflow(scores, s->num_heads, &scores) || scores > max_scores;
+}
+
+enum srv_error_code srv_sizes_check(const struct srv_sizes *sizes, const struct srv_limits *limits,
+                                    const char *queries, const char *keys, struct srv_error *error)
+{
+    if (sizes->batch > ATTN_MAX_BATCH)
+        return srv_fail(error, SRV_E_TOO_MANY_TOKENS, queries,
+                        "%s holds %zu sequences, at most %d are allowed", queries, sizes->batch,
+                        ATTN_MAX_BATCH);
+    if (sizes->queries > limits->max_tokens || (keys != NULL && sizes->keys > limits->max_tokens))
+        return srv_fail(error, SRV_E_TOO_MANY_TOKENS,
+                        sizes->queries > limits->max_tokens ? queries : keys,
+                        "%zu query and %zu key tokens, max_tokens is %zu", sizes->queries,
+                        sizes->keys, limits->max_tokens);
+    if (passes_scores(sizes, limits->max_scores))
+        return srv_fail(error, SRV_E_TOO_MANY_TOKENS, queries,
+                        "%zu sequences x %zu heads x %zu query x %zu key tokens pass max_scores "
+                        "%zu",
+                        sizes->batch, sizes->num_heads, sizes->queries, sizes->keys,
+                        limits->max_scores);
+    return SRV_OK;
 }
 
 /* ---- Modifiers ---- */
@@ -184,7 +214,8 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
 /* ---- Outputs ---- */
 
 #define OUTPUT_COUNT 6
-#define JSON_BYTES_PER_NUMBER 16 /* digits, exponent, comma and brackets */
+#define JSON_BYTES_PER_NUMBER (SRV_NUMBER_MAX + 1) /* what the writer reserves */
+#define ITEM_NUMBERS 64 /* that the rest of an item's text may be counted as */
 
 struct output {
     const char *name;
@@ -235,7 +266,7 @@ static size_t count_numbers(const struct output *output)
 static enum srv_error_code take_output(const struct output *output, size_t count,
                                        struct srv_request *request, struct srv_error *error)
 {
-    if (srv_request_charge(request, count * (sizeof(float) + JSON_BYTES_PER_NUMBER)))
+    if (srv_request_charge(request, count * JSON_BYTES_PER_NUMBER))
         *output->buffer = srv_arena_alloc(&request->arena, count, sizeof(float));
     if (*output->buffer != NULL)
         return SRV_OK;
@@ -250,12 +281,13 @@ enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_
 {
     struct output list[OUTPUT_COUNT];
     size_t max_bytes = request->app->config.limits.max_reply_bytes;
-    size_t total = 0, limit = max_bytes / JSON_BYTES_PER_NUMBER;
+    size_t total = request->reply_numbers + ITEM_NUMBERS;
+    size_t limit = max_bytes / JSON_BYTES_PER_NUMBER;
     *out = (struct attn_outputs){0};
     list_outputs(list, out, rows->outputs, rows->average_heads, sizes);
     for (int i = 0; i < OUTPUT_COUNT; i++) {
         size_t count = list[i].wanted ? count_numbers(&list[i]) : 0;
-        if (count > limit - total)
+        if (total > limit || count > limit - total)
             return srv_fail(error, SRV_E_REPLY_TOO_LARGE, list[i].name,
                             "outputs of more than %zu numbers pass max_reply_bytes %zu", limit,
                             max_bytes);
@@ -263,6 +295,7 @@ enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_
         if (count > 0 && take_output(&list[i], count, request, error) != SRV_OK)
             return error->code;
     }
+    request->reply_numbers = total;
     return SRV_OK;
 }
 

@@ -29,6 +29,11 @@ enum srv_error_code srv_shape_rows(size_t *batch, size_t *tokens, bool *batched,
                                    const struct srv_tensor *tensor, const char *param, size_t width,
                                    struct srv_error *error);
 
+/* Bounds tokens and work: T and S by max_tokens where the call brings the keys itself, B H T S by
+ * max_scores.  Error: too_many_tokens. */
+enum srv_error_code srv_sizes_check(const struct srv_sizes *sizes, const struct srv_limits *limits,
+                                    const char *queries, const char *keys, struct srv_error *error);
+
 /* The modifiers that the rows carry, for these sizes.  Copies live in the arena. */
 enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct srv_rows *rows,
                                        const struct srv_sizes *sizes, struct srv_arena *arena,

@@ -20,7 +20,7 @@ static enum srv_error_code fail_not_found(struct srv_error *error)
 /* ---- On a compute thread ---- */
 
 static enum srv_error_code check_item(struct srv_item *item, const struct attn_layer_spec *spec,
-                                      const struct srv_limits *limits, struct srv_error *error)
+                                      struct srv_error *error)
 {
     const struct srv_tensor *tensor = &item->rows->hidden_states;
     struct srv_sizes *sizes = &item->sizes;
@@ -35,10 +35,6 @@ static enum srv_error_code check_item(struct srv_item *item, const struct attn_l
     if (sizes->batch != 1)
         return srv_fail(error, SRV_E_SHAPE_MISMATCH, "hidden_states",
                         "hidden_states hold %zu sequences, a session is one", sizes->batch);
-    if (sizes->queries > limits->max_tokens)
-        return srv_fail(error, SRV_E_TOO_MANY_TOKENS, "hidden_states",
-                        "hidden_states hold %zu rows, at most %zu are allowed", sizes->queries,
-                        limits->max_tokens);
     return SRV_OK;
 }
 
@@ -68,7 +64,7 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
     if (code != SRV_OK)
         return code;
     item->sizes = srv_sizes_of_layer(spec);
-    code = check_item(item, spec, &job->request->app->config.limits, error);
+    code = check_item(item, spec, error);
     if (code != SRV_OK)
         return code;
     srv_digest_init(item->digest);
@@ -96,11 +92,15 @@ enum srv_error_code srv_item_prepare_only(struct srv_job *job, struct srv_error 
 static bool create_session(struct srv_item *item, struct srv_app *app)
 {
     const struct srv_session_options options = {.id = item->rows->session_id};
+    if (item->rows->has_epoch) {
+        srv_fail(&item->error, SRV_E_EPOCH_MISMATCH, "epoch",
+                 "a session that starts has no epoch yet");
+        return false;
+    }
     if (srv_session_create(&item->session, app->sessions, item->model, &options, &item->error) !=
         SRV_OK)
         return false;
     item->created = true;
-    srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
     return true;
 }
 
@@ -173,6 +173,10 @@ static bool make_step(struct srv_item *item)
         attn_model_layer(item->model->attn, (size_t)job->call.layer);
     struct srv_arena *arena = &job->request->arena;
     struct attn_step *step = &item->step;
+    if (item->session->stillborn) {
+        fail_not_found(&item->error);
+        return false;
+    }
     if (place(item) != SRV_OK)
         return false;
     step->cache = item->session->cache;
@@ -181,7 +185,9 @@ static bool make_step(struct srv_item *item)
     step->commit = item->rows->commit;
     item->sizes.keys = step->position + step->rows;
     item->sizes.columns = attn_weight_columns(spec, item->sizes.keys);
-    return srv_modifiers_read(&step->modifiers, item->rows, &item->sizes, arena, &item->error) ==
+    const struct srv_limits *limits = &job->request->app->config.limits;
+    return srv_sizes_check(&item->sizes, limits, "hidden_states", NULL, &item->error) == SRV_OK &&
+           srv_modifiers_read(&step->modifiers, item->rows, &item->sizes, arena, &item->error) ==
                SRV_OK &&
            srv_outputs_take(&step->outputs, item->rows, &item->sizes, job->request, &item->error) ==
                SRV_OK;
@@ -195,17 +201,29 @@ static void remember(const struct srv_item *item)
     memcpy(last->digest, item->digest, sizeof last->digest);
 }
 
-/* The one end of a bound item. */
-static void end_item(struct srv_item *item, struct srv_app *app)
+void srv_item_end(struct srv_item *item)
+{
+    struct srv_app *app = item->job->request->app;
+    struct srv_session *session = item->session;
+    bool failed = item->error.code != SRV_OK;
+    if (!failed && item->created)
+        srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
+    if (failed && item->created) {
+        session->stillborn = true;
+        srv_session_remove(app->sessions, session);
+    }
+    session->used_ns = srv_now_ns();
+    atomic_fetch_sub(&session->waiting, 1);
+    item->job->pending--;
+}
+
+/* What the library made of a step that ran. */
+static void take_result(struct srv_item *item)
 {
     if (item->error.code == SRV_OK && item->step.error.status != ATTN_OK)
         srv_fail_attn(&item->error, &item->step.error);
     if (item->error.code == SRV_OK && item->step.commit && !item->replayed)
         remember(item);
-    bool alone = atomic_fetch_sub(&item->session->waiting, 1) == 1;
-    if (item->error.code != SRV_OK && item->created && alone)
-        srv_session_delete(app->sessions, item->session->id);
-    item->job->pending--;
 }
 
 /* A prefill counts as attention over rows, not as a batch of decodes. */
@@ -232,8 +250,10 @@ void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app 
     if (ready > 0 && attn_decode(app->engine, items[0]->model->attn, (size_t)first->call.layer,
                                  steps, ready) == ATTN_OK)
         count_batch(app->metrics, ready, rows, srv_now_ns() - start);
-    for (size_t i = 0; i < count; i++)
-        end_item(items[i], app);
+    for (size_t i = 0; i < count; i++) {
+        take_result(items[i]);
+        srv_item_end(items[i]);
+    }
 }
 
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item)

@@ -8,6 +8,7 @@
 #include "job.h"
 
 #define SRV_BATCH_STEPS 256 /* most items of one batch */
+#define SRV_BATCH_ROWS 1024 /* most rows of one batch */
 #define SRV_FEW_ROWS 64     /* items of more rows, prefills, run on their own */
 
 /* Checks an item's rows against its job's model and layer, and takes their digest. */
@@ -22,6 +23,10 @@ bool srv_item_bind(struct srv_item *item, struct srv_app *app);
 /* Computes up to SRV_BATCH_STEPS bound items of one model and layer, of distinct sessions, as one
  * batch, and ends them: their errors or replies are set, their sessions published and let go. */
 void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app *app);
+
+/* The one end of a bound item, run or not: its session is let go, and is gone where the item was to
+ * start it and failed. */
+void srv_item_end(struct srv_item *item);
 
 /* Writes an item's reply members, without braces. */
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item);

@@ -215,10 +215,34 @@ static bool read_array(struct reader *r, unsigned d)
 /* ---- The two forms --------------------------------------------------------------------------- */
 
 /* Asks for room for all that may follow; `finish` gives back what was not needed. */
+static size_t count_commas(const char *at, const char *end)
+{
+    size_t count = 0;
+    while (at < end) {
+        size_t piece = (size_t)(end - at) < UINT8_MAX ? (size_t)(end - at) : UINT8_MAX;
+        uint8_t commas = 0; /* as narrow as the text, so that the loop is done 16 bytes at a time */
+        for (size_t i = 0; i < piece; i++)
+            commas = (uint8_t)(commas + (at[i] == ','));
+        count += commas;
+        at += piece;
+    }
+    return count;
+}
+
+/* The most elements that the arrays ahead can hold: they end before the next quote or closing
+ * brace, and elements are parted by commas. */
+static size_t count_ahead(const struct srv_json *json)
+{
+    const char *end = memchr(json->at, '"', (size_t)(json->end - json->at));
+    end = end != NULL ? end : json->end;
+    const char *brace = memchr(json->at, '}', (size_t)(end - json->at));
+    return count_commas(json->at, brace != NULL ? brace : end) + 1;
+}
+
 static bool open_data(struct reader *r)
 {
     size_t size = element_sizes[r->kind];
-    size_t most = (size_t)(r->json->end - r->json->at) / 2 + 1;
+    size_t most = count_ahead(r->json);
     size_t room = srv_arena_room(r->arena) / size;
     r->capacity = most < room ? most : room;
     r->data = srv_arena_alloc(r->arena, r->capacity, size);

@@ -62,7 +62,7 @@ static double read_ours(const struct sample *s)
     struct srv_arena arena;
     struct srv_error error;
     struct srv_tensor tensor;
-    srv_arena_init(&arena, 64 * s->count + 65536);
+    srv_arena_init(&arena, 64 * s->count + 65536, NULL, NULL);
     srv_json_init(&json, s->text, s->length, &error);
     if (!srv_tensor_read_json(&tensor, &json, &arena, SRV_FLOATS, false, "x"))
         exit(EXIT_FAILURE);

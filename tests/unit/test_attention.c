@@ -1,6 +1,7 @@
 /* test_attention.c: core attention against the oracle over random shapes and modifiers, and what
  * must hold for any of them. */
 #include <check.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -244,7 +245,7 @@ START_TEST(test_attention_refuses_wrong_values_by_name)
     } expected[8] = {
         {ATTN_OUT_OF_RANGE, "batch"},        {ATTN_OUT_OF_RANGE, "queries"},
         {ATTN_OUT_OF_RANGE, "keys"},         {ATTN_OUT_OF_RANGE, "head_dim"},
-        {ATTN_NON_FINITE, "attention_bias"}, {ATTN_NON_FINITE, "head_mask"},
+        {ATTN_NON_FINITE, "attention_bias"}, {ATTN_OUT_OF_RANGE, "head_mask"},
         {ATTN_OUT_OF_RANGE, "query_offset"}, {ATTN_OUT_OF_RANGE, "num_key_value_heads"},
     };
     for (int i = 0; i < 8; i++)
@@ -266,6 +267,66 @@ START_TEST(test_attention_refuses_wrong_values_by_name)
     ck_assert_str_eq(error.message, "query is not finite at element 2");
     q[2] = 1e20f;
     ck_assert_int_eq(attn_core(engine, &good, &error), ATTN_OUT_OF_RANGE);
+}
+END_TEST
+
+/* What Hugging Face adds to forbid a key is the lowest float32: a row whose keys are all forbidden
+ * so shares its weight evenly. */
+START_TEST(test_attention_bias_of_the_lowest_float_is_not_minus_infinity)
+{
+    float q[2] = {-3e7f, 1}, k[4] = {1e7f, 0, 2e7f, 0}, v[2] = {1, 3}, out[1], lse[1], weights[2];
+    float bias[2] = {-FLT_MAX, -FLT_MAX};
+    struct attn_core_args args = {
+        .batch = 1,
+        .queries = 1,
+        .keys = 2,
+        .num_heads = 1,
+        .num_kv_heads = 1,
+        .head_dim = 2,
+        .value_head_dim = 1,
+        .query = q,
+        .key = k,
+        .value = v,
+        .modifiers = {.attention_bias = bias},
+        .outputs = {.output = out, .attention_weights = weights, .lse = lse},
+    };
+    run(&args);
+    ck_assert_float_eq(out[0], 2);
+    ck_assert_float_eq(weights[0], 0.5f);
+    ck_assert(isfinite(lse[0]));
+    bias[1] = 0;
+    run(&args);
+    ck_assert_float_eq(out[0], 3);
+}
+END_TEST
+
+START_TEST(test_attention_largest_legal_magnitudes_stay_finite)
+{
+    float q[512], k[2 * 512], v[2] = {1e15f, -1e15f}, out[1], lse[1], gate[1] = {1e15f};
+    for (size_t i = 0; i < 512; i++) {
+        q[i] = k[i] = 1e15f;
+        k[512 + i] = -1e15f;
+    }
+    struct attn_core_args args = {
+        .batch = 1,
+        .queries = 1,
+        .keys = 2,
+        .num_heads = 1,
+        .num_kv_heads = 1,
+        .head_dim = 512,
+        .value_head_dim = 1,
+        .query = q,
+        .key = k,
+        .value = v,
+        .modifiers = {.head_mask = gate, .scale = 1e5},
+        .outputs = {.output = out, .lse = lse},
+    };
+    run(&args);
+    ck_assert_float_eq_tol(out[0], 1e30f, 1e24f);
+    ck_assert(isfinite(lse[0]) && lse[0] > 5e37f);
+    args.modifiers.scale = 2e5;
+    ck_assert_int_eq(attn_core(engine, &args, &error), ATTN_OUT_OF_RANGE);
+    ck_assert_str_eq(error.param, "scale");
 }
 END_TEST
 
@@ -308,6 +369,8 @@ Suite *suite_attention(void)
     tcase_add_test(core, test_attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infinity);
     tcase_add_test(core, test_attention_later_keys_do_not_change_earlier_causal_rows);
     tcase_add_test(core, test_attention_refuses_wrong_values_by_name);
+    tcase_add_test(core, test_attention_bias_of_the_lowest_float_is_not_minus_infinity);
+    tcase_add_test(core, test_attention_largest_legal_magnitudes_stay_finite);
     tcase_add_test(core, test_attention_levels_agree_within_rounding);
     suite_add_tcase(suite, core);
     return suite;

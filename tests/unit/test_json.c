@@ -235,7 +235,7 @@ START_TEST(test_json_reads_members_in_order)
     struct srv_arena arena;
     char key[8], *string;
     int64_t value;
-    srv_arena_init(&arena, 4096);
+    srv_arena_init(&arena, 4096, NULL, NULL);
     srv_json_init(&json, text, strlen(text), &error);
     ck_assert(srv_json_enter_object(&json));
     ck_assert(srv_json_next_member(&json, key, sizeof key));
@@ -291,7 +291,7 @@ static enum srv_error_code read_text(char out[64], const char *text, size_t max_
     struct srv_json json;
     struct srv_arena arena;
     char *string;
-    srv_arena_init(&arena, 4096);
+    srv_arena_init(&arena, 4096, NULL, NULL);
     srv_json_init(&json, text, strlen(text), &error);
     if (srv_json_string(&string, &json, &arena, max_length, "s"))
         snprintf(out, 64, "%s", string);
@@ -352,7 +352,7 @@ START_TEST(test_arena_pieces_are_aligned_distinct_and_bounded)
 {
     struct srv_arena arena;
     char *pieces[100];
-    srv_arena_init(&arena, 1000000);
+    srv_arena_init(&arena, 1000000, NULL, NULL);
     for (size_t i = 0; i < 100; i++) {
         pieces[i] = srv_arena_alloc(&arena, 1 + 97 * i, 1);
         ck_assert_ptr_nonnull(pieces[i]);
@@ -368,7 +368,7 @@ START_TEST(test_arena_pieces_are_aligned_distinct_and_bounded)
     ck_assert_ptr_nonnull(srv_arena_alloc(&arena, room, 1));
     ck_assert_ptr_null(srv_arena_alloc(&arena, 1, 1));
     srv_arena_fini(&arena);
-    srv_arena_init(&arena, SIZE_MAX);
+    srv_arena_init(&arena, SIZE_MAX, NULL, NULL);
     ck_assert_ptr_null(srv_arena_alloc(&arena, SIZE_MAX / 64 - 1, 64));
     srv_arena_fini(&arena);
 }
@@ -377,7 +377,7 @@ END_TEST
 START_TEST(test_arena_shrink_gives_the_tail_to_the_next_piece)
 {
     struct srv_arena arena;
-    srv_arena_init(&arena, 1 << 20);
+    srv_arena_init(&arena, 1 << 20, NULL, NULL);
     char *first = srv_arena_alloc(&arena, 1 << 20, 1);
     ck_assert_ptr_nonnull(first);
     srv_arena_shrink(&arena, first, 100);

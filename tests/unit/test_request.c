@@ -12,7 +12,7 @@ static struct srv_arena arena;
 static struct srv_error error;
 static struct srv_call call;
 
-static void setup(void) { srv_arena_init(&arena, 1 << 20); }
+static void setup(void) { srv_arena_init(&arena, 1 << 20, NULL, NULL); }
 static void teardown(void) { srv_arena_fini(&arena); }
 
 /* Reads `length` bytes in memory of exactly that length. */
@@ -21,7 +21,7 @@ static enum srv_error_code read_bytes(const char *body, size_t length, enum srv_
     char *copy = malloc(length + (length == 0));
     memcpy(copy, body, length);
     srv_arena_fini(&arena);
-    srv_arena_init(&arena, 1 << 20);
+    srv_arena_init(&arena, 1 << 20, NULL, NULL);
     enum srv_error_code code = srv_call_read_json(&call, copy, length, kind, 4, &arena, &error);
     free(copy);
     return code;
@@ -43,7 +43,7 @@ START_TEST(test_request_attend_fields_land_in_their_places)
 {
     ck_assert_int_eq(
         read_attend("{\"model\":\"m\",\"layer\":3,\"hidden_states\":[[1,2],[3,4]],"
-                    "\"encoder_hidden_states\":[[5,6]],\"is_causal\":false,\"query_offset\":7,"
+                    "\"is_causal\":false,\"query_offset\":7,"
                     "\"padding_mask\":[true],\"attention_mask\":[[1],[0]],"
                     "\"attention_bias\":[[null],[0.5]],\"head_mask\":[1,0],\"position_ids\":[8,9],"
                     "\"scale\":0.25,\"session_id\":\"s-1\",\"position\":10,\"epoch\":11,"
@@ -55,7 +55,6 @@ START_TEST(test_request_attend_fields_land_in_their_places)
     ck_assert_int_eq(call.layer, 3);
     ck_assert(r->hidden_states.present && r->hidden_states.rank == 2 &&
               r->hidden_states.f32[3] == 4);
-    ck_assert(r->encoder_hidden_states.f32[1] == 6);
     ck_assert(r->has_is_causal && !r->is_causal);
     ck_assert(r->query_offset.rank == 0 && r->query_offset.i64[0] == 7);
     ck_assert(r->padding_mask.kind == SRV_BOOLS && r->padding_mask.u8[0] == 1);
@@ -68,6 +67,9 @@ START_TEST(test_request_attend_fields_land_in_their_places)
     ck_assert(r->has_start && r->start && r->has_commit && !r->commit);
     ck_assert_uint_eq(r->outputs, SRV_OUT_LSE | SRV_OUT_WEIGHTS);
     ck_assert(r->average_heads);
+    ck_assert_int_eq(read_attend("{\"hidden_states\":[[1,2]],\"encoder_hidden_states\":[[5,6]]}"),
+                     SRV_OK);
+    ck_assert(call.rows.encoder_hidden_states.f32[1] == 6);
 }
 END_TEST
 
@@ -129,7 +131,7 @@ START_TEST(test_request_many_sequences_keep_their_tensors)
                                    i == 0 ? "" : ",", i, i);
     memcpy(body + length, "]}", 2);
     srv_arena_fini(&arena);
-    srv_arena_init(&arena, 1 << 23);
+    srv_arena_init(&arena, 1 << 23, NULL, NULL);
     ck_assert_int_eq(
         srv_call_read_json(&call, body, length + 2, SRV_CALL_DECODE, 1000, &arena, &error), SRV_OK);
     ck_assert_uint_eq(call.num_sequences, 1000);
@@ -225,6 +227,11 @@ static const struct refusal attend_refusals[] = {
      "\"encoder_hidden_states\":[[1]]}",
      SRV_E_INVALID_VALUE, "key_hidden_states"},
     {"{\"encoder_hidden_states\":[[1]]}", SRV_E_MISSING_FIELD, "hidden_states"},
+    {"{" S H ",\"encoder_hidden_states\":[[1]]}", SRV_E_INVALID_VALUE, "encoder_hidden_states"},
+    {"{" S H ",\"key_hidden_states\":[[1]],\"value_hidden_states\":[[1]]}", SRV_E_INVALID_VALUE,
+     "key_hidden_states"},
+    {"{\"query\":[1],\"key\":[1],\"value\":[1],\"model\":\"m\"}", SRV_E_INVALID_VALUE, "model"},
+    {"{\"query\":[1],\"key\":[1],\"value\":[1],\"layer\":1}", SRV_E_INVALID_VALUE, "layer"},
 };
 
 static const struct refusal decode_refusals[] = {

@@ -319,6 +319,27 @@ START_TEST(test_steps_one_cache_twice_in_a_batch_fails_the_second)
 }
 END_TEST
 
+START_TEST(test_steps_refuse_a_cache_of_another_model)
+{
+    struct rng r = rng_seeded(11);
+    struct attn_model *model = random_model(batch_config);
+    struct attn_model *other = random_model("{\"hidden_size\":96,\"num_attention_heads\":6,"
+                                            "\"num_hidden_layers\":2}");
+    float *x = rng_floats(&r, WIDTH, 1), out[WIDTH];
+    struct attn_cache *cache = new_cache(model, 10);
+    struct attn_step step = {
+        .cache = cache, .rows = 1, .hidden_states = x, .outputs = {.output = out}, .commit = true};
+    struct attn_step *steps[] = {&step};
+    ck_assert_int_eq(attn_decode(engine, other, 1, steps, 1), ATTN_OK);
+    ck_assert_int_eq(step.error.status, ATTN_INVALID);
+    ck_assert_str_eq(step.error.message, "the cache belongs to another model");
+    attn_cache_free(cache);
+    free(x);
+    attn_model_close(model);
+    attn_model_close(other);
+}
+END_TEST
+
 START_TEST(test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits)
 {
     struct rng r = rng_seeded(12);
@@ -382,6 +403,7 @@ Suite *suite_steps(void)
     tcase_add_test(steps, test_steps_bits_do_not_depend_on_batch_or_threads);
     tcase_add_test(steps, test_steps_a_bad_member_fails_alone_and_leaves_its_cache);
     tcase_add_test(steps, test_steps_one_cache_twice_in_a_batch_fails_the_second);
+    tcase_add_test(steps, test_steps_refuse_a_cache_of_another_model);
     tcase_add_test(steps, test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits);
     tcase_add_test(steps, test_steps_on_a_layer_that_is_not_there_fail_all);
     suite_add_tcase(suite, steps);

@@ -13,7 +13,7 @@ static struct srv_arena arena;
 static struct srv_error error;
 static struct srv_tensor tensor;
 
-static void setup(void) { srv_arena_init(&arena, 1 << 20); }
+static void setup(void) { srv_arena_init(&arena, 1 << 20, NULL, NULL); }
 static void teardown(void) { srv_arena_fini(&arena); }
 
 /* Reads `text` as the field "x", in memory of its exact length. */
@@ -226,12 +226,12 @@ START_TEST(test_tensor_finds_no_memory_beyond_the_ceiling)
     for (size_t i = 0; i < 1000; i++)
         memcpy(text + 2 * i, i == 0 ? "[1" : ",1", 2);
     text[2000] = ']';
-    srv_arena_init(&small, 4032); /* of 4000 that are needed, in pieces of 64 */
+    srv_arena_init(&small, 4032, NULL, NULL); /* of 4000 that are needed, in pieces of 64 */
     srv_json_init(&json, text, sizeof text, &error);
     ck_assert(srv_tensor_read_json(&tensor, &json, &small, SRV_FLOATS, false, "x"));
     ck_assert_uint_eq(small.used, 4032);
     srv_arena_fini(&small);
-    srv_arena_init(&small, 3968);
+    srv_arena_init(&small, 3968, NULL, NULL);
     srv_json_init(&json, text, sizeof text, &error);
     ck_assert(!srv_tensor_read_json(&tensor, &json, &small, SRV_FLOATS, false, "x"));
     ck_assert_int_eq(error.code, SRV_E_OUT_OF_MEMORY);
