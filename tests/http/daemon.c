@@ -1,0 +1,139 @@
+/* daemon.c: from a configuration text to a ready daemon, and to its orderly end. */
+#include "daemon.h"
+
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define READY_SECONDS 120
+#define STOP_SECONDS 120
+#define POLL_MS 2
+#define SHOWN_BYTES 20000 /* of a log */
+
+void config_write(char directory[64], char path[96], const char *config)
+{
+    snprintf(directory, 64, "/tmp/attnd-http-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(path, 96, "%s/config.json", directory);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(config, file);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+void config_remove(const char *directory)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    unlink(path);
+    rmdir(directory);
+}
+
+/* Reads "attnd: ready on http://HOST:PORT\n"; false while the line is not whole. */
+static bool read_ready(struct daemon *daemon)
+{
+    static const char begin[] = "attnd: ready on ";
+    char *text = process_text(daemon->process.out);
+    const char *line = strstr(text, begin);
+    bool whole = line != NULL && strchr(line, '\n') != NULL;
+    if (whole) {
+        line += strlen(begin);
+        snprintf(daemon->url, sizeof daemon->url, "%.*s", (int)strcspn(line, "\n"), line);
+    }
+    free(text);
+    return whole;
+}
+
+/* Splits the url into host, without brackets, and port. */
+static void split_url(struct daemon *daemon)
+{
+    const char *host = daemon->url + strlen("http://"), *colon = strrchr(daemon->url, ':');
+    ck_assert_int_eq(strncmp(daemon->url, "http://", 7), 0);
+    bool v6 = host[0] == '[';
+    int length = (int)(colon - host) - 2 * v6;
+    snprintf(daemon->host, sizeof daemon->host, "%.*s", length, host + v6);
+    daemon->port = (unsigned)strtoul(colon + 1, NULL, 10);
+    ck_assert_uint_gt(daemon->port, 0);
+}
+
+/* Ends the daemon and fails with its last words. */
+static void give_up(struct daemon *daemon, const char *what, int status)
+{
+    daemon_show_log(daemon);
+    process_end(&daemon->process);
+    ck_abort_msg("the daemon %s (wait status 0x%x); what it wrote is above", what,
+                 (unsigned)status);
+}
+
+void daemon_start(struct daemon *daemon, const char *config, const char *const arguments[],
+                  const char *const variables[])
+{
+    char path[96];
+    const char *words[PROCESS_MAX_WORDS] = {"--config", path};
+    int status = 0;
+    bool ended = false;
+    for (size_t i = 0; arguments != NULL && arguments[i] != NULL; i++)
+        words[i + 2] = arguments[i];
+    config_write(daemon->directory, path, config);
+    process_start(&daemon->process, words, variables);
+    bool ready = read_ready(daemon);
+    for (unsigned waited = 0; !ready && !ended && waited < READY_SECONDS * 1000;
+         waited += POLL_MS) {
+        pause_ms(POLL_MS);
+        ended = process_wait(&status, &daemon->process, 0);
+        ready = read_ready(daemon);
+    }
+    config_remove(daemon->directory);
+    if (!ready || ended)
+        give_up(daemon, "did not get ready", status);
+    split_url(daemon);
+}
+
+void daemon_terminate(const struct daemon *daemon)
+{
+    ck_assert_int_eq(kill(daemon->process.pid, SIGTERM), 0);
+}
+
+void daemon_expect_end(struct daemon *daemon)
+{
+    int status = 0;
+    if (!process_wait(&status, &daemon->process, STOP_SECONDS))
+        give_up(daemon, "did not end", status);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        give_up(daemon, "failed", status);
+}
+
+void daemon_stop(struct daemon *daemon)
+{
+    daemon_terminate(daemon);
+    daemon_expect_end(daemon);
+    process_end(&daemon->process);
+}
+
+char *daemon_log(const struct daemon *daemon) { return process_text(daemon->process.err); }
+
+void daemon_show_log(const struct daemon *daemon)
+{
+    char *text = daemon_log(daemon);
+    size_t length = strlen(text);
+    fprintf(stderr, "%s\n", length > SHOWN_BYTES ? text + length - SHOWN_BYTES : text);
+    free(text);
+}
+
+double daemon_cpu_s(const struct daemon *daemon)
+{
+    char path[64];
+    unsigned long user = 0, kernel = 0;
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)daemon->process.pid);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    int read = fscanf(file, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
+                      &user, &kernel);
+    fclose(file);
+    ck_assert_int_eq(read, 2);
+    return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+}

@@ -1,0 +1,43 @@
+/* process.h: attnd as a child process: started, listened to, ended by its id.
+ *
+ * Standard output and error go to memory of their own, so that reading them never blocks and nobody
+ * has to keep a pipe empty.  A child never outlives us: it is killed with the thread that started
+ * it. */
+#ifndef TESTS_HTTP_PROCESS_H
+#define TESTS_HTTP_PROCESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct process {
+    pid_t pid;    /* 0: not running */
+    int out, err; /* -1: none */
+};
+
+#define PROCESS_MAX_WORDS 64 /* arguments, or variables beside the inherited ones */
+
+/* Starts the daemon named by ATTND (default build/attnd).  `arguments` and `variables` ("NAME=x")
+ * end in NULL, or are NULL; variables whose names begin with ATTN_ are not inherited. */
+void process_start(struct process *process, const char *const arguments[],
+                   const char *const variables[]);
+
+/* All that the child wrote to `fd` (process->out or ->err) so far; free it. */
+char *process_text(int fd);
+
+/* Waits for the end: true with *status as from wait(2), false where it still runs after
+ * `seconds`. */
+bool process_wait(int *status, struct process *process, unsigned seconds);
+
+/* Ends the child, if it runs, and forgets what it wrote. */
+void process_end(struct process *process);
+
+/* Runs the daemon to its end: returns the exit status, -1 for a signal or a passed deadline.  Texts
+ * are the caller's to free. */
+int process_run(char **out, char **err, const char *const arguments[],
+                const char *const variables[]);
+
+/* Waits a little: for polling. */
+void pause_ms(unsigned ms);
+
+#endif

@@ -1,0 +1,52 @@
+/* raw.h: a client that sends any bytes at any pace, for requests that libcurl would never make.
+ *
+ * Every wait has a deadline.  Nothing here fails a test by itself but a refused connection: what an
+ * answer must be is the test's to say. */
+#ifndef TESTS_HTTP_RAW_H
+#define TESTS_HTTP_RAW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define RAW_MAX_BYTES ((size_t)64 << 20) /* of answers that are held at once */
+
+struct raw {
+    int fd;
+    char *data; /* received and not yet taken, NUL-terminated */
+    size_t length;
+};
+
+struct raw_answer {
+    unsigned status; /* 0: none came */
+    char *head;      /* status line and fields, NUL-terminated; NULL for none */
+    char *body;      /* NUL-terminated */
+    size_t length;   /* of the body */
+};
+
+void raw_open(struct raw *raw, const char *host, unsigned port);
+void raw_close(struct raw *raw);
+void raw_reset(struct raw *raw); /* closes with a reset instead of a proper end */
+
+/* False where the other side no longer takes bytes. */
+bool raw_send(struct raw *raw, const void *bytes, size_t count);
+bool raw_text(struct raw *raw, const char *text);
+bool raw_slowly(struct raw *raw, const void *bytes, size_t count, size_t piece, unsigned pause_ms);
+void raw_half_close(struct raw *raw); /* nothing more will be sent; answers are still read */
+
+/* Takes the next answer, passing over 100 Continue.  `head_only` for answers to HEAD.  Status 0
+ * where the connection ended or the time was up before the answer was whole. */
+struct raw_answer raw_read(struct raw *raw, bool head_only, unsigned timeout_ms);
+void raw_answer_free(struct raw_answer *answer);
+
+/* Copies the value of a header field; false, with out empty, where there is none. */
+bool raw_header(char out[256], const struct raw_answer *answer, const char *name);
+
+/* Reads until the other side ends the connection; true where it did in time.  What came is in
+ * raw->data. */
+bool raw_read_to_end(struct raw *raw, unsigned timeout_ms);
+
+/* Open, send, read one answer, close. */
+struct raw_answer raw_exchange(const char *host, unsigned port, const char *text,
+                               unsigned timeout_ms);
+
+#endif

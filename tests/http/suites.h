@@ -1,0 +1,24 @@
+/* suites.h: the list of HTTP suites.  A new suite is one line here and one file, test_NAME.c, which
+ * defines suite_NAME(). */
+#ifndef TESTS_HTTP_SUITES_H
+#define TESTS_HTTP_SUITES_H
+
+#include <check.h>
+
+#define SUITES(X)  \
+    X(golden)      \
+    X(core)        \
+    X(attend)      \
+    X(decode)      \
+    X(sessions)    \
+    X(concurrency) \
+    X(ops)         \
+    X(bad)         \
+    X(lifecycle)   \
+    X(commands)
+
+#define DECLARE_SUITE(name) Suite *suite_##name(void);
+SUITES(DECLARE_SUITE)
+#undef DECLARE_SUITE
+
+#endif

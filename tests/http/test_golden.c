@@ -1,0 +1,386 @@
+/* test_golden.c: every golden vector through HTTP: outputs, weights and cached keys and values of
+ * /attend, then the step-by-step runs through sessions, one by one and many per call.
+ *
+ * Cases take turns in how they are written (9 or 17 digits, true or 1), so that each form is
+ * compared with what other frameworks computed. */
+#include <check.h>
+#include <dirent.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "golden.h"
+#include "suites.h"
+#include "tensors.h"
+
+#define GOLDEN_DIRECTORY "tests/golden"
+
+static struct golden_set set;
+static struct daemon daemon_;
+
+/* ---- The daemon that serves every golden model ----------------------------------------------- */
+
+static void add_models(struct text *config)
+{
+    char whole[PATH_MAX], path[PATH_MAX + 300];
+    struct dirent *entry;
+    size_t count = 0;
+    ck_assert_ptr_nonnull(realpath(GOLDEN_DIRECTORY, whole));
+    DIR *directory = opendir(whole);
+    ck_assert_ptr_nonnull(directory);
+    while ((entry = readdir(directory)) != NULL) {
+        snprintf(path, sizeof path, "%s/%s/model", whole, entry->d_name);
+        if (entry->d_name[0] != '.' && access(path, R_OK) == 0)
+            text_add(config, "%s{\"name\":\"%s\",\"path\":\"%s\"}", count++ > 0 ? "," : "",
+                     entry->d_name, path);
+    }
+    closedir(directory);
+    ck_assert_uint_ge(count, 13);
+}
+
+static void open_all(void)
+{
+    struct text config = {0};
+    golden_load(&set, GOLDEN_DIRECTORY);
+    text_add(&config, "{\"port\":0,\"models\":[");
+    add_models(&config);
+    text_add(&config, "]}");
+    daemon_start(&daemon_, config.data, NULL, NULL);
+    text_free(&config);
+}
+
+static void close_all(void)
+{
+    daemon_stop(&daemon_);
+    golden_free(&set);
+}
+
+/* ---- Bodies ---------------------------------------------------------------------------------- */
+
+/* How a case writes its numbers and flags. */
+struct style {
+    int digits;
+    bool words;
+};
+
+static struct style style_of(size_t i) { return (struct style){i % 2 ? 17 : 9, i / 2 % 2 != 0}; }
+
+static void add_tensor(struct text *body, const char *name, const float *data,
+                       const struct style *style, size_t rank, const size_t *shape)
+{
+    if (data == NULL)
+        return;
+    text_add(body, ",\"%s\":", name);
+    text_floats(body, data, style->digits, rank, shape);
+}
+
+static void add_rows(struct text *body, const struct golden_case *c, const struct style *style)
+{
+    const size_t b = c->batch, t = c->queries, s = c->keys;
+    if (c->model[0]) {
+        add_tensor(body, "hidden_states", c->hidden_states, style, SHAPE(b, t, c->hidden));
+        add_tensor(body, "key_hidden_states", c->key_states, style, SHAPE(b, s, c->key_size));
+        add_tensor(body, "value_hidden_states", c->value_states, style, SHAPE(b, s, c->value_size));
+        return;
+    }
+    add_tensor(body, "query", c->query, style, SHAPE(b, c->heads, t, c->head_dim));
+    add_tensor(body, "key", c->key, style, SHAPE(b, c->kv_heads, s, c->head_dim));
+    add_tensor(body, "value", c->value, style, SHAPE(b, c->kv_heads, s, c->value_dim));
+}
+
+static void add_modifiers(struct text *body, const struct golden_case *c, const struct style *style)
+{
+    const size_t b = c->batch, h = c->heads, t = c->queries, s = c->keys;
+    add_tensor(body, "attention_bias", c->bias, style, SHAPE(b, h, t, s));
+    if (c->causal >= 0)
+        text_add(body, ",\"is_causal\":%s", c->causal ? "true" : "false");
+    if (c->scale != 0)
+        text_add(body, ",\"scale\":%.17g", c->scale);
+    if (c->padding != NULL) {
+        text_add(body, ",\"padding_mask\":");
+        text_flags(body, c->padding, style->words, SHAPE(b, s));
+    }
+    if (c->mask != NULL) {
+        text_add(body, ",\"attention_mask\":");
+        text_flags(body, c->mask, style->words, SHAPE(b, h, t, s));
+    }
+    if (c->positions != NULL) {
+        text_add(body, ",\"position_ids\":");
+        text_integers(body, c->positions, SHAPE(b, t));
+    }
+    if (c->offsets != NULL) {
+        text_add(body, ",\"query_offset\":");
+        text_integers(body, c->offsets, SHAPE(b));
+    }
+}
+
+static void write_body(struct text *body, const struct golden_case *c, const struct style *style,
+                       bool average)
+{
+    text_add(body, "{\"outputs\":[\"output\",\"attention_weights\",\"lse\"%s]",
+             c->model[0] ? ",\"key\",\"value\"" : "");
+    if (c->model[0])
+        text_add(body, ",\"model\":\"%s\",\"layer\":%zu", c->model, c->layer);
+    if (average)
+        text_add(body, ",\"average_heads\":true");
+    add_rows(body, c, style);
+    add_modifiers(body, c, style);
+    text_add(body, "}");
+}
+
+/* ---- Comparing ------------------------------------------------------------------------------- */
+
+/* Compares the answer's tensor, of this shape, as rows of its last dimension. */
+static void expect(const struct golden_case *c, const json_t *answer, const char *name,
+                   const float *want, const uint8_t *rows_wanted, size_t rank, const size_t *shape)
+{
+    size_t worst, rows = 1;
+    if (want == NULL)
+        return;
+    for (size_t i = 0; i + 1 < rank; i++)
+        rows *= shape[i];
+    float *got = tensor_of(answer, name, rank, shape);
+    double largest = golden_error(&worst, got, want, rows, shape[rank - 1], rows_wanted);
+    ck_assert_msg(largest <= c->tolerance, "%s: %s[%zu] is %.9g, expected %.9g, error %.3g > %g",
+                  c->name, name, worst, (double)got[worst], (double)want[worst], largest,
+                  c->tolerance);
+    free(got);
+}
+
+/* The rows of a [B][T] choice for all heads: [B][H][T]. */
+static uint8_t *per_head(const struct golden_case *c)
+{
+    if (c->compare_rows == NULL)
+        return NULL;
+    uint8_t *rows = malloc(c->batch * c->heads * c->queries);
+    ck_assert_ptr_nonnull(rows);
+    for (size_t b = 0; b < c->batch; b++)
+        for (size_t h = 0; h < c->heads; h++)
+            memcpy(rows + (b * c->heads + h) * c->queries, c->compare_rows + b * c->queries,
+                   c->queries);
+    return rows;
+}
+
+static void expect_answer_of(const struct golden_case *c, const json_t *answer, bool average)
+{
+    const size_t b = c->batch, h = c->heads, t = c->queries, s = c->keys;
+    uint8_t *heads = per_head(c);
+    if (average)
+        expect(c, answer, "attention_weights", c->average, c->compare_rows,
+               SHAPE(b, t, c->columns));
+    else
+        expect(c, answer, "attention_weights", c->weights, heads, SHAPE(b, h, t, c->columns));
+    if (c->model[0])
+        expect(c, answer, "output", c->output, c->compare_rows, SHAPE(b, t, c->hidden));
+    else
+        expect(c, answer, "output", c->output, heads, SHAPE(b, h, t, c->value_dim));
+    expect(c, answer, "key", c->key_cache, NULL, SHAPE(b, c->kv_heads, s, c->head_dim));
+    expect(c, answer, "value", c->value_cache, NULL, SHAPE(b, c->kv_heads, s, c->value_dim));
+    free(tensor_of(answer, "lse", SHAPE(b, h, t)));
+    free(heads);
+}
+
+static void attend(struct client *client, const struct golden_case *c, const struct style *style,
+                   bool average)
+{
+    struct text body = {0};
+    write_body(&body, c, style, average);
+    struct answer answer = client_post(client, "/attend", body.data);
+    expect_answer(&answer, 200, NULL, c->name);
+    expect_answer_of(c, answer.json, average);
+    answer_free(&answer);
+    text_free(&body);
+}
+
+START_TEST(test_golden_outputs_weights_and_keys_hold_through_http)
+{
+    struct client client;
+    size_t averages = 0;
+    client_open(&client, &daemon_);
+    for (size_t i = 0; i < set.count; i++) {
+        const struct golden_case *c = &set.cases[i];
+        struct style style = style_of(i);
+        attend(&client, c, &style, false);
+        if (c->average != NULL) {
+            attend(&client, c, &style, true);
+            averages++;
+        }
+    }
+    client_close(&client);
+    printf("golden: %zu cases hold through HTTP, %zu of them averaged too, %zu left out\n",
+           set.count, averages, set.left_out);
+    ck_assert_uint_ge(set.count, 70);
+    ck_assert_uint_ge(averages, 3);
+}
+END_TEST
+
+/* ---- Step by step ---------------------------------------------------------------------------- */
+
+/* A case's run through sessions: `how` begins their ids. */
+struct run {
+    struct client *client;
+    const struct golden_case *c;
+    const char *how;
+    struct style style;
+};
+
+/* Adds the members of a step of rows [from, from + n) of sequence b: rows, masks, positions. */
+static void add_step(struct text *body, const struct run *run, size_t b, size_t from, size_t n)
+{
+    const struct golden_case *c = run->c;
+    const size_t row = b * c->queries + from;
+    text_add(body, "\"session_id\":\"%s.%zu\",\"position\":%zu", run->how, b, from);
+    if (from == 0)
+        text_add(body, ",\"start\":true");
+    if (from + n == c->queries)
+        text_add(body, ",\"outputs\":[\"output\",\"key\",\"value\"]");
+    text_add(body, ",\"hidden_states\":");
+    const float *rows = c->hidden_states + row * c->hidden;
+    if (n == 1 && from % 2)
+        text_floats(body, rows, run->style.digits, SHAPE(c->hidden));
+    else
+        text_floats(body, rows, run->style.digits, SHAPE(n, c->hidden));
+    if (c->padding != NULL) {
+        text_add(body, ",\"padding_mask\":");
+        text_flags(body, c->padding + b * c->queries, run->style.words, SHAPE(from + n));
+    }
+    if (c->positions != NULL) {
+        text_add(body, ",\"position_ids\":");
+        text_integers(body, c->positions + row, SHAPE(n));
+    }
+}
+
+/* Takes a step's outputs from its answer, and compares the cache after the last step. */
+static void take_step(float *output, const struct run *run, const json_t *answer, size_t b,
+                      size_t from, size_t n)
+{
+    const struct golden_case *c = run->c;
+    bool single = n == 1 && from % 2;
+    float *rows = single ? tensor_of(answer, "output", SHAPE(c->hidden))
+                         : tensor_of(answer, "output", SHAPE(n, c->hidden));
+    memcpy(output + (b * c->queries + from) * c->hidden, rows, n * c->hidden * sizeof *rows);
+    free(rows);
+    ck_assert_int_eq(json_integer_value(json_object_get(answer, "length")), (json_int_t)(from + n));
+    if (from + n < c->queries)
+        return;
+    const size_t g = c->kv_heads, s = c->queries;
+    expect(c, answer, "key", c->key_cache + b * g * s * c->head_dim, NULL,
+           SHAPE(g, s, c->head_dim));
+    expect(c, answer, "value", c->value_cache + b * g * s * c->value_dim, NULL,
+           SHAPE(g, s, c->value_dim));
+}
+
+/* One sequence: prefill through /attend, then single steps. */
+static void run_alone(float *output, const struct run *run, size_t b)
+{
+    const struct golden_case *c = run->c;
+    for (size_t from = 0, n; from < c->queries; from += n) {
+        struct text body = {0};
+        n = from == 0 ? c->prefill : 1;
+        text_add(&body, "{\"model\":\"%s\",\"layer\":%zu,", c->model, c->layer);
+        add_step(&body, run, b, from, n);
+        text_add(&body, "}");
+        struct answer answer =
+            client_post(run->client, from == 0 ? "/attend" : "/decode", body.data);
+        expect_answer(&answer, 200, NULL, c->name);
+        take_step(output, run, answer.json, b, from, n);
+        answer_free(&answer);
+        text_free(&body);
+    }
+}
+
+/* All sequences of the batch, each step of theirs in one call. */
+static void run_together(float *output, const struct run *run)
+{
+    const struct golden_case *c = run->c;
+    for (size_t from = 0, n; from < c->queries; from += n) {
+        struct text body = {0};
+        n = from == 0 ? c->prefill : 1;
+        text_add(&body, "{\"model\":\"%s\",\"layer\":%zu,\"sequences\":[", c->model, c->layer);
+        for (size_t b = 0; b < c->batch; b++) {
+            text_add(&body, b > 0 ? ",{" : "{");
+            add_step(&body, run, b, from, n);
+            text_add(&body, "}");
+        }
+        text_add(&body, "]}");
+        struct answer answer = client_post(run->client, "/decode", body.data);
+        expect_answer(&answer, 200, NULL, c->name);
+        const json_t *list = json_object_get(answer.json, "sequences");
+        ck_assert_uint_eq(json_array_size(list), c->batch);
+        for (size_t b = 0; b < c->batch; b++)
+            take_step(output, run, json_array_get(list, b), b, from, n);
+        answer_free(&answer);
+        text_free(&body);
+    }
+}
+
+static void end_sessions(const struct run *run)
+{
+    for (size_t b = 0; b < run->c->batch; b++) {
+        char path[64];
+        snprintf(path, sizeof path, "/sessions/%s.%zu", run->how, b);
+        struct answer answer = client_delete(run->client, path);
+        expect_answer(&answer, 204, NULL, path);
+        answer_free(&answer);
+    }
+}
+
+static void expect_run(const struct golden_case *c, const float *output)
+{
+    size_t worst;
+    double largest = golden_error(&worst, output, c->decode_output, c->batch * c->queries,
+                                  c->hidden, c->compare_rows);
+    ck_assert_msg(largest <= c->tolerance, "%s: step output[%zu] is %.9g, expected %.9g", c->name,
+                  worst, (double)output[worst], (double)c->decode_output[worst]);
+}
+
+static void run_case(struct run *run)
+{
+    const struct golden_case *c = run->c;
+    size_t count = c->batch * c->queries * c->hidden;
+    float *alone = calloc(count, sizeof *alone), *together = calloc(count, sizeof *together);
+    ck_assert(alone != NULL && together != NULL);
+    run->how = "alone";
+    for (size_t b = 0; b < c->batch; b++)
+        run_alone(alone, run, b);
+    end_sessions(run);
+    run->how = "together";
+    run_together(together, run);
+    end_sessions(run);
+    expect_run(c, alone);
+    ck_assert_msg(memcmp(alone, together, count * sizeof *alone) == 0,
+                  "%s: sequences in one call differ from the same ones alone", c->name);
+    free(alone);
+    free(together);
+}
+
+START_TEST(test_golden_prefill_and_single_steps_hold_through_sessions)
+{
+    struct client client;
+    size_t sequences = 0;
+    client_open(&client, &daemon_);
+    for (size_t i = 0; i < set.count; i++) {
+        if (!set.cases[i].decodes)
+            continue;
+        run_case(&(struct run){.client = &client, .c = &set.cases[i], .style = style_of(i)});
+        sequences += set.cases[i].batch;
+    }
+    client_close(&client);
+    printf("golden: %zu sequences hold step by step through sessions\n", sequences);
+    ck_assert_uint_ge(sequences, 20);
+}
+END_TEST
+
+Suite *suite_golden(void)
+{
+    Suite *suite = suite_create("golden");
+    TCase *vectors = tcase_create("vectors");
+    tcase_add_checked_fixture(vectors, open_all, close_all);
+    tcase_add_test(vectors, test_golden_outputs_weights_and_keys_hold_through_http);
+    tcase_add_test(vectors, test_golden_prefill_and_single_steps_hold_through_sessions);
+    suite_add_tcase(suite, vectors);
+    return suite;
+}

@@ -1,0 +1,289 @@
+/* test_lifecycle.c: starting and stopping: where a daemon listens, what it does with requests that
+ * run when it is told to end. */
+#include <arpa/inet.h>
+#include <check.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "suites.h"
+
+/* ---- Draining -------------------------------------------------------------------------------- */
+
+#define SLOW_TOKENS 3072
+#define SLOW_WIDTH 64
+#define SLOW_CALLERS 3
+
+/* One thread with portable kernels: SLOW_TOKENS rows take a good part of a second. */
+static const char slow_config[] =
+    "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"models\":[{\"name\":\"slow\","
+    "\"random\":{\"hidden_size\":64,\"num_attention_heads\":16,\"seed\":1}}]}";
+
+struct slow {
+    struct daemon daemon;
+    struct text body;
+    pthread_t threads[SLOW_CALLERS];
+    struct slow_call {
+        const struct slow *slow;
+        long status;
+        size_t length;
+    } calls[SLOW_CALLERS];
+};
+
+static void *call_slowly(void *argument)
+{
+    struct slow_call *call = argument;
+    struct client own;
+    struct answer answer;
+    client_open(&own, &call->slow->daemon);
+    const struct request request = {
+        .method = "POST", .path = "/attend", .body = call->slow->body.data};
+    if (client_try(&answer, &own, &request))
+        call->status = answer.status;
+    call->length = answer.length;
+    answer_free(&answer);
+    client_close(&own);
+    return NULL;
+}
+
+/* Starts the daemon and has all callers wait for their answers. */
+static void slow_begin(struct slow *slow, struct client *client)
+{
+    *slow = (struct slow){0};
+    daemon_start(&slow->daemon, slow_config, NULL, NULL);
+    text_add(&slow->body, "{\"hidden_states\":{\"shape\":[%d,%d],\"data\":[", SLOW_TOKENS,
+             SLOW_WIDTH);
+    for (int i = 0; i < SLOW_TOKENS * SLOW_WIDTH; i++)
+        text_add(&slow->body, i > 0 ? ",%d" : "%d", i * 7 % 11 - 5);
+    text_add(&slow->body, "]}}");
+    client_open(client, &slow->daemon);
+    for (size_t i = 0; i < SLOW_CALLERS; i++) {
+        slow->calls[i] = (struct slow_call){.slow = slow};
+        ck_assert_int_eq(pthread_create(&slow->threads[i], NULL, call_slowly, &slow->calls[i]), 0);
+    }
+    unsigned tries = 0;
+    while (call_metric(client, "attnd_queue_depth") < SLOW_CALLERS) {
+        ck_assert_uint_lt(tries++, 5000);
+        pause_ms(2);
+    }
+}
+
+static void slow_end(struct slow *slow)
+{
+    for (size_t i = 0; i < SLOW_CALLERS; i++)
+        pthread_join(slow->threads[i], NULL);
+    text_free(&slow->body);
+    process_end(&slow->daemon.process);
+}
+
+/* Waits until the daemon has heard of the signal. */
+static void await_draining(const struct slow *slow)
+{
+    bool draining = false;
+    for (unsigned tries = 0; !draining && tries < 5000; tries++) {
+        char *log = daemon_log(&slow->daemon);
+        draining = strstr(log, "\"draining\"") != NULL;
+        free(log);
+        pause_ms(2);
+    }
+    ck_assert(draining);
+}
+
+START_TEST(test_termination_lets_running_requests_finish_and_refuses_others)
+{
+    struct slow slow;
+    struct client polled, asked, late;
+    struct answer answer;
+    slow_begin(&slow, &polled);
+    client_open(&asked, &slow.daemon);
+    answer = client_get(&asked, "/models"); /* opens the connection */
+    answer_free(&answer);
+    daemon_terminate(&slow.daemon);
+    await_draining(&slow);
+    answer = client_get(&polled, "/readyz");
+    expect_answer(&answer, 503, "draining", "/readyz");
+    answer_free(&answer);
+    answer = client_get(&asked, "/models");
+    expect_answer(&answer, 503, "draining", "/models on an open connection");
+    answer_free(&answer);
+    client_open(&late, &slow.daemon);
+    if (client_try(&answer, &late, &(struct request){.method = "GET", .path = "/models"}))
+        expect_answer(&answer, 503, "draining", "a new connection");
+    answer_free(&answer);
+    daemon_expect_end(&slow.daemon);
+    client_close(&polled);
+    client_close(&asked);
+    client_close(&late);
+    slow_end(&slow);
+    for (size_t i = 0; i < SLOW_CALLERS; i++) {
+        ck_assert_int_eq(slow.calls[i].status, 200);
+        ck_assert_uint_gt(slow.calls[i].length, SLOW_TOKENS * SLOW_WIDTH);
+    }
+}
+END_TEST
+
+START_TEST(test_second_signal_ends_at_once_with_failure)
+{
+    struct slow slow;
+    struct client client;
+    int status = 0;
+    slow_begin(&slow, &client);
+    ck_assert_int_eq(kill(slow.daemon.process.pid, SIGINT), 0);
+    await_draining(&slow);
+    daemon_terminate(&slow.daemon);
+    ck_assert(process_wait(&status, &slow.daemon.process, 60));
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    client_close(&client);
+    slow_end(&slow);
+}
+END_TEST
+
+START_TEST(test_idle_connections_do_not_hold_up_the_end)
+{
+    struct daemon daemon;
+    struct client client;
+    daemon_start(&daemon, CONFIG_SMALL("\"drain_timeout_s\":600,"), NULL, NULL);
+    client_open(&client, &daemon);
+    call_create(&client, "left", "");
+    expect_decode(&client, "left", 0, 0);
+    daemon_stop(&daemon); /* exit status 0, within its own deadline */
+    client_close(&client);
+}
+END_TEST
+
+/* ---- Where it listens and what it serves ----------------------------------------------------- */
+
+/* Starts with these, expects an answer at `host`, stops. */
+static void expect_served_at(const char *config, const char *const arguments[],
+                             const char *const variables[], const char *host)
+{
+    struct daemon daemon;
+    struct client client;
+    daemon_start(&daemon, config, arguments, variables);
+    client_open(&client, &daemon);
+    snprintf(client.url, sizeof client.url, "http://%s:%u", host, daemon.port);
+    struct answer answer = client_get(&client, "/readyz");
+    expect_answer(&answer, 200, NULL, host);
+    answer_free(&answer);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+
+START_TEST(test_any_address_serves_the_local_one)
+{
+    static const char *const host[] = {"--host", "0.0.0.0", NULL};
+    expect_served_at(CONFIG_SMALL(""), host, NULL, "127.0.0.1");
+}
+END_TEST
+
+/* Machines without IPv6 cannot show this. */
+static bool has_ipv6(void)
+{
+    struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback};
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool bound = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+    if (fd >= 0)
+        close(fd);
+    return bound;
+}
+
+START_TEST(test_ipv6_address_is_served_and_named_in_brackets)
+{
+    static const char *const host[] = {"--host", "::1", NULL};
+    if (has_ipv6())
+        expect_served_at(CONFIG_SMALL(""), host, NULL, "[::1]");
+    else
+        printf("lifecycle: no IPv6 on this machine, left out\n");
+}
+END_TEST
+
+/* 192.0.2.1 is nobody's address (RFC 5737): who tries to listen there fails. */
+START_TEST(test_variable_beats_the_file_and_a_flag_beats_the_variable)
+{
+    static const char file[] = "{\"host\":\"192.0.2.1\",\"port\":0,\"models\":[]}";
+    static const char *const variable[] = {"ATTN_HOST=127.0.0.1", NULL};
+    static const char *const wrong[] = {"ATTN_HOST=192.0.2.1", NULL};
+    static const char *const flag[] = {"--host=127.0.0.1", NULL};
+    expect_served_at(file, NULL, variable, "127.0.0.1");
+    expect_served_at(file, flag, wrong, "127.0.0.1");
+}
+END_TEST
+
+START_TEST(test_variable_names_the_port)
+{
+    struct daemon daemon, other;
+    char variable[32];
+    const char *const variables[] = {variable, NULL};
+    daemon_start(&daemon, CONFIG_SMALL(""), NULL, NULL);
+    snprintf(variable, sizeof variable, "ATTN_PORT=%u", daemon.port);
+    daemon_stop(&daemon);
+    daemon_start(&other, CONFIG_SMALL(""), NULL, variables); /* whose file says 0 */
+    ck_assert_uint_eq(other.port, daemon.port);
+    daemon_stop(&other);
+}
+END_TEST
+
+/* The way from `from` up to the root and down to `to`; both absolute. */
+static void make_relative(char out[PATH_MAX], const char *from, const char *to)
+{
+    size_t length = 0;
+    for (const char *c = from; *c != '\0'; c++)
+        if (*c == '/')
+            length += (size_t)snprintf(out + length, PATH_MAX - length, "../");
+    snprintf(out + length, PATH_MAX - length, "%s", to + 1);
+}
+
+START_TEST(test_relative_checkpoint_path_starts_at_the_configuration_file)
+{
+    char whole[PATH_MAX], path[PATH_MAX];
+    struct text config = {0};
+    struct daemon daemon;
+    struct client client;
+    ck_assert_ptr_nonnull(realpath("tests/golden/llama_gqa/model", whole));
+    make_relative(path, "/tmp/attnd-http-XXXXXX", whole);
+    text_add(&config,
+             "{\"port\":0,\"models\":[{\"name\":\"llama\",\"layers\":[1],\"path\":\"%s\"}]}", path);
+    daemon_start(&daemon, config.data, NULL, NULL);
+    client_open(&client, &daemon);
+    struct answer answer = client_get(&client, "/models/llama");
+    expect_answer(&answer, 200, NULL, "/models/llama");
+    ck_assert_str_eq(json_string_value(json_object_get(answer.json, "family")), "llama");
+    const json_t *layers = json_object_get(answer.json, "resident_layers");
+    ck_assert_uint_eq(json_array_size(layers), 1);
+    ck_assert_int_eq(json_integer_value(json_array_get(layers, 0)), 1);
+    ck_assert_ptr_null(strstr(answer.text, "/")); /* no path is told */
+    answer_free(&answer);
+    answer = client_post(&client, "/attend", "{\"layer\":0,\"hidden_states\":[[1]]}");
+    expect_answer(&answer, 404, "layer_not_found", "a layer that is not resident");
+    answer_free(&answer);
+    client_close(&client);
+    daemon_stop(&daemon);
+    text_free(&config);
+}
+END_TEST
+
+Suite *suite_lifecycle(void)
+{
+    Suite *suite = suite_create("lifecycle");
+    TCase *stopping = tcase_create("stopping");
+    tcase_add_test(stopping, test_termination_lets_running_requests_finish_and_refuses_others);
+    tcase_add_test(stopping, test_second_signal_ends_at_once_with_failure);
+    tcase_add_test(stopping, test_idle_connections_do_not_hold_up_the_end);
+    suite_add_tcase(suite, stopping);
+    TCase *starting = tcase_create("starting");
+    tcase_add_test(starting, test_any_address_serves_the_local_one);
+    tcase_add_test(starting, test_ipv6_address_is_served_and_named_in_brackets);
+    tcase_add_test(starting, test_variable_beats_the_file_and_a_flag_beats_the_variable);
+    tcase_add_test(starting, test_variable_names_the_port);
+    tcase_add_test(starting, test_relative_checkpoint_path_starts_at_the_configuration_file);
+    suite_add_tcase(suite, starting);
+    return suite;
+}

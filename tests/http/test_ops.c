@@ -1,0 +1,342 @@
+/* test_ops.c: what operators and load balancers see: health, models, metrics, methods, headers, the
+ * access log. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "metrics_text.h"
+#include "raw.h"
+#include "suites.h"
+
+static struct daemon served;
+static struct client client;
+
+static void set_up(void)
+{
+    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
+    client_open(&client, &served);
+}
+
+static void tear_down(void)
+{
+    client_close(&client);
+    daemon_stop(&served);
+}
+
+static struct answer send_with(const char *method, const char *path, const char *header)
+{
+    const char *const headers[] = {header, NULL};
+    struct request request = {.method = method, .path = path, .headers = headers};
+    return client_send(&client, &request);
+}
+
+static const char *member(const struct answer *answer, const char *name)
+{
+    const char *text = json_string_value(json_object_get(answer->json, name));
+    return text != NULL ? text : "";
+}
+
+START_TEST(test_health_routes_answer)
+{
+    static const char *const paths[] = {"/healthz", "/livez", "/health"};
+    for (size_t i = 0; i < 3; i++) {
+        struct answer answer = client_get(&client, paths[i]);
+        expect_answer(&answer, 200, NULL, paths[i]);
+        ck_assert_str_eq(member(&answer, "status"), "ok");
+        answer_free(&answer);
+    }
+    struct answer ready = client_get(&client, "/readyz");
+    expect_answer(&ready, 200, NULL, "/readyz");
+    answer_free(&ready);
+}
+END_TEST
+
+START_TEST(test_models_say_what_they_resolved_to)
+{
+    struct answer all = client_get(&client, "/models"), one = client_get(&client, "/models/tiny");
+    expect_answer(&all, 200, NULL, "/models");
+    expect_answer(&one, 200, NULL, "/models/tiny");
+    const json_t *list = json_object_get(all.json, "models");
+    ck_assert_uint_eq(json_array_size(list), 2);
+    ck_assert(json_equal(json_array_get(list, 0), one.json));
+    static const struct {
+        const char *name;
+        json_int_t value;
+    } numbers[] = {{"hidden_size", 16},
+                   {"num_attention_heads", 4},
+                   {"num_key_value_heads", 2},
+                   {"head_dim", 4},
+                   {"value_head_dim", 4},
+                   {"num_layers", 2},
+                   {"cache_bytes_per_token", 2 * 2 * (4 + 4) * 4}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        ck_assert_int_eq(answer_integer(&one, numbers[i].name), numbers[i].value);
+    ck_assert_str_eq(member(&one, "family"), "random");
+    ck_assert_str_eq(member(&one, "mask"), "causal");
+    ck_assert_uint_eq(strlen(member(&one, "fingerprint")), 16);
+    ck_assert(json_is_true(json_object_get(one.json, "random")));
+    ck_assert(json_is_object(json_object_get(one.json, "rope")));
+    ck_assert(json_is_object(json_object_get(one.json, "kernels")));
+    struct answer none = client_get(&client, "/models/none");
+    expect_answer(&none, 404, "model_not_found", "/models/none");
+    answer_free(&all);
+    answer_free(&one);
+    answer_free(&none);
+}
+END_TEST
+
+START_TEST(test_metrics_are_well_formed_and_count)
+{
+    char type[256];
+    static const char decodes[] =
+        "attnd_requests_total{route=\"/decode\",method=\"POST\",status=\"404\"}";
+    call_create(&client, "counted", "");
+    expect_decode(&client, "counted", 0, 0);
+    refuse_decode(&client, "uncounted", 0, "", 404, "session_not_found");
+    double before = call_metric(&client, decodes);
+    refuse_decode(&client, "uncounted", 0, "", 404, "session_not_found");
+    ck_assert_double_eq(call_metric(&client, decodes), before + 1);
+    ck_assert_double_ge(call_metric(&client, "attnd_errors_total{code=\"session_not_found\"}"), 2);
+    ck_assert_double_ge(call_metric(&client, "attnd_decode_rows_total"), 1);
+    ck_assert_double_eq(call_metric(&client, "attnd_ready"), 1);
+    struct answer answer = client_get(&client, "/metrics");
+    expect_answer(&answer, 200, NULL, "/metrics");
+    ck_assert(answer_header(type, &answer, "Content-Type"));
+    ck_assert_int_eq(strncmp(type, "text/plain; version=0.0.4", 25), 0);
+    ck_assert_uint_ge(metrics_check(answer.text), 100);
+    answer_free(&answer);
+}
+END_TEST
+
+/* ---- Methods and paths ----------------------------------------------------------------------- */
+
+START_TEST(test_other_methods_are_refused_with_the_allowed_ones)
+{
+    static const struct {
+        const char *method, *path, *allow;
+    } cases[] = {
+        {"GET", "/attend", "POST"},
+        {"GET", "/decode", "POST"},
+        {"DELETE", "/attend", "POST"},
+        {"POST", "/healthz", "GET, HEAD"},
+        {"POST", "/metrics", "GET, HEAD"},
+        {"DELETE", "/models/tiny", "GET, HEAD"},
+        {"PUT", "/sessions", "POST, GET, HEAD"},
+        {"POST", "/sessions/a", "GET, HEAD, DELETE"},
+        {"PATCH", "/sessions/a", "GET, HEAD, DELETE"},
+        {"OPTIONS", "/decode", "POST"},
+        {"HEAD", "/decode", "POST"},
+    };
+    char allow[256];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct answer answer = send_with(cases[i].method, cases[i].path, NULL);
+        if (strcmp(cases[i].method, "HEAD") != 0)
+            expect_answer(&answer, 405, "method_not_allowed", cases[i].path);
+        ck_assert_int_eq(answer.status, 405);
+        ck_assert_msg(answer_header(allow, &answer, "Allow"), "%s", cases[i].path);
+        ck_assert_str_eq(allow, cases[i].allow);
+        answer_free(&answer);
+    }
+}
+END_TEST
+
+START_TEST(test_unknown_paths_are_not_found)
+{
+    static const char *const paths[] = {"/",           "/healthz/",     "/healthz/x",
+                                        "/models/",    "/models/a/b",   "/sessions/a/fork",
+                                        "/Decode",     "/decode%20",    "/%2e%2e/models",
+                                        "/models/../", "/sessions/?x=1"};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        struct answer answer = client_get(&client, paths[i]);
+        expect_answer(&answer, 404, "route_not_found", paths[i]);
+        answer_free(&answer);
+    }
+}
+END_TEST
+
+START_TEST(test_head_is_get_without_the_body)
+{
+    char of_get[256], of_head[256];
+    struct answer get = client_get(&client, "/models/tiny");
+    struct answer head = send_with("HEAD", "/models/tiny", NULL);
+    ck_assert_int_eq(head.status, 200);
+    ck_assert_uint_eq(head.length, 0);
+    ck_assert(answer_header(of_get, &get, "Content-Length"));
+    ck_assert(answer_header(of_head, &head, "Content-Length"));
+    ck_assert_str_eq(of_head, of_get);
+    struct answer none = send_with("HEAD", "/models/none", NULL);
+    ck_assert_int_eq(none.status, 404);
+    answer_free(&get);
+    answer_free(&head);
+    answer_free(&none);
+}
+END_TEST
+
+START_TEST(test_pipelined_requests_are_answered_in_order)
+{
+    static const char *const ids[] = {"first", "second", "third"};
+    struct text text = {0};
+    struct raw raw;
+    char id[256];
+    text_add(&text, "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Request-Id: first\r\n\r\n");
+    text_add(&text, "POST /attend HTTP/1.1\r\nHost: x\r\nX-Request-Id: second\r\n"
+                    "Content-Type: application/json\r\nContent-Length: 52\r\n\r\n"
+                    "{\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[7]]]}     ");
+    text_add(&text, "GET /models HTTP/1.1\r\nHost: x\r\nX-Request-Id: third\r\n\r\n");
+    raw_open(&raw, served.host, served.port);
+    ck_assert(raw_send(&raw, text.data, text.length));
+    for (size_t i = 0; i < 3; i++) {
+        struct raw_answer answer = raw_read(&raw, false, 60000);
+        ck_assert_uint_eq(answer.status, 200);
+        ck_assert(raw_header(id, &answer, "X-Request-Id"));
+        ck_assert_str_eq(id, ids[i]);
+        raw_answer_free(&answer);
+    }
+    raw_close(&raw);
+    text_free(&text);
+}
+END_TEST
+
+/* ---- Headers --------------------------------------------------------------------------------- */
+
+START_TEST(test_request_id_is_echoed_or_made)
+{
+    char id[256], other[256];
+    struct answer echoed = send_with("GET", "/healthz", "X-Request-Id: Trace-4.2_x");
+    ck_assert(answer_header(id, &echoed, "X-Request-Id"));
+    ck_assert_str_eq(id, "Trace-4.2_x");
+    struct answer wrong = send_with("GET", "/healthz", "X-Request-Id: a b/\"c\"");
+    ck_assert(answer_header(id, &wrong, "X-Request-Id"));
+    ck_assert_uint_eq(strspn(id, "0123456789abcdef"), 16);
+    struct answer made = client_get(&client, "/healthz");
+    ck_assert(answer_header(other, &made, "X-Request-Id"));
+    ck_assert_uint_eq(strspn(other, "0123456789abcdef"), 16);
+    ck_assert_str_ne(id, other);
+    answer_free(&echoed);
+    answer_free(&wrong);
+    answer_free(&made);
+}
+END_TEST
+
+START_TEST(test_computed_answers_tell_their_stages)
+{
+    char text[256];
+    double parse, queue, compute, write;
+    call_create(&client, "timed", "");
+    struct answer answer = call_decode(&client, "timed", 0, "");
+    ck_assert(answer_header(text, &answer, "Server-Timing"));
+    ck_assert_msg(sscanf(text, "parse;dur=%lf, queue;dur=%lf, compute;dur=%lf, write;dur=%lf",
+                         &parse, &queue, &compute, &write) == 4,
+                  "%s", text);
+    ck_assert(parse >= 0 && queue >= 0 && compute > 0 && write >= 0);
+    ck_assert(answer_header(text, &answer, "X-Attn-Instance"));
+    ck_assert_str_eq(text, "test");
+    ck_assert(answer_header(text, &answer, "Content-Type"));
+    ck_assert_str_eq(text, "application/json");
+    answer_free(&answer);
+}
+END_TEST
+
+START_TEST(test_a_large_body_may_wait_for_100_continue)
+{
+    enum { BATCH = 800, TOKENS = 10 };
+    static float rows[BATCH * TOKENS * TINY];
+    struct text body = {0};
+    make_numbers(rows, BATCH * TOKENS * TINY, 1);
+    text_add(&body, "{\"model\":\"tiny\",\"outputs\":[\"lse\"],\"hidden_states\":");
+    text_floats(&body, rows, 9, SHAPE(BATCH, TOKENS, TINY));
+    text_add(&body, "}");
+    ck_assert_uint_gt(body.length, 1 << 20);
+    const char *const headers[] = {"Expect: 100-continue", NULL};
+    struct answer answer = client_send(
+        &client, &(struct request){
+                     .method = "POST", .path = "/attend", .body = body.data, .headers = headers});
+    expect_answer(&answer, 200, NULL, "100-continue");
+    answer_free(&answer);
+    text_free(&body);
+}
+END_TEST
+
+/* ---- The log --------------------------------------------------------------------------------- */
+
+/* The access line of that request, or NULL; every line has to be a JSON object. */
+static json_t *find_line(const char *log, const char *id)
+{
+    json_t *found = NULL;
+    while (*log != '\0') {
+        size_t length = strcspn(log, "\n");
+        json_t *line = json_loadb(log, length, JSON_REJECT_DUPLICATES, NULL);
+        ck_assert_msg(json_is_object(line), "not an object: %.*s", (int)length, log);
+        const char *request = json_string_value(json_object_get(line, "request_id"));
+        if (found == NULL && request != NULL && strcmp(request, id) == 0)
+            found = json_incref(line);
+        json_decref(line);
+        log += length + (log[length] == '\n');
+    }
+    return found;
+}
+
+static void expect_line(const char *id, const char *method, const char *route, json_int_t status,
+                        const char *code)
+{
+    json_t *line = NULL;
+    for (unsigned tries = 0; line == NULL && tries < 500; tries++) {
+        char *log = daemon_log(&served);
+        line = find_line(log, id);
+        free(log);
+        if (line == NULL)
+            pause_ms(10);
+    }
+    ck_assert_msg(line != NULL, "no line for %s", id);
+    ck_assert_str_eq(json_string_value(json_object_get(line, "method")), method);
+    ck_assert_str_eq(json_string_value(json_object_get(line, "route")), route);
+    ck_assert_int_eq(json_integer_value(json_object_get(line, "status")), status);
+    const char *got = json_string_value(json_object_get(line, "code"));
+    ck_assert_str_eq(got != NULL ? got : "", code);
+    ck_assert(json_is_number(json_object_get(line, "ms")));
+    ck_assert(json_is_integer(json_object_get(line, "bytes_out")));
+    json_decref(line);
+}
+
+START_TEST(test_each_request_is_a_log_line_with_the_routes_pattern)
+{
+    struct answer seen = send_with("GET", "/sessions/nobody", "X-Request-Id: log-1");
+    struct answer lost = send_with("GET", "/secret/path?key=1", "X-Request-Id: log-2");
+    struct answer wrong = send_with("DELETE", "/decode", "X-Request-Id: log-3");
+    struct answer ready = send_with("GET", "/readyz", "X-Request-Id: log-4");
+    expect_line("log-1", "GET", "/sessions/{id}", 404, "session_not_found");
+    expect_line("log-2", "GET", "none", 404, "route_not_found");
+    expect_line("log-3", "DELETE", "none", 405, "method_not_allowed");
+    expect_line("log-4", "GET", "/readyz", 200, "");
+    char *log = daemon_log(&served);
+    ck_assert_ptr_null(strstr(log, "secret"));
+    ck_assert_ptr_null(strstr(log, "nobody"));
+    free(log);
+    answer_free(&seen);
+    answer_free(&lost);
+    answer_free(&wrong);
+    answer_free(&ready);
+}
+END_TEST
+
+Suite *suite_ops(void)
+{
+    Suite *suite = suite_create("ops");
+    TCase *ops = tcase_create("ops");
+    tcase_add_checked_fixture(ops, set_up, tear_down);
+    tcase_add_test(ops, test_health_routes_answer);
+    tcase_add_test(ops, test_models_say_what_they_resolved_to);
+    tcase_add_test(ops, test_metrics_are_well_formed_and_count);
+    tcase_add_test(ops, test_other_methods_are_refused_with_the_allowed_ones);
+    tcase_add_test(ops, test_unknown_paths_are_not_found);
+    tcase_add_test(ops, test_head_is_get_without_the_body);
+    tcase_add_test(ops, test_pipelined_requests_are_answered_in_order);
+    tcase_add_test(ops, test_request_id_is_echoed_or_made);
+    tcase_add_test(ops, test_computed_answers_tell_their_stages);
+    tcase_add_test(ops, test_a_large_body_may_wait_for_100_continue);
+    tcase_add_test(ops, test_each_request_is_a_log_line_with_the_routes_pattern);
+    suite_add_tcase(suite, ops);
+    return suite;
+}

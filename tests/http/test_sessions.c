@@ -1,0 +1,332 @@
+/* test_sessions.c: making, listing and ending sessions, and the limits they run into. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "suites.h"
+#include "tensors.h"
+
+static struct daemon served;
+static struct client client;
+
+static void set_up(void)
+{
+    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
+    client_open(&client, &served);
+}
+
+static void tear_down(void)
+{
+    client_close(&client);
+    daemon_stop(&served);
+}
+
+static struct answer create(const char *body) { return client_post(&client, "/sessions", body); }
+
+static void refuse_create(const char *body, long status, const char *code)
+{
+    struct answer answer = create(body);
+    expect_answer(&answer, status, code, body);
+    answer_free(&answer);
+}
+
+START_TEST(test_created_session_says_what_it_is)
+{
+    struct answer made = create("{\"session_id\":\"whole\",\"model\":\"tiny\",\"max_length\":32,"
+                                "\"ttl_s\":60}");
+    expect_answer(&made, 201, NULL, "create");
+    expect_decode(&client, "whole", 0, 0);
+    struct answer seen = client_get(&client, "/sessions/whole");
+    expect_answer(&seen, 200, NULL, "get");
+    ck_assert_str_eq(json_string_value(json_object_get(seen.json, "session_id")), "whole");
+    ck_assert_str_eq(json_string_value(json_object_get(seen.json, "model")), "tiny");
+    ck_assert_int_eq(answer_integer(&seen, "max_length"), 32);
+    ck_assert_int_eq(answer_integer(&seen, "ttl_s"), 60);
+    ck_assert_int_eq(answer_integer(&seen, "epoch"), answer_integer(&made, "epoch"));
+    ck_assert_int_eq(answer_integer(&made, "bytes"), 0);
+    ck_assert_int_gt(answer_integer(&seen, "bytes"), 0);
+    ck_assert(json_is_number(json_object_get(seen.json, "idle_s")));
+    ck_assert_uint_eq(json_array_size(json_object_get(seen.json, "lengths")), 2);
+    answer_free(&made);
+    answer_free(&seen);
+}
+END_TEST
+
+START_TEST(test_created_id_begins_with_the_instance_and_is_unlike_others)
+{
+    struct answer one = create("{\"model\":\"tiny\"}"), two = create("{\"model\":\"tiny\"}");
+    const char *a = json_string_value(json_object_get(one.json, "session_id"));
+    const char *b = json_string_value(json_object_get(two.json, "session_id"));
+    ck_assert(a != NULL && b != NULL);
+    ck_assert_int_eq(strncmp(a, "test.", 5), 0);
+    ck_assert_uint_ge(strlen(a), 20);
+    ck_assert_str_ne(a, b);
+    expect_decode(&client, a, 0, 0);
+    answer_free(&one);
+    answer_free(&two);
+}
+END_TEST
+
+START_TEST(test_creating_what_exists_or_cannot_be_is_refused)
+{
+    call_create(&client, "once", "");
+    refuse_create("{\"session_id\":\"once\",\"model\":\"tiny\"}", 409, "session_exists");
+    refuse_create("{\"session_id\":\"x\"}", 400, "missing_field");
+    refuse_create("{\"session_id\":\"x\",\"model\":\"other\"}", 404, "model_not_found");
+    refuse_create("{\"session_id\":\"../x\",\"model\":\"tiny\"}", 400, "invalid_value");
+    refuse_create("{\"session_id\":\"x\",\"model\":\"tiny\",\"max_length\":0}", 400,
+                  "invalid_value");
+    refuse_create("{\"session_id\":\"x\",\"model\":\"tiny\",\"max_length\":131073}", 400,
+                  "invalid_value");
+    refuse_create("{\"session_id\":\"x\",\"model\":\"tiny\",\"ttl_s\":31536001}", 400,
+                  "invalid_value");
+    ck_assert_int_eq(call_status(&client, "x"), 404);
+}
+END_TEST
+
+START_TEST(test_deleted_session_is_gone_and_its_memory_is_free_at_once)
+{
+    call_create(&client, "gone", "");
+    double before = call_metric(&client, "attnd_cache_used_bytes");
+    expect_decode(&client, "gone", 0, 0);
+    ck_assert(call_metric(&client, "attnd_cache_used_bytes") > before);
+    call_delete(&client, "gone");
+    ck_assert(call_metric(&client, "attnd_cache_used_bytes") == before);
+    ck_assert_int_eq(call_status(&client, "gone"), 404);
+    struct answer again = client_delete(&client, "/sessions/gone");
+    expect_answer(&again, 404, "session_not_found", "second delete");
+    refuse_decode(&client, "gone", 1, "", 404, "session_not_found");
+    answer_free(&again);
+}
+END_TEST
+
+START_TEST(test_epoch_tells_a_session_from_a_later_one_of_its_name)
+{
+    char extra[64];
+    json_int_t old = call_create(&client, "phoenix", "");
+    snprintf(extra, sizeof extra, ",\"epoch\":%lld", (long long)old);
+    struct answer answer = call_decode(&client, "phoenix", 0, extra);
+    expect_answer(&answer, 200, NULL, "same epoch");
+    ck_assert_int_eq(answer_integer(&answer, "epoch"), old);
+    call_delete(&client, "phoenix");
+    ck_assert_int_ne(call_create(&client, "phoenix", ""), old);
+    refuse_decode(&client, "phoenix", 1, extra, 409, "epoch_mismatch");
+    ck_assert_uint_eq(call_length(&client, "phoenix", 0), 0);
+    answer_free(&answer);
+}
+END_TEST
+
+START_TEST(test_session_belongs_to_one_model)
+{
+    call_create(&client, "owned", "");
+    struct answer answer = client_post(&client, "/decode",
+                                       "{\"model\":\"plain\",\"session_id\":\"owned\","
+                                       "\"hidden_states\":[1,2,3,4,5,6,7,8]}");
+    expect_answer(&answer, 409, "model_mismatch", "decode");
+    ck_assert_uint_eq(call_length(&client, "owned", 0), 0);
+    answer_free(&answer);
+}
+END_TEST
+
+START_TEST(test_session_knows_its_model)
+{
+    struct text body = {0};
+    call_create(&client, "knows", "");
+    text_add(&body, "{");
+    text_step(&body, "knows", 0, "}");
+    struct answer answer = client_post(&client, "/decode", body.data);
+    expect_answer(&answer, 200, NULL, "decode without a model");
+    ck_assert_uint_eq(call_length(&client, "knows", 0), 1);
+    answer_free(&answer);
+    text_free(&body);
+}
+END_TEST
+
+START_TEST(test_full_session_refuses_and_stays_as_it_was)
+{
+    call_create(&client, "small", ",\"max_length\":3");
+    for (unsigned i = 0; i < 3; i++)
+        expect_decode(&client, "small", i, i);
+    refuse_decode(&client, "small", 3, "", 409, "session_full");
+    refuse_decode(&client, "small", 3, ",\"commit\":false", 409, "session_full");
+    struct answer replay = call_decode(&client, "small", 2, ",\"position\":2");
+    expect_answer(&replay, 200, NULL, "replay in a full session");
+    ck_assert(json_is_true(json_object_get(replay.json, "replayed")));
+    ck_assert_uint_eq(call_length(&client, "small", 0), 3);
+    call_create(&client, "small2", ",\"max_length\":3");
+    struct answer rows = call_decode_rows(&client, "small2", 0, 4, "");
+    expect_answer(&rows, 409, "session_full", "four rows into three");
+    ck_assert_uint_eq(call_length(&client, "small2", 0), 0);
+    answer_free(&replay);
+    answer_free(&rows);
+}
+END_TEST
+
+/* ---- The list -------------------------------------------------------------------------------- */
+
+/* Walks the pages of `limit` sessions with ids after "page."; returns how many there are. */
+static size_t walk_pages(unsigned limit)
+{
+    char path[160], last[80] = "page.";
+    size_t count = 0;
+    for (size_t pages = 0; pages < 20; pages++) {
+        snprintf(path, sizeof path, "/sessions?after=%s&limit=%u", last, limit);
+        struct answer answer = client_get(&client, path);
+        expect_answer(&answer, 200, NULL, path);
+        const json_t *list = json_object_get(answer.json, "sessions");
+        ck_assert(json_is_array(list) && json_array_size(list) <= limit);
+        for (size_t i = 0; i < json_array_size(list); i++, count++) {
+            const char *id =
+                json_string_value(json_object_get(json_array_get(list, i), "session_id"));
+            ck_assert_str_gt(id, last);
+            snprintf(last, sizeof last, "%s", id);
+        }
+        const char *next = json_string_value(json_object_get(answer.json, "next"));
+        bool done = next == NULL;
+        ck_assert(done || strcmp(next, last) == 0);
+        answer_free(&answer);
+        if (done)
+            return count;
+    }
+    ck_abort_msg("the pages do not end");
+}
+
+START_TEST(test_pages_list_every_session_once_in_order)
+{
+    char id[32];
+    for (unsigned i = 0; i < 11; i++) {
+        snprintf(id, sizeof id, "page.%02u", i * 7 % 11);
+        call_create(&client, id, "");
+    }
+    size_t all = walk_pages(100);
+    ck_assert_uint_ge(all, 11);
+    ck_assert_uint_eq(walk_pages(4), all);
+    ck_assert_uint_eq(walk_pages(1), all);
+}
+END_TEST
+
+START_TEST(test_wrong_queries_of_the_list_are_refused)
+{
+    static const struct {
+        const char *path, *code;
+    } cases[] = {{"/sessions?limit=0", "invalid_value"},
+                 {"/sessions?limit=1001", "invalid_value"},
+                 {"/sessions?limit=-1", "invalid_value"},
+                 {"/sessions?limit=1x", "invalid_value"},
+                 {"/sessions?limit=01000x", "invalid_value"},
+                 {"/sessions?limit=99999999999999999999", "invalid_value"},
+                 {"/sessions?after=../x", "invalid_value"},
+                 {"/sessions?page=2", "unknown_field"},
+                 {"/sessions?limit", "unknown_field"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct answer answer = client_get(&client, cases[i].path);
+        expect_answer(&answer, 400, cases[i].code, cases[i].path);
+        answer_free(&answer);
+    }
+}
+END_TEST
+
+/* ---- Limits, each with a daemon of its own --------------------------------------------------- */
+
+START_TEST(test_idle_session_expires_and_a_used_one_does_not)
+{
+    call_create(&client, "idle", ",\"ttl_s\":1");
+    call_create(&client, "busy", ",\"ttl_s\":3");
+    call_create(&client, "default", "");
+    unsigned i = 0;
+    for (; i < 60 && call_status(&client, "idle") != 404; i++) {
+        expect_decode(&client, "busy", i, i);
+        pause_ms(250);
+    }
+    ck_assert_uint_ge(i, 3); /* not before its second has passed */
+    refuse_decode(&client, "idle", 0, "", 404, "session_not_found");
+    ck_assert_int_eq(call_status(&client, "busy"), 200);
+    ck_assert_int_eq(call_status(&client, "default"), 200);
+    ck_assert(call_metric(&client, "attnd_sessions_expired_total") >= 1);
+}
+END_TEST
+
+START_TEST(test_sessions_beyond_max_sessions_are_refused_until_one_ends)
+{
+    char id[16], retry[256];
+    struct daemon few;
+    struct client own;
+    daemon_start(&few, CONFIG_SMALL("\"max_sessions\":3,"), NULL, NULL);
+    client_open(&own, &few);
+    for (unsigned i = 0; i < 3; i++) {
+        snprintf(id, sizeof id, "s%u", i);
+        call_create(&own, id, "");
+    }
+    struct answer refused =
+        client_post(&own, "/sessions", "{\"session_id\":\"s3\",\"model\":\"tiny\"}");
+    expect_answer(&refused, 503, "session_limit", "a fourth session");
+    ck_assert(answer_header(retry, &refused, "Retry-After"));
+    refuse_decode(&own, "s3", 0, ",\"start\":true", 503, "session_limit");
+    expect_decode(&own, "s2", 0, 0);
+    call_delete(&own, "s0");
+    call_create(&own, "s3", "");
+    expect_decode(&own, "s3", 0, 0);
+    answer_free(&refused);
+    client_close(&own);
+    daemon_stop(&few);
+}
+END_TEST
+
+/* One block of 64 tokens of one layer of `tiny` takes 2 heads x 64 x (4 + 4) floats: 4 KiB. */
+START_TEST(test_full_pool_refuses_without_a_trace_until_a_session_ends)
+{
+    char retry[256];
+    struct daemon few;
+    struct client own;
+    daemon_start(&few, CONFIG_SMALL("\"cache_bytes\":16384,"), NULL, NULL);
+    client_open(&own, &few);
+    call_create(&own, "first", "");
+    struct answer whole = call_prefill(&own, "first", 0, 192, "");
+    expect_answer(&whole, 200, NULL, "192 rows");
+    call_create(&own, "second", "");
+    struct answer kept = call_decode_rows(&own, "second", 0, 60, "");
+    expect_answer(&kept, 200, NULL, "60 rows");
+    struct answer refused = call_decode_rows(&own, "second", 60, 8, "");
+    expect_answer(&refused, 503, "pool_full", "8 rows more");
+    ck_assert(answer_header(retry, &refused, "Retry-After"));
+    ck_assert_uint_eq(call_length(&own, "second", 0), 60);
+    refuse_decode(&own, "third", 0, ",\"start\":true", 503, "pool_full");
+    ck_assert_int_eq(call_status(&own, "third"), 404);
+    call_delete(&own, "first");
+    struct answer taken = call_decode_rows(&own, "second", 60, 8, ",\"position\":60");
+    expect_answer(&taken, 200, NULL, "after DELETE");
+    ck_assert_uint_eq(call_length(&own, "second", 0), 68);
+    answer_free(&whole);
+    answer_free(&kept);
+    answer_free(&refused);
+    answer_free(&taken);
+    client_close(&own);
+    daemon_stop(&few);
+}
+END_TEST
+
+Suite *suite_sessions(void)
+{
+    Suite *suite = suite_create("sessions");
+    TCase *one = tcase_create("sessions");
+    tcase_add_checked_fixture(one, set_up, tear_down);
+    tcase_add_test(one, test_created_session_says_what_it_is);
+    tcase_add_test(one, test_created_id_begins_with_the_instance_and_is_unlike_others);
+    tcase_add_test(one, test_creating_what_exists_or_cannot_be_is_refused);
+    tcase_add_test(one, test_deleted_session_is_gone_and_its_memory_is_free_at_once);
+    tcase_add_test(one, test_epoch_tells_a_session_from_a_later_one_of_its_name);
+    tcase_add_test(one, test_session_belongs_to_one_model);
+    tcase_add_test(one, test_session_knows_its_model);
+    tcase_add_test(one, test_full_session_refuses_and_stays_as_it_was);
+    tcase_add_test(one, test_pages_list_every_session_once_in_order);
+    tcase_add_test(one, test_wrong_queries_of_the_list_are_refused);
+    tcase_add_test(one, test_idle_session_expires_and_a_used_one_does_not);
+    suite_add_tcase(suite, one);
+    TCase *limits = tcase_create("limits");
+    tcase_add_test(limits, test_sessions_beyond_max_sessions_are_refused_until_one_ends);
+    tcase_add_test(limits, test_full_pool_refuses_without_a_trace_until_a_session_ends);
+    suite_add_tcase(suite, limits);
+    return suite;
+}
