@@ -1,0 +1,336 @@
+#!/bin/bash
+# docs.sh: the documentation says what attnd does.
+#
+#   tests/tools/docs.sh ATTND LIBATTN            check
+#   tests/tools/docs.sh ATTND LIBATTN --print    print the table rows that are checked
+#
+# Tables   errors, routes, fields, options, metrics and kernel slots: each row that sources or daemon
+#          have must begin a row of its table, and the table has no other rows.
+# Examples every block marked `sh` in README.md and docs/ is run, in order, in a directory that looks
+#          like the top of the tree.  The unmarked block behind it is what it must print: numbers
+#          within 1e-6, `...` for anything, a first line of three digits for the HTTP status (2xx
+#          without one).  Epochs, request ids and idle times may differ.
+#          `build/attnd --config FILE &` starts the daemon, on a port of its own in place of 8080.
+# Links    to files and headings must lead somewhere.
+set -euo pipefail
+export LC_ALL=C
+cd "$(dirname "$0")/../.."
+
+usage='usage: docs.sh ATTND LIBATTN [--print]'
+attnd=$(realpath "${1:?$usage}")
+libattn=$(realpath "${2:?$usage}")
+print=${3:-}
+top=$PWD
+documents=(README.md CHANGELOG.md docs/*.md)
+work=$(mktemp -d)
+daemon=
+wrong=0
+
+stop() {
+    if [ -n "$daemon" ]; then
+        kill -TERM "$daemon" 2>/dev/null || true
+        wait "$daemon" 2>/dev/null || true
+        daemon=
+    fi
+}
+trap 'stop; rm -rf "$work"' EXIT
+
+complain() { # what is wrong
+    echo "docs: $1"
+    wrong=$((wrong + 1))
+}
+
+# ---- The daemon ------------------------------------------------------------------------------------
+
+# What an example finds: the tree's directories, the binaries under test, and a curl that knows the
+# port and tells the status on a last line of its own.
+lay_out() {
+    mkdir "$work/top" "$work/top/build" "$work/bin" "$work/blocks"
+    ln -s "$top/include" "$top/config" "$top/tests" "$work/top"
+    ln -s "$attnd" "$work/top/build/attnd"
+    ln -s "$libattn" "$work/top/build/libattn.a"
+    cat >"$work/bin/curl" <<END
+#!/bin/bash
+exec $(command -v curl) -sS --max-time 5 -w '\n%{http_code}\n' "\${@/localhost:8080/\$(cat "$work/address")}"
+END
+    chmod +x "$work/bin/curl"
+}
+
+start() { # configuration, as the example names it
+    local tenths
+    stop
+    : >"$work/ready" # the last daemon's line must not be taken for this one's
+    (cd "$work/top" && exec env -i "$attnd" --config "$1" --port 0 --log error --instance docs \
+        --cpu-level portable --threads 2) >"$work/ready" 2>"$work/log" &
+    daemon=$!
+    for ((tenths = 0; tenths < 100; tenths++)); do
+        sed -nE 's/^attnd: ready on http:\/\/(.*)$/\1/p' "$work/ready" >"$work/address"
+        if [ -s "$work/address" ]; then
+            return
+        fi
+        sleep 0.1
+    done
+    echo "docs: attnd was not ready on $1 within 10 s: $(cat "$work/log")"
+    exit 1
+}
+
+# ---- Tables ----------------------------------------------------------------------------------------
+
+error_rows() {
+    sed -nE 's/^ *X\([A-Z_]+, "([a-z_]+)", ([0-9]+), (true|false), "([^"]*)"\).*/| `\1` | \2 | \3 | \4 |/p' \
+        server/errors.h | sed -E 's/ true / yes /; s/ false / no /'
+}
+
+route_rows() {
+    sed -nE 's/^ *\{SRV_([A-Z]+), "([^"]+)", SRV_BODY_.*/| `\1` | `\2` |/p' server/routes.c
+}
+
+# A: /attend, D: /decode, I: an item of its `sequences`.
+field_rows() {
+    sed -nE 's/^ *\{"([a-z_]+)", (NAME|ID|FLAG|INDEX|LAYER|SCALE|TENSOR|OUTPUTS|SEQUENCES), ([A-Z| ]+), .*/| `\1` | \3 |/p' \
+        server/request.c | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
+}
+
+create_rows() {
+    sed -nE 's/^ *\{"([a-z_]+)", (true|false), offsetof\(struct create_call.*/| `\1` |/p' server/ep_sessions.c
+}
+
+metric_rows() {
+    curl -sf "http://$(cat "$work/address")/metrics" | sed -nE 's/^# TYPE ([a-z_]+) ([a-z]+)$/| `\1` | \2 |/p'
+}
+
+slot_rows() {
+    sed -nE 's/^    (void|bool) \(\*([a-z_]+)\)\(.*/| `\2` |/p' lib/kernels.h
+}
+
+# An option refuses the empty text and says what it takes instead.
+option_rows() {
+    local flag default takes name key
+    while IFS=$'\t' read -r flag default; do
+        takes=$(env -i "$attnd" "--$flag=" --check 2>&1 || true)
+        takes=$(sed -E 's/.* is not (a whole number )?//; s/ \(suffixes.*//; s/^of ([a-z]+) from (.*)/\2 \1/
+            s/^from //; s/^one of //' <<<"$takes")
+        name=${flag//-/_}
+        key="\`$name\`"
+        if [ "$name" = config ]; then
+            key=none
+        fi
+        echo "| \`--$flag\` | \`ATTN_${name^^}\` | $key | ${default:-none} | $takes |"
+    done < <(env -i "$attnd" --help | sed -nE 's/^  --([a-z-]+) (TEXT|N|WORD) .*/&\n\1/p' |
+        awk 'NR % 2 { default_ = match($0, /\[[^]]*\]$/) ? substr($0, RSTART + 1, RLENGTH - 2) : ""; next }
+             { print $0 "\t" default_ }')
+}
+
+# Every line of standard input begins a row of the table under `header`, which has no more rows.
+check_table() { # file, header
+    awk -v file="$1" -v header="$2" '
+        FILENAME == "-" { want[++wants] = $0; next }
+        $0 == header    { inside = 1; found = 1; next }
+        /^\|---/        { next }
+        !/^\|/          { inside = 0 }
+        inside          { have[++haves] = $0; line[haves] = FNR }
+        END {
+            if (!found)
+                print file " has no table " header
+            for (i = 1; i <= wants; i++) {
+                hit = 0
+                for (j = 1; j <= haves; j++)
+                    if (index(have[j], want[i]) == 1)
+                        hit = used[j] = 1
+                if (!hit)
+                    print file " lacks " want[i]
+            }
+            for (j = 1; j <= haves; j++)
+                if (!used[j])
+                    print file ":" line[j] ": nothing is so: " have[j]
+            if (wants == 0)
+                print "nothing to compare with the table " header
+        }' - "$1"
+}
+
+# Each table: the rows, the file, the header line.
+tables() {
+    cat <<'END'
+error_rows|docs/API.md|| code | status | retryable | meaning |
+route_rows|docs/API.md|| method | path | what it does |
+field_rows|docs/API.md|| field | in | value | meaning |
+create_rows|docs/API.md|| field | value | default | meaning |
+option_rows|docs/OPERATIONS.md|| flag | variable | key | default | takes | meaning |
+metric_rows|docs/OPERATIONS.md|| metric | type | meaning |
+slot_rows|docs/KERNELS.md|| slot | what it computes | used for |
+END
+}
+
+check_tables() {
+    local rows file header line
+    while IFS='|' read -r rows file header; do
+        if [ "$print" = --print ]; then
+            printf '%s %s\n' "$file" "$header"
+            "$rows"
+        else
+            while read -r line; do
+                complain "$line"
+            done < <("$rows" | check_table "$file" "$header" || echo "$file: its table $header was not checked")
+        fi
+    done < <(tables)
+}
+
+# ---- Examples --------------------------------------------------------------------------------------
+
+# Writes blocks/FILE.LINE.sh for each `sh` block and .reply for the unmarked block behind it.
+cut_blocks() { # file
+    awk -v into="$work/blocks/$(basename "$1" .md)" '
+        /^```/ && open   { close(open); open = ""; next }
+        open             { print > open; next }
+        /^```sh$/        { last = sprintf("%s.%04d", into, FNR); open = last ".sh"; printf "" > open; next }
+        /^```$/ && last  { open = last ".reply"; printf "" > open; last = ""; next }
+        /^```/           { open = "/dev/null"; last = ""; next }
+        /[^[:space:]]/   { last = "" }' "$1"
+}
+
+# Compares what was printed with what the document shows, token by token; says where they part.
+compare() { # reply, printed
+    awk '
+        function cut(text, into,    n, old) {
+            n = 0
+            while (match(text, /"([^"\\]|\\.)*"|\.\.\.|-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?|[A-Za-z_]+|[^ \t\n]/)) {
+                into[++n] = substr(text, RSTART, RLENGTH)
+                text = substr(text, RSTART + RLENGTH)
+            }
+            return n
+        }
+        function is_number(token) { return token ~ /^-?[0-9]/ }
+        function same(e, a,    at, gap) {
+            if (is_number(e) && is_number(a)) {
+                gap = e - a
+                return (gap < 0 ? -gap : gap) <= 1e-6 * (e > 1 ? e : e < -1 ? -e : 1)
+            }
+            at = e ~ /^"/ ? index(e, "...") : 0
+            if (at)
+                return substr(a, 1, at - 1) == substr(e, 1, at - 1) && length(a) >= length(e) - 3 &&
+                       substr(a, length(a) - length(e) + at + 3) == substr(e, at + 3)
+            return e == a
+        }
+        function varies(token) { return token ~ /^"(epoch|request_id|idle_s)"$/ }
+        FILENAME == ARGV[1] { want = want $0 "\n"; next }
+        { got = got $0 "\n" }
+        END {
+            wants = cut(want, w)
+            gots = cut(got, g)
+            for (i = j = 1; i <= wants; i++) {
+                if (w[i] == "...") {
+                    if (i == wants)
+                        exit 0
+                    while (j <= gots && !same(w[i + 1], g[j]))
+                        j++
+                    continue
+                }
+                free = i > 2 && varies(w[i - 2]) && w[i - 1] == ":"
+                if (j > gots || !(free || same(w[i], g[j]))) {
+                    print "shows " w[i] ", got " (j > gots ? "the end" : g[j])
+                    exit 0
+                }
+                j++
+            }
+            if (j <= gots)
+                print "ends, got " g[j]
+        }' "$1" "$2"
+}
+
+check_status() { # wanted, got
+    if [ -n "$1" ] && [ "$1" != "$2" ]; then
+        echo "status $2, not $1"
+    elif [ -z "$1" ] && [ "${2:0:1}" != 2 ]; then
+        echo "status $2"
+    fi
+}
+
+# The status stands alone on the last line of `printed` where the block's last word was curl's.
+run_block() { # block, without extension
+    local printed=$work/printed status wanted='' reply=$1.reply why
+    if ! (cd "$work/top" && timeout 10 env -i PATH="$work/bin:$PATH" LC_ALL=C bash -euo pipefail "$1.sh") \
+        >"$printed" 2>"$work/errors"; then
+        echo "failed: $(head -c 300 "$work/errors")"
+        return
+    fi
+    status=$(tail -n 1 "$printed")
+    if [[ $status =~ ^[0-9]{3}$ ]] && grep -q curl "$1.sh"; then
+        sed -i '$d' "$printed"
+        if [ -e "$reply" ] && [[ $(head -n 1 "$reply") =~ ^[0-9]{3}$ ]]; then
+            wanted=$(head -n 1 "$reply")
+            sed -i 1d "$reply"
+        fi
+        why=$(check_status "$wanted" "$status")
+        if [ -n "$why" ]; then
+            echo "$why: $(head -c 300 "$printed")"
+            return
+        fi
+    fi
+    if [ -e "$reply" ]; then
+        compare "$reply" "$printed"
+    fi
+}
+
+run_blocks() { # document
+    local name block why line count=0
+    name=$(basename "$1" .md)
+    start config/attnd.json
+    for block in "$work/blocks/$name".*.sh; do
+        [ -e "$block" ] || continue
+        count=$((count + 1))
+        line=$((10#$(sed -E 's/.*\.([0-9]+)\.sh$/\1/' <<<"$block")))
+        if [[ $(cat "$block") =~ ^build/attnd\ --config\ ([a-z-]+\.json)\ \&$ ]]; then
+            start "${BASH_REMATCH[1]}"
+            continue
+        fi
+        why=$(run_block "${block%.sh}")
+        if [ -n "$why" ]; then
+            complain "$1:$line: $why"
+        fi
+    done
+    examples=$((examples + count))
+}
+
+# ---- Links -----------------------------------------------------------------------------------------
+
+# The anchors that a document's headings have on the usual hosts.
+anchors_of() { # file
+    sed -nE '/^```/,/^```/d; s/^#+ +//p' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'
+}
+
+check_links() { # document
+    local target file anchor
+    while read -r target; do
+        file=${target%%#*}
+        anchor=${target#"$file"}
+        file=${file:+$(dirname "$1")/$file}
+        file=${file:-$1}
+        if [ ! -e "$file" ]; then
+            complain "$1: the link $target leads nowhere"
+        elif [ -n "$anchor" ] && ! anchors_of "$file" | grep -qx -- "${anchor#\#}"; then
+            complain "$1: the link $target leads to no heading"
+        fi
+    done < <(grep -oE '\]\([^)]+\)' "$1" | sed -E 's/^\]\(//; s/\)$//' | grep -v '^https\?:' || true)
+}
+
+# ---- All -------------------------------------------------------------------------------------------
+
+examples=0
+lay_out
+start config/attnd.json
+check_tables
+if [ "$print" = --print ]; then
+    exit 0
+fi
+for document in "${documents[@]}"; do
+    check_links "$document"
+    cut_blocks "$document"
+    if compgen -G "$work/blocks/$(basename "$document" .md).*.sh" >/dev/null; then
+        run_blocks "$document"
+    fi
+done
+if [ "$wrong" -ne 0 ]; then
+    echo "docs: $wrong breaches"
+    exit 1
+fi
+echo "docs: ${#documents[@]} documents, $examples examples: ok"
