@@ -1,9 +1,9 @@
 /* family.h: what distinguishes one architecture from another, as data.
  *
- * A family is one row: the keys that its config.json uses, how each is understood, the names of
- * its tensors and how they are stored.  family_config.c reads configurations and family_weights.c
- * reads tensors by these rows; neither knows a family by name, and the algorithm behind them knows no families
- * at all.  Adding a family is adding a row. */
+ * A family is one row: the keys that its config.json uses, how each is understood, the names of its
+ * tensors and how they are stored.  family_config.c reads configurations and family_weights.c reads
+ * tensors by these rows; neither knows a family by name, and the algorithm behind them knows no
+ * families at all.  Adding a family is adding a row. */
 #ifndef ATTN_LIB_FAMILY_H
 #define ATTN_LIB_FAMILY_H
 
