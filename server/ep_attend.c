@@ -89,6 +89,8 @@ static enum srv_error_code finish_given(struct srv_job *job, struct srv_error *e
     enum srv_error_code code =
         srv_modifiers_read(&job->modifiers, &job->call.rows, &job->sizes, &request->arena, error);
     if (code == SRV_OK)
+        code = srv_reply_reserve(request, 1, error);
+    if (code == SRV_OK)
         code = srv_outputs_take(&job->outputs, &job->call.rows, &job->sizes, request, error);
     job->encode = write_given;
     return code;

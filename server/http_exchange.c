@@ -207,12 +207,11 @@ static bool charge(struct srv_exchange *x, size_t bytes)
 {
     struct srv_app *app = x->request.app;
     size_t limit = app->config.limits.max_in_flight_bytes;
-    if (bytes > limit)
-        return false;
-    if (atomic_fetch_add(&app->in_flight_bytes, bytes) > limit - bytes) {
-        atomic_fetch_sub(&app->in_flight_bytes, bytes);
-        return false;
-    }
+    size_t used = atomic_load(&app->in_flight_bytes);
+    do {
+        if (bytes > limit || used > limit - bytes)
+            return false;
+    } while (!atomic_compare_exchange_weak(&app->in_flight_bytes, &used, used + bytes));
     x->charged += bytes;
     return true;
 }
@@ -266,9 +265,8 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
                         srv_scheduler_depth(app->scheduler), limits->max_queue);
     if (check_length(x, x->framing.length, error) != SRV_OK)
         return error->code;
-    size_t used = atomic_load(&app->in_flight_bytes);
-    if (used > limits->max_in_flight_bytes ||
-        x->framing.length > limits->max_in_flight_bytes - used)
+    size_t used = atomic_load(&app->in_flight_bytes); /* never above the limit */
+    if (x->framing.length > limits->max_in_flight_bytes - used)
         return fail_full(error);
     return SRV_OK;
 }

@@ -37,6 +37,8 @@ enum srv_error_code srv_job_find_layer(const struct attn_layer_spec **out,
 
 enum srv_error_code srv_job_take_items(struct srv_job *job, size_t count, struct srv_error *error)
 {
+    if (srv_reply_reserve(job->request, count, error) != SRV_OK)
+        return error->code;
     job->items = srv_arena_alloc(&job->request->arena, count, sizeof *job->items);
     if (job->items == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for %zu sequences", count);

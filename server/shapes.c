@@ -215,7 +215,7 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
 
 #define OUTPUT_COUNT 6
 #define JSON_BYTES_PER_NUMBER (SRV_NUMBER_MAX + 1) /* what the writer reserves */
-#define ITEM_NUMBERS 64 /* that the rest of an item's text may be counted as */
+#define TEXT_NUMBERS 24 /* that all but the outputs of a reply's item, or its error, count as */
 
 struct output {
     const char *name;
@@ -262,6 +262,17 @@ static size_t count_numbers(const struct output *output)
     return count;
 }
 
+enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
+                                      struct srv_error *error)
+{
+    size_t max_bytes = request->app->config.limits.max_reply_bytes;
+    request->reply_numbers = items * TEXT_NUMBERS; /* items are bounded by max_sequences */
+    if (request->reply_numbers <= max_bytes / JSON_BYTES_PER_NUMBER)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_REPLY_TOO_LARGE, items > 1 ? "sequences" : NULL,
+                    "a reply of %zu items could pass max_reply_bytes %zu", items, max_bytes);
+}
+
 /* Memory for one output's numbers, and leave to hold their text later. */
 static enum srv_error_code take_output(const struct output *output, size_t count,
                                        struct srv_request *request, struct srv_error *error)
@@ -281,13 +292,12 @@ enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_
 {
     struct output list[OUTPUT_COUNT];
     size_t max_bytes = request->app->config.limits.max_reply_bytes;
-    size_t total = request->reply_numbers + ITEM_NUMBERS;
-    size_t limit = max_bytes / JSON_BYTES_PER_NUMBER;
+    size_t total = request->reply_numbers, limit = max_bytes / JSON_BYTES_PER_NUMBER;
     *out = (struct attn_outputs){0};
     list_outputs(list, out, rows->outputs, rows->average_heads, sizes);
     for (int i = 0; i < OUTPUT_COUNT; i++) {
         size_t count = list[i].wanted ? count_numbers(&list[i]) : 0;
-        if (total > limit || count > limit - total)
+        if (count > limit - total)
             return srv_fail(error, SRV_E_REPLY_TOO_LARGE, list[i].name,
                             "outputs of more than %zu numbers pass max_reply_bytes %zu", limit,
                             max_bytes);

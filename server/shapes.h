@@ -39,10 +39,16 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error);
 
+/* Sets aside room in the reply for the text of so many items, whether they succeed or fail, before
+ * any is computed: a list must not be applied and then find no room to say so.  Error:
+ * reply_too_large. */
+struct srv_request;
+enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
+                                      struct srv_error *error);
+
 /* Buffers for the outputs that the rows ask for, in the request's arena, charged to it together
  * with the text they will become.  Errors: reply_too_large where that could pass max_reply_bytes,
  * out_of_memory. */
-struct srv_request;
 enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_rows *rows,
                                      const struct srv_sizes *sizes, struct srv_request *request,
                                      struct srv_error *error);

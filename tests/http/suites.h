@@ -14,6 +14,7 @@
     X(concurrency) \
     X(ops)         \
     X(bad)         \
+    X(limits)      \
     X(lifecycle)   \
     X(commands)
 

@@ -6,7 +6,7 @@ export LC_ALL=C
 cd "$(dirname "$0")/../.."
 
 mapfile -t sources < <(find include lib server tests -name '*.[ch]' | sort)
-mapfile -t scripts < <(find tests clients .ci -name '*.sh' -o -path '.ci/run' | sort)
+mapfile -t scripts < <(find tests .ci -name '*.sh' -o -path '.ci/run' | sort)
 
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
