@@ -17,16 +17,28 @@ static struct golden_set set;
 static struct attn_engine *engine;
 static struct attn_error error;
 
-static void open_all(void)
+/* Each test runs once for every CPU level (the loop index); false where this CPU lacks it. */
+static bool open_all(int level)
 {
-    golden_load(&set, GOLDEN_DIRECTORY);
-    ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
+    struct attn_engine_options options = {.level = (enum attn_cpu_level)level};
+    enum attn_status status = attn_engine_open(&engine, &options, &error);
+    ck_assert(status == ATTN_OK || (status == ATTN_UNSUPPORTED && level > ATTN_CPU_PORTABLE));
+    if (status == ATTN_OK)
+        golden_load(&set, GOLDEN_DIRECTORY);
+    return status == ATTN_OK;
 }
 
 static void close_all(void)
 {
     attn_engine_close(engine);
     golden_free(&set);
+}
+
+static const char *level_name(void)
+{
+    struct attn_engine_info info;
+    attn_engine_describe(&info, engine);
+    return info.level_name;
 }
 
 static struct attn_model *open_model(const struct golden_case *c)
@@ -172,8 +184,9 @@ static void core(const struct golden_case *c, const struct attn_outputs *outputs
 
 START_TEST(test_golden_outputs_weights_and_keys_hold)
 {
-    open_all();
     size_t compared = 0;
+    if (!open_all(_i))
+        return;
     for (size_t i = 0; i < set.count; i++) {
         const struct golden_case *c = &set.cases[i];
         struct attn_outputs outputs = take_outputs(c);
@@ -187,8 +200,8 @@ START_TEST(test_golden_outputs_weights_and_keys_hold)
         attn_model_close(model);
         compared++;
     }
-    printf("golden: %zu cases hold through the library, %zu left out (soft-capping, windows)\n",
-           compared, set.left_out);
+    printf("golden: %zu cases hold through the library, %s, %zu left out (soft-capping, windows)\n",
+           compared, level_name(), set.left_out);
     ck_assert_uint_ge(compared, 70);
     close_all();
 }
@@ -254,7 +267,8 @@ START_TEST(test_golden_prefill_and_single_steps_hold)
 {
     struct attn_cache_pool *pool;
     size_t runs = 0, steps = 0;
-    open_all();
+    if (!open_all(_i))
+        return;
     ck_assert_int_eq(attn_cache_pool_new(&pool, POOL_BYTES), ATTN_OK);
     for (size_t i = 0; i < set.count; i++) {
         const struct golden_case *c = &set.cases[i];
@@ -278,7 +292,8 @@ START_TEST(test_golden_prefill_and_single_steps_hold)
         attn_model_close(model);
     }
     ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    printf("golden: %zu sequences hold step by step, %zu single steps\n", runs, steps);
+    printf("golden: %zu sequences hold step by step, %s, %zu single steps\n", runs, level_name(),
+           steps);
     ck_assert_uint_ge(runs, 20);
     attn_cache_pool_free(pool);
     close_all();
@@ -290,8 +305,10 @@ Suite *suite_golden(void)
     Suite *suite = suite_create("golden");
     TCase *vectors = tcase_create("vectors");
     tcase_set_timeout(vectors, 120);
-    tcase_add_test(vectors, test_golden_outputs_weights_and_keys_hold);
-    tcase_add_test(vectors, test_golden_prefill_and_single_steps_hold);
+    tcase_add_loop_test(vectors, test_golden_outputs_weights_and_keys_hold, ATTN_CPU_PORTABLE,
+                        ATTN_CPU_AVX512 + 1);
+    tcase_add_loop_test(vectors, test_golden_prefill_and_single_steps_hold, ATTN_CPU_PORTABLE,
+                        ATTN_CPU_AVX512 + 1);
     suite_add_tcase(suite, vectors);
     return suite;
 }
