@@ -17,6 +17,7 @@
  *
  *   q = rope(Wq x_t + bq)_h     k_s = rope(Wk y_s + bk)_g     v_s = (Wv z_s + bv)_g
  *   score_s  = scale * <q, k_s>                       scale = 1/sqrt(D) unless told otherwise
+ *   score_s  = softcap * tanh(score_s / softcap)      where soft-capping is asked for
  *   score_s  = -inf where padding, boolean mask, causality or the window forbid s
  *   score_s += bias_s
  *   w_s = exp(score_s - lse),   lse = ln sum_s exp(score_s)       natural logarithm
@@ -233,6 +234,10 @@ struct attn_modifiers {
     const int64_t *position_ids; /* [B][T] for RoPE, 0 to 2^31-1; NULL: t, counted from the
                                       cached length */
     double scale;                /* 0: the layer's; without a layer 1/sqrt(D) */
+    double softcap;              /* c > 0: scaled scores become c tanh(score / c); 0: none */
+    bool has_window;
+    int64_t window_left, window_right; /* with has_window: a query at key position i sees keys from
+                                          i - left to i + right; -1 = open on that side */
 };
 
 /* Where results go; NULL = not wanted.  W = S plus the layer's bias_kv and add_zero_attn columns,

@@ -104,6 +104,7 @@ static struct attn_problem core_problem(const struct attn_core_args *a, size_t b
         .v = {(float *)a->value + b * v_size, a->value_head_dim, a->keys * a->value_head_dim},
         .mask = attn_mask_of(&a->modifiers, false, b, a->queries, a->keys),
         .scale = (float)scale,
+        .softcap = (float)a->modifiers.softcap,
         .head_mask = a->modifiers.head_mask,
         .out = {out, a->value_head_dim, a->queries * a->value_head_dim},
     };

@@ -174,8 +174,16 @@ static void begin(struct unit *u)
     memset(u->out, 0, u->rows * p->value_head_dim * sizeof *u->out);
 }
 
-/* One tile: scores, mask (first = the tile's first key; masked false for the extra tile), running
- * softmax, weighted sum. */
+/* Gemma 2's soft-capping: scores stay within +-c and keep their order. */
+static void cap(float *scores, size_t rows, size_t n, float c)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < n; j++)
+            scores[r * ATTN_TILE + j] = c * tanhf(scores[r * ATTN_TILE + j] / c);
+}
+
+/* One tile: scores, cap, mask, running softmax, weighted sum.  `first` is the tile's first key; the
+ * extra tile is not masked. */
 static void absorb(struct unit *u, struct tile tile, size_t first, bool masked)
 {
     const struct attn_problem *p = u->p;
@@ -183,6 +191,8 @@ static void absorb(struct unit *u, struct tile tile, size_t first, bool masked)
     size_t n = tile.count, dv = p->value_head_dim;
     kernels->matmul(u->scores, ATTN_TILE, u->q, p->head_dim, tile.k, ATTN_TILE, u->rows,
                     p->head_dim, n, false);
+    if (p->softcap > 0)
+        cap(u->scores, u->rows, n, p->softcap);
     if (masked)
         for (size_t r = 0; r < u->rows; r++)
             attn_mask_apply(u->scores + r * ATTN_TILE, &p->mask, row_head(u, r), row_token(u, r),
@@ -195,27 +205,41 @@ static void absorb(struct unit *u, struct tile tile, size_t first, bool masked)
     kernels->matmul(u->out, dv, u->scores, ATTN_TILE, tile.v, dv, u->rows, n, dv, true);
 }
 
-/* Keys that no row of the unit may see are passed over; their kept scores are -inf. */
+/* Scores of keys that no row of the unit may see are not computed; where they are kept they are
+ * -inf. */
+static void keep_unseen(const struct unit *u, size_t first, size_t end)
+{
+    for (size_t r = 0; r < u->rows; r++)
+        for (size_t s = first; s < end; s++)
+            kept_row(u, r)[s] = -INFINITY;
+}
+
+static void absorb_extra(struct unit *u, size_t group)
+{
+    const struct attn_problem *p = u->p;
+    struct tile tile = {p->extra_k + group * p->head_dim * ATTN_TILE,
+                        p->extra_v + group * p->value_head_dim * ATTN_TILE, p->extra};
+    absorb(u, tile, p->keys, false);
+}
+
 static void walk_keys(struct unit *u, const struct item *item, size_t group)
 {
     const struct attn_problem *p = u->p;
-    size_t least = attn_mask_visible(&p->mask, u->t0);
-    size_t most = attn_mask_visible(&p->mask, u->t0 + u->tokens - 1);
+    struct attn_span head = attn_mask_visible(&p->mask, u->t0);
+    struct attn_span tail = attn_mask_visible(&p->mask, u->t0 + u->tokens - 1);
     bool plain = attn_mask_is_plain(&p->mask);
-    size_t j = 0;
-    for (; j * ATTN_TILE < most; j++) {
+    size_t begin = head.first / ATTN_TILE, j = begin;
+    for (; j * ATTN_TILE < tail.end; j++) {
         struct tile tile = find_tile(item, group, j);
-        absorb(u, tile, j * ATTN_TILE, !plain || j * ATTN_TILE + tile.count > least);
+        size_t first = j * ATTN_TILE, end = first + tile.count;
+        absorb(u, tile, first, !plain || first < tail.first || end > head.end);
     }
-    if (p->weights != NULL || u->kept != NULL)
-        for (size_t r = 0; r < u->rows; r++)
-            for (size_t s = j * ATTN_TILE; s < p->keys; s++)
-                kept_row(u, r)[s] = -INFINITY;
+    if (p->weights != NULL || u->kept != NULL) {
+        keep_unseen(u, 0, attn_min(begin * ATTN_TILE, p->keys));
+        keep_unseen(u, attn_min(j * ATTN_TILE, p->keys), p->keys);
+    }
     if (p->extra > 0)
-        absorb(u,
-               (struct tile){p->extra_k + group * p->head_dim * ATTN_TILE,
-                             p->extra_v + group * p->value_head_dim * ATTN_TILE, p->extra},
-               p->keys, false);
+        absorb_extra(u, group);
 }
 
 static void add_to_average(const struct unit *u, size_t r, const float *row)

@@ -27,6 +27,7 @@ struct attn_problem {
     size_t extra;                   /* its columns in use */
     struct attn_mask mask;
     float scale;
+    float softcap;          /* 0: none */
     const float *head_mask; /* [H] or NULL */
     struct attn_rows out;   /* [T][H][Dv]; data NULL: not wanted */
     float *weights;         /* [H][T][S + extra] or NULL */

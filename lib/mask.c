@@ -16,6 +16,8 @@ struct attn_mask attn_mask_of(const struct attn_modifiers *m, bool layer_is_caus
         .causal =
             m->is_causal == ATTN_CAUSAL_DEFAULT ? layer_is_causal : m->is_causal == ATTN_CAUSAL_YES,
         .offset = m->query_offset ? m->query_offset[b] : (int64_t)keys - (int64_t)queries,
+        .left = m->has_window ? m->window_left : -1,
+        .right = m->has_window ? m->window_right : -1,
         .allowed_head = m->attention_mask_head_stride,
         .bias_head = m->attention_bias_head_stride,
     };
@@ -92,6 +94,15 @@ enum attn_status attn_mask_check(const struct attn_modifiers *m, size_t batch, s
     if (!(fabs(m->scale) <= ATTN_MAX_SCALE))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "scale", "scale is %g, at most %g is allowed",
                          m->scale, ATTN_MAX_SCALE);
+    if (!(m->softcap >= 0 && m->softcap <= (double)ATTN_MAX_MAGNITUDE))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "softcap",
+                         "softcap is %g, allowed are 0 (none) to %g", m->softcap,
+                         (double)ATTN_MAX_MAGNITUDE);
+    if (m->has_window && (m->window_left < -1 || m->window_left > INT32_MAX ||
+                          m->window_right < -1 || m->window_right > INT32_MAX))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "sliding_window",
+                         "sliding_window is [%lld,%lld], allowed are -1 (open) to %d",
+                         (long long)m->window_left, (long long)m->window_right, INT32_MAX);
     if (m->attention_bias != NULL)
         status = check_bias(m,
                             extent(batch, heads, m->attention_bias_batch_stride,
@@ -106,12 +117,25 @@ enum attn_status attn_mask_check(const struct attn_modifiers *m, size_t batch, s
     return status;
 }
 
-size_t attn_mask_visible(const struct attn_mask *mask, size_t t)
+/* Where the span of a query at key position `at` ends, before it is cut to the keys there are. */
+static int64_t span_end(const struct attn_mask *mask, int64_t at)
 {
-    if (!mask->causal)
-        return mask->keys;
-    int64_t seen = mask->offset + (int64_t)t + 1;
-    return seen <= 0 ? 0 : attn_min((size_t)seen, mask->keys);
+    int64_t end = (int64_t)mask->keys;
+    if (mask->causal && end > at + 1)
+        end = at + 1;
+    if (mask->right >= 0 && end > at + mask->right + 1)
+        end = at + mask->right + 1;
+    return end;
+}
+
+struct attn_span attn_mask_visible(const struct attn_mask *mask, size_t t)
+{
+    int64_t at = mask->offset + (int64_t)t;
+    int64_t end = span_end(mask, at), first = mask->left >= 0 ? at - mask->left : 0;
+    struct attn_span span = {.first = first > 0 ? attn_min((size_t)first, mask->keys) : 0,
+                             .end = end > 0 ? (size_t)end : 0};
+    span.end = attn_max(span.end, span.first);
+    return span;
 }
 
 bool attn_mask_is_plain(const struct attn_mask *mask)
@@ -136,19 +160,25 @@ static void add_bias(float *scores, const float *bias, size_t n)
     }
 }
 
+static void forbid_all(float *scores, size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        scores[j] = -INFINITY;
+}
+
 void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size_t t, size_t first,
                      size_t n)
 {
-    size_t visible = attn_mask_visible(mask, t);
-    size_t seen = visible > first ? attn_min(visible - first, n) : 0;
+    struct attn_span span = attn_mask_visible(mask, t);
+    size_t from = attn_min(attn_max(span.first, first), first + n);
+    size_t end = attn_max(attn_min(span.end, first + n), from), seen = end - from;
+    float *visible = scores + (from - first);
     if (mask->padding != NULL)
-        forbid(scores, mask->padding + first, seen);
+        forbid(visible, mask->padding + from, seen);
     if (mask->allowed != NULL)
-        forbid(scores, mask->allowed + h * mask->allowed_head + t * mask->keys + first, seen);
-    if (mask->bias != NULL) {
-        const float *bias = mask->bias + h * mask->bias_head + t * mask->keys + first;
-        add_bias(scores, bias, seen);
-    }
-    for (size_t j = seen; j < n; j++)
-        scores[j] = -INFINITY;
+        forbid(visible, mask->allowed + h * mask->allowed_head + t * mask->keys + from, seen);
+    if (mask->bias != NULL)
+        add_bias(visible, mask->bias + h * mask->bias_head + t * mask->keys + from, seen);
+    forbid_all(scores, from - first);
+    forbid_all(scores + (end - first), first + n - end);
 }

@@ -13,6 +13,7 @@ struct attn_mask {
     size_t queries, keys; /* T, S */
     bool causal;
     int64_t offset;         /* query t stands at key position offset + t */
+    int64_t left, right;    /* keys it sees before and after that; -1 = open */
     const uint8_t *padding; /* [S] or NULL */
     const uint8_t *allowed; /* [T][S] of head 0, or NULL */
     size_t allowed_head;    /* elements from one head to the next */
@@ -29,14 +30,17 @@ struct attn_mask attn_mask_of(const struct attn_modifiers *modifiers, bool layer
 enum attn_status attn_mask_check(const struct attn_modifiers *modifiers, size_t batch, size_t heads,
                                  size_t queries, size_t keys, struct attn_error *error);
 
-/* How many of the first keys query t may see at most, in [0, keys]. */
-size_t attn_mask_visible(const struct attn_mask *mask, size_t t);
+/* The keys [first, end) that query t may see at most; both grow with t.  first = end: none. */
+struct attn_span {
+    size_t first, end;
+};
+struct attn_span attn_mask_visible(const struct attn_mask *mask, size_t t);
 
 /* True where a visible key's score is final, so that apply need not be called for it. */
 bool attn_mask_is_plain(const struct attn_mask *mask);
 
-/* Applies the mask to scores [n] of head h, query t and the keys from `first` on; n may reach past
- * the visible keys, whose scores become -inf. */
+/* Applies the mask to scores [n] of head h, query t and the keys from `first` on; those of keys
+ * outside the visible span become -inf. */
 void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size_t t, size_t first,
                      size_t n);
 

@@ -59,6 +59,7 @@ struct attn_problem attn_layer_problem(const struct attn_layer *layer,
         .extra_v = layer->extra_v,
         .extra = layer->extra,
         .scale = (float)(modifiers->scale != 0 ? modifiers->scale : spec->scale),
+        .softcap = (float)modifiers->softcap,
         .head_mask = modifiers->head_mask,
     };
 }

@@ -57,6 +57,9 @@ static const struct field fields[] = {
     {"head_mask", TENSOR, ALL, IN_ROWS(head_mask), .tensor = SRV_FLOATS},
     {"position_ids", TENSOR, ALL, IN_ROWS(position_ids), .tensor = SRV_INTEGERS},
     {"scale", SCALE, ALL, IN_ROWS(scale), HAS(scale)},
+    {"softcap", SCALE, ALL, IN_ROWS(softcap), HAS(softcap)},
+    {"sliding_window", TENSOR, ALL, IN_ROWS(sliding_window), .tensor = SRV_INTEGERS,
+     .scalar = true},
     {"outputs", OUTPUTS, ALL, IN_ROWS(outputs)},
     {"average_heads", FLAG, ALL, IN_ROWS(average_heads)},
 };

@@ -23,18 +23,19 @@ enum srv_output {
  * `sequences` of /decode. */
 struct srv_rows {
     char *session_id; /* NULL: none */
-    bool has_position, has_epoch, has_start, has_commit, has_is_causal, has_scale;
+    bool has_position, has_epoch, has_start, has_commit, has_is_causal, has_scale, has_softcap;
     int64_t position, epoch;
     bool start, commit; /* commit is true unless said otherwise */
     bool is_causal;
-    double scale;
+    double scale, softcap;
     struct srv_tensor hidden_states, encoder_hidden_states;
     struct srv_tensor key_hidden_states, value_hidden_states;
     struct srv_tensor query, key, value;
     struct srv_tensor query_offset, padding_mask, attention_mask, attention_bias;
     struct srv_tensor head_mask, position_ids;
-    unsigned outputs;   /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
-    bool average_heads; /* attention_weights are the mean over heads */
+    struct srv_tensor sliding_window; /* W, or [left, right] */
+    unsigned outputs;                 /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
+    bool average_heads;               /* attention_weights are the mean over heads */
 };
 
 struct srv_call {

@@ -183,12 +183,31 @@ static enum srv_error_code read_masks(struct attn_modifiers *out, const struct s
     return code;
 }
 
+/* W: the key itself and the W - 1 before it; or [left, right], -1 = open. */
+static enum srv_error_code read_window(struct attn_modifiers *out, const struct srv_tensor *window,
+                                       struct srv_error *error)
+{
+    const size_t pair = 2;
+    out->has_window = true;
+    if (window->rank != 0) {
+        out->window_left = window->count == 2 ? window->i64[0] : 0;
+        out->window_right = window->count == 2 ? window->i64[1] : 0;
+        return srv_shape_check(window, "sliding_window", &pair, 1, error);
+    }
+    if (window->i64[0] < 1)
+        return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, "sliding_window",
+                        "sliding_window is %lld, must be at least 1", (long long)window->i64[0]);
+    out->window_left = window->i64[0] - 1;
+    return SRV_OK;
+}
+
 enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct srv_rows *rows,
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error)
 {
     const void *spread_out = NULL;
-    *out = (struct attn_modifiers){.scale = rows->has_scale ? rows->scale : 0};
+    *out = (struct attn_modifiers){.scale = rows->has_scale ? rows->scale : 0,
+                                   .softcap = rows->has_softcap ? rows->softcap : 0};
     if (rows->has_is_causal)
         out->is_causal = rows->is_causal ? ATTN_CAUSAL_YES : ATTN_CAUSAL_NO;
     enum srv_error_code code = read_masks(out, rows, sizes, error);
@@ -202,6 +221,8 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
                       sizes->queries, sizeof(int64_t), arena, error);
         out->position_ids = spread_out;
     }
+    if (code == SRV_OK && rows->sliding_window.present)
+        code = read_window(out, &rows->sliding_window, error);
     if (code == SRV_OK && rows->query_offset.present)
         code = read_offsets(&out->query_offset, &rows->query_offset, sizes->batch, arena, error);
     if (code == SRV_OK && rows->head_mask.present) {

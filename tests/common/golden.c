@@ -309,6 +309,12 @@ static void load_onnx_causality(struct golden_case *c, const struct view *nonpad
             c->padding[b * c->keys + s] = (int64_t)s < ((const int64_t *)nonpad->data)[b];
 }
 
+static int64_t window_side(json_t *attributes, const char *key)
+{
+    json_t *side = json_object_get(attributes, key);
+    return side != NULL ? json_integer_value(side) : -1;
+}
+
 static bool load_onnx(struct golden_case *c, const struct folder *folder, json_t *entry)
 {
     struct view view;
@@ -316,12 +322,15 @@ static bool load_onnx(struct golden_case *c, const struct folder *folder, json_t
     json_t *inputs = json_object_get(entry, "inputs");
     json_t *expected = json_object_get(entry, "expected");
     json_t *attributes = json_object_get(entry, "attributes");
-    if (json_number_value(json_object_get(attributes, "softcap")) != 0 ||
-        json_object_get(attributes, "left_window_size") != NULL)
+    if (!find(&view, folder, inputs, "Q") || strcmp(view.dtype, "F32") != 0)
         return false;
     load_onnx_rows(c, folder, inputs, attributes, &past);
     c->causal = number(attributes, "is_causal") != 0;
     c->scale = json_number_value(json_object_get(attributes, "scale"));
+    c->softcap = json_number_value(json_object_get(attributes, "softcap"));
+    c->left = window_side(attributes, "left_window_size");
+    c->right = window_side(attributes, "right_window_size");
+    c->windowed = c->left >= 0 || c->right >= 0;
     bool nonpad = find(&view, folder, inputs, "nonpad_kv_seqlen");
     load_onnx_causality(c, nonpad ? &view : NULL, past);
     if (find(&view, folder, inputs, "attn_mask"))

@@ -18,8 +18,11 @@ struct golden_case {
     size_t heads, kv_heads, head_dim, value_dim; /* H, G, D, Dv */
     size_t hidden, key_size, value_size;         /* E and the widths of keys' and values' rows */
     bool cross, decodes;
-    int causal;   /* -1: the model's; 0, 1 */
-    double scale; /* 0: the default */
+    int causal;     /* -1: the model's; 0, 1 */
+    double scale;   /* 0: the default */
+    double softcap; /* 0: none */
+    bool windowed;
+    int64_t left, right; /* where windowed; -1 = open */
     double tolerance;
     size_t columns; /* W of the expected weights */
     size_t prefill; /* of the step-by-step run */
@@ -44,7 +47,7 @@ struct golden_case {
 struct golden_set {
     struct golden_case *cases;
     size_t count;
-    size_t left_out; /* cases with soft-capping or windows */
+    size_t left_out; /* cases whose inputs are float16 */
 };
 
 /* Loads every folder under `directory` (tests/golden).  Prints and exits on a broken file: the

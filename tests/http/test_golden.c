@@ -97,6 +97,10 @@ static void add_modifiers(struct text *body, const struct golden_case *c, const 
     add_tensor(body, "attention_bias", c->bias, style, SHAPE(b, h, t, s));
     if (c->causal >= 0)
         text_add(body, ",\"is_causal\":%s", c->causal ? "true" : "false");
+    if (c->softcap != 0)
+        text_add(body, ",\"softcap\":%.17g", c->softcap);
+    if (c->windowed)
+        text_add(body, ",\"sliding_window\":[%lld,%lld]", (long long)c->left, (long long)c->right);
     if (c->scale != 0)
         text_add(body, ",\"scale\":%.17g", c->scale);
     if (c->padding != NULL) {

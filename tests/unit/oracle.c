@@ -11,6 +11,10 @@ static bool visible(const struct attn_core_args *a, size_t b, size_t h, size_t t
         m->query_offset ? m->query_offset[b] : (long long)a->keys - (long long)a->queries;
     if (m->is_causal == ATTN_CAUSAL_YES && (long long)s > offset + (long long)t)
         return false;
+    long long at = offset + (long long)t;
+    if (m->has_window && ((m->window_left >= 0 && (long long)s < at - m->window_left) ||
+                          (m->window_right >= 0 && (long long)s > at + m->window_right)))
+        return false;
     if (m->padding_mask && !m->padding_mask[b * a->keys + s])
         return false;
     return !m->attention_mask ||
@@ -30,6 +34,8 @@ static double score(const struct attn_core_args *a, size_t b, size_t h, size_t t
     for (size_t i = 0; i < d; i++)
         dot += (double)q[i] * (double)k[i];
     dot *= scale;
+    if (m->softcap > 0)
+        dot = m->softcap * tanh(dot / m->softcap);
     if (m->attention_bias)
         dot += (double)m->attention_bias[b * m->attention_bias_batch_stride +
                                          h * m->attention_bias_head_stride + t * a->keys + s];

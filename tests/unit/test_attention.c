@@ -56,6 +56,13 @@ static void make_masks(struct problem *p, struct rng *r)
         for (size_t b = 0; b < a->batch; b++)
             p->offsets[b] = (int64_t)rng_below(r, (unsigned)a->keys + 4) - 3;
     }
+    if (rng_below(r, 3) == 0) {
+        m->has_window = true;
+        m->window_left = (int64_t)rng_below(r, 90) - 1;
+        m->window_right = (int64_t)rng_below(r, 20) - 1;
+    }
+    if (rng_below(r, 4) == 0)
+        m->softcap = 0.5 + rng_below(r, 50);
     if (rng_below(r, 4) == 0)
         m->scale = 0.05 + 0.01 * rng_below(r, 30);
 }

@@ -48,11 +48,12 @@ static struct attn_cache *new_cache(const struct attn_model *model, size_t max_l
 }
 
 /* Rows [from, from + n) of x [..][E] appended to the cache, outputs into out [..][E]. */
-static void append(struct attn_cache *cache, const struct attn_model *model, const float *x,
-                   float *out, size_t from, size_t n)
+static void append_with(struct attn_cache *cache, const struct attn_model *model, const float *x,
+                        float *out, size_t from, size_t n, const struct attn_modifiers *modifiers)
 {
     size_t width = attn_model_layer(model, 0)->hidden_size;
     struct attn_step step = {
+        .modifiers = *modifiers,
         .cache = cache,
         .position = from,
         .rows = n,
@@ -64,6 +65,13 @@ static void append(struct attn_cache *cache, const struct attn_model *model, con
     ck_assert_msg(attn_decode(engine, model, 0, steps, 1) == ATTN_OK &&
                       step.error.status == ATTN_OK,
                   "%s", step.error.message);
+}
+
+static void append(struct attn_cache *cache, const struct attn_model *model, const float *x,
+                   float *out, size_t from, size_t n)
+{
+    const struct attn_modifiers none = {0};
+    append_with(cache, model, x, out, from, n, &none);
 }
 
 static void expect_close(const char *what, const float *got, const float *want, size_t n)
@@ -131,6 +139,35 @@ START_TEST(test_steps_any_split_of_a_sequence_gives_the_outputs_and_cache_of_one
     free(names);
     printf("steps: %d golden models, one prefill equals 70 decodes and 3 random splits\n", models);
     ck_assert_int_eq(models, 12); /* all but torch_mha_cross, whose keys have another width */
+}
+END_TEST
+
+/* A window is anchored at key positions, so it does not matter how the rows arrive. */
+START_TEST(test_steps_with_window_and_cap_are_those_of_one_prefill)
+{
+    struct rng r = rng_seeded(13);
+    struct attn_model *model = random_model("{\"hidden_size\":48,\"num_attention_heads\":6,"
+                                            "\"num_key_value_heads\":2,\"rope_theta\":10000}");
+    const size_t tokens = 300, n = tokens * 48;
+    const struct attn_modifiers modifiers = {
+        .softcap = 2, .has_window = true, .window_left = 70, .window_right = 0};
+    float *x = rng_floats(&r, n, 2), *whole = rng_floats(&r, n, 1), *parts = rng_floats(&r, n, 1);
+    float *unbound = rng_floats(&r, n, 1);
+    struct attn_cache *a = new_cache(model, tokens), *b = new_cache(model, tokens);
+    struct attn_cache *c = new_cache(model, tokens);
+    append_with(a, model, x, whole, 0, tokens, &modifiers);
+    append(c, model, x, unbound, 0, tokens);
+    for (size_t t = 0; t < tokens; t++)
+        append_with(b, model, x, parts, t, 1, &modifiers);
+    expect_close("output", parts, whole, n);
+    ck_assert_mem_ne(whole + n - 48, unbound + n - 48, 48 * sizeof *whole);
+    attn_cache_free(a);
+    attn_cache_free(b);
+    attn_cache_free(c);
+    float *owned[] = {x, whole, parts, unbound};
+    for (int i = 0; i < 4; i++)
+        free(owned[i]);
+    attn_model_close(model);
 }
 END_TEST
 
@@ -398,6 +435,7 @@ Suite *suite_steps(void)
     tcase_add_checked_fixture(steps, setup, teardown);
     tcase_add_test(steps,
                    test_steps_any_split_of_a_sequence_gives_the_outputs_and_cache_of_one_prefill);
+    tcase_add_test(steps, test_steps_with_window_and_cap_are_those_of_one_prefill);
     tcase_add_test(steps, test_steps_gqa_with_as_many_key_heads_as_heads_equals_mha);
     tcase_add_test(steps, test_steps_grouped_heads_equal_repeated_keys_and_values);
     tcase_add_test(steps, test_steps_bits_do_not_depend_on_batch_or_threads);
