@@ -31,6 +31,7 @@ struct folder {
     char *data; /* the file, whose tensors start at `base` */
     size_t base;
     json_t *header, *cases;
+    float *halves; /* all data read as float16, for the tensors that are */
 };
 
 static char *read_file(const char *path, size_t *size)
@@ -48,6 +49,26 @@ static char *read_file(const char *path, size_t *size)
     return data;
 }
 
+static float widen(uint16_t half)
+{
+    int exponent = half >> 10 & 31, fraction = half & 1023;
+    double size = exponent == 31  ? (fraction == 0 ? INFINITY : NAN)
+                  : exponent == 0 ? ldexp(fraction, -24)
+                                  : ldexp(1024 + fraction, exponent - 25);
+    return (float)(half & 0x8000 ? -size : size);
+}
+
+static float *read_halves(const char *data, size_t bytes)
+{
+    float *halves = take(bytes / 2, sizeof *halves);
+    uint16_t half;
+    for (size_t i = 0; i < bytes / 2; i++) {
+        memcpy(&half, data + 2 * i, sizeof half);
+        halves[i] = widen(half);
+    }
+    return halves;
+}
+
 static void open_folder(struct folder *folder, const char *directory, const char *name)
 {
     char path[512];
@@ -58,6 +79,7 @@ static void open_folder(struct folder *folder, const char *directory, const char
     folder->data = read_file(path, &size);
     memcpy(&header, folder->data, sizeof header);
     folder->base = 8 + (size_t)header;
+    folder->halves = read_halves(folder->data + folder->base, size - folder->base);
     folder->header = json_loadb(folder->data + 8, (size_t)header, 0, NULL);
     snprintf(path, sizeof path, "%s/%s/cases.json", directory, name);
     folder->cases = json_load_file(path, 0, NULL);
@@ -68,6 +90,7 @@ static void open_folder(struct folder *folder, const char *directory, const char
 static void close_folder(struct folder *folder)
 {
     free(folder->data);
+    free(folder->halves);
     json_decref(folder->header);
     json_decref(folder->cases);
 }
@@ -93,8 +116,13 @@ static bool find(struct view *view, const struct folder *folder, json_t *names, 
         view->shape[i] = (size_t)json_integer_value(json_array_get(shape, i));
         view->count *= view->shape[i];
     }
-    json_t *begin = json_array_get(json_object_get(entry, "data_offsets"), 0);
-    view->data = folder->data + folder->base + json_integer_value(begin);
+    json_int_t begin =
+        json_integer_value(json_array_get(json_object_get(entry, "data_offsets"), 0));
+    view->data = folder->data + folder->base + begin;
+    if (strcmp(view->dtype, "F16") == 0) {
+        view->dtype = "F32";
+        view->data = folder->halves + begin / 2;
+    }
     return true;
 }
 
@@ -196,7 +224,7 @@ static void set_expected(struct golden_case *c, const struct folder *folder, jso
     }
 }
 
-static bool load_hf(struct golden_case *c, const struct folder *folder, json_t *entry)
+static void load_hf(struct golden_case *c, const struct folder *folder, json_t *entry)
 {
     struct view view;
     json_t *inputs = json_object_get(entry, "inputs"), *decode = json_object_get(entry, "decode");
@@ -213,10 +241,9 @@ static bool load_hf(struct golden_case *c, const struct folder *folder, json_t *
     c->decode_output = floats(folder, decode, "output");
     c->decodes = decode != NULL;
     c->prefill = number(decode, "prefill");
-    return true;
 }
 
-static bool load_torch(struct golden_case *c, const struct folder *folder, json_t *entry)
+static void load_torch(struct golden_case *c, const struct folder *folder, json_t *entry)
 {
     struct view view;
     json_t *inputs = json_object_get(entry, "inputs");
@@ -234,7 +261,6 @@ static bool load_torch(struct golden_case *c, const struct folder *folder, json_
     if (find(&view, folder, inputs, "attn_mask"))
         set_mask(c, &view, false);
     set_expected(c, folder, json_object_get(entry, "expected"));
-    return true;
 }
 
 /* ---- ONNX ---- */
@@ -315,15 +341,13 @@ static int64_t window_side(json_t *attributes, const char *key)
     return side != NULL ? json_integer_value(side) : -1;
 }
 
-static bool load_onnx(struct golden_case *c, const struct folder *folder, json_t *entry)
+static void load_onnx(struct golden_case *c, const struct folder *folder, json_t *entry)
 {
     struct view view;
     size_t past, tokens, width;
     json_t *inputs = json_object_get(entry, "inputs");
     json_t *expected = json_object_get(entry, "expected");
     json_t *attributes = json_object_get(entry, "attributes");
-    if (!find(&view, folder, inputs, "Q") || strcmp(view.dtype, "F32") != 0)
-        return false;
     load_onnx_rows(c, folder, inputs, attributes, &past);
     c->causal = number(attributes, "is_causal") != 0;
     c->scale = json_number_value(json_object_get(attributes, "scale"));
@@ -341,7 +365,6 @@ static bool load_onnx(struct golden_case *c, const struct folder *folder, json_t
         c->weights = floats(folder, expected, "qk_matmul_output");
         c->columns = c->keys;
     }
-    return true;
 }
 
 /* ---- All folders ---- */
@@ -363,11 +386,13 @@ static void load_folder(struct golden_set *set, const char *directory, const cha
         c->tolerance = own ? json_number_value(own) : tolerance > 0 ? tolerance : 1e-5;
         snprintf(c->name, sizeof c->name, "%s/%s", name,
                  json_string_value(json_object_get(entry, "id")));
-        bool loaded = strncmp(name, "onnx", 4) == 0    ? load_onnx(c, &folder, entry)
-                      : strncmp(name, "torch", 5) == 0 ? load_torch(c, &folder, entry)
-                                                       : load_hf(c, &folder, entry);
-        set->count += loaded;
-        set->left_out += !loaded;
+        if (strncmp(name, "onnx", 4) == 0)
+            load_onnx(c, &folder, entry);
+        else if (strncmp(name, "torch", 5) == 0)
+            load_torch(c, &folder, entry);
+        else
+            load_hf(c, &folder, entry);
+        set->count++;
     }
     close_folder(&folder);
 }

@@ -47,7 +47,6 @@ struct golden_case {
 struct golden_set {
     struct golden_case *cases;
     size_t count;
-    size_t left_out; /* cases whose inputs are float16 */
 };
 
 /* Loads every folder under `directory` (tests/golden).  Prints and exits on a broken file: the
