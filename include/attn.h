@@ -240,15 +240,24 @@ struct attn_modifiers {
                                           i - left to i + right; -1 = open on that side */
 };
 
+/* How far a score has come when attention_scores takes it. */
+enum attn_stage {
+    ATTN_STAGE_RAW = 0, /* scaled; all keys have one, seen or not */
+    ATTN_STAGE_SOFTCAP, /* and capped */
+    ATTN_STAGE_MASKED,  /* and masked (-inf) and biased: what the softmax sees */
+};
+
 /* Where results go; NULL = not wanted.  W = S plus the layer's bias_kv and add_zero_attn columns,
  * which stand last (attn_weight_columns).  Buffers do not overlap each other or any input. */
 struct attn_outputs {
     float *output;            /* [B][T][E]; weightless [B][H][T][Dv] */
     float *attention_weights; /* [B][H][T][W] */
     float *average_weights;   /* [B][T][W] mean over heads */
-    float *lse;               /* [B][H][T]; -inf for a row that sees nothing */
-    float *key;               /* [B][G][S][D] as cached: after bias and RoPE */
-    float *value;             /* [B][G][S][Dv] */
+    float *attention_scores;  /* [B][H][T][S] at `stage`; appended keys have none */
+    enum attn_stage stage;
+    float *lse;   /* [B][H][T]; -inf for a row that sees nothing */
+    float *key;   /* [B][G][S][D] as cached: after bias and RoPE */
+    float *value; /* [B][G][S][Dv] */
 };
 
 /* Columns W of the attention weights over `keys` keys. */

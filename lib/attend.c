@@ -41,6 +41,9 @@ static void aim_outputs(struct attn_problem *p, const struct attn_outputs *outpu
         p->weights = outputs->attention_weights + b * p->num_heads * map;
     if (outputs->average_weights != NULL)
         p->average = outputs->average_weights + b * map;
+    if (outputs->attention_scores != NULL)
+        p->scores = outputs->attention_scores + b * p->num_heads * p->queries * p->keys;
+    p->stage = outputs->stage;
     if (outputs->lse != NULL)
         p->lse = outputs->lse + b * p->num_heads * p->queries;
 }

@@ -182,6 +182,17 @@ static void cap(float *scores, size_t rows, size_t n, float c)
             scores[r * ATTN_TILE + j] = c * tanhf(scores[r * ATTN_TILE + j] / c);
 }
 
+/* Copies the tile's scores out if it is at this stage that they are wanted. */
+static void show_scores(const struct unit *u, enum attn_stage stage, size_t first, size_t n)
+{
+    const struct attn_problem *p = u->p;
+    if (p->scores == NULL || p->stage != stage || first == p->keys)
+        return;
+    for (size_t r = 0; r < u->rows; r++)
+        memcpy(p->scores + (row_head(u, r) * p->queries + row_token(u, r)) * p->keys + first,
+               u->scores + r * ATTN_TILE, n * sizeof(float));
+}
+
 /* One tile: scores, cap, mask, running softmax, weighted sum.  `first` is the tile's first key; the
  * extra tile is not masked. */
 static void absorb(struct unit *u, struct tile tile, size_t first, bool masked)
@@ -191,12 +202,15 @@ static void absorb(struct unit *u, struct tile tile, size_t first, bool masked)
     size_t n = tile.count, dv = p->value_head_dim;
     kernels->matmul(u->scores, ATTN_TILE, u->q, p->head_dim, tile.k, ATTN_TILE, u->rows,
                     p->head_dim, n, false);
+    show_scores(u, ATTN_STAGE_RAW, first, n);
     if (p->softcap > 0)
         cap(u->scores, u->rows, n, p->softcap);
+    show_scores(u, ATTN_STAGE_SOFTCAP, first, n);
     if (masked)
         for (size_t r = 0; r < u->rows; r++)
             attn_mask_apply(u->scores + r * ATTN_TILE, &p->mask, row_head(u, r), row_token(u, r),
                             first, n);
+    show_scores(u, ATTN_STAGE_MASKED, first, n);
     if (p->weights != NULL || u->kept != NULL)
         for (size_t r = 0; r < u->rows; r++)
             memcpy(kept_row(u, r) + first, u->scores + r * ATTN_TILE, n * sizeof(float));
@@ -228,8 +242,9 @@ static void walk_keys(struct unit *u, const struct item *item, size_t group)
     struct attn_span head = attn_mask_visible(&p->mask, u->t0);
     struct attn_span tail = attn_mask_visible(&p->mask, u->t0 + u->tokens - 1);
     bool plain = attn_mask_is_plain(&p->mask);
-    size_t begin = head.first / ATTN_TILE, j = begin;
-    for (; j * ATTN_TILE < tail.end; j++) {
+    size_t begin = p->scores ? 0 : head.first / ATTN_TILE, j = begin;
+    size_t stop = p->scores ? p->keys : tail.end; /* scores are shown of keys unseen too */
+    for (; j * ATTN_TILE < stop; j++) {
         struct tile tile = find_tile(item, group, j);
         size_t first = j * ATTN_TILE, end = first + tile.count;
         absorb(u, tile, first, !plain || first < tail.first || end > head.end);

@@ -32,7 +32,9 @@ struct attn_problem {
     struct attn_rows out;   /* [T][H][Dv]; data NULL: not wanted */
     float *weights;         /* [H][T][S + extra] or NULL */
     float *average;         /* [T][S + extra] or NULL */
-    float *lse;             /* [H][T] or NULL */
+    float *scores;          /* [H][T][S] at `stage`, or NULL */
+    enum attn_stage stage;
+    float *lse; /* [H][T] or NULL */
 };
 
 /* Solves `count` problems on all threads of the engine, whose lock the caller holds.  All inputs

@@ -221,6 +221,8 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
     p.weights = step->outputs.attention_weights;
     p.average = step->outputs.average_weights;
     p.lse = step->outputs.lse;
+    p.scores = step->outputs.attention_scores;
+    p.stage = step->outputs.stage;
     return p;
 }
 

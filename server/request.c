@@ -15,7 +15,7 @@
 
 enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = 1 << 2 };
 
-enum field_kind { NAME, ID, FLAG, INDEX, LAYER, SCALE, TENSOR, OUTPUTS, SEQUENCES };
+enum field_kind { NAME, ID, FLAG, INDEX, LAYER, SCALE, TENSOR, OUTPUTS, STAGE, SEQUENCES };
 
 struct field {
     const char *name;
@@ -61,6 +61,7 @@ static const struct field fields[] = {
     {"sliding_window", TENSOR, ALL, IN_ROWS(sliding_window), .tensor = SRV_INTEGERS,
      .scalar = true},
     {"outputs", OUTPUTS, ALL, IN_ROWS(outputs)},
+    {"stage", STAGE, ALL, IN_ROWS(stage), HAS(stage)},
     {"average_heads", FLAG, ALL, IN_ROWS(average_heads)},
 };
 #define FIELD_COUNT (sizeof fields / sizeof fields[0])
@@ -71,7 +72,7 @@ static const struct {
 } outputs[] = {
     {"output", SRV_OUT_OUTPUT}, {"attention_weights", SRV_OUT_WEIGHTS},
     {"lse", SRV_OUT_LSE},       {"key", SRV_OUT_KEY},
-    {"value", SRV_OUT_VALUE},
+    {"value", SRV_OUT_VALUE},   {"attention_scores", SRV_OUT_SCORES},
 };
 
 /* A body or an item while it is read. */
@@ -201,6 +202,21 @@ static bool read_outputs(unsigned *out, const struct body *body, const char *par
     return *out != 0 || fail(body, SRV_E_INVALID_VALUE, "outputs", "is empty");
 }
 
+static bool read_stage(enum attn_stage *out, const struct body *body, const char *param)
+{
+    static const char *const names[] = {"raw", "softcap", "masked"}; /* by enum attn_stage */
+    char *name;
+    if (!srv_json_string(&name, body->json, body->arena, SRV_ID_MAX, param))
+        return false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum attn_stage)i;
+            return true;
+        }
+    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%s\"", param, name);
+    return false;
+}
+
 static bool read_sequences(struct body *body);
 
 /* Reads the value that comes next into the field's place. */
@@ -225,6 +241,8 @@ static bool read_value(struct body *body, const struct field *field, const char 
                                     param);
     case OUTPUTS:
         return read_outputs(to, body, param);
+    case STAGE:
+        return read_stage(to, body, param);
     case SEQUENCES:
         return read_sequences(body);
     }

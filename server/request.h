@@ -7,6 +7,7 @@
 #define SRV_REQUEST_H
 
 #include "arena.h"
+#include "attn.h"
 #include "bounds.h"
 #include "errors.h"
 #include "tensor.h"
@@ -17,6 +18,7 @@ enum srv_output {
     SRV_OUT_LSE = 1 << 2,
     SRV_OUT_KEY = 1 << 3,
     SRV_OUT_VALUE = 1 << 4,
+    SRV_OUT_SCORES = 1 << 5, /* "attention_scores" */
 };
 
 /* One set of rows and all that modifies it: the body of /attend, of /decode, or one item of the
@@ -36,6 +38,8 @@ struct srv_rows {
     struct srv_tensor sliding_window; /* W, or [left, right] */
     unsigned outputs;                 /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
     bool average_heads;               /* attention_weights are the mean over heads */
+    bool has_stage;
+    enum attn_stage stage; /* of attention_scores */
 };
 
 struct srv_call {

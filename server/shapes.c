@@ -234,7 +234,7 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
 
 /* ---- Outputs ---- */
 
-#define OUTPUT_COUNT 6
+#define OUTPUT_COUNT 7
 #define JSON_BYTES_PER_NUMBER (SRV_NUMBER_MAX + 1) /* what the writer reserves */
 #define TEXT_NUMBERS 24 /* that all but the outputs of a reply's item, or its error, count as */
 
@@ -263,6 +263,11 @@ static void list_outputs(struct output list[OUTPUT_COUNT], struct attn_outputs *
          {b, h, t, s->columns},
          4},
         {"attention_weights", &out->average_weights, weights && average, {b, t, s->columns}, 3},
+        {"attention_scores",
+         &out->attention_scores,
+         (wanted & SRV_OUT_SCORES) != 0,
+         {b, h, t, s->keys},
+         4},
         {"lse", &out->lse, (wanted & SRV_OUT_LSE) != 0, {b, h, t}, 3},
         {"key", &out->key, (wanted & SRV_OUT_KEY) != 0, {b, g, s->keys, s->head_dim}, 4},
         {"value",
@@ -314,7 +319,7 @@ enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_
     struct output list[OUTPUT_COUNT];
     size_t max_bytes = request->app->config.limits.max_reply_bytes;
     size_t total = request->reply_numbers, limit = max_bytes / JSON_BYTES_PER_NUMBER;
-    *out = (struct attn_outputs){0};
+    *out = (struct attn_outputs){.stage = rows->stage};
     list_outputs(list, out, rows->outputs, rows->average_heads, sizes);
     for (int i = 0; i < OUTPUT_COUNT; i++) {
         size_t count = list[i].wanted ? count_numbers(&list[i]) : 0;

@@ -361,10 +361,11 @@ static void load_onnx(struct golden_case *c, const struct folder *folder, json_t
         set_mask(c, &view, true);
     find(&view, folder, expected, "Y");
     c->output = heads_first(&view, c->heads, &tokens, &width);
-    if (number(attributes, "qk_matmul_output_mode") == 3) {
-        c->weights = floats(folder, expected, "qk_matmul_output");
-        c->columns = c->keys;
-    }
+    size_t mode = number(attributes, "qk_matmul_output_mode"); /* 0 to 2: a stage; 3: weights */
+    float *map = floats(folder, expected, "qk_matmul_output");
+    *(mode == 3 ? &c->weights : &c->scores) = map;
+    c->stage = (int)(mode == 3 ? 0 : mode);
+    c->columns = c->keys;
 }
 
 /* ---- All folders ---- */
@@ -416,11 +417,11 @@ void golden_free(struct golden_set *set)
 {
     for (size_t i = 0; i < set->count; i++) {
         struct golden_case *c = &set->cases[i];
-        void *owned[] = {c->hidden_states, c->key_states,  c->value_states, c->query,
-                         c->key,           c->value,       c->padding,      c->mask,
-                         c->bias,          c->positions,   c->offsets,      c->output,
-                         c->weights,       c->average,     c->key_cache,    c->value_cache,
-                         c->decode_output, c->compare_rows};
+        void *owned[] = {c->hidden_states, c->key_states,    c->value_states, c->query,
+                         c->key,           c->value,         c->padding,      c->mask,
+                         c->bias,          c->positions,     c->offsets,      c->output,
+                         c->weights,       c->average,       c->scores,       c->key_cache,
+                         c->value_cache,   c->decode_output, c->compare_rows};
         for (size_t j = 0; j < sizeof owned / sizeof owned[0]; j++)
             free(owned[j]);
     }
@@ -434,6 +435,8 @@ double golden_error(size_t *worst, const float *got, const float *want, size_t r
     *worst = 0;
     for (size_t i = 0; i < rows * width; i++) {
         if (rows_wanted != NULL && !rows_wanted[i / width])
+            continue;
+        if (got[i] == want[i]) /* infinities too */
             continue;
         double error = fabs((double)got[i] - (double)want[i]) / fmax(1, fabs((double)want[i]));
         if (!(error <= largest)) {

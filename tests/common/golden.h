@@ -39,6 +39,8 @@ struct golden_case {
     float *output;                  /* [B][T][E]; weightless [B][H][T][Dv] */
     float *weights;                 /* [B][H][T][W] */
     float *average;                 /* [B][T][W] */
+    float *scores;                  /* [B][H][T][S] */
+    int stage;                      /* of them: 0 raw, 1 softcap, 2 masked */
     float *key_cache, *value_cache; /* [B][G][S][D], [B][G][S][Dv] */
     float *decode_output;           /* [B][T][E] */
     uint8_t *compare_rows;          /* [B][T] or NULL: all */

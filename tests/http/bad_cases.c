@@ -180,6 +180,8 @@ const struct bad_case bad_cases[] = {
     {"commit as a string", STEP(",\"commit\":\"no\""), 400, "invalid_type", NULL, NULL},
     {"scale 0", ATTEND(",\"scale\":0"), 400, "invalid_value", NULL, NULL},
     {"a negative scale", ATTEND(",\"scale\":-0.5"), 400, "invalid_value", NULL, NULL},
+    {"a stage that there is not", ATTEND(",\"stage\":\"late\""), 400, "invalid_value", NULL, NULL},
+    {"a stage as a number", ATTEND(",\"stage\":1"), 400, "invalid_type", NULL, NULL},
     {"softcap 0", ATTEND(",\"softcap\":0"), 400, "invalid_value", NULL, NULL},
     {"softcap beyond bounds", ATTEND(",\"softcap\":1e30"), 422, "number_out_of_range", NULL, NULL},
     {"a window of no keys", ATTEND(",\"sliding_window\":0"), 422, "number_out_of_range", NULL,

@@ -124,12 +124,16 @@ static void add_modifiers(struct text *body, const struct golden_case *c, const 
 static void write_body(struct text *body, const struct golden_case *c, const struct style *style,
                        bool average)
 {
-    text_add(body, "{\"outputs\":[\"output\",\"attention_weights\",\"lse\"%s]",
-             c->model[0] ? ",\"key\",\"value\"" : "");
+    static const char *const stages[] = {"raw", "softcap", "masked"};
+    text_add(body, "{\"outputs\":[\"output\",\"attention_weights\",\"lse\"%s%s]",
+             c->model[0] ? ",\"key\",\"value\"" : "",
+             c->scores != NULL ? ",\"attention_scores\"" : "");
     if (c->model[0])
         text_add(body, ",\"model\":\"%s\",\"layer\":%zu", c->model, c->layer);
     if (average)
         text_add(body, ",\"average_heads\":true");
+    if (c->scores != NULL)
+        text_add(body, ",\"stage\":\"%s\"", stages[c->stage]);
     add_rows(body, c, style);
     add_modifiers(body, c, style);
     text_add(body, "}");
@@ -177,6 +181,7 @@ static void expect_answer_of(const struct golden_case *c, const json_t *answer, 
                SHAPE(b, t, c->columns));
     else
         expect(c, answer, "attention_weights", c->weights, heads, SHAPE(b, h, t, c->columns));
+    expect(c, answer, "attention_scores", c->scores, heads, SHAPE(b, h, t, s));
     if (c->model[0])
         expect(c, answer, "output", c->output, c->compare_rows, SHAPE(b, t, c->hidden));
     else

@@ -87,7 +87,7 @@ route_rows() {
 
 # A: /attend, D: /decode, I: an item of its `sequences`.
 field_rows() {
-    sed -nE 's/^ *\{"([a-z_]+)", (NAME|ID|FLAG|INDEX|LAYER|SCALE|TENSOR|OUTPUTS|SEQUENCES), ([A-Z| ]+), .*/| `\1` | \3 |/p' \
+    sed -nE 's/^ *\{"([a-z_]+)", [A-Z]+, ([A-Z| ]+), IN_.*/| `\1` | \2 |/p' \
         server/request.c | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
 }
 

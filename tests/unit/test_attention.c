@@ -142,7 +142,7 @@ START_TEST(test_attention_equals_the_oracle_over_random_calls)
 }
 END_TEST
 
-START_TEST(test_attention_output_alone_has_the_bits_it_has_beside_weights)
+START_TEST(test_attention_output_alone_has_the_bits_it_has_beside_weights_and_scores)
 {
     struct rng r = rng_seeded(77);
     for (int i = 0; i < 40; i++) {
@@ -152,14 +152,17 @@ START_TEST(test_attention_output_alone_has_the_bits_it_has_beside_weights)
         size_t rows = a->batch * a->num_heads * a->queries, n = rows * a->value_head_dim;
         float *alone = malloc(n * sizeof *alone), *beside = malloc(n * sizeof *beside);
         float *weights = malloc(rows * a->keys * sizeof *weights);
+        float *scores = malloc(rows * a->keys * sizeof *scores);
         a->outputs = (struct attn_outputs){.output = alone};
         run(a);
-        a->outputs = (struct attn_outputs){.output = beside, .attention_weights = weights};
+        a->outputs = (struct attn_outputs){
+            .output = beside, .attention_weights = weights, .attention_scores = scores};
         run(a);
         ck_assert_mem_eq(alone, beside, n * sizeof *alone);
         free(alone);
         free(beside);
         free(weights);
+        free(scores);
         free_problem(&p);
     }
 }
@@ -372,7 +375,7 @@ Suite *suite_attention(void)
     tcase_set_timeout(core, 120);
     tcase_add_checked_fixture(core, setup, teardown);
     tcase_add_test(core, test_attention_equals_the_oracle_over_random_calls);
-    tcase_add_test(core, test_attention_output_alone_has_the_bits_it_has_beside_weights);
+    tcase_add_test(core, test_attention_output_alone_has_the_bits_it_has_beside_weights_and_scores);
     tcase_add_test(core, test_attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infinity);
     tcase_add_test(core, test_attention_later_keys_do_not_change_earlier_causal_rows);
     tcase_add_test(core, test_attention_refuses_wrong_values_by_name);

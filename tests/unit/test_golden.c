@@ -117,6 +117,8 @@ static struct attn_outputs take_outputs(const struct golden_case *c)
         .output = take(c->batch * c->queries * wide),
         .attention_weights = take(c->batch * c->heads * c->queries * (c->keys + 2)),
         .average_weights = take(c->batch * c->queries * (c->keys + 2)),
+        .attention_scores = take(c->batch * c->heads * c->queries * c->keys),
+        .stage = (enum attn_stage)c->stage,
         .lse = take(c->batch * c->heads * c->queries),
         .key = c->model[0] ? take(c->batch * c->kv_heads * c->keys * c->head_dim) : NULL,
         .value = c->model[0] ? take(c->batch * c->kv_heads * c->keys * c->value_dim) : NULL,
@@ -127,6 +129,7 @@ static void free_outputs(struct attn_outputs *outputs)
 {
     free(outputs->output);
     free(outputs->attention_weights);
+    free(outputs->attention_scores);
     free(outputs->average_weights);
     free(outputs->lse);
     free(outputs->key);
@@ -141,6 +144,8 @@ static void expect_outputs(const struct golden_case *c, const struct attn_output
     expect(c, "output", outputs->output, c->output, rows, wide, c->compare_rows);
     expect(c, "attention_weights", outputs->attention_weights, c->weights,
            c->batch * c->heads * c->queries, c->columns, heads);
+    expect(c, "attention_scores", outputs->attention_scores, c->scores,
+           c->batch * c->heads * c->queries, c->keys, heads);
     expect(c, "average_weights", outputs->average_weights, c->average, c->batch * c->queries,
            c->columns, c->compare_rows);
     expect(c, "key", outputs->key, c->key_cache, c->batch * c->kv_heads * c->keys, c->head_dim,
