@@ -13,23 +13,14 @@
 #include "qkv.h"
 #include "status.h"
 
-static enum attn_status check_count(size_t value, size_t limit, const char *name,
-                                    struct attn_error *error)
-{
-    if (value >= 1 && value <= limit)
-        return ATTN_OK;
-    return attn_fail(error, ATTN_OUT_OF_RANGE, name, "%s is %zu, allowed are 1 to %zu", name, value,
-                     limit);
-}
-
 static enum attn_status check_sizes(size_t batch, size_t queries, size_t keys,
                                     struct attn_error *error)
 {
-    enum attn_status status = check_count(batch, ATTN_MAX_BATCH, "batch", error);
+    enum attn_status status = attn_check_count(batch, ATTN_MAX_BATCH, "batch", error);
     if (status == ATTN_OK)
-        status = check_count(queries, ATTN_MAX_TOKENS, "queries", error);
+        status = attn_check_count(queries, ATTN_MAX_TOKENS, "queries", error);
     if (status == ATTN_OK)
-        status = check_count(keys, ATTN_MAX_TOKENS, "keys", error);
+        status = attn_check_count(keys, ATTN_MAX_TOKENS, "keys", error);
     return status;
 }
 

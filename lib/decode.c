@@ -48,9 +48,9 @@ static enum attn_status check_step(const struct batch *batch, const struct attn_
     if (attn_cache_model(step->cache) != batch->model)
         return attn_fail(error, ATTN_INVALID, "cache", "the cache belongs to another model");
     size_t length = attn_cache_length(step->cache, batch->layer_index);
-    if (step->rows < 1 || step->rows > ATTN_MAX_TOKENS)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "rows", "rows is %zu, allowed are 1 to %d",
-                         step->rows, ATTN_MAX_TOKENS);
+    enum attn_status status = attn_check_count(step->rows, ATTN_MAX_TOKENS, "rows", error);
+    if (status != ATTN_OK)
+        return status;
     if (step->position > length ||
         (step->position < length && step->rows > length - step->position))
         return attn_fail(error, ATTN_INVALID, "position",
@@ -62,8 +62,8 @@ static enum attn_status check_step(const struct batch *batch, const struct attn_
     if (step->modifiers.query_offset != NULL)
         return attn_fail(error, ATTN_INVALID, "query_offset",
                          "query_offset follows from the cache");
-    enum attn_status status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
-                                              step->position + step->rows, error);
+    status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
+                             step->position + step->rows, error);
     if (status != ATTN_OK)
         return status;
     return attn_input_check(&batch->engine->kernels, step->hidden_states,

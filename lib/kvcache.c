@@ -71,9 +71,9 @@ enum attn_status attn_cache_new(struct attn_cache **out, struct attn_cache_pool 
                                 const struct attn_model *model, size_t max_length,
                                 struct attn_error *error)
 {
-    if (max_length < 1 || max_length > ATTN_MAX_TOKENS)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "max_length",
-                         "max_length is %zu, allowed are 1 to %d", max_length, ATTN_MAX_TOKENS);
+    enum attn_status status = attn_check_count(max_length, ATTN_MAX_TOKENS, "max_length", error);
+    if (status != ATTN_OK)
+        return status;
     if (new_empty(out, pool, model, max_length) != ATTN_OK)
         return attn_fail_memory(error, sizeof **out);
     return ATTN_OK;

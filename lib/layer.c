@@ -11,15 +11,6 @@
 
 /* ---- Specification ---- */
 
-static enum attn_status check_size(size_t value, size_t limit, const char *name,
-                                   struct attn_error *error)
-{
-    if (value >= 1 && value <= limit)
-        return ATTN_OK;
-    return attn_fail(error, ATTN_OUT_OF_RANGE, name, "%s is %zu, allowed are 1 to %zu", name, value,
-                     limit);
-}
-
 static enum attn_status check_rope(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct attn_rope_spec *rope = &spec->rope;
@@ -55,7 +46,8 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
         {spec->value_head_dim, ATTN_MAX_HEAD_DIM, "value_head_dim"},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        enum attn_status status = check_size(sizes[i].value, sizes[i].limit, sizes[i].name, error);
+        enum attn_status status =
+            attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
         if (status != ATTN_OK)
             return status;
     }

@@ -50,6 +50,15 @@ enum attn_status attn_fail(struct attn_error *error, enum attn_status status, co
     return status;
 }
 
+enum attn_status attn_check_count(size_t value, size_t limit, const char *param,
+                                  struct attn_error *error)
+{
+    if (value >= 1 && value <= limit)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_OUT_OF_RANGE, param, "%s is %zu, allowed are 1 to %zu", param,
+                     value, limit);
+}
+
 enum attn_status attn_fail_memory(struct attn_error *error, size_t bytes)
 {
     return attn_fail(error, ATTN_NO_MEMORY, NULL, "out of memory (%zu bytes)", bytes);

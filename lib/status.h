@@ -9,6 +9,10 @@
 enum attn_status attn_fail(struct attn_error *error, enum attn_status status, const char *param,
                            const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* ATTN_OK where value is 1 to limit, else ATTN_OUT_OF_RANGE for `param`. */
+enum attn_status attn_check_count(size_t value, size_t limit, const char *param,
+                                  struct attn_error *error);
+
 /* The failure of an allocation of `bytes`. */
 enum attn_status attn_fail_memory(struct attn_error *error, size_t bytes);
 

@@ -32,15 +32,20 @@ static void write_prefill(const struct srv_job *job, struct srv_buffer *out)
     srv_buffer_text(out, "}");
 }
 
+/* The rows that keys come from, absent for self-attention. */
+static const struct srv_tensor *key_rows(const struct srv_rows *rows)
+{
+    return rows->encoder_hidden_states.present ? &rows->encoder_hidden_states
+                                               : &rows->key_hidden_states;
+}
+
 /* ---- Computing, on the scheduler's thread ---- */
 
 static void compute_layer(struct srv_job *job)
 {
     struct srv_app *app = job->request->app;
     const struct srv_rows *rows = &job->call.rows;
-    const struct srv_tensor *keys = rows->encoder_hidden_states.present
-                                        ? &rows->encoder_hidden_states
-                                        : &rows->key_hidden_states;
+    const struct srv_tensor *keys = key_rows(rows);
     struct attn_error cause;
     struct attn_attend_args args = {
         .batch = job->sizes.batch,
@@ -118,8 +123,7 @@ static enum srv_error_code read_keys_and_values(struct srv_job *job,
     const struct srv_rows *rows = &job->call.rows;
     bool encoder = rows->encoder_hidden_states.present;
     const char *param = encoder ? "encoder_hidden_states" : "key_hidden_states";
-    const struct srv_tensor *keys =
-        encoder ? &rows->encoder_hidden_states : &rows->key_hidden_states;
+    const struct srv_tensor *keys = key_rows(rows);
     size_t values = 0;
     if (!keys->present) {
         job->sizes.keys = job->sizes.queries;

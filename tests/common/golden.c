@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "half.h"
+
 #define MAX_CASES 256
 
 static void die(const char *what, const char *name)
@@ -49,22 +51,13 @@ static char *read_file(const char *path, size_t *size)
     return data;
 }
 
-static float widen(uint16_t half)
-{
-    int exponent = half >> 10 & 31, fraction = half & 1023;
-    double size = exponent == 31  ? (fraction == 0 ? INFINITY : NAN)
-                  : exponent == 0 ? ldexp(fraction, -24)
-                                  : ldexp(1024 + fraction, exponent - 25);
-    return (float)(half & 0x8000 ? -size : size);
-}
-
 static float *read_halves(const char *data, size_t bytes)
 {
     float *halves = take(bytes / 2, sizeof *halves);
     uint16_t half;
     for (size_t i = 0; i < bytes / 2; i++) {
         memcpy(&half, data + 2 * i, sizeof half);
-        halves[i] = widen(half);
+        halves[i] = (float)half_value(half);
     }
     return halves;
 }
@@ -426,6 +419,18 @@ void golden_free(struct golden_set *set)
             free(owned[j]);
     }
     free(set->cases);
+}
+
+uint8_t *golden_rows_per_head(const struct golden_case *c)
+{
+    if (c->compare_rows == NULL)
+        return NULL;
+    uint8_t *rows = take(c->batch * c->heads * c->queries, 1);
+    for (size_t b = 0; b < c->batch; b++)
+        for (size_t h = 0; h < c->heads; h++)
+            memcpy(rows + (b * c->heads + h) * c->queries, c->compare_rows + b * c->queries,
+                   c->queries);
+    return rows;
 }
 
 double golden_error(size_t *worst, const float *got, const float *want, size_t rows, size_t width,

@@ -56,6 +56,9 @@ struct golden_set {
 void golden_load(struct golden_set *set, const char *directory);
 void golden_free(struct golden_set *set);
 
+/* compare_rows for all heads, [B][H][T], the caller's to free; NULL where all rows count. */
+uint8_t *golden_rows_per_head(const struct golden_case *c);
+
 /* The largest |got - want| / max(1, |want|) over [rows][width], row r counted where rows_wanted is
  * NULL or true at r; infinite where a value is NaN.  *worst receives the index. */
 double golden_error(size_t *worst, const float *got, const float *want, size_t rows, size_t width,

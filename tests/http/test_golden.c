@@ -158,24 +158,10 @@ static void expect(const struct golden_case *c, const json_t *answer, const char
     free(got);
 }
 
-/* The rows of a [B][T] choice for all heads: [B][H][T]. */
-static uint8_t *per_head(const struct golden_case *c)
-{
-    if (c->compare_rows == NULL)
-        return NULL;
-    uint8_t *rows = malloc(c->batch * c->heads * c->queries);
-    ck_assert_ptr_nonnull(rows);
-    for (size_t b = 0; b < c->batch; b++)
-        for (size_t h = 0; h < c->heads; h++)
-            memcpy(rows + (b * c->heads + h) * c->queries, c->compare_rows + b * c->queries,
-                   c->queries);
-    return rows;
-}
-
 static void expect_answer_of(const struct golden_case *c, const json_t *answer, bool average)
 {
     const size_t b = c->batch, h = c->heads, t = c->queries, s = c->keys;
-    uint8_t *heads = per_head(c);
+    uint8_t *heads = golden_rows_per_head(c);
     if (average)
         expect(c, answer, "attention_weights", c->average, c->compare_rows,
                SHAPE(b, t, c->columns));

@@ -1,6 +1,8 @@
 /* scratch.c: temporary files, and a plain reading of safetensors that tests compare against. */
 #include "scratch.h"
 
+#include "half.h"
+
 #include <check.h>
 #include <dirent.h>
 #include <jansson.h>
@@ -87,15 +89,6 @@ char *scratch_read(size_t *length, const char *path, const char *name)
     return data;
 }
 
-double scratch_half(uint16_t bits)
-{
-    int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    double size = exponent == 31  ? (fraction == 0 ? INFINITY : NAN)
-                  : exponent == 0 ? ldexp(fraction, -24)
-                                  : ldexp(1024 + fraction, exponent - 25);
-    return bits & 0x8000 ? -size : size;
-}
-
 static float element(const char *data, const char *dtype, size_t i)
 {
     uint16_t half;
@@ -106,7 +99,7 @@ static float element(const char *data, const char *dtype, size_t i)
     }
     memcpy(&half, data + 2 * i, sizeof half);
     if (strcmp(dtype, "F16") == 0)
-        return (float)scratch_half(half);
+        return (float)half_value(half);
     uint32_t bits = (uint32_t)half << 16; /* BF16 is the upper half of a float */
     memcpy(&whole, &bits, sizeof whole);
     return whole;

@@ -29,7 +29,4 @@ char *scratch_read(size_t *length, const char *path, const char *name);
  * the caller's to free, NULL if there is no such tensor. */
 float *scratch_tensor(size_t *count, const char *path, const char *name, const char *tensor);
 
-/* What the 16 bits of a half stand for, by arithmetic on exponent and fraction. */
-double scratch_half(uint16_t bits);
-
 #endif

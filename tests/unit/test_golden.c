@@ -73,19 +73,6 @@ static void expect(const struct golden_case *c, const char *what, const float *g
                   c->tolerance);
 }
 
-/* The rows of a [B][T] choice for all heads: [B][H][T]. */
-static uint8_t *per_head(const struct golden_case *c)
-{
-    if (c->compare_rows == NULL)
-        return NULL;
-    uint8_t *rows = malloc(c->batch * c->heads * c->queries);
-    for (size_t b = 0; b < c->batch; b++)
-        for (size_t h = 0; h < c->heads; h++)
-            memcpy(rows + (b * c->heads + h) * c->queries, c->compare_rows + b * c->queries,
-                   c->queries);
-    return rows;
-}
-
 static struct attn_modifiers modifiers_of(const struct golden_case *c)
 {
     size_t plane = c->queries * c->keys;
@@ -140,7 +127,7 @@ static void expect_outputs(const struct golden_case *c, const struct attn_output
 {
     size_t wide = c->model[0] ? c->hidden : c->value_dim;
     size_t rows = c->batch * c->queries * (c->model[0] ? 1 : c->heads);
-    uint8_t *heads = per_head(c);
+    uint8_t *heads = golden_rows_per_head(c);
     expect(c, "output", outputs->output, c->output, rows, wide, c->compare_rows);
     expect(c, "attention_weights", outputs->attention_weights, c->weights,
            c->batch * c->heads * c->queries, c->columns, heads);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "half.h"
 #include "mem.h"
 #include "safetensors.h"
 #include "scratch.h"
@@ -284,7 +285,7 @@ START_TEST(test_widen_f16_is_exact_for_all_65536_halves)
         float got[65];
         for (size_t i = 0; i < 65; i++)
             half[i] = (uint16_t)bits;
-        double expected = scratch_half((uint16_t)bits);
+        double expected = half_value((uint16_t)bits);
         bool finite = attn_widen_f16(got, half, 65); /* a block and a rest */
         ck_assert_int_eq(finite, isfinite(expected) != 0);
         for (size_t i = 0; i < 65; i += 64) {
