@@ -1,0 +1,313 @@
+"""The config of every folder, its decoy tensors, and where the definition is published.
+
+Keys are those of published config files of each family; sizes are small.  A decoy is a name with a
+role (norm, small, causal, masked, or any other for a weight) and a shape.
+"""
+COMMON = {"bos_token_id": 1, "eos_token_id": 2, "initializer_range": 0.02,
+          "torch_dtype": "float32", "use_cache": True, "vocab_size": 16}
+
+
+def source(tag, *files):
+    """Where the definition stands, as cases.json names it."""
+    return {"repo": "huggingface/transformers", "tag": tag,
+            "paths": ["src/transformers/" + file for file in files]}
+
+
+def model_files(family, tag):
+    return source(tag, f"models/{family}/modeling_{family}.py",
+                  f"models/{family}/configuration_{family}.py", "modeling_rope_utils.py")
+
+
+def config(family, architecture, **keys):
+    own = {"architectures": [architecture], "model_type": family, **COMMON, **keys}
+    return dict(sorted(own.items()))
+
+
+# ---- Decoys ----
+
+def llama_decoys(width, head_dim=None, mlp=("gate_proj", "up_proj")):
+    """Embedding, head, norms and part of an MLP; an old rotary buffer where head_dim is given."""
+    found = {"model.embed_tokens.weight": ("w", (16, width)), "lm_head.weight": ("w", (16, width)),
+             "model.norm.weight": ("norm", (width,))}
+    for i in range(2):
+        at = f"model.layers.{i}."
+        found[at + "input_layernorm.weight"] = "norm", (width,)
+        found[at + "mlp." + mlp[0] + ".weight"] = "w", (8, width)
+        if head_dim:
+            found[at + "self_attn.rotary_emb.inv_freq"] = "small", (head_dim // 2,)
+    return found
+
+
+def decoys(width, *names, layers=2, **buffers):
+    """The named weights, `%d` standing for each layer; norms and biases are vectors."""
+    found = {}
+    for name in names:
+        vector = any(word in name for word in ("norm", "ln_", "Norm", ".bias"))
+        spec = ("norm", (width,)) if vector else ("w", (8, width))
+        found.update((name % i if "%d" in name else name, spec) for i in range(layers))
+    for name, spec in buffers.pop("each", {}).items():
+        found.update((name % i, spec) for i in range(layers))
+    return found
+
+
+CAUSAL = ("causal", (1, 1, 16, 16))
+MASKED = ("masked", ())
+NEOX_DECOYS = decoys(
+    32, "gpt_neox.embed_in.weight", "embed_out.weight", "gpt_neox.layers.%d.input_layernorm.weight",
+    "gpt_neox.layers.%d.mlp.dense_h_to_4h.weight", "gpt_neox.final_layer_norm.bias",
+    each={"gpt_neox.layers.%d.attention.bias": CAUSAL,
+          "gpt_neox.layers.%d.attention.masked_bias": MASKED,
+          "gpt_neox.layers.%d.attention.rotary_emb.inv_freq": ("small", (2,))})
+GPTJ_DECOYS = decoys(
+    32, "transformer.wte.weight", "transformer.h.%d.ln_1.weight",
+    "transformer.h.%d.mlp.fc_in.weight", "lm_head.weight",
+    each={"transformer.h.%d.attn.bias": CAUSAL, "transformer.h.%d.attn.masked_bias": MASKED})
+GPT2_DECOYS = decoys(
+    24, "wte.weight", "wpe.weight", "h.%d.ln_1.weight", "h.%d.mlp.c_proj.weight", "ln_f.bias",
+    layers=3, each={"h.%d.attn.bias": CAUSAL})
+T5_DECOYS = decoys(
+    20, "shared.weight", "encoder.block.%d.layer.0.layer_norm.weight",
+    "encoder.block.%d.layer.1.DenseReluDense.wi.weight", "encoder.final_layer_norm.weight",
+    "decoder.block.%d.layer.2.DenseReluDense.wo.weight")
+
+
+def falcon_decoys(width):
+    return decoys(width, "transformer.word_embeddings.weight", "lm_head.weight",
+                  "transformer.h.%d.input_layernorm.weight",
+                  "transformer.h.%d.mlp.dense_h_to_4h.weight", "transformer.ln_f.bias")
+
+
+def bloom_decoys(width):
+    return decoys(width, "word_embeddings.weight", "word_embeddings_layernorm.weight",
+                  "h.%d.input_layernorm.bias", "h.%d.mlp.dense_h_to_4h.weight", "ln_f.bias")
+
+
+def encoder_decoys(at, width, *names):
+    return decoys(width, *(at + name for name in names))
+
+
+# ---- Configs ----
+
+def llama(scaling=None, **keys):
+    return config(**{**dict(
+        family="llama", architecture="LlamaForCausalLM", hidden_size=24, num_attention_heads=2,
+        num_key_value_heads=1, num_hidden_layers=2, intermediate_size=8, hidden_act="silu",
+        max_position_embeddings=2048, rms_norm_eps=1e-5, rope_theta=10000.0, rope_scaling=scaling,
+        attention_bias=False, attention_dropout=0.0, mlp_bias=False, pretraining_tp=1,
+        tie_word_embeddings=False), **keys})
+
+
+def mistral(window):
+    return config("mistral", "MistralForCausalLM", hidden_size=24, num_attention_heads=4,
+                  head_dim=8, num_key_value_heads=2, num_hidden_layers=2, intermediate_size=8,
+                  hidden_act="silu", max_position_embeddings=4096, rms_norm_eps=1e-5,
+                  rope_theta=1000000.0, sliding_window=window, attention_dropout=0.0,
+                  tie_word_embeddings=False)
+
+
+def qwen2(layers, **keys):
+    return config("qwen2", "Qwen2ForCausalLM", hidden_size=24, num_attention_heads=4,
+                  num_key_value_heads=2, num_hidden_layers=layers, intermediate_size=8,
+                  hidden_act="silu", max_position_embeddings=4096, rms_norm_eps=1e-6,
+                  rope_theta=1000000.0, attention_dropout=0.0, tie_word_embeddings=False, **keys)
+
+
+def phi3(**keys):
+    return config("phi3", "Phi3ForCausalLM", **{**dict(
+        hidden_size=24, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2,
+        intermediate_size=8, hidden_act="silu", max_position_embeddings=4096, rms_norm_eps=1e-5,
+        original_max_position_embeddings=4096, rope_theta=10000.0, rope_scaling=None,
+        sliding_window=None, attention_bias=False, attention_dropout=0.0, embd_pdrop=0.0,
+        resid_pdrop=0.0, tie_word_embeddings=False, pad_token_id=3), **keys})
+
+
+def gpt_neox(bias):
+    return config("gpt_neox", "GPTNeoXForCausalLM", hidden_size=32, num_attention_heads=2,
+                  num_hidden_layers=2, intermediate_size=8, hidden_act="gelu",
+                  max_position_embeddings=2048, layer_norm_eps=1e-5, rotary_emb_base=10000,
+                  rotary_pct=0.25, use_parallel_residual=True, attention_bias=bias,
+                  tie_word_embeddings=False, classifier_dropout=0.1)
+
+
+def falcon(width, heads, **keys):
+    return config("falcon", "FalconForCausalLM", **{**dict(
+        hidden_size=width, num_attention_heads=heads, num_hidden_layers=2, num_kv_heads=heads,
+        alibi=False, bias=False, multi_query=True, new_decoder_architecture=False,
+        parallel_attn=True, attention_dropout=0.0, hidden_dropout=0.0, layer_norm_epsilon=1e-5,
+        apply_residual_connection_post_layernorm=False), **keys})
+
+
+def bloom(width, heads):
+    return config("bloom", "BloomForCausalLM", hidden_size=width, n_head=heads, n_layer=2,
+                  apply_residual_connection_post_layernorm=False, attention_dropout=0.0,
+                  hidden_dropout=0.0, attention_softmax_in_fp32=True, bias_dropout_fusion=True,
+                  layer_norm_epsilon=1e-5, masked_softmax_fusion=True, pad_token_id=3,
+                  pretraining_tp=1, offset_alibi=100, seq_length=2048, slow_but_exact=False,
+                  skip_bias_add=True, skip_bias_add_qkv=False, unk_token_id=0)
+
+
+def t5(width, heads, d_kv, buckets, distance):
+    return config("t5", "T5ForConditionalGeneration", d_model=width, num_heads=heads, d_kv=d_kv,
+                  num_layers=2, num_decoder_layers=2, d_ff=8, dropout_rate=0.1,
+                  relative_attention_num_buckets=buckets, relative_attention_max_distance=distance,
+                  feed_forward_proj="relu", is_encoder_decoder=True, layer_norm_epsilon=1e-6,
+                  n_positions=512, output_past=True, pad_token_id=0, decoder_start_token_id=0)
+
+
+def spec(own, decoy, where, **more):
+    return {"config": own, "decoys": decoy, "source": where, **more}
+
+
+OLD, NEW = "v4.46.3", "v4.55.4"
+LLAMA = model_files("llama", OLD), model_files("llama", NEW)
+MISTRAL, QWEN2 = model_files("mistral", OLD), model_files("qwen2", NEW)
+PHI3, FALCON = model_files("phi3", NEW), model_files("falcon", OLD)
+SHORT, LONG = [1.0, 1.1, 1.25], [1.5, 2.5, 4.0]
+BERT_KEYS = dict(hidden_size=24, num_attention_heads=4, num_hidden_layers=2, intermediate_size=8,
+                 hidden_act="gelu", attention_probs_dropout_prob=0.1, hidden_dropout_prob=0.1,
+                 layer_norm_eps=1e-5, max_position_embeddings=514, type_vocab_size=1,
+                 position_embedding_type="absolute", pad_token_id=1)
+
+CONFIGS = {
+    "mistral": spec(mistral(5), llama_decoys(24), MISTRAL, notes="heads * head_dim is not width"),
+    "mistral_full": spec(mistral(None), llama_decoys(24), MISTRAL, notes="no window"),
+    "qwen2": spec(qwen2(2, use_sliding_window=False, sliding_window=4, max_window_layers=1),
+                  llama_decoys(24), QWEN2, shards=2, notes="a window is given but not used"),
+    "qwen2_sliding": spec(
+        qwen2(3, use_sliding_window=True, sliding_window=4, max_window_layers=1),
+        llama_decoys(24), QWEN2, notes="layers 1 and 2 slide"),
+    "qwen2_types": spec(
+        qwen2(3, use_sliding_window=True, sliding_window=4, max_window_layers=0, layer_types=[
+            "full_attention", "sliding_attention", "full_attention"]),
+        llama_decoys(24), QWEN2, notes="layer 1 slides, by layer_types"),
+    "qwen3": spec(
+        config("qwen3", "Qwen3ForCausalLM", hidden_size=24, num_attention_heads=4, head_dim=8,
+               num_key_value_heads=2, num_hidden_layers=2, intermediate_size=8, hidden_act="silu",
+               max_position_embeddings=4096, rms_norm_eps=1e-6, rope_theta=1000000.0,
+               rope_scaling=None, attention_bias=False, attention_dropout=0.0,
+               max_window_layers=2, sliding_window=None, use_sliding_window=False,
+               tie_word_embeddings=False),
+        llama_decoys(24), model_files("qwen3", NEW), notes="norms of q and k before the rotation"),
+    "gemma2": spec(
+        config("gemma2", "Gemma2ForCausalLM", hidden_size=24, num_attention_heads=4, head_dim=8,
+               num_key_value_heads=2, num_hidden_layers=2, intermediate_size=8,
+               hidden_act="gelu_pytorch_tanh", hidden_activation="gelu_pytorch_tanh",
+               max_position_embeddings=8192, rms_norm_eps=1e-6, rope_theta=10000.0,
+               query_pre_attn_scalar=20, attn_logit_softcapping=2.0, final_logit_softcapping=30.0,
+               sliding_window=5, attention_bias=False, attention_dropout=0.0,
+               cache_implementation="hybrid", pad_token_id=0),
+        llama_decoys(24), model_files("gemma2", NEW), notes="layer 0 slides, layer 1 does not"),
+    "gpt_oss": spec(
+        config("gpt_oss", "GptOssForCausalLM", hidden_size=24, num_attention_heads=4, head_dim=12,
+               num_key_value_heads=2, num_hidden_layers=2, intermediate_size=8, hidden_act="silu",
+               max_position_embeddings=131072, initial_context_length=4096, rms_norm_eps=1e-5,
+               rope_theta=150000, sliding_window=5, attention_bias=True, attention_dropout=0.0,
+               layer_types=["sliding_attention", "full_attention"], num_local_experts=2,
+               num_experts_per_tok=1, experts_per_token=1, output_router_logits=False,
+               router_aux_loss_coef=0.9, swiglu_limit=7.0, tie_word_embeddings=False,
+               rope_scaling={"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+                             "original_max_position_embeddings": 4096, "rope_type": "yarn",
+                             "truncate": False}) | {"torch_dtype": "bfloat16"},
+        llama_decoys(24), model_files("gpt_oss", NEW), dtype="BF16",
+        notes="rows of attentions sum to less than 1: the sink takes the rest"),
+    "phi": spec(
+        config("phi", "PhiForCausalLM", hidden_size=24, num_attention_heads=2,
+               num_key_value_heads=None, num_hidden_layers=2, intermediate_size=8,
+               hidden_act="gelu_new", max_position_embeddings=2048, layer_norm_eps=1e-5,
+               rope_theta=10000.0, rope_scaling=None, partial_rotary_factor=0.5,
+               qk_layernorm=False, attention_dropout=0.0, embd_pdrop=0.0, resid_pdrop=0.1,
+               tie_word_embeddings=False) | {"torch_dtype": "float16"},
+        llama_decoys(24, 6, ("fc1", "fc2")), model_files("phi", OLD), dtype="F16"),
+    "phi3": spec(phi3(sliding_window=6), llama_decoys(24), PHI3, notes="qkv_proj rows q | k | v"),
+    "phi3_longrope": spec(
+        phi3(max_position_embeddings=64, original_max_position_embeddings=16, sliding_window=262144,
+             rope_scaling={"type": "longrope", "short_factor": SHORT, "long_factor": LONG}),
+        llama_decoys(24), PHI3),
+    "phi3_partial": spec(
+        phi3(max_position_embeddings=64, original_max_position_embeddings=16,
+             partial_rotary_factor=0.75, sliding_window=262144,
+             rope_scaling={"type": "longrope", "short_factor": SHORT[:2],
+                           "long_factor": LONG[:2]}),
+        llama_decoys(24), PHI3, notes="4 of 6 elements turn"),
+    "gpt_neox": spec(gpt_neox(True), NEOX_DECOYS, model_files("gpt_neox", OLD),
+                     notes="rows per head [q, k, v]; 4 of 16 elements turn"),
+    "gpt_neox_nobias": spec(gpt_neox(False), NEOX_DECOYS, model_files("gpt_neox", OLD)),
+    "gptj": spec(
+        config("gptj", "GPTJForCausalLM", n_embd=32, n_head=2, n_layer=2, n_positions=2048,
+               n_inner=None, rotary_dim=8, rotary=True, activation_function="gelu_new",
+               attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, layer_norm_epsilon=1e-5,
+               scale_attn_weights=True, tie_word_embeddings=False, tokenizer_class="x"),
+        GPTJ_DECOYS, model_files("gptj", OLD), notes="neighbouring pairs, 8 of 16 elements turn"),
+    "falcon_mqa": spec(falcon(24, 4), falcon_decoys(24), FALCON,
+                       notes="rows q heads | k | v; num_kv_heads does not count here"),
+    "falcon_gqa": spec(
+        falcon(24, 4, num_kv_heads=2, new_decoder_architecture=True), falcon_decoys(24),
+        FALCON, notes="rows per kv head [its q heads, k, v]"),
+    "falcon_mha": spec(falcon(24, 4, multi_query=False, rope_theta=5000.0), falcon_decoys(24),
+                       FALCON, notes="rows per head [q, k, v], with rotation"),
+    "falcon_bias": spec(falcon(24, 4, bias=True), falcon_decoys(24), FALCON),
+    "falcon_alibi": spec(
+        falcon(24, 6, alibi=True, bias=True, multi_query=False), falcon_decoys(24), FALCON,
+        notes="ALiBi is divided by sqrt(head_dim); these slopes are exact in bfloat16"),
+    "falcon_alibi_12": spec(
+        falcon(24, 12, alibi=True, bias=True, multi_query=False), falcon_decoys(24), FALCON,
+        notes="slopes and products are rounded to bfloat16, four heads' visibly"),
+    "bloom": spec(bloom(24, 8), bloom_decoys(24), model_files("bloom", OLD),
+                  notes="rows per head [q, k, v]; ALiBi is not divided by sqrt(head_dim)"),
+    "bloom_6": spec(bloom(24, 6), bloom_decoys(24), model_files("bloom", OLD)),
+    "opt": spec(
+        config("opt", "OPTForCausalLM", hidden_size=24, num_attention_heads=4, num_hidden_layers=2,
+               ffn_dim=8, word_embed_proj_dim=24, do_layer_norm_before=True, enable_bias=True,
+               activation_function="relu", attention_dropout=0.0, dropout=0.1, layerdrop=0.0,
+               layer_norm_elementwise_affine=True, max_position_embeddings=2048, pad_token_id=1,
+               _remove_final_layer_norm=False, prefix="</s>"),
+        encoder_decoys("model.decoder.", 24, "embed_tokens.weight", "embed_positions.weight",
+                       "layers.%d.self_attn_layer_norm.weight", "layers.%d.fc1.weight"),
+        model_files("opt", OLD)),
+    "t5": spec(
+        t5(20, 3, 4, 8, 20), T5_DECOYS | {
+            "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight":
+                ("w", (8, 3))}, model_files("t5", OLD),
+        notes="no scaling; block 0's table serves both layers; the cross table is unused"),
+    "t5_32": spec(t5(12, 2, 4, 32, 128), {}, model_files("t5", OLD),
+                  notes="long enough for the last bucket; maps are not stored, they are too large"),
+    "roberta": spec(
+        config("roberta", "RobertaForMaskedLM", **BERT_KEYS),
+        encoder_decoys("roberta.", 24, "embeddings.word_embeddings.weight",
+                       "encoder.layer.%d.attention.output.LayerNorm.weight",
+                       "encoder.layer.%d.intermediate.dense.weight"), model_files("roberta", OLD)),
+    "distilbert": spec(
+        config("distilbert", "DistilBertForMaskedLM", dim=24, n_heads=4, n_layers=2, hidden_dim=8,
+               activation="gelu", attention_dropout=0.1, dropout=0.1, max_position_embeddings=512,
+               pad_token_id=0, qa_dropout=0.1, seq_classif_dropout=0.2,
+               sinusoidal_pos_embds=False, tie_weights_=True),
+        encoder_decoys("distilbert.", 24, "embeddings.word_embeddings.weight",
+                       "transformer.layer.%d.sa_layer_norm.weight",
+                       "transformer.layer.%d.ffn.lin1.weight"), model_files("distilbert", OLD)),
+    "gpt2_scale_by_layer": spec(
+        config("gpt2", "GPT2LMHeadModel", n_embd=24, n_head=4, n_layer=3, n_ctx=64, n_positions=64,
+               n_inner=8, activation_function="gelu_new", attn_pdrop=0.1, embd_pdrop=0.1,
+               resid_pdrop=0.1, layer_norm_epsilon=1e-5, scale_attn_weights=True,
+               scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=False),
+        GPT2_DECOYS, model_files("gpt2", OLD), notes="layer i's scores are divided by i + 1 too"),
+    "llama_linear": spec(llama({"rope_type": "linear", "factor": 4.0}), llama_decoys(24, 12),
+                         LLAMA[0]),
+    "llama_dynamic": spec(
+        llama({"type": "dynamic", "factor": 4.0}, max_position_embeddings=16), llama_decoys(24, 12),
+        LLAMA[0],
+        notes="a call's length is its largest position + 1; cached keys stay as they were"),
+    "llama_yarn": spec(
+        llama({"rope_type": "yarn", "factor": 4.0}, max_position_embeddings=32), llama_decoys(24),
+        LLAMA[0], notes="max_position_embeddings is the original length"),
+    "llama_yarn_original": spec(
+        llama({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32,
+               "beta_fast": 1.0, "beta_slow": 0.1}, max_position_embeddings=128),
+        llama_decoys(24), LLAMA[1]),
+    "llama_yarn_mscale": spec(
+        llama({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32,
+               "mscale": 1.5, "mscale_all_dim": 0.8, "truncate": False},
+              max_position_embeddings=128), llama_decoys(24), LLAMA[1]),
+    "llama_yarn_factor": spec(
+        llama({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32,
+               "attention_factor": 0.9}, max_position_embeddings=128), llama_decoys(24), LLAMA[1]),
+}

@@ -1,0 +1,207 @@
+"""What each model family's config and tensor names mean.
+
+shape() reads the sizes of a config, parts() names the tensors of one layer's attention by role,
+and layer() makes of config and tensors what attention.py computes.  parts() serves both ways:
+folders are written from it and read back through it.  Roles: q, k, v, o or a fused qkv, each
+.weight and .bias; q_norm, k_norm, sinks, table.
+"""
+from types import SimpleNamespace as Namespace
+
+import numpy as np
+
+LLAMA = {"at": "model.layers.%d.self_attn.", "q": "q_proj", "k": "k_proj", "v": "v_proj",
+         "o": "o_proj"}
+BERT = {"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"}
+FUSED = {"at": "transformer.h.%d.self_attention.", "qkv": "query_key_value", "o": "dense"}
+
+NAMES = {
+    "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gemma2": LLAMA,
+    "gpt_oss": LLAMA,
+    "phi": {**LLAMA, "o": "dense"},
+    "phi3": {"at": LLAMA["at"], "qkv": "qkv_proj", "o": "o_proj"},
+    "gpt_neox": {"at": "gpt_neox.layers.%d.attention.", "qkv": "query_key_value", "o": "dense"},
+    "gptj": {**LLAMA, "at": "transformer.h.%d.attn.", "o": "out_proj"},
+    "falcon": FUSED,
+    "bloom": {**FUSED, "at": "h.%d.self_attention."},
+    "opt": {**LLAMA, "at": "model.decoder.layers.%d.self_attn.", "o": "out_proj"},
+    "bert": {**BERT, "at": "bert.encoder.layer.%d.attention."},
+    "roberta": {**BERT, "at": "roberta.encoder.layer.%d.attention."},
+    "distilbert": {"at": "distilbert.transformer.layer.%d.attention.", "q": "q_lin", "k": "k_lin",
+                   "v": "v_lin", "o": "out_lin"},
+    "gpt2": {"at": "h.%d.attn.", "qkv": "c_attn", "o": "c_proj"},
+}
+T5_AT = {("encoder", "self_attention"): "encoder.block.%d.layer.0.SelfAttention.",
+         ("decoder", "self_attention"): "decoder.block.%d.layer.0.SelfAttention.",
+         ("decoder", "cross_attention"): "decoder.block.%d.layer.1.EncDecAttention."}
+
+# What each family writes: biases of q, k, v and of o; a name stands for a key of the config and
+# its default.
+BIASES = {
+    "llama": ("attention_bias", False), "qwen3": ("attention_bias", False),
+    "gemma2": ("attention_bias", False), "gpt_oss": ("attention_bias", True),
+    "gpt_neox": ("attention_bias", True), "falcon": ("bias", False), "opt": ("enable_bias", True),
+    "phi": (True, True), "bloom": (True, True), "bert": (True, True), "roberta": (True, True),
+    "distilbert": (True, True), "gpt2": (True, True), "qwen2": (True, False),
+}
+ENCODERS = ("bert", "roberta", "distilbert")
+
+
+def first(config, *keys):
+    """The first of the keys that the config has and that is not null."""
+    return next((config[key] for key in keys if config.get(key) is not None), None)
+
+
+def shape(config):
+    """width, heads, kv_heads, head_dim, layers of a config."""
+    family = config["model_type"]
+    width = first(config, "hidden_size", "n_embd", "d_model", "dim")
+    heads = first(config, "num_attention_heads", "n_head", "num_heads", "n_heads")
+    layers = first(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    head_dim = first(config, "head_dim", "d_kv") or width // heads
+    kv_heads = config.get("num_key_value_heads") or heads
+    if family == "falcon":
+        kv_heads = 1 if config["multi_query"] else heads
+        if config["new_decoder_architecture"]:
+            kv_heads = config["num_kv_heads"]
+    return Namespace(width=width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, layers=layers)
+
+
+def biases(config):
+    """Whether q, k, v and whether o have biases."""
+    qkv, out = BIASES.get(config["model_type"], (False, False))
+    if isinstance(qkv, str):
+        qkv = out = config.get(qkv, out)
+    return qkv, out
+
+
+def qkv_order(config):
+    """How the rows (columns, in gpt2) of a fused tensor lie: blocks, or groups of heads."""
+    family = config["model_type"]
+    if family in ("gpt2", "phi3"):
+        return "blocks"
+    if family == "falcon" and config["multi_query"] and not config["new_decoder_architecture"]:
+        return "blocks"
+    return "groups"
+
+
+def parts(config, index, stack=None, kind="self_attention"):
+    """role -> (tensor name, shape as stored) for one layer's attention."""
+    s, family = shape(config), config["model_type"]
+    names = {**LLAMA, "at": T5_AT[stack, kind], "q": "q", "k": "k", "v": "v", "o": "o"} \
+        if family == "t5" else NAMES[family]
+    at = names["at"] % index
+    q, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
+    rows = {"q": q, "k": kv, "v": kv, "qkv": q + 2 * kv, "o": s.width}
+    qkv_bias, out_bias = biases(config)
+    found = {}
+    for role in ("q", "k", "v", "qkv", "o"):
+        if role not in names:
+            continue
+        size = (rows[role], q if role == "o" else s.width)
+        found[role + ".weight"] = at + names[role] + ".weight", \
+            size[::-1] if family == "gpt2" else size
+        if out_bias if role == "o" else qkv_bias:
+            found[role + ".bias"] = at + names[role] + ".bias", (rows[role],)
+    if family == "qwen3":
+        found["q_norm"] = at + "q_norm.weight", (s.head_dim,)
+        found["k_norm"] = at + "k_norm.weight", (s.head_dim,)
+    if family == "gpt_oss":
+        found["sinks"] = at + "sinks", (s.heads,)
+    if family == "t5" and kind == "self_attention":
+        found["table"] = T5_AT[stack, kind] % 0 + "relative_attention_bias.weight", \
+            (config["relative_attention_num_buckets"], s.heads)
+    return found
+
+
+def split_fused(config, fused):
+    """q, k and v out of the last axis of a fused weight or bias, in head order."""
+    s = shape(config)
+    share = s.heads // s.kv_heads
+    lead = fused.shape[:-1]
+    if qkv_order(config) == "blocks":
+        cuts = [s.heads * s.head_dim, (s.heads + s.kv_heads) * s.head_dim]
+        return np.split(fused, cuts, -1)
+    groups = fused.reshape(*lead, s.kv_heads, share + 2, s.head_dim)
+    return [groups[..., part, :].reshape(*lead, -1)
+            for part in (slice(0, share), slice(share, share + 1), slice(share + 1, share + 2))]
+
+
+def find(tensors, name):
+    """A tensor by name, also where the file was saved from a model that wraps this one."""
+    return tensors[next(full for full in tensors if ("." + full).endswith("." + name))]
+
+
+def weights(config, tensors, named):
+    """role -> float64 array; linear weights as [in, out], fused ones taken apart."""
+    found = {}
+    for role, (name, _) in named.items():
+        array = find(tensors, name).astype(np.float64)
+        if role.endswith(".weight") and config["model_type"] != "gpt2":
+            array = array.T
+        if role.startswith("qkv"):
+            suffix = role[3:]
+            q, k, v = split_fused(config, array)
+            found.update({"q" + suffix: q, "k" + suffix: k, "v" + suffix: v})
+        else:
+            found[role] = array
+    return found
+
+
+def window(config, index):
+    """The sliding window of a layer, or None."""
+    family, size = config["model_type"], config.get("sliding_window")
+    if family in ("mistral", "phi3"):
+        return size
+    if family not in ("qwen2", "qwen3", "gemma2", "gpt_oss"):
+        return None
+    if family in ("qwen2", "qwen3") and not config.get("use_sliding_window"):
+        return None
+    types = config.get("layer_types")
+    if types:
+        return size if types[index] == "sliding_attention" else None
+    slides = index % 2 == 0 if family in ("gemma2", "gpt_oss") \
+        else index >= config["max_window_layers"]
+    return size if slides else None
+
+
+def rope_rule(config):
+    """The rotary rule of a model, for rope.py, or None."""
+    family, s = config["model_type"], shape(config)
+    if family in ("bloom", "opt", "t5", "gpt2", *ENCODERS) or config.get("alibi"):
+        return None
+    fraction = {"phi": 0.5, "gpt_neox": 0.25}.get(family, 1.0)
+    fraction = config.get("rotary_pct", config.get("partial_rotary_factor", fraction))
+    return {"theta": config.get("rotary_emb_base", config.get("rope_theta", 10000.0)),
+            "dim": config.get("rotary_dim") or int(s.head_dim * fraction),
+            "interleaved": family == "gptj",
+            "scaling": config.get("rope_scaling"),
+            "max_positions": config.get("max_position_embeddings"),
+            "original": config.get("original_max_position_embeddings")}
+
+
+def scale(config, index):
+    """What the product of query and key is multiplied by."""
+    family, head_dim = config["model_type"], shape(config).head_dim
+    if family == "t5":
+        return 1.0
+    if family == "gemma2":
+        return config["query_pre_attn_scalar"] ** -0.5
+    if family == "gpt2" and config.get("scale_attn_by_inverse_layer_idx"):
+        return head_dim ** -0.5 / (index + 1)
+    return head_dim ** -0.5
+
+
+def layer(config, tensors, index, stack=None, kind="self_attention"):
+    """One layer's attention, ready for attention.py."""
+    family, s = config["model_type"], shape(config)
+    both_ways = stack == "encoder"
+    t5_self = family == "t5" and kind == "self_attention"
+    return Namespace(
+        heads=s.heads, kv_heads=s.kv_heads, head_dim=s.head_dim, scale=scale(config, index),
+        causal=family not in ENCODERS and not both_ways and kind == "self_attention",
+        window=window(config, index), softcap=config.get("attn_logit_softcapping"),
+        sinks=family == "gpt_oss", rope=rope_rule(config), norm_eps=config.get("rms_norm_eps"),
+        alibi=family if family == "bloom" or config.get("alibi") else None,
+        buckets=(config["relative_attention_num_buckets"],
+                 config["relative_attention_max_distance"], both_ways) if t5_self else None,
+        weights=weights(config, tensors, parts(config, index, stack, kind)))
