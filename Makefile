@@ -107,6 +107,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory asan
 	@$(MAKE) --no-print-directory ubsan
 	@$(MAKE) --no-print-directory tsan
+	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
 	$(OUT)/kernelcheck --seconds 300
 	@$(MAKE) --no-print-directory check-load
 	@echo "check-all: all passed"
@@ -215,7 +216,7 @@ $(OUT)/kernelcheck: $(KERNEL_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
 
 $(OUT)/bench_json: $(addprefix $(OBJ)/server/,$(addsuffix .o,arena buffer errors json number \
-                                                         tensor_json utf8))
+                                                         number_write tensor_json utf8))
 $(OUT)/bench_%: $(OBJ)/tests/bench/%.o $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
 

@@ -1,36 +1,25 @@
-/* number.c: decimal text to float32 and back, exactly.
+/* number.c: decimal text to float32, exactly.
  *
- * Reading.  The digits become w * 10^q with w below 2^64, eight digits at a time.  The product of w
- * and a 64-bit power of ten, rounded up, is above the true value by less than one unit of its upper
- * word.  That decides the rounding to float32, unless the product stands right on a point halfway
- * between two floats (once in 2^38 numbers, and for numbers that are such a point); only then does
- * strtof decide, on text that this file has brought into a form without locale.  This is Eisel and
- * Lemire's method (Lemire 2021, "Number parsing at a gigabyte per second") with a word less, which
- * float32 leaves room for.
+ * The digits become an integer w, eight at a time, and w * 10^q is computed in double, where it is
+ * wrong by some 2^-52 of its value.  Where both ends of the interval that holds the true value
+ * round to the same float32, that is the number.  As float32 has 29 bits less, this fails once in
+ * millions of numbers, and for those that lie halfway between two floats.  Then strtof decides, on
+ * text that this file has brought into a form without locale.
  *
- * Writing.  Schubfach (Giulietti 2020, "The Schubfach way to render doubles") for float32: of the
- * decimals inside the interval that rounds to x, the shortest, and of those the closest. */
+ * Lists are read by a shorter way, which takes the common forms only and leaves all others. */
 #include "number.h"
 
 #include <endian.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "number_tables.h"
-
-typedef unsigned __int128 wide;
-
-/* For the path that almost all numbers take: a number is read in some 30 cycles. */
+/* For the path that almost all numbers take: each is read in some 40 cycles. */
 #define INLINE inline __attribute__((always_inline))
 #define REPEAT8(byte) (UINT64_C(0x0101010101010101) * (byte))
 #define WHOLE_DIGITS 19 /* decimal digits that always fit 64 bits */
-
-/* floor(log2 10^q), for |q| < 350 */
-static int log2_of_power(int q) { return (217706 * q) >> 16; }
-
-static uint64_t power_of_ten(int q) { return srv_powers[q - SRV_POWER_MIN]; }
 
 /* ---- Digits to an integer -------------------------------------------------------------------- */
 
@@ -75,16 +64,36 @@ static inline uint64_t join8(uint64_t digits)
     return (fours * ((UINT64_C(10000) << 32) + 1)) >> 32;
 }
 
+/* The highest bit of each byte that is no digit, in eight characters that '0' has been taken out of
+ * by ^.  The sum of a byte may carry into the next only where it is no digit itself: the first mark
+ * is always right. */
+static inline uint64_t not_digits(uint64_t digits)
+{
+    return ((digits + REPEAT8(0x80 - 10)) | digits) & REPEAT8(0x80);
+}
+
+/* How many bytes come before the first mark; there must be one. */
+static inline unsigned bytes_before(uint64_t marks) { return (unsigned)__builtin_ctzll(marks) / 8; }
+
+/* Ones in the bytes before the first mark, in all where there is none. */
+static inline uint64_t digits_before(uint64_t marks) { return ((marks & -marks) >> 7) - 1; }
+
+static inline uint64_t load(const char *at)
+{
+    uint64_t bytes;
+    memcpy(&bytes, at, 8);
+    return le64toh(bytes);
+}
+
 /* Passes over digits and appends them to *whole, which may wrap. */
 static INLINE const char *read_digits(uint64_t *whole, const char *at, const char *limit)
 {
     static const uint32_t scale[8] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
     for (;;) {
         uint64_t digits = load8(at, limit) ^ REPEAT8('0');
-        uint64_t others = ((digits + REPEAT8(0x80 - 10)) | digits) & REPEAT8(0x80);
+        uint64_t others = not_digits(digits);
         if (others != 0) {
-            unsigned count =
-                (unsigned)__builtin_ctzll(others) / 8; /* digits before the first other */
+            unsigned count = bytes_before(others);
             *whole = *whole * scale[count] + join8(digits << (56 - 8 * count) << 8);
             return at + count;
         }
@@ -165,41 +174,37 @@ static size_t significant_digits(char *out, size_t max, int64_t *exponent, bool 
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-#define FLOAT_INFINITY 0x7F800000u
-
-/* `bits` shifted down by n, at least 1, with the last bit set where a one was lost. */
-static uint64_t shift_down(uint64_t bits, int n)
+/* A number known to lie between two that are close together.  Where both round to the same float32,
+ * so does it; they do not where a point halfway between two floats lies between them. */
+static INLINE bool round_between(float *out, double low, double high)
 {
-    return n > 63 ? 1 : bits >> n | (bits << (64 - n) != 0);
+    *out = (float)low;
+    return *out == (float)high;
 }
 
-/* Rounds w * 10^q, w > 0, to the bits of a float32; false where the product cannot decide.
- *
- * With w and the power shifted to begin with a one, so does the product's upper word, in bit 63 or
- * 62.  From bit 63 on it is the value, or above it by less than two units.  The upper 24 bits are
- * kept and one for rounding; for denormals they begin with zeros.  Where the others are all zero
- * behind a one, the value may be a half, or a little less: undecided.  Behind a zero both round the
- * same way. */
-static INLINE bool round_product(uint32_t *bits, uint64_t w, int64_t q)
+#define POWER_MIN (-64) /* (2^64 - 1) * 10^-65 is below half of the least float32 */
+#define POWER_MAX 38
+
+/* w * 10^q, w > 0; where w has WHOLE_DIGITS digits, also what lies between that and the next w.
+ * False where it is undecided.  w in double, the power and each of two products are wrong by at
+ * most 2^-53 of their value, and 1 / w is less than 2^-59: together less than 2^-50. */
+static bool round_scaled(float *out, uint64_t w, int64_t q)
 {
-    *bits = q < 0 ? 0 : FLOAT_INFINITY;
-    if (q < SRV_POWER_MIN || q > 38)
+    static const double powers[POWER_MAX - POWER_MIN + 1] = {
+        1e-64, 1e-63, 1e-62, 1e-61, 1e-60, 1e-59, 1e-58, 1e-57, 1e-56, 1e-55, 1e-54, 1e-53, 1e-52,
+        1e-51, 1e-50, 1e-49, 1e-48, 1e-47, 1e-46, 1e-45, 1e-44, 1e-43, 1e-42, 1e-41, 1e-40, 1e-39,
+        1e-38, 1e-37, 1e-36, 1e-35, 1e-34, 1e-33, 1e-32, 1e-31, 1e-30, 1e-29, 1e-28, 1e-27, 1e-26,
+        1e-25, 1e-24, 1e-23, 1e-22, 1e-21, 1e-20, 1e-19, 1e-18, 1e-17, 1e-16, 1e-15, 1e-14, 1e-13,
+        1e-12, 1e-11, 1e-10, 1e-9,  1e-8,  1e-7,  1e-6,  1e-5,  1e-4,  1e-3,  1e-2,  1e-1,  1e0,
+        1e1,   1e2,   1e3,   1e4,   1e5,   1e6,   1e7,   1e8,   1e9,   1e10,  1e11,  1e12,  1e13,
+        1e14,  1e15,  1e16,  1e17,  1e18,  1e19,  1e20,  1e21,  1e22,  1e23,  1e24,  1e25,  1e26,
+        1e27,  1e28,  1e29,  1e30,  1e31,  1e32,  1e33,  1e34,  1e35,  1e36,  1e37,  1e38,
+    };
+    *out = q < 0 ? 0 : INFINITY;
+    if (q < POWER_MIN || q > POWER_MAX)
         return true;
-    int zeros = __builtin_clzll(w);
-    wide product = (wide)(w << zeros) * power_of_ten((int)q);
-    uint64_t high = (uint64_t)(product >> 64);
-    uint64_t low_half = ~high >> 63; /* 1 where bit 62 is the first */
-    high += high & -low_half;
-    int exponent = 127 + 64 + log2_of_power((int)q) - zeros - (int)low_half; /* with the bias */
-    if (exponent < 1) {
-        high = shift_down(high, 1 - exponent);
-        exponent = 1;
-    }
-    if ((high & ((UINT64_C(1) << 40) - 1)) == UINT64_C(1) << 39)
-        return false;
-    uint64_t rounded = ((uint64_t)(exponent - 1) << 23) + (((high >> 39) + 1) >> 1); /* may carry */
-    *bits = rounded < FLOAT_INFINITY ? (uint32_t)rounded : FLOAT_INFINITY;
-    return true;
+    double value = (double)w * powers[q - POWER_MIN];
+    return round_between(out, value * (1 - 0x1p-50), value * (1 + 0x1p-50));
 }
 
 /* A half point between two float32 has at most 113 significant digits: with 120 and a mark for any
@@ -223,58 +228,124 @@ static void plain_text(char out[EXACT_TEXT], const struct decimal *in, size_t ma
     snprintf(out + length, EXACT_TEXT - length, "e%d", (int)exponent);
 }
 
-static uint32_t read_exactly(const struct decimal *in)
+static __attribute__((noinline)) float read_exactly(const struct decimal *in)
 {
     char text[EXACT_TEXT];
-    uint32_t bits;
     plain_text(text, in, EXACT_DIGITS);
-    float value = strtof(text, NULL);
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
+    return strtof(text, NULL);
 }
 
-/* More than WHOLE_DIGITS digits.  Where the first ones, as they are and with one added, round to
- * the same float, so does what lies between. */
-static uint32_t read_long(const struct decimal *in)
+/* Brings a number of more than WHOLE_DIGITS digits down to the first ones that are significant. */
+static __attribute__((noinline)) void cut_digits(struct decimal *number)
 {
     char digits[WHOLE_DIGITS];
-    int64_t exponent;
     bool rest;
-    uint64_t whole = 0;
-    uint32_t below, above;
-    size_t count = significant_digits(digits, WHOLE_DIGITS, &exponent, &rest, in);
+    size_t count = significant_digits(digits, WHOLE_DIGITS, &number->exponent, &rest, number);
+    number->whole = 0;
     for (size_t i = 0; i < count; i++)
-        whole = whole * 10 + (uint64_t)(digits[i] - '0');
-    if (whole == 0)
-        return 0;
-    bool decided = round_product(&below, whole, exponent);
-    if (decided && rest)
-        decided = round_product(&above, whole + 1, exponent) && above == below;
-    return decided ? below : read_exactly(in);
-}
-
-/* What the quick path of srv_number_read leaves: it takes the number apart once more, so that the
- * quick path can keep its parts in registers. */
-static __attribute__((noinline)) uint32_t read_slowly(const char *text, const char *limit)
-{
-    struct decimal number;
-    scan(&number, text, limit);
-    return number.count > WHOLE_DIGITS ? read_long(&number) : read_exactly(&number);
+        number->whole = number->whole * 10 + (uint64_t)(digits[i] - '0');
 }
 
 bool srv_number_read(float *out, const char *text, const char *limit, const char **end)
 {
-    struct decimal number;
-    uint32_t bits = 0;
+    struct decimal number, first;
     *end = scan(&number, text, limit);
     if (!number.valid)
         return false;
-    if (number.count > WHOLE_DIGITS ||
-        (number.whole != 0 && !round_product(&bits, number.whole, number.exponent)))
-        bits = read_slowly(text, limit);
-    bits |= (uint32_t)number.negative << 31;
-    memcpy(out, &bits, sizeof bits);
+    first = number;
+    if (number.count > WHOLE_DIGITS)
+        cut_digits(&first);
+    *out = 0;
+    if (first.whole != 0 && !round_scaled(out, first.whole, first.exponent))
+        *out = read_exactly(&number);
+    *out = number.negative ? -*out : *out;
     return true;
+}
+
+/* The first 16 digits of a fraction as an integer, with zeros where there are fewer; *full tells
+ * that there are 16 or more.  Returns the byte behind all of them; NULL where there are none, or
+ * more than 23. */
+static INLINE const char *read_fraction(uint64_t *out, bool *full, const char *text)
+{
+    uint64_t upper = load(text) ^ REPEAT8('0'), lower = load(text + 8) ^ REPEAT8('0');
+    uint64_t after_upper = not_digits(upper), after_lower = not_digits(lower);
+    *full = (after_upper | after_lower) == 0;
+    if (*full) {
+        uint64_t after = not_digits(load(text + 16) ^ REPEAT8('0'));
+        *out = join8(upper) * 100000000 + join8(lower);
+        return after == 0 ? NULL : text + 16 + bytes_before(after);
+    }
+    /* In which of the two the digits end cannot be foreseen: nothing here branches on it. */
+    uint64_t all = -(uint64_t)(after_upper == 0); /* of the upper eight are digits */
+    unsigned count = bytes_before(after_upper | (after_lower & all)) + (8 & (unsigned)all);
+    upper &= digits_before(after_upper);
+    lower &= digits_before(after_lower) & all;
+    *out = join8(upper) * 100000000 + join8(lower);
+    return count == 0 ? NULL : text + count;
+}
+
+#define PLAIN_ROOM 32 /* bytes: more than read_plain looks at */
+
+/* Reads what almost all numbers of tensors look like: one to three digits, and perhaps a fraction
+ * that read_fraction takes.  Returns the comma behind it; NULL where it looks otherwise or is
+ * undecided.
+ *
+ * The value is w * 10^-16, whatever the number of digits, with w < 2^63.  Digits left out add less
+ * than 1 / w <= 2^-42 of it, and rounding is wrong by less than 2^-50 of it, as in round_scaled. */
+static INLINE const char *read_plain(float *out, const char *text)
+{
+    static const double scales[2][2] = {{1e-16 * (1 - 0x1p-41), 1e-16 * (1 + 0x1p-41)},
+                                        {-1e-16 * (1 - 0x1p-41), -1e-16 * (1 + 0x1p-41)}};
+    uint64_t digit, fraction;
+    bool full, negative = *text == '-';
+    text += negative;
+    uint64_t w = (unsigned char)(*text++ - '0');
+    if (w > 9)
+        return NULL;
+    for (; (digit = (unsigned char)(*text - '0')) <= 9; text++) {
+        if (w == 0 || w > 91) /* no leading zero; w stays below 920 */
+            return NULL;
+        w = w * 10 + digit;
+    }
+    if (*text == ',') {
+        *out = negative ? -(float)(int)w : (float)(int)w;
+        return text;
+    }
+    if (*text != '.' || (text = read_fraction(&fraction, &full, text + 1)) == NULL)
+        return NULL;
+    w = w * UINT64_C(10000000000000000) + fraction;
+    if (*text != ',' || (full && w < UINT64_C(1) << 42))
+        return NULL;
+    double value = (double)(int64_t)w;
+    bool decided = round_between(out, value * scales[negative][0], value * scales[negative][1]);
+    return decided ? text : NULL;
+}
+
+/* What read_plain leaves.  Returns the byte behind a finite number, or NULL. */
+static __attribute__((noinline)) const char *read_other(float *out, const char *text,
+                                                        const char *limit)
+{
+    const char *end;
+    bool finite = srv_number_read(out, text, limit, &end) && isfinite(*out);
+    return finite && end < limit ? end : NULL;
+}
+
+size_t srv_numbers_read(float *out, size_t max, const char **text, const char *limit)
+{
+    const char *at = *text;
+    size_t count = 0;
+    for (; count < max; count++) {
+        const char *end = limit - at >= PLAIN_ROOM ? read_plain(&out[count], at) : NULL;
+        if (end == NULL)
+            end = read_other(&out[count], at, limit);
+        if (end == NULL || *end != ',')
+            break;
+        at = end + 1;
+        while (at < limit && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
+            at++;
+    }
+    *text = at;
+    return count;
 }
 
 bool srv_number_read_double(double *out, const char *text, const char *limit, const char **end)
@@ -296,165 +367,4 @@ bool srv_number_skip(const char *text, const char *limit, const char **end)
     struct decimal number;
     *end = scan(&number, text, limit);
     return number.valid;
-}
-
-/* ---- Writing --------------------------------------------------------------------------------- */
-
-/* digits * 10^exponent */
-struct shortest {
-    uint32_t digits; /* at most 9 of them */
-    int exponent;
-};
-
-/* The whole part of c * power / 2^64, with its lowest bit set where there is a fraction: enough to
- * compare with multiples of 2.  Powers are too large by less than 1, so a fraction below 2^-32
- * comes from that; the true fractions of float32's products are all larger. */
-static INLINE uint32_t scaled(uint32_t c, uint64_t power)
-{
-    wide product = (wide)c * power;
-    return (uint32_t)(product >> 64) | ((uint32_t)((uint64_t)product >> 32) != 0);
-}
-
-/* The shortest decimal that rounds to c * 2^q, c > 0.  `uneven`: c is a power of two with the next
- * smaller float at half the distance of the next larger one.
- *
- * In units of 10^k / 4, where 10^k is the largest power not above the interval's width: `low` and
- * `high` bound the interval, `middle` is the float.  Candidates are the multiples of 10^(k+1)
- * around it, of which at most one is inside, and else those of 10^k. */
-static INLINE struct shortest shorten(uint32_t c, int q, bool uneven)
-{
-    int k = (q * 1262611 - (uneven ? 524031 : 0)) >> 22; /* floor(log10(2^q)), or of 3/4 2^q */
-    uint64_t power = power_of_ten(-k);
-    uint32_t unit = 1u << (q + log2_of_power(-k) + 1); /* a quarter of 2^q */
-    uint32_t open = c & 1; /* ties go to even floats: an odd one's interval excludes its ends */
-    uint32_t low = scaled((4 * c - 2 + uneven) * unit, power) + open;
-    uint32_t middle = scaled(4 * c * unit, power);
-    uint32_t high = scaled((4 * c + 2) * unit, power) - open;
-    uint32_t tens = middle / 40, ones = middle / 4;
-    uint32_t tens_below = low <= 40 * tens, tens_above = 40 * tens + 40 <= high;
-    uint32_t ones_below = low <= 4 * ones, ones_above = 4 * ones + 4 <= high;
-    /* Of two candidates inside, or of none, the closer one; the even one where both are as close.
-     * Nothing here can be foreseen, so all of it is computed and none of it branched on. */
-    uint32_t alike = ones_below ^ ones_above ^ 1;
-    uint32_t closer = middle + (ones & 1) > 4 * ones + 2;
-    uint32_t shorter = tens_below ^ tens_above;
-    uint32_t long_form = ones + ((alike & closer) | (~alike & ones_above));
-    uint32_t short_form = tens + tens_above;
-    return (struct shortest){long_form + ((short_form - long_form) & -shorter), k + (int)shorter};
-}
-
-/* Eight digits of x < 10^8, one in each byte, the first in the lowest: the reverse of join8. */
-static INLINE uint64_t split8(uint32_t x)
-{
-    uint64_t fours = x / 10000 | (uint64_t)(x % 10000) << 32;
-    uint64_t hundreds = (fours * 10486) >> 20 & UINT64_C(0x0000007F0000007F);
-    uint64_t pairs = hundreds | (fours - 100 * hundreds) << 16;
-    uint64_t tens = (pairs * 103) >> 10 & UINT64_C(0x000F000F000F000F);
-    return tens | (pairs - 10 * tens) << 8;
-}
-
-/* Nine digits, the first not 0, as text. */
-struct text {
-    char first;
-    uint64_t others; /* eight characters, the next in the lowest byte */
-    int length;      /* without zeros at the end */
-    int exponent;    /* of the first digit */
-};
-
-static INLINE struct text spell(struct shortest in)
-{
-    static const uint32_t scale[10] = {1,      10,      100,      1000,      10000,
-                                       100000, 1000000, 10000000, 100000000, 1000000000};
-    int guess = ((32 - __builtin_clz(in.digits)) * 1233) >> 12; /* floor(log10), or one more */
-    int count = guess + (in.digits >= scale[guess]);
-    uint32_t nine = in.digits * scale[9 - count];
-    uint64_t others = split8(nine % 100000000);
-    return (struct text){
-        .first = (char)('0' + nine / 100000000),
-        .others = others + REPEAT8('0'),
-        .length = others == 0 ? 1 : 9 - __builtin_clzll(others) / 8,
-        .exponent = in.exponent + count - 1,
-    };
-}
-
-static void store8(char *out, uint64_t bytes)
-{
-    bytes = htole64(bytes);
-    memcpy(out, &bytes, 8);
-}
-
-/* 123.45 or 12300: exponent 0 to 8 */
-static size_t write_large(char *out, const struct text *text)
-{
-    out[0] = text->first;
-    store8(out + 1, text->others);
-    int whole = text->exponent + 1;
-    if (text->length <= whole)
-        return (size_t)whole;
-    out[whole] = '.';
-    store8(out + whole + 1, text->others >> 8 * text->exponent);
-    return (size_t)text->length + 1;
-}
-
-/* 0.0012345: exponent -4 to -1 */
-static size_t write_small(char *out, const struct text *text)
-{
-    int zeros = 1 - text->exponent; /* and the point */
-    memcpy(out, "0.000000", 8);
-    out[zeros] = text->first;
-    store8(out + zeros + 1, text->others);
-    return (size_t)(zeros + text->length);
-}
-
-/* 1.2345e-10 */
-static size_t write_scientific(char *out, const struct text *text)
-{
-    int at = text->length == 1 ? 1 : text->length + 1;
-    out[0] = text->first;
-    out[1] = '.';
-    store8(out + 2, text->others);
-    out[at++] = 'e';
-    if (text->exponent < 0)
-        out[at++] = '-';
-    int size = text->exponent < 0 ? -text->exponent : text->exponent;
-    if (size >= 10)
-        out[at++] = (char)('0' + size / 10);
-    out[at++] = (char)('0' + size % 10);
-    return (size_t)at;
-}
-
-size_t srv_number_write(char *out, float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    size_t sign = bits >> 31;
-    uint32_t fraction = bits & 0x7FFFFF;
-    int exponent = (int)(bits >> 23 & 0xFF);
-    bool normal = exponent > 0;
-    if (!normal && fraction == 0) {
-        memcpy(out, sign ? "-0.0" : "0   ", 4);
-        return sign ? 4 : 1;
-    }
-    uint32_t c = fraction | (uint32_t)normal << 23;
-    int q = exponent - 149 - normal;
-    struct text text = spell(shorten(c, q, fraction == 0 && exponent > 1));
-    out[0] = '-';
-    out += sign;
-    if (text.exponent >= 0 && text.exponent <= 8)
-        return sign + write_large(out, &text);
-    if (text.exponent < 0 && text.exponent >= -4)
-        return sign + write_small(out, &text);
-    return sign + write_scientific(out, &text);
-}
-
-size_t srv_unsigned_write(char *out, uint64_t n, size_t width)
-{
-    char digits[SRV_UNSIGNED_MAX];
-    size_t at = sizeof digits;
-    do {
-        digits[--at] = (char)('0' + n % 10);
-        n /= 10;
-    } while (n > 0 || sizeof digits - at < width);
-    memcpy(out, digits + at, sizeof digits - at);
-    return sizeof digits - at;
 }

@@ -1,8 +1,7 @@
 /* number.h: numbers as JSON text, both ways, correctly rounded.
  *
  * The grammar is RFC 8259's: no leading zeros, no '+', digits on both sides of a point.  Nothing
- * here depends on the locale or on the rounding of the platform's own conversions, but for one
- * number in many billions that is left to strtof. */
+ * here depends on the locale.  Reading and writing expect the default rounding, to nearest. */
 #ifndef SRV_NUMBER_H
 #define SRV_NUMBER_H
 
@@ -15,7 +14,12 @@
  * where the number is out of range.  What follows the number is the caller's to judge. */
 bool srv_number_read(float *out, const char *text, const char *limit, const char **end);
 
-/* The same, as a double. */
+/* Reads the numbers of a list, at most `max`, as long as each is finite and has a comma right
+ * behind it; white space may follow the comma.  Returns how many; *text is moved to what comes
+ * next. */
+size_t srv_numbers_read(float *out, size_t max, const char **text, const char *limit);
+
+/* A number as srv_number_read takes it, as a double. */
 bool srv_number_read_double(double *out, const char *text, const char *limit, const char **end);
 
 /* Passes over a number, checking its syntax: sets *end as srv_number_read does. */
@@ -27,6 +31,11 @@ bool srv_number_skip(const char *text, const char *limit, const char **end);
  * readers with an integer type keep the sign of. */
 #define SRV_NUMBER_MAX 24
 size_t srv_number_write(char *out, float x);
+
+/* Writes n numbers, each with a comma behind it, as srv_number_write does; "null" for what is not
+ * finite.  `out` must have room for n * (SRV_NUMBER_MAX + 1) characters.  Returns the text's
+ * length. */
+size_t srv_numbers_write(char *out, const float *x, size_t n);
 
 /* The decimal digits of n, with zeros in front up to `width` digits; at most SRV_UNSIGNED_MAX
  * characters and no NUL; returns their number.  Where replies and log lines are made, printf is

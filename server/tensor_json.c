@@ -155,17 +155,8 @@ static bool read_element(struct reader *r)
  * a comma right behind it, and leaves the reader before the first element that is not so. */
 static void read_floats(struct reader *r)
 {
-    const char *at = r->json->at, *limit = r->json->end, *end;
-    float *data = (float *)r->data;
-    size_t count = r->count;
-    while (count < r->capacity && srv_number_read(&data[count], at, limit, &end) && end < limit &&
-           *end == ',' && isfinite(data[count])) {
-        count++;
-        at = end + 1;
-        at += at < limit && *at == ' ';
-    }
-    r->count = count;
-    r->json->at = at;
+    float *data = (float *)r->data + r->count;
+    r->count += srv_numbers_read(data, r->capacity - r->count, &r->json->at, r->json->end);
 }
 
 /* Reads the elements of an innermost array, which has been entered, and leaves it. */
@@ -214,7 +205,6 @@ static bool read_array(struct reader *r, unsigned d)
 
 /* ---- The two forms --------------------------------------------------------------------------- */
 
-/* Asks for room for all that may follow; `finish` gives back what was not needed. */
 static size_t count_commas(const char *at, const char *end)
 {
     size_t count = 0;
@@ -229,16 +219,27 @@ static size_t count_commas(const char *at, const char *end)
     return count;
 }
 
+#define AHEAD 4096 /* bytes that are gone over several times while they are in the first cache */
+
 /* The most elements that the arrays ahead can hold: they end before the next quote or closing
  * brace, and elements are parted by commas. */
 static size_t count_ahead(const struct srv_json *json)
 {
-    const char *end = memchr(json->at, '"', (size_t)(json->end - json->at));
-    end = end != NULL ? end : json->end;
-    const char *brace = memchr(json->at, '}', (size_t)(end - json->at));
-    return count_commas(json->at, brace != NULL ? brace : end) + 1;
+    size_t commas = 0;
+    bool more = true;
+    for (const char *at = json->at; more && at < json->end;) {
+        size_t length = json->end - at < AHEAD ? (size_t)(json->end - at) : AHEAD;
+        const char *quote = memchr(at, '"', length);
+        const char *brace = memchr(at, '}', quote != NULL ? (size_t)(quote - at) : length);
+        const char *stop = brace != NULL ? brace : quote;
+        commas += count_commas(at, stop != NULL ? stop : at + length);
+        more = stop == NULL;
+        at += length;
+    }
+    return commas + 1;
 }
 
+/* Asks for room for all that may follow; what was not needed is given back at the end. */
 static bool open_data(struct reader *r)
 {
     size_t size = element_sizes[r->kind];
@@ -431,39 +432,45 @@ bool srv_tensor_read_json(struct srv_tensor *out, struct srv_json *json, struct 
 
 #define WRITE_PIECE 256 /* numbers that room is reserved for at once */
 
-/* Appends n numbers with commas between them. */
-static void write_row(struct srv_buffer *out, const float *data, size_t n)
+/* Writes one row of n elements with commas between them. */
+typedef void row_writer(struct srv_buffer *out, const void *row, size_t n);
+
+static void write_floats(struct srv_buffer *out, const void *row, size_t n)
 {
-    for (size_t i = 0; i < n;) {
-        size_t stop = n - i < WRITE_PIECE ? n : i + WRITE_PIECE;
-        char *start = srv_buffer_reserve(out, (stop - i) * (SRV_NUMBER_MAX + 1)), *at = start;
-        if (at == NULL)
-            return;
-        for (; i < stop; i++) {
-            if (i > 0)
-                *at++ = ',';
-            if (isfinite(data[i]))
-                at += srv_number_write(at, data[i]);
-            else
-                at = (char *)memcpy(at, "null", 4) + 4;
-        }
-        out->length += (size_t)(at - start);
+    const float *data = row;
+    for (size_t i = 0; i < n && !out->failed; i += WRITE_PIECE) {
+        size_t piece = n - i < WRITE_PIECE ? n - i : WRITE_PIECE;
+        char *to = srv_buffer_reserve(out, piece * (SRV_NUMBER_MAX + 1));
+        if (to != NULL)
+            out->length += srv_numbers_write(to, data + i, piece);
+    }
+    if (n > 0 && !out->failed)
+        out->length--; /* the last comma */
+}
+
+static void write_indices(struct srv_buffer *out, const void *row, size_t n)
+{
+    const uint32_t *data = row;
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0)
+            srv_buffer_append(out, ",", 1);
+        srv_buffer_unsigned(out, data[i]);
     }
 }
 
 /* Appends the array of the first dimension of `shape`; returns the data behind it. */
-static const float *write_array(struct srv_buffer *out, const float *data, const size_t *shape,
-                                unsigned rank)
+static const char *write_array(struct srv_buffer *out, row_writer *write, const char *data,
+                               size_t element, const size_t *shape, unsigned rank)
 {
     srv_buffer_append(out, "[", 1);
     if (rank == 1) {
-        write_row(out, data, shape[0]);
-        data += shape[0];
+        write(out, data, shape[0]);
+        data += shape[0] * element;
     }
     for (size_t i = 0; rank > 1 && i < shape[0] && !out->failed; i++) {
         if (i > 0)
             srv_buffer_append(out, ",", 1);
-        data = write_array(out, data, shape + 1, rank - 1);
+        data = write_array(out, write, data, element, shape + 1, rank - 1);
     }
     srv_buffer_append(out, "]", 1);
     return data;
@@ -473,7 +480,13 @@ void srv_tensor_write_json(struct srv_buffer *out, const float *data, const size
                            unsigned rank)
 {
     if (rank == 0)
-        write_row(out, data, 1);
+        write_floats(out, data, 1);
     else
-        write_array(out, data, shape, rank);
+        write_array(out, write_floats, (const char *)data, sizeof *data, shape, rank);
+}
+
+void srv_indices_write_json(struct srv_buffer *out, const uint32_t *data, const size_t *shape,
+                            unsigned rank)
+{
+    write_array(out, write_indices, (const char *)data, sizeof *data, shape, rank);
 }

@@ -24,4 +24,8 @@ bool srv_tensor_read_json(struct srv_tensor *out, struct srv_json *json, struct 
 void srv_tensor_write_json(struct srv_buffer *out, const float *data, const size_t *shape,
                            unsigned rank);
 
+/* The same for indices; rank is at least 1. */
+void srv_indices_write_json(struct srv_buffer *out, const uint32_t *data, const size_t *shape,
+                            unsigned rank);
+
 #endif

@@ -40,9 +40,16 @@ static uint32_t to_bits(float x)
     return bits;
 }
 
-/* ---- The table of powers --------------------------------------------------------------------- */
+/* How many random numbers to try. */
+static long samples(long few)
+{
+    const char *set = getenv("ATTN_LONG_TESTS");
+    return set != NULL && strcmp(set, "1") == 0 ? 100000000 : few;
+}
 
-#define LIMBS 12
+/* ---- The table of distances ------------------------------------------------------------------ */
+
+#define LIMBS 16
 
 struct big {
     uint32_t limb[LIMBS]; /* lowest first */
@@ -91,36 +98,32 @@ static int big_compare(const struct big *a, const struct big *b)
     return 0;
 }
 
-static int big_bits(const struct big *x)
+static struct big big_shifted(struct big x, int bits)
 {
-    for (int i = LIMBS - 1; i >= 0; i--)
-        if (x->limb[i] != 0)
-            return 32 * i + 32 - __builtin_clz(x->limb[i]);
-    return 0;
+    for (int i = 0; i < bits; i++)
+        big_multiply(&x, 2);
+    return x;
 }
 
 /* Entry t is ceil(b / a): (t - 1) * a < b <= t * a. */
 static void check_ceiling(uint64_t t, const struct big *a, const struct big *b, int q)
 {
     struct big below = big_times(a, t - 1), above = big_times(a, t);
-    ck_assert_msg(big_compare(&below, b) < 0 && big_compare(b, &above) <= 0, "entry for 10^%d", q);
+    ck_assert_msg(big_compare(&below, b) < 0 && big_compare(b, &above) <= 0, "entry for 2^%d", q);
 }
 
-START_TEST(test_number_table_holds_powers_of_ten_rounded_up)
+/* All times 2^150 * 10^46, so that there are only whole numbers. */
+START_TEST(test_number_table_holds_distances_of_floats_rounded_up)
 {
-    for (int q = SRV_POWER_MIN; q <= SRV_POWER_MAX; q++) {
-        uint64_t t = srv_powers[q - SRV_POWER_MIN];
-        struct big power = big_power(10, abs(q));
-        int bits = big_bits(&power);
-        ck_assert_uint_eq(t >> 63, 1);
-        struct big a = big_power(2, q >= 0 && bits > 64 ? bits - 64 : 0), b = power;
-        for (int i = bits; q >= 0 && i < 64; i++)
-            big_multiply(&b, 2);
-        if (q < 0) {
-            a = power;
-            b = big_power(2, 63 + bits);
+    for (int q = SRV_STEP_MIN, p = -46; q <= SRV_STEP_MAX; q++) {
+        struct big distance = big_shifted(big_power(10, 46), q + 150);
+        struct big power = big_shifted(big_power(10, p + 46), 150);
+        while (big_compare(&power, &distance) <= 0) {
+            big_multiply(&power, 10);
+            p++;
         }
-        check_ceiling(t, &a, &b, q);
+        distance = big_shifted(distance, 64);
+        check_ceiling(srv_steps[q - SRV_STEP_MIN], &power, &distance, q);
     }
 }
 END_TEST
@@ -483,10 +486,8 @@ END_TEST
 
 START_TEST(test_number_write_is_shortest_closest_and_exact_for_random_floats)
 {
-    const char *set = getenv("ATTN_LONG_TESTS");
-    bool many = set != NULL && strcmp(set, "1") == 0;
     uint64_t state = 4;
-    for (long i = 0; i < (many ? 100000000 : 2000000); i++) {
+    for (long i = 0; i < samples(2000000); i++) {
         uint32_t bits = (uint32_t)random_bits(&state);
         if ((bits & 0x7F800000) == 0x7F800000)
             continue;
@@ -505,12 +506,160 @@ START_TEST(test_number_write_is_shortest_closest_and_exact_for_random_floats)
 }
 END_TEST
 
+/* ---- Lists ----------------------------------------------------------------------------------- */
+
+#define MANY 64
+
+/* Reads a list whose text, commas included, ends at its NUL, in memory of its exact length. */
+static size_t read_list(float out[MANY], const char *text, size_t *stop)
+{
+    size_t length = strlen(text);
+    char *copy = malloc(length + (length == 0));
+    const char *at = copy;
+    memcpy(copy, text, length);
+    size_t count = srv_numbers_read(out, MANY, &at, copy + length);
+    *stop = (size_t)(at - copy);
+    free(copy);
+    return count;
+}
+
+/* At the end of the text, and far from it, where another way of reading is taken. */
+static void check_list(const char *text, size_t want_count, size_t want_stop)
+{
+    static const char *const tails[] = {"", "]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]"};
+    for (size_t i = 0; i < 2; i++) {
+        char whole[128];
+        float got[MANY];
+        size_t stop;
+        snprintf(whole, sizeof whole, "%s%s", text, tails[i]);
+        size_t count = read_list(got, whole, &stop);
+        ck_assert_msg(count == want_count, "%s: %zu numbers", whole, count);
+        ck_assert_msg(stop == want_stop, "%s: stops at %zu", whole, stop);
+    }
+}
+
+START_TEST(test_numbers_read_stops_before_what_is_no_number_with_a_comma)
+{
+    static const char *const refused[] = {"",      "1",     "1e39,",       "-1e999,", "null,",
+                                          "01,",   "-,",    "+1,",         "1.,",     ".5,",
+                                          "1e,",   "1.x,",  "1.5.5,",      "1.5e,",   "0x1,",
+                                          "00.5,", "1.5 ,", "1.2345678x,", "1.\xb1,", "1.,5"};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        check_list(refused[i], 0, 0);
+    check_list("1,", 1, 2);
+    check_list("1,,", 1, 2);
+    check_list("1,2 ,3", 1, 2);
+    check_list("1, \t\r\n2,]", 2, 8);
+    check_list("1.5,1.12345678\xb0,", 1, 4);
+}
+END_TEST
+
+START_TEST(test_numbers_read_takes_no_more_than_it_may)
+{
+    const char *text = "1,2.5,3,4,", *at = text;
+    float got[4] = {0, 0, 0, -1};
+    ck_assert_uint_eq(srv_numbers_read(got, 3, &at, text + strlen(text)), 3);
+    ck_assert_int_eq(at - text, 8);
+    ck_assert(got[0] == 1 && got[1] == 2.5f && got[2] == 3 && got[3] == -1);
+}
+END_TEST
+
+/* A random number in one of the forms that occur. */
+static int random_text(char *out, size_t size, uint64_t *state)
+{
+    uint64_t r = random_bits(state);
+    uint32_t bits;
+    int form = (int)(random_bits(state) % 8), digits = 1 + (int)(r % 30);
+    double x = ((double)(r >> 11) * 0x1p-53 - 0.5) * pow(10, (double)(r % 9) - 4);
+    unsigned long long whole = r >> (1 + r % 63), more = random_bits(state);
+    switch (form) {
+    case 0:
+        return snprintf(out, size, "%.*e", digits, x);
+    case 1:
+        return snprintf(out, size, "%llu", whole);
+    case 2:
+        return snprintf(out, size, "%llu.%.*s%llu", whole, (int)(more % 9), "00000000", more);
+    case 3:
+        return snprintf(out, size, "-%d.%.*s", (int)(r % 3000), digits,
+                        "123456789999999999999999999");
+    case 4: /* halfway between two floats from 2 to 512, or cut close to it */
+        bits = 0x40000000 + (uint32_t)(more & 0x3FFFFFF);
+        return snprintf(out, size, "%.*f", (int)(16 + r % 8),
+                        ((double)from_bits(bits) + (double)from_bits(bits + 1)) / 2);
+    case 5:
+        return snprintf(out, size, "%.*f", digits % 25, x);
+    default:
+        return snprintf(out, size, "%.*g", digits, x);
+    }
+}
+
+START_TEST(test_numbers_read_agrees_with_strtof_in_every_form)
+{
+    uint64_t state = 5;
+    for (int round = 0; round < 10000; round++) {
+        static char text[MANY * 80];
+        float got[MANY];
+        size_t length = 0, stop;
+        for (int i = 0; i < MANY; i++) {
+            length += (size_t)random_text(text + length, 64, &state);
+            length += (size_t)snprintf(text + length, 8, ",%.*s", round % 3, "  ");
+        }
+        REQUIRE(read_list(got, text, &stop) == MANY && stop == length, "%s: to %zu", text, stop);
+        const char *at = text;
+        for (int i = 0; i < MANY; i++) {
+            char *end;
+            float want = strtof(at, &end);
+            REQUIRE(to_bits(got[i]) == to_bits(want), "%.40s: got %a, want %a", at, got[i], want);
+            at = end + 1;
+        }
+    }
+}
+END_TEST
+
+START_TEST(test_numbers_write_gives_null_for_what_is_not_finite)
+{
+    static const float x[] = {INFINITY, 1, -INFINITY, -0.0f, NAN, 0, -2.5e-20f};
+    char text[sizeof x / sizeof x[0] * (SRV_NUMBER_MAX + 1) + 1];
+    text[srv_numbers_write(text, x, sizeof x / sizeof x[0])] = '\0';
+    ck_assert_str_eq(text, "null,1,null,-0.0,null,0,-2.5e-20,");
+    ck_assert_uint_eq(srv_numbers_write(text, x, 0), 0);
+}
+END_TEST
+
+START_TEST(test_numbers_of_random_bits_round_trip_in_lists)
+{
+    uint64_t state = 6;
+    for (long done = 0; done < samples(2000000); done += MANY) {
+        float x[MANY], got[MANY];
+        char text[MANY * (SRV_NUMBER_MAX + 1)];
+        for (int i = 0; i < MANY; i++) {
+            uint32_t bits = (uint32_t)random_bits(&state);
+            x[i] = from_bits((bits & 0x7F800000) == 0x7F800000 ? bits ^ 0x40000000 : bits);
+        }
+        size_t length = srv_numbers_write(text, x, MANY - (size_t)(done % 5 == 0));
+        size_t count = MANY - (size_t)(done % 5 == 0);
+        const char *at = text;
+        REQUIRE(srv_numbers_read(got, MANY, &at, text + length) == count && at == text + length,
+                "%.*s", (int)length, text);
+        REQUIRE(memcmp(got, x, count * sizeof x[0]) == 0, "%.*s: differs", (int)length, text);
+        at = text;
+        for (size_t i = 0; i < count; i++) {
+            char *end;
+            float want = strtof(at, &end);
+            REQUIRE(to_bits(x[i]) == to_bits(want) && *end == ',', "%.20s: is %a", at, x[i]);
+            at = end + 1;
+        }
+    }
+}
+END_TEST
+
 Suite *suite_number(void)
 {
     Suite *suite = suite_create("number");
-    TCase *read = tcase_create("read"), *write = tcase_create("write");
+    TCase *read = tcase_create("read"), *write = tcase_create("write"),
+          *lists = tcase_create("lists");
     tcase_set_timeout(read, 60);
-    tcase_add_test(read, test_number_table_holds_powers_of_ten_rounded_up);
+    tcase_add_test(read, test_number_table_holds_distances_of_floats_rounded_up);
     tcase_add_test(read, test_number_read_rounds_edge_cases_as_strtof);
     tcase_add_test(read, test_number_read_takes_numbers_of_a_thousand_digits);
     tcase_add_test(read, test_number_read_decides_half_points_with_long_tails);
@@ -526,5 +675,12 @@ Suite *suite_number(void)
     tcase_add_test(write, test_number_write_round_trips_every_small_integer);
     tcase_add_test(write, test_number_write_is_shortest_closest_and_exact_for_random_floats);
     suite_add_tcase(suite, write);
+    tcase_set_timeout(lists, 3600);
+    tcase_add_test(lists, test_numbers_read_stops_before_what_is_no_number_with_a_comma);
+    tcase_add_test(lists, test_numbers_read_takes_no_more_than_it_may);
+    tcase_add_test(lists, test_numbers_read_agrees_with_strtof_in_every_form);
+    tcase_add_test(lists, test_numbers_write_gives_null_for_what_is_not_finite);
+    tcase_add_test(lists, test_numbers_of_random_bits_round_trip_in_lists);
+    suite_add_tcase(suite, lists);
     return suite;
 }
