@@ -8,6 +8,7 @@
 #   build/libattn.a     the library            lib/*.c
 #   build/kernelcheck   every kernel, checked  tests/kernels/*.c
 #   build/bench_*       measurements           tests/bench/*.c, one binary each
+#   build/models_md     prints docs/MODELS.md  tests/tools/models_md.c
 #   build/unit          unit suites            tests/unit/*.c and what they need of server/
 #   build/http_suite    HTTP suite             tests/http/*.c, starts the daemon named by $ATTND
 #   build/asan/...      the same, instrumented
@@ -63,7 +64,7 @@ $(OBJ)/lib/%.o:    LOCAL = -Ilib $(call pkg_cflags,$(LIB_PKGS))
 $(OBJ)/server/%.o: LOCAL = -Iserver $(call pkg_cflags,$(SERVER_PKGS))
 $(OBJ)/tests/%.o:  LOCAL = -Ilib -Iserver -Itests/common -Wno-format-truncation \
                            $(call pkg_cflags,$(TEST_PKGS))
-$(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o: LOCAL = -Ilib
+$(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
 
 # Kernels: only these files may use instructions beyond the baseline.  The compiler must not fuse
@@ -74,6 +75,7 @@ $(OBJ)/lib/kernels_avx512.o:   EXTRA = -mavx512f -mavx512bw -mavx512dq -mavx512v
 $(OBJ)/lib/kernels_portable.o: EXTRA = -O3 -ffp-contract=off
 $(OBJ)/server/tensor_json.o: EXTRA = -O3
 $(OBJ)/tests/unit/oracle.o:    EXTRA = -O1 -ffp-contract=off
+$(OBJ)/tests/unit/oracle_layer.o: EXTRA = -O1 -ffp-contract=off
 
 # ---- Sources ---------------------------------------------------------------------------------
 
@@ -88,7 +90,7 @@ KERNEL_OBJS = $(call objects,tests/kernels/*.c)
 BENCH       = $(patsubst tests/bench/%.c,$(OUT)/bench_%,$(wildcard tests/bench/*.c))
 
 .PHONY: all run check check-all suites asan ubsan tsan check-load bench bench-kernels style layers presets \
-        docs-check format deps install clean help
+        models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -100,7 +102,7 @@ run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd
 	@tests/tools/run.sh $(OUT)/attnd
 
 check: all $(OUT)/unit $(OUT)/http_suite | build/deps/check ## everything that a change must pass (minutes)
-	@$(MAKE) --no-print-directory suites presets layers style docs-check
+	@$(MAKE) --no-print-directory suites presets layers style models-check docs-check
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
@@ -152,6 +154,14 @@ presets: $(OUT)/attnd ## what config/presets/README.md says they cost is what at
 
 docs-check: $(OUT)/attnd $(OUT)/libattn.a | build/deps/run ## what README.md and docs/ say is what attnd does
 	@tests/tools/docs.sh $(OUT)/attnd $(OUT)/libattn.a
+
+models-md: $(OUT)/models_md ## write docs/MODELS.md from the table of families
+	$(Q)$(OUT)/models_md > docs/MODELS.md
+
+models-check: $(OUT)/models_md ## docs/MODELS.md is what the table of families says
+	$(Q)$(OUT)/models_md | diff -u docs/MODELS.md - || \
+	    { echo "models-check: docs/MODELS.md is out of date: make models-md"; exit 1; }
+	@echo "models-check: docs/MODELS.md agrees with the table: ok"
 
 layers: ## who may include what
 	@tests/tools/layers.sh
@@ -211,6 +221,9 @@ $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 
 $(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/models_md: $(OBJ)/tests/tools/models_md.o $(OUT)/libattn.a
+	$(call link,$(LIB_PKGS))
 
 $(OUT)/kernelcheck: $(KERNEL_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))

@@ -15,18 +15,19 @@
  *
  * What is computed, for query t of head h (g = h / (H/G)):
  *
- *   q = rope(Wq x_t + bq)_h     k_s = rope(Wk y_s + bk)_g     v_s = (Wv z_s + bv)_g
+ *   q = rope(norm(Wq x_t + bq)_h)     k_s = rope(norm(Wk y_s + bk)_g)     v_s = (Wv z_s + bv)_g
  *   score_s  = scale * <q, k_s>                       scale = 1/sqrt(D) unless told otherwise
  *   score_s  = softcap * tanh(score_s / softcap)      where soft-capping is asked for
  *   score_s  = -inf where padding, boolean mask, causality or the window forbid s
- *   score_s += bias_s
- *   w_s = exp(score_s - lse),   lse = ln sum_s exp(score_s)       natural logarithm
+ *   score_s += position_bias(h, t, s) + bias_s        of the layer (ALiBi, T5), and of the call
+ *   w_s = exp(score_s - lse),   lse = ln (sum_s exp(score_s) + exp(sink_h))     natural logarithm
  *   w_s = head_mask_h * w_s
  *   output_t = Wo concat_h(sum_s w_s v_s) + bo
  *
- * Sources: Vaswani et al. 2017 (attention), Shazeer 2019 (MQA), Ainslie et al. 2023 (GQA),
- * Su et al. 2021 (RoPE), Milakov and Gimelshein 2018 (running softmax).  A row that may look at
- * nothing has w = 0, output Wo 0 + bo and lse = -inf, as ONNX defines it.
+ * norm, rope, position_bias and the sink are there where the layer has them.  Sources: Vaswani et
+ * al. 2017 (attention), Shazeer 2019 (MQA), Ainslie et al. 2023 (GQA), Su et al. 2021 (RoPE), Press
+ * et al. 2021 (ALiBi), Raffel et al. 2020 (T5), Milakov and Gimelshein 2018 (running softmax).  A
+ * row that may look at nothing has w = 0, output Wo 0 + bo and lse = -inf, as ONNX defines it.
  *
  * Errors.  Calls return enum attn_status and, where they take a struct attn_error, fill it with
  * the field at fault and one line that names field, value and limit.  On an error nothing is
@@ -126,16 +127,46 @@ void attn_engine_run(struct attn_engine *engine, void (*task)(void *context, siz
 enum attn_rope_type {
     ATTN_ROPE_NONE = 0,
     ATTN_ROPE_DEFAULT, /* inverse frequency i: theta^(-2i/dim) */
+    ATTN_ROPE_LINEAR,  /* all divided by factor (position interpolation) */
+    ATTN_ROPE_DYNAMIC, /* theta grows with the length once it passes the trained one (NTK) */
+    ATTN_ROPE_YARN,    /* low frequencies divided by factor, a ramp in between (Peng et al. 2023) */
     ATTN_ROPE_LLAMA3,  /* long wavelengths divided by factor, a smooth blend in between */
+    ATTN_ROPE_LONGROPE, /* each divided by its own factor (Ding et al. 2024) */
 };
+#define ATTN_NUM_ROPE_TYPES 7
 
-/* Rotary position embedding, rotating the halves (x_i, x_{i+dim/2}) as Hugging Face does. */
+/* Rotary position embedding.  Pairs are the halves (x_i, x_{i+dim/2}), or neighbours (x_2i, x_2i+1)
+ * where interleaved.  For dynamic and longrope the frequencies depend on the length, which is the
+ * largest position of the call plus 1, as Hugging Face has it. */
 struct attn_rope_spec {
     enum attn_rope_type type;
-    size_t dim;   /* leading components of each head that rotate; even, at most D */
-    double theta; /* `rope_theta` */
-    double factor, low_freq_factor, high_freq_factor; /* llama3 only */
-    double original_max_position;                     /* llama3 only */
+    size_t dim;                   /* leading components of each head that rotate; even, at most D */
+    bool interleaved;             /* as GPT-J */
+    double theta;                 /* `rope_theta` */
+    double factor;                /* linear, dynamic, yarn, llama3 */
+    double attention_factor;      /* multiplies cosine and sine: 1 but for yarn and longrope */
+    double original_max_position; /* the trained length; dynamic, yarn, llama3, longrope */
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double beta_fast, beta_slow;              /* yarn: turns within the trained length */
+    bool truncate;                            /* yarn: the ramp's ends are whole numbers */
+    const double *short_factor, *long_factor; /* longrope: [dim/2] up to the trained length, and
+                                                 beyond; borrowed from the model */
+};
+
+/* What a layer adds to the scores for the distance of query and key. */
+enum attn_position_bias_type {
+    ATTN_BIAS_NONE = 0,
+    ATTN_BIAS_ALIBI, /* slope_h (s - t), slope_h a power of 2^(-8/H) */
+    ATTN_BIAS_T5,    /* a learned number per head and bucket of distances */
+};
+
+struct attn_position_bias_spec {
+    enum attn_position_bias_type type;
+    double scale;        /* alibi: multiplies it; Falcon 1/sqrt(D), Bloom 1 */
+    bool bfloat16;       /* alibi: slope and slope * position are rounded to bfloat16, as Falcon */
+    size_t buckets;      /* t5: `relative_attention_num_buckets` */
+    size_t max_distance; /* t5: distances from here on share the last bucket */
+    bool bidirectional;  /* t5: keys behind the query have half of the buckets */
 };
 
 /* One attention layer, as its configuration resolves.  All that the algorithm knows. */
@@ -148,11 +179,18 @@ struct attn_layer_spec {
     size_t head_dim;       /* D */
     size_t value_head_dim; /* Dv */
     double scale;          /* multiplies q.k */
+    double softcap;        /* 0: none */
+    size_t sliding_window; /* W: a query at i sees keys i-W < j <= i; 0: none */
     bool is_causal;
+    bool is_cross; /* keys and values come from another sequence: no self-attention, no cache */
     bool q_bias, k_bias, v_bias, o_bias;
     bool bias_kv;       /* PyTorch `add_bias_kv`: one learned key/value after the real ones */
     bool add_zero_attn; /* PyTorch: one key/value of zeros after those */
+    bool sinks;         /* a learned score per head that takes its share of the softmax (gpt-oss) */
+    bool qk_norm;       /* RMSNorm of each query and key head, with weights [D], before RoPE */
+    double norm_eps;
     struct attn_rope_spec rope;
+    struct attn_position_bias_spec position_bias;
 };
 
 /* Bounds on a layer.  A configuration beyond them is refused with ATTN_OUT_OF_RANGE. */
@@ -162,6 +200,7 @@ struct attn_layer_spec {
 #define ATTN_MAX_LAYERS 1024
 #define ATTN_MAX_TOKENS 1048576 /* T and S of one call, L of one cache */
 #define ATTN_MAX_BATCH 65536    /* B of one call, steps of one batch */
+#define ATTN_MAX_BUCKETS 4096   /* of a relative position bias, and its longest distance */
 
 /* Largest magnitude of a component of q, k or v, of a head_mask entry, and of a positive
  * attention_bias; and of a scale.  With these no score and no weighted sum can leave float32 (512
@@ -172,7 +211,8 @@ struct attn_layer_spec {
 struct attn_model; /* the attention layers of one checkpoint */
 
 struct attn_model_info {
-    const char *family;           /* "llama", "gpt2", "bert", "torch_mha", "random" */
+    const char *family;           /* as docs/MODELS.md lists them: "llama", "gpt2", "random" */
+    const char *stack;            /* "encoder", "decoder", "cross"; "" where there is only one */
     const char *weights_dtype;    /* as stored: "F32", "F16", "BF16" */
     size_t num_layers;            /* layers of the checkpoint */
     size_t num_resident;          /* layers kept resident, num_layers unless chosen */
@@ -185,12 +225,14 @@ struct attn_model_info {
 struct attn_model_options {
     const size_t *layers; /* indices to keep resident, ascending; NULL: all */
     size_t num_layers;
+    const char *stack; /* of an architecture with several: "encoder", "decoder" (the default) or
+                          "cross", the decoder's attention over the encoder; else NULL */
 };
 
 /* Reads a checkpoint's configuration and tensor directory, not its weights.  `path` is a
  * directory with config.json and model.safetensors, or shards with model.safetensors.index.json;
  * model_type selects the family.  A key that would change the mathematics and is not understood
- * is refused by name.  options NULL: all layers.
+ * is refused by name.  options NULL: all layers.  Only files that hold tensors of those are opened.
  * Errors: ATTN_NOT_FOUND (file, tensor), ATTN_IO, ATTN_MALFORMED, ATTN_UNSUPPORTED (key or value),
  * ATTN_SHAPE_MISMATCH (tensor against configuration), ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const char *path,
@@ -198,10 +240,18 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
                                                  struct attn_error *error);
 
 /* The same for a model of random weights: `config` is a JSON object of `length` bytes with
- * hidden_size, num_attention_heads and optionally num_key_value_heads, head_dim,
- * num_hidden_layers, rope_theta, rope_scaling, attention_bias, is_causal, max_position_embeddings,
- * seed.  Weights are uniform in +-sqrt(3/in), so variance 1/in, and biases in +-0.1, from a
- * counter-based generator: the same seed gives the same bits on every machine. */
+ * hidden_size, num_attention_heads and optionally
+ *   num_hidden_layers, num_key_value_heads, head_dim, value_head_dim, kdim, vdim, seed,
+ *   max_position_embeddings, original_max_position_embeddings, rms_norm_eps (with qk_norm);
+ *   scale, query_pre_attn_scalar, attn_logit_softcapping, sliding_window, layer_types;
+ *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
+ *   relative_attention_num_buckets, relative_attention_max_distance;
+ *   and the flags attention_bias, is_causal, is_cross, add_bias_kv, add_zero_attn,
+ *   attention_sinks, qk_norm, alibi, alibi_scaled, alibi_bfloat16.
+ * What they mean and hold where they are absent is in docs/MODELS.md.  Weights are uniform in
+ * +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1 +-0.1, sinks and position
+ * biases in +-1, from a counter-based generator: the same seed gives the same bits on every
+ * machine. */
 ATTN_MUST_CHECK enum attn_status attn_model_open_random(struct attn_model **out, const char *config,
                                                         size_t length, struct attn_error *error);
 
@@ -230,14 +280,52 @@ struct attn_modifiers {
     size_t attention_mask_batch_stride, attention_mask_head_stride; /* 0 = broadcast */
     const float *attention_bias; /* [..][T][S] added to the scaled scores; -inf forbids */
     size_t attention_bias_batch_stride, attention_bias_head_stride; /* 0 = broadcast */
-    const float *head_mask;      /* [H] multiplies each head's weights */
-    const int64_t *position_ids; /* [B][T] for RoPE, 0 to 2^31-1; NULL: t, counted from the
+    const float *head_mask;            /* [H] multiplies each head's weights */
+    const int64_t *position_ids;       /* [B][T] for RoPE, 0 to 2^31-1; NULL: t, counted from the
                                       cached length */
-    double scale;                /* 0: the layer's; without a layer 1/sqrt(D) */
-    double softcap;              /* c > 0: scaled scores become c tanh(score / c); 0: none */
-    bool has_window;
-    int64_t window_left, window_right; /* with has_window: a query at key position i sees keys from
-                                          i - left to i + right; -1 = open on that side */
+    double scale;                      /* 0: the layer's; without a layer 1/sqrt(D) */
+    bool has_softcap, has_window;      /* what follows counts, not the layer's */
+    double softcap;                    /* c > 0: scaled scores become c tanh(score / c); 0: none */
+    int64_t window_left, window_right; /* a query at key position i sees keys from i - left to
+                                          i + right; -1 = open on that side */
+    bool tree; /* steps only: attention_mask is [T][T], among the new rows, which all see the cached
+                  ones as far as the window lets them.  Distances (window, position bias) then
+                  follow position_ids, where given. */
+};
+
+/* Which part of attention_weights and attention_scores is wanted; all zeroes: all of it.  Indices
+ * are distinct, in any order; results stand in that order. */
+struct attn_selection {
+    const size_t *heads; /* [num_heads] of H; NULL: all */
+    size_t num_heads;
+    const size_t *rows; /* [num_rows] of T; NULL: all */
+    size_t num_rows;
+};
+
+/* What a head's weights look like, by thresholds that docs/NUMERICS.md gives. */
+enum attn_pattern {
+    ATTN_PATTERN_GLOBAL = 0, /* spread over what it may see */
+    ATTN_PATTERN_PREVIOUS,   /* on the token before */
+    ATTN_PATTERN_SINK,       /* on the first token */
+    ATTN_PATTERN_POSITIONAL, /* at one distance, whatever that is */
+    ATTN_PATTERN_LOCAL,      /* on tokens near by */
+    ATTN_PATTERN_FOCUSED,    /* on few tokens, wherever they are */
+};
+
+/* "global", "previous", ...; never NULL. */
+const char *attn_pattern_name(enum attn_pattern pattern);
+
+/* Means of a head's weights w_j (before head_mask) over the rows that see a key, i being the
+ * query's key position.  Where rows sum to less than 1 (sinks, appended keys), so do shares. */
+struct attn_head_stats {
+    size_t rows;           /* that see one of the S keys; with none all is 0 */
+    double entropy;        /* -sum_j w_j ln w_j, nats */
+    double mean_distance;  /* sum_j w_j |i - j|, tokens */
+    double self, previous; /* w_i, w_{i-1} */
+    double first;          /* weight of the first key that is no padding */
+    double local;          /* sum of w_j, |i - j| <= local_radius */
+    double largest;        /* max_j w_j */
+    enum attn_pattern pattern;
 };
 
 /* How far a score has come when attention_scores takes it. */
@@ -248,16 +336,25 @@ enum attn_stage {
 };
 
 /* Where results go; NULL = not wanted.  W = S plus the layer's bias_kv and add_zero_attn columns,
- * which stand last (attn_weight_columns).  Buffers do not overlap each other or any input. */
+ * which stand last (attn_weight_columns).  H' and T' are the heads and rows selected.  Buffers do
+ * not overlap each other or any input. */
 struct attn_outputs {
-    float *output;            /* [B][T][E]; weightless [B][H][T][Dv] */
-    float *attention_weights; /* [B][H][T][W] */
-    float *average_weights;   /* [B][T][W] mean over heads */
-    float *attention_scores;  /* [B][H][T][S] at `stage`; appended keys have none */
+    float *output; /* [B][T][E]; weightless [B][H][T][Dv] */
+    struct attn_selection selection;
+    float *attention_weights; /* [B][H'][T'][W] */
+    float *average_weights;   /* [B][T'][W] mean over the selected heads */
+    float *attention_scores;  /* [B][H'][T'][S] at `stage`; appended keys have none */
     enum attn_stage stage;
-    float *lse;   /* [B][H][T]; -inf for a row that sees nothing */
-    float *key;   /* [B][G][S][D] as cached: after bias and RoPE */
-    float *value; /* [B][G][S][Dv] */
+    size_t top_k;        /* 1 to W, where the next two are wanted */
+    uint32_t *top_index; /* [B][H'][T'][top_k] columns of the largest weights, largest first, of
+                            equal ones the lower column first; with average_weights those of the
+                            mean, [B][T'][top_k] */
+    float *top_weight;   /* same shape */
+    struct attn_head_stats *head_stats; /* [B][H], over all rows */
+    size_t local_radius;                /* of head_stats */
+    float *lse;                         /* [B][H][T]; -inf for a row that sees nothing */
+    float *key;                         /* [B][G][S][D] as cached: after bias and RoPE */
+    float *value;                       /* [B][G][S][Dv] */
 };
 
 /* Columns W of the attention weights over `keys` keys. */
@@ -277,8 +374,8 @@ struct attn_core_args {
 };
 
 /* Computes what the head of this file says from q, k, v on.  Memory beyond inputs and outputs is
- * O(T + S) per head group, never T x S.  Errors: ATTN_INVALID, ATTN_SHAPE_MISMATCH,
- * ATTN_OUT_OF_RANGE, ATTN_OVERFLOW, ATTN_NO_MEMORY. */
+ * O(T + S) per head, never T x S; statistics and largest weights are taken row by row.
+ * Errors: ATTN_INVALID, ATTN_SHAPE_MISMATCH, ATTN_OUT_OF_RANGE, ATTN_OVERFLOW, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_core(struct attn_engine *engine,
                                            const struct attn_core_args *args,
                                            struct attn_error *error);
@@ -294,7 +391,8 @@ struct attn_attend_args {
 };
 
 /* Projects, rotates, attends and projects back.  RoPE, where the layer has one, needs queries
- * and keys that are the same tokens: cross-attention is then refused with ATTN_UNSUPPORTED.
+ * and keys that are the same tokens: cross-attention is then refused with ATTN_UNSUPPORTED, as is
+ * self-attention of a layer that is_cross.
  * Errors: as attn_core, ATTN_NOT_FOUND (layer), ATTN_UNSUPPORTED. */
 ATTN_MUST_CHECK enum attn_status attn_attend(struct attn_engine *engine,
                                              const struct attn_model *model, size_t layer,

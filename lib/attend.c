@@ -24,17 +24,23 @@ static enum attn_status check_sizes(size_t batch, size_t queries, size_t keys,
     return status;
 }
 
-/* Where the outputs of sequence b go. */
-static void aim_outputs(struct attn_problem *p, const struct attn_outputs *outputs, size_t b)
+/* Takes what the call wants of its weights, for all its sequences. */
+static enum attn_status take_maps(struct attn_maps *maps, struct attn_engine *engine,
+                                  const struct attn_outputs *outputs, size_t batch,
+                                  const struct attn_problem *p, struct attn_error *error)
 {
-    size_t map = p->queries * (p->keys + p->extra);
-    if (outputs->attention_weights != NULL)
-        p->weights = outputs->attention_weights + b * p->num_heads * map;
-    if (outputs->average_weights != NULL)
-        p->average = outputs->average_weights + b * map;
-    if (outputs->attention_scores != NULL)
-        p->scores = outputs->attention_scores + b * p->num_heads * p->queries * p->keys;
-    p->stage = outputs->stage;
+    return attn_maps_init(maps, &engine->workspace, outputs, batch, p->num_heads, p->queries,
+                          p->keys, p->keys + p->extra, error);
+}
+
+/* What sequence b is told of the call: mask, selection, where lse goes. */
+static void aim(struct attn_problem *p, const struct attn_maps *maps,
+                const struct attn_outputs *outputs, const struct attn_modifiers *modifiers,
+                const struct attn_mask_defaults *defaults, size_t b)
+{
+    p->mask = attn_mask_of(modifiers, defaults, b, p->queries, p->keys);
+    p->first_key = attn_mask_first_key(&p->mask);
+    p->maps = attn_maps_at(maps, b);
     if (outputs->lse != NULL)
         p->lse = outputs->lse + b * p->num_heads * p->queries;
 }
@@ -86,7 +92,7 @@ static struct attn_problem core_problem(const struct attn_core_args *a, size_t b
     size_t v_size = a->num_kv_heads * a->keys * a->value_head_dim;
     float *out = a->outputs.output ? a->outputs.output + b * o_size : NULL;
     double scale = a->modifiers.scale != 0 ? a->modifiers.scale : 1 / sqrt((double)a->head_dim);
-    struct attn_problem p = {
+    return (struct attn_problem){
         .queries = a->queries,
         .keys = a->keys,
         .num_heads = a->num_heads,
@@ -96,25 +102,31 @@ static struct attn_problem core_problem(const struct attn_core_args *a, size_t b
         .q = {(float *)a->query + b * q_size, a->head_dim, a->queries * a->head_dim},
         .k = {(float *)a->key + b * k_size, a->head_dim, a->keys * a->head_dim},
         .v = {(float *)a->value + b * v_size, a->value_head_dim, a->keys * a->value_head_dim},
-        .mask = attn_mask_of(&a->modifiers, false, b, a->queries, a->keys),
         .scale = (float)scale,
-        .softcap = (float)a->modifiers.softcap,
+        .softcap = a->modifiers.has_softcap ? (float)a->modifiers.softcap : 0,
         .head_mask = a->modifiers.head_mask,
         .out = {out, a->value_head_dim, a->queries * a->value_head_dim},
     };
-    aim_outputs(&p, &a->outputs, b);
-    return p;
 }
 
-static enum attn_status run_core(struct attn_engine *engine, const struct attn_core_args *a)
+static enum attn_status run_core(struct attn_engine *engine, const struct attn_core_args *a,
+                                 struct attn_error *error)
 {
+    static const struct attn_mask_defaults defaults = {0};
+    struct attn_maps maps;
     struct attn_problem *problems =
         attn_workspace_take(&engine->workspace, a->batch, sizeof *problems);
     if (problems == NULL)
-        return ATTN_NO_MEMORY;
+        return attn_fail_memory(error, a->batch * sizeof *problems);
     for (size_t b = 0; b < a->batch; b++)
         problems[b] = core_problem(a, b);
-    return attn_solve(engine, problems, a->batch);
+    enum attn_status status = take_maps(&maps, engine, &a->outputs, a->batch, problems, error);
+    if (status != ATTN_OK)
+        return status;
+    for (size_t b = 0; b < a->batch; b++)
+        aim(&problems[b], &maps, &a->outputs, &a->modifiers, &defaults, b);
+    status = attn_solve(engine, problems, a->batch);
+    return status == ATTN_OK ? ATTN_OK : attn_fail_memory(error, 0);
 }
 
 enum attn_status attn_core(struct attn_engine *engine, const struct attn_core_args *args,
@@ -124,9 +136,9 @@ enum attn_status attn_core(struct attn_engine *engine, const struct attn_core_ar
     if (status != ATTN_OK)
         return status;
     attn_engine_lock(engine);
-    status = run_core(engine, args);
+    status = run_core(engine, args, error);
     attn_engine_unlock(engine);
-    return status == ATTN_OK ? ATTN_OK : attn_fail_memory(error, 0);
+    return status;
 }
 
 /* ---- A layer over given rows ---- */
@@ -139,7 +151,10 @@ struct attend {
     bool cross;
     size_t queries, keys;          /* of one sequence */
     float *q, *k, *v, *o;          /* [B][T][H*D], [B][S][G*D], [B][S][G*Dv], [B][T][H*Dv] */
+    const float *inv_freq;         /* [rope.dim/2] of this call, NULL without RoPE */
+    int64_t *positions;            /* [B][S + T] where masks need them, else NULL */
     struct attn_problem *problems; /* [B] */
+    struct attn_maps maps;
     atomic_bool overflow;
 };
 
@@ -157,6 +172,12 @@ static enum attn_status check_attend(struct attend *call, struct attn_error *err
     if (call->cross && spec->rope.type != ATTN_ROPE_NONE)
         return attn_fail(error, ATTN_UNSUPPORTED, "key_hidden_states",
                          "cross-attention has no meaning for a layer with rotary positions");
+    if (!call->cross && spec->is_cross)
+        return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
+                         "this layer attends over another sequence, whose rows must be given");
+    if (a->modifiers.tree)
+        return attn_fail(error, ATTN_UNSUPPORTED, "attention_mask",
+                         "a mask of new rows among themselves needs a step over a cache");
     if (!call->cross &&
         (spec->key_size != spec->hidden_size || spec->value_size != spec->hidden_size))
         return attn_fail(error, ATTN_SHAPE_MISMATCH, "key_hidden_states",
@@ -191,6 +212,10 @@ static bool take_buffers(struct attend *call)
     call->v = attn_workspace_take(workspace, attn_mul(k_rows, layer->v.out), sizeof(float));
     call->o = attn_workspace_take(workspace, attn_mul(q_rows, layer->o.in), sizeof(float));
     call->problems = attn_workspace_take(workspace, call->args->batch, sizeof *call->problems);
+    if (attn_mask_is_placed(&call->args->modifiers, &layer->position_bias) &&
+        (call->positions = attn_workspace_take(workspace, attn_add(q_rows, k_rows),
+                                               sizeof *call->positions)) == NULL)
+        return false;
     return call->q != NULL && call->k != NULL && call->v != NULL && call->o != NULL &&
            call->problems != NULL;
 }
@@ -217,28 +242,32 @@ static void settle_task(void *argument, size_t i, unsigned thread)
     struct attend *call = argument;
     const struct attn_layer *layer = call->layer;
     const int64_t *positions = call->args->modifiers.position_ids;
-    size_t rows = call->args->batch * call->queries;
+    size_t q_rows = call->args->batch * call->queries, k_rows = call->args->batch * call->keys;
+    size_t end = attn_min((i + 1) * SETTLE_ROWS, attn_max(q_rows, k_rows));
     (void)thread;
-    for (size_t r = i * SETTLE_ROWS; r < attn_min((i + 1) * SETTLE_ROWS, rows); r++) {
-        struct attn_qkv row = {call->q + r * layer->q.out, call->k + r * layer->k.out,
-                               call->v + r * layer->v.out};
-        int64_t position = positions ? positions[r] : (int64_t)(r % call->queries);
-        if (!attn_qkv_settle(row, layer, &call->engine->kernels, position))
+    for (size_t r = i * SETTLE_ROWS; r < end; r++) {
+        struct attn_qkv row = {.q = r < q_rows ? call->q + r * layer->q.out : NULL};
+        if (r < k_rows) {
+            row.k = call->k + r * layer->k.out;
+            row.v = call->v + r * layer->v.out;
+        }
+        int64_t position = positions && r < q_rows ? positions[r] : (int64_t)(r % call->queries);
+        if (!attn_qkv_settle(row, layer, &call->engine->kernels, call->inv_freq, position))
             atomic_store(&call->overflow, true);
     }
 }
 
-/* Rotates and checks the projections; false where one is beyond bounds. */
+/* Normalises, rotates and checks the projections; false where one is beyond bounds. */
 static bool settle(struct attend *call)
 {
-    const struct attn_layer *layer = call->layer;
-    const struct attn_kernels *kernels = &call->engine->kernels;
+    const int64_t *positions = call->args->modifiers.position_ids;
     size_t q_rows = call->args->batch * call->queries, k_rows = call->args->batch * call->keys;
-    if (call->cross)
-        return kernels->all_within(call->q, q_rows * layer->q.out, ATTN_MAX_MAGNITUDE) &&
-               kernels->all_within(call->k, k_rows * layer->k.out, ATTN_MAX_MAGNITUDE) &&
-               kernels->all_within(call->v, k_rows * layer->v.out, ATTN_MAX_MAGNITUDE);
-    attn_pool_run(call->engine->pool, settle_task, call, attn_ceil_div(q_rows, SETTLE_ROWS));
+    float bent[ATTN_MAX_HEAD_DIM / 2];
+    int64_t length = attn_qkv_length(positions, positions ? q_rows : call->queries, 0);
+    call->inv_freq = attn_qkv_frequencies(bent, call->layer, length);
+    attn_pool_run(call->engine->pool, settle_task, call,
+                  attn_ceil_div(attn_max(q_rows, k_rows), SETTLE_ROWS));
+    call->inv_freq = NULL; /* which may be in this frame */
     return !atomic_load(&call->overflow);
 }
 
@@ -255,10 +284,26 @@ static struct attn_problem attend_problem(const struct attend *call, size_t b)
         (struct attn_rows){call->v + b * p.keys * layer->v.out, layer->v.out, spec->value_head_dim};
     p.out = (struct attn_rows){call->o + b * p.queries * layer->o.in, layer->o.in,
                                spec->value_head_dim};
-    p.mask =
-        attn_mask_of(&call->args->modifiers, spec->is_causal && !call->cross, b, p.queries, p.keys);
-    aim_outputs(&p, &call->args->outputs, b);
     return p;
+}
+
+static enum attn_status make_problems(struct attend *call, struct attn_error *error)
+{
+    const struct attn_attend_args *a = call->args;
+    const struct attn_mask_defaults defaults =
+        attn_layer_mask(call->layer, call->layer->spec.is_causal && !call->cross);
+    for (size_t b = 0; b < a->batch; b++)
+        call->problems[b] = attend_problem(call, b);
+    enum attn_status status =
+        take_maps(&call->maps, call->engine, &a->outputs, a->batch, call->problems, error);
+    for (size_t b = 0; b < a->batch && status == ATTN_OK; b++) {
+        struct attn_problem *p = &call->problems[b];
+        aim(p, &call->maps, &a->outputs, &a->modifiers, &defaults, b);
+        if (call->positions != NULL)
+            attn_mask_place(&p->mask, call->positions + b * (p->keys + p->queries), &a->modifiers,
+                            b);
+    }
+    return status;
 }
 
 static enum attn_status project_out(const struct attend *call, struct attn_error *error)
@@ -307,8 +352,9 @@ static enum attn_status run_attend(struct attend *call, struct attn_error *error
     project_in(call);
     if (!settle(call))
         return attn_qkv_fail(error);
-    for (size_t b = 0; b < call->args->batch; b++)
-        call->problems[b] = attend_problem(call, b);
+    enum attn_status status = make_problems(call, error);
+    if (status != ATTN_OK)
+        return status;
     if (attn_solve(call->engine, call->problems, call->args->batch) != ATTN_OK)
         return attn_fail_memory(error, 0);
     copy_keys_and_values(call);

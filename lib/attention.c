@@ -7,8 +7,8 @@
  * the largest score, the sum of exponentials and the weighted sum of values.  Since kernels treat
  * rows independently and tile bounds are constants, a row's bits do not depend on its neighbours.
  *
- * Memory beyond the results: scratch per thread, and tiles of as many key/value heads at a time as
- * fit PACK_BYTES, at least one. */
+ * Memory beyond the results: scratch per thread, tiles of as many key/value heads at a time as fit
+ * PACK_BYTES, at least one, and KEPT_FLOATS per thread, or one row, where weights are looked at. */
 #include "attention.h"
 
 #include <math.h>
@@ -17,6 +17,7 @@
 #include "mem.h"
 
 #define PACK_BYTES ((size_t)8 << 20)
+#define KEPT_FLOATS ((size_t)2 << 20) /* of the rows of weights that a thread keeps at a time */
 
 enum tasks { PACKS, UNITS };
 
@@ -41,15 +42,30 @@ static size_t heads_per_group(const struct attn_problem *p)
     return p->num_heads / p->num_kv_heads;
 }
 
-/* Rows of a unit: `tokens` query tokens times `heads` heads, at most ATTN_TILE together. */
+/* Rows of a unit, at most ATTN_TILE: fewer where rows of weights are kept and are long. */
+static size_t unit_rows(const struct attn_problem *p)
+{
+    if (!attn_maps_keeps(&p->maps))
+        return ATTN_TILE;
+    return attn_min(attn_max(KEPT_FLOATS / p->maps.columns, 1), ATTN_TILE);
+}
+
+/* They are `tokens` query tokens times `heads` heads. */
 static size_t unit_heads(const struct attn_problem *p)
 {
-    return attn_min(heads_per_group(p), ATTN_TILE);
+    return attn_min(heads_per_group(p), unit_rows(p));
 }
 
 static size_t unit_tokens(const struct attn_problem *p)
 {
-    return attn_min(ATTN_TILE / unit_heads(p), p->queries);
+    return attn_min(unit_rows(p) / unit_heads(p), p->queries);
+}
+
+/* Floats that a thread needs to keep rows of weights, and a byte per key beside them. */
+static size_t kept_floats(const struct attn_problem *p)
+{
+    size_t columns = p->maps.columns;
+    return attn_maps_keeps(&p->maps) ? unit_rows(p) * columns + columns / sizeof(float) + 1 : 0;
 }
 
 static size_t key_tiles(const struct attn_problem *p) { return attn_ceil_div(p->keys, ATTN_TILE); }
@@ -135,20 +151,18 @@ struct unit {
     float *scores;                      /* [rows][ATTN_TILE] */
     float *out;                         /* [rows][Dv] */
     float *max, *sum, *rescale;         /* [rows] */
-    float *kept;                        /* [rows][S + extra] where only the mean is wanted */
+    float *kept;                        /* [rows][W] where rows of weights are looked at */
+    uint8_t *reachable;                 /* [S] of one row, beside it */
 };
 
 static size_t row_token(const struct unit *u, size_t r) { return u->t0 + r / u->heads; }
 static size_t row_head(const struct unit *u, size_t r) { return u->h0 + r % u->heads; }
-static size_t columns(const struct attn_problem *p) { return p->keys + p->extra; }
 
-/* Where the scores of row r are kept when weights are wanted; NULL when they are not. */
+/* Where row r of the weights is kept while it is made; NULL where nobody asks for it. */
 static float *kept_row(const struct unit *u, size_t r)
 {
-    const struct attn_problem *p = u->p;
-    if (p->weights != NULL)
-        return p->weights + (row_head(u, r) * p->queries + row_token(u, r)) * columns(p);
-    return u->kept ? u->kept + r * columns(p) : NULL;
+    float *row = attn_maps_weights(&u->p->maps, row_head(u, r), row_token(u, r));
+    return row != NULL || u->kept == NULL ? row : u->kept + r * u->p->maps.columns;
 }
 
 static void lay_out(struct unit *u, float *scratch)
@@ -185,12 +199,26 @@ static void cap(float *scores, size_t rows, size_t n, float c)
 /* Copies the tile's scores out if it is at this stage that they are wanted. */
 static void show_scores(const struct unit *u, enum attn_stage stage, size_t first, size_t n)
 {
-    const struct attn_problem *p = u->p;
-    if (p->scores == NULL || p->stage != stage || first == p->keys)
+    const struct attn_maps *maps = &u->p->maps;
+    if (maps->scores == NULL || maps->stage != stage || first == maps->keys)
         return;
-    for (size_t r = 0; r < u->rows; r++)
-        memcpy(p->scores + (row_head(u, r) * p->queries + row_token(u, r)) * p->keys + first,
-               u->scores + r * ATTN_TILE, n * sizeof(float));
+    for (size_t r = 0; r < u->rows; r++) {
+        float *row = attn_maps_scores(maps, row_head(u, r), row_token(u, r));
+        if (row != NULL)
+            memcpy(row + first, u->scores + r * ATTN_TILE, n * sizeof(float));
+    }
+}
+
+/* Keeps the tile's scores, which become weights when all tiles have passed. */
+static void keep_scores(const struct unit *u, size_t first, size_t n)
+{
+    if (u->p->maps.weights == NULL && u->kept == NULL)
+        return;
+    for (size_t r = 0; r < u->rows; r++) {
+        float *row = kept_row(u, r);
+        if (row != NULL)
+            memcpy(row + first, u->scores + r * ATTN_TILE, n * sizeof(float));
+    }
 }
 
 /* One tile: scores, cap, mask, running softmax, weighted sum.  `first` is the tile's first key; the
@@ -211,9 +239,7 @@ static void absorb(struct unit *u, struct tile tile, size_t first, bool masked)
             attn_mask_apply(u->scores + r * ATTN_TILE, &p->mask, row_head(u, r), row_token(u, r),
                             first, n);
     show_scores(u, ATTN_STAGE_MASKED, first, n);
-    if (p->weights != NULL || u->kept != NULL)
-        for (size_t r = 0; r < u->rows; r++)
-            memcpy(kept_row(u, r) + first, u->scores + r * ATTN_TILE, n * sizeof(float));
+    keep_scores(u, first, n);
     kernels->softmax(u->scores, ATTN_TILE, u->max, u->sum, u->rescale, u->rows, n);
     kernels->scale_rows(u->out, dv, u->rescale, u->rows, dv);
     kernels->matmul(u->out, dv, u->scores, ATTN_TILE, tile.v, dv, u->rows, n, dv, true);
@@ -223,9 +249,11 @@ static void absorb(struct unit *u, struct tile tile, size_t first, bool masked)
  * -inf. */
 static void keep_unseen(const struct unit *u, size_t first, size_t end)
 {
-    for (size_t r = 0; r < u->rows; r++)
-        for (size_t s = first; s < end; s++)
-            kept_row(u, r)[s] = -INFINITY;
+    for (size_t r = 0; r < u->rows; r++) {
+        float *row = kept_row(u, r);
+        for (size_t s = first; row != NULL && s < end; s++)
+            row[s] = -INFINITY;
+    }
 }
 
 static void absorb_extra(struct unit *u, size_t group)
@@ -242,28 +270,20 @@ static void walk_keys(struct unit *u, const struct item *item, size_t group)
     struct attn_span head = attn_mask_visible(&p->mask, u->t0);
     struct attn_span tail = attn_mask_visible(&p->mask, u->t0 + u->tokens - 1);
     bool plain = attn_mask_is_plain(&p->mask);
-    size_t begin = p->scores ? 0 : head.first / ATTN_TILE, j = begin;
-    size_t stop = p->scores ? p->keys : tail.end; /* scores are shown of keys unseen too */
+    bool all = p->maps.scores != NULL; /* scores are shown of keys unseen too */
+    size_t begin = all ? 0 : head.first / ATTN_TILE, j = begin;
+    size_t stop = all ? p->keys : tail.end;
     for (; j * ATTN_TILE < stop; j++) {
         struct tile tile = find_tile(item, group, j);
         size_t first = j * ATTN_TILE, end = first + tile.count;
         absorb(u, tile, first, !plain || first < tail.first || end > head.end);
     }
-    if (p->weights != NULL || u->kept != NULL) {
+    if (p->maps.weights != NULL || u->kept != NULL) {
         keep_unseen(u, 0, attn_min(begin * ATTN_TILE, p->keys));
         keep_unseen(u, attn_min(j * ATTN_TILE, p->keys), p->keys);
     }
     if (p->extra > 0)
         absorb_extra(u, group);
-}
-
-static void add_to_average(const struct unit *u, size_t r, const float *row)
-{
-    const struct attn_problem *p = u->p;
-    float *average = p->average + row_token(u, r) * columns(p);
-    float share = 1.0f / (float)p->num_heads;
-    for (size_t s = 0; s < columns(p); s++)
-        average[s] += share * row[s];
 }
 
 static void store_row(float *out, const float *sum, float factor, size_t n)
@@ -272,23 +292,64 @@ static void store_row(float *out, const float *sum, float factor, size_t n)
         out[i] = sum[i] * factor;
 }
 
+/* The sink takes its share of the softmax and brings no value; a row that sees nothing has none. */
+static void add_sink(struct unit *u, size_t r, float sink)
+{
+    size_t dv = u->p->value_head_dim;
+    if (!(u->sum[r] > 0))
+        return;
+    float max = fmaxf(u->max[r], sink), shrink = expf(u->max[r] - max);
+    u->sum[r] = u->sum[r] * shrink + expf(sink - max);
+    u->max[r] = max;
+    u->kernels->scale_rows(u->out + r * dv, dv, &shrink, 1, dv);
+}
+
+/* Marks the keys that row r could reach; none where its scores say that it sees none. */
+static void mark_reachable(const struct unit *u, size_t r, const float *scores)
+{
+    size_t n = u->p->keys, s = 0;
+    while (s < n && scores[s] == -INFINITY)
+        s++;
+    if (s < n)
+        attn_mask_reachable(u->reachable, &u->p->mask, row_token(u, r));
+    else
+        memset(u->reachable, 0, n);
+}
+
+/* Scores become weights, and whoever asked for them gets them. */
+static void finish_weights(struct unit *u, size_t r, float gate)
+{
+    const struct attn_problem *p = u->p;
+    const struct attn_maps *maps = &p->maps;
+    size_t t = row_token(u, r), h = row_head(u, r);
+    float *row = kept_row(u, r), share = u->sum[r] > 0 ? 1.0f / u->sum[r] : 0.0f;
+    if (row == NULL)
+        return;
+    if (maps->head_stats != NULL)
+        mark_reachable(u, r, row);
+    u->kernels->normalize(row, u->sum[r] > 0 ? u->max[r] : 0.0f, share, maps->columns);
+    if (maps->head_stats != NULL)
+        attn_maps_measure(maps, h, t, row, u->reachable, p->mask.offset + (int64_t)t, p->first_key);
+    if (p->head_mask != NULL)
+        u->kernels->scale_rows(row, maps->columns, &gate, 1, maps->columns);
+    attn_maps_take(maps, h, t, row);
+}
+
 static void finish(struct unit *u)
 {
     const struct attn_problem *p = u->p;
     for (size_t r = 0; r < u->rows; r++) {
         size_t t = row_token(u, r), h = row_head(u, r);
         float gate = p->head_mask ? p->head_mask[h] : 1.0f;
-        float factor = u->sum[r] > 0 ? gate / u->sum[r] : 0.0f;
+        if (p->sinks != NULL)
+            add_sink(u, r, p->sinks[h]);
         if (p->out.data != NULL)
             store_row(p->out.data + t * p->out.token + h * p->out.head,
-                      u->out + r * p->value_head_dim, factor, p->value_head_dim);
+                      u->out + r * p->value_head_dim, u->sum[r] > 0 ? gate / u->sum[r] : 0.0f,
+                      p->value_head_dim);
         if (p->lse != NULL)
             p->lse[h * p->queries + t] = u->max[r] + logf(u->sum[r]);
-        float *kept = kept_row(u, r);
-        if (kept != NULL)
-            u->kernels->normalize(kept, u->sum[r] > 0 ? u->max[r] : 0.0f, factor, columns(p));
-        if (p->average != NULL)
-            add_to_average(u, r, kept);
+        finish_weights(u, r, gate);
     }
 }
 
@@ -308,8 +369,10 @@ static void solve_unit(const struct solve *solve, const struct item *item, size_
     lay_out(&u, solve->engine->scratch + thread * ATTN_SCRATCH_FLOATS);
     u.t0 = i * unit_tokens(p);
     u.tokens = attn_min(unit_tokens(p), p->queries - u.t0);
-    if (p->average != NULL && p->weights == NULL)
+    if (attn_maps_keeps(&p->maps)) {
         u.kept = solve->engine->kept + thread * solve->engine->kept_stride;
+        u.reachable = (uint8_t *)(u.kept + unit_rows(p) * p->maps.columns);
+    }
     size_t per_group = heads_per_group(p);
     for (size_t g = item->first; g < item->first + item->groups; g++)
         for (size_t h = 0; h < per_group; h += unit_heads(p)) {
@@ -332,7 +395,7 @@ static void solve_task(void *argument, size_t i, unsigned thread)
 
 static size_t item_groups(const struct attn_problem *p)
 {
-    return p->average != NULL ? p->num_kv_heads : 1;
+    return p->maps.average != NULL ? p->num_kv_heads : 1;
 }
 
 static size_t list_items(struct item *items, const struct attn_problem *problems, size_t count)
@@ -388,13 +451,12 @@ static bool take_memory(struct solve *solve, float **tiles, const struct attn_pr
         items += p->num_kv_heads / item_groups(p);
         largest = attn_max(largest, item_floats(&item));
         total += item_floats(&item) * (p->num_kv_heads / item_groups(p));
-        if (p->average != NULL && p->weights == NULL)
-            widest = attn_max(widest, columns(p));
+        widest = attn_max(widest, kept_floats(p));
     }
     size_t pack = attn_min(total, attn_max(largest, PACK_BYTES / sizeof(float)));
     *tiles = attn_workspace_take(workspace, pack, sizeof(float));
     solve->items = attn_workspace_take(workspace, items, sizeof *solve->items);
-    solve->engine->kept_stride = ATTN_TILE * widest;
+    solve->engine->kept_stride = widest;
     solve->engine->kept = attn_workspace_take(workspace, attn_pool_threads(solve->engine->pool),
                                               attn_mul(solve->engine->kept_stride, sizeof(float)));
     return *tiles != NULL && solve->items != NULL && solve->engine->kept != NULL;
@@ -408,11 +470,11 @@ enum attn_status attn_solve(struct attn_engine *engine, const struct attn_proble
     if (!take_memory(&solve, &tiles, problems, count))
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
-        if (problems[i].average != NULL)
-            memset(problems[i].average, 0,
-                   problems[i].queries * columns(&problems[i]) * sizeof(float));
+        attn_maps_begin(&problems[i].maps);
     size_t items = list_items(solve.items, problems, count);
     while (solve.first < items)
         solve_wave(&solve, items, tiles);
+    for (size_t i = 0; i < count; i++)
+        attn_maps_end(&problems[i].maps, problems[i].mask.offset);
     return ATTN_OK;
 }

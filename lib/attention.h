@@ -8,6 +8,7 @@
 
 #include "engine.h"
 #include "kvcache.h"
+#include "maps.h"
 #include "mask.h"
 #include "tile.h"
 
@@ -26,15 +27,14 @@ struct attn_problem {
     const float *extra_k, *extra_v; /* tile of keys that stand last and are never masked */
     size_t extra;                   /* its columns in use */
     struct attn_mask mask;
+    size_t first_key; /* that is no padding, for statistics */
     float scale;
     float softcap;          /* 0: none */
+    const float *sinks;     /* [H] or NULL */
     const float *head_mask; /* [H] or NULL */
     struct attn_rows out;   /* [T][H][Dv]; data NULL: not wanted */
-    float *weights;         /* [H][T][S + extra] or NULL */
-    float *average;         /* [T][S + extra] or NULL */
-    float *scores;          /* [H][T][S] at `stage`, or NULL */
-    enum attn_stage stage;
-    float *lse; /* [H][T] or NULL */
+    struct attn_maps maps;  /* columns = S + extra */
+    float *lse;             /* [H][T] or NULL */
 };
 
 /* Solves `count` problems on all threads of the engine, whose lock the caller holds.  All inputs

@@ -15,13 +15,17 @@
 #include "mem.h"
 #include "model.h"
 #include "qkv.h"
+#include "rope.h"
 #include "status.h"
 
 struct live {
     struct attn_step *step;
-    size_t row;         /* of its first row in the batch's buffers */
-    bool append;        /* rows are new, not computed again */
-    atomic_bool failed; /* a projection was beyond bounds */
+    size_t row;            /* of its first row in the batch's buffers */
+    bool append;           /* rows are new, not computed again */
+    atomic_bool failed;    /* a projection was beyond bounds, or the selection is wrong */
+    const float *inv_freq; /* [rope.dim/2], NULL without RoPE */
+    int64_t *positions;    /* [S + T] where the mask needs them, else NULL */
+    struct attn_maps maps;
 };
 
 struct batch {
@@ -56,6 +60,9 @@ static enum attn_status check_step(const struct batch *batch, const struct attn_
         return attn_fail(error, ATTN_INVALID, "position",
                          "%zu rows at position %zu neither follow nor repeat a cache of %zu tokens",
                          step->rows, step->position, length);
+    if (spec->is_cross)
+        return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
+                         "a layer that attends over another sequence has no cache");
     if (spec->key_size != spec->hidden_size || spec->value_size != spec->hidden_size)
         return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                          "a layer whose keys and values have other widths has no cache");
@@ -108,6 +115,33 @@ static void lay_rows(struct batch *batch)
     }
 }
 
+/* What one step needs besides rows: its frequencies, positions, and wishes for its weights.  Wishes
+ * that cannot be met fail the step alone; false where memory is short. */
+static bool prepare(const struct batch *batch, struct live *live)
+{
+    struct attn_workspace *workspace = &batch->engine->workspace;
+    const struct attn_layer *layer = batch->layer;
+    struct attn_step *step = live->step;
+    size_t keys = step->position + step->rows, half = layer->spec.rope.dim / 2;
+    int64_t length =
+        attn_qkv_length(step->modifiers.position_ids, step->rows, (int64_t)step->position);
+    float *bent = NULL;
+    if (attn_rope_bends(&layer->spec.rope, length) &&
+        (bent = attn_workspace_take(workspace, half, sizeof *bent)) == NULL)
+        return false;
+    live->inv_freq = attn_qkv_frequencies(bent, layer, length);
+    if (attn_mask_is_placed(&step->modifiers, &layer->position_bias) &&
+        (live->positions = attn_workspace_take(workspace, attn_add(keys, step->rows),
+                                               sizeof *live->positions)) == NULL)
+        return false;
+    enum attn_status status =
+        attn_maps_init(&live->maps, workspace, &step->outputs, 1, layer->spec.num_heads, step->rows,
+                       keys, keys + layer->extra, &step->error);
+    if (status != ATTN_OK)
+        atomic_store(&live->failed, true);
+    return status != ATTN_NO_MEMORY;
+}
+
 static bool take_buffers(struct batch *batch)
 {
     struct attn_workspace *workspace = &batch->engine->workspace;
@@ -129,6 +163,8 @@ static bool take_buffers(struct batch *batch)
     batch->products =
         attn_workspace_take(workspace, 3 * (batch->count + 1), sizeof *batch->products);
     batch->problems = attn_workspace_take(workspace, batch->count, sizeof *batch->problems);
+    for (size_t i = 0; taken && i < batch->count; i++)
+        taken = prepare(batch, &batch->live[i]);
     return taken && batch->products != NULL && batch->problems != NULL;
 }
 
@@ -185,7 +221,7 @@ static void settle_row(const struct batch *batch, struct live *live, size_t r)
                            batch->v + r * layer->v.out};
     size_t i = r - live->row, slot = step->position + i;
     const int64_t *positions = step->modifiers.position_ids;
-    if (!attn_qkv_settle(row, layer, &batch->engine->kernels,
+    if (!attn_qkv_settle(row, layer, &batch->engine->kernels, live->inv_freq,
                          positions ? positions[i] : (int64_t)slot))
         atomic_store(&live->failed, true);
     if (live->append)
@@ -211,18 +247,19 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = live->step;
+    const struct attn_mask_defaults defaults = attn_layer_mask(layer, true);
     struct attn_problem p = attn_layer_problem(layer, &step->modifiers);
     p.queries = step->rows;
     p.keys = step->position + step->rows;
     p.q = (struct attn_rows){batch->q + live->row * layer->q.out, layer->q.out, p.head_dim};
     p.out = (struct attn_rows){batch->o + live->row * layer->o.in, layer->o.in, p.value_head_dim};
     p.cache = attn_cache_view(step->cache, batch->layer_index);
-    p.mask = attn_mask_of(&step->modifiers, true, 0, p.queries, p.keys);
-    p.weights = step->outputs.attention_weights;
-    p.average = step->outputs.average_weights;
+    p.mask = attn_mask_of(&step->modifiers, &defaults, 0, p.queries, p.keys);
+    p.first_key = attn_mask_first_key(&p.mask);
+    if (live->positions != NULL)
+        attn_mask_place(&p.mask, live->positions, &step->modifiers, 0);
+    p.maps = live->maps;
     p.lse = step->outputs.lse;
-    p.scores = step->outputs.attention_scores;
-    p.stage = step->outputs.stage;
     return p;
 }
 

@@ -16,7 +16,7 @@ struct attn_engine {
     pthread_mutex_t lock;            /* one computation at a time; guards what follows */
     struct attn_workspace workspace; /* of the call that holds the lock */
     float *scratch;                  /* [threads][ATTN_SCRATCH_FLOATS], see attention.c */
-    float *kept;                     /* [threads][kept_stride] scores, in the workspace */
+    float *kept;                     /* [threads][kept_stride] rows of weights, in the workspace */
     size_t kept_stride;
 };
 

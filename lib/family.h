@@ -1,44 +1,72 @@
 /* family.h: what distinguishes one architecture from another, as data.
  *
- * A family is one row: the keys that its config.json uses, how each is understood, the names of its
- * tensors and how they are stored.  family_config.c reads configurations and family_weights.c reads
- * tensors by these rows; neither knows a family by name, and the algorithm behind them knows no
- * families at all.  Adding a family is adding a row. */
+ * A family is one row: the keys that its config.json uses, how each is understood, what holds where
+ * a key is absent, the names of its tensors and how they are stored.  family_config.c reads
+ * configurations, family_resolve.c and family_rope.c make specifications of them and
+ * family_weights.c reads tensors, all by these rows; none knows a family by name, and the
+ * algorithm behind them knows no families at all.  Adding a family is adding a row. */
 #ifndef ATTN_LIB_FAMILY_H
 #define ATTN_LIB_FAMILY_H
 
 #include "attn.h"
 
-/* A flag of a configuration: what it says, if it says anything. */
-enum attn_flag { ATTN_FLAG_UNSET = 0, ATTN_FLAG_NO, ATTN_FLAG_YES };
+/* A list of numbers, [count]; count 0: not given. */
+struct attn_factors {
+    size_t count;
+    const double *values;
+};
 
-/* What a configuration says, before defaults: 0 where it says nothing.  Two keys may set the same
- * field (`n_embd` and `hidden_size`); they must then agree. */
+/* What a configuration says of RoPE; 0 where it says nothing. */
+struct attn_rope_settings {
+    size_t type;    /* enum attn_rope_type; with theta, ATTN_ROPE_NONE means the default type */
+    size_t dim;     /* components that rotate; 0: by `partial` */
+    double partial; /* share of head_dim that rotates, rounded down; 0: all of it */
+    bool interleaved, truncate;
+    double theta, factor, attention_factor, mscale, mscale_all_dim, original_max_position;
+    double low_freq_factor, high_freq_factor, beta_fast, beta_slow;
+    struct attn_factors short_factor, long_factor;
+};
+
+/* What a configuration says.  A row's defaults stand here first, then what keys say; null sets 0
+ * or false, which mean: none, or computed from the rest. */
 struct attn_settings {
-    size_t hidden_size, num_heads, num_kv_heads, head_dim;
-    size_t key_size, value_size;
-    size_t num_layers, max_position;
+    size_t hidden_size, num_heads, num_kv_heads, head_dim, value_head_dim, key_size, value_size;
+    size_t num_layers, num_layers_otherwise; /* the second where the first is 0 */
+    size_t max_position,
+        original_position; /* the second: of the whole model, beside rope_scaling */
     size_t seed;
-    enum attn_flag is_causal, bias, bias_kv, add_zero_attn, scaled;
-    size_t rope_type; /* enum attn_rope_type */
-    double rope_theta, factor, low_freq_factor, high_freq_factor, original_max_position;
+    bool is_causal, is_cross, bias, bias_kv, add_zero_attn, sinks, qk_norm;
+    bool grouped, multi_query;           /* where the row says kv_by_flags */
+    bool scaled, scale_by_layer;         /* by 1/sqrt(head_dim); by 1/(layer + 1) too */
+    double scale, query_scalar, softcap; /* 0: by `scaled`; by 1/sqrt(query_scalar); none */
+    double norm_eps;
+    /* Layers that slide: none unless use_window and sliding_window; else as the list of layer
+     * types says; without one every period-th from first_sliding on, and period 0 is 1. */
+    size_t sliding_window, first_sliding, sliding_period, num_layer_types;
+    bool use_window;
+    bool alibi, alibi_scaled, alibi_bfloat16, alibi_replaces_rope;
+    size_t buckets, max_distance;
+    bool rope_by_type; /* sliding_rope is of its own; else the same as rope */
+    struct attn_rope_settings rope, sliding_rope;
 };
 
 enum attn_key_kind {
     ATTN_KEY_SIZE,      /* integer in [min, max] -> size_t */
     ATTN_KEY_NUMBER,    /* number in [min, max] -> double */
-    ATTN_KEY_FLAG,      /* boolean -> enum attn_flag */
-    ATTN_KEY_ROPE,      /* object whose keys are those of attn_rope_keys */
-    ATTN_KEY_ROPE_TYPE, /* "default" or "llama3" -> rope_type */
-    ATTN_KEY_FIXED,     /* would change the mathematics; only the JSON value `only` is computed */
-    ATTN_KEY_HARMLESS,  /* does not touch attention */
+    ATTN_KEY_FLAG,      /* boolean -> bool */
+    ATTN_KEY_ROPE,      /* object of the keys in attn_rope_keys, or one such for each layer type */
+    ATTN_KEY_ROPE_TYPE, /* a name in attn_rope_names -> size_t */
+    ATTN_KEY_FACTORS,   /* list of numbers in [min, max] -> struct attn_factors */
+    ATTN_KEY_LAYER_TYPES, /* list of "full_attention" and "sliding_attention" -> its length */
+    ATTN_KEY_FIXED,       /* would change the mathematics; only the JSON value `only` is computed */
+    ATTN_KEY_HARMLESS,    /* does not touch attention */
 };
 
-/* How one key is understood.  null is taken as absent, whatever the kind. */
+/* How one key is understood. */
 struct attn_key {
     const char *name; /* NULL ends a list */
     enum attn_key_kind kind;
-    size_t offset; /* into struct attn_settings */
+    size_t offset; /* into struct attn_settings; of attn_rope_keys into attn_rope_settings */
     double min, max;
     const char *only;
 };
@@ -50,11 +78,14 @@ enum attn_part { ATTN_PART_Q = 1, ATTN_PART_K = 2, ATTN_PART_V = 4, ATTN_PART_O 
 #define ATTN_PART_ALL (ATTN_PART_QKV | ATTN_PART_O)
 
 enum attn_role {
-    ATTN_ROLE_WEIGHT, /* [out][in], or [in][out] in families that are `transposed` */
-    ATTN_ROLE_BIAS,   /* [out] */
-    ATTN_ROLE_EXTRA,  /* [1][1][out], the key or value of PyTorch's add_bias_kv */
+    ATTN_ROLE_WEIGHT,        /* [out][in], or [in][out] where the row says so */
+    ATTN_ROLE_BIAS,          /* [out] */
+    ATTN_ROLE_EXTRA,         /* [1][1][out], the key or value of PyTorch's add_bias_kv */
+    ATTN_ROLE_NORM,          /* [D], weights of qk_norm; part Q or K */
+    ATTN_ROLE_SINKS,         /* [H]; part Q */
+    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], one for all layers; part Q */
 };
-#define ATTN_NUM_ROLES 3
+#define ATTN_NUM_ROLES 6
 
 /* A tensor that a layer may have.  Where two rows hold the same part, the first whose tensor is
  * there counts. */
@@ -64,22 +95,33 @@ struct attn_family_tensor {
     enum attn_role role;
 };
 
+/* How weights are stored, and how the parts of a fused tensor lie in it. */
+enum attn_layout {
+    ATTN_LAYOUT_PLAIN,      /* [out][in]; one part after the other */
+    ATTN_LAYOUT_TRANSPOSED, /* [in][out]; one part after the other, as columns */
+    ATTN_LAYOUT_GROUPED,    /* [out][in]; per kv head its H/G query heads, its key, its value */
+};
+
 struct attn_family {
     const char *model_type; /* as config.json says it; NULL: not a family of checkpoints */
+    const char *stack;      /* of an architecture with several, else NULL */
     const char *name;       /* as attn_model_info says it */
     const struct attn_key *keys;
     bool common_keys; /* the keys that all Hugging Face configurations share are known too */
     const char *const *prefixes; /* of tensor names, tried in order; '*' as above; NULL ends */
     const struct attn_family_tensor *tensors;
-    bool transposed;   /* weights are stored [in][out] */
-    bool is_causal;    /* unless the configuration says */
-    bool bias;         /* on all four projections, unless the configuration says */
-    double rope_theta; /* unless the configuration says; 0: no RoPE */
-    size_t num_layers; /* unless the configuration says; 0: it must */
+    enum attn_layout layout;
+    unsigned unbiased;             /* parts that have no bias whatever the configuration says */
+    bool kv_by_flags;              /* num_kv_heads counts only where `grouped`; else there is one
+                                      kv head where `multi_query`, and H where not */
+    struct attn_settings defaults; /* where keys are absent */
 };
 
-/* The family of that model_type, NULL if there is none. */
-const struct attn_family *attn_family_find(const char *model_type);
+/* Row i of the table, NULL behind the last. */
+const struct attn_family *attn_family_at(size_t i);
+
+/* The family of that model_type and stack, NULL if there is none; stack NULL: the default one. */
+const struct attn_family *attn_family_find(const char *model_type, const char *stack);
 
 /* The family of attn_model_open_random: no tensors. */
 extern const struct attn_family attn_family_random;
@@ -87,10 +129,25 @@ extern const struct attn_family attn_family_random;
 /* Keys inside rope_scaling and rope_parameters. */
 extern const struct attn_key attn_rope_keys[];
 
+/* The names of RoPE types, name NULL at the end. */
+struct attn_rope_name {
+    const char *name;
+    enum attn_rope_type type;
+};
+extern const struct attn_rope_name attn_rope_names[];
+
+/* Keys of every Hugging Face configuration that only one value is computed of, and those that do
+ * not touch attention; both end with NULL. */
+extern const struct attn_key attn_common_fixed[];
+extern const char *const attn_common_harmless[];
+
 /* How `family` understands a key of its configuration, NULL if it does not. */
 const struct attn_key *attn_family_key(const struct attn_family *family, const char *key);
 
 /* The key of that name in a list that ends with NULL, NULL if it is not there. */
 const struct attn_key *attn_key_find(const struct attn_key *keys, const char *name);
+
+/* The first key of the list that fills the field at `offset`, NULL if none does. */
+const struct attn_key *attn_key_of(const struct attn_key *keys, size_t offset);
 
 #endif

@@ -1,19 +1,27 @@
-/* family_config.c: reads the keys of a configuration by its family's list, then resolves defaults.
+/* family_config.c: reads the keys of a configuration by its family's list.
  *
- * Two passes: JSON -> struct attn_settings, where every key is checked alone and against others
- * that mean the same; settings -> struct attn_layer_spec, where what is missing gets its default
- * and what must fit together is checked. */
+ * JSON -> struct attn_settings, which starts as the family's defaults.  Every key is checked alone
+ * and against others that mean the same: `given` marks, by offset, the fields that some key has
+ * filled.  null clears what no key has filled, as it does in Hugging Face's classes, where it
+ * overrides the default.  What settings mean for a layer is for family_resolve.c. */
 #include "family_config.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <string.h>
 
 #include "checkpoint.h"
+#include "family_resolve.h"
 #include "members.h"
 #include "status.h"
 
-/* ---- JSON -> settings ---------------------------------------------------------------------- */
+struct reader {
+    const struct attn_family *family;
+    struct attn_config *config; /* keeps lists */
+    struct attn_settings settings;
+    bool given[sizeof(struct attn_settings)];
+};
+
+/* ---- Complaints ---------------------------------------------------------------------------- */
 
 static enum attn_status fail_type(const char *key, const char *wanted, struct attn_error *error)
 {
@@ -43,61 +51,59 @@ static enum attn_status check_range(const struct attn_key *key, double value,
                      key->name, value, key->min, key->max);
 }
 
-static enum attn_status store_size(size_t *field, const struct attn_key *key, size_t value,
-                                   struct attn_error *error)
+/* ---- Single values ------------------------------------------------------------------------- */
+
+/* Fills the field at `offset`; a field that another key has filled must stay what it is. */
+static enum attn_status store(struct reader *reader, const struct attn_key *key, size_t offset,
+                              const void *value, size_t size, struct attn_error *error)
 {
-    if (*field != 0 && *field != value)
+    char *field = (char *)&reader->settings + offset;
+    if (reader->given[offset] && memcmp(field, value, size) != 0)
         return fail_contradiction(key->name, error);
-    *field = value;
+    reader->given[offset] = true;
+    memcpy(field, value, size);
     return ATTN_OK;
 }
 
-static enum attn_status read_size(size_t *field, const struct attn_key *key, const json_t *value,
-                                  struct attn_error *error)
+static enum attn_status read_size(struct reader *reader, const struct attn_key *key, size_t offset,
+                                  const json_t *value, struct attn_error *error)
 {
     if (!json_is_integer(value))
         return fail_type(key->name, "an integer", error);
     enum attn_status status = check_range(key, (double)json_integer_value(value), error);
-    return status == ATTN_OK ? store_size(field, key, (size_t)json_integer_value(value), error)
-                             : status;
+    size_t size = (size_t)json_integer_value(value);
+    return status == ATTN_OK ? store(reader, key, offset, &size, sizeof size, error) : status;
 }
 
-static enum attn_status read_number(double *field, const struct attn_key *key, const json_t *value,
-                                    struct attn_error *error)
+static enum attn_status read_number(struct reader *reader, const struct attn_key *key,
+                                    size_t offset, const json_t *value, struct attn_error *error)
 {
     if (!json_is_number(value))
         return fail_type(key->name, "a number", error);
     double number = json_number_value(value);
     enum attn_status status = check_range(key, number, error);
-    if (status != ATTN_OK)
-        return status;
-    if (*field != 0 && *field != number)
-        return fail_contradiction(key->name, error);
-    *field = number;
-    return ATTN_OK;
+    return status == ATTN_OK ? store(reader, key, offset, &number, sizeof number, error) : status;
 }
 
-static enum attn_status read_flag(enum attn_flag *field, const struct attn_key *key,
+static enum attn_status read_flag(struct reader *reader, const struct attn_key *key, size_t offset,
                                   const json_t *value, struct attn_error *error)
 {
     if (!json_is_boolean(value))
         return fail_type(key->name, "true or false", error);
-    *field = json_is_true(value) ? ATTN_FLAG_YES : ATTN_FLAG_NO;
-    return ATTN_OK;
+    bool flag = json_is_true(value);
+    return store(reader, key, offset, &flag, sizeof flag, error);
 }
 
-static enum attn_status read_rope_type(size_t *field, const struct attn_key *key,
-                                       const json_t *value, struct attn_error *error)
+static enum attn_status read_rope_type(struct reader *reader, const struct attn_key *key,
+                                       size_t offset, const json_t *value, struct attn_error *error)
 {
-    static const struct {
-        const char *name;
-        enum attn_rope_type type;
-    } types[] = {{"default", ATTN_ROPE_DEFAULT}, {"llama3", ATTN_ROPE_LLAMA3}};
     if (!json_is_string(value))
         return fail_type(key->name, "a string", error);
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(types[i].name, json_string_value(value)) == 0)
-            return store_size(field, key, types[i].type, error);
+    for (const struct attn_rope_name *known = attn_rope_names; known->name != NULL; known++) {
+        size_t type = known->type;
+        if (strcmp(known->name, json_string_value(value)) == 0)
+            return store(reader, key, offset, &type, sizeof type, error);
+    }
     return fail_value(key->name, value, error);
 }
 
@@ -115,50 +121,139 @@ static enum attn_status read_fixed(const struct attn_key *key, const json_t *val
     return same ? ATTN_OK : fail_value(key->name, value, error);
 }
 
-static enum attn_status read_rope(struct attn_settings *settings, const char *name, json_t *value,
-                                  struct attn_error *error);
+/* ---- Lists --------------------------------------------------------------------------------- */
 
-static enum attn_status read_key(struct attn_settings *settings, const struct attn_key *key,
-                                 json_t *value, struct attn_error *error)
+/* Into the configuration's next free list. */
+static enum attn_status read_factors(struct reader *reader, const struct attn_key *key,
+                                     size_t offset, const json_t *value, struct attn_error *error)
 {
-    void *field = (char *)settings + key->offset;
-    if (json_is_null(value))
+    struct attn_config *config = reader->config;
+    if (!json_is_array(value))
+        return fail_type(key->name, "a list of numbers", error);
+    if (config->num_lists == ATTN_CONFIG_LISTS || reader->given[offset])
+        return fail_contradiction(key->name, error);
+    struct attn_factors list = {json_array_size(value), config->factors[config->num_lists]};
+    if (list.count == 0 || list.count > ATTN_MAX_HEAD_DIM / 2)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, key->name, "%s has %zu entries, must be 1 to %d",
+                         key->name, list.count, ATTN_MAX_HEAD_DIM / 2);
+    for (size_t i = 0; i < list.count; i++) {
+        const json_t *item = json_array_get(value, i);
+        if (!json_is_number(item))
+            return fail_type(key->name, "a list of numbers", error);
+        enum attn_status status = check_range(key, json_number_value(item), error);
+        if (status != ATTN_OK)
+            return status;
+        config->factors[config->num_lists][i] = json_number_value(item);
+    }
+    config->num_lists++;
+    return store(reader, key, offset, &list, sizeof list, error);
+}
+
+/* The two types of layers, as layer_types and rope_parameters name them: full, sliding. */
+static const char *const layer_types[] = {"full_attention", "sliding_attention"};
+
+static enum attn_status read_layer_types(struct reader *reader, const struct attn_key *key,
+                                         size_t offset, const json_t *value,
+                                         struct attn_error *error)
+{
+    size_t count = json_array_size(value);
+    if (!json_is_array(value))
+        return fail_type(key->name, "a list of strings", error);
+    if (count == 0 || count > ATTN_MAX_LAYERS)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, key->name, "%s has %zu entries, must be 1 to %d",
+                         key->name, count, ATTN_MAX_LAYERS);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_array_get(value, i);
+        if (!json_is_string(item))
+            return fail_type(key->name, "a list of strings", error);
+        bool sliding = strcmp(json_string_value(item), layer_types[1]) == 0;
+        if (!sliding && strcmp(json_string_value(item), layer_types[0]) != 0)
+            return fail_value(key->name, item, error);
+        reader->config->sliding[i] = sliding;
+    }
+    return store(reader, key, offset, &count, sizeof count, error);
+}
+
+/* ---- Keys ---------------------------------------------------------------------------------- */
+
+/* Forgets a row's default scaling, unless an object has been read already. */
+static void clear_rope(struct reader *reader)
+{
+    struct attn_rope_settings *rope = &reader->settings.rope;
+    if (reader->given[offsetof(struct attn_settings, rope.type)])
+        return;
+    *rope = (struct attn_rope_settings){
+        .type = rope->type != ATTN_ROPE_NONE ? ATTN_ROPE_DEFAULT : ATTN_ROPE_NONE,
+        .dim = rope->dim,
+        .partial = rope->partial,
+        .interleaved = rope->interleaved,
+        .truncate = true,
+        .theta = rope->theta,
+    };
+}
+
+static void clear(struct reader *reader, const struct attn_key *key, size_t offset)
+{
+    static const size_t sizes[] = {
+        [ATTN_KEY_SIZE] = sizeof(size_t),        [ATTN_KEY_NUMBER] = sizeof(double),
+        [ATTN_KEY_FLAG] = sizeof(bool),          [ATTN_KEY_FACTORS] = sizeof(struct attn_factors),
+        [ATTN_KEY_LAYER_TYPES] = sizeof(size_t), [ATTN_KEY_HARMLESS] = 0,
+    };
+    if (key->kind == ATTN_KEY_ROPE)
+        clear_rope(reader);
+    else if (!reader->given[offset])
+        memset((char *)&reader->settings + offset, 0, sizes[key->kind]);
+}
+
+/* `offset` is that of the key's field in the settings.  Objects of RoPE are read_rope's. */
+static enum attn_status read_key(struct reader *reader, const struct attn_key *key, size_t offset,
+                                 const json_t *value, struct attn_error *error)
+{
+    if (json_is_null(value)) {
+        clear(reader, key, offset);
         return ATTN_OK;
+    }
     switch (key->kind) {
     case ATTN_KEY_SIZE:
-        return read_size(field, key, value, error);
+        return read_size(reader, key, offset, value, error);
     case ATTN_KEY_NUMBER:
-        return read_number(field, key, value, error);
+        return read_number(reader, key, offset, value, error);
     case ATTN_KEY_FLAG:
-        return read_flag(field, key, value, error);
-    case ATTN_KEY_ROPE:
-        return read_rope(settings, key->name, value, error);
+        return read_flag(reader, key, offset, value, error);
     case ATTN_KEY_ROPE_TYPE:
-        return read_rope_type(field, key, value, error);
+        return read_rope_type(reader, key, offset, value, error);
+    case ATTN_KEY_FACTORS:
+        return read_factors(reader, key, offset, value, error);
+    case ATTN_KEY_LAYER_TYPES:
+        return read_layer_types(reader, key, offset, value, error);
     case ATTN_KEY_FIXED:
         return read_fixed(key, value, error);
+    case ATTN_KEY_ROPE:
     case ATTN_KEY_HARMLESS:
         break;
     }
     return ATTN_OK;
 }
 
-static enum attn_status read_rope(struct attn_settings *settings, const char *name, json_t *value,
-                                  struct attn_error *error)
+/* ---- RoPE ---------------------------------------------------------------------------------- */
+
+/* The keys of one object, into the RoPE settings at `base`. */
+static enum attn_status read_rope_keys(struct reader *reader, size_t base, const char *name,
+                                       json_t *object, struct attn_error *error)
 {
-    if (!json_is_object(value))
-        return fail_type(name, "an object", error);
     const char *types[] = {"rope_type", "type"};
     bool typed = false;
+    if (!json_is_object(object))
+        return fail_type(name, "an object", error);
 
     /* The type first: what else there may be depends on it, and it is the better complaint. */
     for (size_t i = 0; i < 2; i++) {
-        json_t *type = json_object_get(value, types[i]);
+        const json_t *type = json_object_get(object, types[i]);
+        const struct attn_key *key = attn_key_find(attn_rope_keys, types[i]);
         if (type == NULL)
             continue;
         typed = true;
-        enum attn_status status =
-            read_key(settings, attn_key_find(attn_rope_keys, types[i]), type, error);
+        enum attn_status status = read_rope_type(reader, key, base + key->offset, type, error);
         if (status != ATTN_OK)
             return status;
     }
@@ -167,155 +262,77 @@ static enum attn_status read_rope(struct attn_settings *settings, const char *na
 
     const char *key;
     json_t *item;
-    json_object_foreach(value, key, item) {
+    json_object_foreach(object, key, item) {
         const struct attn_key *known = attn_key_find(attn_rope_keys, key);
         if (known == NULL)
             return attn_fail(error, ATTN_UNSUPPORTED, key, "%s: key '%.96s' is not understood",
                              name, key);
-        enum attn_status status = read_key(settings, known, item, error);
+        enum attn_status status = read_key(reader, known, base + known->offset, item, error);
         if (status != ATTN_OK)
             return status;
     }
     return ATTN_OK;
 }
 
-static enum attn_status read_settings(struct attn_settings *settings,
-                                      const struct attn_family *family, json_t *object,
-                                      struct attn_error *error)
+/* An object for each type of layers; either may be missing, and is then as without scaling. */
+static enum attn_status read_rope_by_type(struct reader *reader, const char *name, json_t *object,
+                                          struct attn_error *error)
 {
+    static const size_t bases[] = {offsetof(struct attn_settings, rope),
+                                   offsetof(struct attn_settings, sliding_rope)};
     const char *key;
-    json_t *value;
-    json_object_foreach(object, key, value) {
-        const struct attn_key *known = attn_family_key(family, key);
-        if (known == NULL)
-            return attn_fail(error, ATTN_UNSUPPORTED, key, "key '%.96s' is not understood", key);
-        enum attn_status status = read_key(settings, known, value, error);
+    json_t *item;
+    reader->settings.sliding_rope = reader->settings.rope;
+    reader->settings.rope_by_type = true;
+    json_object_foreach(object, key, item) {
+        size_t type = 0;
+        while (type < 2 && strcmp(layer_types[type], key) != 0)
+            type++;
+        if (type == 2)
+            return attn_fail(error, ATTN_UNSUPPORTED, key, "%s: key '%.96s' is not understood",
+                             name, key);
+        enum attn_status status =
+            json_is_null(item) ? ATTN_OK : read_rope_keys(reader, bases[type], key, item, error);
         if (status != ATTN_OK)
             return status;
     }
     return ATTN_OK;
 }
 
-/* ---- Settings -> specification ------------------------------------------------------------- */
-
-static bool flag_or(enum attn_flag flag, bool otherwise)
+static enum attn_status read_rope(struct reader *reader, const struct attn_key *key, json_t *value,
+                                  struct attn_error *error)
 {
-    return flag == ATTN_FLAG_UNSET ? otherwise : flag == ATTN_FLAG_YES;
+    clear_rope(reader);
+    if (json_is_null(value))
+        return ATTN_OK;
+    if (json_object_get(value, layer_types[0]) != NULL ||
+        json_object_get(value, layer_types[1]) != NULL)
+        return read_rope_by_type(reader, key->name, value, error);
+    return read_rope_keys(reader, key->offset, key->name, value, error);
 }
 
-/* The name under which `family` knows the field at `offset`, for messages. */
-static const char *key_of(const struct attn_family *family, size_t offset)
-{
-    const struct attn_key *key = family->keys;
-    while (key->name != NULL && (key->kind != ATTN_KEY_SIZE || key->offset != offset))
-        key++;
-    return key->name != NULL ? key->name : "";
-}
-
-static enum attn_status check_present(const struct attn_family *family,
-                                      const struct attn_settings *settings,
+/* Objects of RoPE last: what stands beside them holds for both types of layers. */
+static enum attn_status read_settings(struct reader *reader, json_t *object,
                                       struct attn_error *error)
 {
-    static const size_t needed[] = {
-        offsetof(struct attn_settings, hidden_size),
-        offsetof(struct attn_settings, num_heads),
-        offsetof(struct attn_settings, num_layers),
-    };
-    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
-        const char *key = key_of(family, needed[i]);
-        if (*(const size_t *)((const char *)settings + needed[i]) == 0)
-            return attn_fail(error, ATTN_MALFORMED, key, "%s is missing", key);
+    for (int pass = 0; pass < 2; pass++) {
+        const char *key;
+        json_t *value;
+        json_object_foreach(object, key, value) {
+            const struct attn_key *known = attn_family_key(reader->family, key);
+            enum attn_status status = ATTN_OK;
+            if (known == NULL)
+                return attn_fail(error, ATTN_UNSUPPORTED, key, "key '%.96s' is not understood",
+                                 key);
+            if (pass == 0 && known->kind != ATTN_KEY_ROPE)
+                status = read_key(reader, known, known->offset, value, error);
+            if (pass == 1 && known->kind == ATTN_KEY_ROPE)
+                status = read_rope(reader, known, value, error);
+            if (status != ATTN_OK)
+                return status;
+        }
     }
     return ATTN_OK;
-}
-
-static enum attn_status resolve_heads(struct attn_layer_spec *spec,
-                                      const struct attn_family *family,
-                                      const struct attn_settings *settings,
-                                      struct attn_error *error)
-{
-    const char *key = key_of(family, offsetof(struct attn_settings, num_heads));
-    spec->hidden_size = settings->hidden_size;
-    spec->key_size = settings->key_size != 0 ? settings->key_size : spec->hidden_size;
-    spec->value_size = settings->value_size != 0 ? settings->value_size : spec->hidden_size;
-    spec->num_heads = settings->num_heads;
-    spec->num_kv_heads = settings->num_kv_heads != 0 ? settings->num_kv_heads : spec->num_heads;
-    if (spec->num_heads % spec->num_kv_heads != 0)
-        return attn_fail(error, ATTN_MALFORMED, "num_key_value_heads",
-                         "num_key_value_heads is %zu, which does not divide %zu heads",
-                         spec->num_kv_heads, spec->num_heads);
-
-    spec->head_dim = settings->head_dim;
-    if (spec->head_dim == 0) {
-        if (spec->hidden_size % spec->num_heads != 0)
-            return attn_fail(error, ATTN_MALFORMED, key,
-                             "%s is %zu, which does not divide a width of %zu", key,
-                             spec->num_heads, spec->hidden_size);
-        spec->head_dim = spec->hidden_size / spec->num_heads;
-    }
-    spec->value_head_dim = spec->head_dim;
-    spec->scale = flag_or(settings->scaled, true) ? 1 / sqrt((double)spec->head_dim) : 1;
-    return ATTN_OK;
-}
-
-static enum attn_status resolve_rope(struct attn_rope_spec *rope, const struct attn_family *family,
-                                     const struct attn_settings *settings, size_t head_dim,
-                                     struct attn_error *error)
-{
-    rope->theta = settings->rope_theta != 0 ? settings->rope_theta : family->rope_theta;
-    if (rope->theta == 0 && settings->rope_type == ATTN_ROPE_NONE)
-        return ATTN_OK;
-    if (rope->theta == 0)
-        return attn_fail(error, ATTN_MALFORMED, "rope_theta", "rope_theta is missing");
-    if (head_dim % 2 != 0)
-        return attn_fail(error, ATTN_UNSUPPORTED, "head_dim",
-                         "head_dim is %zu, rotary embedding needs an even one", head_dim);
-    rope->type = settings->rope_type == ATTN_ROPE_LLAMA3 ? ATTN_ROPE_LLAMA3 : ATTN_ROPE_DEFAULT;
-    rope->dim = head_dim;
-    if (rope->type != ATTN_ROPE_LLAMA3)
-        return ATTN_OK;
-
-    rope->factor = settings->factor;
-    rope->low_freq_factor = settings->low_freq_factor;
-    rope->high_freq_factor = settings->high_freq_factor;
-    rope->original_max_position = settings->original_max_position;
-    if (rope->factor == 0 || rope->low_freq_factor == 0 || rope->high_freq_factor == 0 ||
-        rope->original_max_position == 0)
-        return attn_fail(error, ATTN_MALFORMED, "rope_scaling",
-                         "rope_scaling: llama3 needs factor, low_freq_factor, high_freq_factor and "
-                         "original_max_position_embeddings");
-    if (rope->low_freq_factor >= rope->high_freq_factor)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "low_freq_factor",
-                         "low_freq_factor is %g, must be below high_freq_factor, %g",
-                         rope->low_freq_factor, rope->high_freq_factor);
-    return ATTN_OK;
-}
-
-static enum attn_status resolve(struct attn_config *out, const struct attn_family *family,
-                                struct attn_settings *settings, struct attn_error *error)
-{
-    if (settings->num_layers == 0)
-        settings->num_layers = family->num_layers;
-    enum attn_status status = check_present(family, settings, error);
-    if (status != ATTN_OK)
-        return status;
-
-    struct attn_layer_spec *spec = &out->spec;
-    *out = (struct attn_config){
-        .family = family,
-        .num_layers = settings->num_layers,
-        .max_position = settings->max_position,
-        .seed = settings->seed,
-    };
-    status = resolve_heads(spec, family, settings, error);
-    if (status != ATTN_OK)
-        return status;
-    bool bias = flag_or(settings->bias, family->bias);
-    spec->q_bias = spec->k_bias = spec->v_bias = spec->o_bias = bias;
-    spec->bias_kv = flag_or(settings->bias_kv, false);
-    spec->add_zero_attn = flag_or(settings->add_zero_attn, false);
-    spec->is_causal = flag_or(settings->is_causal, family->is_causal);
-    return resolve_rope(&spec->rope, family, settings, spec->head_dim, error);
 }
 
 /* ---- The whole ----------------------------------------------------------------------------- */
@@ -341,29 +358,37 @@ static enum attn_status parse(json_t **out, const char *text, size_t length,
 }
 
 static enum attn_status find_family(const struct attn_family **out, const json_t *object,
-                                    struct attn_error *error)
+                                    const char *stack, struct attn_error *error)
 {
     const json_t *type = json_object_get(object, "model_type");
     if (!json_is_string(type))
         return fail_type("model_type", "a string", error);
-    *out = attn_family_find(json_string_value(type));
-    return *out != NULL ? ATTN_OK : fail_value("model_type", type, error);
+    if (attn_family_find(json_string_value(type), NULL) == NULL)
+        return fail_value("model_type", type, error);
+    *out = attn_family_find(json_string_value(type), stack);
+    if (*out != NULL)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_UNSUPPORTED, "stack", "stack: a %.32s model has no stack '%.64s'",
+                     json_string_value(type), stack);
 }
 
 enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
-                                  const char *text, size_t length, struct attn_error *error)
+                                  const char *stack, const char *text, size_t length,
+                                  struct attn_error *error)
 {
     json_t *object;
     enum attn_status status = parse(&object, text, length, error);
     if (status != ATTN_OK)
         return status;
-    struct attn_settings settings = {0};
     if (family == NULL)
-        status = find_family(&family, object, error);
-    if (status == ATTN_OK)
-        status = read_settings(&settings, family, object, error);
-    if (status == ATTN_OK)
-        status = resolve(out, family, &settings, error);
+        status = find_family(&family, object, stack, error);
+    if (status == ATTN_OK) {
+        struct reader reader = {family, out, family->defaults, {false}};
+        *out = (struct attn_config){.family = family};
+        status = read_settings(&reader, object, error);
+        if (status == ATTN_OK)
+            status = attn_config_resolve(out, &reader.settings, error);
+    }
     json_decref(object);
     return status;
 }

@@ -8,25 +8,48 @@
 
 #include <string.h>
 
+#define ROPE_NUMBER(key, field, least, most) \
+    MEMBER(key, ATTN_KEY_NUMBER, attn_rope_settings, field, least, most)
+
 const struct attn_key attn_rope_keys[] = {
-    FIELD("rope_type", ATTN_KEY_ROPE_TYPE, rope_type, 0, 0),
-    FIELD("type", ATTN_KEY_ROPE_TYPE, rope_type, 0, 0),
-    NUMBER("rope_theta", rope_theta, 1, MAX_THETA),
-    NUMBER("factor", factor, 1, 1e6),
-    NUMBER("low_freq_factor", low_freq_factor, 1e-6, 1e6),
-    NUMBER("high_freq_factor", high_freq_factor, 1e-6, 1e6),
-    NUMBER("original_max_position_embeddings", original_max_position, 1, MAX_POSITION),
-    FIXED("partial_rotary_factor", "1.0"),
+    MEMBER("rope_type", ATTN_KEY_ROPE_TYPE, attn_rope_settings, type, 0, 0),
+    MEMBER("type", ATTN_KEY_ROPE_TYPE, attn_rope_settings, type, 0, 0),
+    ROPE_NUMBER("rope_theta", theta, 1, MAX_THETA),
+    ROPE_NUMBER("factor", factor, 1, 1e6),
+    ROPE_NUMBER("attention_factor", attention_factor, 1e-6, 1e6),
+    ROPE_NUMBER("mscale", mscale, 0, 1e6),
+    ROPE_NUMBER("mscale_all_dim", mscale_all_dim, 0, 1e6),
+    ROPE_NUMBER("low_freq_factor", low_freq_factor, 1e-6, 1e6),
+    ROPE_NUMBER("high_freq_factor", high_freq_factor, 1e-6, 1e6),
+    ROPE_NUMBER("beta_fast", beta_fast, 0, 1e6),
+    ROPE_NUMBER("beta_slow", beta_slow, 0, 1e6),
+    ROPE_NUMBER("original_max_position_embeddings", original_max_position, 1, MAX_POSITION),
+    ROPE_NUMBER("partial_rotary_factor", partial, 1e-6, 1),
+    MEMBER("truncate", ATTN_KEY_FLAG, attn_rope_settings, truncate, 0, 1),
+    MEMBER("short_factor", ATTN_KEY_FACTORS, attn_rope_settings, short_factor, 1e-6, 1e6),
+    MEMBER("long_factor", ATTN_KEY_FACTORS, attn_rope_settings, long_factor, 1e-6, 1e6),
     END,
 };
 
-static const struct attn_key common_fixed[] = {
+const struct attn_rope_name attn_rope_names[] = {
+    {"default", ATTN_ROPE_DEFAULT},
+    {"linear", ATTN_ROPE_LINEAR},
+    {"dynamic", ATTN_ROPE_DYNAMIC},
+    {"yarn", ATTN_ROPE_YARN},
+    {"llama3", ATTN_ROPE_LLAMA3},
+    {"longrope", ATTN_ROPE_LONGROPE},
+    {"su", ATTN_ROPE_LONGROPE}, /* what Phi-3 first called it */
+    {.name = NULL},
+};
+
+const struct attn_key attn_common_fixed[] = {
     FIXED("add_cross_attention", "false"), FIXED("is_encoder_decoder", "false"),
-    FIXED("pruned_heads", "{}"),           FIXED("quantization_config", "null"),
+    FIXED("partial_rotary_factor", "1.0"), FIXED("pruned_heads", "{}"),
+    FIXED("quantization_config", "null"),  FIXED("rope_interleaved", "false"),
     FIXED("sliding_window", "null"),       END,
 };
 
-static const char *const common_harmless[] = {
+const char *const attn_common_harmless[] = {
     /* what the file is and who wrote it */
     "architectures",
     "attn_implementation",
@@ -64,8 +87,11 @@ static const char *const common_harmless[] = {
     "vocab_size",
     /* other layers: feed-forward, norms, pooling, heads for tasks */
     "activation_function",
+    "apply_residual_connection_post_layernorm",
+    "d_ff",
     "directionality",
     "hidden_act",
+    "hidden_activation",
     "id2label",
     "intermediate_size",
     "label2id",
@@ -88,17 +114,20 @@ static const char *const common_harmless[] = {
     "summary_use_proj",
     "task_specific_params",
     /* training: dropout, initialisation */
+    "activation_dropout",
     "attention_dropout",
     "attention_probs_dropout_prob",
     "attn_pdrop",
     "classifier_dropout",
     "dropout",
+    "dropout_rate",
     "embd_pdrop",
     "gradient_checkpointing",
     "hidden_dropout",
     "hidden_dropout_prob",
     "initializer_factor",
     "initializer_range",
+    "layerdrop",
     "neftune_noise_alpha",
     "resid_pdrop",
     /* how a computation is arranged, not what it computes */
@@ -115,6 +144,7 @@ static const char *const common_harmless[] = {
     "use_return_dict",
     /* defaults of text generation */
     "bad_words_ids",
+    "cache_implementation",
     "diversity_penalty",
     "do_sample",
     "early_stopping",
@@ -136,6 +166,7 @@ static const char *const common_harmless[] = {
     "top_k",
     "top_p",
     "typical_p",
+    NULL,
 };
 
 const struct attn_key *attn_key_find(const struct attn_key *keys, const char *name)
@@ -146,16 +177,24 @@ const struct attn_key *attn_key_find(const struct attn_key *keys, const char *na
     return NULL;
 }
 
+const struct attn_key *attn_key_of(const struct attn_key *keys, size_t offset)
+{
+    for (; keys->name != NULL; keys++)
+        if (keys->kind < ATTN_KEY_FIXED && keys->offset == offset)
+            return keys;
+    return NULL;
+}
+
 const struct attn_key *attn_family_key(const struct attn_family *family, const char *key)
 {
     static const struct attn_key harmless = HARMLESS("");
     const struct attn_key *known = attn_key_find(family->keys, key);
     if (known != NULL || !family->common_keys)
         return known;
-    if ((known = attn_key_find(common_fixed, key)) != NULL)
+    if ((known = attn_key_find(attn_common_fixed, key)) != NULL)
         return known;
-    for (size_t i = 0; i < sizeof common_harmless / sizeof common_harmless[0]; i++)
-        if (strcmp(common_harmless[i], key) == 0)
+    for (const char *const *name = attn_common_harmless; *name != NULL; name++)
+        if (strcmp(*name, key) == 0)
             return &harmless;
     return key[0] == '_' ? &harmless : NULL; /* private notes such as _name_or_path */
 }

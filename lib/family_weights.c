@@ -1,9 +1,9 @@
 /* family_weights.c: names -> tensors -> the float32 arrays of a layer.
  *
- * A layer's tensors are bound first: each part (q, k, v, o) of each role (weight, bias, extra) that
+ * A layer's tensors are bound first: each part (q, k, v, o) of each role (weight, bias, ...) that
  * the specification asks for gets the one tensor that holds it, checked in type and shape.  Reading
- * then cannot meet anything unexpected but bytes.  A fused tensor holds its parts one after the
- * other: as rows, or as columns where the family stores weights transposed. */
+ * then cannot meet anything unexpected but bytes.  A fused tensor holds its parts as rows, one
+ * after the other or going round by key/value head, or as columns. */
 #include "family_weights.h"
 
 #include <math.h>
@@ -17,7 +17,8 @@
 #define MAX_BINDINGS 16  /* no family has more tensors in a layer */
 #define NAME_SIZE 160    /* prefix, name and index, all from the tables */
 #define SCRATCH 262144   /* floats read at a time on the way to a transposed weight, or one row */
-#define RANDOM_BIAS 0.1f /* bound of random biases */
+#define RANDOM_BIAS 0.1f /* bound of random biases, and of random norm weights about 1 */
+#define RANDOM_SCORE 1.f /* bound of random sinks and position biases */
 
 struct binding {
     const struct attn_family_tensor *kind;
@@ -28,6 +29,20 @@ struct bindings {
     struct binding items[MAX_BINDINGS];
     size_t count;
 };
+
+/* What is being bound: a layer of a checkpoint, with its specification. */
+struct wanted {
+    const struct attn_config *config;
+    struct attn_layer_spec spec;
+    size_t layer;
+};
+
+static struct wanted want(const struct attn_config *config, size_t layer)
+{
+    struct wanted wanted = {.config = config, .layer = layer};
+    attn_config_layer(&wanted.spec, config, layer);
+    return wanted;
+}
 
 static const unsigned parts[] = {ATTN_PART_Q, ATTN_PART_K, ATTN_PART_V, ATTN_PART_O};
 #define NUM_PARTS (sizeof parts / sizeof parts[0])
@@ -62,15 +77,21 @@ static unsigned needed_parts(const struct attn_layer_spec *spec, enum attn_role 
         return (spec->q_bias ? ATTN_PART_Q : 0u) | (spec->k_bias ? ATTN_PART_K : 0u) |
                (spec->v_bias ? ATTN_PART_V : 0u) | (spec->o_bias ? ATTN_PART_O : 0u);
     case ATTN_ROLE_EXTRA:
+        return spec->bias_kv ? ATTN_PART_K | ATTN_PART_V : 0u;
+    case ATTN_ROLE_NORM:
+        return spec->qk_norm ? ATTN_PART_Q | ATTN_PART_K : 0u;
+    case ATTN_ROLE_SINKS:
+        return spec->sinks ? ATTN_PART_Q : 0u;
+    case ATTN_ROLE_POSITION_BIAS:
         break;
     }
-    return spec->bias_kv ? ATTN_PART_K | ATTN_PART_V : 0u;
+    return spec->position_bias.type == ATTN_BIAS_T5 ? ATTN_PART_Q : 0u;
 }
 
-/* Shape of a tensor that holds `kind`'s parts together; false if they cannot stand in one, since
- * they read inputs of different width. */
-static bool expected_shape(struct part_shape *out, const struct attn_layer_spec *spec,
-                           const struct attn_family_tensor *kind)
+/* Width of input and output of `kind`'s parts together; false if they cannot stand in one tensor,
+ * since they read inputs of different width. */
+static bool fuse(struct part_shape *out, const struct attn_layer_spec *spec,
+                 const struct attn_family_tensor *kind)
 {
     *out = (struct part_shape){0, 0};
     for (size_t i = 0; i < NUM_PARTS; i++) {
@@ -83,6 +104,35 @@ static bool expected_shape(struct part_shape *out, const struct attn_layer_spec 
         out->out += shape.out;
     }
     return true;
+}
+
+struct tensor_shape {
+    size_t ndim, size[3];
+};
+
+static struct tensor_shape tensor_shape(const struct wanted *wanted,
+                                        const struct attn_family_tensor *kind)
+{
+    const struct attn_layer_spec *spec = &wanted->spec;
+    struct part_shape fused;
+    fuse(&fused, spec, kind);
+    switch (kind->role) {
+    case ATTN_ROLE_WEIGHT:
+        if (wanted->config->family->layout == ATTN_LAYOUT_TRANSPOSED)
+            return (struct tensor_shape){2, {fused.in, fused.out}};
+        return (struct tensor_shape){2, {fused.out, fused.in}};
+    case ATTN_ROLE_BIAS:
+        return (struct tensor_shape){1, {fused.out}};
+    case ATTN_ROLE_EXTRA:
+        return (struct tensor_shape){3, {1, 1, fused.out}};
+    case ATTN_ROLE_NORM:
+        return (struct tensor_shape){1, {spec->head_dim}};
+    case ATTN_ROLE_SINKS:
+        return (struct tensor_shape){1, {spec->num_heads}};
+    case ATTN_ROLE_POSITION_BIAS:
+        break;
+    }
+    return (struct tensor_shape){2, {spec->position_bias.buckets, spec->num_heads}};
 }
 
 /* ---- Binding ------------------------------------------------------------------------------- */
@@ -103,19 +153,20 @@ static void expand(char out[NAME_SIZE], const char *prefix, const char *name, si
 }
 
 /* Finds the tensor of a row under the first prefix that has it; entry NULL if none does.  A name
- * without an index is that of an only layer. */
+ * without an index is that of an only layer, or of what all layers share. */
 static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
-                                    const struct attn_config *config,
-                                    const struct attn_family_tensor *kind, size_t layer,
-                                    struct attn_error *error)
+                                    const struct wanted *wanted,
+                                    const struct attn_family_tensor *kind, struct attn_error *error)
 {
+    const struct attn_config *config = wanted->config;
+    bool single = config->num_layers == 1 || kind->role == ATTN_ROLE_POSITION_BIAS;
     char name[NAME_SIZE];
     *out = (struct attn_tensor){.entry = NULL};
     for (const char *const *prefix = config->family->prefixes; *prefix != NULL; prefix++) {
         bool indexed = strchr(*prefix, '*') != NULL || strchr(kind->name, '*') != NULL;
-        if (!indexed && config->num_layers > 1)
+        if (!indexed && !single)
             continue;
-        expand(name, *prefix, kind->name, layer);
+        expand(name, *prefix, kind->name, wanted->layer);
         enum attn_status status = attn_checkpoint_find(out, checkpoint, name, error);
         if (status != ATTN_OK || out->entry != NULL)
             return status;
@@ -132,78 +183,70 @@ static void write_shape(char *out, size_t size, const size_t *shape, size_t ndim
         snprintf(out + at, size - at, "]");
 }
 
-static enum attn_status check_tensor(const struct attn_config *config,
+static enum attn_status check_tensor(const struct wanted *wanted,
                                      const struct attn_family_tensor *kind,
                                      const struct attn_tensor_entry *entry,
                                      struct attn_error *error)
 {
-    struct part_shape expected;
-    expected_shape(&expected, &config->spec, kind);
-    size_t shape[3] = {1, 1, expected.out}, ndim = 3;
-    if (kind->role == ATTN_ROLE_WEIGHT) {
-        shape[0] = config->family->transposed ? expected.in : expected.out;
-        shape[1] = config->family->transposed ? expected.out : expected.in;
-        ndim = 2;
-    } else if (kind->role == ATTN_ROLE_BIAS) {
-        shape[0] = expected.out;
-        ndim = 1;
-    }
-
+    struct tensor_shape shape = tensor_shape(wanted, kind);
     if (!entry->dtype->readable)
         return attn_fail(error, ATTN_UNSUPPORTED, entry->name,
                          "tensor '%.96s' is %s, supported are F32, F16 and BF16", entry->name,
                          entry->dtype->name);
-    if (entry->ndim == ndim && memcmp(entry->shape, shape, ndim * sizeof *shape) == 0)
+    if (entry->ndim == shape.ndim &&
+        memcmp(entry->shape, shape.size, shape.ndim * sizeof *shape.size) == 0)
         return ATTN_OK;
-    char got[64], want[64];
+    char got[64], needed[64];
     write_shape(got, sizeof got, entry->shape, entry->ndim);
-    write_shape(want, sizeof want, shape, ndim);
+    write_shape(needed, sizeof needed, shape.size, shape.ndim);
     return attn_fail(error, ATTN_SHAPE_MISMATCH, entry->name,
-                     "tensor '%.80s' is %s, the configuration asks for %s", entry->name, got, want);
+                     "tensor '%.80s' is %s, the configuration asks for %s", entry->name, got,
+                     needed);
 }
 
-static enum attn_status fail_missing(const struct attn_config *config, enum attn_role role,
-                                     unsigned missing, size_t layer, struct attn_error *error)
+static enum attn_status fail_missing(const struct wanted *wanted, enum attn_role role,
+                                     unsigned missing, struct attn_error *error)
 {
+    const struct attn_family *family = wanted->config->family;
     char name[NAME_SIZE];
     struct part_shape shape;
-    const struct attn_family_tensor *kind = config->family->tensors;
+    const struct attn_family_tensor *kind = family->tensors;
     while (kind->name != NULL && (kind->role != role || (kind->parts & missing) == 0 ||
-                                  !expected_shape(&shape, &config->spec, kind)))
+                                  !fuse(&shape, &wanted->spec, kind)))
         kind++;
-    expand(name, config->family->prefixes[0], kind->name != NULL ? kind->name : "", layer);
+    expand(name, family->prefixes[0], kind->name != NULL ? kind->name : "", wanted->layer);
     return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing", name);
 }
 
 static enum attn_status bind_layer(struct bindings *out, struct attn_checkpoint *checkpoint,
-                                   const struct attn_config *config, size_t layer,
-                                   struct attn_error *error)
+                                   const struct wanted *wanted, struct attn_error *error)
 {
+    const struct attn_family_tensor *kind = wanted->config->family->tensors;
     unsigned bound[ATTN_NUM_ROLES] = {0};
     out->count = 0;
-    for (const struct attn_family_tensor *kind = config->family->tensors; kind->name; kind++) {
+    for (; kind->name != NULL; kind++) {
         struct part_shape shape;
         struct attn_tensor tensor;
-        if ((bound[kind->role] & kind->parts) != 0 || !expected_shape(&shape, &config->spec, kind))
+        if ((bound[kind->role] & kind->parts) != 0 || !fuse(&shape, &wanted->spec, kind))
             continue;
-        enum attn_status status = find_tensor(&tensor, checkpoint, config, kind, layer, error);
+        enum attn_status status = find_tensor(&tensor, checkpoint, wanted, kind, error);
         if (status == ATTN_OK && tensor.entry == NULL)
             continue;
-        if (status == ATTN_OK && (kind->parts & ~needed_parts(&config->spec, kind->role)) != 0)
+        if (status == ATTN_OK && (kind->parts & ~needed_parts(&wanted->spec, kind->role)) != 0)
             status = attn_fail(error, ATTN_MALFORMED, tensor.entry->name,
                                "tensor '%.96s' is there, but the configuration denies it",
                                tensor.entry->name);
         if (status == ATTN_OK)
-            status = check_tensor(config, kind, tensor.entry, error);
+            status = check_tensor(wanted, kind, tensor.entry, error);
         if (status != ATTN_OK)
             return status;
         bound[kind->role] |= kind->parts;
         out->items[out->count++] = (struct binding){kind, tensor};
     }
     for (enum attn_role role = 0; role < ATTN_NUM_ROLES; role++) {
-        unsigned missing = needed_parts(&config->spec, role) & ~bound[role];
+        unsigned missing = needed_parts(&wanted->spec, role) & ~bound[role];
         if (missing != 0)
-            return fail_missing(config, role, missing, layer, error);
+            return fail_missing(wanted, role, missing, error);
     }
     return ATTN_OK;
 }
@@ -213,7 +256,8 @@ enum attn_status attn_weights_check(const char **dtype, struct attn_checkpoint *
                                     struct attn_error *error)
 {
     struct bindings bindings;
-    enum attn_status status = bind_layer(&bindings, checkpoint, config, layer, error);
+    struct wanted wanted = want(config, layer);
+    enum attn_status status = bind_layer(&bindings, checkpoint, &wanted, error);
     if (status == ATTN_OK)
         *dtype = bindings.items[0].tensor.entry->dtype->name;
     return status;
@@ -238,29 +282,56 @@ static struct attn_linear *linear_of(struct attn_layer *layer, unsigned part)
 static float *target_of(struct attn_layer *layer, enum attn_role role, unsigned part)
 {
     struct attn_linear *linear = linear_of(layer, part);
-    if (role == ATTN_ROLE_EXTRA)
+    switch (role) {
+    case ATTN_ROLE_WEIGHT:
+        return linear->weight;
+    case ATTN_ROLE_BIAS:
+        return linear->bias;
+    case ATTN_ROLE_EXTRA:
         return part == ATTN_PART_K ? layer->bias_k : layer->bias_v;
-    return role == ATTN_ROLE_BIAS ? linear->bias : linear->weight;
+    case ATTN_ROLE_NORM:
+        return part == ATTN_PART_Q ? layer->q_norm : layer->k_norm;
+    case ATTN_ROLE_SINKS:
+        return layer->sinks;
+    case ATTN_ROLE_POSITION_BIAS:
+        break;
+    }
+    return layer->bias_table;
 }
 
-/* The parts of a tensor follow each other, each as its rows: one range of elements per part. */
-static enum attn_status read_rows(struct attn_layer *out, const struct binding *binding,
-                                  struct attn_error *error)
+/* Elements of one part in a tensor; of other roles than these two each has a tensor of its own. */
+static size_t elements_of(const struct binding *binding, const struct attn_linear *linear)
 {
-    enum attn_role role = binding->kind->role;
+    const struct attn_tensor_entry *entry = binding->tensor.entry;
+    if (binding->kind->role == ATTN_ROLE_WEIGHT)
+        return linear->out * linear->in;
+    if (binding->kind->role == ATTN_ROLE_BIAS)
+        return linear->out;
+    size_t elements = 1;
+    for (size_t i = 0; i < entry->ndim; i++)
+        elements *= entry->shape[i];
+    return elements;
+}
+
+/* The parts of a tensor follow each other, each as its rows, once or once for each of `groups`
+ * key/value heads: one range of elements per part and group. */
+static enum attn_status read_rows(struct attn_layer *out, const struct binding *binding,
+                                  size_t groups, struct attn_error *error)
+{
     size_t first = 0;
-    for (size_t i = 0; i < NUM_PARTS; i++) {
-        if ((binding->kind->parts & parts[i]) == 0)
-            continue;
-        const struct attn_linear *linear = linear_of(out, parts[i]);
-        size_t count = linear->out * (role == ATTN_ROLE_WEIGHT ? linear->in : 1);
-        enum attn_status status =
-            attn_safetensors_read_f32(target_of(out, role, parts[i]), binding->tensor.file,
-                                      binding->tensor.entry, first, count, error);
-        if (status != ATTN_OK)
-            return status;
-        first += count;
-    }
+    for (size_t g = 0; g < groups; g++)
+        for (size_t i = 0; i < NUM_PARTS; i++) {
+            if ((binding->kind->parts & parts[i]) == 0)
+                continue;
+            size_t count = elements_of(binding, linear_of(out, parts[i])) / groups;
+            float *target = target_of(out, binding->kind->role, parts[i]);
+            enum attn_status status =
+                attn_safetensors_read_f32(target + g * count, binding->tensor.file,
+                                          binding->tensor.entry, first, count, error);
+            if (status != ATTN_OK)
+                return status;
+            first += count;
+        }
     return ATTN_OK;
 }
 
@@ -307,27 +378,56 @@ enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoin
                                    const struct attn_config *config, size_t layer,
                                    struct attn_error *error)
 {
+    enum attn_layout layout = config->family->layout;
     struct bindings bindings;
-    enum attn_status status = bind_layer(&bindings, checkpoint, config, layer, error);
+    struct wanted wanted = want(config, layer);
+    enum attn_status status = bind_layer(&bindings, checkpoint, &wanted, error);
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
         const struct binding *binding = &bindings.items[i];
-        if (config->family->transposed && binding->kind->role == ATTN_ROLE_WEIGHT)
+        bool grouped = layout == ATTN_LAYOUT_GROUPED && binding->kind->parts == ATTN_PART_QKV;
+        if (layout == ATTN_LAYOUT_TRANSPOSED && binding->kind->role == ATTN_ROLE_WEIGHT)
             status = read_columns(out, binding, error);
         else
-            status = read_rows(out, binding, error);
+            status = read_rows(out, binding, grouped ? wanted.spec.num_kv_heads : 1, error);
     }
     return status;
 }
 
+/* ---- Random weights ------------------------------------------------------------------------ */
+
+static void fill(float *out, size_t count, uint64_t stream, float bound)
+{
+    if (out != NULL)
+        attn_random_uniform(out, count, stream, bound);
+}
+
+/* Streams are numbered by tensor: weights, biases, then the rest in a fixed order. */
 void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
 {
+    const struct attn_layer_spec *spec = &out->spec;
     for (size_t i = 0; i < NUM_PARTS; i++) {
-        struct attn_linear *linear = linear_of(out, parts[i]);
-        float bound = (float)sqrt(3.0 / (double)linear->in);
-        attn_random_uniform(linear->weight, linear->out * linear->in,
-                            attn_random_stream(seed, layer, i), bound);
-        if (linear->bias != NULL)
-            attn_random_uniform(linear->bias, linear->out,
-                                attn_random_stream(seed, layer, NUM_PARTS + i), RANDOM_BIAS);
+        const struct attn_linear *linear = linear_of(out, parts[i]);
+        fill(linear->weight, linear->out * linear->in, attn_random_stream(seed, layer, i),
+             (float)sqrt(3.0 / (double)linear->in));
+        fill(linear->bias, linear->out, attn_random_stream(seed, layer, NUM_PARTS + i),
+             RANDOM_BIAS);
+    }
+    const struct {
+        float *values;
+        size_t count;
+        float bound, center;
+    } others[] = {
+        {out->bias_k, out->k.out, RANDOM_BIAS, 0},
+        {out->bias_v, out->v.out, RANDOM_BIAS, 0},
+        {out->q_norm, spec->head_dim, RANDOM_BIAS, 1},
+        {out->k_norm, spec->head_dim, RANDOM_BIAS, 1},
+        {out->sinks, spec->num_heads, RANDOM_SCORE, 0},
+        {out->bias_table, spec->position_bias.buckets * spec->num_heads, RANDOM_SCORE, 0},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        fill(others[i].values, others[i].count, attn_random_stream(seed, layer, 2 * NUM_PARTS + i),
+             others[i].bound);
+        for (size_t j = 0; others[i].values != NULL && j < others[i].count; j++)
+            others[i].values[j] += others[i].center;
     }
 }

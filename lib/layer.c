@@ -11,27 +11,7 @@
 
 /* ---- Specification ---- */
 
-static enum attn_status check_rope(const struct attn_layer_spec *spec, struct attn_error *error)
-{
-    const struct attn_rope_spec *rope = &spec->rope;
-    if (rope->type == ATTN_ROPE_NONE)
-        return ATTN_OK;
-    if (rope->dim < 2 || rope->dim % 2 != 0 || rope->dim > spec->head_dim)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "head_dim",
-                         "rotary width is %zu, needs to be even and at most head_dim %zu",
-                         rope->dim, spec->head_dim);
-    if (!(rope->theta > 0))
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "rope_theta",
-                         "rope_theta is %g, needs to be above 0", rope->theta);
-    if (rope->type == ATTN_ROPE_LLAMA3 && !(rope->factor > 0 && rope->original_max_position > 0 &&
-                                            rope->high_freq_factor > rope->low_freq_factor))
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "rope_scaling",
-                         "llama3 scaling needs factor and original_max_position_embeddings above "
-                         "0 and high_freq_factor above low_freq_factor");
-    return ATTN_OK;
-}
-
-enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct attn_error *error)
+static enum attn_status check_sizes(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct {
         size_t value, limit;
@@ -55,10 +35,72 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
         return attn_fail(error, ATTN_OUT_OF_RANGE, "num_key_value_heads",
                          "num_key_value_heads is %zu, needs to divide num_attention_heads %zu",
                          spec->num_kv_heads, spec->num_heads);
-    if (!(fabs(spec->scale) <= ATTN_MAX_SCALE))
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "scale", "scale is %g, at most %g is allowed",
-                         spec->scale, ATTN_MAX_SCALE);
-    return check_rope(spec, error);
+    if (spec->sliding_window > INT32_MAX)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "sliding_window",
+                         "sliding_window is %zu, at most %d is allowed", spec->sliding_window,
+                         INT32_MAX);
+    return ATTN_OK;
+}
+
+static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const struct {
+        double value, least, most;
+        const char *name;
+    } numbers[] = {
+        {spec->scale, -ATTN_MAX_SCALE, ATTN_MAX_SCALE, "scale"},
+        {spec->softcap, 0, (double)ATTN_MAX_MAGNITUDE, "softcap"},
+        {spec->norm_eps, 0, 1, "norm_eps"},
+        {spec->position_bias.scale, -ATTN_MAX_SCALE, ATTN_MAX_SCALE, "alibi"},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (!(numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most))
+            return attn_fail(error, ATTN_OUT_OF_RANGE, numbers[i].name,
+                             "%s is %g, must be %g to %g", numbers[i].name, numbers[i].value,
+                             numbers[i].least, numbers[i].most);
+    return ATTN_OK;
+}
+
+/* The first half of a direction's buckets holds single distances, so there must be one, and longer
+ * distances must remain for the other half. */
+static enum attn_status check_buckets(const struct attn_position_bias_spec *bias,
+                                      struct attn_error *error)
+{
+    size_t least = bias->bidirectional ? 4 : 2, single = bias->buckets / least;
+    if (bias->type != ATTN_BIAS_T5)
+        return ATTN_OK;
+    if (bias->buckets < least || bias->buckets > ATTN_MAX_BUCKETS ||
+        (bias->bidirectional && bias->buckets % 2 != 0))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "relative_attention_num_buckets",
+                         "relative_attention_num_buckets is %zu, must be %zu to %d%s",
+                         bias->buckets, least, ATTN_MAX_BUCKETS,
+                         bias->bidirectional ? ", and even" : "");
+    if (bias->max_distance <= single || bias->max_distance > ATTN_MAX_BUCKETS)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "relative_attention_max_distance",
+                         "relative_attention_max_distance is %zu, must be %zu to %d",
+                         bias->max_distance, single + 1, ATTN_MAX_BUCKETS);
+    return ATTN_OK;
+}
+
+static enum attn_status check_rope(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    if (spec->rope.type == ATTN_ROPE_NONE)
+        return ATTN_OK;
+    if (spec->is_cross)
+        return attn_fail(error, ATTN_UNSUPPORTED, "is_cross",
+                         "is_cross: rotary embedding needs queries and keys that are the same "
+                         "tokens");
+    return attn_rope_check(&spec->rope, spec->head_dim, error);
+}
+
+enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    enum attn_status status = check_sizes(spec, error);
+    if (status == ATTN_OK)
+        status = check_numbers(spec, error);
+    if (status == ATTN_OK)
+        status = check_buckets(&spec->position_bias, error);
+    return status == ATTN_OK ? check_rope(spec, error) : status;
 }
 
 size_t attn_weight_columns(const struct attn_layer_spec *spec, size_t keys)
@@ -91,16 +133,38 @@ static void linear_shapes(struct linear_shape shapes[4], struct attn_layer *laye
     shapes[3] = (struct linear_shape){&layer->o, o_in, s->hidden_size, s->o_bias};
 }
 
+/* The small arrays beside them: *array has that many floats; 0 and NULL where there is none. */
+struct side_array {
+    float **array;
+    size_t floats;
+};
+#define NUM_SIDES 6
+
+static void side_arrays(struct side_array sides[NUM_SIDES], struct attn_layer *layer,
+                        const struct attn_layer_spec *s)
+{
+    size_t groups = s->bias_kv ? s->num_kv_heads : 0, width = s->qk_norm ? s->head_dim : 0;
+    size_t buckets = s->position_bias.type == ATTN_BIAS_T5 ? s->position_bias.buckets : 0;
+    sides[0] = (struct side_array){&layer->bias_k, groups * s->head_dim};
+    sides[1] = (struct side_array){&layer->bias_v, groups * s->value_head_dim};
+    sides[2] = (struct side_array){&layer->q_norm, width};
+    sides[3] = (struct side_array){&layer->k_norm, width};
+    sides[4] = (struct side_array){&layer->sinks, s->sinks ? s->num_heads : 0};
+    sides[5] = (struct side_array){&layer->bias_table, buckets * s->num_heads};
+}
+
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec)
 {
     struct attn_layer layer;
     struct linear_shape shapes[4];
+    struct side_array sides[NUM_SIDES];
     linear_shapes(shapes, &layer, spec);
+    side_arrays(sides, &layer, spec);
     size_t floats = 0;
     for (int i = 0; i < 4; i++)
         floats += shapes[i].in * shapes[i].out + (shapes[i].bias ? shapes[i].out : 0);
-    if (spec->bias_kv)
-        floats += shapes[1].out + shapes[2].out;
+    for (int i = 0; i < NUM_SIDES; i++)
+        floats += sides[i].floats;
     return floats * sizeof(float);
 }
 
@@ -115,6 +179,13 @@ static bool make_linear(const struct linear_shape *shape)
     return linear->weight != NULL && (linear->bias != NULL || !shape->bias);
 }
 
+static bool make_side(const struct side_array *side)
+{
+    if (side->floats != 0)
+        *side->array = attn_calloc(side->floats, sizeof(float));
+    return side->floats == 0 || *side->array != NULL;
+}
+
 enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_layer_spec *spec,
                                  struct attn_error *error)
 {
@@ -123,15 +194,14 @@ enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_lay
     if (status != ATTN_OK)
         return status;
     struct linear_shape shapes[4];
+    struct side_array sides[NUM_SIDES];
     linear_shapes(shapes, layer, spec);
+    side_arrays(sides, layer, spec);
     bool made = true;
     for (int i = 0; i < 4; i++)
         made = make_linear(&shapes[i]) && made;
-    if (spec->bias_kv) {
-        layer->bias_k = attn_calloc(layer->k.out, sizeof(float));
-        layer->bias_v = attn_calloc(layer->v.out, sizeof(float));
-        made = made && layer->bias_k != NULL && layer->bias_v != NULL;
-    }
+    for (int i = 0; i < NUM_SIDES; i++)
+        made = make_side(&sides[i]) && made;
     if (made)
         return ATTN_OK;
     attn_layer_fini(layer);
@@ -141,15 +211,16 @@ enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_lay
 void attn_layer_fini(struct attn_layer *layer)
 {
     struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
-    for (int i = 0; i < 4; i++) {
+    float *arrays[] = {layer->bias_k,   layer->bias_v,  layer->q_norm,
+                       layer->k_norm,   layer->sinks,   layer->bias_table,
+                       layer->inv_freq, layer->extra_k, layer->extra_v};
+    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
         attn_free(linears[i]->weight);
         attn_free(linears[i]->bias);
     }
-    attn_free(layer->bias_k);
-    attn_free(layer->bias_v);
-    attn_free(layer->inv_freq);
-    attn_free(layer->extra_k);
-    attn_free(layer->extra_v);
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        attn_free(arrays[i]);
+    attn_position_bias_fini(&layer->position_bias);
     *layer = (struct attn_layer){0};
 }
 
@@ -174,31 +245,52 @@ static bool make_extra(struct attn_layer *layer)
     return true;
 }
 
-static enum attn_status check_bias_kv(const float *bias, size_t n, const char *name,
-                                      struct attn_error *error)
+static enum attn_status check_magnitudes(const float *x, size_t n, const char *name,
+                                         struct attn_error *error)
 {
-    for (size_t i = 0; bias != NULL && i < n; i++)
-        if (!(fabsf(bias[i]) <= ATTN_MAX_MAGNITUDE))
+    for (size_t i = 0; x != NULL && i < n; i++)
+        if (!(fabsf(x[i]) <= ATTN_MAX_MAGNITUDE))
             return attn_fail(error, ATTN_OUT_OF_RANGE, name,
                              "%s holds %g at element %zu, at most %g is allowed", name,
-                             (double)bias[i], i, (double)ATTN_MAX_MAGNITUDE);
+                             (double)x[i], i, (double)ATTN_MAX_MAGNITUDE);
     return ATTN_OK;
+}
+
+/* Of what no projection passes on; position biases are checked where they are built. */
+static enum attn_status check_weights(const struct attn_layer *layer, struct attn_error *error)
+{
+    const struct {
+        const float *x;
+        size_t n;
+        const char *name;
+    } arrays[] = {
+        {layer->bias_k, layer->k.out, "bias_k"},
+        {layer->bias_v, layer->v.out, "bias_v"},
+        {layer->q_norm, layer->spec.head_dim, "q_norm"},
+        {layer->k_norm, layer->spec.head_dim, "k_norm"},
+        {layer->sinks, layer->spec.num_heads, "sinks"},
+    };
+    enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0] && status == ATTN_OK; i++)
+        status = check_magnitudes(arrays[i].x, arrays[i].n, arrays[i].name, error);
+    return status;
 }
 
 enum attn_status attn_layer_finish(struct attn_layer *layer, struct attn_error *error)
 {
     const struct attn_rope_spec *rope = &layer->spec.rope;
+    enum attn_status status = check_weights(layer, error);
+    if (status == ATTN_OK)
+        status =
+            attn_position_bias_init(&layer->position_bias, &layer->spec, layer->bias_table, error);
+    if (status != ATTN_OK)
+        return status;
     if (rope->type != ATTN_ROPE_NONE) {
         layer->inv_freq = attn_alloc(rope->dim / 2, sizeof(float));
         if (layer->inv_freq == NULL)
             return attn_fail_memory(error, rope->dim / 2 * sizeof(float));
-        attn_rope_frequencies(layer->inv_freq, rope);
+        attn_rope_frequencies(layer->inv_freq, rope, 0);
     }
-    enum attn_status status = check_bias_kv(layer->bias_k, layer->k.out, "bias_k", error);
-    if (status == ATTN_OK)
-        status = check_bias_kv(layer->bias_v, layer->v.out, "bias_v", error);
-    if (status != ATTN_OK)
-        return status;
     if (!make_extra(layer))
         return attn_fail_memory(error, attn_layer_token_bytes(&layer->spec) * ATTN_TILE);
     return ATTN_OK;

@@ -7,6 +7,7 @@
 
 #include "attn.h"
 #include "engine.h"
+#include "position_bias.h"
 #include "tile.h"
 
 #define ATTN_FEW_ROWS 64 /* up to here a step's rows go through the project kernel */
@@ -25,7 +26,11 @@ struct attn_layer {
     struct attn_linear v;   /* value_size -> G*Dv */
     struct attn_linear o;   /* H*Dv -> E */
     float *bias_k, *bias_v; /* [G*D], [G*Dv]: PyTorch add_bias_kv; NULL without */
-    float *inv_freq;        /* [rope.dim/2], NULL without RoPE */
+    float *q_norm, *k_norm; /* [D]: weights of qk_norm; NULL without */
+    float *sinks;           /* [H]; NULL without */
+    float *bias_table;      /* [buckets][H] of a T5 position bias; NULL without */
+    float *inv_freq;        /* [rope.dim/2] up to the trained length, NULL without RoPE */
+    struct attn_position_bias position_bias; /* type ATTN_BIAS_NONE without */
     /* The bias_kv and add_zero_attn keys as one tile per kv head that follows the real ones:
      * [G][D][ATTN_TILE] and [G][ATTN_TILE][Dv]; NULL where the layer has none. */
     float *extra_k, *extra_v;
@@ -37,7 +42,8 @@ struct attn_layer {
 enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_layer_spec *spec,
                                  struct attn_error *error);
 
-/* Derives what follows from the weights: inv_freq, extra tiles. */
+/* Derives what follows from the weights: inv_freq, position bias, extra tiles; checks the bounds of
+ * those that no projection passes on.  Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
 enum attn_status attn_layer_finish(struct attn_layer *layer, struct attn_error *error);
 void attn_layer_fini(struct attn_layer *layer); /* takes a zeroed or half-built layer */
 

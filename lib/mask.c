@@ -7,27 +7,86 @@
 #include "mem.h"
 #include "status.h"
 
-struct attn_mask attn_mask_of(const struct attn_modifiers *m, bool layer_is_causal, size_t b,
-                              size_t queries, size_t keys)
+/* Rows of a tree that are told where they stand. */
+static bool has_tree_positions(const struct attn_modifiers *m)
+{
+    return m->tree && m->position_ids != NULL;
+}
+
+struct attn_mask attn_mask_of(const struct attn_modifiers *m,
+                              const struct attn_mask_defaults *defaults, size_t b, size_t queries,
+                              size_t keys)
 {
     struct attn_mask mask = {
         .queries = queries,
         .keys = keys,
-        .causal =
-            m->is_causal == ATTN_CAUSAL_DEFAULT ? layer_is_causal : m->is_causal == ATTN_CAUSAL_YES,
+        .causal = m->is_causal == ATTN_CAUSAL_DEFAULT ? defaults->causal
+                                                      : m->is_causal == ATTN_CAUSAL_YES,
         .offset = m->query_offset ? m->query_offset[b] : (int64_t)keys - (int64_t)queries,
-        .left = m->has_window ? m->window_left : -1,
-        .right = m->has_window ? m->window_right : -1,
+        .left = -1,
+        .right = -1,
         .allowed_head = m->attention_mask_head_stride,
         .bias_head = m->attention_bias_head_stride,
+        .position_bias = defaults->position_bias,
+        .tree = has_tree_positions(m),
     };
+    if (m->has_window) {
+        mask.left = m->window_left;
+        mask.right = m->window_right;
+    } else if (defaults->sliding_window > 0) {
+        mask.left = (int64_t)defaults->sliding_window - 1;
+        mask.right = 0;
+    }
     if (m->padding_mask != NULL)
         mask.padding = m->padding_mask + b * keys;
     if (m->attention_mask != NULL)
         mask.allowed = m->attention_mask + b * m->attention_mask_batch_stride;
+    if (m->tree)
+        mask.allowed_from = keys - queries;
     if (m->attention_bias != NULL)
         mask.bias = m->attention_bias + b * m->attention_bias_batch_stride;
     return mask;
+}
+
+/* ---- Positions ---- */
+
+/* Whether padding is left out where keys are counted. */
+static bool counts_tokens(const struct attn_modifiers *m, const struct attn_position_bias *bias)
+{
+    bool alibi = bias != NULL && bias->type == ATTN_BIAS_ALIBI;
+    return m->padding_mask != NULL && (alibi || has_tree_positions(m));
+}
+
+bool attn_mask_is_placed(const struct attn_modifiers *m, const struct attn_position_bias *bias)
+{
+    return counts_tokens(m, bias) || has_tree_positions(m);
+}
+
+/* A query may stand outside of the keys; positions go on there as slots do. */
+static int64_t position_at(const struct attn_mask *mask, const int64_t *keys, int64_t slot)
+{
+    int64_t last = (int64_t)mask->keys - 1;
+    if (slot < 0)
+        return keys[0] + slot;
+    return slot > last ? keys[last] + slot - last : keys[slot];
+}
+
+void attn_mask_place(struct attn_mask *mask, int64_t *positions, const struct attn_modifiers *m,
+                     size_t b)
+{
+    int64_t *keys = positions, *queries = positions + mask->keys, real = 0;
+    bool count = counts_tokens(m, mask->position_bias);
+    for (size_t s = 0; s < mask->keys; s++) {
+        real += count && mask->padding[s];
+        keys[s] = !count ? (int64_t)s : mask->padding[s] ? real - 1 : 0;
+    }
+    for (size_t t = 0; t < mask->queries; t++)
+        queries[t] = position_at(mask, keys, mask->offset + (int64_t)t);
+    if (mask->tree)
+        for (size_t t = 0; t < mask->queries; t++)
+            queries[t] = keys[mask->allowed_from + t] = m->position_ids[b * mask->queries + t];
+    mask->key_positions = keys;
+    mask->query_positions = queries;
 }
 
 /* Counts the elements that a mask of these strides really has. */
@@ -98,6 +157,9 @@ enum attn_status attn_mask_check(const struct attn_modifiers *m, size_t batch, s
         return attn_fail(error, ATTN_OUT_OF_RANGE, "softcap",
                          "softcap is %g, allowed are 0 (none) to %g", m->softcap,
                          (double)ATTN_MAX_MAGNITUDE);
+    if (m->tree && (m->query_offset != NULL || keys < queries))
+        return attn_fail(error, ATTN_INVALID, "attention_mask",
+                         "a mask of new rows among themselves needs a step over a cache");
     if (m->has_window && (m->window_left < -1 || m->window_left > INT32_MAX ||
                           m->window_right < -1 || m->window_right > INT32_MAX))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "sliding_window",
@@ -117,31 +179,57 @@ enum attn_status attn_mask_check(const struct attn_modifiers *m, size_t batch, s
     return status;
 }
 
-/* Where the span of a query at key position `at` ends, before it is cut to the keys there are. */
+/* ---- What a query sees ---- */
+
+/* Where the span of a query at slot `at` ends, before it is cut to the keys there are. */
 static int64_t span_end(const struct attn_mask *mask, int64_t at)
 {
     int64_t end = (int64_t)mask->keys;
     if (mask->causal && end > at + 1)
         end = at + 1;
-    if (mask->right >= 0 && end > at + mask->right + 1)
+    if (mask->right >= 0 && !mask->tree && end > at + mask->right + 1)
         end = at + mask->right + 1;
     return end;
 }
 
+/* The rows of a tree stand in any order, so for them the window is left to forbid_far. */
 struct attn_span attn_mask_visible(const struct attn_mask *mask, size_t t)
 {
-    int64_t at = mask->offset + (int64_t)t;
-    int64_t end = span_end(mask, at), first = mask->left >= 0 ? at - mask->left : 0;
+    int64_t at = mask->offset + (int64_t)t, end = span_end(mask, at);
+    int64_t first = mask->left >= 0 && !mask->tree ? at - mask->left : 0;
     struct attn_span span = {.first = first > 0 ? attn_min((size_t)first, mask->keys) : 0,
                              .end = end > 0 ? (size_t)end : 0};
     span.end = attn_max(span.end, span.first);
     return span;
 }
 
+size_t attn_mask_first_key(const struct attn_mask *mask)
+{
+    size_t s = 0;
+    while (mask->padding != NULL && s < mask->keys && !mask->padding[s])
+        s++;
+    return s;
+}
+
+void attn_mask_reachable(uint8_t *reachable, const struct attn_mask *mask, size_t t)
+{
+    int64_t at = mask->offset + (int64_t)t;
+    for (size_t s = 0; s < mask->keys; s++)
+        reachable[s] = (!mask->causal || (int64_t)s <= at) && (!mask->padding || mask->padding[s]);
+}
+
 bool attn_mask_is_plain(const struct attn_mask *mask)
 {
-    return mask->padding == NULL && mask->allowed == NULL && mask->bias == NULL;
+    return mask->padding == NULL && mask->allowed == NULL && mask->bias == NULL &&
+           mask->position_bias == NULL && !mask->tree;
 }
+
+static int64_t query_position(const struct attn_mask *mask, size_t t)
+{
+    return mask->query_positions ? mask->query_positions[t] : mask->offset + (int64_t)t;
+}
+
+/* ---- Applying ---- */
 
 static void forbid(float *scores, const uint8_t *allowed, size_t n)
 {
@@ -166,6 +254,37 @@ static void forbid_all(float *scores, size_t n)
         scores[j] = -INFINITY;
 }
 
+/* The boolean mask over the keys [from, from + n) of query t, for those that it speaks of. */
+static void forbid_masked(float *scores, const struct attn_mask *mask, size_t h, size_t t,
+                          size_t from, size_t n)
+{
+    size_t skip = from < mask->allowed_from ? attn_min(mask->allowed_from - from, n) : 0;
+    size_t width = mask->keys - mask->allowed_from;
+    const uint8_t *row = mask->allowed + h * mask->allowed_head + t * width;
+    if (skip < n)
+        forbid(scores + skip, row + (from + skip - mask->allowed_from), n - skip);
+}
+
+/* The window of a tree's row, by positions. */
+static void forbid_far(float *scores, const struct attn_mask *mask, size_t t, size_t from, size_t n)
+{
+    int64_t at = query_position(mask, t);
+    for (size_t j = 0; j < n; j++) {
+        int64_t key = mask->key_positions ? mask->key_positions[from + j] : (int64_t)(from + j);
+        if ((mask->left >= 0 && key < at - mask->left) ||
+            (mask->right >= 0 && key > at + mask->right))
+            scores[j] = -INFINITY;
+    }
+}
+
+static void add_position_bias(float *scores, const struct attn_mask *mask, size_t h, size_t t,
+                              size_t from, size_t n)
+{
+    const int64_t *keys = mask->key_positions ? mask->key_positions + from : NULL;
+    attn_position_bias_add(scores, mask->position_bias, h, query_position(mask, t), keys,
+                           (int64_t)from, n);
+}
+
 void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size_t t, size_t first,
                      size_t n)
 {
@@ -176,7 +295,11 @@ void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size
     if (mask->padding != NULL)
         forbid(visible, mask->padding + from, seen);
     if (mask->allowed != NULL)
-        forbid(visible, mask->allowed + h * mask->allowed_head + t * mask->keys + from, seen);
+        forbid_masked(visible, mask, h, t, from, seen);
+    if (mask->tree)
+        forbid_far(visible, mask, t, from, seen);
+    if (mask->position_bias != NULL)
+        add_position_bias(visible, mask, h, t, from, seen);
     if (mask->bias != NULL)
         add_bias(visible, mask->bias + h * mask->bias_head + t * mask->keys + from, seen);
     forbid_all(scores, from - first);

@@ -1,40 +1,73 @@
 /* mask.h: which keys a query may see, and what is added to its scores.
  *
- * Constraints compose: a score survives where causality, padding and the boolean mask all allow
- * it; then the bias is added.  Causality limits how far the tiles of keys run; the rest is applied
- * to a row of scores within one tile. */
+ * Constraints compose: a score survives where causality, the window, padding and the boolean mask
+ * all allow it; then the layer's position bias and the call's bias are added.  Causality and window
+ * limit how far the tiles of keys run; the rest is applied to a row of scores within one tile.
+ *
+ * Distances are between key positions, which count slots: query t stands at slot offset + t.  Two
+ * calls count otherwise: ALiBi under a padding mask counts real tokens, and the rows of a tree
+ * stand where their position_ids say, which count real tokens too. */
 #ifndef ATTN_LIB_MASK_H
 #define ATTN_LIB_MASK_H
 
 #include "attn.h"
+#include "position_bias.h"
 
 /* The modifiers of one sequence of a batch. */
 struct attn_mask {
     size_t queries, keys; /* T, S */
     bool causal;
-    int64_t offset;         /* query t stands at key position offset + t */
+    int64_t offset;         /* query t stands at slot offset + t */
     int64_t left, right;    /* keys it sees before and after that; -1 = open */
     const uint8_t *padding; /* [S] or NULL */
-    const uint8_t *allowed; /* [T][S] of head 0, or NULL */
+    const uint8_t *allowed; /* [T][S - allowed_from] of head 0, or NULL */
+    size_t allowed_from;    /* keys before this one are all allowed */
     size_t allowed_head;    /* elements from one head to the next */
     const float *bias;      /* [T][S] of head 0, or NULL */
     size_t bias_head;
+    const struct attn_position_bias *position_bias; /* of the layer, or NULL */
+    const int64_t *key_positions;                   /* [S], NULL: s */
+    const int64_t *query_positions;                 /* [T], NULL: offset + t */
+    bool tree; /* rows of a tree: the window too is counted by these positions, not by slots */
 };
 
-/* The mask of sequence `b` under a call's modifiers; layer_is_causal is what "default" means. */
-struct attn_mask attn_mask_of(const struct attn_modifiers *modifiers, bool layer_is_causal,
-                              size_t b, size_t queries, size_t keys);
+/* What holds where the modifiers say nothing: zeroes without a layer. */
+struct attn_mask_defaults {
+    bool causal;
+    size_t sliding_window; /* W, 0: none */
+    const struct attn_position_bias *position_bias;
+};
+
+/* The mask of sequence `b` under a call's modifiers. */
+struct attn_mask attn_mask_of(const struct attn_modifiers *modifiers,
+                              const struct attn_mask_defaults *defaults, size_t b, size_t queries,
+                              size_t keys);
+
+/* Whether the call's positions are not simply slots: attn_mask_place is then needed. */
+bool attn_mask_is_placed(const struct attn_modifiers *modifiers,
+                         const struct attn_position_bias *position_bias);
+
+/* Fills positions [S + T] for the mask of sequence b, which keeps them. */
+void attn_mask_place(struct attn_mask *mask, int64_t *positions,
+                     const struct attn_modifiers *modifiers, size_t b);
 
 /* Checks the modifiers of a call for B = batch, H = heads: values only, shapes are the caller's
  * word.  Errors: ATTN_NON_FINITE (a NaN in the bias), ATTN_OUT_OF_RANGE. */
 enum attn_status attn_mask_check(const struct attn_modifiers *modifiers, size_t batch, size_t heads,
                                  size_t queries, size_t keys, struct attn_error *error);
 
-/* The keys [first, end) that query t may see at most; both grow with t.  first = end: none. */
+/* The keys [first, end) outside of which query t sees nothing; both grow with t.  first = end:
+ * none. */
 struct attn_span {
     size_t first, end;
 };
 struct attn_span attn_mask_visible(const struct attn_mask *mask, size_t t);
+
+/* The first key that is no padding; S where there is none. */
+size_t attn_mask_first_key(const struct attn_mask *mask);
+
+/* reachable[s] = whether causality and padding alone would let query t see key s. */
+void attn_mask_reachable(uint8_t *reachable, const struct attn_mask *mask, size_t t);
 
 /* True where a visible key's score is final, so that apply need not be called for it. */
 bool attn_mask_is_plain(const struct attn_mask *mask);

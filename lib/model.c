@@ -23,9 +23,10 @@ struct attn_model {
     struct attn_checkpoint *checkpoint; /* NULL: random weights, or loaded already */
     const char *weights_dtype;
     size_t num_resident;
-    size_t *indices;           /* [num_resident] slot -> layer */
-    size_t *slots;             /* [config.num_layers] layer -> slot or NO_SLOT */
-    struct attn_layer *layers; /* [num_resident], zeroed until loaded */
+    size_t *indices;               /* [num_resident] slot -> layer */
+    size_t *slots;                 /* [config.num_layers] layer -> slot or NO_SLOT */
+    struct attn_layer_spec *specs; /* [num_resident], borrowing from config */
+    struct attn_layer *layers;     /* [num_resident], zeroed until loaded */
     bool loaded;
     char fingerprint[17];
 };
@@ -64,8 +65,10 @@ static enum attn_status choose_layers(struct attn_model *model,
     model->num_resident = all ? num_layers : options->num_layers;
     model->indices = attn_alloc(model->num_resident, sizeof *model->indices);
     model->slots = attn_alloc(num_layers, sizeof *model->slots);
+    model->specs = attn_alloc(model->num_resident, sizeof *model->specs);
     model->layers = attn_calloc(model->num_resident, sizeof *model->layers);
-    if (model->indices == NULL || model->slots == NULL || model->layers == NULL)
+    if (model->indices == NULL || model->slots == NULL || model->specs == NULL ||
+        model->layers == NULL)
         return attn_fail_memory(error, num_layers * sizeof *model->layers);
 
     for (size_t i = 0; i < num_layers; i++)
@@ -73,6 +76,7 @@ static enum attn_status choose_layers(struct attn_model *model,
     for (size_t i = 0; i < model->num_resident; i++) {
         model->indices[i] = all ? i : options->layers[i];
         model->slots[model->indices[i]] = i;
+        attn_config_layer(&model->specs[i], &model->config, model->indices[i]);
     }
     return ATTN_OK;
 }
@@ -92,10 +96,13 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
                                   const struct attn_model_options *options,
                                   struct attn_error *error)
 {
-    enum attn_status status = attn_config_read(&model->config, family, text, length, error);
+    const char *stack = options != NULL ? options->stack : NULL;
+    enum attn_status status = attn_config_read(&model->config, family, stack, text, length, error);
     if (status == ATTN_OK)
-        status = attn_layer_check(&model->config.spec, error);
-    return status == ATTN_OK ? choose_layers(model, options, error) : status;
+        status = choose_layers(model, options, error);
+    for (size_t i = 0; status == ATTN_OK && i < model->num_resident; i++)
+        status = attn_layer_check(&model->specs[i], error);
+    return status;
 }
 
 enum attn_status attn_model_open(struct attn_model **out, const char *path,
@@ -165,43 +172,75 @@ static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
     return count % 2 == 0 ? hash : hash_real(hash, (double)x[count - 1]);
 }
 
-static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
+static uint64_t hash_sizes(uint64_t hash, const size_t *sizes, size_t count)
 {
-    const size_t sizes[] = {
-        s->hidden_size, s->key_size,       s->value_size, s->num_heads,     s->num_kv_heads,
-        s->head_dim,    s->value_head_dim, s->is_causal,  s->q_bias,        s->k_bias,
-        s->v_bias,      s->o_bias,         s->bias_kv,    s->add_zero_attn, (size_t)s->rope.type,
-        s->rope.dim};
-    const double reals[] = {s->scale,
-                            s->rope.theta,
-                            s->rope.factor,
-                            s->rope.low_freq_factor,
-                            s->rope.high_freq_factor,
-                            s->rope.original_max_position};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+    for (size_t i = 0; i < count; i++)
         hash = hash_word(hash, sizes[i]);
-    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++)
+    return hash;
+}
+
+static uint64_t hash_reals(uint64_t hash, const double *reals, size_t count)
+{
+    if (reals == NULL)
+        return hash_word(hash, NO_SLOT);
+    hash = hash_word(hash, count);
+    for (size_t i = 0; i < count; i++)
         hash = hash_real(hash, reals[i]);
     return hash;
+}
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static uint64_t hash_rope(uint64_t hash, const struct attn_rope_spec *r)
+{
+    const size_t sizes[] = {(size_t)r->type, r->dim, r->interleaved, r->truncate};
+    const double reals[] = {
+        r->theta,           r->factor,           r->attention_factor, r->original_max_position,
+        r->low_freq_factor, r->high_freq_factor, r->beta_fast,        r->beta_slow};
+    hash = hash_sizes(hash, sizes, COUNT(sizes));
+    hash = hash_reals(hash, reals, COUNT(reals));
+    hash = hash_reals(hash, r->short_factor, r->dim / 2);
+    return hash_reals(hash, r->long_factor, r->dim / 2);
+}
+
+static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
+{
+    const struct attn_position_bias_spec *b = &s->position_bias;
+    const size_t sizes[] = {
+        s->hidden_size, s->key_size,       s->value_size,     s->num_heads,    s->num_kv_heads,
+        s->head_dim,    s->value_head_dim, s->is_causal,      s->is_cross,     s->q_bias,
+        s->k_bias,      s->v_bias,         s->o_bias,         s->bias_kv,      s->add_zero_attn,
+        s->sinks,       s->qk_norm,        s->sliding_window, (size_t)b->type, b->bfloat16,
+        b->buckets,     b->max_distance,   b->bidirectional,
+    };
+    const double reals[] = {s->scale, s->softcap, s->norm_eps, b->scale};
+    hash = hash_sizes(hash, sizes, COUNT(sizes));
+    hash = hash_reals(hash, reals, COUNT(reals));
+    return hash_rope(hash, &s->rope);
 }
 
 static uint64_t hash_layer(uint64_t hash, const struct attn_layer *layer)
 {
     const struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
-    hash = hash_spec(hash, &layer->spec);
-    for (size_t i = 0; i < 4; i++) {
+    const struct attn_layer_spec *spec = &layer->spec;
+    hash = hash_spec(hash, spec);
+    for (size_t i = 0; i < COUNT(linears); i++) {
         hash = hash_floats(hash, linears[i]->weight, linears[i]->in * linears[i]->out);
         hash = hash_floats(hash, linears[i]->bias, linears[i]->out);
     }
     hash = hash_floats(hash, layer->bias_k, layer->k.out);
-    return hash_floats(hash, layer->bias_v, layer->v.out);
+    hash = hash_floats(hash, layer->bias_v, layer->v.out);
+    hash = hash_floats(hash, layer->q_norm, spec->head_dim);
+    hash = hash_floats(hash, layer->k_norm, spec->head_dim);
+    hash = hash_floats(hash, layer->sinks, spec->num_heads);
+    return hash_floats(hash, layer->bias_table, spec->position_bias.buckets * spec->num_heads);
 }
 
 static enum attn_status load_layer(struct attn_model *model, size_t slot, struct attn_error *error)
 {
     struct attn_layer *layer = &model->layers[slot];
     size_t index = model->indices[slot];
-    enum attn_status status = attn_layer_init(layer, &model->config.spec, error);
+    enum attn_status status = attn_layer_init(layer, &model->specs[slot], error);
     if (status != ATTN_OK)
         return status;
     if (model->checkpoint != NULL)
@@ -246,6 +285,7 @@ void attn_model_close(struct attn_model *model)
     unload(model);
     attn_checkpoint_close(model->checkpoint);
     attn_free(model->layers);
+    attn_free(model->specs);
     attn_free(model->slots);
     attn_free(model->indices);
     attn_free(model);
@@ -255,16 +295,20 @@ void attn_model_close(struct attn_model *model)
 
 void attn_model_describe(struct attn_model_info *out, const struct attn_model *model)
 {
-    const struct attn_layer_spec *spec = &model->config.spec;
+    const struct attn_family *family = model->config.family;
     *out = (struct attn_model_info){
-        .family = model->config.family->name,
+        .family = family->name,
+        .stack = family->stack != NULL ? family->stack : "",
         .weights_dtype = model->weights_dtype,
         .num_layers = model->config.num_layers,
         .num_resident = model->num_resident,
         .max_position = model->config.max_position,
-        .weight_bytes = model->num_resident * attn_layer_weight_bytes(spec),
-        .cache_bytes_per_token = model->num_resident * attn_layer_token_bytes(spec),
     };
+    for (size_t i = 0; i < model->num_resident; i++) {
+        const struct attn_layer_spec *spec = &model->specs[i];
+        out->weight_bytes += attn_layer_weight_bytes(spec);
+        out->cache_bytes_per_token += spec->is_cross ? 0 : attn_layer_token_bytes(spec);
+    }
     memcpy(out->fingerprint, model->fingerprint, sizeof out->fingerprint);
 }
 
@@ -277,7 +321,7 @@ size_t attn_model_slot(const struct attn_model *model, size_t layer)
 
 const struct attn_layer_spec *attn_model_slot_spec(const struct attn_model *model, size_t slot)
 {
-    return slot < model->num_resident ? &model->config.spec : NULL;
+    return slot < model->num_resident ? &model->specs[slot] : NULL;
 }
 
 const struct attn_layer_spec *attn_model_layer(const struct attn_model *model, size_t layer)

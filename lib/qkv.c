@@ -1,4 +1,4 @@
-/* qkv.c: rotating and checking projected rows, and checking inputs. */
+/* qkv.c: normalising, rotating and checking projected rows, and checking inputs. */
 #include "qkv.h"
 
 #include <float.h>
@@ -8,25 +8,61 @@
 #include "rope.h"
 #include "status.h"
 
-static void rotate(struct attn_qkv row, const struct attn_layer *layer, int64_t position)
+const float *attn_qkv_frequencies(float *bent, const struct attn_layer *layer, int64_t length)
 {
-    const struct attn_layer_spec *spec = &layer->spec;
-    float turn[ATTN_MAX_HEAD_DIM];
-    attn_rope_turn(turn, layer->inv_freq, spec->rope.dim, position);
-    for (size_t h = 0; h < spec->num_heads; h++)
-        attn_rope_rotate(row.q + h * spec->head_dim, turn, spec->rope.dim);
-    for (size_t g = 0; g < spec->num_kv_heads; g++)
-        attn_rope_rotate(row.k + g * spec->head_dim, turn, spec->rope.dim);
+    const struct attn_rope_spec *rope = &layer->spec.rope;
+    if (layer->inv_freq == NULL || !attn_rope_bends(rope, length))
+        return layer->inv_freq;
+    attn_rope_frequencies(bent, rope, length);
+    return bent;
+}
+
+int64_t attn_qkv_length(const int64_t *positions, size_t rows, int64_t first)
+{
+    int64_t last = positions ? positions[0] : first + (int64_t)rows - 1;
+    for (size_t r = 1; positions != NULL && r < rows; r++)
+        last = positions[r] > last ? positions[r] : last;
+    return last + 1;
+}
+
+/* RMSNorm (Zhang and Sennrich 2019) of each head: x / sqrt(mean(x^2) + eps) * weight. */
+static void normalize(float *x, const float *weight, size_t heads, size_t width, double eps)
+{
+    for (size_t h = 0; h < heads; h++, x += width) {
+        double squares = 0;
+        for (size_t i = 0; i < width; i++)
+            squares += (double)x[i] * (double)x[i];
+        float factor = (float)(1 / sqrt(squares / (double)width + eps));
+        for (size_t i = 0; i < width; i++)
+            x[i] = x[i] * factor * weight[i];
+    }
+}
+
+static void rotate(float *x, const struct attn_layer_spec *spec, const float *turn, size_t heads)
+{
+    for (size_t h = 0; h < heads; h++)
+        attn_rope_rotate(x + h * spec->head_dim, &spec->rope, turn);
 }
 
 bool attn_qkv_settle(struct attn_qkv row, const struct attn_layer *layer,
-                     const struct attn_kernels *kernels, int64_t position)
+                     const struct attn_kernels *kernels, const float *inv_freq, int64_t position)
 {
-    if (layer->inv_freq != NULL)
-        rotate(row, layer, position);
-    return kernels->all_within(row.q, layer->q.out, ATTN_MAX_MAGNITUDE) &&
-           kernels->all_within(row.k, layer->k.out, ATTN_MAX_MAGNITUDE) &&
-           kernels->all_within(row.v, layer->v.out, ATTN_MAX_MAGNITUDE);
+    const struct attn_layer_spec *spec = &layer->spec;
+    size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
+    size_t v_heads = row.v ? spec->num_kv_heads : 0;
+    if (spec->qk_norm) {
+        normalize(row.q, layer->q_norm, q_heads, spec->head_dim, spec->norm_eps);
+        normalize(row.k, layer->k_norm, k_heads, spec->head_dim, spec->norm_eps);
+    }
+    if (inv_freq != NULL) {
+        float turn[ATTN_MAX_HEAD_DIM];
+        attn_rope_turn(turn, &spec->rope, inv_freq, position);
+        rotate(row.q, spec, turn, q_heads);
+        rotate(row.k, spec, turn, k_heads);
+    }
+    return kernels->all_within(row.q, q_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
+           kernels->all_within(row.k, k_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
+           kernels->all_within(row.v, v_heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);
 }
 
 enum attn_status attn_qkv_fail(struct attn_error *error)
@@ -59,7 +95,17 @@ struct attn_problem attn_layer_problem(const struct attn_layer *layer,
         .extra_v = layer->extra_v,
         .extra = layer->extra,
         .scale = (float)(modifiers->scale != 0 ? modifiers->scale : spec->scale),
-        .softcap = (float)modifiers->softcap,
+        .softcap = (float)(modifiers->has_softcap ? modifiers->softcap : spec->softcap),
+        .sinks = layer->sinks,
         .head_mask = modifiers->head_mask,
+    };
+}
+
+struct attn_mask_defaults attn_layer_mask(const struct attn_layer *layer, bool causal)
+{
+    return (struct attn_mask_defaults){
+        .causal = causal,
+        .sliding_window = layer->spec.sliding_window,
+        .position_bias = layer->position_bias.type != ATTN_BIAS_NONE ? &layer->position_bias : NULL,
     };
 }

@@ -4,15 +4,24 @@
 
 #include "layer.h"
 
-/* One token's projections: q [H][D], k [G][D], v [G][Dv]. */
+/* One token's projections: q [H][D], k [G][D], v [G][Dv]; q, or k and v, NULL where cross-attention
+ * has none of that number. */
 struct attn_qkv {
     float *q, *k, *v;
 };
 
-/* Rotates q and k to `position` where the layer has RoPE, and checks all three against
- * ATTN_MAX_MAGNITUDE: false where one is beyond. */
+/* The frequencies of a call whose largest position is length - 1: the layer's own, or `bent`
+ * [rope.dim/2], filled here, where the length bends them; NULL without RoPE. */
+const float *attn_qkv_frequencies(float *bent, const struct attn_layer *layer, int64_t length);
+
+/* The length of a call: its largest position plus 1.  positions [rows], NULL: first + 0, 1, ... */
+int64_t attn_qkv_length(const int64_t *positions, size_t rows, int64_t first);
+
+/* Normalises q and k where the layer does, rotates them to `position` by the frequencies inv_freq
+ * unless that is NULL, and checks all three against ATTN_MAX_MAGNITUDE: false where one is
+ * beyond. */
 bool attn_qkv_settle(struct attn_qkv row, const struct attn_layer *layer,
-                     const struct attn_kernels *kernels, int64_t position);
+                     const struct attn_kernels *kernels, const float *inv_freq, int64_t position);
 
 /* The failure that false means. */
 enum attn_status attn_qkv_fail(struct attn_error *error);
@@ -25,5 +34,9 @@ enum attn_status attn_input_check(const struct attn_kernels *kernels, const floa
 struct attn_problem;
 struct attn_problem attn_layer_problem(const struct attn_layer *layer,
                                        const struct attn_modifiers *modifiers);
+
+/* What its mask is unless the modifiers say otherwise. */
+struct attn_mask_defaults;
+struct attn_mask_defaults attn_layer_mask(const struct attn_layer *layer, bool causal);
 
 #endif

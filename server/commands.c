@@ -65,15 +65,14 @@ static void print_bytes(struct srv_buffer *out, const char *what, size_t bytes)
 static void print_model(struct srv_buffer *out, const struct srv_model *model)
 {
     const struct attn_model_info *info = &model->info;
-    const struct attn_layer_spec *spec = NULL;
-    for (size_t i = 0; i < info->num_layers && spec == NULL; i++)
-        spec = attn_model_layer(model->attn, i);
+    const struct attn_layer_spec *spec = srv_model_first_layer(model->attn);
+    char family[SRV_FAMILY_MAX];
+    srv_model_print_family(family, info);
     srv_buffer_printf(out, "  %s: %s, %zu of %zu layers, weights %zu bytes, cache %zu bytes/token",
-                      model->name, info->family, info->num_resident, info->num_layers,
-                      info->weight_bytes, info->cache_bytes_per_token);
-    if (spec != NULL)
-        srv_buffer_printf(out, ", hidden_size %zu, heads %zu/%zu x %zu", spec->hidden_size,
-                          spec->num_heads, spec->num_kv_heads, spec->head_dim);
+                      model->name, family, info->num_resident, info->num_layers, info->weight_bytes,
+                      info->cache_bytes_per_token);
+    srv_buffer_printf(out, ", hidden_size %zu, heads %zu/%zu x %zu", spec->hidden_size,
+                      spec->num_heads, spec->num_kv_heads, spec->head_dim);
     srv_buffer_printf(out, ", max_length %zu\n", model->max_length);
 }
 

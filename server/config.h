@@ -12,12 +12,17 @@
 
 #include "bounds.h"
 
+/* The stacks that a model may be one of. */
+#define SRV_STACKS 3
+extern const char *const srv_stack_names[SRV_STACKS];
+
 struct srv_model_entry {
     char name[SRV_ID_MAX + 1];
     char *path;     /* a checkpoint directory, or NULL */
     char *random;   /* the text of a `random` object, or NULL */
     size_t *layers; /* [num_layers] or NULL: all */
     size_t num_layers;
+    const char *stack; /* of srv_stack_names, or NULL: the default */
 };
 
 enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };

@@ -1,7 +1,7 @@
 /* config_models.c: the `models` list of the configuration file.
  *
- * An entry is {"name", "path", "layers"?} for a checkpoint or {"name", "random": {...}}; a table
- * says which keys there are and who reads each.  What stands in `random` is the library's to
+ * An entry is {"name", "path", "layers"?, "stack"?} for a checkpoint or {"name", "random": {..}}; a
+ * table says which keys there are and who reads each.  What stands in `random` is the library's to
  * check, so it is kept as text. */
 #include "config_models.h"
 
@@ -10,6 +10,8 @@
 
 #include "attn.h"
 #include "request.h"
+
+const char *const srv_stack_names[SRV_STACKS] = {"encoder", "decoder", "cross"};
 
 /* The member being read, for messages: models[index].key */
 struct member {
@@ -99,8 +101,14 @@ static bool read_dtype(const struct member *member, const json_t *value)
 
 static bool read_stack(const struct member *member, const json_t *value)
 {
-    (void)value;
-    return bad(member, "this version knows no architecture with several stacks");
+    const char *stack = json_string_value(value);
+    for (size_t i = 0; i < SRV_STACKS && stack != NULL; i++) {
+        if (strcmp(stack, srv_stack_names[i]) == 0) {
+            member->entry->stack = srv_stack_names[i];
+            return true;
+        }
+    }
+    return bad(member, "must be \"encoder\", \"decoder\" or \"cross\"");
 }
 
 static const struct {
@@ -140,6 +148,9 @@ static bool read_entry(struct member *member, json_t *object)
     member->key = "layers";
     if (entry->random != NULL && entry->layers != NULL)
         return bad(member, "has no meaning for a random model, which says num_hidden_layers");
+    member->key = "stack";
+    if (entry->random != NULL && entry->stack != NULL)
+        return bad(member, "has no meaning for a random model, which has one");
     return true;
 }
 

@@ -295,7 +295,10 @@ static void help_option(struct srv_buffer *out, const struct srv_option *option)
 void srv_config_help(struct srv_buffer *out)
 {
     srv_buffer_text(out, "attnd: attention layers and key/value caches over HTTP\n\n"
-                         "  attnd [--config FILE] [OPTION ...]\n\n"
+                         "  attnd [--config FILE] [OPTION ...]\n"
+                         "  attnd inspect DIR [--stack NAME] [--layers 0,3,5]\n\n"
+                         "The second form prints what the checkpoint in DIR holds, layer by\n"
+                         "layer, and what loading it would cost.\n\n"
                          "Options, with their defaults:\n\n");
     for (size_t i = 0; i < srv_option_count; i++)
         help_option(out, &srv_options[i]);
@@ -304,6 +307,7 @@ void srv_config_help(struct srv_buffer *out)
              "--max-queue, and, but for --config, a key of the file, \"max_queue\".  A flag\n"
              "beats a variable, a variable the file, the file the default.  Numbers take\n"
              "the suffixes KiB, MiB, GiB, k, M and G.  The file's key \"models\" lists what\n"
-             "to serve: {\"name\", \"path\", \"layers\"?} or {\"name\", \"random\": {...}}.\n"
+             "to serve: {\"name\", \"path\", \"layers\"?, \"stack\"?} or {\"name\", \"random\": "
+             "{...}}.\n"
              "\nStatus: 0 all is well, 1 it failed, 2 the configuration is wrong.\n");
 }

@@ -5,6 +5,8 @@
 #include "app.h"
 #include "endpoints.h"
 #include "job.h"
+#include "meaning.h"
+#include "outputs.h"
 #include "steps.h"
 #include "tensor_json.h"
 
@@ -148,6 +150,9 @@ static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error
     enum srv_error_code code = srv_job_find_model(&job->model, job, error);
     if (code == SRV_OK)
         code = srv_job_find_layer(&spec, job, job->model, error);
+    if (code == SRV_OK)
+        code = srv_meaning_check(rows, key_rows(rows)->present ? SRV_FORM_CROSS : SRV_FORM_SELF,
+                                 spec, error);
     if (code != SRV_OK)
         return code;
     job->sizes = srv_sizes_of_layer(spec);
@@ -201,12 +206,9 @@ static enum srv_error_code read_core(struct srv_job *job, struct srv_error *erro
 {
     const struct srv_rows *rows = &job->call.rows;
     job->compute = compute_core;
-    if (rows->position_ids.present || (rows->outputs & (SRV_OUT_KEY | SRV_OUT_VALUE)) != 0)
-        return srv_fail(error, SRV_E_UNSUPPORTED,
-                        rows->position_ids.present ? "position_ids" : "outputs",
-                        "position_ids and the outputs key and value have no meaning without a "
-                        "layer: query, key and value are used as they are");
-    enum srv_error_code code = read_core_sizes(job, error);
+    enum srv_error_code code = srv_meaning_check(rows, SRV_FORM_WEIGHTLESS, NULL, error);
+    if (code == SRV_OK)
+        code = read_core_sizes(job, error);
     if (code == SRV_OK)
         code =
             srv_sizes_check(&job->sizes, &job->request->app->config.limits, "query", "key", error);

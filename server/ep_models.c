@@ -4,52 +4,47 @@
 #include "app.h"
 #include "document.h"
 #include "endpoints.h"
+#include "layer_json.h"
 
-static json_t *rope_json(const struct attn_rope_spec *rope)
-{
-    switch (rope->type) {
-    case ATTN_ROPE_NONE:
-        break;
-    case ATTN_ROPE_DEFAULT:
-        return json_pack("{s:s, s:f, s:I}", "type", "default", "theta", rope->theta, "dim",
-                         (json_int_t)rope->dim);
-    case ATTN_ROPE_LLAMA3:
-        return json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:f}", "type", "llama3", "theta",
-                         rope->theta, "dim", (json_int_t)rope->dim, "factor", rope->factor,
-                         "low_freq_factor", rope->low_freq_factor, "high_freq_factor",
-                         rope->high_freq_factor, "original_max_position_embeddings",
-                         rope->original_max_position);
-    }
-    return json_null();
-}
-
-/* The indices of the resident layers; *spec is set to the first one's. */
-static json_t *layers_json(const struct attn_layer_spec **spec, const struct srv_model *model)
+/* The indices of the resident layers. */
+static json_t *resident_json(const struct srv_model *model)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < model->info.num_layers; i++) {
-        const struct attn_layer_spec *layer = attn_model_layer(model->attn, i);
-        if (layer == NULL)
-            continue;
-        if (*spec == NULL)
-            *spec = layer;
-        json_array_append_new(list, json_integer((json_int_t)i));
-    }
+    for (size_t i = 0; i < model->info.num_layers; i++)
+        if (attn_model_layer(model->attn, i) != NULL)
+            json_array_append_new(list, json_integer((json_int_t)i));
     return list;
 }
 
-static json_t *spec_json(const struct attn_layer_spec *spec)
+/* What of a layer's specification is not as in `first`; takes the reference to `layer`. */
+static json_t *difference_json(json_t *layer, const json_t *first)
 {
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:s, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b}",
-        "hidden_size", (json_int_t)spec->hidden_size, "key_size", (json_int_t)spec->key_size,
-        "value_size", (json_int_t)spec->value_size, "num_attention_heads",
-        (json_int_t)spec->num_heads, "num_key_value_heads", (json_int_t)spec->num_kv_heads,
-        "head_dim", (json_int_t)spec->head_dim, "value_head_dim", (json_int_t)spec->value_head_dim,
-        "scale", spec->scale, "is_causal", spec->is_causal, "mask",
-        spec->is_causal ? "causal" : "full", "rope", rope_json(&spec->rope), "biases", "query",
-        spec->q_bias, "key", spec->k_bias, "value", spec->v_bias, "output", spec->o_bias, "bias_kv",
-        spec->bias_kv, "add_zero_attn", spec->add_zero_attn);
+    json_t *different = json_object(), *value;
+    const char *key;
+    json_object_foreach(layer, key, value) {
+        if (!json_equal(value, json_object_get(first, key)))
+            json_object_set(different, key, value);
+    }
+    json_decref(layer);
+    return different;
+}
+
+/* The resident layers that are not as the first one, each with the members that differ. */
+static json_t *differing_json(const struct srv_model *model, const json_t *first)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < model->info.num_layers; i++) {
+        const struct attn_layer_spec *spec = attn_model_layer(model->attn, i);
+        if (spec == NULL)
+            continue;
+        json_t *different = difference_json(srv_layer_json(spec), first);
+        if (json_object_size(different) > 0) {
+            json_object_set_new(different, "layer", json_integer((json_int_t)i));
+            json_array_append(list, different);
+        }
+        json_decref(different);
+    }
+    return list;
 }
 
 static json_t *kernels_json(const struct srv_app *app)
@@ -62,23 +57,24 @@ static json_t *kernels_json(const struct srv_app *app)
 
 static json_t *model_json(const struct srv_app *app, const struct srv_model *model)
 {
-    const struct attn_layer_spec *spec = NULL;
     const struct attn_model_info *info = &model->info;
-    json_t *resident = layers_json(&spec, model);
-    json_t *json =
-        json_pack("{s:s, s:s, s:b, s:I, s:o, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:s, s:o}", "name",
-                  model->name, "family", info->family, "random",
-                  strcmp(info->family, "random") == 0, "num_layers", (json_int_t)info->num_layers,
-                  "resident_layers", resident, "max_position", (json_int_t)info->max_position,
-                  "max_length", (json_int_t)model->max_length, "weights_dtype", info->weights_dtype,
-                  "dtype", "f32", "kv_dtype", "f32", "weight_bytes", (json_int_t)info->weight_bytes,
-                  "cache_bytes_per_token", (json_int_t)info->cache_bytes_per_token, "fingerprint",
-                  info->fingerprint, "kernels", kernels_json(app));
+    json_t *first = srv_layer_json(srv_model_first_layer(model->attn));
+    json_t *json = json_pack(
+        "{s:s, s:s, s:o, s:b, s:I, s:o, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:s, s:o}", "name",
+        model->name, "family", info->family, "stack",
+        info->stack[0] != '\0' ? json_string(info->stack) : json_null(), "random",
+        strcmp(info->family, "random") == 0, "num_layers", (json_int_t)info->num_layers,
+        "resident_layers", resident_json(model), "max_position", (json_int_t)info->max_position,
+        "max_length", (json_int_t)model->max_length, "weights_dtype", info->weights_dtype, "dtype",
+        "f32", "kv_dtype", "f32", "weight_bytes", (json_int_t)info->weight_bytes,
+        "cache_bytes_per_token", (json_int_t)info->cache_bytes_per_token, "fingerprint",
+        info->fingerprint, "kernels", kernels_json(app));
     if (strcmp(info->family, "random") == 0)
         json_object_set_new(json, "note",
                             json_string("random weights, for trying and for load tests"));
-    if (spec != NULL)
-        json_object_update_new(json, spec_json(spec));
+    json_object_update(json, first);
+    json_object_set_new(json, "differing_layers", differing_json(model, first));
+    json_decref(first);
     return json;
 }
 

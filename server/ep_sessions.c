@@ -138,6 +138,9 @@ static enum srv_error_code create(struct srv_session **out, struct srv_request *
         code = srv_models_find(&model, &app->models, call.model, error);
     if (code != SRV_OK)
         return code;
+    if (model->is_cross)
+        return srv_fail(error, SRV_E_UNSUPPORTED, "model",
+                        "model %s is of cross-attention, which has no cache", model->name);
     struct srv_session_options options = {call.session_id, call.max_length, call.ttl_s};
     return srv_session_create(out, app->sessions, model, &options, error);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "app.h"
+#include "outputs.h"
 
 enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
                                  enum srv_call_kind kind, struct srv_error *error)

@@ -14,6 +14,7 @@
 
 #include "app.h"
 #include "commands.h"
+#include "inspect.h"
 
 #define FILES_BESIDE_CONNECTIONS 64 /* descriptors for all else */
 #define MESSAGE_MAX 512
@@ -211,6 +212,8 @@ int main(int argc, char *argv[])
     struct srv_app app = {0}; /* the destructors take what was never opened */
     char message[MESSAGE_MAX];
     int status = 2;
+    if (argc > 1 && strcmp(argv[1], "inspect") == 0)
+        return srv_command_inspect(argc - 2, argv + 2);
     if (!srv_config_read(&app.config, argc, argv, environ, message, sizeof message)) {
         fprintf(stderr, "attnd: %s\n", message);
     } else {

@@ -1,6 +1,7 @@
 /* models.c: opens, loads and finds the models of the configuration. */
 #include "models.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 static enum attn_status open_entry(struct srv_model *model, const struct srv_model_entry *entry,
                                    struct attn_error *error)
 {
-    struct attn_model_options options = {entry->layers, entry->num_layers};
+    struct attn_model_options options = {entry->layers, entry->num_layers, entry->stack};
     memcpy(model->name, entry->name, sizeof model->name);
     if (entry->random != NULL)
         return attn_model_open_random(&model->attn, entry->random, strlen(entry->random), error);
@@ -25,6 +26,39 @@ static bool report(const struct srv_model *model, const struct attn_error *error
     snprintf(message, size, "model %s: %s%s%s", model->name, named ? "" : error->param,
              named ? "" : ": ", error->message);
     return false;
+}
+
+const struct attn_layer_spec *srv_model_first_layer(const struct attn_model *model)
+{
+    size_t i = 0;
+    while (i < ATTN_MAX_LAYERS - 1 && attn_model_layer(model, i) == NULL)
+        i++;
+    return attn_model_layer(model, i);
+}
+
+void srv_model_print_family(char out[SRV_FAMILY_MAX], const struct attn_model_info *info)
+{
+    snprintf(out, SRV_FAMILY_MAX, "%s%s%s", info->family, info->stack[0] != '\0' ? " " : "",
+             info->stack);
+}
+
+/* The longest sequence that the positions reach: what the configuration says, or what it was before
+ * RoPE was stretched, times the stretch.  0: without end. */
+static double reach_of(const struct srv_model *model)
+{
+    const struct attn_rope_spec *rope = &srv_model_first_layer(model->attn)->rope;
+    double said = (double)model->info.max_position;
+    if (rope->type == ATTN_ROPE_LINEAR)
+        return said * fmax(1, rope->factor);
+    if (rope->type == ATTN_ROPE_DYNAMIC || rope->type == ATTN_ROPE_YARN)
+        return fmax(said, rope->original_max_position * rope->factor);
+    return said;
+}
+
+static size_t max_length_of(const struct srv_model *model, size_t limit)
+{
+    double reach = reach_of(model);
+    return reach > 0 && reach < (double)limit ? (size_t)reach : limit;
 }
 
 bool srv_models_open(struct srv_models *models, const struct srv_config *config,
@@ -44,9 +78,8 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
         models->count++;
         attn_model_describe(&model->info, model->attn);
         model->pool = pool;
-        model->max_length = config->limits.max_session_length;
-        if (model->info.max_position > 0 && model->info.max_position < model->max_length)
-            model->max_length = model->info.max_position;
+        model->is_cross = srv_model_first_layer(model->attn)->is_cross;
+        model->max_length = max_length_of(model, config->limits.max_session_length);
     }
     return true;
 }

@@ -15,7 +15,21 @@
 
 enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = 1 << 2 };
 
-enum field_kind { NAME, ID, FLAG, INDEX, LAYER, SCALE, TENSOR, OUTPUTS, STAGE, SEQUENCES };
+enum field_kind {
+    NAME,
+    ID,
+    FLAG,
+    INDEX,
+    LAYER,
+    COUNT,
+    RADIUS,
+    SCALE,
+    SOFTCAP,
+    TENSOR,
+    OUTPUTS,
+    STAGE,
+    SEQUENCES
+};
 
 struct field {
     const char *name;
@@ -50,19 +64,23 @@ static const struct field fields[] = {
     {"key", TENSOR, ATTEND, IN_ROWS(key)},
     {"value", TENSOR, ATTEND, IN_ROWS(value)},
     {"is_causal", FLAG, ALL, IN_ROWS(is_causal), HAS(is_causal)},
-    {"query_offset", TENSOR, ATTEND, IN_ROWS(query_offset), .tensor = SRV_INTEGERS, .scalar = true},
+    {"query_offset", TENSOR, ALL, IN_ROWS(query_offset), .tensor = SRV_INTEGERS, .scalar = true},
     {"padding_mask", TENSOR, ALL, IN_ROWS(padding_mask), .tensor = SRV_BOOLS},
     {"attention_mask", TENSOR, ALL, IN_ROWS(attention_mask), .tensor = SRV_BOOLS},
     {"attention_bias", TENSOR, ALL, IN_ROWS(attention_bias), .tensor = SRV_FLOATS_OR_NULL},
     {"head_mask", TENSOR, ALL, IN_ROWS(head_mask), .tensor = SRV_FLOATS},
     {"position_ids", TENSOR, ALL, IN_ROWS(position_ids), .tensor = SRV_INTEGERS},
     {"scale", SCALE, ALL, IN_ROWS(scale), HAS(scale)},
-    {"softcap", SCALE, ALL, IN_ROWS(softcap), HAS(softcap)},
+    {"softcap", SOFTCAP, ALL, IN_ROWS(softcap), HAS(softcap)},
     {"sliding_window", TENSOR, ALL, IN_ROWS(sliding_window), .tensor = SRV_INTEGERS,
      .scalar = true},
     {"outputs", OUTPUTS, ALL, IN_ROWS(outputs)},
-    {"stage", STAGE, ALL, IN_ROWS(stage), HAS(stage)},
+    {"heads", TENSOR, ALL, IN_ROWS(heads), .tensor = SRV_INTEGERS},
+    {"rows", TENSOR, ALL, IN_ROWS(query_rows), .tensor = SRV_INTEGERS},
+    {"top_k", COUNT, ALL, IN_ROWS(top_k)},
     {"average_heads", FLAG, ALL, IN_ROWS(average_heads)},
+    {"stage", STAGE, ALL, IN_ROWS(stage)},
+    {"local_radius", RADIUS, ALL, IN_ROWS(local_radius)},
 };
 #define FIELD_COUNT (sizeof fields / sizeof fields[0])
 
@@ -70,9 +88,25 @@ static const struct {
     const char *name;
     enum srv_output bit;
 } outputs[] = {
-    {"output", SRV_OUT_OUTPUT}, {"attention_weights", SRV_OUT_WEIGHTS},
-    {"lse", SRV_OUT_LSE},       {"key", SRV_OUT_KEY},
-    {"value", SRV_OUT_VALUE},   {"attention_scores", SRV_OUT_SCORES},
+    {"output", SRV_OUT_OUTPUT},    {"attention_weights", SRV_OUT_WEIGHTS},
+    {"lse", SRV_OUT_LSE},          {"key", SRV_OUT_KEY},
+    {"value", SRV_OUT_VALUE},      {"attention_scores", SRV_OUT_SCORES},
+    {"head_stats", SRV_OUT_STATS},
+};
+
+/* Fields that say more of an output, and the outputs of which one must be asked for. */
+static const struct {
+    const char *name;
+    unsigned outputs;
+    const char *words;
+} refinements[] = {
+    {"heads", SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_STATS,
+     "attention_weights, attention_scores or head_stats"},
+    {"rows", SRV_OUT_WEIGHTS | SRV_OUT_SCORES, "attention_weights or attention_scores"},
+    {"top_k", SRV_OUT_WEIGHTS, "attention_weights"},
+    {"average_heads", SRV_OUT_WEIGHTS, "attention_weights"},
+    {"stage", SRV_OUT_SCORES, "attention_scores"},
+    {"local_radius", SRV_OUT_STATS, "head_stats"},
 };
 
 /* A body or an item while it is read. */
@@ -147,26 +181,28 @@ static bool read_id(char **out, const struct body *body, const char *param)
     return false;
 }
 
-/* An integer from 0 to `most`. */
-static bool read_index(int64_t *out, const struct body *body, int64_t most, const char *param)
+/* An integer from `least` to `most`. */
+static bool read_integer(int64_t *out, const struct body *body, int64_t least, int64_t most,
+                         const char *param)
 {
     if (!srv_json_integer(out, body->json, param))
         return false;
-    if (*out >= 0 && *out <= most)
+    if (*out >= least && *out <= most)
         return true;
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s is %lld, must be from 0 to %lld",
-             param, (long long)*out, (long long)most);
+    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s is %lld, must be from %lld to %lld",
+             param, (long long)*out, (long long)least, (long long)most);
     return false;
 }
 
-static bool read_scale(double *out, const struct body *body, const char *param)
+/* A number above 0, or 0 itself where that means none. */
+static bool read_scale(double *out, const struct body *body, bool or_none, const char *param)
 {
     if (!srv_json_double(out, body->json, param))
         return false;
-    if (*out > 0)
+    if (*out > 0 || (or_none && *out == 0))
         return true;
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s is %g, must be above 0", param,
-             *out);
+    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s is %g, must be above 0%s", param,
+             *out, or_none ? ", or 0 for none" : "");
     return false;
 }
 
@@ -231,11 +267,17 @@ static bool read_value(struct body *body, const struct field *field, const char 
     case FLAG:
         return srv_json_bool(to, body->json, param);
     case INDEX:
-        return read_index(to, body, INT64_MAX, param);
+        return read_integer(to, body, 0, INT64_MAX, param);
     case LAYER:
-        return read_index(to, body, ATTN_MAX_LAYERS - 1, param);
+        return read_integer(to, body, 0, ATTN_MAX_LAYERS - 1, param);
+    case COUNT:
+        return read_integer(to, body, 1, INT64_MAX, param);
+    case RADIUS:
+        return read_integer(to, body, 0, ATTN_MAX_TOKENS, param);
     case SCALE:
-        return read_scale(to, body, param);
+        return read_scale(to, body, false, param);
+    case SOFTCAP:
+        return read_scale(to, body, true, param);
     case TENSOR:
         return srv_tensor_read_json(to, body->json, body->arena, field->tensor, field->scalar,
                                     param);
@@ -326,13 +368,33 @@ static bool check_list(const struct body *body)
     return true;
 }
 
+/* Whether a field asks for anything: a flag that is false does not. */
+static bool asks(const struct body *body, const char *name)
+{
+    const struct field *field = &fields[find_field(name)];
+    return given(body, name) &&
+           (field->kind != FLAG || *(const bool *)((const char *)body->rows + field->offset));
+}
+
+static bool check_refinements(const struct body *body)
+{
+    char why[PARAM_SIZE + 64];
+    for (size_t i = 0; i < sizeof refinements / sizeof refinements[0]; i++) {
+        bool asked = (body->rows->outputs & refinements[i].outputs) != 0;
+        snprintf(why, sizeof why, "has no meaning without the output %s", refinements[i].words);
+        if (asks(body, refinements[i].name) && !asked)
+            return fail(body, SRV_E_INVALID_VALUE, refinements[i].name, why);
+    }
+    return true;
+}
+
 static bool check(const struct body *body)
 {
     if (body->where == ATTEND)
-        return check_source(body) && check_session(body);
+        return check_source(body) && check_session(body) && check_refinements(body);
     if (given(body, "sequences"))
         return check_list(body);
-    return need(body, "session_id") && need(body, "hidden_states");
+    return need(body, "session_id") && need(body, "hidden_states") && check_refinements(body);
 }
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
@@ -340,7 +402,8 @@ static bool check(const struct body *body)
 static bool read_body(struct body *body)
 {
     char key[NAME_SIZE];
-    *body->rows = (struct srv_rows){.commit = true, .outputs = SRV_OUT_OUTPUT};
+    *body->rows = (struct srv_rows){
+        .commit = true, .outputs = SRV_OUT_OUTPUT, .local_radius = SRV_LOCAL_RADIUS};
     if (!srv_json_enter_object(body->json))
         return false;
     while (srv_json_next_member(body->json, key, sizeof key))

@@ -19,6 +19,7 @@ enum srv_output {
     SRV_OUT_KEY = 1 << 3,
     SRV_OUT_VALUE = 1 << 4,
     SRV_OUT_SCORES = 1 << 5, /* "attention_scores" */
+    SRV_OUT_STATS = 1 << 6,  /* "head_stats" */
 };
 
 /* One set of rows and all that modifies it: the body of /attend, of /decode, or one item of the
@@ -29,7 +30,8 @@ struct srv_rows {
     int64_t position, epoch;
     bool start, commit; /* commit is true unless said otherwise */
     bool is_causal;
-    double scale, softcap;
+    double scale;
+    double softcap; /* 0: none, whatever the layer has */
     struct srv_tensor hidden_states, encoder_hidden_states;
     struct srv_tensor key_hidden_states, value_hidden_states;
     struct srv_tensor query, key, value;
@@ -37,10 +39,15 @@ struct srv_rows {
     struct srv_tensor head_mask, position_ids;
     struct srv_tensor sliding_window; /* W, or [left, right] */
     unsigned outputs;                 /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
+    struct srv_tensor heads;          /* that attention_weights and attention_scores show */
+    struct srv_tensor query_rows;     /* and rows, `rows` in the body */
+    int64_t top_k;                    /* largest attention_weights of a row; 0: all */
     bool average_heads;               /* attention_weights are the mean over heads */
-    bool has_stage;
-    enum attn_stage stage; /* of attention_scores */
+    enum attn_stage stage;            /* of attention_scores */
+    int64_t local_radius;             /* of head_stats; SRV_LOCAL_RADIUS where not given */
 };
+
+#define SRV_LOCAL_RADIUS 4
 
 struct srv_call {
     char *model; /* NULL: the only one */

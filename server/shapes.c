@@ -1,13 +1,8 @@
-/* shapes.c: comparing shapes, broadcasting, and the table of outputs. */
+/* shapes.c: comparing shapes, broadcasting masks. */
 #include "shapes.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#include "app.h"
-#include "buffer.h"
-#include "number.h"
-#include "tensor_json.h"
 
 struct srv_sizes srv_sizes_of_layer(const struct attn_layer_spec *spec)
 {
@@ -163,13 +158,23 @@ static enum srv_error_code read_offsets(const int64_t **out, const struct srv_te
     return SRV_OK;
 }
 
+/* Over a session a mask as wide as the new rows speaks of them alone. */
+static bool is_tree(const struct srv_tensor *mask, const struct srv_sizes *sizes)
+{
+    return sizes->over_cache && mask->rank >= 2 && mask->shape[mask->rank - 1] == sizes->queries;
+}
+
 static enum srv_error_code read_masks(struct attn_modifiers *out, const struct srv_rows *rows,
                                       const struct srv_sizes *sizes, struct srv_error *error)
 {
     struct plane_strides strides;
     enum srv_error_code code = SRV_OK;
     if (rows->attention_mask.present) {
-        code = read_plane(&strides, &rows->attention_mask, "attention_mask", sizes, false, error);
+        struct srv_sizes spoken_of = *sizes;
+        out->tree = is_tree(&rows->attention_mask, sizes);
+        spoken_of.keys = out->tree ? sizes->queries : sizes->keys;
+        code =
+            read_plane(&strides, &rows->attention_mask, "attention_mask", &spoken_of, false, error);
         out->attention_mask = rows->attention_mask.u8;
         out->attention_mask_batch_stride = strides.batch;
         out->attention_mask_head_stride = strides.head;
@@ -207,7 +212,8 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
 {
     const void *spread_out = NULL;
     *out = (struct attn_modifiers){.scale = rows->has_scale ? rows->scale : 0,
-                                   .softcap = rows->has_softcap ? rows->softcap : 0};
+                                   .has_softcap = rows->has_softcap,
+                                   .softcap = rows->softcap};
     if (rows->has_is_causal)
         out->is_causal = rows->is_causal ? ATTN_CAUSAL_YES : ATTN_CAUSAL_NO;
     enum srv_error_code code = read_masks(out, rows, sizes, error);
@@ -230,124 +236,4 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
         out->head_mask = rows->head_mask.f32;
     }
     return code;
-}
-
-/* ---- Outputs ---- */
-
-#define OUTPUT_COUNT 7
-#define JSON_BYTES_PER_NUMBER (SRV_NUMBER_MAX + 1) /* what the writer reserves */
-#define TEXT_NUMBERS 24 /* that all but the outputs of a reply's item, or its error, count as */
-
-struct output {
-    const char *name;
-    float **buffer;
-    bool wanted;
-    size_t shape[4]; /* [B] first */
-    unsigned rank;
-};
-
-static void list_outputs(struct output list[OUTPUT_COUNT], struct attn_outputs *out,
-                         unsigned wanted, bool average, const struct srv_sizes *s)
-{
-    size_t b = s->batch, t = s->queries, h = s->num_heads, g = s->num_kv_heads;
-    bool weights = (wanted & SRV_OUT_WEIGHTS) != 0, core = s->hidden_size == 0;
-    const struct output all[OUTPUT_COUNT] = {
-        {"output",
-         &out->output,
-         (wanted & SRV_OUT_OUTPUT) != 0,
-         {b, core ? h : t, core ? t : s->hidden_size, s->value_head_dim},
-         core ? 4 : 3},
-        {"attention_weights",
-         &out->attention_weights,
-         weights && !average,
-         {b, h, t, s->columns},
-         4},
-        {"attention_weights", &out->average_weights, weights && average, {b, t, s->columns}, 3},
-        {"attention_scores",
-         &out->attention_scores,
-         (wanted & SRV_OUT_SCORES) != 0,
-         {b, h, t, s->keys},
-         4},
-        {"lse", &out->lse, (wanted & SRV_OUT_LSE) != 0, {b, h, t}, 3},
-        {"key", &out->key, (wanted & SRV_OUT_KEY) != 0, {b, g, s->keys, s->head_dim}, 4},
-        {"value",
-         &out->value,
-         (wanted & SRV_OUT_VALUE) != 0,
-         {b, g, s->keys, s->value_head_dim},
-         4},
-    };
-    memcpy(list, all, sizeof all);
-}
-
-static size_t count_numbers(const struct output *output)
-{
-    size_t count = 1;
-    for (unsigned i = 0; i < output->rank; i++)
-        if (__builtin_mul_overflow(count, output->shape[i], &count))
-            return SIZE_MAX / 2;
-    return count;
-}
-
-enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
-                                      struct srv_error *error)
-{
-    size_t max_bytes = request->app->config.limits.max_reply_bytes;
-    request->reply_numbers = items * TEXT_NUMBERS; /* items are bounded by max_sequences */
-    if (request->reply_numbers <= max_bytes / JSON_BYTES_PER_NUMBER)
-        return SRV_OK;
-    return srv_fail(error, SRV_E_REPLY_TOO_LARGE, items > 1 ? "sequences" : NULL,
-                    "a reply of %zu items could pass max_reply_bytes %zu", items, max_bytes);
-}
-
-/* Memory for one output's numbers, and leave to hold their text later. */
-static enum srv_error_code take_output(const struct output *output, size_t count,
-                                       struct srv_request *request, struct srv_error *error)
-{
-    if (srv_request_charge(request, count * JSON_BYTES_PER_NUMBER))
-        *output->buffer = srv_arena_alloc(&request->arena, count, sizeof(float));
-    if (*output->buffer != NULL)
-        return SRV_OK;
-    return srv_fail(error, SRV_E_OUT_OF_MEMORY, output->name,
-                    "no memory for %zu numbers of %s beside the requests in flight", count,
-                    output->name);
-}
-
-enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_rows *rows,
-                                     const struct srv_sizes *sizes, struct srv_request *request,
-                                     struct srv_error *error)
-{
-    struct output list[OUTPUT_COUNT];
-    size_t max_bytes = request->app->config.limits.max_reply_bytes;
-    size_t total = request->reply_numbers, limit = max_bytes / JSON_BYTES_PER_NUMBER;
-    *out = (struct attn_outputs){.stage = rows->stage};
-    list_outputs(list, out, rows->outputs, rows->average_heads, sizes);
-    for (int i = 0; i < OUTPUT_COUNT; i++) {
-        size_t count = list[i].wanted ? count_numbers(&list[i]) : 0;
-        if (count > limit - total)
-            return srv_fail(error, SRV_E_REPLY_TOO_LARGE, list[i].name,
-                            "outputs of more than %zu numbers pass max_reply_bytes %zu", limit,
-                            max_bytes);
-        total += count;
-        if (count > 0 && take_output(&list[i], count, request, error) != SRV_OK)
-            return error->code;
-    }
-    request->reply_numbers = total;
-    return SRV_OK;
-}
-
-void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
-                       const struct srv_sizes *sizes)
-{
-    struct output list[OUTPUT_COUNT];
-    struct attn_outputs buffers = *outputs;
-    unsigned skip = sizes->batched ? 0 : 1; /* the batch dimension, which is 1 then */
-    list_outputs(list, &buffers, 0, false, sizes);
-    for (int i = 0; i < OUTPUT_COUNT; i++) {
-        if (*list[i].buffer == NULL)
-            continue;
-        srv_buffer_text(out, ",");
-        srv_buffer_json_string(out, list[i].name);
-        srv_buffer_text(out, ":");
-        srv_tensor_write_json(out, *list[i].buffer, list[i].shape + skip, list[i].rank - skip);
-    }
 }

@@ -16,6 +16,7 @@ struct srv_sizes {
     size_t hidden_size; /* E: width of output; for weightless calls 0: [H][T][Dv] */
     size_t columns;     /* W of attention weights */
     bool batched;       /* replies carry the batch dimension */
+    bool over_cache;    /* S counts cached tokens and then the T new ones */
 };
 
 struct srv_sizes srv_sizes_of_layer(const struct attn_layer_spec *spec);
@@ -34,28 +35,10 @@ enum srv_error_code srv_shape_rows(size_t *batch, size_t *tokens, bool *batched,
 enum srv_error_code srv_sizes_check(const struct srv_sizes *sizes, const struct srv_limits *limits,
                                     const char *queries, const char *keys, struct srv_error *error);
 
-/* The modifiers that the rows carry, for these sizes.  Copies live in the arena. */
+/* The modifiers that the rows carry, for these sizes.  Over a cache an attention_mask over [T][T]
+ * is a tree's: it speaks of the new rows among themselves.  Copies live in the arena. */
 enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct srv_rows *rows,
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error);
-
-/* Sets aside room in the reply for the text of so many items, whether they succeed or fail, before
- * any is computed: a list must not be applied and then find no room to say so.  Error:
- * reply_too_large. */
-struct srv_request;
-enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
-                                      struct srv_error *error);
-
-/* Buffers for the outputs that the rows ask for, in the request's arena, charged to it together
- * with the text they will become.  Errors: reply_too_large where that could pass max_reply_bytes,
- * out_of_memory. */
-enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_rows *rows,
-                                     const struct srv_sizes *sizes, struct srv_request *request,
-                                     struct srv_error *error);
-
-/* Appends ,"output":[..] and so on for each output that was asked for. */
-struct srv_buffer;
-void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
-                       const struct srv_sizes *sizes);
 
 #endif

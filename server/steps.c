@@ -9,6 +9,8 @@
 
 #include "app.h"
 #include "digest.h"
+#include "meaning.h"
+#include "outputs.h"
 #include "tensor_json.h"
 
 static enum srv_error_code fail_not_found(struct srv_error *error)
@@ -61,9 +63,12 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
     enum srv_error_code code = find_model(item, error);
     if (code == SRV_OK)
         code = srv_job_find_layer(&spec, job, item->model, error);
+    if (code == SRV_OK)
+        code = srv_meaning_check(rows, SRV_FORM_STEP, spec, error);
     if (code != SRV_OK)
         return code;
     item->sizes = srv_sizes_of_layer(spec);
+    item->sizes.over_cache = true;
     code = check_item(item, spec, error);
     if (code != SRV_OK)
         return code;

@@ -1,4 +1,5 @@
-/* golden.c: reading tests/golden.  Each framework has one function that fills a case. */
+/* golden.c: reading tests/golden and tests/reference.  Each framework has one function that fills a
+ * case. */
 #include "golden.h"
 
 #include <dirent.h>
@@ -10,7 +11,7 @@
 
 #include "half.h"
 
-#define MAX_CASES 256
+#define MAX_CASES 512
 
 static void die(const char *what, const char *name)
 {
@@ -30,6 +31,7 @@ static void *take(size_t count, size_t size)
 
 struct folder {
     char name[256];
+    const char *directory;
     char *data; /* the file, whose tensors start at `base` */
     size_t base;
     json_t *header, *cases;
@@ -67,6 +69,7 @@ static void open_folder(struct folder *folder, const char *directory, const char
     char path[512];
     size_t size;
     uint64_t header;
+    folder->directory = directory;
     snprintf(folder->name, sizeof folder->name, "%s", name);
     snprintf(path, sizeof path, "%s/%s/cases.safetensors", directory, name);
     folder->data = read_file(path, &size);
@@ -201,7 +204,8 @@ static void set_shape(struct golden_case *c, const struct folder *folder, json_t
     c->queries = number(entry, "n");
     c->keys = number(entry, "m") ?: c->queries;
     c->layer = number(entry, "layer");
-    snprintf(c->model, sizeof c->model, "%s", folder->name);
+    snprintf(c->model, sizeof c->model, "%s%s%s", folder->name, c->stack[0] ? "." : "", c->stack);
+    snprintf(c->path, sizeof c->path, "%s/%s/model", folder->directory, folder->name);
 }
 
 static void set_expected(struct golden_case *c, const struct folder *folder, json_t *expected)
@@ -217,14 +221,26 @@ static void set_expected(struct golden_case *c, const struct folder *folder, jso
     }
 }
 
+/* The decoder's attention over the encoder is a stack of its own to attnd. */
+static void set_stack(struct golden_case *c, json_t *entry)
+{
+    const char *stack = json_string_value(json_object_get(entry, "stack"));
+    const char *kind = json_string_value(json_object_get(entry, "kind"));
+    c->cross = kind != NULL && strcmp(kind, "cross_attention") == 0;
+    snprintf(c->stack, sizeof c->stack, "%s", stack == NULL ? "" : c->cross ? "cross" : stack);
+}
+
 static void load_hf(struct golden_case *c, const struct folder *folder, json_t *entry)
 {
     struct view view;
+    size_t worst;
     json_t *inputs = json_object_get(entry, "inputs"), *decode = json_object_get(entry, "decode");
+    set_stack(c, entry);
     set_shape(c, folder, entry);
     c->causal = -1;
     c->hidden_states = floats(folder, inputs, "hidden_states");
-    if (find(&view, folder, inputs, "padding_mask"))
+    c->key_states = floats(folder, inputs, "encoder_hidden_states");
+    if (find(&view, folder, inputs, c->cross ? "encoder_padding_mask" : "padding_mask"))
         c->padding = copy(&view, 1);
     if (find(&view, folder, inputs, "position_ids"))
         c->positions = copy(&view, sizeof(int64_t));
@@ -233,6 +249,8 @@ static void load_hf(struct golden_case *c, const struct folder *folder, json_t *
     set_expected(c, folder, json_object_get(entry, "expected"));
     c->decode_output = floats(folder, decode, "output");
     c->decodes = decode != NULL;
+    c->grows = c->decodes && golden_error(&worst, c->decode_output, c->output,
+                                          c->batch * c->queries, c->hidden, c->compare_rows) > 1e-3;
     c->prefill = number(decode, "prefill");
 }
 
@@ -391,19 +409,25 @@ static void load_folder(struct golden_set *set, const char *directory, const cha
     close_folder(&folder);
 }
 
-void golden_load(struct golden_set *set, const char *directory)
+static void load_directory(struct golden_set *set, const char *directory)
 {
     struct dirent **names;
     int n = scandir(directory, &names, NULL, alphasort);
     if (n < 0)
         die("cannot list", directory);
-    *set = (struct golden_set){.cases = take(MAX_CASES, sizeof *set->cases)};
     for (int i = 0; i < n; i++) {
         if (names[i]->d_name[0] != '.' && strchr(names[i]->d_name, '.') == NULL)
             load_folder(set, directory, names[i]->d_name);
         free(names[i]);
     }
     free(names);
+}
+
+void golden_load(struct golden_set *set)
+{
+    *set = (struct golden_set){.cases = take(MAX_CASES, sizeof *set->cases)};
+    load_directory(set, "tests/golden");
+    load_directory(set, "tests/reference");
 }
 
 void golden_free(struct golden_set *set)

@@ -1,4 +1,5 @@
-/* golden.h: the golden vectors of tests/golden as one kind of case, whatever framework made them.
+/* golden.h: the vectors of tests/golden and tests/reference as one kind of case, whatever framework
+ * or script made them.
  *
  * Hugging Face, PyTorch and ONNX disagree on what a boolean mask means, where causality is anchored
  * and how tensors are laid out.  Loading translates all of it into the words of attn.h, so that
@@ -12,13 +13,16 @@
 
 struct golden_case {
     char name[600];  /* "llama_gqa/layer0_leftpad" */
-    char model[256]; /* "llama_gqa", "" where weightless */
+    char model[256]; /* "llama_gqa", "t5.encoder" of several stacks, "" where weightless */
+    char path[600];  /* "tests/golden/llama_gqa/model" */
+    char stack[16];  /* "encoder", "decoder", "cross", "" where there is only one */
     size_t layer;
     size_t batch, queries, keys;                 /* B, T, S */
     size_t heads, kv_heads, head_dim, value_dim; /* H, G, D, Dv */
     size_t hidden, key_size, value_size;         /* E and the widths of keys' and values' rows */
     bool cross, decodes;
-    int causal;     /* -1: the model's; 0, 1 */
+    bool grows; /* step by step it is another computation: keys stay rotated as they were cached */
+    int causal; /* -1: the model's; 0, 1 */
     double scale;   /* 0: the default */
     double softcap; /* 0: none */
     bool windowed;
@@ -28,7 +32,7 @@ struct golden_case {
     size_t prefill; /* of the step-by-step run */
     /* Inputs; NULL where the case has none. */
     float *hidden_states;             /* [B][T][E] */
-    float *key_states, *value_states; /* [B][S][..] */
+    float *key_states, *value_states; /* [B][S][..]; no value_states: they are key_states */
     float *query, *key, *value;       /* [B][H][T][D], [B][G][S][D], [B][G][S][Dv] */
     uint8_t *padding;                 /* [B][S] 1 = real */
     uint8_t *mask;                    /* [B][H][T][S] 1 = may attend */
@@ -51,9 +55,9 @@ struct golden_set {
     size_t count;
 };
 
-/* Loads every folder under `directory` (tests/golden).  Prints and exits on a broken file: the
+/* Loads every folder of tests/golden and tests/reference.  Prints and exits on a broken file: the
  * vectors are part of the project. */
-void golden_load(struct golden_set *set, const char *directory);
+void golden_load(struct golden_set *set);
 void golden_free(struct golden_set *set);
 
 /* compare_rows for all heads, [B][H][T], the caller's to free; NULL where all rows count. */

@@ -9,6 +9,11 @@
     X(golden)      \
     X(core)        \
     X(attend)      \
+    X(select)      \
+    X(stats)       \
+    X(tree)        \
+    X(fields)      \
+    X(families)    \
     X(decode)      \
     X(sessions)    \
     X(concurrency) \

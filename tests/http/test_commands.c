@@ -1,11 +1,15 @@
 /* test_commands.c: what attnd does instead of serving, and configurations it refuses. */
 #include <check.h>
+#include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client.h"
 #include "suites.h"
+#include "text.h"
 
 /* Runs the daemon with these; standard output must hold `out`, standard error `err` (NULL: must be
  * empty). */
@@ -42,6 +46,7 @@ START_TEST(test_version_and_help_print_and_succeed)
     expect_run(version, 0, "libmicrohttpd ", NULL);
     expect_run(help, 0, "--max-body-bytes", NULL);
     expect_run(help, 0, "--health-check", NULL);
+    expect_run(help, 0, "attnd inspect DIR [--stack NAME] [--layers 0,3,5]", NULL);
 }
 END_TEST
 
@@ -89,6 +94,115 @@ START_TEST(test_check_prints_options_models_and_memory)
 }
 END_TEST
 
+START_TEST(test_check_names_the_stack)
+{
+    struct text config = {0};
+    char whole[PATH_MAX];
+    ck_assert_ptr_nonnull(realpath("tests/reference/t5/model", whole));
+    text_add(&config, "{\"models\":[{\"name\":\"a\",\"path\":\"%s\",\"stack\":\"cross\"}]}", whole);
+    expect_config(config.data, "--check", 0, "a: t5 cross, 2 of 2 layers", NULL);
+    text_free(&config);
+}
+END_TEST
+
+/* ---- inspect --------------------------------------------------------------------------------- */
+
+#define GOLDEN "tests/golden/"
+#define REFERENCE "tests/reference/"
+
+START_TEST(test_inspect_prints_family_layers_and_costs)
+{
+    static const struct {
+        const char *arguments[5], *part;
+    } cases[] = {
+        {{GOLDEN "llama_gqa/model"}, "llama: 2 layers, weights stored as F32\n  layers 0-1: "},
+        {{GOLDEN "llama_gqa/model"}, "num_attention_heads 4, num_key_value_heads 2, head_dim 16"},
+        {{GOLDEN "llama_gqa/model"},
+         "loading takes 98304 bytes, a cached token 512, a session of "
+         "2048 tokens 1048576\n"},
+        {{GOLDEN "llama3_rope_sharded/model"}, "rope(type llama3, "},
+        {{GOLDEN "gpt2_f16/model"}, "weights stored as F16"},
+        {{REFERENCE "gemma2/model"}, "\n  layer 0: "},
+        {{REFERENCE "gemma2/model"}, "softcap 2, is_causal, mask sliding_window, sliding_window 5"},
+        {{REFERENCE "gpt_oss/model"}, "rope(type yarn, "},
+        {{REFERENCE "gpt_oss/model"}, "sinks, biases(query, key, value, output)"},
+        {{REFERENCE "qwen2_sliding/model"}, "\n  layer 0: "},
+        {{REFERENCE "qwen2_sliding/model"}, "\n  layers 1-2: "},
+        {{REFERENCE "qwen2_sliding/model", "--layers", "0,2"},
+         "3 layers, weights stored as F32, 2 "
+         "to be loaded\n  layer 0: "},
+        {{REFERENCE "bloom/model"}, "position_bias(type alibi, scale 1)"},
+        {{REFERENCE "t5/model"}, "t5 encoder: 2 layers"},
+        {{REFERENCE "t5/model"}, "\nt5 decoder: 2 layers"},
+        {{REFERENCE "t5/model"}, "\nt5 cross: 2 layers"},
+        {{REFERENCE "t5/model", "--stack=cross", "--layers=1"},
+         "t5 cross: 2 layers, weights stored "
+         "as F32, 1 to be loaded\n  layer 1: "},
+        {{REFERENCE "t5/model", "--stack", "cross"}, "there are no sessions"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *arguments[7] = {"inspect"};
+        memcpy(arguments + 1, cases[i].arguments, sizeof cases[i].arguments);
+        expect_run(arguments, 0, cases[i].part, NULL);
+    }
+}
+END_TEST
+
+START_TEST(test_inspect_reads_every_model_of_the_tests)
+{
+    static const char *const directories[] = {GOLDEN, REFERENCE};
+    size_t inspected = 0;
+    for (size_t i = 0; i < 2; i++) {
+        DIR *directory = opendir(directories[i]);
+        const struct dirent *entry;
+        ck_assert_ptr_nonnull(directory);
+        while ((entry = readdir(directory)) != NULL) {
+            char path[PATH_MAX];
+            snprintf(path, sizeof path, "%s%s/model", directories[i], entry->d_name);
+            if (access(path, R_OK) != 0)
+                continue;
+            const char *const arguments[] = {"inspect", path, NULL};
+            expect_run(arguments, 0, "loading takes ", NULL);
+            inspected++;
+        }
+        closedir(directory);
+    }
+    ck_assert_uint_ge(inspected, 48);
+}
+END_TEST
+
+START_TEST(test_inspect_complains_in_one_line)
+{
+    static const struct {
+        const char *arguments[4], *complaint;
+    } cases[] = {
+        {{NULL}, "which directory?"},
+        {{"/nonexistent"}, "inspect: /nonexistent: "},
+        {{GOLDEN}, "config.json"},
+        {{GOLDEN "bert/model", "--stack", "cross"}, "no stack 'cross'"},
+        {{REFERENCE "t5/model", "--stack", "middle"}, "'middle'"},
+        {{GOLDEN "bert/model", "--layers", "1,0"}, "--layers"},
+        {{GOLDEN "bert/model", "--layers", ""}, "--layers"},
+        {{GOLDEN "bert/model", "--layers", "0,"}, "--layers"},
+        {{GOLDEN "bert/model", "--layers", "2"}, "layers has 2"},
+        {{GOLDEN "bert/model", "--layers"}, "--layers"},
+        {{GOLDEN "bert/model", "--layer", "0"}, "--layer"},
+        {{GOLDEN "bert/model", GOLDEN "gpt2/model"}, "gpt2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *arguments[6] = {"inspect"};
+        char *out, *err;
+        memcpy(arguments + 1, cases[i].arguments, sizeof cases[i].arguments);
+        ck_assert_int_eq(process_run(&out, &err, arguments, NULL), 1);
+        ck_assert_str_eq(out, "");
+        ck_assert_msg(strstr(err, cases[i].complaint) != NULL, "complained \"%s\"", err);
+        ck_assert_ptr_eq(strchr(err, '\n'), err + strlen(err) - 1);
+        free(out);
+        free(err);
+    }
+}
+END_TEST
+
 START_TEST(test_wrong_configuration_files_are_refused_by_key)
 {
     static const struct {
@@ -110,6 +224,7 @@ START_TEST(test_wrong_configuration_files_are_refused_by_key)
         {"{\"models\":[{\"name\":\"a\",\"path\":\"x\",\"colour\":1}]}", "colour"},
         {"{\"models\":[{\"name\":\"a\",\"path\":\"x\",\"layers\":[1,0]}]}", "models[0].layers"},
         {"{\"models\":[{\"name\":\"a\",\"path\":\"x\",\"dtype\":\"int8\"}]}", "models[0].dtype"},
+        {"{\"models\":[{\"name\":\"a\",\"path\":\"x\",\"stack\":\"both\"}]}", "models[0].stack"},
         {"{\"models\":[{\"name\":\"a\",\"path\":\"x\"},{\"name\":\"a\",\"path\":\"x\"}]}",
          "models[1].name"},
     };
@@ -185,6 +300,10 @@ Suite *suite_commands(void)
     tcase_add_test(commands, test_unknown_arguments_and_wrong_values_are_named);
     tcase_add_test(commands, test_unknown_variable_is_named);
     tcase_add_test(commands, test_check_prints_options_models_and_memory);
+    tcase_add_test(commands, test_check_names_the_stack);
+    tcase_add_test(commands, test_inspect_prints_family_layers_and_costs);
+    tcase_add_test(commands, test_inspect_reads_every_model_of_the_tests);
+    tcase_add_test(commands, test_inspect_complains_in_one_line);
     tcase_add_test(commands, test_wrong_configuration_files_are_refused_by_key);
     tcase_add_test(commands, test_models_that_cannot_be_opened_fail_the_check_and_the_start);
     tcase_add_test(commands, test_a_taken_port_fails_the_start);

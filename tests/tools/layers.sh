@@ -26,8 +26,8 @@ rank_of() { # name
     case $1 in
     attn) echo 0 ;;
     status | mem | tile | widen | random) echo 1 ;;
-    cpu | gemm | kernels | kernels_* | pool | file | members | workspace) echo 2 ;;
-    engine | mask | rope | safetensors) echo 3 ;;
+    cpu | gemm | kernels | kernels_* | pool | file | members | workspace | stats | largest) echo 2 ;;
+    engine | maps | mask | rope | position_bias | safetensors) echo 3 ;;
     checkpoint | layer) echo 4 ;;
     family | family_* | model) echo 5 ;;
     blockpool | kvcache) echo 6 ;;

@@ -15,7 +15,7 @@
 static enum attn_status read_config(struct attn_config *out, const char *text,
                                     struct attn_error *error)
 {
-    return attn_config_read(out, NULL, text, strlen(text), error);
+    return attn_config_read(out, NULL, NULL, text, strlen(text), error);
 }
 
 static void read_good(struct attn_config *out, const char *text)
@@ -132,7 +132,8 @@ START_TEST(test_config_of_published_models_resolves)
 {
     struct attn_config config;
     read_good(&config, published[_i].text);
-    const struct attn_layer_spec *spec = &config.spec;
+    struct attn_layer_spec layer, *spec = &layer;
+    attn_config_layer(spec, &config, published[_i].layers - 1);
     ck_assert_uint_eq(config.num_layers, published[_i].layers);
     ck_assert_uint_eq(config.max_position, published[_i].max_position);
     ck_assert_uint_eq(spec->hidden_size, published[_i].hidden);
@@ -156,10 +157,13 @@ START_TEST(test_config_reads_llama3_scaling)
 {
     struct attn_config config;
     read_good(&config, published[3].text);
-    ck_assert_double_eq(config.spec.rope.factor, 32);
-    ck_assert_double_eq(config.spec.rope.low_freq_factor, 1);
-    ck_assert_double_eq(config.spec.rope.high_freq_factor, 4);
-    ck_assert_double_eq(config.spec.rope.original_max_position, 8192);
+    struct attn_layer_spec spec;
+    attn_config_layer(&spec, &config, 15);
+    ck_assert_double_eq(spec.rope.factor, 32);
+    ck_assert_double_eq(spec.rope.low_freq_factor, 1);
+    ck_assert_double_eq(spec.rope.high_freq_factor, 4);
+    ck_assert_double_eq(spec.rope.original_max_position, 8192);
+    ck_assert_double_eq(spec.rope.attention_factor, 1);
 }
 END_TEST
 
@@ -168,7 +172,9 @@ START_TEST(test_config_gpt2_without_scaling_has_scale_1)
     struct attn_config config;
     read_good(&config, "{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_head\":4,\"n_layer\":1,"
                        "\"scale_attn_weights\":false}");
-    ck_assert_double_eq(config.spec.scale, 1);
+    struct attn_layer_spec spec;
+    attn_config_layer(&spec, &config, 0);
+    ck_assert_double_eq(spec.scale, 1);
 }
 END_TEST
 
@@ -197,12 +203,12 @@ static const struct {
     {LLAMA ",\"partial_rotary_factor\":0.5}", ATTN_UNSUPPORTED, "partial_rotary_factor"},
     {LLAMA ",\"rope_interleaved\":true}", ATTN_UNSUPPORTED, "rope_interleaved"},
     {LLAMA ",\"pruned_heads\":{\"0\":[1]}}", ATTN_UNSUPPORTED, "pruned_heads"},
-    {LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}", ATTN_UNSUPPORTED, "type"},
-    {LLAMA ",\"rope_scaling\":{\"factor\":2.0,\"rope_type\":\"yarn\"}}", ATTN_UNSUPPORTED,
+    {LLAMA ",\"rope_scaling\":{\"type\":\"mrope\",\"factor\":2.0}}", ATTN_UNSUPPORTED, "type"},
+    {LLAMA ",\"rope_scaling\":{\"factor\":2.0,\"rope_type\":\"ntk\"}}", ATTN_UNSUPPORTED,
      "rope_type"},
-    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"default\",\"mscale\":1}}", ATTN_UNSUPPORTED,
-     "mscale"},
-    {GPT2 ",\"scale_attn_by_inverse_layer_idx\":true}", ATTN_UNSUPPORTED,
+    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"default\",\"msscale\":1}}", ATTN_UNSUPPORTED,
+     "msscale"},
+    {GPT2 ",\"scale_attn_by_inverse_layer_idx\":1}", ATTN_MALFORMED,
      "scale_attn_by_inverse_layer_idx"},
     {GPT2 ",\"add_cross_attention\":true}", ATTN_UNSUPPORTED, "add_cross_attention"},
     {GPT2 ",\"rope_theta\":10000}", ATTN_UNSUPPORTED, "rope_theta"},

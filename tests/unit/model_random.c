@@ -9,6 +9,13 @@
 #include "model_cases.h"
 #include "random.h"
 
+#define RANDOM_2 "{\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":2"
+#define LONGROPE(last_long, last_short)                                                    \
+    "rope_theta\":100,\"max_position_embeddings\":64,\"partial_rotary_factor\":0.25,"      \
+    "\"rope_scaling\":{\"type\":\"longrope\",\"factor\":1,\"short_factor\":[1," last_short \
+    "],\"long_factor\":[3," last_long "]}"
+#define RANDOM "{\"hidden_size\":96,\"num_attention_heads\":8"
+
 /* ---- Random models ------------------------------------------------------------------------- */
 
 static struct attn_model *open_random(const char *config)
@@ -61,6 +68,75 @@ START_TEST(test_random_model_resolves_its_configuration)
 }
 END_TEST
 
+START_TEST(test_random_model_has_any_field_of_a_specification)
+{
+    struct attn_model *model = open_random(
+        "{\"hidden_size\":24,\"num_attention_heads\":4,\"num_hidden_layers\":2,\"head_dim\":10,"
+        "\"value_head_dim\":6,\"sliding_window\":5,\"layer_types\":[\"full_attention\","
+        "\"sliding_attention\"],\"attn_logit_softcapping\":30,\"scale\":0.5,"
+        "\"attention_sinks\":true,\"qk_norm\":true,\"rms_norm_eps\":1e-5,\"add_bias_kv\":true,"
+        "\"add_zero_attn\":true,\"alibi\":true,\"alibi_scaled\":true,\"alibi_bfloat16\":true,"
+        "\"rope_theta\":1000,\"partial_rotary_factor\":0.6,\"rope_interleaved\":true,"
+        "\"max_position_embeddings\":64,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2}}");
+    const struct attn_layer_spec *spec = attn_model_layer(model, 1);
+    ck_assert_uint_eq(spec->value_head_dim, 6);
+    ck_assert_uint_eq(spec->sliding_window, 5);
+    ck_assert_uint_eq(attn_model_layer(model, 0)->sliding_window, 0);
+    ck_assert_double_eq(spec->softcap, 30);
+    ck_assert_double_eq(spec->scale, 0.5);
+    ck_assert(spec->sinks && spec->qk_norm && spec->bias_kv && spec->add_zero_attn);
+    ck_assert_double_eq(spec->norm_eps, 1e-5);
+    ck_assert_int_eq(spec->position_bias.type, ATTN_BIAS_ALIBI);
+    ck_assert_double_eq_tol(spec->position_bias.scale, 1 / sqrt(10), 1e-15);
+    ck_assert(spec->position_bias.bfloat16 && spec->rope.interleaved);
+    ck_assert_int_eq(spec->rope.type, ATTN_ROPE_YARN);
+    ck_assert_uint_eq(spec->rope.dim, 6);
+    attn_model_close(model);
+
+    model = open_random("{\"hidden_size\":24,\"num_attention_heads\":4,\"is_cross\":true,"
+                        "\"is_causal\":false,\"kdim\":7,\"vdim\":9,"
+                        "\"query_pre_attn_scalar\":16,\"relative_attention_num_buckets\":8}");
+    spec = attn_model_layer(model, 0);
+    ck_assert(spec->is_cross && spec->position_bias.bidirectional);
+    ck_assert_uint_eq(spec->key_size, 7);
+    ck_assert_uint_eq(spec->value_size, 9);
+    ck_assert_double_eq(spec->scale, 0.25);
+    ck_assert_int_eq(spec->position_bias.type, ATTN_BIAS_T5);
+    ck_assert_uint_eq(spec->position_bias.max_distance, 128);
+    attn_model_close(model);
+}
+END_TEST
+
+/* All of x in center +-bound, and not all on one side. */
+static void check_spread(const float *x, size_t count, float center, float bound)
+{
+    size_t above = 0;
+    ck_assert_ptr_nonnull(x);
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_float_le(fabsf(x[i] - center), bound);
+        above += x[i] > center;
+    }
+    ck_assert_uint_gt(above, 0);
+    ck_assert_uint_lt(above, count);
+}
+
+START_TEST(test_random_weights_fill_norms_sinks_tables_and_extra_keys)
+{
+    struct attn_model *model = open_random(
+        "{\"hidden_size\":64,\"num_attention_heads\":16,\"head_dim\":32,\"qk_norm\":true,"
+        "\"attention_sinks\":true,\"add_bias_kv\":true,\"relative_attention_num_buckets\":8}");
+    const struct attn_layer *layer = attn_model_resident(model, 0);
+    check_spread(layer->q_norm, 32, 1, 0.1001f);
+    check_spread(layer->k_norm, 32, 1, 0.1001f);
+    check_spread(layer->sinks, 16, 0, 1);
+    check_spread(layer->bias_table, 8 * 16, 0, 1);
+    check_spread(layer->bias_k, 16 * 32, 0, 0.1001f);
+    check_spread(layer->bias_v, 16 * 32, 0, 0.1001f);
+    ck_assert_mem_ne(layer->q_norm, layer->k_norm, 32 * sizeof(float));
+    attn_model_close(model);
+}
+END_TEST
+
 START_TEST(test_random_model_refuses_unknown_and_missing_keys)
 {
     const struct {
@@ -81,6 +157,19 @@ START_TEST(test_random_model_refuses_unknown_and_missing_keys)
         {"{\"hidden_size\":65537,\"num_attention_heads\":1}", ATTN_OUT_OF_RANGE, "hidden_size"},
         {"{\"hidden_size\":65536,\"num_attention_heads\":1}", ATTN_OUT_OF_RANGE, "head_dim"},
         {"null", ATTN_MALFORMED, ""},
+        {RANDOM ",\"alibi\":true,\"relative_attention_num_buckets\":8}", ATTN_MALFORMED,
+         "relative_attention_num_buckets"},
+        {RANDOM ",\"is_causal\":false,\"relative_attention_num_buckets\":6,"
+                "\"relative_attention_max_distance\":1}",
+         ATTN_OUT_OF_RANGE, "relative_attention_max_distance"},
+        {RANDOM ",\"is_causal\":false,\"relative_attention_num_buckets\":5}", ATTN_OUT_OF_RANGE,
+         "relative_attention_num_buckets"},
+        {RANDOM ",\"relative_attention_num_buckets\":1}", ATTN_OUT_OF_RANGE,
+         "relative_attention_num_buckets"},
+        {RANDOM ",\"is_cross\":true,\"rope_theta\":10000}", ATTN_UNSUPPORTED, "is_cross"},
+        {RANDOM ",\"value_head_dim\":513}", ATTN_OUT_OF_RANGE, "value_head_dim"},
+        {RANDOM ",\"scale\":1e6}", ATTN_OUT_OF_RANGE, "scale"},
+        {RANDOM ",\"rms_norm_eps\":2}", ATTN_OUT_OF_RANGE, "rms_norm_eps"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct attn_error error = {0};
@@ -142,6 +231,30 @@ START_TEST(test_random_weights_follow_seed_layer_and_tensor_only)
                               "\"num_hidden_layers\":2,\"seed\":1}");
     ck_assert_str_ne(first, other);
 
+    /* Whatever may be said of a layer tells two models apart, though their weights be the same. */
+    const char *others[] = {"sliding_window\":5",
+                            "attn_logit_softcapping\":5",
+                            "scale\":0.3",
+                            "alibi\":true",
+                            "is_cross\":true",
+                            "attention_sinks\":true",
+                            "rope_theta\":100",
+                            "rope_theta\":100,\"rope_interleaved\":true",
+                            "rope_theta\":100,\"partial_rotary_factor\":0.5",
+                            "rope_theta\":100,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}",
+                            LONGROPE("4", "1"),
+                            LONGROPE("4.5", "1"),
+                            LONGROPE("4", "1.5")};
+    char seen[sizeof others / sizeof others[0]][17];
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text, RANDOM_2 ",\"%s}", others[i]);
+        random_fingerprint(seen[i], text);
+        ck_assert_str_ne(seen[i], first);
+        for (size_t j = 0; j < i; j++)
+            ck_assert_msg(strcmp(seen[i], seen[j]) != 0, "%s, %s", others[i], others[j]);
+    }
+
     struct attn_model *model = open_random(config);
     const struct attn_layer *a = attn_model_resident(model, 0), *b = attn_model_resident(model, 1);
     ck_assert_mem_ne(a->q.weight, b->q.weight, 64 * 64 * sizeof(float));
@@ -170,6 +283,8 @@ TCase *tcase_random(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_random_mixer_is_splitmix64);
     tcase_add_test(tcase, test_random_model_resolves_its_configuration);
+    tcase_add_test(tcase, test_random_model_has_any_field_of_a_specification);
+    tcase_add_test(tcase, test_random_weights_fill_norms_sinks_tables_and_extra_keys);
     tcase_add_test(tcase, test_random_model_refuses_unknown_and_missing_keys);
     tcase_add_test(tcase, test_random_weights_are_uniform_with_variance_1_over_in);
     tcase_add_test(tcase, test_random_weights_follow_seed_layer_and_tensor_only);

@@ -5,22 +5,27 @@
 
 #include <check.h>
 
-#define SUITES(X)  \
-    X(safetensors) \
-    X(model)       \
-    X(kvcache)     \
-    X(attention)   \
-    X(golden)      \
-    X(json)        \
-    X(tensor_json) \
-    X(number)      \
-    X(request)     \
-    X(http)        \
-    X(config)      \
-    X(session)     \
-    X(log)         \
-    X(metrics)     \
-    X(steps)
+#define SUITES(X)    \
+    X(safetensors)   \
+    X(model)         \
+    X(kvcache)       \
+    X(attention)     \
+    X(golden)        \
+    X(json)          \
+    X(tensor_json)   \
+    X(number)        \
+    X(request)       \
+    X(http)          \
+    X(config)        \
+    X(session)       \
+    X(log)           \
+    X(metrics)       \
+    X(steps)         \
+    X(rope)          \
+    X(position_bias) \
+    X(stats)         \
+    X(largest)       \
+    X(property)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
 SUITES(DECLARE_SUITE)

@@ -61,8 +61,10 @@ static void make_masks(struct problem *p, struct rng *r)
         m->window_left = (int64_t)rng_below(r, 90) - 1;
         m->window_right = (int64_t)rng_below(r, 20) - 1;
     }
-    if (rng_below(r, 4) == 0)
+    if (rng_below(r, 4) == 0) {
+        m->has_softcap = true;
         m->softcap = 0.5 + rng_below(r, 50);
+    }
     if (rng_below(r, 4) == 0)
         m->scale = 0.05 + 0.01 * rng_below(r, 30);
 }
@@ -117,7 +119,8 @@ static void compare_with_oracle(struct problem *p, unsigned seed)
     size_t w = rows * a->value_head_dim, l = w + rows * a->keys, m = l + rows;
     a->outputs = (struct attn_outputs){
         .output = got, .attention_weights = got + w, .lse = got + l, .average_weights = got + m};
-    struct oracle_outputs oracle = {want, want + w, want + m, want + l};
+    struct oracle_outputs oracle = {
+        .output = want, .weights = want + w, .average = want + m, .lse = want + l};
     run(a);
     oracle_core(&oracle, a);
     ck_assert_msg(oracle_error(got, want, rows, a->value_head_dim) < 2e-5, "output, seed %u", seed);

@@ -264,8 +264,11 @@ static const struct {
      ""},
     {"models[0].kv_dtype: this version", "{\"models\": [{\"name\": \"a\", \"kv_dtype\": 1}]}", "",
      ""},
-    {"models[0].stack: this version", "{\"models\": [{\"name\": \"a\", \"stack\": \"cross\"}]}", "",
+    {"models[0].stack: must be", "{\"models\": [{\"name\": \"a\", \"stack\": \"crossed\"}]}", "",
      ""},
+    {"models[0].stack: must be", "{\"models\": [{\"name\": \"a\", \"stack\": 1}]}", "", ""},
+    {"models[0].stack: has no meaning",
+     "{\"models\": [{\"name\": \"a\", \"random\": {}, \"stack\": \"cross\"}]}", "", ""},
 };
 
 START_TEST(test_config_refuses_with_one_line_that_names_the_culprit)
@@ -280,9 +283,12 @@ START_TEST(test_config_models_keep_order_layers_and_the_file_s_directory)
     char path[SCRATCH_PATH + 8];
     expect_accepted("{\"models\": [{\"name\": \"a\", \"path\": \"x/y\", \"layers\": [0, 3],"
                     " \"dtype\": \"f32\"}, {\"name\": \"b\", \"path\": \"/abs\"},"
-                    " {\"name\": \"c\", \"random\": {\"seed\": 7}}]}",
+                    " {\"name\": \"c\", \"random\": {\"seed\": 7}},"
+                    " {\"name\": \"d\", \"path\": \"x\", \"stack\": \"encoder\"}]}",
                     "", "");
-    ck_assert_uint_eq(config.num_models, 3);
+    ck_assert_uint_eq(config.num_models, 4);
+    ck_assert_ptr_null(config.models[0].stack);
+    ck_assert_str_eq(config.models[3].stack, "encoder");
     snprintf(path, sizeof path, "%s/x/y", directory);
     ck_assert_str_eq(config.models[0].path, path);
     ck_assert_uint_eq(config.models[0].num_layers, 2);

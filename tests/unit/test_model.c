@@ -1,5 +1,5 @@
 /* test_model.c: golden checkpoints: what is resident is what the files hold, and where.  The rest
- * of the suite is in model_config.c, model_checkpoint.c and model_random.c. */
+ * of the suite is in the files model_*.c beside this one. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -176,7 +176,7 @@ START_TEST(test_model_keeps_only_the_chosen_layers)
 {
     char where[SCRATCH_PATH];
     const size_t second[] = {1};
-    const struct attn_model_options options = {second, 1};
+    const struct attn_model_options options = {.layers = second, .num_layers = 1};
     struct attn_model_info all, one;
     cases_golden(where, "llama_gqa");
     struct attn_model *model = cases_open(where, NULL);
@@ -215,7 +215,8 @@ START_TEST(test_model_refuses_layers_that_do_not_ascend_or_exist)
     char where[SCRATCH_PATH];
     cases_golden(where, "llama_gqa");
     for (size_t i = 0; i < 5; i++) {
-        const struct attn_model_options options = {layers[i % 4], i < 4 ? 2 : 0};
+        const struct attn_model_options options = {.layers = layers[i % 4],
+                                                   .num_layers = i < 4 ? 2 : 0};
         struct attn_error error = {0};
         struct attn_model *model = NULL;
         ck_assert_int_eq(attn_model_open(&model, where, &options, &error), ATTN_OUT_OF_RANGE);
@@ -277,7 +278,7 @@ START_TEST(test_model_refuses_nan_weight_with_tensor_and_index)
     attn_model_close(model);
     const size_t zeroth[] = {0};
     cases_copy(path, "gpt2", NULL, "h.1.attn.c_attn.weight", 0, &nan, 4);
-    model = cases_open(path, &(struct attn_model_options){zeroth, 1});
+    model = cases_open(path, &(struct attn_model_options){.layers = zeroth, .num_layers = 1});
     cases_load(model);
     attn_model_close(model);
 }
@@ -303,6 +304,9 @@ Suite *suite_model(void)
 {
     Suite *suite = suite_create("model");
     suite_add_tcase(suite, tcase_config());
+    suite_add_tcase(suite, tcase_families());
+    suite_add_tcase(suite, tcase_published());
+    suite_add_tcase(suite, tcase_layouts());
     suite_add_tcase(suite, tcase_golden());
     suite_add_tcase(suite, tcase_checkpoint());
     suite_add_tcase(suite, tcase_random());

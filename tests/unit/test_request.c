@@ -73,12 +73,33 @@ START_TEST(test_request_attend_fields_land_in_their_places)
 }
 END_TEST
 
+START_TEST(test_request_reads_what_of_the_outputs_is_wanted)
+{
+    ck_assert_int_eq(
+        read_decode("{"
+                    "\"session_id\":\"s\",\"hidden_states\":[1],\"heads\":[3,0],"
+                    "\"rows\":[2],\"top_k\":7,\"average_heads\":true,\"stage\":\"masked\","
+                    "\"local_radius\":0,\"softcap\":0,\"query_offset\":1,"
+                    "\"outputs\":[\"head_stats\",\"attention_scores\",\"attention_weights\"]}"),
+        SRV_OK);
+    const struct srv_rows *r = &call.rows;
+    ck_assert(r->heads.kind == SRV_INTEGERS && r->heads.rank == 1 && r->heads.count == 2);
+    ck_assert(r->heads.i64[0] == 3 && r->heads.i64[1] == 0 && r->query_rows.i64[0] == 2);
+    ck_assert(r->top_k == 7 && r->average_heads && r->local_radius == 0);
+    ck_assert_int_eq(r->stage, ATTN_STAGE_MASKED);
+    ck_assert(r->has_softcap && r->softcap == 0 && r->query_offset.present);
+    ck_assert_uint_eq(r->outputs, SRV_OUT_STATS | SRV_OUT_SCORES | SRV_OUT_WEIGHTS);
+}
+END_TEST
+
 START_TEST(test_request_defaults_hold_where_fields_are_absent_or_null)
 {
     static const char *const bodies[] = {
         "{\"hidden_states\":[[1]]}",
         " {\"hidden_states\":[[1]],\"model\":null,\"layer\":null,\"commit\":null,\"outputs\":null,"
-        "\"session_id\":null,\"position\":null,\"scale\":null,\"query\":null,\"padding_mask\":null}"
+        "\"session_id\":null,\"position\":null,\"scale\":null,\"query\":null,\"padding_mask\":null,"
+        "\"heads\":null,\"rows\":null,\"top_k\":null,\"average_heads\":null,\"stage\":null,"
+        "\"local_radius\":null,\"softcap\":null,\"sliding_window\":null}"
         "\n",
     };
     for (size_t i = 0; i < 2; i++) {
@@ -89,6 +110,8 @@ START_TEST(test_request_defaults_hold_where_fields_are_absent_or_null)
         ck_assert(!r->has_scale && !r->has_is_causal && !r->query.present &&
                   !r->padding_mask.present);
         ck_assert_uint_eq(r->outputs, SRV_OUT_OUTPUT);
+        ck_assert(!r->heads.present && !r->query_rows.present && !r->sliding_window.present);
+        ck_assert(r->top_k == 0 && !r->has_softcap && r->local_radius == SRV_LOCAL_RADIUS);
     }
 }
 END_TEST
@@ -151,6 +174,8 @@ END_TEST
 
 #define H "\"hidden_states\":[[1]]"
 #define S "\"session_id\":\"s\","
+#define WEIGHTS ",\"outputs\":[\"attention_weights\"]"
+#define STATS ",\"outputs\":[\"head_stats\"]"
 
 struct refusal {
     const char *body;
@@ -170,11 +195,28 @@ static const struct refusal attend_refusals[] = {
     {"{" H ",}", SRV_E_MALFORMED_JSON, ""},
     {"{}", SRV_E_MISSING_FIELD, "hidden_states"},
     {"{\"hidden_states\":null}", SRV_E_MISSING_FIELD, "hidden_states"},
-    {"{" H ",\"softcap\":0}", SRV_E_INVALID_VALUE, "softcap"},
+    {"{" H ",\"softcap\":-1}", SRV_E_INVALID_VALUE, "softcap"},
+    {"{" H ",\"softcap\":true}", SRV_E_INVALID_TYPE, "softcap"},
     {"{" H ",\"sliding_window\":\"4\"}", SRV_E_INVALID_TYPE, "sliding_window"},
-    {"{" H ",\"heads\":[0]}", SRV_E_UNKNOWN_FIELD, "heads"},
-    {"{" H ",\"rows\":[0]}", SRV_E_UNKNOWN_FIELD, "rows"},
-    {"{" H ",\"top_k\":4}", SRV_E_UNKNOWN_FIELD, "top_k"},
+    {"{" H ",\"heads\":[0]}", SRV_E_INVALID_VALUE, "heads"},
+    {"{" H ",\"rows\":[0]}", SRV_E_INVALID_VALUE, "rows"},
+    {"{" H ",\"top_k\":4}", SRV_E_INVALID_VALUE, "top_k"},
+    {"{" H ",\"average_heads\":true}", SRV_E_INVALID_VALUE, "average_heads"},
+    {"{" H ",\"stage\":\"raw\"}", SRV_E_INVALID_VALUE, "stage"},
+    {"{" H ",\"local_radius\":4}", SRV_E_INVALID_VALUE, "local_radius"},
+    {"{" H ",\"top_k\":4,\"outputs\":[\"attention_scores\"]}", SRV_E_INVALID_VALUE, "top_k"},
+    {"{" H WEIGHTS ",\"stage\":\"raw\"}", SRV_E_INVALID_VALUE, "stage"},
+    {"{" H WEIGHTS ",\"heads\":0}", SRV_E_INVALID_TYPE, "heads"},
+    {"{" H WEIGHTS ",\"heads\":[true]}", SRV_E_INVALID_TYPE, "heads"},
+    {"{" H WEIGHTS ",\"rows\":[0.5]}", SRV_E_INVALID_TYPE, "rows"},
+    {"{" H WEIGHTS ",\"rows\":\"0\"}", SRV_E_INVALID_TYPE, "rows"},
+    {"{" H WEIGHTS ",\"top_k\":0}", SRV_E_INVALID_VALUE, "top_k"},
+    {"{" H WEIGHTS ",\"top_k\":-3}", SRV_E_INVALID_VALUE, "top_k"},
+    {"{" H WEIGHTS ",\"top_k\":1.5}", SRV_E_INVALID_TYPE, "top_k"},
+    {"{" H WEIGHTS ",\"top_k\":99999999999999999999}", SRV_E_NUMBER_OUT_OF_RANGE, "top_k"},
+    {"{" H STATS ",\"local_radius\":-1}", SRV_E_INVALID_VALUE, "local_radius"},
+    {"{" H STATS ",\"local_radius\":1048577}", SRV_E_INVALID_VALUE, "local_radius"},
+    {"{" H STATS ",\"local_radius\":\"4\"}", SRV_E_INVALID_TYPE, "local_radius"},
     {"{" H ",\"sequences\":[]}", SRV_E_UNKNOWN_FIELD, "sequences"},
     {"{" H ",\"Layer\":0}", SRV_E_UNKNOWN_FIELD, "Layer"},
     {"{" H ",\"\":0}", SRV_E_UNKNOWN_FIELD, ""},
@@ -196,7 +238,7 @@ static const struct refusal attend_refusals[] = {
     {"{" H ",\"outputs\":[]}", SRV_E_INVALID_VALUE, "outputs"},
     {"{" H ",\"outputs\":\"output\"}", SRV_E_INVALID_TYPE, "outputs"},
     {"{" H ",\"outputs\":[\"output\",\"output\"]}", SRV_E_INVALID_VALUE, "outputs"},
-    {"{" H ",\"outputs\":[\"head_stats\"]}", SRV_E_INVALID_VALUE, "outputs"},
+    {"{" H ",\"outputs\":[\"head_stat\"]}", SRV_E_INVALID_VALUE, "outputs"},
     {"{" H ",\"outputs\":[null]}", SRV_E_INVALID_TYPE, "outputs"},
     {"{" H ",\"padding_mask\":[2]}", SRV_E_INVALID_VALUE, "padding_mask"},
     {"{" H ",\"position_ids\":[0.5]}", SRV_E_INVALID_TYPE, "position_ids"},
@@ -239,7 +281,10 @@ static const struct refusal decode_refusals[] = {
     {"{" H "}", SRV_E_MISSING_FIELD, "session_id"},
     {"{" S "\"layer\":0}", SRV_E_MISSING_FIELD, "hidden_states"},
     {"{" S H ",\"encoder_hidden_states\":[[1]]}", SRV_E_UNKNOWN_FIELD, "encoder_hidden_states"},
-    {"{" S H ",\"query_offset\":0}", SRV_E_UNKNOWN_FIELD, "query_offset"},
+    {"{" S H ",\"key_hidden_states\":[[1]]}", SRV_E_UNKNOWN_FIELD, "key_hidden_states"},
+    {"{" S H ",\"top_k\":4}", SRV_E_INVALID_VALUE, "top_k"},
+    {"{\"sequences\":[{" S H ",\"rows\":[0]}]}", SRV_E_INVALID_VALUE, "sequences[0].rows"},
+    {"{\"sequences\":[{" S H "}],\"heads\":[0]}", SRV_E_INVALID_VALUE, "heads"},
     {"{" S H ",\"query\":[[1]]}", SRV_E_UNKNOWN_FIELD, "query"},
     {"{\"sequences\":[]}", SRV_E_INVALID_VALUE, "sequences"},
     {"{\"sequences\":{}}", SRV_E_INVALID_TYPE, "sequences"},
@@ -318,7 +363,8 @@ static const char *const seeds[] = {
     "\"attention_bias\":[[null,1],[0,2]],\"outputs\":[\"output\",\"lse\"],\"scale\":0.125}",
     "{\"query\":[[[0.1]]],\"key\":[[[1e3]]],\"value\":{\"shape\":[1,1,2],\"datatype\":\"FP32\","
     "\"data\":"
-    "[1,0.12345678901234567]},\"query_offset\":[0],\"is_causal\":true,\"average_heads\":false}",
+    "[1,0.12345678901234567]},\"query_offset\":[0],\"is_causal\":true,\"average_heads\":false,"
+    "\"outputs\":[\"attention_weights\"],\"heads\":[1,0],\"rows\":[2],\"top_k\":8}",
     "{\"sequences\":[{\"session_id\":\"a\",\"hidden_states\":[1,2],\"position\":17,\"epoch\":1},"
     "{\"session_id\":\"b\\u0031\",\"hidden_states\":[[3,4]],\"start\":true,\"position_ids\":[5]}]}",
 };
@@ -424,6 +470,7 @@ Suite *suite_request(void)
     TCase *fields = tcase_create("fields"), *broken = tcase_create("broken");
     tcase_add_checked_fixture(fields, setup, teardown);
     tcase_add_test(fields, test_request_attend_fields_land_in_their_places);
+    tcase_add_test(fields, test_request_reads_what_of_the_outputs_is_wanted);
     tcase_add_test(fields, test_request_defaults_hold_where_fields_are_absent_or_null);
     tcase_add_test(fields, test_request_decode_reads_one_session_or_many);
     tcase_add_test(fields, test_request_weightless_call_needs_no_hidden_states);

@@ -149,8 +149,11 @@ START_TEST(test_steps_with_window_and_cap_are_those_of_one_prefill)
     struct attn_model *model = random_model("{\"hidden_size\":48,\"num_attention_heads\":6,"
                                             "\"num_key_value_heads\":2,\"rope_theta\":10000}");
     const size_t tokens = 300, n = tokens * 48;
-    const struct attn_modifiers modifiers = {
-        .softcap = 2, .has_window = true, .window_left = 70, .window_right = 0};
+    const struct attn_modifiers modifiers = {.has_softcap = true,
+                                             .softcap = 2,
+                                             .has_window = true,
+                                             .window_left = 70,
+                                             .window_right = 0};
     float *x = rng_floats(&r, n, 2), *whole = rng_floats(&r, n, 1), *parts = rng_floats(&r, n, 1);
     float *unbound = rng_floats(&r, n, 1);
     struct attn_cache *a = new_cache(model, tokens), *b = new_cache(model, tokens);

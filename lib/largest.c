@@ -1,0 +1,69 @@
+/* largest.c: a heap of the k best so far, the worst of them at its root, in the caller's arrays.
+ *
+ * "Better" is a larger value, and of equal ones the lower index: a total order, so the result does
+ * not depend on how the heap moved.  Taking the root out k times leaves the heap sorted. */
+#include "largest.h"
+
+#include <stdbool.h>
+
+struct heap {
+    uint32_t *index;
+    float *value;
+    size_t size;
+};
+
+static bool worse(const struct heap *heap, size_t a, size_t b)
+{
+    if (heap->value[a] != heap->value[b])
+        return heap->value[a] < heap->value[b];
+    return heap->index[a] > heap->index[b];
+}
+
+static void swap(struct heap *heap, size_t a, size_t b)
+{
+    uint32_t index = heap->index[a];
+    float value = heap->value[a];
+    heap->index[a] = heap->index[b];
+    heap->value[a] = heap->value[b];
+    heap->index[b] = index;
+    heap->value[b] = value;
+}
+
+/* Moves entry `at` down to where none below it is worse. */
+static void sink(struct heap *heap, size_t at)
+{
+    for (;;) {
+        size_t left = 2 * at + 1, right = left + 1, worst = at;
+        if (left < heap->size && worse(heap, left, worst))
+            worst = left;
+        if (right < heap->size && worse(heap, right, worst))
+            worst = right;
+        if (worst == at)
+            return;
+        swap(heap, at, worst);
+        at = worst;
+    }
+}
+
+void attn_largest(uint32_t *index, float *value, size_t k, const float *values, size_t n)
+{
+    struct heap heap = {index, value, k};
+    for (size_t i = 0; i < k; i++) {
+        index[i] = (uint32_t)i;
+        value[i] = values[i];
+    }
+    for (size_t at = k / 2; at-- > 0;)
+        sink(&heap, at);
+    for (size_t i = k; i < n; i++) {
+        if (!(values[i] > value[0])) /* an equal one stands later */
+            continue;
+        index[0] = (uint32_t)i;
+        value[0] = values[i];
+        sink(&heap, 0);
+    }
+    while (heap.size > 1) {
+        heap.size--;
+        swap(&heap, 0, heap.size);
+        sink(&heap, 0);
+    }
+}

@@ -1,0 +1,173 @@
+/* maps.c: selecting, averaging, picking and measuring rows of attention weights. */
+#include "maps.h"
+
+#include <string.h>
+
+#include "largest.h"
+#include "mem.h"
+#include "status.h"
+
+/* ---- Beginning ---- */
+
+/* slots[list[i]] = i, all others none. */
+static enum attn_status place(const uint32_t **out, struct attn_workspace *workspace,
+                              const size_t *list, size_t count, size_t limit, const char *param,
+                              struct attn_error *error)
+{
+    uint32_t *slots = attn_workspace_take(workspace, limit, sizeof *slots);
+    if (slots == NULL)
+        return attn_fail_memory(error, limit * sizeof *slots);
+    if (count == 0)
+        return attn_fail(error, ATTN_INVALID, param, "%s is empty", param);
+    for (size_t i = 0; i < limit; i++)
+        slots[i] = ATTN_MAPS_NONE;
+    for (size_t i = 0; i < count; i++) {
+        if (list[i] >= limit)
+            return attn_fail(error, ATTN_OUT_OF_RANGE, param, "%s has %zu, there are 0 to %zu",
+                             param, list[i], limit - 1);
+        if (slots[list[i]] != ATTN_MAPS_NONE)
+            return attn_fail(error, ATTN_INVALID, param, "%s has %zu twice", param, list[i]);
+        slots[list[i]] = (uint32_t)i;
+    }
+    *out = slots;
+    return ATTN_OK;
+}
+
+static enum attn_status select_parts(struct attn_maps *maps, struct attn_workspace *workspace,
+                                     const struct attn_selection *selection,
+                                     struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    maps->heads = selection->heads ? selection->num_heads : maps->num_heads;
+    maps->rows = selection->rows ? selection->num_rows : maps->queries;
+    if (selection->heads != NULL)
+        status = place(&maps->head_slot, workspace, selection->heads, selection->num_heads,
+                       maps->num_heads, "heads", error);
+    if (status == ATTN_OK && selection->rows != NULL)
+        status = place(&maps->row_slot, workspace, selection->rows, selection->num_rows,
+                       maps->queries, "rows", error);
+    return status;
+}
+
+enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *workspace,
+                                const struct attn_outputs *outputs, size_t batch, size_t num_heads,
+                                size_t queries, size_t keys, size_t columns,
+                                struct attn_error *error)
+{
+    *out = (struct attn_maps){
+        .num_heads = num_heads,
+        .queries = queries,
+        .keys = keys,
+        .columns = columns,
+        .weights = outputs->attention_weights,
+        .average = outputs->average_weights,
+        .scores = outputs->attention_scores,
+        .stage = outputs->stage,
+        .top_k = outputs->top_k,
+        .top_index = outputs->top_index,
+        .top_weight = outputs->top_weight,
+        .head_stats = outputs->head_stats,
+        .local_radius = outputs->local_radius,
+    };
+    if (out->top_index != NULL && (out->top_k == 0 || out->top_k > columns))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "top_k", "top_k is %zu, allowed are 1 to %zu",
+                         out->top_k, columns);
+    enum attn_status status = select_parts(out, workspace, &outputs->selection, error);
+    if (status != ATTN_OK || out->head_stats == NULL)
+        return status;
+    size_t count = attn_mul(attn_mul(batch, num_heads), queries);
+    out->row_stats = attn_workspace_take(workspace, count, sizeof *out->row_stats);
+    return out->row_stats != NULL ? ATTN_OK
+                                  : attn_fail_memory(error, count * sizeof *out->row_stats);
+}
+
+struct attn_maps attn_maps_at(const struct attn_maps *maps, size_t b)
+{
+    struct attn_maps at = *maps;
+    size_t rows = maps->heads * maps->rows;
+    size_t top = (maps->average ? maps->rows : rows) * maps->top_k;
+    at.weights = maps->weights ? maps->weights + b * rows * maps->columns : NULL;
+    at.average = maps->average ? maps->average + b * maps->rows * maps->columns : NULL;
+    at.scores = maps->scores ? maps->scores + b * rows * maps->keys : NULL;
+    at.top_index = maps->top_index ? maps->top_index + b * top : NULL;
+    at.top_weight = maps->top_weight ? maps->top_weight + b * top : NULL;
+    if (maps->head_stats != NULL) {
+        at.row_stats = maps->row_stats + b * maps->num_heads * maps->queries;
+        at.head_stats = maps->head_stats + b * maps->num_heads;
+    }
+    return at;
+}
+
+bool attn_maps_keeps(const struct attn_maps *maps)
+{
+    return maps->average != NULL || maps->top_index != NULL || maps->head_stats != NULL;
+}
+
+/* ---- Places ---- */
+
+static size_t slot(const uint32_t *slots, size_t i) { return slots == NULL ? i : slots[i]; }
+
+/* The place of a row among the selected rows of all heads, ATTN_MAPS_NONE for none. */
+static size_t place_of(const struct attn_maps *maps, size_t h, size_t t)
+{
+    size_t head = slot(maps->head_slot, h), row = slot(maps->row_slot, t);
+    bool none = head == ATTN_MAPS_NONE || row == ATTN_MAPS_NONE;
+    return none ? ATTN_MAPS_NONE : head * maps->rows + row;
+}
+
+float *attn_maps_weights(const struct attn_maps *maps, size_t h, size_t t)
+{
+    size_t at = maps->weights ? place_of(maps, h, t) : ATTN_MAPS_NONE;
+    return at != ATTN_MAPS_NONE ? maps->weights + at * maps->columns : NULL;
+}
+
+float *attn_maps_scores(const struct attn_maps *maps, size_t h, size_t t)
+{
+    size_t at = maps->scores ? place_of(maps, h, t) : ATTN_MAPS_NONE;
+    return at != ATTN_MAPS_NONE ? maps->scores + at * maps->keys : NULL;
+}
+
+/* ---- Rows ---- */
+
+void attn_maps_begin(const struct attn_maps *maps)
+{
+    if (maps->average != NULL)
+        memset(maps->average, 0, maps->rows * maps->columns * sizeof(float));
+}
+
+void attn_maps_measure(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
+                       const uint8_t *reachable, int64_t query, size_t first)
+{
+    attn_stats_row(&maps->row_stats[h * maps->queries + t], weights, reachable, maps->keys, query,
+                   first, maps->local_radius);
+}
+
+static void pick(const struct attn_maps *maps, size_t at, const float *weights)
+{
+    attn_largest(maps->top_index + at * maps->top_k, maps->top_weight + at * maps->top_k,
+                 maps->top_k, weights, maps->columns);
+}
+
+void attn_maps_take(const struct attn_maps *maps, size_t h, size_t t, const float *weights)
+{
+    size_t at = place_of(maps, h, t);
+    if (at == ATTN_MAPS_NONE)
+        return;
+    if (maps->average != NULL) {
+        float *average = maps->average + slot(maps->row_slot, t) * maps->columns;
+        float share = 1.0f / (float)maps->heads;
+        for (size_t s = 0; s < maps->columns; s++)
+            average[s] += share * weights[s];
+    } else if (maps->top_index != NULL) {
+        pick(maps, at, weights);
+    }
+}
+
+void attn_maps_end(const struct attn_maps *maps, int64_t query)
+{
+    for (size_t r = 0; maps->average != NULL && maps->top_index != NULL && r < maps->rows; r++)
+        pick(maps, r, maps->average + r * maps->columns);
+    for (size_t h = 0; maps->head_stats != NULL && h < maps->num_heads; h++)
+        attn_stats_reduce(&maps->head_stats[h], maps->row_stats + h * maps->queries, maps->queries,
+                          query);
+}

@@ -1,0 +1,229 @@
+/* inspect.c: prints a checkpoint directory as loading it would resolve it: family, layers, costs.
+ *
+ * The text of a layer is made from the JSON that GET /models has, so the two cannot differ; of an
+ * architecture with several stacks each is a model of its own and is printed as one. */
+#include "inspect.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "buffer.h"
+#include "config.h"
+#include "layer_json.h"
+#include "models.h"
+
+#define TEXT_MAX ((size_t)4 << 20) /* of what is printed */
+#define BLOCK_TOKENS 64            /* that a session's cache grows by */
+
+struct wanted {
+    const char *path, *stack; /* stack NULL: all that there are */
+    size_t layers[ATTN_MAX_LAYERS];
+    size_t num_layers; /* 0: all */
+};
+
+static bool complain(const char *what, const char *which)
+{
+    fprintf(stderr, "attnd: inspect: %s%s\n", what, which);
+    return false;
+}
+
+/* ---- Words ----------------------------------------------------------------------------------- */
+
+/* Indices in ascending order, commas between them. */
+static bool read_layers(struct wanted *wanted, const char *text)
+{
+    const char *at = text;
+    for (;;) {
+        size_t index = 0, digits = 0;
+        for (; isdigit((unsigned char)*at) && digits < 6; at++, digits++)
+            index = index * 10 + (size_t)(*at - '0');
+        bool ascending = wanted->num_layers == 0 || index > wanted->layers[wanted->num_layers - 1];
+        if (digits == 0 || index >= ATTN_MAX_LAYERS || !ascending || (*at != ',' && *at != '\0'))
+            return complain("--layers must be indices in ascending order, as 0,3,5, not ", text);
+        wanted->layers[wanted->num_layers++] = index;
+        if (*at++ == '\0')
+            return true;
+    }
+}
+
+/* The value of the flag at argv[*at], `--name value` or `--name=value`; NULL where it is another
+ * flag or has none. */
+static const char *flag_value(const char *name, int *at, int argc, char *const argv[])
+{
+    size_t length = strlen(name);
+    if (strncmp(argv[*at], name, length) != 0)
+        return NULL;
+    if (argv[*at][length] == '=')
+        return argv[*at] + length + 1;
+    return argv[*at][length] == '\0' && *at + 1 < argc ? argv[++*at] : NULL;
+}
+
+static bool read_words(struct wanted *wanted, int argc, char *const argv[])
+{
+    const char *value;
+    for (int i = 0; i < argc; i++) {
+        if ((value = flag_value("--stack", &i, argc, argv)) != NULL) {
+            wanted->stack = value;
+        } else if ((value = flag_value("--layers", &i, argc, argv)) != NULL) {
+            wanted->num_layers = 0;
+            if (!read_layers(wanted, value))
+                return false;
+        } else if (argv[i][0] == '-' || wanted->path != NULL) {
+            return complain("what is ", argv[i]);
+        } else {
+            wanted->path = argv[i];
+        }
+    }
+    return wanted->path != NULL ||
+           complain("which directory? ", "attnd inspect DIR [--stack NAME] [--layers 0,3,5]");
+}
+
+/* ---- Text ------------------------------------------------------------------------------------ */
+
+static void print_value(struct srv_buffer *out, const json_t *value);
+
+/* "a 1, b(c 2, d)": what is null, false or empty is left out, what is true is its name. */
+static void print_members(struct srv_buffer *out, const json_t *object)
+{
+    const char *key, *comma = "";
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        struct srv_buffer inner;
+        if (json_is_null(value) || json_is_false(value))
+            continue;
+        srv_buffer_init(&inner, TEXT_MAX);
+        print_value(&inner, value);
+        if (!json_is_object(value) || inner.length > 2) {
+            srv_buffer_printf(out, "%s%s", comma, key);
+            srv_buffer_append(out, inner.data, inner.length);
+            comma = ", ";
+        }
+        srv_buffer_fini(&inner);
+    }
+}
+
+static void print_value(struct srv_buffer *out, const json_t *value)
+{
+    if (json_is_object(value)) {
+        srv_buffer_text(out, "(");
+        print_members(out, value);
+        srv_buffer_text(out, ")");
+    } else if (json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value); i++)
+            print_value(out, json_array_get(value, i));
+    } else if (json_is_string(value)) {
+        srv_buffer_printf(out, " %s", json_string_value(value));
+    } else if (json_is_number(value)) {
+        srv_buffer_printf(out, " %.9g", json_number_value(value));
+    }
+}
+
+/* Layers first to last, which are all alike. */
+static void print_layers(struct srv_buffer *out, size_t first, size_t last, const json_t *layer)
+{
+    srv_buffer_printf(out, first == last ? "  layer %zu: " : "  layers %zu-%zu: ", first, last);
+    print_members(out, layer);
+    srv_buffer_text(out, "\n");
+}
+
+/* Each run of resident layers that are alike. */
+static void print_runs(struct srv_buffer *out, const struct attn_model *model, size_t num_layers)
+{
+    json_t *run = NULL;
+    size_t first = 0;
+    for (size_t i = 0; i <= num_layers; i++) {
+        const struct attn_layer_spec *spec = i < num_layers ? attn_model_layer(model, i) : NULL;
+        json_t *layer = spec != NULL ? srv_layer_json(spec) : NULL;
+        if (run != NULL && layer != NULL && json_equal(run, layer)) {
+            json_decref(layer);
+            continue;
+        }
+        if (run != NULL)
+            print_layers(out, first, i - 1, run);
+        json_decref(run);
+        run = layer;
+        first = i;
+    }
+}
+
+static void print_costs(struct srv_buffer *out, const struct attn_model_info *info, bool is_cross)
+{
+    srv_buffer_printf(out, "  loading takes %zu bytes", info->weight_bytes);
+    if (is_cross) {
+        srv_buffer_text(out, "; there are no sessions: keys come from another sequence\n");
+        return;
+    }
+    srv_buffer_printf(out, ", a cached token %zu", info->cache_bytes_per_token);
+    if (info->max_position > 0) {
+        size_t tokens = (info->max_position + BLOCK_TOKENS - 1) / BLOCK_TOKENS * BLOCK_TOKENS;
+        srv_buffer_printf(out, ", a session of %zu tokens %zu", info->max_position,
+                          tokens * info->cache_bytes_per_token);
+    }
+    srv_buffer_text(out, "\n");
+}
+
+static void print_model(struct srv_buffer *out, const struct attn_model *model)
+{
+    struct attn_model_info info;
+    char family[SRV_FAMILY_MAX];
+    attn_model_describe(&info, model);
+    srv_model_print_family(family, &info);
+    srv_buffer_printf(out, "%s: %zu layers, weights stored as %s", family, info.num_layers,
+                      info.weights_dtype);
+    if (info.num_resident < info.num_layers)
+        srv_buffer_printf(out, ", %zu to be loaded", info.num_resident);
+    srv_buffer_text(out, "\n");
+    print_runs(out, model, info.num_layers);
+    print_costs(out, &info, srv_model_first_layer(model)->is_cross);
+}
+
+/* ---- Models ---------------------------------------------------------------------------------- */
+
+static bool open_stack(struct attn_model **out, const struct wanted *wanted, const char *stack)
+{
+    const struct attn_model_options options = {wanted->num_layers > 0 ? wanted->layers : NULL,
+                                               wanted->num_layers, stack};
+    struct attn_error error = {0};
+    if (attn_model_open(out, wanted->path, &options, &error) == ATTN_OK)
+        return true;
+    fprintf(stderr, "attnd: inspect: %s: %s\n", wanted->path, error.message);
+    return false;
+}
+
+/* Prints the stack wanted, or the only one, or else each. */
+static bool inspect(struct srv_buffer *out, const struct wanted *wanted)
+{
+    struct attn_model *model = NULL;
+    struct attn_model_info info;
+    if (!open_stack(&model, wanted, wanted->stack))
+        return false;
+    attn_model_describe(&info, model);
+    if (wanted->stack != NULL || info.stack[0] == '\0') {
+        print_model(out, model);
+        attn_model_close(model);
+        return true;
+    }
+    attn_model_close(model);
+    for (size_t i = 0; i < SRV_STACKS; i++) {
+        if (!open_stack(&model, wanted, srv_stack_names[i]))
+            return false;
+        print_model(out, model);
+        attn_model_close(model);
+    }
+    return true;
+}
+
+int srv_command_inspect(int argc, char *const argv[])
+{
+    struct srv_buffer text;
+    struct wanted *wanted = calloc(1, sizeof *wanted);
+    bool done = wanted != NULL || complain("out of memory", "");
+    srv_buffer_init(&text, TEXT_MAX);
+    done = done && read_words(wanted, argc, argv) && inspect(&text, wanted) && !text.failed &&
+           fwrite(text.data, 1, text.length, stdout) == text.length && fflush(stdout) == 0;
+    srv_buffer_fini(&text);
+    free(wanted);
+    return done ? 0 : 1;
+}

@@ -1,0 +1,9 @@
+/* inspect.h: attnd inspect DIR: what a checkpoint directory holds. */
+#ifndef SRV_INSPECT_H
+#define SRV_INSPECT_H
+
+/* Takes the words behind `inspect`; returns the process's exit status, 1 with a line on standard
+ * error where the directory or a word is wrong.  Reads no weights and no configuration of attnd. */
+int srv_command_inspect(int argc, char *const argv[]);
+
+#endif

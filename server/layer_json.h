@@ -1,0 +1,13 @@
+/* layer_json.h: a layer's specification as a JSON object, for GET /models and attnd inspect. */
+#ifndef SRV_LAYER_JSON_H
+#define SRV_LAYER_JSON_H
+
+#include <jansson.h>
+
+#include "attn.h"
+
+/* All of it, in one order; what a layer does not have is null or false.  NULL where memory is
+ * short.  The caller's to json_decref. */
+json_t *srv_layer_json(const struct attn_layer_spec *spec);
+
+#endif

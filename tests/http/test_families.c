@@ -1,0 +1,223 @@
+/* test_families.c: what GET /models says of layers, stacks that attend over another sequence, and
+ * overrides that take a layer's own window or cap away. */
+#include <check.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "suites.h"
+#include "tensors.h"
+#include "text.h"
+
+enum { WIDTH = 24, T5_WIDTH = 20 };
+
+static const struct {
+    const char *name, *folder, *more;
+} models[] = {
+    {"gemma2", "gemma2", ""},
+    {"gpt_oss", "gpt_oss", ""},
+    {"mistral", "mistral", ""},
+    {"bloom", "bloom", ""},
+    {"qwen3", "qwen3", ""},
+    {"gptj", "gptj", ""},
+    {"longrope", "phi3_longrope", ""},
+    {"dynamic", "llama_dynamic", ""},
+    {"last", "qwen2_sliding", ",\"layers\":[2]"},
+    {"t5", "t5", ""},
+    {"t5.encoder", "t5", ",\"stack\":\"encoder\""},
+    {"t5.cross", "t5", ",\"stack\":\"cross\""},
+};
+
+static struct daemon served;
+static struct client client;
+
+static void set_up(void)
+{
+    struct text config = {0};
+    char whole[PATH_MAX];
+    ck_assert_ptr_nonnull(realpath("tests/reference", whole));
+    text_add(&config, "{\"host\":\"127.0.0.1\",\"port\":0,\"models\":[");
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+        text_add(&config, "%s{\"name\":\"%s\",\"path\":\"%s/%s/model\"%s}", i > 0 ? "," : "",
+                 models[i].name, whole, models[i].folder, models[i].more);
+    text_add(&config, "]}");
+    daemon_start(&served, config.data, NULL, NULL);
+    client_open(&client, &served);
+    text_free(&config);
+}
+
+static void tear_down(void)
+{
+    client_close(&client);
+    daemon_stop(&served);
+}
+
+/* ---- /models --------------------------------------------------------------------------------- */
+
+/* What members of GET /models/{name} are, as JSON. */
+static const struct {
+    const char *model, *member, *value;
+} said[] = {
+    {"gemma2", "family", "\"gemma2\""},
+    {"gemma2", "stack", "null"},
+    {"gemma2", "softcap", "2.0"},
+    {"gemma2", "sliding_window", "5"},
+    {"gemma2", "mask", "\"sliding_window\""},
+    {"gemma2", "differing_layers", "[{\"layer\":1,\"mask\":\"causal\",\"sliding_window\":null}]"},
+    {"gpt_oss", "sinks", "true"},
+    {"gpt_oss", "weights_dtype", "\"BF16\""},
+    {"gpt_oss", "biases", "{\"query\":true,\"key\":true,\"value\":true,\"output\":true}"},
+    {"mistral", "differing_layers", "[]"},
+    {"mistral", "softcap", "null"},
+    {"mistral", "qk_norm", "null"},
+    {"mistral", "position_bias", "null"},
+    {"bloom", "rope", "null"},
+    {"bloom", "position_bias", "{\"type\":\"alibi\",\"scale\":1.0,\"bfloat16\":false}"},
+    {"qwen3", "qk_norm", "{\"type\":\"rms\",\"eps\":1e-06}"},
+    {"gptj", "rope", "{\"type\":\"default\",\"theta\":10000.0,\"dim\":8,\"interleaved\":true}"},
+    {"longrope", "max_length", "64"},
+    {"dynamic", "max_position", "16"},
+    {"dynamic", "max_length", "64"}, /* RoPE stretches it fourfold */
+    {"dynamic", "rope",
+     "{\"type\":\"dynamic\",\"theta\":10000.0,\"dim\":12,\"interleaved\":false,\"factor\":4.0,"
+     "\"original_max_position_embeddings\":16.0}"},
+    {"last", "num_layers", "3"},
+    {"last", "resident_layers", "[2]"},
+    {"last", "sliding_window", "4"},
+    {"t5", "stack", "\"decoder\""},
+    {"t5", "is_causal", "true"},
+    {"t5.encoder", "stack", "\"encoder\""},
+    {"t5.encoder", "mask", "\"full\""},
+    {"t5.encoder", "position_bias",
+     "{\"type\":\"t5\",\"buckets\":8,\"max_distance\":20,\"bidirectional\":true}"},
+    {"t5.cross", "stack", "\"cross\""},
+    {"t5.cross", "is_cross", "true"},
+    {"t5.cross", "position_bias", "null"},
+};
+
+START_TEST(test_models_say_what_their_layers_are)
+{
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/models/%s", said[i].model);
+        struct answer answer = client_get(&client, path);
+        expect_answer(&answer, 200, NULL, path);
+        json_t *want = json_loads(said[i].value, JSON_DECODE_ANY, NULL);
+        char *got = exact_text(answer.json, said[i].member);
+        ck_assert_msg(
+            want != NULL && json_equal(json_object_get(answer.json, said[i].member), want),
+            "%s: %s is %s, expected %s", said[i].model, said[i].member, got, said[i].value);
+        free(got);
+        json_decref(want);
+        answer_free(&answer);
+    }
+}
+END_TEST
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+static void add_rows(struct text *body, const char *name, unsigned seed, size_t rows, size_t width)
+{
+    float numbers[16 * WIDTH];
+    ck_assert_uint_le(rows * width, 16 * WIDTH);
+    make_numbers(numbers, rows * width, seed);
+    text_add(body, ",\"%s\":", name);
+    text_floats(body, numbers, 9, SHAPE(rows, width));
+}
+
+/* POSTs `rows` rows for the model's layer 0, with further members. */
+static struct answer post(const char *path, const char *model, size_t rows, size_t width,
+                          const char *extra)
+{
+    struct text body = {0};
+    text_add(&body, "{\"model\":\"%s\"", model);
+    add_rows(&body, "hidden_states", 1, rows, width);
+    text_add(&body, "%s}", extra);
+    struct answer answer = client_post(&client, path, body.data);
+    text_free(&body);
+    return answer;
+}
+
+static void refuse(const char *path, const char *model, size_t width, const char *extra,
+                   const char *param)
+{
+    struct answer answer = post(path, model, 2, width, extra);
+    expect_answer(&answer, 422, "unsupported", extra);
+    const json_t *error = json_object_get(answer.json, "error");
+    ck_assert_str_eq(json_string_value(json_object_get(error, "param")), param);
+    answer_free(&answer);
+}
+
+START_TEST(test_a_cross_stack_needs_other_rows_and_has_no_sessions)
+{
+    struct text encoder = {0};
+    add_rows(&encoder, "encoder_hidden_states", 2, 5, T5_WIDTH);
+    struct answer answer = post("/attend", "t5.cross", 2, T5_WIDTH, encoder.data);
+    expect_answer(&answer, 200, NULL, "cross");
+    answer_free(&answer);
+    refuse("/attend", "t5.cross", T5_WIDTH, "", "hidden_states");
+    refuse("/attend", "t5.cross", T5_WIDTH, ",\"session_id\":\"x\",\"start\":true", "session_id");
+    refuse("/decode", "t5.cross", T5_WIDTH, ",\"session_id\":\"x\",\"start\":true", "session_id");
+    answer = client_post(&client, "/sessions", "{\"model\":\"t5.cross\"}");
+    expect_answer(&answer, 422, "unsupported", "a session");
+    answer_free(&answer);
+    answer = client_get(&client, "/sessions");
+    ck_assert_uint_eq(json_array_size(json_object_get(answer.json, "sessions")), 0);
+    answer_free(&answer);
+    text_free(&encoder);
+}
+END_TEST
+
+START_TEST(test_rotary_layers_refuse_other_rows)
+{
+    struct text encoder = {0}, keys = {0};
+    add_rows(&encoder, "encoder_hidden_states", 2, 5, WIDTH);
+    add_rows(&keys, "key_hidden_states", 2, 5, WIDTH);
+    add_rows(&keys, "value_hidden_states", 3, 5, WIDTH);
+    refuse("/attend", "mistral", WIDTH, encoder.data, "encoder_hidden_states");
+    refuse("/attend", "mistral", WIDTH, keys.data, "key_hidden_states");
+    text_free(&encoder);
+    text_free(&keys);
+}
+END_TEST
+
+/* Fails unless two calls give the same output, or different ones. */
+static void compare(const char *model, const char *a, const char *b, bool same)
+{
+    struct answer x = post("/attend", model, 9, WIDTH, a), y = post("/attend", model, 9, WIDTH, b);
+    expect_answer(&x, 200, NULL, a);
+    expect_answer(&y, 200, NULL, b);
+    ck_assert_msg(
+        json_equal(json_object_get(x.json, "output"), json_object_get(y.json, "output")) == same,
+        "%s: \"%s\" and \"%s\" %s", model, a, b, same ? "differ" : "do not differ");
+    answer_free(&x);
+    answer_free(&y);
+}
+
+START_TEST(test_a_layers_window_and_cap_can_be_replaced_and_taken_away)
+{
+    compare("mistral", "", ",\"sliding_window\":5", true);
+    compare("mistral", "", ",\"sliding_window\":null", true);
+    compare("mistral", "", ",\"sliding_window\":[-1,-1]", false);
+    compare("mistral", ",\"sliding_window\":[-1,-1]", ",\"sliding_window\":9", true);
+    compare("gemma2", "", ",\"softcap\":2", true);
+    compare("gemma2", "", ",\"softcap\":null", true);
+    compare("gemma2", "", ",\"softcap\":0", false);
+    compare("gemma2", "", ",\"softcap\":1.5", false);
+    compare("gemma2", ",\"softcap\":0", ",\"softcap\":0,\"scale\":0.5", false);
+}
+END_TEST
+
+Suite *suite_families(void)
+{
+    Suite *suite = suite_create("families");
+    TCase *families = tcase_create("families");
+    tcase_add_checked_fixture(families, set_up, tear_down);
+    tcase_add_test(families, test_models_say_what_their_layers_are);
+    tcase_add_test(families, test_a_cross_stack_needs_other_rows_and_has_no_sessions);
+    tcase_add_test(families, test_rotary_layers_refuse_other_rows);
+    tcase_add_test(families, test_a_layers_window_and_cap_can_be_replaced_and_taken_away);
+    suite_add_tcase(suite, families);
+    return suite;
+}

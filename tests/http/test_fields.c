@@ -1,0 +1,211 @@
+/* test_fields.c: every field in every form of call: where it means something it is taken, where it
+ * means nothing it is refused.  This is the table of docs/API.md. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "forms.h"
+#include "suites.h"
+#include "tensors.h"
+#include "text.h"
+
+static struct daemon served;
+static struct client client;
+
+static void set_up(void)
+{
+    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
+    client_open(&client, &served);
+    forms_begin(&client);
+}
+
+static void tear_down(void)
+{
+    client_close(&client);
+    daemon_stop(&served);
+}
+
+/* What becomes of a field, by its mark: + taken, a blank: not tried, or refused. */
+static const struct {
+    char mark;
+    long status;
+    const char *code;
+} refusals[] = {
+    {'u', 422, "unsupported"},   {'s', 422, "shape_mismatch"}, {'i', 400, "invalid_value"},
+    {'?', 400, "unknown_field"}, {'m', 400, "missing_field"},  {'e', 409, "epoch_mismatch"},
+};
+
+/* Values that fit each form: by rows T, keys S and heads H of forms.c. */
+struct field {
+    const char *name;
+    const char *marks; /* self, batch, cross, weightless, prefill, decode, item */
+    void (*add)(struct text *body, const struct form *f);
+    const char *text; /* instead of add */
+};
+
+static void add_ones(struct text *body, const char *name, size_t rows, size_t columns)
+{
+    text_add(body, ",\"%s\":%s", name, rows > 1 ? "[" : "");
+    for (size_t t = 0; t < rows; t++) {
+        text_add(body, t > 0 ? ",[" : "[");
+        for (size_t s = 0; s < columns; s++)
+            text_add(body, s > 0 ? ",1" : "1");
+        text_add(body, "]");
+    }
+    text_add(body, "%s", rows > 1 ? "]" : "");
+}
+
+static void add_padding(struct text *body, const struct form *f)
+{
+    add_ones(body, "padding_mask", 1, f->keys);
+}
+
+/* With a batch, [B,T,S] could not be told from [H,T,S]; [1,1,T,S] fits all forms. */
+static void add_plane(struct text *body, const char *name, const struct form *f)
+{
+    struct text plane = {0};
+    add_ones(&plane, name, f->rows, f->keys);
+    char *colon = strchr(plane.data, ':');
+    text_add(body, ",\"%s\":[[%s]]", name, colon + 1);
+    text_free(&plane);
+}
+
+static void add_mask(struct text *body, const struct form *f)
+{
+    add_plane(body, "attention_mask", f);
+}
+
+static void add_bias(struct text *body, const struct form *f)
+{
+    add_plane(body, "attention_bias", f);
+}
+
+static void add_tree(struct text *body, const struct form *f)
+{
+    add_ones(body, "attention_mask", f->rows, f->rows);
+}
+
+static void add_head_mask(struct text *body, const struct form *f)
+{
+    add_ones(body, "head_mask", 1, f->heads);
+}
+
+static void add_positions(struct text *body, const struct form *f)
+{
+    add_ones(body, "position_ids", 1, f->rows);
+}
+
+#define WEIGHTS ",\"outputs\":[\"attention_weights\"]"
+#define SCORES ",\"outputs\":[\"attention_scores\"]"
+
+static const struct field fields[] = {
+    {"layer", "+++i++?", NULL, ",\"layer\":0"},
+    {"is_causal", "+++++++", NULL, ",\"is_causal\":true"},
+    {"query_offset", "++++uuu", NULL, ",\"query_offset\":2"},
+    {"padding_mask", "+++++++", add_padding, NULL},
+    {"attention_mask", "+++++++", add_mask, NULL},
+    {"attention_mask of new rows", "++ss+++", add_tree, NULL},
+    {"attention_bias", "+++++++", add_bias, NULL},
+    {"head_mask", "+++++++", add_head_mask, NULL},
+    {"position_ids", "++uu+++", add_positions, NULL},
+    {"scale", "+++++++", NULL, ",\"scale\":0.5"},
+    {"softcap", "+++++++", NULL, ",\"softcap\":2"},
+    {"no softcap", "+++++++", NULL, ",\"softcap\":0"},
+    {"sliding_window", "+++++++", NULL, ",\"sliding_window\":2"},
+    {"open window", "+++++++", NULL, ",\"sliding_window\":[-1,-1]"},
+    {"session_id", "  ii   ", NULL, ",\"session_id\":\"formed\""},
+    {"position", "mmmm+++", NULL, ",\"position\":5"},
+    {"epoch", "mmmmeee", NULL, ",\"epoch\":1"},
+    {"start", "mmmm+++", NULL, ",\"start\":false"},
+    {"commit", "mmmm   ", NULL, ",\"commit\":false"},
+    {"outputs", "+++++++", NULL,
+     ",\"outputs\":[\"output\",\"attention_weights\",\"attention_scores\",\"lse\",\"head_stats\"]"},
+    {"key and value", "+++u+++", NULL, ",\"outputs\":[\"key\",\"value\"]"},
+    {"heads", "+++++++", NULL, SCORES ",\"heads\":[1]"},
+    {"rows", "+++++++", NULL, WEIGHTS ",\"rows\":[2,0]"},
+    {"top_k", "+++++++", NULL, WEIGHTS ",\"top_k\":2"},
+    {"average_heads", "+++++++", NULL, WEIGHTS ",\"average_heads\":true"},
+    {"stage", "+++++++", NULL, SCORES ",\"stage\":\"softcap\""},
+    {"local_radius", "+++++++", NULL, ",\"outputs\":[\"head_stats\"],\"local_radius\":0"},
+    {"heads of no map", "iiiiiii", NULL, ",\"heads\":[1]"},
+    {"rows of no map", "iiiiiii", NULL, ",\"rows\":[1]"},
+    {"top_k of no map", "iiiiiii", NULL, ",\"top_k\":1"},
+    {"average_heads of no map", "iiiiiii", NULL, ",\"average_heads\":true"},
+    {"average_heads, false, of no map", "+++++++", NULL, ",\"average_heads\":false"},
+    {"stage of no scores", "iiiiiii", NULL, WEIGHTS ",\"stage\":\"raw\""},
+    {"local_radius of no head_stats", "iiiiiii", NULL, WEIGHTS ",\"local_radius\":1"},
+};
+
+static void try_field(const struct field *field, int form)
+{
+    struct text extra = {0};
+    char mark = field->marks[form];
+    if (field->add != NULL)
+        field->add(&extra, &forms[form]);
+    else
+        text_add(&extra, "%s", field->text);
+    if (mark == '+') {
+        struct answer answer = form_expect(&client, form, extra.data);
+        answer_free(&answer);
+    }
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
+        if (refusals[i].mark == mark)
+            form_refuse(&client, form, extra.data, refusals[i].status, refusals[i].code);
+    text_free(&extra);
+}
+
+START_TEST(test_each_field_is_taken_where_it_means_something_and_refused_elsewhere)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        try_field(&fields[i], _i);
+    struct answer answer = client_get(&client, "/sessions/formed"); /* nothing was kept */
+    const json_t *first = json_array_get(json_object_get(answer.json, "lengths"), 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(first, "length")), 5);
+    answer_free(&answer);
+}
+END_TEST
+
+/* ---- Windows and caps that take the layer's away --------------------------------------------- */
+
+/* Fails unless the two calls have the same weights, or have different ones. */
+static void compare(int form, const char *a, const char *b, bool same)
+{
+    struct text one = {0}, other = {0};
+    text_add(&one, WEIGHTS "%s", a);
+    text_add(&other, WEIGHTS "%s", b);
+    struct answer x = form_expect(&client, form, one.data);
+    struct answer y = form_expect(&client, form, other.data);
+    const json_t *p = json_object_get(form_reply(&x, form), "attention_weights");
+    const json_t *q = json_object_get(form_reply(&y, form), "attention_weights");
+    ck_assert_msg(json_equal(p, q) == same, "%s: \"%s\" and \"%s\" %s", forms[form].name, a, b,
+                  same ? "differ" : "do not differ");
+    answer_free(&x);
+    answer_free(&y);
+    text_free(&one);
+    text_free(&other);
+}
+
+START_TEST(test_none_and_null_are_as_good_as_nothing_where_the_layer_has_none)
+{
+    compare(_i, "", ",\"softcap\":0", true);
+    compare(_i, "", ",\"softcap\":null", true);
+    compare(_i, "", ",\"softcap\":0.5", false);
+    compare(_i, "", ",\"sliding_window\":null", true);
+    compare(_i, "", ",\"sliding_window\":[-1,-1]", true);
+    compare(_i, "", ",\"sliding_window\":[0,0]", false);
+}
+END_TEST
+
+Suite *suite_fields(void)
+{
+    Suite *suite = suite_create("fields");
+    TCase *fields_ = tcase_create("fields");
+    tcase_add_checked_fixture(fields_, set_up, tear_down);
+    tcase_add_loop_test(fields_,
+                        test_each_field_is_taken_where_it_means_something_and_refused_elsewhere, 0,
+                        FORM_COUNT);
+    tcase_add_loop_test(fields_, test_none_and_null_are_as_good_as_nothing_where_the_layer_has_none,
+                        0, FORM_COUNT);
+    suite_add_tcase(suite, fields_);
+    return suite;
+}

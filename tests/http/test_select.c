@@ -1,0 +1,307 @@
+/* test_select.c: what of attention_weights and attention_scores a call shows, in every form of
+ * call: a part is bit for bit the cut of the whole, and is charged as a part. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "forms.h"
+#include "suites.h"
+#include "tensors.h"
+
+static struct daemon served;
+static struct client client;
+
+static void set_up(void)
+{
+    daemon_start(&served, CONFIG_SMALL("\"max_reply_bytes\":\"64MiB\","), NULL, NULL);
+    client_open(&client, &served);
+    forms_begin(&client);
+}
+
+static void tear_down(void)
+{
+    client_close(&client);
+    daemon_stop(&served);
+}
+
+#define MAPS ",\"outputs\":[\"attention_weights\",\"attention_scores\"],\"stage\":\"masked\""
+#define WEIGHTS ",\"outputs\":[\"attention_weights\"]"
+
+/* The element of nested arrays at these indices. */
+static const json_t *element(const json_t *array, size_t rank, const size_t *at)
+{
+    for (size_t i = 0; i < rank; i++) {
+        ck_assert_msg(at[i] < json_array_size(array), "index %zu of %zu in dimension %zu", at[i],
+                      json_array_size(array), i);
+        array = json_array_get(array, at[i]);
+    }
+    return array;
+}
+
+/* Row (b, h, t) of a map, whose batch dimension is there where the form has it. */
+static const json_t *row_of(const json_t *map, const struct form *f, size_t b, size_t h, size_t t)
+{
+    const size_t at[] = {b, h, t};
+    return f->batch > 0 ? element(map, 3, at) : element(map, 2, at + 1);
+}
+
+static size_t batch_of(const struct form *f) { return f->batch > 0 ? f->batch : 1; }
+
+/* A map of H' x T' with the rows of the whole that these lists name. */
+static void expect_cut(const struct form *f, const json_t *part, const json_t *whole,
+                       const size_t *heads, size_t num_heads, const size_t *rows, size_t num_rows)
+{
+    ck_assert_ptr_nonnull(part);
+    for (size_t b = 0; b < batch_of(f); b++) {
+        const json_t *sequence = f->batch > 0 ? json_array_get(part, b) : part;
+        ck_assert_uint_eq(json_array_size(sequence), num_heads);
+        for (size_t h = 0; h < num_heads; h++) {
+            ck_assert_uint_eq(json_array_size(json_array_get(sequence, h)), num_rows);
+            for (size_t t = 0; t < num_rows; t++)
+                ck_assert_msg(
+                    json_equal(row_of(part, f, b, h, t), row_of(whole, f, b, heads[h], rows[t])),
+                    "%s: head %zu, row %zu is not as in the whole", f->name, heads[h], rows[t]);
+        }
+    }
+}
+
+START_TEST(test_heads_and_rows_are_cuts_of_the_whole_maps)
+{
+    static const size_t all[] = {0, 1, 2, 3, 4, 5}, heads[] = {1, 0}, rows[] = {2, 0, 1};
+    const struct form *f = &forms[_i];
+    struct answer whole = form_expect(&client, _i, MAPS);
+    struct answer some = form_expect(&client, _i, MAPS ",\"heads\":[1,0]");
+    struct answer few = form_expect(&client, _i, MAPS ",\"rows\":[2,0,1],\"heads\":[1,0]");
+    struct answer late = form_expect(&client, _i, MAPS ",\"rows\":[2]");
+    static const char *const names[] = {"attention_weights", "attention_scores"};
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *map = json_object_get(form_reply(&whole, _i), names[i]);
+        expect_cut(f, map, map, all, f->heads, all, f->rows);
+        expect_cut(f, json_object_get(form_reply(&some, _i), names[i]), map, heads, 2, all,
+                   f->rows);
+        expect_cut(f, json_object_get(form_reply(&few, _i), names[i]), map, heads, 2, rows, 3);
+        expect_cut(f, json_object_get(form_reply(&late, _i), names[i]), map, all, f->heads, rows,
+                   1);
+    }
+    answer_free(&whole);
+    answer_free(&some);
+    answer_free(&few);
+    answer_free(&late);
+}
+END_TEST
+
+/* ---- The largest ----------------------------------------------------------------------------- */
+
+/* index and weight of one row: the k largest of `row`, of equal ones the lower column first. */
+static void expect_largest(const struct form *f, const json_t *index, const json_t *weight,
+                           const json_t *row, size_t k)
+{
+    bool taken[64] = {false};
+    size_t columns = json_array_size(row);
+    k = k < columns ? k : columns;
+    ck_assert_uint_le(columns, 64);
+    ck_assert_uint_eq(json_array_size(index), k);
+    ck_assert_uint_eq(json_array_size(weight), k);
+    for (size_t i = 0; i < k; i++) {
+        size_t best = columns;
+        for (size_t j = 0; j < columns; j++)
+            if (!taken[j] && (best == columns || json_number_value(json_array_get(row, j)) >
+                                                     json_number_value(json_array_get(row, best))))
+                best = j;
+        taken[best] = true;
+        ck_assert(json_is_integer(json_array_get(index, i)));
+        ck_assert_msg(json_integer_value(json_array_get(index, i)) == (json_int_t)best &&
+                          json_equal(json_array_get(weight, i), json_array_get(row, best)),
+                      "%s: the %zu. of the largest is not column %zu", f->name, i + 1, best);
+    }
+}
+
+static void compare_largest(int i, size_t k)
+{
+    static const size_t heads[] = {1, 0}, rows[] = {2, 0};
+    const struct form *f = &forms[i];
+    char extra[128];
+    snprintf(extra, sizeof extra, WEIGHTS ",\"top_k\":%zu,\"heads\":[1,0],\"rows\":[2,0]", k);
+    struct answer whole = form_expect(&client, i, WEIGHTS), top = form_expect(&client, i, extra);
+    const json_t *map = json_object_get(form_reply(&whole, i), "attention_weights");
+    const json_t *pair = json_object_get(form_reply(&top, i), "attention_weights");
+    ck_assert_uint_eq(json_object_size(pair), 2);
+    for (size_t b = 0; b < batch_of(f); b++)
+        for (size_t h = 0; h < 2; h++)
+            for (size_t t = 0; t < 2; t++)
+                expect_largest(f, row_of(json_object_get(pair, "index"), f, b, h, t),
+                               row_of(json_object_get(pair, "weight"), f, b, h, t),
+                               row_of(map, f, b, heads[h], rows[t]), k);
+    answer_free(&whole);
+    answer_free(&top);
+}
+
+START_TEST(test_top_k_is_the_largest_weights_in_order)
+{
+    compare_largest(_i, 1);
+    compare_largest(_i, 3);
+    compare_largest(_i, 1000); /* all that there are */
+}
+END_TEST
+
+START_TEST(test_equal_weights_come_by_their_columns)
+{
+    struct answer answer =
+        client_post(&client, "/attend",
+                    "{\"query\":[[[0]]],\"key\":[[[1],[2],[3],[4],[5]]],\"top_k\":3,"
+                    "\"value\":[[[1],[2],[3],[4],[5]]],\"attention_bias\":[[null,0,0,1,0]],"
+                    "\"outputs\":[\"attention_weights\"]}");
+    expect_answer(&answer, 200, NULL, "ties");
+    json_t *want = json_loads("[[[3,1,2]]]", 0, NULL);
+    ck_assert(json_equal(
+        json_object_get(json_object_get(answer.json, "attention_weights"), "index"), want));
+    json_decref(want);
+    answer_free(&answer);
+}
+END_TEST
+
+/* ---- The mean -------------------------------------------------------------------------------- */
+
+/* Row (b, t) of a mean. */
+static const json_t *mean_row(const json_t *mean, const struct form *f, size_t b, size_t t)
+{
+    const size_t at[] = {b, t};
+    return f->batch > 0 ? element(mean, 2, at) : element(mean, 1, at + 1);
+}
+
+START_TEST(test_average_is_over_the_selected_heads)
+{
+    const struct form *f = &forms[_i];
+    struct answer whole = form_expect(&client, _i, WEIGHTS);
+    struct answer mean =
+        form_expect(&client, _i, WEIGHTS ",\"average_heads\":true,\"heads\":[1,0],\"rows\":[2,1]");
+    const json_t *map = json_object_get(form_reply(&whole, _i), "attention_weights");
+    const json_t *got = json_object_get(form_reply(&mean, _i), "attention_weights");
+    for (size_t b = 0; b < batch_of(f); b++)
+        for (size_t t = 0; t < 2; t++)
+            for (size_t s = 0; s < f->keys; s++) {
+                double sum = 0;
+                for (size_t h = 0; h < 2; h++)
+                    sum += json_number_value(json_array_get(row_of(map, f, b, h, 2 - t), s));
+                double x = json_number_value(json_array_get(mean_row(got, f, b, t), s));
+                ck_assert_msg(fabs(x - sum / 2) <= 1e-6, "%s: mean of %zu is %g", f->name, s, x);
+            }
+    answer_free(&whole);
+    answer_free(&mean);
+}
+END_TEST
+
+START_TEST(test_parts_of_an_average_are_cuts_of_it)
+{
+    const struct form *f = &forms[_i];
+    struct answer whole = form_expect(&client, _i, WEIGHTS ",\"average_heads\":true");
+    struct answer rows = form_expect(&client, _i, WEIGHTS ",\"average_heads\":true,\"rows\":[2]");
+    struct answer top = form_expect(&client, _i, WEIGHTS ",\"average_heads\":true,\"top_k\":2");
+    const json_t *mean = json_object_get(form_reply(&whole, _i), "attention_weights");
+    const json_t *cut = json_object_get(form_reply(&rows, _i), "attention_weights");
+    const json_t *pair = json_object_get(form_reply(&top, _i), "attention_weights");
+    for (size_t b = 0; b < batch_of(f); b++) {
+        ck_assert(json_equal(mean_row(cut, f, b, 0), mean_row(mean, f, b, 2)));
+        for (size_t t = 0; t < f->rows; t++)
+            expect_largest(f, mean_row(json_object_get(pair, "index"), f, b, t),
+                           mean_row(json_object_get(pair, "weight"), f, b, t),
+                           mean_row(mean, f, b, t), 2);
+    }
+    answer_free(&whole);
+    answer_free(&rows);
+    answer_free(&top);
+}
+END_TEST
+
+START_TEST(test_a_selection_leaves_the_other_outputs_alone)
+{
+    static const char asked[] =
+        ",\"outputs\":[\"attention_weights\",\"output\",\"lse\",\"head_stats\"]";
+    static const struct {
+        const char *selection, *names[4];
+    } cases[] = {{",\"rows\":[0],\"top_k\":2", {"output", "lse", "head_stats"}},
+                 {",\"heads\":[1]", {"output", "lse"}}};
+    char part[128];
+    struct answer whole = form_expect(&client, _i, asked);
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(part, sizeof part, "%s%s", asked, cases[i].selection);
+        struct answer some = form_expect(&client, _i, part);
+        for (const char *const *name = cases[i].names; *name != NULL; name++)
+            expect_same(forms[_i].name, form_reply(&some, _i), form_reply(&whole, _i), *name);
+        answer_free(&some);
+    }
+    answer_free(&whole);
+}
+END_TEST
+
+/* ---- Sizes ----------------------------------------------------------------------------------- */
+
+enum { HEADS = 12, TOKENS = 512, WIDTH = 16 };
+
+static void add_rows(struct text *body, const char *name, unsigned seed, size_t heads, float by)
+{
+    size_t count = heads * TOKENS * WIDTH;
+    float *numbers = malloc(count * sizeof *numbers);
+    ck_assert_ptr_nonnull(numbers);
+    make_numbers(numbers, count, seed);
+    for (size_t i = 0; i < count; i++)
+        numbers[i] *= by;
+    text_add(body, ",\"%s\":", name);
+    text_floats(body, numbers, 5, SHAPE(heads, TOKENS, WIDTH));
+    free(numbers);
+}
+
+/* POSTs attention of 12 heads over 512 tokens; scores have a deviation near 1. */
+static struct answer post_large(const char *extra)
+{
+    struct text body = {0};
+    text_add(&body, "{\"outputs\":[\"attention_weights\"]%s", extra);
+    add_rows(&body, "query", 1, HEADS, 2);
+    add_rows(&body, "key", 2, HEADS, 2);
+    add_rows(&body, "value", 3, HEADS, 1);
+    text_add(&body, "}");
+    struct answer answer = client_post(&client, "/attend", body.data);
+    text_free(&body);
+    return answer;
+}
+
+START_TEST(test_the_largest_eight_take_two_hundredths_of_the_whole_maps_bytes)
+{
+    struct answer refused = post_large(""); /* 12 x 512 x 512 numbers of 25 bytes pass 64 MiB */
+    expect_answer(&refused, 422, "reply_too_large", "the whole map");
+    struct answer top = post_large(",\"top_k\":8");
+    struct answer half = post_large(",\"heads\":[0,1,2,3,4,5]");
+    struct answer rest = post_large(",\"heads\":[6,7,8,9,10,11]");
+    expect_answer(&top, 200, NULL, "the largest");
+    expect_answer(&half, 200, NULL, "half of the map");
+    expect_answer(&rest, 200, NULL, "the other half");
+    double whole = (double)half.length + (double)rest.length, part = (double)top.length / whole;
+    printf("select: 8 of 512 weights take %zu bytes, %.3f %% of the whole map's %.0f\n", top.length,
+           100 * part, whole);
+    ck_assert_double_lt(part, 0.02);
+    answer_free(&refused);
+    answer_free(&top);
+    answer_free(&half);
+    answer_free(&rest);
+}
+END_TEST
+
+Suite *suite_select(void)
+{
+    Suite *suite = suite_create("select");
+    TCase *forms_ = tcase_create("forms"), *sizes = tcase_create("sizes");
+    tcase_add_checked_fixture(forms_, set_up, tear_down);
+    tcase_add_loop_test(forms_, test_heads_and_rows_are_cuts_of_the_whole_maps, 0, FORM_COUNT);
+    tcase_add_loop_test(forms_, test_top_k_is_the_largest_weights_in_order, 0, FORM_COUNT);
+    tcase_add_loop_test(forms_, test_average_is_over_the_selected_heads, 0, FORM_COUNT);
+    tcase_add_loop_test(forms_, test_parts_of_an_average_are_cuts_of_it, 0, FORM_COUNT);
+    tcase_add_loop_test(forms_, test_a_selection_leaves_the_other_outputs_alone, 0, FORM_COUNT);
+    tcase_add_test(forms_, test_equal_weights_come_by_their_columns);
+    suite_add_tcase(suite, forms_);
+    tcase_add_checked_fixture(sizes, set_up, tear_down);
+    tcase_add_test(sizes, test_the_largest_eight_take_two_hundredths_of_the_whole_maps_bytes);
+    suite_add_tcase(suite, sizes);
+    return suite;
+}

@@ -1,0 +1,338 @@
+/* test_stats.c: head_stats: heads whose statistics can be told by hand, and those of every form of
+ * call against its attention weights.
+ *
+ * Heads are made by biases that leave each row's weight on keys of its own, evenly: one key, two or
+ * three, or all. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "forms.h"
+#include "suites.h"
+#include "tensors.h"
+
+static struct daemon served;
+static struct client client;
+
+static void set_up(void)
+{
+    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
+    client_open(&client, &served);
+    forms_begin(&client);
+}
+
+static void tear_down(void)
+{
+    client_close(&client);
+    daemon_stop(&served);
+}
+
+#define RADIUS 4     /* the default */
+#define TINY_HEADS 4 /* the first four of the table below */
+
+/* ---- Statistics of heads that share their weight evenly -------------------------------------- */
+
+enum head { PREVIOUS, UNIFORM, SINK, LOCAL, POSITIONAL, FOCUSED, HEADS };
+
+static const char *const patterns[HEADS] = {"previous", "global",     "sink",
+                                            "local",    "positional", "focused"};
+
+/* Whether the query at position i attends to the key at j <= i. */
+static bool attends(enum head head, size_t i, size_t j)
+{
+    switch (head) {
+    case PREVIOUS:
+        return j + 1 == i || i == 0;
+    case UNIFORM:
+        return true;
+    case SINK:
+        return j == 0;
+    case LOCAL:
+        return j + 2 >= i;
+    case POSITIONAL:
+        return i < 6 ? j == 0 : j + 6 == i;
+    default:
+        return j == i / 3;
+    }
+}
+
+struct stats {
+    double entropy, mean_distance, self, previous, first, local, largest;
+};
+
+/* The mean over queries [from, from + n), by counting. */
+static struct stats count_stats(enum head head, size_t from, size_t n)
+{
+    struct stats s = {0};
+    for (size_t i = from; i < from + n; i++) {
+        double share = 0;
+        for (size_t j = 0; j <= i; j++)
+            share += attends(head, i, j);
+        share = 1 / share;
+        s.entropy -= log(share) / (double)n;
+        s.largest += share / (double)n;
+        for (size_t j = 0; j <= i; j++) {
+            double w = attends(head, i, j) ? share / (double)n : 0;
+            s.mean_distance += w * (double)(i - j);
+            s.self += j == i ? w : 0;
+            s.previous += j + 1 == i ? w : 0;
+            s.first += j == 0 ? w : 0;
+            s.local += i - j <= RADIUS ? w : 0;
+        }
+    }
+    return s;
+}
+
+static double member(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    ck_assert_msg(json_is_number(value), "no number %s", name);
+    return json_number_value(value);
+}
+
+static void expect_numbers(const char *what, const json_t *got, const struct stats *want,
+                           size_t rows)
+{
+    const struct {
+        const char *name;
+        double want;
+    } numbers[] = {
+        {"entropy", want->entropy}, {"mean_distance", want->mean_distance},
+        {"self", want->self},       {"previous", want->previous},
+        {"first", want->first},     {"local", want->local},
+        {"largest", want->largest}, {"rows", (double)rows},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        double x = member(got, numbers[i].name);
+        ck_assert_msg(fabs(x - numbers[i].want) <= 1e-5, "%s: %s is %.9g, expected %.9g", what,
+                      numbers[i].name, x, numbers[i].want);
+    }
+    ck_assert_uint_eq(json_object_size(got), 10); /* these, head and pattern */
+}
+
+/* The first `heads` heads of the table, over queries [from, from + n). */
+static void expect_heads(const char *what, const json_t *list, size_t heads, size_t from, size_t n)
+{
+    char place[128];
+    ck_assert_uint_eq(json_array_size(list), heads);
+    for (size_t h = 0; h < heads; h++) {
+        const json_t *got = json_array_get(list, h);
+        const char *pattern = json_string_value(json_object_get(got, "pattern"));
+        struct stats want = count_stats((enum head)h, from, n);
+        snprintf(place, sizeof place, "%s, the %s head", what, patterns[h]);
+        ck_assert_double_eq(member(got, "head"), (double)h);
+        ck_assert_msg(pattern != NULL && strcmp(pattern, patterns[h]) == 0, "%s is called %s",
+                      place, pattern);
+        expect_numbers(place, got, &want, n);
+    }
+}
+
+/* Members that make heads of rows [from, from + n): no scores, and biases that part the keys. */
+static void add_heads(struct text *body, size_t heads, size_t from, size_t n)
+{
+    static float bias[HEADS * 16 * 16];
+    size_t keys = from + n;
+    ck_assert_uint_le(keys, 16);
+    for (size_t h = 0; h < heads; h++)
+        for (size_t t = 0; t < n; t++)
+            for (size_t s = 0; s < keys; s++)
+                bias[(h * n + t) * keys + s] =
+                    s <= from + t && attends((enum head)h, from + t, s) ? 0 : -1000;
+    text_add(body, ",\"outputs\":[\"head_stats\"],\"is_causal\":true,\"scale\":1e-30,"
+                   "\"attention_bias\":");
+    text_floats(body, bias, 9, SHAPE(1, heads, n, keys));
+}
+
+START_TEST(test_heads_made_by_hand_are_named_and_measured)
+{
+    static float zeros[HEADS * 16];
+    struct text body = {0};
+    text_add(&body, "{\"query\":");
+    text_floats(&body, zeros, 1, SHAPE(HEADS, 16, 1));
+    text_add(&body, ",\"key\":");
+    text_floats(&body, zeros, 1, SHAPE(1, 16, 1));
+    text_add(&body, ",\"value\":");
+    text_floats(&body, zeros, 1, SHAPE(1, 16, 1));
+    add_heads(&body, HEADS, 0, 16);
+    text_add(&body, "}");
+    struct answer answer = client_post(&client, "/attend", body.data);
+    expect_answer(&answer, 200, NULL, "heads");
+    expect_heads("weightless", json_object_get(answer.json, "head_stats"), HEADS, 0, 16);
+    answer_free(&answer);
+    text_free(&body);
+}
+END_TEST
+
+/* The same heads, but by queries and keys: key s is the unit vector s, query t points at the keys
+ * it attends to. */
+START_TEST(test_heads_made_of_queries_and_keys_are_named_and_measured)
+{
+    static float query[HEADS * 16 * 16], key[16 * 16];
+    struct text body = {0};
+    for (size_t h = 0; h < HEADS; h++)
+        for (size_t t = 0; t < 16; t++)
+            for (size_t s = 0; s <= t; s++)
+                query[(h * 16 + t) * 16 + s] = attends((enum head)h, t, s) ? 100 : 0;
+    for (size_t s = 0; s < 16; s++)
+        key[s * 16 + s] = 1;
+    text_add(&body, "{\"outputs\":[\"head_stats\"],\"is_causal\":true,\"scale\":1,\"query\":");
+    text_floats(&body, query, 9, SHAPE(HEADS, 16, 16));
+    text_add(&body, ",\"key\":");
+    text_floats(&body, key, 9, SHAPE(1, 16, 16));
+    text_add(&body, ",\"value\":");
+    text_floats(&body, key, 9, SHAPE(1, 16, 16));
+    text_add(&body, "}");
+    struct answer answer = client_post(&client, "/attend", body.data);
+    expect_answer(&answer, 200, NULL, "heads");
+    expect_heads("one call", json_object_get(answer.json, "head_stats"), HEADS, 0, 16);
+    answer_free(&answer);
+    text_free(&body);
+}
+END_TEST
+
+/* Ten rows for a layer of `tiny`. */
+static struct answer post_layer(const char *extra)
+{
+    static float rows[10 * TINY];
+    struct text body = {0};
+    make_numbers(rows, 10 * TINY, 9);
+    text_add(&body, "{\"model\":\"tiny\",\"hidden_states\":");
+    text_floats(&body, rows, 9, SHAPE(10, TINY));
+    text_add(&body, "%s}", extra);
+    struct answer answer = client_post(&client, "/attend", body.data);
+    text_free(&body);
+    return answer;
+}
+
+START_TEST(test_heads_are_named_alike_through_layer_prefill_and_decode)
+{
+    struct text self = {0}, prefill = {0}, step = {0};
+    add_heads(&self, TINY_HEADS, 0, 10);
+    text_add(&prefill, ",\"start\":true%s", self.data);
+    add_heads(&step, TINY_HEADS, 10, 6);
+    struct answer begun = call_prefill(&client, "patterned", 1, 10, prefill.data);
+    struct answer stepped = call_decode_rows(&client, "patterned", 11, 6, step.data);
+    struct answer given = post_layer(self.data);
+    expect_answer(&begun, 200, NULL, "prefill");
+    expect_answer(&stepped, 200, NULL, "step");
+    expect_answer(&given, 200, NULL, "layer");
+    expect_heads("prefill", json_object_get(begun.json, "head_stats"), TINY_HEADS, 0, 10);
+    expect_heads("decode", json_object_get(stepped.json, "head_stats"), TINY_HEADS, 10, 6);
+    expect_heads("layer", json_object_get(given.json, "head_stats"), TINY_HEADS, 0, 10);
+    answer_free(&begun);
+    answer_free(&stepped);
+    answer_free(&given);
+    text_free(&self);
+    text_free(&prefill);
+    text_free(&step);
+}
+END_TEST
+
+/* ---- Every form against its own weights ------------------------------------------------------ */
+
+/* Statistics of [rows][keys] weights whose row t stands at `from` + t. */
+static struct stats weigh_stats(const float *weights, size_t rows, size_t keys, size_t from,
+                                size_t radius)
+{
+    struct stats s = {0};
+    for (size_t t = 0; t < rows; t++) {
+        double largest = 0, n = (double)rows;
+        for (size_t j = 0; j < keys; j++) {
+            double w = (double)weights[t * keys + j];
+            double away = fabs((double)(from + t) - (double)j);
+            s.entropy -= w > 0 ? w * log(w) / n : 0;
+            s.mean_distance += w * away / n;
+            s.self += j == from + t ? w / n : 0;
+            s.previous += j + 1 == from + t ? w / n : 0;
+            s.first += j == 0 ? w / n : 0;
+            s.local += away <= (double)radius ? w / n : 0;
+            largest = fmax(largest, w);
+        }
+        s.largest += largest / n;
+    }
+    return s;
+}
+
+static const json_t *stats_of(const json_t *list, const struct form *f, size_t b, size_t h)
+{
+    return json_array_get(f->batch > 0 ? json_array_get(list, b) : list, h);
+}
+
+START_TEST(test_head_stats_are_those_of_the_weights_in_every_form)
+{
+    const struct form *f = &forms[_i];
+    size_t batch = f->batch > 0 ? f->batch : 1;
+    const size_t shape[] = {batch, f->heads, f->rows, f->keys}, skip = f->batch > 0 ? 0 : 1;
+    struct answer answer = form_expect(
+        &client, _i, ",\"outputs\":[\"attention_weights\",\"head_stats\"],\"local_radius\":1");
+    const json_t *reply = form_reply(&answer, _i), *list = json_object_get(reply, "head_stats");
+    float *weights = tensor_of(reply, "attention_weights", 4 - skip, shape + skip);
+    ck_assert_uint_eq(json_array_size(list), f->batch > 0 ? batch : f->heads);
+    for (size_t i = 0; i < batch * f->heads; i++) {
+        const json_t *got = stats_of(list, f, i / f->heads, i % f->heads);
+        struct stats want =
+            weigh_stats(weights + i * f->rows * f->keys, f->rows, f->keys, f->cached, 1);
+        expect_numbers(f->name, got, &want, f->rows);
+        ck_assert_double_eq(member(got, "head"), (double)(i % f->heads));
+    }
+    free(weights);
+    answer_free(&answer);
+}
+END_TEST
+
+START_TEST(test_rows_that_see_nothing_are_not_counted)
+{
+    struct answer answer = form_expect(
+        &client, FORM_DECODE,
+        ",\"outputs\":[\"head_stats\",\"attention_weights\",\"lse\"],\"attention_mask\":"
+        "[[1,1,1,1,1,1,1,1],[0,0,0,0,0,0,0,0],[1,1,1,1,1,1,1,1]]");
+    const json_t *head = json_array_get(json_object_get(answer.json, "head_stats"), 2);
+    ck_assert_double_eq(member(head, "rows"), 2);
+    answer_free(&answer);
+    answer = form_expect(&client, FORM_DECODE,
+                         ",\"outputs\":[\"head_stats\"],\"padding_mask\":[0,0,0,0,0,0,0,0]");
+    head = json_array_get(json_object_get(answer.json, "head_stats"), 0);
+    expect_numbers("nothing", head, &(struct stats){0}, 0);
+    ck_assert_str_eq(json_string_value(json_object_get(head, "pattern")), "global");
+    answer_free(&answer);
+}
+END_TEST
+
+START_TEST(test_heads_select_statistics_in_their_order)
+{
+    struct answer all = form_expect(&client, FORM_BATCH, ",\"outputs\":[\"head_stats\"]");
+    struct answer two =
+        form_expect(&client, FORM_BATCH, ",\"outputs\":[\"head_stats\"],\"heads\":[2,0]");
+    const json_t *whole = json_object_get(all.json, "head_stats");
+    const json_t *part = json_object_get(two.json, "head_stats");
+    ck_assert_uint_ge(json_array_size(whole), 2);
+    ck_assert_uint_eq(json_array_size(part), json_array_size(whole));
+    for (size_t b = 0; b < json_array_size(whole); b++) {
+        const json_t *from = json_array_get(whole, b), *got = json_array_get(part, b);
+        ck_assert_uint_eq(json_array_size(got), 2);
+        ck_assert(json_equal(json_array_get(got, 0), json_array_get(from, 2)));
+        ck_assert(json_equal(json_array_get(got, 1), json_array_get(from, 0)));
+    }
+    answer_free(&all);
+    answer_free(&two);
+}
+END_TEST
+
+Suite *suite_stats(void)
+{
+    Suite *suite = suite_create("stats");
+    TCase *stats = tcase_create("stats");
+    tcase_add_checked_fixture(stats, set_up, tear_down);
+    tcase_add_test(stats, test_heads_made_by_hand_are_named_and_measured);
+    tcase_add_test(stats, test_heads_made_of_queries_and_keys_are_named_and_measured);
+    tcase_add_test(stats, test_heads_are_named_alike_through_layer_prefill_and_decode);
+    tcase_add_loop_test(stats, test_head_stats_are_those_of_the_weights_in_every_form, 0,
+                        FORM_COUNT);
+    tcase_add_test(stats, test_rows_that_see_nothing_are_not_counted);
+    tcase_add_test(stats, test_heads_select_statistics_in_their_order);
+    suite_add_tcase(suite, stats);
+    return suite;
+}

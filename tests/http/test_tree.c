@@ -1,0 +1,265 @@
+/* test_tree.c: several guesses at how a sequence goes on, in one step: rows with an attention_mask
+ * among themselves get what each path of the tree gets alone.
+ *
+ *     0 --- 1 --- 3        rows and their depths: 0: 0   1, 2: 1   3, 4, 5: 2
+ *      \     \--- 4
+ *       \-- 2 --- 5
+ */
+#include <check.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "suites.h"
+#include "tensors.h"
+
+enum { NODES = 6, DEPTHS = 3, CACHED = 7, WIDTH = 24 };
+
+static const int parents[NODES] = {-1, 0, 0, 1, 1, 2};
+static const size_t paths[][DEPTHS] = {{0, 1, 3}, {0, 1, 4}, {0, 2, 5}};
+
+/* Models of tests/reference, all of this width: plain windows, position bias, sinks, soft caps,
+ * norms, fused weights. */
+static const char *const models[] = {"mistral", "bloom", "bloom_6", "gpt_oss",   "gemma2",
+                                     "qwen3",   "phi3",  "opt",     "llama_yarn"};
+#define MODELS (sizeof models / sizeof models[0])
+
+static struct daemon served;
+static struct client client;
+
+static void set_up(void)
+{
+    struct text config = {0};
+    char whole[PATH_MAX];
+    ck_assert_ptr_nonnull(realpath("tests/reference", whole));
+    text_add(&config, "{\"host\":\"127.0.0.1\",\"port\":0,\"models\":[");
+    for (size_t i = 0; i < MODELS; i++)
+        text_add(&config, "%s{\"name\":\"%s\",\"path\":\"%s/%s/model\"}", i > 0 ? "," : "",
+                 models[i], whole, models[i]);
+    text_add(&config, "]}");
+    daemon_start(&served, config.data, NULL, NULL);
+    client_open(&client, &served);
+    text_free(&config);
+}
+
+static void tear_down(void)
+{
+    client_close(&client);
+    daemon_stop(&served);
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+/* A step of the rows that `list` names (NULL: all), after `before`, a member or "". */
+static struct answer post_rows(const char *path, const char *model, const size_t *list, size_t n,
+                               const char *extra)
+{
+    struct text body = {0};
+    float nodes[NODES * WIDTH], rows[NODES * WIDTH];
+    make_numbers(nodes, NODES * WIDTH, 77);
+    for (size_t i = 0; i < n; i++)
+        memcpy(rows + i * WIDTH, nodes + (list != NULL ? list[i] : i) * WIDTH,
+               WIDTH * sizeof *rows);
+    text_add(&body, "{\"model\":\"%s\",\"session_id\":\"%s\",\"hidden_states\":", model, model);
+    text_floats(&body, rows, 9, SHAPE(n, WIDTH));
+    text_add(&body, "%s}", extra);
+    struct answer answer = client_post(&client, path, body.data);
+    expect_answer(&answer, 200, NULL, model);
+    text_free(&body);
+    return answer;
+}
+
+/* The first CACHED tokens of the session. */
+static void begin(const char *model)
+{
+    float rows[CACHED * WIDTH];
+    struct text body = {0};
+    make_numbers(rows, CACHED * WIDTH, 33);
+    text_add(&body,
+             "{\"model\":\"%s\",\"session_id\":\"%s\",\"start\":true,\"hidden_states\":", model,
+             model);
+    text_floats(&body, rows, 9, SHAPE(CACHED, WIDTH));
+    text_add(&body, "}");
+    struct answer answer = client_post(&client, "/attend", body.data);
+    expect_answer(&answer, 200, NULL, model);
+    answer_free(&answer);
+    text_free(&body);
+}
+
+/* The members of a tree over `cached` tokens; its mask in 2 to 4 dimensions. */
+static void add_tree(struct text *extra, size_t cached, size_t rank, const char *more)
+{
+    uint8_t mask[NODES * NODES] = {0};
+    int64_t positions[NODES];
+    for (int i = 0; i < NODES; i++) {
+        positions[i] = (int64_t)cached - 1;
+        for (int j = i; j >= 0; j = parents[j]) {
+            mask[i * NODES + j] = 1;
+            positions[i]++;
+        }
+    }
+    const size_t shape[] = {1, 1, NODES, NODES};
+    text_add(extra, "%s,\"attention_mask\":", more);
+    text_flags(extra, mask, false, rank, shape + 4 - rank);
+    text_add(extra, ",\"position_ids\":");
+    text_integers(extra, positions, SHAPE(NODES));
+}
+
+/* Each path, decoded on its own and not kept, gives the rows that the tree gave. */
+static void expect_paths(const char *model, const struct answer *tree, const char *more)
+{
+    char extra[128];
+    snprintf(extra, sizeof extra, ",\"commit\":false%s", more);
+    float *whole = tensor_of(tree->json, "output", SHAPE(NODES, WIDTH));
+    for (size_t p = 0; p < 3; p++) {
+        struct answer path = post_rows("/decode", model, paths[p], DEPTHS, extra);
+        float *rows = tensor_of(path.json, "output", SHAPE(DEPTHS, WIDTH));
+        for (size_t d = 0; d < DEPTHS; d++)
+            expect_close(model, whole + paths[p][d] * WIDTH, rows + d * WIDTH, WIDTH, 1e-5);
+        free(rows);
+        answer_free(&path);
+    }
+    free(whole);
+}
+
+static size_t length_of(const char *model) { return call_length(&client, model, 0); }
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+START_TEST(test_a_tree_gets_what_its_paths_get_and_keeps_nothing)
+{
+    static const char *const modifiers[] = {"", ",\"sliding_window\":3", ",\"sliding_window\":1",
+                                            ",\"sliding_window\":[-1,-1],\"softcap\":0",
+                                            ",\"softcap\":1.5,\"scale\":0.7"};
+    const char *model = models[_i];
+    begin(model);
+    for (size_t i = 0; i < sizeof modifiers / sizeof modifiers[0]; i++) {
+        struct text extra = {0};
+        add_tree(&extra, CACHED, 2, ",\"commit\":false");
+        text_add(&extra, "%s", modifiers[i]);
+        struct answer tree = post_rows("/decode", model, NULL, NODES, extra.data);
+        expect_paths(model, &tree, modifiers[i]);
+        ck_assert_int_eq(answer_integer(&tree, "length"), CACHED);
+        ck_assert_uint_eq(length_of(model), CACHED);
+        answer_free(&tree);
+        text_free(&extra);
+    }
+}
+END_TEST
+
+START_TEST(test_the_accepted_path_is_kept_as_if_nothing_had_been_tried)
+{
+    const char *model = models[_i];
+    struct text extra = {0};
+    begin(model);
+    add_tree(&extra, CACHED, 2, ",\"commit\":false");
+    struct answer tree = post_rows("/decode", model, NULL, NODES, extra.data);
+    struct answer kept = post_rows("/decode", model, paths[1], DEPTHS, "");
+    float *whole = tensor_of(tree.json, "output", SHAPE(NODES, WIDTH));
+    float *rows = tensor_of(kept.json, "output", SHAPE(DEPTHS, WIDTH));
+    for (size_t d = 0; d < DEPTHS; d++)
+        expect_close(model, whole + paths[1][d] * WIDTH, rows + d * WIDTH, WIDTH, 1e-5);
+    ck_assert_uint_eq(length_of(model), CACHED + DEPTHS);
+    free(whole);
+    free(rows);
+    answer_free(&tree);
+    answer_free(&kept);
+    text_free(&extra);
+}
+END_TEST
+
+START_TEST(test_a_tree_is_the_same_through_prefill_and_item_and_in_more_dimensions)
+{
+    const char *model = models[0];
+    struct text two = {0}, three = {0}, four = {0};
+    begin(model);
+    add_tree(&two, CACHED, 2, ",\"commit\":false");
+    add_tree(&three, CACHED, 3, ",\"commit\":false");
+    add_tree(&four, CACHED, 4, ",\"commit\":false");
+    struct answer tree = post_rows("/decode", model, NULL, NODES, two.data);
+    struct answer prefill = post_rows("/attend", model, NULL, NODES, two.data);
+    struct answer third = post_rows("/decode", model, NULL, NODES, three.data);
+    struct answer fourth = post_rows("/decode", model, NULL, NODES, four.data);
+    expect_same("prefill", prefill.json, tree.json, "output");
+    expect_same("three dimensions", third.json, tree.json, "output");
+    expect_same("four dimensions", fourth.json, tree.json, "output");
+    answer_free(&tree);
+    answer_free(&prefill);
+    answer_free(&third);
+    answer_free(&fourth);
+    text_free(&two);
+    text_free(&three);
+    text_free(&four);
+}
+END_TEST
+
+/* The mask over all keys that says the same: every cached one, and the tree's. */
+static void add_whole_mask(struct text *extra)
+{
+    uint8_t mask[NODES * (CACHED + NODES)] = {0};
+    int64_t positions[NODES];
+    for (int i = 0; i < NODES; i++) {
+        memset(mask + i * (CACHED + NODES), 1, CACHED);
+        positions[i] = CACHED - 1;
+        for (int j = i; j >= 0; j = parents[j], positions[i]++)
+            mask[i * (CACHED + NODES) + CACHED + j] = 1;
+    }
+    text_add(extra, ",\"commit\":false,\"attention_mask\":");
+    text_flags(extra, mask, false, SHAPE(NODES, CACHED + NODES));
+    text_add(extra, ",\"position_ids\":");
+    text_integers(extra, positions, SHAPE(NODES));
+}
+
+START_TEST(test_a_tree_can_be_kept_and_said_over_all_keys)
+{
+    const char *model = "qwen3"; /* no window and no position bias */
+    struct text whole = {0}, tree = {0};
+    begin(model);
+    add_whole_mask(&whole);
+    add_tree(&tree, CACHED, 2, "");
+    struct answer said = post_rows("/decode", model, NULL, NODES, whole.data);
+    struct answer kept = post_rows("/decode", model, NULL, NODES, tree.data);
+    text_add(&tree, ",\"position\":%d", CACHED);
+    struct answer again = post_rows("/decode", model, NULL, NODES, tree.data);
+    expect_same("over all keys", said.json, kept.json, "output");
+    expect_same("a repeat", again.json, kept.json, "output");
+    ck_assert(json_is_true(json_object_get(again.json, "replayed")));
+    ck_assert_uint_eq(length_of(model), CACHED + NODES);
+    answer_free(&again);
+    answer_free(&said);
+    answer_free(&kept);
+    text_free(&whole);
+    text_free(&tree);
+}
+END_TEST
+
+START_TEST(test_a_tree_begins_a_session)
+{
+    const char *model = models[_i];
+    struct text extra = {0};
+    add_tree(&extra, 0, 2, ",\"start\":true,\"commit\":false");
+    struct answer tree = post_rows("/decode", model, NULL, NODES, extra.data);
+    expect_paths(model, &tree, "");
+    ck_assert_uint_eq(length_of(model), 0);
+    answer_free(&tree);
+    text_free(&extra);
+}
+END_TEST
+
+Suite *suite_tree(void)
+{
+    Suite *suite = suite_create("tree");
+    TCase *tree = tcase_create("tree");
+    tcase_add_checked_fixture(tree, set_up, tear_down);
+    tcase_add_loop_test(tree, test_a_tree_gets_what_its_paths_get_and_keeps_nothing, 0,
+                        (int)MODELS);
+    tcase_add_loop_test(tree, test_the_accepted_path_is_kept_as_if_nothing_had_been_tried, 0,
+                        (int)MODELS);
+    tcase_add_test(tree, test_a_tree_is_the_same_through_prefill_and_item_and_in_more_dimensions);
+    tcase_add_test(tree, test_a_tree_can_be_kept_and_said_over_all_keys);
+    tcase_add_loop_test(tree, test_a_tree_begins_a_session, 0, (int)MODELS);
+    suite_add_tcase(suite, tree);
+    return suite;
+}

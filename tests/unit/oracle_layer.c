@@ -1,0 +1,307 @@
+/* oracle_layer.c: from hidden states to queries, keys and values, and from heads to the output. */
+#include "oracle_layer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define PI 3.14159265358979323846
+#define MAX_PAIRS (ATTN_MAX_HEAD_DIM / 2)
+
+/* A call with all that it leaves to defaults filled in. */
+struct call {
+    const struct attn_layer *layer;
+    size_t batch, queries, keys;
+    const float *x, *y, *z;                   /* rows of queries, keys, values */
+    int64_t *query_positions, *key_positions; /* [B][T], [B][S] for RoPE */
+    float frequencies[MAX_PAIRS];
+    struct attn_modifiers modifiers;
+};
+
+/* ---- RoPE ---- */
+
+/* Where in the pairs a frequency turns `turns` times within the trained length (Peng et al.). */
+static double yarn_pair(const struct attn_rope_spec *r, double turns)
+{
+    return (double)r->dim * log(r->original_max_position / (turns * 2 * PI)) / (2 * log(r->theta));
+}
+
+/* From 0, where yarn leaves a frequency alone, to 1, where it divides it by factor. */
+static double yarn_ramp(const struct attn_rope_spec *r, size_t i)
+{
+    double low = yarn_pair(r, r->beta_fast), high = yarn_pair(r, r->beta_slow);
+    if (r->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, (double)r->dim - 1);
+    if (low == high)
+        high += 0.001;
+    return fmin(fmax(((double)i - low) / (high - low), 0), 1);
+}
+
+static double llama3(const struct attn_rope_spec *r, double frequency)
+{
+    double turns = r->original_max_position * frequency / (2 * PI); /* within the trained length */
+    if (turns < r->low_freq_factor)
+        return frequency / r->factor;
+    if (turns > r->high_freq_factor)
+        return frequency;
+    double smooth = (turns - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
+    return (1 - smooth) * frequency / r->factor + smooth * frequency;
+}
+
+/* Inverse frequency i of base theta, each operation rounded to float32: that is the published
+ * number, and at position 3,000 its last bit is 2e-4 rad. */
+static double plain(double theta, size_t i, size_t dim)
+{
+    float exponent = (float)(2 * i) / (float)dim;
+    return (double)(1.0f / (float)pow(theta, (double)exponent));
+}
+
+/* Inverse frequency i of a call whose largest position is length - 1. */
+static double frequency(const struct attn_rope_spec *r, size_t i, double length)
+{
+    double dim = (double)r->dim, trained = r->original_max_position, theta = r->theta;
+    double normal = plain(theta, i, r->dim);
+    switch (r->type) {
+    case ATTN_ROPE_LINEAR:
+        return normal / r->factor;
+    case ATTN_ROPE_DYNAMIC:
+        if (length > trained)
+            theta *= pow(r->factor * length / trained - (r->factor - 1), dim / (dim - 2));
+        return plain(theta, i, r->dim);
+    case ATTN_ROPE_YARN:
+        return normal * (1 - yarn_ramp(r, i)) + normal / r->factor * yarn_ramp(r, i);
+    case ATTN_ROPE_LLAMA3:
+        return llama3(r, normal);
+    case ATTN_ROPE_LONGROPE:
+        return normal / (length > trained ? r->long_factor[i] : r->short_factor[i]);
+    default:
+        return normal;
+    }
+}
+
+static void rotate(double *x, const struct call *call, int64_t position)
+{
+    const struct attn_rope_spec *r = &call->layer->spec.rope;
+    for (size_t i = 0; i < r->dim / 2; i++) {
+        float angle = (float)position * call->frequencies[i];
+        double c = r->attention_factor * cos((double)angle);
+        double s = r->attention_factor * sin((double)angle);
+        double *first = r->interleaved ? &x[2 * i] : &x[i];
+        double *second = r->interleaved ? &x[2 * i + 1] : &x[i + r->dim / 2];
+        double a = *first, b = *second;
+        *first = a * c - b * s;
+        *second = b * c + a * s;
+    }
+}
+
+/* ---- Projections ---- */
+
+/* Row `o` of weight times x [in], plus its bias. */
+static double product(const struct attn_linear *linear, const float *x, size_t o)
+{
+    double sum = linear->bias ? (double)linear->bias[o] : 0;
+    for (size_t i = 0; i < linear->in; i++)
+        sum += (double)linear->weight[o * linear->in + i] * (double)x[i];
+    return sum;
+}
+
+/* x [B][tokens][in] as heads [B][heads][tokens][width]; the caller frees. */
+static double *project(const struct attn_linear *linear, const float *x, size_t batch,
+                       size_t tokens, size_t heads)
+{
+    size_t width = linear->out / heads;
+    double *out = malloc(batch * tokens * linear->out * sizeof *out);
+    for (size_t b = 0; b < batch; b++)
+        for (size_t h = 0; h < heads; h++)
+            for (size_t t = 0; t < tokens; t++)
+                for (size_t d = 0; d < width; d++)
+                    out[((b * heads + h) * tokens + t) * width + d] =
+                        product(linear, x + (b * tokens + t) * linear->in, h * width + d);
+    return out;
+}
+
+/* RMSNorm: x / sqrt(mean(x^2) + eps) * weight. */
+static void normalize(double *x, const float *weight, size_t n, double eps)
+{
+    double squares = 0;
+    for (size_t i = 0; i < n; i++)
+        squares += x[i] * x[i];
+    double root = sqrt(squares / (double)n + eps);
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] / root * (double)weight[i];
+}
+
+/* Norm and rotation of x [B][heads][tokens][D]. */
+static void settle(double *x, const struct call *call, const float *norm, const int64_t *positions,
+                   size_t heads, size_t tokens)
+{
+    const struct attn_layer_spec *spec = &call->layer->spec;
+    for (size_t i = 0; i < call->batch * heads * tokens; i++) {
+        size_t b = i / (heads * tokens), t = i % tokens;
+        double *row = x + i * spec->head_dim;
+        if (norm)
+            normalize(row, norm, spec->head_dim, spec->norm_eps);
+        if (spec->rope.type != ATTN_ROPE_NONE)
+            rotate(row, call, positions[b * tokens + t]);
+    }
+}
+
+/* heads [B][H][T][Dv] through Wo into out [B][T][E]. */
+static void project_back(double *out, const struct call *call, const double *heads)
+{
+    const struct attn_linear *o = &call->layer->o;
+    size_t h = call->layer->spec.num_heads, dv = call->layer->spec.value_head_dim;
+    for (size_t r = 0; r < call->batch * call->queries * o->out; r++) {
+        size_t e = r % o->out, t = r / o->out % call->queries, b = r / o->out / call->queries;
+        double sum = o->bias ? (double)o->bias[e] : 0;
+        for (size_t i = 0; i < o->in; i++)
+            sum += (double)o->weight[e * o->in + i] *
+                   heads[((b * h + i / dv) * call->queries + t) * dv + i % dv];
+        out[r] = sum;
+    }
+}
+
+/* ---- A call ---- */
+
+/* add_bias_kv's keys [1][G][D] or none, and zeroes for add_zero_attn after them; values alike. */
+static double *extra_rows(const float *learned, size_t width)
+{
+    double *rows = calloc(2 * width, sizeof *rows);
+    for (size_t i = 0; learned && i < width; i++)
+        rows[i] = (double)learned[i];
+    return rows;
+}
+
+static void copy(double *out, const double *in, size_t count)
+{
+    for (size_t i = 0; out && i < count; i++)
+        out[i] = in[i];
+}
+
+static void solve(struct oracle_outputs *out, const struct call *call)
+{
+    const struct attn_layer *layer = call->layer;
+    const struct attn_layer_spec *spec = &layer->spec;
+    size_t groups = spec->num_kv_heads;
+    double *q = project(&layer->q, call->x, call->batch, call->queries, spec->num_heads);
+    double *k = project(&layer->k, call->y, call->batch, call->keys, groups);
+    double *v = project(&layer->v, call->z, call->batch, call->keys, groups);
+    settle(q, call, layer->q_norm, call->query_positions, spec->num_heads, call->queries);
+    settle(k, call, layer->k_norm, call->key_positions, groups, call->keys);
+    copy(out->key, k, call->batch * call->keys * layer->k.out);
+    copy(out->value, v, call->batch * call->keys * layer->v.out);
+    double *extra_k = extra_rows(layer->bias_k, layer->k.out);
+    double *extra_v = extra_rows(layer->bias_v, layer->v.out);
+    double *heads = malloc(call->batch * call->queries * layer->o.in * sizeof *heads);
+    const struct oracle_problem p = {
+        .batch = call->batch,
+        .queries = call->queries,
+        .keys = call->keys,
+        .num_heads = spec->num_heads,
+        .num_kv_heads = groups,
+        .head_dim = spec->head_dim,
+        .value_head_dim = spec->value_head_dim,
+        .query = q,
+        .key = k,
+        .value = v,
+        .extra_key = extra_k,
+        .extra_value = extra_v,
+        .extra = (size_t)spec->bias_kv + spec->add_zero_attn,
+        .modifiers = call->modifiers,
+        .sinks = layer->sinks,
+        .position_bias = spec->position_bias,
+        .bias_table = layer->bias_table,
+    };
+    struct oracle_outputs inner = *out;
+    inner.output = heads;
+    oracle_solve(&inner, &p);
+    if (out->output)
+        project_back(out->output, call, heads);
+    double *owned[] = {q, k, v, extra_k, extra_v, heads};
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
+        free(owned[i]);
+}
+
+/* What the call does not say, the layer says. */
+static struct attn_modifiers resolve(const struct attn_modifiers *modifiers,
+                                     const struct attn_layer_spec *spec, bool causal)
+{
+    struct attn_modifiers m = *modifiers;
+    if (m.is_causal == ATTN_CAUSAL_DEFAULT)
+        m.is_causal = causal ? ATTN_CAUSAL_YES : ATTN_CAUSAL_NO;
+    if (m.scale == 0)
+        m.scale = spec->scale;
+    if (!m.has_softcap)
+        m.softcap = spec->softcap;
+    if (!m.has_window && spec->sliding_window > 0) {
+        m.has_window = true;
+        m.window_left = (int64_t)spec->sliding_window - 1;
+        m.window_right = 0;
+    }
+    return m;
+}
+
+/* The frequencies follow the largest position of the call's own rows. */
+static void bend(struct call *call)
+{
+    const struct attn_rope_spec *rope = &call->layer->spec.rope;
+    int64_t last = 0;
+    for (size_t i = 0; i < call->batch * call->queries; i++)
+        last = call->query_positions[i] > last ? call->query_positions[i] : last;
+    for (size_t i = 0; rope->type != ATTN_ROPE_NONE && i < rope->dim / 2; i++)
+        call->frequencies[i] = (float)frequency(rope, i, (double)last + 1);
+}
+
+void oracle_layer(struct oracle_outputs *out, const struct attn_layer *layer,
+                  const struct attn_attend_args *a)
+{
+    const int64_t *ids = a->modifiers.position_ids;
+    bool cross = a->key_hidden_states != NULL;
+    size_t keys = cross ? a->keys : a->queries;
+    int64_t *positions = malloc(a->batch * (a->queries + keys) * sizeof *positions);
+    struct call call = {
+        .layer = layer,
+        .batch = a->batch,
+        .queries = a->queries,
+        .keys = keys,
+        .x = a->hidden_states,
+        .y = cross ? a->key_hidden_states : a->hidden_states,
+        .query_positions = positions,
+        .key_positions = positions, /* RoPE is for tokens that are both */
+        .modifiers = resolve(&a->modifiers, &layer->spec, layer->spec.is_causal && !cross),
+    };
+    call.z = a->value_hidden_states ? a->value_hidden_states : call.y;
+    for (size_t i = 0; i < a->batch * a->queries; i++)
+        positions[i] = ids ? ids[i] : (int64_t)(i % a->queries);
+    bend(&call);
+    solve(out, &call);
+    free(positions);
+}
+
+void oracle_step(struct oracle_outputs *out, const struct attn_layer *layer,
+                 const float *hidden_states, const struct attn_step *step)
+{
+    const int64_t *ids = step->modifiers.position_ids;
+    size_t cached = step->position, keys = cached + step->rows;
+    int64_t *positions = malloc(keys * sizeof *positions);
+    struct call call = {
+        .layer = layer,
+        .batch = 1,
+        .queries = step->rows,
+        .keys = keys,
+        .x = hidden_states + cached * layer->q.in,
+        .y = hidden_states,
+        .z = hidden_states,
+        .query_positions = positions + cached,
+        .key_positions = positions,
+        .modifiers = resolve(&step->modifiers, &layer->spec, true),
+    };
+    for (size_t s = 0; s < keys; s++)
+        positions[s] = ids && s >= cached ? ids[s - cached] : (int64_t)s;
+    bend(&call);
+    solve(out, &call);
+    free(positions);
+}

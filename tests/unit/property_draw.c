@@ -1,0 +1,444 @@
+/* property_draw.c: drawing.  Each modifier has a chance of its own, so that all pairs of them meet
+ * somewhere in a few thousand cases; sizes are small mostly and pass a tile of 64 keys often. */
+#include "property_draw.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Chances ---- */
+
+static bool chance(struct draw *d, unsigned percent) { return rng_below(&d->rng, 100) < percent; }
+
+/* A number from least to most. */
+static size_t between(struct draw *d, size_t least, size_t most)
+{
+    return least + rng_below(&d->rng, (unsigned)(most - least + 1));
+}
+
+static double real(struct draw *d, double least, double most)
+{
+    return least + (most - least) * rng_below(&d->rng, 1000) / 1000;
+}
+
+/* Memory that runs out, or a size that went wrong, ends the test. */
+static void *own(struct draw *d, void *data)
+{
+    void **more = realloc(d->owned, (d->num_owned + 1) * sizeof *more);
+    if (data == NULL || more == NULL)
+        abort();
+    d->owned = more;
+    return d->owned[d->num_owned++] = data;
+}
+
+void *draw_keep(struct draw *d, size_t count, size_t size)
+{
+    return own(d, calloc(count > 0 ? count : 1, size));
+}
+
+static float *floats(struct draw *d, size_t count, float range)
+{
+    return own(d, rng_floats(&d->rng, count, range));
+}
+
+void draw_free(struct draw *d)
+{
+    while (d->num_owned > 0)
+        free(d->owned[--d->num_owned]);
+    free(d->owned);
+    d->owned = NULL;
+}
+
+/* ---- A layer ---- */
+
+__attribute__((format(printf, 2, 3))) static void say(struct draw *d, const char *format, ...)
+{
+    size_t used = strlen(d->json);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(d->json + used, sizeof d->json - used, format, arguments);
+    va_end(arguments);
+}
+
+static const char *truth(bool value) { return value ? "true" : "false"; }
+
+static void draw_shape(struct draw *d)
+{
+    struct attn_layer_spec *s = &d->spec;
+    do {
+        s->num_heads = between(d, 1, 12);
+        s->num_kv_heads = between(d, 1, s->num_heads);
+    } while (s->num_heads % s->num_kv_heads != 0);
+    s->head_dim = between(d, 2, chance(d, 75) ? 24 : 80);
+    s->hidden_size = between(d, 4, chance(d, 75) ? 40 : 96);
+    s->value_head_dim = chance(d, 25) ? between(d, 1, 40) : s->head_dim;
+    s->key_size = s->value_size = s->hidden_size;
+    say(d, "{\"hidden_size\":%zu,\"num_attention_heads\":%zu,\"num_key_value_heads\":%zu",
+        s->hidden_size, s->num_heads, s->num_kv_heads);
+}
+
+static void say_factors(struct draw *d, const char *key, size_t count, double most)
+{
+    say(d, ",\"%s\":[", key);
+    for (size_t i = 0; i < count; i++)
+        say(d, "%s%.2f", i > 0 ? "," : "", real(d, 1, most));
+    say(d, "]");
+}
+
+static void draw_rope_scaling(struct draw *d)
+{
+    static const char *const names[] = {"",     "default", "linear",  "dynamic",
+                                        "yarn", "llama3",  "longrope"};
+    struct attn_rope_spec *r = &d->spec.rope;
+    r->factor = real(d, 1, 8);
+    r->original_max_position = (double)between(d, 4, 120);
+    say(d, ",\"rope_scaling\":{\"rope_type\":\"%s\"", names[r->type]);
+    if (r->type != ATTN_ROPE_DEFAULT && r->type != ATTN_ROPE_LONGROPE)
+        say(d, ",\"factor\":%.17g", r->factor);
+    if (r->type == ATTN_ROPE_YARN || r->type == ATTN_ROPE_LLAMA3 || r->type == ATTN_ROPE_LONGROPE)
+        say(d, ",\"original_max_position_embeddings\":%g", r->original_max_position);
+    if (r->type == ATTN_ROPE_LLAMA3)
+        say(d, ",\"low_freq_factor\":%g,\"high_freq_factor\":%g", real(d, 0.5, 2), real(d, 2.5, 9));
+    if (r->type == ATTN_ROPE_YARN && chance(d, 50))
+        say(d, ",\"beta_fast\":%g,\"beta_slow\":%g", real(d, 2, 40), real(d, 0.2, 1.5));
+    if (r->type == ATTN_ROPE_YARN && chance(d, 50))
+        say(d, ",\"truncate\":%s", truth(chance(d, 50)));
+    if (r->type >= ATTN_ROPE_YARN && r->type != ATTN_ROPE_LLAMA3 && chance(d, 50))
+        say(d, ",\"attention_factor\":%g", real(d, 0.5, 1.5));
+    if (r->type == ATTN_ROPE_LONGROPE) {
+        say_factors(d, "short_factor", r->dim / 2, 2);
+        say_factors(d, "long_factor", r->dim / 2, 9);
+    }
+    say(d, "},\"max_position_embeddings\":%g",
+        r->original_max_position * (r->type == ATTN_ROPE_LONGROPE ? 4 : 1));
+}
+
+static void draw_rope(struct draw *d)
+{
+    static const double bases[] = {100, 10000, 500000};
+    struct attn_rope_spec *r = &d->spec.rope;
+    d->spec.head_dim += d->spec.head_dim % 2;
+    r->dim = d->spec.head_dim;
+    r->type = chance(d, 30) ? ATTN_ROPE_DEFAULT : (enum attn_rope_type)between(d, 1, 6);
+    r->theta = bases[between(d, 0, 2)];
+    r->interleaved = chance(d, 30);
+    if (chance(d, 30) && r->dim >= 4) {
+        r->dim = 2 * between(d, 1, r->dim / 2 - 1);
+        say(d, ",\"partial_rotary_factor\":%.17g",
+            ((double)r->dim + 0.25) / (double)d->spec.head_dim);
+    }
+    if (r->type == ATTN_ROPE_DYNAMIC && r->dim < 4)
+        r->type = ATTN_ROPE_DEFAULT; /* its base has an exponent of dim/(dim-2) */
+    say(d, ",\"rope_theta\":%g", r->theta);
+    if (r->interleaved)
+        say(d, ",\"rope_interleaved\":true");
+    if (r->type != ATTN_ROPE_DEFAULT || chance(d, 20))
+        draw_rope_scaling(d);
+}
+
+static void draw_position_bias(struct draw *d)
+{
+    struct attn_position_bias_spec *p = &d->spec.position_bias;
+    if (chance(d, 50)) {
+        bool scaled = chance(d, 30);
+        p->type = ATTN_BIAS_ALIBI;
+        p->scale = scaled ? 1 / sqrt((double)d->spec.head_dim) : 1;
+        p->bfloat16 = chance(d, 30);
+        say(d, ",\"alibi\":true,\"alibi_scaled\":%s,\"alibi_bfloat16\":%s", truth(scaled),
+            truth(p->bfloat16));
+        return;
+    }
+    p->type = ATTN_BIAS_T5;
+    p->buckets = 2 * between(d, 2, 20);
+    p->max_distance = between(d, p->buckets, 2 * p->buckets + 100);
+    p->bidirectional = !d->spec.is_causal;
+    say(d, ",\"relative_attention_num_buckets\":%zu,\"relative_attention_max_distance\":%zu",
+        p->buckets, p->max_distance);
+}
+
+/* Keys and values from another sequence, perhaps of other widths. */
+static void draw_cross(struct draw *d)
+{
+    struct attn_layer_spec *s = &d->spec;
+    s->is_cross = chance(d, 40);
+    if (s->is_cross)
+        say(d, ",\"is_cross\":true");
+    if (chance(d, 40)) {
+        s->key_size = between(d, 3, 40);
+        s->value_size = chance(d, 50) ? s->key_size : between(d, 3, 40);
+        say(d, ",\"kdim\":%zu,\"vdim\":%zu", s->key_size, s->value_size);
+    }
+}
+
+static void draw_window(struct draw *d, size_t layers)
+{
+    bool slides = true;
+    size_t window = between(d, 1, chance(d, 50) ? 12 : 90);
+    say(d, ",\"sliding_window\":%zu", window);
+    if (chance(d, 60)) {
+        say(d, ",\"layer_types\":[");
+        for (size_t i = 0; i < layers; i++) {
+            bool slide = chance(d, 50);
+            say(d, "%s\"%s\"", i > 0 ? "," : "", slide ? "sliding_attention" : "full_attention");
+            slides = i == d->layer ? slide : slides;
+        }
+        say(d, "]");
+    }
+    d->spec.sliding_window = slides ? window : 0;
+}
+
+static void draw_details(struct draw *d)
+{
+    struct attn_layer_spec *s = &d->spec;
+    s->q_bias = chance(d, 50);
+    s->qk_norm = chance(d, 25);
+    s->sinks = chance(d, 20);
+    s->bias_kv = chance(d, 10);
+    s->add_zero_attn = chance(d, 10);
+    s->scale = 1 / sqrt((double)s->head_dim);
+    say(d,
+        ",\"head_dim\":%zu,\"value_head_dim\":%zu,\"attention_bias\":%s,\"qk_norm\":%s,"
+        "\"attention_sinks\":%s,\"add_bias_kv\":%s,\"add_zero_attn\":%s",
+        s->head_dim, s->value_head_dim, truth(s->q_bias), truth(s->qk_norm), truth(s->sinks),
+        truth(s->bias_kv), truth(s->add_zero_attn));
+    if (s->qk_norm && chance(d, 50))
+        say(d, ",\"rms_norm_eps\":0.01");
+    if (chance(d, 25)) {
+        s->softcap = real(d, 0.5, 20);
+        say(d, ",\"attn_logit_softcapping\":%.17g", s->softcap);
+    }
+    if (chance(d, 25)) {
+        s->scale = real(d, 0.02, 0.6);
+        say(d, ",\"scale\":%.17g", s->scale);
+    }
+}
+
+void draw_layer(struct draw *out, unsigned seed)
+{
+    *out = (struct draw){.seed = seed, .rng = rng_seeded(seed)};
+    size_t layers = between(out, 1, 2);
+    out->layer = between(out, 0, layers - 1);
+    draw_shape(out);
+    out->spec.is_causal = chance(out, 60);
+    say(out, ",\"num_hidden_layers\":%zu,\"is_causal\":%s,\"seed\":%u", layers,
+        truth(out->spec.is_causal), seed);
+    if (chance(out, 50))
+        draw_rope(out);
+    else if (chance(out, 25))
+        draw_cross(out);
+    if (out->spec.rope.type == ATTN_ROPE_NONE && chance(out, 60))
+        draw_position_bias(out);
+    if (chance(out, 30))
+        draw_window(out, layers);
+    draw_details(out);
+    say(out, "}");
+}
+
+/* ---- A call ---- */
+
+static size_t tokens(struct draw *d)
+{
+    return between(d, 1, chance(d, 65) ? 14 : chance(d, 65) ? 70 : DRAW_TOKENS);
+}
+
+/* Multiply-adds that the oracle will take its time for. */
+static size_t cost(const struct attn_attend_args *a, const struct attn_layer_spec *s)
+{
+    size_t q = s->num_heads * (s->head_dim + s->value_head_dim);
+    size_t k = s->num_kv_heads * (s->head_dim + s->value_head_dim);
+    return a->batch * (a->queries * a->keys * q + a->queries * q * s->hidden_size +
+                       a->keys * k * (s->key_size + s->value_size) / 2);
+}
+
+static void draw_rows(struct draw *d, const struct attn_layer_spec *s)
+{
+    struct attn_attend_args *a = &d->call;
+    bool may_cross = s->rope.type == ATTN_ROPE_NONE;
+    bool must_cross =
+        s->is_cross || s->key_size != s->hidden_size || s->value_size != s->hidden_size;
+    bool cross = must_cross || (may_cross && chance(d, 30));
+    a->batch = between(d, 1, 3);
+    a->queries = tokens(d);
+    a->keys = cross ? tokens(d) : a->queries;
+    while (cost(a, s) > 3000000 && (a->batch > 1 || a->queries > 1)) {
+        if (a->batch > 1)
+            a->batch--;
+        else
+            a->queries -= (a->queries + 3) / 4;
+        a->keys = cross ? a->keys : a->queries;
+    }
+    a->hidden_states = floats(d, a->batch * a->queries * s->hidden_size, 1.7f);
+    if (!cross)
+        return;
+    a->key_hidden_states = floats(d, a->batch * a->keys * s->key_size, 1.7f);
+    if (s->key_size != s->value_size || chance(d, 40))
+        a->value_hidden_states = floats(d, a->batch * a->keys * s->value_size, 1.7f);
+}
+
+/* A mask or bias may differ by batch and by head; its strides, and how many planes it has. */
+static size_t draw_planes(size_t *batch_stride, size_t *head_stride, struct draw *d, size_t heads,
+                          size_t plane)
+{
+    bool per_head = chance(d, 50), per_batch = chance(d, 50);
+    *head_stride = per_head ? plane : 0;
+    *batch_stride = per_batch ? plane * (per_head ? heads : 1) : 0;
+    return (per_batch ? d->call.batch : 1) * (per_head ? heads : 1) * plane;
+}
+
+static const float *draw_bias(struct draw *d, size_t count)
+{
+    float *bias = floats(d, count, 2);
+    bool forbids = chance(d, 50);
+    for (size_t i = 0; forbids && i < count; i += between(d, 1, 17))
+        bias[i] = -INFINITY;
+    return bias;
+}
+
+static const int64_t *draw_positions(struct draw *d, size_t count, size_t rows)
+{
+    int64_t *ids = draw_keep(d, count, sizeof *ids);
+    bool far = d->spec.rope.type == ATTN_ROPE_DEFAULT && chance(d, 30);
+    int64_t first = (int64_t)between(d, 0, far ? 3000 : 60);
+    bool scattered = chance(d, 40);
+    for (size_t i = 0; i < count; i++)
+        ids[i] = scattered ? (int64_t)between(d, 0, 100) : first + (int64_t)(i % rows);
+    return ids;
+}
+
+/* What a call may override, whatever it is over. */
+static void draw_overrides(struct attn_modifiers *m, struct draw *d, size_t heads)
+{
+    if (chance(d, 15))
+        m->head_mask = floats(d, heads, 1);
+    if (chance(d, 20)) {
+        m->has_window = true;
+        m->window_left = chance(d, 25) ? -1 : (int64_t)between(d, 0, 90);
+        m->window_right = chance(d, 25) ? -1 : (int64_t)between(d, 0, 20);
+    }
+    if (chance(d, 15)) {
+        m->has_softcap = true;
+        m->softcap = chance(d, 30) ? 0 : real(d, 0.5, 30);
+    }
+    if (chance(d, 15))
+        m->scale = real(d, 0.02, 0.5);
+}
+
+static void draw_modifiers(struct draw *d, const struct attn_layer_spec *s)
+{
+    struct attn_attend_args *a = &d->call;
+    struct attn_modifiers *m = &a->modifiers;
+    size_t plane = a->queries * a->keys;
+    draw_overrides(m, d, s->num_heads);
+    m->is_causal = chance(d, 60) ? ATTN_CAUSAL_DEFAULT : (enum attn_causal)between(d, 1, 2);
+    if (chance(d, 25))
+        m->padding_mask = own(d, rng_bytes(&d->rng, a->batch * a->keys, 80));
+    if (chance(d, 20)) {
+        size_t count = draw_planes(&m->attention_mask_batch_stride, &m->attention_mask_head_stride,
+                                   d, s->num_heads, plane);
+        m->attention_mask = own(d, rng_bytes(&d->rng, count, 70));
+    }
+    if (chance(d, 20)) {
+        size_t count = draw_planes(&m->attention_bias_batch_stride, &m->attention_bias_head_stride,
+                                   d, s->num_heads, plane);
+        m->attention_bias = draw_bias(d, count);
+    }
+    if (chance(d, 20)) {
+        int64_t *offsets = draw_keep(d, a->batch, sizeof *offsets);
+        for (size_t b = 0; b < a->batch; b++)
+            offsets[b] = (int64_t)between(d, 0, a->keys + 5) - 3;
+        m->query_offset = offsets;
+    }
+    if (chance(d, s->rope.type != ATTN_ROPE_NONE ? 40 : 5))
+        m->position_ids = draw_positions(d, a->batch * a->queries, a->queries);
+}
+
+/* Some of the numbers below `count`, each once, in any order. */
+static const size_t *draw_subset(size_t *out_count, struct draw *d, size_t count)
+{
+    size_t *list = draw_keep(d, count, sizeof *list);
+    for (size_t i = 0; i < count; i++) {
+        size_t j = between(d, 0, i);
+        list[i] = list[j];
+        list[j] = i;
+    }
+    *out_count = between(d, 1, count);
+    return list;
+}
+
+void draw_call(struct draw *d, const struct attn_layer_spec *s)
+{
+    draw_rows(d, s);
+    draw_modifiers(d, s);
+    d->stage = (enum attn_stage)between(d, 0, 2);
+    d->local_radius = between(d, 0, 6);
+    d->selects = chance(d, 30);
+    if (!d->selects)
+        return;
+    d->averages = chance(d, 50);
+    d->top_k = between(d, 1, attn_weight_columns(s, d->call.keys));
+    if (chance(d, 60))
+        d->selection.heads = draw_subset(&d->selection.num_heads, d, s->num_heads);
+    if (chance(d, 60))
+        d->selection.rows = draw_subset(&d->selection.num_rows, d, d->call.queries);
+}
+
+/* ---- A tree ---- */
+
+/* Each new row follows an earlier one or the cached text, and sees itself and its ancestors. */
+static void grow(uint8_t *mask, int64_t *ids, struct draw *d, size_t cached, size_t n)
+{
+    for (size_t t = 0; t < n; t++) {
+        size_t parent = between(d, 0, t); /* t: the cached text */
+        ids[t] = parent == t ? (int64_t)cached : ids[parent] + 1;
+        if (parent != t)
+            memcpy(mask + t * n, mask + parent * n, n);
+        mask[t * n + t] = 1;
+    }
+}
+
+void draw_tree(struct attn_modifiers *out, struct draw *d, const struct attn_layer_spec *s,
+               size_t cached, size_t n)
+{
+    uint8_t *mask = draw_keep(d, n * n, 1);
+    int64_t *ids = draw_keep(d, n, sizeof *ids);
+    *out = (struct attn_modifiers){.tree = true, .attention_mask = mask};
+    draw_overrides(out, d, s->num_heads);
+    grow(mask, ids, d, cached, n);
+    if (chance(d, 15)) { /* any graph, not only trees */
+        out->is_causal = (enum attn_causal)between(d, 0, 2);
+        for (size_t i = 0; i < n * n; i++)
+            mask[i] = chance(d, 60);
+    }
+    if (chance(d, 85))
+        out->position_ids = ids;
+    if (chance(d, 20)) {
+        uint8_t *padding = own(d, rng_bytes(&d->rng, cached + n, 80));
+        out->padding_mask = padding;
+    }
+    if (chance(d, 20))
+        out->attention_bias = draw_bias(d, n * (cached + n));
+}
+
+/* ---- Looking ---- */
+
+void draw_describe(char *out, size_t size, const struct attn_modifiers *m)
+{
+    static const char *const causal[] = {"default", "no", "yes"};
+    snprintf(out, size, "causal %s%s%s%s%s%s%s%s, scale %g, softcap %s%g, window %s[%lld,%lld]",
+             causal[m->is_causal], m->tree ? ", tree" : "", m->query_offset ? ", offset" : "",
+             m->padding_mask ? ", padding" : "", m->attention_mask ? ", mask" : "",
+             m->attention_bias ? ", bias" : "", m->head_mask ? ", head_mask" : "",
+             m->position_ids ? ", position_ids" : "", m->scale, m->has_softcap ? "" : "no ",
+             m->softcap, m->has_window ? "" : "no ", (long long)m->window_left,
+             (long long)m->window_right);
+}
+
+int64_t draw_length(const struct attn_modifiers *m, size_t count, size_t rows)
+{
+    int64_t last = m->position_ids ? 0 : (int64_t)rows - 1;
+    for (size_t i = 0; m->position_ids && i < count; i++)
+        last = m->position_ids[i] > last ? m->position_ids[i] : last;
+    return last + 1;
+}
