@@ -7,7 +7,8 @@
 #   build/attnd         the daemon             lib/*.c + server/*.c
 #   build/libattn.a     the library            lib/*.c
 #   build/kernelcheck   every kernel, checked  tests/kernels/*.c
-#   build/bench_*       measurements           tests/bench/*.c, one binary each
+#   build/bench         attention, measured    tests/bench/*.c but json.c
+#   build/bench_json    JSON numbers, measured tests/bench/json.c
 #   build/models_md     prints docs/MODELS.md  tests/tools/models_md.c
 #   build/unit          unit suites            tests/unit/*.c and what they need of server/
 #   build/http_suite    HTTP suite             tests/http/*.c, starts the daemon named by $ATTND
@@ -75,6 +76,7 @@ $(OBJ)/lib/kernels_avx512.o:   EXTRA = -mavx512f -mavx512bw -mavx512dq -mavx512v
 $(OBJ)/lib/kernels_portable.o: EXTRA = -O3 -ffp-contract=off
 $(OBJ)/server/tensor_json.o: EXTRA = -O3
 $(OBJ)/tests/unit/oracle.o:    EXTRA = -O1 -ffp-contract=off
+$(OBJ)/tests/bench/check.o:    EXTRA = -O3 -ffp-contract=off
 $(OBJ)/tests/unit/oracle_layer.o: EXTRA = -O1 -ffp-contract=off
 
 # ---- Sources ---------------------------------------------------------------------------------
@@ -87,7 +89,9 @@ COMMON_OBJS = $(call objects,tests/common/*.c)
 UNIT_OBJS   = $(call objects,tests/unit/*.c) $(COMMON_OBJS)
 HTTP_OBJS   = $(call objects,tests/http/*.c) $(COMMON_OBJS)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
-BENCH       = $(patsubst tests/bench/%.c,$(OUT)/bench_%,$(wildcard tests/bench/*.c))
+BENCH_OBJS  = $(filter-out %/json.o,$(call objects,tests/bench/*.c))
+BENCH       = $(OUT)/bench $(OUT)/bench_json
+BENCH_FLAGS =
 
 .PHONY: all run check check-all suites asan ubsan tsan check-load bench bench-kernels style layers presets \
         models-md models-check docs-check format deps install clean help
@@ -136,15 +140,14 @@ SUITE_ENV = OPENBLAS_NUM_THREADS=1 ASAN_OPTIONS=detect_stack_use_after_return=0 
 check-load: $(OUT)/attnd | build/deps/load ## wrk on /decode with 32, 256 and 1,000 connections
 	$(Q)ATTND=$(OUT)/attnd tests/load/decode.sh
 
+bench: $(BENCH) ## every shape beside this machine's ceilings; BENCH_FLAGS="--help" lists its options
+	$(Q)$(OUT)/bench $(BENCH_FLAGS)
+	$(Q)$(OUT)/bench_json
+
 # Measurements must not inherit another OpenBLAS kernel or thread count from the shell.
-CLEAN_BLAS = env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE -u OPENBLAS_NUM_THREADS \
-             -u OMP_NUM_THREADS
-
-bench: $(BENCH) ## run every measurement
-	$(Q)set -e; for b in $(BENCH); do echo "== $$b"; $(CLEAN_BLAS) $$b; done
-
 bench-kernels: $(OUT)/kernelcheck ## GFLOP/s and GB/s of every kernel at every level
-	$(Q)$(CLEAN_BLAS) $(OUT)/kernelcheck --bench
+	$(Q)env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE -u OPENBLAS_NUM_THREADS -u OMP_NUM_THREADS \
+	    $(OUT)/kernelcheck --bench
 
 style: | build/deps/check ## formatting, banned functions, lengths of files, functions and lines
 	@tests/tools/style.sh
@@ -230,7 +233,10 @@ $(OUT)/kernelcheck: $(KERNEL_OBJS) $(OUT)/libattn.a
 
 $(OUT)/bench_json: $(addprefix $(OBJ)/server/,$(addsuffix .o,arena buffer errors json number \
                                                          number_write tensor_json utf8))
-$(OUT)/bench_%: $(OBJ)/tests/bench/%.o $(OUT)/libattn.a
+$(OUT)/bench_json: $(OBJ)/tests/bench/json.o
+	$(call link,jansson)
+
+$(OUT)/bench: $(BENCH_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
 
 -include $(wildcard $(OBJ)/*/*.d $(OBJ)/*/*/*.d)

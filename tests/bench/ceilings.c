@@ -1,0 +1,216 @@
+/* ceilings.c: multiply-adds and bytes per second of several threads at once.
+ *
+ * Every rate is measured alike: the threads start a window together, each repeats its unit of work
+ * until the window is over, and their rates add up.  The best of several windows counts, for other
+ * work on the machine only ever takes away.  Memory is read from huge pages, each thread having a
+ * part of its own and going on in the next window where it stopped. */
+#include "ceilings.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "machine.h"
+#include "mem.h"
+
+#define MAX_THREADS 128
+#define WINDOWS 12
+#define WINDOW_SECONDS 0.008
+#define HUGE_PAGE ((size_t)2 << 20)
+#define LEAST_BUFFER ((size_t)256 << 20)
+#define UNIT_BYTES ((size_t)16384) /* of each stream */
+#define ROUND_TRIPS 10000
+#define GROUP 200 /* round trips that are timed together */
+
+struct bench_meter {
+    struct bench_simd simd;
+    char *buffer; /* [bytes] */
+    size_t bytes;
+};
+
+/* One thread of a measurement. */
+struct lane {
+    pthread_barrier_t *start;
+    double (*unit)(struct lane *lane); /* does some work and returns how much */
+    const struct bench_simd *simd;
+    enum bench_peak peak;
+    const char *part;      /* what this thread reads, BENCH_STREAMS streams of `stride` bytes */
+    size_t stride, at;     /* a multiple of 64 bytes; how far they are read */
+    double rates[WINDOWS]; /* per second */
+};
+
+static double compute_unit(struct lane *lane) { return lane->simd->burst[lane->peak](); }
+
+static double read_unit(struct lane *lane)
+{
+    size_t bytes = attn_min(UNIT_BYTES, lane->stride - lane->at);
+    lane->simd->read(lane->part + lane->at, lane->stride, bytes);
+    lane->at += bytes;
+    if (lane->at == lane->stride)
+        lane->at = 0;
+    return (double)(bytes * BENCH_STREAMS);
+}
+
+static void *lane_main(void *argument)
+{
+    struct lane *lane = argument;
+    for (int window = 0; window < WINDOWS; window++) {
+        double done = 0, took;
+        pthread_barrier_wait(lane->start);
+        double start = bench_now();
+        do {
+            done += lane->unit(lane);
+            took = bench_now() - start;
+        } while (took < WINDOW_SECONDS);
+        lane->rates[window] = done / took;
+    }
+    return NULL;
+}
+
+/* The best window of lanes that differ from `model` only in the part of `bytes` they read, in
+ * thousand millions per second. */
+static double best_rate(const struct lane *model, unsigned threads, size_t bytes)
+{
+    struct lane *lanes = attn_calloc(threads, sizeof *lanes);
+    pthread_t ids[MAX_THREADS];
+    pthread_barrier_t start;
+    double best = 0;
+    if (lanes == NULL)
+        return 0;
+    pthread_barrier_init(&start, NULL, threads);
+    for (unsigned i = 0; i < threads; i++) {
+        lanes[i] = *model;
+        lanes[i].start = &start;
+        lanes[i].stride = attn_max(bytes / threads / BENCH_STREAMS / 64, 1) * 64;
+        lanes[i].part = model->part + i * lanes[i].stride * BENCH_STREAMS;
+        if (pthread_create(&ids[i], NULL, lane_main, &lanes[i]) != 0)
+            bench_die("cannot start thread %u", i);
+    }
+    for (unsigned i = 0; i < threads; i++)
+        pthread_join(ids[i], NULL);
+    for (int window = 0; window < WINDOWS; window++) {
+        double sum = 0;
+        for (unsigned i = 0; i < threads; i++)
+            sum += lanes[i].rates[window];
+        best = sum > best ? sum : best;
+    }
+    pthread_barrier_destroy(&start);
+    attn_free(lanes);
+    return best * 1e-9;
+}
+
+/* ---- Handing over a cache line ------------------------------------------------------------- */
+
+/* Waits for each odd turn and answers with the next even one. */
+static void *answer(void *argument)
+{
+    atomic_uint *turn = argument;
+    for (unsigned i = 0; i < ROUND_TRIPS; i++) {
+        while (atomic_load_explicit(turn, memory_order_acquire) != 2 * i + 1)
+            continue;
+        atomic_store_explicit(turn, 2 * i + 2, memory_order_release);
+    }
+    return NULL;
+}
+
+/* The best of some groups of round trips: a thread that lost its CPU spoils a whole group. */
+static double handover_ns(unsigned threads)
+{
+    _Alignas(ATTN_ALIGN) atomic_uint turn = 0;
+    pthread_t other;
+    double best = 1, start = 0;
+    if (threads < 2 || bench_cpus() < 2) /* on one CPU this would wait for the scheduler */
+        return 0;
+    if (pthread_create(&other, NULL, answer, &turn) != 0)
+        bench_die("cannot start a thread");
+    for (unsigned i = 0; i < ROUND_TRIPS; i++) {
+        if (i % GROUP == 0) {
+            double now = bench_now();
+            best = i > 0 && now - start < best ? now - start : best;
+            start = now;
+        }
+        atomic_store_explicit(&turn, 2 * i + 1, memory_order_release);
+        while (atomic_load_explicit(&turn, memory_order_acquire) != 2 * i + 2)
+            continue;
+    }
+    pthread_join(other, NULL);
+    return best * 1e9 / (2.0 * GROUP);
+}
+
+/* ---- All of it ----------------------------------------------------------------------------- */
+
+static size_t cache_bytes_of_machine(void)
+{
+    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return bytes > 0 ? (size_t)bytes : (size_t)8 << 20;
+}
+
+double bench_cache_room(void) { return 0.75 * (double)cache_bytes_of_machine(); }
+
+struct bench_meter *bench_meter_new(void)
+{
+    struct bench_meter *meter = attn_calloc(1, sizeof *meter);
+    if (meter == NULL)
+        return NULL;
+    bench_simd_get(&meter->simd);
+    meter->bytes =
+        attn_max(LEAST_BUFFER, attn_ceil_div(8 * cache_bytes_of_machine(), HUGE_PAGE) * HUGE_PAGE);
+    meter->buffer = aligned_alloc(HUGE_PAGE, meter->bytes);
+    if (meter->buffer == NULL) {
+        bench_meter_free(meter);
+        return NULL;
+    }
+    madvise(meter->buffer, meter->bytes, MADV_HUGEPAGE);
+    memset(meter->buffer, 1, meter->bytes);
+    return meter;
+}
+
+void bench_meter_free(struct bench_meter *meter)
+{
+    if (meter == NULL)
+        return;
+    free(meter->buffer);
+    attn_free(meter);
+}
+
+const char *bench_meter_level(const struct bench_meter *meter) { return meter->simd.name; }
+
+void bench_ceilings_measure(struct bench_ceilings *out, struct bench_meter *meter, unsigned threads,
+                            double cache_bytes)
+{
+    struct lane lane = {.simd = &meter->simd, .part = meter->buffer, .unit = read_unit};
+    bool fits = cache_bytes > 0 && cache_bytes <= bench_cache_room();
+    threads = threads < MAX_THREADS ? threads : MAX_THREADS;
+    *out = (struct bench_ceilings){0};
+    out->memory = best_rate(&lane, threads, meter->bytes);
+    out->cache =
+        best_rate(&lane, threads, fits ? (size_t)cache_bytes : cache_bytes_of_machine() / 4);
+    lane.unit = compute_unit;
+    for (lane.peak = 0; lane.peak < BENCH_NUM_PEAKS; lane.peak++)
+        if (meter->simd.burst[lane.peak] != NULL)
+            out->peak[lane.peak] = best_rate(&lane, threads, 0);
+    out->handover_ns = handover_ns(threads);
+}
+
+struct bench_ceilings bench_ceilings_mean(const struct bench_ceilings *a,
+                                          const struct bench_ceilings *b)
+{
+    struct bench_ceilings mean = {
+        .memory = (a->memory + b->memory) / 2,
+        .cache = (a->cache + b->cache) / 2,
+        .handover_ns = (a->handover_ns + b->handover_ns) / 2,
+    };
+    for (int i = 0; i < BENCH_NUM_PEAKS; i++)
+        mean.peak[i] = (a->peak[i] + b->peak[i]) / 2;
+    return mean;
+}
+
+double bench_gap(double before, double after)
+{
+    return before > after ? before / after - 1 : after / before - 1;
+}

@@ -1,0 +1,278 @@
+/* main.c: `build/bench`: how fast the library computes attention, and how close that is to what
+ * this machine can do.
+ *
+ * OpenBLAS takes kernel set and threads from its environment while it is loaded, before main.  So
+ * where such variables are inherited they are dropped and the program starts itself once more.
+ *
+ * Exit status: 0, 1 where a result was wrong, grew too much or could not be had, 2 where the
+ * options ask for what does not exist. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cpu.h"
+#include "machine.h"
+#include "mem.h"
+#include "report.h"
+#include "runs.h"
+#include "slope.h"
+
+extern char **environ;
+
+static const char usage[] =
+    "usage: bench [options]\n"
+    "  --shape NAME          one shape, or those whose names begin so; default: all\n"
+    "  --dtype f32|bf16|int8 of weights and caches; default f32, which F shapes always take\n"
+    "  --threads N           default: the CPUs this process may use\n"
+    "  --cpu-level LEVEL     portable, avx2, avx512 or auto (the default)\n"
+    "  --interleave LEVEL    compare with portable, avx2 or avx512, call by call in turn\n"
+    "  --json                one JSON line for each result instead of a table\n"
+    "  --markdown FILE       also put the table into FILE, between its marker lines\n"
+    "  --slope               decode time against context, 1,024 to 131,072 tokens\n"
+    "  --list                names of shapes; those in brackets must be asked for\n"
+    "  --help                this text\n"
+    "The fraction is floor / time, the floor being the larger of operations / peak and least\n"
+    "bytes / bandwidth, of ceilings measured right before and after; ~ where these moved by more\n"
+    "than a tenth, or cannot have held.  docs/BENCHMARKS.md says more.\n";
+
+struct options {
+    const char *shape, *markdown;
+    const struct bench_dtype *dtype;
+    unsigned threads;
+    enum attn_cpu_level level, other; /* other: AUTO where there is nothing to compare with */
+    bool json, slope;
+};
+
+static void __attribute__((noreturn)) refuse(const char *option, const char *value)
+{
+    fprintf(stderr, "bench: %s %s: not known; see --help\n", option, value);
+    exit(2);
+}
+
+/* ---- Options ------------------------------------------------------------------------------- */
+
+static enum attn_cpu_level parse_level(const char *option, const char *text)
+{
+    for (enum attn_cpu_level level = ATTN_CPU_AUTO; level <= ATTN_CPU_AVX512; level++)
+        if (strcmp(attn_cpu_level_name(level), text) == 0)
+            return level;
+    refuse(option, text);
+}
+
+static unsigned parse_threads(const char *text)
+{
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+    if (*end != '\0' || value < 1 || value > 128)
+        refuse("--threads", text);
+    return (unsigned)value;
+}
+
+static const struct bench_dtype *parse_dtype(const char *text)
+{
+    const struct bench_dtype *dtype = bench_dtype_find(text);
+    if (dtype == NULL)
+        refuse("--dtype", text);
+    if (dtype->config == NULL) {
+        fprintf(stderr, "bench: --dtype %s: the library does not compute with it yet\n", text);
+        exit(2);
+    }
+    return dtype;
+}
+
+static const char *parse_shape(const char *text)
+{
+    for (size_t i = 0; i < bench_num_shapes; i++)
+        if (bench_shape_matches(&bench_shapes[i], text))
+            return text;
+    refuse("--shape", text);
+}
+
+static void __attribute__((noreturn)) list_shapes(void)
+{
+    for (size_t i = 0; i < bench_num_shapes; i++)
+        printf(bench_shapes[i].on_request ? "[%s]\n" : "%s\n", bench_shapes[i].name);
+    exit(0);
+}
+
+static void parse(struct options *out, int argc, char **argv)
+{
+    static const struct option table[] = {
+        {"shape", required_argument, NULL, 's'},
+        {"dtype", required_argument, NULL, 'd'},
+        {"threads", required_argument, NULL, 't'},
+        {"cpu-level", required_argument, NULL, 'c'},
+        {"interleave", required_argument, NULL, 'i'},
+        {"json", no_argument, NULL, 'j'},
+        {"markdown", required_argument, NULL, 'm'},
+        {"slope", no_argument, NULL, 'l'},
+        {"list", no_argument, NULL, 'n'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    *out = (struct options){.shape = "", .dtype = &bench_dtypes[0]};
+    for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
+        switch (c) {
+        case 's':
+            out->shape = parse_shape(optarg);
+            break;
+        case 'd':
+            out->dtype = parse_dtype(optarg);
+            break;
+        case 't':
+            out->threads = parse_threads(optarg);
+            break;
+        case 'c':
+            out->level = parse_level("--cpu-level", optarg);
+            break;
+        case 'i':
+            out->other = parse_level("--interleave", optarg);
+            if (out->other == ATTN_CPU_AUTO)
+                refuse("--interleave", optarg);
+            break;
+        case 'j':
+            out->json = true;
+            break;
+        case 'm':
+            out->markdown = optarg;
+            break;
+        case 'l':
+            out->slope = true;
+            break;
+        case 'n':
+            list_shapes();
+        case 'h':
+            fputs(usage, stdout);
+            exit(0);
+        default:
+            exit(2);
+        }
+    }
+    if (optind < argc)
+        refuse("argument", argv[optind]);
+}
+
+/* ---- The environment ----------------------------------------------------------------------- */
+
+/* The first inherited variable that OpenBLAS would listen to, its name cut off at the `=`. */
+static bool find_setting(char *name, size_t size)
+{
+    static const char *const heads[] = {"OPENBLAS_", "GOTO_NUM_THREADS=", "OMP_NUM_THREADS="};
+    for (char **variable = environ; *variable != NULL; variable++)
+        for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
+            if (strncmp(*variable, heads[i], strlen(heads[i])) == 0) {
+                snprintf(name, size, "%.*s", (int)strcspn(*variable, "="), *variable);
+                return true;
+            }
+    return false;
+}
+
+static void drop_settings(char **argv)
+{
+    char name[256];
+    bool dropped = false;
+    while (find_setting(name, sizeof name)) {
+        fprintf(stderr, "bench: %s is not inherited\n", name);
+        if (unsetenv(name) != 0)
+            bench_die("%s cannot be dropped", name);
+        dropped = true;
+    }
+    if (!dropped)
+        return;
+    execv("/proc/self/exe", argv);
+    bench_die("cannot start myself again");
+}
+
+/* ---- Running ------------------------------------------------------------------------------- */
+
+static struct attn_engine *open_engine(unsigned threads, enum attn_cpu_level level)
+{
+    const struct attn_engine_options options = {.threads = threads, .level = level};
+    struct attn_engine *engine;
+    struct attn_error error = {0};
+    if (attn_engine_open(&engine, &options, &error) != ATTN_OK) {
+        fprintf(stderr, "bench: %s\n", error.message);
+        exit(2);
+    }
+    return engine;
+}
+
+static void print_results(const struct bench_result *results, size_t sides, bool json)
+{
+    for (size_t s = 0; s < sides; s++)
+        if (json)
+            bench_print_json(&results[s]);
+        else
+            bench_print_row(&results[s]);
+    if (!json && sides == 2 && results[0].ms > 0)
+        bench_print_ratio(results);
+}
+
+/* Measures one shape with engines of its own, which have no scratch memory from other shapes. */
+static void run_shape(struct bench_result out[], const struct bench_shape *shape,
+                      const struct options *o, size_t sides, struct bench_meter *meter)
+{
+    struct attn_engine *engines[BENCH_MAX_SIDES];
+    engines[0] = open_engine(o->threads, o->level);
+    if (sides == 2)
+        engines[1] = open_engine(o->threads, o->other);
+    bench_measure(out, shape, o->dtype, engines, sides, meter);
+    for (size_t s = 0; s < sides; s++)
+        attn_engine_close(engines[s]);
+    print_results(out, sides, o->json);
+}
+
+/* Weightless attention takes float32 whatever weights and caches are made of. */
+static bool is_wanted(const struct bench_shape *shape, const struct options *o)
+{
+    return bench_shape_matches(shape, o->shape) &&
+           (shape->kind != BENCH_CORE || o->dtype == &bench_dtypes[0]);
+}
+
+static bool run_shapes(const struct options *o, const struct attn_engine_info *info,
+                       struct bench_meter *meter)
+{
+    size_t sides = o->other == ATTN_CPU_AUTO ? 1 : 2, count = 0;
+    struct bench_result *all = bench_need(attn_calloc(bench_num_shapes * sides, sizeof *all));
+    struct bench_ceilings one = {0}, many = {0};
+    bool right = true;
+    if (!o->json || o->markdown != NULL) {
+        bench_ceilings_measure(&one, meter, 1, 0);
+        bench_ceilings_measure(&many, meter, info->threads, 0);
+    }
+    if (!o->json) {
+        bench_print_machine(stdout, info, meter, &one, &many);
+        bench_print_head();
+    }
+    for (size_t i = 0; i < bench_num_shapes; i++) {
+        if (!is_wanted(&bench_shapes[i], o))
+            continue;
+        run_shape(&all[count], &bench_shapes[i], o, sides, meter);
+        for (size_t s = 0; s < sides; s++)
+            right = right && all[count++].right;
+    }
+    if (count == 0)
+        refuse("--dtype for --shape", o->shape);
+    if (o->markdown != NULL)
+        bench_write_markdown(o->markdown, all, count, meter, &one, &many);
+    attn_free(all);
+    return right;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    struct attn_engine_info info;
+    drop_settings(argv);
+    parse(&options, argc, argv);
+    struct attn_engine *engine = open_engine(options.threads, options.level);
+    struct bench_meter *meter = bench_need(bench_meter_new());
+    attn_engine_describe(&info, engine);
+    bool right = options.slope ? bench_slope(options.dtype, engine, meter)
+                               : run_shapes(&options, &info, meter);
+    bench_meter_free(meter);
+    attn_engine_close(engine);
+    return right ? 0 : 1;
+}

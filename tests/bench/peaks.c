@@ -1,0 +1,113 @@
+/* peaks.c: loops that do nothing but multiply-adds, or nothing but loads, for each vector width.
+ *
+ * CHAINS independent sums are more than latency times ports of any CPU this runs on, and few enough
+ * for 16 registers.  keep() tells the compiler that a value is used, so that no loop is dropped.
+ * Each function carries its target as an attribute: the file itself is compiled for the baseline,
+ * and bench_simd_get takes only what the CPU has. */
+#include "peaks.h"
+
+#include <immintrin.h>
+
+#define CHAINS 12
+#define ROUNDS 20000
+#define PER_BURST ((double)CHAINS * ROUNDS)
+
+#define TARGET(features) __attribute__((target(features)))
+#define keep(vector) __asm__ volatile("" : : "v"(vector))
+#define for_chains _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++)
+#define for_streams _Pragma("GCC unroll 4") for (int i = 0; i < BENCH_STREAMS; i++)
+
+TARGET("avx512f") static double fp32_avx512(void)
+{
+    __m512 sums[CHAINS], factor = _mm512_set1_ps(0.999f), addend = _mm512_set1_ps(0.001f);
+    for_chains sums[i] = _mm512_set1_ps((float)i);
+    for (int round = 0; round < ROUNDS; round++)
+        for_chains sums[i] = _mm512_fmadd_ps(sums[i], factor, addend);
+    for_chains keep(sums[i]);
+    return PER_BURST * 16 * 2;
+}
+
+TARGET("avx2,fma") static double fp32_avx2(void)
+{
+    __m256 sums[CHAINS], factor = _mm256_set1_ps(0.999f), addend = _mm256_set1_ps(0.001f);
+    for_chains sums[i] = _mm256_set1_ps((float)i);
+    for (int round = 0; round < ROUNDS; round++)
+        for_chains sums[i] = _mm256_fmadd_ps(sums[i], factor, addend);
+    for_chains keep(sums[i]);
+    return PER_BURST * 8 * 2;
+}
+
+static double fp32_sse2(void)
+{
+    __m128 sums[CHAINS], factor = _mm_set1_ps(0.999f), addend = _mm_set1_ps(0.001f);
+    for_chains sums[i] = _mm_set1_ps((float)i);
+    for (int round = 0; round < ROUNDS; round++)
+        for_chains sums[i] = _mm_add_ps(_mm_mul_ps(sums[i], factor), addend);
+    for_chains keep(sums[i]);
+    return PER_BURST * 4 * 2;
+}
+
+TARGET("avx512f,avx512bf16") static double bf16_avx512(void)
+{
+    __m512 sums[CHAINS];
+    __m512i ones = _mm512_set1_epi16(0x3f80); /* 1.0 as bfloat16 */
+    for_chains sums[i] = _mm512_set1_ps((float)i);
+    for (int round = 0; round < ROUNDS; round++)
+        for_chains sums[i] = _mm512_dpbf16_ps(sums[i], (__m512bh)ones, (__m512bh)ones);
+    for_chains keep(sums[i]);
+    return PER_BURST * 32 * 2;
+}
+
+TARGET("avx512f,avx512vnni") static double int8_avx512(void)
+{
+    __m512i sums[CHAINS], ones = _mm512_set1_epi8(1);
+    for_chains sums[i] = _mm512_set1_epi32(i);
+    for (int round = 0; round < ROUNDS; round++)
+        for_chains sums[i] = _mm512_dpbusd_epi32(sums[i], ones, ones);
+    for_chains keep(sums[i]);
+    return PER_BURST * 64 * 2;
+}
+
+TARGET("avx512f") static void read_avx512(const char *first, size_t stride, size_t bytes)
+{
+    __m512i seen[BENCH_STREAMS];
+    for_streams seen[i] = _mm512_setzero_si512();
+    for (size_t at = 0; at < bytes; at += 64)
+        for_streams seen[i] =
+            _mm512_xor_si512(seen[i], _mm512_loadu_si512(first + (size_t)i * stride + at));
+    for_streams keep(seen[i]);
+}
+
+TARGET("avx2") static void read_avx2(const char *first, size_t stride, size_t bytes)
+{
+    __m256i seen[BENCH_STREAMS];
+    for_streams seen[i] = _mm256_setzero_si256();
+    for (size_t at = 0; at < bytes; at += 32)
+        for_streams seen[i] = _mm256_xor_si256(
+            seen[i], _mm256_loadu_si256((const void *)(first + (size_t)i * stride + at)));
+    for_streams keep(seen[i]);
+}
+
+static void read_sse2(const char *first, size_t stride, size_t bytes)
+{
+    __m128i seen[BENCH_STREAMS];
+    for_streams seen[i] = _mm_setzero_si128();
+    for (size_t at = 0; at < bytes; at += 16)
+        for_streams seen[i] = _mm_xor_si128(
+            seen[i], _mm_loadu_si128((const void *)(first + (size_t)i * stride + at)));
+    for_streams keep(seen[i]);
+}
+
+void bench_simd_get(struct bench_simd *out)
+{
+    __builtin_cpu_init();
+    *out = (struct bench_simd){"sse2", {fp32_sse2}, read_sse2};
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        *out = (struct bench_simd){"avx2", {fp32_avx2}, read_avx2};
+    if (__builtin_cpu_supports("avx512f"))
+        *out = (struct bench_simd){"avx512", {fp32_avx512}, read_avx512};
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bf16"))
+        out->burst[BENCH_BF16] = bf16_avx512;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni"))
+        out->burst[BENCH_INT8] = int8_avx512;
+}

@@ -1,0 +1,29 @@
+/* peaks.h: what one thread of this CPU can do at most: multiply-adds and reading.
+ *
+ * The only intrinsics of the benchmarks stand behind this table, chosen when it is filled. */
+#ifndef TESTS_BENCH_PEAKS_H
+#define TESTS_BENCH_PEAKS_H
+
+#include <stddef.h>
+
+enum bench_peak {
+    BENCH_FP32, /* multiply-add, fused where the CPU can */
+    BENCH_BF16, /* vdpbf16ps */
+    BENCH_INT8, /* vpdpbusd */
+    BENCH_NUM_PEAKS
+};
+
+#define BENCH_STREAMS 4 /* read side by side: one alone does not keep the prefetchers busy */
+
+struct bench_simd {
+    const char *name; /* "avx512", "avx2", "sse2" */
+    /* A burst of some tens of microseconds in registers; returns its operations, a multiply-add
+     * counting as two.  NULL where the CPU has no such instruction. */
+    double (*burst[BENCH_NUM_PEAKS])(void);
+    /* Reads `bytes`, a multiple of 64, of each of BENCH_STREAMS streams `stride` bytes apart. */
+    void (*read)(const char *first, size_t stride, size_t bytes);
+};
+
+void bench_simd_get(struct bench_simd *out);
+
+#endif

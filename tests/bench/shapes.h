@@ -1,0 +1,66 @@
+/* shapes.h: what is measured.
+ *
+ * A shape is a layer (or weightless attention) with a batch and a number of tokens; a dtype says
+ * what weights and caches are made of.  Both are rows of tables.  From them follow the operations
+ * that cannot be avoided and the least bytes that must be read or written, of which the floor is
+ * made. */
+#ifndef TESTS_BENCH_SHAPES_H
+#define TESTS_BENCH_SHAPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "peaks.h"
+
+enum bench_kind {
+    BENCH_ATTEND, /* attn_attend over all tokens */
+    BENCH_DECODE, /* attn_decode, one row for each of `batch` caches that hold `tokens` */
+    BENCH_CORE,   /* attn_core, no projections */
+};
+
+struct bench_layer {
+    const char *name;
+    size_t hidden, heads, kv_heads, head_dim;
+    double rope_theta; /* 0: none */
+    bool bias, causal;
+};
+
+struct bench_shape {
+    const char *name;
+    enum bench_kind kind;
+    const struct bench_layer *layer;
+    size_t batch, tokens;
+    const char *peer; /* the fastest fp32 peer on another machine: its name, ms, and the floor */
+    double peer_ms, peer_floor_ms;
+    double growth_mib; /* memory a call may take beyond inputs and output; 0: not looked at */
+    bool on_request;   /* too long to be among all */
+};
+
+struct bench_dtype {
+    const char *name;
+    const char *config;            /* what it adds to a model's configuration, NULL: the library
+                                       does not have it */
+    double weight_bytes, kv_bytes; /* of one number */
+    enum bench_peak peak;          /* of the instruction made for it; fp32 where there is none */
+    double tolerance;              /* of max_error */
+};
+
+extern const struct bench_shape bench_shapes[];
+extern const size_t bench_num_shapes;
+extern const struct bench_dtype bench_dtypes[];
+extern const size_t bench_num_dtypes;
+
+/* The llama layer, one session: what --slope looks at.  The tokens are the longest context. */
+extern const struct bench_shape bench_slope_shape;
+
+const struct bench_dtype *bench_dtype_find(const char *name); /* NULL: no such name */
+
+/* Whether `name` asks for the shape: its own name, or, where no shape is named so, its first
+ * letters. */
+bool bench_shape_matches(const struct bench_shape *shape, const char *name);
+
+double bench_weights(const struct bench_layer *layer); /* numbers in the four matrices */
+double bench_flops(const struct bench_shape *shape);
+double bench_bytes(const struct bench_shape *shape, const struct bench_dtype *dtype);
+
+#endif
