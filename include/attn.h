@@ -207,6 +207,8 @@ struct attn_layer_spec {
  * components: 5e37), so a NaN can never arise unseen inside a softmax. */
 #define ATTN_MAX_MAGNITUDE 1e15f
 #define ATTN_MAX_SCALE 1e5
+#define ATTN_MIN_SOFTCAP 1e-6 /* of one that is not 0 */
+#define ATTN_MAX_SOFTCAP 1e15
 
 struct attn_model; /* the attention layers of one checkpoint */
 

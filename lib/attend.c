@@ -73,6 +73,9 @@ static enum attn_status check_core(const struct attn_engine *engine, const struc
         status = attn_layer_check(&spec, error);
     if (status == ATTN_OK)
         status = attn_mask_check(&a->modifiers, a->batch, a->num_heads, a->queries, a->keys, error);
+    if (status == ATTN_OK && a->modifiers.tree)
+        status = attn_fail(error, ATTN_UNSUPPORTED, "attention_mask",
+                           "a mask of new rows among themselves needs a step over a cache");
     for (int i = 0; i < 3 && status == ATTN_OK; i++) {
         size_t n = a->batch * inputs[i].heads * inputs[i].tokens * inputs[i].width;
         status = attn_input_check(&engine->kernels, inputs[i].data, n, inputs[i].name, error);
@@ -349,12 +352,12 @@ static enum attn_status run_attend(struct attend *call, struct attn_error *error
 {
     if (!take_buffers(call))
         return attn_fail_memory(error, 0);
-    project_in(call);
-    if (!settle(call))
-        return attn_qkv_fail(error);
     enum attn_status status = make_problems(call, error);
     if (status != ATTN_OK)
         return status;
+    project_in(call);
+    if (!settle(call))
+        return attn_qkv_fail(error);
     if (attn_solve(call->engine, call->problems, call->args->batch) != ATTN_OK)
         return attn_fail_memory(error, 0);
     copy_keys_and_values(call);

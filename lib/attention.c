@@ -3,9 +3,10 @@
  *
  * The rows of one key/value head are its queries: T tokens times the H/G query heads of its group,
  * so that a tile of keys is read once for all of them.  A unit of work takes up to ATTN_TILE rows
- * and walks the keys tile by tile, always from key 0 in steps of ATTN_TILE, keeping for each row
- * the largest score, the sum of exponentials and the weighted sum of values.  Since kernels treat
- * rows independently and tile bounds are constants, a row's bits do not depend on its neighbours.
+ * and walks the keys in tiles that begin at multiples of ATTN_TILE, from the first that any of its
+ * rows may see, keeping for each row the largest score, the sum of exponentials and the weighted
+ * sum of values.  Since kernels treat rows independently and tile bounds are constants, a row's
+ * bits do not depend on its neighbours.
  *
  * Memory beyond the results: scratch per thread, tiles of as many key/value heads at a time as fit
  * PACK_BYTES, at least one, and KEPT_FLOATS per thread, or one row, where weights are looked at. */

@@ -302,11 +302,16 @@ static enum attn_status read_rope_by_type(struct reader *reader, const char *nam
 static enum attn_status read_rope(struct reader *reader, const struct attn_key *key, json_t *value,
                                   struct attn_error *error)
 {
+    bool by_type = json_object_get(value, layer_types[0]) != NULL ||
+                   json_object_get(value, layer_types[1]) != NULL;
     clear_rope(reader);
     if (json_is_null(value))
         return ATTN_OK;
-    if (json_object_get(value, layer_types[0]) != NULL ||
-        json_object_get(value, layer_types[1]) != NULL)
+    /* Types that one object names would be lost in, or mixed with, those of another. */
+    if (reader->settings.rope_by_type ||
+        (by_type && reader->given[offsetof(struct attn_settings, rope.type)]))
+        return fail_contradiction(key->name, error);
+    if (by_type)
         return read_rope_by_type(reader, key->name, value, error);
     return read_rope_keys(reader, key->offset, key->name, value, error);
 }

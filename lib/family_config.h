@@ -5,7 +5,7 @@
 #include "attn.h"
 #include "family.h"
 
-#define ATTN_CONFIG_LISTS 6 /* of rope_scaling and of rope_parameters for two types of layers */
+#define ATTN_CONFIG_LISTS 4 /* short and long factors for two types of layers */
 
 /* What a configuration resolves to.  It points into itself, so it stays where it was read. */
 struct attn_config {

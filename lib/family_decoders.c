@@ -171,7 +171,7 @@ static const struct attn_key gemma2_keys[] = {
     POSITIONS,
     FLAG("attention_bias", bias),
     NUMBER("query_pre_attn_scalar", query_scalar, 1e-9, 1e9),
-    NUMBER("attn_logit_softcapping", softcap, 1e-6, MAX_SOFTCAP),
+    NUMBER("attn_logit_softcapping", softcap, ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP),
     WINDOW,
     LAYER_TYPES("layer_types"),
     THETA,

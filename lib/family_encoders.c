@@ -259,7 +259,7 @@ static const struct attn_key random_keys[] = {
     FLAG("is_cross", is_cross),
     NUMBER("scale", scale, 1e-9, ATTN_MAX_SCALE),
     NUMBER("query_pre_attn_scalar", query_scalar, 1e-9, 1e9),
-    NUMBER("attn_logit_softcapping", softcap, 1e-6, MAX_SOFTCAP),
+    NUMBER("attn_logit_softcapping", softcap, ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP),
     WINDOW,
     LAYER_TYPES("layer_types"),
     FLAG("alibi", alibi),

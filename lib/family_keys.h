@@ -54,7 +54,6 @@
 
 #define MAX_POSITION 2147483647
 #define MAX_THETA 1e12
-#define MAX_SOFTCAP 1e15
 #define MAX_SEED 9007199254740992 /* 2^53: what JSON numbers carry everywhere */
 
 #endif

@@ -49,36 +49,14 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
         const char *name;
     } numbers[] = {
         {spec->scale, -ATTN_MAX_SCALE, ATTN_MAX_SCALE, "scale"},
-        {spec->softcap, 0, (double)ATTN_MAX_MAGNITUDE, "softcap"},
+        {spec->softcap, 0, ATTN_MAX_SOFTCAP, "softcap"},
         {spec->norm_eps, 0, 1, "norm_eps"},
-        {spec->position_bias.scale, -ATTN_MAX_SCALE, ATTN_MAX_SCALE, "alibi"},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (!(numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most))
             return attn_fail(error, ATTN_OUT_OF_RANGE, numbers[i].name,
                              "%s is %g, must be %g to %g", numbers[i].name, numbers[i].value,
                              numbers[i].least, numbers[i].most);
-    return ATTN_OK;
-}
-
-/* The first half of a direction's buckets holds single distances, so there must be one, and longer
- * distances must remain for the other half. */
-static enum attn_status check_buckets(const struct attn_position_bias_spec *bias,
-                                      struct attn_error *error)
-{
-    size_t least = bias->bidirectional ? 4 : 2, single = bias->buckets / least;
-    if (bias->type != ATTN_BIAS_T5)
-        return ATTN_OK;
-    if (bias->buckets < least || bias->buckets > ATTN_MAX_BUCKETS ||
-        (bias->bidirectional && bias->buckets % 2 != 0))
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "relative_attention_num_buckets",
-                         "relative_attention_num_buckets is %zu, must be %zu to %d%s",
-                         bias->buckets, least, ATTN_MAX_BUCKETS,
-                         bias->bidirectional ? ", and even" : "");
-    if (bias->max_distance <= single || bias->max_distance > ATTN_MAX_BUCKETS)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "relative_attention_max_distance",
-                         "relative_attention_max_distance is %zu, must be %zu to %d",
-                         bias->max_distance, single + 1, ATTN_MAX_BUCKETS);
     return ATTN_OK;
 }
 
@@ -99,7 +77,7 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
     if (status == ATTN_OK)
         status = check_numbers(spec, error);
     if (status == ATTN_OK)
-        status = check_buckets(&spec->position_bias, error);
+        status = attn_position_bias_check(&spec->position_bias, error);
     return status == ATTN_OK ? check_rope(spec, error) : status;
 }
 

@@ -69,6 +69,12 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
         .head_stats = outputs->head_stats,
         .local_radius = outputs->local_radius,
     };
+    if ((out->top_index == NULL) != (out->top_weight == NULL))
+        return attn_fail(error, ATTN_INVALID, "top_k",
+                         "top_k needs room for both indices and weights");
+    if ((unsigned)out->stage > ATTN_STAGE_MASKED)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "stage", "there is no stage %d",
+                         (int)out->stage);
     if (out->top_index != NULL && (out->top_k == 0 || out->top_k > columns))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "top_k", "top_k is %zu, allowed are 1 to %zu",
                          out->top_k, columns);

@@ -71,6 +71,17 @@ static int64_t position_at(const struct attn_mask *mask, const int64_t *keys, in
     return slot > last ? keys[last] + slot - last : keys[slot];
 }
 
+/* No cached key stands beyond its slot, so one whose slot is left of all windows is so itself. */
+static size_t tree_first(const struct attn_mask *mask, const int64_t *queries)
+{
+    int64_t lowest = queries[0];
+    for (size_t t = 1; t < mask->queries; t++)
+        lowest = queries[t] < lowest ? queries[t] : lowest;
+    if (mask->left < 0 || lowest <= mask->left)
+        return 0;
+    return attn_min((size_t)(lowest - mask->left), mask->allowed_from);
+}
+
 void attn_mask_place(struct attn_mask *mask, int64_t *positions, const struct attn_modifiers *m,
                      size_t b)
 {
@@ -85,6 +96,8 @@ void attn_mask_place(struct attn_mask *mask, int64_t *positions, const struct at
     if (mask->tree)
         for (size_t t = 0; t < mask->queries; t++)
             queries[t] = keys[mask->allowed_from + t] = m->position_ids[b * mask->queries + t];
+    if (mask->tree)
+        mask->tree_first = tree_first(mask, queries);
     mask->key_positions = keys;
     mask->query_positions = queries;
 }
@@ -153,13 +166,10 @@ enum attn_status attn_mask_check(const struct attn_modifiers *m, size_t batch, s
     if (!(fabs(m->scale) <= ATTN_MAX_SCALE))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "scale", "scale is %g, at most %g is allowed",
                          m->scale, ATTN_MAX_SCALE);
-    if (!(m->softcap >= 0 && m->softcap <= (double)ATTN_MAX_MAGNITUDE))
+    if (m->softcap != 0 && !(m->softcap >= ATTN_MIN_SOFTCAP && m->softcap <= ATTN_MAX_SOFTCAP))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "softcap",
-                         "softcap is %g, allowed are 0 (none) to %g", m->softcap,
-                         (double)ATTN_MAX_MAGNITUDE);
-    if (m->tree && (m->query_offset != NULL || keys < queries))
-        return attn_fail(error, ATTN_INVALID, "attention_mask",
-                         "a mask of new rows among themselves needs a step over a cache");
+                         "softcap is %g, allowed are 0 (none) and %g to %g", m->softcap,
+                         ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP);
     if (m->has_window && (m->window_left < -1 || m->window_left > INT32_MAX ||
                           m->window_right < -1 || m->window_right > INT32_MAX))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "sliding_window",
@@ -192,11 +202,14 @@ static int64_t span_end(const struct attn_mask *mask, int64_t at)
     return end;
 }
 
-/* The rows of a tree stand in any order, so for them the window is left to forbid_far. */
+/* The rows of a tree stand in any order: for them this is what none of them sees, and the rest of
+ * the window is left to forbid_far. */
 struct attn_span attn_mask_visible(const struct attn_mask *mask, size_t t)
 {
     int64_t at = mask->offset + (int64_t)t, end = span_end(mask, at);
-    int64_t first = mask->left >= 0 && !mask->tree ? at - mask->left : 0;
+    int64_t first = mask->left >= 0 ? at - mask->left : 0;
+    if (mask->tree)
+        first = (int64_t)mask->tree_first;
     struct attn_span span = {.first = first > 0 ? attn_min((size_t)first, mask->keys) : 0,
                              .end = end > 0 ? (size_t)end : 0};
     span.end = attn_max(span.end, span.first);
@@ -296,7 +309,7 @@ void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size
         forbid(visible, mask->padding + from, seen);
     if (mask->allowed != NULL)
         forbid_masked(visible, mask, h, t, from, seen);
-    if (mask->tree)
+    if (mask->tree && (mask->left >= 0 || mask->right >= 0))
         forbid_far(visible, mask, t, from, seen);
     if (mask->position_bias != NULL)
         add_position_bias(visible, mask, h, t, from, seen);

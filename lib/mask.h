@@ -29,6 +29,7 @@ struct attn_mask {
     const int64_t *key_positions;                   /* [S], NULL: s */
     const int64_t *query_positions;                 /* [T], NULL: offset + t */
     bool tree; /* rows of a tree: the window too is counted by these positions, not by slots */
+    size_t tree_first; /* keys before this one are left of the window of all its rows */
 };
 
 /* What holds where the modifiers say nothing: zeroes without a layer. */

@@ -41,10 +41,6 @@ static enum attn_status init_alibi(struct attn_position_bias *out,
                                    const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
-    if (!(fabs(bias->scale) <= ATTN_MAX_SCALE))
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "alibi",
-                         "the scale of alibi is %g, at most %g is allowed", bias->scale,
-                         ATTN_MAX_SCALE);
     out->bfloat16 = bias->bfloat16;
     out->scale = (float)bias->scale;
     out->slopes = attn_alloc(spec->num_heads, sizeof(float));
@@ -114,9 +110,8 @@ static enum attn_status init_t5(struct attn_position_bias *out, const struct att
                                 const float *weights, struct attn_error *error)
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
-    enum attn_status status = check_t5(bias, error);
-    if (status == ATTN_OK)
-        status = check_weights(weights, attn_mul(bias->buckets, spec->num_heads), error);
+    enum attn_status status =
+        check_weights(weights, attn_mul(bias->buckets, spec->num_heads), error);
     if (status != ATTN_OK)
         return status;
     out->reach = bias->max_distance;
@@ -134,21 +129,39 @@ static enum attn_status init_t5(struct attn_position_bias *out, const struct att
 
 /* ---- Both ---- */
 
+static enum attn_status check_alibi(const struct attn_position_bias_spec *spec,
+                                    struct attn_error *error)
+{
+    if (fabs(spec->scale) <= ATTN_MAX_SCALE)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_OUT_OF_RANGE, "alibi",
+                     "the scale of alibi is %g, at most %g is allowed", spec->scale,
+                     ATTN_MAX_SCALE);
+}
+
+enum attn_status attn_position_bias_check(const struct attn_position_bias_spec *spec,
+                                          struct attn_error *error)
+{
+    switch (spec->type) {
+    case ATTN_BIAS_NONE:
+        return ATTN_OK;
+    case ATTN_BIAS_ALIBI:
+        return check_alibi(spec, error);
+    case ATTN_BIAS_T5:
+        return check_t5(spec, error);
+    }
+    return attn_fail(error, ATTN_OUT_OF_RANGE, "position_bias", "there is no position bias %d",
+                     (int)spec->type);
+}
+
 enum attn_status attn_position_bias_init(struct attn_position_bias *out,
                                          const struct attn_layer_spec *spec, const float *weights,
                                          struct attn_error *error)
 {
     *out = (struct attn_position_bias){.type = spec->position_bias.type};
-    switch (out->type) {
-    case ATTN_BIAS_NONE:
-        return ATTN_OK;
-    case ATTN_BIAS_ALIBI:
+    if (out->type == ATTN_BIAS_ALIBI)
         return init_alibi(out, spec, error);
-    case ATTN_BIAS_T5:
-        return init_t5(out, spec, weights, error);
-    }
-    return attn_fail(error, ATTN_OUT_OF_RANGE, "position_bias", "there is no position bias %d",
-                     (int)out->type);
+    return out->type == ATTN_BIAS_T5 ? init_t5(out, spec, weights, error) : ATTN_OK;
 }
 
 void attn_position_bias_fini(struct attn_position_bias *bias)

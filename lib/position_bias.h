@@ -18,9 +18,13 @@ struct attn_position_bias {
     size_t reach;
 };
 
-/* Builds the bias of spec->num_heads heads; `weights` is the layer's table [buckets][H] for t5,
- * else NULL.  *out is valid for fini whatever happens.  Errors: ATTN_OUT_OF_RANGE (the
- * specification's bounds; a weight beyond ATTN_MAX_MAGNITUDE), ATTN_NO_MEMORY. */
+/* Checks a specification against its bounds.  Errors: ATTN_OUT_OF_RANGE. */
+enum attn_status attn_position_bias_check(const struct attn_position_bias_spec *spec,
+                                          struct attn_error *error);
+
+/* Builds the bias of spec->num_heads heads, which has been checked; `weights` is the layer's table
+ * [buckets][H] for t5, else NULL.  *out is valid for fini whatever happens.  Errors:
+ * ATTN_OUT_OF_RANGE (a weight beyond ATTN_MAX_MAGNITUDE), ATTN_NO_MEMORY. */
 enum attn_status attn_position_bias_init(struct attn_position_bias *out,
                                          const struct attn_layer_spec *spec, const float *weights,
                                          struct attn_error *error);

@@ -1,4 +1,5 @@
-/* qkv.h: from projected rows to queries, keys and values that attention may use. */
+/* qkv.h: from projected rows to queries, keys and values that attention may use, and from a layer
+ * to what its problems have in common. */
 #ifndef ATTN_LIB_QKV_H
 #define ATTN_LIB_QKV_H
 

@@ -158,10 +158,11 @@ static enum srv_error_code read_offsets(const int64_t **out, const struct srv_te
     return SRV_OK;
 }
 
-/* Over a session a mask as wide as the new rows speaks of them alone. */
+/* Over cached tokens a mask as wide as the new rows speaks of them alone. */
 static bool is_tree(const struct srv_tensor *mask, const struct srv_sizes *sizes)
 {
-    return sizes->over_cache && mask->rank >= 2 && mask->shape[mask->rank - 1] == sizes->queries;
+    return sizes->over_cache && sizes->keys != sizes->queries && mask->rank >= 2 &&
+           mask->shape[mask->rank - 1] == sizes->queries;
 }
 
 static enum srv_error_code read_masks(struct attn_modifiers *out, const struct srv_rows *rows,

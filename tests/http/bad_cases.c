@@ -184,6 +184,7 @@ const struct bad_case bad_cases[] = {
     {"a stage that there is not", ATTEND(",\"stage\":\"late\""), 400, "invalid_value", NULL, NULL},
     {"a stage as a number", ATTEND(",\"stage\":1"), 400, "invalid_type", NULL, NULL},
     {"a negative softcap", ATTEND(",\"softcap\":-1"), 400, "invalid_value", NULL, NULL},
+    {"softcap 1e-50", ATTEND(",\"softcap\":1e-50"), 422, "number_out_of_range", NULL, NULL},
     {"softcap beyond bounds", ATTEND(",\"softcap\":1e30"), 422, "number_out_of_range", NULL, NULL},
     {"a window of no keys", ATTEND(",\"sliding_window\":0"), 422, "number_out_of_range", NULL,
      NULL},

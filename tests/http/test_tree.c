@@ -52,7 +52,7 @@ static void tear_down(void)
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-/* A step of the rows that `list` names (NULL: all), after `before`, a member or "". */
+/* The rows that `list` names (NULL: all), with further members `extra`. */
 static struct answer post_rows(const char *path, const char *model, const size_t *list, size_t n,
                                const char *extra)
 {
@@ -62,12 +62,23 @@ static struct answer post_rows(const char *path, const char *model, const size_t
     for (size_t i = 0; i < n; i++)
         memcpy(rows + i * WIDTH, nodes + (list != NULL ? list[i] : i) * WIDTH,
                WIDTH * sizeof *rows);
-    text_add(&body, "{\"model\":\"%s\",\"session_id\":\"%s\",\"hidden_states\":", model, model);
+    text_add(&body, "{\"model\":\"%s\",\"hidden_states\":", model);
     text_floats(&body, rows, 9, SHAPE(n, WIDTH));
     text_add(&body, "%s}", extra);
     struct answer answer = client_post(&client, path, body.data);
     expect_answer(&answer, 200, NULL, model);
     text_free(&body);
+    return answer;
+}
+
+/* The same as a step of the session that is named as its model. */
+static struct answer post_step(const char *path, const char *model, const size_t *list, size_t n,
+                               const char *extra)
+{
+    struct text more = {0};
+    text_add(&more, "%s,\"session_id\":\"%s\"", extra, model);
+    struct answer answer = post_rows(path, model, list, n, more.data);
+    text_free(&more);
     return answer;
 }
 
@@ -114,7 +125,7 @@ static void expect_paths(const char *model, const struct answer *tree, const cha
     snprintf(extra, sizeof extra, ",\"commit\":false%s", more);
     float *whole = tensor_of(tree->json, "output", SHAPE(NODES, WIDTH));
     for (size_t p = 0; p < 3; p++) {
-        struct answer path = post_rows("/decode", model, paths[p], DEPTHS, extra);
+        struct answer path = post_step("/decode", model, paths[p], DEPTHS, extra);
         float *rows = tensor_of(path.json, "output", SHAPE(DEPTHS, WIDTH));
         for (size_t d = 0; d < DEPTHS; d++)
             expect_close(model, whole + paths[p][d] * WIDTH, rows + d * WIDTH, WIDTH, 1e-5);
@@ -139,7 +150,7 @@ START_TEST(test_a_tree_gets_what_its_paths_get_and_keeps_nothing)
         struct text extra = {0};
         add_tree(&extra, CACHED, 2, ",\"commit\":false");
         text_add(&extra, "%s", modifiers[i]);
-        struct answer tree = post_rows("/decode", model, NULL, NODES, extra.data);
+        struct answer tree = post_step("/decode", model, NULL, NODES, extra.data);
         expect_paths(model, &tree, modifiers[i]);
         ck_assert_int_eq(answer_integer(&tree, "length"), CACHED);
         ck_assert_uint_eq(length_of(model), CACHED);
@@ -155,8 +166,8 @@ START_TEST(test_the_accepted_path_is_kept_as_if_nothing_had_been_tried)
     struct text extra = {0};
     begin(model);
     add_tree(&extra, CACHED, 2, ",\"commit\":false");
-    struct answer tree = post_rows("/decode", model, NULL, NODES, extra.data);
-    struct answer kept = post_rows("/decode", model, paths[1], DEPTHS, "");
+    struct answer tree = post_step("/decode", model, NULL, NODES, extra.data);
+    struct answer kept = post_step("/decode", model, paths[1], DEPTHS, "");
     float *whole = tensor_of(tree.json, "output", SHAPE(NODES, WIDTH));
     float *rows = tensor_of(kept.json, "output", SHAPE(DEPTHS, WIDTH));
     for (size_t d = 0; d < DEPTHS; d++)
@@ -178,10 +189,10 @@ START_TEST(test_a_tree_is_the_same_through_prefill_and_item_and_in_more_dimensio
     add_tree(&two, CACHED, 2, ",\"commit\":false");
     add_tree(&three, CACHED, 3, ",\"commit\":false");
     add_tree(&four, CACHED, 4, ",\"commit\":false");
-    struct answer tree = post_rows("/decode", model, NULL, NODES, two.data);
-    struct answer prefill = post_rows("/attend", model, NULL, NODES, two.data);
-    struct answer third = post_rows("/decode", model, NULL, NODES, three.data);
-    struct answer fourth = post_rows("/decode", model, NULL, NODES, four.data);
+    struct answer tree = post_step("/decode", model, NULL, NODES, two.data);
+    struct answer prefill = post_step("/attend", model, NULL, NODES, two.data);
+    struct answer third = post_step("/decode", model, NULL, NODES, three.data);
+    struct answer fourth = post_step("/decode", model, NULL, NODES, four.data);
     expect_same("prefill", prefill.json, tree.json, "output");
     expect_same("three dimensions", third.json, tree.json, "output");
     expect_same("four dimensions", fourth.json, tree.json, "output");
@@ -219,10 +230,10 @@ START_TEST(test_a_tree_can_be_kept_and_said_over_all_keys)
     begin(model);
     add_whole_mask(&whole);
     add_tree(&tree, CACHED, 2, "");
-    struct answer said = post_rows("/decode", model, NULL, NODES, whole.data);
-    struct answer kept = post_rows("/decode", model, NULL, NODES, tree.data);
+    struct answer said = post_step("/decode", model, NULL, NODES, whole.data);
+    struct answer kept = post_step("/decode", model, NULL, NODES, tree.data);
     text_add(&tree, ",\"position\":%d", CACHED);
-    struct answer again = post_rows("/decode", model, NULL, NODES, tree.data);
+    struct answer again = post_step("/decode", model, NULL, NODES, tree.data);
     expect_same("over all keys", said.json, kept.json, "output");
     expect_same("a repeat", again.json, kept.json, "output");
     ck_assert(json_is_true(json_object_get(again.json, "replayed")));
@@ -235,16 +246,26 @@ START_TEST(test_a_tree_can_be_kept_and_said_over_all_keys)
 }
 END_TEST
 
-START_TEST(test_a_tree_begins_a_session)
+/* With nothing cached such a mask is as wide as all keys, and means what it does without a session:
+ * windows and position biases go by slots. */
+START_TEST(test_the_mask_of_a_first_step_is_an_ordinary_one)
 {
     const char *model = models[_i];
-    struct text extra = {0};
-    add_tree(&extra, 0, 2, ",\"start\":true,\"commit\":false");
-    struct answer tree = post_rows("/decode", model, NULL, NODES, extra.data);
-    expect_paths(model, &tree, "");
+    struct text first = {0}, alone = {0};
+    add_tree(&first, 0, 2, ",\"start\":true,\"commit\":false");
+    add_tree(&alone, 0, 2, "");
+    struct answer step = post_step("/decode", model, NULL, NODES, first.data);
+    struct answer rows = post_rows("/attend", model, NULL, NODES, alone.data);
+    float *got = tensor_of(step.json, "output", SHAPE(NODES, WIDTH));
+    float *want = tensor_of(rows.json, "output", SHAPE(NODES, WIDTH));
+    expect_close(model, got, want, NODES * WIDTH, 1e-5);
     ck_assert_uint_eq(length_of(model), 0);
-    answer_free(&tree);
-    text_free(&extra);
+    free(want);
+    free(got);
+    answer_free(&rows);
+    answer_free(&step);
+    text_free(&alone);
+    text_free(&first);
 }
 END_TEST
 
@@ -259,7 +280,7 @@ Suite *suite_tree(void)
                         (int)MODELS);
     tcase_add_test(tree, test_a_tree_is_the_same_through_prefill_and_item_and_in_more_dimensions);
     tcase_add_test(tree, test_a_tree_can_be_kept_and_said_over_all_keys);
-    tcase_add_loop_test(tree, test_a_tree_begins_a_session, 0, (int)MODELS);
+    tcase_add_loop_test(tree, test_the_mask_of_a_first_step_is_an_ordinary_one, 0, (int)MODELS);
     suite_add_tcase(suite, tree);
     return suite;
 }

@@ -426,6 +426,10 @@ static const struct {
      ATTN_MALFORMED, "full_attention"},
     {CONFIG("gemma2", "512", "4", "1") ",\"rope_parameters\":{\"full_attention\":7}}", NULL,
      ATTN_MALFORMED, "full_attention"},
+    {BY_TYPE ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4}}", NULL, ATTN_MALFORMED,
+     "rope_scaling"},
+    {BY_TYPE ",\"rope_scaling\":{\"sliding_attention\":{\"rope_type\":\"linear\",\"factor\":4}}}",
+     NULL, ATTN_MALFORMED, "rope_scaling"},
     /* stacks */
     {T5 "}", "middle", ATTN_UNSUPPORTED, "stack"},
     {BERT "}", "encoder", ATTN_UNSUPPORTED, "stack"},

@@ -234,10 +234,14 @@ START_TEST(test_attention_later_keys_do_not_change_earlier_causal_rows)
 }
 END_TEST
 
+#define REFUSED 14
+
 START_TEST(test_attention_refuses_wrong_values_by_name)
 {
     float q[4] = {1, 2, 3, 4}, bias[1] = {NAN}, gate[1] = {INFINITY}, out[4];
     int64_t offset[1] = {INT64_MAX};
+    uint32_t top[1];
+    const size_t twice[2] = {0, 0};
     const struct attn_core_args good = {
         .batch = 1,
         .queries = 1,
@@ -251,17 +255,27 @@ START_TEST(test_attention_refuses_wrong_values_by_name)
         .value = q,
         .outputs = {.output = out},
     };
-    struct attn_core_args bad[8];
+    struct attn_core_args bad[REFUSED];
     const struct {
         enum attn_status status;
         const char *param;
-    } expected[8] = {
-        {ATTN_OUT_OF_RANGE, "batch"},        {ATTN_OUT_OF_RANGE, "queries"},
-        {ATTN_OUT_OF_RANGE, "keys"},         {ATTN_OUT_OF_RANGE, "head_dim"},
-        {ATTN_NON_FINITE, "attention_bias"}, {ATTN_OUT_OF_RANGE, "head_mask"},
-        {ATTN_OUT_OF_RANGE, "query_offset"}, {ATTN_OUT_OF_RANGE, "num_key_value_heads"},
+    } expected[REFUSED] = {
+        {ATTN_OUT_OF_RANGE, "batch"},
+        {ATTN_OUT_OF_RANGE, "queries"},
+        {ATTN_OUT_OF_RANGE, "keys"},
+        {ATTN_OUT_OF_RANGE, "head_dim"},
+        {ATTN_NON_FINITE, "attention_bias"},
+        {ATTN_OUT_OF_RANGE, "head_mask"},
+        {ATTN_OUT_OF_RANGE, "query_offset"},
+        {ATTN_OUT_OF_RANGE, "num_key_value_heads"},
+        {ATTN_OUT_OF_RANGE, "softcap"},
+        {ATTN_UNSUPPORTED, "attention_mask"},
+        {ATTN_INVALID, "top_k"},
+        {ATTN_OUT_OF_RANGE, "top_k"},
+        {ATTN_OUT_OF_RANGE, "stage"},
+        {ATTN_INVALID, "heads"},
     };
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < REFUSED; i++)
         bad[i] = good;
     bad[0].batch = 0;
     bad[1].queries = SIZE_MAX;
@@ -271,7 +285,16 @@ START_TEST(test_attention_refuses_wrong_values_by_name)
     bad[5].modifiers.head_mask = gate;
     bad[6].modifiers.query_offset = offset;
     bad[7].num_kv_heads = 2;
-    for (int i = 0; i < 8; i++) {
+    bad[8].modifiers.has_softcap = true;
+    bad[8].modifiers.softcap = 1e-50;
+    bad[9].modifiers.tree = true;
+    bad[10].outputs.top_index = top;
+    bad[11].outputs.top_index = top;
+    bad[11].outputs.top_weight = out;
+    bad[11].outputs.top_k = 2;
+    bad[12].outputs.stage = (enum attn_stage)7;
+    bad[13].outputs.selection = (struct attn_selection){.heads = twice, .num_heads = 2};
+    for (int i = 0; i < REFUSED; i++) {
         ck_assert_int_eq(attn_core(engine, &bad[i], &error), expected[i].status);
         ck_assert_str_eq(error.param, expected[i].param);
     }
