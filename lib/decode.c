@@ -4,9 +4,9 @@
  * Only admit can say "full"; nothing becomes visible before publish; so a failure anywhere leaves
  * every cache as it was once its reservation is released.
  *
- * Batch invariance: steps of up to ATTN_FEW_ROWS rows share the project kernel, whose rows do not
- * see each other; a longer step (a prefill) has products of its own.  Attention walks a sequence's
- * own tiles.  So neighbours never enter a row's arithmetic. */
+ * Batch invariance: steps of up to ATTN_FEW_ROWS rows share products, whose rows do not see each
+ * other; a longer step (a prefill) has products of its own, which spares copying its rows.
+ * Attention walks a sequence's own tiles.  So neighbours never enter a row's arithmetic. */
 #include <float.h>
 #include <stdatomic.h>
 #include <string.h>

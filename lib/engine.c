@@ -44,7 +44,7 @@ enum attn_status attn_engine_open(struct attn_engine **out,
     attn_kernels_get(&engine->kernels, level);
     attn_gemm_init();
     pthread_mutex_init(&engine->lock, NULL);
-    engine->scratch = attn_alloc(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
+    engine->scratch = attn_alloc_huge(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
     status = attn_pool_open(&engine->pool, threads);
     if (engine->scratch == NULL || status != ATTN_OK) {
         attn_engine_close(engine);

@@ -20,8 +20,11 @@ struct attn_engine {
     size_t kept_stride;
 };
 
-/* Floats of scratch for each thread: what one attention tile needs at the widest heads. */
-#define ATTN_SCRATCH_FLOATS ((size_t)64 * (2 * ATTN_MAX_HEAD_DIM + 64 + 4))
+/* Floats of scratch for each thread: what one block of a product needs, or one attention tile at
+ * the widest heads. */
+#define ATTN_TILE_SCRATCH ((size_t)64 * (2 * ATTN_MAX_HEAD_DIM + 64 + 4))
+#define ATTN_SCRATCH_FLOATS \
+    (ATTN_TILE_SCRATCH > ATTN_PRODUCT_SCRATCH ? ATTN_TILE_SCRATCH : ATTN_PRODUCT_SCRATCH)
 
 void attn_engine_lock(struct attn_engine *engine);
 

@@ -1,5 +1,5 @@
 /* gemm.c: OpenBLAS behind one call.  OpenBLAS runs on the calling thread only; the pool cuts large
- * products into slices of columns and calls from every thread. */
+ * products into pieces and calls from every thread. */
 #include "gemm.h"
 
 #include <cblas.h>
@@ -11,6 +11,6 @@ const char *attn_gemm_core_name(void) { return openblas_get_corename(); }
 void attn_gemm(float *y, size_t ldy, const float *x, size_t ldx, const float *w, size_t ldw,
                size_t rows, size_t k, size_t n)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)rows, (blasint)n, (blasint)k,
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows, (blasint)n, (blasint)k,
                 1.0f, x, (blasint)ldx, w, (blasint)ldw, 0.0f, y, (blasint)ldy);
 }

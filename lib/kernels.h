@@ -18,6 +18,24 @@
 
 #include "attn.h"
 
+#define ATTN_PANEL 32         /* columns of a weight that stand together */
+#define ATTN_K_BLOCK 384      /* steps of k that a product sums up before it adds to its result */
+#define ATTN_PRODUCT_ROWS 168 /* of a block: with the weights in use they stay in a core's L2 */
+#define ATTN_PRODUCT_SCRATCH ((size_t)ATTN_PRODUCT_ROWS / 14 * 16 * ATTN_K_BLOCK) /* floats */
+
+/* One block of a product with weights: y[r][j] = start[r][j] + sum_i x[r][i] * w[i][j]
+ * rows and k are at most ATTN_PRODUCT_ROWS and ATTN_K_BLOCK.  start is y itself, or one row [n]
+ * for all (ldstart 0), or NULL for zeros.  w stands in panels: column j is element j % ATTN_PANEL
+ * of w + j / ATTN_PANEL * ldpanel, a panel being [k][ATTN_PANEL], whole also where n ends in it. */
+struct attn_product {
+    float *y;           /* [rows][ldy], of which n are written */
+    const float *start; /* [rows][ldstart] */
+    const float *x;     /* [rows][ldx], of which k are read */
+    const float *w;     /* [panels][ldpanel] */
+    float *scratch;     /* [ATTN_PRODUCT_SCRATCH], aligned to ATTN_ALIGN */
+    size_t ldy, ldstart, ldx, ldpanel, rows, k, n;
+};
+
 struct attn_kernels {
     const char *name;
 
@@ -28,12 +46,10 @@ struct attn_kernels {
     void (*matmul)(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb,
                    size_t rows, size_t k, size_t n, bool accumulate);
 
-    /* y[r][j] = bias[j] + <x[r], w[j]>,  bias NULL: 0
-     * x [rows][k], w [n][k], y [rows][n].  Projection of few rows by weights as checkpoints store
-     * them; reads w once for all rows where rows are few.  An element's bits depend on neither j
-     * nor n, so columns may be cut anywhere. */
-    void (*project)(float *y, size_t ldy, const float *x, size_t ldx, const float *w, size_t ldw,
-                    const float *bias, size_t rows, size_t k, size_t n);
+    /* Projection.  An element is one chain of multiply-adds over ascending i from zero, added to
+     * start; its bits depend on neither j nor n, so columns may be cut anywhere.  Weights that
+     * follow in the next panel are fetched ahead. */
+    void (*project)(const struct attn_product *product);
 
     /* One step of the running softmax over a tile of scores, in place, for each row r:
      *   m' = max(max[r], max_j s[r][j]);  s[r][j] = exp(s[r][j] - m')

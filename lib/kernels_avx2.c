@@ -7,6 +7,7 @@
  */
 #include <immintrin.h>
 #include <math.h>
+#include <string.h>
 
 #include "kernels.h"
 #include "kernels_exp.h"
@@ -132,109 +133,109 @@ static void matmul(float *c, size_t ldc, const float *a, size_t lda, const float
 
 /* ---- project --------------------------------------------------------------------------------- */
 
-#define K_BLOCK 512 /* floats of a row that are summed before they are added to y */
-#define X_ROWS 3    /* x W_ROWS: 12 accumulators */
-#define W_ROWS 4
-#define N_BLOCK 64          /* weight rows per pass over x, where x is too large to stay in L2 */
-#define X_CACHED (3u << 14) /* floats, 192 KiB of the 256 KiB that every core with AVX2 has */
+#define STRIP_ROWS 6 /* x 2 vectors, half a panel: 12 accumulators */
+#define FEW_ROWS 3   /* x 4 vectors; read where they are */
 
-/* A tile of y: y[r][j] = start[r][j] + <x[r], w[j]>, over k <= K_BLOCK floats. */
+/* Floats between copied rows: no power of two, so that rows do not evict each other from L1. */
+#define COPY_STRIDE (ATTN_K_BLOCK + 16)
+
+/* A tile of y: some rows of n columns. */
 struct project_tile {
     float *y;
     const float *start, *x, *w;
-    size_t ldy, ldstart, ldx, ldw, k;
+    const float *ahead; /* weights of the next panel, prefetched */
+    size_t ldy, ldstart, ldx, k, n;
 };
 
 typedef void project_tile_fn(const struct project_tile *tile);
 
-INLINE void project_step(__m256 sum[X_ROWS][W_ROWS], const struct project_tile *t, size_t i,
-                         __m256i mask, const int x_rows, const int w_rows, const bool masked)
-{
-    unroll_for(j, w_rows) {
-        __m256 w = load(t->w + j * t->ldw + i, mask, masked);
-        /* Opaque to the compiler, which would rather load anew for each use and saturate the load
-         * ports. */
-        __asm__("" : "+v"(w));
-        unroll_for(r, x_rows)
-            sum[r][j] = _mm256_fmadd_ps(load(t->x + r * t->ldx + i, mask, masked), w, sum[r][j]);
-    }
-}
-
-/* The sum of the lanes of each of v[0] to v[3], all added up in the same order. */
-INLINE __m128 add_lanes(const __m256 v[W_ROWS])
-{
-    __m256 ab = _mm256_add_ps(_mm256_unpacklo_ps(v[0], v[1]), _mm256_unpackhi_ps(v[0], v[1]));
-    __m256 cd = _mm256_add_ps(_mm256_unpacklo_ps(v[2], v[3]), _mm256_unpackhi_ps(v[2], v[3]));
-    __m256 sum = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
-    return _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1));
-}
-
-/* Computes a tile of a constant number of x_rows and w_rows. */
-INLINE void project_tile(const struct project_tile *tile, const int x_rows, const int w_rows)
+/* Computes a tile of a constant number of rows and vectors. */
+INLINE void project_tile(const struct project_tile *tile, const int rows, const int vectors)
 {
     const struct project_tile t = *tile;
-    __m256 sum[X_ROWS][W_ROWS];
-    unroll_for(r, x_rows)
-        unroll_for(j, W_ROWS)
-            sum[r][j] = _mm256_setzero_ps();
-    size_t i = 0;
-    for (; i + LANES <= t.k; i += LANES)
-        project_step(sum, &t, i, first_lanes(LANES), x_rows, w_rows, false);
-    if (i < t.k)
-        project_step(sum, &t, i, first_lanes(t.k - i), x_rows, w_rows, true);
-    __m128i columns = _mm256_castsi256_si128(first_lanes(w_rows));
-    unroll_for(r, x_rows) {
-        __m128 before = _mm_maskload_ps(t.start + r * t.ldstart, columns);
-        _mm_maskstore_ps(t.y + r * t.ldy, columns, _mm_add_ps(before, add_lanes(sum[r])));
-    }
-}
-
-#define PROJECT(name, x_rows, w_rows)                            \
-    static void name##_##x_rows(const struct project_tile *tile) \
-    {                                                            \
-        project_tile(tile, x_rows, w_rows);                      \
-    }
-#define PROJECTS(name, w_rows) \
-    PROJECT(name, 1, w_rows)   \
-    PROJECT(name, 2, w_rows)   \
-    PROJECT(name, 3, w_rows)   \
-    static project_tile_fn *const name##_tiles[] = {NULL, name##_1, name##_2, name##_3};
-
-PROJECTS(single, 1)
-PROJECTS(four, W_ROWS)
-
-/* All rows of W_ROWS columns, or of one, over one block of k. */
-static void project_rows(struct project_tile tile, size_t rows, size_t columns)
-{
-    project_tile_fn *const *tiles = columns < W_ROWS ? single_tiles : four_tiles;
-    for (size_t r = 0; r < rows; r += X_ROWS) {
-        tiles[attn_min(rows - r, X_ROWS)](&tile);
-        tile.y += X_ROWS * tile.ldy;
-        tile.start += X_ROWS * tile.ldstart;
-        tile.x += X_ROWS * tile.ldx;
-    }
-}
-
-static void project(float *y, size_t ldy, const float *x, size_t ldx, const float *w, size_t ldw,
-                    const float *bias, size_t rows, size_t k, size_t n)
-{
-    static const float zeros[W_ROWS];
-    const size_t pass = attn_mul(rows, k) > X_CACHED ? N_BLOCK : W_ROWS;
-    struct project_tile tile = {.ldy = ldy, .ldx = ldx, .ldw = ldw};
-    for (size_t first = 0; first < n; first += pass)
-        for (size_t i = 0; i < k; i += K_BLOCK) {
-            const size_t end = attn_min(first + pass, n);
-            tile.x = x + i;
-            tile.k = attn_min(k - i, K_BLOCK);
-            for (size_t j = first, columns; j < end; j += columns) {
-                columns = end - j >= W_ROWS ? W_ROWS : 1;
-                tile.w = w + j * ldw + i;
-                tile.y = y + j;
-                tile.start = i > 0 ? tile.y : bias != NULL ? bias + j : zeros;
-                tile.ldstart = i > 0 ? ldy : 0;
-                project_rows(tile, rows, columns);
-            }
+    __m256 sum[STRIP_ROWS][4];
+    unroll_for(r, rows)
+        unroll_for(v, vectors)
+            sum[r][v] = _mm256_setzero_ps();
+    for (size_t i = 0; i < t.k; i++) {
+        __m256 w[4];
+        unroll_for(v, vectors)
+            w[v] = _mm256_loadu_ps(t.w + i * ATTN_PANEL + v * LANES);
+        _mm_prefetch(t.ahead + i * ATTN_PANEL, _MM_HINT_T0);
+        unroll_for(r, rows) {
+            __m256 factor = _mm256_broadcast_ss(t.x + r * t.ldx + i);
+            unroll_for(v, vectors)
+                sum[r][v] = _mm256_fmadd_ps(factor, w[v], sum[r][v]);
         }
+    }
+    unroll_for(v, vectors) {
+        __m256i mask = first_lanes(t.n - attn_min(t.n, v * LANES));
+        unroll_for(r, rows) {
+            __m256 start = _mm256_maskload_ps(t.start + r * t.ldstart + v * LANES, mask);
+            _mm256_maskstore_ps(t.y + r * t.ldy + v * LANES, mask, _mm256_add_ps(start, sum[r][v]));
+        }
+    }
+}
+
+#define PROJECT(name, rows, vectors)                           \
+    static void name##_##rows(const struct project_tile *tile) \
+    {                                                          \
+        project_tile(tile, rows, vectors);                     \
+    }
+
+PROJECT(whole, 1, 4)
+PROJECT(whole, 2, 4)
+PROJECT(whole, 3, 4)
+PROJECT(half, 1, 2)
+PROJECT(half, 2, 2)
+PROJECT(half, 3, 2)
+PROJECT(half, 4, 2)
+PROJECT(half, 5, 2)
+PROJECT(half, 6, 2)
+
+static project_tile_fn *const whole_tiles[] = {LIST_3(whole)};
+static project_tile_fn *const half_tiles[] = {LIST_6(half)};
+
+/* All rows of half a panel, in strips as equal as can be.  The first one has the next panel
+ * fetched: of each step the line that is the half's own. */
+static void project_half(struct project_tile tile, size_t rows)
+{
+    for (size_t left = attn_ceil_div(rows, STRIP_ROWS); left > 0; left--) {
+        size_t count = attn_ceil_div(rows, left);
+        half_tiles[count](&tile);
+        tile.y += count * tile.ldy;
+        tile.start += count * tile.ldstart;
+        tile.x += count * tile.ldx;
+        tile.ahead = tile.w;
+        rows -= count;
+    }
+}
+
+static void project(const struct attn_product *p)
+{
+    static const float zeros[ATTN_PANEL];
+    const bool few = p->rows <= FEW_ROWS;
+    struct project_tile tile = {
+        .x = few ? p->x : p->scratch,
+        .ldx = few ? p->ldx : COPY_STRIDE,
+        .ldy = p->ldy,
+        .ldstart = p->start != NULL ? p->ldstart : 0,
+        .k = p->k,
+    };
+    for (size_t r = 0; !few && r < p->rows; r++)
+        memcpy(p->scratch + r * COPY_STRIDE, p->x + r * p->ldx, p->k * sizeof(float));
+    const size_t width = few ? ATTN_PANEL : ATTN_PANEL / 2;
+    for (size_t j = 0; j < p->n; j += width) {
+        tile.y = p->y + j;
+        tile.start = p->start != NULL ? p->start + j : zeros;
+        tile.w = p->w + j / ATTN_PANEL * p->ldpanel + j % ATTN_PANEL;
+        tile.ahead = tile.w + p->ldpanel;
+        tile.n = p->n - j;
+        if (few)
+            whole_tiles[p->rows](&tile);
+        else
+            project_half(tile, p->rows);
+    }
 }
 
 /* ---- Softmax --------------------------------------------------------------------------------- */

@@ -7,8 +7,7 @@
  * shapes are a matter of speed and never of bits:
  *
  *   matmul   one chain per element over ascending i
- *   project  16 partial sums per element over ascending k, added up as a fixed tree every
- *            K_BLOCK and at the end
+ *   project  one chain per element and block of k, added to what came before
  */
 #include <immintrin.h>
 #include <math.h>
@@ -127,154 +126,217 @@ static void matmul(float *c, size_t ldc, const float *a, size_t lda, const float
 
 /* ---- project --------------------------------------------------------------------------------- */
 
-#define K_BLOCK 512 /* floats of a row that are summed before they are added to y */
-#define X_ROWS 3    /* x W_ROWS: 24 accumulators */
-#define W_ROWS 8
-#define N_BLOCK 64          /* weight rows per pass over x, where x is too large to stay in L2 */
-#define X_CACHED (3u << 16) /* floats, 768 KiB of the 1 MiB that server cores have */
+#define FEW_ROWS 6    /* x 4 vectors, two panels; read where they are */
+#define STRIP_ROWS 14 /* x 2 vectors, a panel: 28 accumulators; from a strip */
+#define STEPS 2       /* of k between prefetches */
 
-/* A tile of y: y[r][j] = start[r][j] + <x[r], w[j]>, over k <= K_BLOCK floats. */
+/* A tile of y: some rows of n columns.  x stands as rows of ldx, or as a strip, [k][LANES]. */
 struct project_tile {
     float *y;
     const float *start, *x, *w;
-    float *packed;      /* [k / LANES][W_ROWS][LANES], zero beyond k */
-    const float *ahead; /* weights that will be wanted soon; prefetched, so it may lead nowhere */
-    size_t ldy, ldstart, ldx, ldw, k;
+    const float *ahead; /* weights of the next panel, prefetched where x is a strip */
+    size_t lines;       /* of them in each STEPS */
+    size_t ldy, ldstart, ldx, ldpanel, k, n;
 };
 
 typedef void project_tile_fn(const struct project_tile *tile);
 
-/* Where a tile takes its weights from.  With several tiles of rows the first one packs them for
- * the others: weight rows a power of two apart evict each other from L1. */
-enum source { MATRIX, MATRIX_TO_PACKED, PACKED };
-
-/* LANES weights of row j from float i on.  The register is opaque to the compiler, which would
- * rather load anew for each use and saturate the load ports. */
-INLINE __m512 load_weights(const struct project_tile *t, size_t i, int j, __mmask16 mask,
-                           const enum source source)
+/* A factor of a row.  The register is opaque to the compiler, which would rather load anew for
+ * each use and saturate the load ports. */
+INLINE __m512 load_factor(const float *x)
 {
-    float *packed = t->packed + i * W_ROWS + j * LANES;
-    __m512 v = source == PACKED ? _mm512_load_ps(packed)
-                                : _mm512_maskz_loadu_ps(mask, t->w + j * t->ldw + i);
+    __m512 v = _mm512_set1_ps(*x);
     __asm__("" : "+v"(v));
-    if (source == MATRIX_TO_PACKED)
-        _mm512_store_ps(packed, v);
     return v;
 }
 
-INLINE void project_step(__m512 sum[X_ROWS][W_ROWS], const struct project_tile *t, size_t i,
-                         __mmask16 mask, const int x_rows, const int w_rows,
-                         const enum source source)
+INLINE void project_step(__m512 sum[STRIP_ROWS][4], const struct project_tile *t, size_t i,
+                         const int rows, const int panels, const bool strip)
 {
-    unroll_for(j, w_rows) {
-        __m512 w = load_weights(t, i, j, mask, source);
-        unroll_for(r, x_rows)
-            sum[r][j] =
-                _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, t->x + r * t->ldx + i), w, sum[r][j]);
+    __m512 w[4];
+    unroll_for(v, 2 * panels)
+        w[v] = _mm512_loadu_ps(t->w + v / 2 * t->ldpanel + i * ATTN_PANEL + v % 2 * LANES);
+    unroll_for(r, rows) {
+        __m512 factor = load_factor(strip ? t->x + i * LANES + r : t->x + r * t->ldx + i);
+        unroll_for(v, 2 * panels)
+            sum[r][v] = _mm512_fmadd_ps(factor, w[v], sum[r][v]);
     }
 }
 
-/* The sums of the lanes of v[0] to v[3], one in each quarter's element: four partial sums each. */
-INLINE __m512 add_quarters(const __m512 v[4])
+/* y = start + sum. */
+INLINE void project_end(__m512 sum[STRIP_ROWS][4], const struct project_tile *t, const int rows,
+                        const int panels)
 {
-    __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
-    __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
-    return _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
+    unroll_for(v, 2 * panels) {
+        __mmask16 mask = first_lanes(t->n - attn_min(t->n, v * LANES));
+        unroll_for(r, rows) {
+            __m512 start = _mm512_maskz_loadu_ps(mask, t->start + r * t->ldstart + v * LANES);
+            _mm512_mask_storeu_ps(t->y + r * t->ldy + v * LANES, mask,
+                                  _mm512_add_ps(start, sum[r][v]));
+        }
+    }
 }
 
-/* The sum of the lanes of each of v[0] to v[7], all added up in the same order. */
-INLINE __m256 add_lanes(const __m512 v[W_ROWS])
-{
-    __m512 low = add_quarters(v), high = add_quarters(v + 4);
-    __m512 sum =
-        _mm512_add_ps(_mm512_shuffle_f32x4(low, high, 0x44), _mm512_shuffle_f32x4(low, high, 0xee));
-    sum = _mm512_add_ps(sum, _mm512_shuffle_f32x4(sum, sum, 0xb1));
-    return _mm512_castps512_ps256(_mm512_shuffle_f32x4(sum, sum, 0x08));
-}
-
-/* Computes a tile of a constant number of x_rows and w_rows. */
-INLINE void project_tile(const struct project_tile *tile, const int x_rows, const int w_rows,
-                         const enum source source)
+/* Computes a tile of a constant number of rows and panels. */
+INLINE void project_tile(const struct project_tile *tile, const int rows, const int panels,
+                         const bool strip)
 {
     const struct project_tile t = *tile;
-    __m512 sum[X_ROWS][W_ROWS];
-    unroll_for(r, x_rows)
-        unroll_for(j, W_ROWS)
-            sum[r][j] = _mm512_setzero_ps();
+    __m512 sum[STRIP_ROWS][4];
+    unroll_for(r, rows) {
+        unroll_for(v, 2 * panels)
+            sum[r][v] = _mm512_setzero_ps();
+        unroll_for(v, 2 * panels)
+            _mm_prefetch(t.y + r * t.ldy + v * LANES, _MM_HINT_T0);
+    }
+    const float *ahead = t.ahead;
     size_t i = 0;
-    for (; i + LANES <= t.k; i += LANES) {
-        if (source != MATRIX)
-            _mm_prefetch(t.ahead + i, _MM_HINT_T1);
-        project_step(sum, &t, i, 0xffff, x_rows, w_rows, source);
+    for (; i + STEPS <= t.k; i += STEPS) {
+        for (size_t l = 0; strip && l < t.lines; l++)
+            _mm_prefetch(ahead + l * LANES, _MM_HINT_T0);
+        ahead += t.lines * LANES;
+        unroll_for(s, STEPS)
+            project_step(sum, &t, i + s, rows, panels, strip);
     }
-    if (i < t.k)
-        project_step(sum, &t, i, first_lanes(t.k - i), x_rows, w_rows, source);
-    __mmask8 columns = (__mmask8)first_lanes(w_rows);
-    unroll_for(r, x_rows) {
-        __m256 before = _mm256_maskz_loadu_ps(columns, t.start + r * t.ldstart);
-        _mm256_mask_storeu_ps(t.y + r * t.ldy, columns, _mm256_add_ps(before, add_lanes(sum[r])));
+    for (; i < t.k; i++)
+        project_step(sum, &t, i, rows, panels, strip);
+    project_end(sum, &t, rows, panels);
+}
+
+#define PROJECT(name, rows, panels, strip)                     \
+    static void name##_##rows(const struct project_tile *tile) \
+    {                                                          \
+        project_tile(tile, rows, panels, strip);               \
+    }
+#define PROJECTS_6(name, panels)    \
+    PROJECT(name, 1, panels, false) \
+    PROJECT(name, 2, panels, false) \
+    PROJECT(name, 3, panels, false) \
+    PROJECT(name, 4, panels, false) \
+    PROJECT(name, 5, panels, false) \
+    PROJECT(name, 6, panels, false)
+
+PROJECTS_6(pair, 2)
+PROJECTS_6(last, 1)
+PROJECT(strip, 7, 1, true)
+PROJECT(strip, 8, 1, true)
+PROJECT(strip, 9, 1, true)
+PROJECT(strip, 10, 1, true)
+PROJECT(strip, 11, 1, true)
+PROJECT(strip, 12, 1, true)
+PROJECT(strip, 13, 1, true)
+PROJECT(strip, 14, 1, true)
+
+static project_tile_fn *const pair_tiles[] = {LIST_6(pair)};
+static project_tile_fn *const last_tiles[] = {LIST_6(last)};
+/* From FEW_ROWS + 1 on: rows beyond STRIP_ROWS make strips of at least half as many. */
+static project_tile_fn *const strip_tiles[] = {strip_7,  strip_8,  strip_9,  strip_10,
+                                               strip_11, strip_12, strip_13, strip_14};
+
+/* Few rows: two panels at a time, and the last one alone.  They wait for memory, and the hardware
+ * sees two plain streams: prefetches only cost. */
+static void project_few(const struct attn_product *p, struct project_tile tile)
+{
+    for (size_t j = 0, width; j < p->n; j += width) {
+        width = j + ATTN_PANEL < p->n ? 2 * ATTN_PANEL : ATTN_PANEL;
+        tile.n = p->n - j;
+        (width == ATTN_PANEL ? last_tiles : pair_tiles)[p->rows](&tile);
+        tile.w += width / ATTN_PANEL * p->ldpanel;
+        tile.y += width;
+        if (p->start != NULL)
+            tile.start += width;
     }
 }
 
-#define PROJECT(name, x_rows, w_rows, source)                    \
-    static void name##_##x_rows(const struct project_tile *tile) \
-    {                                                            \
-        project_tile(tile, x_rows, w_rows, source);              \
-    }
-#define PROJECTS(name, w_rows, source) \
-    PROJECT(name, 1, w_rows, source)   \
-    PROJECT(name, 2, w_rows, source)   \
-    PROJECT(name, 3, w_rows, source)   \
-    static project_tile_fn *const name##_tiles[] = {NULL, name##_1, name##_2, name##_3};
-
-PROJECTS(single, 1, MATRIX)
-PROJECTS(matrix, W_ROWS, MATRIX)
-PROJECTS(packed, W_ROWS, PACKED)
-PROJECT(packing, 3, W_ROWS, MATRIX_TO_PACKED)
-
-/* All rows of W_ROWS columns, or of one, over one block of k.  The next weights are fetched one
- * row per tile: by the eighth tile all are on their way. */
-static void project_rows(struct project_tile tile, size_t rows, size_t columns, const float *next)
+/* out[c][r] = in[r][c] */
+INLINE void transpose(__m512 out[LANES], __m512 in[LANES])
 {
-    const bool packs = rows > X_ROWS && columns == W_ROWS;
-    project_tile_fn *const *tiles = columns < W_ROWS ? single_tiles
-                                    : packs          ? packed_tiles
-                                                     : matrix_tiles;
-    for (size_t r = 0; r < rows; r += X_ROWS) {
-        tile.ahead = next + r / X_ROWS % W_ROWS * tile.ldw;
-        if (packs && r == 0)
-            packing_3(&tile);
-        else
-            tiles[attn_min(rows - r, X_ROWS)](&tile);
-        tile.y += X_ROWS * tile.ldy;
-        tile.start += X_ROWS * tile.ldstart;
-        tile.x += X_ROWS * tile.ldx;
+    __m512 t[LANES];
+    unroll_for(i, 8) {
+        t[2 * i] = _mm512_unpacklo_ps(in[2 * i], in[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_ps(in[2 * i], in[2 * i + 1]);
     }
-}
-
-static void project(float *y, size_t ldy, const float *x, size_t ldx, const float *w, size_t ldw,
-                    const float *bias, size_t rows, size_t k, size_t n)
-{
-    static const float zeros[W_ROWS];
-    float packed[W_ROWS * K_BLOCK] __attribute__((aligned(64)));
-    const size_t pass = attn_mul(rows, k) > X_CACHED ? N_BLOCK : W_ROWS;
-    struct project_tile tile = {.packed = packed, .ldy = ldy, .ldx = ldx, .ldw = ldw};
-    for (size_t first = 0; first < n; first += pass)
-        for (size_t i = 0; i < k; i += K_BLOCK) {
-            const size_t end = attn_min(first + pass, n);
-            tile.x = x + i;
-            tile.k = attn_min(k - i, K_BLOCK);
-            for (size_t j = first, columns; j < end; j += columns) {
-                columns = end - j >= W_ROWS ? W_ROWS : 1;
-                tile.w = w + j * ldw + i;
-                tile.y = y + j;
-                tile.start = i > 0 ? tile.y : bias != NULL ? bias + j : zeros;
-                tile.ldstart = i > 0 ? ldy : 0;
-                const bool last = j + columns >= end && i + K_BLOCK < k;
-                project_rows(tile, rows, columns,
-                             last ? w + first * ldw + i + K_BLOCK : tile.w + columns * ldw);
-            }
+    unroll_for(i, 4)
+        unroll_for(h, 2) {
+            __m512d a = _mm512_castps_pd(t[4 * i + h]), b = _mm512_castps_pd(t[4 * i + 2 + h]);
+            in[4 * i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+            in[4 * i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
         }
+    /* in[4 i + c]: in its quarter q column 4 q + c of rows 4 i to 4 i + 3 */
+    unroll_for(c, 4) {
+        __m512 low = _mm512_shuffle_f32x4(in[c], in[4 + c], 0x88);
+        __m512 odd = _mm512_shuffle_f32x4(in[c], in[4 + c], 0xdd);
+        __m512 high = _mm512_shuffle_f32x4(in[8 + c], in[12 + c], 0x88);
+        __m512 rest = _mm512_shuffle_f32x4(in[8 + c], in[12 + c], 0xdd);
+        out[c] = _mm512_shuffle_f32x4(low, high, 0x88);
+        out[8 + c] = _mm512_shuffle_f32x4(low, high, 0xdd);
+        out[4 + c] = _mm512_shuffle_f32x4(odd, rest, 0x88);
+        out[12 + c] = _mm512_shuffle_f32x4(odd, rest, 0xdd);
+    }
+}
+
+/* strip[i][r] = x[r][i]: rows that are a power of two apart would evict each other from L1. */
+static void pack_strip(float *strip, const float *x, size_t ldx, size_t rows, size_t k)
+{
+    for (size_t i = 0; i < k; i += LANES) {
+        __m512 in[LANES], out[LANES];
+        __mmask16 mask = first_lanes(k - i);
+        unroll_for(r, LANES)
+            in[r] = _mm512_maskz_loadu_ps((size_t)r < rows ? mask : 0, x + r * ldx + i);
+        transpose(out, in);
+        unroll_for(c, LANES)
+            if (i + c < k)
+                _mm512_store_ps(strip + (i + c) * LANES, out[c]);
+    }
+}
+
+/* Many rows, in strips as equal as can be.  The strips of a panel share the fetching of the next
+ * one. */
+static void project_many(const struct attn_product *p, struct project_tile tile)
+{
+    const size_t strips = attn_ceil_div(p->rows, STRIP_ROWS);
+    const size_t few = p->rows / strips, more = p->rows % strips; /* `more` strips have one more */
+    for (size_t s = 0, r = 0; s < strips; r += few + (s < more), s++)
+        pack_strip(p->scratch + s * p->k * LANES, p->x + r * p->ldx, p->ldx, few + (s < more),
+                   p->k);
+    tile.lines = attn_ceil_div(STEPS * ATTN_PANEL / LANES, strips);
+    for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
+        tile.y = p->y + j;
+        tile.start = p->start != NULL ? p->start + j : tile.start;
+        tile.x = p->scratch;
+        tile.ahead = tile.w + p->ldpanel;
+        tile.n = p->n - j;
+        for (size_t s = 0; s < strips; s++) {
+            size_t rows = few + (s < more);
+            strip_tiles[rows - FEW_ROWS - 1](&tile);
+            tile.y += rows * p->ldy;
+            tile.start += rows * p->ldstart;
+            tile.x += p->k * LANES;
+            tile.ahead += p->k / STEPS * tile.lines * LANES;
+        }
+        tile.w += p->ldpanel;
+    }
+}
+
+static void project(const struct attn_product *p)
+{
+    static const float zeros[2 * ATTN_PANEL];
+    const struct project_tile tile = {
+        .y = p->y,
+        .start = p->start != NULL ? p->start : zeros,
+        .x = p->x,
+        .w = p->w,
+        .ldy = p->ldy,
+        .ldstart = p->start != NULL ? p->ldstart : 0,
+        .ldx = p->ldx,
+        .ldpanel = p->ldpanel,
+        .k = p->k,
+        .ahead = p->w,
+    };
+    if (p->rows <= FEW_ROWS)
+        project_few(p, tile);
+    else
+        project_many(p, tile);
 }
 
 /* ---- Softmax --------------------------------------------------------------------------------- */

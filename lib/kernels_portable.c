@@ -57,24 +57,26 @@ INLINE float add_lanes(float lane[LANES])
     return lane[0];
 }
 
-static float dot(const float *x, const float *w, size_t k)
+/* A row of a panel, `cols` of whose sums are wanted. */
+INLINE void project_row(float *y, const float *start, const float *x, const float *w, size_t k,
+                        size_t cols)
 {
-    float lane[LANES] = {0};
-    size_t i = 0;
-    for (; i + LANES <= k; i += LANES)
-        for (size_t l = 0; l < LANES; l++)
-            lane[l] += x[i + l] * w[i + l];
-    for (size_t l = 0; i + l < k; l++)
-        lane[l] += x[i + l] * w[i + l];
-    return add_lanes(lane);
+    float sum[ATTN_PANEL] = {0};
+    for (size_t i = 0; i < k; i++)
+        for (size_t j = 0; j < ATTN_PANEL; j++)
+            sum[j] += x[i] * w[i * ATTN_PANEL + j];
+    for (size_t j = 0; j < cols; j++)
+        y[j] = start[j] + sum[j];
 }
 
-static void project(float *y, size_t ldy, const float *x, size_t ldx, const float *w, size_t ldw,
-                    const float *bias, size_t rows, size_t k, size_t n)
+static void project(const struct attn_product *p)
 {
-    for (size_t j = 0; j < n; j++)
-        for (size_t r = 0; r < rows; r++)
-            y[r * ldy + j] = (bias != NULL ? bias[j] : 0) + dot(x + r * ldx, w + j * ldw, k);
+    static const float zeros[ATTN_PANEL];
+    for (size_t j = 0; j < p->n; j += ATTN_PANEL)
+        for (size_t r = 0; r < p->rows; r++)
+            project_row(p->y + r * p->ldy + j,
+                        p->start != NULL ? p->start + r * p->ldstart + j : zeros, p->x + r * p->ldx,
+                        p->w + j / ATTN_PANEL * p->ldpanel, p->k, attn_min(p->n - j, ATTN_PANEL));
 }
 
 /* ---- Softmax --------------------------------------------------------------------------------- */

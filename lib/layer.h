@@ -1,7 +1,8 @@
 /* layer.h: one attention layer with its weights resident, and products with them.
  *
- * Weights stand as checkpoints store them, `[out][in]` row-major float32: OpenBLAS takes that form
- * for many rows and the project kernel streams it for few, so there is one copy and no packing. */
+ * Weights are read as checkpoints store them, `[out][in]` row-major float32, and then packed once
+ * into panels of ATTN_PANEL columns, `[in][ATTN_PANEL]` each, which one kernel streams for any
+ * number of rows.  Only the packed copy stays. */
 #ifndef ATTN_LIB_LAYER_H
 #define ATTN_LIB_LAYER_H
 
@@ -10,14 +11,22 @@
 #include "position_bias.h"
 #include "tile.h"
 
-#define ATTN_FEW_ROWS 64 /* up to here a step's rows go through the project kernel */
+#define ATTN_FEW_ROWS 64 /* up to here a step's rows share products with those of others */
 
 /* y = x w^T + bias */
 struct attn_linear {
     size_t in, out;
-    float *weight; /* [out][in] */
+    float *weight; /* [out][in], NULL once packed */
+    float *panels; /* [ceil(out / ATTN_PANEL)][in][ATTN_PANEL], zero beyond out; NULL until then */
     float *bias;   /* [out] or NULL */
 };
+
+/* The packed weight by which input i enters output o. */
+static inline float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
+{
+    return linear
+        ->panels[o / ATTN_PANEL * linear->in * ATTN_PANEL + i * ATTN_PANEL + o % ATTN_PANEL];
+}
 
 struct attn_layer {
     struct attn_layer_spec spec;
@@ -38,19 +47,22 @@ struct attn_layer {
 };
 
 /* Allocates zeroed weights and biases for layer->spec, which is checked here against the bounds
- * of attn.h.  The loader fills them and then calls attn_layer_finish. */
+ * of attn.h.  The loader fills them and then calls attn_layer_finish and attn_layer_pack. */
 enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_layer_spec *spec,
                                  struct attn_error *error);
 
 /* Derives what follows from the weights: inv_freq, position bias, extra tiles; checks the bounds of
  * those that no projection passes on.  Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
 enum attn_status attn_layer_finish(struct attn_layer *layer, struct attn_error *error);
+
+/* Packs the weights, freeing them as they stood.  Errors: ATTN_NO_MEMORY. */
+enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *error);
 void attn_layer_fini(struct attn_layer *layer); /* takes a zeroed or half-built layer */
 
 /* Checks a specification against the bounds of attn.h: every product below then fits size_t. */
 enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct attn_error *error);
 
-/* Resident bytes of the weights of such a layer, and cache bytes of one token. */
+/* Resident bytes of the packed weights of such a layer, and cache bytes of one token. */
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec);
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec);
 
@@ -64,9 +76,9 @@ struct attn_projection {
     size_t rows;
 };
 
-/* Runs `count` products on all threads.  A product of up to ATTN_FEW_ROWS rows goes through the
- * project kernel, so that a row's bits do not depend on how many stand beside it; with
- * `invariant`, a larger one does too, in pieces of that size. */
+/* Runs `count` products on all threads.  A row's bits depend on the row, the weights and the level
+ * alone, except that the portable level takes more than ATTN_FEW_ROWS rows to OpenBLAS, where they
+ * depend on the number of rows too; `invariant` forbids it that. */
 void attn_project(struct attn_engine *engine, const struct attn_projection *products, size_t count,
                   bool invariant);
 

@@ -32,4 +32,8 @@ void *attn_alloc(size_t count, size_t size);
 void *attn_calloc(size_t count, size_t size); /* the same, zeroed */
 void attn_free(void *memory);                 /* takes NULL */
 
+/* As attn_alloc, for what is streamed through again and again: in huge pages where it is large and
+ * the system gives them, so that it needs few address translations. */
+void *attn_alloc_huge(size_t count, size_t size);
+
 #endif

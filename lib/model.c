@@ -263,12 +263,15 @@ enum attn_status attn_model_load(struct attn_model *model, struct attn_error *er
     uint64_t hash = 0;
     for (size_t i = 0; i < model->num_resident; i++) {
         enum attn_status status = load_layer(model, i, error);
+        if (status == ATTN_OK) {
+            hash = hash_word(hash, model->indices[i]);
+            hash = hash_layer(hash, &model->layers[i]);
+            status = attn_layer_pack(&model->layers[i], error);
+        }
         if (status != ATTN_OK) {
             unload(model);
             return status;
         }
-        hash = hash_word(hash, model->indices[i]);
-        hash = hash_layer(hash, &model->layers[i]);
     }
     snprintf(model->fingerprint, sizeof model->fingerprint, "%016llx",
              (unsigned long long)attn_random_mix(hash));

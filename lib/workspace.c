@@ -13,7 +13,7 @@ struct attn_chunk {
 
 static bool add_chunk(struct attn_workspace *workspace, size_t size)
 {
-    struct attn_chunk *chunk = attn_alloc(1, attn_add(size, sizeof *chunk));
+    struct attn_chunk *chunk = attn_alloc_huge(1, attn_add(size, sizeof *chunk));
     if (chunk == NULL)
         return false;
     chunk->next = workspace->chunks;

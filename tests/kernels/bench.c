@@ -24,9 +24,28 @@ static void run_matmul(const struct bench *b)
     b->kernels->matmul(b->c, b->n, b->a, b->k, b->b, b->n, b->rows, b->k, b->n, false);
 }
 
+/* Block after block, as a projection is computed. */
 static void run_project(const struct bench *b)
 {
-    b->kernels->project(b->c, b->n, b->a, b->k, b->b, b->k, b->d, b->rows, b->k, b->n);
+    struct attn_product block = {
+        .y = b->c,
+        .x = b->a,
+        .w = b->b,
+        .scratch = b->d,
+        .ldy = b->n,
+        .ldx = b->k,
+        .ldpanel = b->k * ATTN_PANEL,
+        .rows = b->rows,
+        .n = b->n,
+    };
+    for (size_t i = 0; i < b->k; i += ATTN_K_BLOCK) {
+        block.k = attn_min(b->k - i, ATTN_K_BLOCK);
+        b->kernels->project(&block);
+        block.x += block.k;
+        block.w += block.k * ATTN_PANEL;
+        block.start = block.y;
+        block.ldstart = block.ldy;
+    }
 }
 
 /* Scores are restored before each run: exp of an exp would soon be all ones. */
@@ -97,6 +116,8 @@ static const struct {
     {"project", run_project, 64, 4096, 4096, 2, 4096.0 * 4096},
     {"project", run_project, 1, 768, 768, 2, 768 * 768},
     {"project", run_project, 32, 768, 768, 2, 768 * 768},
+    {"project", run_project, 128, 768, 768, 2, 768 * 768},
+    {"project", run_project, 168, 4096, 4096, 2, 4096.0 * 4096},
     {"softmax", run_softmax, 64, 1, 64, 1, 64 * 64},
     {"softmax", run_softmax, 4, 1, 64, 1, 4 * 64},
     {"scale_rows", run_scale_rows, 64, 1, 128, 1, 64 * 128},
@@ -109,7 +130,7 @@ void bench_kernels(const struct attn_kernels *kernels)
     float **operands[] = {&bench.a, &bench.b, &bench.c, &bench.d};
     struct rng rng = {1};
     for (size_t o = 0; o < 4; o++) {
-        float *operand = *operands[o] = attn_alloc(PLENTY, sizeof(float));
+        float *operand = *operands[o] = attn_alloc_huge(PLENTY, sizeof(float));
         for (size_t i = 0; operand != NULL && i < PLENTY; i++)
             operand[i] = rng_unit(&rng);
     }
@@ -123,7 +144,7 @@ void bench_kernels(const struct attn_kernels *kernels)
         bench.n = shapes[i].n;
         double took = time_of(shapes[i].run, &bench);
         double flops = shapes[i].flops * (double)(bench.rows * bench.k * bench.n);
-        printf("%-8s %-10s %2zu x %4zu x %-8zu %9.2f us %7.1f GFLOP/s %6.1f GB/s\n", kernels->name,
+        printf("%-8s %-10s %3zu x %4zu x %-8zu %9.2f us %7.1f GFLOP/s %6.1f GB/s\n", kernels->name,
                shapes[i].name, bench.rows, bench.k, bench.n, took * 1e6, flops / took * 1e-9,
                4 * shapes[i].floats / took * 1e-9);
         fflush(stdout);

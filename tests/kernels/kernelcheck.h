@@ -5,7 +5,7 @@
 #include "guard.h"
 #include "kernels.h"
 
-#define PENS 6
+#define PENS 7
 #define PEN_FLOATS (1u << 20)
 
 /* What a check works with. */

@@ -192,7 +192,7 @@ START_TEST(test_random_weights_are_uniform_with_variance_1_over_in)
     const double bound = sqrt(3.0 / 512);
     double sum = 0, squares = 0, least = 1, most = -1;
     for (size_t i = 0; i < q->in * q->out; i++) {
-        double x = (double)q->weight[i];
+        double x = (double)q->panels[i]; /* 512 columns fill their panels */
         sum += x;
         squares += x * x;
         least = fmin(least, x);
@@ -257,12 +257,12 @@ START_TEST(test_random_weights_follow_seed_layer_and_tensor_only)
 
     struct attn_model *model = open_random(config);
     const struct attn_layer *a = attn_model_resident(model, 0), *b = attn_model_resident(model, 1);
-    ck_assert_mem_ne(a->q.weight, b->q.weight, 64 * 64 * sizeof(float));
-    ck_assert_mem_ne(a->q.weight, a->k.weight, 64 * 64 * sizeof(float));
+    ck_assert_mem_ne(a->q.panels, b->q.panels, 64 * 64 * sizeof(float));
+    ck_assert_mem_ne(a->q.panels, a->k.panels, 64 * 64 * sizeof(float));
     /* Element 0 of seed 0, layer 0, q: the same on every machine. */
     float alone;
     attn_random_uniform(&alone, 1, attn_random_stream(0, 0, 0), (float)sqrt(3.0 / 64));
-    ck_assert_mem_eq(&alone, a->q.weight, sizeof alone);
+    ck_assert_mem_eq(&alone, a->q.panels, sizeof alone);
     attn_model_close(model);
 }
 END_TEST

@@ -104,7 +104,7 @@ static double product(const struct attn_linear *linear, const float *x, size_t o
 {
     double sum = linear->bias ? (double)linear->bias[o] : 0;
     for (size_t i = 0; i < linear->in; i++)
-        sum += (double)linear->weight[o * linear->in + i] * (double)x[i];
+        sum += (double)attn_linear_weight(linear, o, i) * (double)x[i];
     return sum;
 }
 
@@ -158,7 +158,7 @@ static void project_back(double *out, const struct call *call, const double *hea
         size_t e = r % o->out, t = r / o->out % call->queries, b = r / o->out / call->queries;
         double sum = o->bias ? (double)o->bias[e] : 0;
         for (size_t i = 0; i < o->in; i++)
-            sum += (double)o->weight[e * o->in + i] *
+            sum += (double)attn_linear_weight(o, e, i) *
                    heads[((b * h + i / dv) * call->queries + t) * dv + i % dv];
         out[r] = sum;
     }

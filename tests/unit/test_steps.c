@@ -297,6 +297,35 @@ START_TEST(test_steps_bits_do_not_depend_on_batch_or_threads)
 }
 END_TEST
 
+/* 800 inputs are more than two blocks of a product, 200 rows more than one. */
+START_TEST(test_steps_prefill_and_single_steps_give_the_same_bits)
+{
+    const struct attn_engine_options options = {.level = (enum attn_cpu_level)_i};
+    struct attn_engine *usual = engine;
+    if (attn_engine_open(&engine, &options, &error) == ATTN_UNSUPPORTED)
+        return;
+    struct rng r = rng_seeded(17);
+    struct attn_model *model = random_model("{\"hidden_size\":800,\"num_attention_heads\":10,"
+                                            "\"num_key_value_heads\":2,\"rope_theta\":10000}");
+    const size_t rows = 200, n = rows * 800;
+    float *x = rng_floats(&r, n, 1), *whole = calloc(n, sizeof *whole);
+    float *single = calloc(n, sizeof *single);
+    struct attn_cache *a = new_cache(model, rows), *b = new_cache(model, rows);
+    append(a, model, x, whole, 0, rows);
+    for (size_t t = 0; t < rows; t++)
+        append(b, model, x, single, t, 1);
+    ck_assert_mem_eq(whole, single, n * sizeof *whole);
+    attn_cache_free(a);
+    attn_cache_free(b);
+    free(x);
+    free(whole);
+    free(single);
+    attn_model_close(model);
+    attn_engine_close(engine);
+    engine = usual;
+}
+END_TEST
+
 START_TEST(test_steps_a_bad_member_fails_alone_and_leaves_its_cache)
 {
     struct rng r = rng_seeded(9);
@@ -442,6 +471,8 @@ Suite *suite_steps(void)
     tcase_add_test(steps, test_steps_gqa_with_as_many_key_heads_as_heads_equals_mha);
     tcase_add_test(steps, test_steps_grouped_heads_equal_repeated_keys_and_values);
     tcase_add_test(steps, test_steps_bits_do_not_depend_on_batch_or_threads);
+    tcase_add_loop_test(steps, test_steps_prefill_and_single_steps_give_the_same_bits,
+                        ATTN_CPU_AVX2, ATTN_CPU_AVX512 + 1);
     tcase_add_test(steps, test_steps_a_bad_member_fails_alone_and_leaves_its_cache);
     tcase_add_test(steps, test_steps_one_cache_twice_in_a_batch_fails_the_second);
     tcase_add_test(steps, test_steps_refuse_a_cache_of_another_model);
