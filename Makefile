@@ -78,6 +78,7 @@ $(OBJ)/lib/kernels_avx512.o:   EXTRA = -mavx512f -mavx512bw -mavx512dq -mavx512v
                                        -Wa,-mbranches-within-32B-boundaries
 $(OBJ)/lib/kernels_portable.o: EXTRA = -O3 -ffp-contract=off
 $(OBJ)/server/tensor_json.o: EXTRA = -O3
+$(OBJ)/server/tensor_binary.o: EXTRA = -O3
 $(OBJ)/tests/unit/oracle.o:    EXTRA = -O1 -ffp-contract=off
 $(OBJ)/tests/bench/check.o:    EXTRA = -O3 -ffp-contract=off
 $(OBJ)/tests/unit/oracle_layer.o: EXTRA = -O1 -ffp-contract=off

@@ -8,7 +8,6 @@
 #include "meaning.h"
 #include "outputs.h"
 #include "steps.h"
-#include "tensor_json.h"
 
 /* ---- The reply ---- */
 
@@ -21,7 +20,7 @@ static void write_given(const struct srv_job *job, struct srv_buffer *out)
         srv_buffer_text(out, "null");
     srv_buffer_text(out, ",\"layer\":");
     srv_buffer_unsigned(out, (uint64_t)job->call.layer);
-    srv_outputs_write(out, &job->outputs, &job->sizes);
+    srv_outputs_write(out, &job->outputs, &job->sizes, job->request->binary);
     srv_buffer_text(out, "}");
 }
 

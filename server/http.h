@@ -23,6 +23,7 @@ struct srv_reply {
     unsigned status; /* 0 until set, and where the client left during its upload */
     struct srv_buffer body;
     const char *content_type; /* static text; application/json unless set */
+    size_t json_length;       /* of a body in binary form; 0 otherwise */
     char allow[64];           /* Allow header, "" for none */
     unsigned retry_after_s;   /* Retry-After header, 0 for none */
     enum srv_error_code code; /* SRV_OK or the error sent, for log and metrics */
@@ -38,10 +39,13 @@ struct srv_request {
     const char *query;                   /* text after '?', NULL without */
     char *body;                          /* NUL-terminated for convenience; NULL without one */
     size_t body_length;
+    bool framed;            /* the body's JSON ends at json_length; tensors follow it */
+    uint64_t json_length;   /* as Inference-Header-Content-Length says; may pass body_length */
+    bool binary;            /* the reply's tensors are to be bytes */
     struct srv_arena arena; /* freed at the one exit */
     struct srv_reply reply;
-    size_t reply_numbers; /* that the outputs taken so far will print */
-    struct srv_job *job;  /* the scheduler's, in the arena; job.h */
+    size_t reply_bytes;  /* that the outputs taken so far will take at most */
+    struct srv_job *job; /* the scheduler's, in the arena; job.h */
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
      * replied.  0 where a stage was not reached. */
     uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;

@@ -179,6 +179,22 @@ static enum srv_error_code check_phase(const struct srv_request *request, struct
     return srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
 }
 
+/* The forms of body and reply.  Those of jobs may carry tensors as bytes. */
+static enum srv_error_code check_forms(struct srv_request *request, const struct srv_head *head,
+                                       bool has_body, struct srv_error *error)
+{
+    const struct srv_route *route = request->route;
+    bool job = route->parse != NULL;
+    if (job &&
+        srv_guard_json_length(&request->framed, &request->json_length, head, error) != SRV_OK)
+        return error->code;
+    if (has_body && srv_guard_body(head, job, error) != SRV_OK)
+        return error->code;
+    if (job)
+        return srv_guard_accept_binary(&request->binary, head, error);
+    return srv_guard_accept(head, route->type != NULL ? route->type : "application/json", error);
+}
+
 static enum srv_error_code check_media(struct srv_exchange *x, const struct srv_head *head,
                                        struct srv_error *error)
 {
@@ -189,10 +205,7 @@ static enum srv_error_code check_media(struct srv_exchange *x, const struct srv_
     if (route->body == SRV_BODY_JSON && !x->framing.chunked && !x->framing.has_length)
         return srv_fail(error, SRV_E_LENGTH_REQUIRED, "Content-Length",
                         "a body with Content-Length or chunked is needed");
-    if (has_body && srv_guard_body(head, error) != SRV_OK)
-        return error->code;
-    const char *type = route->type != NULL ? route->type : "application/json";
-    if (srv_guard_accept(head, type, error) != SRV_OK)
+    if (check_forms(&x->request, head, has_body, error) != SRV_OK)
         return error->code;
     const struct srv_field *session = srv_head_find(head, "X-Session-Id");
     if (session != NULL && !srv_field_id(x->request.session_header, session))

@@ -49,6 +49,19 @@ static const struct srv_field *find_single(bool *repeated, const struct srv_head
     return field;
 }
 
+/* A number of digits and nothing else. */
+static bool read_decimal(uint64_t *out, const struct srv_field *field)
+{
+    *out = 0;
+    for (size_t i = 0; i < field->value_length; i++) {
+        unsigned digit = (unsigned)(field->value[i] - '0');
+        if (digit > 9 || __builtin_mul_overflow(*out, 10u, out) ||
+            __builtin_add_overflow(*out, digit, out))
+            return false;
+    }
+    return field->value_length > 0;
+}
+
 static bool is_alphanumeric(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
@@ -200,17 +213,11 @@ static enum srv_error_code check_length(struct srv_framing *out, const struct sr
     if (repeated)
         return srv_fail(error, SRV_E_BAD_REQUEST, "Content-Length",
                         "Content-Length is given more than once");
-    for (size_t i = 0; i < length->value_length; i++) {
-        unsigned digit = (unsigned)(length->value[i] - '0');
-        if (digit > 9 || __builtin_mul_overflow(out->length, 10u, &out->length) ||
-            __builtin_add_overflow(out->length, digit, &out->length))
-            return srv_fail(error, SRV_E_BAD_REQUEST, "Content-Length",
-                            "Content-Length '%.*s' is not a number of bytes", TEXT(length));
-    }
-    out->has_length = length->value_length > 0;
-    if (!out->has_length)
-        return srv_fail(error, SRV_E_BAD_REQUEST, "Content-Length", "Content-Length is empty");
-    return SRV_OK;
+    out->has_length = true;
+    if (read_decimal(&out->length, length))
+        return SRV_OK;
+    return srv_fail(error, SRV_E_BAD_REQUEST, "Content-Length",
+                    "Content-Length '%.*s' is not a number of bytes", TEXT(length));
 }
 
 static enum srv_error_code check_expect(struct srv_framing *out, const struct srv_head *head,
@@ -265,23 +272,53 @@ static const char *find_byte(const char *text, const char *end, char byte)
     return found != NULL ? found : end;
 }
 
-enum srv_error_code srv_guard_body(const struct srv_head *head, struct srv_error *error)
+#define JSON_TYPE "application/json"
+#define BYTES_TYPE "application/octet-stream"
+#define JSON_LENGTH "Inference-Header-Content-Length"
+
+/* Whether the field's value is the media type, with any parameters. */
+static bool type_is(const struct srv_field *field, const char *type)
+{
+    const char *end = field->value + field->value_length;
+    size_t length = trimmed(field->value, find_byte(field->value, end, ';'));
+    return length == strlen(type) && strncasecmp(field->value, type, length) == 0;
+}
+
+enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
+                                   struct srv_error *error)
 {
     bool repeated;
     const struct srv_field *type = find_single(&repeated, head, "Content-Type");
     if (type == NULL || repeated)
         return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
-                        "a body needs one Content-Type: application/json");
-    const char *end = type->value + type->value_length;
-    size_t length = trimmed(type->value, find_byte(type->value, end, ';'));
-    if (length != strlen("application/json") ||
-        strncasecmp(type->value, "application/json", length) != 0)
+                        "a body needs one Content-Type: " JSON_TYPE);
+    if (!type_is(type, JSON_TYPE) && !(framed && type_is(type, BYTES_TYPE)))
         return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
-                        "Content-Type '%.*s' is not application/json", TEXT(type));
+                        "Content-Type '%.*s' is not " JSON_TYPE "%s", TEXT(type),
+                        framed ? " or " BYTES_TYPE : "");
     const struct srv_field *coding = find_single(&repeated, head, "Content-Encoding");
     if (coding != NULL && (repeated || !value_is(coding, "identity")))
         return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Encoding",
                         "Content-Encoding '%.*s' is not identity", TEXT(coding));
+    return SRV_OK;
+}
+
+enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
+                                          const struct srv_head *head, struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *field = find_single(&repeated, head, JSON_LENGTH);
+    const struct srv_field *type = srv_head_find(head, "Content-Type");
+    *framed = field != NULL;
+    if (field == NULL && type != NULL && type_is(type, BYTES_TYPE))
+        return srv_fail(error, SRV_E_BAD_REQUEST, JSON_LENGTH,
+                        "a body of " BYTES_TYPE " needs " JSON_LENGTH);
+    if (repeated)
+        return srv_fail(error, SRV_E_BAD_REQUEST, JSON_LENGTH,
+                        JSON_LENGTH " is given more than once");
+    if (field != NULL && !read_decimal(length, field))
+        return srv_fail(error, SRV_E_BAD_REQUEST, JSON_LENGTH,
+                        JSON_LENGTH " '%.*s' is not a number of bytes", TEXT(field));
     return SRV_OK;
 }
 
@@ -297,27 +334,45 @@ static int closeness(const char *range, size_t length, const char *type)
     return length == 3 && memcmp(range, "*/*", 3) == 0 ? 1 : 0;
 }
 
-/* Whether the parameters behind a media range hold a weight of zero: q=0, q=0.0, ... */
-static bool weighs_nothing(const char *text, const char *end)
+/* A weight as Accept has it, in thousandths: 250 for "0.25"; 1000 for what is none. */
+static unsigned read_weight(const char *text, size_t length)
+{
+    unsigned weight = 0, unit = 1000;
+    for (size_t i = 0; i < length; i++) {
+        unsigned digit = (unsigned)(text[i] - '0');
+        if (text[i] == '.')
+            continue;
+        if (digit > 9)
+            return 1000;
+        weight += digit * unit;
+        unit /= 10;
+    }
+    return weight < 1000 ? weight : 1000;
+}
+
+/* The weight among the parameters behind a media range; 1000 without one. */
+static unsigned find_weight(const char *text, const char *end)
 {
     while (text < end) {
         const char *stop = find_byte(text, end, ';');
         text = skip_blanks(text, stop);
         size_t length = trimmed(text, stop);
-        if (length >= 3 && (text[0] == 'q' || text[0] == 'Q') && text[1] == '=') {
-            size_t zeros = 2;
-            while (zeros < length && (text[zeros] == '0' || text[zeros] == '.'))
-                zeros++;
-            return zeros == length;
-        }
+        if (length >= 3 && (text[0] == 'q' || text[0] == 'Q') && text[1] == '=')
+            return read_weight(text + 2, length - 2);
         text = stop < end ? stop + 1 : end;
     }
-    return false;
+    return 1000;
 }
 
-/* Goes through one Accept field: *best is the closest range so far, *refused whether that range has
- * weight zero. */
-static void weigh_accept(int *best, bool *refused, const struct srv_field *field, const char *type)
+/* What Accept says of a media type. */
+struct wish {
+    bool given;      /* whether there is an Accept at all */
+    int closeness;   /* of the range that names it most closely */
+    unsigned weight; /* of that; 0: not wanted */
+};
+
+/* Goes through one Accept field. */
+static void weigh_accept(struct wish *out, const struct srv_field *field, const char *type)
 {
     const char *at = field->value, *end = field->value + field->value_length;
     while (at < end) {
@@ -325,26 +380,40 @@ static void weigh_accept(int *best, bool *refused, const struct srv_field *field
         const char *parameters = find_byte(at, stop, ';');
         at = skip_blanks(at, parameters);
         int close = closeness(at, trimmed(at, parameters), type);
-        if (close > *best) {
-            *best = close;
-            *refused = weighs_nothing(parameters < stop ? parameters + 1 : stop, stop);
+        if (close > out->closeness) {
+            out->closeness = close;
+            out->weight = find_weight(parameters < stop ? parameters + 1 : stop, stop);
         }
         at = stop < end ? stop + 1 : end;
     }
 }
 
-enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *type,
-                                     struct srv_error *error)
+static struct wish find_wish(const struct srv_head *head, const char *type)
 {
-    int best = 0;
-    bool refused = false, given = false;
+    struct wish wish = {0};
     for (size_t i = 0; i < head->count; i++) {
         if (!name_is(&head->fields[i], "Accept"))
             continue;
-        given = given || head->fields[i].value_length > 0;
-        weigh_accept(&best, &refused, &head->fields[i], type);
+        wish.given = wish.given || head->fields[i].value_length > 0;
+        weigh_accept(&wish, &head->fields[i], type);
     }
-    if (given && (best == 0 || refused))
+    return wish;
+}
+
+enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *type,
+                                     struct srv_error *error)
+{
+    struct wish wish = find_wish(head, type);
+    if (wish.given && wish.weight == 0)
         return srv_fail(error, SRV_E_NOT_ACCEPTABLE, "Accept", "Accept excludes %s", type);
     return SRV_OK;
+}
+
+enum srv_error_code srv_guard_accept_binary(bool *binary, const struct srv_head *head,
+                                            struct srv_error *error)
+{
+    struct wish json = find_wish(head, JSON_TYPE), bytes = find_wish(head, BYTES_TYPE);
+    bool named = bytes.closeness == 3;
+    *binary = named && bytes.weight > 0 && bytes.weight >= json.weight;
+    return *binary ? SRV_OK : srv_guard_accept(head, JSON_TYPE, error);
 }

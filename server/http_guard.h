@@ -36,13 +36,25 @@ struct srv_framing {
 enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_head *head,
                                    struct srv_error *error);
 
-/* Checks Content-Type (application/json) and Content-Encoding of a request that has a body.
+/* Checks Content-Type (application/json) and Content-Encoding of a request that has a body.  Where
+ * `framed`, tensors may follow the JSON, and application/octet-stream will do too.
  * Errors: unsupported_media_type. */
-enum srv_error_code srv_guard_body(const struct srv_head *head, struct srv_error *error);
+enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
+                                   struct srv_error *error);
+
+/* Reads Inference-Header-Content-Length, where there is one: *framed tells.  Without it a body of
+ * application/octet-stream cannot be read.  Error: bad_request. */
+enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
+                                          const struct srv_head *head, struct srv_error *error);
 
 /* Checks that Accept, where given, allows a reply of media type `type`.  Errors: not_acceptable. */
 enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *type,
                                      struct srv_error *error);
+
+/* The same for routes whose replies are JSON or binary: *binary where Accept names
+ * application/octet-stream and prefers nothing to it. */
+enum srv_error_code srv_guard_accept_binary(bool *binary, const struct srv_head *head,
+                                            struct srv_error *error);
 
 /* The first field of that name, without regard to case; NULL where there is none. */
 const struct srv_field *srv_head_find(const struct srv_head *head, const char *name);

@@ -31,6 +31,7 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     reply->status = srv_error_status(error->code);
     reply->code = error->code;
     reply->content_type = NULL;
+    reply->json_length = 0;
     if (srv_error_retryable(error->code) && (reply->status == 429 || reply->status == 503))
         reply->retry_after_s = RETRY_AFTER_S;
     srv_buffer_text(&reply->body, "{\"error\":");
@@ -81,12 +82,12 @@ static void print_timing(char out[TIMING_MAX], const struct srv_request *request
 
 /* ---- Header fields --------------------------------------------------------------------------- */
 
-#define FIELDS_MAX 8
+#define FIELDS_MAX 9
 
 struct fields {
     size_t count;
     const char *names[FIELDS_MAX], *values[FIELDS_MAX];
-    char retry_after[16], timing[TIMING_MAX]; /* what values point into */
+    char retry_after[16], json_length[24], timing[TIMING_MAX]; /* what values point into */
 };
 
 static void add(struct fields *out, const char *name, const char *value)
@@ -101,6 +102,10 @@ static void list_fields(struct fields *out, const struct srv_request *request, b
     out->count = 0;
     if (reply->body.length > 0)
         add(out, "Content-Type", reply->content_type ? reply->content_type : "application/json");
+    if (reply->json_length > 0) {
+        out->json_length[srv_unsigned_write(out->json_length, reply->json_length, 1)] = '\0';
+        add(out, "Inference-Header-Content-Length", out->json_length);
+    }
     add(out, "Cache-Control", "no-store");
     add(out, "X-Request-Id", request->request_id);
     add(out, "X-Attn-Instance", request->app->config.instance);

@@ -6,17 +6,39 @@
 #include "app.h"
 #include "outputs.h"
 
+/* Where the JSON of the body ends, the bytes of tensors begin. */
+static enum srv_error_code cut_body(struct srv_body *out, const struct srv_request *request,
+                                    struct srv_error *error)
+{
+    uint64_t length = request->framed ? request->json_length : request->body_length;
+    if (length > request->body_length)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Inference-Header-Content-Length",
+                        "Inference-Header-Content-Length is %llu, the body has %zu bytes",
+                        (unsigned long long)length, request->body_length);
+    *out = (struct srv_body){
+        .json = request->body,
+        .json_length = (size_t)length,
+        .bytes = {request->body + length, request->body_length - (size_t)length, request->framed},
+    };
+    return SRV_OK;
+}
+
 enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
                                  enum srv_call_kind kind, struct srv_error *error)
 {
     const struct srv_limits *limits = &request->app->config.limits;
     struct srv_job *job = srv_arena_alloc(&request->arena, 1, sizeof *job);
+    struct srv_body body;
     if (job == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *job = (struct srv_job){.request = request};
+    *job = (struct srv_job){.request = request, .call.binary_output = request->binary};
     *out = job;
-    return srv_call_read_json(&job->call, request->body, request->body_length, kind,
-                              limits->max_sequences, &request->arena, error);
+    enum srv_error_code code = cut_body(&body, request, error);
+    if (code == SRV_OK)
+        code =
+            srv_call_read(&job->call, &body, kind, limits->max_sequences, &request->arena, error);
+    request->binary = job->call.binary_output;
+    return code;
 }
 
 enum srv_error_code srv_job_find_model(const struct srv_model **out, const struct srv_job *job,
@@ -57,6 +79,24 @@ enum srv_error_code srv_job_check_header(const struct srv_job *job, const char *
         return SRV_OK;
     return srv_fail(error, SRV_E_INVALID_VALUE, "session_id",
                     "the X-Session-Id header does not name the session of the body");
+}
+
+void srv_job_write(const struct srv_job *job)
+{
+    struct srv_request *request = job->request;
+    struct srv_buffer *out = &request->reply.body;
+    if (request->binary) /* at once, so that bytes are moved once */
+        srv_buffer_reserve(out, request->reply_bytes);
+    job->encode(job, out);
+    if (!request->binary)
+        return;
+    request->reply.content_type = "application/octet-stream";
+    request->reply.json_length = out->length;
+    if (job->num_items == 0)
+        srv_outputs_write_bytes(out, &job->outputs, &job->sizes);
+    for (size_t i = 0; i < job->num_items; i++)
+        if (job->items[i].error.code == SRV_OK)
+            srv_outputs_write_bytes(out, &job->items[i].step.outputs, &job->items[i].sizes);
 }
 
 void srv_job_end(struct srv_job *job)

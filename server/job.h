@@ -39,11 +39,11 @@ struct srv_job {
     struct srv_sizes sizes; /* of a job without items, as are these: */
     struct attn_modifiers modifiers;
     struct attn_outputs outputs;
-    /* Writes the reply's body, on a compute thread. */
+    /* Writes the reply's JSON, on a compute thread. */
     void (*encode)(const struct srv_job *job, struct srv_buffer *out);
 };
 
-/* Makes request->job's struct in the arena and reads the body into it. */
+/* Makes request->job's struct in the arena, reads the body into it and settles the reply's form. */
 enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
                                  enum srv_call_kind kind, struct srv_error *error);
 
@@ -63,6 +63,10 @@ enum srv_error_code srv_job_take_items(struct srv_job *job, size_t count, struct
 /* X-Session-Id, where it was sent, has to name the session of the body. */
 enum srv_error_code srv_job_check_header(const struct srv_job *job, const char *session_id,
                                          struct srv_error *error);
+
+/* Writes the reply's body, on a compute thread: its JSON and, in binary form, the bytes behind
+ * it. */
+void srv_job_write(const struct srv_job *job);
 
 /* Lets go of the sessions of all items. */
 void srv_job_end(struct srv_job *job);

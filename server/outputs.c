@@ -1,4 +1,4 @@
-/* outputs.c: from the names of outputs to buffers, and from those to text.
+/* outputs.c: from the names of outputs to buffers, and from those to text or bytes.
  *
  * A part is one buffer of struct attn_outputs.  list_parts is the table of them: their shapes under
  * the call's selection, and what stands around them in a reply.  Taking and writing both go through
@@ -9,6 +9,7 @@
 
 #include "app.h"
 #include "number.h"
+#include "tensor_binary.h"
 #include "tensor_json.h"
 
 /* ---- The table ---- */
@@ -20,18 +21,19 @@ enum form {
     SCRATCH, /* floats that the library needs and nobody is shown */
 };
 
-#define JSON_BYTES_PER_NUMBER (SRV_NUMBER_MAX + 1) /* what the writer reserves */
-#define STATS_NUMBERS 14 /* that the text of a head's statistics, at most 310 bytes, counts as */
-#define TEXT_NUMBERS 24  /* that all but the outputs of a reply's item, or its error, count as */
+#define NUMBER_TEXT (SRV_NUMBER_MAX + 1) /* bytes that the writer reserves */
+#define STATS_TEXT 350 /* bytes that the text of a head's statistics, at most 310, counts as */
+#define ITEM_TEXT 600 /* bytes that all but the outputs of a reply's item, or its error, count as */
 
 static const struct {
-    size_t element; /* bytes in memory */
-    size_t numbers; /* that it counts as in the reply */
+    size_t element;   /* bytes in memory */
+    size_t text;      /* bytes that it counts as in a reply */
+    const char *type; /* datatype in binary form; NULL: always text, or nothing */
 } forms[] = {
-    [FLOATS] = {sizeof(float), 1},
-    [INDICES] = {sizeof(uint32_t), 1},
-    [STATS] = {sizeof(struct attn_head_stats), STATS_NUMBERS},
-    [SCRATCH] = {sizeof(float), 0},
+    [FLOATS] = {sizeof(float), NUMBER_TEXT, "FP32"},
+    [INDICES] = {sizeof(uint32_t), NUMBER_TEXT, "UINT32"},
+    [STATS] = {sizeof(struct attn_head_stats), STATS_TEXT, NULL},
+    [SCRATCH] = {sizeof(float), 0, NULL},
 };
 
 struct part {
@@ -162,30 +164,39 @@ enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
                                       struct srv_error *error)
 {
     size_t max_bytes = request->app->config.limits.max_reply_bytes;
-    request->reply_numbers = items * TEXT_NUMBERS; /* items are bounded by max_sequences */
-    if (request->reply_numbers <= max_bytes / JSON_BYTES_PER_NUMBER)
+    request->reply_bytes = items * ITEM_TEXT; /* items are bounded by max_sequences */
+    if (request->reply_bytes <= max_bytes)
         return SRV_OK;
     return srv_fail(error, SRV_E_REPLY_TOO_LARGE, items > 1 ? "sequences" : NULL,
                     "a reply of %zu items could pass max_reply_bytes %zu", items, max_bytes);
 }
+
+#define COUNT_MAX (SIZE_MAX / 512) /* what many elements count as: their text's size fits size_t */
 
 static size_t count_elements(const struct part *part)
 {
     size_t count = 1;
     for (unsigned i = 0; i < part->rank; i++)
         if (__builtin_mul_overflow(count, part->shape[i], &count))
-            return SIZE_MAX / 64;
-    return count;
+            return COUNT_MAX;
+    return count < COUNT_MAX ? count : COUNT_MAX;
 }
 
-/* Memory for one part, and leave to hold its text later. */
+/* The bytes that a part may take in the reply. */
+static size_t reply_bytes(const struct part *part, size_t count, bool binary)
+{
+    if (binary && forms[part->form].type != NULL)
+        return SRV_DESCRIPTION_MAX + count * SRV_WRITTEN_ELEMENT;
+    return count * forms[part->form].text;
+}
+
+/* Memory for one part, and leave to hold `bytes` of reply later. */
 static enum srv_error_code take_part(struct attn_outputs *out, const struct part *part,
-                                     size_t count, struct srv_request *request,
+                                     size_t count, size_t bytes, struct srv_request *request,
                                      struct srv_error *error)
 {
     void *buffer = NULL;
-    size_t text = count * forms[part->form].numbers * JSON_BYTES_PER_NUMBER;
-    if (srv_request_charge(request, text))
+    if (srv_request_charge(request, bytes))
         buffer = srv_arena_alloc(&request->arena, count, forms[part->form].element);
     memcpy((char *)out + part->offset, &buffer, sizeof buffer);
     if (buffer != NULL)
@@ -201,21 +212,22 @@ static enum srv_error_code take_parts(struct attn_outputs *out, const struct wis
 {
     struct part list[PART_COUNT];
     size_t max_bytes = request->app->config.limits.max_reply_bytes;
-    size_t total = request->reply_numbers, limit = max_bytes / JSON_BYTES_PER_NUMBER;
+    size_t total = request->reply_bytes;
     list_parts(list, out, wish, sizes);
     for (int i = 0; i < PART_COUNT; i++) {
         if (!list[i].wanted)
             continue;
-        size_t count = count_elements(&list[i]), numbers = count * forms[list[i].form].numbers;
-        if (numbers > limit - total)
+        size_t count = count_elements(&list[i]);
+        size_t bytes = reply_bytes(&list[i], count, request->binary);
+        if (bytes > max_bytes - total)
             return srv_fail(error, SRV_E_REPLY_TOO_LARGE, list[i].name,
-                            "outputs of more than %zu numbers pass max_reply_bytes %zu", limit,
+                            "a reply with %s could pass max_reply_bytes %zu", list[i].name,
                             max_bytes);
-        total += numbers;
-        if (take_part(out, &list[i], count, request, error) != SRV_OK)
+        total += bytes;
+        if (take_part(out, &list[i], count, bytes, request, error) != SRV_OK)
             return error->code;
     }
-    request->reply_numbers = total;
+    request->reply_bytes = total;
     return SRV_OK;
 }
 
@@ -288,25 +300,58 @@ static void write_all_stats(struct srv_buffer *out, const struct attn_outputs *o
     srv_buffer_text(out, sizes->batched ? "]]" : "]");
 }
 
-void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
+/* The parts that a call took. */
+static void list_taken(struct part list[PART_COUNT], const struct attn_outputs *outputs,
                        const struct srv_sizes *sizes)
 {
-    struct part list[PART_COUNT];
     const struct wish all = {~0u, outputs->average_weights != NULL, outputs->top_index != NULL};
-    unsigned skip = sizes->batched ? 0 : 1; /* the batch dimension, which is 1 then */
     list_parts(list, outputs, &all, sizes);
-    for (int i = 0; i < PART_COUNT; i++) {
-        const void *buffer = buffer_of(outputs, &list[i]);
-        const size_t *shape = list[i].shape + skip;
-        if (buffer == NULL || list[i].form == SCRATCH)
-            continue;
-        srv_buffer_text(out, list[i].before);
-        if (list[i].form == FLOATS)
-            srv_tensor_write_json(out, buffer, shape, list[i].rank - skip);
-        else if (list[i].form == INDICES)
-            srv_indices_write_json(out, buffer, shape, list[i].rank - skip);
-        else
-            write_all_stats(out, outputs, sizes);
-        srv_buffer_text(out, list[i].after);
-    }
+    for (int i = 0; i < PART_COUNT; i++)
+        list[i].wanted = buffer_of(outputs, &list[i]) != NULL && list[i].form != SCRATCH;
+}
+
+/* How many leading dimensions, which are 1, the reply leaves out. */
+static unsigned count_skipped(const struct part *part, const struct srv_sizes *sizes)
+{
+    if (sizes->one_row && part->offset == offsetof(struct attn_outputs, output))
+        return 2;
+    return sizes->batched ? 0 : 1;
+}
+
+static void write_part(struct srv_buffer *out, const struct part *part,
+                       const struct attn_outputs *outputs, const struct srv_sizes *sizes,
+                       bool binary)
+{
+    unsigned skip = count_skipped(part, sizes), rank = part->rank - skip;
+    const size_t *shape = part->shape + skip;
+    srv_buffer_text(out, part->before);
+    if (part->form == STATS)
+        write_all_stats(out, outputs, sizes);
+    else if (binary)
+        srv_tensor_describe(out, forms[part->form].type, shape, rank);
+    else if (part->form == FLOATS)
+        srv_tensor_write_json(out, buffer_of(outputs, part), shape, rank);
+    else
+        srv_indices_write_json(out, buffer_of(outputs, part), shape, rank);
+    srv_buffer_text(out, part->after);
+}
+
+void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
+                       const struct srv_sizes *sizes, bool binary)
+{
+    struct part list[PART_COUNT];
+    list_taken(list, outputs, sizes);
+    for (int i = 0; i < PART_COUNT; i++)
+        if (list[i].wanted)
+            write_part(out, &list[i], outputs, sizes, binary);
+}
+
+void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *outputs,
+                             const struct srv_sizes *sizes)
+{
+    struct part list[PART_COUNT];
+    list_taken(list, outputs, sizes);
+    for (int i = 0; i < PART_COUNT; i++)
+        if (list[i].wanted && forms[list[i].form].type != NULL)
+            srv_tensor_write_binary(out, buffer_of(outputs, &list[i]), count_elements(&list[i]));
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "json.h"
-#include "tensor_json.h"
+#include "tensor_object.h"
 
 enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = 1 << 2 };
 
@@ -51,6 +51,7 @@ static const struct field fields[] = {
     {"model", NAME, ATTEND | DECODE, IN_CALL(model)},
     {"layer", LAYER, ATTEND | DECODE, IN_CALL(layer)},
     {"sequences", SEQUENCES, DECODE, IN_CALL(sequences)},
+    {"binary_output", FLAG, ATTEND | DECODE, IN_CALL(binary_output)},
     {"session_id", ID, ALL, IN_ROWS(session_id)},
     {"position", INDEX, ALL, IN_ROWS(position), HAS(position)},
     {"epoch", INDEX, ALL, IN_ROWS(epoch), HAS(epoch)},
@@ -117,6 +118,7 @@ struct body {
     size_t item;           /* of `sequences`, for ITEM */
     size_t max_sequences;
     struct srv_json *json;
+    struct srv_bytes *bytes;
     struct srv_arena *arena;
     uint64_t given, named; /* bits of fields: with a value; at all */
 };
@@ -279,8 +281,8 @@ static bool read_value(struct body *body, const struct field *field, const char 
     case SOFTCAP:
         return read_scale(to, body, true, param);
     case TENSOR:
-        return srv_tensor_read_json(to, body->json, body->arena, field->tensor, field->scalar,
-                                    param);
+        return srv_tensor_read(to, body->json, body->bytes, body->arena, field->tensor,
+                               field->scalar, param);
     case OUTPUTS:
         return read_outputs(to, body, param);
     case STAGE:
@@ -466,23 +468,28 @@ static bool read_sequences(struct body *body)
     return call->num_sequences > 0 || fail(body, SRV_E_INVALID_VALUE, "sequences", "is empty");
 }
 
-enum srv_error_code srv_call_read_json(struct srv_call *out, const char *body, size_t length,
-                                       enum srv_call_kind kind, size_t max_sequences,
-                                       struct srv_arena *arena, struct srv_error *error)
+enum srv_error_code srv_call_read(struct srv_call *out, const struct srv_body *source,
+                                  enum srv_call_kind kind, size_t max_sequences,
+                                  struct srv_arena *arena, struct srv_error *error)
 {
     struct srv_json json;
+    struct srv_bytes bytes = source->bytes;
     struct body whole = {.call = out,
                          .rows = &out->rows,
                          .where = kind,
                          .max_sequences = max_sequences,
                          .json = &json,
+                         .bytes = &bytes,
                          .arena = arena};
-    *out = (struct srv_call){0};
-    srv_json_init(&json, body, length, error);
+    *out = (struct srv_call){.binary_output = out->binary_output};
+    srv_json_init(&json, source->json, source->json_length, error);
     if (!read_body(&whole))
         return error->code;
     if (!srv_json_at_end(&json))
         srv_json_expected(&json, "nothing behind the object");
+    else if (bytes.left > 0)
+        srv_fail(error, SRV_E_BAD_REQUEST, NULL, "%zu bytes behind the JSON belong to no tensor",
+                 bytes.left);
     else
         check(&whole);
     return error->code;

@@ -10,7 +10,7 @@
 #include "attn.h"
 #include "bounds.h"
 #include "errors.h"
-#include "tensor.h"
+#include "tensor_binary.h"
 
 enum srv_output {
     SRV_OUT_OUTPUT = 1 << 0,
@@ -52,6 +52,7 @@ struct srv_rows {
 struct srv_call {
     char *model; /* NULL: the only one */
     int64_t layer;
+    bool binary_output;         /* the reply's tensors are to be bytes */
     struct srv_rows rows;       /* the body itself, unless `sequences` is given */
     struct srv_rows *sequences; /* [num_sequences] or NULL */
     size_t num_sequences;
@@ -59,13 +60,22 @@ struct srv_call {
 
 enum srv_call_kind { SRV_CALL_ATTEND = 1 << 0, SRV_CALL_DECODE = 1 << 1 };
 
-/* Reads a JSON body into *out; tensors and strings live in the arena.  Errors: malformed_json,
- * unknown_field, duplicate_field, missing_field, invalid_type, invalid_value, too_complex,
- * shape_mismatch (ragged), non_finite_input, number_out_of_range, out_of_memory, each with the
- * field as param ("sequences[3].position" in a list). */
-enum srv_error_code srv_call_read_json(struct srv_call *out, const char *body, size_t length,
-                                       enum srv_call_kind kind, size_t max_sequences,
-                                       struct srv_arena *arena, struct srv_error *error);
+/* A body as it came: JSON, and the bytes behind it, most often none. */
+struct srv_body {
+    const char *json;
+    size_t json_length;
+    struct srv_bytes bytes;
+};
+
+/* Reads a body into *out; strings live in the arena, tensors there or in the body.  What
+ * out->binary_output is before is its default.  Errors: malformed_json, unknown_field,
+ * duplicate_field, missing_field, invalid_type, invalid_value, too_complex, shape_mismatch (ragged,
+ * or another number of bytes), non_finite_input, number_out_of_range, out_of_memory, bad_request
+ * (bytes that are missing or belong to no tensor), each with the field as param
+ * ("sequences[3].position" in a list). */
+enum srv_error_code srv_call_read(struct srv_call *out, const struct srv_body *body,
+                                  enum srv_call_kind kind, size_t max_sequences,
+                                  struct srv_arena *arena, struct srv_error *error);
 
 /* Whether `id` matches [A-Za-z0-9][A-Za-z0-9_.-]{0,63}. */
 bool srv_id_valid(const char *id);

@@ -67,7 +67,7 @@ static void write_reply(void *argument, size_t i)
     if (request->reply.status != 0)
         return; /* reading it failed, and said so */
     if (job->error.code == SRV_OK) {
-        job->encode(job, &request->reply.body);
+        srv_job_write(job);
         if (!request->reply.body.failed) {
             srv_reply_status(request, 200);
             return;

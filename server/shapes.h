@@ -16,6 +16,7 @@ struct srv_sizes {
     size_t hidden_size; /* E: width of output; for weightless calls 0: [H][T][Dv] */
     size_t columns;     /* W of attention weights */
     bool batched;       /* replies carry the batch dimension */
+    bool one_row;       /* hidden_states are [E], and so is output */
     bool over_cache;    /* S counts cached tokens and then the T new ones */
 };
 

@@ -11,7 +11,6 @@
 #include "digest.h"
 #include "meaning.h"
 #include "outputs.h"
-#include "tensor_json.h"
 
 static enum srv_error_code fail_not_found(struct srv_error *error)
 {
@@ -28,6 +27,7 @@ static enum srv_error_code check_item(struct srv_item *item, const struct attn_l
     struct srv_sizes *sizes = &item->sizes;
     if (tensor->rank == 1) { /* one row */
         sizes->queries = 1;
+        sizes->one_row = true;
         return srv_shape_check(tensor, "hidden_states", &spec->hidden_size, 1, error);
     }
     enum srv_error_code code = srv_shape_rows(&sizes->batch, &sizes->queries, &sizes->batched,
@@ -278,12 +278,5 @@ void srv_item_write(struct srv_buffer *out, const struct srv_item *item)
     srv_buffer_unsigned(out, item->session->epoch);
     if (item->replayed)
         srv_buffer_text(out, ",\"replayed\":true");
-    struct srv_sizes sizes = item->sizes;
-    struct attn_outputs outputs = step->outputs;
-    if (item->rows->hidden_states.rank == 1 && outputs.output != NULL) {
-        srv_buffer_text(out, ",\"output\":");
-        srv_tensor_write_json(out, outputs.output, &sizes.hidden_size, 1);
-        outputs.output = NULL;
-    }
-    srv_outputs_write(out, &outputs, &sizes);
+    srv_outputs_write(out, &step->outputs, &item->sizes, item->job->request->binary);
 }

@@ -25,7 +25,7 @@ struct srv_tensor {
         uint8_t *u8;
         int64_t *i64;
         void *data;
-    }; /* in the request's arena, row-major */
+    }; /* in the request's arena or in its body, row-major */
 };
 
 #endif

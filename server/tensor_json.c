@@ -5,8 +5,8 @@
  * rest of the body could hold (a digit and a comma each), and what was not needed is given back at
  * the end: untouched memory costs nothing, and no row is ever moved.
  *
- * Digits are number.c's, strings and objects are json.c's; models and sizes that fit them are the
- * endpoints'. */
+ * Digits are number.c's, strings and objects are json.c's, the other forms of a tensor are
+ * tensor_object.c's; models and sizes that fit them are the endpoints'. */
 #include "tensor_json.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ struct reader {
     struct srv_json *json;
     struct srv_arena *arena;
     const char *param;
-    const char *member; /* ".data" in the object form, "" otherwise */
+    const char *member; /* ".data" of a tensor object, "" otherwise */
     enum srv_tensor_kind kind;
     unsigned rank;
     size_t shape[SRV_TENSOR_RANK]; /* [rank] */
@@ -203,7 +203,7 @@ static bool read_array(struct reader *r, unsigned d)
     return true;
 }
 
-/* ---- The two forms --------------------------------------------------------------------------- */
+/* ---- Tensors --------------------------------------------------------------------------------- */
 
 static size_t count_commas(const char *at, const char *end)
 {
@@ -296,113 +296,14 @@ static bool read_scalar(struct reader *r)
     return open_data(r) && read_element(r);
 }
 
-/* The "shape" member. */
-static bool read_shape(struct reader *r, size_t shape[SRV_TENSOR_RANK], unsigned *rank)
+/* Hands over what was read. */
+static bool keep(struct srv_tensor *out, struct reader *r)
 {
-    char param[96];
-    snprintf(param, sizeof param, "%s.shape", r->param);
-    if (srv_json_peek(r->json) != SRV_JSON_ARRAY)
-        return srv_json_wrong_type(r->json, "an array of integers", param);
-    srv_json_enter_array(r->json);
-    for (*rank = 0; srv_json_next_element(r->json); ++*rank) {
-        int64_t dimension;
-        if (*rank == SRV_TENSOR_RANK)
-            return fail_at(r, 0, SRV_E_SHAPE_MISMATCH, "has more than %d dimensions",
-                           SRV_TENSOR_RANK);
-        if (!srv_json_integer(&dimension, r->json, param))
-            return false;
-        if (dimension < 0)
-            return fail_at(r, 0, SRV_E_INVALID_VALUE, "has a negative dimension in its shape");
-        shape[*rank] = (size_t)dimension;
-    }
-    return r->json->error->code == SRV_OK;
-}
-
-/* The "datatype" member: how the binary form would hold the tensor.  Here numbers are numbers, and
- * it only has to be one that the field can have. */
-static bool read_datatype(struct reader *r)
-{
-    enum { FLOATS = 1 << SRV_FLOATS | 1 << SRV_FLOATS_OR_NULL };
-    static const struct {
-        const char *name;
-        unsigned kinds;
-    } types[] = {
-        {"FP32", FLOATS},
-        {"FP64", FLOATS},
-        {"FP16", FLOATS},
-        {"BF16", FLOATS},
-        {"BOOL", 1 << SRV_BOOLS},
-        {"INT64", 1 << SRV_BOOLS | 1 << SRV_INTEGERS},
-        {"INT32", 1 << SRV_INTEGERS},
-    };
-    char param[96], *name;
-    snprintf(param, sizeof param, "%s.datatype", r->param);
-    if (!srv_json_string(&name, r->json, r->arena, 16, param))
-        return false;
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(name, types[i].name) == 0 && (types[i].kinds & 1u << r->kind) != 0)
-            return true;
-    return fail_at(r, 0, SRV_E_INVALID_VALUE, "cannot have datatype \"%s\"", name);
-}
-
-static bool read_data(struct reader *r)
-{
-    if (srv_json_peek(r->json) != SRV_JSON_ARRAY)
-        return fail_at(r, 0, SRV_E_INVALID_TYPE, "is not an array");
-    r->rank = 1;
-    r->shape[0] = UNKNOWN;
-    r->member = ".data";
-    if (!open_data(r) || !read_array(r, 0))
-        return false;
     srv_arena_shrink(r->arena, r->data, r->count * element_sizes[r->kind]);
-    r->member = "";
+    *out = (struct srv_tensor){
+        .present = true, .kind = r->kind, .rank = r->rank, .count = r->count, .data = r->data};
+    memcpy(out->shape, r->shape, r->rank * sizeof r->shape[0]);
     return true;
-}
-
-static bool check_shape(struct reader *r, const size_t *shape, unsigned rank)
-{
-    size_t product = 1;
-    for (unsigned d = 0; d < rank; d++)
-        if (__builtin_mul_overflow(product, shape[d], &product))
-            return fail_at(r, 0, SRV_E_SHAPE_MISMATCH, "has a shape of more elements than memory");
-    if (product != r->count)
-        return fail_at(r, 0, SRV_E_SHAPE_MISMATCH, "has %zu elements in data, its shape wants %zu",
-                       r->count, product);
-    r->rank = rank;
-    memcpy(r->shape, shape, rank * sizeof shape[0]);
-    return true;
-}
-
-static bool read_object(struct reader *r)
-{
-    enum { SHAPE, DATATYPE, DATA, MEMBERS };
-    static const char *const names[MEMBERS] = {"shape", "datatype", "data"};
-    bool seen[MEMBERS] = {false};
-    size_t shape[SRV_TENSOR_RANK];
-    unsigned rank = 0;
-    char key[32];
-    if (!srv_json_enter_object(r->json))
-        return false;
-    while (srv_json_next_member(r->json, key, sizeof key)) {
-        size_t i = 0;
-        while (i < MEMBERS && strcmp(key, names[i]) != 0)
-            i++;
-        if (i == MEMBERS)
-            return fail_at(r, 0, SRV_E_UNKNOWN_FIELD, "has an unknown member \"%s\"", key);
-        if (seen[i])
-            return fail_at(r, 0, SRV_E_DUPLICATE_FIELD, "has \"%s\" twice", key);
-        seen[i] = true;
-        if (!(i == SHAPE      ? read_shape(r, shape, &rank)
-              : i == DATATYPE ? read_datatype(r)
-                              : read_data(r)))
-            return false;
-    }
-    if (r->json->error->code != SRV_OK)
-        return false;
-    if (!seen[SHAPE] || !seen[DATA])
-        return fail_at(r, 0, SRV_E_MISSING_FIELD, "has no \"%s\"",
-                       names[seen[SHAPE] ? DATA : SHAPE]);
-    return check_shape(r, shape, rank);
 }
 
 bool srv_tensor_read_json(struct srv_tensor *out, struct srv_json *json, struct srv_arena *arena,
@@ -410,22 +311,29 @@ bool srv_tensor_read_json(struct srv_tensor *out, struct srv_json *json, struct 
 {
     struct reader r = {.json = json, .arena = arena, .param = param, .member = "", .kind = kind};
     enum srv_json_type type = srv_json_peek(json);
-    bool scalar = allow_scalar && type != SRV_JSON_ARRAY && type != SRV_JSON_OBJECT;
     if (type == SRV_JSON_BAD)
         return false;
-    if (scalar                    ? !read_scalar(&r)
-        : type == SRV_JSON_ARRAY  ? !read_nested(&r)
-        : type == SRV_JSON_OBJECT ? !read_object(&r)
-                                  : !srv_json_wrong_type(json, "an array", param))
+    if (type != SRV_JSON_ARRAY && !allow_scalar)
+        return srv_json_wrong_type(json, "an array", param);
+    return (type == SRV_JSON_ARRAY ? read_nested(&r) : read_scalar(&r)) && keep(out, &r);
+}
+
+bool srv_tensor_read_flat(struct srv_tensor *out, struct srv_json *json, struct srv_arena *arena,
+                          enum srv_tensor_kind kind, const char *param)
+{
+    struct reader r = {.json = json,
+                       .arena = arena,
+                       .param = param,
+                       .member = ".data",
+                       .kind = kind,
+                       .rank = 1,
+                       .shape = {UNKNOWN}};
+    enum srv_json_type type = srv_json_peek(json);
+    if (type == SRV_JSON_BAD)
         return false;
-    if (type != SRV_JSON_OBJECT)
-        srv_arena_shrink(arena, r.data, r.count * element_sizes[kind]);
-    if (r.rank == 0 && !allow_scalar)
-        return fail_at(&r, 0, SRV_E_SHAPE_MISMATCH, "has no dimension");
-    *out = (struct srv_tensor){
-        .present = true, .kind = kind, .rank = r.rank, .count = r.count, .data = r.data};
-    memcpy(out->shape, r.shape, r.rank * sizeof r.shape[0]);
-    return true;
+    if (type != SRV_JSON_ARRAY)
+        return fail_at(&r, 0, SRV_E_INVALID_TYPE, "is not an array");
+    return open_data(&r) && read_array(&r, 0) && keep(out, &r);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */

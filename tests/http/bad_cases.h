@@ -27,6 +27,21 @@ struct bad_case {
 extern const struct bad_case bad_cases[];
 extern const size_t bad_case_count;
 
+/* A call in binary form. */
+struct bad_binary {
+    const char *name, *path, *json;
+    const char *bytes; /* behind the JSON; NULL: zeros */
+    size_t length;     /* of them */
+    unsigned status;
+    const char *code;
+    const char *header;  /* the whole field that says where the JSON ends, "" for none; NULL: the
+                            right one */
+    const char *another; /* one more header field, or NULL */
+};
+
+extern const struct bad_binary bad_binaries[];
+extern const size_t bad_binary_count;
+
 /* What becomes of the connection behind the answer; an open one is not looked at any more. */
 enum bad_after { BAD_CLOSED, BAD_OPEN };
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "calls.h"
-#include "text.h"
 
 enum { CACHED = 5, ROWS = 3, D = 4, G = 2 };
 
@@ -70,14 +69,20 @@ static void add_form(struct text *body, int i)
     }
 }
 
+void form_body(struct text *body, int i, const char *extra)
+{
+    text_add(body, "{");
+    add_form(body, i);
+    text_add(body, "%s%s}", extra, i == FORM_ITEM ? "}]" : "");
+}
+
+const char *form_path(int i) { return i == FORM_DECODE || i == FORM_ITEM ? "/decode" : "/attend"; }
+
 struct answer form_post(struct client *client, int i, const char *extra)
 {
     struct text body = {0};
-    bool decodes = i == FORM_DECODE || i == FORM_ITEM;
-    text_add(&body, "{");
-    add_form(&body, i);
-    text_add(&body, "%s%s}", extra, i == FORM_ITEM ? "}]" : "");
-    struct answer answer = client_post(client, decodes ? "/decode" : "/attend", body.data);
+    form_body(&body, i, extra);
+    struct answer answer = client_post(client, form_path(i), body.data);
     text_free(&body);
     return answer;
 }

@@ -7,6 +7,7 @@
 #define TESTS_HTTP_FORMS_H
 
 #include "client.h"
+#include "text.h"
 
 enum {
     FORM_SELF,
@@ -31,6 +32,10 @@ extern const struct form forms[FORM_COUNT];
 /* Makes the session that prefill, decode and item go on from; the daemon has CONFIG_SMALL's
  * models. */
 void forms_begin(struct client *client);
+
+/* The body of form `i` with further members, "" or beginning with a comma, and where to send it. */
+void form_body(struct text *body, int i, const char *extra);
+const char *form_path(int i);
 
 /* POSTs form `i` with further members, "" or beginning with a comma. */
 struct answer form_post(struct client *client, int i, const char *extra);

@@ -12,6 +12,7 @@
     X(select)      \
     X(stats)       \
     X(tree)        \
+    X(binary)      \
     X(fields)      \
     X(families)    \
     X(decode)      \

@@ -1,5 +1,5 @@
-/* test_bad.c: every request of bad_cases.c and bad_frames.c is refused as its table says, and after
- * each one the next good request is right.
+/* test_bad.c: every request of bad_cases.c, bad_bytes.c and bad_frames.c is refused as its table
+ * says, and after each one the next good request is right.
  *
  * Two sessions get the same rows.  The twin's next step is taken before a bad request, the
  * witness's behind it: it must have the same bits, at the same position. */
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bad_cases.h"
+#include "binary.h"
 #include "calls.h"
 #include "raw.h"
 #include "suites.h"
@@ -128,6 +129,55 @@ START_TEST(test_bad_bodies_are_refused_and_the_next_request_is_right)
 }
 END_TEST
 
+/* ---- Good HTTP that carries bytes ------------------------------------------------------------ */
+
+static struct answer send_binary(const struct bad_binary *c)
+{
+    static const char zeros[4096];
+    char length[80];
+    struct text body = {0};
+    text_add(&body, "%s", c->json);
+    snprintf(length, sizeof length, JSON_LENGTH ": %zu", body.length);
+    ck_assert_uint_le(c->length, sizeof zeros);
+    text_bytes(&body, c->bytes != NULL ? c->bytes : zeros, c->length);
+    const char *headers[4] = {"Content-Type: application/octet-stream"};
+    size_t count = 1;
+    if (c->header == NULL || c->header[0] != '\0')
+        headers[count++] = c->header != NULL ? c->header : length;
+    if (c->another != NULL)
+        headers[count++] = c->another;
+    headers[count] = NULL;
+    struct request request = {.method = "POST",
+                              .path = c->path,
+                              .body = body.data,
+                              .length = body.length,
+                              .headers = headers};
+    struct answer answer = client_send(&client, &request);
+    text_free(&body);
+    return answer;
+}
+
+START_TEST(test_bad_bytes_are_refused_and_the_next_request_is_right)
+{
+    open_sessions();
+    for (size_t i = 0; i < bad_binary_count; i++) {
+        const struct bad_binary *c = &bad_binaries[i];
+        char id[256];
+        struct answer twin = step_twin();
+        struct answer answer = send_binary(c);
+        expect_answer(&answer, c->status, c->code, c->name);
+        ck_assert(answer_header(id, &answer, "X-Request-Id"));
+        expect_error_body(answer.json, id, c->name);
+        answer_free(&answer);
+        expect_witness(&twin, c->name);
+    }
+    close_sessions();
+    printf("bad: %zu bad binary bodies refused, each followed by a right answer\n",
+           bad_binary_count);
+    ck_assert_uint_ge(bad_binary_count, 25);
+}
+END_TEST
+
 /* ---- Bad HTTP -------------------------------------------------------------------------------- */
 
 static void expect_frame(const struct bad_frame *f, const struct raw_answer *answer)
@@ -213,6 +263,7 @@ Suite *suite_bad(void)
     TCase *requests = tcase_create("requests");
     tcase_add_checked_fixture(requests, open_daemon, close_daemon);
     tcase_add_test(requests, test_bad_bodies_are_refused_and_the_next_request_is_right);
+    tcase_add_test(requests, test_bad_bytes_are_refused_and_the_next_request_is_right);
     tcase_add_test(requests, test_bad_framing_is_refused_and_the_next_request_is_right);
     suite_add_tcase(suite, requests);
     return suite;

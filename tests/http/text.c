@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void reserve(struct text *text, size_t bytes)
 {
@@ -27,6 +28,15 @@ void text_add(struct text *text, const char *format, ...)
     vsnprintf(text->data + text->length, (size_t)length + 1, format, args);
     va_end(args);
     text->length += (size_t)length;
+}
+
+void text_bytes(struct text *text, const void *bytes, size_t count)
+{
+    reserve(text, count);
+    if (count > 0)
+        memcpy(text->data + text->length, bytes, count);
+    text->length += count;
+    text->data[text->length] = '\0';
 }
 
 void text_free(struct text *text)

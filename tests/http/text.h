@@ -16,6 +16,7 @@ struct text {
     sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t), (const size_t[]) { __VA_ARGS__ }
 
 void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_bytes(struct text *text, const void *bytes, size_t count);
 void text_free(struct text *text);
 
 /* Nested arrays of the shape.  -infinity is written as null. */

@@ -13,6 +13,7 @@
     X(golden)        \
     X(json)          \
     X(tensor_json)   \
+    X(tensor_binary) \
     X(number)        \
     X(request)       \
     X(http)          \

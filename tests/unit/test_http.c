@@ -300,7 +300,7 @@ static bool body_taken(const char *type, const char *coding)
 {
     const char *pairs[] = {"content-type", type, "Content-Encoding", coding};
     struct srv_head head = fields(coding != NULL ? 2 : 1, pairs);
-    return srv_guard_body(&head, &error) == SRV_OK;
+    return srv_guard_body(&head, false, &error) == SRV_OK;
 }
 
 START_TEST(test_guard_takes_json_bodies_only)
@@ -314,10 +314,88 @@ START_TEST(test_guard_takes_json_bodies_only)
     ck_assert(!body_taken("text/json", NULL));
     ck_assert(!body_taken("", NULL));
     struct srv_head none = {0};
-    ck_assert_int_eq(srv_guard_body(&none, &error), SRV_E_UNSUPPORTED_MEDIA);
+    ck_assert_int_eq(srv_guard_body(&none, true, &error), SRV_E_UNSUPPORTED_MEDIA);
     const char *twice[] = {"Content-Type", "application/json", "Content-Type", "application/json"};
     struct srv_head both = fields(2, twice);
-    ck_assert_int_eq(srv_guard_body(&both, &error), SRV_E_UNSUPPORTED_MEDIA);
+    ck_assert_int_eq(srv_guard_body(&both, true, &error), SRV_E_UNSUPPORTED_MEDIA);
+}
+END_TEST
+
+/* Whether a body of this type is taken where tensors may follow the JSON, whose length is given
+ * unless it is NULL. */
+static enum srv_error_code framed_body(const char *type, const char *length, uint64_t *out)
+{
+    const char *pairs[] = {"Content-Type", type, "inference-header-content-length", length};
+    struct srv_head head = fields(length != NULL ? 2 : 1, pairs);
+    bool framed;
+    enum srv_error_code code = srv_guard_json_length(&framed, out, &head, &error);
+    ck_assert(framed == (length != NULL));
+    return code == SRV_OK ? srv_guard_body(&head, true, &error) : code;
+}
+
+START_TEST(test_guard_takes_the_length_of_json_before_tensors)
+{
+    uint64_t length = 77;
+    ck_assert_int_eq(framed_body("application/json", NULL, &length), SRV_OK);
+    ck_assert_uint_eq(length, 77);
+    ck_assert_int_eq(framed_body("application/json", "12", &length), SRV_OK);
+    ck_assert_uint_eq(length, 12);
+    ck_assert_int_eq(framed_body("Application/Octet-Stream;x=1", "18446744073709551615", &length),
+                     SRV_OK);
+    ck_assert_uint_eq(length, UINT64_MAX);
+    ck_assert_int_eq(framed_body("application/octet-stream", "007", &length), SRV_OK);
+    ck_assert_uint_eq(length, 7);
+    ck_assert_int_eq(framed_body("application/octet-stream", NULL, &length), SRV_E_BAD_REQUEST);
+    ck_assert_int_eq(framed_body("application/octet", "7", &length), SRV_E_UNSUPPORTED_MEDIA);
+    static const char *const wrong[] = {
+        "", "-1", "+1", "1 2", "0x10", "1.0", "1e3", "12a", "1,1", " ", "18446744073709551616"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        ck_assert_int_eq(framed_body("application/json", wrong[i], &length), SRV_E_BAD_REQUEST);
+    const char *twice[] = {"Inference-Header-Content-Length", "7",
+                           "Inference-Header-Content-Length", "7"};
+    struct srv_head both = fields(2, twice);
+    bool framed;
+    ck_assert_int_eq(srv_guard_json_length(&framed, &length, &both, &error), SRV_E_BAD_REQUEST);
+}
+END_TEST
+
+/* 'b' where Accept asks for a binary reply, 'j' for JSON, 'x' for neither. */
+static char form_accepted(const char *accept)
+{
+    const char *pairs[] = {"Accept", accept};
+    struct srv_head head = fields(1, pairs);
+    bool binary;
+    if (srv_guard_accept_binary(&binary, &head, &error) != SRV_OK)
+        return 'x';
+    return binary ? 'b' : 'j';
+}
+
+START_TEST(test_guard_accept_asks_for_binary_by_name)
+{
+    static const struct {
+        const char *accept;
+        char form;
+    } cases[] = {
+        {"", 'j'},
+        {"*/*", 'j'},
+        {"application/*", 'j'},
+        {"application/json", 'j'},
+        {"application/octet-stream", 'b'},
+        {"Application/Octet-Stream;q=0.3", 'b'},
+        {"application/octet-stream, application/json", 'b'},
+        {"application/octet-stream, */*", 'b'},
+        {"application/octet-stream;q=0.5, application/json;q=0.5", 'b'},
+        {"application/octet-stream;q=0.5, application/json;q=0.55", 'j'},
+        {"application/json;q=0.9, application/octet-stream;q=0.25", 'j'},
+        {"application/octet-stream;q=0, application/json", 'j'},
+        {"application/octet-stream;q=0.25, text/html", 'b'},
+        {"application/octet-stream;q=0", 'x'},
+        {"application/json;q=0, */*", 'x'},
+        {"text/html", 'x'},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        ck_assert_msg(form_accepted(cases[i].accept) == cases[i].form, "%s: %c, not %c",
+                      cases[i].accept, form_accepted(cases[i].accept), cases[i].form);
 }
 END_TEST
 
@@ -400,6 +478,8 @@ Suite *suite_http(void)
     tcase_add_test(heads, test_guard_refuses_a_folded_field);
     tcase_add_test(heads, test_guard_refuses_too_many_and_too_long_fields);
     tcase_add_test(heads, test_guard_takes_json_bodies_only);
+    tcase_add_test(heads, test_guard_takes_the_length_of_json_before_tensors);
+    tcase_add_test(heads, test_guard_accept_asks_for_binary_by_name);
     tcase_add_test(heads, test_guard_accept_goes_by_the_closest_range);
     tcase_add_test(heads, test_guard_accept_counts_every_field);
     tcase_add_test(heads, test_guard_ids_are_short_and_plain);

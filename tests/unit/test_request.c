@@ -1,5 +1,6 @@
-/* test_request.c: bodies of /attend and /decode: fields, errors, and 200,000 broken bodies. */
+/* test_request.c: bodies of /attend and /decode: fields, errors, and 300,000 broken bodies. */
 #include <check.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@ static enum srv_error_code read_bytes(const char *body, size_t length, enum srv_
     memcpy(copy, body, length);
     srv_arena_fini(&arena);
     srv_arena_init(&arena, 1 << 20, NULL, NULL);
-    enum srv_error_code code = srv_call_read_json(&call, copy, length, kind, 4, &arena, &error);
+    const struct srv_body source = {.json = copy, .json_length = length};
+    enum srv_error_code code = srv_call_read(&call, &source, kind, 4, &arena, &error);
     free(copy);
     return code;
 }
@@ -155,8 +157,8 @@ START_TEST(test_request_many_sequences_keep_their_tensors)
     memcpy(body + length, "]}", 2);
     srv_arena_fini(&arena);
     srv_arena_init(&arena, 1 << 23, NULL, NULL);
-    ck_assert_int_eq(
-        srv_call_read_json(&call, body, length + 2, SRV_CALL_DECODE, 1000, &arena, &error), SRV_OK);
+    const struct srv_body source = {.json = body, .json_length = length + 2};
+    ck_assert_int_eq(srv_call_read(&call, &source, SRV_CALL_DECODE, 1000, &arena, &error), SRV_OK);
     ck_assert_uint_eq(call.num_sequences, 1000);
     for (int i = 0; i < 1000; i++) {
         char id[16];
@@ -164,9 +166,8 @@ START_TEST(test_request_many_sequences_keep_their_tensors)
         ck_assert_str_eq(call.sequences[i].session_id, id);
         ck_assert(call.sequences[i].hidden_states.f32[0] == (float)i);
     }
-    ck_assert_int_eq(
-        srv_call_read_json(&call, body, length + 2, SRV_CALL_DECODE, 999, &arena, &error),
-        SRV_E_TOO_COMPLEX);
+    ck_assert_int_eq(srv_call_read(&call, &source, SRV_CALL_DECODE, 999, &arena, &error),
+                     SRV_E_TOO_COMPLEX);
 }
 END_TEST
 
@@ -454,6 +455,58 @@ START_TEST(test_request_survives_broken_bodies)
 }
 END_TEST
 
+/* JSON, '|' where it ends, and the bytes of its tensors. */
+static const char framed[] =
+    "{\"hidden_states\":{\"shape\":[1,2],\"datatype\":\"FP32\",\"binary_data_size\":8},"
+    "\"padding_mask\":{\"binary_data_size\":4,\"shape\":[4],\"datatype\":\"BOOL\"},\"head_mask\":"
+    "{\"shape\":[2],\"datatype\":\"BF16\",\"binary_data_size\":4},\"position_ids\":"
+    "{\"shape\":[1],\"datatype\":\"INT64\",\"binary_data_size\":8}}|"
+    "abcdefgh\1\0\0\1ABCD12345678";
+
+static float sum_of(const struct srv_tensor *tensor)
+{
+    float sum = 0;
+    for (size_t i = 0; tensor->present && i < tensor->count; i++)
+        sum += tensor->kind == SRV_BOOLS      ? tensor->u8[i]
+               : tensor->kind == SRV_INTEGERS ? (float)tensor->i64[i]
+                                              : tensor->f32[i];
+    return sum;
+}
+
+START_TEST(test_request_survives_broken_framing)
+{
+    uint64_t state = 20240602;
+    size_t accepted = 0, json_length = (size_t)(strchr(framed, '|') - framed);
+    for (int i = 0; i < 100000; i++) {
+        char body[512];
+        size_t length = sizeof framed - 2, cut = json_length;
+        memcpy(body, framed, cut);
+        memcpy(body + cut, framed + cut + 1, length - cut);
+        for (uint32_t changes = draw(&state, 3); changes > 0; changes--)
+            length = mutate(body, length, sizeof body, &state);
+        if (i % 3 == 0)
+            cut = draw(&state, (uint32_t)length + 1);
+        cut = cut < length ? cut : length;
+        char *copy = malloc(length + (length == 0));
+        memcpy(copy, body, length);
+        srv_arena_fini(&arena);
+        srv_arena_init(&arena, 1 << 20, NULL, NULL);
+        const struct srv_body source = {copy, cut, {copy + cut, length - cut, true}};
+        enum srv_error_code code =
+            srv_call_read(&call, &source, SRV_CALL_ATTEND, 4, &arena, &error);
+        ck_assert_int_eq(code, error.code);
+        const struct srv_rows *r = &call.rows;
+        if (code == SRV_OK) /* what is taken is there to be read */
+            ck_assert(isfinite(sum_of(&r->hidden_states) + sum_of(&r->padding_mask) +
+                               sum_of(&r->head_mask) + sum_of(&r->position_ids)));
+        accepted += code == SRV_OK;
+        free(copy);
+    }
+    ck_assert_uint_gt(accepted, 1000);
+    ck_assert_uint_lt(accepted, 80000);
+}
+END_TEST
+
 START_TEST(test_request_survives_every_cut)
 {
     for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++)
@@ -482,6 +535,7 @@ Suite *suite_request(void)
     tcase_add_test(broken, test_request_names_the_element_at_fault);
     tcase_add_test(broken, test_request_ids_have_the_documented_syntax);
     tcase_add_test(broken, test_request_survives_broken_bodies);
+    tcase_add_test(broken, test_request_survives_broken_framing);
     tcase_add_test(broken, test_request_survives_every_cut);
     suite_add_tcase(suite, broken);
     return suite;

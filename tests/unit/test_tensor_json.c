@@ -8,6 +8,7 @@
 #include "number.h"
 #include "suites.h"
 #include "tensor_json.h"
+#include "tensor_object.h"
 
 static struct srv_arena arena;
 static struct srv_error error;
@@ -25,7 +26,8 @@ static enum srv_error_code read_kind(const char *text, enum srv_tensor_kind kind
     memcpy(copy, text, length);
     srv_json_init(&json, copy, length, &error);
     memset(&tensor, 0, sizeof tensor);
-    bool read = srv_tensor_read_json(&tensor, &json, &arena, kind, allow_scalar, "x");
+    struct srv_bytes none = {0};
+    bool read = srv_tensor_read(&tensor, &json, &none, &arena, kind, allow_scalar, "x");
     ck_assert_int_eq(read, error.code == SRV_OK);
     ck_assert_int_eq(read, tensor.present);
     if (read && !srv_json_at_end(&json))
@@ -154,7 +156,8 @@ START_TEST(test_tensor_object_form_is_checked)
         {"{\"shape\":[1],\"data\":[1],\"datatype\":\"INT64\"}", SRV_E_INVALID_VALUE},
         {"{\"shape\":[1],\"data\":[1],\"datatype\":1}", SRV_E_INVALID_TYPE},
         {"{\"shape\":[1],\"data\":[1],\"datatype\":\"FP32FP32FP32FP32FP32\"}", SRV_E_INVALID_VALUE},
-        {"{\"shape\":[1],\"data\":[1],\"binary_data_size\":4}", SRV_E_UNKNOWN_FIELD},
+        {"{\"shape\":[1],\"data\":[1],\"offset\":4}", SRV_E_UNKNOWN_FIELD},
+        {"{\"shape\":[1],\"data\":[1],\"binary_data_size\":4}", SRV_E_INVALID_VALUE},
         {"{\"shape\":[1],\"shape\":[1],\"data\":[1]}", SRV_E_DUPLICATE_FIELD},
         {"{\"shape\":[1],\"data\":[1],\"data\":[1]}", SRV_E_DUPLICATE_FIELD},
         {"{\"shape\":[1],\"data\":[1]", SRV_E_MALFORMED_JSON},

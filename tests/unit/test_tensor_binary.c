@@ -1,0 +1,278 @@
+/* test_tensor_binary.c: tensors as bytes: every half and bfloat, alignment, sizes, what is refused,
+ * order of appearance, and descriptions. */
+#include <check.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "half.h"
+#include "suites.h"
+#include "tensor_object.h"
+
+static struct srv_arena arena;
+static struct srv_error error;
+static struct srv_tensor tensor;
+static struct srv_bytes bytes;
+
+static void setup(void) { srv_arena_init(&arena, 1 << 20, NULL, NULL); }
+static void teardown(void) { srv_arena_fini(&arena); }
+
+/* Reads `count` elements of that type from `at`, where `size` bytes are. */
+static enum srv_error_code read_bytes(char *at, size_t size, const char *type, size_t count,
+                                      enum srv_tensor_kind kind)
+{
+    const struct srv_datatype *datatype = srv_datatype_find(type, kind);
+    ck_assert_msg(datatype != NULL, "%s", type);
+    error = (struct srv_error){0};
+    bytes = (struct srv_bytes){at, size, true};
+    tensor = (struct srv_tensor){.kind = kind, .rank = 1, .shape = {count}, .count = count};
+    bool read = srv_tensor_read_binary(&tensor, &bytes, size, datatype, &arena, "x", &error);
+    ck_assert_int_eq(read, error.code == SRV_OK);
+    ck_assert(!read || (bytes.left == 0 && bytes.at == at + size));
+    return error.code;
+}
+
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+/* One element of two bytes; *out is what it becomes. */
+static enum srv_error_code read_short(float *out, unsigned pattern, const char *type)
+{
+    uint16_t element = (uint16_t)pattern;
+    enum srv_error_code code = read_bytes((char *)&element, 2, type, 1, SRV_FLOATS);
+    *out = tensor.f32 != NULL ? tensor.f32[0] : 0;
+    return code;
+}
+
+START_TEST(test_every_half_and_bfloat_widens_exactly_or_is_not_finite)
+{
+    for (unsigned pattern = 0; pattern <= 0xffff; pattern++) {
+        float got, want = (float)half_value((uint16_t)pattern);
+        if (pattern % 1024 == 0) {
+            teardown();
+            setup();
+        }
+        enum srv_error_code code = read_short(&got, pattern, "FP16");
+        ck_assert_int_eq(code, isfinite(want) ? SRV_OK : SRV_E_NON_FINITE_INPUT);
+        ck_assert_msg(!isfinite(want) || memcmp(&got, &want, sizeof got) == 0, "half %04x: %g",
+                      pattern, (double)got);
+        uint32_t bits = pattern << 16;
+        memcpy(&want, &bits, sizeof want);
+        code = read_short(&got, pattern, "BF16");
+        ck_assert_int_eq(code, isfinite(want) ? SRV_OK : SRV_E_NON_FINITE_INPUT);
+        ck_assert(!isfinite(want) || memcmp(&got, &want, sizeof got) == 0);
+    }
+}
+END_TEST
+
+START_TEST(test_what_is_not_finite_is_named_by_its_element)
+{
+    float x[300] = {0};
+    for (size_t i = 0; i < 300; i += 13) {
+        for (int k = 0; k < 3; k++) {
+            char element[32];
+            x[i] = k == 0 ? NAN : k == 1 ? INFINITY : -INFINITY;
+            snprintf(element, sizeof element, "at element %zu", i);
+            ck_assert_int_eq(read_bytes((char *)x, sizeof x, "FP32", 300, SRV_FLOATS),
+                             SRV_E_NON_FINITE_INPUT);
+            ck_assert_msg(strstr(error.message, element) != NULL, "%s", error.message);
+            ck_assert_int_eq(read_bytes((char *)x, sizeof x, "FP32", 300, SRV_FLOATS_OR_NULL),
+                             k == 2 ? SRV_OK : SRV_E_NON_FINITE_INPUT);
+        }
+        x[i] = 1;
+    }
+}
+END_TEST
+
+START_TEST(test_minus_infinities_are_taken_where_null_is)
+{
+    float x[6] = {-INFINITY, 1, -INFINITY, -INFINITY, 0, -INFINITY};
+    ck_assert_int_eq(read_bytes((char *)x, sizeof x, "FP32", 6, SRV_FLOATS_OR_NULL), SRV_OK);
+    ck_assert_ptr_eq(tensor.f32, x);
+    x[5] = NAN;
+    ck_assert_int_eq(read_bytes((char *)x, sizeof x, "FP32", 6, SRV_FLOATS_OR_NULL),
+                     SRV_E_NON_FINITE_INPUT);
+    uint16_t halves[2] = {0xfc00, 0x3c00};
+    ck_assert_int_eq(read_bytes((char *)halves, 4, "FP16", 2, SRV_FLOATS_OR_NULL), SRV_OK);
+    ck_assert(tensor.f32[0] == -INFINITY && tensor.f32[1] == 1);
+}
+END_TEST
+
+START_TEST(test_integers_keep_their_signs_and_flags_are_flags)
+{
+    int32_t narrow[3] = {INT32_MIN, -1, INT32_MAX};
+    int64_t wide[3] = {INT64_MIN, -1, INT64_MAX};
+    uint8_t flags[4] = {0, 1, 1, 0};
+    ck_assert_int_eq(read_bytes((char *)narrow, sizeof narrow, "INT32", 3, SRV_INTEGERS), SRV_OK);
+    for (size_t i = 0; i < 3; i++)
+        ck_assert(tensor.i64[i] == narrow[i]);
+    ck_assert_int_eq(read_bytes((char *)wide, sizeof wide, "INT64", 3, SRV_INTEGERS), SRV_OK);
+    ck_assert_mem_eq(tensor.i64, wide, sizeof wide);
+    ck_assert_int_eq(read_bytes((char *)flags, 4, "BOOL", 4, SRV_BOOLS), SRV_OK);
+    ck_assert_mem_eq(tensor.u8, flags, sizeof flags);
+    flags[2] = 2;
+    ck_assert_int_eq(read_bytes((char *)flags, 4, "BOOL", 4, SRV_BOOLS), SRV_E_INVALID_VALUE);
+    ck_assert_ptr_nonnull(strstr(error.message, "byte 2 at element 2"));
+}
+END_TEST
+
+/* ---- Places ---------------------------------------------------------------------------------- */
+
+START_TEST(test_aligned_bytes_are_used_where_they_are_and_others_copied)
+{
+    float x[9], *at = NULL;
+    char *room = malloc(sizeof x + 8);
+    for (size_t i = 0; i < 9; i++)
+        x[i] = (float)i - 3.5f;
+    for (size_t shift = 0; shift < 8; shift++) {
+        memcpy(room + shift, x, sizeof x);
+        ck_assert_int_eq(read_bytes(room + shift, sizeof x, "FP32", 9, SRV_FLOATS), SRV_OK);
+        at = tensor.f32;
+        ck_assert_int_eq((char *)at == room + shift, shift % sizeof(float) == 0);
+        ck_assert_uint_eq((uintptr_t)at % sizeof(float), 0);
+        ck_assert_mem_eq(at, x, sizeof x);
+    }
+    free(room);
+}
+END_TEST
+
+START_TEST(test_no_element_is_read_where_there_is_none)
+{
+    char *nothing = malloc(1);
+    ck_assert_int_eq(read_bytes(nothing + 1, 0, "FP32", 0, SRV_FLOATS), SRV_OK);
+    ck_assert_int_eq(read_bytes(nothing + 1, 0, "BF16", 0, SRV_FLOATS_OR_NULL), SRV_OK);
+    ck_assert_int_eq(read_bytes(nothing + 1, 0, "INT32", 0, SRV_INTEGERS), SRV_OK);
+    free(nothing);
+}
+END_TEST
+
+START_TEST(test_memory_that_is_short_is_an_error)
+{
+    struct srv_arena small;
+    char x[256] = {0};
+    srv_arena_init(&small, 128, NULL, NULL);
+    bytes = (struct srv_bytes){x + 1, 128, true};
+    tensor = (struct srv_tensor){.kind = SRV_FLOATS, .rank = 1, .shape = {64}, .count = 64};
+    ck_assert(!srv_tensor_read_binary(&tensor, &bytes, 128, srv_datatype_find("FP16", SRV_FLOATS),
+                                      &small, "x", &error));
+    ck_assert_int_eq(error.code, SRV_E_OUT_OF_MEMORY);
+    srv_arena_fini(&small);
+}
+END_TEST
+
+/* ---- Objects --------------------------------------------------------------------------------- */
+
+/* Reads the value `text` with `left` bytes of 0 behind the JSON, in memory of exactly that size. */
+static enum srv_error_code read_object(const char *text, size_t left, enum srv_tensor_kind kind)
+{
+    struct srv_json json;
+    char *zeros = calloc(1, left + (left == 0));
+    bytes = (struct srv_bytes){zeros, left, true};
+    srv_json_init(&json, text, strlen(text), &error);
+    bool read = srv_tensor_read(&tensor, &json, &bytes, &arena, kind, true, "x");
+    ck_assert_int_eq(read, error.code == SRV_OK);
+    free(zeros);
+    return error.code;
+}
+
+START_TEST(test_objects_take_their_bytes_or_say_what_is_wrong)
+{
+    static const struct {
+        const char *text;
+        enum srv_tensor_kind kind;
+        size_t left, rest; /* of the bytes, before and after */
+        enum srv_error_code code;
+    } cases[] = {
+#define B(type, size) "\"datatype\":\"" type "\",\"binary_data_size\":" size "}"
+        {"{\"shape\":[2,3]," B("FP32", "24"), SRV_FLOATS, 24, 0, SRV_OK},
+        {"{\"binary_data_size\":12,\"datatype\":\"BF16\",\"shape\":[6]}", SRV_FLOATS, 20, 8,
+         SRV_OK},
+        {"{\"shape\":[]," B("INT64", "8"), SRV_INTEGERS, 8, 0, SRV_OK},
+        {"{\"shape\":[0,4]," B("FP16", "0"), SRV_FLOATS, 4, 4, SRV_OK},
+        {"{\"shape\":[4]," B("BOOL", "4"), SRV_BOOLS, 4, 0, SRV_OK},
+        {"{\"shape\":[2]," B("FP32", "8"), SRV_FLOATS, 7, 7, SRV_E_BAD_REQUEST},
+        {"{\"shape\":[2]," B("FP32", "4"), SRV_FLOATS, 8, 8, SRV_E_SHAPE_MISMATCH},
+        {"{\"shape\":[2]," B("FP32", "9"), SRV_FLOATS, 9, 9, SRV_E_SHAPE_MISMATCH},
+        {"{\"shape\":[4611686018427387904]," B("FP32", "0"), SRV_FLOATS, 9, 9,
+         SRV_E_SHAPE_MISMATCH},
+        {"{\"shape\":[4294967296,4294967296]," B("FP32", "0"), SRV_FLOATS, 9, 9,
+         SRV_E_SHAPE_MISMATCH},
+        {"{\"shape\":[2]," B("FP32", "-8"), SRV_FLOATS, 8, 8, SRV_E_INVALID_VALUE},
+        {"{\"shape\":[2]," B("FP32", "8.0"), SRV_FLOATS, 8, 8, SRV_E_INVALID_TYPE},
+        {"{\"shape\":[2]," B("FP32", "null"), SRV_FLOATS, 8, 8, SRV_E_INVALID_TYPE},
+        {"{\"shape\":[1]," B("FP64", "8"), SRV_FLOATS, 8, 8, SRV_E_INVALID_VALUE},
+        {"{\"shape\":[1]," B("INT64", "8"), SRV_BOOLS, 8, 8, SRV_E_INVALID_VALUE},
+        {"{\"shape\":[1]," B("INT32", "4"), SRV_FLOATS, 8, 8, SRV_E_INVALID_VALUE},
+        {"{\"shape\":[1]," B("FP32", "4"), SRV_INTEGERS, 8, 8, SRV_E_INVALID_VALUE},
+        {"{\"shape\":[1]," B("fp32", "4"), SRV_FLOATS, 8, 8, SRV_E_INVALID_VALUE},
+        {"{\"shape\":[1],\"binary_data_size\":4}", SRV_FLOATS, 4, 4, SRV_E_MISSING_FIELD},
+        {"{" B("FP32", "4"), SRV_FLOATS, 4, 4, SRV_E_MISSING_FIELD},
+        {"{\"shape\":[1],\"datatype\":\"FP32\"}", SRV_FLOATS, 4, 4, SRV_E_MISSING_FIELD},
+        {"{\"shape\":[1],\"data\":[1]," B("FP32", "4"), SRV_FLOATS, 4, 4, SRV_E_INVALID_VALUE},
+        {"{\"shape\":[1],\"binary_data_size\":4," B("FP32", "4"), SRV_FLOATS, 4, 4,
+         SRV_E_DUPLICATE_FIELD},
+        {"{\"shape\":[1,1,1,1,1]," B("FP32", "4"), SRV_FLOATS, 4, 4, SRV_E_SHAPE_MISMATCH},
+#undef B
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        enum srv_error_code code = read_object(cases[i].text, cases[i].left, cases[i].kind);
+        ck_assert_msg(code == cases[i].code, "%s: %s %s", cases[i].text, srv_error_word(code),
+                      error.message);
+        ck_assert_uint_eq(bytes.left, cases[i].rest);
+    }
+}
+END_TEST
+
+START_TEST(test_without_framing_there_are_no_bytes)
+{
+    static const char text[] = "{\"shape\":[0],\"datatype\":\"FP32\",\"binary_data_size\":0}";
+    struct srv_json json;
+    bytes = (struct srv_bytes){0};
+    srv_json_init(&json, text, strlen(text), &error);
+    ck_assert(!srv_tensor_read(&tensor, &json, &bytes, &arena, SRV_FLOATS, false, "x"));
+    ck_assert_int_eq(error.code, SRV_E_INVALID_VALUE);
+}
+END_TEST
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+START_TEST(test_descriptions_say_shape_type_and_size_within_their_bound)
+{
+    struct srv_buffer buffer;
+    srv_buffer_init(&buffer, 1 << 16);
+    srv_tensor_describe(&buffer, "FP32", (const size_t[]){2, 3}, 2);
+    srv_buffer_append(&buffer, "", 1);
+    ck_assert_str_eq(buffer.data,
+                     "{\"shape\":[2,3],\"datatype\":\"FP32\",\"binary_data_size\":24}");
+    buffer.length = 0;
+    srv_tensor_describe(&buffer, "UINT32", (const size_t[]){SIZE_MAX, SIZE_MAX, SIZE_MAX, 1 << 20},
+                        4);
+    ck_assert_uint_le(buffer.length, SRV_DESCRIPTION_MAX);
+    buffer.length = 0;
+    const float x[2] = {-INFINITY, 1};
+    srv_tensor_write_binary(&buffer, x, 2);
+    ck_assert_uint_eq(buffer.length, sizeof x);
+    ck_assert_mem_eq(buffer.data, x, sizeof x);
+    srv_buffer_fini(&buffer);
+}
+END_TEST
+
+Suite *suite_tensor_binary(void)
+{
+    Suite *suite = suite_create("tensor_binary");
+    TCase *tests = tcase_create("tensor_binary");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, test_every_half_and_bfloat_widens_exactly_or_is_not_finite);
+    tcase_add_test(tests, test_what_is_not_finite_is_named_by_its_element);
+    tcase_add_test(tests, test_minus_infinities_are_taken_where_null_is);
+    tcase_add_test(tests, test_integers_keep_their_signs_and_flags_are_flags);
+    tcase_add_test(tests, test_aligned_bytes_are_used_where_they_are_and_others_copied);
+    tcase_add_test(tests, test_no_element_is_read_where_there_is_none);
+    tcase_add_test(tests, test_memory_that_is_short_is_an_error);
+    tcase_add_test(tests, test_objects_take_their_bytes_or_say_what_is_wrong);
+    tcase_add_test(tests, test_without_framing_there_are_no_bytes);
+    tcase_add_test(tests, test_descriptions_say_shape_type_and_size_within_their_bound);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
