@@ -87,7 +87,8 @@ static void rotate(double *heads, size_t count, const struct bench_layer *l, siz
 {
     size_t half = l->head_dim / 2;
     for (size_t i = 0; l->rope_theta > 0 && i < half; i++) {
-        float frequency = (float)pow(l->rope_theta, -(double)i / (double)half);
+        float exponent = (float)i / (float)half;
+        float frequency = 1.0f / (float)pow(l->rope_theta, (double)exponent);
         double angle = (double)((float)position * frequency);
         for (size_t h = 0; h < count; h++) {
             double *x = heads + h * l->head_dim, a = x[i], b = x[half + i];
