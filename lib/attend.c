@@ -33,18 +33,6 @@ static enum attn_status take_maps(struct attn_maps *maps, struct attn_engine *en
                           p->keys, p->keys + p->extra, error);
 }
 
-/* What sequence b is told of the call: mask, selection, where lse goes. */
-static void aim(struct attn_problem *p, const struct attn_maps *maps,
-                const struct attn_outputs *outputs, const struct attn_modifiers *modifiers,
-                const struct attn_mask_defaults *defaults, size_t b)
-{
-    p->mask = attn_mask_of(modifiers, defaults, b, p->queries, p->keys);
-    p->first_key = attn_mask_first_key(&p->mask);
-    p->maps = attn_maps_at(maps, b);
-    if (outputs->lse != NULL)
-        p->lse = outputs->lse + b * p->num_heads * p->queries;
-}
-
 /* ---- Weightless ---- */
 
 static enum attn_status check_core(const struct attn_engine *engine, const struct attn_core_args *a,
@@ -127,7 +115,7 @@ static enum attn_status run_core(struct attn_engine *engine, const struct attn_c
     if (status != ATTN_OK)
         return status;
     for (size_t b = 0; b < a->batch; b++)
-        aim(&problems[b], &maps, &a->outputs, &a->modifiers, &defaults, b);
+        attn_problem_aim(&problems[b], &defaults, &a->modifiers, NULL, &maps, a->outputs.lse, b);
     status = attn_solve(engine, problems, a->batch);
     return status == ATTN_OK ? ATTN_OK : attn_fail_memory(error, 0);
 }
@@ -301,10 +289,8 @@ static enum attn_status make_problems(struct attend *call, struct attn_error *er
         take_maps(&call->maps, call->engine, &a->outputs, a->batch, call->problems, error);
     for (size_t b = 0; b < a->batch && status == ATTN_OK; b++) {
         struct attn_problem *p = &call->problems[b];
-        aim(p, &call->maps, &a->outputs, &a->modifiers, &defaults, b);
-        if (call->positions != NULL)
-            attn_mask_place(&p->mask, call->positions + b * (p->keys + p->queries), &a->modifiers,
-                            b);
+        int64_t *positions = call->positions ? call->positions + b * (p->keys + p->queries) : NULL;
+        attn_problem_aim(p, &defaults, &a->modifiers, positions, &call->maps, a->outputs.lse, b);
     }
     return status;
 }

@@ -27,7 +27,7 @@ struct attn_problem {
     const float *extra_k, *extra_v; /* tile of keys that stand last and are never masked */
     size_t extra;                   /* its columns in use */
     struct attn_mask mask;
-    size_t first_key; /* that is no padding, for statistics */
+    size_t first_key; /* that is no padding; only where maps have head_stats */
     float scale;
     float softcap;          /* 0: none */
     const float *sinks;     /* [H] or NULL */

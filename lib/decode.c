@@ -254,12 +254,8 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
     p.q = (struct attn_rows){batch->q + live->row * layer->q.out, layer->q.out, p.head_dim};
     p.out = (struct attn_rows){batch->o + live->row * layer->o.in, layer->o.in, p.value_head_dim};
     p.cache = attn_cache_view(step->cache, batch->layer_index);
-    p.mask = attn_mask_of(&step->modifiers, &defaults, 0, p.queries, p.keys);
-    p.first_key = attn_mask_first_key(&p.mask);
-    if (live->positions != NULL)
-        attn_mask_place(&p.mask, live->positions, &step->modifiers, 0);
-    p.maps = live->maps;
-    p.lse = step->outputs.lse;
+    attn_problem_aim(&p, &defaults, &step->modifiers, live->positions, &live->maps,
+                     step->outputs.lse, 0);
     return p;
 }
 

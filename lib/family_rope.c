@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "family_resolve.h"
+#include "rope.h"
 #include "status.h"
 
 #define SETTING(field) offsetof(struct attn_settings, field)
@@ -186,13 +187,8 @@ static enum attn_status resolve_type(struct attn_rope_spec *out, const struct at
         if (status != ATTN_OK)
             return status;
     }
-    if (out->type == ATTN_ROPE_LLAMA3) {
+    if (out->type == ATTN_ROPE_LLAMA3)
         resolve_llama3(out, rope);
-        if (out->low_freq_factor >= out->high_freq_factor)
-            return attn_fail(error, ATTN_OUT_OF_RANGE, "low_freq_factor",
-                             "low_freq_factor is %g, must be below high_freq_factor, %g",
-                             out->low_freq_factor, out->high_freq_factor);
-    }
     if (out->type == ATTN_ROPE_YARN)
         resolve_yarn(out, rope);
     if (out->type == ATTN_ROPE_LONGROPE) {
@@ -224,5 +220,6 @@ enum attn_status attn_rope_resolve(struct attn_rope_spec *out, const struct attn
     out->interleaved = rope->interleaved;
     out->theta = rope->theta;
     out->attention_factor = 1;
-    return resolve_type(out, family, settings, rope, error);
+    status = resolve_type(out, family, settings, rope, error);
+    return status == ATTN_OK ? attn_rope_check(out, head_dim, error) : status;
 }

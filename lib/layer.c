@@ -227,17 +227,6 @@ static bool make_extra(struct attn_layer *layer)
     return true;
 }
 
-static enum attn_status check_magnitudes(const float *x, size_t n, const char *name,
-                                         struct attn_error *error)
-{
-    for (size_t i = 0; x != NULL && i < n; i++)
-        if (!(fabsf(x[i]) <= ATTN_MAX_MAGNITUDE))
-            return attn_fail(error, ATTN_OUT_OF_RANGE, name,
-                             "%s holds %g at element %zu, at most %g is allowed", name,
-                             (double)x[i], i, (double)ATTN_MAX_MAGNITUDE);
-    return ATTN_OK;
-}
-
 /* Of what no projection passes on; position biases are checked where they are built. */
 static enum attn_status check_weights(const struct attn_layer *layer, struct attn_error *error)
 {
@@ -254,7 +243,7 @@ static enum attn_status check_weights(const struct attn_layer *layer, struct att
     };
     enum attn_status status = ATTN_OK;
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0] && status == ATTN_OK; i++)
-        status = check_magnitudes(arrays[i].x, arrays[i].n, arrays[i].name, error);
+        status = attn_check_magnitudes(arrays[i].x, arrays[i].n, arrays[i].name, error);
     return status;
 }
 

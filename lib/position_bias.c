@@ -95,23 +95,12 @@ static enum attn_status check_t5(const struct attn_position_bias_spec *spec,
     return ATTN_OK;
 }
 
-static enum attn_status check_weights(const float *weights, size_t n, struct attn_error *error)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!(fabsf(weights[i]) <= ATTN_MAX_MAGNITUDE))
-            return attn_fail(error, ATTN_OUT_OF_RANGE, "relative_attention_bias",
-                             "relative_attention_bias holds %g at element %zu, at most %g is "
-                             "allowed",
-                             (double)weights[i], i, (double)ATTN_MAX_MAGNITUDE);
-    return ATTN_OK;
-}
-
 static enum attn_status init_t5(struct attn_position_bias *out, const struct attn_layer_spec *spec,
                                 const float *weights, struct attn_error *error)
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
-    enum attn_status status =
-        check_weights(weights, attn_mul(bias->buckets, spec->num_heads), error);
+    enum attn_status status = attn_check_magnitudes(
+        weights, attn_mul(bias->buckets, spec->num_heads), "relative_attention_bias", error);
     if (status != ATTN_OK)
         return status;
     out->reach = bias->max_distance;

@@ -101,6 +101,19 @@ struct attn_problem attn_layer_problem(const struct attn_layer *layer,
     };
 }
 
+void attn_problem_aim(struct attn_problem *p, const struct attn_mask_defaults *defaults,
+                      const struct attn_modifiers *modifiers, int64_t *positions,
+                      const struct attn_maps *maps, float *lse, size_t b)
+{
+    p->mask = attn_mask_of(modifiers, defaults, b, p->queries, p->keys);
+    if (positions != NULL)
+        attn_mask_place(&p->mask, positions, modifiers, b);
+    p->maps = attn_maps_at(maps, b);
+    if (p->maps.head_stats != NULL)
+        p->first_key = attn_mask_first_key(&p->mask);
+    p->lse = lse ? lse + b * p->num_heads * p->queries : NULL;
+}
+
 struct attn_mask_defaults attn_layer_mask(const struct attn_layer *layer, bool causal)
 {
     return (struct attn_mask_defaults){

@@ -36,8 +36,16 @@ struct attn_problem;
 struct attn_problem attn_layer_problem(const struct attn_layer *layer,
                                        const struct attn_modifiers *modifiers);
 
-/* What its mask is unless the modifiers say otherwise. */
+/* Tells a problem, whose sizes stand, what sequence b of a call wants: its mask, with positions
+ * [S + T] where attn_mask_is_placed, else NULL; its part of the maps and of lse [B][H][T], which
+ * may be NULL. */
 struct attn_mask_defaults;
+struct attn_maps;
+void attn_problem_aim(struct attn_problem *p, const struct attn_mask_defaults *defaults,
+                      const struct attn_modifiers *modifiers, int64_t *positions,
+                      const struct attn_maps *maps, float *lse, size_t b);
+
+/* What its mask is unless the modifiers say otherwise. */
 struct attn_mask_defaults attn_layer_mask(const struct attn_layer *layer, bool causal);
 
 #endif

@@ -1,6 +1,7 @@
 /* status.c: names of statuses and the one place that writes an error record. */
 #include "status.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -57,6 +58,17 @@ enum attn_status attn_check_count(size_t value, size_t limit, const char *param,
         return ATTN_OK;
     return attn_fail(error, ATTN_OUT_OF_RANGE, param, "%s is %zu, allowed are 1 to %zu", param,
                      value, limit);
+}
+
+enum attn_status attn_check_magnitudes(const float *x, size_t n, const char *param,
+                                       struct attn_error *error)
+{
+    for (size_t i = 0; x != NULL && i < n; i++)
+        if (!(fabsf(x[i]) <= ATTN_MAX_MAGNITUDE))
+            return attn_fail(error, ATTN_OUT_OF_RANGE, param,
+                             "%s holds %g at element %zu, at most %g is allowed", param,
+                             (double)x[i], i, (double)ATTN_MAX_MAGNITUDE);
+    return ATTN_OK;
 }
 
 enum attn_status attn_fail_memory(struct attn_error *error, size_t bytes)

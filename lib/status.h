@@ -13,6 +13,10 @@ enum attn_status attn_fail(struct attn_error *error, enum attn_status status, co
 enum attn_status attn_check_count(size_t value, size_t limit, const char *param,
                                   struct attn_error *error);
 
+/* ATTN_OK where x [n], which may be NULL, is within ATTN_MAX_MAGNITUDE throughout. */
+enum attn_status attn_check_magnitudes(const float *x, size_t n, const char *param,
+                                       struct attn_error *error);
+
 /* The failure of an allocation of `bytes`. */
 enum attn_status attn_fail_memory(struct attn_error *error, size_t bytes);
 
