@@ -73,8 +73,8 @@ $(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
 # moves them.  The compiler must not fuse or reorder what the portable kernels and the tests' oracle
 # spell out.
 EXTRA =
-$(OBJ)/lib/kernels_avx2.o:     EXTRA = -mavx2 -mfma
-$(OBJ)/lib/kernels_avx512.o:   EXTRA = -mavx512f -mavx512bw -mavx512dq -mavx512vl \
+$(OBJ)/lib/kernels_avx2%:   EXTRA = -mavx2 -mfma -mf16c
+$(OBJ)/lib/kernels_avx512%: EXTRA = -mavx512f -mavx512bw -mavx512dq -mavx512vl \
                                        -Wa,-mbranches-within-32B-boundaries
 $(OBJ)/lib/kernels_portable.o: EXTRA = -O3 -ffp-contract=off
 $(OBJ)/server/tensor_json.o: EXTRA = -O3

@@ -170,6 +170,21 @@ struct attn_position_bias_spec {
 };
 
 /* One attention layer, as its configuration resolves.  All that the algorithm knows. */
+/* What resident numbers are made of. */
+enum attn_dtype {
+    ATTN_F32 = 0,
+    ATTN_BF16,
+    ATTN_F16,
+    ATTN_INT8, /* with scales: of weights one for each output, of keys and values one for each token
+                  and head; symmetric, so that a number is scale * integer */
+};
+
+/* "f32", "bf16", "f16", "int8"; never NULL. */
+const char *attn_dtype_name(enum attn_dtype dtype);
+
+/* Finds a dtype by that name; false where there is none. */
+bool attn_dtype_find(enum attn_dtype *out, const char *name);
+
 struct attn_layer_spec {
     size_t hidden_size;    /* E: width of hidden_states and of output */
     size_t key_size;       /* width of key_hidden_states rows (PyTorch `kdim`) */
@@ -191,6 +206,9 @@ struct attn_layer_spec {
     double norm_eps;
     struct attn_rope_spec rope;
     struct attn_position_bias_spec position_bias;
+    enum attn_dtype dtype;    /* of resident weights: ATTN_F32, ATTN_BF16 or ATTN_INT8; what is no
+                                 matrix stays float32 */
+    enum attn_dtype kv_dtype; /* of cached keys and values */
 };
 
 /* Bounds on a layer.  A configuration beyond them is refused with ATTN_OUT_OF_RANGE. */
@@ -229,6 +247,7 @@ struct attn_model_options {
     size_t num_layers;
     const char *stack; /* of an architecture with several: "encoder", "decoder" (the default) or
                           "cross", the decoder's attention over the encoder; else NULL */
+    enum attn_dtype dtype, kv_dtype; /* of attn_layer_spec */
 };
 
 /* Reads a checkpoint's configuration and tensor directory, not its weights.  `path` is a
@@ -253,9 +272,11 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  * What they mean and hold where they are absent is in docs/MODELS.md.  Weights are uniform in
  * +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1 +-0.1, sinks and position
  * biases in +-1, from a counter-based generator: the same seed gives the same bits on every
- * machine. */
+ * machine.  It has one stack, so options->stack has no meaning. */
 ATTN_MUST_CHECK enum attn_status attn_model_open_random(struct attn_model **out, const char *config,
-                                                        size_t length, struct attn_error *error);
+                                                        size_t length,
+                                                        const struct attn_model_options *options,
+                                                        struct attn_error *error);
 
 /* Makes the weights resident as float32; a NaN or infinity in one is refused with tensor and
  * index.  Needed once before computing.  Errors: as attn_model_open, ATTN_NON_FINITE. */

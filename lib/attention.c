@@ -80,7 +80,7 @@ static size_t group_floats(const struct attn_problem *p)
 }
 
 struct tile {
-    const float *k, *v; /* [D][ATTN_TILE], [ATTN_TILE][Dv] */
+    const float *k, *v; /* see tile.h */
     size_t count;       /* tokens in it */
 };
 
@@ -229,8 +229,15 @@ static void absorb(struct unit *u, struct tile tile, size_t first, bool masked)
     const struct attn_problem *p = u->p;
     const struct attn_kernels *kernels = u->kernels;
     size_t n = tile.count, dv = p->value_head_dim;
-    kernels->matmul(u->scores, ATTN_TILE, u->q, p->head_dim, tile.k, ATTN_TILE, u->rows,
-                    p->head_dim, n, false);
+    kernels->matmul(&(struct attn_matmul){.c = u->scores,
+                                          .ldc = ATTN_TILE,
+                                          .a = u->q,
+                                          .lda = p->head_dim,
+                                          .b = tile.k,
+                                          .ldb = ATTN_TILE,
+                                          .rows = u->rows,
+                                          .k = p->head_dim,
+                                          .n = n});
     show_scores(u, ATTN_STAGE_RAW, first, n);
     if (p->softcap > 0)
         cap(u->scores, u->rows, n, p->softcap);
@@ -243,7 +250,17 @@ static void absorb(struct unit *u, struct tile tile, size_t first, bool masked)
     keep_scores(u, first, n);
     kernels->softmax(u->scores, ATTN_TILE, u->max, u->sum, u->rescale, u->rows, n);
     kernels->scale_rows(u->out, dv, u->rescale, u->rows, dv);
-    kernels->matmul(u->out, dv, u->scores, ATTN_TILE, tile.v, dv, u->rows, n, dv, true);
+    for (size_t j = 0; j < dv; j += ATTN_TILE_PANEL)
+        kernels->matmul(&(struct attn_matmul){.c = u->out + j,
+                                              .ldc = dv,
+                                              .a = u->scores,
+                                              .lda = ATTN_TILE,
+                                              .b = tile.v + j * ATTN_TILE,
+                                              .ldb = attn_tile_width(dv, j),
+                                              .rows = u->rows,
+                                              .k = n,
+                                              .n = attn_tile_width(dv, j),
+                                              .accumulate = true});
 }
 
 /* Scores of keys that no row of the unit may see are not computed; where they are kept they are

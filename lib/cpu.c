@@ -37,7 +37,7 @@ enum attn_cpu_level attn_cpu_best(void)
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
         return ATTN_CPU_PORTABLE;
     unsigned saved = read_xcr0();
-    if ((saved & XCR0_AVX) != XCR0_AVX || !(c & bit_AVX) || !(c & bit_FMA))
+    if ((saved & XCR0_AVX) != XCR0_AVX || !(c & bit_AVX) || !(c & bit_FMA) || !(c & bit_F16C))
         return ATTN_CPU_PORTABLE;
     if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d) || !(b7 & bit_AVX2))
         return ATTN_CPU_PORTABLE;

@@ -36,15 +36,24 @@ struct attn_product {
     size_t ldy, ldstart, ldx, ldpanel, rows, k, n;
 };
 
+/* A small product inside attention, scores against a tile of keys or weights against a tile of
+ * values: c[r][j] = (accumulate ? c[r][j] : 0) + sum_i a[r][i] * b[i][j]
+ * b is of any dtype; integers count as they are, without a scale. */
+struct attn_matmul {
+    float *c;       /* [rows][ldc], of which n are written */
+    const float *a; /* [rows][lda], of which k are read */
+    const void *b;  /* [k][ldb] of dtype, of which n are read */
+    size_t ldc, lda, ldb, rows, k, n;
+    enum attn_dtype dtype;
+    bool accumulate;
+};
+
 struct attn_kernels {
     const char *name;
 
-    /* c[r][j] = (accumulate ? c[r][j] : 0) + sum_i a[r][i] * b[i][j]
-     * a [rows][k], b [k][n], c [rows][n].  The small products inside attention: scores against a
-     * transposed key tile, weights against a value tile.  Each c element is one chain of
-     * multiply-adds over ascending i, starting from c (accumulate) or zero. */
-    void (*matmul)(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb,
-                   size_t rows, size_t k, size_t n, bool accumulate);
+    /* Each element is one chain of multiply-adds over ascending i, starting from c (accumulate) or
+     * zero. */
+    void (*matmul)(const struct attn_matmul *product);
 
     /* Projection.  An element is one chain of multiply-adds over ascending i from zero, added to
      * start; its bits depend on neither j nor n, so columns may be cut anywhere.  Weights that
@@ -64,6 +73,9 @@ struct attn_kernels {
     /* w[j] = exp(w[j] - max) * factor: final weights from kept scores; 0 where w[j] is -inf. */
     void (*normalize)(float *w, float max, float factor, size_t n);
 
+    /* x[r][j] *= factor[j] */
+    void (*scale_columns)(float *x, size_t ldx, const float *factor, size_t rows, size_t n);
+
     /* x[r][j] *= factor[r] */
     void (*scale_rows)(float *x, size_t ldx, const float *factor, size_t rows, size_t n);
 
@@ -78,5 +90,9 @@ void attn_kernels_get(struct attn_kernels *out, enum attn_cpu_level level);
 void attn_kernels_portable(struct attn_kernels *table);
 void attn_kernels_avx2(struct attn_kernels *table);
 void attn_kernels_avx512(struct attn_kernels *table);
+
+/* The products with weights among them; called by the levels. */
+void attn_kernels_avx2_project(struct attn_kernels *table);
+void attn_kernels_avx512_project(struct attn_kernels *table);
 
 #endif

@@ -5,37 +5,40 @@
  * same chain of fused multiply-adds whatever the tile.  AVX2 has no masked arithmetic: lanes beyond
  * the width are loaded as zero, or as -inf where scores are read, and not stored.
  */
-#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
-#include "kernels.h"
+#include "kernels_avx2.h"
 #include "kernels_exp.h"
-#include "mem.h"
-
-#define INLINE static inline __attribute__((always_inline))
-/* Loops over the registers of a tile: unrolled, so that an index is a register. */
-#define unroll_for(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
-
-#define LANES 8
-
-/* All bits of the first `count` lanes; of all where count is LANES or more. */
-INLINE __m256i first_lanes(size_t count)
-{
-    static const int32_t ones_and_zeros[2 * LANES] = {-1, -1, -1, -1, -1, -1, -1, -1};
-    const int32_t *from = ones_and_zeros + LANES - attn_min(count, LANES);
-    return _mm256_loadu_si256((const __m256i *)from);
-}
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
 #define MAX_ROWS 6 /* x 2 vectors: 12 accumulators of 16 registers */
 #define MAX_WIDE 3 /* x 4 vectors: for few rows, so that there are enough chains to hide latency */
 
-typedef void matmul_tile_fn(float *c, size_t ldc, const float *a, size_t lda, const float *b,
-                            size_t ldb, size_t k, size_t n, bool accumulate);
+/* The first LANES numbers of b from `from` on as float32; of those beyond the mask none is read
+ * where `masked` (constant). */
+INLINE __m256 load_numbers(const void *from, __m256i mask, size_t count, const bool masked,
+                           const enum attn_dtype dtype)
+{
+    uint16_t some[LANES] = {0};
+    if (dtype == ATTN_F32)
+        return masked ? _mm256_maskload_ps(from, mask) : _mm256_loadu_ps(from);
+    if (masked)
+        from = memcpy(some, from, attn_min(count, LANES) * (dtype == ATTN_INT8 ? 1 : 2));
+    if (dtype == ATTN_INT8)
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from)));
+    __m128i half = _mm_loadu_si128(from);
+    if (dtype == ATTN_F16)
+        return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
 
-/* A vector of a tile: masked where the tile is (constant), for only some lanes may be touched. */
+INLINE size_t bytes_of(const enum attn_dtype dtype)
+{
+    return dtype == ATTN_F32 ? 4 : dtype == ATTN_INT8 ? 1 : 2;
+}
+
 INLINE __m256 load(const float *from, __m256i mask, const bool masked)
 {
     return masked ? _mm256_maskload_ps(from, mask) : _mm256_loadu_ps(from);
@@ -51,190 +54,110 @@ INLINE void store(float *to, __m256i mask, __m256 v, const bool masked)
 
 /* A tile of c: `rows` rows (constant) of n <= vectors * LANES columns; n is looked at only where
  * `masked` (constant). */
-INLINE void matmul_tile(float *c, size_t ldc, const float *a, size_t lda, const float *b,
-                        size_t ldb, size_t k, size_t n, bool accumulate, const int rows,
+INLINE void matmul_tile(const struct attn_matmul *tile, const enum attn_dtype dtype, const int rows,
                         const int vectors, const bool masked)
 {
+    const struct attn_matmul t = *tile;
+    const size_t step = t.ldb * bytes_of(dtype), vector = LANES * bytes_of(dtype);
+    const char *b = t.b;
     __m256 sum[MAX_ROWS][4];
     __m256i mask[4];
-    unroll_for(v, vectors)
-        mask[v] = first_lanes(n - attn_min(n, v * LANES));
+    size_t left[4];
+    unroll_for(v, vectors) {
+        left[v] = t.n - attn_min(t.n, v * LANES);
+        mask[v] = first_lanes(left[v]);
+    }
     unroll_for(r, rows)
         unroll_for(v, vectors)
-            sum[r][v] =
-                accumulate ? load(c + r * ldc + v * LANES, mask[v], masked) : _mm256_setzero_ps();
-    for (size_t i = 0; i < k; i++) {
+            sum[r][v] = t.accumulate ? load(t.c + r * t.ldc + v * LANES, mask[v], masked)
+                                     : _mm256_setzero_ps();
+    for (size_t i = 0; i < t.k; i++, b += step) {
         __m256 row[4];
         unroll_for(v, vectors)
-            row[v] = load(b + i * ldb + v * LANES, mask[v], masked);
+            row[v] = load_numbers(b + v * vector, mask[v], left[v], masked, dtype);
         unroll_for(r, rows) {
-            __m256 factor = _mm256_broadcast_ss(a + r * lda + i);
+            __m256 factor = _mm256_broadcast_ss(t.a + r * t.lda + i);
             unroll_for(v, vectors)
                 sum[r][v] = _mm256_fmadd_ps(factor, row[v], sum[r][v]);
         }
     }
     unroll_for(r, rows)
         unroll_for(v, vectors)
-            store(c + r * ldc + v * LANES, mask[v], sum[r][v], masked);
+            store(t.c + r * t.ldc + v * LANES, mask[v], sum[r][v], masked);
 }
+
+typedef void matmul_tile_fn(const struct attn_matmul *tile);
 
 /* name_1 to name_6: matmul_tile for that many rows. */
-#define TILE(name, rows, vectors, masked)                                                       \
-    static void name##_##rows(float *c, size_t ldc, const float *a, size_t lda, const float *b, \
-                              size_t ldb, size_t k, size_t n, bool accumulate)                  \
-    {                                                                                           \
-        matmul_tile(c, ldc, a, lda, b, ldb, k, n, accumulate, rows, vectors, masked);           \
+#define TILE(name, dtype, rows, vectors, masked)              \
+    static void name##_##rows(const struct attn_matmul *tile) \
+    {                                                         \
+        matmul_tile(tile, dtype, rows, vectors, masked);      \
     }
-#define TILES_3(name, vectors, masked) \
-    TILE(name, 1, vectors, masked)     \
-    TILE(name, 2, vectors, masked)     \
-    TILE(name, 3, vectors, masked)
-#define TILES_6(name, vectors, masked) \
-    TILES_3(name, vectors, masked)     \
-    TILE(name, 4, vectors, masked)     \
-    TILE(name, 5, vectors, masked)     \
-    TILE(name, 6, vectors, masked)
-#define LIST_3(name) NULL, name##_1, name##_2, name##_3
+#define TILES_3(name, dtype, vectors, masked) \
+    TILE(name, dtype, 1, vectors, masked)     \
+    TILE(name, dtype, 2, vectors, masked)     \
+    TILE(name, dtype, 3, vectors, masked)
+#define TILES_6(name, dtype, vectors, masked) \
+    TILES_3(name, dtype, vectors, masked)     \
+    TILE(name, dtype, 4, vectors, masked)     \
+    TILE(name, dtype, 5, vectors, masked)     \
+    TILE(name, dtype, 6, vectors, masked)
+#define LIST_3(name) name##_1, name##_2, name##_3
 #define LIST_6(name) LIST_3(name), name##_4, name##_5, name##_6
 
-TILES_3(wide, 4, false)
-TILES_6(full, 2, false)
-TILES_6(edge, 2, true)
-
-static matmul_tile_fn *const wide_tiles[] = {LIST_3(wide)};
-static matmul_tile_fn *const full_tiles[] = {LIST_6(full)};
-static matmul_tile_fn *const edge_tiles[] = {LIST_6(edge)};
-
-/* Up to 2 * LANES columns of all rows, in pieces as equal as can be. */
-static void matmul_panel(float *c, size_t ldc, const float *a, size_t lda, const float *b,
-                         size_t ldb, size_t rows, size_t k, size_t width, bool accumulate)
-{
-    matmul_tile_fn *const *tiles = width == 2 * LANES ? full_tiles : edge_tiles;
-    for (size_t left = attn_ceil_div(rows, MAX_ROWS); left > 0; left--) {
-        size_t count = attn_ceil_div(rows, left);
-        tiles[count](c, ldc, a, lda, b, ldb, k, width, accumulate);
-        c += count * ldc;
-        a += count * lda;
-        rows -= count;
+#define TILES(dtype)                              \
+    TILES_3(wide_##dtype, ATTN_##dtype, 4, false) \
+    TILES_6(full_##dtype, ATTN_##dtype, 2, false) \
+    TILES_6(edge_##dtype, ATTN_##dtype, 2, true)
+#define LISTS(dtype)                                                                               \
+    {                                                                                              \
+        {NULL, LIST_3(wide_##dtype)}, {NULL, LIST_6(full_##dtype)}, { NULL, LIST_6(edge_##dtype) } \
     }
-}
 
-static void matmul(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb,
-                   size_t rows, size_t k, size_t n, bool accumulate)
-{
-    size_t j = 0;
-    if (rows <= MAX_WIDE)
-        for (; j + 4 * LANES <= n; j += 4 * LANES)
-            wide_tiles[rows](c + j, ldc, a, lda, b + j, ldb, k, 4 * LANES, accumulate);
-    for (; j < n; j += 2 * LANES)
-        matmul_panel(c + j, ldc, a, lda, b + j, ldb, rows, k, attn_min(n - j, 2 * LANES),
-                     accumulate);
-}
+TILES(F32)
+TILES(BF16)
+TILES(F16)
+TILES(INT8)
 
-/* ---- project --------------------------------------------------------------------------------- */
-
-#define STRIP_ROWS 6 /* x 2 vectors, half a panel: 12 accumulators */
-#define FEW_ROWS 3   /* x 4 vectors; read where they are */
-
-/* Floats between copied rows: no power of two, so that rows do not evict each other from L1. */
-#define COPY_STRIDE (ATTN_K_BLOCK + 16)
-
-/* A tile of y: some rows of n columns. */
-struct project_tile {
-    float *y;
-    const float *start, *x, *w;
-    const float *ahead; /* weights of the next panel, prefetched */
-    size_t ldy, ldstart, ldx, k, n;
+/* By number of rows: tiles of 4 vectors, of 2, and of up to 2. */
+static const struct tiles {
+    matmul_tile_fn *wide[MAX_WIDE + 1], *full[MAX_ROWS + 1], *edge[MAX_ROWS + 1];
+} tiles[] = {
+    [ATTN_F32] = LISTS(F32),
+    [ATTN_BF16] = LISTS(BF16),
+    [ATTN_F16] = LISTS(F16),
+    [ATTN_INT8] = LISTS(INT8),
 };
 
-typedef void project_tile_fn(const struct project_tile *tile);
-
-/* Computes a tile of a constant number of rows and vectors. */
-INLINE void project_tile(const struct project_tile *tile, const int rows, const int vectors)
+/* Up to 2 * LANES columns of all rows, in pieces as equal as can be. */
+static void matmul_panel(matmul_tile_fn *const by_rows[], struct attn_matmul panel)
 {
-    const struct project_tile t = *tile;
-    __m256 sum[STRIP_ROWS][4];
-    unroll_for(r, rows)
-        unroll_for(v, vectors)
-            sum[r][v] = _mm256_setzero_ps();
-    for (size_t i = 0; i < t.k; i++) {
-        __m256 w[4];
-        unroll_for(v, vectors)
-            w[v] = _mm256_loadu_ps(t.w + i * ATTN_PANEL + v * LANES);
-        _mm_prefetch(t.ahead + i * ATTN_PANEL, _MM_HINT_T0);
-        unroll_for(r, rows) {
-            __m256 factor = _mm256_broadcast_ss(t.x + r * t.ldx + i);
-            unroll_for(v, vectors)
-                sum[r][v] = _mm256_fmadd_ps(factor, w[v], sum[r][v]);
-        }
-    }
-    unroll_for(v, vectors) {
-        __m256i mask = first_lanes(t.n - attn_min(t.n, v * LANES));
-        unroll_for(r, rows) {
-            __m256 start = _mm256_maskload_ps(t.start + r * t.ldstart + v * LANES, mask);
-            _mm256_maskstore_ps(t.y + r * t.ldy + v * LANES, mask, _mm256_add_ps(start, sum[r][v]));
-        }
-    }
-}
-
-#define PROJECT(name, rows, vectors)                           \
-    static void name##_##rows(const struct project_tile *tile) \
-    {                                                          \
-        project_tile(tile, rows, vectors);                     \
-    }
-
-PROJECT(whole, 1, 4)
-PROJECT(whole, 2, 4)
-PROJECT(whole, 3, 4)
-PROJECT(half, 1, 2)
-PROJECT(half, 2, 2)
-PROJECT(half, 3, 2)
-PROJECT(half, 4, 2)
-PROJECT(half, 5, 2)
-PROJECT(half, 6, 2)
-
-static project_tile_fn *const whole_tiles[] = {LIST_3(whole)};
-static project_tile_fn *const half_tiles[] = {LIST_6(half)};
-
-/* All rows of half a panel, in strips as equal as can be.  The first one has the next panel
- * fetched: of each step the line that is the half's own. */
-static void project_half(struct project_tile tile, size_t rows)
-{
-    for (size_t left = attn_ceil_div(rows, STRIP_ROWS); left > 0; left--) {
+    size_t rows = panel.rows;
+    for (size_t left = attn_ceil_div(rows, MAX_ROWS); left > 0; left--) {
         size_t count = attn_ceil_div(rows, left);
-        half_tiles[count](&tile);
-        tile.y += count * tile.ldy;
-        tile.start += count * tile.ldstart;
-        tile.x += count * tile.ldx;
-        tile.ahead = tile.w;
+        by_rows[count](&panel);
+        panel.c += count * panel.ldc;
+        panel.a += count * panel.lda;
         rows -= count;
     }
 }
 
-static void project(const struct attn_product *p)
+static void matmul(const struct attn_matmul *p)
 {
-    static const float zeros[ATTN_PANEL];
-    const bool few = p->rows <= FEW_ROWS;
-    struct project_tile tile = {
-        .x = few ? p->x : p->scratch,
-        .ldx = few ? p->ldx : COPY_STRIDE,
-        .ldy = p->ldy,
-        .ldstart = p->start != NULL ? p->ldstart : 0,
-        .k = p->k,
-    };
-    for (size_t r = 0; !few && r < p->rows; r++)
-        memcpy(p->scratch + r * COPY_STRIDE, p->x + r * p->ldx, p->k * sizeof(float));
-    const size_t width = few ? ATTN_PANEL : ATTN_PANEL / 2;
-    for (size_t j = 0; j < p->n; j += width) {
-        tile.y = p->y + j;
-        tile.start = p->start != NULL ? p->start + j : zeros;
-        tile.w = p->w + j / ATTN_PANEL * p->ldpanel + j % ATTN_PANEL;
-        tile.ahead = tile.w + p->ldpanel;
-        tile.n = p->n - j;
-        if (few)
-            whole_tiles[p->rows](&tile);
+    const struct tiles *t = &tiles[p->dtype];
+    const size_t bytes = bytes_of(p->dtype);
+    struct attn_matmul part = *p;
+    for (size_t j = 0, width; j < p->n; j += width) {
+        const bool wide = p->rows <= MAX_WIDE && part.n >= 4 * LANES;
+        width = wide ? 4 * LANES : 2 * LANES;
+        if (wide)
+            t->wide[p->rows](&part);
         else
-            project_half(tile, p->rows);
+            matmul_panel(part.n >= width ? t->full : t->edge, part);
+        part.c += width;
+        part.b = (const char *)part.b + width * bytes;
+        part.n -= attn_min(part.n, width);
     }
 }
 
@@ -350,6 +273,18 @@ static void normalize(float *w, float max, float factor, size_t n)
 
 /* ---- The rest -------------------------------------------------------------------------------- */
 
+static void scale_columns(float *x, size_t ldx, const float *factor, size_t rows, size_t n)
+{
+    for (size_t j = 0; j < n; j += LANES) {
+        __m256i mask = first_lanes(n - j);
+        __m256 by = _mm256_maskload_ps(factor + j, mask);
+        for (size_t r = 0; r < rows; r++) {
+            float *at = x + r * ldx + j;
+            _mm256_maskstore_ps(at, mask, _mm256_mul_ps(_mm256_maskload_ps(at, mask), by));
+        }
+    }
+}
+
 static void scale_rows(float *x, size_t ldx, const float *factor, size_t rows, size_t n)
 {
     for (size_t r = 0; r < rows; r++)
@@ -378,9 +313,10 @@ static bool all_within(const float *x, size_t n, float limit)
 void attn_kernels_avx2(struct attn_kernels *table)
 {
     table->matmul = matmul;
-    table->project = project;
+    attn_kernels_avx2_project(table);
     table->softmax = softmax;
     table->normalize = normalize;
+    table->scale_columns = scale_columns;
     table->scale_rows = scale_rows;
     table->all_within = all_within;
 }

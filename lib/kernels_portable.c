@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "half_float.h"
 #include "kernels_exp.h"
 #include "mem.h"
 
@@ -19,32 +20,64 @@
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
-/* `cols` (constant) columns of one row of c. */
-INLINE void matmul_tile(float *c, const float *a, const float *b, size_t ldb, size_t k,
-                        bool accumulate, const size_t cols)
+/* Number i of b as float32. */
+INLINE float number_at(const void *b, size_t i, const enum attn_dtype dtype)
 {
-    float sum[LANES];
-    for (size_t j = 0; j < cols; j++)
-        sum[j] = accumulate ? c[j] : 0;
-    for (size_t i = 0; i < k; i++)
-        for (size_t j = 0; j < cols; j++)
-            sum[j] += a[i] * b[i * ldb + j];
-    for (size_t j = 0; j < cols; j++)
-        c[j] = sum[j];
+    switch (dtype) {
+    case ATTN_BF16:
+        return attn_bf16_float(((const uint16_t *)b)[i]);
+    case ATTN_F16:
+        return attn_f16_float(((const uint16_t *)b)[i]);
+    case ATTN_INT8:
+        return (float)((const int8_t *)b)[i];
+    default:
+        return ((const float *)b)[i];
+    }
 }
 
-static void matmul(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb,
-                   size_t rows, size_t k, size_t n, bool accumulate)
+/* `cols` (constant) columns of row r of c, from column j on. */
+INLINE void matmul_tile(const struct attn_matmul *p, size_t r, size_t j,
+                        const enum attn_dtype dtype, const size_t cols)
 {
-    for (size_t r = 0; r < rows; r++) {
-        float *row = c + r * ldc;
+    float sum[LANES], *c = p->c + r * p->ldc + j;
+    const float *a = p->a + r * p->lda;
+    for (size_t l = 0; l < cols; l++)
+        sum[l] = p->accumulate ? c[l] : 0;
+    for (size_t i = 0; i < p->k; i++)
+        for (size_t l = 0; l < cols; l++)
+            sum[l] += a[i] * number_at(p->b, i * p->ldb + j + l, dtype);
+    for (size_t l = 0; l < cols; l++)
+        c[l] = sum[l];
+}
+
+INLINE void matmul_of(const struct attn_matmul *p, const enum attn_dtype dtype)
+{
+    for (size_t r = 0; r < p->rows; r++) {
         size_t j = 0;
-        for (; j + LANES <= n; j += LANES)
-            matmul_tile(row + j, a + r * lda, b + j, ldb, k, accumulate, LANES);
-        for (; j + FEW <= n; j += FEW)
-            matmul_tile(row + j, a + r * lda, b + j, ldb, k, accumulate, FEW);
-        for (; j < n; j++)
-            matmul_tile(row + j, a + r * lda, b + j, ldb, k, accumulate, 1);
+        for (; j + LANES <= p->n; j += LANES)
+            matmul_tile(p, r, j, dtype, LANES);
+        for (; j + FEW <= p->n; j += FEW)
+            matmul_tile(p, r, j, dtype, FEW);
+        for (; j < p->n; j++)
+            matmul_tile(p, r, j, dtype, 1);
+    }
+}
+
+static void matmul(const struct attn_matmul *p)
+{
+    switch (p->dtype) {
+    case ATTN_F32:
+        matmul_of(p, ATTN_F32);
+        break;
+    case ATTN_BF16:
+        matmul_of(p, ATTN_BF16);
+        break;
+    case ATTN_F16:
+        matmul_of(p, ATTN_F16);
+        break;
+    case ATTN_INT8:
+        matmul_of(p, ATTN_INT8);
+        break;
     }
 }
 
@@ -158,6 +191,13 @@ static void normalize(float *w, float max, float factor, size_t n)
 
 /* ---- The rest -------------------------------------------------------------------------------- */
 
+static void scale_columns(float *x, size_t ldx, const float *factor, size_t rows, size_t n)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < n; j++)
+            x[r * ldx + j] *= factor[j];
+}
+
 static void scale_rows(float *x, size_t ldx, const float *factor, size_t rows, size_t n)
 {
     for (size_t r = 0; r < rows; r++)
@@ -180,6 +220,7 @@ void attn_kernels_portable(struct attn_kernels *table)
         .project = project,
         .softmax = softmax,
         .normalize = normalize,
+        .scale_columns = scale_columns,
         .scale_rows = scale_rows,
         .all_within = all_within,
     };

@@ -202,7 +202,7 @@ void attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const f
     const struct cache_layer *l = writable_layer(cache, layer);
     size_t d = l->spec->head_dim, dv = l->spec->value_head_dim, groups = l->spec->num_kv_heads;
     float *k_tile = l->blocks[slot / ATTN_TILE]->data; /* [G][D][ATTN_TILE] */
-    float *v_tile = k_tile + groups * d * ATTN_TILE;   /* [G][ATTN_TILE][Dv] */
+    float *v_tile = k_tile + groups * d * ATTN_TILE;   /* [G] tiles of values */
     for (size_t g = 0; g < groups; g++)
         attn_tile_put(k_tile + g * d * ATTN_TILE, v_tile + g * dv * ATTN_TILE, slot % ATTN_TILE,
                       key + g * d, value + g * dv, d, dv);

@@ -2,7 +2,7 @@
  *
  * A cache holds, for each resident layer, a list of blocks of ATTN_TILE tokens.  A block is one
  * allocation with a tile for every key/value head: keys [G][D][ATTN_TILE], then values
- * [G][ATTN_TILE][Dv].  Blocks are reference-counted: a fork shares them, and whoever writes to a
+ * [G] tiles of values.  Blocks are reference-counted: a fork shares them, and whoever writes to a
  * shared one copies it first.
  *
  * Writing is reserve, put, publish: reserved slots beyond `length` are invisible, so a step that

@@ -41,7 +41,7 @@ struct attn_layer {
     float *inv_freq;        /* [rope.dim/2] up to the trained length, NULL without RoPE */
     struct attn_position_bias position_bias; /* type ATTN_BIAS_NONE without */
     /* The bias_kv and add_zero_attn keys as one tile per kv head that follows the real ones:
-     * [G][D][ATTN_TILE] and [G][ATTN_TILE][Dv]; NULL where the layer has none. */
+     * [G][D][ATTN_TILE] and [G] tiles of values; NULL where the layer has none. */
     float *extra_k, *extra_v;
     size_t extra; /* columns of it in use, 0 to 2 */
 };

@@ -77,6 +77,10 @@ static enum attn_status choose_layers(struct attn_model *model,
         model->indices[i] = all ? i : options->layers[i];
         model->slots[model->indices[i]] = i;
         attn_config_layer(&model->specs[i], &model->config, model->indices[i]);
+        if (options != NULL) {
+            model->specs[i].dtype = options->dtype;
+            model->specs[i].kv_dtype = options->kv_dtype;
+        }
     }
     return ATTN_OK;
 }
@@ -128,13 +132,14 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
 }
 
 enum attn_status attn_model_open_random(struct attn_model **out, const char *config, size_t length,
+                                        const struct attn_model_options *options,
                                         struct attn_error *error)
 {
     struct attn_model *model = attn_calloc(1, sizeof *model);
     if (model == NULL)
         return attn_fail_memory(error, sizeof *model);
     model->weights_dtype = "F32";
-    enum attn_status status = configure(model, &attn_family_random, config, length, NULL, error);
+    enum attn_status status = configure(model, &attn_family_random, config, length, options, error);
     if (status != ATTN_OK) {
         attn_model_close(model);
         return status;

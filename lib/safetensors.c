@@ -35,7 +35,7 @@ struct attn_safetensors {
     size_t count, capacity;
 };
 
-static const struct attn_dtype dtypes[] = {
+static const struct attn_stored_type dtypes[] = {
     {"F32", 32, true},  {"F16", 16, true},     {"BF16", 16, true},    {"F64", 64, false},
     {"I64", 64, false}, {"I32", 32, false},    {"I16", 16, false},    {"I8", 8, false},
     {"U64", 64, false}, {"U32", 32, false},    {"U16", 16, false},    {"U8", 8, false},
@@ -43,7 +43,7 @@ static const struct attn_dtype dtypes[] = {
     {"F4", 4, false},   {"F6_E2M3", 6, false}, {"F6_E3M2", 6, false}, {"C64", 64, false},
 };
 
-static const struct attn_dtype *find_dtype(const char *name)
+static const struct attn_stored_type *find_dtype(const char *name)
 {
     for (size_t i = 0; name != NULL && i < sizeof dtypes / sizeof dtypes[0]; i++)
         if (strcmp(dtypes[i].name, name) == 0)

@@ -17,7 +17,7 @@
 #define ATTN_SAFETENSORS_MAX_NAME 512 /* bytes */
 #define ATTN_SAFETENSORS_MAX_RANK 8
 
-struct attn_dtype {
+struct attn_stored_type {
     const char *name; /* as the file writes it, "BF16" */
     unsigned bits;    /* of one element */
     bool readable;    /* attn_safetensors_read_f32 widens it */
@@ -25,7 +25,7 @@ struct attn_dtype {
 
 struct attn_tensor_entry {
     const char *name;
-    const struct attn_dtype *dtype;
+    const struct attn_stored_type *dtype;
     size_t ndim;
     size_t shape[ATTN_SAFETENSORS_MAX_RANK]; /* [ndim] */
     size_t begin, end;                       /* bytes from the start of the data */

@@ -8,7 +8,10 @@ void attn_tile_put(float *k_tile, float *v_tile, size_t slot, const float *key, 
 {
     for (size_t i = 0; i < d; i++)
         k_tile[i * ATTN_TILE + slot] = key[i];
-    memcpy(v_tile + slot * dv, value, dv * sizeof(float));
+    for (size_t j = 0, width; j < dv; j += width) {
+        width = attn_tile_width(dv, j);
+        memcpy(v_tile + j * ATTN_TILE + slot * width, value + j, width * sizeof(float));
+    }
 }
 
 void attn_tile_get(float *key, float *value, const float *k_tile, const float *v_tile, size_t slot,
@@ -17,6 +20,8 @@ void attn_tile_get(float *key, float *value, const float *k_tile, const float *v
     if (key != NULL)
         for (size_t i = 0; i < d; i++)
             key[i] = k_tile[i * ATTN_TILE + slot];
-    if (value != NULL)
-        memcpy(value, v_tile + slot * dv, dv * sizeof(float));
+    for (size_t j = 0, width; value != NULL && j < dv; j += width) {
+        width = attn_tile_width(dv, j);
+        memcpy(value + j, v_tile + j * ATTN_TILE + slot * width, width * sizeof(float));
+    }
 }

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define ATTN_WORKSPACE_KEEP ((size_t)16 << 20)
+#define ATTN_WORKSPACE_KEEP ((size_t)128 << 20)
 
 struct attn_chunk;
 

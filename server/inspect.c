@@ -183,8 +183,11 @@ static void print_model(struct srv_buffer *out, const struct attn_model *model)
 
 static bool open_stack(struct attn_model **out, const struct wanted *wanted, const char *stack)
 {
-    const struct attn_model_options options = {wanted->num_layers > 0 ? wanted->layers : NULL,
-                                               wanted->num_layers, stack};
+    const struct attn_model_options options = {
+        .layers = wanted->num_layers > 0 ? wanted->layers : NULL,
+        .num_layers = wanted->num_layers,
+        .stack = stack,
+    };
     struct attn_error error = {0};
     if (attn_model_open(out, wanted->path, &options, &error) == ATTN_OK)
         return true;

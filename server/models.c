@@ -11,10 +11,12 @@
 static enum attn_status open_entry(struct srv_model *model, const struct srv_model_entry *entry,
                                    struct attn_error *error)
 {
-    struct attn_model_options options = {entry->layers, entry->num_layers, entry->stack};
+    struct attn_model_options options = {
+        .layers = entry->layers, .num_layers = entry->num_layers, .stack = entry->stack};
     memcpy(model->name, entry->name, sizeof model->name);
     if (entry->random != NULL)
-        return attn_model_open_random(&model->attn, entry->random, strlen(entry->random), error);
+        return attn_model_open_random(&model->attn, entry->random, strlen(entry->random), &options,
+                                      error);
     return attn_model_open(&model->attn, entry->path, &options, error);
 }
 

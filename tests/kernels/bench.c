@@ -21,7 +21,15 @@ struct bench {
 
 static void run_matmul(const struct bench *b)
 {
-    b->kernels->matmul(b->c, b->n, b->a, b->k, b->b, b->n, b->rows, b->k, b->n, false);
+    b->kernels->matmul(&(struct attn_matmul){.c = b->c,
+                                             .a = b->a,
+                                             .b = b->b,
+                                             .ldc = b->n,
+                                             .lda = b->k,
+                                             .ldb = b->n,
+                                             .rows = b->rows,
+                                             .k = b->k,
+                                             .n = b->n});
 }
 
 /* Block after block, as a projection is computed. */

@@ -31,7 +31,8 @@ static const struct {
 } slots[] = {
     {"matmul", check_matmul},         {"project", check_project},
     {"softmax", check_softmax},       {"normalize", check_normalize},
-    {"scale_rows", check_scale_rows}, {"all_within", check_all_within},
+    {"scale_rows", check_scale_rows}, {"scale_columns", check_scale_columns},
+    {"all_within", check_all_within},
 };
 enum { SLOTS = sizeof slots / sizeof slots[0] };
 

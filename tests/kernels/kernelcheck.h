@@ -21,6 +21,7 @@ const char *check_matmul(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_project(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_softmax(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_normalize(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_scale_columns(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_scale_rows(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_all_within(struct check *check, size_t rows, size_t k, size_t n);
 

@@ -13,7 +13,7 @@ home_of() { # header
     case $1 in
     cblas.h) echo 'lib/gemm.c' ;;
     microhttpd.h) echo 'server/http*.c' ;;
-    *intrin.h) echo 'lib/kernels_avx*.c' ;;
+    *intrin.h) echo 'lib/kernels_avx*.[ch]' ;;
     cpuid.h) echo 'lib/cpu.c' ;;
     jansson.h) echo 'lib/members.[ch] lib/safetensors.c lib/checkpoint.c lib/family*.c lib/model.c server/*' ;;
     curl/*.h | check.h) echo 'tests/*' ;;
@@ -25,7 +25,7 @@ home_of() { # header
 rank_of() { # name
     case $1 in
     attn) echo 0 ;;
-    status | mem | tile | widen | random) echo 1 ;;
+    status | mem | dtype | half_float | tile | widen | random) echo 1 ;;
     cpu | gemm | kernels | kernels_* | pool | file | members | workspace | stats | largest) echo 2 ;;
     engine | maps | mask | rope | position_bias | safetensors) echo 3 ;;
     checkpoint | layer) echo 4 ;;

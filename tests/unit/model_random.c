@@ -22,7 +22,7 @@ static struct attn_model *open_random(const char *config)
 {
     struct attn_error error = {0};
     struct attn_model *model = NULL;
-    enum attn_status status = attn_model_open_random(&model, config, strlen(config), &error);
+    enum attn_status status = attn_model_open_random(&model, config, strlen(config), NULL, &error);
     ck_assert_msg(status == ATTN_OK, "%s: %s", config, error.message);
     cases_load(model);
     return model;
@@ -175,7 +175,7 @@ START_TEST(test_random_model_refuses_unknown_and_missing_keys)
         struct attn_error error = {0};
         struct attn_model *model = NULL;
         enum attn_status status =
-            attn_model_open_random(&model, cases[i].text, strlen(cases[i].text), &error);
+            attn_model_open_random(&model, cases[i].text, strlen(cases[i].text), NULL, &error);
         ck_assert_msg(status == cases[i].status, "%s: got %s", cases[i].text,
                       attn_status_name(status));
         ck_assert_str_eq(error.param, cases[i].param);

@@ -19,7 +19,7 @@ static void setup_with(size_t budget)
 {
     static const char config[] = "{\"hidden_size\":16,\"num_attention_heads\":4,"
                                  "\"num_key_value_heads\":2,\"num_hidden_layers\":2}";
-    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), &error), ATTN_OK);
+    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), NULL, &error), ATTN_OK);
     ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, budget), ATTN_OK);
 }

@@ -644,7 +644,8 @@ static void check_case(unsigned seed)
     struct attn_error error;
     s.modifiers = &s.draw.call.modifiers;
     draw_layer(&s.draw, seed);
-    expect_status(&s, attn_model_open_random(&s.model, s.draw.json, strlen(s.draw.json), &error),
+    expect_status(&s,
+                  attn_model_open_random(&s.model, s.draw.json, strlen(s.draw.json), NULL, &error),
                   &error);
     expect_status(&s, attn_model_load(s.model, &error), &error);
     s.layer = attn_model_resident(s.model, s.draw.layer);

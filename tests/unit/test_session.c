@@ -24,7 +24,8 @@ static void open_table(void)
     static const char random[] = "{\"hidden_size\":16,\"num_attention_heads\":2,\"seed\":1}";
     struct attn_error cause = {0};
     ck_assert_int_eq(attn_cache_pool_new(&model.pool, 1 << 20), ATTN_OK);
-    ck_assert_msg(attn_model_open_random(&model.attn, random, sizeof random - 1, &cause) == ATTN_OK,
+    ck_assert_msg(attn_model_open_random(&model.attn, random, sizeof random - 1, NULL, &cause) ==
+                      ATTN_OK,
                   "%s", cause.message);
     attn_model_describe(&model.info, model.attn);
     model.max_length = 64;

@@ -34,8 +34,8 @@ static void teardown(void)
 static struct attn_model *random_model(const char *config)
 {
     struct attn_model *model;
-    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), &error) == ATTN_OK, "%s",
-                  error.message);
+    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), NULL, &error) == ATTN_OK,
+                  "%s", error.message);
     ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
     return model;
 }
