@@ -76,7 +76,7 @@ EXTRA =
 $(OBJ)/lib/kernels_avx2%:   EXTRA = -mavx2 -mfma -mf16c
 $(OBJ)/lib/kernels_avx512%: EXTRA = -mavx512f -mavx512bw -mavx512dq -mavx512vl \
                                        -Wa,-mbranches-within-32B-boundaries
-$(OBJ)/lib/kernels_portable.o: EXTRA = -O3 -ffp-contract=off
+$(OBJ)/lib/kernels_portable%: EXTRA = -O3 -ffp-contract=off
 $(OBJ)/server/tensor_json.o: EXTRA = -O3
 $(OBJ)/server/tensor_binary.o: EXTRA = -O3
 $(OBJ)/tests/unit/oracle.o:    EXTRA = -O1 -ffp-contract=off

@@ -6,6 +6,7 @@
 
 #include "attn.h"
 #include "kernels.h"
+#include "mem.h"
 #include "pool.h"
 #include "workspace.h"
 
@@ -20,11 +21,11 @@ struct attn_engine {
     size_t kept_stride;
 };
 
-/* Floats of scratch for each thread: what one block of a product needs, or one attention tile at
- * the widest heads. */
+/* Floats of scratch for each thread: what one block of a product needs, or its units
+ * of attention at the widest heads. */
 #define ATTN_TILE_SCRATCH ((size_t)64 * (2 * ATTN_MAX_HEAD_DIM + 64 + 4))
-#define ATTN_SCRATCH_FLOATS \
-    (ATTN_TILE_SCRATCH > ATTN_PRODUCT_SCRATCH ? ATTN_TILE_SCRATCH : ATTN_PRODUCT_SCRATCH)
+#define ATTN_TOGETHER 4 /* units of attention at a time, at most */
+#define ATTN_SCRATCH_FLOATS attn_max(ATTN_TOGETHER *ATTN_TILE_SCRATCH, ATTN_PRODUCT_SCRATCH)
 
 void attn_engine_lock(struct attn_engine *engine);
 

@@ -48,8 +48,32 @@ struct attn_matmul {
     bool accumulate;
 };
 
+/* A sum of outer products, which is what a small product is when its rows stand transposed:
+ * c[r][j] = (rescale ? c[r][j] * rescale[r] : 0) + sum_i a[i][r] * b[i][j]
+ * Scores are one with keys for rows and queries for columns; weighted sums one with those scores
+ * for a.  Nothing is gathered and every operand is one stream, so with many rows it is the faster
+ * way; its bits are those of matmul after scale_rows. */
+struct attn_outer {
+    float *c;             /* [rows][ldc], of which n are written */
+    const float *rescale; /* [rows], or NULL: c starts from zero */
+    const float *a;       /* [k][lda], of which rows are read */
+    const float *b;       /* [k][ldb], of which n are read */
+    size_t ldc, lda, ldb, rows, k, n;
+};
+
+/* Scores that stand transposed, s[j][r] of key j and row r, and the keys that each row sees. */
+struct attn_columns {
+    float *s; /* [n][lds], of which rows are in use */
+    size_t lds, rows, n;
+    const int32_t *first, *end; /* [rows] row r sees keys first[r] <= j < end[r]; NULL: all */
+};
+
 struct attn_kernels {
     const char *name;
+
+    /* From how many rows on a unit of attention goes by columns (outer, softmax_columns): a matter
+     * of speed, for its bits are the same either way. */
+    size_t column_rows;
 
     /* Each element is one chain of multiply-adds over ascending i, starting from c (accumulate) or
      * zero. */
@@ -70,6 +94,18 @@ struct attn_kernels {
     void (*softmax)(float *s, size_t lds, float *max, float *sum, float *rescale, size_t rows,
                     size_t n);
 
+    /* Each element is one chain of multiply-adds over ascending i, as of matmul. */
+    void (*outer)(const struct attn_outer *product);
+
+    /* softmax for scores that stand transposed: the same results, bit for bit.  What a row does not
+     * see becomes 0. */
+    void (*softmax_columns)(const struct attn_columns *scores, float *max, float *sum,
+                            float *rescale);
+
+    /* out[i][r] = in[r][i] * factor for r < rows, i < n. */
+    void (*transpose)(float *out, size_t ldo, const float *const in[], size_t rows, size_t n,
+                      float factor);
+
     /* w[j] = exp(w[j] - max) * factor: final weights from kept scores; 0 where w[j] is -inf. */
     void (*normalize)(float *w, float max, float factor, size_t n);
 
@@ -78,6 +114,9 @@ struct attn_kernels {
 
     /* x[r][j] *= factor[r] */
     void (*scale_rows)(float *x, size_t ldx, const float *factor, size_t rows, size_t n);
+
+    /* out[j] = x[j] * factor; out may be x. */
+    void (*scale)(float *out, const float *x, float factor, size_t n);
 
     /* Whether |x[j]| <= limit for all j; false for a NaN.  n may be 0. */
     bool (*all_within)(const float *x, size_t n, float limit);
@@ -94,5 +133,10 @@ void attn_kernels_avx512(struct attn_kernels *table);
 /* The products with weights among them; called by the levels. */
 void attn_kernels_avx2_project(struct attn_kernels *table);
 void attn_kernels_avx512_project(struct attn_kernels *table);
+
+/* And the products of many rows with what stands transposed. */
+void attn_kernels_portable_columns(struct attn_kernels *table);
+void attn_kernels_avx2_columns(struct attn_kernels *table);
+void attn_kernels_avx512_columns(struct attn_kernels *table);
 
 #endif

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "kernels_avx2.h"
-#include "kernels_exp.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
@@ -37,19 +36,6 @@ INLINE __m256 load_numbers(const void *from, __m256i mask, size_t count, const b
 INLINE size_t bytes_of(const enum attn_dtype dtype)
 {
     return dtype == ATTN_F32 ? 4 : dtype == ATTN_INT8 ? 1 : 2;
-}
-
-INLINE __m256 load(const float *from, __m256i mask, const bool masked)
-{
-    return masked ? _mm256_maskload_ps(from, mask) : _mm256_loadu_ps(from);
-}
-
-INLINE void store(float *to, __m256i mask, __m256 v, const bool masked)
-{
-    if (masked)
-        _mm256_maskstore_ps(to, mask, v);
-    else
-        _mm256_storeu_ps(to, v);
 }
 
 /* A tile of c: `rows` rows (constant) of n <= vectors * LANES columns; n is looked at only where
@@ -163,31 +149,6 @@ static void matmul(const struct attn_matmul *p)
 
 /* ---- Softmax --------------------------------------------------------------------------------- */
 
-/* See kernels_exp.h. */
-INLINE __m256 exp_lanes(__m256 x)
-{
-    const __m256 round = _mm256_set1_ps(EXP_ROUND);
-    __m256 rounded = _mm256_fmadd_ps(x, _mm256_set1_ps(EXP_LOG2E), round);
-    __m256 n = _mm256_sub_ps(rounded, round);
-    __m256 power = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(rounded), 23));
-    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(EXP_LN2_HI), x);
-    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(EXP_LN2_LO), r);
-    __m256 q = _mm256_fmadd_ps(_mm256_set1_ps(EXP_Q4), r, _mm256_set1_ps(EXP_Q3));
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(EXP_Q2));
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(EXP_Q1));
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(EXP_Q0));
-    __m256 p = _mm256_fmadd_ps(_mm256_mul_ps(r, r), q, r);
-    __m256 e = _mm256_mul_ps(_mm256_add_ps(p, _mm256_set1_ps(1.0f)), power);
-    return _mm256_and_ps(e, _mm256_cmp_ps(x, _mm256_set1_ps(EXP_LOWEST), _CMP_GE_OQ));
-}
-
-/* Lanes beyond the row read as -inf: the neutral element of max, and of a sum of exp. */
-INLINE __m256 load_scores(const float *s, __m256i mask)
-{
-    return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), _mm256_maskload_ps(s, mask),
-                            _mm256_castsi256_ps(mask));
-}
-
 INLINE float max_of_lanes(__m256 v)
 {
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -297,6 +258,15 @@ static void scale_rows(float *x, size_t ldx, const float *factor, size_t rows, s
         }
 }
 
+static void scale(float *out, const float *x, float factor, size_t n)
+{
+    const __m256 by = _mm256_set1_ps(factor);
+    for (size_t j = 0; j < n; j += LANES) {
+        __m256i mask = first_lanes(n - j);
+        _mm256_maskstore_ps(out + j, mask, _mm256_mul_ps(_mm256_maskload_ps(x + j, mask), by));
+    }
+}
+
 static bool all_within(const float *x, size_t n, float limit)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f), bound = _mm256_set1_ps(limit);
@@ -314,9 +284,11 @@ void attn_kernels_avx2(struct attn_kernels *table)
 {
     table->matmul = matmul;
     attn_kernels_avx2_project(table);
+    attn_kernels_avx2_columns(table);
     table->softmax = softmax;
     table->normalize = normalize;
     table->scale_columns = scale_columns;
     table->scale_rows = scale_rows;
+    table->scale = scale;
     table->all_within = all_within;
 }

@@ -9,7 +9,6 @@
 #include <math.h>
 
 #include "kernels_avx512.h"
-#include "kernels_exp.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
@@ -155,30 +154,6 @@ static void matmul(const struct attn_matmul *p)
 
 /* ---- Softmax --------------------------------------------------------------------------------- */
 
-/* See kernels_exp.h. */
-INLINE __m512 exp_lanes(__m512 x)
-{
-    const __m512 round = _mm512_set1_ps(EXP_ROUND);
-    __m512 rounded = _mm512_fmadd_ps(x, _mm512_set1_ps(EXP_LOG2E), round);
-    __m512 n = _mm512_sub_ps(rounded, round);
-    __m512 power = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(rounded), 23));
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(EXP_LN2_HI), x);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(EXP_LN2_LO), r);
-    __m512 q = _mm512_fmadd_ps(_mm512_set1_ps(EXP_Q4), r, _mm512_set1_ps(EXP_Q3));
-    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(EXP_Q2));
-    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(EXP_Q1));
-    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(EXP_Q0));
-    __m512 p = _mm512_fmadd_ps(_mm512_mul_ps(r, r), q, r);
-    __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(EXP_LOWEST), _CMP_GE_OQ);
-    return _mm512_maskz_mul_ps(normal, _mm512_add_ps(p, _mm512_set1_ps(1.0f)), power);
-}
-
-/* Lanes beyond the row read as -inf: the neutral element of max, and of a sum of exp. */
-INLINE __m512 load_scores(const float *s, __mmask16 mask)
-{
-    return _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), mask, s);
-}
-
 INLINE float max_of_row(const float *s, float max, size_t n)
 {
     __m512 top = _mm512_set1_ps(max);
@@ -190,23 +165,28 @@ INLINE float max_of_row(const float *s, float max, size_t n)
     return _mm512_reduce_max_ps(top);
 }
 
-/* s[j] = exp(s[j] - max) for the masked lanes; 0 in the others of the result. */
-INLINE __m512 exp_scores(float *s, __mmask16 mask, float max)
-{
-    __m512 e = exp_lanes(_mm512_sub_ps(load_scores(s, mask), _mm512_set1_ps(max)));
-    _mm512_mask_storeu_ps(s, mask, e);
-    return e;
-}
-
 /* s[j] = exp(s[j] - max) for a row; returns the sum. */
 INLINE float exp_of_row(float *s, float max, size_t n)
 {
+    const __m512 top = _mm512_set1_ps(max);
     __m512 total = _mm512_setzero_ps();
     size_t j = 0;
-    for (; j + LANES <= n; j += LANES)
-        total = _mm512_add_ps(total, exp_scores(s + j, (__mmask16)0xffff, max));
-    if (j < n)
-        total = _mm512_add_ps(total, exp_scores(s + j, first_lanes(n - j), max));
+    for (; j + 4 * LANES <= n; j += 4 * LANES) {
+        __m512 e[4];
+        unroll_for(v, 4)
+            e[v] = _mm512_sub_ps(_mm512_loadu_ps(s + j + v * LANES), top);
+        exp_vectors(e, 4);
+        unroll_for(v, 4) {
+            _mm512_storeu_ps(s + j + v * LANES, e[v]);
+            total = _mm512_add_ps(total, e[v]);
+        }
+    }
+    for (; j < n; j += LANES) {
+        __mmask16 mask = first_lanes(n - j);
+        __m512 e = exp_lanes(_mm512_sub_ps(load_scores(s + j, mask), top));
+        _mm512_mask_storeu_ps(s + j, mask, e);
+        total = _mm512_add_ps(total, e);
+    }
     return _mm512_reduce_add_ps(total);
 }
 
@@ -272,6 +252,15 @@ static void scale_rows(float *x, size_t ldx, const float *factor, size_t rows, s
         }
 }
 
+static void scale(float *out, const float *x, float factor, size_t n)
+{
+    const __m512 by = _mm512_set1_ps(factor);
+    for (size_t j = 0; j < n; j += LANES) {
+        __mmask16 mask = first_lanes(n - j);
+        _mm512_mask_storeu_ps(out + j, mask, _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + j), by));
+    }
+}
+
 static bool all_within(const float *x, size_t n, float limit)
 {
     const __m512 bound = _mm512_set1_ps(limit);
@@ -288,9 +277,11 @@ void attn_kernels_avx512(struct attn_kernels *table)
 {
     table->matmul = matmul;
     attn_kernels_avx512_project(table);
+    attn_kernels_avx512_columns(table);
     table->softmax = softmax;
     table->normalize = normalize;
     table->scale_columns = scale_columns;
     table->scale_rows = scale_rows;
+    table->scale = scale;
     table->all_within = all_within;
 }

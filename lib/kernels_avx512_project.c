@@ -119,33 +119,6 @@ static void project_few(const struct attn_product *p, struct project_tile tile)
     }
 }
 
-/* out[c][r] = in[r][c] */
-INLINE void transpose(__m512 out[LANES], __m512 in[LANES])
-{
-    __m512 t[LANES];
-    unroll_for(i, 8) {
-        t[2 * i] = _mm512_unpacklo_ps(in[2 * i], in[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_ps(in[2 * i], in[2 * i + 1]);
-    }
-    unroll_for(i, 4)
-        unroll_for(h, 2) {
-            __m512d a = _mm512_castps_pd(t[4 * i + h]), b = _mm512_castps_pd(t[4 * i + 2 + h]);
-            in[4 * i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
-            in[4 * i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
-        }
-    /* in[4 i + c]: in its quarter q column 4 q + c of rows 4 i to 4 i + 3 */
-    unroll_for(c, 4) {
-        __m512 low = _mm512_shuffle_f32x4(in[c], in[4 + c], 0x88);
-        __m512 odd = _mm512_shuffle_f32x4(in[c], in[4 + c], 0xdd);
-        __m512 high = _mm512_shuffle_f32x4(in[8 + c], in[12 + c], 0x88);
-        __m512 rest = _mm512_shuffle_f32x4(in[8 + c], in[12 + c], 0xdd);
-        out[c] = _mm512_shuffle_f32x4(low, high, 0x88);
-        out[8 + c] = _mm512_shuffle_f32x4(low, high, 0xdd);
-        out[4 + c] = _mm512_shuffle_f32x4(odd, rest, 0x88);
-        out[12 + c] = _mm512_shuffle_f32x4(odd, rest, 0xdd);
-    }
-}
-
 /* strip[i][r] = x[r][i]: rows that are a power of two apart would evict each other from L1. */
 static void pack_strip(float *strip, const float *x, size_t ldx, size_t rows, size_t k)
 {
@@ -154,7 +127,7 @@ static void pack_strip(float *strip, const float *x, size_t ldx, size_t rows, si
         __mmask16 mask = first_lanes(k - i);
         unroll_for(r, LANES)
             in[r] = _mm512_maskz_loadu_ps((size_t)r < rows ? mask : 0, x + r * ldx + i);
-        transpose(out, in);
+        transpose_lanes(out, in);
         unroll_for(c, LANES)
             if (i + c < k)
                 _mm512_store_ps(strip + (i + c) * LANES, out[c]);

@@ -4,19 +4,11 @@
  * compiler keeps in whatever vector registers the target has.  The order of every sum is spelled
  * out by the code and, without -ffast-math and with -ffp-contract=off, is what the machine does.
  */
-#include "kernels.h"
+#include "kernels_portable.h"
 
 #include <math.h>
-#include <string.h>
 
-#include "half_float.h"
-#include "kernels_exp.h"
-#include "mem.h"
-
-#define INLINE static inline __attribute__((always_inline))
-
-#define LANES 32 /* columns or partial sums side by side; fewer would not become a vector loop */
-#define FEW 8    /* columns, where less than LANES are left */
+#define FEW 8 /* columns, where less than LANES are left */
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
@@ -81,15 +73,6 @@ static void matmul(const struct attn_matmul *p)
     }
 }
 
-/* The sum of all lanes, halves upon halves. */
-INLINE float add_lanes(float lane[LANES])
-{
-    for (size_t half = LANES / 2; half > 0; half /= 2)
-        for (size_t l = 0; l < half; l++)
-            lane[l] += lane[l + half];
-    return lane[0];
-}
-
 /* A row of a panel, `cols` of whose sums are wanted. */
 INLINE void project_row(float *y, const float *start, const float *x, const float *w, size_t k,
                         size_t cols)
@@ -113,31 +96,6 @@ static void project(const struct attn_product *p)
 }
 
 /* ---- Softmax --------------------------------------------------------------------------------- */
-
-INLINE uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-INLINE float float_of(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* See kernels_exp.h.  The comparison becomes a mask because the compiler does not vectorise a
- * choice between a result and 0. */
-INLINE float exp_one(float x)
-{
-    float rounded = x * EXP_LOG2E + EXP_ROUND, n = rounded - EXP_ROUND;
-    float r = (x - n * EXP_LN2_HI) - n * EXP_LN2_LO;
-    float q = (((EXP_Q4 * r + EXP_Q3) * r + EXP_Q2) * r + EXP_Q1) * r + EXP_Q0;
-    float e = (1.0f + (r + r * r * q)) * float_of(bits_of(rounded) << 23);
-    return float_of(bits_of(e) & -(uint32_t)(x >= EXP_LOWEST));
-}
 
 static float max_of_row(const float *s, size_t n, float start)
 {
@@ -185,7 +143,8 @@ static void normalize(float *w, float max, float factor, size_t n)
 {
     for (size_t j = 0; j < n; j++) {
         float e = exp_one(w[j] - max);
-        w[j] = float_of(bits_of(e * factor) & -(uint32_t)(e > 0)); /* factor may be 1/0 */
+        w[j] = attn_bits_float(attn_float_bits(e * factor) &
+                               -(uint32_t)(e > 0)); /* factor may be 1/0 */
     }
 }
 
@@ -205,6 +164,12 @@ static void scale_rows(float *x, size_t ldx, const float *factor, size_t rows, s
             x[r * ldx + j] *= factor[r];
 }
 
+static void scale(float *out, const float *x, float factor, size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        out[j] = x[j] * factor;
+}
+
 static bool all_within(const float *x, size_t n, float limit)
 {
     uint32_t beyond = 0;
@@ -222,6 +187,8 @@ void attn_kernels_portable(struct attn_kernels *table)
         .normalize = normalize,
         .scale_columns = scale_columns,
         .scale_rows = scale_rows,
+        .scale = scale,
         .all_within = all_within,
     };
+    attn_kernels_portable_columns(table);
 }

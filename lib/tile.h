@@ -24,6 +24,9 @@ static inline size_t attn_tile_width(size_t dv, size_t j)
 void attn_tile_put(float *k_tile, float *v_tile, size_t slot, const float *key, const float *value,
                    size_t d, size_t dv);
 
+/* Its value alone. */
+void attn_tile_put_value(float *v_tile, size_t slot, const float *value, size_t dv);
+
 /* The inverse; key or value may be NULL. */
 void attn_tile_get(float *key, float *value, const float *k_tile, const float *v_tile, size_t slot,
                    size_t d, size_t dv);

@@ -56,12 +56,41 @@ static void run_project(const struct bench *b)
     }
 }
 
+static void run_outer(const struct bench *b)
+{
+    b->kernels->outer(&(struct attn_outer){.c = b->c,
+                                           .a = b->a,
+                                           .b = b->b,
+                                           .ldc = b->n,
+                                           .lda = b->rows,
+                                           .ldb = b->n,
+                                           .rows = b->rows,
+                                           .k = b->k,
+                                           .n = b->n});
+}
+
 /* Scores are restored before each run: exp of an exp would soon be all ones. */
 static void run_softmax(const struct bench *b)
 {
     memcpy(b->c, b->a, b->rows * b->n * sizeof(float));
     memset(b->d, 0, 2 * b->rows * sizeof(float));
     b->kernels->softmax(b->c, b->n, b->d, b->d + b->rows, b->d + 2 * b->rows, b->rows, b->n);
+}
+
+static void run_softmax_columns(const struct bench *b)
+{
+    const struct attn_columns columns = {b->c, b->rows, b->rows, b->n, NULL, NULL};
+    memcpy(b->c, b->a, b->rows * b->n * sizeof(float));
+    memset(b->d, 0, 2 * b->rows * sizeof(float));
+    b->kernels->softmax_columns(&columns, b->d, b->d + b->rows, b->d + 2 * b->rows);
+}
+
+static void run_transpose(const struct bench *b)
+{
+    const float *rows[64];
+    for (size_t r = 0; r < b->rows; r++)
+        rows[r] = b->a + r * b->n;
+    b->kernels->transpose(b->c, b->rows, rows, b->rows, b->n, 1);
 }
 
 static void run_scale_rows(const struct bench *b)
@@ -115,6 +144,8 @@ static const struct {
     {"matmul", run_matmul, 4, 64, 128, 2, 64 * 128},
     {"matmul", run_matmul, 1, 128, 64, 2, 128 * 64},
     {"matmul", run_matmul, 1, 64, 64, 2, 64 * 64},
+    {"outer", run_outer, 64, 128, 64, 2, 128 * 64},
+    {"outer", run_outer, 64, 64, 64, 2, 64 * 64},
     {"project", run_project, 1, 4096, 4096, 2, 4096.0 * 4096},
     {"project", run_project, 2, 4096, 4096, 2, 4096.0 * 4096},
     {"project", run_project, 4, 4096, 4096, 2, 4096.0 * 4096},
@@ -128,6 +159,8 @@ static const struct {
     {"project", run_project, 168, 4096, 4096, 2, 4096.0 * 4096},
     {"softmax", run_softmax, 64, 1, 64, 1, 64 * 64},
     {"softmax", run_softmax, 4, 1, 64, 1, 4 * 64},
+    {"softmax_columns", run_softmax_columns, 64, 1, 64, 1, 64 * 64},
+    {"transpose", run_transpose, 64, 1, 64, 1, 64 * 64},
     {"scale_rows", run_scale_rows, 64, 1, 128, 1, 64 * 128},
     {"all_within", run_all_within, 1, 1, PLENTY, 1, PLENTY},
 };
@@ -152,7 +185,7 @@ void bench_kernels(const struct attn_kernels *kernels)
         bench.n = shapes[i].n;
         double took = time_of(shapes[i].run, &bench);
         double flops = shapes[i].flops * (double)(bench.rows * bench.k * bench.n);
-        printf("%-8s %-10s %3zu x %4zu x %-8zu %9.2f us %7.1f GFLOP/s %6.1f GB/s\n", kernels->name,
+        printf("%-8s %-15s %3zu x %4zu x %-8zu %9.2f us %7.1f GFLOP/s %6.1f GB/s\n", kernels->name,
                shapes[i].name, bench.rows, bench.k, bench.n, took * 1e6, flops / took * 1e-9,
                4 * shapes[i].floats / took * 1e-9);
         fflush(stdout);

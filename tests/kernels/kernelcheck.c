@@ -29,9 +29,16 @@ static const struct {
     const char *name;
     const char *(*check)(struct check *check, size_t rows, size_t k, size_t n);
 } slots[] = {
-    {"matmul", check_matmul},         {"project", check_project},
-    {"softmax", check_softmax},       {"normalize", check_normalize},
-    {"scale_rows", check_scale_rows}, {"scale_columns", check_scale_columns},
+    {"matmul", check_matmul},
+    {"outer", check_outer},
+    {"project", check_project},
+    {"softmax", check_softmax},
+    {"softmax_columns", check_softmax_columns},
+    {"transpose", check_transpose},
+    {"normalize", check_normalize},
+    {"scale", check_scale},
+    {"scale_rows", check_scale_rows},
+    {"scale_columns", check_scale_columns},
     {"all_within", check_all_within},
 };
 enum { SLOTS = sizeof slots / sizeof slots[0] };

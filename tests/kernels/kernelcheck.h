@@ -20,6 +20,10 @@ struct check {
 const char *check_matmul(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_project(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_softmax(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_outer(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_softmax_columns(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_transpose(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_scale(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_normalize(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_scale_columns(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_scale_rows(struct check *check, size_t rows, size_t k, size_t n);

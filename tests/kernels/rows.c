@@ -164,7 +164,7 @@ const char *check_normalize(struct check *check, size_t rows, size_t k, size_t n
 }
 
 /* scale_rows, or scale_columns. */
-static const char *check_scale(struct check *check, size_t rows, size_t n, bool columns)
+static const char *check_factors(struct check *check, size_t rows, size_t n, bool columns)
 {
     struct rng *rng = &check->rng;
     struct grid x = grid_place(&check->pens[0], rng, rows, n);
@@ -186,13 +186,32 @@ static const char *check_scale(struct check *check, size_t rows, size_t n, bool 
 const char *check_scale_rows(struct check *check, size_t rows, size_t k, size_t n)
 {
     (void)k;
-    return check_scale(check, rows, n, false);
+    return check_factors(check, rows, n, false);
 }
 
 const char *check_scale_columns(struct check *check, size_t rows, size_t k, size_t n)
 {
     (void)k;
-    return check_scale(check, rows, n, true);
+    return check_factors(check, rows, n, true);
+}
+
+const char *check_scale(struct check *check, size_t rows, size_t k, size_t n)
+{
+    (void)rows, (void)k;
+    struct rng *rng = &check->rng;
+    struct grid x = grid_place(&check->pens[0], rng, 1, n);
+    struct grid out = grid_place(&check->pens[1], rng, 1, n);
+    float factor = rng_unit(rng);
+    snprintf(check->what, sizeof check->what, "n %zu", n);
+    grid_fill(&x, rng, 1e20f);
+    check->kernels->scale(out.at, x.at, factor, n);
+    for (size_t j = 0; j < n; j++)
+        if (out.at[j] != x.at[j] * factor)
+            return "a product is wrong";
+    check->kernels->scale(x.at, x.at, factor, n);
+    if (!grid_same_row(&x, 0, &out, 0))
+        return "in place it is another";
+    return grid_intact(&x) && grid_intact(&out) ? NULL : "wrote outside its result";
 }
 
 const char *check_all_within(struct check *check, size_t rows, size_t k, size_t n)

@@ -31,7 +31,7 @@ rank_of() { # name
     checkpoint | layer) echo 4 ;;
     family | family_* | model) echo 5 ;;
     blockpool | kvcache) echo 6 ;;
-    attention | qkv) echo 7 ;;
+    attention | attention_unit | qkv) echo 7 ;;
     attend | decode) echo 8 ;;
     esac
 }

@@ -1,0 +1,362 @@
+/* attention_unit.c: a unit of rows against all keys that they see.
+ *
+ * There are two ways with the same results, bit for bit.  By rows: scores stand as they are
+ * written, so they can be masked, shown and kept; it suits few rows.  By columns: queries and
+ * scores stand transposed, so that softmax and products stream; it suits many rows of which
+ * nothing but the output is wanted, and whose mask is no more than a span of keys for each row. */
+#include "attention_unit.h"
+
+#include <math.h>
+#include <string.h>
+
+struct attn_tile attn_head_tile(const struct attn_head_tiles *head, size_t j)
+{
+    const struct attn_problem *p = head->problem;
+    size_t d = p->head_dim, dv = p->value_head_dim;
+    struct attn_tile tile = {.count = attn_min(p->keys - j * ATTN_TILE, ATTN_TILE)};
+    if (head->tiles == NULL) {
+        const float *block = p->cache.blocks[j]->data;
+        tile.k = block + head->group * d * ATTN_TILE;
+        tile.v = block + p->cache.values + head->group * dv * ATTN_TILE;
+    } else {
+        tile.k = head->tiles + j * d * ATTN_TILE;
+        tile.v = head->tiles + attn_key_tiles(p) * d * ATTN_TILE + j * dv * ATTN_TILE;
+    }
+    return tile;
+}
+
+/* The keys that the layer appends to all others. */
+static struct attn_tile extra_tile(const struct attn_unit *u)
+{
+    const struct attn_problem *p = u->p;
+    return (struct attn_tile){p->extra_k + u->keys.group * p->head_dim * ATTN_TILE,
+                              p->extra_v + u->keys.group * p->value_head_dim * ATTN_TILE, p->extra};
+}
+
+static size_t row_token(const struct attn_unit *u, size_t r) { return u->t0 + r / u->heads; }
+static size_t row_head(const struct attn_unit *u, size_t r) { return u->h0 + r % u->heads; }
+
+/* Where row r of the weights is kept while it is made; NULL where nobody asks for it. */
+static float *kept_row(const struct attn_unit *u, size_t r)
+{
+    float *row = attn_maps_weights(&u->p->maps, row_head(u, r), row_token(u, r));
+    return row != NULL || u->kept == NULL ? row : u->kept + r * u->p->maps.columns;
+}
+
+void attn_unit_lay_out(struct attn_unit *u, float *scratch)
+{
+    u->q = scratch;
+    u->out = u->q + ATTN_TILE * u->p->head_dim;
+    u->scores = u->out + ATTN_TILE * u->p->value_head_dim;
+    u->max = u->scores + ATTN_TILE * ATTN_TILE;
+    u->sum = u->max + ATTN_TILE;
+    u->rescale = u->sum + ATTN_TILE;
+}
+
+/* ---- By rows ---- */
+
+static void begin_rows(struct attn_unit *u)
+{
+    const struct attn_problem *p = u->p;
+    for (size_t r = 0; r < u->rows; r++) {
+        const float *q = p->q.data + row_token(u, r) * p->q.token + row_head(u, r) * p->q.head;
+        u->kernels->scale(u->q + r * p->head_dim, q, p->scale, p->head_dim);
+        u->max[r] = -INFINITY;
+        u->sum[r] = 0;
+    }
+    memset(u->out, 0, u->rows * p->value_head_dim * sizeof *u->out);
+}
+
+/* Gemma 2's soft-capping: scores stay within +-c and keep their order. */
+static void cap(float *scores, size_t rows, size_t n, float c)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < n; j++)
+            scores[r * ATTN_TILE + j] = c * tanhf(scores[r * ATTN_TILE + j] / c);
+}
+
+/* Copies the tile's scores out if it is at this stage that they are wanted. */
+static void show_scores(const struct attn_unit *u, enum attn_stage stage, size_t first, size_t n)
+{
+    const struct attn_maps *maps = &u->p->maps;
+    if (maps->scores == NULL || maps->stage != stage || first == maps->keys)
+        return;
+    for (size_t r = 0; r < u->rows; r++) {
+        float *row = attn_maps_scores(maps, row_head(u, r), row_token(u, r));
+        if (row != NULL)
+            memcpy(row + first, u->scores + r * ATTN_TILE, n * sizeof(float));
+    }
+}
+
+/* Keeps the tile's scores, which become weights when all tiles have passed. */
+static void keep_scores(const struct attn_unit *u, size_t first, size_t n)
+{
+    if (u->p->maps.weights == NULL && u->kept == NULL)
+        return;
+    for (size_t r = 0; r < u->rows; r++) {
+        float *row = kept_row(u, r);
+        if (row != NULL)
+            memcpy(row + first, u->scores + r * ATTN_TILE, n * sizeof(float));
+    }
+}
+
+/* One tile: scores, cap, mask, running softmax, weighted sum.  `first` is the tile's first key; the
+ * extra tile is not masked. */
+static void absorb(struct attn_unit *u, struct attn_tile tile, size_t first, bool masked)
+{
+    const struct attn_problem *p = u->p;
+    const struct attn_kernels *kernels = u->kernels;
+    size_t n = tile.count, dv = p->value_head_dim;
+    kernels->matmul(&(struct attn_matmul){.c = u->scores,
+                                          .ldc = ATTN_TILE,
+                                          .a = u->q,
+                                          .lda = p->head_dim,
+                                          .b = tile.k,
+                                          .ldb = ATTN_TILE,
+                                          .rows = u->rows,
+                                          .k = p->head_dim,
+                                          .n = n});
+    show_scores(u, ATTN_STAGE_RAW, first, n);
+    if (p->softcap > 0)
+        cap(u->scores, u->rows, n, p->softcap);
+    show_scores(u, ATTN_STAGE_SOFTCAP, first, n);
+    if (masked)
+        for (size_t r = 0; r < u->rows; r++)
+            attn_mask_apply(u->scores + r * ATTN_TILE, &p->mask, row_head(u, r), row_token(u, r),
+                            first, n);
+    show_scores(u, ATTN_STAGE_MASKED, first, n);
+    keep_scores(u, first, n);
+    kernels->softmax(u->scores, ATTN_TILE, u->max, u->sum, u->rescale, u->rows, n);
+    kernels->scale_rows(u->out, dv, u->rescale, u->rows, dv);
+    for (size_t j = 0; j < dv; j += ATTN_TILE_PANEL)
+        kernels->matmul(&(struct attn_matmul){.c = u->out + j,
+                                              .ldc = dv,
+                                              .a = u->scores,
+                                              .lda = ATTN_TILE,
+                                              .b = tile.v + j * ATTN_TILE,
+                                              .ldb = attn_tile_width(dv, j),
+                                              .rows = u->rows,
+                                              .k = n,
+                                              .n = attn_tile_width(dv, j),
+                                              .accumulate = true});
+}
+
+/* Scores of keys that no row of the unit may see are not computed; where they are kept they are
+ * -inf. */
+static void keep_unseen(const struct attn_unit *u, size_t first, size_t end)
+{
+    for (size_t r = 0; r < u->rows; r++) {
+        float *row = kept_row(u, r);
+        for (size_t s = first; row != NULL && s < end; s++)
+            row[s] = -INFINITY;
+    }
+}
+
+static void walk_rows(struct attn_unit *u)
+{
+    const struct attn_problem *p = u->p;
+    const struct attn_span head = u->head, tail = u->tail;
+    bool plain = attn_mask_is_plain(&p->mask);
+    bool all = p->maps.scores != NULL; /* scores are shown of keys unseen too */
+    size_t begin = all ? 0 : head.first / ATTN_TILE, j = begin;
+    size_t stop = all ? p->keys : tail.end;
+    for (; j * ATTN_TILE < stop; j++) {
+        struct attn_tile tile = attn_head_tile(&u->keys, j);
+        size_t first = j * ATTN_TILE, end = first + tile.count;
+        absorb(u, tile, first, !plain || first < tail.first || end > head.end);
+    }
+    if (p->maps.weights != NULL || u->kept != NULL) {
+        keep_unseen(u, 0, attn_min(begin * ATTN_TILE, p->keys));
+        keep_unseen(u, attn_min(j * ATTN_TILE, p->keys), p->keys);
+    }
+    if (p->extra > 0)
+        absorb(u, extra_tile(u), p->keys, false);
+}
+
+/* ---- By columns ---- */
+
+static bool by_columns(const struct attn_unit *u)
+{
+    const struct attn_problem *p = u->p;
+    return u->rows >= u->kernels->column_rows && p->softcap == 0 && attn_mask_is_plain(&p->mask) &&
+           p->maps.scores == NULL && p->maps.weights == NULL && u->kept == NULL;
+}
+
+static void begin_columns(struct attn_unit *u)
+{
+    const struct attn_problem *p = u->p;
+    const float *rows[ATTN_TILE];
+    for (size_t r = 0; r < u->rows; r++) {
+        rows[r] = p->q.data + row_token(u, r) * p->q.token + row_head(u, r) * p->q.head;
+        u->max[r] = -INFINITY;
+        u->sum[r] = 0;
+    }
+    u->fresh = true;
+    u->kernels->transpose(u->q, ATTN_TILE, rows, u->rows, p->head_dim, p->scale);
+}
+
+/* Which of the tile's keys each row sees. */
+static void bound_rows(const struct attn_unit *u, int32_t *first, int32_t *end, size_t key,
+                       size_t count)
+{
+    for (size_t r = 0; r < u->rows; r++) {
+        struct attn_span span = attn_mask_visible(&u->p->mask, row_token(u, r));
+        first[r] = (int32_t)(attn_min(attn_max(span.first, key), key + count) - key);
+        end[r] = (int32_t)(attn_min(attn_max(span.end, key), key + count) - key);
+    }
+}
+
+/* One tile: scores, running softmax, weighted sum.  `first`, `end`: NULL where all rows see all of
+ * it. */
+static void absorb_columns(struct attn_unit *u, struct attn_tile tile, const int32_t *first,
+                           const int32_t *end)
+{
+    const struct attn_kernels *kernels = u->kernels;
+    size_t d = u->p->head_dim, dv = u->p->value_head_dim;
+    const struct attn_columns columns = {u->scores, ATTN_TILE, u->rows, tile.count, first, end};
+    struct attn_outer product = {.c = u->scores,
+                                 .ldc = ATTN_TILE,
+                                 .a = tile.k,
+                                 .lda = ATTN_TILE,
+                                 .b = u->q,
+                                 .ldb = ATTN_TILE,
+                                 .rows = tile.count,
+                                 .k = d,
+                                 .n = u->rows};
+    kernels->outer(&product);
+    kernels->softmax_columns(&columns, u->max, u->sum, u->rescale);
+    product = (struct attn_outer){.ldc = dv,
+                                  .rescale = u->fresh ? NULL : u->rescale,
+                                  .a = u->scores,
+                                  .lda = ATTN_TILE,
+                                  .rows = u->rows,
+                                  .k = tile.count};
+    for (size_t j = 0; j < dv; j += ATTN_TILE_PANEL) {
+        product.c = u->out + j;
+        product.b = tile.v + j * ATTN_TILE;
+        product.ldb = product.n = attn_tile_width(dv, j);
+        kernels->outer(&product);
+    }
+    u->fresh = false;
+}
+
+/* The unit's part in tile j of its keys, if it sees any of it. */
+static void meet_tile(struct attn_unit *u, struct attn_tile tile, size_t j)
+{
+    int32_t firsts[ATTN_TILE], ends[ATTN_TILE];
+    size_t first = j * ATTN_TILE, end = first + tile.count;
+    if (end <= u->head.first || first >= u->tail.end)
+        return;
+    tile.count = attn_min(tile.count, u->tail.end - first);
+    bool bounded = first < u->tail.first || end > u->head.end;
+    if (bounded)
+        bound_rows(u, firsts, ends, first, tile.count);
+    absorb_columns(u, tile, bounded ? firsts : NULL, bounded ? ends : NULL);
+}
+
+/* Tile by tile through all of the units, so that a tile comes from memory once. */
+static void walk_columns(struct attn_unit units[], size_t count)
+{
+    size_t first = SIZE_MAX, end = 0;
+    for (size_t i = 0; i < count; i++) {
+        first = attn_min(first, units[i].head.first / ATTN_TILE);
+        end = attn_max(end, units[i].tail.end);
+    }
+    for (size_t j = first; j * ATTN_TILE < end; j++) {
+        struct attn_tile tile = attn_head_tile(&units->keys, j);
+        for (size_t i = 0; i < count; i++)
+            meet_tile(&units[i], tile, j);
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct attn_unit *u = &units[i];
+        if (u->p->extra > 0)
+            absorb_columns(u, extra_tile(u), NULL, NULL);
+        else if (u->fresh)
+            memset(u->out, 0, u->rows * u->p->value_head_dim * sizeof *u->out);
+    }
+}
+
+/* ---- The end of both ---- */
+
+/* The sink takes its share of the softmax and brings no value; a row that sees nothing has none. */
+static void add_sink(struct attn_unit *u, size_t r, float sink)
+{
+    size_t dv = u->p->value_head_dim;
+    if (!(u->sum[r] > 0))
+        return;
+    float max = fmaxf(u->max[r], sink), shrink = expf(u->max[r] - max);
+    u->sum[r] = u->sum[r] * shrink + expf(sink - max);
+    u->max[r] = max;
+    u->kernels->scale_rows(u->out + r * dv, dv, &shrink, 1, dv);
+}
+
+/* Marks the keys that row r could reach; none where its scores say that it sees none. */
+static void mark_reachable(const struct attn_unit *u, size_t r, const float *scores)
+{
+    size_t n = u->p->keys, s = 0;
+    while (s < n && scores[s] == -INFINITY)
+        s++;
+    if (s < n)
+        attn_mask_reachable(u->reachable, &u->p->mask, row_token(u, r));
+    else
+        memset(u->reachable, 0, n);
+}
+
+/* Scores become weights, and whoever asked for them gets them. */
+static void finish_weights(struct attn_unit *u, size_t r, float gate)
+{
+    const struct attn_problem *p = u->p;
+    const struct attn_maps *maps = &p->maps;
+    size_t t = row_token(u, r), h = row_head(u, r);
+    float *row = kept_row(u, r), share = u->sum[r] > 0 ? 1.0f / u->sum[r] : 0.0f;
+    if (row == NULL)
+        return;
+    if (maps->head_stats != NULL)
+        mark_reachable(u, r, row);
+    u->kernels->normalize(row, u->sum[r] > 0 ? u->max[r] : 0.0f, share, maps->columns);
+    if (maps->head_stats != NULL)
+        attn_maps_measure(maps, h, t, row, u->reachable, p->mask.offset + (int64_t)t, p->first_key);
+    if (p->head_mask != NULL)
+        u->kernels->scale_rows(row, maps->columns, &gate, 1, maps->columns);
+    attn_maps_take(maps, h, t, row);
+}
+
+static void finish(struct attn_unit *u)
+{
+    const struct attn_problem *p = u->p;
+    for (size_t r = 0; r < u->rows; r++) {
+        size_t t = row_token(u, r), h = row_head(u, r);
+        float gate = p->head_mask ? p->head_mask[h] : 1.0f;
+        if (p->sinks != NULL)
+            add_sink(u, r, p->sinks[h]);
+        if (p->out.data != NULL)
+            u->kernels->scale(p->out.data + t * p->out.token + h * p->out.head,
+                              u->out + r * p->value_head_dim,
+                              u->sum[r] > 0 ? gate / u->sum[r] : 0.0f, p->value_head_dim);
+        if (p->lse != NULL)
+            p->lse[h * p->queries + t] = u->max[r] + logf(u->sum[r]);
+        finish_weights(u, r, gate);
+    }
+}
+
+void attn_units_solve(struct attn_unit units[], size_t count)
+{
+    const struct attn_mask *mask = &units->p->mask;
+    for (size_t i = 0; i < count; i++) {
+        struct attn_unit *u = &units[i];
+        u->head = attn_mask_visible(mask, u->t0);
+        u->tail = attn_mask_visible(mask, u->t0 + u->tokens - 1);
+    }
+    if (by_columns(units)) {
+        for (size_t i = 0; i < count; i++)
+            begin_columns(&units[i]);
+        walk_columns(units, count);
+    } else {
+        for (size_t i = 0; i < count; i++) {
+            begin_rows(&units[i]);
+            walk_rows(&units[i]);
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        finish(&units[i]);
+}

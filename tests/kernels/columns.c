@@ -1,0 +1,160 @@
+/* columns.c: checks of outer, softmax_columns and transpose.
+ *
+ * What stands transposed has to give the bits of what stands in rows, so matmul, scale_rows and
+ * softmax, which are checked against double elsewhere, are the reference. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernelcheck.h"
+
+static bool same_bits(float a, float b) { return memcmp(&a, &b, sizeof a) == 0; }
+
+/* to[j][r] = from[r][j] */
+static void turn(const struct grid *to, const struct grid *from)
+{
+    for (size_t r = 0; r < from->rows; r++)
+        for (size_t j = 0; j < from->cols; j++)
+            to->at[j * to->ld + r] = from->at[r * from->ld + j];
+}
+
+static const char *compare_bits(const struct grid *got, const struct grid *want)
+{
+    if (!grid_intact(got))
+        return "wrote outside its result";
+    for (size_t r = 0; r < want->rows; r++)
+        if (!grid_same_row(got, r, want, r))
+            return "other bits than by rows";
+    return NULL;
+}
+
+const char *check_outer(struct check *check, size_t rows, size_t k, size_t n)
+{
+    struct rng *rng = &check->rng;
+    struct pen *pens = check->pens;
+    const struct attn_kernels *kernels = check->kernels;
+    bool rescale = rng_next(rng) % 2;
+    snprintf(check->what, sizeof check->what, "rows %zu, k %zu, n %zu, rescale %d", rows, k, n,
+             rescale);
+    struct grid a = grid_place(&pens[0], rng, rows, k), turned = grid_place(&pens[1], rng, k, rows);
+    struct grid b = grid_place(&pens[2], rng, k, n), factors = grid_place(&pens[3], rng, 1, rows);
+    struct grid want = grid_place(&pens[4], rng, rows, n), got = grid_place(&pens[5], rng, rows, n);
+    grid_fill(&a, rng, 1);
+    grid_fill(&b, rng, 1);
+    grid_fill(&factors, rng, 1);
+    grid_fill(&want, rng, 1);
+    grid_copy(&got, &want, 0);
+    turn(&turned, &a);
+    if (rescale)
+        kernels->scale_rows(want.at, want.ld, factors.at, rows, n);
+    kernels->matmul(&(struct attn_matmul){.c = want.at,
+                                          .a = a.at,
+                                          .b = b.at,
+                                          .ldc = want.ld,
+                                          .lda = a.ld,
+                                          .ldb = b.ld,
+                                          .rows = rows,
+                                          .k = k,
+                                          .n = n,
+                                          .accumulate = rescale});
+    kernels->outer(&(struct attn_outer){.c = got.at,
+                                        .rescale = rescale ? factors.at : NULL,
+                                        .a = turned.at,
+                                        .b = b.at,
+                                        .ldc = got.ld,
+                                        .lda = turned.ld,
+                                        .ldb = b.ld,
+                                        .rows = rows,
+                                        .k = k,
+                                        .n = n});
+    return compare_bits(&got, &want);
+}
+
+/* Scores of both signs, some of them -inf; rows that have seen something and others. */
+static void fill_rows(struct check *check, const struct grid *s, const struct grid *max,
+                      const struct grid *sum)
+{
+    struct rng *rng = &check->rng;
+    grid_fill(s, rng, 30);
+    for (size_t r = 0; r < s->rows; r++) {
+        bool fresh = rng_next(rng) % 3 == 0;
+        max->at[r] = fresh ? -INFINITY : 20 * rng_unit(rng);
+        sum->at[r] = fresh ? 0 : 1 + fabsf(rng_unit(rng));
+        for (size_t j = 0; j < s->cols && rng_next(rng) % 4 == 0; j++)
+            s->at[r * s->ld + j] = -INFINITY;
+    }
+}
+
+/* Hides from each row what is outside of its bounds. */
+static void draw_bounds(struct check *check, const struct grid *s, int32_t *first, int32_t *end)
+{
+    for (size_t r = 0; r < s->rows; r++) {
+        first[r] = (int32_t)rng_between(&check->rng, 0, s->cols);
+        end[r] = (int32_t)rng_between(&check->rng, (size_t)first[r], s->cols);
+        for (size_t j = 0; j < s->cols; j++)
+            if ((int32_t)j < first[r] || (int32_t)j >= end[r])
+                s->at[r * s->ld + j] = -INFINITY;
+    }
+}
+
+const char *check_softmax_columns(struct check *check, size_t rows, size_t k, size_t n)
+{
+    (void)k;
+    enum { MOST = 256 };
+    struct rng *rng = &check->rng;
+    struct pen *pens = check->pens;
+    int32_t first[MOST], end[MOST];
+    float max[MOST], sum[MOST], rescale[MOST];
+    bool bounded = rng_next(rng) % 2;
+    snprintf(check->what, sizeof check->what, "rows %zu, n %zu, bounded %d", rows, n, bounded);
+    if (rows > MOST)
+        return "the check is too small for that";
+    struct grid want = grid_place(&pens[0], rng, rows, n), got = grid_place(&pens[1], rng, n, rows);
+    struct grid turned = grid_place(&pens[2], rng, n, rows);
+    struct grid tops = {.at = max, .rows = 1, .cols = rows, .ld = rows};
+    struct grid sums = {.at = sum, .rows = 1, .cols = rows, .ld = rows};
+    struct grid top = grid_place(&pens[3], rng, 1, rows),
+                total = grid_place(&pens[4], rng, 1, rows);
+    struct grid by = grid_place(&pens[5], rng, 1, rows);
+    fill_rows(check, &want, &tops, &sums);
+    turn(&got, &want);
+    grid_copy(&top, &tops, 0);
+    grid_copy(&total, &sums, 0);
+    if (bounded)
+        draw_bounds(check, &want, first, end);
+    check->kernels->softmax(want.at, want.ld, max, sum, rescale, rows, n);
+    const struct attn_columns columns = {
+        got.at, got.ld, rows, n, bounded ? first : NULL, bounded ? end : NULL};
+    check->kernels->softmax_columns(&columns, top.at, total.at, by.at);
+    turn(&turned, &want);
+    for (size_t r = 0; r < rows; r++)
+        if (!same_bits(top.at[r], max[r]) || !same_bits(total.at[r], sum[r]) ||
+            !same_bits(by.at[r], rescale[r]))
+            return "maximum, sum or rescale has other bits than by rows";
+    if (!grid_intact(&top) || !grid_intact(&total) || !grid_intact(&by))
+        return "wrote outside its result";
+    return compare_bits(&got, &turned);
+}
+
+const char *check_transpose(struct check *check, size_t rows, size_t k, size_t n)
+{
+    (void)k;
+    enum { MOST = 256 };
+    struct rng *rng = &check->rng;
+    const float *from[MOST];
+    const float factor = rng_unit(rng);
+    snprintf(check->what, sizeof check->what, "rows %zu, n %zu", rows, n);
+    if (rows > MOST)
+        return "the check is too small for that";
+    struct grid in = grid_place(&check->pens[0], rng, rows, n);
+    struct grid out = grid_place(&check->pens[1], rng, n, rows);
+    grid_fill(&in, rng, 1);
+    for (size_t r = 0; r < rows; r++)
+        from[r] = in.at + r * in.ld;
+    check->kernels->transpose(out.at, out.ld, from, rows, n, factor);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < n; j++)
+            if (out.at[j * out.ld + r] != in.at[r * in.ld + j] * factor)
+                return "an element is wrong";
+    return grid_intact(&out) ? NULL : "wrote outside its result";
+}
