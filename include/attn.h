@@ -64,8 +64,9 @@ enum attn_status {
     ATTN_SHAPE_MISMATCH, /* sizes do not agree with each other or with the layer */
     ATTN_OUT_OF_RANGE,   /* a value lies outside its documented bounds */
     ATTN_NON_FINITE,     /* an input holds NaN or infinity */
-    ATTN_OVERFLOW,       /* finite inputs, but a query, key or value beyond ATTN_MAX_MAGNITUDE or
-                            an output beyond float32 */
+    ATTN_OVERFLOW,       /* finite inputs, but a query, key or value beyond ATTN_MAX_MAGNITUDE, one
+                            to be cached beyond its dtype (f16: 65504), or an output beyond
+                            float32 */
     ATTN_NOT_FOUND,      /* no such file, tensor or layer */
     ATTN_IO,             /* the operating system refused to read */
     ATTN_MALFORMED,      /* a file that breaks its own format */
@@ -376,7 +377,8 @@ struct attn_outputs {
     struct attn_head_stats *head_stats; /* [B][H], over all rows */
     size_t local_radius;                /* of head_stats */
     float *lse;                         /* [B][H][T]; -inf for a row that sees nothing */
-    float *key;                         /* [B][G][S][D] as cached: after bias and RoPE */
+    float *key;                         /* [B][G][S][D] as cached: after bias and RoPE; of a step
+                                           rounded to kv_dtype, as attention has them */
     float *value;                       /* [B][G][S][Dv] */
 };
 
@@ -453,8 +455,8 @@ ATTN_MUST_CHECK enum attn_status attn_cache_fork(struct attn_cache **out,
 /* Forgets all but the first `length` tokens of every layer; layers shorter than that stay. */
 void attn_cache_truncate(struct attn_cache *cache, size_t length);
 
-/* Copies tokens [0, count) of one layer out of the cache: key [G][count][D], value
- * [G][count][Dv]; either may be NULL.  count is at most the layer's length. */
+/* Copies tokens [0, count) of one layer out of the cache, as float32 whatever kv_dtype is: key
+ * [G][count][D], value [G][count][Dv]; either may be NULL.  count is at most the layer's length. */
 void attn_cache_read(float *key, float *value, const struct attn_cache *cache, size_t layer,
                      size_t count);
 

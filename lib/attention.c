@@ -90,18 +90,17 @@ static void pack_tile(const struct attn_kernels *kernels, const struct item *ite
 {
     const struct attn_problem *p = item->problem;
     const struct attn_head_tiles head = head_tiles(item, group);
-    struct attn_tile tile = attn_head_tile(&head, j);
+    struct attn_keys keys = attn_head_keys(&head, j);
     size_t d = p->head_dim, dv = p->value_head_dim;
-    float *k = (float *)tile.k, *v = (float *)tile.v; /* the item's own memory */
-    const float *keys[ATTN_TILE];
+    const float *rows[ATTN_TILE];
     const float *value = p->v.data + j * ATTN_TILE * p->v.token + group * p->v.head;
-    for (size_t s = 0; s < tile.count; s++)
-        keys[s] = p->k.data + (j * ATTN_TILE + s) * p->k.token + group * p->k.head;
-    if (tile.count < ATTN_TILE)
-        memset(k, 0, d * ATTN_TILE * sizeof *k);
-    kernels->transpose(k, ATTN_TILE, keys, tile.count, d, 1);
-    for (size_t s = 0; s < tile.count; s++)
-        attn_tile_put_value(v, s, value + s * p->v.token, dv);
+    for (size_t s = 0; s < keys.count; s++)
+        rows[s] = p->k.data + (j * ATTN_TILE + s) * p->k.token + group * p->k.head;
+    if (keys.count < ATTN_TILE)
+        memset(keys.tile.k, 0, d * ATTN_TILE * sizeof(float));
+    kernels->transpose(keys.tile.k, ATTN_TILE, rows, keys.count, d, 1);
+    for (size_t s = 0; s < keys.count; s++)
+        (void)attn_tile_put_value(&keys.tile, s, value + s * p->v.token, dv);
 }
 
 /* The item of this wave that task i belongs to, by bisection over running totals; *i becomes the

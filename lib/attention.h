@@ -22,10 +22,10 @@ struct attn_problem {
     size_t queries, keys;                                     /* T, S */
     size_t num_heads, num_kv_heads, head_dim, value_head_dim; /* H, G, D, Dv */
     struct attn_rows q;                                       /* [T][H][D] rotated, not scaled */
-    struct attn_cache_view cache;   /* blocks NULL: k and v below instead */
-    struct attn_rows k, v;          /* [S][G][D], [S][G][Dv] */
-    const float *extra_k, *extra_v; /* tile of keys that stand last and are never masked */
-    size_t extra;                   /* its columns in use */
+    struct attn_cache_view cache; /* blocks NULL: k and v below instead */
+    struct attn_rows k, v;        /* [S][G][D], [S][G][Dv] */
+    float *extra_k, *extra_v;     /* tile of keys that stand last and are never masked */
+    size_t extra;                 /* its columns in use */
     struct attn_mask mask;
     size_t first_key; /* that is no padding; only where maps have head_stats */
     float scale;

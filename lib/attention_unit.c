@@ -9,28 +9,35 @@
 #include <math.h>
 #include <string.h>
 
-struct attn_tile attn_head_tile(const struct attn_head_tiles *head, size_t j)
+struct attn_keys attn_head_keys(const struct attn_head_tiles *head, size_t j)
 {
     const struct attn_problem *p = head->problem;
     size_t d = p->head_dim, dv = p->value_head_dim;
-    struct attn_tile tile = {.count = attn_min(p->keys - j * ATTN_TILE, ATTN_TILE)};
+    struct attn_keys keys = {.count = attn_min(p->keys - j * ATTN_TILE, ATTN_TILE)};
     if (head->tiles == NULL) {
-        const float *block = p->cache.blocks[j]->data;
-        tile.k = block + head->group * d * ATTN_TILE;
-        tile.v = block + p->cache.values + head->group * dv * ATTN_TILE;
+        keys.tile = attn_block_tile(p->cache.blocks[j], p->cache.spec, head->group);
     } else {
-        tile.k = head->tiles + j * d * ATTN_TILE;
-        tile.v = head->tiles + attn_key_tiles(p) * d * ATTN_TILE + j * dv * ATTN_TILE;
+        keys.tile.k = head->tiles + j * d * ATTN_TILE;
+        keys.tile.v = head->tiles + attn_key_tiles(p) * d * ATTN_TILE + j * dv * ATTN_TILE;
     }
-    return tile;
+    return keys;
 }
 
 /* The keys that the layer appends to all others. */
-static struct attn_tile extra_tile(const struct attn_unit *u)
+static struct attn_keys extra_keys(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
-    return (struct attn_tile){p->extra_k + u->keys.group * p->head_dim * ATTN_TILE,
-                              p->extra_v + u->keys.group * p->value_head_dim * ATTN_TILE, p->extra};
+    return (struct attn_keys){
+        .tile.k = p->extra_k + u->keys.group * p->head_dim * ATTN_TILE,
+        .tile.v = p->extra_v + u->keys.group * p->value_head_dim * ATTN_TILE,
+        .count = p->extra,
+    };
+}
+
+/* The panel of the tile's values that begins with component j. */
+static const void *value_panel(const struct attn_tile *tile, size_t j)
+{
+    return (const char *)tile->v + j * ATTN_TILE * attn_tile_number_bytes(tile->dtype);
 }
 
 static size_t row_token(const struct attn_unit *u, size_t r) { return u->t0 + r / u->heads; }
@@ -101,21 +108,26 @@ static void keep_scores(const struct attn_unit *u, size_t first, size_t n)
 }
 
 /* One tile: scores, cap, mask, running softmax, weighted sum.  `first` is the tile's first key; the
- * extra tile is not masked. */
-static void absorb(struct attn_unit *u, struct attn_tile tile, size_t first, bool masked)
+ * extra tile is not masked.  Scales of a tile's numbers are brought in where they are few: with the
+ * scores of a key, and with its weights before they meet its value. */
+static void absorb(struct attn_unit *u, struct attn_keys keys, size_t first, bool masked)
 {
     const struct attn_problem *p = u->p;
     const struct attn_kernels *kernels = u->kernels;
-    size_t n = tile.count, dv = p->value_head_dim;
+    const struct attn_tile *tile = &keys.tile;
+    size_t n = keys.count, dv = p->value_head_dim;
     kernels->matmul(&(struct attn_matmul){.c = u->scores,
                                           .ldc = ATTN_TILE,
                                           .a = u->q,
                                           .lda = p->head_dim,
-                                          .b = tile.k,
+                                          .b = tile->k,
                                           .ldb = ATTN_TILE,
                                           .rows = u->rows,
                                           .k = p->head_dim,
-                                          .n = n});
+                                          .n = n,
+                                          .dtype = tile->dtype});
+    if (tile->k_scale != NULL)
+        kernels->scale_columns(u->scores, ATTN_TILE, tile->k_scale, u->rows, n);
     show_scores(u, ATTN_STAGE_RAW, first, n);
     if (p->softcap > 0)
         cap(u->scores, u->rows, n, p->softcap);
@@ -128,16 +140,19 @@ static void absorb(struct attn_unit *u, struct attn_tile tile, size_t first, boo
     keep_scores(u, first, n);
     kernels->softmax(u->scores, ATTN_TILE, u->max, u->sum, u->rescale, u->rows, n);
     kernels->scale_rows(u->out, dv, u->rescale, u->rows, dv);
+    if (tile->v_scale != NULL)
+        kernels->scale_columns(u->scores, ATTN_TILE, tile->v_scale, u->rows, n);
     for (size_t j = 0; j < dv; j += ATTN_TILE_PANEL)
         kernels->matmul(&(struct attn_matmul){.c = u->out + j,
                                               .ldc = dv,
                                               .a = u->scores,
                                               .lda = ATTN_TILE,
-                                              .b = tile.v + j * ATTN_TILE,
+                                              .b = value_panel(tile, j),
                                               .ldb = attn_tile_width(dv, j),
                                               .rows = u->rows,
                                               .k = n,
                                               .n = attn_tile_width(dv, j),
+                                              .dtype = tile->dtype,
                                               .accumulate = true});
 }
 
@@ -161,16 +176,16 @@ static void walk_rows(struct attn_unit *u)
     size_t begin = all ? 0 : head.first / ATTN_TILE, j = begin;
     size_t stop = all ? p->keys : tail.end;
     for (; j * ATTN_TILE < stop; j++) {
-        struct attn_tile tile = attn_head_tile(&u->keys, j);
-        size_t first = j * ATTN_TILE, end = first + tile.count;
-        absorb(u, tile, first, !plain || first < tail.first || end > head.end);
+        struct attn_keys keys = attn_head_keys(&u->keys, j);
+        size_t first = j * ATTN_TILE, end = first + keys.count;
+        absorb(u, keys, first, !plain || first < tail.first || end > head.end);
     }
     if (p->maps.weights != NULL || u->kept != NULL) {
         keep_unseen(u, 0, attn_min(begin * ATTN_TILE, p->keys));
         keep_unseen(u, attn_min(j * ATTN_TILE, p->keys), p->keys);
     }
     if (p->extra > 0)
-        absorb(u, extra_tile(u), p->keys, false);
+        absorb(u, extra_keys(u), p->keys, false);
 }
 
 /* ---- By columns ---- */
@@ -178,8 +193,10 @@ static void walk_rows(struct attn_unit *u)
 static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
-    return u->rows >= u->kernels->column_rows && p->softcap == 0 && attn_mask_is_plain(&p->mask) &&
-           p->maps.scores == NULL && p->maps.weights == NULL && u->kept == NULL;
+    bool floats = p->cache.blocks == NULL || p->cache.spec->kv_dtype == ATTN_F32;
+    return floats && u->rows >= u->kernels->column_rows && p->softcap == 0 &&
+           attn_mask_is_plain(&p->mask) && p->maps.scores == NULL && p->maps.weights == NULL &&
+           u->kept == NULL;
 }
 
 static void begin_columns(struct attn_unit *u)
@@ -208,19 +225,19 @@ static void bound_rows(const struct attn_unit *u, int32_t *first, int32_t *end, 
 
 /* One tile: scores, running softmax, weighted sum.  `first`, `end`: NULL where all rows see all of
  * it. */
-static void absorb_columns(struct attn_unit *u, struct attn_tile tile, const int32_t *first,
+static void absorb_columns(struct attn_unit *u, struct attn_keys keys, const int32_t *first,
                            const int32_t *end)
 {
     const struct attn_kernels *kernels = u->kernels;
     size_t d = u->p->head_dim, dv = u->p->value_head_dim;
-    const struct attn_columns columns = {u->scores, ATTN_TILE, u->rows, tile.count, first, end};
+    const struct attn_columns columns = {u->scores, ATTN_TILE, u->rows, keys.count, first, end};
     struct attn_outer product = {.c = u->scores,
                                  .ldc = ATTN_TILE,
-                                 .a = tile.k,
+                                 .a = keys.tile.k,
                                  .lda = ATTN_TILE,
                                  .b = u->q,
                                  .ldb = ATTN_TILE,
-                                 .rows = tile.count,
+                                 .rows = keys.count,
                                  .k = d,
                                  .n = u->rows};
     kernels->outer(&product);
@@ -230,10 +247,10 @@ static void absorb_columns(struct attn_unit *u, struct attn_tile tile, const int
                                   .a = u->scores,
                                   .lda = ATTN_TILE,
                                   .rows = u->rows,
-                                  .k = tile.count};
+                                  .k = keys.count};
     for (size_t j = 0; j < dv; j += ATTN_TILE_PANEL) {
         product.c = u->out + j;
-        product.b = tile.v + j * ATTN_TILE;
+        product.b = value_panel(&keys.tile, j);
         product.ldb = product.n = attn_tile_width(dv, j);
         kernels->outer(&product);
     }
@@ -241,17 +258,17 @@ static void absorb_columns(struct attn_unit *u, struct attn_tile tile, const int
 }
 
 /* The unit's part in tile j of its keys, if it sees any of it. */
-static void meet_tile(struct attn_unit *u, struct attn_tile tile, size_t j)
+static void meet_tile(struct attn_unit *u, struct attn_keys keys, size_t j)
 {
     int32_t firsts[ATTN_TILE], ends[ATTN_TILE];
-    size_t first = j * ATTN_TILE, end = first + tile.count;
+    size_t first = j * ATTN_TILE, end = first + keys.count;
     if (end <= u->head.first || first >= u->tail.end)
         return;
-    tile.count = attn_min(tile.count, u->tail.end - first);
+    keys.count = attn_min(keys.count, u->tail.end - first);
     bool bounded = first < u->tail.first || end > u->head.end;
     if (bounded)
-        bound_rows(u, firsts, ends, first, tile.count);
-    absorb_columns(u, tile, bounded ? firsts : NULL, bounded ? ends : NULL);
+        bound_rows(u, firsts, ends, first, keys.count);
+    absorb_columns(u, keys, bounded ? firsts : NULL, bounded ? ends : NULL);
 }
 
 /* Tile by tile through all of the units, so that a tile comes from memory once. */
@@ -263,14 +280,14 @@ static void walk_columns(struct attn_unit units[], size_t count)
         end = attn_max(end, units[i].tail.end);
     }
     for (size_t j = first; j * ATTN_TILE < end; j++) {
-        struct attn_tile tile = attn_head_tile(&units->keys, j);
+        struct attn_keys keys = attn_head_keys(&units->keys, j);
         for (size_t i = 0; i < count; i++)
-            meet_tile(&units[i], tile, j);
+            meet_tile(&units[i], keys, j);
     }
     for (size_t i = 0; i < count; i++) {
         struct attn_unit *u = &units[i];
         if (u->p->extra > 0)
-            absorb_columns(u, extra_tile(u), NULL, NULL);
+            absorb_columns(u, extra_keys(u), NULL, NULL);
         else if (u->fresh)
             memset(u->out, 0, u->rows * u->p->value_head_dim * sizeof *u->out);
     }

@@ -15,20 +15,20 @@ static inline size_t attn_key_tiles(const struct attn_problem *p)
     return attn_ceil_div(p->keys, ATTN_TILE);
 }
 
-struct attn_tile {
-    const float *k, *v; /* see tile.h */
-    size_t count;       /* tokens in it */
+struct attn_keys {
+    struct attn_tile tile; /* written to only where attention.c makes it */
+    size_t count;          /* tokens in it */
 };
 
 /* The tiles of one key/value head: those of keys, then those of values. */
 struct attn_head_tiles {
     const struct attn_problem *problem;
     size_t group;
-    const float *tiles; /* NULL: the cache's */
+    float *tiles; /* NULL: the cache's */
 };
 
 /* Keys [j * ATTN_TILE, ...) of the head and their values. */
-struct attn_tile attn_head_tile(const struct attn_head_tiles *head, size_t j);
+struct attn_keys attn_head_keys(const struct attn_head_tiles *head, size_t j);
 
 struct attn_unit {
     const struct attn_kernels *kernels;

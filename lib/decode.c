@@ -23,6 +23,7 @@ struct live {
     size_t row;            /* of its first row in the batch's buffers */
     bool append;           /* rows are new, not computed again */
     atomic_bool failed;    /* a projection was beyond bounds, or the selection is wrong */
+    atomic_bool misfit;    /* and that because kv_dtype does not hold it */
     const float *inv_freq; /* [rope.dim/2], NULL without RoPE */
     int64_t *positions;    /* [S + T] where the mask needs them, else NULL */
     struct attn_maps maps;
@@ -221,11 +222,14 @@ static void settle_row(const struct batch *batch, struct live *live, size_t r)
                            batch->v + r * layer->v.out};
     size_t i = r - live->row, slot = step->position + i;
     const int64_t *positions = step->modifiers.position_ids;
-    if (!attn_qkv_settle(row, layer, &batch->engine->kernels, live->inv_freq,
-                         positions ? positions[i] : (int64_t)slot))
+    bool within = attn_qkv_settle(row, layer, &batch->engine->kernels, live->inv_freq,
+                                  positions ? positions[i] : (int64_t)slot);
+    bool fits =
+        !live->append || attn_cache_put(step->cache, batch->layer_index, slot, row.k, row.v);
+    if (!within || !fits)
         atomic_store(&live->failed, true);
-    if (live->append)
-        attn_cache_put(step->cache, batch->layer_index, slot, row.k, row.v);
+    if (within && !fits)
+        atomic_store(&live->misfit, true);
 }
 
 #define SETTLE_ROWS 16 /* rows of one task */
@@ -294,6 +298,10 @@ static enum attn_status check_output(const struct batch *batch, const struct liv
     struct attn_step *step = live->step;
     size_t width = batch->layer->o.out, n = step->rows * width;
     const float *output = is_few(step) ? batch->y + live->row * width : step->outputs.output;
+    if (atomic_load(&live->misfit))
+        return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
+                         "a key or value does not fit the cache's %s",
+                         attn_dtype_name(batch->layer->spec.kv_dtype));
     if (atomic_load(&live->failed))
         return attn_qkv_fail(&step->error);
     if (output != NULL && !batch->engine->kernels.all_within(output, n, FLT_MAX))

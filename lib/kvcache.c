@@ -196,16 +196,33 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
     return attn_fail_memory(error, block_bytes(l->spec));
 }
 
-void attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
+struct attn_tile attn_block_tile(struct attn_block *block, const struct attn_layer_spec *spec,
+                                 size_t group)
+{
+    const size_t groups = spec->num_kv_heads, number = attn_tile_number_bytes(spec->kv_dtype);
+    const size_t key = spec->head_dim * ATTN_TILE * number;
+    const size_t value = spec->value_head_dim * ATTN_TILE * number;
+    struct attn_tile tile = {.k = block->data + group * key,
+                             .v = block->data + groups * key + group * value,
+                             .dtype = spec->kv_dtype};
+    if (attn_tile_scale_bytes(spec->kv_dtype) > 0) {
+        tile.k_scale = (float *)(block->data + groups * (key + value)) + group * 2 * ATTN_TILE;
+        tile.v_scale = tile.k_scale + ATTN_TILE;
+    }
+    return tile;
+}
+
+bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
                     const float *value)
 {
     const struct cache_layer *l = writable_layer(cache, layer);
-    size_t d = l->spec->head_dim, dv = l->spec->value_head_dim, groups = l->spec->num_kv_heads;
-    float *k_tile = l->blocks[slot / ATTN_TILE]->data; /* [G][D][ATTN_TILE] */
-    float *v_tile = k_tile + groups * d * ATTN_TILE;   /* [G] tiles of values */
-    for (size_t g = 0; g < groups; g++)
-        attn_tile_put(k_tile + g * d * ATTN_TILE, v_tile + g * dv * ATTN_TILE, slot % ATTN_TILE,
-                      key + g * d, value + g * dv, d, dv);
+    size_t d = l->spec->head_dim, dv = l->spec->value_head_dim;
+    bool fits = true;
+    for (size_t g = 0; g < l->spec->num_kv_heads; g++) {
+        struct attn_tile tile = attn_block_tile(l->blocks[slot / ATTN_TILE], l->spec, g);
+        fits = attn_tile_put(&tile, slot % ATTN_TILE, key + g * d, value + g * dv, d, dv) && fits;
+    }
+    return fits;
 }
 
 void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
@@ -260,10 +277,7 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
 struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t layer)
 {
     const struct cache_layer *l = layer_of(cache, layer);
-    return (struct attn_cache_view){
-        .blocks = l->blocks,
-        .values = l->spec->num_kv_heads * l->spec->head_dim * ATTN_TILE,
-    };
+    return (struct attn_cache_view){.blocks = l->blocks, .spec = l->spec};
 }
 
 void attn_cache_read(float *key, float *value, const struct attn_cache *cache, size_t layer,
@@ -273,12 +287,10 @@ void attn_cache_read(float *key, float *value, const struct attn_cache *cache, s
     if (l == NULL || (key == NULL && value == NULL))
         return;
     size_t d = l->spec->head_dim, dv = l->spec->value_head_dim, groups = l->spec->num_kv_heads;
-    for (size_t s = 0; s < count; s++) {
-        const float *k_tile = l->blocks[s / ATTN_TILE]->data;
-        const float *v_tile = k_tile + groups * d * ATTN_TILE;
-        for (size_t g = 0; g < groups; g++)
+    for (size_t s = 0; s < count; s++)
+        for (size_t g = 0; g < groups; g++) {
+            struct attn_tile tile = attn_block_tile(l->blocks[s / ATTN_TILE], l->spec, g);
             attn_tile_get(key ? key + (g * count + s) * d : NULL,
-                          value ? value + (g * count + s) * dv : NULL, k_tile + g * d * ATTN_TILE,
-                          v_tile + g * dv * ATTN_TILE, s % ATTN_TILE, d, dv);
-    }
+                          value ? value + (g * count + s) * dv : NULL, &tile, s % ATTN_TILE, d, dv);
+        }
 }

@@ -1,8 +1,9 @@
 /* kvcache.h: paged key/value caches inside the library; attn.h has the public calls.
  *
  * A cache holds, for each resident layer, a list of blocks of ATTN_TILE tokens.  A block is one
- * allocation with a tile for every key/value head: keys [G][D][ATTN_TILE], then values
- * [G] tiles of values.  Blocks are reference-counted: a fork shares them, and whoever writes to a
+ * allocation with a tile for every key/value head, of the layer's kv_dtype: keys
+ * [G][D][ATTN_TILE], then [G] tiles of values, then for int8 scales [G][2][ATTN_TILE] of keys and
+ * values, in float32.  Blocks are reference-counted: a fork shares them, and whoever writes to a
  * shared one copies it first.
  *
  * Writing is reserve, put, publish: reserved slots beyond `length` are invisible, so a step that
@@ -20,14 +21,18 @@ struct attn_block {
     struct attn_block *next; /* in a free list */
     size_t bytes;            /* of data */
     atomic_uint references;
-    _Alignas(ATTN_ALIGN) float data[];
+    _Alignas(ATTN_ALIGN) unsigned char data[];
 };
 
 /* What the attention of one layer reads. */
 struct attn_cache_view {
     struct attn_block *const *blocks; /* [ceil(tokens / ATTN_TILE)] */
-    size_t values;                    /* floats from a block's data to its value tiles */
+    const struct attn_layer_spec *spec;
 };
+
+/* The tile of one key/value head in a block of such a layer. */
+struct attn_tile attn_block_tile(struct attn_block *block, const struct attn_layer_spec *spec,
+                                 size_t group);
 
 struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t layer);
 
@@ -41,9 +46,9 @@ void attn_cache_unclaim(struct attn_cache *cache);
 enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
                                     size_t rows, struct attn_error *error);
 
-/* Stores the key [G][D] and value [G][Dv] of one token in a reserved slot.  Several threads may
- * put different slots. */
-void attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
+/* Stores the key [G][D] and value [G][Dv] of one token in a reserved slot; false where one of their
+ * numbers is beyond what kv_dtype can hold.  Several threads may put different slots. */
+bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
                     const float *value);
 
 /* Makes the first `length` tokens visible; those beyond the old length were put. */

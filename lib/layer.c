@@ -88,7 +88,9 @@ size_t attn_weight_columns(const struct attn_layer_spec *spec, size_t keys)
 
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec)
 {
-    return spec->num_kv_heads * (spec->head_dim + spec->value_head_dim) * sizeof(float);
+    size_t numbers =
+        (spec->head_dim + spec->value_head_dim) * attn_tile_number_bytes(spec->kv_dtype);
+    return spec->num_kv_heads * (numbers + attn_tile_scale_bytes(spec->kv_dtype));
 }
 
 /* ---- Memory ---- */
@@ -221,9 +223,11 @@ static bool make_extra(struct attn_layer *layer)
         return false;
     if (!s->bias_kv)
         return true;
-    for (size_t g = 0; g < groups; g++)
-        attn_tile_put(layer->extra_k + g * d * ATTN_TILE, layer->extra_v + g * dv * ATTN_TILE, 0,
-                      layer->bias_k + g * d, layer->bias_v + g * dv, d, dv);
+    for (size_t g = 0; g < groups; g++) {
+        const struct attn_tile tile = {.k = layer->extra_k + g * d * ATTN_TILE,
+                                       .v = layer->extra_v + g * dv * ATTN_TILE};
+        attn_tile_put(&tile, 0, layer->bias_k + g * d, layer->bias_v + g * dv, d, dv);
+    }
     return true;
 }
 
@@ -263,7 +267,7 @@ enum attn_status attn_layer_finish(struct attn_layer *layer, struct attn_error *
         attn_rope_frequencies(layer->inv_freq, rope, 0);
     }
     if (!make_extra(layer))
-        return attn_fail_memory(error, attn_layer_token_bytes(&layer->spec) * ATTN_TILE);
+        return attn_fail_memory(error, ATTN_TILE * (layer->k.out + layer->v.out) * sizeof(float));
     return ATTN_OK;
 }
 

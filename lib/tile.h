@@ -4,14 +4,23 @@
  * panels of ATTN_TILE_PANEL components, [ATTN_TILE][width] each, the last one as wide as what is
  * left.  So scores and weighted sums are both row-major products without horizontal sums, and
  * reading them is one stream from the tile's first byte to its last.  Cache blocks hold tiles;
- * attention over given rows makes them on the way. */
+ * attention over given rows makes them on the way.
+ *
+ * Its numbers are of any dtype.  Those of int8 are multiples of a scale that each token has for its
+ * key and for its value, max|x| / 127; all are rounded to the nearest, ties to even. */
 #ifndef ATTN_LIB_TILE_H
 #define ATTN_LIB_TILE_H
 
-#include <stddef.h>
+#include "attn.h"
 
 #define ATTN_TILE 64       /* tokens */
 #define ATTN_TILE_PANEL 64 /* components of a value that stand together */
+
+struct attn_tile {
+    void *k, *v;              /* of dtype, as above */
+    float *k_scale, *v_scale; /* [ATTN_TILE] each; NULL but for int8 */
+    enum attn_dtype dtype;
+};
 
 /* Components in the panel that begins with component j of Dv; it begins at element j * ATTN_TILE of
  * the tile's values. */
@@ -20,15 +29,21 @@ static inline size_t attn_tile_width(size_t dv, size_t j)
     return dv - j < ATTN_TILE_PANEL ? dv - j : ATTN_TILE_PANEL;
 }
 
-/* Stores one token's key [D] and value [Dv] in slot `slot` of a tile. */
-void attn_tile_put(float *k_tile, float *v_tile, size_t slot, const float *key, const float *value,
+/* Bytes of one number, and of what a token takes beside its numbers. */
+size_t attn_tile_number_bytes(enum attn_dtype dtype);
+size_t attn_tile_scale_bytes(enum attn_dtype dtype);
+
+/* Stores one token's key [D] and value [Dv] in slot `slot`.  False where one of the numbers is
+ * beyond the largest of the dtype, which only f16 has below ATTN_MAX_MAGNITUDE: the slot then
+ * holds an infinity. */
+bool attn_tile_put(const struct attn_tile *tile, size_t slot, const float *key, const float *value,
                    size_t d, size_t dv);
 
 /* Its value alone. */
-void attn_tile_put_value(float *v_tile, size_t slot, const float *value, size_t dv);
+bool attn_tile_put_value(const struct attn_tile *tile, size_t slot, const float *value, size_t dv);
 
-/* The inverse; key or value may be NULL. */
-void attn_tile_get(float *key, float *value, const float *k_tile, const float *v_tile, size_t slot,
-                   size_t d, size_t dv);
+/* The inverse, exactly what attention computes with; key or value may be NULL. */
+void attn_tile_get(float *key, float *value, const struct attn_tile *tile, size_t slot, size_t d,
+                   size_t dv);
 
 #endif
