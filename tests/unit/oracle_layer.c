@@ -12,6 +12,7 @@ struct call {
     const struct attn_layer *layer;
     size_t batch, queries, keys;
     const float *x, *y, *z;                   /* rows of queries, keys, values */
+    const float *cached_k, *cached_v;         /* [G][S][D], [G][S][Dv]: instead; or NULL */
     int64_t *query_positions, *key_positions; /* [B][T], [B][S] for RoPE */
     float frequencies[MAX_PAIRS];
     struct attn_modifiers modifiers;
@@ -181,6 +182,12 @@ static void copy(double *out, const double *in, size_t count)
         out[i] = in[i];
 }
 
+static void replace(double *out, const float *in, size_t count)
+{
+    for (size_t i = 0; in && i < count; i++)
+        out[i] = (double)in[i];
+}
+
 static void solve(struct oracle_outputs *out, const struct call *call)
 {
     const struct attn_layer *layer = call->layer;
@@ -193,6 +200,8 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     settle(k, call, layer->k_norm, call->key_positions, groups, call->keys);
     copy(out->key, k, call->batch * call->keys * layer->k.out);
     copy(out->value, v, call->batch * call->keys * layer->v.out);
+    replace(k, call->cached_k, call->keys * layer->k.out);
+    replace(v, call->cached_v, call->keys * layer->v.out);
     double *extra_k = extra_rows(layer->bias_k, layer->k.out);
     double *extra_v = extra_rows(layer->bias_v, layer->v.out);
     double *heads = malloc(call->batch * call->queries * layer->o.in * sizeof *heads);
@@ -284,6 +293,13 @@ void oracle_layer(struct oracle_outputs *out, const struct attn_layer *layer,
 void oracle_step(struct oracle_outputs *out, const struct attn_layer *layer,
                  const float *hidden_states, const struct attn_step *step)
 {
+    oracle_rounded_step(out, layer, hidden_states, step, NULL, NULL);
+}
+
+void oracle_rounded_step(struct oracle_outputs *out, const struct attn_layer *layer,
+                         const float *hidden_states, const struct attn_step *step, const float *key,
+                         const float *value)
+{
     const int64_t *ids = step->modifiers.position_ids;
     size_t cached = step->position, keys = cached + step->rows;
     int64_t *positions = malloc(keys * sizeof *positions);
@@ -295,6 +311,8 @@ void oracle_step(struct oracle_outputs *out, const struct attn_layer *layer,
         .x = hidden_states + cached * layer->q.in,
         .y = hidden_states,
         .z = hidden_states,
+        .cached_k = key,
+        .cached_v = value,
         .query_positions = positions + cached,
         .key_positions = positions,
         .modifiers = resolve(&step->modifiers, &layer->spec, true),

@@ -18,4 +18,10 @@ void oracle_layer(struct oracle_outputs *out, const struct attn_layer *layer,
 void oracle_step(struct oracle_outputs *out, const struct attn_layer *layer,
                  const float *hidden_states, const struct attn_step *step);
 
+/* The same, attending over keys [G][S][D] and values [G][S][Dv] that were rounded in the cache;
+ * out->key and out->value are those before rounding. */
+void oracle_rounded_step(struct oracle_outputs *out, const struct attn_layer *layer,
+                         const float *hidden_states, const struct attn_step *step, const float *key,
+                         const float *value);
+
 #endif

@@ -9,6 +9,7 @@
     X(safetensors)   \
     X(model)         \
     X(kvcache)       \
+    X(kvtypes)       \
     X(attention)     \
     X(golden)        \
     X(json)          \

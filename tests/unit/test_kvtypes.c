@@ -1,0 +1,479 @@
+/* test_kvtypes.c: caches of every dtype: what a tile makes of a number, and that attention is that
+ * of the numbers the cache holds.
+ *
+ * The oracle is given the rounded keys and values as attn_cache_read tells them, so its error is
+ * that of computing alone; how far rounding took them from the exact ones is bounded apart. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn.h"
+#include "kvcache.h"
+#include "model.h"
+#include "oracle_layer.h"
+#include "property_draw.h"
+#include "suites.h"
+
+#define NUM_DTYPES 4
+#define CASES 120
+#define TOLERANCE 1e-5
+
+/* Of a key or value: relative to its largest component (docs/NUMERICS.md). */
+static const double rounding[NUM_DTYPES] = {
+    [ATTN_F32] = 0, [ATTN_BF16] = 1.0 / 256, [ATTN_F16] = 1.0 / 2048, [ATTN_INT8] = 1.0 / 254};
+
+static struct attn_engine *engines[6]; /* every level that the CPU has, with 1 and 2 threads */
+static size_t num_engines;
+static struct attn_cache_pool *pool;
+static struct attn_error error;
+
+static void setup(void)
+{
+    const enum attn_cpu_level levels[] = {ATTN_CPU_PORTABLE, ATTN_CPU_AVX2, ATTN_CPU_AVX512};
+    for (unsigned i = 0; i < 6; i++) {
+        const struct attn_engine_options options = {.threads = 1 + i / 3, .level = levels[i % 3]};
+        enum attn_status status = attn_engine_open(&engines[num_engines], &options, &error);
+        num_engines += status == ATTN_OK;
+    }
+    ck_assert_uint_ge(num_engines, 2);
+    ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
+}
+
+static void teardown(void)
+{
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
+    attn_cache_pool_free(pool);
+    while (num_engines > 0)
+        attn_engine_close(engines[--num_engines]);
+}
+
+static struct attn_model *open_model(const char *config, enum attn_dtype kv_dtype)
+{
+    const struct attn_model_options options = {.kv_dtype = kv_dtype};
+    struct attn_model *model;
+    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), &options, &error) ==
+                      ATTN_OK,
+                  "%s", error.message);
+    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    return model;
+}
+
+static struct attn_cache *new_cache(const struct attn_model *model, size_t max_length)
+{
+    struct attn_cache *cache;
+    ck_assert_int_eq(attn_cache_new(&cache, pool, model, max_length, &error), ATTN_OK);
+    return cache;
+}
+
+/* ---- Numbers ---- */
+
+/* x to the nearest multiple of the last bit of a float with `bits` significant ones, ties to even,
+ * the smallest normal being 2^least. */
+static double nearest(double x, int bits, int least)
+{
+    int exponent;
+    if (x == 0)
+        return x;
+    frexp(x, &exponent);
+    int last = (exponent - 1 > least ? exponent - 1 : least) - bits + 1;
+    return ldexp(nearbyint(ldexp(x, -last)), last);
+}
+
+static double expected(enum attn_dtype dtype, float x, float largest)
+{
+    switch (dtype) {
+    case ATTN_BF16:
+        return nearest((double)x, 8, -126);
+    case ATTN_F16:
+        return nearest((double)x, 11, -14);
+    case ATTN_INT8: {
+        float scale = largest / 127;
+        return (double)((float)nearbyint((double)(x * (127 / largest))) * scale);
+    }
+    default:
+        return (double)x;
+    }
+}
+
+static void expect_rounded(enum attn_dtype dtype, const float *got, const float *x, size_t n)
+{
+    float largest = 0;
+    for (size_t i = 0; i < n; i++)
+        largest = fmaxf(largest, fabsf(x[i]));
+    for (size_t i = 0; i < n; i++) {
+        double want = expected(dtype, x[i], largest);
+        ck_assert_msg((double)got[i] == want, "%s of %.9g is %.9g, expected %.9g",
+                      attn_dtype_name(dtype), (double)x[i], (double)got[i], want);
+        ck_assert(fabs((double)got[i] - (double)x[i]) <=
+                  rounding[dtype] * (double)largest * (1 + 1e-6) + 0x1p-25);
+    }
+}
+
+/* Numbers of all sizes that fit f16, and those halfway between two of bf16 and of f16. */
+static float awkward(struct rng *r)
+{
+    float x = ldexpf(rng_float(r, 1), (int)rng_below(r, 42) - 26);
+    unsigned kind = rng_below(r, 4);
+    if (kind > 1)
+        return x;
+    int exponent;
+    float fraction = ldexpf(frexpf(x, &exponent), kind == 0 ? 9 : 12); /* one bit too many */
+    return ldexpf(nearbyintf(fraction), exponent - (kind == 0 ? 9 : 12));
+}
+
+START_TEST(test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_slot)
+{
+    const size_t widths[][2] = {{1, 1}, {19, 70}, {64, 64}, {80, 129}, {512, 512}};
+    const enum attn_dtype dtype = (enum attn_dtype)_i;
+    struct rng r = rng_seeded(21);
+    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+        size_t d = widths[w][0], dv = widths[w][1], bytes = attn_tile_number_bytes(dtype);
+        float *x = malloc(ATTN_TILE * (d + dv) * sizeof *x), scales[2 * ATTN_TILE];
+        float *got = malloc((d + dv) * sizeof *got);
+        struct attn_tile tile = {.k = malloc(ATTN_TILE * d * bytes),
+                                 .v = malloc(ATTN_TILE * dv * bytes),
+                                 .k_scale = dtype == ATTN_INT8 ? scales : NULL,
+                                 .v_scale = dtype == ATTN_INT8 ? scales + ATTN_TILE : NULL,
+                                 .dtype = dtype};
+        for (size_t i = 0; i < ATTN_TILE * (d + dv); i++)
+            x[i] = awkward(&r);
+        for (size_t s = 0; s < ATTN_TILE; s++) {
+            const float *row = x + s * (d + dv);
+            ck_assert(attn_tile_put(&tile, s, row, row + d, d, dv));
+        }
+        for (size_t s = 0; s < ATTN_TILE; s++) {
+            const float *row = x + s * (d + dv);
+            attn_tile_get(got, got + d, &tile, s, d, dv);
+            expect_rounded(dtype, got, row, d);
+            expect_rounded(dtype, got + d, row + d, dv);
+        }
+        free(tile.k);
+        free(tile.v);
+        free(got);
+        free(x);
+    }
+}
+END_TEST
+
+START_TEST(test_kvtypes_tiles_hold_the_extremes_and_only_f16_refuses)
+{
+    const struct {
+        float x;
+        bool fits_f16;
+    } cases[] = {{0, true},         {-0.0f, true},     {1e-40f, true},  {65504, true},
+                 {-65519.0f, true}, {65520.0f, false}, {-1e15f, false}, {1e15f, false},
+                 {0x1p-24f, true},  {1.5e-36f, true},  {0x1p-25f, true}};
+    const enum attn_dtype dtype = (enum attn_dtype)_i;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        float k[ATTN_TILE * 20], v[ATTN_TILE * 20], scales[2 * ATTN_TILE], got[40], row[20] = {0};
+        struct attn_tile tile = {k, v, scales, scales + ATTN_TILE, dtype};
+        for (size_t at = 0; at < 20; at += 19) { /* in a block of 16 numbers and behind it */
+            memset(row, 0, sizeof row);
+            row[at] = cases[i].x;
+            bool fits = attn_tile_put(&tile, 5, row, row, 20, 20);
+            ck_assert_int_eq(fits, dtype != ATTN_F16 || cases[i].fits_f16);
+            attn_tile_get(got, got + 20, &tile, 5, 20, 20);
+            for (size_t j = 0; j < 40 && fits; j++) {
+                double want = j % 20 == at ? (double)cases[i].x : 0;
+                ck_assert(fabs((double)got[j] - want) <=
+                          rounding[dtype] * fabs(want) + (dtype == ATTN_F16 ? 0x1p-25 : 1.5e-36));
+            }
+        }
+    }
+}
+END_TEST
+
+/* ---- Attention ---- */
+
+/* A sequence of random tokens, and a layer whose cache they go to. */
+struct sequence {
+    struct draw draw;
+    struct attn_engine *engine;
+    struct attn_model *model;
+    const struct attn_layer *layer;
+    struct attn_modifiers modifiers;
+    struct attn_cache *cache;
+    size_t tokens;
+};
+
+static double worst[NUM_DTYPES];
+
+static void expect_within(const struct sequence *s, const char *what, const float *got,
+                          const double *want, size_t rows, size_t width, double limit)
+{
+    struct attn_engine_info info;
+    attn_engine_describe(&info, s->engine);
+    double found = oracle_error(got, want, rows, width);
+    ck_assert_msg(found <= limit, "case %u, %s, %s at %s: error %.3g, %.3g is allowed\n  %s",
+                  s->draw.seed, attn_dtype_name(s->layer->spec.kv_dtype), what, info.level_name,
+                  found, limit, s->draw.json);
+}
+
+static void *room(struct sequence *s, size_t count, size_t size)
+{
+    return draw_keep(&s->draw, count, size);
+}
+
+/* The k largest weights of each row are those of the map, in the same order. */
+static void expect_top(const struct attn_outputs *got, size_t rows, size_t columns)
+{
+    for (size_t i = 0; i < rows * got->top_k; i++) {
+        const float *row = got->attention_weights + i / got->top_k * columns;
+        ck_assert_uint_lt(got->top_index[i], columns);
+        ck_assert(got->top_weight[i] == row[got->top_index[i]]);
+        ck_assert(i % got->top_k == 0 || got->top_weight[i] <= got->top_weight[i - 1]);
+    }
+}
+
+/* Appends rows [at, at + n) and compares all that the step gives. */
+static void check_step(struct sequence *s, size_t at, size_t n)
+{
+    const struct attn_layer_spec *spec = &s->layer->spec;
+    const size_t keys = at + n, columns = attn_weight_columns(spec, keys);
+    const size_t rows = spec->num_heads * n, tokens = spec->num_kv_heads * keys;
+    const float *x = s->draw.call.hidden_states;
+    struct oracle_outputs want = {.output = room(s, n * spec->hidden_size, sizeof(double)),
+                                  .weights = room(s, rows * columns, sizeof(double)),
+                                  .lse = room(s, rows, sizeof(double)),
+                                  .key = room(s, tokens * spec->head_dim, sizeof(double)),
+                                  .value = room(s, tokens * spec->value_head_dim, sizeof(double))};
+    struct attn_step step = {
+        .cache = s->cache,
+        .position = at,
+        .rows = n,
+        .hidden_states = x + at * spec->hidden_size,
+        .modifiers = s->modifiers,
+        .outputs = {.output = room(s, n * spec->hidden_size, sizeof(float)),
+                    .attention_weights = room(s, rows * columns, sizeof(float)),
+                    .top_k = columns < 3 ? columns : 3,
+                    .top_index = room(s, rows * 3, sizeof(uint32_t)),
+                    .top_weight = room(s, rows * 3, sizeof(float)),
+                    .lse = room(s, rows, sizeof(float)),
+                    .key = room(s, tokens * spec->head_dim, sizeof(float)),
+                    .value = room(s, tokens * spec->value_head_dim, sizeof(float))},
+        .commit = true};
+    struct attn_step *steps[] = {&step};
+    const struct attn_outputs *got = &step.outputs;
+    ck_assert_int_eq(attn_decode(s->engine, s->model, s->draw.layer, steps, 1), ATTN_OK);
+    ck_assert_msg(step.error.status == ATTN_OK, "%s", step.error.message);
+    oracle_rounded_step(&want, s->layer, x, &step, got->key, got->value);
+    double rounded = rounding[spec->kv_dtype] * (1 + 1e-5) + TOLERANCE;
+    expect_within(s, "key", got->key, want.key, tokens, spec->head_dim, rounded);
+    expect_within(s, "value", got->value, want.value, tokens, spec->value_head_dim, rounded);
+    expect_within(s, "weights", got->attention_weights, want.weights, rows, columns, TOLERANCE);
+    expect_within(s, "lse", got->lse, want.lse, spec->num_heads, n, TOLERANCE);
+    expect_within(s, "output", got->output, want.output, n, spec->hidden_size, TOLERANCE);
+    expect_top(got, rows, columns);
+    worst[spec->kv_dtype] =
+        fmax(worst[spec->kv_dtype], oracle_error(got->output, want.output, n, spec->hidden_size));
+}
+
+/* One sequence in steps of random sizes. */
+static void check_sequence(unsigned seed, enum attn_dtype kv_dtype)
+{
+    struct sequence s = {.engine = engines[seed % num_engines]};
+    draw_layer(&s.draw, seed);
+    bool cached = !s.draw.spec.is_cross && s.draw.spec.key_size == s.draw.spec.hidden_size &&
+                  s.draw.spec.value_size == s.draw.spec.hidden_size;
+    bool bends = s.draw.spec.rope.type == ATTN_ROPE_DYNAMIC ||
+                 s.draw.spec.rope.type == ATTN_ROPE_LONGROPE; /* keys turn as their call does */
+    if (cached && !bends) {
+        s.model = open_model(s.draw.json, kv_dtype);
+        s.layer = attn_model_resident(s.model, s.draw.layer);
+        draw_call(&s.draw, &s.layer->spec);
+        const struct attn_modifiers *m = &s.draw.call.modifiers;
+        s.modifiers = (struct attn_modifiers){.head_mask = m->head_mask,
+                                              .scale = m->scale,
+                                              .has_softcap = m->has_softcap,
+                                              .softcap = m->softcap,
+                                              .has_window = m->has_window,
+                                              .window_left = m->window_left,
+                                              .window_right = m->window_right};
+        s.tokens = s.draw.call.queries;
+        s.cache = new_cache(s.model, s.tokens);
+        for (size_t at = 0, n; at < s.tokens; at += n) {
+            n = 1 + rng_below(&s.draw.rng, (unsigned)(s.tokens - at));
+            check_step(&s, at, n);
+        }
+        attn_cache_free(s.cache);
+        attn_model_close(s.model);
+    }
+    draw_free(&s.draw);
+}
+
+START_TEST(test_kvtypes_random_layers_attend_over_what_the_cache_holds)
+{
+    const enum attn_dtype dtype = (enum attn_dtype)_i;
+    for (unsigned seed = 1; seed <= CASES; seed++)
+        check_sequence(seed, dtype);
+    printf("kvtypes: %s caches equal the oracle within %.2g of %g allowed\n",
+           attn_dtype_name(dtype), worst[dtype], TOLERANCE);
+    ck_assert(worst[dtype] > 0);
+}
+END_TEST
+
+/* ---- Against caches of float32 ---- */
+
+#define TOKENS 160
+#define PREFILL 128
+#define WIDTH 256
+static const char layer_config[] =
+    "{\"hidden_size\":256,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":40,"
+    "\"value_head_dim\":72,\"rope_theta\":10000,\"attention_bias\":true,\"seed\":3}";
+
+static enum attn_status append(struct attn_cache *cache, const struct attn_model *model,
+                               struct attn_engine *engine, const float *x, float *out, size_t rows)
+{
+    struct attn_step step = {.cache = cache,
+                             .position = attn_cache_length(cache, 0),
+                             .rows = rows,
+                             .hidden_states = x,
+                             .outputs = {.output = out},
+                             .commit = true};
+    struct attn_step *steps[] = {&step};
+    ck_assert_int_eq(attn_decode(engine, model, 0, steps, 1), ATTN_OK);
+    error = step.error;
+    return step.error.status;
+}
+
+/* Outputs [TOKENS][WIDTH] of a prefill and single steps. */
+static float *run_tokens(enum attn_dtype dtype, struct attn_engine *engine, const float *x)
+{
+    struct attn_model *model = open_model(layer_config, dtype);
+    struct attn_cache *cache = new_cache(model, TOKENS);
+    float *out = malloc(TOKENS * WIDTH * sizeof *out);
+    ck_assert_int_eq(append(cache, model, engine, x, out, PREFILL), ATTN_OK);
+    for (size_t t = PREFILL; t < TOKENS; t++)
+        ck_assert_int_eq(append(cache, model, engine, x + t * WIDTH, out + t * WIDTH, 1), ATTN_OK);
+    attn_cache_free(cache);
+    attn_model_close(model);
+    return out;
+}
+
+START_TEST(test_kvtypes_outputs_stay_near_those_of_a_float32_cache)
+{
+    static const double allowed[NUM_DTYPES] = {0, 8e-3, 1e-3, 1.2e-2}; /* of the largest output */
+    const enum attn_dtype dtype = (enum attn_dtype)_i;
+    struct rng r = rng_seeded(5);
+    float *x = rng_floats(&r, TOKENS * WIDTH, 1.7f);
+    for (size_t e = 0; e < num_engines; e++) {
+        float *want = run_tokens(ATTN_F32, engines[e], x), *got = run_tokens(dtype, engines[e], x);
+        double most = 0, largest = 0;
+        for (size_t i = 0; i < TOKENS * WIDTH; i++) {
+            largest = fmax(largest, fabs((double)want[i]));
+            most = fmax(most, fabs((double)got[i] - (double)want[i]));
+        }
+        if (e == 0)
+            printf("kvtypes: %s caches move outputs by %.2g of the largest, %g is allowed\n",
+                   attn_dtype_name(dtype), most / largest, allowed[dtype]);
+        ck_assert(most <= allowed[dtype] * largest);
+        ck_assert(dtype == ATTN_F32 || most > 0);
+        free(want);
+        free(got);
+    }
+    free(x);
+}
+END_TEST
+
+/* ---- Caches ---- */
+
+static void expect_same(const struct attn_cache *a, const struct attn_cache *b, size_t count)
+{
+    size_t n = 2 * count * (40 + 72);
+    float *x = malloc(n * sizeof *x), *y = malloc(n * sizeof *y);
+    attn_cache_read(x, x + 2 * count * 40, a, 0, count);
+    attn_cache_read(y, y + 2 * count * 40, b, 0, count);
+    ck_assert_mem_eq(x, y, n * sizeof *x);
+    free(x);
+    free(y);
+}
+
+START_TEST(test_kvtypes_forks_and_truncation_keep_tokens_to_the_bit)
+{
+    static const size_t token_bytes[NUM_DTYPES] = {896, 448, 448, 240}; /* 2 heads of 40 + 72 */
+    const enum attn_dtype dtype = (enum attn_dtype)_i;
+    struct rng r = rng_seeded(7);
+    float *x = rng_floats(&r, TOKENS * WIDTH, 1.7f), *out = malloc(TOKENS * WIDTH * sizeof *out);
+    struct attn_model *model = open_model(layer_config, dtype);
+    struct attn_cache *cache = new_cache(model, 2 * TOKENS), *fork;
+    struct attn_cache *other = new_cache(model, 2 * TOKENS);
+    struct attn_model_info info;
+    attn_model_describe(&info, model);
+    ck_assert_uint_eq(info.cache_bytes_per_token, token_bytes[dtype]);
+    ck_assert_int_eq(append(cache, model, engines[0], x, out, 130), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_bytes(cache), 3 * 64 * token_bytes[dtype]);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 3 * 64 * token_bytes[dtype]);
+    ck_assert_int_eq(attn_cache_fork(&fork, cache, 100, &error), ATTN_OK);
+    expect_same(fork, cache, 100);
+    ck_assert_int_eq(append(fork, model, engines[0], x, out, 20), ATTN_OK); /* copies a block */
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 4 * 64 * token_bytes[dtype]);
+    expect_same(fork, cache, 100);
+    attn_cache_truncate(cache, 100);
+    ck_assert_int_eq(append(cache, model, engines[0], x, out, 20), ATTN_OK);
+    expect_same(fork, cache, 120); /* the same tokens in the same slots, by another way */
+    ck_assert_int_eq(append(other, model, engines[0], x, out, 130), ATTN_OK);
+    expect_same(other, cache, 100);
+    attn_cache_free(cache);
+    expect_same(fork, other, 100);
+    attn_cache_free(fork);
+    attn_cache_free(other);
+    attn_model_close(model);
+    free(x);
+    free(out);
+}
+END_TEST
+
+START_TEST(test_kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cache)
+{
+    const enum attn_dtype dtype = (enum attn_dtype)_i;
+    struct rng r = rng_seeded(9);
+    float *x = rng_floats(&r, 3 * WIDTH, 1), out[3 * WIDTH], large[WIDTH];
+    struct attn_model *model = open_model(layer_config, dtype);
+    struct attn_cache *cache = new_cache(model, 10), *other = new_cache(model, 10);
+    for (size_t i = 0; i < WIDTH; i++)
+        large[i] = x[i] * 1e6f;
+    ck_assert_int_eq(append(cache, model, engines[0], x, out, 2), ATTN_OK);
+    struct attn_step step[2] = {
+        {.cache = cache, .position = 2, .rows = 1, .hidden_states = large, .commit = true},
+        {.cache = other, .position = 0, .rows = 1, .hidden_states = x, .commit = true}};
+    struct attn_step *steps[] = {&step[0], &step[1]};
+    ck_assert_int_eq(attn_decode(engines[0], model, 0, steps, 2), ATTN_OK);
+    ck_assert_int_eq(step[0].error.status, dtype == ATTN_F16 ? ATTN_OVERFLOW : ATTN_OK);
+    ck_assert_int_eq(step[1].error.status, ATTN_OK);
+    ck_assert_uint_eq(attn_cache_length(cache, 0), dtype == ATTN_F16 ? 2 : 3);
+    if (dtype == ATTN_F16) {
+        ck_assert_str_eq(step[0].error.message, "a key or value does not fit the cache's f16");
+        ck_assert_int_eq(append(cache, model, engines[0], x + 2 * WIDTH, out, 1), ATTN_OK);
+    }
+    attn_cache_free(cache);
+    attn_cache_free(other);
+    attn_model_close(model);
+    free(x);
+}
+END_TEST
+
+Suite *suite_kvtypes(void)
+{
+    Suite *suite = suite_create("kvtypes");
+    TCase *types = tcase_create("types");
+    tcase_set_timeout(types, 600); /* what a sanitizer may take */
+    tcase_add_checked_fixture(types, setup, teardown);
+    tcase_add_loop_test(types,
+                        test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_slot, 0,
+                        NUM_DTYPES);
+    tcase_add_loop_test(types, test_kvtypes_tiles_hold_the_extremes_and_only_f16_refuses, 0,
+                        NUM_DTYPES);
+    tcase_add_loop_test(types, test_kvtypes_random_layers_attend_over_what_the_cache_holds, 0,
+                        NUM_DTYPES);
+    tcase_add_loop_test(types, test_kvtypes_outputs_stay_near_those_of_a_float32_cache, 0,
+                        NUM_DTYPES);
+    tcase_add_loop_test(types, test_kvtypes_forks_and_truncation_keep_tokens_to_the_bit, 0,
+                        NUM_DTYPES);
+    tcase_add_loop_test(types,
+                        test_kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cache, 0,
+                        NUM_DTYPES);
+    suite_add_tcase(suite, types);
+    return suite;
+}
