@@ -17,9 +17,12 @@
 static struct attn_engine *engine;
 static struct attn_cache_pool *pool;
 static struct attn_error error;
+static enum attn_dtype kv_dtype; /* of the models that random_model opens */
+#define NUM_DTYPES 4
 
 static void setup(void)
 {
+    kv_dtype = ATTN_F32;
     ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)256 << 20), ATTN_OK);
 }
@@ -33,8 +36,10 @@ static void teardown(void)
 
 static struct attn_model *random_model(const char *config)
 {
+    const struct attn_model_options options = {.kv_dtype = kv_dtype};
     struct attn_model *model;
-    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), NULL, &error) == ATTN_OK,
+    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), &options, &error) ==
+                      ATTN_OK,
                   "%s", error.message);
     ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
     return model;
@@ -176,6 +181,7 @@ END_TEST
 
 START_TEST(test_steps_gqa_with_as_many_key_heads_as_heads_equals_mha)
 {
+    kv_dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(4);
     struct attn_model *mha =
         random_model("{\"hidden_size\":64,\"num_attention_heads\":4,\"seed\":9}");
@@ -276,6 +282,7 @@ static void decode_many(float *out, const struct attn_model *model, const float 
 
 START_TEST(test_steps_bits_do_not_depend_on_batch_or_threads)
 {
+    kv_dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(8);
     struct attn_model *model = random_model(batch_config);
     const size_t n = BATCH * 3 * WIDTH;
@@ -300,10 +307,11 @@ END_TEST
 /* 800 inputs are more than two blocks of a product, 200 rows more than one. */
 START_TEST(test_steps_prefill_and_single_steps_give_the_same_bits)
 {
-    const struct attn_engine_options options = {.level = (enum attn_cpu_level)_i};
+    const struct attn_engine_options options = {.level = (enum attn_cpu_level)(_i / NUM_DTYPES)};
     struct attn_engine *usual = engine;
     if (attn_engine_open(&engine, &options, &error) == ATTN_UNSUPPORTED)
         return;
+    kv_dtype = (enum attn_dtype)(_i % NUM_DTYPES);
     struct rng r = rng_seeded(17);
     struct attn_model *model = random_model("{\"hidden_size\":800,\"num_attention_heads\":10,"
                                             "\"num_key_value_heads\":2,\"rope_theta\":10000}");
@@ -411,6 +419,7 @@ END_TEST
 
 START_TEST(test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits)
 {
+    kv_dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(12);
     struct attn_model *model = random_model(batch_config);
     float *x = rng_floats(&r, 130 * WIDTH, 1);
@@ -468,15 +477,18 @@ Suite *suite_steps(void)
     tcase_add_test(steps,
                    test_steps_any_split_of_a_sequence_gives_the_outputs_and_cache_of_one_prefill);
     tcase_add_test(steps, test_steps_with_window_and_cap_are_those_of_one_prefill);
-    tcase_add_test(steps, test_steps_gqa_with_as_many_key_heads_as_heads_equals_mha);
+    tcase_add_loop_test(steps, test_steps_gqa_with_as_many_key_heads_as_heads_equals_mha, 0,
+                        NUM_DTYPES);
     tcase_add_test(steps, test_steps_grouped_heads_equal_repeated_keys_and_values);
-    tcase_add_test(steps, test_steps_bits_do_not_depend_on_batch_or_threads);
+    tcase_add_loop_test(steps, test_steps_bits_do_not_depend_on_batch_or_threads, 0, NUM_DTYPES);
     tcase_add_loop_test(steps, test_steps_prefill_and_single_steps_give_the_same_bits,
-                        ATTN_CPU_AVX2, ATTN_CPU_AVX512 + 1);
+                        ATTN_CPU_AVX2 * NUM_DTYPES, (ATTN_CPU_AVX512 + 1) * NUM_DTYPES);
     tcase_add_test(steps, test_steps_a_bad_member_fails_alone_and_leaves_its_cache);
     tcase_add_test(steps, test_steps_one_cache_twice_in_a_batch_fails_the_second);
     tcase_add_test(steps, test_steps_refuse_a_cache_of_another_model);
-    tcase_add_test(steps, test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits);
+    tcase_add_loop_test(steps,
+                        test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits, 0,
+                        NUM_DTYPES);
     tcase_add_test(steps, test_steps_on_a_layer_that_is_not_there_fail_all);
     suite_add_tcase(suite, steps);
     return suite;
