@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "attn.h"
 #include "peaks.h"
 
 enum bench_kind {
@@ -43,6 +44,7 @@ struct bench_dtype {
     double weight_bytes, kv_bytes; /* of one number */
     enum bench_peak peak;          /* of the instruction made for it; fp32 where there is none */
     double tolerance;              /* of max_error */
+    enum attn_dtype kv_dtype;      /* of attn_model_options */
 };
 
 extern const struct bench_shape bench_shapes[];

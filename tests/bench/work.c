@@ -65,7 +65,8 @@ static void open_model(struct bench_work *work)
                           "\"is_causal\":%s,\"seed\":%d%s%s}",
                           l->hidden, l->heads, l->kv_heads, l->head_dim, l->bias ? "true" : "false",
                           l->causal ? "true" : "false", BENCH_SEED, rope, work->dtype->config);
-    check(attn_model_open_random(&work->model, config, (size_t)length, NULL, &error), &error);
+    const struct attn_model_options options = {.kv_dtype = work->dtype->kv_dtype};
+    check(attn_model_open_random(&work->model, config, (size_t)length, &options, &error), &error);
     check(attn_model_load(work->model, &error), &error);
 }
 
