@@ -1,6 +1,6 @@
 /* inspect.c: prints a checkpoint directory as loading it would resolve it: family, layers, costs.
  *
- * The text of a layer is made from the JSON that GET /models has, so the two cannot differ; of an
+ * With --measure it loads the layers after all, for inspect_measure.c.  The text of a layer is made from the JSON that GET /models has, so the two cannot differ; of an
  * architecture with several stacks each is a model of its own and is printed as one. */
 #include "inspect.h"
 
@@ -11,6 +11,7 @@
 
 #include "buffer.h"
 #include "config.h"
+#include "inspect_measure.h"
 #include "layer_json.h"
 #include "models.h"
 
@@ -21,6 +22,8 @@ struct wanted {
     const char *path, *stack; /* stack NULL: all that there are */
     size_t layers[ATTN_MAX_LAYERS];
     size_t num_layers; /* 0: all */
+    enum attn_dtype dtype, kv_dtype;
+    bool measure; /* what those do to outputs, too */
 };
 
 static bool complain(const char *what, const char *which)
@@ -60,6 +63,11 @@ static const char *flag_value(const char *name, int *at, int argc, char *const a
     return argv[*at][length] == '\0' && *at + 1 < argc ? argv[++*at] : NULL;
 }
 
+static bool read_dtype(enum attn_dtype *out, const char *flag, const char *text)
+{
+    return attn_dtype_find(out, text) || complain(flag, text);
+}
+
 static bool read_words(struct wanted *wanted, int argc, char *const argv[])
 {
     const char *value;
@@ -70,6 +78,15 @@ static bool read_words(struct wanted *wanted, int argc, char *const argv[])
             wanted->num_layers = 0;
             if (!read_layers(wanted, value))
                 return false;
+        } else if ((value = flag_value("--dtype", &i, argc, argv)) != NULL) {
+            if (!read_dtype(&wanted->dtype, "--dtype must be f32, bf16 or int8, not ", value))
+                return false;
+        } else if ((value = flag_value("--kv-dtype", &i, argc, argv)) != NULL) {
+            if (!read_dtype(&wanted->kv_dtype, "--kv-dtype must be f32, bf16, f16 or int8, not ",
+                            value))
+                return false;
+        } else if (strcmp(argv[i], "--measure") == 0) {
+            wanted->measure = true;
         } else if (argv[i][0] == '-' || wanted->path != NULL) {
             return complain("what is ", argv[i]);
         } else {
@@ -77,7 +94,9 @@ static bool read_words(struct wanted *wanted, int argc, char *const argv[])
         }
     }
     return wanted->path != NULL ||
-           complain("which directory? ", "attnd inspect DIR [--stack NAME] [--layers 0,3,5]");
+           complain("which directory? ",
+                    "attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME] "
+                    "[--kv-dtype NAME] [--measure]");
 }
 
 /* ---- Text ------------------------------------------------------------------------------------ */
@@ -181,18 +200,42 @@ static void print_model(struct srv_buffer *out, const struct attn_model *model)
 
 /* ---- Models ---------------------------------------------------------------------------------- */
 
-static bool open_stack(struct attn_model **out, const struct wanted *wanted, const char *stack)
+static struct attn_model_options options_of(const struct wanted *wanted, const char *stack)
 {
-    const struct attn_model_options options = {
+    return (struct attn_model_options){
         .layers = wanted->num_layers > 0 ? wanted->layers : NULL,
         .num_layers = wanted->num_layers,
         .stack = stack,
+        .dtype = wanted->dtype,
+        .kv_dtype = wanted->kv_dtype,
     };
-    struct attn_error error = {0};
-    if (attn_model_open(out, wanted->path, &options, &error) == ATTN_OK)
-        return true;
-    fprintf(stderr, "attnd: inspect: %s: %s\n", wanted->path, error.message);
+}
+
+static bool blame(const struct wanted *wanted, const struct attn_error *error)
+{
+    fprintf(stderr, "attnd: inspect: %s: %s\n", wanted->path, error->message);
     return false;
+}
+
+static bool open_stack(struct attn_model **out, const struct wanted *wanted, const char *stack)
+{
+    const struct attn_model_options options = options_of(wanted, stack);
+    struct attn_error error = {0};
+    return attn_model_open(out, wanted->path, &options, &error) == ATTN_OK || blame(wanted, &error);
+}
+
+/* Prints a stack and closes it. */
+static bool show(struct srv_buffer *out, struct attn_model *model, const struct wanted *wanted,
+                 const char *stack)
+{
+    const struct attn_model_options options = options_of(wanted, stack);
+    struct attn_error error = {0};
+    print_model(out, model);
+    bool done = !wanted->measure ||
+                srv_inspect_measure(out, wanted->path, &options, model, &error) == ATTN_OK ||
+                blame(wanted, &error);
+    attn_model_close(model);
+    return done;
 }
 
 /* Prints the stack wanted, or the only one, or else each. */
@@ -203,19 +246,14 @@ static bool inspect(struct srv_buffer *out, const struct wanted *wanted)
     if (!open_stack(&model, wanted, wanted->stack))
         return false;
     attn_model_describe(&info, model);
-    if (wanted->stack != NULL || info.stack[0] == '\0') {
-        print_model(out, model);
-        attn_model_close(model);
-        return true;
-    }
+    if (wanted->stack != NULL || info.stack[0] == '\0')
+        return show(out, model, wanted, wanted->stack);
     attn_model_close(model);
-    for (size_t i = 0; i < SRV_STACKS; i++) {
-        if (!open_stack(&model, wanted, srv_stack_names[i]))
-            return false;
-        print_model(out, model);
-        attn_model_close(model);
-    }
-    return true;
+    bool done = true;
+    for (size_t i = 0; i < SRV_STACKS && done; i++)
+        done = open_stack(&model, wanted, srv_stack_names[i]) &&
+               show(out, model, wanted, srv_stack_names[i]);
+    return done;
 }
 
 int srv_command_inspect(int argc, char *const argv[])
