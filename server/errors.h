@@ -43,7 +43,7 @@
     X(SRV_E_TOO_MANY_TOKENS, "too_many_tokens", 422, false, "more tokens than max_tokens")         \
     X(SRV_E_REPLY_TOO_LARGE, "reply_too_large", 422, false, "outputs pass max_reply_bytes")        \
     X(SRV_E_UNSUPPORTED, "unsupported", 422, false, "has no meaning for this layer or call")       \
-    X(SRV_E_NUMERIC_OVERFLOW, "numeric_overflow", 422, false, "the result does not fit float32")   \
+    X(SRV_E_NUMERIC_OVERFLOW, "numeric_overflow", 422, false, "a number does not fit its dtype")   \
     X(SRV_E_QUEUE_FULL, "queue_full", 429, true, "too many requests are waiting")                  \
     X(SRV_E_SESSION_BUSY, "session_busy", 429, true, "too many requests wait for this session")    \
     X(SRV_E_HEADERS_TOO_LARGE, "headers_too_large", 431, false, "header fields pass their bounds") \

@@ -1,7 +1,8 @@
 /* inspect.c: prints a checkpoint directory as loading it would resolve it: family, layers, costs.
  *
- * With --measure it loads the layers after all, for inspect_measure.c.  The text of a layer is made from the JSON that GET /models has, so the two cannot differ; of an
- * architecture with several stacks each is a model of its own and is printed as one. */
+ * The text of a layer is made from the JSON that GET /models has, so the two cannot differ; of an
+ * architecture with several stacks each is a model of its own and is printed as one.  Layers are
+ * computed with, by inspect_measure.c, only where that was asked for. */
 #include "inspect.h"
 
 #include <ctype.h>

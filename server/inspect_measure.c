@@ -1,7 +1,7 @@
 /* inspect_measure.c: a layer run twice over the same rows, as asked for and in float32.
  *
- * Rows are uniform with variance 1, which is what a checkpoint's norms hand to its attention, from a
- * counter with a fixed start, so that a figure can be had again.  They are given as a prefill and
+ * Rows are uniform with variance 1, which is what a checkpoint's norms hand to its attention, from
+ * a counter with a fixed start, so that a figure can be had again.  They are given as a prefill and
  * then one by one: the two ways in which a session grows. */
 #include "inspect_measure.h"
 
@@ -31,7 +31,7 @@ static float random_number(uint64_t i)
     return ((float)(z >> 40) / 8388608.0f - 1) * UNIT_VARIANCE;
 }
 
-/* ---- One run ---------------------------------------------------------------------------------- */
+/* ---- One run -------------------------------------------------------------------------------- */
 
 static enum attn_status open_layer(struct attn_model **out, const struct measure *m,
                                    const struct attn_model_options *options,
@@ -86,7 +86,7 @@ static enum attn_status run(float *output, bool *refused, const struct measure *
     return status;
 }
 
-/* ---- All of it -------------------------------------------------------------------------------- */
+/* ---- All of it ------------------------------------------------------------------------------ */
 
 static void print_difference(struct srv_buffer *out, const struct measure *m)
 {
