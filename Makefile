@@ -55,7 +55,7 @@ LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize
 pkg_cflags = $(patsubst -I%,-isystem%,$(shell pkg-config --cflags $(1)))
 pkg_libs   = $(shell pkg-config --libs $(1)) -lm
 
-LIB_PKGS    = openblas jansson
+LIB_PKGS    = openblas jansson nettle
 SERVER_PKGS = libmicrohttpd jansson zlib
 TEST_PKGS   = check libcurl jansson
 
@@ -193,6 +193,7 @@ install: $(OUT)/attnd $(OUT)/libattn.a ## install into DESTDIR, PREFIX (/usr/loc
 	install -D -m 755 $(OUT)/attnd $(DESTDIR)$(PREFIX)/bin/attnd
 	install -D -m 644 $(OUT)/libattn.a $(DESTDIR)$(PREFIX)/lib/libattn.a
 	install -D -m 644 include/attn.h $(DESTDIR)$(PREFIX)/include/attn.h
+	install -D -m 644 include/attn_state.h $(DESTDIR)$(PREFIX)/include/attn_state.h
 	install -D -m 644 config/attnd.json $(DESTDIR)$(CONFDIR)/attnd.json
 
 clean: ## remove build/

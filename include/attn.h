@@ -2,8 +2,8 @@
  *
  * libattn keeps the attention layers of transformer checkpoints resident (multi-head, grouped-query
  * and multi-query attention: MHA, GQA, MQA), holds key/value caches in a pool of fixed budget and
- * computes attention over both.  This is the whole public interface.  It never prints, never
- * exits, and never aborts on anything that a caller passed in.
+ * computes attention over both.  This and attn_state.h (caches as bytes) are the whole public
+ * interface.  It never prints, never exits, and never aborts on anything that a caller passed in.
  *
  * Notation, used in every comment of this project.  Arrays are row-major, slowest index first.
  *
@@ -432,7 +432,8 @@ struct attn_cache;      /* keys and values of one sequence, in all resident laye
 /* A pool that never holds more than `budget` bytes of blocks. */
 ATTN_MUST_CHECK enum attn_status attn_cache_pool_new(struct attn_cache_pool **out, size_t budget);
 void attn_cache_pool_free(struct attn_cache_pool *pool);           /* after all its caches */
-size_t attn_cache_pool_used(const struct attn_cache_pool *pool);   /* bytes in live blocks */
+size_t attn_cache_pool_used(const struct attn_cache_pool *pool);   /* bytes in live blocks, and of
+                                                                      forks' lists of them */
 size_t attn_cache_pool_budget(const struct attn_cache_pool *pool); /* bytes */
 
 /* An empty cache for sequences of up to max_length tokens; takes no block yet.  Model and pool
@@ -447,7 +448,9 @@ size_t attn_cache_max_length(const struct attn_cache *cache);
 size_t attn_cache_bytes(const struct attn_cache *cache); /* of its blocks, shared ones in full */
 
 /* A second cache with the first `length` tokens of each layer, sharing blocks until one of the
- * two writes (copy-on-write).  O(blocks). */
+ * two writes (copy-on-write).  O(blocks): it takes 8 bytes of the pool's budget for each.  A fork
+ * that nobody writes to may be read by another thread while the cache is used.
+ * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_cache_fork(struct attn_cache **out,
                                                  const struct attn_cache *cache, size_t length,
                                                  struct attn_error *error);

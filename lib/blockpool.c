@@ -18,7 +18,7 @@ struct free_list {
 struct attn_cache_pool {
     pthread_mutex_t lock;
     size_t budget;
-    atomic_size_t used; /* bytes of live blocks */
+    atomic_size_t used; /* bytes of live blocks and what is charged beside them */
     size_t idle;        /* bytes of free blocks */
     size_t num_lists;
     struct free_list lists[MAX_SIZES];
@@ -90,17 +90,28 @@ static struct attn_block *pop(struct attn_cache_pool *pool, struct free_list *li
     return block;
 }
 
+/* Whether `bytes` more are within the budget. */
+static bool has_room(const struct attn_cache_pool *pool, size_t bytes)
+{
+    return bytes <= pool->budget && atomic_load(&pool->used) <= pool->budget - bytes;
+}
+
+/* Gives free blocks back to the system where they and `bytes` more would pass the budget. */
+static void make_room(struct attn_cache_pool *pool, size_t bytes)
+{
+    if (pool->idle > pool->budget - bytes - atomic_load(&pool->used))
+        trim(pool);
+}
+
 /* A block from its list, or a new one within the budget. */
 static enum attn_status take(struct attn_block **out, struct attn_cache_pool *pool, size_t bytes)
 {
-    size_t used = atomic_load(&pool->used);
-    if (bytes > pool->budget || used > pool->budget - bytes)
+    if (!has_room(pool, bytes))
         return ATTN_POOL_FULL;
     *out = pop(pool, list_for(pool, bytes));
     if (*out != NULL)
         return ATTN_OK;
-    if (pool->idle > pool->budget - bytes - used)
-        trim(pool);
+    make_room(pool, bytes);
     *out = attn_calloc(1, sizeof **out + bytes);
     return *out ? ATTN_OK : ATTN_NO_MEMORY;
 }
@@ -135,4 +146,23 @@ void attn_block_put(struct attn_cache_pool *pool, struct attn_block *block)
     pthread_mutex_unlock(&pool->lock);
     if (list == NULL)
         attn_free(block);
+}
+
+bool attn_pool_charge(struct attn_cache_pool *pool, size_t bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    bool room = has_room(pool, bytes);
+    if (room) {
+        make_room(pool, bytes);
+        atomic_fetch_add(&pool->used, bytes);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return room;
+}
+
+void attn_pool_discharge(struct attn_cache_pool *pool, size_t bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_sub(&pool->used, bytes);
+    pthread_mutex_unlock(&pool->lock);
 }

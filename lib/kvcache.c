@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "attn_state.h"
 #include "blockpool.h"
 #include "model.h"
 #include "status.h"
@@ -19,7 +20,8 @@ struct attn_cache {
     struct attn_cache_pool *pool;
     const struct attn_model *model;
     size_t max_length;
-    bool claimed; /* by a step of the batch that runs */
+    size_t charged; /* bytes of the budget, for the lists of a fork */
+    bool claimed;   /* by a step of the batch that runs */
     size_t num_slots;
     struct cache_layer slots[]; /* [num_slots] resident layers, in order */
 };
@@ -87,6 +89,7 @@ void attn_cache_free(struct attn_cache *cache)
         drop_blocks(cache->pool, &cache->slots[i], 0);
         attn_free(cache->slots[i].blocks);
     }
+    attn_pool_discharge(cache->pool, cache->charged);
     attn_free(cache);
 }
 
@@ -174,6 +177,12 @@ static enum attn_status take_blocks(struct attn_cache_pool *pool, struct cache_l
     return ATTN_OK;
 }
 
+static enum attn_status fail_budget(const struct attn_cache_pool *pool, struct attn_error *error)
+{
+    return attn_fail(error, ATTN_POOL_FULL, NULL, "the cache pool's budget of %zu bytes is used up",
+                     attn_cache_pool_budget(pool));
+}
+
 enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
                                     size_t rows, struct attn_error *error)
 {
@@ -190,10 +199,8 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
     if (status == ATTN_OK)
         return ATTN_OK;
     drop_blocks(cache->pool, l, before);
-    if (status == ATTN_POOL_FULL)
-        return attn_fail(error, status, NULL, "the cache pool's budget of %zu bytes is used up",
-                         attn_cache_pool_budget(cache->pool));
-    return attn_fail_memory(error, block_bytes(l->spec));
+    return status == ATTN_POOL_FULL ? fail_budget(cache->pool, error)
+                                    : attn_fail_memory(error, block_bytes(l->spec));
 }
 
 struct attn_tile attn_block_tile(struct attn_block *block, const struct attn_layer_spec *spec,
@@ -248,27 +255,86 @@ void attn_cache_truncate(struct attn_cache *cache, size_t length)
     }
 }
 
+/* Shares the first `kept` tokens of `from`. */
+static bool share_blocks(struct cache_layer *to, const struct cache_layer *from, size_t kept)
+{
+    if (!grow_list(to, blocks_for(kept)))
+        return false;
+    for (; to->reserved < blocks_for(kept); to->reserved++) {
+        to->blocks[to->reserved] = from->blocks[to->reserved];
+        attn_block_share(to->blocks[to->reserved]);
+    }
+    atomic_store(&to->length, kept);
+    return true;
+}
+
+static size_t kept_of(const struct cache_layer *l, size_t length)
+{
+    return attn_min(length, atomic_load(&l->length));
+}
+
+/* A fork shares its blocks, but not their lists: so that many forks of a long cache cannot take
+ * memory that nothing bounds, the pool's budget covers those. */
 enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cache *cache,
                                  size_t length, struct attn_error *error)
 {
     struct attn_cache *fork;
+    size_t bytes = 0;
+    for (size_t i = 0; i < cache->num_slots; i++)
+        bytes += blocks_for(kept_of(&cache->slots[i], length)) * sizeof(struct attn_block *);
     if (new_empty(&fork, cache->pool, cache->model, cache->max_length) != ATTN_OK)
         return attn_fail_memory(error, sizeof *fork);
+    if (!attn_pool_charge(cache->pool, bytes)) {
+        attn_cache_free(fork);
+        return fail_budget(cache->pool, error);
+    }
+    fork->charged = bytes;
     for (size_t i = 0; i < cache->num_slots; i++) {
         const struct cache_layer *from = &cache->slots[i];
-        struct cache_layer *to = &fork->slots[i];
-        size_t kept = attn_min(length, atomic_load(&from->length));
-        if (!grow_list(to, blocks_for(kept))) {
+        if (!share_blocks(&fork->slots[i], from, kept_of(from, length))) {
             attn_cache_free(fork);
-            return attn_fail_memory(error, blocks_for(kept) * sizeof *to->blocks);
+            return attn_fail_memory(error, bytes);
         }
-        for (; to->reserved < blocks_for(kept); to->reserved++) {
-            to->blocks[to->reserved] = from->blocks[to->reserved];
-            attn_block_share(to->blocks[to->reserved]);
-        }
-        atomic_store(&to->length, kept);
     }
     *out = fork;
+    return ATTN_OK;
+}
+
+enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer, size_t count,
+                                  const float *key, const float *value, struct attn_error *error)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    if (l == NULL)
+        return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
+    size_t d = l->spec->head_dim, dv = l->spec->value_head_dim, groups = l->spec->num_kv_heads;
+    size_t length = atomic_load(&l->length);
+    enum attn_status status = attn_check_magnitudes(key, groups * count * d, "key", error);
+    if (status == ATTN_OK)
+        status = attn_check_magnitudes(value, groups * count * dv, "value", error);
+    if (status == ATTN_OK)
+        status = attn_cache_reserve(cache, layer, length, count, error);
+    if (status != ATTN_OK)
+        return status;
+    bool fits = true;
+    float *row = attn_alloc(groups, (d + dv) * sizeof *row); /* key [G][D], value [G][Dv] */
+    if (row == NULL) {
+        attn_cache_release(cache, layer);
+        return attn_fail_memory(error, groups * (d + dv) * sizeof *row);
+    }
+    for (size_t s = 0; s < count; s++) {
+        for (size_t g = 0; g < groups; g++) {
+            memcpy(row + g * d, key + (g * count + s) * d, d * sizeof *row);
+            memcpy(row + groups * d + g * dv, value + (g * count + s) * dv, dv * sizeof *row);
+        }
+        fits = attn_cache_put(cache, layer, length + s, row, row + groups * d) && fits;
+    }
+    attn_free(row);
+    if (!fits) {
+        attn_cache_release(cache, layer);
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "key", "a key or value does not fit %s",
+                         attn_dtype_name(l->spec->kv_dtype));
+    }
+    attn_cache_publish(cache, layer, length + count);
     return ATTN_OK;
 }
 
@@ -283,14 +349,22 @@ struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t la
 void attn_cache_read(float *key, float *value, const struct attn_cache *cache, size_t layer,
                      size_t count)
 {
+    attn_cache_read_from(key, value, cache, layer, 0, count);
+}
+
+void attn_cache_read_from(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                          size_t first, size_t count)
+{
     const struct cache_layer *l = layer_of(cache, layer);
     if (l == NULL || (key == NULL && value == NULL))
         return;
     size_t d = l->spec->head_dim, dv = l->spec->value_head_dim, groups = l->spec->num_kv_heads;
     for (size_t s = 0; s < count; s++)
         for (size_t g = 0; g < groups; g++) {
-            struct attn_tile tile = attn_block_tile(l->blocks[s / ATTN_TILE], l->spec, g);
+            size_t slot = first + s;
+            struct attn_tile tile = attn_block_tile(l->blocks[slot / ATTN_TILE], l->spec, g);
             attn_tile_get(key ? key + (g * count + s) * d : NULL,
-                          value ? value + (g * count + s) * dv : NULL, &tile, s % ATTN_TILE, d, dv);
+                          value ? value + (g * count + s) * dv : NULL, &tile, slot % ATTN_TILE, d,
+                          dv);
         }
 }

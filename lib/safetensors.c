@@ -1,4 +1,4 @@
-/* safetensors.c: header -> table of entries, sorted by name; spans of the file -> float32.
+/* safetensors.c: header -> table of entries, sorted by name; spans of the data -> float32.
  *
  * The header is walked member by member (members.h), so memory beyond the header's own text is one
  * entry per tensor.  What holds once a file is open: every entry lies inside the file, its span
@@ -26,13 +26,16 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define CHUNK 131072           /* elements read and widened at a time */
 
 struct attn_safetensors {
-    int file;
-    char *name; /* of the file inside its directory, for messages */
+    int file;          /* -1 where the bytes are in memory: */
+    const char *bytes; /* borrowed */
+    char *name;        /* of the file inside its directory, for messages */
     char *header;
     size_t header_length;
     size_t data_begin, data_length;    /* bytes */
     struct attn_tensor_entry *entries; /* [count], by name; names live in the header */
     size_t count, capacity;
+    struct attn_tensor_note *notes; /* [num_notes], by name; kept of what is in memory */
+    size_t num_notes;
 };
 
 static const struct attn_stored_type dtypes[] = {
@@ -133,8 +136,20 @@ static enum attn_status add_entry(struct attn_safetensors *file, struct attn_mem
     return wrong == NULL ? ATTN_OK : fail_entry(file, name, wrong, error);
 }
 
+/* Takes the reference to `value`. */
+static enum attn_status add_note(struct attn_safetensors *file, const char *name, json_t *value)
+{
+    if (file->notes == NULL || file->num_notes == ATTN_SAFETENSORS_MAX_NOTES) {
+        json_decref(value);
+        return file->notes == NULL ? ATTN_OK : ATTN_MALFORMED;
+    }
+    file->notes[file->num_notes++] =
+        (struct attn_tensor_note){name, json_string_value(value), value};
+    return ATTN_OK;
+}
+
 /* __metadata__ maps strings to strings, none of which means anything here. */
-static enum attn_status skip_metadata(struct attn_members *m)
+static enum attn_status read_metadata(struct attn_safetensors *file, struct attn_members *m)
 {
     char *key;
     enum attn_status status = attn_members_enter(m);
@@ -143,7 +158,7 @@ static enum attn_status skip_metadata(struct attn_members *m)
         if (m->text[m->at] != '"')
             return ATTN_MALFORMED;
         if ((status = attn_members_value(&value, m, METADATA_TEXT)) == ATTN_OK)
-            json_decref(value);
+            status = add_note(file, key, value);
     }
     return status;
 }
@@ -164,7 +179,7 @@ static enum attn_status walk_header(struct attn_safetensors *file, struct attn_e
                 return status;
             continue;
         }
-        status = metadata ? ATTN_MALFORMED : skip_metadata(&m);
+        status = metadata ? ATTN_MALFORMED : read_metadata(file, &m);
         metadata = true;
     }
     if (status == ATTN_OK)
@@ -184,6 +199,23 @@ static int by_name(const void *a, const void *b)
 {
     const struct attn_tensor_entry *x = a, *y = b;
     return strcmp(x->name, y->name);
+}
+
+static int by_note(const void *a, const void *b)
+{
+    const struct attn_tensor_note *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+static enum attn_status sort_notes(struct attn_safetensors *file, struct attn_error *error)
+{
+    if (file->num_notes > 0)
+        qsort(file->notes, file->num_notes, sizeof *file->notes, by_note);
+    for (size_t i = 1; i < file->num_notes; i++)
+        if (by_note(&file->notes[i - 1], &file->notes[i]) == 0)
+            return attn_fail(error, ATTN_MALFORMED, file->name, "%s: '%.96s' is noted twice",
+                             file->name, file->notes[i].name);
+    return ATTN_OK;
 }
 
 /* Sorts the entries by place and then for good by name, and checks what only shows in order. */
@@ -210,18 +242,29 @@ static enum attn_status check_entries(struct attn_safetensors *file, struct attn
     return ATTN_OK;
 }
 
-/* Reads the header's length and text after checking the one against the size of the file. */
-static enum attn_status read_header(struct attn_safetensors *file, size_t size,
+/* Reads bytes [offset, offset + count) of the whole; in memory they are there, as spans have been
+ * checked. */
+static enum attn_status read_bytes(void *out, const struct attn_safetensors *file, size_t offset,
+                                   size_t count, struct attn_error *error)
+{
+    if (file->bytes == NULL)
+        return attn_file_read(out, file->file, file->name, offset, count, error);
+    memcpy(out, file->bytes + offset, count);
+    return ATTN_OK;
+}
+
+/* Reads the header's length and text after checking the one against the size of the whole. */
+static enum attn_status read_header(struct attn_safetensors *file, size_t size, size_t limit,
                                     struct attn_error *error)
 {
     uint64_t length = 0;
     if (size < PREFIX)
         return attn_fail(error, ATTN_MALFORMED, file->name, "%s: %zu bytes, not even a header",
                          file->name, size);
-    enum attn_status status = attn_file_read(&length, file->file, file->name, 0, PREFIX, error);
+    enum attn_status status = read_bytes(&length, file, 0, PREFIX, error);
     if (status != ATTN_OK)
         return status;
-    size_t most = attn_min(ATTN_SAFETENSORS_MAX_HEADER, size - PREFIX);
+    size_t most = attn_min(limit, size - PREFIX);
     if (length < 2 || length > most)
         return attn_fail(error, ATTN_MALFORMED, file->name,
                          "%s: header of %llu bytes, possible are 2 to %zu", file->name,
@@ -237,37 +280,72 @@ static enum attn_status read_header(struct attn_safetensors *file, size_t size,
     if (file->header == NULL || file->entries == NULL)
         return attn_fail_memory(error, attn_mul(file->capacity, sizeof *file->entries));
     file->header[file->header_length] = '\0';
-    return attn_file_read(file->header, file->file, file->name, PREFIX, file->header_length, error);
+    return read_bytes(file->header, file, PREFIX, file->header_length, error);
+}
+
+/* All that an open file holds but where its bytes are. */
+static enum attn_status new_file(struct attn_safetensors **out, const char *name,
+                                 struct attn_error *error)
+{
+    struct attn_safetensors *file = attn_calloc(1, sizeof *file);
+    size_t name_size = strlen(name) + 1;
+    if (file == NULL || (file->name = attn_alloc(name_size, 1)) == NULL) {
+        attn_free(file);
+        return attn_fail_memory(error, sizeof *file + name_size);
+    }
+    memcpy(file->name, name, name_size);
+    file->file = -1;
+    *out = file;
+    return ATTN_OK;
+}
+
+/* Reads the header of `file`, of `size` bytes in all, and passes it on; on an error closes it. */
+static enum attn_status finish_open(struct attn_safetensors **out, struct attn_safetensors *file,
+                                    size_t size, size_t limit, struct attn_error *error)
+{
+    enum attn_status status = read_header(file, size, limit, error);
+    if (status == ATTN_OK)
+        status = walk_header(file, error);
+    if (status == ATTN_OK)
+        status = check_entries(file, error);
+    if (status == ATTN_OK)
+        status = sort_notes(file, error);
+    if (status == ATTN_OK)
+        *out = file;
+    else
+        attn_safetensors_close(file);
+    return status;
 }
 
 enum attn_status attn_safetensors_open(struct attn_safetensors **out, int directory,
                                        const char *name, struct attn_error *error)
 {
-    struct attn_safetensors *file = attn_calloc(1, sizeof *file);
-    size_t size, name_size = strlen(name) + 1;
-    if (file == NULL)
-        return attn_fail_memory(error, sizeof *file);
-    file->file = -1;
-
-    enum attn_status status = ATTN_OK;
-    if ((file->name = attn_alloc(name_size, 1)) == NULL)
-        status = attn_fail_memory(error, name_size);
-    else
-        memcpy(file->name, name, name_size);
-    if (status == ATTN_OK)
-        status = attn_file_open(&file->file, &size, directory, name, error);
-    if (status == ATTN_OK)
-        status = read_header(file, size, error);
-    if (status == ATTN_OK)
-        status = walk_header(file, error);
-    if (status == ATTN_OK)
-        status = check_entries(file, error);
-    if (status != ATTN_OK) {
-        attn_safetensors_close(file);
+    struct attn_safetensors *file;
+    size_t size;
+    enum attn_status status = new_file(&file, name, error);
+    if (status != ATTN_OK)
         return status;
-    }
-    *out = file;
-    return ATTN_OK;
+    status = attn_file_open(&file->file, &size, directory, name, error);
+    if (status == ATTN_OK)
+        return finish_open(out, file, size, ATTN_SAFETENSORS_MAX_HEADER, error);
+    attn_safetensors_close(file);
+    return status;
+}
+
+enum attn_status attn_safetensors_open_bytes(struct attn_safetensors **out, const void *bytes,
+                                             size_t size, const char *name, size_t max_header,
+                                             struct attn_error *error)
+{
+    struct attn_safetensors *file;
+    enum attn_status status = new_file(&file, name, error);
+    if (status != ATTN_OK)
+        return status;
+    file->bytes = bytes;
+    file->notes = attn_alloc(ATTN_SAFETENSORS_MAX_NOTES, sizeof *file->notes);
+    if (file->notes != NULL)
+        return finish_open(out, file, size, max_header, error);
+    attn_safetensors_close(file);
+    return attn_fail_memory(error, ATTN_SAFETENSORS_MAX_NOTES * sizeof *file->notes);
 }
 
 void attn_safetensors_close(struct attn_safetensors *file)
@@ -276,6 +354,9 @@ void attn_safetensors_close(struct attn_safetensors *file)
         return;
     if (file->file >= 0)
         close(file->file);
+    for (size_t i = 0; i < file->num_notes; i++)
+        json_decref(file->notes[i].owner);
+    attn_free(file->notes);
     attn_free(file->entries);
     attn_free(file->header);
     attn_free(file->name);
@@ -291,7 +372,28 @@ const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetens
     return bsearch(&key, file->entries, file->count, sizeof key, by_name);
 }
 
+const struct attn_tensor_note *attn_safetensors_notes(size_t *count,
+                                                      const struct attn_safetensors *file)
+{
+    *count = file->num_notes;
+    return file->notes;
+}
+
+const char *attn_safetensors_note(const struct attn_safetensors *file, const char *name)
+{
+    const struct attn_tensor_note key = {.name = name}, *note = NULL;
+    if (file->num_notes > 0)
+        note = bsearch(&key, file->notes, file->num_notes, sizeof key, by_note);
+    return note != NULL ? note->value : NULL;
+}
+
 /* ---- The data ------------------------------------------------------------------------------ */
+
+const char *attn_safetensors_bytes(const struct attn_safetensors *file,
+                                   const struct attn_tensor_entry *entry)
+{
+    return file->bytes + file->data_begin + entry->begin;
+}
 
 /* Reads and widens one chunk; *finite tells whether all of it is. */
 static enum attn_status read_chunk(float *out, bool *finite, const struct attn_safetensors *file,
@@ -300,9 +402,8 @@ static enum attn_status read_chunk(float *out, bool *finite, const struct attn_s
 {
     size_t bytes = entry->dtype->bits / 8;
     void *raw = bytes == sizeof *halves ? (void *)halves : (void *)out;
-    enum attn_status status =
-        attn_file_read(raw, file->file, file->name, file->data_begin + entry->begin + first * bytes,
-                       count * bytes, error);
+    enum attn_status status = read_bytes(raw, file, file->data_begin + entry->begin + first * bytes,
+                                         count * bytes, error);
     if (status != ATTN_OK)
         return status;
     if (raw == out)

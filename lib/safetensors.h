@@ -16,6 +16,7 @@
 #define ATTN_SAFETENSORS_MAX_TENSORS 1000000
 #define ATTN_SAFETENSORS_MAX_NAME 512 /* bytes */
 #define ATTN_SAFETENSORS_MAX_RANK 8
+#define ATTN_SAFETENSORS_MAX_NOTES 4096 /* pairs of __metadata__, where they are kept */
 
 struct attn_stored_type {
     const char *name; /* as the file writes it, "BF16" */
@@ -31,12 +32,25 @@ struct attn_tensor_entry {
     size_t begin, end;                       /* bytes from the start of the data */
 };
 
+/* A pair of __metadata__. */
+struct attn_tensor_note {
+    const char *name, *value;
+    void *owner; /* of value: the reader's */
+};
+
 struct attn_safetensors; /* an open file and its parsed header */
 
 /* Opens file `name` of a directory descriptor (AT_FDCWD: the working directory) and reads its
  * header.  Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY. */
 enum attn_status attn_safetensors_open(struct attn_safetensors **out, int directory,
                                        const char *name, struct attn_error *error);
+
+/* The same for `size` bytes in memory, which must stay as they are until it is closed.  A header of
+ * more than `max_header` bytes is refused before it is looked at; what the reader takes is less
+ * than 4 times the header and 512 KiB.  `name` is what messages call the whole. */
+enum attn_status attn_safetensors_open_bytes(struct attn_safetensors **out, const void *bytes,
+                                             size_t size, const char *name, size_t max_header,
+                                             struct attn_error *error);
 void attn_safetensors_close(struct attn_safetensors *file);
 
 size_t attn_safetensors_count(const struct attn_safetensors *file);
@@ -44,6 +58,16 @@ size_t attn_safetensors_count(const struct attn_safetensors *file);
 /* The tensor of that name, NULL if there is none.  Borrowed from the file. */
 const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetensors *file,
                                                       const char *name);
+
+/* The pairs of __metadata__ in the order of their names, and the value of one (NULL where there is
+ * none): of what is in memory only, since headers of checkpoints may be of any length. */
+const struct attn_tensor_note *attn_safetensors_notes(size_t *count,
+                                                      const struct attn_safetensors *file);
+const char *attn_safetensors_note(const struct attn_safetensors *file, const char *name);
+
+/* The tensor's bytes, in memory, at any alignment. */
+const char *attn_safetensors_bytes(const struct attn_safetensors *file,
+                                   const struct attn_tensor_entry *entry);
 
 /* out[i] = element first + i of the flattened tensor, i < count, widened exactly from F32, F16 or
  * BF16.  The range lies inside the tensor: the caller has compared its shape.

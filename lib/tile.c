@@ -86,20 +86,27 @@ INLINE int8_t nearest(float x)
     return (int8_t)(uint8_t)(attn_float_bits(x + 12582912.0f) & 0xffu);
 }
 
+/* The scale of 127 steps to `largest`, rounded up to 17 bits: so 127 steps are a float exactly, and
+ * numbers that were read from a tile come back as the same integers. */
+static float scale_of(float largest)
+{
+    return attn_bits_float((attn_float_bits(largest / INT8_LARGEST) + 0x7fu) & ~0x7fu);
+}
+
 /* Numbers whose scale would not be a normal float become 0. */
 static bool encode_int8(void *out, float *scale, const float *x, size_t n)
 {
     int8_t *to = out;
     float largest = magnitude(x, n);
     bool zero = largest < INT8_LARGEST * FLT_MIN;
-    float per_step = zero ? 0 : INT8_LARGEST / largest;
+    float step = zero ? 0 : scale_of(largest), per_step = zero ? 0 : 1 / step;
     size_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
         for (size_t j = 0; j < BLOCK; j++)
             to[i + j] = nearest(x[i + j] * per_step);
     for (; i < n; i++)
         to[i] = nearest(x[i] * per_step);
-    *scale = zero ? 0 : largest / INT8_LARGEST;
+    *scale = step;
     return true;
 }
 

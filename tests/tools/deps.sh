@@ -18,6 +18,7 @@ build  libc6-dev            file /usr/include/stdio.h
 build  libmicrohttpd-dev    module libmicrohttpd
 build  libjansson-dev       module jansson
 build  libopenblas-dev      module openblas
+build  nettle-dev           module nettle
 build  zlib1g-dev           module zlib
 run    curl                 command curl
 check  check                module check

@@ -3,7 +3,7 @@
 # #include of include/, lib/ and server/.
 #
 #   1. Some system headers have one home each (home_of).
-#   2. include/attn.h stands alone; lib/ sees itself and attn.h; server/ sees itself and attn.h.
+#   2. include/attn.h stands alone; lib/ sees itself and include/; server/ sees itself and include/.
 #   3. Inside lib/ no file includes from a layer above its own (rank_of).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -12,6 +12,7 @@ cd "$(dirname "$0")/../.."
 home_of() { # header
     case $1 in
     cblas.h) echo 'lib/gemm.c' ;;
+    nettle/*) echo 'lib/checksum.[ch]' ;;
     microhttpd.h) echo 'server/http*.c' ;;
     *intrin.h) echo 'lib/kernels_avx*.[ch]' ;;
     cpuid.h) echo 'lib/cpu.c' ;;
@@ -24,14 +25,14 @@ home_of() { # header
 # those below.  A new file of lib/ needs a place here.
 rank_of() { # name
     case $1 in
-    attn) echo 0 ;;
+    attn | attn_state) echo 0 ;;
     status | mem | dtype | half_float | tile | widen | random) echo 1 ;;
-    cpu | gemm | kernels | kernels_* | pool | file | members | workspace | stats | largest) echo 2 ;;
+    cpu | checksum | gemm | kernels | kernels_* | pool | file | members | workspace | stats | largest) echo 2 ;;
     engine | maps | mask | rope | position_bias | safetensors) echo 3 ;;
     checkpoint | layer) echo 4 ;;
     family | family_* | model) echo 5 ;;
     blockpool | kvcache) echo 6 ;;
-    attention | attention_unit | qkv) echo 7 ;;
+    attention | attention_unit | qkv | state | export | import) echo 7 ;;
     attend | decode) echo 8 ;;
     esac
 }
@@ -59,12 +60,12 @@ check_system() { # place, file, header
 
 check_local() { # place, file, header
     local directory=${2%%/*} name own other
-    if [ "$directory" = include ]; then
-        breach "$1" "attn.h includes standard headers only, not \"$3\""
-    elif [ "$3" = attn.h ]; then
+    if [ "$directory" = include ] && [ "$3" != attn.h ]; then
+        breach "$1" "include/ includes standard headers and attn.h only, not \"$3\""
+    elif [ -e "include/$3" ]; then
         return
     elif [ ! -e "$directory/$3" ]; then
-        breach "$1" "$directory/ includes its own headers and attn.h, not \"$3\""
+        breach "$1" "$directory/ includes its own headers and include/, not \"$3\""
     elif [ "$directory" = lib ]; then
         name=$(basename "${2%.*}")
         own=$(rank_of "$name")

@@ -10,6 +10,7 @@
     X(model)         \
     X(kvcache)       \
     X(kvtypes)       \
+    X(state)         \
     X(attention)     \
     X(golden)        \
     X(json)          \

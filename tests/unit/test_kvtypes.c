@@ -89,8 +89,10 @@ static double expected(enum attn_dtype dtype, float x, float largest)
     case ATTN_F16:
         return nearest((double)x, 11, -14);
     case ATTN_INT8: {
-        float scale = largest / 127;
-        return (double)((float)nearbyint((double)(x * (127 / largest))) * scale);
+        int exponent; /* of the scale, which is rounded up to 17 bits */
+        double bits = ceil(ldexp(frexp((double)(largest / 127), &exponent), 17));
+        float scale = (float)ldexp(bits, exponent - 17);
+        return (double)((float)nearbyint((double)(x * (1 / scale))) * scale);
     }
     default:
         return (double)x;
@@ -107,7 +109,7 @@ static void expect_rounded(enum attn_dtype dtype, const float *got, const float 
         ck_assert_msg((double)got[i] == want, "%s of %.9g is %.9g, expected %.9g",
                       attn_dtype_name(dtype), (double)x[i], (double)got[i], want);
         ck_assert(fabs((double)got[i] - (double)x[i]) <=
-                  rounding[dtype] * (double)largest * (1 + 1e-6) + 0x1p-25);
+                  rounding[dtype] * (double)largest * (1 + 0x1p-16) + 0x1p-25);
     }
 }
 
@@ -131,7 +133,7 @@ START_TEST(test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_sl
     for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
         size_t d = widths[w][0], dv = widths[w][1], bytes = attn_tile_number_bytes(dtype);
         float *x = malloc(ATTN_TILE * (d + dv) * sizeof *x), scales[2 * ATTN_TILE];
-        float *got = malloc((d + dv) * sizeof *got);
+        float *got = malloc((d + dv) * sizeof *got), *again = malloc((d + dv) * sizeof *again);
         struct attn_tile tile = {.k = malloc(ATTN_TILE * d * bytes),
                                  .v = malloc(ATTN_TILE * dv * bytes),
                                  .k_scale = dtype == ATTN_INT8 ? scales : NULL,
@@ -148,7 +150,12 @@ START_TEST(test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_sl
             attn_tile_get(got, got + d, &tile, s, d, dv);
             expect_rounded(dtype, got, row, d);
             expect_rounded(dtype, got + d, row + d, dv);
+            /* what was read is stored again as the same numbers */
+            ck_assert(attn_tile_put(&tile, s, got, got + d, d, dv));
+            attn_tile_get(again, again + d, &tile, s, d, dv);
+            ck_assert_mem_eq(again, got, (d + dv) * sizeof *got);
         }
+        free(again);
         free(tile.k);
         free(tile.v);
         free(got);

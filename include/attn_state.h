@@ -1,0 +1,83 @@
+/* attn_state.h: caches out of libattn and into it; what attn.h has no room for.
+ *
+ * Notation, errors, ownership and threads are those of attn.h. */
+#ifndef ATTN_STATE_H
+#define ATTN_STATE_H
+
+#include "attn.h"
+
+/* ---- Tokens --------------------------------------------------------------------------------- */
+
+/* attn_cache_read of tokens [first, first + count). */
+void attn_cache_read_from(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                          size_t first, size_t count);
+
+/* Appends `count` tokens to one layer: key [G][count][D], value [G][count][Dv], as attn_cache_read
+ * gave them from a cache of the same kv_dtype: what is read after that is what was written, bit for
+ * bit.
+ * Errors: ATTN_NOT_FOUND (layer), ATTN_OUT_OF_RANGE (NaN or beyond ATTN_MAX_MAGNITUDE),
+ * ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer,
+                                                  size_t count, const float *key,
+                                                  const float *value, struct attn_error *error);
+
+/* ---- Caches as bytes ------------------------------------------------------------------------ */
+
+/* A cache as the bytes of a safetensors file: tensors layers.<i>.key [G][L][D] and layers.<i>.value
+ * [G][L][Dv] of F32 for every resident layer i, and in __metadata__ the format, the model's
+ * fingerprint, the layers' lengths, the caller's notes, and a checksum: SHA-256 in hexadecimal of
+ * the tensors' bytes (layers in order, each key and then value) and then, in the order of their
+ * names, name, '=', value and a line feed of each other pair.
+ *
+ * Both directions are done in pieces, so that a long cache holds nobody up. */
+struct attn_export;
+struct attn_import;
+
+#define ATTN_MAX_NOTES 2048           /* of one export */
+#define ATTN_MAX_STATE_HEADER 1048576 /* bytes */
+
+/* A text of the caller's that goes with a cache. */
+struct attn_note {
+    const char *name, *value; /* printable ASCII without '"' and '\\'; names without '=' */
+};
+
+/* Begins to write a cache, which must stay as it is until the export is closed: take a fork.  Notes
+ * are copied; their names differ from each other and from format, fingerprint, lengths, checksum.
+ * Errors: ATTN_INVALID (a note), ATTN_OUT_OF_RANGE (too many, or too long together),
+ * ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_export_open(struct attn_export **out,
+                                                  const struct attn_cache *cache,
+                                                  const struct attn_note *notes, size_t num_notes,
+                                                  struct attn_error *error);
+size_t attn_export_bytes(const struct attn_export *state); /* of the whole file */
+
+/* Goes on writing the file at `out` [attn_export_bytes], the same in every call: copies or sums up
+ * about `budget` bytes more.  True until all is there. */
+bool attn_export_run(struct attn_export *state, void *out, size_t budget);
+void attn_export_close(struct attn_export *state);
+
+/* Begins to read such a file, from bytes that nobody vouches for and that must stay as they are
+ * until the import is closed.  It takes less than 4 times the file's header and 1 MiB of memory,
+ * and 64 tokens of a layer.  Errors: ATTN_MALFORMED, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_import_open(struct attn_import **out, const void *bytes,
+                                                  size_t size, struct attn_error *error);
+
+/* The value of a note; NULL where there is none.  Believe it when attn_import_run has ended. */
+const char *attn_import_note(const struct attn_import *state, const char *name);
+
+/* Names the empty cache to fill, and checks the file against its model.
+ * Errors: ATTN_INVALID (another fingerprint, a cache that is not empty), ATTN_MALFORMED,
+ * ATTN_SHAPE_MISMATCH, ATTN_CACHE_FULL, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_import_begin(struct attn_import *state,
+                                                   struct attn_cache *cache,
+                                                   struct attn_error *error);
+
+/* Sums up and then copies about `budget` bytes more; *more until the cache is whole.  Nothing is
+ * copied before the checksum agrees.  After an error the cache is good for attn_cache_free only.
+ * Errors: ATTN_MALFORMED (checksum), ATTN_NON_FINITE, ATTN_OUT_OF_RANGE (beyond
+ * ATTN_MAX_MAGNITUDE), ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_import_run(bool *more, struct attn_import *state,
+                                                 size_t budget, struct attn_error *error);
+void attn_import_close(struct attn_import *state);
+
+#endif

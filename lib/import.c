@@ -1,0 +1,254 @@
+/* import.c: the bytes of a file become a cache.
+ *
+ * The bytes come from anywhere.  The container is checked first (safetensors.h), then the tensors
+ * against the model, then the checksum; only then tokens are copied, 64 at a time, and each number
+ * is looked at on the way.  All that time the cache belongs to nobody else, so what is refused
+ * leaves nothing behind. */
+#include <string.h>
+
+#include "kvcache.h"
+#include "mem.h"
+#include "safetensors.h"
+#include "state.h"
+#include "status.h"
+#include "widen.h"
+
+struct attn_import {
+    struct attn_safetensors *file;
+    struct attn_cache *cache;
+    struct attn_state_layer *layers; /* [num_layers] */
+    size_t num_layers;
+    const char **tensors; /* [2 * num_layers] bytes of key and value of each */
+    float *scratch;       /* 64 tokens */
+    /* How far it is. */
+    bool summed;
+    size_t tensor, offset; /* the next to be summed up: which of `tensors`, byte of it */
+    size_t layer, token;   /* the next to be copied */
+    struct attn_checksum sum;
+};
+
+static enum attn_status fail_form(struct attn_error *error, const char *param, const char *what)
+{
+    return attn_fail(error, ATTN_MALFORMED, param, "state: %s", what);
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+enum attn_status attn_import_open(struct attn_import **out, const void *bytes, size_t size,
+                                  struct attn_error *error)
+{
+    struct attn_import *state = attn_calloc(1, sizeof *state);
+    if (state == NULL)
+        return attn_fail_memory(error, sizeof *state);
+    attn_checksum_init(&state->sum);
+    enum attn_status status = attn_safetensors_open_bytes(&state->file, bytes, size, "state",
+                                                          ATTN_MAX_STATE_HEADER, error);
+    const char *format = status == ATTN_OK ? attn_import_note(state, "format") : NULL;
+    if (status == ATTN_OK && (format == NULL || strcmp(format, ATTN_STATE_FORMAT) != 0))
+        status = fail_form(error, "format", "its format is not " ATTN_STATE_FORMAT);
+    if (status == ATTN_OK)
+        *out = state;
+    else
+        attn_import_close(state);
+    return status;
+}
+
+void attn_import_close(struct attn_import *state)
+{
+    if (state == NULL)
+        return;
+    attn_safetensors_close(state->file);
+    attn_free(state->layers);
+    attn_free(state->tensors);
+    attn_free(state->scratch);
+    attn_free(state);
+}
+
+const char *attn_import_note(const struct attn_import *state, const char *name)
+{
+    return attn_safetensors_note(state->file, name);
+}
+
+/* ---- Against the model ----------------------------------------------------------------------- */
+
+/* Finds one tensor and reads its length off its shape. */
+static enum attn_status find_tensor(const char **bytes, size_t *length,
+                                    const struct attn_import *state,
+                                    const struct attn_state_layer *layer, int what,
+                                    struct attn_error *error)
+{
+    char name[ATTN_STATE_NAME];
+    attn_state_name(name, layer, what);
+    const struct attn_tensor_entry *entry = attn_safetensors_find(state->file, name);
+    if (entry == NULL)
+        return fail_form(error, name, "a tensor of the model's layers is missing");
+    size_t groups = layer->spec->num_kv_heads, width = attn_state_row(layer, what) / sizeof(float);
+    if (strcmp(entry->dtype->name, "F32") != 0)
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, name, "%s is %s, not F32", name,
+                         entry->dtype->name);
+    if (entry->ndim != 3 || entry->shape[0] != groups || entry->shape[2] != width)
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, name, "%s is not [%zu,L,%zu]", name, groups,
+                         width);
+    *bytes = attn_safetensors_bytes(state->file, entry);
+    *length = entry->shape[1];
+    return ATTN_OK;
+}
+
+static enum attn_status find_layer(struct attn_import *state, size_t i, struct attn_error *error)
+{
+    struct attn_state_layer *layer = &state->layers[i];
+    size_t lengths[2], limit = attn_cache_max_length(state->cache);
+    for (int what = 0; what < 2; what++) {
+        enum attn_status status = find_tensor(&state->tensors[2 * i + (size_t)what], &lengths[what],
+                                              state, layer, what, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    if (lengths[0] != lengths[1])
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, "layers",
+                         "layer %zu has %zu keys and %zu values", layer->layer, lengths[0],
+                         lengths[1]);
+    layer->length = lengths[0];
+    if (layer->length > limit)
+        return attn_fail(error, ATTN_CACHE_FULL, "lengths",
+                         "layer %zu has %zu tokens, max_length is %zu", layer->layer, layer->length,
+                         limit);
+    if (attn_cache_length(state->cache, layer->layer) > 0)
+        return attn_fail(error, ATTN_INVALID, "cache", "the cache is not empty");
+    return ATTN_OK;
+}
+
+static enum attn_status check_lengths(const struct attn_import *state, struct attn_error *error)
+{
+    char *lengths;
+    const char *note = attn_import_note(state, "lengths");
+    enum attn_status status = attn_state_lengths(&lengths, state->layers, state->num_layers, error);
+    if (status != ATTN_OK)
+        return status;
+    if (note == NULL || strcmp(note, lengths) != 0)
+        status = fail_form(error, "lengths", "lengths are not those of its tensors");
+    attn_free(lengths);
+    return status;
+}
+
+static enum attn_status check_fingerprint(const struct attn_import *state, struct attn_error *error)
+{
+    struct attn_model_info info;
+    const char *note = attn_import_note(state, "fingerprint");
+    attn_model_describe(&info, attn_cache_model(state->cache));
+    if (note != NULL && strcmp(note, info.fingerprint) == 0)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_INVALID, "fingerprint",
+                     "the state is of a model with fingerprint %.32s, this one's is %s",
+                     note != NULL ? note : "(none)", info.fingerprint);
+}
+
+enum attn_status attn_import_begin(struct attn_import *state, struct attn_cache *cache,
+                                   struct attn_error *error)
+{
+    state->cache = cache;
+    enum attn_status status = check_fingerprint(state, error);
+    if (status == ATTN_OK)
+        status =
+            attn_state_layers(&state->layers, &state->num_layers, attn_cache_model(cache), error);
+    if (status != ATTN_OK)
+        return status;
+    state->tensors = attn_alloc(2 * state->num_layers, sizeof *state->tensors);
+    state->scratch = attn_alloc(attn_state_scratch(state->layers, state->num_layers), 1);
+    if (state->tensors == NULL || state->scratch == NULL)
+        return attn_fail_memory(error, attn_state_scratch(state->layers, state->num_layers));
+    for (size_t i = 0; i < state->num_layers && status == ATTN_OK; i++)
+        status = find_layer(state, i, error);
+    if (status == ATTN_OK && attn_safetensors_count(state->file) != 2 * state->num_layers)
+        status = fail_form(error, NULL, "it has tensors that belong to none of the model's layers");
+    return status == ATTN_OK ? check_lengths(state, error) : status;
+}
+
+/* ---- Pieces ---------------------------------------------------------------------------------- */
+
+static bool sum_agrees(struct attn_import *state)
+{
+    size_t count;
+    char digits[ATTN_CHECKSUM_DIGITS + 1];
+    const char *said = attn_import_note(state, "checksum");
+    const struct attn_tensor_note *notes = attn_safetensors_notes(&count, state->file);
+    for (size_t i = 0; i < count; i++)
+        if (notes[i].value != said)
+            attn_state_sum_note(&state->sum, notes[i].name, notes[i].value);
+    attn_checksum_print(digits, &state->sum);
+    digits[ATTN_CHECKSUM_DIGITS] = '\0';
+    return said != NULL && strcmp(said, digits) == 0;
+}
+
+/* Adds up to `most` bytes of a tensor to the sum and passes on to the next; returns how many. */
+static size_t sum_piece(struct attn_import *state, size_t most)
+{
+    const struct attn_state_layer *layer = &state->layers[state->tensor / 2];
+    size_t left = attn_state_tensor(layer, (int)(state->tensor % 2)) - state->offset;
+    size_t count = attn_min(most, left);
+    attn_checksum_add(&state->sum, state->tensors[state->tensor] + state->offset, count);
+    state->offset += count;
+    if (count == left) {
+        state->tensor++;
+        state->offset = 0;
+    }
+    return count;
+}
+
+/* Copies tokens [state->token, + count) of one kind into rows [G][count][..] and looks at them. */
+static enum attn_status gather(float *rows, const struct attn_import *state, size_t count, int what,
+                               struct attn_error *error)
+{
+    const struct attn_state_layer *layer = &state->layers[state->layer];
+    const char *from = state->tensors[2 * state->layer + (size_t)what];
+    size_t row = attn_state_row(layer, what), groups = layer->spec->num_kv_heads;
+    for (size_t g = 0; g < groups; g++)
+        memcpy((char *)rows + g * count * row, from + (g * layer->length + state->token) * row,
+               count * row);
+    if (attn_widen_check(rows, groups * count * row / sizeof(float)))
+        return ATTN_OK;
+    return attn_fail(error, ATTN_NON_FINITE, what == 0 ? "key" : "value",
+                     "layer %zu: a %s from token %zu on is not finite", layer->layer,
+                     what == 0 ? "key" : "value", state->token);
+}
+
+/* Copies up to 64 tokens of the layer that is being copied, and passes on to the next. */
+static enum attn_status copy_piece(size_t *done, struct attn_import *state,
+                                   struct attn_error *error)
+{
+    const struct attn_state_layer *layer = &state->layers[state->layer];
+    size_t count = attn_min(ATTN_TILE, layer->length - state->token);
+    size_t groups = layer->spec->num_kv_heads;
+    float *key = state->scratch, *value = key + groups * count * layer->spec->head_dim;
+    enum attn_status status = gather(key, state, count, 0, error);
+    if (status == ATTN_OK)
+        status = gather(value, state, count, 1, error);
+    if (status == ATTN_OK)
+        status = attn_cache_write(state->cache, layer->layer, count, key, value, error);
+    *done += groups * count * (attn_state_row(layer, 0) + attn_state_row(layer, 1));
+    state->token += count;
+    if (state->token == layer->length) {
+        state->token = 0;
+        state->layer++;
+    }
+    return status;
+}
+
+enum attn_status attn_import_run(bool *more, struct attn_import *state, size_t budget,
+                                 struct attn_error *error)
+{
+    size_t done = 0;
+    enum attn_status status = ATTN_OK;
+    while (done < budget && state->tensor < 2 * state->num_layers)
+        done += sum_piece(state, budget - done);
+    *more = state->tensor < 2 * state->num_layers;
+    if (*more)
+        return ATTN_OK;
+    if (!state->summed && !sum_agrees(state))
+        return fail_form(error, "checksum", "its checksum is not that of its contents");
+    state->summed = true;
+    while (status == ATTN_OK && done < budget && state->layer < state->num_layers)
+        status = copy_piece(&done, state, error);
+    *more = state->layer < state->num_layers;
+    return status;
+}

@@ -1,0 +1,41 @@
+/* state.h: what export.c and import.c agree on: the form of a cache's file, which attn_state.h
+ * describes. */
+#ifndef ATTN_LIB_STATE_H
+#define ATTN_LIB_STATE_H
+
+#include "attn_state.h"
+#include "checksum.h"
+
+#define ATTN_STATE_FORMAT "attn-cache-1"
+
+/* A resident layer, in the order of layers. */
+struct attn_state_layer {
+    size_t layer, length;
+    const struct attn_layer_spec *spec;
+};
+
+/* Lists the resident layers of a model, with length 0; *out is the caller's to attn_free. */
+enum attn_status attn_state_layers(struct attn_state_layer **out, size_t *count,
+                                   const struct attn_model *model, struct attn_error *error);
+
+/* Bytes of one token's keys (`what` 0) or values (1) in one head of the layer. */
+size_t attn_state_row(const struct attn_state_layer *layer, int what);
+
+/* Bytes of that whole tensor, [G][length][row]. */
+size_t attn_state_tensor(const struct attn_state_layer *layer, int what);
+
+/* Bytes of ATTN_TILE tokens in the largest layer, keys and values. */
+size_t attn_state_scratch(const struct attn_state_layer *layers, size_t count);
+
+/* "layers.3.key" or "layers.3.value". */
+#define ATTN_STATE_NAME 48
+void attn_state_name(char out[ATTN_STATE_NAME], const struct attn_state_layer *layer, int what);
+
+/* The lengths with blanks between them, as the note has them; *out is the caller's to attn_free. */
+enum attn_status attn_state_lengths(char **out, const struct attn_state_layer *layers, size_t count,
+                                    struct attn_error *error);
+
+/* Adds a note to the sum. */
+void attn_state_sum_note(struct attn_checksum *sum, const char *name, const char *value);
+
+#endif
