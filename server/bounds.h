@@ -8,6 +8,7 @@
 struct srv_limits {
     size_t max_body_bytes;      /* of one request */
     size_t max_reply_bytes;     /* of one reply, estimated before computing */
+    size_t max_state_bytes;     /* of one exported or imported session */
     size_t max_in_flight_bytes; /* bodies, tensors and replies of all requests together */
     size_t max_connections;
     size_t max_queue; /* requests waiting or running */

@@ -55,6 +55,8 @@ const struct srv_option srv_options[] = {
      NULL},
     {"max_reply_bytes", LIMIT(max_reply_bytes), "256MiB", KIB, 64 * GIB, "bytes",
      "one reply, estimated before computing", NULL},
+    {"max_state_bytes", LIMIT(max_state_bytes), "512MiB", KIB, 64 * GIB, "bytes",
+     "one session's state, sent or received", NULL},
     {"max_in_flight_bytes", LIMIT(max_in_flight_bytes), "1GiB", KIB, 1024 * GIB, "bytes",
      "bodies, tensors and replies of all requests together", NULL},
     {"max_connections", LIMIT(max_connections), "16384", 1, MIB, "", "open connections", NULL},

@@ -1,6 +1,8 @@
 /* document.c: between request and reply bodies and jansson's trees. */
 #include "document.h"
 
+#include <string.h>
+
 /* 16 digits: a tenth is 0.1, and no double is off by more than its last bit. */
 #define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(16))
 
@@ -32,6 +34,58 @@ enum srv_error_code srv_document_read(json_t **out, const struct srv_request *re
         return srv_fail(error, SRV_E_MALFORMED_JSON, NULL, "the body is not a JSON object");
     }
     *out = document;
+    return SRV_OK;
+}
+
+static enum srv_error_code read_text(const char **out, const char *name, const json_t *value,
+                                     struct srv_error *error)
+{
+    *out = json_string_value(value);
+    return *out != NULL ? SRV_OK
+                        : srv_fail(error, SRV_E_INVALID_TYPE, name, "%s must be a string", name);
+}
+
+static enum srv_error_code read_count(size_t *out, const struct srv_document_field *field,
+                                      const json_t *value, struct srv_error *error)
+{
+    json_int_t count = json_integer_value(value);
+    if (!json_is_integer(value))
+        return srv_fail(error, SRV_E_INVALID_TYPE, field->name, "%s must be an integer",
+                        field->name);
+    if (count < (json_int_t)field->least)
+        return srv_fail(error, SRV_E_INVALID_VALUE, field->name,
+                        "%s is %" JSON_INTEGER_FORMAT ", it must be at least %zu", field->name,
+                        count, field->least);
+    *out = (size_t)count;
+    return SRV_OK;
+}
+
+static enum srv_error_code read_field(void *out, const struct srv_document_field fields[],
+                                      size_t count, const char *name, const json_t *value,
+                                      struct srv_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(fields[i].name, name) != 0)
+            continue;
+        void *to = (char *)out + fields[i].offset;
+        if (json_is_null(value)) /* as in /decode: the same as leaving it out */
+            return SRV_OK;
+        return fields[i].is_text ? read_text(to, name, value, error)
+                                 : read_count(to, &fields[i], value, error);
+    }
+    return srv_fail(error, SRV_E_UNKNOWN_FIELD, name, "there is no field \"%.64s\"", name);
+}
+
+enum srv_error_code srv_document_fields(void *out, const struct srv_document_field fields[],
+                                        size_t count, json_t *document, struct srv_error *error)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(document, name, value) {
+        enum srv_error_code code = read_field(out, fields, count, name, value, error);
+        if (code != SRV_OK)
+            return code;
+    }
     return SRV_OK;
 }
 

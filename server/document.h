@@ -12,6 +12,19 @@
 enum srv_error_code srv_document_read(json_t **out, const struct srv_request *request,
                                       struct srv_error *error);
 
+/* A field of a document: a text that lives in the document, or a whole number. */
+struct srv_document_field {
+    const char *name;
+    bool is_text;
+    size_t offset; /* of its const char * or size_t in the struct to fill */
+    size_t least;  /* number */
+};
+
+/* Fills *out from the document; what is not given, or null, stays as it was.
+ * Errors: unknown_field, invalid_type, invalid_value. */
+enum srv_error_code srv_document_fields(void *out, const struct srv_document_field fields[],
+                                        size_t count, json_t *document, struct srv_error *error);
+
 /* Replies with the document and drops the reference; NULL, a document that could not be built, is
  * out_of_memory. */
 void srv_document_reply(struct srv_request *request, unsigned status, json_t *document);

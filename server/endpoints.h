@@ -14,6 +14,14 @@ srv_handler srv_get_sessions;
 srv_handler srv_get_session;
 srv_handler srv_delete_session;
 
+/* ep_session_change.c */
+srv_job_parser srv_ep_fork_parse;
+srv_job_parser srv_ep_truncate_parse;
+
+/* ep_session_state.c */
+srv_job_parser srv_ep_export_parse;
+srv_job_parser srv_ep_import_parse;
+
 /* ep_models.c */
 srv_handler srv_get_models;
 srv_handler srv_get_model;

@@ -20,6 +20,7 @@
     X(SRV_E_DUPLICATE_FIELD, "duplicate_field", 400, false, "a field is given twice")              \
     X(SRV_E_INVALID_TYPE, "invalid_type", 400, false, "a field has the wrong JSON type")           \
     X(SRV_E_INVALID_VALUE, "invalid_value", 400, false, "a field has a value it cannot have")      \
+    X(SRV_E_MALFORMED_STATE, "malformed_state", 400, false, "the body is no sound state")          \
     X(SRV_E_ROUTE_NOT_FOUND, "route_not_found", 404, false, "no such path")                        \
     X(SRV_E_MODEL_NOT_FOUND, "model_not_found", 404, false, "no model of that name")               \
     X(SRV_E_LAYER_NOT_FOUND, "layer_not_found", 404, false, "the model has no such layer")         \
@@ -33,15 +34,17 @@
     X(SRV_E_EPOCH_MISMATCH, "epoch_mismatch", 409, false, "the session was deleted and remade")    \
     X(SRV_E_SESSION_FULL, "session_full", 409, false, "max_length would be passed")                \
     X(SRV_E_MODEL_MISMATCH, "model_mismatch", 409, false, "the session belongs to another model")  \
+    X(SRV_E_FINGERPRINT, "fingerprint_mismatch", 409, false, "the state is of other weights")      \
+    X(SRV_E_IDEMPOTENCY, "idempotency_conflict", 409, false, "the key was used for another call")  \
     X(SRV_E_LENGTH_REQUIRED, "length_required", 411, false, "a body without a length")             \
-    X(SRV_E_BODY_TOO_LARGE, "body_too_large", 413, false, "the body passes max_body_bytes")        \
+    X(SRV_E_BODY_TOO_LARGE, "body_too_large", 413, false, "the body passes its bound")             \
     X(SRV_E_TOO_COMPLEX, "too_complex", 413, false, "nesting or lists pass their bounds")          \
     X(SRV_E_UNSUPPORTED_MEDIA, "unsupported_media_type", 415, false, "Content-Type or -Encoding")  \
     X(SRV_E_SHAPE_MISMATCH, "shape_mismatch", 422, false, "shapes do not agree")                   \
     X(SRV_E_NON_FINITE_INPUT, "non_finite_input", 422, false, "a number is NaN or infinite")       \
     X(SRV_E_NUMBER_OUT_OF_RANGE, "number_out_of_range", 422, false, "a number does not fit")       \
     X(SRV_E_TOO_MANY_TOKENS, "too_many_tokens", 422, false, "more tokens than max_tokens")         \
-    X(SRV_E_REPLY_TOO_LARGE, "reply_too_large", 422, false, "outputs pass max_reply_bytes")        \
+    X(SRV_E_REPLY_TOO_LARGE, "reply_too_large", 422, false, "the reply would pass its bound")      \
     X(SRV_E_UNSUPPORTED, "unsupported", 422, false, "has no meaning for this layer or call")       \
     X(SRV_E_NUMERIC_OVERFLOW, "numeric_overflow", 422, false, "a number does not fit its dtype")   \
     X(SRV_E_QUEUE_FULL, "queue_full", 429, true, "too many requests are waiting")                  \

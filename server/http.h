@@ -35,9 +35,10 @@ struct srv_request {
     enum srv_method method;
     char path_arg[SRV_ID_MAX + 1]; /* what stood for {id} or {name}; "" without */
     char request_id[SRV_ID_MAX + 1];
-    char session_header[SRV_ID_MAX + 1]; /* X-Session-Id, "" without */
-    const char *query;                   /* text after '?', NULL without */
-    char *body;                          /* NUL-terminated for convenience; NULL without one */
+    char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without */
+    char idempotency_key[SRV_ID_MAX + 1]; /* Idempotency-Key, likewise */
+    const char *query;                    /* text after '?', NULL without */
+    char *body;                           /* NUL-terminated for convenience; NULL without one */
     size_t body_length;
     bool framed;            /* the body's JSON ends at json_length; tensors follow it */
     uint64_t json_length;   /* as Inference-Header-Content-Length says; may pass body_length */
@@ -59,7 +60,13 @@ typedef void srv_handler(struct srv_request *request);
  * reply with the error. */
 typedef enum srv_error_code srv_job_parser(struct srv_request *request, struct srv_error *error);
 
-enum srv_body_rule { SRV_BODY_NONE, SRV_BODY_OPTIONAL, SRV_BODY_JSON };
+/* From SRV_BODY_TENSORS on there must be one. */
+enum srv_body_rule {
+    SRV_BODY_NONE,
+    SRV_BODY_OPTIONAL, /* JSON */
+    SRV_BODY_TENSORS,  /* JSON, behind which tensors may follow; replies likewise */
+    SRV_BODY_BYTES,    /* a state */
+};
 
 struct srv_route {
     enum srv_method method;

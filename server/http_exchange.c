@@ -179,18 +179,20 @@ static enum srv_error_code check_phase(const struct srv_request *request, struct
     return srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
 }
 
-/* The forms of body and reply.  Those of jobs may carry tensors as bytes. */
+/* The forms of body and reply. */
 static enum srv_error_code check_forms(struct srv_request *request, const struct srv_head *head,
                                        bool has_body, struct srv_error *error)
 {
     const struct srv_route *route = request->route;
-    bool job = route->parse != NULL;
-    if (job &&
+    bool tensors = route->body == SRV_BODY_TENSORS;
+    if (tensors &&
         srv_guard_json_length(&request->framed, &request->json_length, head, error) != SRV_OK)
         return error->code;
-    if (has_body && srv_guard_body(head, job, error) != SRV_OK)
+    if (route->body == SRV_BODY_BYTES && srv_guard_bytes(head, error) != SRV_OK)
         return error->code;
-    if (job)
+    if (has_body && route->body != SRV_BODY_BYTES && srv_guard_body(head, tensors, error) != SRV_OK)
+        return error->code;
+    if (tensors)
         return srv_guard_accept_binary(&request->binary, head, error);
     return srv_guard_accept(head, route->type != NULL ? route->type : "application/json", error);
 }
@@ -202,16 +204,14 @@ static enum srv_error_code check_media(struct srv_exchange *x, const struct srv_
     bool has_body = x->framing.chunked || x->framing.length > 0;
     if (has_body && route->body == SRV_BODY_NONE)
         return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "%s takes no body", head->method);
-    if (route->body == SRV_BODY_JSON && !x->framing.chunked && !x->framing.has_length)
+    if (route->body >= SRV_BODY_TENSORS && !x->framing.chunked && !x->framing.has_length)
         return srv_fail(error, SRV_E_LENGTH_REQUIRED, "Content-Length",
                         "a body with Content-Length or chunked is needed");
     if (check_forms(&x->request, head, has_body, error) != SRV_OK)
         return error->code;
-    const struct srv_field *session = srv_head_find(head, "X-Session-Id");
-    if (session != NULL && !srv_field_id(x->request.session_header, session))
-        return srv_fail(error, SRV_E_INVALID_VALUE, "X-Session-Id",
-                        "X-Session-Id must be 1 to %d of [A-Za-z0-9_.-]", SRV_ID_MAX);
-    return SRV_OK;
+    if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK)
+        return error->code;
+    return srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error);
 }
 
 /* ---- The body -------------------------------------------------------------------------------- */
@@ -257,10 +257,17 @@ static enum srv_error_code make_room(struct srv_exchange *x, size_t capacity,
     return SRV_OK;
 }
 
+static size_t max_body(const struct srv_request *request)
+{
+    const struct srv_limits *limits = &request->app->config.limits;
+    return request->route->body == SRV_BODY_BYTES ? limits->max_state_bytes
+                                                  : limits->max_body_bytes;
+}
+
 static enum srv_error_code check_length(const struct srv_exchange *x, uint64_t length,
                                         struct srv_error *error)
 {
-    size_t max = x->request.app->config.limits.max_body_bytes;
+    size_t max = max_body(&x->request);
     if (length <= max)
         return SRV_OK;
     return srv_fail(error, SRV_E_BODY_TOO_LARGE, NULL, "a body of %llu bytes, at most %zu",
@@ -291,8 +298,7 @@ static enum srv_error_code grow_room(struct srv_exchange *x, size_t needed, stru
         return SRV_OK;
     if (check_length(x, needed, error) != SRV_OK)
         return error->code;
-    size_t max = x->framing.chunked ? x->request.app->config.limits.max_body_bytes
-                                    : (size_t)x->framing.length;
+    size_t max = x->framing.chunked ? max_body(&x->request) : (size_t)x->framing.length;
     size_t capacity = x->capacity > 0 ? 2 * x->capacity : BODY_FIRST;
     capacity = capacity < max ? capacity : max;
     return make_room(x, capacity > needed ? capacity : needed, error);

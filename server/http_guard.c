@@ -90,6 +90,17 @@ bool srv_field_id(char out[SRV_ID_MAX + 1], const struct srv_field *field)
     return true;
 }
 
+enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head *head,
+                                 const char *name, struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *field = find_single(&repeated, head, name);
+    if ((srv_field_id(out, field) || field == NULL) && !repeated)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_INVALID_VALUE, name, "%s must be once 1 to %d of [A-Za-z0-9_.-]",
+                    name, SRV_ID_MAX);
+}
+
 /* ---- The rules ------------------------------------------------------------------------------- */
 
 static enum srv_error_code check_size(struct srv_framing *out, const struct srv_head *head,
@@ -284,6 +295,26 @@ static bool type_is(const struct srv_field *field, const char *type)
     return length == strlen(type) && strncasecmp(field->value, type, length) == 0;
 }
 
+static enum srv_error_code check_identity(const struct srv_head *head, struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *coding = find_single(&repeated, head, "Content-Encoding");
+    if (coding == NULL || (!repeated && value_is(coding, "identity")))
+        return SRV_OK;
+    return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Encoding",
+                    "Content-Encoding '%.*s' is not identity", TEXT(coding));
+}
+
+enum srv_error_code srv_guard_bytes(const struct srv_head *head, struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *type = find_single(&repeated, head, "Content-Type");
+    if (type != NULL && (repeated || !type_is(type, BYTES_TYPE)))
+        return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
+                        "Content-Type '%.*s' is not " BYTES_TYPE, TEXT(type));
+    return check_identity(head, error);
+}
+
 enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
                                    struct srv_error *error)
 {
@@ -296,11 +327,7 @@ enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
         return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
                         "Content-Type '%.*s' is not " JSON_TYPE "%s", TEXT(type),
                         framed ? " or " BYTES_TYPE : "");
-    const struct srv_field *coding = find_single(&repeated, head, "Content-Encoding");
-    if (coding != NULL && (repeated || !value_is(coding, "identity")))
-        return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Encoding",
-                        "Content-Encoding '%.*s' is not identity", TEXT(coding));
-    return SRV_OK;
+    return check_identity(head, error);
 }
 
 enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,

@@ -42,6 +42,10 @@ enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_hea
 enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
                                    struct srv_error *error);
 
+/* The same for a route whose body is bytes and nothing else: application/octet-stream, or nothing
+ * said. */
+enum srv_error_code srv_guard_bytes(const struct srv_head *head, struct srv_error *error);
+
 /* Reads Inference-Header-Content-Length, where there is one: *framed tells.  Without it a body of
  * application/octet-stream cannot be read.  Error: bad_request. */
 enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
@@ -62,5 +66,10 @@ const struct srv_field *srv_head_find(const struct srv_head *head, const char *n
 /* Copies the field's value where it is an id: 1 to SRV_ID_MAX of [A-Za-z0-9_.-].  False, with out
  * empty, where the field is NULL or holds anything else. */
 bool srv_field_id(char out[SRV_ID_MAX + 1], const struct srv_field *field);
+
+/* Reads a field that must hold one id where it is there; else out is empty.  Error:
+ * invalid_value. */
+enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head *head,
+                                 const char *name, struct srv_error *error);
 
 #endif

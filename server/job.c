@@ -103,4 +103,6 @@ void srv_job_end(struct srv_job *job)
 {
     for (size_t i = 0; i < job->num_items; i++)
         srv_session_put(job->items[i].session);
+    if (job->end != NULL)
+        job->end(job);
 }

@@ -1,7 +1,8 @@
 /* job.h: one queued request, from its parsed body to its reply.
  *
- * A job is either an attention over given rows, computed as a whole, or a set of items, each a step
- * over one session that may be computed in a round of its own.  It lives in its request's arena. */
+ * A job is an attention over given rows, computed as a whole; or a set of items, each a step over
+ * one session that may be computed in a round of its own; or something that is done to a session
+ * between its steps, in pieces where it takes long.  It lives in its request's arena. */
 #ifndef SRV_JOB_H
 #define SRV_JOB_H
 
@@ -34,9 +35,15 @@ struct srv_job {
     size_t num_items, pending;     /* items not yet ended */
     bool ended;                    /* all of them are, and the reply is on its way */
     struct srv_error error;        /* of the whole request */
-    /* Computes a job without items; errors go to job->error. */
+    /* A job without items has one or two of these, called on the scheduler's thread; errors go to
+     * job->error, and replies other than `encode`'s to the request.  `begin` when the job is taken,
+     * for what takes no time; `compute` an attention, as a whole; `advance` a piece of what takes
+     * long, true while there is more. */
+    void (*begin)(struct srv_job *job);
     void (*compute)(struct srv_job *job);
-    struct srv_sizes sizes; /* of a job without items, as are these: */
+    bool (*advance)(struct srv_job *job);
+    void (*end)(struct srv_job *job); /* lets go of what the job holds; may be NULL */
+    struct srv_sizes sizes;           /* of a job without items, as are these: */
     struct attn_modifiers modifiers;
     struct attn_outputs outputs;
     /* Writes the reply's JSON, on a compute thread. */
@@ -68,7 +75,7 @@ enum srv_error_code srv_job_check_header(const struct srv_job *job, const char *
  * it. */
 void srv_job_write(const struct srv_job *job);
 
-/* Lets go of the sessions of all items. */
+/* Lets go of the sessions of all items, and of what the job itself holds. */
 void srv_job_end(struct srv_job *job);
 
 #endif

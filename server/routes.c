@@ -2,13 +2,18 @@
 #include "endpoints.h"
 
 const struct srv_route srv_routes[] = {
-    {SRV_POST, "/attend", SRV_BODY_JSON, .parse = srv_ep_attend_parse},
-    {SRV_POST, "/decode", SRV_BODY_JSON, .parse = srv_ep_decode_parse},
+    {SRV_POST, "/attend", SRV_BODY_TENSORS, .parse = srv_ep_attend_parse},
+    {SRV_POST, "/decode", SRV_BODY_TENSORS, .parse = srv_ep_decode_parse},
 
     {SRV_POST, "/sessions", SRV_BODY_OPTIONAL, .handle = srv_post_sessions},
     {SRV_GET, "/sessions", SRV_BODY_NONE, .handle = srv_get_sessions},
     {SRV_GET, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_get_session},
     {SRV_DELETE, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_delete_session},
+    {SRV_POST, "/sessions/{id}/fork", SRV_BODY_OPTIONAL, .parse = srv_ep_fork_parse},
+    {SRV_POST, "/sessions/{id}/truncate", SRV_BODY_OPTIONAL, .parse = srv_ep_truncate_parse},
+    {SRV_GET, "/sessions/{id}/state", SRV_BODY_NONE, .parse = srv_ep_export_parse,
+     .type = "application/octet-stream"},
+    {SRV_PUT, "/sessions/{id}/state", SRV_BODY_BYTES, .parse = srv_ep_import_parse},
 
     {SRV_GET, "/models", SRV_BODY_NONE, .handle = srv_get_models},
     {SRV_GET, "/models/{name}", SRV_BODY_NONE, .handle = srv_get_model},

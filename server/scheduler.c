@@ -8,10 +8,11 @@
  *   steps    items whose session is free this round, few-row items of one layer as one batch, then
  *            one long item (a prefill)
  *   attend   one attention over given rows
+ *   piece    a piece of one export or import of a session
  *   reply    bodies of ended jobs are written on all threads, then handed back together
  *
  * What a round leaves over (a second item of one session, further prefills and attends) stands
- * first in the next, so decodes wait for at most two long computations. */
+ * first in the next, so decodes wait for at most two long computations and one piece. */
 #include "scheduler.h"
 
 #include <pthread.h>
@@ -23,6 +24,10 @@
 #include "steps.h"
 
 #define ROUND_BATCHES 4 /* of decodes, to one prefill and one attend */
+
+struct job_list {
+    struct srv_job *first, **last;
+};
 
 struct srv_scheduler {
     struct srv_app *app;
@@ -40,7 +45,7 @@ struct srv_scheduler {
     bool stopping;  /* what still waits is refused */
     uint64_t round; /* of take_batch; sessions remember which touched them last */
     struct srv_item *first_item, **last_item; /* items waiting, oldest first */
-    struct srv_job *first_attend, **last_attend;
+    struct job_list attends, pieces;
 };
 
 /* ---- Ended jobs ---- */
@@ -65,7 +70,7 @@ static void write_reply(void *argument, size_t i)
     struct srv_request *request = s->ended[i];
     struct srv_job *job = request->job;
     if (request->reply.status != 0)
-        return; /* reading it failed, and said so */
+        return; /* reading it failed, and said so; or its job replied */
     if (job->error.code == SRV_OK) {
         srv_job_write(job);
         if (!request->reply.body.failed) {
@@ -117,17 +122,35 @@ static void queue_item(struct srv_scheduler *s, struct srv_item *item)
     s->last_item = &item->next;
 }
 
+static void put_job(struct job_list *list, struct srv_job *job)
+{
+    job->next = NULL;
+    *list->last = job;
+    list->last = &job->next;
+}
+
+static struct srv_job *take_job(struct job_list *list)
+{
+    struct srv_job *job = list->first;
+    if (job != NULL)
+        list->first = job->next;
+    if (list->first == NULL)
+        list->last = &list->first;
+    return job;
+}
+
 static void queue_job(struct srv_scheduler *s, struct srv_job *job)
 {
     for (size_t i = 0; i < job->num_items; i++)
         queue_item(s, &job->items[i]);
-    if (job->compute != NULL) {
-        job->next = NULL;
-        *s->last_attend = job;
-        s->last_attend = &job->next;
-    } else if (job->pending == 0) {
+    if (job->begin != NULL)
+        job->begin(job);
+    if (job->compute != NULL)
+        put_job(&s->attends, job);
+    else if (job->advance != NULL && job->error.code == SRV_OK)
+        put_job(&s->pieces, job);
+    else if (job->pending == 0)
         end_job(s, job);
-    }
 }
 
 static void read_taken(struct srv_scheduler *s)
@@ -220,19 +243,9 @@ static bool run_batch(struct srv_scheduler *s, bool want_long)
     return true;
 }
 
-static struct srv_job *take_attend(struct srv_scheduler *s)
-{
-    struct srv_job *job = s->first_attend;
-    if (job != NULL)
-        s->first_attend = job->next;
-    if (s->first_attend == NULL)
-        s->last_attend = &s->first_attend;
-    return job;
-}
-
 static void run_attend(struct srv_scheduler *s)
 {
-    struct srv_job *job = take_attend(s);
+    struct srv_job *job = take_job(&s->attends);
     if (job == NULL)
         return;
     uint64_t start = srv_now_ns();
@@ -241,6 +254,18 @@ static void run_attend(struct srv_scheduler *s)
         srv_metrics_attend(s->app->metrics, job->sizes.batch * job->sizes.queries,
                            srv_now_ns() - start);
     end_job(s, job);
+}
+
+/* Those that take turns here are all long; each gets a piece of one round. */
+static void run_piece(struct srv_scheduler *s)
+{
+    struct srv_job *job = take_job(&s->pieces);
+    if (job == NULL)
+        return;
+    if (job->advance(job))
+        put_job(&s->pieces, job);
+    else
+        end_job(s, job);
 }
 
 /* ---- Stopping ---- */
@@ -268,17 +293,17 @@ static void refuse_all(struct srv_scheduler *s)
         end_job_of(s, item);
     }
     s->last_item = &s->first_item;
-    for (struct srv_job *job = take_attend(s); job != NULL; job = take_attend(s)) {
-        job->error = error;
-        end_job(s, job);
-    }
+    struct job_list *lists[] = {&s->attends, &s->pieces};
+    for (size_t i = 0; i < 2; i++)
+        for (struct srv_job *job; (job = take_job(lists[i])) != NULL; end_job(s, job))
+            job->error = error;
 }
 
 /* ---- Rounds ---- */
 
 static bool has_work(const struct srv_scheduler *s)
 {
-    return s->first_item != NULL || s->first_attend != NULL;
+    return s->first_item != NULL || s->attends.first != NULL || s->pieces.first != NULL;
 }
 
 /* Moves the inbox to `taken`; with `wait` it waits for one where nothing is left over.  False when
@@ -311,8 +336,10 @@ static void run_round(struct srv_scheduler *s)
     }
     if (s->stopping)
         return;
+    reply_ended(s);
     run_batch(s, true);
     run_attend(s);
+    run_piece(s);
 }
 
 static void *scheduler_main(void *argument)
@@ -373,7 +400,8 @@ bool srv_scheduler_open(struct srv_scheduler **out, struct srv_app *app)
     s->taken = calloc(s->inbox_capacity, sizeof *s->taken);
     s->ended = calloc(s->inbox_capacity, sizeof *s->ended);
     s->last_item = &s->first_item;
-    s->last_attend = &s->first_attend;
+    s->attends.last = &s->attends.first;
+    s->pieces.last = &s->pieces.first;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
     if (s->inbox == NULL || s->taken == NULL || s->ended == NULL ||

@@ -3,7 +3,8 @@
  * The mutex guards the buckets and the chains, nothing else: caches are made before it is taken and
  * freed after it is given back, and a session outside the table lives on as long as someone holds a
  * reference.  Ids come from clients, so the hash is a polynomial in a random point: nobody can
- * choose ids that collide. */
+ * choose ids that collide.  The same goes for idempotency keys, by which sessions are chained a
+ * second time. */
 #include "session.h"
 
 #include <pthread.h>
@@ -27,7 +28,8 @@ struct srv_sessions {
     atomic_uint_fast64_t next_epoch;
     uint64_t hash_point;
     char instance[SRV_ID_MAX + 1];
-    size_t num_buckets; /* a power of two */
+    size_t num_buckets;          /* a power of two */
+    struct srv_session **by_key; /* [num_buckets] behind those by id */
     struct srv_session *buckets[];
 };
 
@@ -41,7 +43,7 @@ bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limit
         buckets *= 2;
     uint64_t random[2];
     struct srv_sessions *sessions =
-        calloc(1, sizeof *sessions + buckets * sizeof sessions->buckets[0]);
+        calloc(1, sizeof *sessions + 2 * buckets * sizeof sessions->buckets[0]);
     if (sessions == NULL || getrandom(random, sizeof random, 0) != sizeof random) {
         free(sessions);
         return false;
@@ -50,6 +52,7 @@ bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limit
     sessions->max_sessions = limits->max_sessions;
     sessions->default_ttl_s = limits->session_ttl_s;
     sessions->num_buckets = buckets;
+    sessions->by_key = sessions->buckets + buckets;
     sessions->hash_point = random[0] % HASH_PRIME;
     /* 40 random bits that two runs will not share, then a count: 52 bits, exact in a double. */
     sessions->next_epoch = (random[1] >> 24 << 12) + 1;
@@ -75,23 +78,48 @@ void srv_sessions_close(struct srv_sessions *sessions)
 
 /* ---- The chains, under the lock -------------------------------------------------------------- */
 
-/* The link that points to the session of that id, or the NULL that ends its chain. */
-static struct srv_session **find_link(struct srv_sessions *sessions, const char *id)
+static size_t bucket_of(const struct srv_sessions *sessions, const char *text)
 {
     uint64_t hash = 1;
-    for (const char *c = id; *c != '\0'; c++) {
+    for (const char *c = text; *c != '\0'; c++) {
         unsigned __int128 product = (unsigned __int128)hash * sessions->hash_point;
         hash = (uint64_t)((product + (unsigned char)*c + 1) % HASH_PRIME);
     }
-    struct srv_session **link = &sessions->buckets[hash & (sessions->num_buckets - 1)];
+    return hash & (sessions->num_buckets - 1);
+}
+
+/* The link that points to the session of that id, or the NULL that ends its chain. */
+static struct srv_session **find_link(struct srv_sessions *sessions, const char *id)
+{
+    struct srv_session **link = &sessions->buckets[bucket_of(sessions, id)];
     while (*link != NULL && strcmp((*link)->id, id) != 0)
         link = &(*link)->next;
     return link;
 }
 
+/* The same by key. */
+static struct srv_session **find_key_link(struct srv_sessions *sessions, const char *key)
+{
+    struct srv_session **link = &sessions->by_key[bucket_of(sessions, key)];
+    while (*link != NULL && strcmp((*link)->key, key) != 0)
+        link = &(*link)->next_by_key;
+    return link;
+}
+
+static void link_session(struct srv_sessions *sessions, struct srv_session *session)
+{
+    *find_link(sessions, session->id) = session;
+    if (session->key[0] != '\0')
+        *find_key_link(sessions, session->key) = session;
+    sessions->count++;
+}
+
 static void unlink_session(struct srv_sessions *sessions, struct srv_session **link)
 {
-    *link = (*link)->next;
+    struct srv_session *session = *link;
+    *link = session->next;
+    if (session->key[0] != '\0')
+        *find_key_link(sessions, session->key) = session->next_by_key;
     sessions->count--;
 }
 
@@ -143,6 +171,26 @@ static enum srv_error_code check_options(const struct srv_session_options *optio
     return SRV_OK;
 }
 
+/* Gives the session its cache and the memory of its last steps. */
+static enum srv_error_code equip(struct srv_session *session,
+                                 const struct srv_session_options *options, struct srv_error *error)
+{
+    const struct srv_model *model = session->model;
+    struct attn_error cause = {0};
+    size_t max_length = options->max_length > 0 ? options->max_length : model->max_length;
+    size_t layers = model->info.num_layers;
+    session->cache = options->cache;
+    if (session->cache == NULL &&
+        attn_cache_new(&session->cache, model->pool, model->attn, max_length, &cause) != ATTN_OK)
+        return srv_fail_attn(error, &cause);
+    session->last = calloc(layers, sizeof *session->last);
+    if (session->last == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
+    if (options->last != NULL)
+        memcpy(session->last, options->last, layers * sizeof *session->last);
+    return SRV_OK;
+}
+
 /* A session with its cache, in no table yet; one reference, the caller's. */
 static enum srv_error_code session_new(struct srv_session **out, struct srv_sessions *sessions,
                                        const struct srv_model *model,
@@ -150,45 +198,40 @@ static enum srv_error_code session_new(struct srv_session **out, struct srv_sess
                                        struct srv_error *error)
 {
     struct srv_session *session = calloc(1, sizeof *session);
-    if (session == NULL)
+    if (session == NULL) {
+        attn_cache_free(options->cache);
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
-    enum srv_error_code code = SRV_E_INTERNAL;
-    struct attn_error cause = {0};
+    }
     size_t ttl_s = options->ttl_s > 0 ? options->ttl_s : sessions->default_ttl_s;
     session->model = model;
     session->ttl_ns = ttl_s * NS_PER_S;
     session->references = 1;
     session->used_ns = srv_now_ns();
     session->epoch = atomic_fetch_add(&sessions->next_epoch, 1);
-    if (options->id != NULL)
+    if (options->key != NULL)
+        snprintf(session->key, sizeof session->key, "%s", options->key);
+    memcpy(session->key_digest, options->key_digest, sizeof session->key_digest);
+    enum srv_error_code code = equip(session, options, error);
+    if (code == SRV_OK && options->id != NULL)
         snprintf(session->id, sizeof session->id, "%s", options->id);
-    else if (!make_id(session->id, sessions->instance)) {
+    else if (code == SRV_OK && !make_id(session->id, sessions->instance))
         code = srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for an id");
-        goto fail;
-    }
-    size_t max_length = options->max_length > 0 ? options->max_length : model->max_length;
-    if (attn_cache_new(&session->cache, model->pool, model->attn, max_length, &cause) != ATTN_OK) {
-        code = srv_fail_attn(error, &cause);
-        goto fail;
-    }
-    session->last = calloc(model->info.num_layers, sizeof *session->last);
-    if (session->last == NULL) {
-        code = srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
-        goto fail;
-    }
-    *out = session;
-    return SRV_OK;
-fail:
-    session_free(session);
+    if (code == SRV_OK)
+        *out = session;
+    else
+        session_free(session);
     return code;
 }
 
 /* ---- The table's calls ----------------------------------------------------------------------- */
 
-/* Under the lock: whether a session of that id may be added. */
+/* Under the lock: whether a session of that id, made with that key, may be added. */
 static enum srv_error_code check_room(struct srv_sessions *sessions, const char *id,
-                                      struct srv_error *error)
+                                      const char *key, struct srv_error *error)
 {
+    if (key != NULL && key[0] != '\0' && *find_key_link(sessions, key) != NULL)
+        return srv_fail(error, SRV_E_IDEMPOTENCY, "Idempotency-Key",
+                        "the key was used for another session");
     if (id != NULL && *find_link(sessions, id) != NULL)
         return srv_fail(error, SRV_E_SESSION_EXISTS, "session_id", "the session exists");
     if (sessions->count >= sessions->max_sessions)
@@ -198,11 +241,12 @@ static enum srv_error_code check_room(struct srv_sessions *sessions, const char 
 }
 
 /* Looked at first, so that a refusal does not cost a cache. */
-static enum srv_error_code check_first(struct srv_sessions *sessions, const char *id,
+static enum srv_error_code check_first(struct srv_sessions *sessions,
+                                       const struct srv_session_options *options,
                                        struct srv_error *error)
 {
     pthread_mutex_lock(&sessions->lock);
-    enum srv_error_code code = check_room(sessions, id, error);
+    enum srv_error_code code = check_room(sessions, options->id, options->key, error);
     pthread_mutex_unlock(&sessions->lock);
     return code;
 }
@@ -215,16 +259,17 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
     struct srv_session *session = NULL;
     enum srv_error_code code = check_options(options, model, error);
     if (code == SRV_OK)
-        code = check_first(sessions, options->id, error);
-    if (code == SRV_OK)
+        code = check_first(sessions, options, error);
+    if (code != SRV_OK)
+        attn_cache_free(options->cache);
+    else
         code = session_new(&session, sessions, model, options, error);
     if (code != SRV_OK)
         return code;
     pthread_mutex_lock(&sessions->lock);
-    code = check_room(sessions, session->id, error); /* another create may have come first */
+    code = check_room(sessions, session->id, session->key, error); /* another may have come first */
     if (code == SRV_OK) {
-        *find_link(sessions, session->id) = session;
-        sessions->count++;
+        link_session(sessions, session);
         session->references++;
     }
     pthread_mutex_unlock(&sessions->lock);
@@ -232,6 +277,29 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
         *out = session;
     else
         srv_session_put(session);
+    return code;
+}
+
+enum srv_error_code srv_session_made(struct srv_session **out, struct srv_sessions *sessions,
+                                     const struct srv_session_options *options,
+                                     struct srv_error *error)
+{
+    *out = NULL;
+    if (options->key == NULL || options->key[0] == '\0')
+        return SRV_OK;
+    enum srv_error_code code = SRV_OK;
+    pthread_mutex_lock(&sessions->lock);
+    struct srv_session *session = *find_key_link(sessions, options->key);
+    if (session != NULL &&
+        memcmp(session->key_digest, options->key_digest, sizeof session->key_digest) != 0)
+        code = srv_fail(error, SRV_E_IDEMPOTENCY, "Idempotency-Key",
+                        "the key was used for another request");
+    else if (session != NULL) {
+        session->references++;
+        session->used_ns = srv_now_ns();
+        *out = session;
+    }
+    pthread_mutex_unlock(&sessions->lock);
     return code;
 }
 

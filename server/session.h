@@ -33,7 +33,9 @@ struct srv_session {
     uint64_t round;           /* the scheduler's: the last batch it looked at this session for */
     bool stillborn;           /* the scheduler's: the step that was to start it failed */
     atomic_uint references;   /* the table's one included */
-    struct srv_session *next; /* in its bucket */
+    char key[SRV_ID_MAX + 1]; /* Idempotency-Key it was made with, "" for none */
+    uint64_t key_digest[2];   /* of the request that came with it */
+    struct srv_session *next, *next_by_key; /* in its buckets */
 };
 
 struct srv_sessions; /* the table */
@@ -47,14 +49,26 @@ struct srv_session_options {
     const char *id;    /* NULL: one is made, unguessable */
     size_t max_length; /* 0: the limit's default */
     size_t ttl_s;      /* 0: the default */
+    /* NULL: a new one.  Else it becomes the session's, or is freed where there is an error. */
+    struct attn_cache *cache;
+    const struct srv_last_step *last; /* [layers of the checkpoint] or NULL: none */
+    const char *key;                  /* "" or NULL: none; with it: */
+    uint64_t key_digest[2];
 };
 
 /* Creates a session and returns it with a reference for the caller.  Errors: session_exists,
- * session_limit, invalid_value, out_of_memory. */
+ * session_limit, idempotency_conflict (a session was made with that key), invalid_value,
+ * out_of_memory. */
 enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sessions *sessions,
                                        const struct srv_model *model,
                                        const struct srv_session_options *options,
                                        struct srv_error *error);
+
+/* The live session that was made with the key of these options, with a reference; NULL where there
+ * is none or they have no key.  Error: idempotency_conflict, where another request made it. */
+enum srv_error_code srv_session_made(struct srv_session **out, struct srv_sessions *sessions,
+                                     const struct srv_session_options *options,
+                                     struct srv_error *error);
 
 /* A reference to the live session of that id; NULL where there is none.  Touches used_ns. */
 struct srv_session *srv_session_get(struct srv_sessions *sessions, const char *id);

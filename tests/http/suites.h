@@ -17,6 +17,8 @@
     X(families)    \
     X(decode)      \
     X(sessions)    \
+    X(algebra)     \
+    X(state)       \
     X(concurrency) \
     X(ops)         \
     X(bad)         \

@@ -145,7 +145,7 @@ END_TEST
 START_TEST(test_unknown_paths_are_not_found)
 {
     static const char *const paths[] = {"/",           "/healthz/",     "/healthz/x",
-                                        "/models/",    "/models/a/b",   "/sessions/a/fork",
+                                        "/models/",    "/models/a/b",   "/sessions/a/forks",
                                         "/Decode",     "/decode%20",    "/%2e%2e/models",
                                         "/models/../", "/sessions/?x=1"};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {

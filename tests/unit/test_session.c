@@ -44,7 +44,7 @@ static void close_table(void)
 static enum srv_error_code create(struct srv_session **out, const char *id, size_t max_length,
                                   size_t ttl_s)
 {
-    struct srv_session_options options = {id, max_length, ttl_s};
+    struct srv_session_options options = {.id = id, .max_length = max_length, .ttl_s = ttl_s};
     return srv_session_create(out, sessions, &model, &options, &error);
 }
 

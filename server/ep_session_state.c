@@ -1,0 +1,335 @@
+/* ep_session_state.c: GET and PUT of /sessions/{id}/state: a session as a safetensors file.
+ *
+ * The file is the library's (attn_state.h); here are the notes that a session adds to its cache:
+ * model, epoch, max_length, ttl_s, and for each layer the last step, so that a retry is known after
+ * an import too.
+ *
+ * Both are jobs in pieces.  An export begins by forking the cache, which is one moment of it; the
+ * pieces copy from the fork while steps go on.  An import fills a cache that nobody knows of, and
+ * becomes a session when all of it has been believed. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app.h"
+#include "attn_state.h"
+#include "endpoints.h"
+#include "job.h"
+#include "session_reply.h"
+
+#define PIECE 262144 /* bytes that are copied or summed up at a time: about a millisecond */
+#define NOTE_MAX 96  /* characters of a note's name or value */
+
+struct state_job {
+    struct srv_job job;
+    /* Of an export. */
+    struct attn_export *export;
+    struct attn_cache *fork;
+    char *file; /* in the reply's body */
+    /* Of an import. */
+    struct attn_import *import;
+    const struct srv_model *model;
+    struct attn_cache *cache; /* until it becomes a session's */
+    struct srv_last_step *last;
+};
+
+static enum srv_error_code new_state_job(struct state_job **out, struct srv_request *request,
+                                         struct srv_error *error)
+{
+    struct state_job *state = srv_arena_alloc(&request->arena, 1, sizeof *state);
+    if (state == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+    *state = (struct state_job){.job.request = request};
+    *out = state;
+    return srv_session_check_header(request, request->path_arg, error);
+}
+
+static void end_state(struct srv_job *job)
+{
+    struct state_job *state = (struct state_job *)job;
+    attn_export_close(state->export);
+    attn_import_close(state->import);
+    attn_cache_free(state->fork);
+    attn_cache_free(state->cache);
+}
+
+/* ---- Notes ----------------------------------------------------------------------------------- */
+
+struct note_text {
+    char name[NOTE_MAX], value[NOTE_MAX];
+};
+
+/* "12 1 0123...": position, rows, and the digest of the step. */
+static void print_last(char out[NOTE_MAX], const struct srv_last_step *last)
+{
+    snprintf(out, NOTE_MAX, "%zu %zu %016llx%016llx", last->position, last->rows,
+             (unsigned long long)last->digest[0], (unsigned long long)last->digest[1]);
+}
+
+/* Reads what print_last prints and nothing else. */
+static bool read_last(struct srv_last_step *out, const char *text)
+{
+    char again[NOTE_MAX];
+    unsigned long long digest[2];
+    if (sscanf(text, "%zu %zu %16llx%16llx", &out->position, &out->rows, &digest[0], &digest[1]) !=
+        4)
+        return false;
+    out->digest[0] = digest[0];
+    out->digest[1] = digest[1];
+    print_last(again, out);
+    return strcmp(again, text) == 0;
+}
+
+static void print_last_name(char out[NOTE_MAX], size_t layer)
+{
+    snprintf(out, NOTE_MAX, "layers.%zu.last", layer);
+}
+
+static size_t note_number(struct note_text *out, const char *name, uint64_t number)
+{
+    snprintf(out->name, NOTE_MAX, "%s", name);
+    snprintf(out->value, NOTE_MAX, "%llu", (unsigned long long)number);
+    return 1;
+}
+
+/* Fills out [4 + layers]; returns how many there are. */
+static size_t print_notes(struct note_text *out, const struct srv_session *session)
+{
+    size_t count = note_number(out, "epoch", session->epoch);
+    count += note_number(out + count, "max_length", attn_cache_max_length(session->cache));
+    count += note_number(out + count, "ttl_s", session->ttl_ns / 1000000000);
+    snprintf(out[count].name, NOTE_MAX, "model");
+    snprintf(out[count++].value, NOTE_MAX, "%s", session->model->name);
+    for (size_t i = 0; i < session->model->info.num_layers; i++) {
+        const struct srv_last_step *last = &session->last[i];
+        if (last->rows == 0 || last->position + last->rows != attn_cache_length(session->cache, i))
+            continue;
+        print_last_name(out[count].name, i);
+        print_last(out[count++].value, last);
+    }
+    return count;
+}
+
+/* ---- GET ------------------------------------------------------------------------------------- */
+
+static enum srv_error_code open_export(struct state_job *state, const struct srv_session *session,
+                                       struct srv_error *error)
+{
+    struct attn_error cause = {0};
+    struct srv_arena *arena = &state->job.request->arena;
+    size_t most = 4 + session->model->info.num_layers;
+    struct note_text *texts = srv_arena_alloc(arena, most, sizeof *texts);
+    struct attn_note *notes = srv_arena_alloc(arena, most, sizeof *notes);
+    if (texts == NULL || notes == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+    size_t count = print_notes(texts, session);
+    for (size_t i = 0; i < count; i++)
+        notes[i] = (struct attn_note){texts[i].name, texts[i].value};
+    if (attn_cache_fork(&state->fork, session->cache, SIZE_MAX, &cause) != ATTN_OK ||
+        attn_export_open(&state->export, state->fork, notes, count, &cause) != ATTN_OK)
+        return srv_fail_attn(error, &cause);
+    return SRV_OK;
+}
+
+/* Takes room for the whole file in the reply. */
+static enum srv_error_code take_room(struct state_job *state, struct srv_error *error)
+{
+    struct srv_request *request = state->job.request;
+    size_t bytes = attn_export_bytes(state->export);
+    size_t most = request->app->config.limits.max_state_bytes;
+    if (bytes > most)
+        return srv_fail(error, SRV_E_REPLY_TOO_LARGE, NULL,
+                        "the state has %zu bytes, max_state_bytes is %zu", bytes, most);
+    if (!srv_request_charge(request, bytes))
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                        "requests in flight use the memory that max_in_flight_bytes grants");
+    request->reply.body.limit = bytes;
+    state->file = srv_buffer_reserve(&request->reply.body, bytes);
+    return state->file != NULL ? SRV_OK
+                               : srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                                          "no memory for a state of %zu bytes", bytes);
+}
+
+static void begin_export(struct srv_job *job)
+{
+    struct state_job *state = (struct state_job *)job;
+    struct srv_session *session;
+    if (srv_session_look(&session, job->request, &job->error) != SRV_OK)
+        return;
+    if (open_export(state, session, &job->error) == SRV_OK)
+        take_room(state, &job->error);
+    srv_session_put(session);
+}
+
+static bool advance_export(struct srv_job *job)
+{
+    struct state_job *state = (struct state_job *)job;
+    struct srv_reply *reply = &job->request->reply;
+    if (attn_export_run(state->export, state->file, PIECE))
+        return true;
+    reply->body.length = attn_export_bytes(state->export);
+    reply->content_type = "application/octet-stream";
+    srv_reply_status(job->request, 200);
+    return false;
+}
+
+enum srv_error_code srv_ep_export_parse(struct srv_request *request, struct srv_error *error)
+{
+    struct state_job *state;
+    if (new_state_job(&state, request, error) != SRV_OK)
+        return error->code;
+    state->job.begin = begin_export;
+    state->job.advance = advance_export;
+    state->job.end = end_state;
+    request->job = &state->job;
+    return SRV_OK;
+}
+
+/* ---- PUT ------------------------------------------------------------------------------------- */
+
+/* What the library says of a file is the caller's to hear. */
+static enum srv_error_code fail_state(struct srv_error *error, const struct attn_error *cause)
+{
+    enum srv_error_code code = srv_fail_attn(error, cause);
+    if (cause->status == ATTN_MALFORMED)
+        code = SRV_E_MALFORMED_STATE;
+    else if (cause->status == ATTN_INVALID)
+        code = SRV_E_FINGERPRINT;
+    return error->code = code;
+}
+
+/* The number that a note holds, 0 where there is none or it holds something else. */
+static size_t read_number(const struct attn_import *import, const char *name)
+{
+    const char *text = attn_import_note(import, name);
+    return text != NULL && text[0] >= '1' && text[0] <= '9' ? strtoull(text, NULL, 10) : 0;
+}
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Finds the model and makes the cache that the file is for, and checks the file against it. */
+static enum srv_error_code open_cache(struct state_job *state, struct srv_error *error)
+{
+    struct attn_error cause = {0};
+    const struct srv_request *request = state->job.request;
+    const char *name = attn_import_note(state->import, "model");
+    if (name == NULL)
+        return srv_fail(error, SRV_E_MALFORMED_STATE, "model", "the state names no model");
+    if (srv_models_find(&state->model, &request->app->models, name, error) != SRV_OK)
+        return error->code;
+    if (state->model->is_cross)
+        return srv_fail(error, SRV_E_UNSUPPORTED, "model",
+                        "model %s is of cross-attention, which has no cache", state->model->name);
+    size_t limit = state->model->max_length, said = read_number(state->import, "max_length");
+    if (attn_cache_new(&state->cache, state->model->pool, state->model->attn,
+                       said > 0 ? least(said, limit) : limit, &cause) != ATTN_OK)
+        return srv_fail_attn(error, &cause);
+    if (attn_import_begin(state->import, state->cache, &cause) != ATTN_OK)
+        return fail_state(error, &cause);
+    return SRV_OK;
+}
+
+/* On a compute thread: all that can be said before the checksum. */
+static enum srv_error_code open_import(struct state_job *state, struct srv_error *error)
+{
+    struct attn_error cause = {0};
+    struct srv_request *request = state->job.request;
+    size_t header = least(request->body_length, ATTN_MAX_STATE_HEADER);
+    if (!srv_id_valid(request->path_arg))
+        return srv_fail(error, SRV_E_INVALID_VALUE, "session_id",
+                        "session_id must be 1 to %d letters, digits, '.', '_' or '-', the first a "
+                        "letter or digit",
+                        SRV_ID_MAX);
+    if (!srv_request_charge(request, 4 * header + ATTN_MAX_STATE_HEADER))
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                        "requests in flight use the memory that max_in_flight_bytes grants");
+    if (attn_import_open(&state->import, request->body_length > 0 ? request->body : "",
+                         request->body_length, &cause) != ATTN_OK)
+        return fail_state(error, &cause);
+    return open_cache(state, error);
+}
+
+/* The last steps, from the notes; they end where their layers end. */
+static enum srv_error_code read_lasts(struct state_job *state, struct srv_error *error)
+{
+    size_t layers = state->model->info.num_layers;
+    char name[NOTE_MAX];
+    state->last = srv_arena_alloc(&state->job.request->arena, layers, sizeof *state->last);
+    if (state->last == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
+    for (size_t i = 0; i < layers; i++) {
+        struct srv_last_step *last = &state->last[i];
+        *last = (struct srv_last_step){0};
+        print_last_name(name, i);
+        const char *text = attn_import_note(state->import, name);
+        size_t length = attn_cache_length(state->cache, i);
+        if (text != NULL && (!read_last(last, text) || last->rows == 0 || last->rows > length ||
+                             last->position != length - last->rows))
+            return srv_fail(error, SRV_E_MALFORMED_STATE, name,
+                            "%s is not the step that ends at %zu", name, length);
+    }
+    return SRV_OK;
+}
+
+/* All has been believed: the cache becomes a session. */
+static enum srv_error_code publish(struct state_job *state, struct srv_error *error)
+{
+    struct srv_session *session;
+    struct srv_request *request = state->job.request;
+    if (read_lasts(state, error) != SRV_OK)
+        return error->code;
+    struct srv_session_options options = {
+        .id = request->path_arg,
+        .ttl_s = least(read_number(state->import, "ttl_s"), SRV_MAX_TTL_S),
+        .cache = state->cache,
+        .last = state->last,
+    };
+    state->cache = NULL;
+    if (srv_session_create(&session, request->app->sessions, state->model, &options, error) !=
+        SRV_OK)
+        return error->code;
+    srv_metrics_session(request->app->metrics, SRV_SESSION_CREATED, 1);
+    srv_session_reply(request, 201, session, false);
+    return SRV_OK;
+}
+
+/* Before any work: an id that is taken is taken. */
+static void begin_import(struct srv_job *job)
+{
+    struct srv_session *session =
+        srv_session_peek(job->request->app->sessions, job->request->path_arg);
+    if (session != NULL)
+        srv_fail(&job->error, SRV_E_SESSION_EXISTS, "session_id", "the session exists");
+    srv_session_put(session);
+}
+
+static bool advance_import(struct srv_job *job)
+{
+    struct state_job *state = (struct state_job *)job;
+    struct attn_error cause = {0};
+    bool more = false;
+    if (attn_import_run(&more, state->import, PIECE, &cause) != ATTN_OK) {
+        fail_state(&job->error, &cause);
+        return false;
+    }
+    if (!more)
+        publish(state, &job->error);
+    return more;
+}
+
+enum srv_error_code srv_ep_import_parse(struct srv_request *request, struct srv_error *error)
+{
+    struct state_job *state;
+    if (new_state_job(&state, request, error) != SRV_OK)
+        return error->code;
+    state->job.begin = begin_import;
+    state->job.advance = advance_import;
+    state->job.end = end_state;
+    if (open_import(state, error) != SRV_OK) {
+        end_state(&state->job);
+        return error->code;
+    }
+    request->job = &state->job;
+    return SRV_OK;
+}

@@ -1,0 +1,31 @@
+/* session_reply.h: what the endpoints of sessions have in common. */
+#ifndef SRV_SESSION_REPLY_H
+#define SRV_SESSION_REPLY_H
+
+#include "document.h"
+#include "http.h"
+#include "session.h"
+
+/* The session as GET shows it; NULL where memory is short. */
+json_t *srv_session_json(const struct srv_session *session);
+
+/* Replies with the session and drops the caller's reference.  `replayed`: the request had been
+ * here before. */
+void srv_session_reply(struct srv_request *request, unsigned status, struct srv_session *session,
+                       bool replayed);
+
+/* X-Session-Id is for load balancers, which route by it: it must name the request's session. */
+enum srv_error_code srv_session_check_header(const struct srv_request *request, const char *id,
+                                             struct srv_error *error);
+
+/* The session of the path, with a reference; looking does not keep it alive.  Errors:
+ * invalid_value, session_not_found. */
+enum srv_error_code srv_session_look(struct srv_session **out, const struct srv_request *request,
+                                     struct srv_error *error);
+enum srv_error_code srv_session_fail_unknown(struct srv_error *error);
+
+/* The request's Idempotency-Key, with a digest of all that has to be the same when it comes again:
+ * route, session and body. */
+void srv_session_take_key(struct srv_session_options *out, const struct srv_request *request);
+
+#endif
