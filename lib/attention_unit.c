@@ -14,10 +14,15 @@ struct attn_keys attn_head_keys(const struct attn_head_tiles *head, size_t j)
     const struct attn_problem *p = head->problem;
     size_t d = p->head_dim, dv = p->value_head_dim;
     struct attn_keys keys = {.count = attn_min(p->keys - j * ATTN_TILE, ATTN_TILE)};
+    bool last = j + 1 == attn_key_tiles(p);
     if (head->tiles == NULL) {
         keys.tile = attn_block_tile(p->cache.blocks[j], p->cache.spec, head->group);
+        if (!last)
+            keys.next = attn_block_tile(p->cache.blocks[j + 1], p->cache.spec, head->group).k;
     } else {
         keys.tile.k = head->tiles + j * d * ATTN_TILE;
+        if (!last)
+            keys.next = (const char *)(head->tiles + (j + 1) * d * ATTN_TILE);
         keys.tile.v = head->tiles + attn_key_tiles(p) * d * ATTN_TILE + j * dv * ATTN_TILE;
     }
     return keys;
@@ -34,10 +39,10 @@ static struct attn_keys extra_keys(const struct attn_unit *u)
     };
 }
 
-/* The panel of the tile's values that begins with component j. */
-static const void *value_panel(const struct attn_tile *tile, size_t j)
+/* Where in the tile's values the panel stands that begins with component j. */
+static size_t value_bytes(const struct attn_tile *tile, size_t j)
 {
-    return (const char *)tile->v + j * ATTN_TILE * attn_tile_number_bytes(tile->dtype);
+    return j * ATTN_TILE * attn_tile_number_bytes(tile->dtype);
 }
 
 static size_t row_token(const struct attn_unit *u, size_t r) { return u->t0 + r / u->heads; }
@@ -125,7 +130,8 @@ static void absorb(struct attn_unit *u, struct attn_keys keys, size_t first, boo
                                           .rows = u->rows,
                                           .k = p->head_dim,
                                           .n = n,
-                                          .dtype = tile->dtype});
+                                          .dtype = tile->dtype,
+                                          .ahead = tile->v});
     if (tile->k_scale != NULL)
         kernels->scale_columns(u->scores, ATTN_TILE, tile->k_scale, u->rows, n);
     show_scores(u, ATTN_STAGE_RAW, first, n);
@@ -142,18 +148,21 @@ static void absorb(struct attn_unit *u, struct attn_keys keys, size_t first, boo
     kernels->scale_rows(u->out, dv, u->rescale, u->rows, dv);
     if (tile->v_scale != NULL)
         kernels->scale_columns(u->scores, ATTN_TILE, tile->v_scale, u->rows, n);
-    for (size_t j = 0; j < dv; j += ATTN_TILE_PANEL)
+    for (size_t j = 0; j < dv; j += ATTN_TILE_PANEL) {
+        size_t at = value_bytes(tile, j);
         kernels->matmul(&(struct attn_matmul){.c = u->out + j,
                                               .ldc = dv,
                                               .a = u->scores,
                                               .lda = ATTN_TILE,
-                                              .b = value_panel(tile, j),
+                                              .b = (const char *)tile->v + at,
                                               .ldb = attn_tile_width(dv, j),
                                               .rows = u->rows,
                                               .k = n,
                                               .n = attn_tile_width(dv, j),
                                               .dtype = tile->dtype,
-                                              .accumulate = true});
+                                              .accumulate = true,
+                                              .ahead = keys.next ? keys.next + at : NULL});
+    }
 }
 
 /* Scores of keys that no row of the unit may see are not computed; where they are kept they are
@@ -250,7 +259,7 @@ static void absorb_columns(struct attn_unit *u, struct attn_keys keys, const int
                                   .k = keys.count};
     for (size_t j = 0; j < dv; j += ATTN_TILE_PANEL) {
         product.c = u->out + j;
-        product.b = value_panel(&keys.tile, j);
+        product.b = (const float *)keys.tile.v + j * ATTN_TILE;
         product.ldb = product.n = attn_tile_width(dv, j);
         kernels->outer(&product);
     }

@@ -18,6 +18,7 @@ static inline size_t attn_key_tiles(const struct attn_problem *p)
 struct attn_keys {
     struct attn_tile tile; /* written to only where attention.c makes it */
     size_t count;          /* tokens in it */
+    const char *next;      /* the keys of the tile after it, NULL at the end */
 };
 
 /* The tiles of one key/value head: those of keys, then those of values. */

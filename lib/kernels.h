@@ -40,9 +40,11 @@ struct attn_product {
  * values: c[r][j] = (accumulate ? c[r][j] : 0) + sum_i a[r][i] * b[i][j]
  * b is of any dtype; integers count as they are, without a scale. */
 struct attn_matmul {
-    float *c;       /* [rows][ldc], of which n are written */
-    const float *a; /* [rows][lda], of which k are read */
-    const void *b;  /* [k][ldb] of dtype, of which n are read */
+    float *c;          /* [rows][ldc], of which n are written */
+    const float *a;    /* [rows][lda], of which k are read */
+    const void *b;     /* [k][ldb] of dtype, of which n are read */
+    const void *ahead; /* what is read next, as much as of b; fetched beside b where rows are few
+                          and memory is what they wait for.  NULL: nothing */
     size_t ldc, lda, ldb, rows, k, n;
     enum attn_dtype dtype;
     bool accumulate;

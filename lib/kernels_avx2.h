@@ -13,6 +13,7 @@
 /* Loops over the registers of a tile: unrolled, so that an index is a register. */
 #define unroll_for(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
+#define CACHE_LINE 64
 #define LANES 8
 
 /* All bits of the first `count` lanes; of all where count is LANES or more. */

@@ -44,7 +44,7 @@ INLINE void matmul_tile(const struct attn_matmul *tile, const enum attn_dtype dt
 {
     const struct attn_matmul t = *tile;
     const size_t step = t.ldb * bytes_of(dtype), vector = LANES * bytes_of(dtype);
-    const char *b = t.b;
+    const char *b = t.b, *ahead = t.ahead;
     __m512 sum[MAX_ROWS][4];
     __mmask16 mask[4];
     unroll_for(v, vectors)
@@ -53,10 +53,13 @@ INLINE void matmul_tile(const struct attn_matmul *tile, const enum attn_dtype dt
         unroll_for(v, vectors)
             sum[r][v] = t.accumulate ? _mm512_maskz_loadu_ps(mask[v], t.c + r * t.ldc + v * LANES)
                                      : _mm512_setzero_ps();
-    for (size_t i = 0; i < t.k; i++, b += step) {
+    for (size_t i = 0; i < t.k; i++, b += step, ahead += step) {
         __m512 row[4];
         unroll_for(v, vectors)
             row[v] = load_numbers(b + v * vector, mask[v], dtype);
+        if (vectors == 4)
+            for (size_t line = 0; line < 4 * vector; line += CACHE_LINE)
+                _mm_prefetch(ahead + line, _MM_HINT_T1);
         unroll_for(r, rows) {
             __m512 factor = load_factor(t.a + r * t.lda + i);
             unroll_for(v, vectors)
@@ -139,6 +142,7 @@ static void matmul(const struct attn_matmul *p)
     const struct tiles *t = &tiles[p->dtype];
     const size_t bytes = bytes_of(p->dtype);
     struct attn_matmul part = *p;
+    part.ahead = p->ahead != NULL ? p->ahead : p->b; /* which is no work */
     for (size_t j = 0, width; j < p->n; j += width) {
         const bool wide = p->rows <= MAX_WIDE && part.n >= 4 * LANES;
         width = wide ? 4 * LANES : 2 * LANES;
@@ -148,6 +152,7 @@ static void matmul(const struct attn_matmul *p)
             matmul_panel(part.n >= width ? t->full : t->edge, part);
         part.c += width;
         part.b = (const char *)part.b + width * bytes;
+        part.ahead = (const char *)part.ahead + width * bytes;
         part.n -= attn_min(part.n, width);
     }
 }
