@@ -74,8 +74,11 @@ $(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
 # spell out.
 EXTRA =
 $(OBJ)/lib/kernels_avx2%:   EXTRA = -mavx2 -mfma -mf16c
-$(OBJ)/lib/kernels_avx512%: EXTRA = -mavx512f -mavx512bw -mavx512dq -mavx512vl \
-                                       -Wa,-mbranches-within-32B-boundaries
+AVX512 = -mavx512f -mavx512bw -mavx512dq -mavx512vl -Wa,-mbranches-within-32B-boundaries
+$(OBJ)/lib/kernels_avx512%:      EXTRA = $(AVX512)
+$(OBJ)/lib/kernels_avx512_vnni%: EXTRA = $(AVX512) -mavx512vnni
+$(OBJ)/lib/kernels_avx512_bf16%: EXTRA = $(AVX512) -mavx512bf16
+$(OBJ)/tests/kernels/emulated%:  EXTRA = $(AVX512)
 $(OBJ)/lib/kernels_portable%: EXTRA = -O3 -ffp-contract=off
 $(OBJ)/server/tensor_json.o: EXTRA = -O3
 $(OBJ)/server/tensor_binary.o: EXTRA = -O3

@@ -88,11 +88,14 @@ const char *attn_status_name(enum attn_status status);
 /* ---- Engine: kernels and threads ----------------------------------------------------------- */
 
 enum attn_cpu_level {
-    ATTN_CPU_AUTO = 0, /* the best this CPU and its operating system support */
-    ATTN_CPU_PORTABLE, /* C only */
-    ATTN_CPU_AVX2,     /* AVX2 and FMA */
-    ATTN_CPU_AVX512,   /* AVX-512 F, BW, DQ, VL */
+    ATTN_CPU_AUTO = 0,   /* the best this CPU and its operating system support */
+    ATTN_CPU_PORTABLE,   /* C only */
+    ATTN_CPU_AVX2,       /* AVX2 and FMA */
+    ATTN_CPU_AVX512,     /* AVX-512 F, BW, DQ, VL */
+    ATTN_CPU_AVX512VNNI, /* and VNNI: dot products of bytes */
+    ATTN_CPU_AVX512BF16, /* and BF16: dot products of bfloat16 */
 };
+#define ATTN_NUM_CPU_LEVELS 6 /* with ATTN_CPU_AUTO */
 
 struct attn_engine; /* a kernel table, a worker pool and their scratch memory */
 
@@ -104,7 +107,7 @@ struct attn_engine_options {
 struct attn_engine_info {
     unsigned threads;
     enum attn_cpu_level level;
-    const char *level_name; /* "portable", "avx2", "avx512" */
+    const char *level_name; /* "portable", "avx2", "avx512", "avx512vnni", "avx512bf16" */
     const char *blas_core;  /* the kernel set OpenBLAS chose, such as "SkylakeX" */
     bool blas_overridden;   /* OPENBLAS_CORETYPE was set: BLAS may be below what the CPU can do */
 };
@@ -232,15 +235,16 @@ struct attn_layer_spec {
 struct attn_model; /* the attention layers of one checkpoint */
 
 struct attn_model_info {
-    const char *family;           /* as docs/MODELS.md lists them: "llama", "gpt2", "random" */
-    const char *stack;            /* "encoder", "decoder", "cross"; "" where there is only one */
-    const char *weights_dtype;    /* as stored: "F32", "F16", "BF16" */
-    size_t num_layers;            /* layers of the checkpoint */
-    size_t num_resident;          /* layers kept resident, num_layers unless chosen */
-    size_t max_position;          /* `max_position_embeddings`, 0 where the family has none */
-    size_t weight_bytes;          /* resident weights, all layers */
-    size_t cache_bytes_per_token; /* key and value of one token in all resident layers */
-    char fingerprint[17];         /* hex of specification and weights; "" until loaded */
+    const char *family;              /* as docs/MODELS.md lists them: "llama", "gpt2", "random" */
+    const char *stack;               /* "encoder", "decoder", "cross"; "" where there is only one */
+    const char *weights_dtype;       /* as stored: "F32", "F16", "BF16" */
+    size_t num_layers;               /* layers of the checkpoint */
+    size_t num_resident;             /* layers kept resident, num_layers unless chosen */
+    size_t max_position;             /* `max_position_embeddings`, 0 where the family has none */
+    enum attn_dtype dtype, kv_dtype; /* of resident weights, of cached keys and values */
+    size_t weight_bytes;             /* resident weights, all layers */
+    size_t cache_bytes_per_token;    /* key and value of one token in all resident layers */
+    char fingerprint[17]; /* hex of specification and weights as stored; "" until loaded */
 };
 
 struct attn_model_options {
@@ -279,7 +283,7 @@ ATTN_MUST_CHECK enum attn_status attn_model_open_random(struct attn_model **out,
                                                         const struct attn_model_options *options,
                                                         struct attn_error *error);
 
-/* Makes the weights resident as float32; a NaN or infinity in one is refused with tensor and
+/* Makes the weights resident in options->dtype; a NaN or infinity in one is refused with tensor and
  * index.  Needed once before computing.  Errors: as attn_model_open, ATTN_NON_FINITE. */
 ATTN_MUST_CHECK enum attn_status attn_model_load(struct attn_model *model,
                                                  struct attn_error *error);

@@ -211,7 +211,7 @@ static bool take_buffers(struct attend *call)
            call->problems != NULL;
 }
 
-static void project_in(const struct attend *call)
+static enum attn_status project_in(const struct attend *call)
 {
     const struct attn_attend_args *a = call->args;
     const struct attn_layer *layer = call->layer;
@@ -223,7 +223,7 @@ static void project_in(const struct attend *call)
         {&layer->k, keys, layer->k.in, call->k, layer->k.out, k_rows},
         {&layer->v, values, layer->v.in, call->v, layer->v.out, k_rows},
     };
-    attn_project(call->engine, products, 3, false);
+    return attn_project(call->engine, products, 3, false);
 }
 
 #define SETTLE_ROWS 16 /* rows of one task */
@@ -304,7 +304,8 @@ static enum attn_status project_out(const struct attend *call, struct attn_error
     if (output == NULL)
         return ATTN_OK;
     const struct attn_projection product = {linear, call->o, linear->in, output, linear->out, rows};
-    attn_project(call->engine, &product, 1, false);
+    if (attn_project(call->engine, &product, 1, false) != ATTN_OK)
+        return attn_fail_memory(error, 0);
     if (call->engine->kernels.all_within(output, rows * linear->out, FLT_MAX))
         return ATTN_OK;
     return attn_fail(error, ATTN_OVERFLOW, "hidden_states", "the output does not fit float32");
@@ -341,7 +342,8 @@ static enum attn_status run_attend(struct attend *call, struct attn_error *error
     enum attn_status status = make_problems(call, error);
     if (status != ATTN_OK)
         return status;
-    project_in(call);
+    if (project_in(call) != ATTN_OK)
+        return attn_fail_memory(error, 0);
     if (!settle(call))
         return attn_qkv_fail(error);
     if (attn_solve(call->engine, call->problems, call->args->batch) != ATTN_OK)

@@ -43,7 +43,11 @@ enum attn_cpu_level attn_cpu_best(void)
         return ATTN_CPU_PORTABLE;
     if ((saved & XCR0_AVX512) != XCR0_AVX512 || (b7 & NEED_AVX512) != NEED_AVX512)
         return ATTN_CPU_AVX2;
-    return ATTN_CPU_AVX512;
+    if (!(c7 & bit_AVX512VNNI))
+        return ATTN_CPU_AVX512;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & bit_AVX512BF16))
+        return ATTN_CPU_AVX512VNNI;
+    return ATTN_CPU_AVX512BF16;
 }
 
 const char *attn_cpu_level_name(enum attn_cpu_level level)
@@ -53,6 +57,8 @@ const char *attn_cpu_level_name(enum attn_cpu_level level)
         [ATTN_CPU_PORTABLE] = "portable",
         [ATTN_CPU_AVX2] = "avx2",
         [ATTN_CPU_AVX512] = "avx512",
+        [ATTN_CPU_AVX512VNNI] = "avx512vnni",
+        [ATTN_CPU_AVX512BF16] = "avx512bf16",
     };
     size_t i = (size_t)level;
     return i < sizeof names / sizeof names[0] ? names[i] : "unknown";

@@ -8,7 +8,7 @@
  * the operating system saves.  Never ATTN_CPU_AUTO. */
 enum attn_cpu_level attn_cpu_best(void);
 
-/* "portable", "avx2", "avx512", "auto". */
+/* "portable", "avx2", "avx512", "avx512vnni", "avx512bf16", "auto". */
 const char *attn_cpu_level_name(enum attn_cpu_level level);
 
 /* CPUs this process may use: its affinity mask, bounded by the cgroup's CPU quota, rounded up; at

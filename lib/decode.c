@@ -182,7 +182,7 @@ static size_t add_products(const struct batch *batch, size_t n, const float *x, 
     return n + 3;
 }
 
-static void project_in(const struct batch *batch)
+static enum attn_status project_in(const struct batch *batch)
 {
     size_t width = batch->layer->q.in, n = 0;
     for (size_t i = 0; i < batch->count; i++) {
@@ -193,14 +193,15 @@ static void project_in(const struct batch *batch)
     }
     if (batch->few > 0) {
         add_products(batch, 0, batch->x, 0, batch->few);
-        attn_project(batch->engine, batch->products, 3, true);
+        if (attn_project(batch->engine, batch->products, 3, true) != ATTN_OK)
+            return ATTN_NO_MEMORY;
     }
     for (size_t i = 0; i < batch->count; i++) {
         const struct live *live = &batch->live[i];
         if (!is_few(live->step))
             n = add_products(batch, n, live->step->hidden_states, live->row, live->step->rows);
     }
-    attn_project(batch->engine, batch->products, n, false);
+    return attn_project(batch->engine, batch->products, n, false);
 }
 
 /* Row r of the batch belongs to the step with the last row at or before it.  Few-row and long steps
@@ -272,14 +273,15 @@ static enum attn_status solve(const struct batch *batch)
     return attn_solve(batch->engine, batch->problems, n);
 }
 
-static void project_out(const struct batch *batch)
+static enum attn_status project_out(const struct batch *batch)
 {
     const struct attn_linear *o = &batch->layer->o;
     size_t n = 0;
     if (batch->few > 0) {
         batch->products[0] =
             (struct attn_projection){o, batch->o, o->in, batch->y, o->out, batch->few};
-        attn_project(batch->engine, batch->products, 1, true);
+        if (attn_project(batch->engine, batch->products, 1, true) != ATTN_OK)
+            return ATTN_NO_MEMORY;
     }
     for (size_t i = 0; i < batch->count; i++) {
         const struct live *live = &batch->live[i];
@@ -288,7 +290,7 @@ static void project_out(const struct batch *batch)
             batch->products[n++] = (struct attn_projection){
                 o, batch->o + live->row * o->in, o->in, output, o->out, live->step->rows};
     }
-    attn_project(batch->engine, batch->products, n, false);
+    return attn_project(batch->engine, batch->products, n, false);
 }
 
 /* ---- The end of a step ---- */
@@ -330,12 +332,12 @@ static enum attn_status run(struct batch *batch)
 {
     if (!take_buffers(batch))
         return ATTN_NO_MEMORY;
-    project_in(batch);
+    enum attn_status status = project_in(batch);
+    if (status != ATTN_OK)
+        return status;
     attn_pool_run(batch->engine->pool, settle_task, batch, attn_ceil_div(batch->rows, SETTLE_ROWS));
-    enum attn_status status = solve(batch);
-    if (status == ATTN_OK)
-        project_out(batch);
-    return status;
+    status = solve(batch);
+    return status == ATTN_OK ? project_out(batch) : status;
 }
 
 static enum attn_status fail_all(struct attn_step *const steps[], size_t count,

@@ -12,5 +12,5 @@ void attn_gemm(float *y, size_t ldy, const float *x, size_t ldx, const float *w,
                size_t rows, size_t k, size_t n)
 {
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows, (blasint)n, (blasint)k,
-                1.0f, x, (blasint)ldx, w, (blasint)ldw, 0.0f, y, (blasint)ldy);
+                1.0f, x, (blasint)ldx, w, (blasint)ldw, 1.0f, y, (blasint)ldy);
 }

@@ -19,20 +19,35 @@
 #include "attn.h"
 
 #define ATTN_PANEL 32         /* columns of a weight that stand together */
-#define ATTN_K_BLOCK 384      /* steps of k that a product sums up before it adds to its result */
+#define ATTN_BLOCK_WORDS 384  /* of a column that a product sums up before it adds to its result */
 #define ATTN_PRODUCT_ROWS 168 /* of a block: with the weights in use they stay in a core's L2 */
-#define ATTN_PRODUCT_SCRATCH ((size_t)ATTN_PRODUCT_ROWS / 14 * 16 * ATTN_K_BLOCK) /* floats */
+#define ATTN_PRODUCT_SCRATCH \
+    ((size_t)ATTN_PRODUCT_ROWS / 14 * 16 * 2 * ATTN_BLOCK_WORDS) /* floats */
+
+/* Weights of a column that share a word of 32 bits: 1, 2 or 4. */
+static inline size_t attn_per_word(enum attn_dtype dtype)
+{
+    return dtype == ATTN_BF16 ? 2 : dtype == ATTN_INT8 ? 4 : 1;
+}
 
 /* One block of a product with weights: y[r][j] = start[r][j] + sum_i x[r][i] * w[i][j]
- * rows and k are at most ATTN_PRODUCT_ROWS and ATTN_K_BLOCK.  start is y itself, or one row [n]
- * for all (ldstart 0), or NULL for zeros.  w stands in panels: column j is element j % ATTN_PANEL
- * of w + j / ATTN_PANEL * ldpanel, a panel being [k][ATTN_PANEL], whole also where n ends in it. */
+ * rows is at most ATTN_PRODUCT_ROWS, k at most what ATTN_BLOCK_WORDS words of a column hold.  start
+ * is y itself, or one row [n] for all (ldstart 0), or NULL for zeros.
+ *
+ * w stands in panels: column j is column j % ATTN_PANEL of the panel at w + j / ATTN_PANEL * ldpanel
+ * words, a panel being [words of k][ATTN_PANEL][in a word], whole also where n ends in it.  float32
+ * is one to a word, bf16 two, zero beyond k.  Of int8 a byte is the integer + 128, as the byte
+ * products of CPUs want one side unsigned; x then is int8 too, four to a word and zero beyond k, and
+ *   y[r][j] = start[r][j] + float(sum_i x[r][i] * w[i][j]) * (row_scale[r] * scale[j])
+ * where each operation rounds on its own: the sum is exact, so no level has other bits. */
 struct attn_product {
-    float *y;           /* [rows][ldy], of which n are written */
-    const float *start; /* [rows][ldstart] */
-    const float *x;     /* [rows][ldx], of which k are read */
-    const float *w;     /* [panels][ldpanel] */
-    float *scratch;     /* [ATTN_PRODUCT_SCRATCH], aligned to ATTN_ALIGN */
+    float *y;               /* [rows][ldy], of which n are written */
+    const float *start;     /* [rows][ldstart] */
+    const void *x;          /* [rows][ldx] numbers, of which k are read; of int8 whole words */
+    const void *w;          /* [panels][ldpanel] words */
+    const float *row_scale; /* [rows], int8 only */
+    const float *scale;     /* [n], int8 only */
+    float *scratch;         /* [ATTN_PRODUCT_SCRATCH], aligned to ATTN_ALIGN */
     size_t ldy, ldstart, ldx, ldpanel, rows, k, n;
 };
 
@@ -69,6 +84,7 @@ struct attn_columns {
     size_t lds, rows, n;
     const int32_t *first, *end; /* [rows] row r sees keys first[r] <= j < end[r]; NULL: all */
 };
+#define ATTN_MIN_ROW 1e-36f /* 127 over less might be infinite */
 
 struct attn_kernels {
     const char *name;
@@ -81,10 +97,17 @@ struct attn_kernels {
      * zero. */
     void (*matmul)(const struct attn_matmul *product);
 
-    /* Projection.  An element is one chain of multiply-adds over ascending i from zero, added to
-     * start; its bits depend on neither j nor n, so columns may be cut anywhere.  Weights that
-     * follow in the next panel are fetched ahead. */
-    void (*project)(const struct attn_product *product);
+    /* Projection, by the dtype of the weights; there is none for ATTN_F16.  An element is one chain
+     * of multiply-adds over ascending i from zero, added to start; its bits depend on neither j nor
+     * n, so columns may be cut anywhere.  Weights that follow in the next panel are fetched ahead.
+     * Where rounds_rows is set, bf16 is instead one chain of vdpbf16ps over pairs (2i, 2i + 1) of
+     * rows rounded to bf16. */
+    void (*project[ATTN_INT8 + 1])(const struct attn_product *product);
+    bool rounds_rows;
+
+    /* x as integers: scale = m/127, m = max_j |x[j]|, out[j] = x[j] * (127/m), to nearest, ties to
+     * even.  Where m < ATTN_MIN_ROW all are 0.  The same bits at all levels. */
+    void (*quantize)(int8_t *out, float *scale, const float *x, size_t n);
 
     /* One step of the running softmax over a tile of scores, in place, for each row r:
      *   m' = max(max[r], max_j s[r][j]);  s[r][j] = exp(s[r][j] - m')
@@ -127,12 +150,19 @@ struct attn_kernels {
 /* Fills *out for `level`, which the CPU must support (attn_cpu_best). */
 void attn_kernels_get(struct attn_kernels *out, enum attn_cpu_level level);
 
+/* A panel of k bf16 weights as one of float32, [k][ATTN_PANEL]. */
+void attn_widen_panel(float *out, const uint16_t *w, size_t k);
+
 /* What each level replaces; called by attn_kernels_get only. */
 void attn_kernels_portable(struct attn_kernels *table);
 void attn_kernels_avx2(struct attn_kernels *table);
 void attn_kernels_avx512(struct attn_kernels *table);
 
+void attn_kernels_avx512_vnni(struct attn_kernels *table);
+void attn_kernels_avx512_bf16(struct attn_kernels *table);
+
 /* The products with weights among them; called by the levels. */
+void attn_kernels_portable_project(struct attn_kernels *table);
 void attn_kernels_avx2_project(struct attn_kernels *table);
 void attn_kernels_avx512_project(struct attn_kernels *table);
 

@@ -73,28 +73,6 @@ static void matmul(const struct attn_matmul *p)
     }
 }
 
-/* A row of a panel, `cols` of whose sums are wanted. */
-INLINE void project_row(float *y, const float *start, const float *x, const float *w, size_t k,
-                        size_t cols)
-{
-    float sum[ATTN_PANEL] = {0};
-    for (size_t i = 0; i < k; i++)
-        for (size_t j = 0; j < ATTN_PANEL; j++)
-            sum[j] += x[i] * w[i * ATTN_PANEL + j];
-    for (size_t j = 0; j < cols; j++)
-        y[j] = start[j] + sum[j];
-}
-
-static void project(const struct attn_product *p)
-{
-    static const float zeros[ATTN_PANEL];
-    for (size_t j = 0; j < p->n; j += ATTN_PANEL)
-        for (size_t r = 0; r < p->rows; r++)
-            project_row(p->y + r * p->ldy + j,
-                        p->start != NULL ? p->start + r * p->ldstart + j : zeros, p->x + r * p->ldx,
-                        p->w + j / ATTN_PANEL * p->ldpanel, p->k, attn_min(p->n - j, ATTN_PANEL));
-}
-
 /* ---- Softmax --------------------------------------------------------------------------------- */
 
 static float max_of_row(const float *s, size_t n, float start)
@@ -182,7 +160,6 @@ void attn_kernels_portable(struct attn_kernels *table)
 {
     *table = (struct attn_kernels){
         .matmul = matmul,
-        .project = project,
         .softmax = softmax,
         .normalize = normalize,
         .scale_columns = scale_columns,
@@ -190,5 +167,6 @@ void attn_kernels_portable(struct attn_kernels *table)
         .scale = scale,
         .all_within = all_within,
     };
+    attn_kernels_portable_project(table);
     attn_kernels_portable_columns(table);
 }

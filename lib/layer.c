@@ -1,10 +1,9 @@
-/* layer.c: memory of a layer's weights, what is derived from them, and products with them. */
+/* layer.c: memory of a layer's weights, and what is derived from them. */
 #include "layer.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "gemm.h"
 #include "mem.h"
 #include "rope.h"
 #include "status.h"
@@ -71,11 +70,22 @@ static enum attn_status check_rope(const struct attn_layer_spec *spec, struct at
     return attn_rope_check(&spec->rope, spec->head_dim, error);
 }
 
+static enum attn_status check_dtype(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    if (spec->dtype == ATTN_F16)
+        return attn_fail(error, ATTN_UNSUPPORTED, "dtype",
+                         "dtype is %s, weights are kept as f32, bf16 or int8",
+                         attn_dtype_name(spec->dtype));
+    return ATTN_OK;
+}
+
 enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     enum attn_status status = check_sizes(spec, error);
     if (status == ATTN_OK)
         status = check_numbers(spec, error);
+    if (status == ATTN_OK)
+        status = check_dtype(spec, error);
     if (status == ATTN_OK)
         status = attn_position_bias_check(&spec->position_bias, error);
     return status == ATTN_OK ? check_rope(spec, error) : status;
@@ -94,8 +104,6 @@ size_t attn_layer_token_bytes(const struct attn_layer_spec *spec)
 }
 
 /* ---- Memory ---- */
-
-static size_t panels_of(size_t out) { return attn_ceil_div(out, ATTN_PANEL); }
 
 /* The four products of a layer, by where they stand in it and in its specification. */
 struct linear_shape {
@@ -142,13 +150,13 @@ size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec)
     struct side_array sides[NUM_SIDES];
     linear_shapes(shapes, &layer, spec);
     side_arrays(sides, &layer, spec);
-    size_t floats = 0;
+    size_t bytes = 0;
     for (int i = 0; i < 4; i++)
-        floats += panels_of(shapes[i].out) * ATTN_PANEL * shapes[i].in +
-                  (shapes[i].bias ? shapes[i].out : 0);
+        bytes += attn_linear_bytes(shapes[i].in, shapes[i].out, spec->dtype) +
+                 (shapes[i].bias ? shapes[i].out : 0) * sizeof(float);
     for (int i = 0; i < NUM_SIDES; i++)
-        floats += sides[i].floats;
-    return floats * sizeof(float);
+        bytes += sides[i].floats * sizeof(float);
+    return bytes;
 }
 
 static bool make_linear(const struct linear_shape *shape)
@@ -197,11 +205,8 @@ void attn_layer_fini(struct attn_layer *layer)
     float *arrays[] = {layer->bias_k,   layer->bias_v,  layer->q_norm,
                        layer->k_norm,   layer->sinks,   layer->bias_table,
                        layer->inv_freq, layer->extra_k, layer->extra_v};
-    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
-        attn_free(linears[i]->weight);
-        attn_free(linears[i]->panels);
-        attn_free(linears[i]->bias);
-    }
+    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++)
+        attn_linear_fini(linears[i]);
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         attn_free(arrays[i]);
     attn_position_bias_fini(&layer->position_bias);
@@ -273,148 +278,13 @@ enum attn_status attn_layer_finish(struct attn_layer *layer, struct attn_error *
 
 /* ---- Packing ---- */
 
-/* A panel from its columns [count][in], zero beyond them. */
-static void pack_panel(float *panel, const float *columns, size_t count, size_t in)
-{
-    for (size_t i = 0; i < in; i++)
-        for (size_t j = 0; j < ATTN_PANEL; j++)
-            panel[i * ATTN_PANEL + j] = j < count ? columns[j * in + i] : 0;
-}
-
-static bool pack_linear(struct attn_linear *linear)
-{
-    size_t in = linear->in, panel = in * ATTN_PANEL;
-    linear->panels = attn_alloc_huge(attn_mul(panels_of(linear->out), panel), sizeof(float));
-    if (linear->panels == NULL)
-        return false;
-    for (size_t j = 0; j < linear->out; j += ATTN_PANEL)
-        pack_panel(linear->panels + j / ATTN_PANEL * panel, linear->weight + j * in,
-                   attn_min(linear->out - j, ATTN_PANEL), in);
-    attn_free(linear->weight);
-    linear->weight = NULL;
-    return true;
-}
-
 enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *error)
 {
+    const enum attn_dtype dtype = layer->spec.dtype;
     struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
     for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++)
-        if (!pack_linear(linears[i]))
-            return attn_fail_memory(error, linears[i]->in * linears[i]->out * sizeof(float));
+        if (!attn_linear_pack(linears[i], dtype))
+            return attn_fail_memory(error,
+                                    attn_linear_bytes(linears[i]->in, linears[i]->out, dtype));
     return ATTN_OK;
-}
-
-/* ---- Products ---- */
-
-/* A product is cut into pieces for threads to take: blocks of rows by ranges of columns.  An
- * element is summed in the same order wherever it falls, so where the cuts lie is a matter of speed
- * alone.  Each piece prepares its rows for itself, which must pay; few are read where they are. */
-#define PIECES_PER_THREAD 4 /* of a product, where they are large enough */
-#define MOST_COLUMNS 1024   /* of a piece, about */
-#define LEAST_COLUMNS 256   /* and where rows are few, of which pieces are smaller: */
-#define FEW_PER_THREAD 16
-#define FEW_COLUMNS 64
-#define FEW 6
-#define BLAS_ROWS 512 /* of a piece for OpenBLAS, which cuts into blocks itself */
-
-struct pieces {
-    bool blas;
-    size_t rows, columns; /* of one piece */
-    size_t count;         /* pieces of the product */
-    size_t across;        /* pieces side by side */
-};
-
-static struct pieces cut(const struct attn_engine *engine, const struct attn_projection *product,
-                         bool invariant)
-{
-    const size_t rows = product->rows, out = product->linear->out;
-    const size_t threads = attn_pool_threads(engine->pool);
-    const bool few = rows <= FEW;
-    struct pieces cut = {.blas = engine->level == ATTN_CPU_PORTABLE && !invariant &&
-                                 rows > ATTN_FEW_ROWS};
-    size_t down = attn_ceil_div(rows, cut.blas ? BLAS_ROWS : ATTN_PRODUCT_ROWS);
-    size_t wanted = attn_ceil_div((few ? FEW_PER_THREAD : PIECES_PER_THREAD) * threads, down);
-    size_t most = attn_max(out / (few ? FEW_COLUMNS : LEAST_COLUMNS), 1);
-    size_t across = attn_min(attn_max(wanted, out / MOST_COLUMNS), most);
-    /* A multiple of threads, so that none waits for another's last piece. */
-    across = across < threads ? attn_min(threads, most) : across - across % threads;
-    cut.rows = attn_ceil_div(rows, down);
-    cut.columns = panels_of(attn_ceil_div(out, across)) * ATTN_PANEL;
-    cut.across = attn_ceil_div(out, cut.columns);
-    cut.count = cut.across * attn_ceil_div(rows, cut.rows);
-    return cut;
-}
-
-/* The whole depth of a piece through OpenBLAS. */
-static void run_blas(const struct attn_product *p)
-{
-    for (size_t j = 0; j < p->n; j += ATTN_PANEL)
-        attn_gemm(p->y + j, p->ldy, p->x, p->ldx, p->w + j / ATTN_PANEL * p->ldpanel, ATTN_PANEL,
-                  p->rows, p->k, attn_min(p->n - j, ATTN_PANEL));
-    for (size_t r = 0; p->start != NULL && r < p->rows; r++)
-        for (size_t j = 0; j < p->n; j++)
-            p->y[r * p->ldy + j] += p->start[j];
-}
-
-/* The same through the kernel, block by block. */
-static void run_blocks(const struct attn_kernels *kernels, const struct attn_product *piece)
-{
-    struct attn_product block = *piece;
-    for (size_t i = 0; i < piece->k; i += ATTN_K_BLOCK) {
-        block.k = attn_min(piece->k - i, ATTN_K_BLOCK);
-        kernels->project(&block);
-        block.x += block.k;
-        block.w += block.k * ATTN_PANEL;
-        block.start = block.y;
-        block.ldstart = block.ldy;
-    }
-}
-
-struct project_context {
-    struct attn_engine *engine;
-    const struct attn_projection *products;
-    size_t count;
-    bool invariant;
-};
-
-/* Task i is the i-th piece, counted through all products. */
-static void project_task(void *argument, size_t i, unsigned thread)
-{
-    const struct project_context *context = argument;
-    const struct attn_engine *engine = context->engine;
-    const struct attn_projection *p = context->products;
-    struct pieces pieces = cut(engine, p, context->invariant);
-    while (i >= pieces.count) {
-        i -= pieces.count;
-        pieces = cut(engine, ++p, context->invariant);
-    }
-    const struct attn_linear *linear = p->linear;
-    size_t row = i / pieces.across * pieces.rows, first = i % pieces.across * pieces.columns;
-    const struct attn_product piece = {
-        .y = p->y + row * p->ldy + first,
-        .start = linear->bias != NULL ? linear->bias + first : NULL,
-        .x = p->x + row * p->ldx,
-        .w = linear->panels + first * linear->in,
-        .scratch = engine->scratch + thread * ATTN_SCRATCH_FLOATS,
-        .ldy = p->ldy,
-        .ldx = p->ldx,
-        .ldpanel = linear->in * ATTN_PANEL,
-        .rows = attn_min(pieces.rows, p->rows - row),
-        .k = linear->in,
-        .n = attn_min(pieces.columns, linear->out - first),
-    };
-    if (pieces.blas)
-        run_blas(&piece);
-    else
-        run_blocks(&engine->kernels, &piece);
-}
-
-void attn_project(struct attn_engine *engine, const struct attn_projection *products, size_t count,
-                  bool invariant)
-{
-    struct project_context context = {engine, products, count, invariant};
-    size_t pieces = 0;
-    for (size_t p = 0; p < count; p++)
-        pieces += cut(engine, &products[p], invariant).count;
-    attn_pool_run(engine->pool, project_task, &context, pieces);
 }

@@ -1,32 +1,13 @@
-/* layer.h: one attention layer with its weights resident, and products with them.
+/* layer.h: one attention layer with its weights resident.
  *
- * Weights are read as checkpoints store them, `[out][in]` row-major float32, and then packed once
- * into panels of ATTN_PANEL columns, `[in][ATTN_PANEL]` each, which one kernel streams for any
- * number of rows.  Only the packed copy stays. */
+ * Its four matrices are in linear.h; what is no matrix stays float32. */
 #ifndef ATTN_LIB_LAYER_H
 #define ATTN_LIB_LAYER_H
 
 #include "attn.h"
-#include "engine.h"
+#include "linear.h"
 #include "position_bias.h"
 #include "tile.h"
-
-#define ATTN_FEW_ROWS 64 /* up to here a step's rows share products with those of others */
-
-/* y = x w^T + bias */
-struct attn_linear {
-    size_t in, out;
-    float *weight; /* [out][in], NULL once packed */
-    float *panels; /* [ceil(out / ATTN_PANEL)][in][ATTN_PANEL], zero beyond out; NULL until then */
-    float *bias;   /* [out] or NULL */
-};
-
-/* The packed weight by which input i enters output o. */
-static inline float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
-{
-    return linear
-        ->panels[o / ATTN_PANEL * linear->in * ATTN_PANEL + i * ATTN_PANEL + o % ATTN_PANEL];
-}
 
 struct attn_layer {
     struct attn_layer_spec spec;
@@ -65,21 +46,5 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
 /* Resident bytes of the packed weights of such a layer, and cache bytes of one token. */
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec);
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec);
-
-/* One product of a fork-join: y = linear(x) for `rows` rows. */
-struct attn_projection {
-    const struct attn_linear *linear;
-    const float *x; /* [rows][ldx], of which linear->in are read */
-    size_t ldx;
-    float *y; /* [rows][ldy], of which linear->out are written */
-    size_t ldy;
-    size_t rows;
-};
-
-/* Runs `count` products on all threads.  A row's bits depend on the row, the weights and the level
- * alone, except that the portable level takes more than ATTN_FEW_ROWS rows to OpenBLAS, where they
- * depend on the number of rows too; `invariant` forbids it that. */
-void attn_project(struct attn_engine *engine, const struct attn_projection *products, size_t count,
-                  bool invariant);
 
 #endif

@@ -212,11 +212,11 @@ static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
 {
     const struct attn_position_bias_spec *b = &s->position_bias;
     const size_t sizes[] = {
-        s->hidden_size, s->key_size,       s->value_size,     s->num_heads,    s->num_kv_heads,
-        s->head_dim,    s->value_head_dim, s->is_causal,      s->is_cross,     s->q_bias,
-        s->k_bias,      s->v_bias,         s->o_bias,         s->bias_kv,      s->add_zero_attn,
-        s->sinks,       s->qk_norm,        s->sliding_window, (size_t)b->type, b->bfloat16,
-        b->buckets,     b->max_distance,   b->bidirectional,
+        s->hidden_size, s->key_size,       s->value_size,     s->num_heads,     s->num_kv_heads,
+        s->head_dim,    s->value_head_dim, s->is_causal,      s->is_cross,      s->q_bias,
+        s->k_bias,      s->v_bias,         s->o_bias,         s->bias_kv,       s->add_zero_attn,
+        s->sinks,       s->qk_norm,        s->sliding_window, (size_t)b->type,  b->bfloat16,
+        b->buckets,     b->max_distance,   b->bidirectional,  (size_t)s->dtype, (size_t)s->kv_dtype,
     };
     const double reals[] = {s->scale, s->softcap, s->norm_eps, b->scale};
     hash = hash_sizes(hash, sizes, COUNT(sizes));
@@ -311,6 +311,8 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         .num_layers = model->config.num_layers,
         .num_resident = model->num_resident,
         .max_position = model->config.max_position,
+        .dtype = model->specs[0].dtype,
+        .kv_dtype = model->specs[0].kv_dtype,
     };
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];

@@ -26,8 +26,8 @@ static const char usage[] =
     "  --shape NAME          one shape, or those whose names begin so; default: all\n"
     "  --dtype f32|bf16|int8 of weights and caches; default f32, which F shapes always take\n"
     "  --threads N           default: the CPUs this process may use\n"
-    "  --cpu-level LEVEL     portable, avx2, avx512 or auto (the default)\n"
-    "  --interleave LEVEL    compare with portable, avx2 or avx512, call by call in turn\n"
+    "  --cpu-level LEVEL     portable, avx2, avx512, avx512vnni, avx512bf16 or auto\n"
+    "  --interleave LEVEL    compare with another level, call by call in turn\n"
     "  --json                one JSON line for each result instead of a table\n"
     "  --markdown FILE       also put the table into FILE, between its marker lines\n"
     "  --slope               decode time against context, 1,024 to 131,072 tokens\n"
@@ -55,7 +55,7 @@ static void __attribute__((noreturn)) refuse(const char *option, const char *val
 
 static enum attn_cpu_level parse_level(const char *option, const char *text)
 {
-    for (enum attn_cpu_level level = ATTN_CPU_AUTO; level <= ATTN_CPU_AVX512; level++)
+    for (enum attn_cpu_level level = ATTN_CPU_AUTO; level < ATTN_NUM_CPU_LEVELS; level++)
         if (strcmp(attn_cpu_level_name(level), text) == 0)
             return level;
     refuse(option, text);

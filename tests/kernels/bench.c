@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "half_float.h"
 #include "kernelcheck.h"
 #include "mem.h"
 
@@ -17,6 +18,7 @@ struct bench {
     const struct attn_kernels *kernels;
     float *a, *b, *c, *d; /* [PLENTY] each */
     size_t rows, k, n;
+    enum attn_dtype dtype; /* of project */
 };
 
 static void run_matmul(const struct bench *b)
@@ -32,25 +34,28 @@ static void run_matmul(const struct bench *b)
                                              .n = b->n});
 }
 
-/* Block after block, as a projection is computed. */
+/* Block after block, as a projection is computed.  What is in x and w does not matter. */
 static void run_project(const struct bench *b)
 {
+    const size_t each = attn_per_word(b->dtype), depth = ATTN_BLOCK_WORDS * each;
     struct attn_product block = {
         .y = b->c,
         .x = b->a,
         .w = b->b,
+        .row_scale = b->a,
+        .scale = b->a,
         .scratch = b->d,
         .ldy = b->n,
         .ldx = b->k,
-        .ldpanel = b->k * ATTN_PANEL,
+        .ldpanel = attn_ceil_div(b->k, each) * ATTN_PANEL,
         .rows = b->rows,
         .n = b->n,
     };
-    for (size_t i = 0; i < b->k; i += ATTN_K_BLOCK) {
-        block.k = attn_min(b->k - i, ATTN_K_BLOCK);
-        b->kernels->project(&block);
-        block.x += block.k;
-        block.w += block.k * ATTN_PANEL;
+    for (size_t i = 0; i < b->k; i += depth) {
+        block.k = attn_min(b->k - i, depth);
+        b->kernels->project[b->dtype](&block);
+        block.x = (const char *)block.x + block.k * (b->dtype == ATTN_INT8 ? 1 : sizeof(float));
+        block.w = (const float *)block.w + ATTN_BLOCK_WORDS * ATTN_PANEL;
         block.start = block.y;
         block.ldstart = block.ldy;
     }
@@ -136,34 +141,60 @@ static const struct {
     void (*run)(const struct bench *);
     size_t rows, k, n;
     double flops, floats; /* per rows * k * n; read per call, of the large operand */
+    bool dtypes;          /* for each dtype of weights */
 } shapes[] = {
-    {"matmul", run_matmul, 64, 128, 64, 2, 128 * 64},
-    {"matmul", run_matmul, 64, 64, 128, 2, 64 * 128},
-    {"matmul", run_matmul, 64, 64, 64, 2, 64 * 64},
-    {"matmul", run_matmul, 4, 128, 64, 2, 128 * 64},
-    {"matmul", run_matmul, 4, 64, 128, 2, 64 * 128},
-    {"matmul", run_matmul, 1, 128, 64, 2, 128 * 64},
-    {"matmul", run_matmul, 1, 64, 64, 2, 64 * 64},
-    {"outer", run_outer, 64, 128, 64, 2, 128 * 64},
-    {"outer", run_outer, 64, 64, 64, 2, 64 * 64},
-    {"project", run_project, 1, 4096, 4096, 2, 4096.0 * 4096},
-    {"project", run_project, 2, 4096, 4096, 2, 4096.0 * 4096},
-    {"project", run_project, 4, 4096, 4096, 2, 4096.0 * 4096},
-    {"project", run_project, 8, 4096, 4096, 2, 4096.0 * 4096},
-    {"project", run_project, 16, 4096, 4096, 2, 4096.0 * 4096},
-    {"project", run_project, 32, 4096, 4096, 2, 4096.0 * 4096},
-    {"project", run_project, 64, 4096, 4096, 2, 4096.0 * 4096},
-    {"project", run_project, 1, 768, 768, 2, 768 * 768},
-    {"project", run_project, 32, 768, 768, 2, 768 * 768},
-    {"project", run_project, 128, 768, 768, 2, 768 * 768},
-    {"project", run_project, 168, 4096, 4096, 2, 4096.0 * 4096},
-    {"softmax", run_softmax, 64, 1, 64, 1, 64 * 64},
-    {"softmax", run_softmax, 4, 1, 64, 1, 4 * 64},
-    {"softmax_columns", run_softmax_columns, 64, 1, 64, 1, 64 * 64},
-    {"transpose", run_transpose, 64, 1, 64, 1, 64 * 64},
-    {"scale_rows", run_scale_rows, 64, 1, 128, 1, 64 * 128},
-    {"all_within", run_all_within, 1, 1, PLENTY, 1, PLENTY},
+    {"matmul", run_matmul, 64, 128, 64, 2, 128 * 64, false},
+    {"matmul", run_matmul, 64, 64, 128, 2, 64 * 128, false},
+    {"matmul", run_matmul, 64, 64, 64, 2, 64 * 64, false},
+    {"matmul", run_matmul, 4, 128, 64, 2, 128 * 64, false},
+    {"matmul", run_matmul, 4, 64, 128, 2, 64 * 128, false},
+    {"matmul", run_matmul, 1, 128, 64, 2, 128 * 64, false},
+    {"matmul", run_matmul, 1, 64, 64, 2, 64 * 64, false},
+    {"outer", run_outer, 64, 128, 64, 2, 128 * 64, false},
+    {"outer", run_outer, 64, 64, 64, 2, 64 * 64, false},
+    {"project", run_project, 1, 4096, 4096, 2, 4096.0 * 4096, true},
+    {"project", run_project, 2, 4096, 4096, 2, 4096.0 * 4096, true},
+    {"project", run_project, 4, 4096, 4096, 2, 4096.0 * 4096, true},
+    {"project", run_project, 8, 4096, 4096, 2, 4096.0 * 4096, true},
+    {"project", run_project, 16, 4096, 4096, 2, 4096.0 * 4096, true},
+    {"project", run_project, 32, 4096, 4096, 2, 4096.0 * 4096, true},
+    {"project", run_project, 64, 4096, 4096, 2, 4096.0 * 4096, true},
+    {"project", run_project, 1, 768, 768, 2, 768 * 768, true},
+    {"project", run_project, 32, 768, 768, 2, 768 * 768, true},
+    {"project", run_project, 128, 768, 768, 2, 768 * 768, true},
+    {"project", run_project, 168, 4096, 4096, 2, 4096.0 * 4096, true},
+    {"softmax", run_softmax, 64, 1, 64, 1, 64 * 64, false},
+    {"softmax", run_softmax, 4, 1, 64, 1, 4 * 64, false},
+    {"softmax_columns", run_softmax_columns, 64, 1, 64, 1, 64 * 64, false},
+    {"transpose", run_transpose, 64, 1, 64, 1, 64 * 64, false},
+    {"scale_rows", run_scale_rows, 64, 1, 128, 1, 64 * 128, false},
+    {"all_within", run_all_within, 1, 1, PLENTY, 1, PLENTY, false},
 };
+
+/* A word of which each half is an ordinary bf16, and which is an ordinary float. */
+static float twice(float x)
+{
+    const uint32_t half = attn_float_bf16(x);
+    return attn_bits_float(half << 16 | half);
+}
+
+static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
+enum { DTYPES = sizeof dtypes / sizeof dtypes[0] };
+
+static void bench_shape(struct bench *bench, size_t i, enum attn_dtype dtype)
+{
+    bench->rows = shapes[i].rows;
+    bench->k = shapes[i].k;
+    bench->n = shapes[i].n;
+    bench->dtype = dtype;
+    double took = time_of(shapes[i].run, bench);
+    double flops = shapes[i].flops * (double)(bench->rows * bench->k * bench->n);
+    double bytes = 4 * shapes[i].floats / (double)attn_per_word(dtype);
+    printf("%-10s %-15s %-4s %3zu x %4zu x %-8zu %9.2f us %7.1f GFLOP/s %6.1f GB/s\n",
+           bench->kernels->name, shapes[i].name, attn_dtype_name(dtype), bench->rows, bench->k,
+           bench->n, took * 1e6, flops / took * 1e-9, bytes / took * 1e-9);
+    fflush(stdout);
+}
 
 void bench_kernels(const struct attn_kernels *kernels)
 {
@@ -173,23 +204,15 @@ void bench_kernels(const struct attn_kernels *kernels)
     for (size_t o = 0; o < 4; o++) {
         float *operand = *operands[o] = attn_alloc_huge(PLENTY, sizeof(float));
         for (size_t i = 0; operand != NULL && i < PLENTY; i++)
-            operand[i] = rng_unit(&rng);
+            operand[i] = twice(rng_unit(&rng));
     }
     if (bench.a == NULL || bench.b == NULL || bench.c == NULL || bench.d == NULL) {
         puts("not enough memory to measure");
         goto done;
     }
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        bench.rows = shapes[i].rows;
-        bench.k = shapes[i].k;
-        bench.n = shapes[i].n;
-        double took = time_of(shapes[i].run, &bench);
-        double flops = shapes[i].flops * (double)(bench.rows * bench.k * bench.n);
-        printf("%-8s %-15s %3zu x %4zu x %-8zu %9.2f us %7.1f GFLOP/s %6.1f GB/s\n", kernels->name,
-               shapes[i].name, bench.rows, bench.k, bench.n, took * 1e6, flops / took * 1e-9,
-               4 * shapes[i].floats / took * 1e-9);
-        fflush(stdout);
-    }
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (size_t d = 0; d < (shapes[i].dtypes ? DTYPES : 1); d++)
+            bench_shape(&bench, i, dtypes[d]);
 done:
     for (size_t o = 0; o < 4; o++)
         attn_free(*operands[o]);

@@ -32,6 +32,9 @@ static const struct {
     {"matmul", check_matmul},
     {"outer", check_outer},
     {"project", check_project},
+    {"project bf16", check_project_bf16},
+    {"project int8", check_project_int8},
+    {"quantize", check_quantize},
     {"softmax", check_softmax},
     {"softmax_columns", check_softmax_columns},
     {"transpose", check_transpose},
@@ -45,8 +48,9 @@ enum { SLOTS = sizeof slots / sizeof slots[0] };
 
 struct run {
     struct check check;
-    struct attn_kernels kernels[ATTN_CPU_AVX512 + 1]; /* [1..levels] */
+    struct attn_kernels kernels[ATTN_NUM_CPU_LEVELS]; /* [1..levels] */
     size_t levels;
+    struct attn_kernels emulated; /* level avx512 with an emulated vdpbf16ps; name NULL without */
     size_t passed, failed;
 };
 
@@ -77,15 +81,23 @@ static void count(struct run *run, const char *slot, const char *wrong)
         printf("FAIL: %s %s (%s): %s\n", run->check.kernels->name, slot, run->check.what, wrong);
 }
 
+static void run_slot(struct run *run, const struct attn_kernels *kernels, size_t slot, size_t rows,
+                     size_t k, size_t n)
+{
+    run->check.kernels = kernels;
+    snprintf(run->check.what, sizeof run->check.what, "%s", slots[slot].name);
+    count(run, slots[slot].name, slots[slot].check(&run->check, rows, k, n));
+}
+
 /* One case of every slot at every level. */
 static void run_case(struct run *run, size_t rows, size_t k, size_t n)
 {
-    for (size_t level = 1; level <= run->levels; level++)
-        for (size_t s = 0; s < SLOTS; s++) {
-            run->check.kernels = &run->kernels[level];
-            snprintf(run->check.what, sizeof run->check.what, "%s", slots[s].name);
-            count(run, slots[s].name, slots[s].check(&run->check, rows, k, n));
-        }
+    for (size_t s = 0; s < SLOTS; s++) {
+        for (size_t level = 1; level <= run->levels; level++)
+            run_slot(run, &run->kernels[level], s, rows, k, n);
+        if (slots[s].check == check_project_bf16 && run->emulated.name != NULL)
+            run_slot(run, &run->emulated, s, rows, k, n);
+    }
 }
 
 /* 37 and 59 have no factor in common with 130, so k and n take every value. */
@@ -112,7 +124,7 @@ static void run_exp(struct run *run, size_t step)
         float at = 0;
         run->check.kernels = &run->kernels[level];
         double worst = exp_error(&at, run->check.kernels, step);
-        printf("%-8s exp: at most %.3f ulp, at %.9g\n", run->check.kernels->name, worst,
+        printf("%-10s exp: at most %.3f ulp, at %.9g\n", run->check.kernels->name, worst,
                (double)at);
         snprintf(run->check.what, sizeof run->check.what, "%.3f ulp at %.9g", worst, (double)at);
         count(run, "exp", worst <= 2 ? NULL : "beyond 2 ulp");
@@ -165,6 +177,11 @@ int main(int argc, char **argv)
     run.levels = attn_cpu_best();
     for (size_t level = 1; level <= run.levels; level++)
         attn_kernels_get(&run.kernels[level], (enum attn_cpu_level)level);
+    if (run.levels >= ATTN_CPU_AVX512) {
+        run.emulated = run.kernels[ATTN_CPU_AVX512];
+        kernels_emulated_bf16(&run.emulated);
+        run.emulated.name = "emulated";
+    }
     if (options.bench) {
         for (size_t level = run.levels; level >= 1; level--)
             bench_kernels(&run.kernels[level]);

@@ -5,7 +5,7 @@
 #include "guard.h"
 #include "kernels.h"
 
-#define PENS 7
+#define PENS 9
 #define PEN_FLOATS (1u << 20)
 
 /* What a check works with. */
@@ -19,6 +19,9 @@ struct check {
 /* A check computes one case of the given size and returns NULL, or what is wrong with it. */
 const char *check_matmul(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_project(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_project_bf16(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_project_int8(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_quantize(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_softmax(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_outer(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_softmax_columns(struct check *check, size_t rows, size_t k, size_t n);
@@ -28,6 +31,18 @@ const char *check_normalize(struct check *check, size_t rows, size_t k, size_t n
 const char *check_scale_columns(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_scale_rows(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_all_within(struct check *check, size_t rows, size_t k, size_t n);
+
+/* Magnitudes of the factors of a product: ordinary, large, tiny with denormal products, denormal
+ * inputs. */
+#define NUM_PRODUCT_SCALES 6
+extern const float product_scales[NUM_PRODUCT_SCALES][2];
+
+/* Whether a sum of `terms` products whose magnitudes sum to `magnitude` is right; underflow may take
+ * `least` of each. */
+bool product_near(double got, double exact, double magnitude, size_t terms, double least);
+
+/* lib/kernels_avx512_bf16.c with vdpbf16ps emulated, for any CPU of level avx512. */
+void kernels_emulated_bf16(struct attn_kernels *table);
 
 /* |got - exact| in units of the last place of the float nearest to exact. */
 double ulps(float got, double exact);

@@ -29,7 +29,7 @@ rank_of() { # name
     status | mem | dtype | half_float | tile | widen | random) echo 1 ;;
     cpu | checksum | gemm | kernels | kernels_* | pool | file | members | workspace | stats | largest) echo 2 ;;
     engine | maps | mask | rope | position_bias | safetensors) echo 3 ;;
-    checkpoint | layer) echo 4 ;;
+    checkpoint | layer | linear) echo 4 ;;
     family | family_* | model) echo 5 ;;
     blockpool | kvcache) echo 6 ;;
     attention | attention_unit | qkv | state | export | import) echo 7 ;;

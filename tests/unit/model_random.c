@@ -192,7 +192,7 @@ START_TEST(test_random_weights_are_uniform_with_variance_1_over_in)
     const double bound = sqrt(3.0 / 512);
     double sum = 0, squares = 0, least = 1, most = -1;
     for (size_t i = 0; i < q->in * q->out; i++) {
-        double x = (double)q->panels[i]; /* 512 columns fill their panels */
+        double x = (double)((const float *)q->panels)[i]; /* 512 columns fill their panels */
         sum += x;
         squares += x * x;
         least = fmin(least, x);

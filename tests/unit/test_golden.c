@@ -302,9 +302,9 @@ Suite *suite_golden(void)
     TCase *vectors = tcase_create("vectors");
     tcase_set_timeout(vectors, 120);
     tcase_add_loop_test(vectors, test_golden_outputs_weights_and_keys_hold, ATTN_CPU_PORTABLE,
-                        ATTN_CPU_AVX512 + 1);
+                        ATTN_NUM_CPU_LEVELS);
     tcase_add_loop_test(vectors, test_golden_prefill_and_single_steps_hold, ATTN_CPU_PORTABLE,
-                        ATTN_CPU_AVX512 + 1);
+                        ATTN_NUM_CPU_LEVELS);
     suite_add_tcase(suite, vectors);
     return suite;
 }

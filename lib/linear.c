@@ -1,0 +1,297 @@
+/* linear.c: packing weights, and products with them on all threads. */
+#include "linear.h"
+
+#include <string.h>
+
+#include "gemm.h"
+#include "half_float.h"
+#include "mem.h"
+
+static size_t panels_of(size_t out) { return attn_ceil_div(out, ATTN_PANEL); }
+
+/* Words of a panel. */
+static size_t panel_words(size_t in, enum attn_dtype dtype)
+{
+    return attn_ceil_div(in, attn_per_word(dtype)) * ATTN_PANEL;
+}
+
+/* ---- Packing ---- */
+
+/* Where in the panels weight i of output o stands, counted in numbers. */
+static size_t place(size_t o, size_t i, size_t in, enum attn_dtype dtype)
+{
+    const size_t each = attn_per_word(dtype);
+    return (o / ATTN_PANEL * panel_words(in, dtype) + i / each * ATTN_PANEL + o % ATTN_PANEL) *
+               each +
+           i % each;
+}
+
+float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
+{
+    const size_t at = place(o, i, linear->in, linear->dtype);
+    switch (linear->dtype) {
+    case ATTN_BF16:
+        return attn_bf16_float(((const uint16_t *)linear->panels)[at]);
+    case ATTN_INT8:
+        return linear->scale[o] * (float)(((const uint8_t *)linear->panels)[at] - 128);
+    default:
+        return ((const float *)linear->panels)[at];
+    }
+}
+
+size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype)
+{
+    return panels_of(out) * panel_words(in, dtype) * sizeof(float) +
+           (dtype == ATTN_INT8 ? out * sizeof(float) : 0);
+}
+
+/* `integers` are those of the output where they are wanted. */
+static void pack_output(struct attn_linear *linear, size_t o, const int8_t *integers)
+{
+    const size_t in = linear->in, each = attn_per_word(linear->dtype);
+    const size_t first = place(o, 0, in, linear->dtype);
+    const float *w = linear->weight + o * in;
+    for (size_t i = 0; i < in; i++) {
+        size_t at = first + i / each * ATTN_PANEL * each + i % each;
+        if (linear->dtype == ATTN_INT8)
+            ((uint8_t *)linear->panels)[at] = (uint8_t)(integers[i] + 128);
+        else if (linear->dtype == ATTN_BF16)
+            ((uint16_t *)linear->panels)[at] = attn_float_bf16(w[i]);
+        else
+            ((float *)linear->panels)[at] = w[i];
+    }
+}
+
+bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype)
+{
+    const size_t words = attn_mul(panels_of(linear->out), panel_words(linear->in, dtype));
+    struct attn_kernels kernels;
+    int8_t *integers = attn_alloc(linear->in, 1);
+    attn_kernels_get(&kernels, ATTN_CPU_PORTABLE);
+    linear->dtype = dtype;
+    linear->panels = attn_alloc_huge(words, sizeof(float));
+    linear->scale = dtype == ATTN_INT8 ? attn_alloc(linear->out, sizeof(float)) : NULL;
+    bool made =
+        integers != NULL && linear->panels != NULL && (linear->scale != NULL || dtype != ATTN_INT8);
+    if (made)
+        memset(linear->panels, 0, words * sizeof(float));
+    for (size_t o = 0; made && o < linear->out; o++) {
+        if (dtype == ATTN_INT8)
+            kernels.quantize(integers, &linear->scale[o], linear->weight + o * linear->in,
+                             linear->in);
+        pack_output(linear, o, integers);
+    }
+    attn_free(integers);
+    if (made) {
+        attn_free(linear->weight);
+        linear->weight = NULL;
+    }
+    return made;
+}
+
+void attn_linear_fini(struct attn_linear *linear)
+{
+    attn_free(linear->weight);
+    attn_free(linear->panels);
+    attn_free(linear->scale);
+    attn_free(linear->bias);
+}
+
+/* ---- Rows as integers ---- */
+
+#define QUANTIZE_ROWS 8 /* of one task */
+
+struct integers {
+    const struct attn_projection *product; /* whose x they are of */
+    const struct attn_kernels *kernels;
+    int8_t *x;    /* [rows][ldx], zero beyond the row */
+    float *scale; /* [rows] */
+    size_t ldx;
+};
+
+static void quantize_task(void *argument, size_t i, unsigned thread)
+{
+    const struct integers *integers = argument;
+    const struct attn_projection *p = integers->product;
+    const size_t in = p->linear->in, end = attn_min((i + 1) * QUANTIZE_ROWS, p->rows);
+    (void)thread;
+    for (size_t r = i * QUANTIZE_ROWS; r < end; r++) {
+        int8_t *row = integers->x + r * integers->ldx;
+        integers->kernels->quantize(row, &integers->scale[r], p->x + r * p->ldx, in);
+        memset(row + in, 0, integers->ldx - in);
+    }
+}
+
+static bool same_rows(const struct attn_projection *a, const struct attn_projection *b)
+{
+    return a->x == b->x && a->ldx == b->ldx && a->rows == b->rows && a->linear->in == b->linear->in;
+}
+
+/* The rows of each product; NULL where memory is short. */
+static struct integers *make_integers(struct attn_engine *engine,
+                                      const struct attn_projection *products, size_t count)
+{
+    struct attn_workspace *workspace = &engine->workspace;
+    struct integers *all = attn_workspace_take(workspace, count, sizeof *all);
+    for (size_t p = 0; all != NULL && p < count; p++) {
+        const size_t rows = products[p].rows;
+        if (p > 0 && same_rows(&products[p], &products[p - 1])) {
+            all[p] = all[p - 1];
+            continue;
+        }
+        struct integers *new = &all[p];
+        *new = (struct integers){.product = &products[p], .kernels = &engine->kernels};
+        new->ldx = attn_ceil_div(products[p].linear->in, ATTN_ALIGN) * ATTN_ALIGN;
+        new->x = attn_workspace_take(workspace, attn_mul(rows, new->ldx), 1);
+        new->scale = attn_workspace_take(workspace, rows, sizeof(float));
+        if (new->x == NULL || new->scale == NULL)
+            return NULL;
+        attn_pool_run(engine->pool, quantize_task, new, attn_ceil_div(rows, QUANTIZE_ROWS));
+    }
+    return all;
+}
+
+/* ---- Products ---- */
+
+/* A product is cut into pieces for threads to take: blocks of rows by ranges of columns.  An
+ * element is summed in the same order wherever it falls, so where the cuts lie is a matter of speed
+ * alone.  Each piece prepares its rows for itself, which must pay; few are read where they are. */
+#define PIECES_PER_THREAD 4 /* of a product, where they are large enough */
+#define MOST_COLUMNS 1024   /* of a piece, about */
+#define LEAST_COLUMNS 256   /* and where rows are few, of which pieces are smaller: */
+#define FEW_PER_THREAD 16
+#define FEW_COLUMNS 64
+#define FEW 6
+#define BLAS_ROWS 512 /* of a piece for OpenBLAS, which cuts into blocks itself */
+
+struct pieces {
+    bool blas;
+    size_t rows, columns; /* of one piece */
+    size_t count;         /* pieces of the product */
+    size_t across;        /* pieces side by side */
+};
+
+static struct pieces cut(const struct attn_engine *engine, const struct attn_projection *product,
+                         bool invariant)
+{
+    const size_t rows = product->rows, out = product->linear->out;
+    const size_t threads = attn_pool_threads(engine->pool);
+    const bool few = rows <= FEW;
+    struct pieces cut = {.blas = engine->level == ATTN_CPU_PORTABLE && !invariant &&
+                                 rows > ATTN_FEW_ROWS && product->linear->dtype != ATTN_INT8};
+    size_t down = attn_ceil_div(rows, cut.blas ? BLAS_ROWS : ATTN_PRODUCT_ROWS);
+    size_t wanted = attn_ceil_div((few ? FEW_PER_THREAD : PIECES_PER_THREAD) * threads, down);
+    size_t most = attn_max(out / (few ? FEW_COLUMNS : LEAST_COLUMNS), 1);
+    size_t across = attn_min(attn_max(wanted, out / MOST_COLUMNS), most);
+    /* A multiple of threads, so that none waits for another's last piece. */
+    across = across < threads ? attn_min(threads, most) : across - across % threads;
+    cut.rows = attn_ceil_div(rows, down);
+    cut.columns = panels_of(attn_ceil_div(out, across)) * ATTN_PANEL;
+    cut.across = attn_ceil_div(out, cut.columns);
+    cut.count = cut.across * attn_ceil_div(rows, cut.rows);
+    return cut;
+}
+
+#define BLAS_DEPTH (ATTN_PRODUCT_SCRATCH / ATTN_PANEL) /* of k that is widened at a time */
+
+/* Panel after panel of a piece through OpenBLAS. */
+static void run_blas(const struct attn_product *p, enum attn_dtype dtype)
+{
+    const size_t depth = dtype == ATTN_BF16 ? BLAS_DEPTH : p->k;
+    for (size_t r = 0; r < p->rows; r++)
+        for (size_t j = 0; j < p->n; j++)
+            p->y[r * p->ldy + j] = p->start != NULL ? p->start[j] : 0;
+    for (size_t j = 0; j < p->n; j += ATTN_PANEL)
+        for (size_t i = 0; i < p->k; i += depth) {
+            const size_t k = attn_min(p->k - i, depth);
+            const float *w = (const float *)p->w + j / ATTN_PANEL * p->ldpanel +
+                             i / attn_per_word(dtype) * ATTN_PANEL;
+            if (dtype == ATTN_BF16) {
+                attn_widen_panel(p->scratch, (const void *)w, k);
+                w = p->scratch;
+            }
+            attn_gemm(p->y + j, p->ldy, (const float *)p->x + i, p->ldx, w, ATTN_PANEL, p->rows, k,
+                      attn_min(p->n - j, ATTN_PANEL));
+        }
+}
+
+/* The same through the kernel, block by block. */
+static void run_blocks(const struct attn_kernels *kernels, const struct attn_product *piece,
+                       enum attn_dtype dtype)
+{
+    const size_t depth = ATTN_BLOCK_WORDS * attn_per_word(dtype);
+    const size_t number = dtype == ATTN_INT8 ? 1 : sizeof(float); /* bytes of one of x */
+    struct attn_product block = *piece;
+    for (size_t i = 0; i < piece->k; i += depth) {
+        block.k = attn_min(piece->k - i, depth);
+        kernels->project[dtype](&block);
+        block.x = (const char *)block.x + block.k * number;
+        block.w = (const float *)block.w + ATTN_BLOCK_WORDS * ATTN_PANEL;
+        block.start = block.y;
+        block.ldstart = block.ldy;
+    }
+}
+
+struct project_context {
+    struct attn_engine *engine;
+    const struct attn_projection *products;
+    const struct integers *integers; /* [count]; NULL where rows are float32 */
+    bool invariant;
+};
+
+/* Task i is the i-th piece, counted through all products. */
+static void project_task(void *argument, size_t i, unsigned thread)
+{
+    const struct project_context *context = argument;
+    const struct attn_engine *engine = context->engine;
+    const struct attn_projection *p = context->products;
+    struct pieces pieces = cut(engine, p, context->invariant);
+    while (i >= pieces.count) {
+        i -= pieces.count;
+        pieces = cut(engine, ++p, context->invariant);
+    }
+    const struct attn_linear *linear = p->linear;
+    const size_t words = panel_words(linear->in, linear->dtype);
+    size_t row = i / pieces.across * pieces.rows, first = i % pieces.across * pieces.columns;
+    struct attn_product piece = {
+        .y = p->y + row * p->ldy + first,
+        .start = linear->bias != NULL ? linear->bias + first : NULL,
+        .x = p->x + row * p->ldx,
+        .w = (const float *)linear->panels + first / ATTN_PANEL * words,
+        .scratch = engine->scratch + thread * ATTN_SCRATCH_FLOATS,
+        .ldy = p->ldy,
+        .ldx = p->ldx,
+        .ldpanel = words,
+        .rows = attn_min(pieces.rows, p->rows - row),
+        .k = linear->in,
+        .n = attn_min(pieces.columns, linear->out - first),
+    };
+    if (context->integers != NULL) {
+        const struct integers *integers = &context->integers[p - context->products];
+        piece.x = integers->x + row * integers->ldx;
+        piece.ldx = integers->ldx;
+        piece.row_scale = integers->scale + row;
+        piece.scale = linear->scale + first;
+    }
+    if (pieces.blas)
+        run_blas(&piece, linear->dtype);
+    else
+        run_blocks(&engine->kernels, &piece, linear->dtype);
+}
+
+enum attn_status attn_project(struct attn_engine *engine, const struct attn_projection *products,
+                              size_t count, bool invariant)
+{
+    struct project_context context = {
+        .engine = engine, .products = products, .invariant = invariant};
+    size_t pieces = 0;
+    if (count > 0 && products[0].linear->dtype == ATTN_INT8) {
+        context.integers = make_integers(engine, products, count);
+        if (context.integers == NULL)
+            return ATTN_NO_MEMORY;
+    }
+    for (size_t p = 0; p < count; p++)
+        pieces += cut(engine, &products[p], invariant).count;
+    attn_pool_run(engine->pool, project_task, &context, pieces);
+    return ATTN_OK;
+}

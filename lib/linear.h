@@ -1,0 +1,55 @@
+/* linear.h: a matrix of weights resident in one of several dtypes, and products with it.
+ *
+ * Weights are read as checkpoints store them, `[out][in]` row-major float32, and then packed once
+ * into panels of ATTN_PANEL columns (kernels.h), which one kernel streams for any number of rows.
+ * Only the packed copy stays. */
+#ifndef ATTN_LIB_LINEAR_H
+#define ATTN_LIB_LINEAR_H
+
+#include "attn.h"
+#include "engine.h"
+
+#define ATTN_FEW_ROWS 64 /* up to here a step's rows share products with those of others */
+
+/* y = x w^T + bias */
+struct attn_linear {
+    size_t in, out;
+    float *weight;         /* [out][in], NULL once packed */
+    enum attn_dtype dtype; /* of the packed weights: all but ATTN_F16 */
+    void *panels;          /* [ceil(out / ATTN_PANEL)][words of in][ATTN_PANEL], see kernels.h; NULL
+                              until packed */
+    float *scale;          /* [out] of ATTN_INT8: max|w| / 127 of each output; else NULL */
+    float *bias;           /* [out] or NULL */
+};
+
+/* The packed weight by which input i enters output o, as a number. */
+float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i);
+
+/* Resident bytes of such a matrix without its bias. */
+size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype);
+
+/* Packs weights as `dtype`, freeing them as they stood: bf16 is the nearest, ties to even; int8 the
+ * nearest multiple of the output's scale.  False where memory is short. */
+bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype);
+void attn_linear_fini(struct attn_linear *linear);
+
+/* One product of a fork-join: y = linear(x) for `rows` rows. */
+struct attn_projection {
+    const struct attn_linear *linear;
+    const float *x; /* [rows][ldx], of which linear->in are read */
+    size_t ldx;
+    float *y; /* [rows][ldy], of which linear->out are written */
+    size_t ldy;
+    size_t rows;
+};
+
+/* Runs `count` products of one dtype on all threads.  Of int8 weights rows are first made integers,
+ * in the engine's workspace, once for neighbours that have the same.  A row's bits depend on the
+ * row, the weights and the level alone, except that the portable level takes more than
+ * ATTN_FEW_ROWS rows of other dtypes to OpenBLAS, where they depend on the number of rows too;
+ * `invariant` forbids it that.  Errors: ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_project(struct attn_engine *engine,
+                                              const struct attn_projection *products, size_t count,
+                                              bool invariant);
+
+#endif

@@ -1,0 +1,294 @@
+/* project.c: checks of project for each dtype of weights, and of quantize.
+ *
+ * float32 and bf16 are compared with a sum in double, integers with the one float that their
+ * formula gives.  As in products.c each row must have the same bits alone and at another place;
+ * columns are held to the same from each panel on, for threads share a product by panels.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "half_float.h"
+#include "kernelcheck.h"
+#include "mem.h"
+
+/* A case: y = start + x w, w in panels as rows of a grid; x of int8 is in words too. */
+struct projection {
+    struct grid y, start, x, w;
+    struct grid row_scale, scale; /* [1][rows], [1][n], of int8 */
+    enum { FROM_ZERO, FROM_ROW, FROM_Y } from;
+    enum attn_dtype dtype;
+    size_t k, n;
+    float *scratch;
+};
+
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+/* Byte i of a grid's row. */
+static uint8_t byte_at(const struct grid *grid, size_t row, size_t i)
+{
+    uint8_t byte;
+    memcpy(&byte, (const char *)(grid->at + row * grid->ld) + i, 1);
+    return byte;
+}
+
+/* Where weight i of column j stands in its panel, in numbers. */
+static size_t place(const struct projection *p, size_t i, size_t j)
+{
+    size_t each = attn_per_word(p->dtype);
+    return (i / each * ATTN_PANEL + j % ATTN_PANEL) * each + i % each;
+}
+
+static double weight(const struct projection *p, size_t i, size_t j)
+{
+    const float *panel = p->w.at + j / ATTN_PANEL * p->w.ld;
+    size_t at = place(p, i, j);
+    uint16_t half;
+    if (p->dtype == ATTN_F32)
+        return (double)panel[at];
+    if (p->dtype == ATTN_INT8)
+        return (double)byte_at(&p->w, j / ATTN_PANEL, at) - 128;
+    memcpy(&half, (const char *)panel + 2 * at, 2);
+    return (double)attn_bf16_float(half);
+}
+
+/* What a kernel that rounds rows makes of x; denormals count as zeros there. */
+static double rounded(float x)
+{
+    float half = attn_bf16_float(attn_float_bf16(x));
+    return fabsf(half) < FLT_MIN ? 0 : (double)half;
+}
+
+static void fill_bytes(const struct grid *grid, struct rng *rng, int extreme)
+{
+    for (size_t r = 0; r < grid->rows; r++)
+        for (size_t i = 0; i < 4 * grid->cols; i++) {
+            int8_t byte = (int8_t)(extreme != 0 ? extreme : (int)rng_between(rng, 1, 255) - 128);
+            memcpy((char *)(grid->at + r * grid->ld) + i, &byte, 1);
+        }
+}
+
+/* Weights stand 128 too high, rows are zero beyond k. */
+static void fill_integers(struct projection *p, struct rng *rng)
+{
+    int extreme = rng_next(rng) % 4 == 0 ? 127 : 0, sign = rng_next(rng) % 2 ? 1 : -1;
+    fill_bytes(&p->x, rng, sign * extreme);
+    fill_bytes(&p->w, rng, extreme != 0 ? -1 : 0); /* 255, which is 127 */
+    for (size_t r = 0; r < p->x.rows; r++)
+        memset((char *)(p->x.at + r * p->x.ld) + p->k, 0, 4 * p->x.cols - p->k);
+    grid_fill(&p->row_scale, rng, 1);
+    grid_fill(&p->scale, rng, 1);
+}
+
+/* Rounds the weights in place: two to a word, zero beyond k. */
+static void make_halves(const struct projection *p)
+{
+    for (size_t row = 0; row < p->w.rows; row++)
+        for (size_t i = 0; i < p->w.cols; i++) {
+            float *word = p->w.at + row * p->w.ld + i, second = *word * 0.7f;
+            uint16_t halves[2] = {attn_float_bf16(*word), attn_float_bf16(second)};
+            halves[1] = 2 * (i / ATTN_PANEL) + 1 < p->k ? halves[1] : 0;
+            memcpy(word, halves, sizeof halves);
+        }
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+/* Columns [0, n) of y from panel `panel` on, by rows like those of x, the first of which is row
+ * `first` of the case. */
+static void run_project(const struct check *check, const struct projection *p, const struct grid *y,
+                        const struct grid *x, size_t first, size_t panel, size_t n)
+{
+    const bool integers = p->dtype == ATTN_INT8;
+    const struct attn_product product = {
+        .y = y->at,
+        .start = p->from == FROM_ZERO  ? NULL
+                 : p->from == FROM_ROW ? p->start.at + panel * ATTN_PANEL
+                                       : y->at,
+        .x = x->at,
+        .w = p->w.at + panel * p->w.ld,
+        .row_scale = integers ? p->row_scale.at + first : NULL,
+        .scale = integers ? p->scale.at + panel * ATTN_PANEL : NULL,
+        .scratch = p->scratch,
+        .ldy = y->ld,
+        .ldstart = p->from == FROM_Y ? y->ld : 0,
+        .ldx = x->ld * (integers ? 4 : 1),
+        .ldpanel = p->w.ld,
+        .rows = x->rows,
+        .k = p->k,
+        .n = n,
+    };
+    check->kernels->project[p->dtype](&product);
+}
+
+/* What y holds at first where it is added to. */
+static void fill_start(const struct grid *y, const struct projection *p, size_t row, size_t column)
+{
+    for (size_t r = 0; p->from == FROM_Y && r < y->rows; r++)
+        memcpy(y->at + r * y->ld, p->start.at + (row + r) * p->start.ld + column,
+               y->cols * sizeof(float));
+}
+
+static bool is_sum(const struct projection *p, double start, size_t r, size_t j, bool rounds)
+{
+    double sum = start, magnitude = fabs(sum);
+    for (size_t i = 0; i < p->k; i++) {
+        float x = p->x.at[r * p->x.ld + i];
+        double w = weight(p, i, j), term = (double)x * w;
+        if (rounds)
+            term = rounded(x) * (fabs(w) < (double)FLT_MIN ? 0 : w);
+        sum += term;
+        magnitude += fabs(term);
+    }
+    return product_near(p->y.at[r * p->y.ld + j], sum, magnitude, p->k + 1,
+                        rounds ? 2 * (double)FLT_MIN : 0x1p-149);
+}
+
+static bool is_integer_sum(const struct projection *p, float start, size_t r, size_t j)
+{
+    int32_t sum = 0;
+    for (size_t i = 0; i < p->k; i++)
+        sum += (int8_t)byte_at(&p->x, r, i) * (int32_t)weight(p, i, j);
+    float want = start + (float)sum * (p->row_scale.at[r] * p->scale.at[j]);
+    return p->y.at[r * p->y.ld + j] == want;
+}
+
+static const char *compare_project(const struct projection *p, const struct attn_kernels *kernels)
+{
+    for (size_t r = 0; r < p->y.rows; r++)
+        for (size_t j = 0; j < p->n; j++) {
+            size_t from = p->from == FROM_Y ? r * p->start.ld + j : j;
+            float start = p->from == FROM_ZERO ? 0 : p->start.at[from];
+            if (!(p->dtype == ATTN_INT8 ? is_integer_sum(p, start, r, j)
+                                        : is_sum(p, (double)start, r, j,
+                                                 p->dtype == ATTN_BF16 && kernels->rounds_rows)))
+                return "a result is wrong";
+        }
+    return NULL;
+}
+
+static bool project_rows_same(struct check *check, const struct projection *p, size_t first,
+                              size_t count)
+{
+    struct grid part = grid_place(&check->pens[4], &check->rng, count, p->n);
+    struct grid rows = grid_place(&check->pens[5], &check->rng, count, p->x.cols);
+    fill_start(&part, p, first, 0);
+    grid_copy(&rows, &p->x, first);
+    run_project(check, p, &part, &rows, first, 0, p->n);
+    for (size_t r = 0; r < count; r++)
+        if (!grid_same_row(&part, r, &p->y, first + r))
+            return false;
+    return grid_intact(&part);
+}
+
+/* Columns that end with column j, from the beginning of its panel, must have the same bits. */
+static bool project_columns_same(struct check *check, const struct projection *p, size_t j)
+{
+    size_t first = j / ATTN_PANEL * ATTN_PANEL, n = j - first + 1;
+    struct grid part = grid_place(&check->pens[4], &check->rng, p->y.rows, n);
+    fill_start(&part, p, 0, first);
+    run_project(check, p, &part, &p->x, 0, j / ATTN_PANEL, n);
+    for (size_t r = 0; r < p->y.rows; r++)
+        if (memcmp(part.at + r * part.ld, p->y.at + r * p->y.ld + first, n * sizeof(float)) != 0)
+            return false;
+    return grid_intact(&part);
+}
+
+static struct projection place_case(struct check *check, enum attn_dtype dtype, size_t rows,
+                                    size_t k, size_t n)
+{
+    struct rng *rng = &check->rng;
+    size_t words = attn_ceil_div(k, attn_per_word(dtype));
+    struct projection p = {.dtype = dtype, .from = rng_next(rng) % 3, .k = k, .n = n};
+    p.x = grid_place(&check->pens[0], rng, rows, dtype == ATTN_INT8 ? words : k);
+    p.w = grid_place(&check->pens[1], rng, attn_ceil_div(n, ATTN_PANEL), words * ATTN_PANEL);
+    p.y = grid_place(&check->pens[2], rng, rows, n);
+    p.start = grid_place(&check->pens[3], rng, p.from == FROM_Y ? rows : 1, n);
+    p.scratch = grid_place(&check->pens[6], rng, 1, ATTN_PRODUCT_SCRATCH).at;
+    p.row_scale = grid_place(&check->pens[7], rng, 1, rows);
+    p.scale = grid_place(&check->pens[8], rng, 1, n);
+    return p;
+}
+
+static const char *check_dtype(struct check *check, enum attn_dtype dtype, size_t rows, size_t k,
+                               size_t n)
+{
+    struct rng *rng = &check->rng;
+    const float *scale = product_scales[rng_next(rng) % NUM_PRODUCT_SCALES];
+    const size_t most = ATTN_BLOCK_WORDS * attn_per_word(dtype);
+    k = rng_next(rng) % 8 == 0 ? rng_between(rng, 1, most) : attn_min(k, most);
+    if (rng_next(rng) % 8 == 0)
+        rows = rng_between(rng, 1, ATTN_PRODUCT_ROWS);
+    struct projection p = place_case(check, dtype, rows, k, n);
+    snprintf(check->what, sizeof check->what, "%s, rows %zu, k %zu, n %zu, scales %g %g, from %d",
+             attn_dtype_name(dtype), rows, k, n, (double)scale[0], (double)scale[1], p.from);
+    grid_fill(&p.x, rng, scale[0] / (float)k);
+    grid_fill(&p.w, rng, scale[1]);
+    grid_fill(&p.start, rng, scale[0] * scale[1]);
+    if (dtype == ATTN_INT8)
+        fill_integers(&p, rng);
+    if (dtype == ATTN_BF16)
+        make_halves(&p);
+    fill_start(&p.y, &p, 0, 0);
+    run_project(check, &p, &p.y, &p.x, 0, 0, n);
+    if (!grid_intact(&p.y) || !grid_intact(&p.x) || !grid_intact(&p.w) || !grid_intact(&p.start))
+        return "wrote outside its result";
+    for (size_t r = 0; r < rows; r++)
+        if (!project_rows_same(check, &p, r, 1))
+            return "a row computed alone has other bits";
+    if (rows > 1 && !project_rows_same(check, &p, 1, rows - 1))
+        return "a row at another place has other bits";
+    for (size_t j = 0; j < n; j++)
+        if (!project_columns_same(check, &p, j))
+            return "a column has other bits in narrower products";
+    return compare_project(&p, check->kernels);
+}
+
+const char *check_project(struct check *check, size_t rows, size_t k, size_t n)
+{
+    return check_dtype(check, ATTN_F32, rows, k, n);
+}
+
+const char *check_project_bf16(struct check *check, size_t rows, size_t k, size_t n)
+{
+    return check_dtype(check, ATTN_BF16, rows, k, n);
+}
+
+const char *check_project_int8(struct check *check, size_t rows, size_t k, size_t n)
+{
+    return check_dtype(check, ATTN_INT8, rows, k, n);
+}
+
+/* ---- quantize -------------------------------------------------------------------------------- */
+
+/* Magnitudes of a row: ordinary, the ends of what floats can be, too small to count, none. */
+static const float widths[] = {1, 1, 3e38f, 2e-36f, 1e-37f, 1e-40f, 0};
+
+const char *check_quantize(struct check *check, size_t rows, size_t k, size_t n)
+{
+    struct rng *rng = &check->rng;
+    float width = widths[rng_next(rng) % (sizeof widths / sizeof widths[0])], max = 0;
+    struct grid x = grid_place(&check->pens[0], rng, 1, n);
+    struct grid words = grid_place(&check->pens[1], rng, 1, attn_ceil_div(n, 4));
+    struct grid scale = grid_place(&check->pens[2], rng, 1, 1);
+    int8_t *out = (int8_t *)(words.at + words.cols) - n; /* ends where its memory does */
+    uint8_t before[4];
+    (void)rows, (void)k;
+    snprintf(check->what, sizeof check->what, "n %zu, width %g", n, (double)width);
+    grid_fill(&x, rng, width);
+    memcpy(before, words.at, sizeof before);
+    check->kernels->quantize(out, scale.at, x.at, n);
+    if (!grid_intact(&x) || !grid_intact(&words) || !grid_intact(&scale) ||
+        memcmp(before, words.at, 4 * words.cols - n) != 0)
+        return "wrote outside its result";
+    for (size_t i = 0; i < n; i++)
+        max = fmaxf(max, fabsf(x.at[i]));
+    bool none = max < ATTN_MIN_ROW;
+    if (*scale.at != (none ? 0 : max / 127))
+        return "the scale is wrong";
+    for (size_t i = 0; i < n; i++)
+        if ((float)out[i] != (none ? 0 : rintf(x.at[i] * (127 / max))))
+            return "an integer is wrong";
+    return NULL;
+}
