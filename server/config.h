@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "attn.h"
 #include "bounds.h"
 
 /* The stacks that a model may be one of. */
@@ -23,6 +24,7 @@ struct srv_model_entry {
     size_t *layers; /* [num_layers] or NULL: all */
     size_t num_layers;
     const char *stack; /* of srv_stack_names, or NULL: the default */
+    enum attn_dtype dtype, kv_dtype;
 };
 
 enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };

@@ -1,7 +1,7 @@
 /* config_models.c: the `models` list of the configuration file.
  *
- * An entry is {"name", "path", "layers"?, "stack"?} for a checkpoint or {"name", "random": {..}}; a
- * table says which keys there are and who reads each.  What stands in `random` is the library's to
+ * An entry is {"name", "path", "layers"?, "stack"?} for a checkpoint or {"name", "random": {..}}, of
+ * either with "dtype"? and "kv_dtype"?; a table says which keys there are and who reads each.  What stands in `random` is the library's to
  * check, so it is kept as text. */
 #include "config_models.h"
 
@@ -94,9 +94,17 @@ static bool read_random(const struct member *member, const json_t *value)
 
 static bool read_dtype(const struct member *member, const json_t *value)
 {
-    const char *dtype = json_string_value(value);
-    return (dtype != NULL && strcmp(dtype, "f32") == 0) ||
-           bad(member, "this version keeps \"f32\" only");
+    const char *name = json_string_value(value);
+    return (name != NULL && attn_dtype_find(&member->entry->dtype, name) &&
+            member->entry->dtype != ATTN_F16) ||
+           bad(member, "must be \"f32\", \"bf16\" or \"int8\"");
+}
+
+static bool read_kv_dtype(const struct member *member, const json_t *value)
+{
+    const char *name = json_string_value(value);
+    return (name != NULL && attn_dtype_find(&member->entry->kv_dtype, name)) ||
+           bad(member, "must be \"f32\", \"bf16\", \"f16\" or \"int8\"");
 }
 
 static bool read_stack(const struct member *member, const json_t *value)
@@ -116,7 +124,7 @@ static const struct {
     bool (*read)(const struct member *member, const json_t *value);
 } readers[] = {
     {"name", read_name},     {"path", read_path},   {"layers", read_layers},
-    {"random", read_random}, {"dtype", read_dtype}, {"kv_dtype", read_dtype},
+    {"random", read_random}, {"dtype", read_dtype}, {"kv_dtype", read_kv_dtype},
     {"stack", read_stack},
 };
 

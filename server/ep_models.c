@@ -66,9 +66,10 @@ static json_t *model_json(const struct srv_app *app, const struct srv_model *mod
         strcmp(info->family, "random") == 0, "num_layers", (json_int_t)info->num_layers,
         "resident_layers", resident_json(model), "max_position", (json_int_t)info->max_position,
         "max_length", (json_int_t)model->max_length, "weights_dtype", info->weights_dtype, "dtype",
-        "f32", "kv_dtype", "f32", "weight_bytes", (json_int_t)info->weight_bytes,
-        "cache_bytes_per_token", (json_int_t)info->cache_bytes_per_token, "fingerprint",
-        info->fingerprint, "kernels", kernels_json(app));
+        attn_dtype_name(info->dtype), "kv_dtype", attn_dtype_name(info->kv_dtype), "weight_bytes",
+        (json_int_t)info->weight_bytes, "cache_bytes_per_token",
+        (json_int_t)info->cache_bytes_per_token, "fingerprint", info->fingerprint, "kernels",
+        kernels_json(app));
     if (strcmp(info->family, "random") == 0)
         json_object_set_new(json, "note",
                             json_string("random weights, for trying and for load tests"));

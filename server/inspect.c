@@ -192,6 +192,10 @@ static void print_model(struct srv_buffer *out, const struct attn_model *model)
     srv_model_print_family(family, &info);
     srv_buffer_printf(out, "%s: %zu layers, weights stored as %s", family, info.num_layers,
                       info.weights_dtype);
+    if (info.dtype != ATTN_F32)
+        srv_buffer_printf(out, ", kept as %s", attn_dtype_name(info.dtype));
+    if (info.kv_dtype != ATTN_F32)
+        srv_buffer_printf(out, ", cached as %s", attn_dtype_name(info.kv_dtype));
     if (info.num_resident < info.num_layers)
         srv_buffer_printf(out, ", %zu to be loaded", info.num_resident);
     srv_buffer_text(out, "\n");

@@ -12,7 +12,12 @@ static enum attn_status open_entry(struct srv_model *model, const struct srv_mod
                                    struct attn_error *error)
 {
     struct attn_model_options options = {
-        .layers = entry->layers, .num_layers = entry->num_layers, .stack = entry->stack};
+        .layers = entry->layers,
+        .num_layers = entry->num_layers,
+        .stack = entry->stack,
+        .dtype = entry->dtype,
+        .kv_dtype = entry->kv_dtype,
+    };
     memcpy(model->name, entry->name, sizeof model->name);
     if (entry->random != NULL)
         return attn_model_open_random(&model->attn, entry->random, strlen(entry->random), &options,

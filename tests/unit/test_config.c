@@ -260,10 +260,9 @@ static const struct {
      "{\"models\": [{\"name\": \"a\", \"path\": \"m\", \"layers\": []}]}", "", ""},
     {"models[0].layers: has no meaning",
      "{\"models\": [{\"name\": \"a\", \"random\": {}, \"layers\": [0]}]}", "", ""},
-    {"models[0].dtype: this version", "{\"models\": [{\"name\": \"a\", \"dtype\": \"int8\"}]}", "",
-     ""},
-    {"models[0].kv_dtype: this version", "{\"models\": [{\"name\": \"a\", \"kv_dtype\": 1}]}", "",
-     ""},
+    {"models[0].dtype: must be", "{\"models\": [{\"name\": \"a\", \"dtype\": \"int4\"}]}", "", ""},
+    {"models[0].dtype: must be", "{\"models\": [{\"name\": \"a\", \"dtype\": \"f16\"}]}", "", ""},
+    {"models[0].kv_dtype: must be", "{\"models\": [{\"name\": \"a\", \"kv_dtype\": 1}]}", "", ""},
     {"models[0].stack: must be", "{\"models\": [{\"name\": \"a\", \"stack\": \"crossed\"}]}", "",
      ""},
     {"models[0].stack: must be", "{\"models\": [{\"name\": \"a\", \"stack\": 1}]}", "", ""},
@@ -282,7 +281,8 @@ START_TEST(test_config_models_keep_order_layers_and_the_file_s_directory)
 {
     char path[SCRATCH_PATH + 8];
     expect_accepted("{\"models\": [{\"name\": \"a\", \"path\": \"x/y\", \"layers\": [0, 3],"
-                    " \"dtype\": \"f32\"}, {\"name\": \"b\", \"path\": \"/abs\"},"
+                    " \"dtype\": \"f32\"}, {\"name\": \"b\", \"path\": \"/abs\","
+                    " \"dtype\": \"int8\", \"kv_dtype\": \"f16\"},"
                     " {\"name\": \"c\", \"random\": {\"seed\": 7}},"
                     " {\"name\": \"d\", \"path\": \"x\", \"stack\": \"encoder\"}]}",
                     "", "");
@@ -295,6 +295,10 @@ START_TEST(test_config_models_keep_order_layers_and_the_file_s_directory)
     ck_assert_uint_eq(config.models[0].layers[1], 3);
     ck_assert_str_eq(config.models[1].path, "/abs");
     ck_assert_ptr_null(config.models[1].layers);
+    ck_assert_int_eq(config.models[0].dtype, ATTN_F32);
+    ck_assert_int_eq(config.models[0].kv_dtype, ATTN_F32);
+    ck_assert_int_eq(config.models[1].dtype, ATTN_INT8);
+    ck_assert_int_eq(config.models[1].kv_dtype, ATTN_F16);
     ck_assert_str_eq(config.models[2].random, "{\"seed\":7}");
     ck_assert_ptr_null(config.models[2].path);
     srv_config_fini(&config);
