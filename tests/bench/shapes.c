@@ -41,9 +41,9 @@ const struct bench_shape bench_slope_shape = {
     .name = "slope", .kind = BENCH_DECODE, .layer = &llama, .batch = 1, .tokens = 131072};
 
 const struct bench_dtype bench_dtypes[] = {
-    {"f32", "", 4, 4, BENCH_FP32, 1e-5, ATTN_F32},
-    {"bf16", NULL, 2, 2, BENCH_BF16, 2e-2, ATTN_BF16},
-    {"int8", NULL, 1, 1, BENCH_INT8, 5e-2, ATTN_INT8},
+    {"f32", ATTN_F32, 4, 4, BENCH_FP32, 1e-5},
+    {"bf16", ATTN_BF16, 2, 2, BENCH_BF16, 2e-2},
+    {"int8", ATTN_INT8, 1, 1, BENCH_INT8, 5e-2},
 };
 const size_t bench_num_dtypes = sizeof bench_dtypes / sizeof bench_dtypes[0];
 

@@ -39,12 +39,10 @@ struct bench_shape {
 
 struct bench_dtype {
     const char *name;
-    const char *config;            /* what it adds to a model's configuration, NULL: the library
-                                       does not have it */
+    enum attn_dtype dtype;         /* of weights and caches */
     double weight_bytes, kv_bytes; /* of one number */
     enum bench_peak peak;          /* of the instruction made for it; fp32 where there is none */
     double tolerance;              /* of max_error */
-    enum attn_dtype kv_dtype;      /* of attn_model_options */
 };
 
 extern const struct bench_shape bench_shapes[];

@@ -62,10 +62,11 @@ static void open_model(struct bench_work *work)
     int length = snprintf(config, sizeof config,
                           "{\"hidden_size\":%zu,\"num_attention_heads\":%zu,"
                           "\"num_key_value_heads\":%zu,\"head_dim\":%zu,\"attention_bias\":%s,"
-                          "\"is_causal\":%s,\"seed\":%d%s%s}",
+                          "\"is_causal\":%s,\"seed\":%d%s}",
                           l->hidden, l->heads, l->kv_heads, l->head_dim, l->bias ? "true" : "false",
-                          l->causal ? "true" : "false", BENCH_SEED, rope, work->dtype->config);
-    const struct attn_model_options options = {.kv_dtype = work->dtype->kv_dtype};
+                          l->causal ? "true" : "false", BENCH_SEED, rope);
+    const struct attn_model_options options = {.dtype = work->dtype->dtype,
+                                               .kv_dtype = work->dtype->dtype};
     check(attn_model_open_random(&work->model, config, (size_t)length, &options, &error), &error);
     check(attn_model_load(work->model, &error), &error);
 }

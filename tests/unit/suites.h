@@ -28,6 +28,7 @@
     X(position_bias) \
     X(stats)         \
     X(largest)       \
+    X(dtype)         \
     X(property)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
