@@ -64,7 +64,9 @@ INLINE __m256 op_multiply_add(__m256 sum, __m256 x, __m256 w, const enum project
     if (op != OP_SHORTS)
         return _mm256_fmadd_ps(x, w, sum);
     __m256i products = _mm256_madd_epi16(_mm256_castps_si256(x), _mm256_castps_si256(w));
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(sum), products));
+    sum = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(sum), products));
+    __asm__("" : "+x"(sum)); /* else the compiler computes products ahead and spills them */
+    return sum;
 }
 
 /* The first `count` of 4 words, or all. */

@@ -88,12 +88,15 @@ INLINE __m512 op_multiply_add(__m512 sum, __m512 x, __m512 w, const enum project
 {
     const __m512i sums = _mm512_castps_si512(sum), xs = _mm512_castps_si512(x);
     const __m512i ws = _mm512_castps_si512(w);
-    switch (op) {
+    switch (op) { /* assembler keeps the compiler from copying sums about and spilling them */
     case OP_SHORTS:
-        return _mm512_castsi512_ps(_mm512_add_epi32(sums, _mm512_madd_epi16(xs, ws)));
+        sum = _mm512_castsi512_ps(_mm512_add_epi32(sums, _mm512_madd_epi16(xs, ws)));
+        __asm__("" : "+v"(sum));
+        return sum;
 #ifdef __AVX512VNNI__
     case OP_BYTES:
-        return _mm512_castsi512_ps(_mm512_dpbusd_epi32(sums, ws, xs));
+        __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(ws), "v"(xs));
+        return sum;
 #endif
 #ifdef PROJECT_DOT_HALVES
     case OP_HALVES:
