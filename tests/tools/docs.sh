@@ -100,7 +100,7 @@ metric_rows() {
 }
 
 slot_rows() {
-    sed -nE 's/^    (void|bool) \(\*([a-z_]+)\)\(.*/| `\2` |/p' lib/kernels.h
+    sed -nE 's/^    (void|bool) \(\*([a-z_]+)(\[[^]]*\])?\)\(.*/| `\2` |/p' lib/kernels.h
 }
 
 # An option refuses the empty text and says what it takes instead.
