@@ -34,10 +34,11 @@ static inline size_t attn_per_word(enum attn_dtype dtype)
  * rows is at most ATTN_PRODUCT_ROWS, k at most what ATTN_BLOCK_WORDS words of a column hold.  start
  * is y itself, or one row [n] for all (ldstart 0), or NULL for zeros.
  *
- * w stands in panels: column j is column j % ATTN_PANEL of the panel at w + j / ATTN_PANEL * ldpanel
- * words, a panel being [words of k][ATTN_PANEL][in a word], whole also where n ends in it.  float32
- * is one to a word, bf16 two, zero beyond k.  Of int8 a byte is the integer + 128, as the byte
- * products of CPUs want one side unsigned; x then is int8 too, four to a word and zero beyond k, and
+ * w stands in panels: column j is column j % ATTN_PANEL of the panel ldpanel * (j / ATTN_PANEL)
+ * words behind w, a panel being [words of k][ATTN_PANEL][in a word], whole also where n ends in it.
+ * float32 is one to a word, bf16 two, zero beyond k.  Of int8 a byte is the integer + 128, as the
+ * byte products of CPUs want one side unsigned; x then is int8 too, four to a word and zero beyond
+ * k, its rows beginning at whole words, and
  *   y[r][j] = start[r][j] + float(sum_i x[r][i] * w[i][j]) * (row_scale[r] * scale[j])
  * where each operation rounds on its own: the sum is exact, so no level has other bits. */
 struct attn_product {

@@ -1,10 +1,10 @@
 /* kernels_avx512_project.h: products with packed weights for AVX-512, whatever they are made of.
  *
- * Rows and weights are words of 32 bits: a float, two bf16, four bytes.  A tile of sums takes a word
- * of each of its rows and a line of words of a panel, multiplies and adds; what that means is one
- * constant, enum project_op, and all the rest is the same code.  Register tiles are as in
- * kernels_avx512.c; an element is one chain of operations per block of k, added to what came before,
- * whatever the tile.
+ * Rows and weights are words of 32 bits: a float, two bf16, four bytes.  A tile of sums takes a
+ * word of each of its rows and a line of words of a panel, multiplies and adds; what that means is
+ * one constant, enum project_op, and all the rest is the same code.  Register tiles are as in
+ * kernels_avx512.c; an element is one chain of operations per block of k, added to what came
+ * before, whatever the tile.
  *
  * A file that includes this makes a kernel of an operation with PROJECT(name, op). */
 #ifndef ATTN_LIB_KERNELS_AVX512_PROJECT_H

@@ -1,8 +1,8 @@
 /* config_models.c: the `models` list of the configuration file.
  *
- * An entry is {"name", "path", "layers"?, "stack"?} for a checkpoint or {"name", "random": {..}}, of
- * either with "dtype"? and "kv_dtype"?; a table says which keys there are and who reads each.  What stands in `random` is the library's to
- * check, so it is kept as text. */
+ * An entry is {"name", "path", "layers"?, "stack"?} for a checkpoint or {"name", "random": {..}},
+ * either with "dtype"? and "kv_dtype"?; a table says which keys there are and who reads each.  What
+ * stands in `random` is the library's to check, so it is kept as text. */
 #include "config_models.h"
 
 #include <stdlib.h>

@@ -37,8 +37,8 @@ const char *check_all_within(struct check *check, size_t rows, size_t k, size_t 
 #define NUM_PRODUCT_SCALES 6
 extern const float product_scales[NUM_PRODUCT_SCALES][2];
 
-/* Whether a sum of `terms` products whose magnitudes sum to `magnitude` is right; underflow may take
- * `least` of each. */
+/* Whether a sum of `terms` products whose magnitudes sum to `magnitude` is right; underflow may
+ * take `least` of each. */
 bool product_near(double got, double exact, double magnitude, size_t terms, double least);
 
 /* lib/kernels_avx512_bf16.c with vdpbf16ps emulated, for any CPU of level avx512. */
