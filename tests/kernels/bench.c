@@ -204,7 +204,7 @@ void bench_kernels(const struct attn_kernels *kernels)
     for (size_t o = 0; o < 4; o++) {
         float *operand = *operands[o] = attn_alloc_huge(PLENTY, sizeof(float));
         for (size_t i = 0; operand != NULL && i < PLENTY; i++)
-            operand[i] = twice(rng_unit(&rng));
+            operand[i] = twice(0.9f * rng_unit(&rng));
     }
     if (bench.a == NULL || bench.b == NULL || bench.c == NULL || bench.d == NULL) {
         puts("not enough memory to measure");
