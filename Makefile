@@ -7,8 +7,9 @@
 #   build/attnd         the daemon             lib/*.c + server/*.c
 #   build/libattn.a     the library            lib/*.c
 #   build/kernelcheck   every kernel, checked  tests/kernels/*.c
-#   build/bench         attention, measured    tests/bench/*.c but json.c
+#   build/bench         attention, measured    tests/bench/*.c but the next two's
 #   build/bench_json    JSON numbers, measured tests/bench/json.c
+#   build/bench_http    HTTP, measured         tests/bench/http_*.c, under tests/bench/http.sh
 #   build/models_md     prints docs/MODELS.md  tests/tools/models_md.c
 #   build/unit          unit suites            tests/unit/*.c and what they need of server/
 #   build/http_suite    HTTP suite             tests/http/*.c, starts the daemon named by $ATTND
@@ -67,6 +68,7 @@ $(OBJ)/tests/%.o:  LOCAL = -Ilib -Iserver -Itests/common -Wno-format-truncation 
                            $(call pkg_cflags,$(TEST_PKGS))
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
+$(OBJ)/tests/bench/http_bare.o: LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
 # Kernels: only these files may use instructions beyond the baseline.  A branch that crosses or ends
 # at 32 bytes keeps a loop out of several Intel CPUs' cache of decoded instructions; the assembler
@@ -96,11 +98,13 @@ COMMON_OBJS = $(call objects,tests/common/*.c)
 UNIT_OBJS   = $(call objects,tests/unit/*.c) $(COMMON_OBJS)
 HTTP_OBJS   = $(call objects,tests/http/*.c) $(COMMON_OBJS)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
-BENCH_OBJS  = $(filter-out %/json.o,$(call objects,tests/bench/*.c))
+BENCH_HTTP  = $(call objects,tests/bench/http_*.c)
+BENCH_OBJS  = $(filter-out %/json.o $(BENCH_HTTP),$(call objects,tests/bench/*.c))
 BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
+BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all suites asan ubsan tsan check-load bench bench-kernels style layers presets \
+.PHONY: all run check check-all suites asan ubsan tsan check-load bench bench-http bench-kernels style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -150,6 +154,9 @@ check-load: $(OUT)/attnd | build/deps/load ## wrk on /decode with 32, 256 and 1,
 bench: $(BENCH) ## every shape beside this machine's ceilings; BENCH_FLAGS="--help" lists its options
 	$(Q)$(OUT)/bench $(BENCH_FLAGS)
 	$(Q)$(OUT)/bench_json
+
+bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## HTTP and /decode under wrk, beside bare replies and the library; QUICK=1, BENCH_HTTP_FLAGS=--json
+	$(Q)OUT=$(OUT) tests/bench/http.sh $(BENCH_HTTP_FLAGS)
 
 # Measurements must not inherit another OpenBLAS kernel or thread count from the shell.
 bench-kernels: $(OUT)/kernelcheck ## GFLOP/s and GB/s of every kernel at every level
@@ -243,6 +250,9 @@ $(OUT)/bench_json: $(addprefix $(OBJ)/server/,$(addsuffix .o,arena buffer errors
                                                          number_write tensor_json utf8))
 $(OUT)/bench_json: $(OBJ)/tests/bench/json.o
 	$(call link,jansson)
+
+$(OUT)/bench_http: $(BENCH_HTTP) $(OUT)/libattn.a
+	$(call link,libmicrohttpd $(LIB_PKGS))
 
 $(OUT)/bench: $(BENCH_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
