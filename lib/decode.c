@@ -18,6 +18,9 @@
 #include "rope.h"
 #include "status.h"
 
+/* Multiply-adds below which a batch is over before another thread would wake. */
+#define ALONE_WORK 500000
+
 struct live {
     struct attn_step *step;
     size_t row;            /* of its first row in the batch's buffers */
@@ -349,6 +352,20 @@ static enum attn_status fail_all(struct attn_step *const steps[], size_t count,
     return status;
 }
 
+/* Multiply-adds of a batch, about. */
+static size_t work_of(const struct batch *batch)
+{
+    const struct attn_layer_spec *spec = &batch->layer->spec;
+    size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim), work = 0;
+    size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct attn_step *step = batch->live[i].step;
+        size_t keys = step->position + step->rows;
+        work += step->rows * (spec->hidden_size * (heads + kv_heads) + keys * heads);
+    }
+    return work;
+}
+
 enum attn_status attn_decode(struct attn_engine *engine, const struct attn_model *model,
                              size_t layer, struct attn_step *const steps[], size_t count)
 {
@@ -367,7 +384,9 @@ enum attn_status attn_decode(struct attn_engine *engine, const struct attn_model
         for (size_t i = 0; i < count; i++)
             admit(&batch, steps[i]);
         lay_rows(&batch);
+        attn_pool_alone(engine->pool, work_of(&batch) < ALONE_WORK);
         status = batch.count > 0 ? run(&batch) : ATTN_OK;
+        attn_pool_alone(engine->pool, false);
     }
     if (status != ATTN_OK)
         fail_all(steps, count, status, NULL, "out of memory");

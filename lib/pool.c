@@ -41,6 +41,7 @@ struct attn_pool {
     void *context;
     size_t count;
     unsigned threads, started;
+    bool alone;             /* the caller's */
     struct worker *workers; /* [threads - 1] */
 };
 
@@ -117,7 +118,7 @@ static void wake_sleepers(struct attn_pool *pool)
 
 void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, size_t count)
 {
-    if (count <= 1 || pool->threads == 1) {
+    if (count <= 1 || pool->threads == 1 || pool->alone) {
         for (size_t i = 0; i < count; i++)
             task(context, i, 0);
         return;
@@ -134,6 +135,8 @@ void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, 
     while ((atomic_load_explicit(&pool->state, memory_order_acquire) & STATE_ACTIVE) != 0)
         pause_cpu();
 }
+
+void attn_pool_alone(struct attn_pool *pool, bool alone) { pool->alone = alone; }
 
 enum attn_status attn_pool_open(struct attn_pool **out, unsigned threads)
 {

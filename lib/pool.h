@@ -22,4 +22,8 @@ unsigned attn_pool_threads(const struct attn_pool *pool);
  * runs it, for scratch memory.  Not reentrant; one caller at a time. */
 void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, size_t count);
 
+/* Until told otherwise, runs tasks on the caller alone: for work that is over before a worker would
+ * wake. */
+void attn_pool_alone(struct attn_pool *pool, bool alone);
+
 #endif
