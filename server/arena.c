@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define ALIGNMENT 64 /* bytes: one cache line, one AVX-512 register */
-#define CHUNK_MIN 4096
+#define CHUNK_MIN (SRV_ARENA_FIRST - sizeof(struct srv_arena_chunk))
 #define CHUNK_MAX 262144
 
 struct srv_arena_chunk {
@@ -31,12 +31,15 @@ void srv_arena_init(struct srv_arena *arena, size_t limit,
     *arena = (struct srv_arena){.limit = limit, .grant = grant, .context = context};
 }
 
+void srv_arena_lend(struct srv_arena *arena, void *memory) { arena->lent = memory; }
+
 void srv_arena_fini(struct srv_arena *arena)
 {
     struct srv_arena_chunk *chunk = arena->chunks;
     while (chunk != NULL) {
         struct srv_arena_chunk *older = chunk->next;
-        free(chunk);
+        if ((void *)chunk != arena->lent)
+            free(chunk);
         chunk = older;
     }
     *arena = (struct srv_arena){0};
@@ -60,7 +63,9 @@ static struct srv_arena_chunk *open_chunk(struct srv_arena *arena, size_t bytes)
     struct srv_arena_chunk *chunk = NULL;
     if (capacity <= PTRDIFF_MAX - sizeof *chunk &&
         (arena->grant == NULL || arena->grant(arena->context, sizeof *chunk + capacity)))
-        chunk = aligned_alloc(ALIGNMENT, sizeof *chunk + capacity);
+        chunk = arena->lent != NULL && arena->chunks == NULL && capacity == CHUNK_MIN
+                    ? arena->lent
+                    : aligned_alloc(ALIGNMENT, sizeof *chunk + capacity);
     if (chunk == NULL)
         return NULL;
     *chunk = (struct srv_arena_chunk){.next = arena->chunks, .capacity = capacity};

@@ -12,6 +12,7 @@ struct srv_arena_chunk;
 
 struct srv_arena {
     struct srv_arena_chunk *chunks;
+    void *lent;         /* the first chunk's memory, or NULL */
     size_t used, limit; /* bytes handed out, and their ceiling */
     bool (*grant)(void *context, size_t bytes);
     void *context;
@@ -21,6 +22,11 @@ struct srv_arena {
  * where others have used up what all share. */
 void srv_arena_init(struct srv_arena *arena, size_t limit,
                     bool (*grant)(void *context, size_t bytes), void *context);
+
+/* Carves the first pieces from memory that outlives the arena: SRV_ARENA_FIRST bytes, aligned to
+ * 64, of which `grant` is asked as of any other when the first piece is taken. */
+#define SRV_ARENA_FIRST 8256
+void srv_arena_lend(struct srv_arena *arena, void *memory);
 void srv_arena_fini(struct srv_arena *arena);
 
 /* count * size bytes, aligned to 64; NULL where the product wraps, the ceiling or memory is

@@ -47,6 +47,8 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const c
                               size_t *count, void **state)
 {
     (void)mhd;
+    if (*state != NULL && srv_exchange_waits(*state))
+        return MHD_YES;
     ((struct srv_loop *)context)->silent_turns = 0;
     struct srv_step step = {method, path, version, bytes};
     bool goes_on = *state != NULL && srv_exchange_step(*state, &step, count);
@@ -168,11 +170,14 @@ static bool start_loop(struct srv_loop *loop, size_t max_connections)
 {
     struct srv_http *http = loop->http;
     loop->late = srv_exchange_late;
+    loop->turned = srv_exchange_turned;
     loop->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, loop,
-        MHD_OPTION_EXTERNAL_LOGGER, log_message, loop, MHD_OPTION_LISTEN_SOCKET, http->listen_fd,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        SRV_CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+            MHD_USE_SUPPRESS_DATE_NO_CLOCK,
+        0, NULL, NULL, handle, loop, MHD_OPTION_EXTERNAL_LOGGER, log_message, loop,
+        MHD_OPTION_LISTEN_SOCKET, http->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, SRV_CONNECTION_BYTES,
+        MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
         MHD_OPTION_URI_LOG_CALLBACK, opened, loop, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
         MHD_OPTION_NOTIFY_CONNECTION, connected, loop, MHD_OPTION_NOTIFY_COMPLETED, completed, loop,
         MHD_OPTION_END);
@@ -245,8 +250,10 @@ void srv_http_close(struct srv_http *http)
 {
     if (http == NULL)
         return;
-    for (size_t i = 0; i < http->loop_count; i++)
+    for (size_t i = 0; i < http->loop_count; i++) {
         srv_loop_stop(&http->loops[i]);
+        srv_exchange_free_spare(&http->loops[i]);
+    }
     if (http->listen_fd >= 0)
         close(http->listen_fd);
     free(http);

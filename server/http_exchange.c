@@ -1,8 +1,9 @@
 /* http_exchange.c: the life of a request, from its first line to the one exit.
  *
  * libmicrohttpd calls once for the request line, once for the head, once for each piece of the body
- * and once more when the body is whole; a job's connection is suspended then and the call repeated
- * after srv_http_resume.  An exchange carries a request through these calls:
+ * and once more when the body is whole.  Where there is no reply then, it calls again each turn: so
+ * a job waits, and only one that has been called in vain for long is suspended, for suspending and
+ * resuming cost several system calls.  An exchange carries a request through these calls:
  *
  *   AT_HEAD -> AT_BODY -> AT_JOB -> AT_END     a job
  *                     \-----------> AT_END     a handler, on the event thread
@@ -10,8 +11,8 @@
  *          \----------------------> AT_END     refused at once; the connection is closed
  *
  * All of it runs on the connection's event thread (http_loop.c); between submit and resume the
- * exchange belongs to the scheduler.  srv_exchange_close is the one exit: log line, metrics,
- * memory. */
+ * request belongs to the scheduler, and `hold` says who acts next.  srv_exchange_close is the one
+ * exit: log line, metrics, memory. */
 #include "http_exchange.h"
 
 #include <microhttpd.h>
@@ -26,23 +27,7 @@
 
 #define DROP_MAX ((size_t)1 << 20) /* of a refused body that is read so as to go on */
 #define SMALL_REPLY 65536          /* bytes: replies that are not charged */
-#define BODY_FIRST 4096            /* bytes: first allocation for a body of unknown length */
 #define WRITE_RATE 65536 /* bytes per second below which a reader of replies is given up */
-
-enum stage { AT_HEAD, AT_BODY, AT_DROP, AT_JOB, AT_END };
-
-struct srv_exchange {
-    struct srv_request request;
-    struct MHD_Connection *mhd;
-    struct srv_connection *connection;
-    struct srv_framing framing;
-    enum stage stage;
-    bool unread;     /* refused before the body was read */
-    char *target;    /* path and query, raw */
-    size_t capacity; /* of request.body */
-    size_t dropped;
-    size_t charged; /* to in_flight_bytes */
-};
 
 /* ---- Replying -------------------------------------------------------------------------------- */
 
@@ -135,7 +120,10 @@ static void make_request_id(char out[SRV_ID_MAX + 1], struct srv_http *http)
     uint64_t z = http->id_seed + (atomic_fetch_add(&http->ids, 1) + 1) * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    snprintf(out, SRV_ID_MAX + 1, "%016llx", (unsigned long long)(z ^ (z >> 31)));
+    z ^= z >> 31;
+    for (int i = 0; i < 16; i++) /* no printf: number.h says why */
+        out[i] = "0123456789abcdef"[z >> (60 - 4 * i) & 15];
+    out[16] = '\0';
 }
 
 static enum srv_error_code find_route(struct srv_request *request, const struct srv_head *head,
@@ -216,64 +204,6 @@ static enum srv_error_code check_media(struct srv_exchange *x, const struct srv_
 
 /* ---- The body -------------------------------------------------------------------------------- */
 
-static bool charge(struct srv_exchange *x, size_t bytes)
-{
-    struct srv_app *app = x->request.app;
-    size_t limit = app->config.limits.max_in_flight_bytes;
-    size_t used = atomic_load(&app->in_flight_bytes);
-    do {
-        if (bytes > limit || used > limit - bytes)
-            return false;
-    } while (!atomic_compare_exchange_weak(&app->in_flight_bytes, &used, used + bytes));
-    x->charged += bytes;
-    return true;
-}
-
-bool srv_request_charge(struct srv_request *request, size_t bytes)
-{
-    return charge(request->connection, bytes);
-}
-
-static bool grant(void *context, size_t bytes) { return charge(context, bytes); }
-
-static enum srv_error_code fail_full(struct srv_error *error)
-{
-    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
-                    "requests in flight use the memory that max_in_flight_bytes grants");
-}
-
-/* Makes room for a body of `capacity` bytes and the NUL behind it. */
-static enum srv_error_code make_room(struct srv_exchange *x, size_t capacity,
-                                     struct srv_error *error)
-{
-    if (!charge(x, capacity - x->capacity))
-        return fail_full(error);
-    char *body = realloc(x->request.body, capacity + 1);
-    if (body == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a body of %zu bytes",
-                        capacity);
-    x->request.body = body;
-    x->capacity = capacity;
-    return SRV_OK;
-}
-
-static size_t max_body(const struct srv_request *request)
-{
-    const struct srv_limits *limits = &request->app->config.limits;
-    return request->route->body == SRV_BODY_BYTES ? limits->max_state_bytes
-                                                  : limits->max_body_bytes;
-}
-
-static enum srv_error_code check_length(const struct srv_exchange *x, uint64_t length,
-                                        struct srv_error *error)
-{
-    size_t max = max_body(&x->request);
-    if (length <= max)
-        return SRV_OK;
-    return srv_fail(error, SRV_E_BODY_TOO_LARGE, NULL, "a body of %llu bytes, at most %zu",
-                    (unsigned long long)length, max);
-}
-
 /* What can be said before the body: is there room for it, and a place in the queue?  Memory is
  * charged as bytes arrive, so that a length that is only declared takes none from others. */
 static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *error)
@@ -283,25 +213,12 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
     if (x->request.route->parse != NULL && srv_scheduler_depth(app->scheduler) >= limits->max_queue)
         return srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting, at most %zu",
                         srv_scheduler_depth(app->scheduler), limits->max_queue);
-    if (check_length(x, x->framing.length, error) != SRV_OK)
+    if (srv_exchange_check_length(x, x->framing.length, error) != SRV_OK)
         return error->code;
     size_t used = atomic_load(&app->in_flight_bytes); /* never above the limit */
     if (x->framing.length > limits->max_in_flight_bytes - used)
-        return fail_full(error);
+        return srv_exchange_full(error);
     return SRV_OK;
-}
-
-/* Grows the room for the body to hold `needed` bytes, by doubling, no further than it may get. */
-static enum srv_error_code grow_room(struct srv_exchange *x, size_t needed, struct srv_error *error)
-{
-    if (needed <= x->capacity)
-        return SRV_OK;
-    if (check_length(x, needed, error) != SRV_OK)
-        return error->code;
-    size_t max = x->framing.chunked ? max_body(&x->request) : (size_t)x->framing.length;
-    size_t capacity = x->capacity > 0 ? 2 * x->capacity : BODY_FIRST;
-    capacity = capacity < max ? capacity : max;
-    return make_room(x, capacity > needed ? capacity : needed, error);
 }
 
 /* Passes over a refused body: where it is short the connection goes on after the reply. */
@@ -319,7 +236,7 @@ static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
-    if (grow_room(x, request->body_length + *count, &error) != SRV_OK) {
+    if (srv_exchange_grow(x, request->body_length + *count, &error) != SRV_OK) {
         srv_reply_error(request, &error);
         x->stage = AT_DROP;
         return drop(x, count);
@@ -352,22 +269,6 @@ static bool begin(struct srv_exchange *x, const char *method, const char *path, 
     return true;
 }
 
-/* The connection is suspended before the scheduler sees the request: the other way round it could
- * be resumed before it was suspended. */
-static bool submit(struct srv_exchange *x)
-{
-    struct srv_request *request = &x->request;
-    struct srv_http *http = x->connection->loop->http;
-    struct srv_error error = {0};
-    x->stage = AT_JOB;
-    MHD_suspend_connection(x->mhd);
-    if (!srv_scheduler_submit(request->app->scheduler, request, &error)) {
-        srv_reply_error(request, &error);
-        srv_http_resume(http, &request, 1);
-    }
-    return true;
-}
-
 static bool finish_body(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
@@ -376,12 +277,12 @@ static bool finish_body(struct srv_exchange *x)
     if (request->body != NULL)
         request->body[request->body_length] = '\0';
     if (request->route->parse != NULL)
-        return submit(x);
+        return srv_exchange_submit(x) || reply(x);
     request->route->handle(request);
     size_t size = request->reply.body.capacity;
-    if (size > SMALL_REPLY && !charge(x, size)) {
+    if (size > SMALL_REPLY && !srv_request_charge(request, size)) {
         struct srv_error error = {0};
-        fail_full(&error);
+        srv_exchange_full(&error);
         srv_reply_error(request, &error);
     }
     return reply(x);
@@ -393,25 +294,26 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
                                        struct MHD_Connection *mhd, const char *target)
 {
     struct srv_http *http = connection->loop->http;
-    struct srv_exchange *x = calloc(1, sizeof *x);
+    struct srv_exchange *x = srv_exchange_new(connection->loop);
     if (x == NULL)
         return NULL;
     const struct srv_limits *limits = &http->app->config.limits;
     struct srv_request *request = &x->request;
     x->mhd = mhd;
+    x->loop = connection->loop;
     x->connection = connection;
     request->app = http->app;
     request->method = SRV_METHOD_COUNT;
     request->connection = x;
     request->t_start = srv_now_ns();
     make_request_id(request->request_id, http);
-    srv_arena_init(&request->arena, limits->max_in_flight_bytes, grant, x);
-    srv_buffer_init(&request->reply.body, limits->max_reply_bytes);
-    x->target = strdup(target); /* not charged: probes are answered when memory is used up */
-    if (x->target == NULL) {
+    if (!srv_exchange_target(x, target)) {
         free(x);
         return NULL;
     }
+    srv_arena_init(&request->arena, limits->max_in_flight_bytes, srv_exchange_grant, x);
+    srv_arena_lend(&request->arena, x->arena);
+    srv_buffer_init(&request->reply.body, limits->max_reply_bytes);
     const char *query = strchr(x->target, '?');
     request->query = query != NULL ? query + 1 : NULL;
     srv_connection_deadline(connection, limits->header_timeout_ms);
@@ -430,6 +332,7 @@ bool srv_exchange_step(struct srv_exchange *x, const struct srv_step *step, size
     case AT_DROP:
         return *count > 0 ? drop(x, count) : reply(x);
     case AT_JOB:
+        srv_exchange_stop_waiting(x);
         return reply(x);
     case AT_END:
         break;
@@ -460,40 +363,25 @@ static bool is_told(struct srv_exchange *x, enum srv_end end)
     return x->stage != AT_HEAD || out->code != SRV_OK;
 }
 
+void srv_exchange_tell(struct srv_request *request)
+{
+    if (request->t_replied == 0)
+        request->t_replied = srv_now_ns();
+    srv_metrics_request(request->app->metrics, request);
+    srv_log_request(&request->app->log, request);
+}
+
 void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
 {
     struct srv_request *request = &x->request;
-    struct srv_app *app = request->app;
-    struct srv_loop *loop = x->connection->loop;
-    if (is_told(x, end)) {
-        if (request->t_replied == 0)
-            request->t_replied = srv_now_ns();
-        srv_metrics_request(app->metrics, request);
-        srv_log_request(&app->log, request);
-    }
+    srv_exchange_stop_waiting(x);
+    if (x->stage == AT_JOB && srv_exchange_leave(x))
+        return;
+    if (is_told(x, end))
+        srv_exchange_tell(request);
     if (x->unread && end != SRV_END_GONE)
-        srv_loop_linger(loop, x->connection->fd);
-    srv_connection_deadline(x->connection, app->config.limits.idle_timeout_s * 1000);
+        srv_loop_linger(x->loop, x->connection->fd);
+    srv_connection_deadline(x->connection, request->app->config.limits.idle_timeout_s * 1000);
     x->connection->exchange = NULL;
-    atomic_fetch_sub(&app->in_flight_bytes, x->charged);
-    free(x->target);
-    free(request->body);
-    srv_buffer_fini(&request->reply.body);
-    srv_arena_fini(&request->arena);
-    free(x);
-    atomic_fetch_sub(&loop->http->active, 1);
-}
-
-void srv_http_resume(struct srv_http *http, struct srv_request *const requests[], size_t count)
-{
-    bool touched[SRV_LOOPS_MAX] = {false};
-    for (size_t i = 0; i < count; i++) {
-        const struct srv_exchange *x = requests[i]->connection;
-        touched[x->connection->loop - http->loops] = true;
-        MHD_resume_connection(x->mhd); /* x may be gone from here on */
-    }
-    for (size_t i = 0; i < http->loop_count; i++) {
-        if (touched[i])
-            srv_loop_wake(&http->loops[i]);
-    }
+    srv_exchange_free(x, x->loop);
 }

@@ -4,12 +4,45 @@
 #define SRV_HTTP_EXCHANGE_H
 
 #include "http.h"
+#include "http_guard.h"
 #include "http_loop.h"
 
 #define SRV_LOOPS_MAX 64
 
 struct MHD_Connection;
-struct srv_exchange;
+
+#define BODY_FIRST 4096 /* bytes: first room for a body */
+
+enum stage { AT_HEAD, AT_BODY, AT_DROP, AT_JOB, AT_END };
+
+/* Of a job, and changed by both sides. */
+enum hold {
+    FREE,      /* it can be answered */
+    HELD,      /* the scheduler has it */
+    SUSPENDED, /* the scheduler has it, and resumes the connection */
+    LEFT,      /* the scheduler has it, and ends the exchange: the connection is gone */
+};
+
+struct srv_exchange {
+    struct srv_request request;
+    struct MHD_Connection *mhd;
+    struct srv_loop *loop;
+    struct srv_connection *connection; /* NULL: gone */
+    atomic_int hold;                   /* enum hold */
+    bool waits;                        /* is one of loop->waiting */
+    size_t vain;                       /* calls while it waits */
+    struct srv_framing framing;
+    enum stage stage;
+    bool unread;     /* refused before the body was read */
+    char *target;    /* path and query, raw; target_text where it fits */
+    size_t capacity; /* of request.body */
+    size_t dropped;
+    size_t charged;            /* to in_flight_bytes */
+    struct srv_exchange *next; /* in the loop's list of spare ones; nothing below is cleared */
+    char target_text[128];
+    _Alignas(64) char body[BODY_FIRST + 64]; /* request.body where it fits */
+    _Alignas(64) char arena[SRV_ARENA_FIRST];
+};
 
 struct srv_http {
     struct srv_app *app;
@@ -40,7 +73,42 @@ enum srv_end {
 struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
                                        struct MHD_Connection *mhd, const char *target);
 bool srv_exchange_step(struct srv_exchange *exchange, const struct srv_step *step, size_t *count);
+void srv_exchange_free_spare(struct srv_loop *loop);   /* when it has stopped */
 void srv_exchange_late(struct srv_exchange *exchange); /* the connection will be shut down */
 void srv_exchange_close(struct srv_exchange *exchange, enum srv_end end);
+
+/* The log line and metrics of a request that has ended. */
+void srv_exchange_tell(struct srv_request *request);
+
+/* ---- http_job.c ---- */
+
+/* Hands the request to the scheduler; false where it was refused, with the reply made. */
+bool srv_exchange_submit(struct srv_exchange *exchange);
+bool srv_exchange_waits(struct srv_exchange *exchange); /* for its job: there is no step to take */
+void srv_exchange_stop_waiting(struct srv_exchange *exchange); /* it is answered, or gone */
+
+/* The client is gone: true where the scheduler has the request and will end it. */
+bool srv_exchange_leave(struct srv_exchange *exchange);
+void srv_exchange_turned(struct srv_loop *loop); /* what was submitted is to be computed */
+
+/* ---- http_memory.c ---- */
+
+/* NULL where memory is short.  Zeroes, up to `next`. */
+struct srv_exchange *srv_exchange_new(struct srv_loop *loop);
+bool srv_exchange_target(struct srv_exchange *exchange, const char *target); /* keeps a copy */
+
+/* Frees all that a request has taken.  `spare_of` is the exchange's loop, and NULL on any other
+ * thread than that. */
+void srv_exchange_free(struct srv_exchange *exchange, struct srv_loop *spare_of);
+void srv_exchange_free_spare(struct srv_loop *loop); /* when it has stopped */
+
+bool srv_exchange_grant(void *exchange, size_t bytes); /* for the arena: srv_request_charge */
+
+/* Grows the room for the body to hold `needed` bytes, by doubling, no further than it may get. */
+enum srv_error_code srv_exchange_grow(struct srv_exchange *exchange, size_t needed,
+                                      struct srv_error *error);
+enum srv_error_code srv_exchange_check_length(const struct srv_exchange *exchange, uint64_t length,
+                                              struct srv_error *error);
+enum srv_error_code srv_exchange_full(struct srv_error *error); /* max_in_flight_bytes are used */
 
 #endif

@@ -17,6 +17,7 @@
 
 #define SWEEP_MS 250
 #define SILENT_TURNS 64
+#define WAITING_TURNS 4 /* the same, where that work is requests that wait to be answered */
 #define SILENT_MS 5
 #define LINGER_MS 2000
 #define LINGER_BYTES ((size_t)1 << 20)
@@ -31,10 +32,14 @@ bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
     return loop->wake_fd >= 0;
 }
 
+/* One of the two sees what the other has written, so no wake is lost and most cost no call. */
 void srv_loop_wake(struct srv_loop *loop)
 {
     uint64_t one = 1;
     ssize_t written;
+    atomic_store(&loop->woken, true);
+    if (!atomic_load(&loop->asleep))
+        return;
     do
         written = write(loop->wake_fd, &one, sizeof one);
     while (written < 0 && errno == EINTR);
@@ -127,18 +132,20 @@ static void serve_lingering(struct srv_loop *loop, uint64_t now)
 /* ---- The thread ------------------------------------------------------------------------------ */
 
 /* No connection has a timeout of libmicrohttpd's, so one means that there is work left.  A chunk
- * header that fills the reading buffer and goes on counts as work for ever: after some turns in
- * which nothing was heard, each waits a little, until the connection's deadline ends it. */
+ * header that fills the reading buffer and goes on counts as work for ever, as does a request that
+ * waits to be answered: after some turns in which nothing was heard, each waits a little, until the
+ * connection's deadline ends it or the answer wakes us. */
 static int wait_ms(struct srv_loop *loop)
 {
     MHD_UNSIGNED_LONG_LONG pending;
+    size_t most = loop->waiting > 0 ? WAITING_TURNS : SILENT_TURNS;
     if (MHD_get_timeout(loop->daemon, &pending) == MHD_YES)
-        return loop->silent_turns++ < SILENT_TURNS ? 0 : SILENT_MS;
+        return loop->silent_turns++ < most ? 0 : SILENT_MS;
     loop->silent_turns = 0;
     return loop->connections != NULL || loop->lingering_count > 0 ? SWEEP_MS : -1;
 }
 
-static void wait_for_work(struct srv_loop *loop)
+static void sleep_for(struct srv_loop *loop, int ms)
 {
     struct pollfd fds[2 + SRV_LINGER_MAX];
     size_t count = 2;
@@ -149,8 +156,21 @@ static void wait_for_work(struct srv_loop *loop)
     for (size_t i = 0; i < count; i++)
         fds[i].events = POLLIN;
     uint64_t wakes;
-    if (poll(fds, count, wait_ms(loop)) > 0 && fds[1].revents != 0)
+    if (poll(fds, count, ms) > 0 && fds[1].revents != 0)
         (void)!read(loop->wake_fd, &wakes, sizeof wakes);
+}
+
+/* MHD_run looks at the sockets itself, so where there is work no call is spent on asking first. */
+static void wait_for_work(struct srv_loop *loop)
+{
+    int ms = wait_ms(loop);
+    if (ms != 0) {
+        atomic_store(&loop->asleep, true);
+        if (!atomic_load(&loop->woken))
+            sleep_for(loop, ms);
+        atomic_store(&loop->asleep, false);
+    }
+    atomic_store(&loop->woken, false);
 }
 
 static void *serve(void *context)
@@ -169,6 +189,7 @@ static void *serve(void *context)
         }
         wait_for_work(loop);
         MHD_run(loop->daemon);
+        loop->turned(loop);
         uint64_t now = srv_now_ns();
         serve_lingering(loop, now);
         if (now >= loop->sweep_ns) {

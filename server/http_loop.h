@@ -43,21 +43,28 @@ struct srv_loop {
     struct srv_http *http;
     struct MHD_Daemon *daemon;
     void (*late)(
-        struct srv_exchange *exchange); /* its deadline passed; what it is to do about it */
+        struct srv_exchange *exchange);    /* its deadline passed; what it is to do about it */
+    void (*turned)(struct srv_loop *loop); /* libmicrohttpd has done all it can for now */
     int wake_fd;
-    bool running; /* the thread is there to be joined */
+    atomic_bool woken;  /* there is something to do that no socket tells of */
+    atomic_bool asleep; /* or about to be: who wakes it has to write to wake_fd */
+    bool running;       /* the thread is there to be joined */
     pthread_t thread;
     atomic_int wish;     /* enum srv_loop_wish */
     uint64_t sweep_ns;   /* when deadlines are looked at next */
-    size_t silent_turns; /* in which libmicrohttpd had work, but called nothing */
+    size_t silent_turns; /* in which libmicrohttpd had work, but nothing was heard */
+    bool submitted;      /* requests went to the scheduler in this turn */
+    size_t waiting;      /* requests that are called again each turn until they are answered */
     struct srv_connection *connections;
+    struct srv_exchange *spare; /* a list of http_exchange.c's, to be used again */
+    size_t num_spare;
     struct srv_linger lingering[SRV_LINGER_MAX];
     size_t lingering_count;
 };
 
-/* `open` makes wake_fd; `start` runs loop->daemon, which is set with loop->late in between.  The
- * daemon has an epoll descriptor and no thread of its own.  `stop` ends thread and daemon; it takes
- * a loop that was only opened, or zeroed with wake_fd -1. */
+/* `open` makes wake_fd; `start` runs loop->daemon, which is set with loop->late and loop->turned in
+ * between.  The daemon has an epoll descriptor and no thread of its own.  `stop` ends thread and
+ * daemon; it takes a loop that was only opened, or zeroed with wake_fd -1. */
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http);
 bool srv_loop_start(struct srv_loop *loop);
 void srv_loop_stop(struct srv_loop *loop);

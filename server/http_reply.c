@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "app.h"
 #include "error_body.h"
@@ -82,12 +83,14 @@ static void print_timing(char out[TIMING_MAX], const struct srv_request *request
 
 /* ---- Header fields --------------------------------------------------------------------------- */
 
-#define FIELDS_MAX 9
+#define FIELDS_MAX 10
+#define DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
 
 struct fields {
     size_t count;
     const char *names[FIELDS_MAX], *values[FIELDS_MAX];
-    char retry_after[16], json_length[24], timing[TIMING_MAX]; /* what values point into */
+    /* What values point into. */
+    char date[DATE_MAX], retry_after[16], json_length[24], timing[TIMING_MAX];
 };
 
 static void add(struct fields *out, const char *name, const char *value)
@@ -96,10 +99,29 @@ static void add(struct fields *out, const char *name, const char *value)
     out->values[out->count++] = value;
 }
 
+static void print_date(char out[DATE_MAX])
+{
+    static const char days[] = "SunMonTueWedThuFriSat",
+                      months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    struct tm utc;
+    time_t now = time(NULL);
+    gmtime_r(&now, &utc);
+    memcpy(out, "Sun, 06 Nov 1994 08:49:37 GMT", DATE_MAX);
+    memcpy(out, days + 3 * utc.tm_wday, 3);
+    srv_unsigned_write(out + 5, (uint64_t)utc.tm_mday, 2);
+    memcpy(out + 8, months + 3 * utc.tm_mon, 3);
+    srv_unsigned_write(out + 12, (uint64_t)utc.tm_year + 1900, 4);
+    srv_unsigned_write(out + 17, (uint64_t)utc.tm_hour, 2);
+    srv_unsigned_write(out + 20, (uint64_t)utc.tm_min, 2);
+    srv_unsigned_write(out + 23, (uint64_t)utc.tm_sec, 2);
+}
+
 static void list_fields(struct fields *out, const struct srv_request *request, bool close)
 {
     const struct srv_reply *reply = &request->reply;
     out->count = 0;
+    print_date(out->date);
+    add(out, "Date", out->date);
     if (reply->body.length > 0)
         add(out, "Content-Type", reply->content_type ? reply->content_type : "application/json");
     if (reply->json_length > 0) {

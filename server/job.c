@@ -85,8 +85,7 @@ void srv_job_write(const struct srv_job *job)
 {
     struct srv_request *request = job->request;
     struct srv_buffer *out = &request->reply.body;
-    if (request->binary) /* at once, so that bytes are moved once */
-        srv_buffer_reserve(out, request->reply_bytes);
+    srv_buffer_reserve(out, request->reply_bytes); /* at once, so that nothing is moved again */
     job->encode(job, out);
     if (!request->binary)
         return;

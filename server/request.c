@@ -126,13 +126,12 @@ struct body {
 #define NAME_SIZE 32  /* of a field's name; a longer one is cut and then matches none */
 #define PARAM_SIZE 64 /* "sequences[", an index, "]." and a name */
 
-/* A field's name as errors have it: "position", "sequences[3].position". */
+/* A field's name as errors have it: "position", "sequences[3].position"; in `out` or as it is. */
 static const char *full_name(char out[PARAM_SIZE], const struct body *body, const char *name)
 {
-    if (body->where == ITEM)
-        snprintf(out, PARAM_SIZE, "sequences[%zu].%s", body->item, name);
-    else
-        snprintf(out, PARAM_SIZE, "%s", name);
+    if (body->where != ITEM)
+        return name;
+    snprintf(out, PARAM_SIZE, "sequences[%zu].%s", body->item, name);
     return out;
 }
 
@@ -140,8 +139,8 @@ static const char *full_name(char out[PARAM_SIZE], const struct body *body, cons
 static bool fail(const struct body *body, enum srv_error_code code, const char *name,
                  const char *why)
 {
-    char param[PARAM_SIZE];
-    full_name(param, body, name);
+    char text[PARAM_SIZE];
+    const char *param = full_name(text, body, name);
     srv_fail(body->json->error, code, param, "%s %s", param, why);
     return false;
 }
@@ -150,7 +149,7 @@ static bool fail(const struct body *body, enum srv_error_code code, const char *
 static size_t find_field(const char *name)
 {
     size_t i = 0;
-    while (i < FIELD_COUNT && strcmp(fields[i].name, name) != 0)
+    while (i < FIELD_COUNT && (fields[i].name[0] != name[0] || strcmp(fields[i].name, name) != 0))
         i++;
     return i;
 }
@@ -383,9 +382,10 @@ static bool check_refinements(const struct body *body)
     char why[PARAM_SIZE + 64];
     for (size_t i = 0; i < sizeof refinements / sizeof refinements[0]; i++) {
         bool asked = (body->rows->outputs & refinements[i].outputs) != 0;
+        if (asked || !asks(body, refinements[i].name))
+            continue;
         snprintf(why, sizeof why, "has no meaning without the output %s", refinements[i].words);
-        if (asks(body, refinements[i].name) && !asked)
-            return fail(body, SRV_E_INVALID_VALUE, refinements[i].name, why);
+        return fail(body, SRV_E_INVALID_VALUE, refinements[i].name, why);
     }
     return true;
 }

@@ -1,7 +1,8 @@
 /* scheduler.c: rounds of reading, computing and replying.
  *
- * Event threads put requests into the inbox; one thread, the scheduler's, does the rest and is the
- * only one that calls the engine and touches caches.  A round:
+ * Event threads put requests into the inbox.  Whoever drives does the rest, and is the only one
+ * that calls the engine and touches caches: the scheduler's thread or, for rounds that cost less
+ * than waking it, the event thread that submitted.  A round:
  *
  *   take     the whole inbox becomes jobs
  *   read     bodies are parsed on all threads
@@ -28,6 +29,10 @@
 struct job_list {
     struct srv_job *first, **last;
 };
+/* Below these, waking another thread costs more than it brings. */
+#define ALONE_BYTES 32768  /* of bodies or replies that are read or written by one thread */
+#define SMALL_BYTES 65536  /* of bodies, and */
+#define SMALL_WORK 2000000 /* multiply-adds of the steps in a round that an event thread runs */
 
 struct srv_scheduler {
     struct srv_app *app;
@@ -35,18 +40,31 @@ struct srv_scheduler {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;                  /* guarded by lock, as are the inbox and its ends */
+    bool left;                  /* an event thread has left a round to the scheduler's */
     struct srv_request **inbox; /* [inbox_capacity] */
-    size_t inbox_count, inbox_capacity;
-    atomic_size_t depth; /* requests waiting or running */
-    /* The scheduler thread's own. */
+    size_t inbox_count, inbox_capacity, inbox_bytes;
+    atomic_size_t depth;        /* requests waiting or running */
+    pthread_mutex_t drive;      /* whoever holds it drives, and owns the rest */
     struct srv_request **taken; /* [inbox_capacity] this round's */
     struct srv_request **ended; /* [inbox_capacity] */
-    size_t num_taken, num_ended;
+    size_t num_taken, num_ended, taken_bytes;
     bool stopping;  /* what still waits is refused */
     uint64_t round; /* of take_batch; sessions remember which touched them last */
     struct srv_item *first_item, **last_item; /* items waiting, oldest first */
     struct job_list attends, pieces;
 };
+
+/* For each i below count, on all threads where as many `bytes` are read or written make it pay. */
+static void run_tasks(struct srv_scheduler *s, void (*task)(void *s, size_t i), size_t count,
+                      size_t bytes)
+{
+    if (count > 1 && bytes > ALONE_BYTES) {
+        attn_engine_run(s->app->engine, task, s, count);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        task(s, i);
+}
 
 /* ---- Ended jobs ---- */
 
@@ -86,10 +104,10 @@ static void reply_ended(struct srv_scheduler *s)
 {
     if (s->num_ended == 0)
         return;
-    if (s->num_ended == 1)
-        write_reply(s, 0);
-    else
-        attn_engine_run(s->app->engine, write_reply, s, s->num_ended);
+    size_t bytes = 0;
+    for (size_t i = 0; i < s->num_ended; i++)
+        bytes += s->ended[i]->reply_bytes;
+    run_tasks(s, write_reply, s->num_ended, bytes);
     for (size_t i = 0; i < s->num_ended; i++)
         if (s->ended[i]->job != NULL)
             srv_job_end(s->ended[i]->job);
@@ -155,10 +173,7 @@ static void queue_job(struct srv_scheduler *s, struct srv_job *job)
 
 static void read_taken(struct srv_scheduler *s)
 {
-    if (s->num_taken == 1)
-        read_body(s, 0);
-    else if (s->num_taken > 1)
-        attn_engine_run(s->app->engine, read_body, s, s->num_taken);
+    run_tasks(s, read_body, s->num_taken, s->taken_bytes);
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < s->num_taken; i++) {
         s->taken[i]->t_compute = now;
@@ -306,16 +321,14 @@ static bool has_work(const struct srv_scheduler *s)
     return s->first_item != NULL || s->attends.first != NULL || s->pieces.first != NULL;
 }
 
-/* Moves the inbox to `taken`; with `wait` it waits for one where nothing is left over.  False when
- * there is nothing to do. */
-static bool take_inbox(struct srv_scheduler *s, bool wait)
+/* Moves the inbox to `taken`.  False when there is nothing to do. */
+static bool take_inbox(struct srv_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (wait && s->inbox_count == 0 && !has_work(s) && !s->stop)
-        pthread_cond_wait(&s->wake, &s->lock);
     s->num_taken = s->inbox_count;
+    s->taken_bytes = s->inbox_bytes;
     memcpy(s->taken, s->inbox, s->inbox_count * sizeof *s->inbox);
-    s->inbox_count = 0;
+    s->inbox_count = s->inbox_bytes = 0;
     s->stopping = s->stop;
     pthread_mutex_unlock(&s->lock);
     uint64_t now = srv_now_ns();
@@ -331,7 +344,7 @@ static void run_round(struct srv_scheduler *s)
     read_taken(s);
     for (int i = 0; i < ROUND_BATCHES && !s->stopping && run_batch(s, false); i++) {
         reply_ended(s);
-        if (take_inbox(s, false) && !s->stopping)
+        if (take_inbox(s) && !s->stopping)
             read_taken(s);
     }
     if (s->stopping)
@@ -342,17 +355,96 @@ static void run_round(struct srv_scheduler *s)
     run_piece(s);
 }
 
+/* False once it is to stop and nothing is left. */
+static bool await_work(struct srv_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->inbox_count == 0 && !s->left && !s->stop)
+        pthread_cond_wait(&s->wake, &s->lock);
+    bool found = s->inbox_count > 0 || s->left;
+    s->left = false;
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
 static void *scheduler_main(void *argument)
 {
     struct srv_scheduler *s = argument;
-    while (take_inbox(s, true)) {
-        if (!s->stopping)
-            run_round(s);
-        if (s->stopping)
-            refuse_all(s);
-        reply_ended(s);
+    bool goes_on = true;
+    while (goes_on) {
+        goes_on = await_work(s); /* the last time round, an event thread may still have left work */
+        pthread_mutex_lock(&s->drive);
+        while (take_inbox(s)) {
+            if (!s->stopping)
+                run_round(s);
+            if (s->stopping)
+                refuse_all(s);
+            reply_ended(s);
+        }
+        pthread_mutex_unlock(&s->drive);
     }
     return NULL;
+}
+
+/* ---- Rounds on an event thread ---- */
+
+/* Multiply-adds of an item, about. */
+static size_t work_of(const struct srv_item *item)
+{
+    size_t layer = (size_t)item->job->call.layer;
+    const struct attn_layer_spec *spec = attn_model_layer(item->model->attn, layer);
+    size_t head = spec->num_heads * (spec->head_dim + spec->value_head_dim);
+    size_t kv = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
+    size_t keys = attn_cache_length(item->session->cache, layer) + item->sizes.queries;
+    return item->sizes.queries * (spec->hidden_size * (head + kv) + keys * head);
+}
+
+static bool is_small(const struct srv_scheduler *s)
+{
+    size_t work = 0;
+    for (const struct srv_item *i = s->first_item; i != NULL && work <= SMALL_WORK; i = i->next)
+        work += is_long(i) ? SMALL_WORK + 1 : work_of(i);
+    return s->attends.first == NULL && s->pieces.first == NULL && work <= SMALL_WORK;
+}
+
+static bool inbox_is_small(struct srv_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool small = !s->left && !s->stop && s->inbox_bytes <= SMALL_BYTES;
+    pthread_mutex_unlock(&s->lock);
+    return small;
+}
+
+/* False where something is left to do. */
+static bool drive_small(struct srv_scheduler *s)
+{
+    if (!inbox_is_small(s))
+        return false;
+    if (!take_inbox(s))
+        return true;
+    if (s->stopping)
+        refuse_all(s);
+    read_taken(s);
+    bool small = is_small(s);
+    while (small && run_batch(s, false))
+        ;
+    reply_ended(s);
+    return small;
+}
+
+void srv_scheduler_run(struct srv_scheduler *s)
+{
+    bool done = false;
+    if (pthread_mutex_trylock(&s->drive) == 0) {
+        done = drive_small(s);
+        pthread_mutex_unlock(&s->drive);
+    }
+    if (done)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->left = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- The public side ---- */
@@ -366,8 +458,7 @@ bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
     if (taken) {
         atomic_fetch_add(&s->depth, 1);
         s->inbox[s->inbox_count++] = request;
-        if (s->inbox_count == 1)
-            pthread_cond_signal(&s->wake);
+        s->inbox_bytes += request->body_length;
     }
     pthread_mutex_unlock(&s->lock);
     if (stop)
@@ -386,6 +477,7 @@ static void free_scheduler(struct srv_scheduler *s)
     free(s->ended);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->drive);
     free(s);
 }
 
@@ -403,6 +495,7 @@ bool srv_scheduler_open(struct srv_scheduler **out, struct srv_app *app)
     s->attends.last = &s->attends.first;
     s->pieces.last = &s->pieces.first;
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->drive, NULL);
     pthread_cond_init(&s->wake, NULL);
     if (s->inbox == NULL || s->taken == NULL || s->ended == NULL ||
         pthread_create(&s->thread, NULL, scheduler_main, s) != 0) {

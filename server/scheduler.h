@@ -16,6 +16,10 @@ bool srv_scheduler_open(struct srv_scheduler **out, struct srv_app *app);
  * not taken; otherwise it comes back through srv_http_resume.  Any thread. */
 bool srv_scheduler_submit(struct srv_scheduler *scheduler, struct srv_request *request,
                           struct srv_error *error);
+
+/* Has what was submitted computed: by this event thread where that takes next to no time and nobody
+ * computes, else by the scheduler's, which is woken.  For event threads, once a turn. */
+void srv_scheduler_run(struct srv_scheduler *scheduler);
 size_t srv_scheduler_depth(const struct srv_scheduler *scheduler); /* waiting or running */
 
 /* Ends the thread: what is being computed is finished and answered, what waits is refused with

@@ -129,11 +129,11 @@ quotient() { awk -v a="$1" -v b="$2" 'BEGIN { print 100 * a / b }'; }
 # ---- Parts -------------------------------------------------------------------------------------
 
 measure_replies() {
-    local n i best=0 best_bare=0 rate
+    local n best=0 best_bare=0 rate
     "$out/bench_http" sessions "$attnd" tiny 8 1000 1 tiny-
     head_of_table
     for n in $counts; do
-        for i in $(seq "$rounds"); do
+        for _ in $(seq "$rounds"); do
             run "bare-$n" "$n" "$bare/"
             run "livez-$n" "$n" "$attnd/livez"
             decode "tiny-$n" "$n" tiny 8 binary 1000 1
@@ -175,11 +175,11 @@ start_small() {
 }
 
 measure_decode() {
-    local n form i
+    local n form
     start_small
     head_of_table
     for n in $decode_counts; do
-        for i in $(seq "$rounds"); do
+        for _ in $(seq "$rounds"); do
             for form in json binary; do
                 decode "small-$form-$n" "$n" small 256 "$form" "$((n > 32 ? n : 32))" 1
             done
@@ -191,9 +191,9 @@ measure_decode() {
 }
 
 measure_batch() {
-    local form i limit
+    local form limit
     start_small
-    for i in $(seq "$rounds"); do
+    for _ in $(seq "$rounds"); do
         "$out/bench_http" library small 32 "$cached" 1 >>"$work/library"
         for form in json binary; do
             decode "batch-$form" 32 small 256 "$form" 32 1

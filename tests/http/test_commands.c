@@ -229,7 +229,7 @@ START_TEST(test_inspect_complains_in_one_line)
         {{GOLDEN "bert/model", "--layers", "0,"}, "--layers"},
         {{GOLDEN "bert/model", "--layers", "2"}, "layers has 2"},
         {{GOLDEN "bert/model", "--layers"}, "--layers"},
-        {{GOLDEN "bert/model", "--dtype", "int4"}, "no dtype is int4"},
+        {{GOLDEN "bert/model", "--dtype", "int4"}, "f32, bf16 or int8, not int4"},
         {{GOLDEN "bert/model", "--dtype", "f16"}, "dtype is f16, weights are kept as"},
         {{GOLDEN "bert/model", "--layer", "0"}, "--layer"},
         {{GOLDEN "bert/model", GOLDEN "gpt2/model"}, "gpt2"},

@@ -1,0 +1,153 @@
+/* http_memory.c: the memory of exchanges: spare ones, bodies, what is charged for them.
+ *
+ * Each event thread keeps some exchanges with room for a small body and a small job, so that most
+ * requests take nothing from the system.  What max_in_flight_bytes is charged is the same either
+ * way. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "app.h"
+#include "http_exchange.h"
+
+#define SPARE_MAX 256 /* exchanges that an event thread keeps */
+
+/* ---- Exchanges ------------------------------------------------------------------------------- */
+
+struct srv_exchange *srv_exchange_new(struct srv_loop *loop)
+{
+    struct srv_exchange *x = loop->spare;
+    if (x != NULL) {
+        loop->spare = x->next;
+        loop->num_spare--;
+    } else {
+        x = aligned_alloc(64, sizeof *x);
+    }
+    if (x != NULL)
+        memset(x, 0, offsetof(struct srv_exchange, next));
+    return x;
+}
+
+/* Not charged: probes are answered when memory is used up. */
+bool srv_exchange_target(struct srv_exchange *x, const char *target)
+{
+    size_t size = strlen(target) + 1;
+    x->target = size <= sizeof x->target_text ? x->target_text : malloc(size);
+    if (x->target != NULL)
+        memcpy(x->target, target, size);
+    return x->target != NULL;
+}
+
+void srv_exchange_free(struct srv_exchange *x, struct srv_loop *spare_of)
+{
+    struct srv_request *request = &x->request;
+    struct srv_http *http = x->loop->http;
+    atomic_fetch_sub(&request->app->in_flight_bytes, x->charged);
+    if (x->target != x->target_text)
+        free(x->target);
+    if (request->body != x->body)
+        free(request->body);
+    srv_buffer_fini(&request->reply.body);
+    srv_arena_fini(&request->arena);
+    if (spare_of != NULL && spare_of->num_spare < SPARE_MAX) {
+        x->next = spare_of->spare;
+        spare_of->spare = x;
+        spare_of->num_spare++;
+    } else {
+        free(x);
+    }
+    atomic_fetch_sub(&http->active, 1);
+}
+
+void srv_exchange_free_spare(struct srv_loop *loop)
+{
+    while (loop->spare != NULL) {
+        struct srv_exchange *x = loop->spare;
+        loop->spare = x->next;
+        free(x);
+    }
+}
+
+/* ---- Charging and bodies --------------------------------------------------------------------- */
+
+static bool charge(struct srv_exchange *x, size_t bytes)
+{
+    struct srv_app *app = x->request.app;
+    size_t limit = app->config.limits.max_in_flight_bytes;
+    size_t used = atomic_load(&app->in_flight_bytes);
+    do {
+        if (bytes > limit || used > limit - bytes)
+            return false;
+    } while (!atomic_compare_exchange_weak(&app->in_flight_bytes, &used, used + bytes));
+    x->charged += bytes;
+    return true;
+}
+
+bool srv_request_charge(struct srv_request *request, size_t bytes)
+{
+    return charge(request->connection, bytes);
+}
+
+bool srv_exchange_grant(void *context, size_t bytes) { return charge(context, bytes); }
+
+enum srv_error_code srv_exchange_full(struct srv_error *error)
+{
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                    "requests in flight use the memory that max_in_flight_bytes grants");
+}
+
+static char *resize_body(struct srv_exchange *x, size_t capacity)
+{
+    struct srv_request *request = &x->request;
+    bool own = request->body != NULL && request->body != x->body;
+    if (!own && capacity <= BODY_FIRST)
+        return x->body;
+    char *body = realloc(own ? request->body : NULL, capacity + 1);
+    if (body != NULL && !own && request->body != NULL)
+        memcpy(body, x->body, request->body_length);
+    return body;
+}
+
+/* Makes room for a body of `capacity` bytes and the NUL behind it. */
+static enum srv_error_code make_room(struct srv_exchange *x, size_t capacity,
+                                     struct srv_error *error)
+{
+    if (!charge(x, capacity - x->capacity))
+        return srv_exchange_full(error);
+    char *body = resize_body(x, capacity);
+    if (body == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a body of %zu bytes",
+                        capacity);
+    x->request.body = body;
+    x->capacity = capacity;
+    return SRV_OK;
+}
+
+static size_t max_body(const struct srv_request *request)
+{
+    const struct srv_limits *limits = &request->app->config.limits;
+    return request->route->body == SRV_BODY_BYTES ? limits->max_state_bytes
+                                                  : limits->max_body_bytes;
+}
+
+enum srv_error_code srv_exchange_check_length(const struct srv_exchange *x, uint64_t length,
+                                              struct srv_error *error)
+{
+    size_t max = max_body(&x->request);
+    if (length <= max)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_BODY_TOO_LARGE, NULL, "a body of %llu bytes, at most %zu",
+                    (unsigned long long)length, max);
+}
+
+enum srv_error_code srv_exchange_grow(struct srv_exchange *x, size_t needed,
+                                      struct srv_error *error)
+{
+    if (needed <= x->capacity)
+        return SRV_OK;
+    if (srv_exchange_check_length(x, needed, error) != SRV_OK)
+        return error->code;
+    size_t max = x->framing.chunked ? max_body(&x->request) : (size_t)x->framing.length;
+    size_t capacity = x->capacity > 0 ? 2 * x->capacity : BODY_FIRST;
+    capacity = capacity < max ? capacity : max;
+    return make_room(x, capacity > needed ? capacity : needed, error);
+}
