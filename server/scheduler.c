@@ -443,8 +443,8 @@ void srv_scheduler_run(struct srv_scheduler *s)
         return;
     pthread_mutex_lock(&s->lock);
     s->left = true;
-    pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
+    pthread_cond_signal(&s->wake); /* not before: who wakes would wait for the lock at once */
 }
 
 /* ---- The public side ---- */

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # http.sh: how fast attnd answers, beside a bare libmicrohttpd and beside the library; make bench-http.
 #
-# Alternatives take turns and medians count.  Parts:
+# Alternatives take turns and medians count.  cpu_us is the server's CPU time for one request, which
+# other work on the machine moves less than the rate.  Parts:
 #   replies   a bare reply, GET /livez, and a /decode with next to nothing to compute (8 wide, one
 #             head): the hand-over to the scheduler and back
 #   one       one connection: what a call costs beyond the library's; the 4096 wide model has one
@@ -26,7 +27,7 @@ ulimit -n 8192
 if [ -n "${QUICK:-}" ]; then
     rounds=1 counts="1 32 256" decode_counts="1 32 256" calls=50
 else
-    rounds=3 counts="1 16 32 128 256 1000" decode_counts="1 8 32 128 256 1000" calls=150
+    rounds=3 counts="1 16 32 128 256 1000" decode_counts="1 8 32 128 256 1000" calls=400
 fi
 
 # ---- Servers -----------------------------------------------------------------------------------
@@ -41,12 +42,11 @@ cat >"$work/models.json" <<'JSON'
                               "num_hidden_layers": 1, "is_causal": true, "seed": 1}}]}
 JSON
 "$out/bench_http" bare >"$work/bare" 2>"$work/err" &
-pids=$!
-# shellcheck disable=SC2086
-trap 'kill $pids 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
+bare_pid=$!
+trap 'kill $bare_pid $attnd_pid 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
 "$out/attnd" --config "$work/models.json" --port 0 --log error ${ATTND_FLAGS:-} \
     >"$work/attnd" 2>>"$work/err" &
-pids="$pids $!"
+attnd_pid=$!
 for _ in $(seq 200); do
     grep -q ready "$work/attnd" && grep -q http "$work/bare" && break
     sleep 0.1
@@ -65,20 +65,26 @@ stages() {
               value["attnd_decode_batch_size_sum"], value["attnd_decode_batch_size_count"] }'
 }
 
-# One run of wrk; appends "rate p50 p99 bad errors shares... batch" to a file: run FILE COUNT URL
+# Microseconds that a process and its threads have run.
+cpu_us() { cat /proc/"$1"/task/*/schedstat | awk '{ ns += $1 } END { printf "%.0f", ns / 1000 }'; }
+
+# One run of wrk; appends "rate p50 p99 bad errors shares... batch cpu" to a file: run FILE COUNT URL
 run() {
-    local before after result
+    local before after result pid=$attnd_pid cpu
+    [ "$3" = "$bare/" ] && pid=$bare_pid
     before=$(stages)
-    result=$(wrk -t1 -c"$2" -d"${seconds:-1}s" --timeout 10s -s tests/bench/http.lua "$3" |
+    cpu=$(cpu_us "$pid")
+    result=$(wrk -t1 -c"$2" -d1s --timeout 10s -s tests/bench/http.lua "$3" |
         awk '/^RESULT/ { $1 = ""; print }')
     [ -n "$result" ] || { echo "http.sh: wrk stopped early" >&2; exit 1; }
+    cpu=$(($(cpu_us "$pid") - cpu))
     after=$(stages)
-    echo "$result $before $after" | awk '{
+    echo "$result $before $after" | awk -v cpu="$cpu" '{
         for (i = 0; i < 4; i++) { took[i] = $(12 + i) - $(6 + i); all += took[i] }
         batches = $17 - $11
         print $1, $2, $3, $4, $5, all ? took[0] / all : 0, all ? took[1] / all : 0,
               all ? took[2] / all : 0, all ? took[3] / all : 0,
-              batches ? ($16 - $10) / batches : 0 }' >>"$work/$1"
+              batches ? ($16 - $10) / batches : 0, cpu / $1 }' >>"$work/$1"
 }
 
 decode() { # FILE COUNT MODEL WIDTH FORM SESSIONS TOGETHER
@@ -95,8 +101,8 @@ median() {
 }
 
 head_of_table() {
-    [ -n "$json" ] || printf '%-22s %6s %9s %8s %8s %7s %6s  %s\n' what conns rate p50_us p99_us \
-        non-2xx batch 'parse queue compute write'
+    [ -n "$json" ] || printf '%-22s %6s %8s %8s %8s %7s %6s %6s  %s\n' what conns rate p50_us \
+        p99_us non-2xx batch cpu_us 'parse queue compute write'
 }
 
 row() { # WHAT COUNT FILE
@@ -105,11 +111,11 @@ row() { # WHAT COUNT FILE
         if (json)
             printf "{\"what\":\"%s\",\"connections\":%d,\"rate\":%d,\"p50_us\":%d,\"p99_us\":%d," \
                 "\"non_2xx\":%d,\"socket_errors\":%d,\"parse\":%.3f,\"queue\":%.3f," \
-                "\"compute\":%.3f,\"write\":%.3f,\"batch\":%.1f}\n",
-                what, n, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10
+                "\"compute\":%.3f,\"write\":%.3f,\"batch\":%.1f,\"cpu_us\":%.1f}\n",
+                what, n, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11
         else
-            printf "%-22s %6d %9d %8d %8d %7d %6.1f  %4.0f%% %4.0f%% %6.0f%% %4.0f%%\n",
-                what, n, $1, $2, $3, $4, $10, 100 * $6, 100 * $7, 100 * $8, 100 * $9
+            printf "%-22s %6d %8d %8d %8d %7d %6.1f %6.1f  %4.0f%% %4.0f%% %6.0f%% %4.0f%%\n",
+                what, n, $1, $2, $3, $4, $10, $11, 100 * $6, 100 * $7, 100 * $8, 100 * $9
         exit failed }' || { echo "http.sh: $1 at $2 connections: requests failed" >&2; exit 1; }
 }
 
@@ -157,15 +163,14 @@ measure_one() {
         awk '{ printf "{\"what\":\"one connection, %s\",\"model\":\"%s\",\"us\":%s}\n",
                    $2, $1, $3 }' "$work/one"
     else
-        awk '{ printf "one connection, %s: %-8s %9.1f us\n", $1, $2, $3 }' "$work/one"
+        awk '{ printf "one connection, %s: %-31s %9.1f us\n", $1, $2, $3 }' "$work/one"
     fi
-    over() { awk -v a="$1" -v b="$2" -v c="${3:-0}" 'BEGIN { print a - b - c }'; }
     goal 'hand-over beyond bare reply and library call, p50 at one connection' \
-        "$(over "$(at tiny binary)" "$(at tiny bare)" "$(at tiny library)")" most 15 us
+        "$(at tiny binary-beyond-library-and-bare)" most 15 us
     goal 'one row of 4096 in binary beyond the library call' \
-        "$(over "$(at wide binary)" "$(at wide library)")" most 60 us
+        "$(at wide binary-beyond-library)" most 60 us
     goal 'one row of 4096 in JSON beyond the library call' \
-        "$(over "$(at wide json)" "$(at wide library)")" most 200 us
+        "$(at wide json-beyond-library)" most 200 us
 }
 
 start_small() {

@@ -24,6 +24,7 @@ struct http_client {
     int fd;
     size_t capacity;
     char *buffer;
+    int64_t compute_ns; /* of the last reply, as its Server-Timing says; 0 without */
 };
 
 struct http_text {

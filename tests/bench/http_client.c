@@ -79,6 +79,14 @@ static size_t reply_length(const char *buffer)
     return head + (length != NULL ? strtoul(length + 16, NULL, 10) : 0);
 }
 
+/* The milliseconds behind "compute;dur=", as nanoseconds. */
+static int64_t read_compute(const char *reply)
+{
+    static const char name[] = "compute;dur=";
+    const char *found = strstr(reply, name);
+    return found != NULL ? (int64_t)(1e6 * strtod(found + sizeof name - 1, NULL)) : 0;
+}
+
 uint64_t http_exchange(struct http_client *client, const struct http_text *request, unsigned status)
 {
     size_t length = 0, whole = 0;
@@ -96,6 +104,7 @@ uint64_t http_exchange(struct http_client *client, const struct http_text *reque
     uint64_t ns = http_now_ns() - start;
     if (strtoul(client->buffer + 9, NULL, 10) != status)
         http_die("status is not %u: %.300s", status, client->buffer);
+    client->compute_ns = read_compute(client->buffer);
     return ns;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "raw.h"
 #include "suites.h"
 #include "tensors.h"
 
@@ -201,6 +202,40 @@ START_TEST(test_steps_go_on_beside_long_attention)
 }
 END_TEST
 
+/* The job is the scheduler's while its connection goes; what it took comes back when it has ended. */
+START_TEST(test_clients_that_leave_while_they_wait_harm_nobody_and_keep_no_memory)
+{
+    struct text body = {0}, head = {0};
+    float *rows = calloc(400 * TINY, sizeof *rows);
+    ck_assert_ptr_nonnull(rows);
+    make_numbers(rows, 400 * TINY, 1);
+    text_add(&body, "{\"model\":\"tiny\",\"hidden_states\":");
+    text_floats(&body, rows, 9, SHAPE(400, TINY));
+    text_add(&body, "}");
+    text_add(&head,
+             "POST /attend HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n",
+             strlen(body.data));
+    for (unsigned i = 0; i < 24; i++) {
+        struct raw raw;
+        raw_open(&raw, served.host, served.port);
+        ck_assert(raw_text(&raw, head.data) && raw_text(&raw, body.data));
+        (i % 2 == 0 ? raw_reset : raw_close)(&raw);
+        struct answer answer = client_post(&client, "/attend", body.data);
+        expect_answer(&answer, 200, NULL, "beside one that left");
+        answer_free(&answer);
+    }
+    double bytes = 1;
+    for (unsigned i = 0; i < 1000 && bytes > 0; i++)
+        bytes = call_metric(&client, "attnd_in_flight_bytes");
+    ck_assert_double_eq(bytes, 0);
+    ck_assert_double_eq(call_metric(&client, "attnd_queue_depth"), 0);
+    text_free(&body);
+    text_free(&head);
+    free(rows);
+}
+END_TEST
+
 Suite *suite_concurrency(void)
 {
     Suite *suite = suite_create("concurrency");
@@ -210,6 +245,7 @@ Suite *suite_concurrency(void)
                    test_callers_of_one_session_take_turns_and_its_cache_is_their_steps_in_order);
     tcase_add_test(callers, test_sessions_stepped_together_get_the_bits_they_get_alone);
     tcase_add_test(callers, test_steps_go_on_beside_long_attention);
+    tcase_add_test(callers, test_clients_that_leave_while_they_wait_harm_nobody_and_keep_no_memory);
     suite_add_tcase(suite, callers);
     return suite;
 }
