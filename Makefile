@@ -155,7 +155,7 @@ bench: $(BENCH) ## every shape beside this machine's ceilings; BENCH_FLAGS="--he
 	$(Q)$(OUT)/bench $(BENCH_FLAGS)
 	$(Q)$(OUT)/bench_json
 
-bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## HTTP and /decode under wrk, beside bare replies and the library; QUICK=1, BENCH_HTTP_FLAGS=--json
+bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## the way over HTTP under wrk, beside bare replies and the library; QUICK=1 is short
 	$(Q)OUT=$(OUT) tests/bench/http.sh $(BENCH_HTTP_FLAGS)
 
 # Measurements must not inherit another OpenBLAS kernel or thread count from the shell.

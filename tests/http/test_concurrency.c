@@ -202,7 +202,7 @@ START_TEST(test_steps_go_on_beside_long_attention)
 }
 END_TEST
 
-/* The job is the scheduler's while its connection goes; what it took comes back when it has ended. */
+/* The job is the scheduler's while its connection goes; what it took comes back when it ends. */
 START_TEST(test_clients_that_leave_while_they_wait_harm_nobody_and_keep_no_memory)
 {
     struct text body = {0}, head = {0};
