@@ -10,6 +10,7 @@
 #   build/bench         attention, measured    tests/bench/*.c but the next two's
 #   build/bench_json    JSON numbers, measured tests/bench/json.c
 #   build/bench_http    HTTP, measured         tests/bench/http_*.c, under tests/bench/http.sh
+#   build/mixed         decodes and attends    tests/load/mixed.c
 #   build/models_md     prints docs/MODELS.md  tests/tools/models_md.c
 #   build/unit          unit suites            tests/unit/*.c and what they need of server/
 #   build/http_suite    HTTP suite             tests/http/*.c, starts the daemon named by $ATTND
@@ -54,7 +55,7 @@ LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize
 # pkg-config is asked when a recipe runs, not when this file is read: by then `deps` has installed
 # it.  Headers of packages are system headers, to which our warnings do not apply.
 pkg_cflags = $(patsubst -I%,-isystem%,$(shell pkg-config --cflags $(1)))
-pkg_libs   = $(shell pkg-config --libs $(1)) -lm
+pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1))) -lm
 
 LIB_PKGS    = openblas jansson nettle
 SERVER_PKGS = libmicrohttpd jansson zlib
@@ -67,6 +68,7 @@ $(OBJ)/server/%.o: LOCAL = -Iserver $(call pkg_cflags,$(SERVER_PKGS))
 $(OBJ)/tests/%.o:  LOCAL = -Ilib -Iserver -Itests/common -Wno-format-truncation \
                            $(call pkg_cflags,$(TEST_PKGS))
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
+$(OBJ)/tests/load/%.o: LOCAL =
 $(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
 $(OBJ)/tests/bench/http_bare.o: LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
@@ -104,7 +106,7 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all suites asan ubsan tsan check-load bench bench-http bench-kernels style layers presets \
+.PHONY: all run check check-all suites asan ubsan tsan check-load bench bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -157,6 +159,8 @@ bench: $(BENCH) ## every shape beside this machine's ceilings; BENCH_FLAGS="--he
 
 bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## the way over HTTP under wrk, beside bare replies and the library; QUICK=1 is short
 	$(Q)OUT=$(OUT) tests/bench/http.sh $(BENCH_HTTP_FLAGS)
+bench-mixed: $(OUT)/attnd $(OUT)/mixed ## decodes beside a long /attend: what each costs the other
+	$(Q)ATTND=$(OUT)/attnd MIXED=$(OUT)/mixed tests/load/mixed.sh
 
 # Measurements must not inherit another OpenBLAS kernel or thread count from the shell.
 bench-kernels: $(OUT)/kernelcheck ## GFLOP/s and GB/s of every kernel at every level
@@ -253,6 +257,8 @@ $(OUT)/bench_json: $(OBJ)/tests/bench/json.o
 
 $(OUT)/bench_http: $(BENCH_HTTP) $(OUT)/libattn.a
 	$(call link,libmicrohttpd $(LIB_PKGS))
+$(OUT)/mixed: $(OBJ)/tests/load/mixed.o
+	$(call link)
 
 $(OUT)/bench: $(BENCH_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))

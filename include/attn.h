@@ -36,9 +36,9 @@
  * Ownership.  A `**out` is the caller's to free with the matching call; any other pointer that
  * comes back is borrowed from its object.  Destructors take NULL.
  *
- * Threads.  An engine computes one call at a time and serialises callers itself.  Models are
- * immutable once loaded and shared freely.  A cache pool is safe from any thread; one cache is
- * used by one thread at a time.
+ * Threads.  An engine computes one call at a time, but for attn_yield, and serialises callers
+ * itself.  Models are immutable once loaded and shared freely.  A cache pool is safe from any
+ * thread; one cache is used by one thread at a time.
  */
 #ifndef ATTN_H
 #define ATTN_H
@@ -73,6 +73,7 @@ enum attn_status {
     ATTN_UNSUPPORTED,    /* well formed, understood, and not something this library computes */
     ATTN_CACHE_FULL,     /* the cache's max_length would be passed */
     ATTN_POOL_FULL,      /* the cache pool's budget would be passed */
+    ATTN_CANCELLED,      /* the call's attn_yield said to stop */
 };
 
 /* What went wrong, for a person: filled by calls that fail, untouched by calls that succeed. */
@@ -125,6 +126,15 @@ void attn_engine_describe(struct attn_engine_info *out, const struct attn_engine
  * A task must not call back into the engine. */
 void attn_engine_run(struct attn_engine *engine, void (*task)(void *context, size_t i),
                      void *context, size_t count);
+
+/* Lets others go before a long call: many times a millisecond it asks `wanted`, a cheap look, and
+ * where that is true calls `run`, on the same thread.  That may make any calls, as if nothing else
+ * ran, but not touch the long call's inputs, outputs and cache; its calls are not interrupted in
+ * turn.  Where run returns false the long call ends with ATTN_CANCELLED.  No bits change. */
+struct attn_yield {
+    bool (*wanted)(void *context), (*run)(void *context);
+    void *context;
+};
 
 /* ---- Layers and models --------------------------------------------------------------------- */
 
@@ -400,6 +410,7 @@ struct attn_core_args {
     const float *value;              /* [B][G][S][Dv] */
     struct attn_modifiers modifiers; /* position_ids has no meaning here */
     struct attn_outputs outputs;     /* key, value have no meaning here */
+    const struct attn_yield *yield;  /* NULL: gives way to nothing */
 };
 
 /* Computes what the head of this file says from q, k, v on.  Memory beyond inputs and outputs is
@@ -417,6 +428,7 @@ struct attn_attend_args {
     const float *value_hidden_states; /* [B][S][value_size]; NULL: key_hidden_states */
     struct attn_modifiers modifiers;
     struct attn_outputs outputs;
+    const struct attn_yield *yield; /* NULL: gives way to nothing */
 };
 
 /* Projects, rotates, attends and projects back.  RoPE, where the layer has one, needs queries
@@ -451,22 +463,6 @@ size_t attn_cache_length(const struct attn_cache *cache, size_t layer); /* L; 0 
 size_t attn_cache_max_length(const struct attn_cache *cache);
 size_t attn_cache_bytes(const struct attn_cache *cache); /* of its blocks, shared ones in full */
 
-/* A second cache with the first `length` tokens of each layer, sharing blocks until one of the
- * two writes (copy-on-write).  O(blocks): it takes 8 bytes of the pool's budget for each.  A fork
- * that nobody writes to may be read by another thread while the cache is used.
- * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
-ATTN_MUST_CHECK enum attn_status attn_cache_fork(struct attn_cache **out,
-                                                 const struct attn_cache *cache, size_t length,
-                                                 struct attn_error *error);
-
-/* Forgets all but the first `length` tokens of every layer; layers shorter than that stay. */
-void attn_cache_truncate(struct attn_cache *cache, size_t length);
-
-/* Copies tokens [0, count) of one layer out of the cache, as float32 whatever kv_dtype is: key
- * [G][count][D], value [G][count][Dv]; either may be NULL.  count is at most the layer's length. */
-void attn_cache_read(float *key, float *value, const struct attn_cache *cache, size_t layer,
-                     size_t count);
-
 /* One step: n rows appended to one cache (n = 1: decode; more: prefill or speculation), each row
  * attending over what is cached, over the rows before it and over itself. */
 struct attn_step {
@@ -479,6 +475,7 @@ struct attn_step {
                                         otherwise */
     struct attn_outputs outputs;     /* B = 1; key and value cover all S */
     bool commit;                     /* publish the rows; else the cache is left as it was */
+    const struct attn_yield *yield;  /* the first step's is the batch's; or NULL */
     struct attn_error error;         /* out: status ATTN_OK, or why this step alone failed */
 };
 
@@ -487,7 +484,7 @@ struct attn_step {
  * position it was first computed at gives the same bits.  The bits of a step's results do not
  * depend on the other steps, their number, or the number of threads.
  * Returns ATTN_OK, or the status for which no step could run (ATTN_NOT_FOUND: layer;
- * ATTN_NO_MEMORY), repeated in every step's error. */
+ * ATTN_NO_MEMORY, ATTN_CANCELLED), repeated in every step's error. */
 ATTN_MUST_CHECK enum attn_status attn_decode(struct attn_engine *engine,
                                              const struct attn_model *model, size_t layer,
                                              struct attn_step *const steps[], size_t count);

@@ -1,4 +1,5 @@
-/* attn_state.h: caches out of libattn and into it; what attn.h has no room for.
+/* attn_state.h: what can be done with a cache beside stepping it: fork, truncate, read, write,
+ * bytes.
  *
  * Notation, errors, ownership and threads are those of attn.h. */
 #ifndef ATTN_STATE_H
@@ -6,7 +7,25 @@
 
 #include "attn.h"
 
+/* ---- Whole caches --------------------------------------------------------------------------- */
+
+/* A second cache with the first `length` tokens of each layer, sharing blocks until one of the
+ * two writes (copy-on-write).  O(blocks): it takes 8 bytes of the pool's budget for each.  A fork
+ * that nobody writes to may be read by another thread while the cache is used.
+ * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_cache_fork(struct attn_cache **out,
+                                                 const struct attn_cache *cache, size_t length,
+                                                 struct attn_error *error);
+
+/* Forgets all but the first `length` tokens of every layer; layers shorter than that stay. */
+void attn_cache_truncate(struct attn_cache *cache, size_t length);
+
 /* ---- Tokens --------------------------------------------------------------------------------- */
+
+/* Copies tokens [0, count) of one layer out of the cache, as float32 whatever kv_dtype is: key
+ * [G][count][D], value [G][count][Dv]; either may be NULL.  count is at most the layer's length. */
+void attn_cache_read(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                     size_t count);
 
 /* attn_cache_read of tokens [first, first + count). */
 void attn_cache_read_from(float *key, float *value, const struct attn_cache *cache, size_t layer,

@@ -33,9 +33,18 @@ static enum attn_status take_maps(struct attn_maps *maps, struct attn_engine *en
                           p->keys, p->keys + p->extra, error);
 }
 
+/* What attn_solve said, with its error. */
+static enum attn_status solved(enum attn_status status, const struct attn_engine *engine,
+                               struct attn_error *error)
+{
+    if (attn_engine_cancelled(engine, error))
+        return ATTN_CANCELLED;
+    return status == ATTN_OK ? ATTN_OK : attn_fail_memory(error, 0);
+}
+
 /* ---- Weightless ---- */
 
-static enum attn_status check_core(const struct attn_engine *engine, const struct attn_core_args *a,
+static enum attn_status check_core(struct attn_engine *engine, const struct attn_core_args *a,
                                    struct attn_error *error)
 {
     struct attn_layer_spec spec = {
@@ -66,8 +75,8 @@ static enum attn_status check_core(const struct attn_engine *engine, const struc
                            "a mask of new rows among themselves needs a step over a cache");
     for (int i = 0; i < 3 && status == ATTN_OK; i++) {
         size_t n = a->batch * inputs[i].heads * inputs[i].tokens * inputs[i].width;
-        status = attn_input_check(&engine->kernels, inputs[i].data, n, inputs[i].name, error);
-        if (status == ATTN_OK && !engine->kernels.all_within(inputs[i].data, n, ATTN_MAX_MAGNITUDE))
+        status = attn_input_check(engine, inputs[i].data, n, inputs[i].name, error);
+        if (status == ATTN_OK && !attn_engine_within(engine, inputs[i].data, n, ATTN_MAX_MAGNITUDE))
             status =
                 attn_fail(error, ATTN_OUT_OF_RANGE, inputs[i].name, "%s holds a number beyond %g",
                           inputs[i].name, (double)ATTN_MAX_MAGNITUDE);
@@ -116,18 +125,16 @@ static enum attn_status run_core(struct attn_engine *engine, const struct attn_c
         return status;
     for (size_t b = 0; b < a->batch; b++)
         attn_problem_aim(&problems[b], &defaults, &a->modifiers, NULL, &maps, a->outputs.lse, b);
-    status = attn_solve(engine, problems, a->batch);
-    return status == ATTN_OK ? ATTN_OK : attn_fail_memory(error, 0);
+    return solved(attn_solve(engine, problems, a->batch), engine, error);
 }
 
 enum attn_status attn_core(struct attn_engine *engine, const struct attn_core_args *args,
                            struct attn_error *error)
 {
+    attn_engine_lock(engine, args->yield);
     enum attn_status status = check_core(engine, args, error);
-    if (status != ATTN_OK)
-        return status;
-    attn_engine_lock(engine);
-    status = run_core(engine, args, error);
+    if (status == ATTN_OK)
+        status = run_core(engine, args, error);
     attn_engine_unlock(engine);
     return status;
 }
@@ -153,7 +160,7 @@ static enum attn_status check_attend(struct attend *call, struct attn_error *err
 {
     const struct attn_attend_args *a = call->args;
     const struct attn_layer_spec *spec = &call->layer->spec;
-    const struct attn_kernels *kernels = &call->engine->kernels;
+    struct attn_engine *engine = call->engine;
     enum attn_status status = check_sizes(a->batch, call->queries, call->keys, error);
     if (status == ATTN_OK)
         status = attn_mask_check(&a->modifiers, a->batch, spec->num_heads, call->queries,
@@ -180,14 +187,14 @@ static enum attn_status check_attend(struct attend *call, struct attn_error *err
                          "this layer's keys come from rows of width %zu and its values of %zu, so "
                          "both have to be given",
                          spec->key_size, spec->value_size);
-    status = attn_input_check(kernels, a->hidden_states,
+    status = attn_input_check(engine, a->hidden_states,
                               a->batch * call->queries * spec->hidden_size, "hidden_states", error);
     if (status == ATTN_OK && call->cross)
         status =
-            attn_input_check(kernels, a->key_hidden_states, a->batch * call->keys * spec->key_size,
+            attn_input_check(engine, a->key_hidden_states, a->batch * call->keys * spec->key_size,
                              "key_hidden_states", error);
     if (status == ATTN_OK && a->value_hidden_states != NULL)
-        status = attn_input_check(kernels, a->value_hidden_states,
+        status = attn_input_check(engine, a->value_hidden_states,
                                   a->batch * call->keys * spec->value_size, "value_hidden_states",
                                   error);
     return status;
@@ -306,33 +313,42 @@ static enum attn_status project_out(const struct attend *call, struct attn_error
     const struct attn_projection product = {linear, call->o, linear->in, output, linear->out, rows};
     if (attn_project(call->engine, &product, 1, false) != ATTN_OK)
         return attn_fail_memory(error, 0);
-    if (call->engine->kernels.all_within(output, rows * linear->out, FLT_MAX))
+    bool fits = attn_engine_within(call->engine, output, rows * linear->out, FLT_MAX);
+    if (fits || attn_engine_cancelled(call->engine, NULL))
         return ATTN_OK;
     return attn_fail(error, ATTN_OVERFLOW, "hidden_states", "the output does not fit float32");
 }
 
-/* [rows of one sequence][G][width] -> [G][tokens][width] */
-static void copy_heads(float *out, const float *rows, size_t groups, size_t tokens, size_t width)
+/* [rows of one sequence][G][width], of which one head -> [tokens][width] */
+static void copy_head(float *out, const float *rows, size_t groups, size_t tokens, size_t width)
 {
-    for (size_t g = 0; g < groups; g++)
-        for (size_t s = 0; s < tokens; s++)
-            memcpy(out + (g * tokens + s) * width, rows + (s * groups + g) * width,
-                   width * sizeof(float));
+    for (size_t s = 0; s < tokens; s++)
+        memcpy(out + s * width, rows + s * groups * width, width * sizeof(float));
 }
 
-static void copy_keys_and_values(const struct attend *call)
+/* Task i is key/value head i, counted through the batch. */
+static void copy_task(void *argument, size_t i, unsigned thread)
 {
+    const struct attend *call = argument;
     const struct attn_layer_spec *spec = &call->layer->spec;
     const struct attn_outputs *outputs = &call->args->outputs;
-    size_t k_size = call->keys * call->layer->k.out, v_size = call->keys * call->layer->v.out;
-    for (size_t b = 0; b < call->args->batch; b++) {
-        if (outputs->key != NULL)
-            copy_heads(outputs->key + b * k_size, call->k + b * k_size, spec->num_kv_heads,
-                       call->keys, spec->head_dim);
-        if (outputs->value != NULL)
-            copy_heads(outputs->value + b * v_size, call->v + b * v_size, spec->num_kv_heads,
-                       call->keys, spec->value_head_dim);
-    }
+    size_t groups = spec->num_kv_heads, d = spec->head_dim, dv = spec->value_head_dim;
+    size_t first = i / groups * call->keys * groups, head = i % groups;
+    (void)thread;
+    if (outputs->key != NULL)
+        copy_head(outputs->key + i * call->keys * d, call->k + (first + head) * d, groups,
+                  call->keys, d);
+    if (outputs->value != NULL)
+        copy_head(outputs->value + i * call->keys * dv, call->v + (first + head) * dv, groups,
+                  call->keys, dv);
+}
+
+static void copy_keys_and_values(struct attend *call)
+{
+    const struct attn_outputs *outputs = &call->args->outputs;
+    if (outputs->key != NULL || outputs->value != NULL)
+        attn_pool_run(call->engine->pool, copy_task, call,
+                      call->args->batch * call->layer->spec.num_kv_heads);
 }
 
 static enum attn_status run_attend(struct attend *call, struct attn_error *error)
@@ -346,10 +362,13 @@ static enum attn_status run_attend(struct attend *call, struct attn_error *error
         return attn_fail_memory(error, 0);
     if (!settle(call))
         return attn_qkv_fail(error);
-    if (attn_solve(call->engine, call->problems, call->args->batch) != ATTN_OK)
-        return attn_fail_memory(error, 0);
+    status =
+        solved(attn_solve(call->engine, call->problems, call->args->batch), call->engine, error);
+    if (status != ATTN_OK)
+        return status;
     copy_keys_and_values(call);
-    return project_out(call, error);
+    status = project_out(call, error);
+    return attn_engine_cancelled(call->engine, error) ? ATTN_CANCELLED : status;
 }
 
 enum attn_status attn_attend(struct attn_engine *engine, const struct attn_model *model,
@@ -366,11 +385,10 @@ enum attn_status attn_attend(struct attn_engine *engine, const struct attn_model
     };
     if (call.layer == NULL)
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
+    attn_engine_lock(engine, args->yield);
     enum attn_status status = check_attend(&call, error);
-    if (status != ATTN_OK)
-        return status;
-    attn_engine_lock(engine);
-    status = run_attend(&call, error);
+    if (status == ATTN_OK)
+        status = run_attend(&call, error);
     attn_engine_unlock(engine);
     return status;
 }

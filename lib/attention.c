@@ -37,6 +37,8 @@ struct item {
 
 struct solve {
     struct attn_engine *engine;
+    float *scratch, *kept; /* [threads][ATTN_SCRATCH_FLOATS], [threads][kept_stride]: weights */
+    size_t kept_stride;
     struct item *items;
     size_t first, last; /* the items of this wave */
 };
@@ -134,13 +136,13 @@ static struct attn_unit unit_of(const struct solve *solve, const struct item *it
                                 unsigned thread, size_t slot)
 {
     const struct attn_problem *p = item->problem;
-    struct attn_unit u = {.kernels = &solve->engine->kernels, .p = p};
-    attn_unit_lay_out(&u, solve->engine->scratch + thread * ATTN_SCRATCH_FLOATS +
-                              slot * ATTN_TILE_SCRATCH);
+    struct attn_unit u = {
+        .kernels = &solve->engine->kernels, .pool = solve->engine->pool, .thread = thread, .p = p};
+    attn_unit_lay_out(&u, solve->scratch + thread * ATTN_SCRATCH_FLOATS + slot * ATTN_TILE_SCRATCH);
     u.t0 = i * unit_tokens(p);
     u.tokens = attn_min(unit_tokens(p), p->queries - u.t0);
     if (attn_maps_keeps(&p->maps)) {
-        u.kept = solve->engine->kept + thread * solve->engine->kept_stride;
+        u.kept = solve->kept + thread * solve->kept_stride;
         u.reachable = (uint8_t *)(u.kept + unit_rows(p) * p->maps.columns);
     }
     return u;
@@ -252,28 +254,27 @@ static bool take_memory(struct solve *solve, float **tiles, const struct attn_pr
                         size_t count)
 {
     struct attn_workspace *workspace = &solve->engine->workspace;
-    size_t items = 0, largest = 0, total = 0, widest = 0;
+    size_t items = 0, largest = 0, total = 0;
     for (size_t i = 0; i < count; i++) {
         const struct attn_problem *p = &problems[i];
         struct item item = {.problem = p, .groups = item_groups(p)};
         items += p->num_kv_heads / item_groups(p);
         largest = attn_max(largest, item_floats(&item));
         total += item_floats(&item) * (p->num_kv_heads / item_groups(p));
-        widest = attn_max(widest, kept_floats(p));
+        solve->kept_stride = attn_max(solve->kept_stride, kept_floats(p));
     }
     size_t pack = attn_min(total, attn_max(largest, PACK_BYTES / sizeof(float)));
     *tiles = attn_workspace_take(workspace, pack, sizeof(float));
     solve->items = attn_workspace_take(workspace, items, sizeof *solve->items);
-    solve->engine->kept_stride = widest;
-    solve->engine->kept = attn_workspace_take(workspace, attn_pool_threads(solve->engine->pool),
-                                              attn_mul(solve->engine->kept_stride, sizeof(float)));
-    return *tiles != NULL && solve->items != NULL && solve->engine->kept != NULL;
+    solve->kept = attn_workspace_take(workspace, attn_pool_threads(solve->engine->pool),
+                                      attn_mul(solve->kept_stride, sizeof(float)));
+    return *tiles != NULL && solve->items != NULL && solve->kept != NULL;
 }
 
 enum attn_status attn_solve(struct attn_engine *engine, const struct attn_problem *problems,
                             size_t count)
 {
-    struct solve solve = {.engine = engine};
+    struct solve solve = {.engine = engine, .scratch = engine->scratch};
     float *tiles;
     if (!take_memory(&solve, &tiles, problems, count))
         return ATTN_NO_MEMORY;
@@ -282,7 +283,7 @@ enum attn_status attn_solve(struct attn_engine *engine, const struct attn_proble
     size_t items = list_items(solve.items, problems, count);
     while (solve.first < items)
         solve_wave(&solve, items, tiles);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count && !attn_engine_cancelled(engine, NULL); i++)
         attn_maps_end(&problems[i].maps, problems[i].mask.offset);
     return ATTN_OK;
 }

@@ -38,7 +38,8 @@ struct attn_problem {
 };
 
 /* Solves `count` problems on all threads of the engine, whose lock the caller holds.  All inputs
- * are within ATTN_MAX_MAGNITUDE.  Errors: ATTN_NO_MEMORY. */
+ * are within ATTN_MAX_MAGNITUDE.  Errors: ATTN_NO_MEMORY; whether the
+ * call was cancelled is the engine's to say. */
 enum attn_status attn_solve(struct attn_engine *engine, const struct attn_problem *problems,
                             size_t count);
 

@@ -187,6 +187,7 @@ static void walk_rows(struct attn_unit *u)
     for (; j * ATTN_TILE < stop; j++) {
         struct attn_keys keys = attn_head_keys(&u->keys, j);
         size_t first = j * ATTN_TILE, end = first + keys.count;
+        attn_pool_pause(u->pool, u->thread);
         absorb(u, keys, first, !plain || first < tail.first || end > head.end);
     }
     if (p->maps.weights != NULL || u->kept != NULL) {
@@ -275,6 +276,7 @@ static void meet_tile(struct attn_unit *u, struct attn_keys keys, size_t j)
         return;
     keys.count = attn_min(keys.count, u->tail.end - first);
     bool bounded = first < u->tail.first || end > u->head.end;
+    attn_pool_pause(u->pool, u->thread);
     if (bounded)
         bound_rows(u, firsts, ends, first, keys.count);
     absorb_columns(u, keys, bounded ? firsts : NULL, bounded ? ends : NULL);
@@ -353,6 +355,7 @@ static void finish(struct attn_unit *u)
     for (size_t r = 0; r < u->rows; r++) {
         size_t t = row_token(u, r), h = row_head(u, r);
         float gate = p->head_mask ? p->head_mask[h] : 1.0f;
+        attn_pool_pause(u->pool, u->thread);
         if (p->sinks != NULL)
             add_sink(u, r, p->sinks[h]);
         if (p->out.data != NULL)

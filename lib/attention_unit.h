@@ -33,6 +33,8 @@ struct attn_keys attn_head_keys(const struct attn_head_tiles *head, size_t j);
 
 struct attn_unit {
     const struct attn_kernels *kernels;
+    struct attn_pool *pool; /* which it pauses for others, as this thread */
+    unsigned thread;
     const struct attn_problem *p;
     struct attn_head_tiles keys;
     size_t t0, tokens, h0, heads, rows; /* rows = tokens * heads; row r: token t0 + r / heads,

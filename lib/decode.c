@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "attention.h"
+#include "attn_state.h"
 #include "mem.h"
 #include "model.h"
 #include "qkv.h"
@@ -77,8 +78,8 @@ static enum attn_status check_step(const struct batch *batch, const struct attn_
                              step->position + step->rows, error);
     if (status != ATTN_OK)
         return status;
-    return attn_input_check(&batch->engine->kernels, step->hidden_states,
-                            step->rows * spec->hidden_size, "hidden_states", error);
+    return attn_input_check(batch->engine, step->hidden_states, step->rows * spec->hidden_size,
+                            "hidden_states", error);
 }
 
 /* Checks and reserves; on success the step is in the batch. */
@@ -309,7 +310,7 @@ static enum attn_status check_output(const struct batch *batch, const struct liv
                          attn_dtype_name(batch->layer->spec.kv_dtype));
     if (atomic_load(&live->failed))
         return attn_qkv_fail(&step->error);
-    if (output != NULL && !batch->engine->kernels.all_within(output, n, FLT_MAX))
+    if (output != NULL && !attn_engine_within(batch->engine, output, n, FLT_MAX))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
                          "the output does not fit float32");
     if (is_few(step) && step->outputs.output != NULL)
@@ -340,7 +341,9 @@ static enum attn_status run(struct batch *batch)
         return status;
     attn_pool_run(batch->engine->pool, settle_task, batch, attn_ceil_div(batch->rows, SETTLE_ROWS));
     status = solve(batch);
-    return status == ATTN_OK ? project_out(batch) : status;
+    if (status == ATTN_OK)
+        status = project_out(batch);
+    return attn_engine_cancelled(batch->engine, NULL) ? ATTN_CANCELLED : status;
 }
 
 static enum attn_status fail_all(struct attn_step *const steps[], size_t count,
@@ -377,7 +380,7 @@ enum attn_status attn_decode(struct attn_engine *engine, const struct attn_model
         steps[i]->error.status = ATTN_OK;
     if (batch.layer == NULL)
         return fail_all(steps, count, ATTN_NOT_FOUND, "layer", "the layer is not resident");
-    attn_engine_lock(engine);
+    attn_engine_lock(engine, count > 0 ? steps[0]->yield : NULL);
     enum attn_status status = ATTN_NO_MEMORY;
     batch.live = attn_workspace_take(&engine->workspace, count, sizeof *batch.live);
     if (batch.live != NULL) {
@@ -389,7 +392,8 @@ enum attn_status attn_decode(struct attn_engine *engine, const struct attn_model
         attn_pool_alone(engine->pool, false);
     }
     if (status != ATTN_OK)
-        fail_all(steps, count, status, NULL, "out of memory");
+        fail_all(steps, count, status, NULL,
+                 status == ATTN_CANCELLED ? "the call was told to stop" : "out of memory");
     for (size_t i = 0; i < batch.count; i++)
         end_step(&batch, &batch.live[i]);
     attn_engine_unlock(engine);

@@ -1,6 +1,7 @@
 /* engine.c: making and ending an engine, and running other people's tasks on its threads. */
 #include "engine.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "cpu.h"
@@ -27,6 +28,71 @@ static enum attn_status check_options(unsigned *threads, enum attn_cpu_level *le
     return ATTN_OK;
 }
 
+/* ---- Pauses ---- */
+
+static bool pause_wanted(void *context)
+{
+    const struct attn_engine *engine = context;
+    return engine->yield->wanted(engine->yield->context);
+}
+
+/* Calls inside find a workspace and scratch of their own: those of the call that waits are in use,
+ * by its other threads even now. */
+static void change_memory(struct attn_engine *engine)
+{
+    struct attn_workspace workspace = engine->workspace;
+    float *scratch = engine->scratch;
+    engine->workspace = engine->spare;
+    engine->scratch = engine->spare_scratch;
+    engine->spare = workspace;
+    engine->spare_scratch = scratch;
+}
+
+static bool pause_run(void *context)
+{
+    struct attn_engine *engine = context;
+    change_memory(engine);
+    bool go_on = engine->yield->run(engine->yield->context);
+    change_memory(engine);
+    return go_on;
+}
+
+void attn_engine_lock(struct attn_engine *engine, const struct attn_yield *yield)
+{
+    pthread_mutex_lock(&engine->lock);
+    if (attn_pool_inside(engine->pool))
+        return;
+    engine->yield = yield;
+    attn_pool_set_yield(engine->pool, yield != NULL ? &engine->pauses : NULL);
+}
+
+void attn_engine_unlock(struct attn_engine *engine)
+{
+    attn_workspace_reset(&engine->workspace);
+    if (!attn_pool_inside(engine->pool))
+        attn_pool_set_yield(engine->pool, NULL);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+bool attn_engine_cancelled(const struct attn_engine *engine, struct attn_error *error)
+{
+    bool cancelled = !attn_pool_inside(engine->pool) && attn_pool_cancelled(engine->pool);
+    if (cancelled)
+        attn_fail(error, ATTN_CANCELLED, NULL, "the call was told to stop");
+    return cancelled;
+}
+
+/* ---- Opening and closing ---- */
+
+static void make_lock(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(lock, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
 enum attn_status attn_engine_open(struct attn_engine **out,
                                   const struct attn_engine_options *options,
                                   struct attn_error *error)
@@ -43,10 +109,12 @@ enum attn_status attn_engine_open(struct attn_engine **out,
     engine->level = level;
     attn_kernels_get(&engine->kernels, level);
     attn_gemm_init();
-    pthread_mutex_init(&engine->lock, NULL);
+    engine->pauses = (struct attn_yield){pause_wanted, pause_run, engine};
+    make_lock(&engine->lock);
     engine->scratch = attn_alloc_huge(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
+    engine->spare_scratch = attn_alloc_huge(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
     status = attn_pool_open(&engine->pool, threads);
-    if (engine->scratch == NULL || status != ATTN_OK) {
+    if (engine->scratch == NULL || engine->spare_scratch == NULL || status != ATTN_OK) {
         attn_engine_close(engine);
         return attn_fail_memory(error, ATTN_SCRATCH_FLOATS * sizeof(float));
     }
@@ -60,7 +128,9 @@ void attn_engine_close(struct attn_engine *engine)
         return;
     attn_pool_close(engine->pool);
     attn_workspace_fini(&engine->workspace);
+    attn_workspace_fini(&engine->spare);
     attn_free(engine->scratch);
+    attn_free(engine->spare_scratch);
     pthread_mutex_destroy(&engine->lock);
     attn_free(engine);
 }
@@ -76,13 +146,7 @@ void attn_engine_describe(struct attn_engine_info *out, const struct attn_engine
     };
 }
 
-void attn_engine_lock(struct attn_engine *engine) { pthread_mutex_lock(&engine->lock); }
-
-void attn_engine_unlock(struct attn_engine *engine)
-{
-    attn_workspace_reset(&engine->workspace);
-    pthread_mutex_unlock(&engine->lock);
-}
+/* ---- Other tasks ---- */
 
 struct plain_task {
     void (*task)(void *context, size_t i);
@@ -100,7 +164,33 @@ void attn_engine_run(struct attn_engine *engine, void (*task)(void *context, siz
                      void *context, size_t count)
 {
     struct plain_task plain = {task, context};
-    attn_engine_lock(engine);
+    attn_engine_lock(engine, NULL);
     attn_pool_run(engine->pool, run_plain, &plain, count);
     attn_engine_unlock(engine);
+}
+
+#define WITHIN_FLOATS ((size_t)32 << 10) /* of one task: some microseconds */
+
+struct within {
+    const struct attn_engine *engine;
+    const float *x; /* [n] */
+    size_t n;
+    float limit;
+    atomic_bool beyond;
+};
+
+static void within_task(void *argument, size_t i, unsigned thread)
+{
+    struct within *within = argument;
+    size_t first = i * WITHIN_FLOATS, count = attn_min(within->n - first, WITHIN_FLOATS);
+    (void)thread;
+    if (!within->engine->kernels.all_within(within->x + first, count, within->limit))
+        atomic_store(&within->beyond, true);
+}
+
+bool attn_engine_within(struct attn_engine *engine, const float *x, size_t n, float limit)
+{
+    struct within within = {.engine = engine, .x = x, .n = n, .limit = limit};
+    attn_pool_run(engine->pool, within_task, &within, attn_ceil_div(n, WITHIN_FLOATS));
+    return !atomic_load(&within.beyond);
 }

@@ -15,10 +15,13 @@ struct attn_engine {
     struct attn_pool *pool;
     enum attn_cpu_level level;
     pthread_mutex_t lock;            /* one computation at a time; guards what follows */
-    struct attn_workspace workspace; /* of the call that holds the lock */
-    float *scratch;                  /* [threads][ATTN_SCRATCH_FLOATS], see attention.c */
-    float *kept;                     /* [threads][kept_stride] rows of weights, in the workspace */
-    size_t kept_stride;
+    struct attn_workspace workspace; /* of the call that computes */
+    float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] likewise: tasks are told where it is */
+    /* Of a call inside a pause, which exchanges them with those above. */
+    struct attn_workspace spare;
+    float *spare_scratch;
+    const struct attn_yield *yield; /* the caller's, or NULL */
+    struct attn_yield pauses;       /* the pool's: changes workspace and scratch around it */
 };
 
 /* Floats of scratch for each thread: what one block of a product needs, or its units
@@ -27,9 +30,18 @@ struct attn_engine {
 #define ATTN_TOGETHER 4 /* units of attention at a time, at most */
 #define ATTN_SCRATCH_FLOATS attn_max(ATTN_TOGETHER *ATTN_TILE_SCRATCH, ATTN_PRODUCT_SCRATCH)
 
-void attn_engine_lock(struct attn_engine *engine);
+/* Begins a call, which gives way to `yield` (NULL: to nothing) at its pauses.  A call inside one
+ * comes in on the same thread, and has no pauses of its own. */
+void attn_engine_lock(struct attn_engine *engine, const struct attn_yield *yield);
 
 /* Gives the workspace back and lets the next call in. */
 void attn_engine_unlock(struct attn_engine *engine);
+
+/* Whether the call was told to stop at a pause: what it has computed since is void.  Fills *error
+ * then, which may be NULL. */
+bool attn_engine_cancelled(const struct attn_engine *engine, struct attn_error *error);
+
+/* Whether x [n] is within +-limit throughout, without NaN, on all threads. */
+bool attn_engine_within(struct attn_engine *engine, const float *x, size_t n, float limit);
 
 #endif

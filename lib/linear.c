@@ -195,7 +195,8 @@ static struct pieces cut(const struct attn_engine *engine, const struct attn_pro
 #define BLAS_DEPTH (ATTN_PRODUCT_SCRATCH / ATTN_PANEL) /* of k that is widened at a time */
 
 /* Panel after panel of a piece through OpenBLAS. */
-static void run_blas(const struct attn_product *p, enum attn_dtype dtype)
+static void run_blas(struct attn_pool *pool, const struct attn_product *p, enum attn_dtype dtype,
+                     unsigned thread)
 {
     const size_t depth = dtype == ATTN_BF16 ? BLAS_DEPTH : p->k;
     for (size_t r = 0; r < p->rows; r++)
@@ -203,6 +204,7 @@ static void run_blas(const struct attn_product *p, enum attn_dtype dtype)
             p->y[r * p->ldy + j] = p->start != NULL ? p->start[j] : 0;
     for (size_t j = 0; j < p->n; j += ATTN_PANEL)
         for (size_t i = 0; i < p->k; i += depth) {
+            attn_pool_pause(pool, thread);
             const size_t k = attn_min(p->k - i, depth);
             const float *w = (const float *)p->w + j / ATTN_PANEL * p->ldpanel +
                              i / attn_per_word(dtype) * ATTN_PANEL;
@@ -216,15 +218,16 @@ static void run_blas(const struct attn_product *p, enum attn_dtype dtype)
 }
 
 /* The same through the kernel, block by block. */
-static void run_blocks(const struct attn_kernels *kernels, const struct attn_product *piece,
-                       enum attn_dtype dtype)
+static void run_blocks(const struct attn_engine *engine, const struct attn_product *piece,
+                       enum attn_dtype dtype, unsigned thread)
 {
     const size_t depth = ATTN_BLOCK_WORDS * attn_per_word(dtype);
     const size_t number = dtype == ATTN_INT8 ? 1 : sizeof(float); /* bytes of one of x */
     struct attn_product block = *piece;
     for (size_t i = 0; i < piece->k; i += depth) {
+        attn_pool_pause(engine->pool, thread);
         block.k = attn_min(piece->k - i, depth);
-        kernels->project[dtype](&block);
+        engine->kernels.project[dtype](&block);
         block.x = (const char *)block.x + block.k * number;
         block.w = (const float *)block.w + ATTN_BLOCK_WORDS * ATTN_PANEL;
         block.start = block.y;
@@ -237,6 +240,7 @@ struct project_context {
     const struct attn_projection *products;
     const struct integers *integers; /* [count]; NULL where rows are float32 */
     bool invariant;
+    float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] */
 };
 
 /* Task i is the i-th piece, counted through all products. */
@@ -258,7 +262,7 @@ static void project_task(void *argument, size_t i, unsigned thread)
         .start = linear->bias != NULL ? linear->bias + first : NULL,
         .x = p->x + row * p->ldx,
         .w = (const float *)linear->panels + first / ATTN_PANEL * words,
-        .scratch = engine->scratch + thread * ATTN_SCRATCH_FLOATS,
+        .scratch = context->scratch + thread * ATTN_SCRATCH_FLOATS,
         .ldy = p->ldy,
         .ldx = p->ldx,
         .ldpanel = words,
@@ -274,16 +278,16 @@ static void project_task(void *argument, size_t i, unsigned thread)
         piece.scale = linear->scale + first;
     }
     if (pieces.blas)
-        run_blas(&piece, linear->dtype);
+        run_blas(engine->pool, &piece, linear->dtype, thread);
     else
-        run_blocks(&engine->kernels, &piece, linear->dtype);
+        run_blocks(engine, &piece, linear->dtype, thread);
 }
 
 enum attn_status attn_project(struct attn_engine *engine, const struct attn_projection *products,
                               size_t count, bool invariant)
 {
     struct project_context context = {
-        .engine = engine, .products = products, .invariant = invariant};
+        .engine = engine, .products = products, .invariant = invariant, .scratch = engine->scratch};
     size_t pieces = 0;
     if (count > 0 && products[0].linear->dtype == ATTN_INT8) {
         context.integers = make_integers(engine, products, count);

@@ -1,10 +1,11 @@
 /* pool.c: the worker pool.
  *
- * `state` holds, in one word, the generation of the current job, whether it is open, and how many
- * workers are inside.  A worker joins by raising the count while the job is open; the caller closes
- * the job when the indices have run out and waits for the count to fall to zero.  So a worker that
- * wakes late costs nothing, and nobody reads a job's fields unless the caller is bound to wait for
- * them.
+ * A lane has room for one job: one lane is for the caller's tasks, one for those that interrupt
+ * them.  Its `state` holds, in one word, the generation of the current job, whether it is open, and
+ * how many workers are inside.  A worker joins by raising the count while the job is open; the
+ * caller closes the job when the indices have run out and waits for the count to fall to zero.  So
+ * a worker that wakes late costs nothing, and nobody reads a job's fields unless the caller is
+ * bound to wait for them.
  *
  * Sleeping: a worker that has spun in vain registers in `sleepers` and sleeps on `generation`; the
  * caller changes `generation` before it looks at `sleepers`, so no wake is lost. */
@@ -24,24 +25,35 @@
 #define STATE_OPEN (UINT64_C(1) << 31)
 #define STATE_ACTIVE (STATE_OPEN - 1)
 
-struct worker {
-    struct attn_pool *pool;
-    pthread_t id;
-    unsigned thread;
-};
+enum { OUTER, INNER, LANES };
 
-struct attn_pool {
+struct lane {
     _Alignas(ATTN_ALIGN) atomic_uint_fast64_t state; /* generation << 32 | open | active */
     _Alignas(ATTN_ALIGN) atomic_size_t next;         /* the index to take */
-    _Alignas(ATTN_ALIGN) atomic_uint generation;     /* futex word */
-    atomic_uint sleepers;
-    atomic_bool stop;
     /* The job: written before it opens, read by those inside. */
     attn_pool_task *task;
     void *context;
     size_t count;
+};
+
+struct worker {
+    struct attn_pool *pool;
+    pthread_t id;
+    unsigned thread;
+    bool inside;          /* a task of the inner lane */
+    uint64_t seen[LANES]; /* the generation joined last */
+};
+
+struct attn_pool {
+    struct lane lanes[LANES];
+    _Alignas(ATTN_ALIGN) atomic_uint generation; /* futex word */
+    atomic_uint sleepers;
+    atomic_bool stop;
+    atomic_bool inside;             /* the caller is within yield->run */
+    atomic_bool cancelled;          /* which said to stop */
+    const struct attn_yield *yield; /* the caller's own */
+    bool alone;                     /* likewise */
     unsigned threads, started;
-    bool alone;             /* the caller's */
     struct worker *workers; /* [threads - 1] */
 };
 
@@ -59,29 +71,91 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void take_tasks(struct attn_pool *pool, unsigned thread)
+static void take_tasks(struct attn_pool *pool, unsigned which, unsigned thread)
 {
-    size_t count = pool->count;
+    struct lane *lane = &pool->lanes[which];
+    size_t count = lane->count;
     for (;;) {
-        size_t i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        attn_pool_pause(pool, thread);
+        if (which == OUTER && attn_pool_cancelled(pool))
+            return;
+        size_t i = atomic_fetch_add_explicit(&lane->next, 1, memory_order_relaxed);
         if (i >= count)
             return;
-        pool->task(pool->context, i, thread);
+        lane->task(lane->context, i, thread);
     }
 }
 
-/* Joins the current job if it is open and not `seen`; returns the generation last looked at. */
-static uint64_t try_join(struct attn_pool *pool, uint64_t seen, unsigned thread)
+/* Joins the lane's job if it is open and was not joined before. */
+static bool try_join(struct worker *self, unsigned which)
 {
-    uint64_t state = atomic_load_explicit(&pool->state, memory_order_acquire);
-    while ((state >> 32) != seen && (state & STATE_OPEN) != 0) {
-        if (!atomic_compare_exchange_weak(&pool->state, &state, state + 1))
+    struct lane *lane = &self->pool->lanes[which];
+    uint64_t state = atomic_load_explicit(&lane->state, memory_order_acquire);
+    while ((state >> 32) != self->seen[which] && (state & STATE_OPEN) != 0) {
+        if (!atomic_compare_exchange_weak(&lane->state, &state, state + 1))
             continue;
-        take_tasks(pool, thread);
-        atomic_fetch_sub(&pool->state, 1);
-        return state >> 32;
+        self->seen[which] = state >> 32;
+        self->inside = which == INNER;
+        take_tasks(self->pool, which, self->thread);
+        self->inside = false; /* as it was: what is inside does not pause */
+        atomic_fetch_sub(&lane->state, 1);
+        return true;
     }
-    return seen;
+    return false;
+}
+
+/* Helps with the inner lane's jobs as long as they come one after another. */
+static void help(struct worker *self)
+{
+    struct attn_pool *pool = self->pool;
+    uint64_t deadline = 0;
+    while (!self->inside && atomic_load_explicit(&pool->inside, memory_order_acquire)) {
+        bool joined = try_join(self, INNER);
+        uint64_t now = now_ns();
+        if (joined || deadline == 0)
+            deadline = now + SPIN_NS;
+        else if (now >= deadline)
+            return;
+        pause_cpu();
+    }
+}
+
+/* Lets the caller's yield run what it wants. */
+static void give_way(struct attn_pool *pool)
+{
+    const struct attn_yield *yield = pool->yield;
+    if (yield == NULL || attn_pool_inside(pool) || attn_pool_cancelled(pool) ||
+        !yield->wanted(yield->context))
+        return;
+    atomic_store(&pool->inside, true);
+    bool go_on = yield->run(yield->context);
+    atomic_store(&pool->inside, false);
+    if (!go_on)
+        atomic_store(&pool->cancelled, true);
+}
+
+void attn_pool_pause(struct attn_pool *pool, unsigned thread)
+{
+    if (thread == 0)
+        give_way(pool);
+    else
+        help(&pool->workers[thread - 1]);
+}
+
+bool attn_pool_inside(const struct attn_pool *pool)
+{
+    return atomic_load_explicit(&pool->inside, memory_order_relaxed);
+}
+
+bool attn_pool_cancelled(const struct attn_pool *pool)
+{
+    return atomic_load_explicit(&pool->cancelled, memory_order_relaxed);
+}
+
+void attn_pool_set_yield(struct attn_pool *pool, const struct attn_yield *yield)
+{
+    pool->yield = yield;
+    atomic_store(&pool->cancelled, false);
 }
 
 static void sleep_until_change(struct attn_pool *pool, unsigned generation)
@@ -96,14 +170,14 @@ static void *worker_main(void *argument)
 {
     struct worker *self = argument;
     struct attn_pool *pool = self->pool;
-    uint64_t seen = 0;
     while (!atomic_load(&pool->stop)) {
         unsigned generation = atomic_load(&pool->generation);
-        uint64_t before = seen, deadline = now_ns() + SPIN_NS;
-        while ((seen = try_join(pool, before, self->thread)) == before && now_ns() < deadline)
+        uint64_t deadline = now_ns() + SPIN_NS;
+        bool joined = false;
+        while (!(joined = try_join(self, INNER) || try_join(self, OUTER)) && now_ns() < deadline)
             for (int i = 0; i < 16; i++)
                 pause_cpu();
-        if (seen == before)
+        if (!joined)
             sleep_until_change(pool, generation);
     }
     return NULL;
@@ -116,24 +190,38 @@ static void wake_sleepers(struct attn_pool *pool)
         syscall(SYS_futex, &pool->generation, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
+/* In order, by the caller. */
+static void run_alone(struct attn_pool *pool, attn_pool_task *task, void *context, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        give_way(pool);
+        if (!attn_pool_inside(pool) && attn_pool_cancelled(pool))
+            return;
+        task(context, i, 0);
+    }
+}
+
 void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, size_t count)
 {
     if (count <= 1 || pool->threads == 1 || pool->alone) {
-        for (size_t i = 0; i < count; i++)
-            task(context, i, 0);
+        run_alone(pool, task, context, count);
         return;
     }
-    pool->task = task;
-    pool->context = context;
-    pool->count = count;
-    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-    uint64_t job = (atomic_load(&pool->state) >> 32) + 1;
-    atomic_store(&pool->state, (job & UINT32_MAX) << 32 | STATE_OPEN);
+    unsigned which = attn_pool_inside(pool) ? INNER : OUTER;
+    struct lane *lane = &pool->lanes[which];
+    lane->task = task;
+    lane->context = context;
+    lane->count = count;
+    atomic_store_explicit(&lane->next, 0, memory_order_relaxed);
+    uint64_t job = (atomic_load(&lane->state) >> 32) + 1;
+    atomic_store(&lane->state, (job & UINT32_MAX) << 32 | STATE_OPEN);
     wake_sleepers(pool);
-    take_tasks(pool, 0);
-    atomic_fetch_and(&pool->state, ~STATE_OPEN);
-    while ((atomic_load_explicit(&pool->state, memory_order_acquire) & STATE_ACTIVE) != 0)
+    take_tasks(pool, which, 0);
+    atomic_fetch_and(&lane->state, ~STATE_OPEN);
+    while ((atomic_load_explicit(&lane->state, memory_order_acquire) & STATE_ACTIVE) != 0) {
         pause_cpu();
+        give_way(pool);
+    }
 }
 
 void attn_pool_alone(struct attn_pool *pool, bool alone) { pool->alone = alone; }

@@ -71,10 +71,10 @@ enum attn_status attn_qkv_fail(struct attn_error *error)
                      "a query, key or value passes the magnitude %g", (double)ATTN_MAX_MAGNITUDE);
 }
 
-enum attn_status attn_input_check(const struct attn_kernels *kernels, const float *x, size_t n,
+enum attn_status attn_input_check(struct attn_engine *engine, const float *x, size_t n,
                                   const char *param, struct attn_error *error)
 {
-    if (kernels->all_within(x, n, FLT_MAX))
+    if (attn_engine_within(engine, x, n, FLT_MAX))
         return ATTN_OK;
     size_t i = 0;
     while (i + 1 < n && isfinite(x[i]))

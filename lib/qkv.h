@@ -27,8 +27,9 @@ bool attn_qkv_settle(struct attn_qkv row, const struct attn_layer *layer,
 /* The failure that false means. */
 enum attn_status attn_qkv_fail(struct attn_error *error);
 
-/* Checks an input of n floats: ATTN_NON_FINITE names the first element at fault. */
-enum attn_status attn_input_check(const struct attn_kernels *kernels, const float *x, size_t n,
+/* Checks an input of n floats: ATTN_NON_FINITE names the first element at fault.  The caller holds
+ * the engine's lock. */
+enum attn_status attn_input_check(struct attn_engine *engine, const float *x, size_t n,
                                   const char *param, struct attn_error *error);
 
 /* The problem of one sequence over rows that a layer projected, but for where the rows are. */

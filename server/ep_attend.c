@@ -57,6 +57,7 @@ static void compute_layer(struct srv_job *job)
         .value_hidden_states = rows->value_hidden_states.f32,
         .modifiers = job->modifiers,
         .outputs = job->outputs,
+        .yield = job->yield,
     };
     if (attn_attend(app->engine, job->model->attn, (size_t)job->call.layer, &args, &cause) !=
         ATTN_OK)
@@ -81,6 +82,7 @@ static void compute_core(struct srv_job *job)
         .value = rows->value.f32,
         .modifiers = job->modifiers,
         .outputs = job->outputs,
+        .yield = job->yield,
     };
     if (attn_core(app->engine, &args, &cause) != ATTN_OK)
         srv_fail_attn(&job->error, &cause);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app.h"
+#include "attn_state.h"
 #include "endpoints.h"
 #include "job.h"
 #include "session_reply.h"

@@ -43,6 +43,7 @@ struct srv_job {
     void (*compute)(struct srv_job *job);
     bool (*advance)(struct srv_job *job);
     void (*end)(struct srv_job *job); /* lets go of what the job holds; may be NULL */
+    const struct attn_yield *yield;   /* what `compute` gives way to */
     struct srv_sizes sizes;           /* of a job without items, as are these: */
     struct attn_modifiers modifiers;
     struct attn_outputs outputs;

@@ -6,6 +6,7 @@
  * points have the least squares; a cost that is not linear shows as a large distance, and as
  * slopes between neighbours that grow. */
 #include "slope.h"
+#include "attn_state.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,6 +4,7 @@
  * tokens of context for each of 32 sessions would take minutes.  Everything that is timed goes
  * through attn.h. */
 #include "work.h"
+#include "attn_state.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -24,6 +24,7 @@
     X(bad)         \
     X(limits)      \
     X(lifecycle)   \
+    X(pauses)      \
     X(commands)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);

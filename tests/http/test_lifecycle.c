@@ -24,7 +24,8 @@
 
 /* One thread with portable kernels: SLOW_TOKENS rows take a good part of a second. */
 static const char slow_config[] =
-    "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"models\":[{\"name\":\"slow\","
+    "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"drain_timeout_s\":300,\"models\":[{"
+    "\"name\":\"slow\","
     "\"random\":{\"hidden_size\":64,\"num_attention_heads\":16,\"seed\":1}}]}";
 
 struct slow {

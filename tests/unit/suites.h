@@ -29,6 +29,7 @@
     X(stats)         \
     X(largest)       \
     X(dtype)         \
+    X(yield)         \
     X(property)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);

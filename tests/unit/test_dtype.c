@@ -73,7 +73,7 @@ static void project(float *y, struct attn_engine *engine, const struct attn_line
                     const float *x, size_t rows)
 {
     const struct attn_projection product = {linear, x, linear->in, y, linear->out, rows};
-    attn_engine_lock(engine);
+    attn_engine_lock(engine, NULL);
     ck_assert_int_eq(attn_project(engine, &product, 1, true), ATTN_OK);
     attn_engine_unlock(engine);
 }
@@ -145,7 +145,7 @@ START_TEST(test_dtype_products_are_those_of_the_weights_and_rows_as_kept)
         ck_assert_msg(worst < 2e-6, "%s, level %u: error %.3g", attn_dtype_name(dtype), level,
                       worst);
         const struct attn_projection product = {linear, x, linear->in, y, linear->out, ROWS};
-        attn_engine_lock(engine); /* through OpenBLAS, where the level has nothing better */
+        attn_engine_lock(engine, NULL); /* through OpenBLAS, where the level has nothing better */
         ck_assert_int_eq(attn_project(engine, &product, 1, false), ATTN_OK);
         attn_engine_unlock(engine);
         worst = product_error(y, linear, kept, ROWS);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attn.h"
+#include "attn_state.h"
 #include "golden.h"
 #include "suites.h"
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attn.h"
+#include "attn_state.h"
 #include "kvcache.h"
 #include "suites.h"
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "attn.h"
+#include "attn_state.h"
 #include "kvcache.h"
 #include "model.h"
 #include "oracle_layer.h"

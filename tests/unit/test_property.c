@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "attn.h"
+#include "attn_state.h"
 #include "model.h"
 #include "oracle_layer.h"
 #include "property_draw.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attn.h"
+#include "attn_state.h"
 #include "rng.h"
 #include "suites.h"
 

@@ -1,0 +1,365 @@
+/* test_yield.c: long calls that let others go first: what runs inside and what was interrupted get
+ * the bits they get alone, and a call that is told to stop leaves nothing behind. */
+#include <check.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn.h"
+#include "pool.h"
+#include "rng.h"
+#include "suites.h"
+
+#define WIDTH 64
+#define TOKENS 400
+#define CACHED 100
+
+static const char config[] = "{\"hidden_size\":64,\"num_attention_heads\":8,"
+                             "\"num_key_value_heads\":2,\"rope_theta\":10000,\"is_causal\":true}";
+
+/* Without workers; with one; with more than this machine may have. */
+static const unsigned thread_counts[] = {1, 2, 5};
+static const enum attn_cpu_level levels[] = {ATTN_CPU_PORTABLE, ATTN_CPU_AUTO};
+#define NUM_CASES ((int)(sizeof thread_counts / sizeof thread_counts[0]) * 2)
+
+static struct attn_engine *engine;
+static struct attn_cache_pool *pool;
+static struct attn_model *model;
+static struct attn_error error;
+static float rows[TOKENS * WIDTH], cached[CACHED * WIDTH], step_row[WIDTH];
+
+static void fill(float *out, size_t n, struct rng *r)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = rng_float(r, 1);
+}
+
+static void open_case(int i)
+{
+    struct rng r = rng_seeded(11);
+    const struct attn_engine_options options = {.threads = thread_counts[i / 2],
+                                                .level = levels[i % 2]};
+    ck_assert_int_eq(attn_engine_open(&engine, &options, &error), ATTN_OK);
+    ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
+    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), NULL, &error), ATTN_OK);
+    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    fill(rows, TOKENS * WIDTH, &r);
+    fill(cached, CACHED * WIDTH, &r);
+    fill(step_row, WIDTH, &r);
+}
+
+static void close_case(void)
+{
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
+    attn_model_close(model);
+    attn_cache_pool_free(pool);
+    attn_engine_close(engine);
+}
+
+/* ---- Calls ---- */
+
+static enum attn_status try_step(struct attn_cache *cache, float *out, const float *x, size_t n,
+                                 bool commit, const struct attn_yield *yield)
+{
+    struct attn_step step = {
+        .cache = cache,
+        .position = attn_cache_length(cache, 0),
+        .rows = n,
+        .hidden_states = x,
+        .outputs = {.output = out},
+        .commit = commit,
+        .yield = yield,
+    };
+    struct attn_step *steps[] = {&step};
+    enum attn_status status = attn_decode(engine, model, 0, steps, 1);
+    ck_assert_int_eq(step.error.status, status);
+    return status;
+}
+
+static struct attn_cache *new_cache(void)
+{
+    struct attn_cache *cache;
+    ck_assert_int_eq(attn_cache_new(&cache, pool, model, TOKENS + CACHED, &error), ATTN_OK);
+    return cache;
+}
+
+static struct attn_cache *filled_cache(void)
+{
+    static float out[CACHED * WIDTH];
+    struct attn_cache *cache = new_cache();
+    ck_assert_int_eq(try_step(cache, out, cached, CACHED, true, NULL), ATTN_OK);
+    return cache;
+}
+
+/* One attend over all rows with everything that is taken from its weights. */
+struct whole {
+    float output[TOKENS * WIDTH], average[TOKENS * TOKENS], top[8 * TOKENS * 3];
+    uint32_t index[8 * TOKENS * 3];
+    struct attn_head_stats stats[8];
+};
+
+static enum attn_status try_attend(struct whole *out, const struct attn_yield *yield)
+{
+    const struct attn_attend_args args = {
+        .batch = 1,
+        .queries = TOKENS,
+        .hidden_states = rows,
+        .outputs = {.output = out->output,
+                    .average_weights = out->average,
+                    .top_k = 3,
+                    .top_index = out->index,
+                    .top_weight = out->top,
+                    .head_stats = out->stats},
+        .yield = yield,
+    };
+    return attn_attend(engine, model, 0, &args, &error);
+}
+
+/* ---- What interrupts ---- */
+
+struct visitor {
+    struct attn_yield yield;
+    struct attn_cache *cache;
+    const float *want;    /* [WIDTH] output of the step, alone */
+    size_t runs, stop_at; /* 0: never */
+    size_t wrong, within; /* steps with other bits; calls of a yield given inside */
+    bool running;
+};
+
+static bool wanted(void *context)
+{
+    struct visitor *visitor = context;
+    visitor->within += visitor->running;
+    return true;
+}
+
+static bool visit(void *context)
+{
+    struct visitor *visitor = context;
+    float out[WIDTH];
+    visitor->running = true;
+    enum attn_status status = try_step(visitor->cache, out, step_row, 1, false, &visitor->yield);
+    visitor->running = false;
+    visitor->wrong += status != ATTN_OK || memcmp(out, visitor->want, sizeof out) != 0;
+    return ++visitor->runs != visitor->stop_at;
+}
+
+static struct visitor new_visitor(float want[WIDTH], struct attn_cache *cache)
+{
+    ck_assert_int_eq(try_step(cache, want, step_row, 1, false, NULL), ATTN_OK);
+    return (struct visitor){
+        .yield = {.wanted = wanted, .run = visit}, .cache = cache, .want = want};
+}
+
+static void expect_visits(const struct visitor *visitor)
+{
+    ck_assert_uint_gt(visitor->runs, 3);
+    ck_assert_uint_eq(visitor->wrong, 0);
+    ck_assert_uint_eq(visitor->within, 0);
+}
+
+/* ---- Tests ---- */
+
+START_TEST(test_yield_attend_and_the_decodes_inside_it_get_the_bits_they_get_alone)
+{
+    static struct whole alone, beside;
+    float want[WIDTH];
+    open_case(_i);
+    struct attn_cache *cache = filled_cache();
+    struct visitor visitor = new_visitor(want, cache);
+    visitor.yield.context = &visitor;
+    memset(&alone, 0, sizeof alone);
+    memset(&beside, 0, sizeof beside);
+    ck_assert_int_eq(try_attend(&alone, NULL), ATTN_OK);
+    ck_assert_int_eq(try_attend(&beside, &visitor.yield), ATTN_OK);
+    expect_visits(&visitor);
+    ck_assert_int_eq(memcmp(&alone, &beside, sizeof alone), 0);
+    attn_cache_free(cache);
+    close_case();
+}
+END_TEST
+
+START_TEST(test_yield_prefill_and_the_decodes_inside_it_get_the_bits_they_get_alone)
+{
+    static float alone[TOKENS * WIDTH], beside[TOKENS * WIDTH];
+    float want[WIDTH];
+    open_case(_i);
+    struct attn_cache *cache = filled_cache(), *first = new_cache(), *second = new_cache();
+    struct visitor visitor = new_visitor(want, cache);
+    visitor.yield.context = &visitor;
+    ck_assert_int_eq(try_step(first, alone, rows, TOKENS, true, NULL), ATTN_OK);
+    ck_assert_int_eq(try_step(second, beside, rows, TOKENS, true, &visitor.yield), ATTN_OK);
+    expect_visits(&visitor);
+    ck_assert_int_eq(memcmp(alone, beside, sizeof alone), 0);
+    ck_assert_uint_eq(attn_cache_length(second, 0), TOKENS);
+    attn_cache_free(cache);
+    attn_cache_free(first);
+    attn_cache_free(second);
+    close_case();
+}
+END_TEST
+
+START_TEST(test_yield_core_gives_way_and_keeps_its_bits)
+{
+    static float alone[TOKENS * WIDTH], beside[TOKENS * WIDTH];
+    float want[WIDTH];
+    open_case(_i);
+    struct attn_cache *cache = filled_cache();
+    struct visitor visitor = new_visitor(want, cache);
+    visitor.yield.context = &visitor;
+    struct attn_core_args args = {.batch = 1,
+                                  .queries = TOKENS,
+                                  .keys = TOKENS,
+                                  .num_heads = 4,
+                                  .num_kv_heads = 4,
+                                  .head_dim = 16,
+                                  .value_head_dim = 16,
+                                  .query = rows,
+                                  .key = rows,
+                                  .value = rows,
+                                  .outputs = {.output = alone}};
+    ck_assert_int_eq(attn_core(engine, &args, &error), ATTN_OK);
+    args.outputs.output = beside;
+    args.yield = &visitor.yield;
+    ck_assert_int_eq(attn_core(engine, &args, &error), ATTN_OK);
+    expect_visits(&visitor);
+    ck_assert_int_eq(memcmp(alone, beside, sizeof alone), 0);
+    attn_cache_free(cache);
+    close_case();
+}
+END_TEST
+
+/* Stopped at the first pause, the second, the fourth and so on, until there is none such. */
+START_TEST(test_yield_attend_that_is_told_to_stop_says_cancelled_and_the_engine_goes_on)
+{
+    static struct whole alone, after;
+    float want[WIDTH];
+    open_case(_i);
+    struct attn_cache *cache = filled_cache();
+    size_t stopped = 0;
+    memset(&alone, 0, sizeof alone);
+    ck_assert_int_eq(try_attend(&alone, NULL), ATTN_OK);
+    enum attn_status status = ATTN_CANCELLED;
+    for (size_t stop_at = 1; status == ATTN_CANCELLED; stop_at *= 2) {
+        struct visitor visitor = new_visitor(want, cache);
+        visitor.yield.context = &visitor;
+        visitor.stop_at = stop_at;
+        status = try_attend(&after, &visitor.yield);
+        ck_assert_int_eq(status, visitor.runs == stop_at ? ATTN_CANCELLED : ATTN_OK);
+        ck_assert_uint_eq(visitor.wrong, 0);
+        stopped += status == ATTN_CANCELLED;
+    }
+    ck_assert_uint_ge(stopped, 3);
+    memset(&after, 0, sizeof after);
+    ck_assert_int_eq(try_attend(&after, NULL), ATTN_OK);
+    ck_assert_int_eq(memcmp(&alone, &after, sizeof alone), 0);
+    attn_cache_free(cache);
+    close_case();
+}
+END_TEST
+
+START_TEST(test_yield_prefill_that_is_told_to_stop_leaves_its_cache_as_it_was)
+{
+    static float alone[TOKENS * WIDTH], after[TOKENS * WIDTH];
+    float want[WIDTH];
+    open_case(_i);
+    struct attn_cache *cache = filled_cache(), *other = filled_cache(), *stopped = filled_cache();
+    struct visitor visitor = new_visitor(want, cache);
+    size_t used = attn_cache_pool_used(pool);
+    visitor.yield.context = &visitor;
+    visitor.stop_at = 4;
+    ck_assert_int_eq(try_step(stopped, after, rows, TOKENS, true, &visitor.yield), ATTN_CANCELLED);
+    ck_assert_uint_eq(visitor.runs, 4);
+    ck_assert_uint_eq(attn_cache_length(stopped, 0), CACHED);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), used);
+    ck_assert_int_eq(try_step(other, alone, rows, TOKENS, true, NULL), ATTN_OK);
+    ck_assert_int_eq(try_step(stopped, after, rows, TOKENS, true, NULL), ATTN_OK);
+    ck_assert_int_eq(memcmp(alone, after, sizeof alone), 0);
+    attn_cache_free(cache);
+    attn_cache_free(other);
+    attn_cache_free(stopped);
+    close_case();
+}
+END_TEST
+
+/* ---- The pool alone ---- */
+
+#define OUTER_TASKS 200
+#define INNER_TASKS 50
+
+struct counts {
+    struct attn_pool *pool;
+    struct attn_yield yield;
+    atomic_uint outer[OUTER_TASKS], inner[INNER_TASKS];
+    size_t runs;
+};
+
+static void inner_task(void *context, size_t i, unsigned thread)
+{
+    struct counts *counts = context;
+    attn_pool_pause(counts->pool, thread); /* has no effect inside */
+    atomic_fetch_add(&counts->inner[i], 1);
+}
+
+static void outer_task(void *context, size_t i, unsigned thread)
+{
+    struct counts *counts = context;
+    attn_pool_pause(counts->pool, thread);
+    atomic_fetch_add(&counts->outer[i], 1);
+    attn_pool_pause(counts->pool, thread);
+}
+
+static bool always(void *context)
+{
+    (void)context;
+    return true;
+}
+
+static bool run_inner(void *context)
+{
+    struct counts *counts = context;
+    ck_assert(attn_pool_inside(counts->pool));
+    attn_pool_run(counts->pool, inner_task, counts, INNER_TASKS);
+    counts->runs++;
+    return true;
+}
+
+START_TEST(test_pool_runs_every_task_once_inside_and_outside)
+{
+    static struct counts counts;
+    counts = (struct counts){.yield = {always, run_inner, &counts}};
+    ck_assert_int_eq(attn_pool_open(&counts.pool, thread_counts[_i]), ATTN_OK);
+    attn_pool_set_yield(counts.pool, &counts.yield);
+    attn_pool_run(counts.pool, outer_task, &counts, OUTER_TASKS);
+    attn_pool_set_yield(counts.pool, NULL);
+    ck_assert_uint_gt(counts.runs, 0);
+    for (size_t i = 0; i < OUTER_TASKS; i++)
+        ck_assert_uint_eq(atomic_load(&counts.outer[i]), 1);
+    for (size_t i = 0; i < INNER_TASKS; i++)
+        ck_assert_uint_eq(atomic_load(&counts.inner[i]), counts.runs);
+    attn_pool_close(counts.pool);
+}
+END_TEST
+
+Suite *suite_yield(void)
+{
+    Suite *suite = suite_create("yield");
+    TCase *cases = tcase_create("yield");
+    tcase_set_timeout(cases, 120);
+    tcase_add_loop_test(cases,
+                        test_yield_attend_and_the_decodes_inside_it_get_the_bits_they_get_alone, 0,
+                        NUM_CASES);
+    tcase_add_loop_test(cases,
+                        test_yield_prefill_and_the_decodes_inside_it_get_the_bits_they_get_alone, 0,
+                        NUM_CASES);
+    tcase_add_loop_test(cases, test_yield_core_gives_way_and_keeps_its_bits, 0, NUM_CASES);
+    tcase_add_loop_test(
+        cases, test_yield_attend_that_is_told_to_stop_says_cancelled_and_the_engine_goes_on, 0,
+        NUM_CASES);
+    tcase_add_loop_test(cases, test_yield_prefill_that_is_told_to_stop_leaves_its_cache_as_it_was,
+                        0, NUM_CASES);
+    tcase_add_loop_test(cases, test_pool_runs_every_task_once_inside_and_outside, 0, NUM_CASES / 2);
+    suite_add_tcase(suite, cases);
+    return suite;
+}
