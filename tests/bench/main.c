@@ -24,7 +24,8 @@ extern char **environ;
 static const char usage[] =
     "usage: bench [options]\n"
     "  --shape NAME          one shape, or those whose names begin so; default: all\n"
-    "  --dtype f32|bf16|int8 of weights and caches; default f32, which F shapes always take\n"
+    "  --dtype f32|bf16|int8 of weights and caches, or all of them in turn; default f32, which F\n"
+    "                        shapes always take\n"
     "  --threads N           default: the CPUs this process may use\n"
     "  --cpu-level LEVEL     portable, avx2, avx512, avx512vnni, avx512bf16 or auto\n"
     "  --interleave LEVEL    compare with another level, call by call in turn\n"
@@ -39,7 +40,7 @@ static const char usage[] =
 
 struct options {
     const char *shape, *markdown;
-    const struct bench_dtype *dtype;
+    const struct bench_dtype *dtype; /* NULL: all */
     unsigned threads;
     enum attn_cpu_level level, other; /* other: AUTO where there is nothing to compare with */
     bool json, slope;
@@ -73,7 +74,7 @@ static unsigned parse_threads(const char *text)
 static const struct bench_dtype *parse_dtype(const char *text)
 {
     const struct bench_dtype *dtype = bench_dtype_find(text);
-    if (dtype == NULL)
+    if (dtype == NULL && strcmp(text, "all") != 0)
         refuse("--dtype", text);
     return dtype;
 }
@@ -208,30 +209,33 @@ static void print_results(const struct bench_result *results, size_t sides, bool
 
 /* Measures one shape with engines of its own, which have no scratch memory from other shapes. */
 static void run_shape(struct bench_result out[], const struct bench_shape *shape,
-                      const struct options *o, size_t sides, struct bench_meter *meter)
+                      const struct bench_dtype *dtype, const struct options *o, size_t sides,
+                      struct bench_meter *meter)
 {
     struct attn_engine *engines[BENCH_MAX_SIDES];
     engines[0] = open_engine(o->threads, o->level);
     if (sides == 2)
         engines[1] = open_engine(o->threads, o->other);
-    bench_measure(out, shape, o->dtype, engines, sides, meter);
+    bench_measure(out, shape, dtype, engines, sides, meter);
     for (size_t s = 0; s < sides; s++)
         attn_engine_close(engines[s]);
     print_results(out, sides, o->json);
 }
 
 /* Weightless attention takes float32 whatever weights and caches are made of. */
-static bool is_wanted(const struct bench_shape *shape, const struct options *o)
+static bool is_wanted(const struct bench_shape *shape, const struct bench_dtype *dtype,
+                      const struct options *o)
 {
-    return bench_shape_matches(shape, o->shape) &&
-           (shape->kind != BENCH_CORE || o->dtype == &bench_dtypes[0]);
+    return bench_shape_matches(shape, o->shape) && (o->dtype == NULL || o->dtype == dtype) &&
+           (shape->kind != BENCH_CORE || dtype == &bench_dtypes[0]);
 }
 
 static bool run_shapes(const struct options *o, const struct attn_engine_info *info,
                        struct bench_meter *meter)
 {
     size_t sides = o->other == ATTN_CPU_AUTO ? 1 : 2, count = 0;
-    struct bench_result *all = bench_need(attn_calloc(bench_num_shapes * sides, sizeof *all));
+    struct bench_result *all =
+        bench_need(attn_calloc(bench_num_dtypes * bench_num_shapes * sides, sizeof *all));
     struct bench_ceilings one = {0}, many = {0};
     bool right = true;
     if (!o->json || o->markdown != NULL) {
@@ -242,10 +246,12 @@ static bool run_shapes(const struct options *o, const struct attn_engine_info *i
         bench_print_machine(stdout, info, meter, &one, &many);
         bench_print_head();
     }
-    for (size_t i = 0; i < bench_num_shapes; i++) {
-        if (!is_wanted(&bench_shapes[i], o))
+    for (size_t i = 0; i < bench_num_dtypes * bench_num_shapes; i++) {
+        const struct bench_dtype *dtype = &bench_dtypes[i / bench_num_shapes];
+        const struct bench_shape *shape = &bench_shapes[i % bench_num_shapes];
+        if (!is_wanted(shape, dtype, o))
             continue;
-        run_shape(&all[count], &bench_shapes[i], o, sides, meter);
+        run_shape(&all[count], shape, dtype, o, sides, meter);
         for (size_t s = 0; s < sides; s++)
             right = right && all[count++].right;
     }
@@ -266,8 +272,9 @@ int main(int argc, char **argv)
     struct attn_engine *engine = open_engine(options.threads, options.level);
     struct bench_meter *meter = bench_need(bench_meter_new());
     attn_engine_describe(&info, engine);
-    bool right = options.slope ? bench_slope(options.dtype, engine, meter)
-                               : run_shapes(&options, &info, meter);
+    bool right = options.slope
+                     ? bench_slope(options.dtype ? options.dtype : &bench_dtypes[0], engine, meter)
+                     : run_shapes(&options, &info, meter);
     bench_meter_free(meter);
     attn_engine_close(engine);
     return right ? 0 : 1;
