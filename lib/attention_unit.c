@@ -63,6 +63,88 @@ void attn_unit_lay_out(struct attn_unit *u, float *scratch)
     u->max = u->scores + ATTN_TILE * ATTN_TILE;
     u->sum = u->max + ATTN_TILE;
     u->rescale = u->sum + ATTN_TILE;
+    u->total_max = u->rescale + ATTN_TILE;
+    u->total_sum = u->total_max + ATTN_TILE;
+    u->total_out = u->total_sum + ATTN_TILE;
+}
+
+/* ---- Stretches ---- */
+
+/* Keys are summed up by stretches of as many tiles, which begin at fixed places, and the sums of
+ * stretches are merged in order by their log-sum-exp: a sum over 65,536 keys in one chain would
+ * lose a digit. */
+#define STRETCH 64
+
+static void clear_sums(const struct attn_unit *u, float *out, float *max, float *sum)
+{
+    for (size_t r = 0; r < u->rows; r++) {
+        max[r] = -INFINITY;
+        sum[r] = 0;
+    }
+    memset(out, 0, u->rows * u->p->value_head_dim * sizeof *out);
+}
+
+/* total = total * e^(total max - m) + sums * e^(max - m), m the larger; one that is nothing leaves
+ * the other as it is. */
+static void fold_row(struct attn_unit *u, size_t r)
+{
+    const size_t dv = u->p->value_head_dim;
+    float m = fmaxf(u->total_max[r], u->max[r]);
+    if (m == -INFINITY)
+        return;
+    float before = expf(u->total_max[r] - m), now = expf(u->max[r] - m);
+    u->total_max[r] = m;
+    u->total_sum[r] = u->total_sum[r] * before + u->sum[r] * now;
+    u->kernels->scale_rows(u->total_out + r * dv, dv, &before, 1, dv);
+    u->kernels->matmul(&(struct attn_matmul){.c = u->total_out + r * dv,
+                                             .ldc = dv,
+                                             .a = &now,
+                                             .lda = 1,
+                                             .b = u->out + r * dv,
+                                             .ldb = dv,
+                                             .rows = 1,
+                                             .k = 1,
+                                             .n = dv,
+                                             .accumulate = true});
+}
+
+/* Puts the stretch that ends to those behind it. */
+static void fold(struct attn_unit *u)
+{
+    if (!u->folded)
+        clear_sums(u, u->total_out, u->total_max, u->total_sum);
+    u->folded = true;
+    for (size_t r = 0; r < u->rows; r++)
+        fold_row(u, r);
+}
+
+/* Before tile j: the unit may have come to another stretch. */
+static void come_to(struct attn_unit *u, size_t j)
+{
+    if (j / STRETCH != u->stretch) {
+        fold(u);
+        clear_sums(u, u->out, u->max, u->sum);
+        u->fresh = true;
+    }
+    u->stretch = j / STRETCH;
+}
+
+static void swap(float **a, float **b)
+{
+    float *c = *a;
+    *a = *b;
+    *b = c;
+}
+
+/* After the last tile. */
+static void fold_all(struct attn_unit *u)
+{
+    if (!u->folded)
+        return;
+    fold(u);
+    swap(&u->out, &u->total_out);
+    swap(&u->max, &u->total_max);
+    swap(&u->sum, &u->total_sum);
 }
 
 /* ---- By rows ---- */
@@ -73,10 +155,7 @@ static void begin_rows(struct attn_unit *u)
     for (size_t r = 0; r < u->rows; r++) {
         const float *q = p->q.data + row_token(u, r) * p->q.token + row_head(u, r) * p->q.head;
         u->kernels->scale(u->q + r * p->head_dim, q, p->scale, p->head_dim);
-        u->max[r] = -INFINITY;
-        u->sum[r] = 0;
     }
-    memset(u->out, 0, u->rows * p->value_head_dim * sizeof *u->out);
 }
 
 /* Gemma 2's soft-capping: scores stay within +-c and keep their order. */
@@ -188,6 +267,7 @@ static void walk_rows(struct attn_unit *u)
         struct attn_keys keys = attn_head_keys(&u->keys, j);
         size_t first = j * ATTN_TILE, end = first + keys.count;
         attn_pool_pause(u->pool, u->thread);
+        come_to(u, j);
         absorb(u, keys, first, !plain || first < tail.first || end > head.end);
     }
     if (p->maps.weights != NULL || u->kept != NULL) {
@@ -213,12 +293,8 @@ static void begin_columns(struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
     const float *rows[ATTN_TILE];
-    for (size_t r = 0; r < u->rows; r++) {
+    for (size_t r = 0; r < u->rows; r++)
         rows[r] = p->q.data + row_token(u, r) * p->q.token + row_head(u, r) * p->q.head;
-        u->max[r] = -INFINITY;
-        u->sum[r] = 0;
-    }
-    u->fresh = true;
     u->kernels->transpose(u->q, ATTN_TILE, rows, u->rows, p->head_dim, p->scale);
 }
 
@@ -277,6 +353,7 @@ static void meet_tile(struct attn_unit *u, struct attn_keys keys, size_t j)
     keys.count = attn_min(keys.count, u->tail.end - first);
     bool bounded = first < u->tail.first || end > u->head.end;
     attn_pool_pause(u->pool, u->thread);
+    come_to(u, j);
     if (bounded)
         bound_rows(u, firsts, ends, first, keys.count);
     absorb_columns(u, keys, bounded ? firsts : NULL, bounded ? ends : NULL);
@@ -299,8 +376,6 @@ static void walk_columns(struct attn_unit units[], size_t count)
         struct attn_unit *u = &units[i];
         if (u->p->extra > 0)
             absorb_columns(u, extra_keys(u), NULL, NULL);
-        else if (u->fresh)
-            memset(u->out, 0, u->rows * u->p->value_head_dim * sizeof *u->out);
     }
 }
 
@@ -375,6 +450,10 @@ void attn_units_solve(struct attn_unit units[], size_t count)
         struct attn_unit *u = &units[i];
         u->head = attn_mask_visible(mask, u->t0);
         u->tail = attn_mask_visible(mask, u->t0 + u->tokens - 1);
+        u->stretch = u->head.first / ATTN_TILE / STRETCH;
+        u->folded = false;
+        u->fresh = true;
+        clear_sums(u, u->out, u->max, u->sum);
     }
     if (by_columns(units)) {
         for (size_t i = 0; i < count; i++)
@@ -386,6 +465,8 @@ void attn_units_solve(struct attn_unit units[], size_t count)
             walk_rows(&units[i]);
         }
     }
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        fold_all(&units[i]);
         finish(&units[i]);
+    }
 }

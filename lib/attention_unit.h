@@ -49,6 +49,10 @@ struct attn_unit {
     float *scores;              /* [rows][ATTN_TILE] or [ATTN_TILE][ATTN_TILE] */
     float *out;                 /* [rows][Dv] */
     float *max, *sum, *rescale; /* [rows] */
+    /* Of the stretches of keys that are behind it; nothing while `stretch` is its first. */
+    float *total_out, *total_max, *total_sum; /* [rows][Dv], [rows], [rows] */
+    size_t stretch;                           /* that it is in */
+    bool folded;                              /* some are behind it */
 };
 
 /* Gives the unit its scratch, ATTN_TILE_SCRATCH floats. */

@@ -366,6 +366,51 @@ START_TEST(test_attention_largest_legal_magnitudes_stay_finite)
 }
 END_TEST
 
+/* Keys are summed up by stretches of 4,096, whichever way a unit takes and wherever a row's keys
+ * begin. */
+START_TEST(test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows_and_columns)
+{
+    enum { T = 40, S = 9000, H = 2, D = 16, DV = 24 };
+    struct rng r = rng_seeded(31);
+    float *q = rng_floats(&r, H * T * D, 1), *k = rng_floats(&r, S * D, 2);
+    float *v = rng_floats(&r, S * DV, 1), *weights = malloc(sizeof(float) * H * T * S);
+    float out[H * T * DV], beside[H * T * DV], lse[H * T];
+    double want[H * T * DV], want_lse[H * T];
+    const int64_t windows[] = {-1, 4100, 50};
+    for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++) {
+        struct attn_core_args args = {
+            .batch = 1,
+            .queries = T,
+            .keys = S,
+            .num_heads = H,
+            .num_kv_heads = 1,
+            .head_dim = D,
+            .value_head_dim = DV,
+            .query = q,
+            .key = k,
+            .value = v,
+            .modifiers = {.is_causal = ATTN_CAUSAL_YES,
+                          .has_window = true,
+                          .window_left = windows[w],
+                          .window_right = -1},
+            .outputs = {.output = out, .lse = lse},
+        };
+        run(&args);
+        oracle_core(&(struct oracle_outputs){.output = want, .lse = want_lse}, &args);
+        ck_assert_double_lt(oracle_error(out, want, H * T, DV), 1e-5);
+        ck_assert_double_lt(oracle_error(lse, want_lse, H, T), 1e-5);
+        args.outputs.output = beside;
+        args.outputs.attention_weights = weights;
+        run(&args);
+        ck_assert_mem_eq(out, beside, sizeof out);
+    }
+    free(q);
+    free(k);
+    free(v);
+    free(weights);
+}
+END_TEST
+
 START_TEST(test_attention_levels_agree_within_rounding)
 {
     struct rng r = rng_seeded(11);
@@ -406,6 +451,8 @@ Suite *suite_attention(void)
     tcase_add_test(core, test_attention_refuses_wrong_values_by_name);
     tcase_add_test(core, test_attention_bias_of_the_lowest_float_is_not_minus_infinity);
     tcase_add_test(core, test_attention_largest_legal_magnitudes_stay_finite);
+    tcase_add_test(
+        core, test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows_and_columns);
     tcase_add_test(core, test_attention_levels_agree_within_rounding);
     suite_add_tcase(suite, core);
     return suite;
