@@ -14,6 +14,8 @@
 #   build/models_md     prints docs/MODELS.md  tests/tools/models_md.c
 #   build/unit          unit suites            tests/unit/*.c and what they need of server/
 #   build/http_suite    HTTP suite             tests/http/*.c, starts the daemon named by $ATTND
+#   build/catalogue     bad requests and files  tests/catalogue/*.c carries out tests/catalogue/*.txt
+#   build/fuzz/fuzz_*   parsers under libFuzzer tests/fuzz/*.c, each a target but replay.c
 #   build/asan/...      the same, instrumented
 #
 # Compiler warnings are errors here.  With a compiler newer than Debian 12's: `make WERROR=`.
@@ -28,6 +30,10 @@ VARIANT =
 
 # Seconds that kernelcheck runs within `make check`; its seed changes from run to run.
 KERNELCHECK_SECONDS = 20
+
+# For each target of `make fuzz`.
+FUZZ_SECONDS = 60
+FUZZ_RUNS    =
 
 OUT = build$(VARIANT:%=/%)
 OBJ = $(OUT)/obj
@@ -46,11 +52,22 @@ VARIANT_asan   = -O1 -fno-omit-frame-pointer -fsanitize=address
 VARIANT_ubsan  = -O1 -fno-omit-frame-pointer -fsanitize=undefined,float-cast-overflow \
                  -fno-sanitize-recover=all
 VARIANT_tsan   = -O1 -fno-omit-frame-pointer -fsanitize=thread
+VARIANT_fuzz   = -O1 -fno-omit-frame-pointer -w -fsanitize=address,undefined,float-cast-overflow \
+                 -fno-sanitize-recover=all -fsanitize=fuzzer-no-link
+VARIANT_coverage = -O0 --coverage -w
+BRANCHES = -Wa,-mbranches-within-32B-boundaries
 VARIANT_FLAGS := $(VARIANT_$(VARIANT))
+
+# libFuzzer comes with clang.  Kernels read no input, and cost minutes to compile instrumented.
+ifeq ($(VARIANT),fuzz)
+CC = clang
+build/fuzz/obj/lib/kernels%: VARIANT_FLAGS = -O1 -w
+BRANCHES = -mbranches-within-32B-boundaries
+endif
 
 CPPFLAGS = -D_GNU_SOURCE -Iinclude
 CFLAGS   = -std=c11 -g -pthread -fPIE $(VARIANT_FLAGS) $(WARNINGS)
-LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize%,$(VARIANT_FLAGS))
+LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize% --coverage,$(VARIANT_FLAGS))
 
 # pkg-config is asked when a recipe runs, not when this file is read: by then `deps` has installed
 # it.  Headers of packages are system headers, to which our warnings do not apply.
@@ -67,6 +84,7 @@ $(OBJ)/lib/%.o:    LOCAL = -Ilib $(call pkg_cflags,$(LIB_PKGS))
 $(OBJ)/server/%.o: LOCAL = -Iserver $(call pkg_cflags,$(SERVER_PKGS))
 $(OBJ)/tests/%.o:  LOCAL = -Ilib -Iserver -Itests/common -Wno-format-truncation \
                            $(call pkg_cflags,$(TEST_PKGS))
+$(OBJ)/tests/catalogue/%.o: LOCAL += -Itests/http
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/load/%.o: LOCAL =
 $(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
@@ -78,7 +96,7 @@ $(OBJ)/tests/bench/http_bare.o: LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 # spell out.
 EXTRA =
 $(OBJ)/lib/kernels_avx2%:   EXTRA = -mavx2 -mfma -mf16c
-AVX512 = -mavx512f -mavx512bw -mavx512dq -mavx512vl -Wa,-mbranches-within-32B-boundaries
+AVX512 = -mavx512f -mavx512bw -mavx512dq -mavx512vl $(BRANCHES)
 $(OBJ)/lib/kernels_avx512%:      EXTRA = $(AVX512)
 $(OBJ)/lib/kernels_avx512_vnni%: EXTRA = $(AVX512) -mavx512vnni
 $(OBJ)/lib/kernels_avx512_bf16%: EXTRA = $(AVX512) -mavx512bf16
@@ -99,6 +117,10 @@ SERVER_OBJS = $(filter-out $(OBJ)/server/main.o,$(call objects,server/*.c))
 COMMON_OBJS = $(call objects,tests/common/*.c)
 UNIT_OBJS   = $(call objects,tests/unit/*.c) $(COMMON_OBJS)
 HTTP_OBJS   = $(call objects,tests/http/*.c) $(COMMON_OBJS)
+# Of the HTTP suite the catalogue takes what is no suite.
+CATALOGUE_OBJS = $(call objects,tests/catalogue/*.c) \
+                 $(filter-out %/main.o,$(call objects,$(filter-out tests/http/test_%,$(wildcard tests/http/*.c))))
+FUZZ_TARGETS = $(filter-out replay,$(basename $(notdir $(wildcard tests/fuzz/*.c))))
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
 BENCH_HTTP  = $(call objects,tests/bench/http_*.c)
 BENCH_OBJS  = $(filter-out %/json.o $(BENCH_HTTP),$(call objects,tests/bench/*.c))
@@ -106,7 +128,8 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all suites asan ubsan tsan check-load bench bench-http bench-kernels bench-mixed style layers presets \
+.PHONY: all run check check-all check-catalogue fuzz fuzz-coverage suites asan ubsan tsan check-load bench bench-http bench-kernels bench-mixed \
+        style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -118,8 +141,9 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
 
-check: all $(OUT)/unit $(OUT)/http_suite | build/deps/check ## everything that a change must pass (minutes)
+check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory suites presets layers style models-check docs-check
+	@$(MAKE) --no-print-directory QUICK=1 fuzz
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
@@ -132,9 +156,10 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@echo "check-all: all passed"
 
 # One recipe, so that the suites run one after another under -j too.  CK_RUN_SUITE=name runs one.
-suites: $(OUT)/unit $(OUT)/http_suite $(OUT)/kernelcheck $(OUT)/attnd
+suites: $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/kernelcheck $(OUT)/attnd
 	$(Q)$(SUITE_ENV) $(OUT)/unit
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/http_suite
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/catalogue
 	$(Q)$(SUITE_ENV) $(OUT)/kernelcheck --seconds $(KERNELCHECK_SECONDS)
 
 asan: ## the suites under AddressSanitizer and LeakSanitizer
@@ -149,6 +174,22 @@ asan ubsan tsan: | build/deps/check
 # gcc 12 then misaligns AVX-512 locals (its bug 110027), and every softmax faults.
 SUITE_ENV = OPENBLAS_NUM_THREADS=1 ASAN_OPTIONS=detect_stack_use_after_return=0 \
             UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1
+
+# Whole in a quarter of a minute, so that there is no shorter form of it.
+check-catalogue: $(OUT)/catalogue $(OUT)/attnd ## every bad request and file of tests/catalogue/, directly and through HAProxy
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/catalogue
+
+# Every parser with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer.  FUZZ_SECONDS=n or
+# FUZZ_RUNS=n for each, FUZZ_TARGETS="json state" for some; QUICK=1 takes half a minute for all.
+fuzz: | build/deps/fuzz ## every parser for FUZZ_SECONDS (60) or FUZZ_RUNS under libFuzzer
+	@$(MAKE) --no-print-directory VARIANT=fuzz $(FUZZ_TARGETS:%=build/fuzz/fuzz_%)
+	$(Q)FUZZ_SECONDS=$(if $(QUICK),3,$(FUZZ_SECONDS)) FUZZ_RUNS=$(FUZZ_RUNS) \
+	    tests/fuzz/run.sh build/fuzz $(FUZZ_TARGETS)
+
+# With gcov, which comes with gcc: what seeds and the corpora of `make fuzz` reach.
+fuzz-coverage: | build/deps/check ## after fuzz: lines of parsers that seeds and gathered inputs reach
+	@$(MAKE) --no-print-directory VARIANT=coverage $(FUZZ_TARGETS:%=build/coverage/replay_%)
+	$(Q)tests/fuzz/coverage.sh build/coverage build/fuzz $(FUZZ_TARGETS)
 
 check-load: $(OUT)/attnd | build/deps/load ## wrk on /decode with 32, 256 and 1,000 connections
 	$(Q)ATTND=$(OUT)/attnd tests/load/decode.sh
@@ -197,11 +238,12 @@ format: | build/deps/check ## apply .clang-format to all sources
 build/deps/run: build/deps/build
 build/deps/check: build/deps/run
 build/deps/load: build/deps/run
+build/deps/fuzz: build/deps/check
 build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/check build/deps/load ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load ## install what any target needs (Debian: apt)
 
 install: $(OUT)/attnd $(OUT)/libattn.a ## install into DESTDIR, PREFIX (/usr/local) and CONFDIR (/etc/attnd)
 	install -D -m 755 $(OUT)/attnd $(DESTDIR)$(PREFIX)/bin/attnd
@@ -214,7 +256,7 @@ clean: ## remove build/
 	rm -rf build
 
 help: ## this list
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 24
 
 # ---- Compiling and linking ---------------------------------------------------------------------
 
@@ -224,7 +266,7 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
-$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c): | build/deps/check
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c): | build/deps/check
 
 # The daemon without its main, so that unit suites link what they test.
 $(OUT)/libattn.a: $(LIB_OBJS)
@@ -243,6 +285,16 @@ $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 
 $(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/catalogue: $(CATALOGUE_OBJS) $(COMMON_OBJS) $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/fuzz_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/server.a $(OUT)/libattn.a
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(call pkg_libs,$(SERVER_PKGS) $(LIB_PKGS))
+
+$(OUT)/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/server.a $(OUT)/libattn.a
+	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
 
 $(OUT)/models_md: $(OBJ)/tests/tools/models_md.o $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))

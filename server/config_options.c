@@ -186,7 +186,7 @@ static const char *choice(size_t *length, const struct srv_option *option, unsig
     const char *word = option->words;
     for (unsigned i = 0; i < index && word != NULL; i++) {
         word = strchr(word, '|');
-        word += word != NULL;
+        word = word != NULL ? word + 1 : NULL;
     }
     *length = word != NULL ? strcspn(word, "|") : 0;
     return word;

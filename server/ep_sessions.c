@@ -125,8 +125,8 @@ void srv_delete_session(struct srv_request *request)
 /* ---- The list -------------------------------------------------------------------------------- */
 
 struct page_query {
-    char after[SRV_ID_MAX + 1];
-    size_t limit;
+    char after[SRV_ID_MAX + 1]; /* "": not given */
+    size_t limit;               /* 0: not given */
 };
 
 static enum srv_error_code read_limit(size_t *out, const char *value, size_t length,
@@ -158,9 +158,14 @@ static enum srv_error_code read_after(char out[SRV_ID_MAX + 1], const char *valu
 static enum srv_error_code read_pair(struct page_query *query, const char *pair, size_t length,
                                      struct srv_error *error)
 {
-    if (length >= 6 && memcmp(pair, "after=", 6) == 0)
+    bool is_after = length >= 6 && memcmp(pair, "after=", 6) == 0;
+    bool is_limit = length >= 6 && memcmp(pair, "limit=", 6) == 0;
+    if ((is_after && query->after[0] != '\0') || (is_limit && query->limit > 0))
+        return srv_fail(error, SRV_E_DUPLICATE_FIELD, is_after ? "after" : "limit",
+                        "%.5s is given twice", pair);
+    if (is_after)
         return read_after(query->after, pair + 6, length - 6, error);
-    if (length >= 6 && memcmp(pair, "limit=", 6) == 0)
+    if (is_limit)
         return read_limit(&query->limit, pair + 6, length - 6, error);
     return srv_fail(error, SRV_E_UNKNOWN_FIELD, "query",
                     "the query knows after=ID and limit=N only");
@@ -176,6 +181,7 @@ static enum srv_error_code read_query(struct page_query *query, const char *text
             return code;
         text += length + (text[length] == '&');
     }
+    query->limit = query->limit > 0 ? query->limit : PAGE_DEFAULT;
     return SRV_OK;
 }
 
@@ -192,7 +198,7 @@ static json_t *page_json(struct srv_session *const page[], size_t count, size_t 
 
 void srv_get_sessions(struct srv_request *request)
 {
-    struct page_query query = {"", PAGE_DEFAULT};
+    struct page_query query = {"", 0};
     struct srv_error error = {0};
     if (read_query(&query, request->query, &error) != SRV_OK) {
         srv_reply_error(request, &error);

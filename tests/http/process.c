@@ -48,9 +48,13 @@ void process_start(struct process *process, const char *const arguments[],
                    const char *const variables[])
 {
     const char *program = getenv("ATTND");
+    process_start_program(process, program != NULL ? program : "build/attnd", arguments, variables);
+}
+
+void process_start_program(struct process *process, const char *program,
+                           const char *const arguments[], const char *const variables[])
+{
     const char *argv[PROCESS_MAX_WORDS + 2], *envp[MAX_VARIABLES + PROCESS_MAX_WORDS + 1];
-    if (program == NULL)
-        program = "build/attnd";
     argv[0] = program;
     argv[1 + take_words(argv + 1, arguments)] = NULL;
     size_t count = take_words(envp, variables);

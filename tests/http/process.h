@@ -22,6 +22,10 @@ struct process {
 void process_start(struct process *process, const char *const arguments[],
                    const char *const variables[]);
 
+/* The same for any program, named by its path. */
+void process_start_program(struct process *process, const char *program,
+                           const char *const arguments[], const char *const variables[]);
+
 /* All that the child wrote to `fd` (process->out or ->err) so far; free it. */
 char *process_text(int fd);
 

@@ -21,7 +21,6 @@
     X(state)       \
     X(concurrency) \
     X(ops)         \
-    X(bad)         \
     X(limits)      \
     X(lifecycle)   \
     X(pauses)      \

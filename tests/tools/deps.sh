@@ -1,7 +1,7 @@
 #!/bin/bash
 # deps.sh: makes sure that what a target needs is installed.
 #
-#   tests/tools/deps.sh build|run|check|load
+#   tests/tools/deps.sh build|run|check|fuzz|load
 #
 # Each group includes those before it.  A line of the table names a Debian package and how to see
 # that what it brings is there: a command, a pkg-config module or a file.  Nothing missing: returns at
@@ -24,6 +24,9 @@ run    curl                 command curl
 check  check                module check
 check  libcurl4-openssl-dev module libcurl
 check  clang-format         command clang-format
+fuzz   clang                command clang
+fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
+check  haproxy              file /usr/sbin/haproxy
 load   wrk                  command wrk
 TABLE
 }
@@ -34,9 +37,10 @@ groups_of() {
     build) echo build ;;
     run) echo build run ;;
     check) echo build run check ;;
+    fuzz) echo build run check fuzz ;;
     load) echo build run load ;;
     *)
-        echo "usage: deps.sh build|run|check|load" >&2
+        echo "usage: deps.sh build|run|check|fuzz|load" >&2
         exit 2
         ;;
     esac

@@ -1,0 +1,59 @@
+/* proxy.c: the listening socket is made here, on a port that the kernel gives, and handed down: so
+ * there is no port to guess, and who connects early waits in the kernel's queue. */
+#include "proxy.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "raw.h"
+
+#define CONFIG "tests/catalogue/haproxy.cfg"
+#define BACKLOG 64
+#define READY_MS 20000
+
+static int listen_anywhere(unsigned *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof address;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, size), 0);
+    ck_assert_int_eq(listen(fd, BACKLOG), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+static const char *program(void)
+{
+    const char *named = getenv("HAPROXY");
+    return named != NULL ? named : "/usr/sbin/haproxy";
+}
+
+void proxy_start(struct proxy *proxy, const struct daemon *daemon)
+{
+    static const char *const arguments[] = {"-db", "-q", "-f", CONFIG, NULL};
+    char listen_fd[32], server_port[32];
+    int fd = listen_anywhere(&proxy->port);
+    snprintf(listen_fd, sizeof listen_fd, "LISTEN_FD=%d", fd);
+    snprintf(server_port, sizeof server_port, "SERVER_PORT=%u", daemon->port);
+    const char *const variables[] = {listen_fd, server_port, NULL};
+    process_start_program(&proxy->process, program(), arguments, variables);
+    close(fd);
+    struct raw_answer answer =
+        raw_exchange("127.0.0.1", proxy->port, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", READY_MS);
+    char *text = process_text(proxy->process.err);
+    ck_assert_msg(answer.status == 200, "HAProxy (%s) does not serve: %u %s", program(),
+                  answer.status, text);
+    free(text);
+    raw_answer_free(&answer);
+}
+
+void proxy_stop(struct proxy *proxy) { process_end(&proxy->process); }

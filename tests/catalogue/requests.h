@@ -1,0 +1,24 @@
+/* requests.h: an entry -> the bytes to send, and what came back against what the entry wants. */
+#ifndef TESTS_CATALOGUE_REQUESTS_H
+#define TESTS_CATALOGUE_REQUESTS_H
+
+#include <stdbool.h>
+
+#include "entries.h"
+
+/* The keys that entries of requests may have; ends in NULL. */
+extern const char *const request_keys[];
+
+/* Appends the bytes of the entry's request.  `state` is an exported session, for entries that edit
+ * one. */
+void request_build(struct text *out, const struct catalogue *catalogue, const struct entry *entry,
+                   const struct text *state);
+
+/* Sends `bytes` to the port of this machine and reads what comes.  False, with one line in
+ * `wrong`, unless the replies are those of the entry's lines `key` ("want", or "proxy"), each an
+ * error of ours as it must be, and nothing follows: the connection ends, or answers one more
+ * request. */
+bool request_try(char wrong[600], unsigned port, const struct entry *entry, const char *key,
+                 const struct text *bytes);
+
+#endif

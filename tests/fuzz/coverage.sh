@@ -1,0 +1,51 @@
+#!/bin/bash
+# coverage.sh: which lines of the parsers seeds and gathered inputs reach.
+#
+#   tests/fuzz/coverage.sh DIRECTORY FUZZ TARGET...
+#
+# DIRECTORY holds the programs replay_TARGET, built with --coverage; FUZZ holds corpora, if there are
+# any.  Prints each parser's share, the lines that were not reached into DIRECTORY/missed.txt, and
+# ends in 1 where less than LEAST percent of all lines were.
+set -euo pipefail
+
+LEAST=95
+parsers='json utf8 number request tensor_json tensor_binary tensor_object document route_match
+         http_guard config config_models config_options
+         safetensors members checkpoint import family_config family_keys family_resolve family_rope'
+
+out=$1
+fuzz=$2
+shift 2
+find "$out/obj" -name '*.gcda' -delete
+for target in "$@"; do
+    inputs=("tests/fuzz/seeds/$target")
+    if [ -d "$fuzz/corpus/$target" ]; then
+        inputs+=("$fuzz/corpus/$target")
+    fi
+    if [ "$target" = model_config ]; then
+        mkdir -p "$out/models"
+        for file in tests/{golden,reference}/*/model/config.json; do
+            { printf '\0'; cat "$file"; } >"$out/models/$(echo "$file" | tr / _)"
+        done
+        inputs+=("$out/models")
+    fi
+    "$out/replay_$target" "${inputs[@]}" >/dev/null
+done
+
+reached=0
+all=0
+: >"$out/missed.txt"
+for parser in $parsers; do
+    object=$(find "$out/obj/server" "$out/obj/lib" -name "$parser.gcno")
+    text=$(gcov --stdout "$object" 2>/dev/null |
+        awk -v name="$parser.c" '/^ *-: *0:Source:/ { mine = index($0, "/" name) } mine')
+    missed=$(grep -cE '^ *#####:' <<<"$text" || true)
+    lines=$(grep -cE '^ *([0-9]+\*?|#####):' <<<"$text" || true)
+    grep -E '^ *#####:' <<<"$text" | sed "s/^ *#####: */$parser.c:/" >>"$out/missed.txt" || true
+    printf 'fuzz-coverage: %-16s %5d of %5d lines\n' "$parser.c" $((lines - missed)) "$lines"
+    reached=$((reached + lines - missed))
+    all=$((all + lines))
+done
+echo "fuzz-coverage: $((reached * 1000 / all / 10)).$((reached * 1000 / all % 10)) % of $all lines," \
+    "the others are in $out/missed.txt"
+[ $((reached * 100)) -ge $((LEAST * all)) ]
