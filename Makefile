@@ -16,6 +16,8 @@
 #   build/http_suite    HTTP suite             tests/http/*.c, starts the daemon named by $ATTND
 #   build/catalogue     bad requests and files  tests/catalogue/*.c carries out tests/catalogue/*.txt
 #   build/fuzz/fuzz_*   parsers under libFuzzer tests/fuzz/*.c, each a target but replay.c
+#   build/corrupt       damage to state files  tests/corrupt/*.c
+#   build/kill          kills under load       tests/kill/*.c, starts the daemon named by $ATTND
 #   build/asan/...      the same, instrumented
 #
 # Compiler warnings are errors here.  With a compiler newer than Debian 12's: `make WERROR=`.
@@ -87,6 +89,7 @@ $(OBJ)/tests/%.o:  LOCAL = -Ilib -Iserver -Itests/common -Wno-format-truncation 
 $(OBJ)/tests/catalogue/%.o: LOCAL += -Itests/http
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/load/%.o: LOCAL =
+$(OBJ)/tests/kill/%.o: LOCAL = -Ilib -Itests/http -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
 $(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
 $(OBJ)/tests/bench/http_bare.o: LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
@@ -121,6 +124,8 @@ HTTP_OBJS   = $(call objects,tests/http/*.c) $(COMMON_OBJS)
 CATALOGUE_OBJS = $(call objects,tests/catalogue/*.c) \
                  $(filter-out %/main.o,$(call objects,$(filter-out tests/http/test_%,$(wildcard tests/http/*.c))))
 FUZZ_TARGETS = $(filter-out replay,$(basename $(notdir $(wildcard tests/fuzz/*.c))))
+KILL_OBJS   = $(call objects,tests/kill/*.c)
+CORRUPT_OBJS = $(call objects,tests/corrupt/*.c)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
 BENCH_HTTP  = $(call objects,tests/bench/http_*.c)
 BENCH_OBJS  = $(filter-out %/json.o $(BENCH_HTTP),$(call objects,tests/bench/*.c))
@@ -128,8 +133,8 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue fuzz fuzz-coverage suites asan ubsan tsan check-load bench bench-http bench-kernels bench-mixed \
-        style layers presets \
+.PHONY: all run check check-all check-catalogue check-corrupt check-kill check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
+        bench bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -141,9 +146,9 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
 
-check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue | build/deps/check ## everything that a change must pass (minutes)
+check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/kill | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory suites presets layers style models-check docs-check
-	@$(MAKE) --no-print-directory QUICK=1 fuzz
+	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-kill fuzz
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
@@ -152,7 +157,8 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory tsan
 	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
 	$(OUT)/kernelcheck --seconds 300
-	@$(MAKE) --no-print-directory check-load
+	@$(MAKE) --no-print-directory check-corrupt check-kill
+	@$(MAKE) --no-print-directory check-load check-journal
 	@echo "check-all: all passed"
 
 # One recipe, so that the suites run one after another under -j too.  CK_RUN_SUITE=name runs one.
@@ -193,6 +199,21 @@ fuzz-coverage: | build/deps/check ## after fuzz: lines of parsers that seeds and
 
 check-load: $(OUT)/attnd | build/deps/load ## wrk on /decode with 32, 256 and 1,000 connections
 	$(Q)ATTND=$(OUT)/attnd tests/load/decode.sh
+
+# The whole of it runs under AddressSanitizer; QUICK=1 takes a tenth, and the daemon's own objects.
+check-corrupt: $(if $(QUICK),$(OUT)/corrupt) ## every bit and length of state files damaged; 200,000 changed ones
+ifeq ($(QUICK),)
+	@$(MAKE) --no-print-directory VARIANT=asan build/asan/corrupt
+	$(Q)$(SUITE_ENV) build/asan/corrupt
+else
+	$(Q)$(SUITE_ENV) $(OUT)/corrupt --quick
+endif
+
+check-kill: $(OUT)/kill $(OUT)/attnd ## 300 SIGKILLs under load lose nothing that was answered; QUICK=1: 25
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/kill $(if $(QUICK),--quick)
+
+check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
+	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh
 
 bench: $(BENCH) ## every shape beside this machine's ceilings; BENCH_FLAGS="--help" lists its options
 	$(Q)$(OUT)/bench $(BENCH_FLAGS)
@@ -266,7 +287,7 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
-$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c): | build/deps/check
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c): | build/deps/check
 
 # The daemon without its main, so that unit suites link what they test.
 $(OUT)/libattn.a: $(LIB_OBJS)
@@ -294,6 +315,12 @@ $(OUT)/fuzz_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/server.a $(OUT)/libattn.a
 	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(call pkg_libs,$(SERVER_PKGS) $(LIB_PKGS))
 
 $(OUT)/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/server.a $(OUT)/libattn.a
+	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
+
+$(OUT)/kill: $(KILL_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/corrupt: $(CORRUPT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
 
 $(OUT)/models_md: $(OBJ)/tests/tools/models_md.o $(OUT)/libattn.a

@@ -40,6 +40,32 @@ ATTN_MUST_CHECK enum attn_status attn_cache_write(struct attn_cache *cache, size
                                                   size_t count, const float *key,
                                                   const float *value, struct attn_error *error);
 
+/* ---- Steps on record ------------------------------------------------------------------------ */
+
+/* What a step of n rows is about to add to its cache. */
+struct attn_appended {
+    const struct attn_step *step;
+    const float *key;   /* [n][G][D], before they are rounded to kv_dtype: attn_cache_write of them
+                           stores what the step has stored */
+    const float *value; /* [n][G][Dv] */
+};
+
+/* Someone who writes down what steps add to caches before anybody sees it. */
+struct attn_recorder {
+    /* Called once for a batch, before it becomes visible, with its steps that succeeded, commit and
+     * do not repeat; false with *error to have them all fail with ATTN_IO and that message.  It
+     * must not call the engine, nor touch these caches. */
+    bool (*record)(void *context, const struct attn_appended list[], size_t count,
+                   struct attn_error *error);
+    void *context;
+};
+
+/* attn_decode with a recorder, NULL for none. */
+ATTN_MUST_CHECK enum attn_status attn_decode_recorded(struct attn_engine *engine,
+                                                      const struct attn_model *model, size_t layer,
+                                                      struct attn_step *const steps[], size_t count,
+                                                      const struct attn_recorder *recorder);
+
 /* ---- Caches as bytes ------------------------------------------------------------------------ */
 
 /* A cache as the bytes of a safetensors file: tensors layers.<i>.key [G][L][D] and layers.<i>.value

@@ -1,8 +1,8 @@
 /* decode.c: steps over caches, many sequences of one layer as one batch.
  *
  * admit (validate, reserve) -> project -> settle and put -> solve -> project -> check -> publish.
- * Only admit can say "full"; nothing becomes visible before publish; so a failure anywhere leaves
- * every cache as it was once its reservation is released.
+ * Only admit can say "full" (and a recorder "no"); nothing becomes visible before publish; so a
+ * failure anywhere leaves every cache as it was once its reservation is released.
  *
  * Batch invariance: steps of up to ATTN_FEW_ROWS rows share products, whose rows do not see each
  * other; a longer step (a prefill) has products of its own, which spares copying its rows.
@@ -46,6 +46,7 @@ struct batch {
     float *y;             /* [few][E] */
     struct attn_projection *products;
     struct attn_problem *problems;
+    struct attn_appended *appended; /* [count] */
 };
 
 /* ---- Admission ---- */
@@ -168,9 +169,10 @@ static bool take_buffers(struct batch *batch)
     batch->products =
         attn_workspace_take(workspace, 3 * (batch->count + 1), sizeof *batch->products);
     batch->problems = attn_workspace_take(workspace, batch->count, sizeof *batch->problems);
+    batch->appended = attn_workspace_take(workspace, batch->count, sizeof *batch->appended);
     for (size_t i = 0; taken && i < batch->count; i++)
         taken = prepare(batch, &batch->live[i]);
-    return taken && batch->products != NULL && batch->problems != NULL;
+    return taken && batch->products != NULL && batch->problems != NULL && batch->appended != NULL;
 }
 
 /* ---- Computing ---- */
@@ -318,14 +320,44 @@ static enum attn_status check_output(const struct batch *batch, const struct liv
     return ATTN_OK;
 }
 
+static bool publishes(const struct live *live)
+{
+    return live->step->error.status == ATTN_OK && live->step->commit && live->append;
+}
+
+/* Shows the recorder all that is about to become visible; what it refuses fails. */
+static void record(const struct batch *batch, const struct attn_recorder *recorder)
+{
+    const struct attn_layer *layer = batch->layer;
+    struct attn_error error = {0};
+    size_t count = 0;
+    for (size_t i = 0; i < batch->count; i++)
+        if (publishes(&batch->live[i]))
+            batch->appended[count++] = (struct attn_appended){
+                batch->live[i].step, batch->k + batch->live[i].row * layer->k.out,
+                batch->v + batch->live[i].row * layer->v.out};
+    if (count == 0 || recorder->record(recorder->context, batch->appended, count, &error))
+        return;
+    for (size_t i = 0; i < batch->count; i++)
+        if (publishes(&batch->live[i]))
+            attn_fail(&batch->live[i].step->error, ATTN_IO, error.param, "%s", error.message);
+}
+
+static void check_outputs(const struct batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->live[i].step->error.status == ATTN_OK)
+            (void)check_output(batch, &batch->live[i]);
+}
+
 static void end_step(const struct batch *batch, const struct live *live)
 {
     struct attn_step *step = live->step;
     size_t end = step->position + step->rows;
-    if (step->error.status == ATTN_OK && check_output(batch, live) == ATTN_OK) {
+    if (step->error.status == ATTN_OK) {
         attn_cache_read(step->outputs.key, step->outputs.value, step->cache, batch->layer_index,
                         end);
-        if (step->commit && live->append)
+        if (publishes(live))
             attn_cache_publish(step->cache, batch->layer_index, end);
     }
     attn_cache_release(step->cache, batch->layer_index);
@@ -372,6 +404,13 @@ static size_t work_of(const struct batch *batch)
 enum attn_status attn_decode(struct attn_engine *engine, const struct attn_model *model,
                              size_t layer, struct attn_step *const steps[], size_t count)
 {
+    return attn_decode_recorded(engine, model, layer, steps, count, NULL);
+}
+
+enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct attn_model *model,
+                                      size_t layer, struct attn_step *const steps[], size_t count,
+                                      const struct attn_recorder *recorder)
+{
     struct batch batch = {.engine = engine,
                           .model = model,
                           .layer = attn_model_resident(model, layer),
@@ -394,6 +433,9 @@ enum attn_status attn_decode(struct attn_engine *engine, const struct attn_model
     if (status != ATTN_OK)
         fail_all(steps, count, status, NULL,
                  status == ATTN_CANCELLED ? "the call was told to stop" : "out of memory");
+    check_outputs(&batch);
+    if (recorder != NULL)
+        record(&batch, recorder);
     for (size_t i = 0; i < batch.count; i++)
         end_step(&batch, &batch.live[i]);
     attn_engine_unlock(engine);

@@ -11,6 +11,7 @@
 #include "models.h"
 #include "scheduler.h"
 #include "session.h"
+#include "store.h"
 
 enum srv_phase { SRV_LOADING, SRV_READY, SRV_DRAINING };
 
@@ -22,6 +23,7 @@ struct srv_app {
     struct attn_cache_pool *pool;
     struct srv_models models;
     struct srv_sessions *sessions;
+    struct srv_store *store; /* NULL: sessions end with the process */
     struct srv_scheduler *scheduler;
     struct srv_http *http;
     atomic_int phase;              /* enum srv_phase */

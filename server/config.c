@@ -236,6 +236,14 @@ static bool apply_named_file(struct srv_config_reading *reading, const struct gi
     return path == NULL || apply_file(reading, path);
 }
 
+/* What no option can say alone. */
+static bool check_together(struct srv_config_reading *reading)
+{
+    const struct srv_config *config = reading->config;
+    return config->durability == 0 || config->state_dir != NULL ||
+           srv_config_refuse(reading, "durability: snapshot and journal need a state_dir");
+}
+
 bool srv_config_read(struct srv_config *config, int argc, char *const argv[],
                      char *const variables[], char *message, size_t size)
 {
@@ -249,7 +257,7 @@ bool srv_config_read(struct srv_config *config, int argc, char *const argv[],
     return take_variables(&reading, &given, variables) && apply_defaults(&reading) &&
            apply_named_file(&reading, &given) &&
            apply_given(&reading, given.variables, SRV_FROM_VARIABLE) &&
-           apply_given(&reading, given.flags, SRV_FROM_FLAG);
+           apply_given(&reading, given.flags, SRV_FROM_FLAG) && check_together(&reading);
 }
 
 void srv_config_fini(struct srv_config *config)
@@ -263,5 +271,6 @@ void srv_config_fini(struct srv_config *config)
     free(config->config_file);
     free(config->host);
     free(config->instance);
+    free(config->state_dir);
     memset(config, 0, sizeof *config);
 }

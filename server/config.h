@@ -32,15 +32,18 @@ enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, 
 /* Where an option's value came from; a later one beats an earlier one. */
 enum srv_config_source { SRV_FROM_DEFAULT, SRV_FROM_FILE, SRV_FROM_VARIABLE, SRV_FROM_FLAG };
 
-#define SRV_MAX_OPTIONS 32 /* rows of the option table at most */
+#define SRV_MAX_OPTIONS 64 /* rows of the option table at most */
 
 struct srv_config {
-    unsigned mode;      /* enum srv_run_mode */
-    char *config_file;  /* NULL: none was given */
-    char *host;         /* numeric, IPv4 or IPv6 */
-    char *instance;     /* [A-Za-z0-9][A-Za-z0-9-]*, at most 32 */
-    unsigned cpu_level; /* enum attn_cpu_level */
-    unsigned log;       /* enum srv_log_level */
+    unsigned mode;                      /* enum srv_run_mode */
+    char *config_file;                  /* NULL: none was given */
+    char *host;                         /* numeric, IPv4 or IPv6 */
+    char *instance;                     /* [A-Za-z0-9][A-Za-z0-9-]*, at most 32 */
+    unsigned cpu_level;                 /* enum attn_cpu_level */
+    unsigned log;                       /* enum srv_log_level */
+    unsigned durability, journal_fsync; /* enums of store.h */
+    char *state_dir;                    /* NULL: none */
+    size_t snapshot_interval_s, snapshot_tokens, journal_bytes;
     size_t port, threads, event_threads;
     struct srv_limits limits;
     struct srv_model_entry *models;

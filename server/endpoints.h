@@ -22,6 +22,10 @@ srv_job_parser srv_ep_truncate_parse;
 srv_job_parser srv_ep_export_parse;
 srv_job_parser srv_ep_import_parse;
 
+/* ep_snapshot.c */
+srv_handler srv_post_snapshot;
+srv_handler srv_get_snapshot;
+
 /* ep_models.c */
 srv_handler srv_get_models;
 srv_handler srv_get_model;

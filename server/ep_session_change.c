@@ -156,6 +156,10 @@ static void begin_fork(struct srv_job *job)
         code = find_parent(&parent, change, &job->error);
     if (code == SRV_OK && !replayed)
         code = fork_session(&session, change, parent, &options, &job->error);
+    if (code == SRV_OK && !replayed &&
+        srv_store_fork(request->app->store, session, parent, change->call.length, &job->error) !=
+            SRV_OK)
+        code = srv_session_take_back(session, request, &job->error);
     srv_session_put(parent);
     if (code != SRV_OK)
         return;
@@ -172,12 +176,12 @@ static void begin_truncate(struct srv_job *job)
         srv_session_put(session);
         return;
     }
-    attn_cache_truncate(session->cache, change->call.length);
-    for (size_t i = 0; i < session->model->info.num_layers; i++) {
-        struct srv_last_step *last = &session->last[i];
-        if (last->position + last->rows > change->call.length)
-            *last = (struct srv_last_step){0};
+    if (srv_store_truncate(job->request->app->store, session, change->call.length, &job->error) !=
+        SRV_OK) {
+        srv_session_put(session);
+        return;
     }
+    srv_session_truncate(session, change->call.length);
     srv_session_reply(job->request, 200, session, false);
 }
 

@@ -1,25 +1,22 @@
 /* ep_session_state.c: GET and PUT of /sessions/{id}/state: a session as a safetensors file.
  *
- * The file is the library's (attn_state.h); here are the notes that a session adds to its cache:
- * model, epoch, max_length, ttl_s, and for each layer the last step, so that a retry is known after
- * an import too.
+ * The file is the library's (attn_state.h), with the notes that a session adds to its cache
+ * (session_notes.h).
  *
  * Both are jobs in pieces.  An export begins by forking the cache, which is one moment of it; the
  * pieces copy from the fork while steps go on.  An import fills a cache that nobody knows of, and
  * becomes a session when all of it has been believed. */
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "app.h"
 #include "attn_state.h"
 #include "endpoints.h"
 #include "job.h"
+#include "session_notes.h"
 #include "session_reply.h"
 
 #define PIECE 262144 /* bytes that are copied or summed up at a time: about a millisecond */
-#define NOTE_MAX 96  /* characters of a note's name or value */
 
 struct state_job {
     struct srv_job job;
@@ -54,63 +51,6 @@ static void end_state(struct srv_job *job)
     attn_cache_free(state->cache);
 }
 
-/* ---- Notes ----------------------------------------------------------------------------------- */
-
-struct note_text {
-    char name[NOTE_MAX], value[NOTE_MAX];
-};
-
-/* "12 1 0123...": position, rows, and the digest of the step. */
-static void print_last(char out[NOTE_MAX], const struct srv_last_step *last)
-{
-    snprintf(out, NOTE_MAX, "%zu %zu %016llx%016llx", last->position, last->rows,
-             (unsigned long long)last->digest[0], (unsigned long long)last->digest[1]);
-}
-
-/* Reads what print_last prints and nothing else. */
-static bool read_last(struct srv_last_step *out, const char *text)
-{
-    char again[NOTE_MAX];
-    unsigned long long digest[2];
-    if (sscanf(text, "%zu %zu %16llx%16llx", &out->position, &out->rows, &digest[0], &digest[1]) !=
-        4)
-        return false;
-    out->digest[0] = digest[0];
-    out->digest[1] = digest[1];
-    print_last(again, out);
-    return strcmp(again, text) == 0;
-}
-
-static void print_last_name(char out[NOTE_MAX], size_t layer)
-{
-    snprintf(out, NOTE_MAX, "layers.%zu.last", layer);
-}
-
-static size_t note_number(struct note_text *out, const char *name, uint64_t number)
-{
-    snprintf(out->name, NOTE_MAX, "%s", name);
-    snprintf(out->value, NOTE_MAX, "%llu", (unsigned long long)number);
-    return 1;
-}
-
-/* Fills out [4 + layers]; returns how many there are. */
-static size_t print_notes(struct note_text *out, const struct srv_session *session)
-{
-    size_t count = note_number(out, "epoch", session->epoch);
-    count += note_number(out + count, "max_length", attn_cache_max_length(session->cache));
-    count += note_number(out + count, "ttl_s", session->ttl_ns / 1000000000);
-    snprintf(out[count].name, NOTE_MAX, "model");
-    snprintf(out[count++].value, NOTE_MAX, "%s", session->model->name);
-    for (size_t i = 0; i < session->model->info.num_layers; i++) {
-        const struct srv_last_step *last = &session->last[i];
-        if (last->rows == 0 || last->position + last->rows != attn_cache_length(session->cache, i))
-            continue;
-        print_last_name(out[count].name, i);
-        print_last(out[count++].value, last);
-    }
-    return count;
-}
-
 /* ---- GET ------------------------------------------------------------------------------------- */
 
 static enum srv_error_code open_export(struct state_job *state, const struct srv_session *session,
@@ -118,12 +58,12 @@ static enum srv_error_code open_export(struct state_job *state, const struct srv
 {
     struct attn_error cause = {0};
     struct srv_arena *arena = &state->job.request->arena;
-    size_t most = 4 + session->model->info.num_layers;
-    struct note_text *texts = srv_arena_alloc(arena, most, sizeof *texts);
+    size_t most = SRV_NOTES + session->model->info.num_layers;
+    struct srv_note_text *texts = srv_arena_alloc(arena, most, sizeof *texts);
     struct attn_note *notes = srv_arena_alloc(arena, most, sizeof *notes);
     if (texts == NULL || notes == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    size_t count = print_notes(texts, session);
+    size_t count = srv_notes_print(texts, session, false);
     for (size_t i = 0; i < count; i++)
         notes[i] = (struct attn_note){texts[i].name, texts[i].value};
     if (attn_cache_fork(&state->fork, session->cache, SIZE_MAX, &cause) != ATTN_OK ||
@@ -199,13 +139,6 @@ static enum srv_error_code fail_state(struct srv_error *error, const struct attn
     return error->code = code;
 }
 
-/* The number that a note holds, 0 where there is none or it holds something else. */
-static size_t read_number(const struct attn_import *import, const char *name)
-{
-    const char *text = attn_import_note(import, name);
-    return text != NULL && text[0] >= '1' && text[0] <= '9' ? strtoull(text, NULL, 10) : 0;
-}
-
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Finds the model and makes the cache that the file is for, and checks the file against it. */
@@ -221,7 +154,7 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
     if (state->model->is_cross)
         return srv_fail(error, SRV_E_UNSUPPORTED, "model",
                         "model %s is of cross-attention, which has no cache", state->model->name);
-    size_t limit = state->model->max_length, said = read_number(state->import, "max_length");
+    size_t limit = state->model->max_length, said = srv_notes_number(state->import, "max_length");
     if (attn_cache_new(&state->cache, state->model->pool, state->model->attn,
                        said > 0 ? least(said, limit) : limit, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
@@ -250,38 +183,20 @@ static enum srv_error_code open_import(struct state_job *state, struct srv_error
     return open_cache(state, error);
 }
 
-/* The last steps, from the notes; they end where their layers end. */
-static enum srv_error_code read_lasts(struct state_job *state, struct srv_error *error)
-{
-    size_t layers = state->model->info.num_layers;
-    char name[NOTE_MAX];
-    state->last = srv_arena_alloc(&state->job.request->arena, layers, sizeof *state->last);
-    if (state->last == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
-    for (size_t i = 0; i < layers; i++) {
-        struct srv_last_step *last = &state->last[i];
-        *last = (struct srv_last_step){0};
-        print_last_name(name, i);
-        const char *text = attn_import_note(state->import, name);
-        size_t length = attn_cache_length(state->cache, i);
-        if (text != NULL && (!read_last(last, text) || last->rows == 0 || last->rows > length ||
-                             last->position != length - last->rows))
-            return srv_fail(error, SRV_E_MALFORMED_STATE, name,
-                            "%s is not the step that ends at %zu", name, length);
-    }
-    return SRV_OK;
-}
-
 /* All has been believed: the cache becomes a session. */
 static enum srv_error_code publish(struct state_job *state, struct srv_error *error)
 {
     struct srv_session *session;
     struct srv_request *request = state->job.request;
-    if (read_lasts(state, error) != SRV_OK)
+    state->last =
+        srv_arena_alloc(&request->arena, state->model->info.num_layers, sizeof *state->last);
+    if (state->last == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
+    if (srv_notes_lasts(state->last, state->import, state->model, state->cache, error) != SRV_OK)
         return error->code;
     struct srv_session_options options = {
         .id = request->path_arg,
-        .ttl_s = least(read_number(state->import, "ttl_s"), SRV_MAX_TTL_S),
+        .ttl_s = least(srv_notes_number(state->import, "ttl_s"), SRV_MAX_TTL_S),
         .cache = state->cache,
         .last = state->last,
     };
@@ -289,6 +204,8 @@ static enum srv_error_code publish(struct state_job *state, struct srv_error *er
     if (srv_session_create(&session, request->app->sessions, state->model, &options, error) !=
         SRV_OK)
         return error->code;
+    if (srv_store_import(request->app->store, session, error) != SRV_OK)
+        return srv_session_take_back(session, request, error);
     srv_metrics_session(request->app->metrics, SRV_SESSION_CREATED, 1);
     srv_session_reply(request, 201, session, false);
     return SRV_OK;

@@ -74,6 +74,17 @@ static enum srv_error_code create(struct srv_session **out, bool *replayed,
     return SRV_OK;
 }
 
+/* The same, on record: also where a twin made it and has not come to that. */
+static enum srv_error_code create_recorded(struct srv_session **out, bool *replayed,
+                                           const struct srv_request *request, json_t *body,
+                                           struct srv_error *error)
+{
+    enum srv_error_code code = create(out, replayed, request, body, error);
+    if (code == SRV_OK && srv_store_create(request->app->store, *out, error) != SRV_OK)
+        code = srv_session_take_back(*out, request, error);
+    return code;
+}
+
 void srv_post_sessions(struct srv_request *request)
 {
     struct srv_session *session = NULL;
@@ -82,7 +93,7 @@ void srv_post_sessions(struct srv_request *request)
     bool replayed = false;
     enum srv_error_code code = srv_document_read(&body, request, &error);
     if (code == SRV_OK)
-        code = create(&session, &replayed, request, body, &error);
+        code = create_recorded(&session, &replayed, request, body, &error);
     json_decref(body);
     if (code != SRV_OK) {
         srv_reply_error(request, &error);
@@ -105,6 +116,18 @@ void srv_get_session(struct srv_request *request)
         srv_reply_error(request, &error);
 }
 
+static enum srv_error_code drop(struct srv_app *app, const char *id, struct srv_error *error)
+{
+    struct srv_session *session = srv_session_peek(app->sessions, id);
+    enum srv_error_code code = SRV_OK;
+    if (session != NULL)
+        code = srv_store_delete(app->store, session, error);
+    if (code == SRV_OK && (session == NULL || !srv_session_remove(app->sessions, session)))
+        code = srv_session_fail_unknown(error);
+    srv_session_put(session);
+    return code;
+}
+
 void srv_delete_session(struct srv_request *request)
 {
     struct srv_error error = {0};
@@ -113,8 +136,7 @@ void srv_delete_session(struct srv_request *request)
         srv_reply_error(request, &error);
         return;
     }
-    if (!srv_session_delete(request->app->sessions, id)) {
-        srv_session_fail_unknown(&error);
+    if (drop(request->app, id, &error) != SRV_OK) {
         srv_reply_error(request, &error);
         return;
     }

@@ -15,7 +15,7 @@ static const struct entry {
 };
 
 /* What the library's statuses are to a caller.  Files were read at load: a request that meets one
- * of their errors has met a defect. */
+ * of their errors has met a defect; but for the journal's. */
 static const enum srv_error_code from_attn[] = {
     [ATTN_NO_MEMORY] = SRV_E_OUT_OF_MEMORY,
     [ATTN_INVALID] = SRV_E_INVALID_VALUE,
@@ -24,7 +24,7 @@ static const enum srv_error_code from_attn[] = {
     [ATTN_NON_FINITE] = SRV_E_NON_FINITE_INPUT,
     [ATTN_OVERFLOW] = SRV_E_NUMERIC_OVERFLOW,
     [ATTN_NOT_FOUND] = SRV_E_LAYER_NOT_FOUND,
-    [ATTN_IO] = SRV_E_INTERNAL,
+    [ATTN_IO] = SRV_E_STORAGE,
     [ATTN_MALFORMED] = SRV_E_INTERNAL,
     [ATTN_UNSUPPORTED] = SRV_E_UNSUPPORTED,
     [ATTN_CACHE_FULL] = SRV_E_SESSION_FULL,

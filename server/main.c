@@ -114,6 +114,7 @@ static bool open_parts(struct srv_app *app, char *message)
            attn_cache_pool_new(&app->pool, limits->cache_bytes) == ATTN_OK &&
            srv_models_open(&app->models, &app->config, app->pool, message, MESSAGE_MAX) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
+           srv_store_open(&app->store, app, message, MESSAGE_MAX) &&
            srv_scheduler_open(&app->scheduler, app);
 }
 
@@ -130,7 +131,8 @@ static bool open_http(struct srv_app *app, char *message)
 static bool load(struct srv_app *app, char *message)
 {
     stop_at_once(leave_with_success); /* nothing is lost before the first request */
-    bool loaded = srv_models_load(&app->models, message, MESSAGE_MAX);
+    bool loaded = srv_models_load(&app->models, message, MESSAGE_MAX) &&
+                  srv_store_load(app->store, message, MESSAGE_MAX);
     hold_signals();
     return loaded;
 }
@@ -147,14 +149,25 @@ static void say_ready(struct srv_app *app)
 
 /* ---- Serving and stopping -------------------------------------------------------------------- */
 
+static void drop_expired(struct srv_app *app)
+{
+    struct srv_session *session = srv_sessions_expire(app->sessions, srv_now_ns()), *next;
+    struct srv_error error;
+    for (; session != NULL; session = next) {
+        next = session->next;
+        (void)srv_store_delete(app->store, session, &error); /* else it expires at the restart */
+        srv_metrics_session(app->metrics, SRV_SESSION_EXPIRED, 1);
+        srv_session_put(session);
+    }
+}
+
 /* Expires sessions each second until a stopping signal comes. */
 static void serve(struct srv_app *app)
 {
     sigset_t set = stop_signals();
     const struct timespec second = {.tv_sec = 1};
     while (sigtimedwait(&set, NULL, &second) < 0) {
-        size_t expired = srv_sessions_expire(app->sessions, srv_now_ns());
-        srv_metrics_session(app->metrics, SRV_SESSION_EXPIRED, expired);
+        drop_expired(app);
     }
 }
 
@@ -174,10 +187,12 @@ static void drain(struct srv_app *app)
                   srv_http_active(app->http));
 }
 
-static void close_all(struct srv_app *app)
+/* False where sessions could not be saved. */
+static bool close_all(struct srv_app *app)
 {
     srv_scheduler_stop(app->scheduler);
     srv_http_close(app->http);
+    bool saved = srv_store_close(app->store);
     srv_scheduler_free(app->scheduler);
     srv_sessions_close(app->sessions);
     srv_models_close(&app->models);
@@ -185,6 +200,7 @@ static void close_all(struct srv_app *app)
     attn_engine_close(app->engine);
     srv_metrics_close(app->metrics);
     srv_log_close(&app->log);
+    return saved;
 }
 
 static int run(struct srv_app *app)
@@ -193,6 +209,7 @@ static int run(struct srv_app *app)
     srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
     hold_signals();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the write */
     fit_connections(app);
     bool opened = open_parts(app, message) && open_http(app, message) && load(app, message);
     if (opened) {
@@ -203,8 +220,8 @@ static int run(struct srv_app *app)
     } else {
         fprintf(stderr, "attnd: %s\n", message);
     }
-    close_all(app);
-    return opened ? 0 : 1;
+    bool saved = close_all(app);
+    return opened && saved ? 0 : 1;
 }
 
 int main(int argc, char *argv[])

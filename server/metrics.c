@@ -65,8 +65,8 @@ static unsigned long long read_count(const counter *value)
 
 /* ---- What is counted ------------------------------------------------------------------------- */
 
-static const unsigned statuses[] = {200, 201, 204, 400, 404, 405, 406, 408, 409, 411,
-                                    413, 415, 422, 429, 431, 500, 501, 503, 504, 0 /* any other */};
+static const unsigned statuses[] = {200, 201, 202, 204, 400, 404, 405, 406, 408, 409, 411, 413,
+                                    415, 422, 429, 431, 500, 501, 503, 504, 507, 0 /* any other */};
 
 struct row {
     counter by_status[COUNT(statuses)];
@@ -79,7 +79,8 @@ struct srv_metrics {
     struct histogram decode_batch_size, decode_batch_seconds, attend_seconds;
     counter decode_rows, attend_rows;
     counter sessions[3]; /* by enum srv_session_event */
-    struct row rows[];   /* [srv_route_count + SRV_METHOD_COUNT + 1] */
+    counter store[SRV_STORE_EVENTS];
+    struct row rows[]; /* [srv_route_count + SRV_METHOD_COUNT + 1] */
 };
 
 static size_t row_count(void) { return srv_route_count + SRV_METHOD_COUNT + 1; }
@@ -132,6 +133,11 @@ void srv_metrics_attend(struct srv_metrics *metrics, size_t rows, uint64_t ns)
 {
     observe(&metrics->attend_seconds, &seconds, ns);
     count_up(&metrics->attend_rows, rows);
+}
+
+void srv_metrics_store(struct srv_metrics *metrics, enum srv_store_event event, size_t count)
+{
+    count_up(&metrics->store[event], count);
 }
 
 void srv_metrics_session(struct srv_metrics *metrics, enum srv_session_event event, size_t count)
@@ -254,6 +260,18 @@ static const struct {
     {"attnd_sessions_expired_total", "Sessions that expired.",
      MEMBER(sessions[SRV_SESSION_EXPIRED])},
     {"attnd_sessions_deleted_total", "Sessions deleted.", MEMBER(sessions[SRV_SESSION_DELETED])},
+    {"attnd_sessions_restored_total", "Sessions restored at start.",
+     MEMBER(store[SRV_SESSIONS_RESTORED])},
+    {"attnd_sessions_lost_total", "Sessions that could not be restored.",
+     MEMBER(store[SRV_SESSIONS_LOST])},
+    {"attnd_journal_bytes_total", "Bytes written to journals.", MEMBER(store[SRV_JOURNAL_BYTES])},
+    {"attnd_journal_refused_total", "Writes that a journal did not take.",
+     MEMBER(store[SRV_JOURNAL_REFUSED])},
+    {"attnd_snapshots_total", "Snapshots written.", MEMBER(store[SRV_SNAPSHOT_MADE])},
+    {"attnd_snapshots_failed_total", "Snapshots that could not be written.",
+     MEMBER(store[SRV_SNAPSHOT_FAILED])},
+    {"attnd_damaged_files_total", "Files of state_dir found damaged.",
+     MEMBER(store[SRV_FILE_DAMAGED])},
 };
 
 static void print_totals(struct srv_buffer *out, const struct srv_metrics *metrics)

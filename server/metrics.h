@@ -30,6 +30,19 @@ void srv_metrics_attend(struct srv_metrics *metrics, size_t rows, uint64_t ns);
 enum srv_session_event { SRV_SESSION_CREATED, SRV_SESSION_EXPIRED, SRV_SESSION_DELETED };
 void srv_metrics_session(struct srv_metrics *metrics, enum srv_session_event event, size_t count);
 
+/* State on disk. */
+enum srv_store_event {
+    SRV_JOURNAL_BYTES,
+    SRV_JOURNAL_REFUSED,
+    SRV_SNAPSHOT_MADE,
+    SRV_SNAPSHOT_FAILED,
+    SRV_FILE_DAMAGED,
+    SRV_SESSIONS_RESTORED,
+    SRV_SESSIONS_LOST,
+    SRV_STORE_EVENTS,
+};
+void srv_metrics_store(struct srv_metrics *metrics, enum srv_store_event event, size_t count);
+
 /* Values of this moment that others own. */
 struct srv_gauges {
     size_t sessions, queue, in_flight, connections;

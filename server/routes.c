@@ -15,6 +15,9 @@ const struct srv_route srv_routes[] = {
      .type = "application/octet-stream"},
     {SRV_PUT, "/sessions/{id}/state", SRV_BODY_BYTES, .parse = srv_ep_import_parse},
 
+    {SRV_POST, "/snapshot", SRV_BODY_NONE, .handle = srv_post_snapshot},
+    {SRV_GET, "/snapshot", SRV_BODY_NONE, .handle = srv_get_snapshot},
+
     {SRV_GET, "/models", SRV_BODY_NONE, .handle = srv_get_models},
     {SRV_GET, "/models/{name}", SRV_BODY_NONE, .handle = srv_get_model},
 

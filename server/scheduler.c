@@ -26,6 +26,7 @@
 
 #include "app.h"
 #include "rounds.h"
+#include "store.h"
 
 #define ROUND_BATCHES 4 /* of decodes, before a prefill and an attend begin */
 #define THREADS_PER_CLERK 4
@@ -41,6 +42,7 @@ struct srv_scheduler {
     bool left;                  /* an event thread has left a round to the scheduler's */
     struct srv_request **inbox; /* [inbox_capacity] */
     size_t inbox_count, inbox_capacity, inbox_bytes;
+    bool waits_for_disk;        /* each batch does, so event threads run none */
     atomic_bool knocking;       /* the inbox is not empty, or it is time to stop */
     pthread_mutex_t drive;      /* whoever holds it drives, and owns the rest */
     struct srv_request **taken; /* [inbox_capacity] this round's */
@@ -113,6 +115,7 @@ static void read_or_write(void *context, struct srv_request *request)
 static void run_round(struct srv_scheduler *s)
 {
     struct srv_rounds *rounds = &s->rounds;
+    srv_store_cut(s->app->store);
     read_taken(s);
     for (int i = 0; i < ROUND_BATCHES && !s->stopping && srv_rounds_batch(rounds, false); i++) {
         srv_rounds_reply(rounds);
@@ -133,9 +136,9 @@ static void run_round(struct srv_scheduler *s)
 static bool await_work(struct srv_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (s->inbox_count == 0 && !s->left && !s->stop)
+    while (s->inbox_count == 0 && !s->left && !s->stop && !srv_store_wants_cut(s->app->store))
         pthread_cond_wait(&s->wake, &s->lock);
-    bool found = s->inbox_count > 0 || s->left;
+    bool found = s->inbox_count > 0 || s->left || !s->stop;
     s->left = false;
     pthread_mutex_unlock(&s->lock);
     return found;
@@ -148,6 +151,7 @@ static void *scheduler_main(void *argument)
     while (goes_on) {
         goes_on = await_work(s); /* the last time round, an event thread may still have left work */
         pthread_mutex_lock(&s->drive);
+        srv_store_cut(s->app->store);
         while (take_inbox(s)) {
             if (!s->stopping)
                 run_round(s);
@@ -198,7 +202,7 @@ static bool pause_run(void *context)
 static bool inbox_is_small(struct srv_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
-    bool small = !s->left && !s->stop && s->inbox_bytes <= SMALL_BYTES;
+    bool small = !s->left && !s->stop && s->inbox_bytes <= SMALL_BYTES && !s->waits_for_disk;
     pthread_mutex_unlock(&s->lock);
     return small;
 }
@@ -255,6 +259,15 @@ bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
     return taken;
 }
 
+void srv_scheduler_poke(struct srv_scheduler *s)
+{
+    if (s == NULL)
+        return;
+    pthread_mutex_lock(&s->lock);
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
 size_t srv_scheduler_depth(const struct srv_scheduler *s) { return atomic_load(&s->rounds.depth); }
 
 static void free_scheduler(struct srv_scheduler *s)
@@ -288,6 +301,8 @@ bool srv_scheduler_open(struct srv_scheduler **out, struct srv_app *app)
         return false;
     s->app = app;
     s->inbox_capacity = app->config.limits.max_queue;
+    s->waits_for_disk = app->config.durability == SRV_DURABLE_JOURNAL &&
+                        app->config.journal_fsync == SRV_FSYNC_ALWAYS;
     s->inbox = calloc(s->inbox_capacity, sizeof *s->inbox);
     s->taken = calloc(s->inbox_capacity, sizeof *s->taken);
     pthread_mutex_init(&s->lock, NULL);

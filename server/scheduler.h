@@ -22,6 +22,9 @@ bool srv_scheduler_submit(struct srv_scheduler *scheduler, struct srv_request *r
 void srv_scheduler_run(struct srv_scheduler *scheduler);
 size_t srv_scheduler_depth(const struct srv_scheduler *scheduler); /* waiting or running */
 
+/* Has the thread call srv_store_cut soon, if it is wanted.  Takes NULL. */
+void srv_scheduler_poke(struct srv_scheduler *scheduler);
+
 /* Ends the thread: what is being computed is finished and answered, what waits is refused with
  * `draining`, as is what is submitted from then on.  Free it when no event thread is left.  Both
  * take NULL. */

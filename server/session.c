@@ -7,11 +7,14 @@
  * second time. */
 #include "session.h"
 
+#include "attn_state.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 #include "attn.h"
 #include "http.h"
@@ -132,6 +135,25 @@ static void session_free(struct srv_session *session)
     free(session);
 }
 
+static uint64_t wall_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+uint64_t srv_session_used(const struct srv_session *session)
+{
+    uint64_t now = srv_now_ns(), used = session->used_ns;
+    return wall_ns() - (now > used ? now - used : 0);
+}
+
+void srv_session_set_used(struct srv_session *session, uint64_t used_ns)
+{
+    uint64_t now = srv_now_ns(), wall = wall_ns(), idle = wall > used_ns ? wall - used_ns : 0;
+    session->used_ns = now > idle ? now - idle : 0;
+}
+
 void srv_session_put(struct srv_session *session)
 {
     if (session != NULL && atomic_fetch_sub(&session->references, 1) == 1)
@@ -191,11 +213,10 @@ static enum srv_error_code equip(struct srv_session *session,
     return SRV_OK;
 }
 
-/* A session with its cache, in no table yet; one reference, the caller's. */
-static enum srv_error_code session_new(struct srv_session **out, struct srv_sessions *sessions,
-                                       const struct srv_model *model,
-                                       const struct srv_session_options *options,
-                                       struct srv_error *error)
+enum srv_error_code srv_session_new(struct srv_session **out, struct srv_sessions *sessions,
+                                    const struct srv_model *model,
+                                    const struct srv_session_options *options,
+                                    struct srv_error *error)
 {
     struct srv_session *session = calloc(1, sizeof *session);
     if (session == NULL) {
@@ -207,7 +228,9 @@ static enum srv_error_code session_new(struct srv_session **out, struct srv_sess
     session->ttl_ns = ttl_s * NS_PER_S;
     session->references = 1;
     session->used_ns = srv_now_ns();
-    session->epoch = atomic_fetch_add(&sessions->next_epoch, 1);
+    session->changed = true;
+    session->epoch =
+        options->epoch != 0 ? options->epoch : atomic_fetch_add(&sessions->next_epoch, 1);
     if (options->key != NULL)
         snprintf(session->key, sizeof session->key, "%s", options->key);
     memcpy(session->key_digest, options->key_digest, sizeof session->key_digest);
@@ -251,6 +274,19 @@ static enum srv_error_code check_first(struct srv_sessions *sessions,
     return code;
 }
 
+enum srv_error_code srv_session_list(struct srv_sessions *sessions, struct srv_session *session,
+                                     struct srv_error *error)
+{
+    pthread_mutex_lock(&sessions->lock);
+    enum srv_error_code code = check_room(sessions, session->id, session->key, error);
+    if (code == SRV_OK) {
+        link_session(sessions, session);
+        session->references++;
+    }
+    pthread_mutex_unlock(&sessions->lock);
+    return code;
+}
+
 enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sessions *sessions,
                                        const struct srv_model *model,
                                        const struct srv_session_options *options,
@@ -260,19 +296,13 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
     enum srv_error_code code = check_options(options, model, error);
     if (code == SRV_OK)
         code = check_first(sessions, options, error);
-    if (code != SRV_OK)
+    if (code != SRV_OK) {
         attn_cache_free(options->cache);
-    else
-        code = session_new(&session, sessions, model, options, error);
-    if (code != SRV_OK)
         return code;
-    pthread_mutex_lock(&sessions->lock);
-    code = check_room(sessions, session->id, session->key, error); /* another may have come first */
-    if (code == SRV_OK) {
-        link_session(sessions, session);
-        session->references++;
     }
-    pthread_mutex_unlock(&sessions->lock);
+    code = srv_session_new(&session, sessions, model, options, error);
+    if (code == SRV_OK)
+        code = srv_session_list(sessions, session, error); /* another may have come first */
     if (code == SRV_OK)
         *out = session;
     else
@@ -325,18 +355,17 @@ struct srv_session *srv_session_get(struct srv_sessions *sessions, const char *i
     return session;
 }
 
-bool srv_session_delete(struct srv_sessions *sessions, const char *id)
+void srv_session_truncate(struct srv_session *session, size_t length)
 {
-    pthread_mutex_lock(&sessions->lock);
-    struct srv_session **link = find_link(sessions, id), *session = *link;
-    if (session != NULL)
-        unlink_session(sessions, link);
-    pthread_mutex_unlock(&sessions->lock);
-    srv_session_put(session);
-    return session != NULL;
+    attn_cache_truncate(session->cache, length);
+    for (size_t i = 0; i < session->model->info.num_layers; i++) {
+        struct srv_last_step *last = &session->last[i];
+        if (last->position + last->rows > length)
+            *last = (struct srv_last_step){0};
+    }
 }
 
-void srv_session_remove(struct srv_sessions *sessions, const struct srv_session *session)
+bool srv_session_remove(struct srv_sessions *sessions, const struct srv_session *session)
 {
     pthread_mutex_lock(&sessions->lock);
     struct srv_session **link = find_link(sessions, session->id), *found = *link;
@@ -346,6 +375,7 @@ void srv_session_remove(struct srv_sessions *sessions, const struct srv_session 
     pthread_mutex_unlock(&sessions->lock);
     if (same)
         srv_session_put(found);
+    return same;
 }
 
 static bool expired(const struct srv_session *session, uint64_t now_ns)
@@ -354,7 +384,7 @@ static bool expired(const struct srv_session *session, uint64_t now_ns)
     return now_ns > used && now_ns - used >= session->ttl_ns && session->waiting == 0;
 }
 
-size_t srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns)
+struct srv_session *srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns)
 {
     struct srv_session *dropped = NULL;
     pthread_mutex_lock(&sessions->lock);
@@ -372,13 +402,23 @@ size_t srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns)
         }
     }
     pthread_mutex_unlock(&sessions->lock);
-    size_t count = 0;
-    for (; dropped != NULL; count++) {
-        struct srv_session *session = dropped;
-        dropped = session->next;
-        srv_session_put(session);
-    }
-    return count;
+    return dropped;
+}
+
+bool srv_sessions_all(struct srv_session ***out, size_t *count, struct srv_sessions *sessions)
+{
+    size_t found = 0;
+    pthread_mutex_lock(&sessions->lock);
+    struct srv_session **list = malloc((sessions->count + 1) * sizeof(struct srv_session *));
+    for (size_t i = 0; list != NULL && i < sessions->num_buckets; i++)
+        for (struct srv_session *s = sessions->buckets[i]; s != NULL; s = s->next) {
+            s->references++;
+            list[found++] = s;
+        }
+    pthread_mutex_unlock(&sessions->lock);
+    *out = list;
+    *count = found;
+    return list != NULL;
 }
 
 size_t srv_sessions_count(const struct srv_sessions *sessions) { return sessions->count; }

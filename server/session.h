@@ -35,6 +35,12 @@ struct srv_session {
     atomic_uint references;   /* the table's one included */
     char key[SRV_ID_MAX + 1]; /* Idempotency-Key it was made with, "" for none */
     uint64_t key_digest[2];   /* of the request that came with it */
+    /* What the store (store.h) knows of it: under its lock, */
+    enum { SRV_UNRECORDED, SRV_RECORDED, SRV_GONE } record;
+    uint64_t chain; /* records of it so far */
+    /* and the scheduler's: */
+    bool changed;                           /* since the file that holds it was begun */
+    uint64_t file_generation;               /* of that file; 0: none */
     struct srv_session *next, *next_by_key; /* in its buckets */
 };
 
@@ -54,7 +60,17 @@ struct srv_session_options {
     const struct srv_last_step *last; /* [layers of the checkpoint] or NULL: none */
     const char *key;                  /* "" or NULL: none; with it: */
     uint64_t key_digest[2];
+    uint64_t epoch; /* 0: a new one; else that of a session that was there before */
 };
+
+/* The session in no table yet, with one reference, the caller's; and into the table, which takes a
+ * reference of its own.  Errors: as srv_session_create, which is both. */
+enum srv_error_code srv_session_new(struct srv_session **out, struct srv_sessions *sessions,
+                                    const struct srv_model *model,
+                                    const struct srv_session_options *options,
+                                    struct srv_error *error);
+enum srv_error_code srv_session_list(struct srv_sessions *sessions, struct srv_session *session,
+                                     struct srv_error *error);
 
 /* Creates a session and returns it with a reference for the caller.  Errors: session_exists,
  * session_limit, idempotency_conflict (a session was made with that key), invalid_value,
@@ -77,15 +93,24 @@ struct srv_session *srv_session_get(struct srv_sessions *sessions, const char *i
 struct srv_session *srv_session_peek(struct srv_sessions *sessions, const char *id);
 void srv_session_put(struct srv_session *session); /* takes NULL */
 
-/* Takes the session out of the table: true where it was there. */
-bool srv_session_delete(struct srv_sessions *sessions, const char *id);
+/* Forgets all but the first `length` tokens of every layer, and the last steps that end beyond. */
+void srv_session_truncate(struct srv_session *session, size_t length);
 
-/* Takes this very session out of the table, if it is still there under its id. */
-void srv_session_remove(struct srv_sessions *sessions, const struct srv_session *session);
+/* Takes this very session out of the table: true where it was still there under its id. */
+bool srv_session_remove(struct srv_sessions *sessions, const struct srv_session *session);
 
-/* Drops the sessions whose ttl has passed and for which nothing waits; returns how many. */
-size_t srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns);
+/* Takes the sessions whose ttl has passed and for which nothing waits out of the table; returns
+ * them with the table's references, as a list linked by `next`. */
+struct srv_session *srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns);
 size_t srv_sessions_count(const struct srv_sessions *sessions);
+
+/* References to all sessions, in no order; *out is the caller's to free.  False where memory is
+ * short. */
+bool srv_sessions_all(struct srv_session ***out, size_t *count, struct srv_sessions *sessions);
+
+/* Its last use in nanoseconds since 1970, and the inverse: idle time goes on over a restart. */
+uint64_t srv_session_used(const struct srv_session *session);
+void srv_session_set_used(struct srv_session *session, uint64_t used_ns);
 
 /* References to up to `size` sessions with ids after `after` ("" = from the start), in order of
  * their ids; returns how many. */

@@ -47,6 +47,15 @@ void srv_session_reply(struct srv_request *request, unsigned status, struct srv_
     srv_session_put(session);
 }
 
+enum srv_error_code srv_session_take_back(struct srv_session *session,
+                                          const struct srv_request *request,
+                                          const struct srv_error *error)
+{
+    srv_session_remove(request->app->sessions, session);
+    srv_session_put(session);
+    return error->code;
+}
+
 enum srv_error_code srv_session_check_header(const struct srv_request *request, const char *id,
                                              struct srv_error *error)
 {

@@ -14,6 +14,12 @@ json_t *srv_session_json(const struct srv_session *session);
 void srv_session_reply(struct srv_request *request, unsigned status, struct srv_session *session,
                        bool replayed);
 
+/* Takes a session that could not be recorded out of the table again and drops the caller's
+ * reference; returns the error. */
+enum srv_error_code srv_session_take_back(struct srv_session *session,
+                                          const struct srv_request *request,
+                                          const struct srv_error *error);
+
 /* X-Session-Id is for load balancers, which route by it: it must name the request's session. */
 enum srv_error_code srv_session_check_header(const struct srv_request *request, const char *id,
                                              struct srv_error *error);

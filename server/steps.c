@@ -5,6 +5,7 @@
  * is cached, which gives the same bits, and appends nothing.  Other rows there are a conflict. */
 #include "steps.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "app.h"
@@ -240,11 +241,30 @@ static void count_batch(struct srv_metrics *metrics, size_t steps, size_t rows, 
         srv_metrics_decode(metrics, steps, rows, ns);
 }
 
+/* Called with the steps of a batch that are about to be published. */
+static bool record(void *context, const struct attn_appended list[], size_t count,
+                   struct attn_error *error)
+{
+    struct srv_store_step steps[SRV_BATCH_STEPS];
+    struct srv_error cause = {0};
+    for (size_t i = 0; i < count; i++) {
+        const struct srv_item *item =
+            (const void *)((const char *)list[i].step - offsetof(struct srv_item, step));
+        steps[i] = (struct srv_store_step){item->session, (size_t)item->job->call.layer, &list[i],
+                                           item->digest};
+    }
+    if (srv_store_steps(context, steps, count, &cause) == SRV_OK)
+        return true;
+    snprintf(error->message, sizeof error->message, "%s", cause.message);
+    return false;
+}
+
 void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app *app)
 {
     struct attn_step *steps[SRV_BATCH_STEPS];
     size_t ready = 0, rows = 0;
     const struct srv_job *first = items[0]->job;
+    const struct attn_recorder recorder = {record, app->store};
     uint64_t start = srv_now_ns();
     for (size_t i = 0; i < count; i++)
         if (make_step(items[i])) {
@@ -252,8 +272,9 @@ void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app 
             rows += items[i]->step.rows;
         }
     /* Whether each step succeeded stands in the steps, even when none could run. */
-    if (ready > 0 && attn_decode(app->engine, items[0]->model->attn, (size_t)first->call.layer,
-                                 steps, ready) == ATTN_OK)
+    if (ready > 0 &&
+        attn_decode_recorded(app->engine, items[0]->model->attn, (size_t)first->call.layer, steps,
+                             ready, app->store != NULL ? &recorder : NULL) == ATTN_OK)
         count_batch(app->metrics, ready, rows, srv_now_ns() - start);
     for (size_t i = 0; i < count; i++) {
         take_result(items[i]);

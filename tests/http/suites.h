@@ -19,6 +19,7 @@
     X(sessions)    \
     X(algebra)     \
     X(state)       \
+    X(durability)  \
     X(concurrency) \
     X(ops)         \
     X(limits)      \

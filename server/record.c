@@ -1,0 +1,131 @@
+/* record.c: writing and believing records.
+ *
+ * Whatever the bytes are, reading ends and stays within them: a record is believed when its head's
+ * sum, its length, its number and its payload's sum are right, and what is not believed is searched
+ * for the next record, of which there must be one whose write began later, else it is torn. */
+#include "record.h"
+
+#include <string.h>
+
+#include "sum.h"
+
+#define RECORD_MAGIC UINT32_C(0x6e744152)
+#define VERSION 1
+
+_Static_assert(sizeof(struct srv_record_head) == SRV_RECORD_HEAD, "no padding");
+_Static_assert(sizeof(struct srv_record_create) == 312, "no padding");
+
+struct journal_head {
+    char magic[8];
+    uint64_t generation;
+    uint32_t version, zero;
+    uint64_t sum;
+};
+_Static_assert(sizeof(struct journal_head) == SRV_JOURNAL_HEAD, "no padding");
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+void srv_record_seal(struct srv_record_head *head, const struct srv_part parts[], size_t count)
+{
+    struct srv_sum sum;
+    head->magic = RECORD_MAGIC;
+    head->length = 0;
+    srv_sum_init(&sum);
+    for (size_t i = 0; i < count; i++) {
+        head->length += parts[i].size;
+        srv_sum_add(&sum, parts[i].bytes, parts[i].size);
+    }
+    head->payload_sum = srv_sum_end(&sum);
+    head->head_sum = srv_sum_of(head, offsetof(struct srv_record_head, head_sum));
+}
+
+void srv_record_end(struct srv_record_head *head)
+{
+    head->last = 1;
+    head->head_sum = srv_sum_of(head, offsetof(struct srv_record_head, head_sum));
+}
+
+static struct journal_head journal_head(uint64_t generation)
+{
+    struct journal_head head = {.magic = "ATTNJRNL", .generation = generation, .version = VERSION};
+    head.sum = srv_sum_of(&head, offsetof(struct journal_head, sum));
+    return head;
+}
+
+void srv_journal_print_head(unsigned char out[SRV_JOURNAL_HEAD], uint64_t generation)
+{
+    struct journal_head head = journal_head(generation);
+    memcpy(out, &head, sizeof head);
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+void srv_journal_read_open(struct srv_journal_reader *reader, const void *bytes, size_t size,
+                           uint64_t generation)
+{
+    struct journal_head head = journal_head(generation);
+    size_t at = size < sizeof head ? size : sizeof head;
+    *reader = (struct srv_journal_reader){.bytes = bytes, .size = size, .at = at, .sequence = 1};
+    reader->head_damaged = at == sizeof head && memcmp(bytes, &head, sizeof head) != 0;
+}
+
+/* A head at `at` whose sum is right and that is of this place in the journal or a later one. */
+static bool read_head(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
+{
+    struct srv_record_head *head = &out->head;
+    if (at > reader->size || reader->size - at < sizeof *head)
+        return false;
+    memcpy(head, reader->bytes + at, sizeof *head);
+    out->payload = reader->bytes + at + sizeof *head;
+    return head->magic == RECORD_MAGIC &&
+           head->head_sum == srv_sum_of(head, offsetof(struct srv_record_head, head_sum)) &&
+           head->sequence >= reader->sequence && head->length % 4 == 0;
+}
+
+static bool read_at(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
+{
+    if (!read_head(out, reader, at))
+        return false;
+    const struct srv_record_head *head = &out->head;
+    return head->length <= reader->size - at - sizeof *head &&
+           head->payload_sum == srv_sum_of(out->payload, (size_t)head->length);
+}
+
+/* The first sound record from `at` on; returns where it is, the size where there is none. */
+static size_t search(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
+{
+    while (at + SRV_RECORD_HEAD <= reader->size && !read_at(out, reader, at))
+        at += 4;
+    return at + SRV_RECORD_HEAD <= reader->size ? at : reader->size;
+}
+
+/* Whether one of the records from `at` on was written by a later write than the one that is
+ * expected now. */
+static bool goes_on(const struct srv_journal_reader *reader, size_t at)
+{
+    struct srv_record record;
+    bool later = false;
+    for (at = search(&record, reader, at); at < reader->size && !later;
+         at = search(&record, reader, at + SRV_RECORD_HEAD + (size_t)record.head.length))
+        later = record.head.first > reader->sequence;
+    return later;
+}
+
+enum srv_reading srv_journal_read(struct srv_record *out, struct srv_journal_reader *reader)
+{
+    if (reader->at == reader->size)
+        return reader->open ? SRV_READ_TORN : SRV_READ_END;
+    if (read_at(out, reader, reader->at) && out->head.sequence == reader->sequence) {
+        reader->at += SRV_RECORD_HEAD + (size_t)out->head.length;
+        reader->sequence++;
+        reader->open = out->head.last == 0;
+        return SRV_READ_RECORD;
+    }
+    if (!goes_on(reader, reader->at))
+        return SRV_READ_TORN;
+    reader->at = search(out, reader, reader->at);
+    reader->missing = out->head.sequence - reader->sequence;
+    reader->sequence = out->head.sequence;
+    reader->open = false;
+    return SRV_READ_GAP;
+}

@@ -1,0 +1,259 @@
+/* restore.c: entries by epoch, sessions from files, and listing them. */
+#include "restore.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "http.h"
+#include "request.h"
+#include "session_notes.h"
+
+/* ---- Entries --------------------------------------------------------------------------------- */
+
+void srv_restore_init(struct srv_restore *restore, struct srv_sessions *sessions,
+                      const struct srv_models *models)
+{
+    *restore = (struct srv_restore){.sessions = sessions, .models = models};
+}
+
+void srv_restore_fini(struct srv_restore *restore)
+{
+    for (size_t i = 0; i < restore->capacity; i++)
+        srv_session_put(restore->entries[i].session);
+    free(restore->entries);
+    *restore = (struct srv_restore){0};
+}
+
+/* Where the epoch's entry is or would be; epochs count up from a random number, so that their low
+ * bits are as good as a hash. */
+static struct srv_restored *slot_of(struct srv_restored *entries, size_t capacity, uint64_t epoch)
+{
+    size_t i = (size_t)epoch & (capacity - 1);
+    while (entries[i].epoch != 0 && entries[i].epoch != epoch)
+        i = (i + 1) & (capacity - 1);
+    return &entries[i];
+}
+
+static bool grow(struct srv_restore *restore)
+{
+    size_t capacity = restore->capacity > 0 ? 2 * restore->capacity : 64;
+    struct srv_restored *entries = calloc(capacity, sizeof *entries);
+    if (entries == NULL)
+        return false;
+    for (size_t i = 0; i < restore->capacity; i++)
+        if (restore->entries[i].epoch != 0)
+            *slot_of(entries, capacity, restore->entries[i].epoch) = restore->entries[i];
+    free(restore->entries);
+    restore->entries = entries;
+    restore->capacity = capacity;
+    return true;
+}
+
+struct srv_restored *srv_restore_find(const struct srv_restore *restore, uint64_t epoch)
+{
+    if (restore->capacity == 0 || epoch == 0)
+        return NULL;
+    struct srv_restored *entry = slot_of(restore->entries, restore->capacity, epoch);
+    return entry->epoch != 0 ? entry : NULL;
+}
+
+struct srv_restored *srv_restore_entry(struct srv_restore *restore, uint64_t epoch)
+{
+    if (2 * restore->count >= restore->capacity && !grow(restore))
+        return NULL;
+    struct srv_restored *entry = slot_of(restore->entries, restore->capacity, epoch);
+    if (entry->epoch == 0)
+        *entry = (struct srv_restored){.epoch = epoch, .order = ++restore->count};
+    return entry;
+}
+
+void srv_restore_lose(struct srv_restored *entry)
+{
+    srv_session_put(entry->session);
+    entry->session = NULL;
+    entry->lost = true;
+}
+
+void srv_restore_doubt(struct srv_restore *restore)
+{
+    for (size_t i = 0; i < restore->capacity; i++)
+        restore->entries[i].unproven = restore->entries[i].session != NULL;
+}
+
+const struct srv_model *srv_restore_model(const struct srv_restore *restore, const char *name,
+                                          const char *fingerprint)
+{
+    const struct srv_model *model = NULL;
+    struct srv_error error;
+    if (name == NULL || fingerprint == NULL ||
+        srv_models_find(&model, restore->models, name, &error) != SRV_OK || model->is_cross ||
+        strcmp(model->info.fingerprint, fingerprint) != 0)
+        return NULL;
+    return model;
+}
+
+/* ---- Session files --------------------------------------------------------------------------- */
+
+static enum srv_restoring fail(struct srv_restore *restore, enum srv_restoring what,
+                               const char *message)
+{
+    snprintf(restore->message, sizeof restore->message, "%s", message);
+    return what;
+}
+
+static enum srv_restoring fail_attn(struct srv_restore *restore, const struct attn_error *cause)
+{
+    bool full = cause->status == ATTN_POOL_FULL || cause->status == ATTN_NO_MEMORY;
+    return fail(restore, full ? SRV_RESTORE_FULL : SRV_RESTORE_DAMAGED, cause->message);
+}
+
+/* Fills a cache that nobody knows of from the file. */
+static enum srv_restoring read_cache(struct attn_cache **out, struct srv_restore *restore,
+                                     const struct srv_model *model, struct attn_import *import)
+{
+    struct attn_error cause = {0};
+    bool more = true;
+    enum attn_status status = attn_cache_new(
+        out, model->pool, model->attn, (size_t)srv_notes_number(import, "max_length"), &cause);
+    if (status == ATTN_OK)
+        status = attn_import_begin(import, *out, &cause);
+    while (status == ATTN_OK && more)
+        status = attn_import_run(&more, import, SIZE_MAX, &cause);
+    return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
+}
+
+/* What the notes say of the session beside its cache; texts live in the import. */
+static bool read_options(struct srv_session_options *out, const struct attn_import *import,
+                         uint64_t epoch)
+{
+    const char *key = attn_import_note(import, "key");
+    *out = (struct srv_session_options){
+        .id = attn_import_note(import, "id"),
+        .ttl_s = (size_t)srv_notes_number(import, "ttl_s"),
+        .key = key,
+        .epoch = epoch,
+    };
+    return out->id != NULL && srv_id_valid(out->id) && out->ttl_s >= 1 &&
+           out->ttl_s <= SRV_MAX_TTL_S && srv_notes_number(import, "epoch") == epoch &&
+           srv_notes_number(import, "used") > 0 && srv_notes_number(import, "chain") > 0 &&
+           (key == NULL ||
+            (srv_id_valid(key) && srv_notes_digest(out->key_digest, import, "key_digest")));
+}
+
+static enum srv_restoring make_session(struct srv_restored *entry, struct srv_restore *restore,
+                                       const struct srv_model *model, struct attn_import *import,
+                                       uint64_t generation)
+{
+    struct srv_session_options options;
+    struct srv_error error = {0};
+    struct attn_cache *cache = NULL;
+    struct srv_last_step *last = calloc(model->info.num_layers, sizeof *last);
+    enum srv_restoring result = fail(restore, SRV_RESTORE_FULL, "out of memory");
+    if (last != NULL)
+        result = read_cache(&cache, restore, model, import);
+    if (result == SRV_RESTORE_OK && (!read_options(&options, import, entry->epoch) ||
+                                     srv_notes_lasts(last, import, model, cache, &error) != SRV_OK))
+        result = fail(restore, SRV_RESTORE_DAMAGED, "its notes are not those of a session");
+    if (result != SRV_RESTORE_OK)
+        goto done;
+    options.cache = cache;
+    options.last = last;
+    cache = NULL; /* the session's from here on */
+    if (srv_session_new(&entry->session, restore->sessions, model, &options, &error) != SRV_OK) {
+        result = fail(restore, SRV_RESTORE_FULL, error.message);
+        goto done;
+    }
+    srv_session_set_used(entry->session, srv_notes_number(import, "used"));
+    entry->session->chain = srv_notes_number(import, "chain");
+    entry->session->record = SRV_RECORDED;
+    entry->session->changed = false;
+    entry->session->file_generation = generation;
+done:
+    attn_cache_free(cache);
+    free(last);
+    return result;
+}
+
+enum srv_restoring srv_restore_file(struct srv_restore *restore, uint64_t epoch,
+                                    uint64_t generation, const void *bytes, size_t size)
+{
+    struct attn_import *import = NULL;
+    struct attn_error cause = {0};
+    struct srv_restored *entry = srv_restore_entry(restore, epoch);
+    if (entry == NULL)
+        return fail(restore, SRV_RESTORE_FULL, "out of memory");
+    if (attn_import_open(&import, bytes, size, &cause) != ATTN_OK) {
+        entry->lost = true;
+        return fail_attn(restore, &cause);
+    }
+    enum srv_restoring result;
+    const struct srv_model *model = srv_restore_model(restore, attn_import_note(import, "model"),
+                                                      attn_import_note(import, "fingerprint"));
+    if (model != NULL)
+        result = make_session(entry, restore, model, import, generation);
+    else
+        result =
+            fail(restore, SRV_RESTORE_FOREIGN, "its model, by name and fingerprint, is not here");
+    entry->lost = result != SRV_RESTORE_OK;
+    entry->foreign = result == SRV_RESTORE_FOREIGN;
+    attn_import_close(import);
+    return result;
+}
+
+/* ---- Listing --------------------------------------------------------------------------------- */
+
+static int by_id(const void *a, const void *b)
+{
+    const struct srv_restored *x = *(struct srv_restored *const *)a;
+    const struct srv_restored *y = *(struct srv_restored *const *)b;
+    int order = strcmp(x->session->id, y->session->id);
+    return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
+}
+
+/* Collects the entries that are whole; the others are counted. */
+static size_t collect(struct srv_restored *out[], struct srv_restore_result *result,
+                      struct srv_restore *restore)
+{
+    size_t found = 0;
+    uint64_t now = srv_now_ns();
+    for (size_t i = 0; i < restore->capacity; i++) {
+        struct srv_restored *entry = &restore->entries[i];
+        if (entry->session != NULL && entry->unproven)
+            srv_restore_lose(entry);
+        result->foreign += entry->foreign;
+        result->lost += entry->lost && !entry->foreign;
+        if (entry->session == NULL || entry->pending)
+            continue;
+        if (now - entry->session->used_ns >= entry->session->ttl_ns)
+            result->expired++;
+        else
+            out[found++] = entry;
+    }
+    return found;
+}
+
+bool srv_restore_list(struct srv_restore_result *out, struct srv_restore *restore)
+{
+    struct srv_error error = {0};
+    struct srv_restored **list = malloc((restore->count + 1) * sizeof(struct srv_restored *));
+    *out = (struct srv_restore_result){0};
+    if (list == NULL) {
+        fail(restore, SRV_RESTORE_FULL, "out of memory");
+        return false;
+    }
+    size_t count = collect(list, out, restore);
+    qsort(list, count, sizeof(struct srv_restored *), by_id);
+    bool listed = true;
+    for (size_t i = 0; i < count && listed; i++) {
+        /* Of two of one id the older one was gone before the younger one came. */
+        if (i + 1 < count && strcmp(list[i]->session->id, list[i + 1]->session->id) == 0)
+            continue;
+        listed = srv_session_list(restore->sessions, list[i]->session, &error) == SRV_OK;
+        out->listed += listed;
+        if (!listed)
+            fail(restore, SRV_RESTORE_FULL, error.message);
+    }
+    free(list);
+    return listed;
+}

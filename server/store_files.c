@@ -1,0 +1,304 @@
+/* store_files.c: names, whole files, and files that appear whole. */
+#include "store_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sum.h"
+
+#define PIECE ((size_t)16 << 20) /* bytes of an export that are made at a time */
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+static const char *const suffixes[] = {
+    [SRV_FILE_JOURNAL] = ".journal", [SRV_FILE_SESSION] = ".session", [SRV_FILE_BASE] = ".base"};
+
+void srv_file_name(struct srv_file *out, enum srv_file_kind kind, uint64_t generation,
+                   uint64_t epoch)
+{
+    *out = (struct srv_file){.kind = kind, .epoch = epoch, .generation = generation};
+    if (kind == SRV_FILE_SESSION)
+        snprintf(out->name, sizeof out->name, "%016llx-%016llx.session", (unsigned long long)epoch,
+                 (unsigned long long)generation);
+    else
+        snprintf(out->name, sizeof out->name, "%016llx%s", (unsigned long long)generation,
+                 suffixes[kind]);
+}
+
+/* Reads 16 digits off *at. */
+static bool take_number(uint64_t *out, const char **at)
+{
+    char digits[17];
+    if (strspn(*at, "0123456789abcdef") != 16)
+        return false;
+    memcpy(digits, *at, 16);
+    digits[16] = '\0';
+    *out = strtoull(digits, NULL, 16);
+    *at += 16;
+    return true;
+}
+
+static bool parse_name(struct srv_file *out, const char *name)
+{
+    uint64_t first = 0, second = 0;
+    const char *at = name;
+    size_t length = strlen(name);
+    enum srv_file_kind kind = SRV_FILE_OTHER;
+    if (length >= sizeof out->name)
+        return false;
+    if (length > 4 && strcmp(name + length - 4, ".new") == 0)
+        kind = SRV_FILE_UNFINISHED;
+    else if (!take_number(&first, &at))
+        return false;
+    else if (*at == '-' && (at++, take_number(&second, &at)))
+        kind = SRV_FILE_SESSION;
+    for (size_t i = SRV_FILE_JOURNAL; kind == SRV_FILE_OTHER && i <= SRV_FILE_BASE; i++)
+        if (i != SRV_FILE_SESSION && strcmp(at, suffixes[i]) == 0)
+            kind = (enum srv_file_kind)i;
+    if (kind == SRV_FILE_OTHER ||
+        (kind == SRV_FILE_SESSION && strcmp(at, suffixes[SRV_FILE_SESSION]) != 0))
+        return false;
+    *out = (struct srv_file){.kind = kind};
+    out->epoch = kind == SRV_FILE_SESSION ? first : 0;
+    out->generation = kind == SRV_FILE_SESSION ? second : first;
+    memcpy(out->name, name, length + 1);
+    return true;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct srv_file *x = a, *y = b;
+    if (x->kind != y->kind)
+        return x->kind < y->kind ? -1 : 1;
+    if (x->generation != y->generation)
+        return x->generation < y->generation ? -1 : 1;
+    return (x->epoch > y->epoch) - (x->epoch < y->epoch);
+}
+
+bool srv_files_list(struct srv_file **out, size_t *count, int directory)
+{
+    int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    size_t capacity = 64, found = 0;
+    struct srv_file *list = malloc(capacity * sizeof *list), one;
+    const struct dirent *entry;
+    while (stream != NULL && list != NULL && (entry = readdir(stream)) != NULL) {
+        if (!parse_name(&one, entry->d_name))
+            continue;
+        list[found++] = one;
+        if (found < capacity)
+            continue;
+        capacity *= 2;
+        struct srv_file *more = realloc(list, capacity * sizeof *list);
+        if (more == NULL)
+            free(list);
+        list = more;
+    }
+    if (stream != NULL)
+        closedir(stream);
+    if (stream == NULL || list == NULL) {
+        free(list);
+        return false;
+    }
+    qsort(list, found, sizeof *list, by_place);
+    *out = list;
+    *count = found;
+    return true;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+static bool read_all(unsigned char *out, size_t size, int fd)
+{
+    for (size_t have = 0; have < size;) {
+        ssize_t got = read(fd, out + have, size - have);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            errno = got == 0 ? EIO : errno;
+            return false;
+        }
+        have += (size_t)got;
+    }
+    return true;
+}
+
+bool srv_file_read(unsigned char **out, size_t *size, int directory, const char *name)
+{
+    struct stat facts;
+    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return false;
+    unsigned char *bytes = NULL;
+    bool read = fstat(fd, &facts) == 0 && (bytes = malloc((size_t)facts.st_size + 1)) != NULL &&
+                read_all(bytes, (size_t)facts.st_size, fd);
+    int error = errno;
+    close(fd);
+    errno = error;
+    if (!read) {
+        free(bytes);
+        return false;
+    }
+    *out = bytes;
+    *size = (size_t)facts.st_size;
+    return true;
+}
+
+void srv_file_set_aside(int directory, const char *name)
+{
+    char aside[SRV_FILE_NAME + sizeof ".damaged"];
+    snprintf(aside, sizeof aside, "%s.damaged", name);
+    (void)renameat(directory, name, directory, aside);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+static void unfinished(char out[SRV_FILE_NAME + 4], const char *name)
+{
+    snprintf(out, SRV_FILE_NAME + 4, "%s.new", name);
+}
+
+int srv_file_begin(int directory, const char *name)
+{
+    char other[SRV_FILE_NAME + 4];
+    unfinished(other, name);
+    return openat(directory, other, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+void srv_file_abandon(int directory, int fd, const char *name)
+{
+    char other[SRV_FILE_NAME + 4];
+    int error = errno;
+    unfinished(other, name);
+    if (fd >= 0)
+        close(fd);
+    unlinkat(directory, other, 0);
+    errno = error;
+}
+
+bool srv_file_finish(int directory, int fd, const char *name, bool sync)
+{
+    char other[SRV_FILE_NAME + 4];
+    unfinished(other, name);
+    if (sync && fsync(fd) != 0) {
+        srv_file_abandon(directory, fd, name);
+        return false;
+    }
+    if (close(fd) != 0 || renameat(directory, other, directory, name) != 0) {
+        srv_file_abandon(directory, -1, name);
+        return false;
+    }
+    return true;
+}
+
+/* Room is taken before the file is mapped, so that a full disk says so here. */
+static bool fill(int fd, struct attn_export *state)
+{
+    size_t size = attn_export_bytes(state);
+    int error = posix_fallocate(fd, 0, (off_t)size);
+    if (error != 0) {
+        errno = error;
+        return false;
+    }
+    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return false;
+    while (attn_export_run(state, map, PIECE))
+        continue;
+    munmap(map, size);
+    return true;
+}
+
+bool srv_file_export(int directory, const char *name, struct attn_export *state, bool sync)
+{
+    int fd = srv_file_begin(directory, name);
+    if (fd < 0)
+        return false;
+    if (!fill(fd, state)) {
+        srv_file_abandon(directory, fd, name);
+        return false;
+    }
+    return srv_file_finish(directory, fd, name, sync);
+}
+
+/* ---- Bases ----------------------------------------------------------------------------------- */
+
+struct base_head {
+    char magic[8];
+    uint64_t generation, count;
+    uint64_t version, sum; /* of the head without it, and of the entries */
+};
+
+static struct base_head base_head(uint64_t generation, const struct srv_base_entry entries[],
+                                  size_t count)
+{
+    struct base_head head = {
+        .magic = "ATTNBASE", .generation = generation, .count = count, .version = 1};
+    struct srv_sum sum;
+    srv_sum_init(&sum);
+    srv_sum_add(&sum, &head, offsetof(struct base_head, sum));
+    srv_sum_add(&sum, entries, count * sizeof *entries);
+    head.sum = srv_sum_end(&sum);
+    return head;
+}
+
+static bool write_all(int fd, const void *bytes, size_t size)
+{
+    const char *at = bytes;
+    while (size > 0) {
+        ssize_t written = write(fd, at, size);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0) {
+            errno = written == 0 ? ENOSPC : errno;
+            return false;
+        }
+        at += written;
+        size -= (size_t)written;
+    }
+    return true;
+}
+
+bool srv_base_write(int directory, uint64_t generation, const struct srv_base_entry entries[],
+                    size_t count)
+{
+    struct srv_file file;
+    struct base_head head = base_head(generation, entries, count);
+    srv_file_name(&file, SRV_FILE_BASE, generation, 0);
+    int fd = srv_file_begin(directory, file.name);
+    if (fd < 0)
+        return false;
+    if (!write_all(fd, &head, sizeof head) || !write_all(fd, entries, count * sizeof *entries)) {
+        srv_file_abandon(directory, fd, file.name);
+        return false;
+    }
+    return srv_file_finish(directory, fd, file.name, true) && fsync(directory) == 0;
+}
+
+bool srv_base_read(struct srv_base_entry **out, size_t *count, uint64_t generation,
+                   const unsigned char *bytes, size_t size)
+{
+    struct base_head head;
+    if (size < sizeof head || (size - sizeof head) % sizeof **out != 0)
+        return false;
+    size_t entries = (size - sizeof head) / sizeof **out;
+    struct srv_base_entry *list = malloc((entries + 1) * sizeof *list);
+    if (list == NULL)
+        return false;
+    memcpy(list, bytes + sizeof head, entries * sizeof *list);
+    head = base_head(generation, list, entries);
+    if (memcmp(&head, bytes, sizeof head) != 0) {
+        free(list);
+        return false;
+    }
+    *out = list;
+    *count = entries;
+    return true;
+}

@@ -1,0 +1,331 @@
+/* store_load.c: a state directory becomes sessions.
+ *
+ * The newest sound base says which session files count; without one they all do, the newest of each
+ * session, which is right wherever a snapshot has ended orderly.  Journals from the base on follow.
+ * A file that is damaged is set aside and told of; what it leaves whole is loaded.  Nothing is
+ * listed before all has been read. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "restore.h"
+#include "store_parts.h"
+
+#define PROGRESS_NS UINT64_C(2000000000)
+
+struct load {
+    struct srv_store *store;
+    struct srv_restore restore;
+    struct srv_file *files; /* [count] */
+    size_t count;
+    struct srv_base_entry *base; /* [num_base] */
+    size_t num_base;
+    uint64_t generation; /* of the base; 0: none */
+    size_t bytes;        /* read so far */
+    uint64_t said_ns;    /* when progress was last told */
+    bool trouble;        /* something of a journal is not in the sessions */
+    char *message;
+    size_t size;
+};
+
+static struct srv_log *log_of(const struct load *load) { return &load->store->app->log; }
+
+static void set_aside(const struct load *load, const char *name, const char *why)
+{
+    srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged", "%s is set aside: %s", name, why);
+    srv_metrics_store(load->store->app->metrics, SRV_FILE_DAMAGED, 1);
+    srv_file_set_aside(load->store->directory, name);
+}
+
+static void tell_progress(struct load *load, size_t bytes)
+{
+    uint64_t now = srv_now_ns();
+    load->bytes += bytes;
+    if (now - load->said_ns < PROGRESS_NS)
+        return;
+    load->said_ns = now;
+    srv_log_event(log_of(load), SRV_LOG_INFO, "restoring", "%zu sessions, %zu bytes so far",
+                  load->restore.count, load->bytes);
+}
+
+static bool refuse(struct load *load)
+{
+    size_t budget = attn_cache_pool_budget(load->store->app->pool);
+    snprintf(load->message, load->size,
+             "the sessions of state_dir cannot be held: %s (cache_bytes %zu, used %zu after %zu "
+             "bytes of files)",
+             load->restore.message, budget, attn_cache_pool_used(load->store->app->pool),
+             load->bytes);
+    return false;
+}
+
+/* ---- The base -------------------------------------------------------------------------------- */
+
+static bool read_base(struct load *load, const struct srv_file *file)
+{
+    unsigned char *bytes;
+    size_t size;
+    if (!srv_file_read(&bytes, &size, load->store->directory, file->name)) {
+        set_aside(load, file->name, strerror(errno));
+        return false;
+    }
+    bool sound = srv_base_read(&load->base, &load->num_base, file->generation, bytes, size);
+    free(bytes);
+    if (!sound)
+        set_aside(load, file->name, "its checksum is wrong");
+    else
+        load->generation = file->generation;
+    return sound;
+}
+
+static void find_base(struct load *load)
+{
+    for (size_t i = load->count; i-- > 0 && load->generation == 0;)
+        if (load->files[i].kind == SRV_FILE_BASE)
+            read_base(load, &load->files[i]);
+}
+
+/* ---- Session files --------------------------------------------------------------------------- */
+
+static bool read_session(struct load *load, uint64_t epoch, uint64_t generation)
+{
+    struct srv_file file;
+    unsigned char *bytes = NULL;
+    size_t size = 0;
+    enum srv_restoring result = SRV_RESTORE_DAMAGED;
+    srv_file_name(&file, SRV_FILE_SESSION, generation, epoch);
+    if (srv_file_read(&bytes, &size, load->store->directory, file.name)) {
+        result = srv_restore_file(&load->restore, epoch, generation, bytes, size);
+    } else {
+        struct srv_restored *entry = srv_restore_entry(&load->restore, epoch);
+        if (entry != NULL)
+            entry->lost = true;
+        snprintf(load->restore.message, sizeof load->restore.message, "%s", strerror(errno));
+    }
+    free(bytes);
+    tell_progress(load, size);
+    if (result == SRV_RESTORE_DAMAGED || result == SRV_RESTORE_FOREIGN)
+        set_aside(load, file.name, load->restore.message);
+    return result != SRV_RESTORE_FULL || refuse(load);
+}
+
+static bool read_listed(struct load *load)
+{
+    bool going = true;
+    for (size_t i = 0; i < load->num_base && going; i++) {
+        const struct srv_base_entry *entry = &load->base[i];
+        going = read_session(load, entry->epoch, entry->generation);
+        const struct srv_restored *restored = srv_restore_find(&load->restore, entry->epoch);
+        if (restored != NULL && restored->session != NULL)
+            srv_session_set_used(restored->session, entry->used_ns);
+    }
+    return going;
+}
+
+/* Without a base: the newest file of each session. */
+static bool read_found(struct load *load)
+{
+    bool going = true;
+    for (size_t i = load->count; i-- > 0 && going;) {
+        const struct srv_file *file = &load->files[i];
+        if (file->kind == SRV_FILE_SESSION && file->epoch != 0 &&
+            srv_restore_find(&load->restore, file->epoch) == NULL)
+            going = read_session(load, file->epoch, file->generation);
+    }
+    return going;
+}
+
+/* ---- Journals -------------------------------------------------------------------------------- */
+
+/* A tail that was cut off is nobody's: it goes, so that it is told of once. */
+static void cut_tail(const struct load *load, const char *name, size_t good, size_t size)
+{
+    srv_log_event(log_of(load), SRV_LOG_INFO, "torn",
+                  "%s ends in a write that was cut off: %zu bytes removed", name, size - good);
+    int fd = openat(load->store->directory, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0 && ftruncate(fd, (off_t)good) != 0)
+        srv_log_event(log_of(load), SRV_LOG_ERROR, "storage", "%s: %s", name, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
+static bool read_journal(struct load *load, const struct srv_file *file)
+{
+    unsigned char *bytes;
+    size_t size;
+    struct srv_replayed replayed;
+    if (!srv_file_read(&bytes, &size, load->store->directory, file->name)) {
+        srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged", "%s: %s", file->name,
+                      strerror(errno));
+        srv_restore_doubt(&load->restore);
+        load->trouble = true;
+        return true;
+    }
+    enum srv_restoring result =
+        srv_restore_journal(&replayed, &load->restore, file->generation, bytes, size);
+    free(bytes);
+    tell_progress(load, size);
+    if (result == SRV_RESTORE_FULL)
+        return refuse(load);
+    if (replayed.torn && replayed.good < size)
+        cut_tail(load, file->name, replayed.good, size);
+    if (replayed.gaps > 0) {
+        srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged",
+                      "%s has %zu damaged places; it will be set aside", file->name, replayed.gaps);
+        srv_metrics_store(load->store->app->metrics, SRV_FILE_DAMAGED, 1);
+        load->trouble = true;
+    }
+    load->store->older_bytes += size;
+    load->store->older_journals++;
+    return true;
+}
+
+static bool read_journals(struct load *load)
+{
+    uint64_t expected = 0;
+    bool going = true;
+    for (size_t i = 0; i < load->count && going; i++) {
+        const struct srv_file *file = &load->files[i];
+        if (file->kind != SRV_FILE_JOURNAL || file->generation < load->generation)
+            continue;
+        if ((expected != 0 && file->generation != expected) ||
+            (expected == 0 && load->generation != 0 && file->generation > load->generation + 1)) {
+            srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged", "a journal before %s is missing",
+                          file->name);
+            srv_restore_doubt(&load->restore);
+            load->trouble = true;
+        }
+        expected = file->generation + 1;
+        going = read_journal(load, file);
+    }
+    return going;
+}
+
+/* ---- All ------------------------------------------------------------------------------------- */
+
+static bool list_files(struct load *load)
+{
+    struct srv_store *store = load->store;
+    if (!srv_files_list(&load->files, &load->count, store->directory)) {
+        snprintf(load->message, load->size, "state_dir: it cannot be read: %s", strerror(errno));
+        return false;
+    }
+    for (size_t i = 0; i < load->count; i++) {
+        if (load->files[i].kind == SRV_FILE_UNFINISHED)
+            unlinkat(store->directory, load->files[i].name, 0);
+        else if (load->files[i].generation > store->generation)
+            store->generation = load->files[i].generation;
+    }
+    return true;
+}
+
+static bool list_sessions(struct load *load)
+{
+    struct srv_restore_result result;
+    if (!srv_restore_list(&result, &load->restore))
+        return refuse(load);
+    struct srv_metrics *metrics = load->store->app->metrics;
+    srv_metrics_store(metrics, SRV_SESSIONS_RESTORED, result.listed);
+    srv_metrics_store(metrics, SRV_SESSIONS_LOST, result.lost + result.foreign);
+    load->trouble = load->trouble || result.lost + result.foreign > 0;
+    srv_log_event(
+        log_of(load), result.lost + result.foreign > 0 ? SRV_LOG_ERROR : SRV_LOG_INFO, "restored",
+        "%zu sessions from %zu bytes; %zu had expired, %zu are lost to damage, %zu are of "
+        "models that are not here",
+        result.listed, load->bytes, result.expired, result.lost, result.foreign);
+    return true;
+}
+
+/* Goes on from what was loaded: in a new journal, or where the old files do not say what the
+ * sessions are now, with a snapshot. */
+static bool begin(struct load *load)
+{
+    struct srv_store *store = load->store;
+    bool journals_left = !srv_store_journals(store) && store->older_journals > 0;
+    store->base = load->generation;
+    store->keep_journals = load->trouble;
+    if (load->trouble || journals_left) {
+        if (srv_store_snapshot(store)) {
+            store->keep_journals = false;
+            return true;
+        }
+    } else if (srv_store_new_journal(&store->journal, store)) {
+        store->generation += srv_store_journals(store);
+        return true;
+    }
+    snprintf(load->message, load->size, "state_dir: it cannot be written: %s", strerror(errno));
+    return false;
+}
+
+bool srv_store_load(struct srv_store *store, char *message, size_t size)
+{
+    if (store == NULL)
+        return true;
+    struct load load = {.store = store, .message = message, .size = size, .said_ns = srv_now_ns()};
+    srv_restore_init(&load.restore, store->app->sessions, &store->app->models);
+    bool loaded = list_files(&load);
+    if (loaded) {
+        find_base(&load);
+        loaded = (load.generation != 0 ? read_listed(&load) : read_found(&load)) &&
+                 read_journals(&load) && list_sessions(&load);
+    }
+    srv_restore_fini(&load.restore);
+    loaded = loaded && begin(&load);
+    free(load.files);
+    free(load.base);
+    if (loaded && pthread_create(&store->thread, NULL, srv_store_main, store) != 0) {
+        snprintf(message, size, "out of memory");
+        loaded = false;
+    }
+    store->started = loaded;
+    return loaded;
+}
+
+/* ---- What a snapshot replaces ---------------------------------------------------------------- */
+
+static int by_epoch(const void *a, const void *b)
+{
+    const struct srv_base_entry *x = a, *y = b;
+    return (x->epoch > y->epoch) - (x->epoch < y->epoch);
+}
+
+static bool is_replaced(const struct srv_file *file, const struct srv_base_entry base[],
+                        size_t count, uint64_t generation)
+{
+    const struct srv_base_entry key = {.epoch = file->epoch};
+    if (file->kind != SRV_FILE_SESSION)
+        return file->kind != SRV_FILE_UNFINISHED && file->generation < generation;
+    const struct srv_base_entry *entry = bsearch(&key, base, count, sizeof *base, by_epoch);
+    return entry == NULL || entry->generation != file->generation;
+}
+
+/* Session files go before journals, so that without a base too no file outlives the record of its
+ * session's end. */
+void srv_store_remove_older(const struct srv_store *store, const struct srv_cut *cut)
+{
+    struct srv_file *files;
+    size_t count;
+    struct srv_base_entry *base = malloc((cut->count + 1) * sizeof *base);
+    if (base == NULL || !srv_files_list(&files, &count, store->directory)) {
+        free(base);
+        return;
+    }
+    for (size_t i = 0; i < cut->count; i++)
+        base[i] = cut->entries[i].base;
+    qsort(base, cut->count, sizeof *base, by_epoch);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < count; i++) {
+            if ((files[i].kind == SRV_FILE_SESSION) != (pass == 0) ||
+                !is_replaced(&files[i], base, cut->count, cut->generation))
+                continue;
+            if (files[i].kind == SRV_FILE_JOURNAL && store->keep_journals)
+                srv_file_set_aside(store->directory, files[i].name);
+            else
+                unlinkat(store->directory, files[i].name, 0);
+        }
+    free(base);
+    free(files);
+}

@@ -1,0 +1,70 @@
+/* store_parts.h: what the files store*.c share. */
+#ifndef SRV_STORE_PARTS_H
+#define SRV_STORE_PARTS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "app.h"
+#include "journal.h"
+#include "store.h"
+#include "store_files.h"
+
+/* A session as a cut found it. */
+struct srv_cut_entry {
+    struct srv_session *session;
+    struct srv_base_entry base;
+    struct attn_cache *fork;    /* what `export` reads, where steps go on meanwhile */
+    struct attn_export *export; /* NULL: its file is good as it is */
+};
+
+struct srv_cut {
+    uint64_t generation;
+    struct srv_cut_entry *entries; /* [count] */
+    size_t count;
+    bool failed;
+    struct srv_error error;
+};
+
+struct srv_store {
+    struct srv_app *app;
+    enum srv_durability durability;
+    enum srv_journal_fsync fsync;
+    int directory, lock_file;
+    pthread_mutex_t lock; /* all below, but where it says otherwise */
+    pthread_cond_t wake;
+    pthread_t thread;
+    bool started, stop;
+    struct srv_journal journal; /* fd -1: none */
+    bool unsynced;              /* everysec: written since it was last on disk */
+    uint64_t generation, base;  /* of journal, or of the last cut; of the last whole snapshot */
+    uint64_t older_bytes;       /* of journals since the base, but the last one */
+    size_t older_journals;
+    bool requested, running;
+    bool keep_journals; /* something is wrong with those that the next snapshot replaces */
+    /* What the store's thread and the scheduler's hand each other. */
+    atomic_bool cut_wanted;
+    struct srv_journal next, old; /* the journal to go on in; the one that was left */
+    struct srv_cut *cut;
+    atomic_bool rewrite;   /* files that a failed snapshot was to write are not there */
+    atomic_size_t changes; /* tokens, and changes of sessions, since the last cut */
+};
+
+static inline bool srv_store_journals(const struct srv_store *store)
+{
+    return store->durability == SRV_DURABLE_JOURNAL;
+}
+
+/* store_snapshot.c: a snapshot from beginning to end where nothing else runs, and the thread that
+ * makes them while requests are served. */
+bool srv_store_snapshot(struct srv_store *store);
+void *srv_store_main(void *argument);
+
+/* Makes the journal of the next generation; the journal's fd is -1 where there is to be none.
+ * False with errno. */
+bool srv_store_new_journal(struct srv_journal *out, const struct srv_store *store);
+
+/* store_files' part of it: removes what a snapshot that is whole has replaced. */
+void srv_store_remove_older(const struct srv_store *store, const struct srv_cut *cut);
+
+#endif

@@ -1,0 +1,361 @@
+/* store_snapshot.c: all sessions as files.
+ *
+ * A cut is one moment of all sessions: between two batches the scheduler's thread goes on in a new
+ * journal and forks the caches that have changed, which copies no token.  What follows takes its
+ * time on the store's own thread: the forks are written as files, then the base that names them all
+ * is put in its place, and what it replaces is removed.  Before the base is there the old one and
+ * both journals say the same; so this may end anywhere. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "session_notes.h"
+#include "store_parts.h"
+
+#define NS_PER_S UINT64_C(1000000000)
+#define PAUSE_NS (5 * NS_PER_S) /* after a snapshot that failed */
+#define MANY_FILES 32           /* that are brought to the disk together */
+#define MANY_JOURNALS 8
+
+/* ---- Making a cut ---------------------------------------------------------------------------- */
+
+bool srv_store_new_journal(struct srv_journal *out, const struct srv_store *store)
+{
+    struct srv_file file;
+    *out = (struct srv_journal){.fd = -1};
+    if (!srv_store_journals(store))
+        return true;
+    srv_file_name(&file, SRV_FILE_JOURNAL, store->generation + 1, 0);
+    int fd = openat(store->directory, file.name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    if (srv_journal_open(out, fd, store->generation + 1) && fdatasync(fd) == 0 &&
+        fsync(store->directory) == 0)
+        return true;
+    int error = errno;
+    if (out->fd < 0)
+        close(fd);
+    srv_journal_close(out);
+    unlinkat(store->directory, file.name, 0);
+    errno = error;
+    return false;
+}
+
+static bool open_export(struct srv_cut_entry *entry, const struct attn_cache *cache,
+                        struct attn_error *cause)
+{
+    const struct srv_session *session = entry->session;
+    size_t most = SRV_NOTES + session->model->info.num_layers;
+    struct srv_note_text *texts = malloc(most * sizeof *texts);
+    struct attn_note *notes = malloc(most * sizeof *notes);
+    cause->status = ATTN_NO_MEMORY;
+    if (texts != NULL && notes != NULL) {
+        size_t count = srv_notes_print(texts, session, true);
+        for (size_t i = 0; i < count; i++)
+            notes[i] = (struct attn_note){texts[i].name, texts[i].value};
+        cause->status = attn_export_open(&entry->export, cache, notes, count, cause);
+    }
+    free(texts);
+    free(notes);
+    return cause->status == ATTN_OK;
+}
+
+/* `live`: steps go on while the file is written. */
+static bool take_session(struct srv_cut_entry *entry, const struct srv_store *store,
+                         uint64_t generation, bool live, struct srv_error *error)
+{
+    struct srv_session *session = entry->session;
+    struct attn_error cause = {0};
+    entry->base = (struct srv_base_entry){session->epoch, session->file_generation,
+                                          srv_session_used(session)};
+    if (!session->changed && session->file_generation != 0 && !atomic_load(&store->rewrite))
+        return true;
+    if ((live && attn_cache_fork(&entry->fork, session->cache, SIZE_MAX, &cause) != ATTN_OK) ||
+        !open_export(entry, live ? entry->fork : session->cache, &cause)) {
+        srv_fail_attn(error, &cause);
+        return false;
+    }
+    session->changed = false;
+    session->file_generation = entry->base.generation = generation;
+    return true;
+}
+
+/* Under the lock: the sessions that are recorded at this moment, and on to the next journal. */
+static bool list_sessions(struct srv_cut *cut, struct srv_store *store)
+{
+    struct srv_session **all;
+    size_t count;
+    if (!srv_sessions_all(&all, &count, store->app->sessions))
+        return false;
+    cut->entries = calloc(count + 1, sizeof *cut->entries);
+    for (size_t i = 0; i < count; i++)
+        if (cut->entries != NULL && all[i]->record == SRV_RECORDED)
+            cut->entries[cut->count++].session = all[i];
+        else
+            srv_session_put(all[i]);
+    free(all);
+    return cut->entries != NULL;
+}
+
+static void go_on(struct srv_store *store)
+{
+    store->older_bytes += store->journal.fd >= 0 ? store->journal.length : 0;
+    store->older_journals += store->journal.fd >= 0;
+    store->old = store->journal;
+    store->journal = store->next;
+    store->next = (struct srv_journal){.fd = -1};
+    store->generation++;
+    atomic_store(&store->changes, 0);
+}
+
+static struct srv_cut *make_cut(struct srv_store *store, bool live)
+{
+    struct srv_cut *cut = calloc(1, sizeof *cut);
+    if (cut == NULL)
+        return NULL;
+    pthread_mutex_lock(&store->lock);
+    cut->failed = !list_sessions(cut, store);
+    go_on(store);
+    cut->generation = store->generation;
+    pthread_mutex_unlock(&store->lock);
+    if (cut->failed)
+        srv_fail(&cut->error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a list of sessions");
+    for (size_t i = 0; i < cut->count && !cut->failed; i++)
+        cut->failed = !take_session(&cut->entries[i], store, cut->generation, live, &cut->error);
+    return cut;
+}
+
+static void free_cut(struct srv_cut *cut)
+{
+    for (size_t i = 0; cut != NULL && i < cut->count; i++) {
+        attn_export_close(cut->entries[i].export);
+        attn_cache_free(cut->entries[i].fork);
+        srv_session_put(cut->entries[i].session);
+    }
+    if (cut != NULL)
+        free(cut->entries);
+    free(cut);
+}
+
+bool srv_store_wants_cut(const struct srv_store *store)
+{
+    return store != NULL && atomic_load(&store->cut_wanted);
+}
+
+void srv_store_cut(struct srv_store *store)
+{
+    if (!srv_store_wants_cut(store))
+        return;
+    struct srv_cut *cut = make_cut(store, true);
+    pthread_mutex_lock(&store->lock);
+    store->cut = cut;
+    atomic_store(&store->cut_wanted, false);
+    pthread_cond_broadcast(&store->wake);
+    pthread_mutex_unlock(&store->lock);
+}
+
+/* ---- Writing it ------------------------------------------------------------------------------ */
+
+static bool write_files(const struct srv_cut *cut, const struct srv_store *store)
+{
+    struct srv_file file;
+    size_t files = 0;
+    for (size_t i = 0; i < cut->count; i++)
+        files += cut->entries[i].export != NULL;
+    for (size_t i = 0; i < cut->count; i++) {
+        struct srv_cut_entry *entry = &cut->entries[i];
+        if (entry->export == NULL)
+            continue;
+        srv_file_name(&file, SRV_FILE_SESSION, entry->base.generation, entry->base.epoch);
+        if (!srv_file_export(store->directory, file.name, entry->export, files <= MANY_FILES))
+            return false;
+        attn_export_close(entry->export); /* its blocks are wanted by others */
+        attn_cache_free(entry->fork);
+        entry->export = NULL;
+        entry->fork = NULL;
+    }
+    return (files <= MANY_FILES || syncfs(store->directory) == 0) && fsync(store->directory) == 0;
+}
+
+static bool write_base(const struct srv_cut *cut, const struct srv_store *store)
+{
+    struct srv_base_entry *entries = malloc((cut->count + 1) * sizeof *entries);
+    for (size_t i = 0; entries != NULL && i < cut->count; i++)
+        entries[i] = cut->entries[i].base;
+    bool written =
+        entries != NULL && srv_base_write(store->directory, cut->generation, entries, cut->count);
+    free(entries);
+    return written;
+}
+
+static bool write_cut(const struct srv_cut *cut, struct srv_store *store)
+{
+    if (!write_files(cut, store) || !write_base(cut, store)) {
+        srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage",
+                      "a snapshot of %zu sessions cannot be written: %s", cut->count,
+                      strerrordesc_np(errno));
+        return false;
+    }
+    srv_store_remove_older(store, cut);
+    srv_log_event(&store->app->log, SRV_LOG_INFO, "snapshot", "generation %llu: %zu sessions",
+                  (unsigned long long)cut->generation, cut->count);
+    return true;
+}
+
+/* The journal that was left; where it cannot be brought to the disk the snapshot will stand in. */
+static void leave_journal(struct srv_store *store)
+{
+    if (store->old.fd >= 0 && fdatasync(store->old.fd) != 0)
+        srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage",
+                      "a journal that ended is not on disk: %s", strerror(errno));
+    srv_journal_close(&store->old);
+}
+
+/* Writes the cut, NULL where there was no memory for it, and frees it. */
+static bool finish(struct srv_store *store, struct srv_cut *cut)
+{
+    bool written = false;
+    leave_journal(store);
+    if (cut != NULL && cut->failed)
+        srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage", "no snapshot was made: %s",
+                      cut->error.message);
+    else if (cut != NULL)
+        written = write_cut(cut, store);
+    pthread_mutex_lock(&store->lock);
+    atomic_store(&store->rewrite, !written);
+    if (written) {
+        store->base = cut->generation;
+        store->older_bytes = 0;
+        store->older_journals = 0;
+    }
+    pthread_mutex_unlock(&store->lock);
+    srv_metrics_store(store->app->metrics, written ? SRV_SNAPSHOT_MADE : SRV_SNAPSHOT_FAILED, 1);
+    free_cut(cut);
+    return written;
+}
+
+bool srv_store_snapshot(struct srv_store *store)
+{
+    if (!srv_store_new_journal(&store->next, store)) {
+        srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage", "no new journal: %s",
+                      strerror(errno));
+        return false;
+    }
+    return finish(store, make_cut(store, false));
+}
+
+/* ---- The store's thread ---------------------------------------------------------------------- */
+
+/* Under the lock, which it gives back meanwhile: asks the scheduler's thread for a cut. */
+static bool snapshot_live(struct srv_store *store)
+{
+    struct srv_cut *cut = NULL;
+    store->requested = false;
+    store->running = true;
+    pthread_mutex_unlock(&store->lock);
+    bool ready = srv_store_new_journal(&store->next, store);
+    if (ready) {
+        atomic_store(&store->cut_wanted, true);
+        srv_scheduler_poke(store->app->scheduler);
+    } else {
+        srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage", "no new journal: %s",
+                      strerror(errno));
+    }
+    pthread_mutex_lock(&store->lock);
+    while (ready && atomic_load(&store->cut_wanted) && !store->stop)
+        pthread_cond_wait(&store->wake, &store->lock);
+    bool taken = ready && !atomic_exchange(&store->cut_wanted, false);
+    cut = store->cut;
+    store->cut = NULL;
+    pthread_mutex_unlock(&store->lock);
+    bool made = taken && finish(store, cut);
+    if (ready && !taken)
+        srv_journal_close(&store->next); /* an empty one: it does no harm */
+    pthread_mutex_lock(&store->lock);
+    store->running = false;
+    return made;
+}
+
+static bool snapshot_is_due(const struct srv_store *store, uint64_t since_ns, uint64_t now)
+{
+    const struct srv_config *config = &store->app->config;
+    size_t changes = atomic_load(&store->changes);
+    uint64_t bytes = store->older_bytes + store->journal.length;
+    if (store->requested || atomic_load(&store->rewrite))
+        return true;
+    if (srv_store_journals(store))
+        return store->journal.broken || bytes > config->journal_bytes ||
+               store->older_journals > MANY_JOURNALS;
+    return changes > 0 && ((config->snapshot_interval_s > 0 &&
+                            now - since_ns >= config->snapshot_interval_s * NS_PER_S) ||
+                           (config->snapshot_tokens > 0 && changes >= config->snapshot_tokens));
+}
+
+/* Under the lock, which it gives back meanwhile. */
+static void sync_journal(struct srv_store *store)
+{
+    int fd = store->journal.fd;
+    if (store->fsync != SRV_FSYNC_EVERYSEC || !store->unsynced || fd < 0)
+        return;
+    store->unsynced = false;
+    pthread_mutex_unlock(&store->lock);
+    bool synced = fdatasync(fd) == 0; /* only this thread closes it */
+    if (!synced)
+        srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage", "the journal is not on disk: %s",
+                      strerror(errno));
+    pthread_mutex_lock(&store->lock);
+    if (!synced && store->journal.fd == fd)
+        store->journal.broken = true; /* what it holds is anybody's guess: go on in a new one */
+}
+
+void *srv_store_main(void *argument)
+{
+    struct srv_store *store = argument;
+    uint64_t last_ns = srv_now_ns(), not_before = 0;
+    pthread_mutex_lock(&store->lock);
+    while (!store->stop) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec++;
+        if (!store->requested)
+            pthread_cond_timedwait(&store->wake, &store->lock, &until);
+        sync_journal(store);
+        uint64_t now = srv_now_ns();
+        if (store->stop || (!store->requested && now < not_before) ||
+            !snapshot_is_due(store, last_ns, now))
+            continue;
+        bool made = snapshot_live(store);
+        last_ns = srv_now_ns();
+        not_before = made ? 0 : last_ns + PAUSE_NS;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return NULL;
+}
+
+void srv_store_request(struct srv_store *store)
+{
+    if (store == NULL)
+        return;
+    pthread_mutex_lock(&store->lock);
+    store->requested = true;
+    pthread_cond_broadcast(&store->wake);
+    pthread_mutex_unlock(&store->lock);
+}
+
+void srv_store_describe(struct srv_store_status *out, struct srv_store *store)
+{
+    *out = (struct srv_store_status){0};
+    if (store == NULL)
+        return;
+    pthread_mutex_lock(&store->lock);
+    *out = (struct srv_store_status){
+        .generation = store->generation,
+        .base = store->base,
+        .journal_bytes = store->older_bytes + store->journal.length,
+        .running = store->running || store->requested,
+    };
+    pthread_mutex_unlock(&store->lock);
+}

@@ -1,0 +1,320 @@
+/* main.c: damage to the files of a state directory is found: build/corrupt [--quick].
+ *
+ * A small journal, the file of a small session and a base are damaged in every bit and cut at every
+ * length; each time what is restored is looked at.  A session's file and a base have to be refused.
+ * A journal has to say that something is wrong, and each session that it still gives has to be one
+ * that was there at some time; a journal that is cut between two writes is a whole one that ended
+ * there, and has to give exactly that.
+ *
+ * Then journals and files are changed at random and given the right sums: whatever they say,
+ * nothing may crash (run it under AddressSanitizer).  The last line has the figures. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checksum.h"
+#include "http.h"
+#include "record.h"
+#include "restore.h"
+#include "safetensors.h"
+#include "scene.h"
+#include "store_files.h"
+#include "sum.h"
+
+#define MUTATIONS 200000
+#define MUTATIONS_QUICK 10000
+
+static size_t damaged, missed;
+
+static void count(bool found, const char *what, size_t place)
+{
+    damaged++;
+    missed += !found;
+    if (!found && missed <= 10)
+        printf("check-corrupt: %s %zu was not found\n", what, place);
+}
+
+/* ---- Journals -------------------------------------------------------------------------------- */
+
+#define MAX_STATES 512
+
+/* What the sessions were after each of the journal's writes. */
+static struct states {
+    size_t ends[64]; /* bytes of the journal after each of them */
+    uint64_t all[64];
+    size_t writes;
+    uint64_t ever[MAX_STATES]; /* each session at any time */
+    size_t count;
+} states;
+
+static bool was_there(uint64_t state)
+{
+    for (size_t i = 0; i < states.count; i++)
+        if (states.ever[i] == state)
+            return true;
+    return false;
+}
+
+static void keep(uint64_t state)
+{
+    if (!was_there(state) && states.count < MAX_STATES)
+        states.ever[states.count++] = state;
+}
+
+/* Restores a journal: the sum over all its sessions is returned, *sound where each is one that was
+ * there (or, with `note`, they are noted), and *told where it was said that something is wrong. */
+static uint64_t restore_journal(bool *sound, bool *told, const unsigned char *bytes, size_t size,
+                                bool note)
+{
+    struct srv_restore restore;
+    struct srv_restore_result result;
+    struct srv_replayed replayed;
+    uint64_t sum = 0;
+    scene_open_table();
+    srv_restore_init(&restore, scene.app.sessions, &scene.app.models);
+    enum srv_restoring end = srv_restore_journal(&replayed, &restore, 1, bytes, size);
+    bool listed = end == SRV_RESTORE_OK && srv_restore_list(&result, &restore);
+    *told = !listed || replayed.gaps > 0 || replayed.torn || result.lost > 0;
+    *sound = listed;
+    struct srv_session *page[16];
+    size_t n = srv_sessions_page(page, 16, scene.app.sessions, "");
+    for (size_t i = 0; i < n; i++) {
+        uint64_t state = scene_state_of(page[i]);
+        sum = (sum ^ state) * UINT64_C(0x9e3779b97f4a7c15);
+        if (note)
+            keep(state);
+        *sound = *sound && was_there(state);
+        srv_session_put(page[i]);
+    }
+    srv_restore_fini(&restore);
+    scene_close_table();
+    return sum;
+}
+
+/* Notes what the sessions are after each record and each write. */
+static void walk(const unsigned char *bytes, size_t size)
+{
+    struct srv_journal_reader reader;
+    struct srv_record record;
+    bool sound, told;
+    uint64_t write = 0;
+    srv_journal_read_open(&reader, bytes, size, 1);
+    for (size_t at = reader.at; srv_journal_read(&record, &reader) == SRV_READ_RECORD;
+         at = reader.at) {
+        if (record.head.first != write) { /* the one before ended here */
+            states.ends[states.writes] = at;
+            states.all[states.writes++] = restore_journal(&sound, &told, bytes, at, true);
+        }
+        write = record.head.first;
+        restore_journal(&sound, &told, bytes, reader.at, true);
+    }
+    states.ends[states.writes] = size;
+    states.all[states.writes++] = restore_journal(&sound, &told, bytes, size, true);
+}
+
+static bool cut_is_whole(uint64_t sum, size_t size)
+{
+    for (size_t i = 0; i < states.writes; i++)
+        if (states.ends[i] == size)
+            return states.all[i] == sum;
+    return false;
+}
+
+static void damage_journal(unsigned char *bytes, size_t size)
+{
+    bool sound, told;
+    for (size_t bit = 0; bit < 8 * size; bit++) {
+        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        restore_journal(&sound, &told, bytes, size, false);
+        count(sound && told, "in the journal, bit", bit);
+        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+    for (size_t length = SRV_JOURNAL_HEAD; length < size; length++) {
+        unsigned char *copy = memcpy(malloc(length), bytes, length);
+        uint64_t sum = restore_journal(&sound, &told, copy, length, false);
+        count(sound && (told || cut_is_whole(sum, length)), "in the journal, length", length);
+        free(copy);
+    }
+}
+
+/* ---- Session files and bases ----------------------------------------------------------------- */
+
+static enum srv_restoring restore_file(const unsigned char *bytes, size_t size)
+{
+    struct srv_restore restore;
+    struct srv_restore_result result;
+    scene_open_table();
+    srv_restore_init(&restore, scene.app.sessions, &scene.app.models);
+    enum srv_restoring end = srv_restore_file(&restore, scene.epoch, 1, bytes, size);
+    if (end == SRV_RESTORE_OK && !srv_restore_list(&result, &restore))
+        end = SRV_RESTORE_FULL;
+    srv_restore_fini(&restore);
+    scene_close_table();
+    return end;
+}
+
+static bool refuses_file(const unsigned char *bytes, size_t size)
+{
+    return restore_file(bytes, size) != SRV_RESTORE_OK;
+}
+
+static bool refuses_base(const unsigned char *bytes, size_t size)
+{
+    struct srv_base_entry *entries = NULL;
+    size_t n;
+    bool refused = !srv_base_read(&entries, &n, 7, bytes, size);
+    free(entries);
+    return refused;
+}
+
+static void damage(bool (*refuses)(const unsigned char *, size_t), unsigned char *bytes,
+                   size_t size, const char *bit_name, const char *length_name)
+{
+    count(!refuses(bytes, size), "the sound one of", size);
+    for (size_t bit = 0; bit < 8 * size; bit++) {
+        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        count(refuses(bytes, size), bit_name, bit);
+        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+    for (size_t length = 0; length < size; length++) {
+        unsigned char *copy = memcpy(malloc(length + 1), bytes, length);
+        count(refuses(copy, length), length_name, length);
+        free(copy);
+    }
+}
+
+/* ---- Mutations with the right sums ----------------------------------------------------------- */
+
+static uint64_t seed = 1;
+
+static size_t below(size_t n)
+{
+    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (size_t)(seed >> 33) % n;
+}
+
+static const unsigned char *const favourites =
+    (const unsigned char *)"\0\1\2\3\4\5\6\7\x10\x40\x7f\x80\xff\xfe\x3f";
+
+static void scribble(unsigned char *bytes, size_t size)
+{
+    for (size_t i = 1 + below(4); i > 0 && size > 0; i--)
+        bytes[below(size)] = below(2) ? favourites[below(15)] : (unsigned char)below(256);
+}
+
+/* Goes through the records as their lengths have it, scribbles on some, and seals them. */
+static void mutate_journal(unsigned char *bytes, size_t size)
+{
+    struct srv_record_head head;
+    for (size_t at = SRV_JOURNAL_HEAD; size - at >= sizeof head;) {
+        memcpy(&head, bytes + at, sizeof head);
+        size_t left = size - at - sizeof head, length = (size_t)head.length;
+        if (head.length > left)
+            return;
+        if (below(4) == 0)
+            scribble(bytes + at + sizeof head, length);
+        if (below(16) == 0)
+            scribble((unsigned char *)&head, offsetof(struct srv_record_head, payload_sum));
+        const struct srv_part part = {bytes + at + sizeof head,
+                                      head.length <= left ? (size_t)head.length & ~(size_t)3 : 0};
+        srv_record_seal(&head, &part, 1);
+        memcpy(bytes + at, &head, sizeof head);
+        at += sizeof head + length;
+    }
+}
+
+/* Puts the checksum that belongs to a file's contents where it stands. */
+static void repair_file(unsigned char *bytes, size_t size)
+{
+    static const char opening[] = "{\"__metadata__\":{\"checksum\":\"";
+    struct attn_safetensors *file = NULL;
+    struct attn_checksum sum;
+    struct attn_error error = {0};
+    if (attn_safetensors_open_bytes(&file, bytes, size, "state", ATTN_MAX_STATE_HEADER, &error) !=
+        ATTN_OK)
+        return;
+    attn_checksum_init(&sum);
+    for (size_t i = 0; i < 4; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "layers.%zu.%s", i / 2, i % 2 == 0 ? "key" : "value");
+        const struct attn_tensor_entry *entry = attn_safetensors_find(file, name);
+        if (entry != NULL)
+            attn_checksum_add(&sum, attn_safetensors_bytes(file, entry),
+                              entry->shape[0] * entry->shape[1] * entry->shape[2] * sizeof(float));
+    }
+    size_t n;
+    const struct attn_tensor_note *notes = attn_safetensors_notes(&n, file);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(notes[i].name, "checksum") == 0)
+            continue;
+        attn_checksum_add(&sum, notes[i].name, strlen(notes[i].name));
+        attn_checksum_add(&sum, "=", 1);
+        attn_checksum_add(&sum, notes[i].value, strlen(notes[i].value));
+        attn_checksum_add(&sum, "\n", 1);
+    }
+    attn_safetensors_close(file);
+    attn_checksum_print((char *)bytes + 8 + sizeof opening - 1, &sum);
+}
+
+/* A digit for a digit keeps the header readable. */
+static void mutate_file(unsigned char *bytes, size_t size, size_t header)
+{
+    for (size_t i = 1 + below(3); i > 0; i--) {
+        size_t at = 8 + below(header);
+        if (bytes[at] >= '0' && bytes[at] <= '9')
+            bytes[at] = (unsigned char)('0' + below(10));
+        else if (below(8) == 0)
+            bytes[at] = (unsigned char)(' ' + below(95));
+    }
+    if (below(2) == 0)
+        scribble(bytes + 8 + header, size - 8 - header);
+    repair_file(bytes, size);
+}
+
+static size_t mutate(size_t times, const unsigned char *journal, size_t journal_size,
+                     const unsigned char *file, size_t file_size)
+{
+    bool sound, told;
+    uint64_t header;
+    size_t accepted = 0;
+    memcpy(&header, file, sizeof header);
+    unsigned char *copy = malloc(journal_size > file_size ? journal_size : file_size);
+    for (size_t i = 0; i < times; i++) {
+        if (i % 2 == 0) {
+            memcpy(copy, journal, journal_size);
+            mutate_journal(copy, journal_size);
+            restore_journal(&sound, &told, copy, journal_size, false);
+            accepted += !told;
+        } else {
+            memcpy(copy, file, file_size);
+            mutate_file(copy, file_size, (size_t)header);
+            accepted += restore_file(copy, file_size) == SRV_RESTORE_OK;
+        }
+    }
+    free(copy);
+    return accepted;
+}
+
+int main(int argc, char *argv[])
+{
+    size_t times = argc > 1 && strcmp(argv[1], "--quick") == 0 ? MUTATIONS_QUICK : MUTATIONS;
+    unsigned char *journal, *file, *base;
+    size_t journal_size, file_size, base_size;
+    scene_open();
+    scene_make(&journal, &journal_size, &file, &file_size, &base, &base_size);
+    walk(journal, journal_size);
+    damage_journal(journal, journal_size);
+    damage(refuses_file, file, file_size, "in a session's file, bit",
+           "in a session's file, length");
+    damage(refuses_base, base, base_size, "in a base, bit", "in a base, length");
+    size_t accepted = mutate(times, journal, journal_size, file, file_size);
+    free(journal);
+    free(file);
+    free(base);
+    scene_close();
+    bool right = missed == 0 && accepted > 0 && accepted < times;
+    printf("check-corrupt: %zu of %zu damaged files found; %zu changed ones with sums repaired "
+           "(%zu believed), no crash%s\n",
+           damaged - missed, damaged, times, accepted, right ? ": ok" : ": FAILED");
+    return right ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,236 @@
+/* scene.c: the parts of a daemon that a store needs, and what it writes. */
+#include "scene.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store_files.h"
+#include "sum.h"
+
+#define WIDTH 4
+
+struct scene scene;
+
+static void need(bool right, const char *what)
+{
+    if (right)
+        return;
+    fprintf(stderr, "check-corrupt: %s: %s\n", what, strerror(errno));
+    exit(EXIT_FAILURE);
+}
+
+void scene_open_table(void)
+{
+    need(srv_sessions_open(&scene.app.sessions, &scene.app.config.limits, "test"), "a table");
+}
+
+void scene_close_table(void)
+{
+    srv_sessions_close(scene.app.sessions);
+    scene.app.sessions = NULL;
+}
+
+void scene_open(void)
+{
+    static const char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,"
+                                 "\"num_hidden_layers\":2,\"is_causal\":true,\"seed\":1}";
+    char message[256] = "";
+    struct srv_config *config = &scene.app.config;
+    struct attn_error error;
+    config->models = calloc(1, sizeof *config->models);
+    need(config->models != NULL, "memory");
+    config->num_models = 1;
+    snprintf(config->models[0].name, sizeof config->models[0].name, "tiny");
+    config->models[0].random = strdup(random);
+    config->limits =
+        (struct srv_limits){.max_sessions = 16, .max_session_length = 4096, .session_ttl_s = 3600};
+    srv_log_open(&scene.app.log, SRV_LOG_OFF, STDERR_FILENO);
+    need(srv_metrics_open(&scene.app.metrics), "metrics");
+    need(attn_engine_open(&scene.app.engine, &(struct attn_engine_options){.threads = 1}, &error) ==
+             ATTN_OK,
+         "an engine");
+    need(attn_cache_pool_new(&scene.app.pool, (size_t)8 << 20) == ATTN_OK, "a pool");
+    need(srv_models_open(&scene.app.models, config, scene.app.pool, message, sizeof message) &&
+             srv_models_load(&scene.app.models, message, sizeof message),
+         message);
+    snprintf(scene.directory, sizeof scene.directory, "/tmp/attnd-corrupt-XXXXXX");
+    need(mkdtemp(scene.directory) != NULL, "a directory");
+}
+
+static void remove_files(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", scene.directory);
+    need(system(command) == 0, command);
+}
+
+void scene_close(void)
+{
+    remove_files();
+    srv_models_close(&scene.app.models);
+    attn_cache_pool_free(scene.app.pool);
+    attn_engine_close(scene.app.engine);
+    srv_metrics_close(scene.app.metrics);
+    srv_log_close(&scene.app.log);
+    srv_config_fini(&scene.app.config);
+}
+
+uint64_t scene_state_of(const struct srv_session *session)
+{
+    struct srv_sum sum;
+    float key[64 * WIDTH], value[64 * WIDTH];
+    srv_sum_init(&sum);
+    srv_sum_add(&sum, session->id, sizeof session->id / 4 * 4);
+    srv_sum_add(&sum, &session->epoch, sizeof session->epoch);
+    srv_sum_add(&sum, session->key_digest, sizeof session->key_digest);
+    for (size_t i = 0; i < 2; i++) {
+        size_t length = attn_cache_length(session->cache, i);
+        attn_cache_read(key, value, session->cache, i, length);
+        srv_sum_add(&sum, &length, sizeof length);
+        srv_sum_add(&sum, key, length * WIDTH * sizeof *key);
+        srv_sum_add(&sum, value, length * WIDTH * sizeof *value);
+        if (session->last[i].position + session->last[i].rows == length)
+            srv_sum_add(&sum, &session->last[i], sizeof session->last[i]);
+    }
+    return srv_sum_end(&sum);
+}
+
+/* ---- What is written ------------------------------------------------------------------------- */
+
+struct stepping {
+    struct srv_session *session;
+    size_t layer;
+};
+
+static bool record(void *context, const struct attn_appended list[], size_t count,
+                   struct attn_error *error)
+{
+    static const uint64_t digest[2] = {17, 23};
+    struct stepping *stepping = context;
+    struct srv_store_step step = {stepping->session, stepping->layer, list, digest};
+    struct srv_error cause;
+    (void)error;
+    return count == 1 && srv_store_steps(scene.app.store, &step, 1, &cause) == SRV_OK;
+}
+
+/* A step of n rows, as a scheduler makes it. */
+static void step(struct srv_session *session, size_t layer, size_t n)
+{
+    float rows[8 * WIDTH];
+    for (size_t i = 0; i < n * WIDTH; i++)
+        rows[i] = (float)((i * 7 + layer) % 11) / 11 - 0.5f;
+    struct attn_step one = {.cache = session->cache,
+                            .position = attn_cache_length(session->cache, layer),
+                            .rows = n,
+                            .hidden_states = rows,
+                            .commit = true};
+    struct attn_step *steps[] = {&one};
+    struct stepping stepping = {session, layer};
+    const struct attn_recorder recorder = {record, &stepping};
+    need(attn_decode_recorded(scene.app.engine, session->model->attn, layer, steps, 1, &recorder) ==
+                 ATTN_OK &&
+             one.error.status == ATTN_OK,
+         one.error.message);
+    session->last[layer] = (struct srv_last_step){one.position, n, {17, 23}};
+}
+
+static struct srv_session *create(const char *id, struct attn_cache *cache, const char *key)
+{
+    struct srv_session *session;
+    struct srv_error error = {0};
+    const struct srv_session_options options = {.id = id, .cache = cache, .key = key};
+    need(srv_session_create(&session, scene.app.sessions, &scene.app.models.items[0], &options,
+                            &error) == SRV_OK,
+         error.message);
+    return session;
+}
+
+static struct attn_cache *fork_of(const struct srv_session *session, size_t length)
+{
+    struct attn_cache *cache;
+    struct attn_error error;
+    need(attn_cache_fork(&cache, session->cache, length, &error) == ATTN_OK, "a fork");
+    return cache;
+}
+
+/* Every kind of record, several writes, and a write of several records at the end. */
+static void live(void)
+{
+    struct srv_store *store = scene.app.store;
+    struct srv_error error = {0};
+    struct srv_session *a = create("a", NULL, "key"), *b = create("b", NULL, NULL);
+    need(srv_store_create(store, a, &error) == SRV_OK, error.message);
+    step(a, 0, 2);
+    step(b, 1, 1); /* starts with its step */
+    step(a, 1, 3);
+    struct srv_session *fork = create("f", fork_of(a, 1), NULL);
+    need(srv_store_fork(store, fork, a, 1, &error) == SRV_OK, error.message);
+    step(a, 0, 1);
+    need(srv_store_delete(store, b, &error) == SRV_OK, error.message);
+    need(srv_store_truncate(store, a, 2, &error) == SRV_OK, error.message);
+    srv_session_truncate(a, 2);
+    step(fork, 0, 1);
+    struct srv_session *import = create("i", fork_of(a, SIZE_MAX), NULL);
+    need(srv_store_import(store, import, &error) == SRV_OK, error.message);
+    step(a, 0, 1);
+    scene.epoch = a->epoch;
+    srv_session_put(a);
+    srv_session_put(b);
+    srv_session_put(fork);
+    srv_session_put(import);
+}
+
+static void read_file(unsigned char **out, size_t *size, enum srv_file_kind kind,
+                      uint64_t generation, uint64_t epoch)
+{
+    struct srv_file file;
+    int directory = open(scene.directory, O_RDONLY | O_DIRECTORY);
+    srv_file_name(&file, kind, generation, epoch);
+    need(srv_file_read(out, size, directory, file.name), file.name);
+    close(directory);
+}
+
+/* Opens a store, loads what is there, and leaves it open. */
+static void open_store(unsigned durability)
+{
+    char message[512];
+    scene.app.config.durability = durability;
+    scene.app.config.journal_bytes = (size_t)1 << 30;
+    free(scene.app.config.state_dir);
+    scene.app.config.state_dir = strdup(scene.directory);
+    scene_open_table();
+    need(srv_store_open(&scene.app.store, &scene.app, message, sizeof message) &&
+             srv_store_load(scene.app.store, message, sizeof message),
+         message);
+}
+
+static void close_store(void)
+{
+    need(srv_store_close(scene.app.store), "closing the store");
+    scene.app.store = NULL;
+    scene_close_table();
+}
+
+void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **file,
+                size_t *file_size, unsigned char **base, size_t *base_size)
+{
+    open_store(SRV_DURABLE_JOURNAL);
+    live();
+    close_store();
+    read_file(journal, journal_size, SRV_FILE_JOURNAL, 1, 0);
+    open_store(SRV_DURABLE_SNAPSHOT); /* writes what the journal says as files, of generation 2 */
+    close_store();                    /* and a base of generation 3 */
+    read_file(file, file_size, SRV_FILE_SESSION, 2, scene.epoch);
+    remove_files();
+    struct srv_base_entry entries[2] = {{1, 2, 3}, {4, 5, 6}};
+    need(mkdir(scene.directory, 0700) == 0, "a directory");
+    int directory = open(scene.directory, O_RDONLY | O_DIRECTORY);
+    need(srv_base_write(directory, 7, entries, 2), "a base");
+    close(directory);
+    read_file(base, base_size, SRV_FILE_BASE, 7, 0);
+}

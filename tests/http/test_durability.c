@@ -1,0 +1,595 @@
+/* test_durability.c: sessions outlive the process as far as the settings say, and a file that is
+ * full, damaged, taken or of another model harms nothing but itself. */
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "suites.h"
+#include "tensors.h"
+
+static struct daemon served;
+static struct client client;
+static char directory[64];
+static const char *durability, *journal_fsync; /* of daemons that `start` starts */
+static const char *more[3];                    /* a flag and its value beside those */
+
+static void start_with(const char *config)
+{
+    const char *const arguments[] = {"--state-dir", directory,         "--durability",
+                                     durability,    "--journal-fsync", journal_fsync,
+                                     more[0],       more[1],           NULL};
+    daemon_start(&served, config, arguments, NULL);
+    client_open(&client, &served);
+}
+
+static void start(void) { start_with(CONFIG_SMALL("\"log\":\"info\",")); }
+
+static void stop(void)
+{
+    client_close(&client);
+    daemon_stop(&served);
+}
+
+static void die(void)
+{
+    client_close(&client);
+    process_end(&served.process); /* SIGKILL */
+}
+
+static void set_up(void)
+{
+    snprintf(directory, sizeof directory, "/tmp/attnd-state-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    durability = "journal";
+    journal_fsync = "os";
+    more[0] = more[1] = NULL;
+}
+
+static void tear_down(void)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* ---- Helpers --------------------------------------------------------------------------------- */
+
+/* The bits of what the next decode would be. */
+static char *next_bits(const char *id)
+{
+    struct answer answer = call_decode(&client, id, 4711, ",\"commit\":false");
+    expect_answer(&answer, 200, NULL, id);
+    char *bits = exact_text(answer.json, "output");
+    answer_free(&answer);
+    return bits;
+}
+
+static void expect_bits(const char *id, char *want)
+{
+    char *got = next_bits(id);
+    ck_assert_str_eq(got, want);
+    free(got);
+    free(want);
+}
+
+static void steps(const char *id, unsigned from, unsigned to)
+{
+    for (unsigned i = from; i < to; i++)
+        expect_decode(&client, id, i, i);
+}
+
+static struct answer change(const char *id, const char *what, const char *body)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/sessions/%s/%s", id, what);
+    return client_post(&client, path, body);
+}
+
+static void expect_change(const char *id, const char *what, const char *body, long status,
+                          const char *code)
+{
+    struct answer answer = change(id, what, body);
+    expect_answer(&answer, status, code, what);
+    answer_free(&answer);
+}
+
+static json_int_t epoch_of(const char *id)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/sessions/%s", id);
+    struct answer answer = client_get(&client, path);
+    expect_answer(&answer, 200, NULL, id);
+    json_int_t epoch = answer_integer(&answer, "epoch");
+    answer_free(&answer);
+    return epoch;
+}
+
+/* How many files end like that; the first one's path. */
+static size_t find_files(char path[320], const char *end)
+{
+    DIR *stream = opendir(directory);
+    size_t found = 0;
+    ck_assert_ptr_nonnull(stream);
+    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
+        size_t length = strlen(entry->d_name);
+        if (length < strlen(end) || strcmp(entry->d_name + length - strlen(end), end) != 0)
+            continue;
+        if (found++ == 0)
+            snprintf(path, 320, "%s/%s", directory, entry->d_name);
+    }
+    closedir(stream);
+    return found;
+}
+
+static void flip(const char *path, off_t at)
+{
+    unsigned char byte;
+    int fd = open(path, O_RDWR);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
+    byte ^= 4;
+    ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static void expect_logged(const char *words)
+{
+    char *log = daemon_log(&served);
+    ck_assert_msg(strstr(log, words) != NULL, "no \"%s\" in %s", words, log);
+    free(log);
+}
+
+static struct answer create_with_key(const char *key)
+{
+    char header[64];
+    const char *const headers[] = {header, NULL};
+    snprintf(header, sizeof header, "Idempotency-Key: %s", key);
+    return client_send(&client, &(struct request){.method = "POST",
+                                                  .path = "/sessions",
+                                                  .body = "{\"model\":\"tiny\"}",
+                                                  .headers = headers});
+}
+
+static void import_as(const char *id, const struct answer *file)
+{
+    char path[128];
+    const char *const headers[] = {"Content-Type: application/octet-stream", NULL};
+    snprintf(path, sizeof path, "/sessions/%s/state", id);
+    struct answer answer = client_send(&client, &(struct request){.method = "PUT",
+                                                                  .path = path,
+                                                                  .body = file->text,
+                                                                  .length = file->length,
+                                                                  .headers = headers});
+    expect_answer(&answer, 201, NULL, id);
+    answer_free(&answer);
+}
+
+/* ---- Restarts -------------------------------------------------------------------------------- */
+
+/* Sessions of every origin, ended with `end`, are what they were, and go on. */
+static void check_restart(void (*end)(void))
+{
+    start();
+    json_int_t epoch = call_create(&client, "whole", ",\"max_length\":200,\"ttl_s\":500");
+    steps("whole", 0, 70);
+    struct answer prefilled = call_prefill(&client, "pre", 50, 30, ",\"start\":true");
+    expect_answer(&prefilled, 200, NULL, "prefill");
+    expect_change("whole", "fork", "{\"session_id\":\"fork\",\"length\":66}", 201, NULL);
+    expect_change("pre", "truncate", "{\"length\":11}", 200, NULL);
+    struct answer file = client_get(&client, "/sessions/whole/state");
+    import_as("import", &file);
+    call_create(&client, "gone", "");
+    call_delete(&client, "gone");
+    struct answer made = create_with_key("once");
+    expect_answer(&made, 201, NULL, "create");
+    struct answer last = call_decode(&client, "import", 70, ",\"position\":70");
+    char *whole = next_bits("whole"), *fork = next_bits("fork"), *import = next_bits("import");
+    char *pre = next_bits("pre");
+    end();
+    start();
+    ck_assert_int_eq(epoch_of("whole"), epoch);
+    ck_assert_int_eq(call_status(&client, "gone"), 404);
+    ck_assert_uint_eq(call_length(&client, "pre", 0), 11);
+    ck_assert_uint_eq(call_length(&client, "whole", 1), 0);
+    expect_bits("whole", whole);
+    expect_bits("fork", fork);
+    expect_bits("import", import);
+    expect_bits("pre", pre);
+    struct answer again = create_with_key("once");
+    expect_answer(&again, 201, NULL, "create again");
+    ck_assert(json_is_true(json_object_get(again.json, "replayed")));
+    expect_same("key", again.json, made.json, "session_id");
+    struct answer retry = call_decode(&client, "import", 70, ",\"position\":70");
+    expect_answer(&retry, 200, NULL, "retry");
+    ck_assert(json_is_true(json_object_get(retry.json, "replayed")));
+    expect_same("retry", retry.json, last.json, "output");
+    ck_assert_uint_eq(call_length(&client, "import", 0), 71);
+    steps("whole", 70, 72);
+    stop();
+    struct answer *const answers[] = {&prefilled, &file, &made, &last, &again, &retry};
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
+        answer_free(answers[i]);
+}
+
+START_TEST(test_journal_brings_every_session_back_after_sigkill)
+{
+    static const char *const syncs[] = {"os", "everysec", "always"};
+    journal_fsync = syncs[_i];
+    check_restart(die);
+}
+END_TEST
+
+START_TEST(test_journal_and_snapshot_bring_every_session_back_after_sigterm)
+{
+    durability = _i == 0 ? "journal" : "snapshot";
+    check_restart(stop);
+}
+END_TEST
+
+START_TEST(test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigkill)
+{
+    char path[320];
+    more[0] = "--journal-bytes";
+    more[1] = "16KiB";
+    start();
+    call_create(&client, "a", "");
+    call_create(&client, "b", "");
+    for (unsigned round = 0; round < 4; round++) { /* 256 bytes and a head for each row */
+        steps("a", round * 40, round * 40 + 40);
+        struct answer asked = client_post(&client, "/snapshot", NULL);
+        expect_answer(&asked, 202, NULL, "snapshot");
+        answer_free(&asked);
+    }
+    steps("b", 0, 3);
+    for (unsigned waited = 0; call_metric(&client, "attnd_snapshots_total") < 1; waited++) {
+        ck_assert_uint_lt(waited, 500);
+        pause_ms(20);
+    }
+    char *a = next_bits("a"), *b = next_bits("b");
+    die();
+    ck_assert_uint_ge(find_files(path, ".base"), 1); /* or it was killed before it removed others */
+    start();
+    expect_bits("a", a);
+    expect_bits("b", b);
+    steps("a", 160, 161);
+    stop();
+}
+END_TEST
+
+START_TEST(test_snapshot_on_request_is_what_a_killed_daemon_comes_back_to)
+{
+    durability = "snapshot";
+    start();
+    call_create(&client, "kept", "");
+    steps("kept", 0, 5);
+    char *kept = next_bits("kept");
+    struct answer asked = client_post(&client, "/snapshot", NULL);
+    expect_answer(&asked, 202, NULL, "snapshot");
+    json_int_t before = answer_integer(&asked, "generation"), base = 0;
+    for (unsigned waited = 0; base <= before; waited++) {
+        struct answer now = client_get(&client, "/snapshot");
+        expect_answer(&now, 200, NULL, "snapshot");
+        base = answer_integer(&now, "base");
+        answer_free(&now);
+        ck_assert_uint_lt(waited, 500);
+        pause_ms(20);
+    }
+    steps("kept", 5, 9);
+    die();
+    start();
+    ck_assert_uint_eq(call_length(&client, "kept", 0), 5);
+    expect_bits("kept", kept);
+    answer_free(&asked);
+    stop();
+}
+END_TEST
+
+START_TEST(test_snapshot_is_made_after_so_many_tokens)
+{
+    durability = "snapshot";
+    more[0] = "--snapshot-tokens";
+    more[1] = "3";
+    start();
+    call_create(&client, "a", "");
+    steps("a", 0, 4);
+    for (unsigned waited = 0; call_metric(&client, "attnd_snapshots_total") < 1; waited++) {
+        ck_assert_uint_lt(waited, 500);
+        pause_ms(20);
+    }
+    die();
+    start();
+    ck_assert_uint_eq(call_length(&client, "a", 0), 4);
+    stop();
+}
+END_TEST
+
+START_TEST(test_idle_time_goes_on_while_no_daemon_runs)
+{
+    start();
+    call_create(&client, "short", ",\"ttl_s\":1");
+    call_create(&client, "long", ",\"ttl_s\":100");
+    die();
+    pause_ms(1200);
+    start();
+    ck_assert_int_eq(call_status(&client, "short"), 404);
+    ck_assert_int_eq(call_status(&client, "long"), 200);
+    stop();
+}
+END_TEST
+
+START_TEST(test_no_durability_keeps_nothing_and_has_no_snapshot)
+{
+    durability = "none";
+    start();
+    call_create(&client, "a", "");
+    struct answer answer = client_post(&client, "/snapshot", NULL);
+    expect_answer(&answer, 422, "unsupported", "snapshot");
+    answer_free(&answer);
+    stop();
+    start();
+    ck_assert_int_eq(call_status(&client, "a"), 404);
+    stop();
+}
+END_TEST
+
+/* ---- What can go wrong ----------------------------------------------------------------------- */
+
+/* Lets no file of the daemon's grow beyond `bytes`. */
+static void limit_files(rlim_t bytes)
+{
+    const struct rlimit limit = {bytes, RLIM_INFINITY};
+    ck_assert_int_eq(prlimit(served.process.pid, RLIMIT_FSIZE, &limit, NULL), 0);
+}
+
+static void expect_refused(struct answer answer, const char *what)
+{
+    expect_answer(&answer, 507, "insufficient_storage", what);
+    answer_free(&answer);
+}
+
+START_TEST(test_full_disk_refuses_what_would_be_lost_and_changes_nothing)
+{
+    char path[320];
+    struct stat journal;
+    start();
+    call_create(&client, "a", "");
+    steps("a", 0, 5);
+    char *a = next_bits("a");
+    ck_assert_uint_eq(find_files(path, ".journal"), 1);
+    ck_assert_int_eq(stat(path, &journal), 0);
+    limit_files((rlim_t)journal.st_size + 50); /* a part of a record has room */
+    expect_refused(call_decode(&client, "a", 5, ""), "decode");
+    expect_refused(call_decode(&client, "new", 5, ",\"start\":true"), "start");
+    expect_refused(call_prefill(&client, "a", 5, 40, ""), "prefill");
+    expect_refused(change("a", "fork", "{\"session_id\":\"f\"}"), "fork");
+    expect_refused(change("a", "truncate", "{\"length\":2}"), "truncate");
+    expect_refused(client_post(&client, "/sessions", "{\"model\":\"tiny\",\"session_id\":\"c\"}"),
+                   "create");
+    ck_assert_int_eq(call_status(&client, "new"), 404);
+    ck_assert_int_eq(call_status(&client, "f"), 404);
+    ck_assert_int_eq(call_status(&client, "c"), 404);
+    ck_assert_uint_eq(call_length(&client, "a", 0), 5);
+    struct answer retry = call_decode(&client, "a", 4, ",\"position\":4"); /* appends nothing */
+    expect_answer(&retry, 200, NULL, "retry");
+    answer_free(&retry);
+    ck_assert_double_ge(call_metric(&client, "attnd_journal_refused_total"), 6);
+    limit_files(RLIM_INFINITY);
+    char *same = next_bits("a");
+    ck_assert_str_eq(same, a);
+    free(same);
+    steps("a", 5, 8);
+    char *later = next_bits("a");
+    die();
+    start();
+    expect_bits("a", later);
+    ck_assert_uint_eq(call_length(&client, "a", 0), 8);
+    stop();
+    free(a);
+}
+END_TEST
+
+START_TEST(test_second_daemon_on_one_directory_refuses_to_start)
+{
+    char own[64], path[96], *out, *err;
+    start();
+    call_create(&client, "a", "");
+    config_write(own, path, CONFIG_SMALL(""));
+    const char *const arguments[] = {"--config",     path,      "--state-dir", directory,
+                                     "--durability", "journal", NULL};
+    ck_assert_int_eq(process_run(&out, &err, arguments, NULL), 1);
+    ck_assert_msg(strstr(err, "another attnd uses it") != NULL, "%s", err);
+    ck_assert_int_eq(call_status(&client, "a"), 200);
+    config_remove(own);
+    free(out);
+    free(err);
+    stop();
+}
+END_TEST
+
+START_TEST(test_damaged_session_file_is_set_aside_and_the_others_load)
+{
+    char path[320], name[64];
+    durability = "snapshot";
+    start();
+    call_create(&client, "a", "");
+    call_create(&client, "b", "");
+    steps("a", 0, 3);
+    steps("b", 0, 4);
+    stop();
+    ck_assert_uint_eq(find_files(path, ".session"), 2);
+    flip(path, 400);
+    start();
+    bool has_a = call_status(&client, "a") == 200;
+    snprintf(name, sizeof name, "%s", has_a ? "a" : "b");
+    ck_assert_uint_eq(call_length(&client, name, 0), has_a ? 3 : 4);
+    ck_assert_int_eq(call_status(&client, has_a ? "b" : "a"), 404);
+    ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 1);
+    ck_assert_double_eq(call_metric(&client, "attnd_sessions_lost_total"), 1);
+    ck_assert_double_eq(call_metric(&client, "attnd_sessions_restored_total"), 1);
+    expect_logged("is set aside");
+    ck_assert_uint_eq(find_files(path, ".damaged"), 1);
+    stop();
+    start(); /* and is told of once */
+    ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 0);
+    ck_assert_int_eq(call_status(&client, name), 200);
+    stop();
+}
+END_TEST
+
+/* Without the base the session files say which sessions there are. */
+START_TEST(test_damaged_base_is_set_aside_and_sessions_load)
+{
+    char path[320];
+    durability = "snapshot";
+    start();
+    call_create(&client, "a", "");
+    steps("a", 0, 3);
+    stop();
+    ck_assert_uint_eq(find_files(path, ".base"), 1);
+    flip(path, 20);
+    start();
+    ck_assert_uint_eq(call_length(&client, "a", 0), 3);
+    ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 1);
+    stop();
+}
+END_TEST
+
+START_TEST(test_damage_in_a_journal_costs_the_session_that_it_hits)
+{
+    char path[320];
+    start();
+    call_create(&client, "a", "");
+    call_create(&client, "b", "");
+    steps("a", 0, 1);
+    steps("b", 0, 2);
+    die();
+    ck_assert_uint_eq(find_files(path, ".journal"), 1);
+    flip(path, 32 + 2 * (72 + 312) + 72 + 48 + 20); /* the row of `a` */
+    start();
+    ck_assert_int_eq(call_status(&client, "a"), 404);
+    ck_assert_uint_eq(call_length(&client, "b", 0), 2);
+    steps("b", 2, 3);
+    ck_assert_uint_eq(find_files(path, ".journal.damaged"), 1);
+    char *b = next_bits("b");
+    die();
+    start();
+    expect_bits("b", b);
+    ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 0);
+    stop();
+}
+END_TEST
+
+START_TEST(test_tail_that_was_cut_off_is_removed)
+{
+    char path[320];
+    struct stat journal;
+    start();
+    call_create(&client, "a", "");
+    steps("a", 0, 3);
+    die();
+    ck_assert_uint_eq(find_files(path, ".journal"), 1);
+    ck_assert_int_eq(stat(path, &journal), 0);
+    ck_assert_int_eq(truncate(path, journal.st_size - 30), 0);
+    start();
+    expect_logged("cut off");
+    ck_assert_uint_eq(call_length(&client, "a", 0), 2);
+    ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 0);
+    steps("a", 2, 4);
+    die();
+    start();
+    ck_assert_uint_eq(call_length(&client, "a", 0), 4);
+    stop();
+}
+END_TEST
+
+START_TEST(test_sessions_of_another_model_are_set_aside_and_the_daemon_starts)
+{
+    static const char other[] =
+        "{\"port\":0,\"log\":\"info\",\"models\":[{\"name\":\"tiny\",\"random\":"
+        "{\"hidden_size\":16,\"num_attention_heads\":4,\"seed\":8}}]}";
+    char path[320];
+    durability = _i == 0 ? "journal" : "snapshot";
+    start();
+    call_create(&client, "a", "");
+    steps("a", 0, 3);
+    stop();
+    start_with(other);
+    ck_assert_int_eq(call_status(&client, "a"), 404);
+    expect_logged("1 are of models that are not here");
+    ck_assert_uint_ge(find_files(path, ".damaged"), 1);
+    call_create(&client, "a", "");
+    stop();
+    start_with(other);
+    ck_assert_int_eq(call_status(&client, "a"), 200);
+    stop();
+}
+END_TEST
+
+START_TEST(test_sessions_that_do_not_fit_the_pool_refuse_the_start_with_figures)
+{
+    char own[64], path[96], *out, *err;
+    start();
+    call_create(&client, "a", "");
+    steps("a", 0, 3);
+    stop();
+    config_write(own, path, CONFIG_SMALL(""));
+    const char *const arguments[] = {"--config",      path,           "--state-dir",
+                                     directory,       "--durability", "journal",
+                                     "--cache-bytes", "1KiB",         NULL};
+    ck_assert_int_eq(process_run(&out, &err, arguments, NULL), 1);
+    ck_assert_msg(strstr(err, "cache_bytes 1024") != NULL, "%s", err);
+    config_remove(own);
+    free(out);
+    free(err);
+    start(); /* nothing was harmed */
+    ck_assert_uint_eq(call_length(&client, "a", 0), 3);
+    stop();
+}
+END_TEST
+
+START_TEST(test_durability_without_a_directory_is_a_wrong_configuration)
+{
+    char own[64], path[96], *out, *err;
+    config_write(own, path, CONFIG_SMALL(""));
+    const char *const arguments[] = {"--config", path, "--durability", "snapshot", NULL};
+    ck_assert_int_eq(process_run(&out, &err, arguments, NULL), 2);
+    ck_assert_msg(strstr(err, "state_dir") != NULL, "%s", err);
+    config_remove(own);
+    free(out);
+    free(err);
+}
+END_TEST
+
+Suite *suite_durability(void)
+{
+    Suite *suite = suite_create("durability");
+    TCase *tests = tcase_create("durability");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_loop_test(tests, test_journal_brings_every_session_back_after_sigkill, 0, 3);
+    tcase_add_loop_test(tests, test_journal_and_snapshot_bring_every_session_back_after_sigterm, 0,
+                        2);
+    tcase_add_test(tests, test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigkill);
+    tcase_add_test(tests, test_snapshot_on_request_is_what_a_killed_daemon_comes_back_to);
+    tcase_add_test(tests, test_snapshot_is_made_after_so_many_tokens);
+    tcase_add_test(tests, test_idle_time_goes_on_while_no_daemon_runs);
+    tcase_add_test(tests, test_no_durability_keeps_nothing_and_has_no_snapshot);
+    tcase_add_test(tests, test_full_disk_refuses_what_would_be_lost_and_changes_nothing);
+    tcase_add_test(tests, test_second_daemon_on_one_directory_refuses_to_start);
+    tcase_add_test(tests, test_damaged_session_file_is_set_aside_and_the_others_load);
+    tcase_add_test(tests, test_damaged_base_is_set_aside_and_sessions_load);
+    tcase_add_test(tests, test_damage_in_a_journal_costs_the_session_that_it_hits);
+    tcase_add_test(tests, test_tail_that_was_cut_off_is_removed);
+    tcase_add_loop_test(tests, test_sessions_of_another_model_are_set_aside_and_the_daemon_starts,
+                        0, 2);
+    tcase_add_test(tests, test_sessions_that_do_not_fit_the_pool_refuse_the_start_with_figures);
+    tcase_add_test(tests, test_durability_without_a_directory_is_a_wrong_configuration);
+    suite_add_tcase(suite, tests);
+    return suite;
+}

@@ -1,0 +1,403 @@
+/* main.c: SIGKILL under load, again and again: build/kill [--quick].
+ *
+ * Callers step, fork, truncate, delete and start sessions of a daemon that keeps a journal, which
+ * is small, so that snapshots are being made too; at a random moment the daemon is killed and
+ * started again.  What was answered has to be there and what was not answered is asked for again:
+ * then every session's lengths and the bits of its next decode have to be those of a mirror that
+ * was never killed.  The last line has the figures. */
+#include <check.h>
+#include <curl/curl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "calls.h"
+#include "mirror.h"
+
+#define KILLS 300
+#define KILLS_QUICK 25
+#define CALLERS 4
+#define SESSIONS 6 /* of each caller */
+#define LONG 150   /* tokens after which a session is deleted */
+#define READY_MS 3000
+
+static size_t kills = KILLS;
+static struct daemon served;
+static char directory[64];
+
+static struct caller {
+    unsigned number, random, names, seeds;
+    struct client client;
+    struct mirror sessions[SESSIONS];
+    size_t answers, wrong; /* wrong: an answer that was not the mirror's */
+} callers[CALLERS];
+
+static struct {
+    size_t rows, lost, doubled, differing, sessions;
+    unsigned slowest_ms;
+} result;
+
+static unsigned below(struct caller *caller, unsigned n)
+{
+    caller->random = caller->random * 1664525u + 1013904223u;
+    return (caller->random >> 8) % n;
+}
+
+/* ---- Answers --------------------------------------------------------------------------------- */
+
+static bool same_bits(const json_t *object, const float want[TINY])
+{
+    const json_t *output = json_object_get(object, "output");
+    bool same = json_array_size(output) == TINY;
+    for (size_t i = 0; i < TINY && same; i++) {
+        float got = (float)json_number_value(json_array_get(output, i));
+        same = memcmp(&got, &want[i], sizeof got) == 0;
+    }
+    return same;
+}
+
+/* The step was answered: the mirror takes it too. */
+static bool take_step(struct mirror *mirror, const json_t *answer)
+{
+    float out[TINY];
+    if (mirror->doubt == DOUBT_START)
+        mirror_start(mirror);
+    mirror_step(out, mirror, mirror->layer, mirror->seed, true);
+    mirror->doubt = NO_DOUBT;
+    return same_bits(answer, out) && json_integer_value(json_object_get(answer, "length")) ==
+                                         (json_int_t)mirror_length(mirror, mirror->layer);
+}
+
+static bool post(struct answer *answer, struct client *client, const char *path, struct text *body)
+{
+    bool answered = client_try(
+        answer, client, &(struct request){.method = "POST", .path = path, .body = body->data});
+    text_free(body);
+    return answered;
+}
+
+/* ---- The load -------------------------------------------------------------------------------- */
+
+/* Adds the step to a body and notes it. */
+static void write_step(struct text *body, struct caller *caller, struct mirror *mirror,
+                       size_t layer)
+{
+    char extra[64];
+    mirror->layer = layer;
+    mirror->seed = caller->number * 10000000u + ++caller->seeds;
+    mirror->doubt = mirror->live ? DOUBT_STEP : DOUBT_START;
+    if (mirror->live) {
+        snprintf(extra, sizeof extra, ",\"position\":%zu", mirror_length(mirror, layer));
+    } else {
+        snprintf(mirror->id, sizeof mirror->id, "s%u-%u", caller->number, ++caller->names);
+        snprintf(extra, sizeof extra, ",\"start\":true");
+    }
+    text_step(body, mirror->id, mirror->seed, extra);
+}
+
+static bool step_one(struct caller *caller, struct mirror *mirror)
+{
+    struct text body = {0};
+    struct answer answer;
+    size_t layer = below(caller, MIRROR_LAYERS);
+    text_add(&body, "{\"model\":\"tiny\",\"layer\":%zu,", layer);
+    write_step(&body, caller, mirror, layer);
+    text_add(&body, "}");
+    if (!post(&answer, &caller->client, "/decode", &body))
+        return false;
+    caller->wrong += answer.status != 200 || !take_step(mirror, answer.json);
+    answer_free(&answer);
+    return true;
+}
+
+/* Half of the caller's sessions in one request. */
+static bool step_many(struct caller *caller)
+{
+    struct text body = {0};
+    struct answer answer;
+    size_t layer = below(caller, MIRROR_LAYERS), first = below(caller, 2);
+    text_add(&body, "{\"model\":\"tiny\",\"layer\":%zu,\"sequences\":[", layer);
+    for (size_t i = first; i < SESSIONS; i += 2) {
+        text_add(&body, "%s{", i > first ? "," : "");
+        write_step(&body, caller, &caller->sessions[i], layer);
+        text_add(&body, "}");
+    }
+    text_add(&body, "]}");
+    if (!post(&answer, &caller->client, "/decode", &body))
+        return false;
+    const json_t *list = json_object_get(answer.json, "sequences");
+    for (size_t i = first; i < SESSIONS; i += 2)
+        caller->wrong += !take_step(&caller->sessions[i], json_array_get(list, (i - first) / 2));
+    answer_free(&answer);
+    return true;
+}
+
+static bool end_one(struct caller *caller, struct mirror *mirror)
+{
+    char path[64];
+    struct answer answer;
+    snprintf(path, sizeof path, "/sessions/%s", mirror->id);
+    mirror->doubt = DOUBT_DELETE;
+    if (!client_try(&answer, &caller->client, &(struct request){.method = "DELETE", .path = path}))
+        return false;
+    caller->wrong += answer.status != 204;
+    answer_free(&answer);
+    mirror->doubt = NO_DOUBT;
+    mirror_end(mirror);
+    return true;
+}
+
+static bool truncate_one(struct caller *caller, struct mirror *mirror)
+{
+    char path[64];
+    struct text body = {0};
+    struct answer answer;
+    mirror->length = below(caller, (unsigned)mirror_longest(mirror) + 1);
+    mirror->doubt = DOUBT_TRUNCATE;
+    snprintf(path, sizeof path, "/sessions/%s/truncate", mirror->id);
+    text_add(&body, "{\"length\":%zu}", mirror->length);
+    if (!post(&answer, &caller->client, path, &body))
+        return false;
+    caller->wrong += answer.status != 200;
+    answer_free(&answer);
+    mirror->doubt = NO_DOUBT;
+    attn_cache_truncate(mirror->cache, mirror->length);
+    return true;
+}
+
+static bool fork_one(struct caller *caller, struct mirror *mirror, struct mirror *from)
+{
+    char path[64];
+    struct text body = {0};
+    struct answer answer;
+    snprintf(path, sizeof path, "/sessions/%s/fork", from->id);
+    snprintf(mirror->id, sizeof mirror->id, "f%u-%u", caller->number, ++caller->names);
+    mirror->length = below(caller, (unsigned)mirror_longest(from) + 1);
+    mirror->from = from;
+    mirror->doubt = DOUBT_FORK;
+    text_add(&body, "{\"session_id\":\"%s\",\"length\":%zu}", mirror->id, mirror->length);
+    if (!post(&answer, &caller->client, path, &body))
+        return false;
+    caller->wrong += answer.status != 201;
+    answer_free(&answer);
+    mirror->doubt = NO_DOUBT;
+    mirror_fork(mirror, from, mirror->length);
+    return true;
+}
+
+/* One request; false where it got no answer. */
+static bool act(struct caller *caller)
+{
+    struct mirror *mirror = &caller->sessions[below(caller, SESSIONS)];
+    struct mirror *other = &caller->sessions[below(caller, SESSIONS)];
+    unsigned what = below(caller, 100);
+    if (mirror->live && mirror_longest(mirror) > LONG)
+        return end_one(caller, mirror);
+    if (what < 20)
+        return step_many(caller);
+    if (mirror->live && what < 25)
+        return truncate_one(caller, mirror);
+    if (mirror->live && what < 32 && !other->live)
+        return fork_one(caller, other, mirror);
+    if (mirror->live && what < 36)
+        return end_one(caller, mirror);
+    return step_one(caller, mirror);
+}
+
+static void *call(void *argument)
+{
+    struct caller *caller = argument;
+    client_open(&caller->client, &served);
+    while (act(caller))
+        caller->answers++;
+    client_close(&caller->client);
+    return NULL;
+}
+
+/* ---- After a kill ---------------------------------------------------------------------------- */
+
+/* Asks for the session; false where it is not there. */
+static bool look(size_t lengths[MIRROR_LAYERS], struct client *client, const char *id)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/sessions/%s", id);
+    struct answer answer = client_get(client, path);
+    bool found = answer.status == 200;
+    for (size_t i = 0; i < MIRROR_LAYERS; i++)
+        lengths[i] = (size_t)json_integer_value(
+            json_object_get(json_array_get(json_object_get(answer.json, "lengths"), i), "length"));
+    answer_free(&answer);
+    return found;
+}
+
+static struct answer decode(struct client *client, const struct mirror *mirror, size_t layer,
+                            unsigned seed, const char *extra)
+{
+    struct text body = {0};
+    struct answer answer;
+    text_add(&body, "{\"model\":\"tiny\",\"layer\":%zu,", layer);
+    text_step(&body, mirror->id, seed, extra);
+    text_add(&body, "}");
+    ck_assert(post(&answer, client, "/decode", &body));
+    return answer;
+}
+
+/* Asks again for a step: it has to end up there once. */
+static void step_again(struct client *client, struct mirror *mirror)
+{
+    char extra[64];
+    size_t position = mirror->doubt == DOUBT_START ? 0 : mirror_length(mirror, mirror->layer);
+    snprintf(extra, sizeof extra, ",\"position\":%zu", position);
+    struct answer answer = decode(client, mirror, mirror->layer, mirror->seed, extra);
+    result.doubled += answer.status == 409;
+    result.differing += answer.status == 200 && !take_step(mirror, answer.json);
+    result.lost += answer.status == 404;
+    answer_free(&answer);
+}
+
+/* Finds out what became of what was asked for and not answered. */
+static void settle(struct client *client, struct mirror *mirror)
+{
+    size_t lengths[MIRROR_LAYERS];
+    enum doubt doubt = mirror->doubt;
+    bool found = look(lengths, client, mirror->id);
+    if (doubt == DOUBT_STEP || (doubt == DOUBT_START && found))
+        step_again(client, mirror);
+    else if (doubt == DOUBT_FORK && found)
+        mirror_fork(mirror, mirror->from, mirror->length);
+    else if (doubt == DOUBT_DELETE && !found)
+        mirror_end(mirror);
+    else if (doubt == DOUBT_TRUNCATE &&
+             (lengths[0] < mirror_length(mirror, 0) || lengths[1] < mirror_length(mirror, 1)))
+        attn_cache_truncate(mirror->cache, mirror->length);
+    mirror->doubt = NO_DOUBT;
+}
+
+static void compare(struct client *client, struct mirror *mirror)
+{
+    size_t lengths[MIRROR_LAYERS];
+    float out[TINY];
+    bool found = look(lengths, client, mirror->id);
+    if (!found) {
+        result.lost += mirror_length(mirror, 0) + mirror_length(mirror, 1) + 1;
+        return;
+    }
+    for (size_t i = 0; i < MIRROR_LAYERS; i++) {
+        size_t want = mirror_length(mirror, i);
+        result.lost += lengths[i] < want ? want - lengths[i] : 0;
+        result.doubled += lengths[i] > want ? lengths[i] - want : 0;
+        struct answer answer = decode(client, mirror, i, 77, ",\"commit\":false");
+        mirror_step(out, mirror, i, 77, false);
+        result.differing += answer.status != 200 || !same_bits(answer.json, out);
+        result.rows += want;
+        answer_free(&answer);
+    }
+    result.sessions++;
+}
+
+static void verify(void)
+{
+    struct client client;
+    client_open(&client, &served);
+    for (size_t pass = 0; pass < 3; pass++) /* forks are settled before what they come from */
+        for (size_t c = 0; c < CALLERS; c++)
+            for (size_t i = 0; i < SESSIONS; i++) {
+                struct mirror *mirror = &callers[c].sessions[i];
+                bool fork = mirror->doubt == DOUBT_FORK;
+                if (pass < 2 && mirror->doubt != NO_DOUBT && fork == (pass == 0))
+                    settle(&client, mirror);
+                else if (pass == 2 && mirror->live)
+                    compare(&client, mirror);
+            }
+    client_close(&client);
+}
+
+/* ---- All ------------------------------------------------------------------------------------- */
+
+static void start(void)
+{
+    const char *const arguments[] = {
+        "--durability",    "journal", "--journal-fsync", "os",    "--state-dir", directory,
+        "--journal-bytes", "64KiB",   "--log",           "error", NULL};
+    struct timespec before, after;
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    daemon_start(&served, CONFIG_SMALL(""), arguments, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    unsigned ms = (unsigned)((after.tv_sec - before.tv_sec) * 1000 +
+                             (after.tv_nsec - before.tv_nsec) / 1000000);
+    result.slowest_ms = ms > result.slowest_ms ? ms : result.slowest_ms;
+}
+
+static void kill_under_load(struct caller *first)
+{
+    pthread_t threads[CALLERS];
+    for (size_t i = 0; i < CALLERS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
+    pause_ms(5 + below(first, 120));
+    process_end(&served.process); /* SIGKILL */
+    for (size_t i = 0; i < CALLERS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+START_TEST(test_what_was_answered_outlives_kills)
+{
+    struct caller moments = {.random = 5};
+    mirror_open();
+    for (unsigned i = 0; i < CALLERS; i++)
+        callers[i] = (struct caller){.number = i + 1, .random = i + 1};
+    start();
+    for (size_t i = 0; i < kills; i++) {
+        kill_under_load(&moments);
+        start();
+        verify();
+    }
+    daemon_stop(&served);
+    for (size_t c = 0; c < CALLERS; c++)
+        for (size_t i = 0; i < SESSIONS; i++)
+            mirror_end(&callers[c].sessions[i]);
+    mirror_close();
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *suite = suite_create("kill");
+    TCase *tests = tcase_create("kill");
+    tcase_add_test(tests, test_what_was_answered_outlives_kills);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+int main(int argc, char *argv[])
+{
+    char command[128];
+    size_t answers = 0, wrong = 0;
+    if (argc > 1 && strcmp(argv[1], "--quick") == 0)
+        kills = KILLS_QUICK;
+    snprintf(directory, sizeof directory, "/tmp/attnd-kill-XXXXXX");
+    if (mkdtemp(directory) == NULL || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return EXIT_FAILURE;
+    SRunner *runner = srunner_create(suite());
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, CK_MINIMAL);
+    bool ran = srunner_ntests_failed(runner) == 0;
+    srunner_free(runner);
+    for (size_t i = 0; i < CALLERS; i++) {
+        answers += callers[i].answers;
+        wrong += callers[i].wrong;
+    }
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    bool removed = system(command) == 0;
+    bool right = ran && removed && wrong == 0 && result.lost == 0 && result.doubled == 0 &&
+                 result.differing == 0 && result.sessions > kills && answers > 10 * kills &&
+                 result.slowest_ms <= READY_MS;
+    printf("check-kill: %zu kills, %zu answers, %zu rows of %zu sessions looked at: %zu lost, %zu "
+           "doubled, %zu decodes differ, %zu answers wrong; ready again within %u ms%s\n",
+           kills, answers, result.rows, result.sessions, result.lost, result.doubled,
+           result.differing, wrong, result.slowest_ms, right ? ": ok" : ": FAILED");
+    return right ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,81 @@
+/* mirror.c: one engine, one model, and a cache for each session. */
+#include "mirror.h"
+
+#include <check.h>
+#include <string.h>
+
+#include "text.h"
+
+#define LONGEST 1024
+
+static struct attn_engine *engine;
+static struct attn_cache_pool *pool;
+static struct attn_model *model;
+
+void mirror_open(void)
+{
+    static const char config[] =
+        "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+        "\"num_hidden_layers\":2,\"rope_theta\":10000,\"is_causal\":true,\"seed\":7}";
+    struct attn_error error;
+    ck_assert_int_eq(attn_engine_open(&engine, &(struct attn_engine_options){.threads = 1}, &error),
+                     ATTN_OK);
+    ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)256 << 20), ATTN_OK);
+    ck_assert_int_eq(attn_model_open_random(&model, config, sizeof config - 1, NULL, &error),
+                     ATTN_OK);
+    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+}
+
+void mirror_close(void)
+{
+    attn_model_close(model);
+    attn_cache_pool_free(pool);
+    attn_engine_close(engine);
+}
+
+void mirror_start(struct mirror *mirror)
+{
+    struct attn_error error;
+    ck_assert_int_eq(attn_cache_new(&mirror->cache, pool, model, LONGEST, &error), ATTN_OK);
+    mirror->live = true;
+}
+
+void mirror_end(struct mirror *mirror)
+{
+    attn_cache_free(mirror->cache);
+    mirror->cache = NULL;
+    mirror->live = false;
+}
+
+void mirror_fork(struct mirror *mirror, const struct mirror *from, size_t length)
+{
+    struct attn_error error;
+    ck_assert_int_eq(attn_cache_fork(&mirror->cache, from->cache, length, &error), ATTN_OK);
+    mirror->live = true;
+}
+
+size_t mirror_length(const struct mirror *mirror, size_t layer)
+{
+    return attn_cache_length(mirror->cache, layer);
+}
+
+size_t mirror_longest(const struct mirror *mirror)
+{
+    size_t a = mirror_length(mirror, 0), b = mirror_length(mirror, 1);
+    return a > b ? a : b;
+}
+
+void mirror_step(float out[TINY], struct mirror *mirror, size_t layer, unsigned seed, bool commit)
+{
+    float row[TINY];
+    make_numbers(row, TINY, seed);
+    struct attn_step step = {.cache = mirror->cache,
+                             .position = mirror_length(mirror, layer),
+                             .rows = 1,
+                             .hidden_states = row,
+                             .outputs = {.output = out},
+                             .commit = commit};
+    struct attn_step *steps[] = {&step};
+    ck_assert_int_eq(attn_decode(engine, model, layer, steps, 1), ATTN_OK);
+    ck_assert_int_eq(step.error.status, ATTN_OK);
+}

@@ -1,0 +1,303 @@
+/* test_record.c: steps on record: what a recorder is shown makes the same cache again, what it
+ * refuses leaves none; and records as bytes. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "attn_state.h"
+#include "journal.h"
+#include "record.h"
+#include "rng.h"
+#include "suites.h"
+#include "sum.h"
+
+#define TOKENS 70
+#define WIDTH 16
+#define GROUPS 2
+#define HEAD 4
+
+/* ---- Recorders ------------------------------------------------------------------------------- */
+
+static struct attn_engine *engine;
+static struct attn_cache_pool *pool;
+static struct attn_model *model;
+static struct attn_error error;
+
+static void open_model(enum attn_dtype kv_dtype)
+{
+    static const char config[] = "{\"hidden_size\":16,\"num_attention_heads\":4,"
+                                 "\"num_key_value_heads\":2,\"rope_theta\":10000,\"seed\":7}";
+    const struct attn_model_options options = {.kv_dtype = kv_dtype};
+    ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
+    ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
+    ck_assert_int_eq(attn_model_open_random(&model, config, sizeof config - 1, &options, &error),
+                     ATTN_OK);
+    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+}
+
+static void close_model(void)
+{
+    attn_model_close(model);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
+    attn_cache_pool_free(pool);
+    attn_engine_close(engine);
+}
+
+static struct attn_cache *new_cache(void)
+{
+    struct attn_cache *cache;
+    ck_assert_int_eq(attn_cache_new(&cache, pool, model, 256, &error), ATTN_OK);
+    return cache;
+}
+
+/* Writes what steps add into another cache. */
+static bool copy_rows(void *context, const struct attn_appended list[], size_t count,
+                      struct attn_error *cause)
+{
+    ck_assert_uint_eq(count, 1);
+    for (size_t i = 0; i < list[0].step->rows; i++)
+        ck_assert_int_eq(attn_cache_write(context, 0, 1, list[0].key + i * GROUPS * HEAD,
+                                          list[0].value + i * GROUPS * HEAD, cause),
+                         ATTN_OK);
+    return true;
+}
+
+static bool refuse_rows(void *context, const struct attn_appended list[], size_t count,
+                        struct attn_error *cause)
+{
+    size_t *shown = context;
+    *shown += count;
+    for (size_t i = 0; i < count; i++)
+        ck_assert_ptr_nonnull(list[i].key);
+    snprintf(cause->message, sizeof cause->message, "no room");
+    return false;
+}
+
+static struct attn_step step_of(struct attn_cache *cache, const float *rows, size_t n, float *out)
+{
+    return (struct attn_step){.cache = cache,
+                              .position = attn_cache_length(cache, 0),
+                              .rows = n,
+                              .hidden_states = rows,
+                              .outputs = {.output = out},
+                              .commit = true};
+}
+
+START_TEST(test_recorded_rows_make_the_same_cache_again_bit_for_bit)
+{
+    open_model((enum attn_dtype)_i);
+    struct rng r = rng_seeded(3);
+    struct attn_cache *first = new_cache(), *second = new_cache();
+    const struct attn_recorder recorder = {copy_rows, second};
+    float *rows = rng_floats(&r, TOKENS * WIDTH, 2), out[TOKENS * WIDTH];
+    float kept[2][2 * TOKENS * GROUPS * HEAD];
+    for (size_t at = 0, n; at < TOKENS; at += n) {
+        n = at == 0 ? 66 : 1;
+        struct attn_step step = step_of(first, rows + at * WIDTH, n, out), *steps[] = {&step};
+        ck_assert_int_eq(attn_decode_recorded(engine, model, 0, steps, 1, &recorder), ATTN_OK);
+        ck_assert_int_eq(step.error.status, ATTN_OK);
+    }
+    ck_assert_uint_eq(attn_cache_length(second, 0), TOKENS);
+    attn_cache_read(kept[0], kept[0] + TOKENS * GROUPS * HEAD, first, 0, TOKENS);
+    attn_cache_read(kept[1], kept[1] + TOKENS * GROUPS * HEAD, second, 0, TOKENS);
+    ck_assert_mem_eq(kept[0], kept[1], sizeof kept[0]);
+    free(rows);
+    attn_cache_free(first);
+    attn_cache_free(second);
+    close_model();
+}
+END_TEST
+
+START_TEST(test_refused_steps_fail_and_leave_no_trace_while_others_succeed)
+{
+    open_model(ATTN_F32);
+    struct rng r = rng_seeded(3);
+    float *rows = rng_floats(&r, 4 * WIDTH, 2), out[3][WIDTH];
+    struct attn_cache *caches[] = {new_cache(), new_cache(), new_cache()};
+    struct attn_step steps[3], *list[3];
+    size_t shown = 0;
+    for (size_t i = 0; i < 3; i++) {
+        steps[i] = step_of(caches[i], rows, 1, out[i]);
+        list[i] = &steps[i];
+    }
+    ck_assert_int_eq(attn_decode(engine, model, 0, list, 3), ATTN_OK);
+    size_t used = attn_cache_pool_used(pool);
+    for (size_t i = 0; i < 3; i++)
+        steps[i] = step_of(caches[i], rows + WIDTH, 1, out[i]);
+    steps[1].commit = false;
+    steps[2].position = 0; /* repeats, and appends nothing */
+    steps[2].hidden_states = rows;
+    const struct attn_recorder recorder = {refuse_rows, &shown};
+    ck_assert_int_eq(attn_decode_recorded(engine, model, 0, list, 3, &recorder), ATTN_OK);
+    ck_assert_uint_eq(shown, 1);
+    ck_assert_int_eq(steps[0].error.status, ATTN_IO);
+    ck_assert_str_eq(steps[0].error.message, "no room");
+    ck_assert_int_eq(steps[1].error.status, ATTN_OK);
+    ck_assert_int_eq(steps[2].error.status, ATTN_OK);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), used);
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_uint_eq(attn_cache_length(caches[i], 0), 1);
+        attn_cache_free(caches[i]);
+    }
+    free(rows);
+    close_model();
+}
+END_TEST
+
+/* ---- Journals -------------------------------------------------------------------------------- */
+
+#define RECORDS 7
+#define LARGE 600001 /* floats of a record that no buffer holds */
+
+static const float numbers[LARGE] = {1, 2, 3};
+
+static void add(struct srv_journal *journal, uint64_t i, size_t floats)
+{
+    struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = i, .chain = i};
+    const struct srv_part parts[] = {{&i, sizeof i}, {numbers, floats * sizeof *numbers}};
+    srv_journal_add(journal, &head, parts, 2);
+}
+
+/* The bytes that were written; unmap them. */
+static const unsigned char *map(size_t *size, const struct srv_journal *journal)
+{
+    *size = (size_t)journal->length;
+    void *bytes = mmap(NULL, *size, PROT_READ, MAP_SHARED, journal->fd, 0);
+    ck_assert_ptr_ne(bytes, MAP_FAILED);
+    return bytes;
+}
+
+START_TEST(test_journal_gives_back_the_records_that_were_added)
+{
+    struct srv_journal journal;
+    struct srv_journal_reader reader;
+    struct srv_record record;
+    size_t size;
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
+    for (uint64_t i = 1; i <= RECORDS; i++) {
+        add(&journal, i, i == 3 ? LARGE : 5);
+        if (i % 2 == 0)
+            ck_assert_int_eq(srv_journal_flush(&journal, true), 0);
+    }
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    const unsigned char *bytes = map(&size, &journal);
+    srv_journal_read_open(&reader, bytes, size, 9);
+    ck_assert(!reader.head_damaged);
+    for (uint64_t i = 1; i <= RECORDS; i++) {
+        ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+        ck_assert_uint_eq(record.head.epoch, i);
+        ck_assert_uint_eq(record.head.sequence, i);
+        ck_assert_uint_eq(record.head.first, i % 2 == 1 ? i : i - 1);
+        ck_assert_uint_eq(record.head.last, i % 2 == 0 || i == RECORDS);
+        ck_assert_uint_eq(record.head.length, 8 + 4 * (i == 3 ? LARGE : 5));
+        ck_assert_int_eq(memcmp(record.payload, &i, sizeof i), 0);
+    }
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
+    munmap((void *)bytes, size);
+    srv_journal_close(&journal);
+}
+END_TEST
+
+START_TEST(test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place)
+{
+    struct srv_journal journal;
+    struct srv_journal_reader reader;
+    struct srv_record record;
+    size_t size;
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
+    add(&journal, 1, 5);
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    add(&journal, 2, LARGE);
+    add(&journal, 3, 5);
+    journal.error = ENOSPC;
+    ck_assert_int_eq(srv_journal_flush(&journal, false), ENOSPC);
+    ck_assert(!journal.broken);
+    add(&journal, 4, 5);
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    const unsigned char *bytes = map(&size, &journal);
+    srv_journal_read_open(&reader, bytes, size, 9);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    ck_assert_uint_eq(record.head.epoch, 4);
+    ck_assert_uint_eq(record.head.previous, 1);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
+    ck_assert_uint_eq((size_t)lseek(journal.fd, 0, SEEK_END), size);
+    munmap((void *)bytes, size);
+    srv_journal_close(&journal);
+}
+END_TEST
+
+START_TEST(test_damage_before_the_last_write_is_a_gap_and_within_it_a_torn_tail)
+{
+    struct srv_journal journal;
+    struct srv_journal_reader reader;
+    struct srv_record record;
+    size_t size, each = SRV_RECORD_HEAD + 28;
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
+    for (uint64_t i = 1; i <= 4; i++) {
+        add(&journal, i, 5);
+        if (i != 3)
+            ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    }
+    const unsigned char *bytes = map(&size, &journal);
+    unsigned char *copy = memcpy(malloc(size), bytes, size);
+    copy[SRV_JOURNAL_HEAD + each + 80] ^= 1; /* of the second record */
+    srv_journal_read_open(&reader, copy, size, 9);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_GAP);
+    ck_assert_uint_eq(reader.missing, 1);
+    ck_assert_uint_eq(record.head.previous, 2); /* whose record it was */
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    ck_assert_uint_eq(record.head.epoch, 3);
+    memcpy(copy, bytes, size);
+    copy[SRV_JOURNAL_HEAD + 2 * each + 80] ^= 1; /* the first of two of the last write */
+    srv_journal_read_open(&reader, copy, size, 9);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_TORN);
+    free(copy);
+    munmap((void *)bytes, size);
+    srv_journal_close(&journal);
+}
+END_TEST
+
+START_TEST(test_sum_depends_on_every_bit_and_not_on_how_it_was_divided)
+{
+    unsigned char bytes[52];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)(i * 37);
+    uint64_t whole = srv_sum_of(bytes, sizeof bytes);
+    for (size_t cut = 0; cut <= sizeof bytes; cut += 4) {
+        struct srv_sum sum;
+        srv_sum_init(&sum);
+        srv_sum_add(&sum, bytes, cut);
+        srv_sum_add(&sum, bytes + cut, sizeof bytes - cut);
+        ck_assert_uint_eq(srv_sum_end(&sum), whole);
+    }
+    for (size_t bit = 0; bit < 8 * sizeof bytes; bit++) {
+        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        ck_assert_uint_ne(srv_sum_of(bytes, sizeof bytes), whole);
+        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+    ck_assert_uint_ne(srv_sum_of(bytes, sizeof bytes - 4), whole);
+}
+END_TEST
+
+Suite *suite_record(void)
+{
+    Suite *suite = suite_create("record");
+    TCase *tests = tcase_create("record");
+    tcase_add_loop_test(tests, test_recorded_rows_make_the_same_cache_again_bit_for_bit, 0, 4);
+    tcase_add_test(tests, test_refused_steps_fail_and_leave_no_trace_while_others_succeed);
+    tcase_add_test(tests, test_journal_gives_back_the_records_that_were_added);
+    tcase_add_test(tests, test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place);
+    tcase_add_test(tests, test_damage_before_the_last_write_is_a_gap_and_within_it_a_torn_tail);
+    tcase_add_test(tests, test_sum_depends_on_every_bit_and_not_on_how_it_was_divided);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
