@@ -124,7 +124,6 @@ static void come_to(struct attn_unit *u, size_t j)
     if (j / STRETCH != u->stretch) {
         fold(u);
         clear_sums(u, u->out, u->max, u->sum);
-        u->fresh = true;
     }
     u->stretch = j / STRETCH;
 }
@@ -329,7 +328,7 @@ static void absorb_columns(struct attn_unit *u, struct attn_keys keys, const int
     kernels->outer(&product);
     kernels->softmax_columns(&columns, u->max, u->sum, u->rescale);
     product = (struct attn_outer){.ldc = dv,
-                                  .rescale = u->fresh ? NULL : u->rescale,
+                                  .rescale = u->rescale,
                                   .a = u->scores,
                                   .lda = ATTN_TILE,
                                   .rows = u->rows,
@@ -340,7 +339,6 @@ static void absorb_columns(struct attn_unit *u, struct attn_keys keys, const int
         product.ldb = product.n = attn_tile_width(dv, j);
         kernels->outer(&product);
     }
-    u->fresh = false;
 }
 
 /* The unit's part in tile j of its keys, if it sees any of it. */
@@ -452,7 +450,6 @@ void attn_units_solve(struct attn_unit units[], size_t count)
         u->tail = attn_mask_visible(mask, u->t0 + u->tokens - 1);
         u->stretch = u->head.first / ATTN_TILE / STRETCH;
         u->folded = false;
-        u->fresh = true;
         clear_sums(u, u->out, u->max, u->sum);
     }
     if (by_columns(units)) {

@@ -43,7 +43,6 @@ struct attn_unit {
     uint8_t *reachable;                 /* [S] of one row, beside it */
     /* What follows is its own. */
     struct attn_span head, tail; /* keys that its first and its last token see */
-    bool fresh;                  /* by columns: no tile has been absorbed yet */
 
     float *q;                   /* scaled: [rows][D] or, by columns, [D][ATTN_TILE] */
     float *scores;              /* [rows][ATTN_TILE] or [ATTN_TILE][ATTN_TILE] */

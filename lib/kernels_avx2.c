@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels_avx2.h"
+#include "kernels_walk.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
@@ -31,11 +32,6 @@ INLINE __m256 load_numbers(const void *from, __m256i mask, size_t count, const b
     if (dtype == ATTN_F16)
         return _mm256_cvtph_ps(half);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
-
-INLINE size_t bytes_of(const enum attn_dtype dtype)
-{
-    return dtype == ATTN_F32 ? 4 : dtype == ATTN_INT8 ? 1 : 2;
 }
 
 /* A tile of c: `rows` rows (constant) of n <= vectors * LANES columns; n is looked at only where
@@ -75,8 +71,6 @@ INLINE void matmul_tile(const struct attn_matmul *tile, const enum attn_dtype dt
             store(t.c + r * t.ldc + v * LANES, mask[v], sum[r][v], masked);
 }
 
-typedef void matmul_tile_fn(const struct attn_matmul *tile);
-
 /* name_1 to name_6: matmul_tile for that many rows. */
 #define TILE(name, dtype, rows, vectors, masked)              \
     static void name##_##rows(const struct attn_matmul *tile) \
@@ -109,47 +103,16 @@ TILES(BF16)
 TILES(F16)
 TILES(INT8)
 
-/* By number of rows: tiles of 4 vectors, of 2, and of up to 2. */
-static const struct tiles {
-    matmul_tile_fn *wide[MAX_WIDE + 1], *full[MAX_ROWS + 1], *edge[MAX_ROWS + 1];
-} tiles[] = {
+static const struct matmul_tiles tiles[] = {
     [ATTN_F32] = LISTS(F32),
     [ATTN_BF16] = LISTS(BF16),
     [ATTN_F16] = LISTS(F16),
     [ATTN_INT8] = LISTS(INT8),
 };
 
-/* Up to 2 * LANES columns of all rows, in pieces as equal as can be. */
-static void matmul_panel(matmul_tile_fn *const by_rows[], struct attn_matmul panel)
-{
-    size_t rows = panel.rows;
-    for (size_t left = attn_ceil_div(rows, MAX_ROWS); left > 0; left--) {
-        size_t count = attn_ceil_div(rows, left);
-        by_rows[count](&panel);
-        panel.c += count * panel.ldc;
-        panel.a += count * panel.lda;
-        rows -= count;
-    }
-}
-
 static void matmul(const struct attn_matmul *p)
 {
-    const struct tiles *t = &tiles[p->dtype];
-    const size_t bytes = bytes_of(p->dtype);
-    struct attn_matmul part = *p;
-    part.ahead = p->ahead != NULL ? p->ahead : p->b; /* which is no work */
-    for (size_t j = 0, width; j < p->n; j += width) {
-        const bool wide = p->rows <= MAX_WIDE && part.n >= 4 * LANES;
-        width = wide ? 4 * LANES : 2 * LANES;
-        if (wide)
-            t->wide[p->rows](&part);
-        else
-            matmul_panel(part.n >= width ? t->full : t->edge, part);
-        part.c += width;
-        part.b = (const char *)part.b + width * bytes;
-        part.ahead = (const char *)part.ahead + width * bytes;
-        part.n -= attn_min(part.n, width);
-    }
+    walk_matmul(p, &tiles[p->dtype], (struct tile_limits){LANES, MAX_ROWS, MAX_WIDE});
 }
 
 /* ---- Softmax --------------------------------------------------------------------------------- */

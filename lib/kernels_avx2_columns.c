@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "kernels_avx2.h"
+#include "kernels_walk.h"
 
 /* ---- outer ----------------------------------------------------------------------------------- */
 
@@ -41,8 +42,6 @@ INLINE void outer_tile(const struct attn_outer *tile, const int rows, const bool
             store(t.c + r * t.ldc + v * LANES, mask[v], sum[r][v], masked);
 }
 
-typedef void outer_tile_fn(const struct attn_outer *tile);
-
 #define TILE(name, rows, masked) \
     static void name##_##rows(const struct attn_outer *tile) { outer_tile(tile, rows, masked); }
 #define TILES(name, masked) \
@@ -57,33 +56,11 @@ typedef void outer_tile_fn(const struct attn_outer *tile);
 TILES(full, false)
 TILES(edge, true)
 
-static outer_tile_fn *const full_tiles[] = {LIST(full)};
-static outer_tile_fn *const edge_tiles[] = {LIST(edge)};
+static const struct outer_tiles tiles = {{LIST(full)}, {LIST(edge)}};
 
-/* Rows in pieces as equal as can be. */
-static void outer_panel(struct attn_outer panel)
+static void outer(const struct attn_outer *p)
 {
-    outer_tile_fn *const *tiles = panel.n >= 2 * LANES ? full_tiles : edge_tiles;
-    size_t rows = panel.rows;
-    for (size_t left = attn_ceil_div(rows, MAX_ROWS); left > 0; left--) {
-        size_t count = attn_ceil_div(rows, left);
-        tiles[count](&panel);
-        panel.c += count * panel.ldc;
-        panel.a += count;
-        panel.rescale += panel.rescale != NULL ? count : 0;
-        rows -= count;
-    }
-}
-
-static void outer(const struct attn_outer *product)
-{
-    struct attn_outer panel = *product;
-    for (size_t j = 0; j < product->n; j += 2 * LANES) {
-        outer_panel(panel);
-        panel.c += 2 * LANES;
-        panel.b += 2 * LANES;
-        panel.n -= attn_min(panel.n, 2 * LANES);
-    }
+    walk_outer(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, 0});
 }
 
 /* ---- Softmax --------------------------------------------------------------------------------- */

@@ -168,6 +168,15 @@ static void count_change(struct srv_store *store, size_t by)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
+/* A session whose first record is written, or is the next snapshot's to write. */
+static void become_recorded(struct srv_session *session, enum srv_error_code code)
+{
+    if (session->record != SRV_UNRECORDED || code != SRV_OK)
+        return;
+    session->record = SRV_RECORDED;
+    session->chain = 1;
+}
+
 enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session *session,
                                      struct srv_error *error)
 {
@@ -179,10 +188,7 @@ enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session
         add_create(store, session, false);
         code = flush(store, error);
     }
-    if (session->record == SRV_UNRECORDED && code == SRV_OK) {
-        session->record = SRV_RECORDED;
-        session->chain = 1;
-    }
+    become_recorded(session, code);
     count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
@@ -233,10 +239,7 @@ enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *
     pthread_mutex_lock(&store->lock);
     if (session->record == SRV_UNRECORDED && srv_store_journals(store))
         code = record_fork(store, session, parent, length, error);
-    if (session->record == SRV_UNRECORDED && code == SRV_OK) {
-        session->record = SRV_RECORDED;
-        session->chain = 1;
-    }
+    become_recorded(session, code);
     count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
