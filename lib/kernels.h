@@ -21,8 +21,7 @@
 #define ATTN_PANEL 32         /* columns of a weight that stand together */
 #define ATTN_BLOCK_WORDS 384  /* of a column that a product sums up before it adds to its result */
 #define ATTN_PRODUCT_ROWS 168 /* of a block: with the weights in use they stay in a core's L2 */
-#define ATTN_PRODUCT_SCRATCH \
-    ((size_t)ATTN_PRODUCT_ROWS / 14 * 16 * 2 * ATTN_BLOCK_WORDS) /* floats */
+#define ATTN_PRODUCT_SCRATCH ((size_t)ATTN_PRODUCT_ROWS * (2 * ATTN_BLOCK_WORDS + 32)) /* floats */
 
 /* Weights of a column that share a word of 32 bits: 1, 2 or 4. */
 static inline size_t attn_per_word(enum attn_dtype dtype)

@@ -45,10 +45,13 @@ INLINE void matmul_tile(const struct attn_matmul *tile, const enum attn_dtype dt
     __mmask16 mask[4];
     unroll_for(v, vectors)
         mask[v] = masked ? first_lanes(t.n - attn_min(t.n, v * LANES)) : 0xffff;
-    unroll_for(r, rows)
+    float *c = t.c + afresh(0);
+    unroll_for(r, rows) {
         unroll_for(v, vectors)
-            sum[r][v] = t.accumulate ? _mm512_maskz_loadu_ps(mask[v], t.c + r * t.ldc + v * LANES)
-                                     : _mm512_setzero_ps();
+            sum[r][v] =
+                t.accumulate ? _mm512_maskz_loadu_ps(mask[v], c + v * LANES) : _mm512_setzero_ps();
+        c += t.ldc;
+    }
     for (size_t i = 0; i < t.k; i++, b += step, ahead += step) {
         __m512 row[4];
         unroll_for(v, vectors)
@@ -62,9 +65,12 @@ INLINE void matmul_tile(const struct attn_matmul *tile, const enum attn_dtype dt
                 sum[r][v] = _mm512_fmadd_ps(factor, row[v], sum[r][v]);
         }
     }
-    unroll_for(r, rows)
+    c = t.c + afresh(0);
+    unroll_for(r, rows) {
         unroll_for(v, vectors)
-            _mm512_mask_storeu_ps(t.c + r * t.ldc + v * LANES, mask[v], sum[r][v]);
+            _mm512_mask_storeu_ps(c + v * LANES, mask[v], sum[r][v]);
+        c += t.ldc;
+    }
 }
 
 /* name_1 to name_12: matmul_tile for that many rows. */

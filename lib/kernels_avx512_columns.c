@@ -12,26 +12,33 @@
 /* ---- outer ----------------------------------------------------------------------------------- */
 
 #define MAX_ROWS 14 /* x 2 vectors: 28 accumulators of 32 registers */
+#define AHEAD \
+    8 /* steps that factors are fetched ahead: each is in another line, of keys often in
+                   one that L1 has not */
 
 /* `rows` rows (constant) of n <= 2 * LANES columns; n is looked at only where `masked`
  * (constant). */
 INLINE void outer_tile(const struct attn_outer *tile, const int rows, const bool masked)
 {
     const struct attn_outer t = *tile;
+    const size_t ahead = AHEAD * t.lda;
     const float *a = t.a, *b = t.b;
     __m512 sum[MAX_ROWS][2];
     __mmask16 mask[2];
     unroll_for(v, 2)
         mask[v] = masked ? first_lanes(t.n - attn_min(t.n, v * LANES)) : 0xffff;
-    unroll_for(r, rows)
+    float *c = t.c + afresh(0);
+    unroll_for(r, rows) {
         unroll_for(v, 2)
-            sum[r][v] =
-                t.rescale
-                    ? _mm512_mul_ps(_mm512_maskz_loadu_ps(mask[v], t.c + r * t.ldc + v * LANES),
-                                    _mm512_set1_ps(t.rescale[r]))
-                    : _mm512_setzero_ps();
+            sum[r][v] = t.rescale ? _mm512_mul_ps(_mm512_maskz_loadu_ps(mask[v], c + v * LANES),
+                                                  _mm512_set1_ps(t.rescale[r]))
+                                  : _mm512_setzero_ps();
+        c += t.ldc;
+    }
     for (size_t i = 0; i < t.k; i++, a += t.lda, b += t.ldb) {
         __m512 row[2];
+        _mm_prefetch(a + ahead, _MM_HINT_T0);
+        _mm_prefetch(a + ahead + rows - 1, _MM_HINT_T0);
         unroll_for(v, 2)
             row[v] = _mm512_maskz_loadu_ps(mask[v], b + v * LANES);
         unroll_for(r, rows) {
@@ -40,9 +47,12 @@ INLINE void outer_tile(const struct attn_outer *tile, const int rows, const bool
                 sum[r][v] = _mm512_fmadd_ps(factor, row[v], sum[r][v]);
         }
     }
-    unroll_for(r, rows)
+    c = t.c + afresh(0);
+    unroll_for(r, rows) {
         unroll_for(v, 2)
-            _mm512_mask_storeu_ps(t.c + r * t.ldc + v * LANES, mask[v], sum[r][v]);
+            _mm512_mask_storeu_ps(c + v * LANES, mask[v], sum[r][v]);
+        c += t.ldc;
+    }
 }
 
 #define TILE(name, rows, masked) \

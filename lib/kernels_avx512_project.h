@@ -23,14 +23,21 @@ enum project_op {
 #define FEW_ROWS 6    /* x 4 vectors, two panels; read where they are */
 #define STRIP_ROWS 14 /* x 2 vectors, a panel: 28 accumulators; from a strip */
 #define STEPS 2       /* words of x between prefetches */
+#define NEAR 4        /* words ahead of use that weights are fetched from L2 */
 
-/* A tile of y: some rows of n columns.  x stands as rows of ldx words, or as a strip,
- * [words][LANES].  Words are called float, whatever they hold. */
+/* Words from one copied row to the next: so that rows neither evict each other from L1 nor come to
+ * their next cache lines all at once. */
+#define COPY_STRIDE (2 * ATTN_BLOCK_WORDS + LANES + 1)
+
+/* How much of the next panel a strip fetches: where there are several, the first two do. */
+enum project_fetch { FETCH_NONE, FETCH_HALF, FETCH_ALL };
+
+/* A tile of y: some rows of n columns.  Words are called float, whatever they hold. */
 struct project_tile {
     float *y;
     const float *start, *x, *w;
-    const float *ahead; /* weights of the next panel, prefetched where x is a strip */
-    size_t lines;       /* of them in each STEPS */
+    const float *ahead; /* weights of the next panel, to be fetched to L2 where x is a strip */
+    enum project_fetch fetch;
     size_t ldy, ldstart, ldx, ldpanel, words, n;
     /* Of integers alone: what sums begin with, and the scales of rows and columns. */
     const int32_t *offset;
@@ -103,7 +110,8 @@ INLINE __m512 op_multiply_add(__m512 sum, __m512 x, __m512 w, const enum project
         return PROJECT_DOT_HALVES(sum, xs, ws);
 #endif
     default:
-        return _mm512_fmadd_ps(x, w, sum);
+        __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
+        return sum;
     }
 }
 
@@ -161,8 +169,12 @@ INLINE void project_step(__m512 sum[STRIP_ROWS][4], const struct project_tile *t
     __m512 w[4];
     unroll_for(v, 2 * panels)
         w[v] = op_weights(t->w + v / 2 * t->ldpanel + line * ATTN_PANEL + v % 2 * LANES, op, half);
+    if (strip) {
+        for (int v = 0; v < 2 && (half == 0 || op_halves(op) == 1); v++)
+            _mm_prefetch(t->w + (line + NEAR) * ATTN_PANEL + v * LANES, _MM_HINT_T0);
+    }
     unroll_for(r, rows) {
-        __m512 factor = load_factor(strip ? t->x + word * LANES + r : t->x + r * t->ldx + word);
+        __m512 factor = load_factor(t->x + (size_t)r * (strip ? COPY_STRIDE : t->ldx) + word);
         unroll_for(v, 2 * panels)
             sum[r][v] = op_multiply_add(sum[r][v], factor, w[v], op);
     }
@@ -171,12 +183,14 @@ INLINE void project_step(__m512 sum[STRIP_ROWS][4], const struct project_tile *t
 INLINE void project_begin(__m512 sum[STRIP_ROWS][4], const struct project_tile *t, const int rows,
                           const int panels, const enum project_op op)
 {
+    float *y = t->y + afresh(0);
     unroll_for(r, rows) {
-        unroll_for(v, 2 * panels)
+        unroll_for(v, 2 * panels) {
             sum[r][v] = op_integers(op) ? _mm512_castsi512_ps(_mm512_set1_epi32(t->offset[r]))
                                         : _mm512_setzero_ps();
-        unroll_for(v, 2 * panels)
-            _mm_prefetch(t->y + r * t->ldy + v * LANES, _MM_HINT_T0);
+            _mm_prefetch(y + v * LANES, _MM_HINT_T0);
+        }
+        y += t->ldy;
     }
 }
 
@@ -189,15 +203,33 @@ INLINE void project_end(__m512 sum[STRIP_ROWS][4], const struct project_tile *t,
         __m512 scale = _mm512_setzero_ps();
         if (op_integers(op))
             scale = _mm512_maskz_loadu_ps(mask, t->scale + v * LANES);
+        float *y = t->y + afresh(v * LANES);
+        const float *start = t->start + afresh(v * LANES);
         unroll_for(r, rows) {
-            __m512 start = _mm512_maskz_loadu_ps(mask, t->start + r * t->ldstart + v * LANES);
             __m512 total = sum[r][v];
             if (op_integers(op))
                 total = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_castps_si512(total)),
                                       _mm512_mul_ps(_mm512_set1_ps(t->row_scale[r]), scale));
-            _mm512_mask_storeu_ps(t->y + r * t->ldy + v * LANES, mask, _mm512_add_ps(start, total));
+            total = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, start), total);
+            _mm512_mask_storeu_ps(y, mask, total);
+            y += t->ldy;
+            start += t->ldstart;
         }
     }
+}
+
+/* Lines of a panel for each STEPS words of x. */
+INLINE int op_lines(const enum project_op op)
+{
+    return STEPS * ATTN_PANEL / LANES / (int)op_halves(op);
+}
+
+/* Returns what is next to be fetched. */
+INLINE const float *fetch_ahead(const float *ahead, const int lines)
+{
+    unroll_for(l, lines)
+        _mm_prefetch(ahead + l * LANES, _MM_HINT_T1);
+    return ahead + lines * LANES;
 }
 
 /* Computes a tile of a constant number of rows and panels. */
@@ -210,9 +242,10 @@ INLINE void project_tile(const struct project_tile *tile, const int rows, const 
     const float *ahead = t.ahead;
     size_t i = 0;
     for (; i + STEPS <= t.words; i += STEPS) {
-        for (size_t l = 0; strip && l < t.lines; l++)
-            _mm_prefetch(ahead + l * LANES, _MM_HINT_T0);
-        ahead += t.lines * LANES;
+        if (strip && t.fetch == FETCH_ALL)
+            ahead = fetch_ahead(ahead, op_lines(op));
+        if (strip && t.fetch == FETCH_HALF)
+            ahead = fetch_ahead(ahead, op_lines(op) / 2);
         unroll_for(s, STEPS)
             project_step(sum, &t, i, s, rows, panels, strip, op);
     }
@@ -221,28 +254,32 @@ INLINE void project_tile(const struct project_tile *tile, const int rows, const 
     project_end(sum, &t, rows, panels, op);
 }
 
-/* ---- Few rows -------------------------------------------------------------------------------- */
+/* ---- Copied rows ----------------------------------------------------------------------------- */
 
-/* Rows [rows][*ldx] of words for few rows: x itself or a copy in scratch memory. */
-INLINE const float *few_words(size_t *ldx, const struct attn_product *p, const enum project_op op)
+/* Words of x go into scratch memory, a row COPY_STRIDE behind the one before. */
+INLINE void copy_rows(const struct attn_product *p, const enum project_op op)
 {
     const size_t words = op_words(op, p->k), number = op_integers(op) ? 1 : sizeof(float);
-    *ldx = op_plain(op) ? p->ldx * number / sizeof(float) : attn_ceil_div(words, LANES) * LANES;
-    if (op_plain(op))
-        return p->x;
-    for (size_t r = 0; r < p->rows; r++)
+    for (size_t r = 0; r < p->rows; r++) {
+        const char *row = (const char *)p->x + r * p->ldx * number;
         for (size_t i = 0; i < words; i += LANES)
-            _mm512_store_si512(p->scratch + r * *ldx + i,
-                               op_row_words((const char *)p->x + r * p->ldx * number, i, p->k, op));
-    return p->scratch;
+            _mm512_storeu_si512(p->scratch + r * COPY_STRIDE + i, op_row_words(row, i, p->k, op));
+    }
 }
+
+/* ---- Few rows -------------------------------------------------------------------------------- */
 
 /* Two panels at a time, and the last one alone.  They wait for memory, and the hardware sees two
  * plain streams: prefetches only cost. */
 INLINE void project_few(const struct attn_product *p, struct project_tile tile,
                         const struct project_tiles *tiles, const enum project_op op)
 {
-    tile.x = few_words(&tile.ldx, p, op);
+    if (op_plain(op)) {
+        tile.x = p->x;
+        tile.ldx = p->ldx * (op_integers(op) ? 1 : sizeof(float)) / sizeof(float);
+    } else {
+        copy_rows(p, op);
+    }
     for (size_t j = 0, width; j < p->n; j += width) {
         width = j + ATTN_PANEL < p->n ? 2 * ATTN_PANEL : ATTN_PANEL;
         tile.n = p->n - j;
@@ -256,51 +293,30 @@ INLINE void project_few(const struct attn_product *p, struct project_tile tile,
 
 /* ---- Many rows ------------------------------------------------------------------------------- */
 
-/* strip[i][r] = word i of row r, rows being `stride` bytes apart: those that are a power of two
- * apart would evict each other from L1. */
-INLINE void pack_strip(float *strip, const char *x, size_t stride, size_t rows, size_t k,
-                       const enum project_op op)
-{
-    const size_t words = op_words(op, k);
-    for (size_t i = 0; i < words; i += LANES) {
-        __m512 in[LANES], out[LANES];
-        unroll_for(r, LANES)
-            in[r] = (size_t)r < rows ? _mm512_castsi512_ps(op_row_words(x + r * stride, i, k, op))
-                                     : _mm512_setzero_ps();
-        transpose_lanes(out, in);
-        unroll_for(c, LANES)
-            if (i + c < words)
-                _mm512_store_ps(strip + (i + c) * LANES, out[c]);
-    }
-}
-
 /* Strips as equal as can be.  Those of a panel share the fetching of the next one. */
 INLINE void project_many(const struct attn_product *p, struct project_tile tile,
                          const struct project_tiles *tiles, const enum project_op op)
 {
     const size_t strips = attn_ceil_div(p->rows, STRIP_ROWS), words = tile.words;
     const size_t few = p->rows / strips, more = p->rows % strips; /* `more` strips have one more */
-    const size_t stride = p->ldx * (op_integers(op) ? 1 : sizeof(float));
-    for (size_t s = 0, r = 0; s < strips; r += few + (s < more), s++)
-        pack_strip(p->scratch + s * words * LANES, (const char *)p->x + r * stride, stride,
-                   few + (s < more), p->k, op);
-    tile.lines = attn_ceil_div(STEPS * ATTN_PANEL / LANES / op_halves(op), strips);
+    const size_t half = words / STEPS * (size_t)(op_lines(op) / 2) * LANES; /* of a panel */
+    copy_rows(p, op);
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
         struct project_tile t = tile;
         t.y = p->y + j;
         t.start += p->start != NULL ? j : 0;
         t.scale += op_integers(op) ? j : 0;
-        t.x = p->scratch;
         t.w += j / ATTN_PANEL * p->ldpanel;
         t.ahead = t.w + p->ldpanel;
         t.n = p->n - j;
         for (size_t s = 0; s < strips; s++) {
             size_t rows = few + (s < more);
+            t.fetch = strips == 1 ? FETCH_ALL : s < 2 ? FETCH_HALF : FETCH_NONE;
             tiles->strip[rows](&t);
             t.y += rows * p->ldy;
             t.start += rows * t.ldstart;
-            t.x += words * LANES;
-            t.ahead += words / STEPS * t.lines * LANES;
+            t.x += rows * COPY_STRIDE;
+            t.ahead += half;
             t.offset += op_integers(op) ? rows : 0;
             t.row_scale += op_integers(op) ? rows : 0;
         }
@@ -319,6 +335,8 @@ INLINE void project_rows(const struct attn_product *p, const struct project_tile
         .ahead = p->w,
         .ldy = p->ldy,
         .ldstart = p->start != NULL ? p->ldstart : 0,
+        .x = p->scratch,
+        .ldx = COPY_STRIDE,
         .ldpanel = p->ldpanel,
         .words = op_words(op, p->k),
         .offset = offset,
