@@ -1,7 +1,7 @@
 /* kvcache.h: paged key/value caches inside the library; attn.h has the public calls.
  *
  * A cache holds, for each resident layer, a list of blocks of ATTN_TILE tokens.  A block is one
- * allocation with a tile for every key/value head, of the layer's kv_dtype: keys
+ * piece of memory with a tile for every key/value head, of the layer's kv_dtype: keys
  * [G][D][ATTN_TILE], then [G] tiles of values, then for int8 scales [G][2][ATTN_TILE] of keys and
  * values, in float32.  Blocks are reference-counted: a fork shares them, and whoever writes to a
  * shared one copies it first.
@@ -18,10 +18,11 @@
 #include "tile.h"
 
 struct attn_block {
-    struct attn_block *next; /* in a free list */
-    size_t bytes;            /* of data */
+    struct attn_block *next, **link; /* in a free list, and what points to it there */
+    size_t bytes;                    /* of data */
     atomic_uint references;
-    _Alignas(ATTN_ALIGN) unsigned char data[];
+    unsigned char *data;    /* aligned to ATTN_ALIGN */
+    struct attn_slab *slab; /* that it is a piece of */
 };
 
 /* What the attention of one layer reads. */

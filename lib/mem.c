@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define HUGE_PAGE ((size_t)2 << 20)
+#define PAGE ((size_t)4096)
 
 static void *alloc_aligned(size_t count, size_t size, size_t align)
 {
@@ -21,12 +21,45 @@ void *attn_alloc(size_t count, size_t size) { return alloc_aligned(count, size, 
 /* Advice that the kernel does not take costs speed only. */
 void *attn_alloc_huge(size_t count, size_t size)
 {
-    if (attn_mul(count, size) < HUGE_PAGE / 8)
+    if (attn_mul(count, size) < ATTN_HUGE_PAGE / 8)
         return attn_alloc(count, size);
-    void *memory = alloc_aligned(count, size, HUGE_PAGE);
+    void *memory = alloc_aligned(count, size, ATTN_HUGE_PAGE);
     if (memory != NULL)
-        (void)madvise(memory, attn_ceil_div(count * size, HUGE_PAGE) * HUGE_PAGE, MADV_HUGEPAGE);
+        (void)madvise(memory, attn_ceil_div(count * size, ATTN_HUGE_PAGE) * ATTN_HUGE_PAGE,
+                      MADV_HUGEPAGE);
     return memory;
+}
+
+static char *align_up(char *at, size_t align)
+{
+    return at + (align - (uintptr_t)at % align) % align;
+}
+
+/* More is mapped than asked for, and what lies before and behind is given back. */
+void *attn_map(size_t bytes)
+{
+    const size_t asked = attn_add(bytes, ATTN_HUGE_PAGE);
+    char *all = mmap(NULL, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED)
+        return NULL;
+    char *memory = align_up(all, ATTN_HUGE_PAGE), *end = align_up(memory + bytes, PAGE);
+    if (memory > all)
+        (void)munmap(all, (size_t)(memory - all));
+    if (all + asked > end)
+        (void)munmap(end, (size_t)(all + asked - end));
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+}
+
+void attn_unmap(void *memory, size_t bytes) { (void)munmap(memory, bytes); }
+
+void attn_drop_pages(void *memory, size_t bytes, void *part, size_t part_bytes)
+{
+    char *first = align_up(part, PAGE), *end = (char *)part + part_bytes;
+    end -= (uintptr_t)end % PAGE;
+    (void)madvise(memory, bytes, MADV_NOHUGEPAGE);
+    if (first < end)
+        (void)madvise(first, (size_t)(end - first), MADV_DONTNEED);
 }
 
 void *attn_calloc(size_t count, size_t size)

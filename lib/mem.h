@@ -36,4 +36,13 @@ void attn_free(void *memory);                 /* takes NULL */
  * the system gives them, so that it needs few address translations. */
 void *attn_alloc_huge(size_t count, size_t size);
 
+#define ATTN_HUGE_PAGE ((size_t)2 << 20)
+
+/* Zeroed pages straight from the system, as huge ones where there are such; NULL where memory is
+ * short.  attn_unmap gives all of them back, attn_drop_pages those that lie whole in a part, which
+ * then reads as zeros; none of that mapping are huge from then on. */
+void *attn_map(size_t bytes);
+void attn_unmap(void *memory, size_t bytes);
+void attn_drop_pages(void *memory, size_t bytes, void *part, size_t part_bytes);
+
 #endif

@@ -8,6 +8,7 @@
 #define SUITES(X)    \
     X(safetensors)   \
     X(model)         \
+    X(blockpool)     \
     X(kvcache)       \
     X(kvtypes)       \
     X(state)         \

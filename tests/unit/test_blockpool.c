@@ -1,0 +1,152 @@
+/* test_blockpool.c: where cache blocks come from: budget, slabs, and what is given back. */
+#include <check.h>
+#include <string.h>
+
+#include "blockpool.h"
+#include "suites.h"
+
+#define LARGE ((size_t)512 << 10) /* a block of which four are a slab */
+#define OTHER ((size_t)384 << 10)
+#define COUNT 16
+
+static struct attn_cache_pool *pool;
+static struct attn_block *blocks[COUNT];
+
+static void setup(void) { ck_assert_int_eq(attn_cache_pool_new(&pool, COUNT * LARGE), ATTN_OK); }
+
+static void teardown(void)
+{
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
+    attn_cache_pool_free(pool);
+}
+
+static bool is_filled(const struct attn_block *block, unsigned char value)
+{
+    return block->data[0] == value && memcmp(block->data, block->data + 1, block->bytes - 1) == 0;
+}
+
+/* Takes all that the budget has, each filled with its number + 1. */
+static void take_all(void)
+{
+    for (size_t i = 0; i < COUNT; i++) {
+        ck_assert_int_eq(attn_block_get(&blocks[i], pool, LARGE), ATTN_OK);
+        memset(blocks[i]->data, (int)i + 1, LARGE);
+    }
+}
+
+/* Gives back all but every fourth, so that each slab keeps one. */
+static void put_most(void)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        if (i % 4 != 0)
+            attn_block_put(pool, blocks[i]);
+}
+
+static void put_rest(void)
+{
+    for (size_t i = 0; i < COUNT; i += 4)
+        attn_block_put(pool, blocks[i]);
+}
+
+START_TEST(test_blockpool_new_blocks_are_aligned_zeros)
+{
+    static const size_t sizes[] = {64, 4096, LARGE, OTHER, (size_t)3 << 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct attn_block *block;
+        ck_assert_int_eq(attn_block_get(&block, pool, sizes[i]), ATTN_OK);
+        ck_assert_uint_eq((uintptr_t)block->data % ATTN_ALIGN, 0);
+        ck_assert(is_filled(block, 0));
+        ck_assert_uint_eq(attn_cache_pool_used(pool), sizes[i]);
+        attn_block_put(pool, block);
+    }
+}
+END_TEST
+
+START_TEST(test_blockpool_blocks_of_a_slab_do_not_overlap)
+{
+    take_all();
+    for (size_t i = 0; i < COUNT; i++)
+        ck_assert(is_filled(blocks[i], (unsigned char)(i + 1)));
+    struct attn_block *more;
+    ck_assert_int_eq(attn_block_get(&more, pool, LARGE), ATTN_POOL_FULL);
+    put_most();
+    put_rest();
+}
+END_TEST
+
+START_TEST(test_blockpool_a_returned_block_is_used_again_as_it_is)
+{
+    take_all();
+    attn_block_put(pool, blocks[3]);
+    ck_assert_int_eq(attn_block_get(&blocks[3], pool, LARGE), ATTN_OK);
+    ck_assert(is_filled(blocks[3], 4));
+    put_most();
+    put_rest();
+}
+END_TEST
+
+START_TEST(test_blockpool_idle_memory_goes_back_before_another_size_passes_the_budget)
+{
+    struct attn_block *others[COUNT];
+    take_all();
+    put_most();
+    for (size_t i = 0; i < COUNT; i++)
+        ck_assert_int_eq(attn_block_get(&others[i], pool, OTHER), ATTN_OK);
+    for (size_t i = 0; i < COUNT; i += 4) /* the live ones of those slabs kept what they hold */
+        ck_assert(is_filled(blocks[i], (unsigned char)(i + 1)));
+    for (size_t i = 0; i < COUNT; i++)
+        attn_block_put(pool, others[i]);
+    for (size_t i = 0; i < COUNT; i++) {
+        if (i % 4 == 0)
+            continue;
+        ck_assert_int_eq(attn_block_get(&blocks[i], pool, LARGE), ATTN_OK);
+        ck_assert(is_filled(blocks[i], 0)); /* their pages were dropped, else they would be old */
+    }
+    put_most();
+    put_rest();
+}
+END_TEST
+
+START_TEST(test_blockpool_a_slab_with_nothing_live_goes_back_whole)
+{
+    struct attn_block *other;
+    take_all();
+    put_most();
+    ck_assert_int_eq(attn_block_get(&other, pool, COUNT * LARGE - 4 * LARGE), ATTN_OK);
+    put_rest();
+    ck_assert_int_eq(attn_block_get(&blocks[0], pool, 4 * LARGE), ATTN_OK); /* trims again */
+    attn_block_put(pool, blocks[0]);
+    attn_block_put(pool, other);
+    take_all();
+    put_most();
+    put_rest();
+}
+END_TEST
+
+START_TEST(test_blockpool_more_sizes_than_it_keeps_lists_for_work_too)
+{
+    struct attn_block *all[80];
+    for (size_t i = 0; i < 80; i++) {
+        ck_assert_int_eq(attn_block_get(&all[i], pool, 64 * (i + 1)), ATTN_OK);
+        ck_assert(is_filled(all[i], 0));
+    }
+    for (size_t i = 0; i < 80; i++)
+        attn_block_put(pool, all[i]);
+}
+END_TEST
+
+Suite *suite_blockpool(void)
+{
+    Suite *suite = suite_create("blockpool");
+    TCase *cases = tcase_create("blocks");
+    tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_add_test(cases, test_blockpool_new_blocks_are_aligned_zeros);
+    tcase_add_test(cases, test_blockpool_blocks_of_a_slab_do_not_overlap);
+    tcase_add_test(cases, test_blockpool_a_returned_block_is_used_again_as_it_is);
+    tcase_add_test(cases,
+                   test_blockpool_idle_memory_goes_back_before_another_size_passes_the_budget);
+    tcase_add_test(cases, test_blockpool_a_slab_with_nothing_live_goes_back_whole);
+    tcase_add_test(cases, test_blockpool_more_sizes_than_it_keeps_lists_for_work_too);
+    suite_add_tcase(suite, cases);
+    return suite;
+}
