@@ -8,7 +8,9 @@
  * sum of values.  Since kernels treat rows independently and tile bounds are constants, a row's
  * bits do not depend on its neighbours.
  *
- * Memory beyond the results: scratch per thread, tiles of as many key/value heads at a time as fit
+ * Where units are fewer than threads, the keys of one are shared out in stretches (attention_unit.h).
+ *
+ * Memory beyond the results: scratch per thread, PARTS_FLOATS, tiles of as many key/value heads at a time as fit
  * PACK_BYTES, at least one, and KEPT_FLOATS per thread, or one row, where weights are looked at. */
 #include "attention.h"
 
@@ -19,9 +21,11 @@
 
 #define PACK_BYTES ((size_t)8 << 20)
 #define TASKS_PER_THREAD 8
-#define KEPT_FLOATS ((size_t)2 << 20) /* of the rows of weights that a thread keeps at a time */
+#define UNITS_PER_THREAD 2              /* where there are fewer, threads share the keys of one */
+#define PARTS_FLOATS ((size_t)16 << 20) /* of the sums of stretches, at most */
+#define KEPT_FLOATS ((size_t)2 << 20)   /* of the rows of weights that a thread keeps at a time */
 
-enum tasks { PACKS, UNITS };
+enum tasks { PACKS, UNITS, MERGES };
 
 /* Consecutive key/value heads of one problem that a unit works through: one, or all of them where
  * the mean over heads is wanted, so that its additions happen in one order on one thread. */
@@ -31,8 +35,11 @@ struct item {
     size_t units; /* tiles of rows */
     size_t tasks; /* of `together` units each, but for the last */
     size_t together;
+    size_t
+        stretches; /* of keys, a task each, whose sums are merged afterwards; 0: not shared out */
+    float *parts;  /* [units][stretches][attn_sums_floats] */
     float *tiles;  /* keys then values of each group, or NULL: the cache's */
-    size_t end[2]; /* by enum tasks: how many of this wave there are up to and with this item's */
+    size_t end[3]; /* by enum tasks: how many of this wave there are up to and with this item's */
 };
 
 struct solve {
@@ -180,12 +187,40 @@ static void solve_units(const struct solve *solve, const struct item *item, size
     }
 }
 
+/* Unit i of an item whose keys are shared out, and the sums of its first stretch. */
+static struct attn_unit shared_unit(float **sums, const struct solve *solve,
+                                    const struct item *item, size_t i, unsigned thread)
+{
+    struct attn_unit u = unit_of(solve, item, i, thread, 0);
+    aim_units(&u, 1, head_tiles(item, item->first),
+              item->first * attn_heads_per_group(item->problem));
+    *sums = item->parts + i * item->stretches * attn_sums_floats(item->problem->value_head_dim);
+    return u;
+}
+
 static void solve_task(void *argument, size_t i, unsigned thread)
 {
     const struct solve *solve = argument;
     const struct item *item = find_item(&i, solve, UNITS);
+    if (item->stretches > 0) {
+        size_t stretch = i % item->stretches;
+        float *sums;
+        struct attn_unit u = shared_unit(&sums, solve, item, i / item->stretches, thread);
+        attn_unit_solve_stretch(&u, stretch,
+                                sums + stretch * attn_sums_floats(item->problem->value_head_dim));
+        return;
+    }
     /* the last see most keys: longest first */
     solve_units(solve, item, item->tasks - 1 - i, thread);
+}
+
+static void merge_task(void *argument, size_t i, unsigned thread)
+{
+    const struct solve *solve = argument;
+    const struct item *item = find_item(&i, solve, MERGES);
+    float *sums;
+    struct attn_unit u = shared_unit(&sums, solve, item, i, thread);
+    attn_unit_merge(&u, sums);
 }
 
 /* ---- All of it ---- */
@@ -195,18 +230,58 @@ static size_t item_groups(const struct attn_problem *p)
     return p->maps.average != NULL ? p->num_kv_heads : 1;
 }
 
+static size_t item_units(const struct attn_problem *p)
+{
+    return attn_ceil_div(p->queries, unit_tokens(p));
+}
+
 static size_t list_items(struct item *items, const struct attn_problem *problems, size_t count)
 {
     size_t n = 0;
     for (size_t i = 0; i < count; i++) {
         const struct attn_problem *p = &problems[i];
         for (size_t g = 0; g < p->num_kv_heads; g += item_groups(p))
-            items[n++] = (struct item){.problem = p,
-                                       .first = g,
-                                       .groups = item_groups(p),
-                                       .units = attn_ceil_div(p->queries, unit_tokens(p))};
+            items[n++] = (struct item){
+                .problem = p, .first = g, .groups = item_groups(p), .units = item_units(p)};
     }
     return n;
+}
+
+/* Where long keys are all that threads could share, they do: whether problems have that few units,
+ * and no maps, for which a row is kept whole. */
+static bool shares_keys(const struct attn_problem *p, size_t units, unsigned threads)
+{
+    const struct attn_maps *maps = &p->maps;
+    return threads > 1 && units < UNITS_PER_THREAD * threads && attn_stretches(p) > 1 &&
+           !attn_maps_keeps(maps) && maps->weights == NULL && maps->scores == NULL &&
+           attn_heads_per_group(p) <= ATTN_TILE;
+}
+
+static size_t item_parts(const struct item *item)
+{
+    return item->units * attn_stretches(item->problem) *
+           attn_sums_floats(item->problem->value_head_dim);
+}
+
+/* Gives items whose keys are shared out memory for that, while there is some. */
+static bool share_keys(struct solve *solve, size_t count)
+{
+    const unsigned threads = attn_pool_threads(solve->engine->pool);
+    size_t units = 0, left = PARTS_FLOATS;
+    for (size_t i = 0; i < count; i++)
+        units += solve->items[i].units;
+    for (size_t i = 0; i < count; i++) {
+        struct item *item = &solve->items[i];
+        if (!shares_keys(item->problem, units, threads) || item_parts(item) > left)
+            continue;
+        left -= item_parts(item);
+        item->stretches = attn_stretches(item->problem);
+        item->parts =
+            attn_workspace_take(&solve->engine->workspace, item_parts(item), sizeof(float));
+        if (item->parts == NULL)
+            return false;
+    }
+    return true;
 }
 
 /* Items whose keys come as rows need memory for tiles: how many floats. */
@@ -222,13 +297,14 @@ static void make_tasks(struct item *item, size_t units, unsigned threads)
 {
     size_t most = attn_maps_keeps(&item->problem->maps) ? 1 : ATTN_TOGETHER;
     item->together = attn_max(attn_min(units / (TASKS_PER_THREAD * threads), most), 1);
-    item->tasks = attn_ceil_div(item->units, item->together);
+    item->tasks = item->stretches > 0 ? item->units * item->stretches
+                                      : attn_ceil_div(item->units, item->together);
 }
 
 /* Solves as many of the items [solve->first, count) as fit PACK_BYTES, and at least one. */
 static void solve_wave(struct solve *solve, size_t count, float *tiles)
 {
-    size_t used = 0, packs = 0, units = 0, tasks = 0, n = solve->first;
+    size_t used = 0, packs = 0, units = 0, tasks = 0, merges = 0, n = solve->first;
     for (; n < count; n++) {
         struct item *item = &solve->items[n];
         size_t floats = item_floats(item);
@@ -243,9 +319,12 @@ static void solve_wave(struct solve *solve, size_t count, float *tiles)
     for (size_t i = solve->first; i < n; i++) {
         make_tasks(&solve->items[i], units, attn_pool_threads(solve->engine->pool));
         solve->items[i].end[UNITS] = tasks += solve->items[i].tasks;
+        solve->items[i].end[MERGES] = merges +=
+            solve->items[i].stretches > 0 ? solve->items[i].units : 0;
     }
     attn_pool_run(solve->engine->pool, pack_task, solve, packs);
     attn_pool_run(solve->engine->pool, solve_task, solve, tasks);
+    attn_pool_run(solve->engine->pool, merge_task, solve, merges);
     solve->first = n;
 }
 
@@ -281,6 +360,8 @@ enum attn_status attn_solve(struct attn_engine *engine, const struct attn_proble
     for (size_t i = 0; i < count; i++)
         attn_maps_begin(&problems[i].maps);
     size_t items = list_items(solve.items, problems, count);
+    if (!share_keys(&solve, items))
+        return ATTN_NO_MEMORY;
     while (solve.first < items)
         solve_wave(&solve, items, tiles);
     for (size_t i = 0; i < count && !attn_engine_cancelled(engine, NULL); i++)

@@ -57,96 +57,66 @@ static float *kept_row(const struct attn_unit *u, size_t r)
 
 void attn_unit_lay_out(struct attn_unit *u, float *scratch)
 {
+    const size_t dv = u->p->value_head_dim;
     u->q = scratch;
-    u->out = u->q + ATTN_TILE * u->p->head_dim;
-    u->scores = u->out + ATTN_TILE * u->p->value_head_dim;
-    u->max = u->scores + ATTN_TILE * ATTN_TILE;
-    u->sum = u->max + ATTN_TILE;
-    u->rescale = u->sum + ATTN_TILE;
-    u->total_max = u->rescale + ATTN_TILE;
-    u->total_sum = u->total_max + ATTN_TILE;
-    u->total_out = u->total_sum + ATTN_TILE;
+    u->scores = u->q + ATTN_TILE * u->p->head_dim;
+    u->rescale = u->scores + ATTN_TILE * ATTN_TILE;
+    u->sums = attn_sums_in(u->rescale + ATTN_TILE, dv);
+    u->total = attn_sums_in(u->rescale + ATTN_TILE + attn_sums_floats(dv), dv);
 }
 
 /* ---- Stretches ---- */
 
-/* Keys are summed up by stretches of as many tiles, which begin at fixed places, and the sums of
- * stretches are merged in order by their log-sum-exp: a sum over 65,536 keys in one chain would
- * lose a digit. */
-#define STRETCH 64
-
-static void clear_sums(const struct attn_unit *u, float *out, float *max, float *sum)
-{
-    for (size_t r = 0; r < u->rows; r++) {
-        max[r] = -INFINITY;
-        sum[r] = 0;
-    }
-    memset(out, 0, u->rows * u->p->value_head_dim * sizeof *out);
-}
-
-/* total = total * e^(total max - m) + sums * e^(max - m), m the larger; one that is nothing leaves
- * the other as it is. */
-static void fold_row(struct attn_unit *u, size_t r)
+/* Puts the sums of a stretch to those behind it. */
+static void fold(struct attn_unit *u, struct attn_sums sums)
 {
     const size_t dv = u->p->value_head_dim;
-    float m = fmaxf(u->total_max[r], u->max[r]);
-    if (m == -INFINITY)
-        return;
-    float before = expf(u->total_max[r] - m), now = expf(u->max[r] - m);
-    u->total_max[r] = m;
-    u->total_sum[r] = u->total_sum[r] * before + u->sum[r] * now;
-    u->kernels->scale_rows(u->total_out + r * dv, dv, &before, 1, dv);
-    u->kernels->matmul(&(struct attn_matmul){.c = u->total_out + r * dv,
-                                             .ldc = dv,
-                                             .a = &now,
-                                             .lda = 1,
-                                             .b = u->out + r * dv,
-                                             .ldb = dv,
-                                             .rows = 1,
-                                             .k = 1,
-                                             .n = dv,
-                                             .accumulate = true});
-}
-
-/* Puts the stretch that ends to those behind it. */
-static void fold(struct attn_unit *u)
-{
     if (!u->folded)
-        clear_sums(u, u->total_out, u->total_max, u->total_sum);
+        attn_sums_clear(u->total, u->rows, dv);
     u->folded = true;
-    for (size_t r = 0; r < u->rows; r++)
-        fold_row(u, r);
+    attn_sums_merge(u->kernels, u->total, sums, u->rows, dv);
 }
 
 /* Before tile j: the unit may have come to another stretch. */
 static void come_to(struct attn_unit *u, size_t j)
 {
-    if (j / STRETCH != u->stretch) {
-        fold(u);
-        clear_sums(u, u->out, u->max, u->sum);
+    if (j / ATTN_STRETCH != u->stretch) {
+        fold(u, u->sums);
+        attn_sums_clear(u->sums, u->rows, u->p->value_head_dim);
     }
-    u->stretch = j / STRETCH;
+    u->stretch = j / ATTN_STRETCH;
 }
 
-static void swap(float **a, float **b)
+/* Makes the total the sums that are handed out; the unit's next heads need both. */
+static void swap_sums(struct attn_unit *u)
 {
-    float *c = *a;
-    *a = *b;
-    *b = c;
+    const struct attn_sums sums = u->sums;
+    u->sums = u->total;
+    u->total = sums;
 }
 
 /* After the last tile. */
-static void fold_all(struct attn_unit *u)
+static void complete(struct attn_unit *u)
 {
     if (!u->folded)
         return;
-    fold(u);
-    swap(&u->out, &u->total_out);
-    swap(&u->max, &u->total_max);
-    swap(&u->sum, &u->total_sum);
+    fold(u, u->sums);
+    swap_sums(u);
 }
 
 /* ---- By rows ---- */
+
+/* Tiles of keys from one up to another. */
+struct tiles {
+    size_t first, end;
+};
+
+/* Whether the last of `keys` is among them; none are with the first tile. */
+static bool ends_in(struct tiles range, size_t keys)
+{
+    size_t tiles = attn_ceil_div(keys, ATTN_TILE);
+    return tiles <= range.end && (tiles > range.first || range.first == 0);
+}
 
 static void begin_rows(struct attn_unit *u)
 {
@@ -222,13 +192,13 @@ static void absorb(struct attn_unit *u, struct attn_keys keys, size_t first, boo
                             first, n);
     show_scores(u, ATTN_STAGE_MASKED, first, n);
     keep_scores(u, first, n);
-    kernels->softmax(u->scores, ATTN_TILE, u->max, u->sum, u->rescale, u->rows, n);
-    kernels->scale_rows(u->out, dv, u->rescale, u->rows, dv);
+    kernels->softmax(u->scores, ATTN_TILE, u->sums.max, u->sums.sum, u->rescale, u->rows, n);
+    kernels->scale_rows(u->sums.out, dv, u->rescale, u->rows, dv);
     if (tile->v_scale != NULL)
         kernels->scale_columns(u->scores, ATTN_TILE, tile->v_scale, u->rows, n);
     for (size_t j = 0; j < dv; j += ATTN_TILE_PANEL) {
         size_t at = value_bytes(tile, j);
-        kernels->matmul(&(struct attn_matmul){.c = u->out + j,
+        kernels->matmul(&(struct attn_matmul){.c = u->sums.out + j,
                                               .ldc = dv,
                                               .a = u->scores,
                                               .lda = ATTN_TILE,
@@ -254,15 +224,15 @@ static void keep_unseen(const struct attn_unit *u, size_t first, size_t end)
     }
 }
 
-static void walk_rows(struct attn_unit *u)
+static void walk_rows(struct attn_unit *u, struct tiles range)
 {
     const struct attn_problem *p = u->p;
     const struct attn_span head = u->head, tail = u->tail;
     bool plain = attn_mask_is_plain(&p->mask);
     bool all = p->maps.scores != NULL; /* scores are shown of keys unseen too */
-    size_t begin = all ? 0 : head.first / ATTN_TILE, j = begin;
+    size_t begin = all ? 0 : head.first / ATTN_TILE, j = attn_max(begin, range.first);
     size_t stop = all ? p->keys : tail.end;
-    for (; j * ATTN_TILE < stop; j++) {
+    for (; j < range.end && j * ATTN_TILE < stop; j++) {
         struct attn_keys keys = attn_head_keys(&u->keys, j);
         size_t first = j * ATTN_TILE, end = first + keys.count;
         attn_pool_pause(u->pool, u->thread);
@@ -273,7 +243,7 @@ static void walk_rows(struct attn_unit *u)
         keep_unseen(u, 0, attn_min(begin * ATTN_TILE, p->keys));
         keep_unseen(u, attn_min(j * ATTN_TILE, p->keys), p->keys);
     }
-    if (p->extra > 0)
+    if (p->extra > 0 && ends_in(range, stop))
         absorb(u, extra_keys(u), p->keys, false);
 }
 
@@ -326,7 +296,7 @@ static void absorb_columns(struct attn_unit *u, struct attn_keys keys, const int
                                  .k = d,
                                  .n = u->rows};
     kernels->outer(&product);
-    kernels->softmax_columns(&columns, u->max, u->sum, u->rescale);
+    kernels->softmax_columns(&columns, u->sums.max, u->sums.sum, u->rescale);
     product = (struct attn_outer){.ldc = dv,
                                   .rescale = u->rescale,
                                   .a = u->scores,
@@ -334,7 +304,7 @@ static void absorb_columns(struct attn_unit *u, struct attn_keys keys, const int
                                   .rows = u->rows,
                                   .k = keys.count};
     for (size_t j = 0; j < dv; j += ATTN_TILE_PANEL) {
-        product.c = u->out + j;
+        product.c = u->sums.out + j;
         product.b = (const float *)keys.tile.v + j * ATTN_TILE;
         product.ldb = product.n = attn_tile_width(dv, j);
         kernels->outer(&product);
@@ -358,21 +328,22 @@ static void meet_tile(struct attn_unit *u, struct attn_keys keys, size_t j)
 }
 
 /* Tile by tile through all of the units, so that a tile comes from memory once. */
-static void walk_columns(struct attn_unit units[], size_t count)
+static void walk_columns(struct attn_unit units[], size_t count, struct tiles range)
 {
     size_t first = SIZE_MAX, end = 0;
     for (size_t i = 0; i < count; i++) {
         first = attn_min(first, units[i].head.first / ATTN_TILE);
         end = attn_max(end, units[i].tail.end);
     }
-    for (size_t j = first; j * ATTN_TILE < end; j++) {
+    size_t j = attn_max(first, range.first);
+    for (; j < range.end && j * ATTN_TILE < end; j++) {
         struct attn_keys keys = attn_head_keys(&units->keys, j);
         for (size_t i = 0; i < count; i++)
             meet_tile(&units[i], keys, j);
     }
     for (size_t i = 0; i < count; i++) {
         struct attn_unit *u = &units[i];
-        if (u->p->extra > 0)
+        if (u->p->extra > 0 && ends_in(range, end))
             absorb_columns(u, extra_keys(u), NULL, NULL);
     }
 }
@@ -383,12 +354,12 @@ static void walk_columns(struct attn_unit units[], size_t count)
 static void add_sink(struct attn_unit *u, size_t r, float sink)
 {
     size_t dv = u->p->value_head_dim;
-    if (!(u->sum[r] > 0))
+    if (!(u->sums.sum[r] > 0))
         return;
-    float max = fmaxf(u->max[r], sink), shrink = expf(u->max[r] - max);
-    u->sum[r] = u->sum[r] * shrink + expf(sink - max);
-    u->max[r] = max;
-    u->kernels->scale_rows(u->out + r * dv, dv, &shrink, 1, dv);
+    float max = fmaxf(u->sums.max[r], sink), shrink = expf(u->sums.max[r] - max);
+    u->sums.sum[r] = u->sums.sum[r] * shrink + expf(sink - max);
+    u->sums.max[r] = max;
+    u->kernels->scale_rows(u->sums.out + r * dv, dv, &shrink, 1, dv);
 }
 
 /* Marks the keys that row r could reach; none where its scores say that it sees none. */
@@ -409,12 +380,12 @@ static void finish_weights(struct attn_unit *u, size_t r, float gate)
     const struct attn_problem *p = u->p;
     const struct attn_maps *maps = &p->maps;
     size_t t = row_token(u, r), h = row_head(u, r);
-    float *row = kept_row(u, r), share = u->sum[r] > 0 ? 1.0f / u->sum[r] : 0.0f;
+    float *row = kept_row(u, r), share = u->sums.sum[r] > 0 ? 1.0f / u->sums.sum[r] : 0.0f;
     if (row == NULL)
         return;
     if (maps->head_stats != NULL)
         mark_reachable(u, r, row);
-    u->kernels->normalize(row, u->sum[r] > 0 ? u->max[r] : 0.0f, share, maps->columns);
+    u->kernels->normalize(row, u->sums.sum[r] > 0 ? u->sums.max[r] : 0.0f, share, maps->columns);
     if (maps->head_stats != NULL)
         attn_maps_measure(maps, h, t, row, u->reachable, p->mask.offset + (int64_t)t, p->first_key);
     if (p->head_mask != NULL)
@@ -433,37 +404,67 @@ static void finish(struct attn_unit *u)
             add_sink(u, r, p->sinks[h]);
         if (p->out.data != NULL)
             u->kernels->scale(p->out.data + t * p->out.token + h * p->out.head,
-                              u->out + r * p->value_head_dim,
-                              u->sum[r] > 0 ? gate / u->sum[r] : 0.0f, p->value_head_dim);
+                              u->sums.out + r * p->value_head_dim,
+                              u->sums.sum[r] > 0 ? gate / u->sums.sum[r] : 0.0f, p->value_head_dim);
         if (p->lse != NULL)
-            p->lse[h * p->queries + t] = u->max[r] + logf(u->sum[r]);
+            p->lse[h * p->queries + t] = u->sums.max[r] + logf(u->sums.sum[r]);
         finish_weights(u, r, gate);
+    }
+}
+
+/* ---- Units ---- */
+
+static void begin_unit(struct attn_unit *u)
+{
+    const struct attn_mask *mask = &u->p->mask;
+    u->head = attn_mask_visible(mask, u->t0);
+    u->tail = attn_mask_visible(mask, u->t0 + u->tokens - 1);
+    u->stretch = u->head.first / ATTN_TILE / ATTN_STRETCH;
+    u->folded = false;
+    attn_sums_clear(u->sums, u->rows, u->p->value_head_dim);
+}
+
+static void walk(struct attn_unit units[], size_t count, struct tiles range)
+{
+    if (by_columns(units)) {
+        for (size_t i = 0; i < count; i++)
+            begin_columns(&units[i]);
+        walk_columns(units, count, range);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        begin_rows(&units[i]);
+        walk_rows(&units[i], range);
     }
 }
 
 void attn_units_solve(struct attn_unit units[], size_t count)
 {
-    const struct attn_mask *mask = &units->p->mask;
+    for (size_t i = 0; i < count; i++)
+        begin_unit(&units[i]);
+    walk(units, count, (struct tiles){0, SIZE_MAX});
     for (size_t i = 0; i < count; i++) {
-        struct attn_unit *u = &units[i];
-        u->head = attn_mask_visible(mask, u->t0);
-        u->tail = attn_mask_visible(mask, u->t0 + u->tokens - 1);
-        u->stretch = u->head.first / ATTN_TILE / STRETCH;
-        u->folded = false;
-        clear_sums(u, u->out, u->max, u->sum);
-    }
-    if (by_columns(units)) {
-        for (size_t i = 0; i < count; i++)
-            begin_columns(&units[i]);
-        walk_columns(units, count);
-    } else {
-        for (size_t i = 0; i < count; i++) {
-            begin_rows(&units[i]);
-            walk_rows(&units[i]);
-        }
-    }
-    for (size_t i = 0; i < count; i++) {
-        fold_all(&units[i]);
+        complete(&units[i]);
         finish(&units[i]);
     }
+}
+
+void attn_unit_solve_stretch(struct attn_unit *u, size_t stretch, float *sums)
+{
+    u->sums = attn_sums_in(sums, u->p->value_head_dim);
+    begin_unit(u);
+    u->stretch = stretch;
+    walk(u, 1, (struct tiles){stretch * ATTN_STRETCH, (stretch + 1) * ATTN_STRETCH});
+}
+
+/* A stretch of which the unit sees nothing has sums that change nothing. */
+void attn_unit_merge(struct attn_unit *u, float *sums)
+{
+    begin_unit(u);
+    for (size_t i = 0; i < attn_stretches(u->p); i++) {
+        const size_t dv = u->p->value_head_dim;
+        fold(u, attn_sums_in(sums + i * attn_sums_floats(dv), dv));
+    }
+    swap_sums(u);
+    finish(u);
 }

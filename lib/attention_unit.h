@@ -4,6 +4,7 @@
 #define ATTN_LIB_ATTENTION_UNIT_H
 
 #include "attention.h"
+#include "attention_sums.h"
 
 static inline size_t attn_heads_per_group(const struct attn_problem *p)
 {
@@ -44,15 +45,24 @@ struct attn_unit {
     /* What follows is its own. */
     struct attn_span head, tail; /* keys that its first and its last token see */
 
-    float *q;                   /* scaled: [rows][D] or, by columns, [D][ATTN_TILE] */
-    float *scores;              /* [rows][ATTN_TILE] or [ATTN_TILE][ATTN_TILE] */
-    float *out;                 /* [rows][Dv] */
-    float *max, *sum, *rescale; /* [rows] */
-    /* Of the stretches of keys that are behind it; nothing while `stretch` is its first. */
-    float *total_out, *total_max, *total_sum; /* [rows][Dv], [rows], [rows] */
-    size_t stretch;                           /* that it is in */
-    bool folded;                              /* some are behind it */
+    float *q;               /* scaled: [rows][D] or, by columns, [D][ATTN_TILE] */
+    float *scores;          /* [rows][ATTN_TILE] or [ATTN_TILE][ATTN_TILE] */
+    float *rescale;         /* [rows] */
+    struct attn_sums sums;  /* of the stretch that it is in */
+    struct attn_sums total; /* of those behind it */
+    size_t stretch;         /* that it is in */
+    bool folded;            /* some are behind it */
 };
+
+/* Keys are summed up by stretches of as many tiles, which begin at fixed places, and the sums of
+ * stretches are merged in order by their log-sum-exp: a sum over 65,536 keys in one chain would
+ * lose a digit, and several threads can share the keys of one unit. */
+#define ATTN_STRETCH 64
+
+static inline size_t attn_stretches(const struct attn_problem *p)
+{
+    return attn_ceil_div(attn_key_tiles(p), ATTN_STRETCH);
+}
 
 /* Gives the unit its scratch, ATTN_TILE_SCRATCH floats. */
 void attn_unit_lay_out(struct attn_unit *u, float *scratch);
@@ -61,5 +71,11 @@ void attn_unit_lay_out(struct attn_unit *u, float *scratch);
  * one's: solves their rows, each tile of keys for all of them in turn, and hands out what the
  * problem wants. */
 void attn_units_solve(struct attn_unit units[], size_t count);
+
+/* The same in two steps, for a unit of a problem that wants no maps: sums over one stretch each, in
+ * any order and by any thread, then those of all stretches (attn_sums_floats behind each other)
+ * merged and handed out.  The bits are those of attn_units_solve. */
+void attn_unit_solve_stretch(struct attn_unit *u, size_t stretch, float *sums);
+void attn_unit_merge(struct attn_unit *u, float *sums);
 
 #endif

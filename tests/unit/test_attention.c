@@ -411,6 +411,57 @@ START_TEST(test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows
 }
 END_TEST
 
+/* One token of few heads leaves threads nothing to share but the keys of a unit. */
+START_TEST(test_attention_of_one_unit_has_the_same_bits_however_many_threads_share_its_keys)
+{
+    enum { S = 13000, H = 40, D = 8, DV = 12 };
+    static const size_t heads[] = {1, 5, 32, H};
+    static const int64_t windows[] = {-1, 9000, 4100, 50};
+    struct rng r = rng_seeded(32);
+    float *q = rng_floats(&r, 2 * H * D, 1), *k = rng_floats(&r, S * D, 2);
+    float *v = rng_floats(&r, S * DV, 1);
+    uint8_t *padding = rng_bytes(&r, S, 50);
+    float out[2][2 * H * DV], lse[2][2 * H];
+    struct attn_engine *engines[2];
+    memset(padding, 0, 5000); /* the first stretch has nothing to see */
+    for (unsigned e = 0; e < 2; e++) {
+        struct attn_engine_options options = {.threads = 1 + 3 * e};
+        ck_assert_int_eq(attn_engine_open(&engines[e], &options, &error), ATTN_OK);
+    }
+    for (size_t i = 0; i < 32; i++) {
+        struct attn_core_args args = {
+            .batch = 1,
+            .queries = 1 + i / 16,
+            .keys = S - i,
+            .num_heads = heads[i % 4],
+            .num_kv_heads = 1,
+            .head_dim = D,
+            .value_head_dim = DV,
+            .query = q,
+            .key = k,
+            .value = v,
+            .modifiers = {.is_causal = ATTN_CAUSAL_YES,
+                          .padding_mask = i % 8 < 4 ? NULL : padding,
+                          .has_window = true,
+                          .window_left = windows[i / 4 % 4],
+                          .window_right = -1},
+        };
+        for (unsigned e = 0; e < 2; e++) {
+            args.outputs = (struct attn_outputs){.output = out[e], .lse = lse[e]};
+            ck_assert_int_eq(attn_core(engines[e], &args, &error), ATTN_OK);
+        }
+        ck_assert_mem_eq(out[0], out[1], sizeof(float) * args.queries * args.num_heads * DV);
+        ck_assert_mem_eq(lse[0], lse[1], sizeof(float) * args.queries * args.num_heads);
+    }
+    for (unsigned e = 0; e < 2; e++)
+        attn_engine_close(engines[e]);
+    free(q);
+    free(k);
+    free(v);
+    free(padding);
+}
+END_TEST
+
 START_TEST(test_attention_levels_agree_within_rounding)
 {
     struct rng r = rng_seeded(11);
@@ -453,6 +504,8 @@ Suite *suite_attention(void)
     tcase_add_test(core, test_attention_largest_legal_magnitudes_stay_finite);
     tcase_add_test(
         core, test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows_and_columns);
+    tcase_add_test(
+        core, test_attention_of_one_unit_has_the_same_bits_however_many_threads_share_its_keys);
     tcase_add_test(core, test_attention_levels_agree_within_rounding);
     suite_add_tcase(suite, core);
     return suite;
