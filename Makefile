@@ -271,6 +271,7 @@ install: $(OUT)/attnd $(OUT)/libattn.a ## install into DESTDIR, PREFIX (/usr/loc
 	install -D -m 644 $(OUT)/libattn.a $(DESTDIR)$(PREFIX)/lib/libattn.a
 	install -D -m 644 include/attn.h $(DESTDIR)$(PREFIX)/include/attn.h
 	install -D -m 644 include/attn_state.h $(DESTDIR)$(PREFIX)/include/attn_state.h
+	install -D -m 644 include/attn_limits.h $(DESTDIR)$(PREFIX)/include/attn_limits.h
 	install -D -m 644 config/attnd.json $(DESTDIR)$(CONFDIR)/attnd.json
 
 clean: ## remove build/

@@ -2,8 +2,9 @@
  *
  * libattn keeps the attention layers of transformer checkpoints resident (multi-head, grouped-query
  * and multi-query attention: MHA, GQA, MQA), holds key/value caches in a pool of fixed budget and
- * computes attention over both.  This and attn_state.h (caches as bytes) are the whole public
- * interface.  It never prints, never exits, and never aborts on anything that a caller passed in.
+ * computes attention over both.  This, attn_state.h (caches as bytes) and attn_limits.h (bounds on
+ * files, memory) are the whole public interface.  It never prints, never exits, and never aborts on
+ * anything that a caller passed in.
  *
  * Notation, used in every comment of this project.  Arrays are row-major, slowest index first.
  *
@@ -98,10 +99,12 @@ enum attn_cpu_level {
 };
 #define ATTN_NUM_CPU_LEVELS 6 /* with ATTN_CPU_AUTO */
 
+#define ATTN_MAX_THREADS 128 /* of an engine: Debian's OpenBLAS is built for no more callers */
+
 struct attn_engine; /* a kernel table, a worker pool and their scratch memory */
 
 struct attn_engine_options {
-    unsigned threads;          /* 0: from affinity and cgroup quota; else 1 to 128 */
+    unsigned threads;          /* 0: from affinity and cgroup quota; else 1 to ATTN_MAX_THREADS */
     enum attn_cpu_level level; /* refused with ATTN_UNSUPPORTED where the CPU lacks it */
 };
 

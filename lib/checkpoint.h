@@ -7,11 +7,8 @@
 #define ATTN_LIB_CHECKPOINT_H
 
 #include "attn.h"
+#include "attn_limits.h"
 #include "safetensors.h"
-
-#define ATTN_CHECKPOINT_MAX_CONFIG 1048576 /* bytes of config.json */
-#define ATTN_CHECKPOINT_MAX_INDEX 67108864 /* bytes of the index */
-#define ATTN_CHECKPOINT_MAX_SHARDS 1024
 
 struct attn_checkpoint;
 

@@ -9,16 +9,14 @@
 #include "mem.h"
 #include "status.h"
 
-#define MAX_THREADS 128 /* Debian's OpenBLAS is built for no more callers */
-
 static enum attn_status check_options(unsigned *threads, enum attn_cpu_level *level,
                                       const struct attn_engine_options *options,
                                       struct attn_error *error)
 {
     *threads = options->threads ? options->threads : attn_cpu_count();
-    if (*threads > MAX_THREADS)
+    if (*threads > ATTN_MAX_THREADS)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "threads", "threads is %u, at most %u", *threads,
-                         MAX_THREADS);
+                         ATTN_MAX_THREADS);
     enum attn_cpu_level best = attn_cpu_best();
     *level = options->level == ATTN_CPU_AUTO ? best : options->level;
     if (*level > best)

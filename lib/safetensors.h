@@ -11,12 +11,7 @@
 #define ATTN_LIB_SAFETENSORS_H
 
 #include "attn.h"
-
-#define ATTN_SAFETENSORS_MAX_HEADER 100000000 /* bytes, the format's own limit */
-#define ATTN_SAFETENSORS_MAX_TENSORS 1000000
-#define ATTN_SAFETENSORS_MAX_NAME 512 /* bytes */
-#define ATTN_SAFETENSORS_MAX_RANK 8
-#define ATTN_SAFETENSORS_MAX_NOTES 4096 /* pairs of __metadata__, where they are kept */
+#include "attn_limits.h"
 
 struct attn_stored_type {
     const char *name; /* as the file writes it, "BF16" */

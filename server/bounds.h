@@ -1,9 +1,13 @@
-/* bounds.h: every bound of the daemon in one struct.  Options of the same names set them; the
- * defaults stand in their table (config_options.c). */
+/* bounds.h: every bound of the daemon: those that options of the same names set, in one struct (the
+ * defaults stand in their table, config_options.c), those that are constants, and the table of all
+ * (bounds.c) that --check prints and docs/OPERATIONS.md shows. */
 #ifndef SRV_BOUNDS_H
 #define SRV_BOUNDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+#include "errors.h"
 
 struct srv_limits {
     size_t max_body_bytes;      /* of one request */
@@ -37,5 +41,28 @@ struct srv_limits {
 #define SRV_MAX_CONFIG_BYTES 1048576 /* of the configuration file */
 #define SRV_MAX_DOCUMENT_BYTES 16384 /* of a body that is read into a tree */
 #define SRV_MAX_TTL_S 31536000       /* a year */
+#define SRV_LOOPS_MAX 64             /* event threads */
+#define SRV_PAGE_MAX 100             /* sessions of one page of their list */
+#define SRV_DROP_BYTES 1048576 /* of a refused body that is read so that the connection goes on */
+#define SRV_WRITE_RATE 65536   /* bytes per second below which a reader of replies is given up */
+
+/* A row of the table of bounds. */
+struct srv_bound {
+    const char *name;
+    size_t value;
+    bool is_option;           /* value is the offset of a size_t in struct srv_config */
+    const char *unit;         /* "bytes", "" where it counts what its name says */
+    enum srv_error_code code; /* what a caller is told; SRV_OK: no caller meets it, but: */
+    const char *beyond;       /* what happens, where that is no code */
+    const char *what;         /* it bounds */
+};
+
+extern const struct srv_bound srv_bounds[];
+extern const size_t srv_bound_count;
+
+/* The table with the configuration's values, one row a line, as --check prints it. */
+struct srv_buffer;
+struct srv_config;
+void srv_bounds_print(struct srv_buffer *out, const struct srv_config *config);
 
 #endif

@@ -101,6 +101,8 @@ int srv_command_check(const struct srv_config *config)
     srv_buffer_init(&text, TEXT_MAX);
     srv_buffer_text(&text, "options:\n");
     srv_config_print(&text, config);
+    srv_buffer_text(&text, "bounds: what, how much, what happens beyond, of what\n");
+    srv_bounds_print(&text, config);
     if (!srv_models_open(&models, config, NULL, message, sizeof message)) {
         fprintf(stderr, "attnd: %s\n", message);
         srv_buffer_fini(&text);

@@ -10,7 +10,6 @@
 #include "session_reply.h"
 
 #define PAGE_DEFAULT 100
-#define PAGE_MAX 100
 
 /* ---- POST ------------------------------------------------------------------------------------ */
 
@@ -155,13 +154,13 @@ static enum srv_error_code read_limit(size_t *out, const char *value, size_t len
                                       struct srv_error *error)
 {
     size_t limit = 0;
-    for (size_t i = 0; i < length && limit <= PAGE_MAX; i++) {
+    for (size_t i = 0; i < length && limit <= SRV_PAGE_MAX; i++) {
         bool digit = value[i] >= '0' && value[i] <= '9';
-        limit = digit ? limit * 10 + (size_t)(value[i] - '0') : PAGE_MAX + 1;
+        limit = digit ? limit * 10 + (size_t)(value[i] - '0') : SRV_PAGE_MAX + 1;
     }
-    if (limit < 1 || limit > PAGE_MAX)
+    if (limit < 1 || limit > SRV_PAGE_MAX)
         return srv_fail(error, SRV_E_INVALID_VALUE, "limit", "limit must be from 1 to %d",
-                        PAGE_MAX);
+                        SRV_PAGE_MAX);
     *out = limit;
     return SRV_OK;
 }

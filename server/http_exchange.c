@@ -25,9 +25,7 @@
 #include "http_guard.h"
 #include "http_reply.h"
 
-#define DROP_MAX ((size_t)1 << 20) /* of a refused body that is read so as to go on */
-#define SMALL_REPLY 65536          /* bytes: replies that are not charged */
-#define WRITE_RATE 65536 /* bytes per second below which a reader of replies is given up */
+#define SMALL_REPLY 65536 /* bytes: replies that are not charged */
 
 /* ---- Replying -------------------------------------------------------------------------------- */
 
@@ -52,7 +50,7 @@ static bool reply(struct srv_exchange *x)
     x->request.t_replied = srv_now_ns();
     if (!srv_reply_queue(x->mhd, &x->request, x->unread || draining(x) || client_left(x)))
         return false;
-    uint64_t seconds = x->request.reply.body.length / WRITE_RATE;
+    uint64_t seconds = x->request.reply.body.length / SRV_WRITE_RATE;
     srv_connection_deadline(x->connection, limits->body_timeout_ms + 1000 * seconds);
     return true;
 }
@@ -73,7 +71,8 @@ static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool f
 {
     const struct srv_framing *framing = &x->framing;
     srv_reply_error(&x->request, error);
-    if (framed && !framing->chunked && !framing->expects_continue && framing->length <= DROP_MAX) {
+    if (framed && !framing->chunked && !framing->expects_continue &&
+        framing->length <= SRV_DROP_BYTES) {
         x->stage = AT_DROP;
         return true;
     }
@@ -226,7 +225,7 @@ static bool drop(struct srv_exchange *x, size_t *count)
 {
     x->dropped += *count;
     *count = 0;
-    if (x->dropped <= DROP_MAX && !client_left(x))
+    if (x->dropped <= SRV_DROP_BYTES && !client_left(x))
         return true;
     reply_now(x);
     return false;

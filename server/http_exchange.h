@@ -7,8 +7,6 @@
 #include "http_guard.h"
 #include "http_loop.h"
 
-#define SRV_LOOPS_MAX 64
-
 struct MHD_Connection;
 
 #define BODY_FIRST 4096 /* bytes: first room for a body */

@@ -4,7 +4,7 @@
 #   tests/tools/docs.sh ATTND LIBATTN            check
 #   tests/tools/docs.sh ATTND LIBATTN --print    print the table rows that are checked
 #
-# Tables   errors, routes, fields, options, metrics and kernel slots: each row that sources or daemon
+# Tables   errors, routes, fields, options, bounds, metrics and kernel slots: each row that sources or daemon
 #          have must begin a row of its table, and the table has no other rows.
 # Examples every block marked `sh` in README.md and docs/ is run, in order, in a directory that looks
 #          like the top of the tree.  The unmarked block behind it is what it must print: numbers
@@ -103,6 +103,12 @@ slot_rows() {
     sed -nE 's/^    (void|bool) \(\*([a-z_]+)(\[[^]]*\])?\)\(.*/| `\2` |/p' lib/kernels.h
 }
 
+# What --check prints without a configuration: options at their defaults.
+bound_rows() {
+    env -i "$attnd" --check | sed -n '/^bounds:/,/^[a-z]*: [0-9]/p' | sed -nE \
+        's/^  ([a-z_]+)  +([0-9][^ ]*( [a-z\/]+)?)  +([^ ]+( [^ ]+)*)  +([^ ].*)$/| `\1` | \2 | \4 | \6 |/p'
+}
+
 # An option refuses the empty text and says what it takes instead.
 option_rows() {
     local flag default takes name key
@@ -156,6 +162,7 @@ route_rows|docs/API.md|| method | path | what it does |
 field_rows|docs/API.md|| field | in | value | meaning |
 create_rows|docs/API.md|| field | value | default | meaning |
 option_rows|docs/OPERATIONS.md|| flag | variable | key | default | takes | meaning |
+bound_rows|docs/OPERATIONS.md|| bound | value | beyond it | what it bounds |
 metric_rows|docs/OPERATIONS.md|| metric | type | meaning |
 slot_rows|docs/KERNELS.md|| slot | what it computes | used for |
 END

@@ -25,7 +25,7 @@ home_of() { # header
 # those below.  A new file of lib/ needs a place here.
 rank_of() { # name
     case $1 in
-    attn | attn_state) echo 0 ;;
+    attn | attn_state | attn_limits) echo 0 ;;
     status | mem | dtype | half_float | tile | widen | random) echo 1 ;;
     cpu | checksum | gemm | kernels | kernels_* | pool | file | members | workspace | stats | largest) echo 2 ;;
     engine | maps | mask | rope | position_bias | safetensors) echo 3 ;;

@@ -1,5 +1,6 @@
 /* test_config.c: the configuration from flags, variables and a file. */
 #include <check.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -102,6 +103,39 @@ START_TEST(test_config_every_default_is_within_its_own_bounds)
         ck_assert_msg(srv_size_parse(&value, option->initial), "%s", option->name);
         ck_assert_msg(value >= option->min && value <= option->max, "%s", option->name);
     }
+}
+END_TEST
+
+static const struct srv_bound *find_bound(const char *name)
+{
+    const struct srv_bound *found = NULL;
+    for (size_t i = 0; i < srv_bound_count; i++)
+        if (strcmp(srv_bounds[i].name, name) == 0)
+            found = &srv_bounds[i];
+    return found;
+}
+
+START_TEST(test_config_every_limit_that_is_an_option_is_in_the_table_of_bounds_once)
+{
+    const size_t first = offsetof(struct srv_config, limits);
+    size_t options = 0, rows = 0;
+    for (size_t i = 0; i < srv_option_count; i++) {
+        const struct srv_option *option = &srv_options[i];
+        if (option->offset < first || option->offset >= first + sizeof(struct srv_limits))
+            continue;
+        const struct srv_bound *bound = find_bound(option->name);
+        ck_assert_msg(bound != NULL && bound->is_option, "%s", option->name);
+        ck_assert_msg(bound->value == option->offset, "%s", option->name);
+        options++;
+    }
+    for (size_t i = 0; i < srv_bound_count; i++) {
+        ck_assert_ptr_eq(find_bound(srv_bounds[i].name), &srv_bounds[i]);
+        ck_assert((srv_bounds[i].code == SRV_OK) == (srv_bounds[i].beyond != NULL));
+        rows += srv_bounds[i].is_option && srv_bounds[i].value >= first &&
+                srv_bounds[i].value < first + sizeof(struct srv_limits);
+    }
+    ck_assert_uint_eq(options, sizeof(struct srv_limits) / sizeof(size_t));
+    ck_assert_uint_eq(rows, options);
 }
 END_TEST
 
@@ -336,6 +370,7 @@ Suite *suite_config(void)
     tcase_add_checked_fixture(tests, make_directory, remove_directory);
     tcase_add_test(tests, test_config_without_anything_has_the_documented_defaults);
     tcase_add_test(tests, test_config_every_default_is_within_its_own_bounds);
+    tcase_add_test(tests, test_config_every_limit_that_is_an_option_is_in_the_table_of_bounds_once);
     tcase_add_test(tests, test_config_flag_beats_variable_beats_file_beats_default);
     tcase_add_test(tests, test_config_print_says_where_each_value_came_from);
     tcase_add_test(tests, test_config_help_names_every_option);
