@@ -106,6 +106,9 @@ struct attn_engine; /* a kernel table, a worker pool and their scratch memory */
 struct attn_engine_options {
     unsigned threads;          /* 0: from affinity and cgroup quota; else 1 to ATTN_MAX_THREADS */
     enum attn_cpu_level level; /* refused with ATTN_UNSUPPORTED where the CPU lacks it */
+    /* Bytes that one call may take beside its arguments, and one inside a pause: beyond, it fails
+     * with ATTN_NO_MEMORY.  0: no bound. */
+    size_t call_bytes, inner_bytes;
 };
 
 struct attn_engine_info {

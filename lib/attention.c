@@ -10,8 +10,9 @@
  *
  * Where units are fewer than threads, the keys of one are shared out in stretches (attention_unit.h).
  *
- * Memory beyond the results: scratch per thread, PARTS_FLOATS, tiles of as many key/value heads at a time as fit
- * PACK_BYTES, at least one, and KEPT_FLOATS per thread, or one row, where weights are looked at. */
+ * Memory beyond the results: scratch per thread, at most ATTN_PARTS_FLOATS of stretches, tiles of as
+ * many key/value heads at a time as fit ATTN_PACK_BYTES, at least one, and ATTN_KEPT_FLOATS per
+ * thread, or one row, where weights are looked at. */
 #include "attention.h"
 
 #include <string.h>
@@ -19,11 +20,8 @@
 #include "attention_unit.h"
 #include "mem.h"
 
-#define PACK_BYTES ((size_t)8 << 20)
 #define TASKS_PER_THREAD 8
-#define UNITS_PER_THREAD 2              /* where there are fewer, threads share the keys of one */
-#define PARTS_FLOATS ((size_t)16 << 20) /* of the sums of stretches, at most */
-#define KEPT_FLOATS ((size_t)2 << 20)   /* of the rows of weights that a thread keeps at a time */
+#define UNITS_PER_THREAD 2 /* where there are fewer, threads share the keys of one */
 
 enum tasks { PACKS, UNITS, MERGES };
 
@@ -35,12 +33,13 @@ struct item {
     size_t units; /* tiles of rows */
     size_t tasks; /* of `together` units each, but for the last */
     size_t together;
-    size_t
-        stretches; /* of keys, a task each, whose sums are merged afterwards; 0: not shared out */
-    float *parts;  /* [units][stretches][attn_sums_floats] */
-    float *tiles;  /* keys then values of each group, or NULL: the cache's */
+    size_t stretches; /* of keys, a task each; 0: not shared out */
+    float *parts;     /* [units][stretches][attn_sums_floats] */
+    float *tiles;     /* keys then values of each group, or NULL: the cache's */
     size_t end[3]; /* by enum tasks: how many of this wave there are up to and with this item's */
 };
+
+_Static_assert(sizeof(struct item) <= ATTN_ITEM_BYTES, "what is added up is what is taken");
 
 struct solve {
     struct attn_engine *engine;
@@ -55,7 +54,7 @@ static size_t unit_rows(const struct attn_problem *p)
 {
     if (!attn_maps_keeps(&p->maps))
         return ATTN_TILE;
-    return attn_min(attn_max(KEPT_FLOATS / p->maps.columns, 1), ATTN_TILE);
+    return attn_min(attn_max(ATTN_KEPT_FLOATS / p->maps.columns, 1), ATTN_TILE);
 }
 
 /* They are `tokens` query tokens times `heads` heads. */
@@ -267,7 +266,7 @@ static size_t item_parts(const struct item *item)
 static bool share_keys(struct solve *solve, size_t count)
 {
     const unsigned threads = attn_pool_threads(solve->engine->pool);
-    size_t units = 0, left = PARTS_FLOATS;
+    size_t units = 0, left = ATTN_PARTS_FLOATS;
     for (size_t i = 0; i < count; i++)
         units += solve->items[i].units;
     for (size_t i = 0; i < count; i++) {
@@ -301,14 +300,14 @@ static void make_tasks(struct item *item, size_t units, unsigned threads)
                                       : attn_ceil_div(item->units, item->together);
 }
 
-/* Solves as many of the items [solve->first, count) as fit PACK_BYTES, and at least one. */
+/* Solves as many of the items [solve->first, count) as fit ATTN_PACK_BYTES, and at least one. */
 static void solve_wave(struct solve *solve, size_t count, float *tiles)
 {
     size_t used = 0, packs = 0, units = 0, tasks = 0, merges = 0, n = solve->first;
     for (; n < count; n++) {
         struct item *item = &solve->items[n];
         size_t floats = item_floats(item);
-        if (used > 0 && used + floats > PACK_BYTES / sizeof(float))
+        if (used > 0 && used + floats > ATTN_PACK_BYTES / sizeof(float))
             break;
         item->tiles = floats > 0 ? tiles + used : NULL;
         item->end[PACKS] = packs += floats > 0 ? item->groups * attn_key_tiles(item->problem) : 0;
@@ -342,7 +341,7 @@ static bool take_memory(struct solve *solve, float **tiles, const struct attn_pr
         total += item_floats(&item) * (p->num_kv_heads / item_groups(p));
         solve->kept_stride = attn_max(solve->kept_stride, kept_floats(p));
     }
-    size_t pack = attn_min(total, attn_max(largest, PACK_BYTES / sizeof(float)));
+    size_t pack = attn_min(total, attn_max(largest, ATTN_PACK_BYTES / sizeof(float)));
     *tiles = attn_workspace_take(workspace, pack, sizeof(float));
     solve->items = attn_workspace_take(workspace, items, sizeof *solve->items);
     solve->kept = attn_workspace_take(workspace, attn_pool_threads(solve->engine->pool),

@@ -18,6 +18,17 @@ struct attn_rows {
     size_t token, head;
 };
 
+/* Memory of a solution: tiles of keys and values that are made at a time, where one head's do not
+ * take more; rows of weights that a thread keeps, where one does not take more; sums of stretches
+ * of keys, at most; and the list of heads. */
+#define ATTN_PACK_BYTES ((size_t)8 << 20)
+#define ATTN_KEPT_FLOATS ((size_t)2 << 20)
+#define ATTN_PARTS_FLOATS ((size_t)2 << 20)
+#define ATTN_ITEM_BYTES ((size_t)120)
+
+/* What a sequence of a call or a step of a batch takes beside its rows (attend.c, decode.c). */
+#define ATTN_SEQUENCE_BYTES ((size_t)1280)
+
 struct attn_problem {
     size_t queries, keys;                                     /* T, S */
     size_t num_heads, num_kv_heads, head_dim, value_head_dim; /* H, G, D, Dv */

@@ -271,3 +271,15 @@ enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_check
     out->entry = attn_safetensors_find(out->file, name);
     return ATTN_OK;
 }
+
+size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
+{
+    if (checkpoint == NULL)
+        return 0;
+    size_t bytes = checkpoint->config_length + checkpoint->index_length +
+                   checkpoint->capacity * sizeof *checkpoint->places +
+                   ATTN_CHECKPOINT_MAX_SHARDS * sizeof *checkpoint->shards;
+    for (size_t i = 0; i < checkpoint->num_shards; i++)
+        bytes += attn_safetensors_memory(checkpoint->shards[i].file);
+    return bytes;
+}

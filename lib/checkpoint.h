@@ -24,6 +24,9 @@ enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *
                                       struct attn_error *error);
 void attn_checkpoint_close(struct attn_checkpoint *checkpoint);
 
+/* Memory that it takes: configuration, index, headers of the files that are open; 0 for NULL. */
+size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint);
+
 /* The text of config.json, of *length bytes; not parsed. */
 const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length);
 

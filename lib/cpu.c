@@ -15,7 +15,8 @@
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
-#include <string.h>
+
+#include "cgroup.h"
 
 /* ---- Instruction sets ----------------------------------------------------------------------- */
 
@@ -66,21 +67,6 @@ const char *attn_cpu_level_name(enum attn_cpu_level level)
 
 /* ---- CPUs ----------------------------------------------------------------------------------- */
 
-#define MAX_CGROUP_LINES 64
-#define MAX_DIRECTORY 1024 /* bytes of a cgroup directory's name */
-
-/* The first line of a file, "" where it cannot be read.  Returns whether it could. */
-static bool read_line(char *line, int size, const char *path)
-{
-    FILE *file = fopen(path, "re");
-    bool got = file != NULL && fgets(line, size, file) != NULL;
-    if (file != NULL)
-        fclose(file);
-    if (!got)
-        line[0] = '\0';
-    return got;
-}
-
 /* CPUs that `quota` microseconds out of every `period` amount to, rounded up. */
 static unsigned quota_cpus(long quota, long period)
 {
@@ -91,71 +77,19 @@ static unsigned quota_cpus(long quota, long period)
 }
 
 /* The quota that stands in one cgroup directory itself, v2's file or v1's two. */
-static unsigned directory_cpus(const char *directory)
+static size_t directory_cpus(const char *directory)
 {
-    char path[MAX_DIRECTORY + 32], line[64];
+    char line[64];
     long quota = 0, period = 0;
-    snprintf(path, sizeof path, "%s/cpu.max", directory);
-    if (read_line(line, sizeof line, path)) /* "max 100000" or "150000 100000" */
+    if (attn_cgroup_line(line, sizeof line, directory, "cpu.max")) /* "max 100000" */
         return sscanf(line, "%ld %ld", &quota, &period) == 2 ? quota_cpus(quota, period) : UINT_MAX;
-    snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", directory);
-    if (!read_line(line, sizeof line, path) || sscanf(line, "%ld", &quota) != 1)
+    if (!attn_cgroup_line(line, sizeof line, directory, "cpu.cfs_quota_us") ||
+        sscanf(line, "%ld", &quota) != 1)
         return UINT_MAX;
-    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", directory);
-    if (!read_line(line, sizeof line, path) || sscanf(line, "%ld", &period) != 1)
+    if (!attn_cgroup_line(line, sizeof line, directory, "cpu.cfs_period_us") ||
+        sscanf(line, "%ld", &period) != 1)
         return UINT_MAX;
     return quota_cpus(quota, period);
-}
-
-/* The smallest quota from mount/group up to the mount itself.  In a container `group` may be a
- * path of the host that is not visible here; the walk then finds the container's own at the top. */
-static unsigned ancestor_cpus(const char *mount, const char *group)
-{
-    char directory[MAX_DIRECTORY];
-    int length = snprintf(directory, sizeof directory, "%s%s", mount, group);
-    if (length < 0 || (size_t)length >= sizeof directory)
-        return UINT_MAX;
-    unsigned cpus = UINT_MAX;
-    for (size_t top = strlen(mount); strlen(directory) >= top;) {
-        unsigned here = directory_cpus(directory);
-        cpus = here < cpus ? here : cpus;
-        *strrchr(directory, '/') = '\0';
-    }
-    return cpus;
-}
-
-/* One line of /proc/self/cgroup: "0::/path" is v2's, "4:cpu,cpuacct:/path" v1's. */
-static unsigned line_cpus(char *line)
-{
-    char *controllers = strchr(line, ':');
-    char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-    if (group == NULL)
-        return UINT_MAX;
-    *group++ = '\0';
-    group[strcspn(group, "\n")] = '\0';
-    controllers++;
-    if (controllers[0] == '\0')
-        return ancestor_cpus("/sys/fs/cgroup", group);
-    if (strcmp(controllers, "cpu") == 0)
-        return ancestor_cpus("/sys/fs/cgroup/cpu", group);
-    if (strcmp(controllers, "cpu,cpuacct") == 0)
-        return ancestor_cpus("/sys/fs/cgroup/cpu,cpuacct", group);
-    return UINT_MAX;
-}
-
-static unsigned cgroup_cpus(void)
-{
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    if (file == NULL)
-        return UINT_MAX;
-    char line[MAX_DIRECTORY];
-    unsigned cpus = UINT_MAX;
-    for (size_t i = 0; i < MAX_CGROUP_LINES && fgets(line, sizeof line, file) != NULL; i++) {
-        unsigned here = line_cpus(line);
-        cpus = here < cpus ? here : cpus;
-    }
-    fclose(file);
-    return cpus;
 }
 
 /* CPUs of the affinity mask.  The kernel refuses masks smaller than its own, so a machine of more
@@ -171,6 +105,6 @@ static unsigned affinity_cpus(void)
 
 unsigned attn_cpu_count(void)
 {
-    unsigned affinity = affinity_cpus(), quota = cgroup_cpus();
-    return quota < affinity ? quota : affinity;
+    size_t affinity = affinity_cpus(), quota = attn_cgroup_least("", "cpu", directory_cpus);
+    return (unsigned)(quota < affinity ? quota : affinity);
 }

@@ -49,6 +49,11 @@ struct batch {
     struct attn_appended *appended; /* [count] */
 };
 
+_Static_assert(sizeof(struct live) + 3 * (sizeof(struct attn_projection) + ATTN_INTEGERS_BYTES) +
+                       sizeof(struct attn_problem) + sizeof(struct attn_appended) <=
+                   ATTN_SEQUENCE_BYTES,
+               "what is added up is what is taken");
+
 /* ---- Admission ---- */
 
 static enum attn_status check_step(const struct batch *batch, const struct attn_step *step,

@@ -105,6 +105,8 @@ enum attn_status attn_engine_open(struct attn_engine **out,
     if (engine == NULL)
         return attn_fail_memory(error, sizeof *engine);
     engine->level = level;
+    engine->workspace.limit = options != NULL ? options->call_bytes : 0;
+    engine->spare.limit = options != NULL ? options->inner_bytes : 0;
     attn_kernels_get(&engine->kernels, level);
     attn_gemm_init();
     engine->pauses = (struct attn_yield){pause_wanted, pause_run, engine};

@@ -26,7 +26,7 @@ struct attn_cache {
     struct cache_layer slots[]; /* [num_slots] resident layers, in order */
 };
 
-static size_t block_bytes(const struct attn_layer_spec *spec)
+size_t attn_block_bytes(const struct attn_layer_spec *spec)
 {
     return attn_layer_token_bytes(spec) * ATTN_TILE;
 }
@@ -51,6 +51,11 @@ static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, siz
 }
 
 /* ---- Life ---- */
+
+size_t attn_cache_memory(const struct attn_model *model)
+{
+    return sizeof(struct attn_cache) + attn_model_num_resident(model) * sizeof(struct cache_layer);
+}
 
 static enum attn_status new_empty(struct attn_cache **out, struct attn_cache_pool *pool,
                                   const struct attn_model *model, size_t max_length)
@@ -108,7 +113,7 @@ size_t attn_cache_bytes(const struct attn_cache *cache)
     size_t bytes = 0;
     for (size_t i = 0; i < cache->num_slots; i++) {
         const struct cache_layer *l = &cache->slots[i];
-        bytes += blocks_for(atomic_load(&l->length)) * block_bytes(l->spec);
+        bytes += blocks_for(atomic_load(&l->length)) * attn_block_bytes(l->spec);
     }
     return bytes;
 }
@@ -167,7 +172,7 @@ static enum attn_status take_blocks(struct attn_cache_pool *pool, struct cache_l
         return ATTN_NO_MEMORY;
     while (l->reserved < count) {
         enum attn_status status =
-            attn_block_get(&l->blocks[l->reserved], pool, block_bytes(l->spec));
+            attn_block_get(&l->blocks[l->reserved], pool, attn_block_bytes(l->spec));
         if (status != ATTN_OK) {
             drop_blocks(pool, l, before);
             return status;
@@ -200,7 +205,7 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
         return ATTN_OK;
     drop_blocks(cache->pool, l, before);
     return status == ATTN_POOL_FULL ? fail_budget(cache->pool, error)
-                                    : attn_fail_memory(error, block_bytes(l->spec));
+                                    : attn_fail_memory(error, attn_block_bytes(l->spec));
 }
 
 struct attn_tile attn_block_tile(struct attn_block *block, const struct attn_layer_spec *spec,

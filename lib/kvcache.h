@@ -35,6 +35,10 @@ struct attn_cache_view {
 struct attn_tile attn_block_tile(struct attn_block *block, const struct attn_layer_spec *spec,
                                  size_t group);
 
+/* Memory of an empty cache of the model, and of a block of such a layer without its head. */
+size_t attn_cache_memory(const struct attn_model *model);
+size_t attn_block_bytes(const struct attn_layer_spec *spec);
+
 struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t layer);
 
 /* Marks the cache as part of a batch; false where it already is. */

@@ -109,6 +109,8 @@ struct integers {
     size_t ldx;
 };
 
+_Static_assert(sizeof(struct integers) <= ATTN_INTEGERS_BYTES, "what linear.h says");
+
 static void quantize_task(void *argument, size_t i, unsigned thread)
 {
     const struct integers *integers = argument;

@@ -43,6 +43,8 @@ struct attn_projection {
     size_t rows;
 };
 
+#define ATTN_INTEGERS_BYTES 64 /* that such a product takes to describe rows made integers */
+
 /* Runs `count` products of one dtype on all threads.  Of int8 weights rows are first made integers,
  * in the engine's workspace, once for neighbours that have the same.  A row's bits depend on the
  * row, the weights and the level alone, except that the portable level takes more than

@@ -344,3 +344,8 @@ const struct attn_layer *attn_model_resident(const struct attn_model *model, siz
     size_t slot = attn_model_slot(model, layer);
     return model->loaded && slot != NO_SLOT ? &model->layers[slot] : NULL;
 }
+
+size_t attn_model_files_memory(const struct attn_model *model)
+{
+    return attn_checkpoint_memory(model->checkpoint);
+}

@@ -19,4 +19,7 @@ size_t attn_model_slot(const struct attn_model *model, size_t layer);
 /* The specification of the layer in a slot, which exists. */
 const struct attn_layer_spec *attn_model_slot_spec(const struct attn_model *model, size_t slot);
 
+/* Memory of its files' headers, until it is loaded. */
+size_t attn_model_files_memory(const struct attn_model *model);
+
 #endif

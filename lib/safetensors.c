@@ -448,3 +448,8 @@ enum attn_status attn_safetensors_read_f32(float *out, const struct attn_safeten
     attn_free(halves);
     return status;
 }
+
+size_t attn_safetensors_memory(const struct attn_safetensors *file)
+{
+    return file == NULL ? 0 : file->header_length + file->capacity * sizeof *file->entries;
+}

@@ -60,6 +60,9 @@ const struct attn_tensor_note *attn_safetensors_notes(size_t *count,
                                                       const struct attn_safetensors *file);
 const char *attn_safetensors_note(const struct attn_safetensors *file, const char *name);
 
+/* Memory that the open file takes: its header and the entries. */
+size_t attn_safetensors_memory(const struct attn_safetensors *file);
+
 /* The tensor's bytes, in memory, at any alignment. */
 const char *attn_safetensors_bytes(const struct attn_safetensors *file,
                                    const struct attn_tensor_entry *entry);

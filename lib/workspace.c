@@ -13,9 +13,13 @@ struct attn_chunk {
 
 static bool add_chunk(struct attn_workspace *workspace, size_t size)
 {
-    struct attn_chunk *chunk = attn_alloc_huge(1, attn_add(size, sizeof *chunk));
+    struct attn_chunk *chunk = NULL;
+    const size_t bytes = attn_add(size, sizeof *chunk);
+    if (workspace->limit == 0 || attn_add(workspace->held, bytes) <= workspace->limit)
+        chunk = attn_alloc_huge(1, bytes);
     if (chunk == NULL)
         return false;
+    workspace->held += bytes;
     chunk->next = workspace->chunks;
     chunk->size = size;
     workspace->chunks = chunk;
@@ -40,17 +44,25 @@ void *attn_workspace_take(struct attn_workspace *workspace, size_t count, size_t
     return piece;
 }
 
+/* Bytes that stay from call to call. */
+static size_t kept(const struct attn_workspace *workspace)
+{
+    size_t limit = workspace->limit;
+    return limit == 0 ? ATTN_WORKSPACE_KEEP
+                      : attn_min(ATTN_WORKSPACE_KEEP, limit / ATTN_WORKSPACE_SHARE);
+}
+
 void attn_workspace_reset(struct attn_workspace *workspace)
 {
     struct attn_chunk *only = workspace->chunks;
     workspace->used = 0;
-    if (only == NULL || (only->next == NULL && only->size <= ATTN_WORKSPACE_KEEP))
+    if (only == NULL || (only->next == NULL && only->size <= kept(workspace)))
         return;
     size_t total = 0;
     for (struct attn_chunk *chunk = only; chunk != NULL; chunk = chunk->next)
         total = attn_add(total, chunk->size);
     attn_workspace_fini(workspace);
-    if (total <= ATTN_WORKSPACE_KEEP)
+    if (total <= kept(workspace))
         (void)add_chunk(workspace, total);
 }
 
@@ -62,5 +74,5 @@ void attn_workspace_fini(struct attn_workspace *workspace)
         attn_free(chunk);
         chunk = next;
     }
-    *workspace = (struct attn_workspace){0};
+    *workspace = (struct attn_workspace){.limit = workspace->limit};
 }

@@ -10,15 +10,19 @@
 #include <stddef.h>
 
 #define ATTN_WORKSPACE_KEEP ((size_t)128 << 20)
+#define ATTN_WORKSPACE_SHARE 8 /* and no more than one part in so many of the limit */
 
 struct attn_chunk;
 
 struct attn_workspace {
     struct attn_chunk *chunks; /* newest first */
     size_t used;               /* of the newest chunk */
+    size_t held;               /* bytes of all chunks */
+    size_t limit;              /* of `held`; 0: none */
 };
 
-/* count * size bytes, aligned to ATTN_ALIGN, unspecified contents; NULL where memory is short. */
+/* count * size bytes, aligned to ATTN_ALIGN, unspecified contents; NULL where memory is short or
+ * the limit would be passed. */
 void *attn_workspace_take(struct attn_workspace *workspace, size_t count, size_t size);
 
 /* Ends the call: all pieces are gone. */

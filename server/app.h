@@ -7,6 +7,7 @@
 #include "config.h"
 #include "http.h"
 #include "log.h"
+#include "memory.h"
 #include "metrics.h"
 #include "models.h"
 #include "scheduler.h"
@@ -19,9 +20,10 @@ struct srv_app {
     struct srv_config config;
     struct srv_log log;
     struct srv_metrics *metrics;
-    struct attn_engine *engine;
     struct attn_cache_pool *pool;
     struct srv_models models;
+    struct srv_memory memory; /* what all of this takes at most */
+    struct attn_engine *engine;
     struct srv_sessions *sessions;
     struct srv_store *store; /* NULL: sessions end with the process */
     struct srv_scheduler *scheduler;

@@ -69,6 +69,8 @@ const struct srv_bound srv_bounds[] = {
      "header of an imported state"},
     {FIXED("state_notes", ATTN_MAX_NOTES), "", TELLS(SRV_E_MALFORMED_STATE),
      "pairs of an imported state's __metadata__"},
+    {OPTION(memory_limit), "bytes", ENDS(NOT_STARTED),
+     "all that attnd may take, added up; 0: what the control group or the machine gives"},
     {OPTION(journal_bytes), "bytes", ENDS("a snapshot replaces it"), "the journal"},
     /* Admission and time. */
     {LIMIT(max_connections), "", ENDS("wait in the backlog"), "open connections"},

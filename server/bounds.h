@@ -43,8 +43,9 @@ struct srv_limits {
 #define SRV_MAX_TTL_S 31536000       /* a year */
 #define SRV_LOOPS_MAX 64             /* event threads */
 #define SRV_PAGE_MAX 100             /* sessions of one page of their list */
-#define SRV_DROP_BYTES 1048576 /* of a refused body that is read so that the connection goes on */
-#define SRV_WRITE_RATE 65536   /* bytes per second below which a reader of replies is given up */
+#define SRV_DROP_BYTES 1048576  /* of a refused body that is read so that the connection goes on */
+#define SRV_PROBE_BYTES 1048576 /* that probes and metrics may take beyond max_in_flight_bytes */
+#define SRV_WRITE_RATE 65536    /* bytes per second below which a reader of replies is given up */
 
 /* A row of the table of bounds. */
 struct srv_bound {

@@ -14,6 +14,7 @@
 #include "attn.h"
 #include "buffer.h"
 #include "http.h"
+#include "memory.h"
 #include "models.h"
 
 #define TEXT_MAX ((size_t)1 << 20) /* of what a command prints */
@@ -57,11 +58,6 @@ int srv_command_version(void)
 
 /* ---- --check --------------------------------------------------------------------------------- */
 
-static void print_bytes(struct srv_buffer *out, const char *what, size_t bytes)
-{
-    srv_buffer_printf(out, "  %-19s %15zu  %10.1f MiB\n", what, bytes, (double)bytes / 1048576);
-}
-
 static void print_model(struct srv_buffer *out, const struct srv_model *model)
 {
     const struct attn_model_info *info = &model->info;
@@ -76,27 +72,11 @@ static void print_model(struct srv_buffer *out, const struct srv_model *model)
     srv_buffer_printf(out, ", max_length %zu\n", model->max_length);
 }
 
-static void print_memory(struct srv_buffer *out, const struct srv_config *config,
-                         const struct srv_models *models)
-{
-    const struct srv_limits *limits = &config->limits;
-    size_t weights = 0, connections = limits->max_connections * (size_t)SRV_CONNECTION_BYTES;
-    for (size_t i = 0; i < models->count; i++)
-        weights += models->items[i].info.weight_bytes;
-    srv_buffer_text(out, "memory at most:\n");
-    print_bytes(out, "weights", weights);
-    print_bytes(out, "cache_bytes", limits->cache_bytes);
-    print_bytes(out, "max_in_flight_bytes", limits->max_in_flight_bytes);
-    print_bytes(out, "max_connections", connections);
-    print_bytes(out, "together",
-                weights + limits->cache_bytes + limits->max_in_flight_bytes + connections);
-}
-
 int srv_command_check(const struct srv_config *config)
 {
     struct srv_models models = {0};
     struct srv_buffer text;
-    char message[512];
+    char message[SRV_MEMORY_MESSAGE];
     int status = 1;
     srv_buffer_init(&text, TEXT_MAX);
     srv_buffer_text(&text, "options:\n");
@@ -111,8 +91,14 @@ int srv_command_check(const struct srv_config *config)
                           models.count == 0 ? ", so only attention without weights" : "");
         for (size_t i = 0; i < models.count; i++)
             print_model(&text, &models.items[i]);
-        print_memory(&text, config, &models);
+        struct srv_memory memory;
+        srv_memory_sum(&memory, config, &models);
+        srv_memory_print(&text, &memory);
         status = print(&text);
+        if (!srv_memory_fits(&memory, message, sizeof message)) {
+            fprintf(stderr, "attnd: %s\n", message);
+            status = 1;
+        }
     }
     srv_models_close(&models);
     return status;

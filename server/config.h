@@ -45,6 +45,7 @@ struct srv_config {
     char *state_dir;                    /* NULL: none */
     size_t snapshot_interval_s, snapshot_tokens, journal_bytes;
     size_t port, threads, event_threads;
+    size_t memory_limit; /* 0: what the control group or the machine gives */
     struct srv_limits limits;
     struct srv_model_entry *models;
     size_t num_models;

@@ -73,6 +73,8 @@ const struct srv_option srv_options[] = {
      "requests waiting for one session", NULL},
     {"cache_bytes", LIMIT(cache_bytes), "1GiB", KIB, 65536 * GIB, "bytes",
      "key/value caches of all sessions together", NULL},
+    {"memory_limit", SRV_OPTION_SIZE, AT(memory_limit), "0", 0, 65536 * GIB, "bytes",
+     "memory that attnd may count on; 0 for what the control group or the machine gives", NULL},
     {"session_ttl_s", LIMIT(session_ttl_s), "3600", 1, SRV_MAX_TTL_S, "seconds",
      "idle time after which a session expires", NULL},
     {"header_timeout_ms", LIMIT(header_timeout_ms), "10000", 1, 3600000, "milliseconds",

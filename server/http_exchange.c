@@ -25,7 +25,7 @@
 #include "http_guard.h"
 #include "http_reply.h"
 
-#define SMALL_REPLY 65536 /* bytes: replies that are not charged */
+#define SMALL_REPLY 4096 /* bytes: replies that are not charged; memory.c counts them */
 
 /* ---- Replying -------------------------------------------------------------------------------- */
 
@@ -214,8 +214,9 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
                         srv_scheduler_depth(app->scheduler), limits->max_queue);
     if (srv_exchange_check_length(x, x->framing.length, error) != SRV_OK)
         return error->code;
-    size_t used = atomic_load(&app->in_flight_bytes); /* never above the limit */
-    if (x->framing.length > limits->max_in_flight_bytes - used)
+    size_t used = atomic_load(&app->in_flight_bytes);
+    if (used > limits->max_in_flight_bytes ||
+        x->framing.length > limits->max_in_flight_bytes - used)
         return srv_exchange_full(error);
     return SRV_OK;
 }

@@ -69,10 +69,13 @@ void srv_exchange_free_spare(struct srv_loop *loop)
 
 /* ---- Charging and bodies --------------------------------------------------------------------- */
 
+/* Probes and metrics are answered when requests have used up what they may take. */
 static bool charge(struct srv_exchange *x, size_t bytes)
 {
     struct srv_app *app = x->request.app;
-    size_t limit = app->config.limits.max_in_flight_bytes;
+    const struct srv_route *route = x->request.route;
+    size_t limit = app->config.limits.max_in_flight_bytes +
+                   (route != NULL && route->while_draining ? SRV_PROBE_BYTES : 0);
     size_t used = atomic_load(&app->in_flight_bytes);
     do {
         if (bytes > limit || used > limit - bytes)

@@ -17,7 +17,7 @@
 #include "inspect.h"
 
 #define FILES_BESIDE_CONNECTIONS 64 /* descriptors for all else */
-#define MESSAGE_MAX 512
+#define MESSAGE_MAX SRV_MEMORY_MESSAGE
 
 extern char **environ;
 
@@ -90,6 +90,8 @@ static bool open_engine(struct srv_app *app, char *message)
     struct attn_engine_options options = {
         .threads = (unsigned)app->config.threads,
         .level = (enum attn_cpu_level)app->config.cpu_level,
+        .call_bytes = app->memory.call_bytes,
+        .inner_bytes = app->memory.inner_bytes,
     };
     struct attn_error error = {0};
     if (attn_engine_open(&app->engine, &options, &error) != ATTN_OK) {
@@ -105,14 +107,22 @@ static bool open_engine(struct srv_app *app, char *message)
     return true;
 }
 
+/* Before weights are read. */
+static bool prove_memory(struct srv_app *app, char *message)
+{
+    srv_memory_sum(&app->memory, &app->config, &app->models);
+    return srv_memory_fits(&app->memory, message, MESSAGE_MAX);
+}
+
 /* The parts that neither read files nor take requests. */
 static bool open_parts(struct srv_app *app, char *message)
 {
     const struct srv_limits *limits = &app->config.limits;
     snprintf(message, MESSAGE_MAX, "out of memory");
-    return srv_metrics_open(&app->metrics) && open_engine(app, message) &&
+    return srv_metrics_open(&app->metrics) &&
            attn_cache_pool_new(&app->pool, limits->cache_bytes) == ATTN_OK &&
            srv_models_open(&app->models, &app->config, app->pool, message, MESSAGE_MAX) &&
+           prove_memory(app, message) && open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
            srv_store_open(&app->store, app, message, MESSAGE_MAX) &&
            srv_scheduler_open(&app->scheduler, app);

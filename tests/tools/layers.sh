@@ -27,13 +27,13 @@ rank_of() { # name
     case $1 in
     attn | attn_state | attn_limits) echo 0 ;;
     status | mem | dtype | half_float | tile | widen | random) echo 1 ;;
-    cpu | checksum | gemm | kernels | kernels_* | pool | file | members | workspace | stats | largest) echo 2 ;;
+    cgroup | cpu | checksum | gemm | kernels | kernels_* | pool | file | members | workspace | stats | largest) echo 2 ;;
     engine | maps | mask | rope | position_bias | safetensors) echo 3 ;;
     checkpoint | layer | linear) echo 4 ;;
     family | family_* | model) echo 5 ;;
     blockpool | kvcache) echo 6 ;;
     attention | attention_unit | attention_sums | qkv | state | export | import) echo 7 ;;
-    attend | decode) echo 8 ;;
+    attend | decode | footprint) echo 8 ;;
     esac
 }
 

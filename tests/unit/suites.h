@@ -32,6 +32,7 @@
     X(largest)       \
     X(dtype)         \
     X(yield)         \
+    X(footprint)     \
     X(property)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);

@@ -1,0 +1,103 @@
+/* cgroup.c: walking the directories of control groups, v1 and v2. */
+#include "cgroup.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem.h"
+
+#define MAX_LINES 64
+#define MAX_DIRECTORY 1024 /* bytes of a directory's name */
+
+bool attn_cgroup_line(char *line, int size, const char *directory, const char *name)
+{
+    char path[MAX_DIRECTORY + 32];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "re");
+    bool got = file != NULL && fgets(line, size, file) != NULL;
+    if (file != NULL)
+        fclose(file);
+    if (!got)
+        line[0] = '\0';
+    return got;
+}
+
+/* The least from mount/group up to the mount itself.  In a container `group` may be a path of the
+ * host that is not visible here; the walk then finds the container's own at the top. */
+static size_t least_above(const char *mount, const char *group, attn_cgroup_look *look)
+{
+    char directory[MAX_DIRECTORY];
+    int length = snprintf(directory, sizeof directory, "%s%s", mount, group);
+    if (length < 0 || (size_t)length >= sizeof directory)
+        return SIZE_MAX;
+    size_t least = SIZE_MAX;
+    for (size_t top = strlen(mount); strlen(directory) >= top;) {
+        least = attn_min(least, look(directory));
+        *strrchr(directory, '/') = '\0';
+    }
+    return least;
+}
+
+/* Whether the list, "cpu,cpuacct", names the controller. */
+static bool names(const char *list, const char *controller)
+{
+    size_t length = strlen(controller);
+    for (const char *at = list; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, controller, length) == 0 && (at[length] == ',' || at[length] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+/* One line of /proc/self/cgroup: "0::/path" is v2's, "4:cpu,cpuacct:/path" v1's, whose hierarchy is
+ * mounted under its list's name. */
+static size_t line_least(char *line, const char *root, const char *controller,
+                         attn_cgroup_look *look)
+{
+    char mount[MAX_DIRECTORY];
+    char *list = strchr(line, ':');
+    char *group = list != NULL ? strchr(list + 1, ':') : NULL;
+    if (group == NULL)
+        return SIZE_MAX;
+    *group++ = '\0';
+    group[strcspn(group, "\n")] = '\0';
+    list++;
+    if (list[0] != '\0' && !names(list, controller))
+        return SIZE_MAX;
+    snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s%s", root, list[0] != '\0' ? "/" : "", list);
+    return least_above(mount, group, look);
+}
+
+size_t attn_cgroup_least(const char *root, const char *controller, attn_cgroup_look *look)
+{
+    char line[MAX_DIRECTORY];
+    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
+    FILE *file = fopen(line, "re");
+    if (file == NULL)
+        return SIZE_MAX;
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < MAX_LINES && fgets(line, sizeof line, file) != NULL; i++)
+        least = attn_min(least, line_least(line, root, controller, look));
+    fclose(file);
+    return least;
+}
+
+/* v2 writes "max" where there is no limit, v1 a number beyond any machine. */
+static size_t directory_memory(const char *directory)
+{
+    char line[64];
+    if (!attn_cgroup_line(line, sizeof line, directory, "memory.max") &&
+        !attn_cgroup_line(line, sizeof line, directory, "memory.limit_in_bytes"))
+        return SIZE_MAX;
+    if (line[0] < '0' || line[0] > '9')
+        return SIZE_MAX;
+    return strtoull(line, NULL, 10);
+}
+
+size_t attn_cgroup_memory(const char *root)
+{
+    return attn_cgroup_least(root, "memory", directory_memory);
+}

@@ -1,0 +1,123 @@
+/* footprint.c: what memory models, caches, engines and calls take, added up from their parts.
+ *
+ * Figures are upper bounds: what the code that takes the memory takes at most, place by place.  An
+ * engine that was given a bound keeps it whatever is said here. */
+#include <stdint.h>
+#include <unistd.h>
+
+#include "attention.h"
+#include "attn_limits.h"
+#include "cgroup.h"
+#include "cpu.h"
+#include "engine.h"
+#include "kvcache.h"
+#include "model.h"
+#include "stats.h"
+
+/* ---- The machine ---- */
+
+size_t attn_memory_limit(const char **source)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    size_t machine = pages > 0 && page > 0 ? attn_mul((size_t)pages, (size_t)page) : SIZE_MAX;
+    size_t group = attn_cgroup_memory("");
+    *source = group < machine ? "the control group" : "the machine";
+    return attn_min(group, machine);
+}
+
+unsigned attn_usable_cpus(void) { return attn_cpu_count(); }
+
+/* ---- Models ---- */
+
+/* Derived from a layer's weights: frequencies, position bias, the tiles of extra keys. */
+static size_t layer_side_bytes(const struct attn_layer_spec *s)
+{
+    size_t floats = s->rope.type != ATTN_ROPE_NONE ? s->rope.dim / 2 : 0;
+    if (s->position_bias.type == ATTN_BIAS_T5)
+        floats += s->num_heads * (2 * s->position_bias.max_distance + 1);
+    else if (s->position_bias.type != ATTN_BIAS_NONE)
+        floats += s->num_heads;
+    if (s->bias_kv || s->add_zero_attn)
+        floats += s->num_kv_heads * (s->head_dim + s->value_head_dim) * ATTN_TILE;
+    return floats * sizeof(float);
+}
+
+void attn_model_memory(struct attn_model_memory *out, const struct attn_model *model)
+{
+    *out = (struct attn_model_memory){.block_bytes = SIZE_MAX,
+                                      .cache_bytes = attn_cache_memory(model)};
+    for (size_t i = 0; i < attn_model_num_resident(model); i++) {
+        struct attn_layer_spec spec = *attn_model_slot_spec(model, i);
+        out->side_bytes += sizeof(struct attn_layer) + layer_side_bytes(&spec);
+        if (!spec.is_cross)
+            out->block_bytes = attn_min(out->block_bytes, attn_block_bytes(&spec));
+        spec.dtype = ATTN_F32;
+        out->loading_bytes = attn_max(out->loading_bytes, attn_layer_weight_bytes(&spec));
+    }
+    out->loading_bytes += attn_model_files_memory(model);
+}
+
+/* ---- Calls ---- */
+
+#define SLACK ((size_t)4 << 20) /* of what is small, and of the ends of chunks */
+
+/* Of one row of queries and one of keys in a call to such a layer: projections, heads' outputs,
+ * rows as integers with their scales, positions, statistics, the heads and rows that are selected,
+ * frequencies. */
+static size_t row_bytes(const struct attn_layer_spec *s)
+{
+    size_t q = s->num_heads * s->head_dim, o = s->num_heads * s->value_head_dim;
+    size_t k = s->num_kv_heads * s->head_dim, v = s->num_kv_heads * s->value_head_dim;
+    size_t integers = s->hidden_size + s->key_size + s->value_size + o + 4 * ATTN_ALIGN;
+    return (q + k + v + o + s->rope.dim / 2 + 4) * sizeof(float) +
+           (s->dtype == ATTN_INT8 ? integers : 0) + 3 * sizeof(int64_t) +
+           s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t)) + sizeof(uint32_t);
+}
+
+/* Of the tiles of one head's keys and values, of rows of weights that threads keep, and of sums of
+ * stretches. */
+static size_t solve_bytes(size_t tile_floats, size_t threads)
+{
+    size_t pack = attn_max(attn_mul(tile_floats, sizeof(float)), ATTN_PACK_BYTES);
+    size_t kept = ATTN_KEPT_FLOATS + ATTN_KEPT_FLOATS / sizeof(float) + ATTN_ALIGN;
+    size_t floats = attn_add(attn_mul(threads, kept), ATTN_PARTS_FLOATS);
+    return attn_add(pack, attn_mul(floats, sizeof(float)));
+}
+
+/* What sequences or steps take beside their rows, a head of theirs in each: of very short ones
+ * there can be more, at the cost of rows. */
+#define ROWS_OF_SEQUENCE 8
+
+static size_t list_bytes(size_t rows, size_t heads)
+{
+    size_t sequences = attn_min(rows / ROWS_OF_SEQUENCE + 1, ATTN_MAX_BATCH);
+    return attn_mul(sequences, ATTN_SEQUENCE_BYTES + heads * ATTN_ITEM_BYTES);
+}
+
+static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_call_size *size,
+                          size_t threads)
+{
+    size_t tokens = attn_add(attn_min(size->rows, size->tokens), ATTN_TILE);
+    size_t tiles = attn_mul(tokens, s->head_dim + s->value_head_dim);
+    size_t bytes = attn_add(attn_mul(size->rows, row_bytes(s)), solve_bytes(tiles, threads));
+    bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads));
+    bytes = attn_add(bytes, attn_mul(size->few, 2 * s->hidden_size * sizeof(float)));
+    return attn_add(bytes, attn_mul(size->cached, sizeof(int64_t)));
+}
+
+size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_size *size,
+                       unsigned threads)
+{
+    size_t most = 0;
+    if (model == NULL)
+        most = attn_add(solve_bytes(attn_mul(2, size->rows), threads), list_bytes(size->rows, 1));
+    for (size_t i = 0; model != NULL && i < attn_model_num_resident(model); i++)
+        most = attn_max(most, layer_bytes(attn_model_slot_spec(model, i), size, threads));
+    most = attn_add(most, SLACK);
+    return attn_add(most, most / (ATTN_WORKSPACE_SHARE - 1)); /* what is kept may be of no use */
+}
+
+size_t attn_engine_bytes(unsigned threads)
+{
+    return attn_mul(threads, 2 * ATTN_SCRATCH_FLOATS * sizeof(float));
+}

@@ -1,0 +1,211 @@
+/* test_footprint.c: what memory things are said to take is enough for them, and is kept to. */
+#include <check.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attn.h"
+#include "attn_limits.h"
+#include "cgroup.h"
+#include "rng.h"
+#include "scratch.h"
+#include "suites.h"
+
+/* ---- Control groups -------------------------------------------------------------------------- */
+
+static char root[SCRATCH_PATH];
+
+/* A file below root, with the directories on the way to it. */
+static void put(const char *path, const char *text)
+{
+    char whole[2 * SCRATCH_PATH];
+    snprintf(whole, sizeof whole, "%s/%s", root, path);
+    for (char *slash = whole + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        (void)mkdir(whole, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(whole, "we");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void make_root(void) { scratch_make(root); }
+
+static void remove_root(void)
+{
+    char command[SCRATCH_PATH + 16];
+    snprintf(command, sizeof command, "rm -r '%s'", root);
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(test_footprint_the_smallest_limit_above_a_group_of_version_2_counts)
+{
+    put("proc/self/cgroup", "0::/outer/middle/inner\n");
+    put("sys/fs/cgroup/outer/memory.max", "3000000\n");
+    put("sys/fs/cgroup/outer/middle/memory.max", "2000000\n");
+    put("sys/fs/cgroup/outer/middle/inner/memory.max", "max\n");
+    ck_assert_uint_eq(attn_cgroup_memory(root), 2000000);
+    put("sys/fs/cgroup/outer/memory.max", "1000000\n");
+    ck_assert_uint_eq(attn_cgroup_memory(root), 1000000);
+}
+END_TEST
+
+START_TEST(test_footprint_a_group_of_version_1_is_found_by_its_controller)
+{
+    put("proc/self/cgroup", "9:cpu,cpuacct:/a\n4:memory:/a/b\n0::/\n");
+    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "700\n");
+    put("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "800\n");
+    put("sys/fs/cgroup/cpu,cpuacct/a/memory.limit_in_bytes", "5\n");
+    ck_assert_uint_eq(attn_cgroup_memory(root), 700);
+}
+END_TEST
+
+START_TEST(test_footprint_a_path_that_is_not_visible_leaves_the_limit_at_the_top)
+{
+    put("proc/self/cgroup", "0::/docker/0123456789\n");
+    put("sys/fs/cgroup/memory.max", "4096\n");
+    ck_assert_uint_eq(attn_cgroup_memory(root), 4096);
+}
+END_TEST
+
+START_TEST(test_footprint_without_groups_or_with_rubbish_there_is_no_limit)
+{
+    ck_assert_uint_eq(attn_cgroup_memory(root), SIZE_MAX);
+    put("proc/self/cgroup", "rubbish\n0:\n\n0::/\n");
+    put("sys/fs/cgroup/memory.max", "max\n");
+    ck_assert_uint_eq(attn_cgroup_memory(root), SIZE_MAX);
+}
+END_TEST
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+static const char *const configs[] = {
+    "{\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"rope_theta\":1e4}",
+    "{\"hidden_size\":16,\"num_attention_heads\":16,\"head_dim\":64,\"attention_bias\":true}",
+};
+static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
+#define CASES 6
+#define THREADS 2
+
+static struct attn_model *open_model(int i)
+{
+    struct attn_model *model;
+    const struct attn_model_options options = {.dtype = dtypes[i / 2]};
+    const char *config = configs[i % 2];
+    ck_assert(attn_model_open_random(&model, config, strlen(config), &options, NULL) == ATTN_OK);
+    ck_assert(attn_model_load(model, NULL) == ATTN_OK);
+    return model;
+}
+
+/* An /attend of `batch` sequences of `tokens` each, with statistics and the mean of weights, on an
+ * engine that grants a call so many bytes. */
+static enum attn_status attend(const struct attn_model *model, size_t batch, size_t tokens,
+                               size_t call_bytes)
+{
+    const struct attn_layer_spec *spec = attn_model_layer(model, 0);
+    const struct attn_engine_options options = {.threads = THREADS, .call_bytes = call_bytes};
+    struct attn_engine *engine;
+    struct rng random = rng_seeded(3);
+    size_t numbers = batch * tokens * spec->hidden_size;
+    float *x = malloc(2 * numbers * sizeof *x);
+    float *mean = malloc(batch * tokens * tokens * sizeof *mean);
+    struct attn_head_stats *stats = malloc(batch * spec->num_heads * sizeof *stats);
+    ck_assert(attn_engine_open(&engine, &options, NULL) == ATTN_OK);
+    for (size_t i = 0; i < numbers; i++)
+        x[i] = rng_float(&random, 1);
+    const struct attn_attend_args args = {
+        .hidden_states = x,
+        .batch = batch,
+        .queries = tokens,
+        .outputs = {.output = x + numbers, .average_weights = mean, .head_stats = stats},
+    };
+    enum attn_status status = attn_attend(engine, model, 0, &args, NULL);
+    attn_engine_close(engine);
+    free(x);
+    free(mean);
+    free(stats);
+    return status;
+}
+
+START_TEST(test_footprint_a_call_gets_by_with_what_it_is_said_to_take)
+{
+    static const size_t shapes[][2] = {{1, 1000}, {10, 100}, {3, 333}, {125, 8}};
+    struct attn_model *model = open_model(_i);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const struct attn_call_size size = {shapes[i][0] * shapes[i][1], shapes[i][1], 0, 0};
+        size_t bytes = attn_call_bytes(model, &size, THREADS);
+        ck_assert_int_eq(attend(model, shapes[i][0], shapes[i][1], bytes), ATTN_OK);
+    }
+    attn_model_close(model);
+}
+END_TEST
+
+START_TEST(test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not)
+{
+    const struct attn_engine_options options = {.threads = THREADS, .call_bytes = 1 << 20};
+    struct attn_engine *engine;
+    struct attn_model *model = open_model(0);
+    float *x = calloc(2 * 2000 * 64, sizeof *x);
+    struct attn_attend_args args = {
+        .hidden_states = x, .batch = 1, .queries = 2000, .outputs = {.output = x + 2000 * 64}};
+    ck_assert(attn_engine_open(&engine, &options, NULL) == ATTN_OK);
+    ck_assert_int_eq(attn_attend(engine, model, 0, &args, NULL), ATTN_NO_MEMORY);
+    args.queries = 20;
+    ck_assert_int_eq(attn_attend(engine, model, 0, &args, NULL), ATTN_OK);
+    attn_engine_close(engine);
+    attn_model_close(model);
+    free(x);
+}
+END_TEST
+
+START_TEST(test_footprint_loading_takes_a_layer_in_float32_and_caches_whole_blocks)
+{
+    static const char config[] = "{\"hidden_size\":64,\"num_attention_heads\":4,"
+                                 "\"num_key_value_heads\":2,\"num_hidden_layers\":3}";
+    const struct attn_model_options options = {.dtype = ATTN_INT8, .kv_dtype = ATTN_INT8};
+    struct attn_model_memory memory;
+    struct attn_model *model;
+    ck_assert(attn_model_open_random(&model, config, strlen(config), &options, NULL) == ATTN_OK);
+    attn_model_memory(&memory, model);
+    ck_assert_uint_eq(memory.loading_bytes, 4 * 64 * (64 + 32 + 32 + 64));
+    ck_assert_uint_eq(memory.block_bytes, 64 * 2 * (16 + 16 + 8));
+    ck_assert_uint_ge(memory.cache_bytes, 3 * sizeof(void *));
+    attn_model_close(model);
+}
+END_TEST
+
+START_TEST(test_footprint_sums_that_do_not_fit_are_the_largest_number)
+{
+    struct attn_model *model = open_model(0);
+    const struct attn_call_size huge = {SIZE_MAX / 2, SIZE_MAX / 2, SIZE_MAX / 2, SIZE_MAX / 2};
+    ck_assert_uint_eq(attn_call_bytes(model, &huge, 128), SIZE_MAX);
+    ck_assert_uint_eq(attn_call_bytes(NULL, &huge, 128), SIZE_MAX);
+    attn_model_close(model);
+}
+END_TEST
+
+Suite *suite_footprint(void)
+{
+    Suite *suite = suite_create("footprint");
+    TCase *groups = tcase_create("groups"), *calls = tcase_create("calls");
+    tcase_add_checked_fixture(groups, make_root, remove_root);
+    tcase_add_test(groups, test_footprint_the_smallest_limit_above_a_group_of_version_2_counts);
+    tcase_add_test(groups, test_footprint_a_group_of_version_1_is_found_by_its_controller);
+    tcase_add_test(groups, test_footprint_a_path_that_is_not_visible_leaves_the_limit_at_the_top);
+    tcase_add_test(groups, test_footprint_without_groups_or_with_rubbish_there_is_no_limit);
+    tcase_add_loop_test(calls, test_footprint_a_call_gets_by_with_what_it_is_said_to_take, 0,
+                        CASES);
+    tcase_add_test(calls,
+                   test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not);
+    tcase_add_test(calls, test_footprint_loading_takes_a_layer_in_float32_and_caches_whole_blocks);
+    tcase_add_test(calls, test_footprint_sums_that_do_not_fit_are_the_largest_number);
+    suite_add_tcase(suite, groups);
+    suite_add_tcase(suite, calls);
+    return suite;
+}
