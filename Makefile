@@ -78,7 +78,7 @@ pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1))) -lm
 
 LIB_PKGS    = openblas jansson nettle
 SERVER_PKGS = libmicrohttpd jansson zlib
-TEST_PKGS   = check libcurl jansson
+TEST_PKGS   = check libcurl jansson zlib
 
 # What a directory may include; `make layers` checks the rest.
 LOCAL =

@@ -10,6 +10,7 @@
 #include "attn_limits.h"
 #include "attn_state.h"
 #include "buffer.h"
+#include "coding.h"
 #include "config.h"
 
 #define OPTION(member) #member, offsetof(struct srv_config, member), true
@@ -31,6 +32,8 @@ const struct srv_bound srv_bounds[] = {
     {FIXED("id_characters", SRV_ID_MAX), "", TELLS(SRV_E_INVALID_VALUE),
      "session ids, names of models, X-Request-Id, Idempotency-Key"},
     {LIMIT(max_body_bytes), "bytes", TELLS(SRV_E_BODY_TOO_LARGE), "one request body"},
+    {FIXED("expansion", SRV_EXPANSION_MAX), "times", TELLS(SRV_E_BODY_TOO_LARGE),
+     "what a coded body of more than 1 MiB becomes, to what it was"},
     {LIMIT(max_state_bytes), "bytes", TELLS(SRV_E_BODY_TOO_LARGE),
      "one imported state; exported: 422 reply_too_large"},
     {FIXED("document_bytes", SRV_MAX_DOCUMENT_BYTES), "bytes", TELLS(SRV_E_TOO_COMPLEX),

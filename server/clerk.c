@@ -31,7 +31,8 @@ void srv_read_body(struct srv_request *request)
     struct srv_error error = {.code = SRV_OK};
     if (is_read(request))
         return;
-    if (request->route->parse(request, &error) != SRV_OK) {
+    if (srv_body_expand(request, srv_body_limit(request), &error) != SRV_OK ||
+        request->route->parse(request, &error) != SRV_OK) {
         request->job = NULL;
         srv_reply_error(request, &error);
     }
@@ -46,6 +47,7 @@ void srv_write_reply(struct srv_request *request)
         srv_job_write(job);
         if (!request->reply.body.failed) {
             srv_reply_status(request, 200);
+            srv_reply_code(request);
             return;
         }
         srv_fail(&job->error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
@@ -96,7 +98,8 @@ static bool give(struct srv_clerk *clerk, struct srv_request *request)
 static bool is_large(const struct srv_request *request)
 {
     if (request->t_computed == 0)
-        return request->body_length > SRV_LARGE_BYTES && !is_read(request);
+        return (request->body_length > SRV_LARGE_BYTES || request->coding != SRV_IDENTITY) &&
+               !is_read(request);
     return request->reply_bytes > SRV_LARGE_BYTES && request->reply.status == 0;
 }
 

@@ -20,6 +20,7 @@
     X(SRV_E_DUPLICATE_FIELD, "duplicate_field", 400, false, "a field is given twice")              \
     X(SRV_E_INVALID_TYPE, "invalid_type", 400, false, "a field has the wrong JSON type")           \
     X(SRV_E_INVALID_VALUE, "invalid_value", 400, false, "a field has a value it cannot have")      \
+    X(SRV_E_MALFORMED_ENCODING, "malformed_encoding", 400, false, "gzip or deflate is damaged")    \
     X(SRV_E_MALFORMED_STATE, "malformed_state", 400, false, "the body is no sound state")          \
     X(SRV_E_ROUTE_NOT_FOUND, "route_not_found", 404, false, "no such path")                        \
     X(SRV_E_MODEL_NOT_FOUND, "model_not_found", 404, false, "no model of that name")               \

@@ -11,6 +11,7 @@
 #include "arena.h"
 #include "bounds.h"
 #include "buffer.h"
+#include "coding.h"
 #include "errors.h"
 
 struct srv_app;
@@ -26,6 +27,8 @@ struct srv_reply {
     size_t json_length;       /* of a body in binary form; 0 otherwise */
     char allow[64];           /* Allow header, "" for none */
     unsigned retry_after_s;   /* Retry-After header, 0 for none */
+    enum srv_coding coding;   /* of the body */
+    bool varies;              /* it would be coded, or not, for another Accept-Encoding */
     enum srv_error_code code; /* SRV_OK or the error sent, for log and metrics */
 };
 
@@ -40,10 +43,12 @@ struct srv_request {
     const char *query;                    /* text after '?', NULL without */
     char *body;                           /* NUL-terminated for convenience; NULL without one */
     size_t body_length;
-    bool framed;            /* the body's JSON ends at json_length; tensors follow it */
-    uint64_t json_length;   /* as Inference-Header-Content-Length says; may pass body_length */
-    bool binary;            /* the reply's tensors are to be bytes */
-    struct srv_arena arena; /* freed at the one exit */
+    bool framed;              /* the body's JSON ends at json_length; tensors follow it */
+    uint64_t json_length;     /* as Inference-Header-Content-Length says; may pass body_length */
+    bool binary;              /* the reply's tensors are to be bytes */
+    enum srv_coding coding;   /* of the body, until it is expanded */
+    enum srv_coding accepted; /* of a large reply */
+    struct srv_arena arena;   /* freed at the one exit */
     struct srv_reply reply;
     size_t reply_bytes;  /* that the outputs taken so far will take at most */
     struct srv_job *job; /* the scheduler's, in the arena; job.h */
@@ -113,6 +118,15 @@ void srv_http_resume(struct srv_http *http, struct srv_request *const requests[]
 /* Charges memory that a request takes beyond body and arena to max_in_flight_bytes, until it ends.
  * False where that would pass the limit. */
 bool srv_request_charge(struct srv_request *request, size_t bytes);
+
+/* The body becomes `body`, from malloc, of `length` bytes and a NUL, which have been charged. */
+void srv_request_replace_body(struct srv_request *request, char *body, size_t length);
+
+/* Memory that each request takes, whatever it is charged. */
+size_t srv_request_memory(void);
+
+/* Bytes that the body of a request may have at most, once it is expanded. */
+size_t srv_body_limit(const struct srv_request *request);
 
 /* Filling a reply. */
 void srv_reply_error(struct srv_request *request, const struct srv_error *error);

@@ -179,6 +179,9 @@ static enum srv_error_code check_forms(struct srv_request *request, const struct
         return error->code;
     if (has_body && route->body != SRV_BODY_BYTES && srv_guard_body(head, tensors, error) != SRV_OK)
         return error->code;
+    if (has_body && srv_guard_coding(&request->coding, head, error) != SRV_OK)
+        return error->code;
+    request->accepted = srv_guard_accept_coding(head);
     if (tensors)
         return srv_guard_accept_binary(&request->binary, head, error);
     return srv_guard_accept(head, route->type != NULL ? route->type : "application/json", error);
@@ -278,10 +281,14 @@ static bool finish_body(struct srv_exchange *x)
         request->body[request->body_length] = '\0';
     if (request->route->parse != NULL)
         return srv_exchange_submit(x) || reply(x);
-    request->route->handle(request);
+    struct srv_error error = {0};
+    if (request->body_length <= SRV_MAX_DOCUMENT_BYTES &&
+        srv_body_expand(request, SRV_MAX_DOCUMENT_BYTES, &error) != SRV_OK)
+        srv_reply_error(request, &error);
+    else
+        request->route->handle(request);
     size_t size = request->reply.body.capacity;
     if (size > SMALL_REPLY && !srv_request_charge(request, size)) {
-        struct srv_error error = {0};
         srv_exchange_full(&error);
         srv_reply_error(request, &error);
     }

@@ -295,14 +295,28 @@ static bool type_is(const struct srv_field *field, const char *type)
     return length == strlen(type) && strncasecmp(field->value, type, length) == 0;
 }
 
-static enum srv_error_code check_identity(const struct srv_head *head, struct srv_error *error)
+static const struct {
+    const char *name;
+    enum srv_coding coding;
+} codings[] = {{"gzip", SRV_GZIP}, {"deflate", SRV_DEFLATE}, {"x-gzip", SRV_GZIP}};
+#define NUM_CODINGS (sizeof codings / sizeof codings[0])
+
+enum srv_error_code srv_guard_coding(enum srv_coding *out, const struct srv_head *head,
+                                     struct srv_error *error)
 {
     bool repeated;
     const struct srv_field *coding = find_single(&repeated, head, "Content-Encoding");
+    *out = SRV_IDENTITY;
     if (coding == NULL || (!repeated && value_is(coding, "identity")))
         return SRV_OK;
+    for (size_t i = 0; i < NUM_CODINGS && !repeated; i++) {
+        if (!value_is(coding, codings[i].name))
+            continue;
+        *out = codings[i].coding;
+        return SRV_OK;
+    }
     return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Encoding",
-                    "Content-Encoding '%.*s' is not identity", TEXT(coding));
+                    "Content-Encoding '%.*s' is not one of gzip, deflate, identity", TEXT(coding));
 }
 
 enum srv_error_code srv_guard_bytes(const struct srv_head *head, struct srv_error *error)
@@ -312,7 +326,7 @@ enum srv_error_code srv_guard_bytes(const struct srv_head *head, struct srv_erro
     if (type != NULL && (repeated || !type_is(type, BYTES_TYPE)))
         return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
                         "Content-Type '%.*s' is not " BYTES_TYPE, TEXT(type));
-    return check_identity(head, error);
+    return SRV_OK;
 }
 
 enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
@@ -327,7 +341,7 @@ enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
         return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
                         "Content-Type '%.*s' is not " JSON_TYPE "%s", TEXT(type),
                         framed ? " or " BYTES_TYPE : "");
-    return check_identity(head, error);
+    return SRV_OK;
 }
 
 enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
@@ -350,15 +364,17 @@ enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
 }
 
 /* How closely a media range (of `length` characters) names `type`: 3 exactly, 2 as "kind/" and a
- * star, 1 as two stars, 0 not at all. */
+ * star, 1 as two stars, 0 not at all.  A coding has no kind: 1 is one star. */
 static int closeness(const char *range, size_t length, const char *type)
 {
-    size_t kind = (size_t)(strchr(type, '/') - type) + 1;
+    const char *slash = strchr(type, '/');
+    size_t kind = slash != NULL ? (size_t)(slash - type) + 1 : SIZE_MAX - 1;
     if (length == strlen(type) && strncasecmp(range, type, length) == 0)
         return 3;
     if (length == kind + 1 && strncasecmp(range, type, kind) == 0 && range[kind] == '*')
         return 2;
-    return length == 3 && memcmp(range, "*/*", 3) == 0 ? 1 : 0;
+    const char *any = slash != NULL ? "*/*" : "*";
+    return length == strlen(any) && memcmp(range, any, length) == 0 ? 1 : 0;
 }
 
 /* A weight as Accept has it, in thousandths: 250 for "0.25"; 1000 for what is none. */
@@ -415,11 +431,11 @@ static void weigh_accept(struct wish *out, const struct srv_field *field, const 
     }
 }
 
-static struct wish find_wish(const struct srv_head *head, const char *type)
+static struct wish find_wish(const struct srv_head *head, const char *name, const char *type)
 {
     struct wish wish = {0};
     for (size_t i = 0; i < head->count; i++) {
-        if (!name_is(&head->fields[i], "Accept"))
+        if (!name_is(&head->fields[i], name))
             continue;
         wish.given = wish.given || head->fields[i].value_length > 0;
         weigh_accept(&wish, &head->fields[i], type);
@@ -430,7 +446,7 @@ static struct wish find_wish(const struct srv_head *head, const char *type)
 enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *type,
                                      struct srv_error *error)
 {
-    struct wish wish = find_wish(head, type);
+    struct wish wish = find_wish(head, "Accept", type);
     if (wish.given && wish.weight == 0)
         return srv_fail(error, SRV_E_NOT_ACCEPTABLE, "Accept", "Accept excludes %s", type);
     return SRV_OK;
@@ -439,8 +455,27 @@ enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *ty
 enum srv_error_code srv_guard_accept_binary(bool *binary, const struct srv_head *head,
                                             struct srv_error *error)
 {
-    struct wish json = find_wish(head, JSON_TYPE), bytes = find_wish(head, BYTES_TYPE);
+    struct wish json = find_wish(head, "Accept", JSON_TYPE);
+    struct wish bytes = find_wish(head, "Accept", BYTES_TYPE);
     bool named = bytes.closeness == 3;
     *binary = named && bytes.weight > 0 && bytes.weight >= json.weight;
     return *binary ? SRV_OK : srv_guard_accept(head, JSON_TYPE, error);
+}
+
+/* The one of most weight, gzip of equals; identity where it was given more than that. */
+enum srv_coding srv_guard_accept_coding(const struct srv_head *head)
+{
+    const char *const field = "Accept-Encoding";
+    struct wish plain = find_wish(head, field, "identity");
+    unsigned most = plain.closeness == 3 && plain.weight > 0 ? plain.weight : 1;
+    enum srv_coding chosen = SRV_IDENTITY;
+    for (size_t i = 0; i < 2; i++) { /* without the old name, which a star would mean too */
+        struct wish wish = find_wish(head, field, codings[i].name);
+        bool better = chosen == SRV_IDENTITY ? wish.weight >= most : wish.weight > most;
+        if (wish.closeness == 0 || !better)
+            continue;
+        most = wish.weight;
+        chosen = codings[i].coding;
+    }
+    return chosen;
 }

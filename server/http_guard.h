@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "bounds.h"
+#include "coding.h"
 #include "errors.h"
 
 struct srv_field {
@@ -36,7 +37,7 @@ struct srv_framing {
 enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_head *head,
                                    struct srv_error *error);
 
-/* Checks Content-Type (application/json) and Content-Encoding of a request that has a body.  Where
+/* Checks Content-Type (application/json) of a request that has a body.  Where
  * `framed`, tensors may follow the JSON, and application/octet-stream will do too.
  * Errors: unsupported_media_type. */
 enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
@@ -45,6 +46,14 @@ enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
 /* The same for a route whose body is bytes and nothing else: application/octet-stream, or nothing
  * said. */
 enum srv_error_code srv_guard_bytes(const struct srv_head *head, struct srv_error *error);
+
+/* Reads Content-Encoding: one of gzip, x-gzip, deflate, identity, once.  Error:
+ * unsupported_media_type. */
+enum srv_error_code srv_guard_coding(enum srv_coding *out, const struct srv_head *head,
+                                     struct srv_error *error);
+
+/* The coding that Accept-Encoding prefers for a reply; SRV_IDENTITY where it names none of ours. */
+enum srv_coding srv_guard_accept_coding(const struct srv_head *head);
 
 /* Reads Inference-Header-Content-Length, where there is one: *framed tells.  Without it a body of
  * application/octet-stream cannot be read.  Error: bad_request. */

@@ -125,7 +125,18 @@ static enum srv_error_code make_room(struct srv_exchange *x, size_t capacity,
     return SRV_OK;
 }
 
-static size_t max_body(const struct srv_request *request)
+size_t srv_request_memory(void) { return sizeof(struct srv_exchange); }
+
+void srv_request_replace_body(struct srv_request *request, char *body, size_t length)
+{
+    const struct srv_exchange *x = request->connection;
+    if (request->body != x->body)
+        free(request->body);
+    request->body = body;
+    request->body_length = length;
+}
+
+size_t srv_body_limit(const struct srv_request *request)
 {
     const struct srv_limits *limits = &request->app->config.limits;
     return request->route->body == SRV_BODY_BYTES ? limits->max_state_bytes
@@ -135,7 +146,7 @@ static size_t max_body(const struct srv_request *request)
 enum srv_error_code srv_exchange_check_length(const struct srv_exchange *x, uint64_t length,
                                               struct srv_error *error)
 {
-    size_t max = max_body(&x->request);
+    size_t max = srv_body_limit(&x->request);
     if (length <= max)
         return SRV_OK;
     return srv_fail(error, SRV_E_BODY_TOO_LARGE, NULL, "a body of %llu bytes, at most %zu",
@@ -149,7 +160,7 @@ enum srv_error_code srv_exchange_grow(struct srv_exchange *x, size_t needed,
         return SRV_OK;
     if (srv_exchange_check_length(x, needed, error) != SRV_OK)
         return error->code;
-    size_t max = x->framing.chunked ? max_body(&x->request) : (size_t)x->framing.length;
+    size_t max = x->framing.chunked ? srv_body_limit(&x->request) : (size_t)x->framing.length;
     size_t capacity = x->capacity > 0 ? 2 * x->capacity : BODY_FIRST;
     capacity = capacity < max ? capacity : max;
     return make_room(x, capacity > needed ? capacity : needed, error);

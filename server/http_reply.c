@@ -33,6 +33,8 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     reply->code = error->code;
     reply->content_type = NULL;
     reply->json_length = 0;
+    reply->coding = SRV_IDENTITY;
+    reply->varies = false;
     if (srv_error_retryable(error->code) && (reply->status == 429 || reply->status == 503))
         reply->retry_after_s = RETRY_AFTER_S;
     srv_buffer_text(&reply->body, "{\"error\":");
@@ -83,7 +85,7 @@ static void print_timing(char out[TIMING_MAX], const struct srv_request *request
 
 /* ---- Header fields --------------------------------------------------------------------------- */
 
-#define FIELDS_MAX 10
+#define FIELDS_MAX 12
 #define DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
 
 struct fields {
@@ -128,6 +130,10 @@ static void list_fields(struct fields *out, const struct srv_request *request, b
         out->json_length[srv_unsigned_write(out->json_length, reply->json_length, 1)] = '\0';
         add(out, "Inference-Header-Content-Length", out->json_length);
     }
+    if (reply->coding != SRV_IDENTITY)
+        add(out, "Content-Encoding", srv_coding_name(reply->coding));
+    if (reply->varies)
+        add(out, "Vary", "Accept-Encoding");
     add(out, "Cache-Control", "no-store");
     add(out, "X-Request-Id", request->request_id);
     add(out, "X-Attn-Instance", request->app->config.instance);

@@ -15,7 +15,7 @@
 #include "attn_limits.h"
 #include "buffer.h"
 #include "config.h"
-#include "http_exchange.h"
+#include "http.h"
 #include "models.h"
 #include "session.h"
 #include "steps.h"
@@ -145,7 +145,7 @@ void srv_memory_sum(struct srv_memory *out, const struct srv_config *config,
     size_t caches = all.blocks > 0 ? limits->cache_bytes : 0;
     size_t requests = add(limits->max_in_flight_bytes, SRV_PROBE_BYTES);
     size_t working = add(all.call, all.inner);
-    size_t connection = SRV_CONNECTION_BYTES + CONNECTION + sizeof(struct srv_exchange);
+    size_t connection = SRV_CONNECTION_BYTES + CONNECTION + srv_request_memory();
     *out = (struct srv_memory){.call_bytes = all.call, .inner_bytes = all.inner};
     out->threads = threads + (unsigned)config->event_threads + threads / 4 + 4;
 

@@ -58,7 +58,7 @@ struct srv_scheduler {
 static void put_into_inbox(struct srv_scheduler *s, struct srv_request *request)
 {
     s->inbox[s->inbox_count++] = request;
-    s->inbox_bytes += request->body_length;
+    s->inbox_bytes += request->coding == SRV_IDENTITY ? request->body_length : SMALL_BYTES + 1;
     atomic_store(&s->knocking, true);
 }
 

@@ -97,6 +97,9 @@ static void ask(const struct srv_head *head)
     srv_guard_body(head, false, &error);
     srv_guard_body(head, true, &error);
     srv_guard_bytes(head, &error);
+    enum srv_coding coding;
+    srv_guard_coding(&coding, head, &error);
+    FUZZ_EXPECT(srv_guard_accept_coding(head) <= SRV_DEFLATE);
     if (srv_guard_json_length(&flag, &length, head, &error) == SRV_OK)
         FUZZ_EXPECT(flag || srv_head_find(head, "Inference-Header-Content-Length") == NULL);
     srv_guard_accept(head, "application/json", &error);

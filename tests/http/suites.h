@@ -13,6 +13,7 @@
     X(stats)       \
     X(tree)        \
     X(binary)      \
+    X(coding)      \
     X(fields)      \
     X(families)    \
     X(decode)      \

@@ -16,6 +16,7 @@ home_of() { # header
     microhttpd.h) echo 'server/http*.c' ;;
     *intrin.h) echo 'lib/kernels_avx*.[ch]' ;;
     cpuid.h) echo 'lib/cpu.c' ;;
+    zlib.h) echo 'server/coding.c' ;;
     jansson.h) echo 'lib/members.[ch] lib/safetensors.c lib/checkpoint.c lib/family*.c lib/model.c server/*' ;;
     curl/*.h | check.h) echo 'tests/*' ;;
     esac

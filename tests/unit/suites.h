@@ -20,6 +20,7 @@
     X(number)        \
     X(request)       \
     X(http)          \
+    X(coding)        \
     X(config)        \
     X(session)       \
     X(log)           \

@@ -298,23 +298,21 @@ static struct srv_head fields(size_t count, const char *const pairs[])
     return head;
 }
 
-static bool body_taken(const char *type, const char *coding)
+static bool body_taken(const char *type)
 {
-    const char *pairs[] = {"content-type", type, "Content-Encoding", coding};
-    struct srv_head head = fields(coding != NULL ? 2 : 1, pairs);
+    const char *pairs[] = {"content-type", type};
+    struct srv_head head = fields(1, pairs);
     return srv_guard_body(&head, false, &error) == SRV_OK;
 }
 
 START_TEST(test_guard_takes_json_bodies_only)
 {
-    ck_assert(body_taken("application/json", NULL));
-    ck_assert(body_taken("Application/JSON ; charset=utf-8", NULL));
-    ck_assert(body_taken("application/json", "Identity"));
-    ck_assert(!body_taken("application/json", "gzip"));
-    ck_assert(!body_taken("application/jsonx", NULL));
-    ck_assert(!body_taken("application/jso", NULL));
-    ck_assert(!body_taken("text/json", NULL));
-    ck_assert(!body_taken("", NULL));
+    ck_assert(body_taken("application/json"));
+    ck_assert(body_taken("Application/JSON ; charset=utf-8"));
+    ck_assert(!body_taken("application/jsonx"));
+    ck_assert(!body_taken("application/jso"));
+    ck_assert(!body_taken("text/json"));
+    ck_assert(!body_taken(""));
     struct srv_head none = {0};
     ck_assert_int_eq(srv_guard_body(&none, true, &error), SRV_E_UNSUPPORTED_MEDIA);
     const char *twice[] = {"Content-Type", "application/json", "Content-Type", "application/json"};

@@ -1,0 +1,253 @@
+/* test_coding.c: the same calls with bodies and replies in gzip and deflate. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "binary.h"
+#include "calls.h"
+#include "suites.h"
+
+static struct daemon served;
+static struct client client;
+
+static void setup(void)
+{
+    daemon_start(&served, CONFIG_SMALL("\"threads\":2,\"max_body_bytes\":\"4MiB\","), NULL, NULL);
+    client_open(&client, &served);
+}
+
+static void teardown(void)
+{
+    client_close(&client);
+    daemon_stop(&served);
+}
+
+static const char *const codings[] = {"gzip", "deflate"};
+static const int windows[] = {MAX_WBITS + 16, MAX_WBITS};
+
+/* The body coded as codings[which]. */
+static struct text code(const struct text *body, int which)
+{
+    struct text out = {0};
+    z_stream z = {.next_in = (Bytef *)body->data, .avail_in = (uInt)body->length};
+    ck_assert_int_eq(deflateInit2(&z, 6, Z_DEFLATED, windows[which], 8, Z_DEFAULT_STRATEGY), Z_OK);
+    size_t room = deflateBound(&z, body->length);
+    char *bytes = malloc(room);
+    z.next_out = (Bytef *)bytes;
+    z.avail_out = (uInt)room;
+    ck_assert_int_eq(deflate(&z, Z_FINISH), Z_STREAM_END);
+    text_bytes(&out, bytes, room - z.avail_out);
+    deflateEnd(&z);
+    free(bytes);
+    return out;
+}
+
+/* The answer's body expanded in place. */
+static void expand(struct answer *answer, int which)
+{
+    size_t room = 64 << 20;
+    char *bytes = malloc(room);
+    z_stream z = {.next_in = (Bytef *)answer->text, .avail_in = (uInt)answer->length};
+    ck_assert_int_eq(inflateInit2(&z, windows[which]), Z_OK);
+    z.next_out = (Bytef *)bytes;
+    z.avail_out = (uInt)room - 1;
+    ck_assert_int_eq(inflate(&z, Z_FINISH), Z_STREAM_END);
+    ck_assert_uint_eq(z.avail_in, 0);
+    free(answer->text);
+    answer->text = bytes;
+    answer->length = room - 1 - z.avail_out;
+    bytes[answer->length] = '\0';
+    inflateEnd(&z);
+    json_decref(answer->json);
+    answer->json = json_loadb(bytes, answer->length, 0, NULL);
+}
+
+static struct answer post(const char *path, const struct text *body, const char *coding,
+                          const char *more)
+{
+    char line[64];
+    snprintf(line, sizeof line, "Content-Encoding: %s", coding);
+    const char *const headers[] = {line, more, NULL};
+    return client_send(&client, &(struct request){.method = "POST",
+                                                  .path = path,
+                                                  .body = body->data,
+                                                  .length = body->length,
+                                                  .headers = headers});
+}
+
+static void make_attend(struct text *body, size_t rows, const char *extra)
+{
+    float *x = malloc(rows * TINY * sizeof *x);
+    make_numbers(x, rows * TINY, 3);
+    text_add(body, "{\"model\":\"tiny\",\"hidden_states\":");
+    text_floats(body, x, 9, 2, (const size_t[]){rows, TINY});
+    text_add(body, "%s}", extra);
+    free(x);
+}
+
+START_TEST(test_a_coded_body_gets_the_reply_of_the_plain_one)
+{
+    static const size_t rows[] = {1, 40, 2000};
+    for (size_t i = 0; i < 3; i++) {
+        struct text body = {0};
+        make_attend(&body, rows[i], "");
+        struct text coded = code(&body, _i);
+        struct answer want = post("/attend", &body, "identity", NULL);
+        struct answer got = post("/attend", &coded, codings[_i], NULL);
+        expect_answer(&got, 200, NULL, codings[_i]);
+        ck_assert_uint_eq(got.length, want.length);
+        ck_assert(memcmp(got.text, want.text, want.length) == 0);
+        answer_free(&want);
+        answer_free(&got);
+        text_free(&coded);
+        text_free(&body);
+    }
+}
+END_TEST
+
+START_TEST(test_the_length_of_json_counts_bytes_that_have_been_expanded)
+{
+    struct text json = {0}, body = {0};
+    char length[64];
+    make_attend(&json, 30, "");
+    size_t json_length = binary_body(&body, json.data, AS_FP32, 3);
+    struct text coded = code(&body, _i);
+    struct answer want = binary_send(&client, "/attend", &body, json_length, NULL);
+    snprintf(length, sizeof length, JSON_LENGTH ": %zu", json_length);
+    struct answer got = post("/attend", &coded, codings[_i], length);
+    expect_answer(&want, 200, NULL, "plain");
+    expect_answer(&got, 200, NULL, "coded");
+    ck_assert_str_eq(got.text, want.text);
+    answer_free(&got);
+    snprintf(length, sizeof length, JSON_LENGTH ": %zu", body.length + 1);
+    got = post("/attend", &coded, codings[_i], length);
+    ck_assert_int_eq(got.status, 400);
+    answer_free(&got);
+    answer_free(&want);
+    text_free(&coded);
+    text_free(&body);
+    text_free(&json);
+}
+END_TEST
+
+START_TEST(test_small_documents_may_be_coded_and_stay_small)
+{
+    struct text body = {0}, large = {0};
+    text_add(&body, "{\"session_id\":\"coded-%d\",\"model\":\"tiny\"}", _i);
+    text_add(&large, "{\"model\":\"tiny\",\"session_id\":\"%20000s\"}", "x");
+    struct text coded = code(&body, _i), coded_large = code(&large, _i);
+    struct answer answer = post("/sessions", &coded, codings[_i], NULL);
+    expect_answer(&answer, 201, NULL, "a coded document");
+    answer_free(&answer);
+    answer = post("/sessions", &coded_large, codings[_i], NULL);
+    expect_answer(&answer, 413, "body_too_large", "a document that expands beyond its bound");
+    answer_free(&answer);
+    text_free(&body);
+    text_free(&large);
+    text_free(&coded);
+    text_free(&coded_large);
+}
+END_TEST
+
+START_TEST(test_damaged_bodies_and_bombs_change_no_session)
+{
+    struct text body = {0}, bomb = {0};
+    call_create(&client, "safe", "");
+    expect_decode(&client, "safe", 1, 0);
+    text_add(&body, "{");
+    text_step(&body, "safe", 2, ",\"model\":\"tiny\"}");
+    struct text coded = code(&body, _i);
+    coded.data[coded.length - 3] ^= 1; /* the checksum */
+    struct answer answer = post("/decode", &coded, codings[_i], NULL);
+    expect_answer(&answer, 400, "malformed_encoding", "a wrong checksum");
+    answer_free(&answer);
+    text_add(&bomb, "{\"model\":\"tiny\",\"hidden_states\":[%*s", 40 << 20, "");
+    struct text coded_bomb = code(&bomb, _i);
+    ck_assert_uint_lt(coded_bomb.length, 1 << 20);
+    answer = post("/decode", &coded_bomb, codings[_i], NULL);
+    expect_answer(&answer, 413, "body_too_large", "a bomb");
+    answer_free(&answer);
+    ck_assert_uint_eq(call_length(&client, "safe", 0), 1);
+    for (unsigned i = 0; call_metric(&client, "attnd_in_flight_bytes") > 0; i++) {
+        ck_assert_uint_lt(i, 1000);
+        pause_ms(5);
+    }
+    text_free(&body);
+    text_free(&bomb);
+    text_free(&coded);
+    text_free(&coded_bomb);
+}
+END_TEST
+
+/* An /attend whose reply has `rows` rows, with this Accept-Encoding; NULL: without. */
+static struct answer ask(size_t rows, const char *accepted)
+{
+    struct text body = {0};
+    char line[96];
+    const char *const headers[] = {line, NULL};
+    make_attend(&body, rows, ",\"outputs\":[\"output\",\"key\"]");
+    snprintf(line, sizeof line, "Accept-Encoding: %s", accepted != NULL ? accepted : "");
+    struct answer answer =
+        client_send(&client, &(struct request){.method = "POST",
+                                               .path = "/attend",
+                                               .body = body.data,
+                                               .headers = accepted != NULL ? headers : NULL});
+    expect_answer(&answer, 200, NULL, "attend");
+    text_free(&body);
+    return answer;
+}
+
+START_TEST(test_large_replies_are_coded_as_was_asked_and_say_what_they_vary_by)
+{
+    char value[256], line[64];
+    struct answer want = ask(2000, NULL);
+    ck_assert_uint_gt(want.length, 262144);
+    ck_assert(!answer_header(value, &want, "Content-Encoding"));
+    ck_assert(answer_header(value, &want, "Vary"));
+    ck_assert_str_eq(value, "Accept-Encoding");
+    snprintf(line, sizeof line, "br, %s;q=0.5", codings[_i]);
+    struct answer got = ask(2000, line);
+    ck_assert(answer_header(value, &got, "Content-Encoding"));
+    ck_assert_str_eq(value, codings[_i]);
+    ck_assert(answer_header(value, &got, "Vary"));
+    ck_assert_uint_lt(got.length, want.length);
+    expand(&got, _i);
+    ck_assert_uint_eq(got.length, want.length);
+    ck_assert(memcmp(got.text, want.text, want.length) == 0);
+    answer_free(&got);
+    snprintf(line, sizeof line, "%s;q=0", codings[_i]);
+    got = ask(2000, line);
+    ck_assert(!answer_header(value, &got, "Content-Encoding"));
+    answer_free(&got);
+    answer_free(&want);
+}
+END_TEST
+
+START_TEST(test_small_replies_are_never_coded)
+{
+    char value[256];
+    struct answer answer = ask(10, "gzip, deflate");
+    ck_assert(!answer_header(value, &answer, "Content-Encoding"));
+    ck_assert(!answer_header(value, &answer, "Vary"));
+    ck_assert_ptr_nonnull(answer.json);
+    answer_free(&answer);
+}
+END_TEST
+
+Suite *suite_coding(void)
+{
+    Suite *suite = suite_create("coding");
+    TCase *tests = tcase_create("coding");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_loop_test(tests, test_a_coded_body_gets_the_reply_of_the_plain_one, 0, 2);
+    tcase_add_loop_test(tests, test_the_length_of_json_counts_bytes_that_have_been_expanded, 0, 2);
+    tcase_add_loop_test(tests, test_small_documents_may_be_coded_and_stay_small, 0, 2);
+    tcase_add_loop_test(tests, test_damaged_bodies_and_bombs_change_no_session, 0, 2);
+    tcase_add_loop_test(tests, test_large_replies_are_coded_as_was_asked_and_say_what_they_vary_by,
+                        0, 2);
+    tcase_add_test(tests, test_small_replies_are_never_coded);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
