@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,19 +91,29 @@ static bool apply_given(struct srv_config_reading *reading, const char *const te
 
 /* ---- Defaults -------------------------------------------------------------------------------- */
 
-/* The host's name up to its first dot, in the letters that an instance name may have. */
+void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    size_t length = strcspn(host, ".");
+    size_t first = length > SRV_INSTANCE_MAX ? length - SRV_INSTANCE_MAX : 0, n = 0;
+    for (size_t i = first; i < length; i++) {
+        bool letter = strchr(letters, host[i]) != NULL;
+        if (letter || n > 0)
+            out[n++] = letter ? host[i] : '-';
+    }
+    out[n] = '\0';
+    if (n == 0)
+        memcpy(out, "attnd", sizeof "attnd");
+}
+
 static char *host_instance(void)
 {
-    char host[33] = "", *name = host;
-    if (gethostname(host, sizeof host - 1) != 0)
+    char host[HOST_NAME_MAX + 1] = "", name[SRV_INSTANCE_MAX + 1];
+    if (gethostname(host, sizeof host) != 0)
         host[0] = '\0';
-    host[strcspn(host, ".")] = '\0';
-    for (char *c = host; *c != '\0'; c++) {
-        if (strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", *c) == NULL)
-            *c = '-';
-    }
-    name += strspn(name, "-");
-    return strdup(name[0] != '\0' ? name : "attnd");
+    host[HOST_NAME_MAX] = '\0';
+    srv_instance_of(name, host);
+    return strdup(name);
 }
 
 static bool apply_defaults(struct srv_config_reading *reading)

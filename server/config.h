@@ -58,6 +58,12 @@ bool srv_config_read(struct srv_config *config, int argc, char *const argv[], ch
                      char *message, size_t size);
 void srv_config_fini(struct srv_config *config);
 
+/* An instance's name from the host's: up to its first dot, with a hyphen for what is neither letter
+ * nor digit and none at the beginning; of a long one the end, by which replicas of one deployment
+ * differ; "attnd" where nothing is left. */
+#define SRV_INSTANCE_MAX 32
+void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host);
+
 /* The resolved options as text, one per line with where each came from, for --check. */
 struct srv_buffer;
 void srv_config_print(struct srv_buffer *out, const struct srv_config *config);

@@ -93,6 +93,27 @@ START_TEST(test_config_without_anything_has_the_documented_defaults)
 }
 END_TEST
 
+START_TEST(test_config_an_instance_is_named_by_what_is_usable_of_its_host)
+{
+    static const char *const names[][2] = {
+        {"node-7.example.org", "node-7"},
+        {"a_b c", "a-b-c"},
+        {"--x-", "x-"},
+        {"", "attnd"},
+        {".local", "attnd"},
+        {"___", "attnd"},
+        {"\xc3\xa9t\xc3\xa9", "t--"},
+        {"abcdefghijklmnopqrstuvwxyz012345", "abcdefghijklmnopqrstuvwxyz012345"},
+        {"inference-of-the-large-model-7d9f8b6c5d-x2x4z", "the-large-model-7d9f8b6c5d-x2x4z"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char name[SRV_INSTANCE_MAX + 1];
+        srv_instance_of(name, names[i][0]);
+        ck_assert_str_eq(name, names[i][1]);
+    }
+}
+END_TEST
+
 START_TEST(test_config_every_default_is_within_its_own_bounds)
 {
     for (size_t i = 0; i < srv_option_count; i++) {
@@ -369,6 +390,7 @@ Suite *suite_config(void)
     TCase *tests = tcase_create("config");
     tcase_add_checked_fixture(tests, make_directory, remove_directory);
     tcase_add_test(tests, test_config_without_anything_has_the_documented_defaults);
+    tcase_add_test(tests, test_config_an_instance_is_named_by_what_is_usable_of_its_host);
     tcase_add_test(tests, test_config_every_default_is_within_its_own_bounds);
     tcase_add_test(tests, test_config_every_limit_that_is_an_option_is_in_the_table_of_bounds_once);
     tcase_add_test(tests, test_config_flag_beats_variable_beats_file_beats_default);
