@@ -15,6 +15,7 @@
 #include "buffer.h"
 #include "http.h"
 #include "models.h"
+#include "self_check.h"
 
 #define TEXT_MAX ((size_t)1 << 20) /* of what a command prints */
 
@@ -110,7 +111,10 @@ int srv_command_check(const struct srv_config *config)
         for (size_t i = 0; i < models.count; i++)
             print_model(&text, &models.items[i]);
         print_memory(&text, config, &models);
-        status = print(&text);
+        bool same = srv_self_check_print(&text, config, message, sizeof message);
+        if (!same)
+            fprintf(stderr, "attnd: %s\n", message);
+        status = print(&text) == 0 && same ? 0 : 1;
     }
     srv_models_close(&models);
     return status;
