@@ -2,9 +2,9 @@
  *
  * libattn keeps the attention layers of transformer checkpoints resident (multi-head, grouped-query
  * and multi-query attention: MHA, GQA, MQA), holds key/value caches in a pool of fixed budget and
- * computes attention over both.  This, attn_state.h (caches as bytes) and attn_limits.h (bounds on
- * files, memory) are the whole public interface.  It never prints, never exits, and never aborts on
- * anything that a caller passed in.
+ * computes attention over both.  This, attn_state.h (caches as bytes), attn_limits.h (bounds on
+ * files, memory) and attn_self_check.h are the whole public interface.  It never prints, never
+ * exits, and never aborts on anything that a caller passed in.
  *
  * Notation, used in every comment of this project.  Arrays are row-major, slowest index first.
  *

@@ -16,6 +16,7 @@
 #include "http.h"
 #include "memory.h"
 #include "models.h"
+#include "self_check.h"
 
 #define TEXT_MAX ((size_t)1 << 20) /* of what a command prints */
 
@@ -94,11 +95,11 @@ int srv_command_check(const struct srv_config *config)
         struct srv_memory memory;
         srv_memory_sum(&memory, config, &models);
         srv_memory_print(&text, &memory);
-        status = print(&text);
-        if (!srv_memory_fits(&memory, message, sizeof message)) {
+        bool fits = srv_memory_fits(&memory, message, sizeof message);
+        bool good = fits && srv_self_check_print(&text, config, message, sizeof message);
+        status = print(&text) == 0 && good ? 0 : 1;
+        if (!good)
             fprintf(stderr, "attnd: %s\n", message);
-            status = 1;
-        }
     }
     srv_models_close(&models);
     return status;

@@ -15,6 +15,7 @@
 #include "app.h"
 #include "commands.h"
 #include "inspect.h"
+#include "self_check.h"
 
 #define FILES_BESIDE_CONNECTIONS 64 /* descriptors for all else */
 #define MESSAGE_MAX SRV_MEMORY_MESSAGE
@@ -142,6 +143,7 @@ static bool load(struct srv_app *app, char *message)
 {
     stop_at_once(leave_with_success); /* nothing is lost before the first request */
     bool loaded = srv_models_load(&app->models, message, MESSAGE_MAX) &&
+                  srv_self_check(app, message, MESSAGE_MAX) &&
                   srv_store_load(app->store, message, MESSAGE_MAX);
     hold_signals();
     return loaded;

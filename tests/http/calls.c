@@ -19,7 +19,7 @@ void text_step(struct text *body, const char *id, unsigned seed, const char *ext
 
 void text_steps(struct text *body, const char *id, unsigned seed, size_t n, const char *extra)
 {
-    static float rows[MAX_ROWS * TINY];
+    float rows[MAX_ROWS * TINY];
     ck_assert_uint_le(n, MAX_ROWS);
     for (size_t i = 0; i < n; i++)
         make_numbers(rows + i * TINY, TINY, seed + (unsigned)i);

@@ -40,6 +40,18 @@ void raw_open(struct raw *raw, const char *host, unsigned port)
     setsockopt(raw->fd, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once);
 }
 
+bool raw_accept(struct raw *raw, int listener)
+{
+    int at_once = 1;
+    *raw = (struct raw){.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)};
+    if (raw->fd < 0)
+        return false;
+    raw->data = calloc(1, 1);
+    ck_assert_ptr_nonnull(raw->data);
+    setsockopt(raw->fd, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once);
+    return true;
+}
+
 void raw_close(struct raw *raw)
 {
     close(raw->fd);
@@ -162,7 +174,7 @@ static bool take(struct raw_answer *out, struct raw *raw, bool head_only)
     size_t head = (size_t)(end - raw->data) + 4;
     *out = (struct raw_answer){.head = copy(raw, 0, head)};
     out->status = (unsigned)strtoul(raw->data + strcspn(raw->data, " "), NULL, 10);
-    bool has_body = !head_only && out->status >= 200 && out->status != 204;
+    bool has_body = !head_only && (out->status == 0 || out->status >= 200) && out->status != 204;
     if (has_body && raw_header(value, out, "Content-Length"))
         out->length = strtoul(value, NULL, 10);
     if (raw->length - head < out->length) {

@@ -24,6 +24,7 @@ struct raw_answer {
 };
 
 void raw_open(struct raw *raw, const char *host, unsigned port);
+bool raw_accept(struct raw *raw, int listener); /* the next connection; false where none comes */
 void raw_close(struct raw *raw);
 void raw_reset(struct raw *raw); /* closes with a reset instead of a proper end */
 
@@ -33,7 +34,8 @@ bool raw_text(struct raw *raw, const char *text);
 bool raw_slowly(struct raw *raw, const void *bytes, size_t count, size_t piece, unsigned pause_ms);
 void raw_half_close(struct raw *raw); /* nothing more will be sent; answers are still read */
 
-/* Takes the next answer, passing over 100 Continue.  `head_only` for answers to HEAD.  Status 0
+/* Takes the next answer, or at the other end the next request, whose status is 0; passes over 100
+ * Continue.  `head_only` for answers to HEAD.  Status 0
  * where the connection ended or the time was up before the answer was whole. */
 struct raw_answer raw_read(struct raw *raw, bool head_only, unsigned timeout_ms);
 void raw_answer_free(struct raw_answer *answer);

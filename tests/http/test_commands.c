@@ -91,6 +91,8 @@ START_TEST(test_check_prints_options_models_and_memory)
                   "max_queue           = 77 (file)", NULL);
     expect_config(CONFIG_SMALL(""), "--check", 0, "tiny: random, 2 of 2 layers", NULL);
     expect_config(CONFIG_SMALL(""), "--check", 0, "memory at most", NULL);
+    expect_config(CONFIG_SMALL(""), "--check", 0,
+                  "  the same bits alone and in a batch: steps of tiny\n", NULL);
 }
 END_TEST
 

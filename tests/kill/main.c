@@ -49,17 +49,6 @@ static unsigned below(struct caller *caller, unsigned n)
 
 /* ---- Answers --------------------------------------------------------------------------------- */
 
-static bool same_bits(const json_t *object, const float want[TINY])
-{
-    const json_t *output = json_object_get(object, "output");
-    bool same = json_array_size(output) == TINY;
-    for (size_t i = 0; i < TINY && same; i++) {
-        float got = (float)json_number_value(json_array_get(output, i));
-        same = memcmp(&got, &want[i], sizeof got) == 0;
-    }
-    return same;
-}
-
 /* The step was answered: the mirror takes it too. */
 static bool take_step(struct mirror *mirror, const json_t *answer)
 {
@@ -68,8 +57,8 @@ static bool take_step(struct mirror *mirror, const json_t *answer)
         mirror_start(mirror);
     mirror_step(out, mirror, mirror->layer, mirror->seed, true);
     mirror->doubt = NO_DOUBT;
-    return same_bits(answer, out) && json_integer_value(json_object_get(answer, "length")) ==
-                                         (json_int_t)mirror_length(mirror, mirror->layer);
+    return mirror_gave(answer, out) && json_integer_value(json_object_get(answer, "length")) ==
+                                           (json_int_t)mirror_length(mirror, mirror->layer);
 }
 
 static bool post(struct answer *answer, struct client *client, const char *path, struct text *body)
@@ -292,7 +281,7 @@ static void compare(struct client *client, struct mirror *mirror)
         result.doubled += lengths[i] > want ? lengths[i] - want : 0;
         struct answer answer = decode(client, mirror, i, 77, ",\"commit\":false");
         mirror_step(out, mirror, i, 77, false);
-        result.differing += answer.status != 200 || !same_bits(answer.json, out);
+        result.differing += answer.status != 200 || !mirror_gave(answer.json, out);
         result.rows += want;
         answer_free(&answer);
     }

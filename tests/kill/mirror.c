@@ -2,6 +2,7 @@
 #include "mirror.h"
 
 #include <check.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "text.h"
@@ -78,4 +79,34 @@ void mirror_step(float out[TINY], struct mirror *mirror, size_t layer, unsigned 
     struct attn_step *steps[] = {&step};
     ck_assert_int_eq(attn_decode(engine, model, layer, steps, 1), ATTN_OK);
     ck_assert_int_eq(step.error.status, ATTN_OK);
+}
+
+bool mirror_gave(const json_t *answer, const float out[TINY])
+{
+    const json_t *output = json_object_get(answer, "output");
+    bool same = json_array_size(output) == TINY;
+    for (size_t i = 0; i < TINY && same; i++) {
+        float got = (float)json_number_value(json_array_get(output, i));
+        same = memcmp(&got, &out[i], sizeof got) == 0;
+    }
+    return same;
+}
+
+bool mirror_holds(const struct mirror *mirror, const char *data, size_t bytes)
+{
+    struct attn_export *state;
+    struct attn_error error;
+    uint64_t header; /* bytes of it, which stand before it */
+    ck_assert_int_eq(attn_export_open(&state, mirror->cache, NULL, 0, &error), ATTN_OK);
+    size_t size = attn_export_bytes(state);
+    char *file = malloc(size);
+    ck_assert_ptr_nonnull(file);
+    while (attn_export_run(state, file, size))
+        continue;
+    memcpy(&header, file, sizeof header);
+    bool same = size == sizeof header + header + bytes &&
+                memcmp(file + sizeof header + header, data, bytes) == 0;
+    attn_export_close(state);
+    free(file);
+    return same;
 }

@@ -2,6 +2,7 @@
 #ifndef TESTS_KILL_MIRROR_H
 #define TESTS_KILL_MIRROR_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -34,5 +35,11 @@ size_t mirror_longest(const struct mirror *mirror);
 
 /* A step of the row that the seed names; its output. */
 void mirror_step(float out[TINY], struct mirror *mirror, size_t layer, unsigned seed, bool commit);
+
+/* Whether the output in an answer, or an item of one, has these bits. */
+bool mirror_gave(const json_t *answer, const float out[TINY]);
+
+/* Whether these are the tensors of the cache as an exported state has them. */
+bool mirror_holds(const struct mirror *mirror, const char *data, size_t bytes);
 
 #endif

@@ -26,7 +26,7 @@ home_of() { # header
 # those below.  A new file of lib/ needs a place here.
 rank_of() { # name
     case $1 in
-    attn | attn_state | attn_limits) echo 0 ;;
+    attn | attn_state | attn_limits | attn_self_check) echo 0 ;;
     status | mem | dtype | half_float | tile | widen | random) echo 1 ;;
     cgroup | cpu | checksum | gemm | kernels | kernels_* | pool | file | members | workspace | stats | largest) echo 2 ;;
     engine | maps | mask | rope | position_bias | safetensors) echo 3 ;;
@@ -35,6 +35,7 @@ rank_of() { # name
     blockpool | kvcache) echo 6 ;;
     attention | attention_unit | attention_sums | qkv | state | export | import) echo 7 ;;
     attend | decode | footprint) echo 8 ;;
+    self_check) echo 9 ;;
     esac
 }
 

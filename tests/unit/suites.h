@@ -26,6 +26,7 @@
     X(log)           \
     X(metrics)       \
     X(steps)         \
+    X(self_check)    \
     X(record)        \
     X(rope)          \
     X(position_bias) \

@@ -1,0 +1,103 @@
+/* self_check.c: the library's proof of batch invariance, at start and in --check. */
+#include "self_check.h"
+
+#include <stdio.h>
+
+#include "attn_self_check.h"
+
+/* Runs it for one model; false, with a message, where it fails or finds a difference. */
+static bool prove(struct attn_self_check *found, struct attn_engine *engine,
+                  const struct srv_model *model, char *message, size_t size)
+{
+    struct attn_error error = {0};
+    struct attn_engine_info info;
+    attn_engine_describe(&info, engine);
+    if (attn_self_check(found, engine, model->attn, &error) != ATTN_OK)
+        snprintf(message, size, "model %s: self-check: %s", model->name, error.message);
+    else if (!found->same)
+        snprintf(message, size,
+                 "model %s: self-check: a step of %zu rows over %zu tokens has other bits %s on %u "
+                 "threads than alone on one: the %s kernels compute wrongly on this CPU; another "
+                 "--cpu-level may do",
+                 model->name, found->step_rows, found->step_length,
+                 found->in_batch ? "in a batch" : "alone", found->threads, info.level_name);
+    else
+        return true;
+    return false;
+}
+
+bool srv_self_check(struct srv_app *app, char *message, size_t size)
+{
+    for (size_t i = 0; i < app->models.count; i++) {
+        const struct srv_model *model = &app->models.items[i];
+        struct attn_self_check found;
+        uint64_t begin_ns = srv_now_ns();
+        if (!prove(&found, app->engine, model, message, size))
+            return false;
+        double ms = (double)(srv_now_ns() - begin_ns) / 1e6;
+        if (found.steps > 0)
+            srv_log_event(&app->log, SRV_LOG_INFO, "self_check",
+                          "model %s: steps have the same bits alone and in a batch of %zu rows, on "
+                          "1 thread and on %u, over up to %zu tokens; %.1f ms",
+                          model->name, found.rows, found.threads, found.length, ms);
+    }
+    return true;
+}
+
+/* ---- --check --------------------------------------------------------------------------------- */
+
+/* The number of the first resident layer of a model, which has one. */
+static size_t first_layer(const struct attn_model *model)
+{
+    size_t i = 0;
+    while (attn_model_layer(model, i) == NULL)
+        i++;
+    return i;
+}
+
+/* Loads one layer of the entry's model, which can be opened, and proves it. */
+static bool check_entry(struct srv_buffer *out, struct attn_engine *engine,
+                        const struct srv_config *config, size_t index, char *message, size_t size)
+{
+    struct srv_model_entry entry = config->models[index];
+    struct srv_config one = *config;
+    struct srv_models models = {0};
+    struct attn_self_check found;
+    size_t layer = 0;
+    one.models = &entry;
+    one.num_models = 1;
+    bool right = srv_models_open(&models, &one, NULL, message, size);
+    if (right)
+        layer = first_layer(models.items[0].attn);
+    srv_models_close(&models);
+    entry.layers = &layer;
+    entry.num_layers = 1;
+    right = right && srv_models_open(&models, &one, NULL, message, size) &&
+            srv_models_load(&models, message, size) &&
+            prove(&found, engine, &models.items[0], message, size);
+    srv_models_close(&models);
+    if (right)
+        srv_buffer_printf(out, "  %s %s\n",
+                          found.steps > 0 ? "the same bits alone and in a batch: steps of"
+                                          : "no caches:",
+                          entry.name);
+    return right;
+}
+
+bool srv_self_check_print(struct srv_buffer *out, const struct srv_config *config, char *message,
+                          size_t size)
+{
+    struct attn_engine_options options = {.threads = (unsigned)config->threads,
+                                          .level = (enum attn_cpu_level)config->cpu_level};
+    struct attn_engine *engine = NULL;
+    struct attn_error error = {0};
+    bool right = attn_engine_open(&engine, &options, &error) == ATTN_OK;
+    if (!right)
+        snprintf(message, size, "%s", error.message);
+    if (config->num_models > 0)
+        srv_buffer_text(out, "self-check:\n");
+    for (size_t i = 0; i < config->num_models && right; i++)
+        right = check_entry(out, engine, config, i, message, size);
+    attn_engine_close(engine);
+    return right;
+}

@@ -1,0 +1,72 @@
+/* journal.c: journals.
+ *
+ * The first byte says what is done to the others, which are the file: unless it is odd, magics,
+ * sums and lengths of records are made right, and unless its second and third bit are set their
+ * numbers and the fingerprints of models too, so that what records say is reached. */
+#include "record.h"
+#include "saved.h"
+
+#define GENERATION 1
+enum { RAW = 1, NUMBERS_AS_THEY_ARE = 2, MODEL_AS_IT_IS = 4 };
+
+/* Goes through the records as their lengths have it. */
+static void seal(unsigned char *bytes, size_t size, unsigned how)
+{
+    struct srv_record_head head;
+    uint64_t sequence = 1, first = 1;
+    for (size_t at = SRV_JOURNAL_HEAD; at < size && size - at >= sizeof head;) {
+        memcpy(&head, bytes + at, sizeof head);
+        size_t left = (size - at - sizeof head) & ~(size_t)3;
+        const struct srv_part part = {bytes + at + sizeof head,
+                                      head.length < left ? (size_t)head.length & ~(size_t)3 : left};
+        bool makes = head.type == SRV_RECORD_CREATE || head.type == SRV_RECORD_FORK;
+        if (!(how & MODEL_AS_IT_IS) && makes && part.size == sizeof(struct srv_record_create))
+            memcpy(bytes + at + sizeof head + offsetof(struct srv_record_create, fingerprint),
+                   saved.fingerprint, 17);
+        if (!(how & NUMBERS_AS_THEY_ARE)) {
+            head.sequence = sequence++;
+            head.first = first;
+        }
+        srv_record_seal(&head, &part, 1);
+        if (head.last & 1) {
+            srv_record_end(&head);
+            first = sequence;
+        }
+        memcpy(bytes + at, &head, sizeof head);
+        at += sizeof head + part.size;
+    }
+}
+
+static struct srv_replayed replay(enum srv_restoring *result, const void *bytes, size_t size)
+{
+    struct srv_restore restore;
+    struct srv_replayed replayed;
+    saved_begin(&restore);
+    *result = srv_restore_journal(&replayed, &restore, GENERATION, bytes, size);
+    FUZZ_EXPECT(replayed.good <= size && replayed.records <= size / SRV_RECORD_HEAD);
+    saved_end(&restore, *result == SRV_RESTORE_OK);
+    return replayed;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct fuzz_input in = {data, size};
+    enum srv_restoring result, again;
+    unsigned how = fuzz_byte(&in);
+    size_t length;
+    unsigned char *bytes = (unsigned char *)fuzz_copy(&length, &in, in.left);
+    saved_set_up();
+    if (!(how & RAW)) {
+        if (length >= SRV_JOURNAL_HEAD)
+            srv_journal_print_head(bytes, GENERATION);
+        seal(bytes, length, how);
+    }
+    struct srv_replayed whole = replay(&result, bytes, length);
+    /* A sound journal that is cut where its tail is torn says the same. */
+    if (result == SRV_RESTORE_OK && whole.torn && whole.gaps == 0) {
+        struct srv_replayed part = replay(&again, bytes, whole.good);
+        FUZZ_EXPECT(again == SRV_RESTORE_OK && whole.records == part.records);
+    }
+    free(bytes);
+    return 0;
+}

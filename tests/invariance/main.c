@@ -1,0 +1,309 @@
+/* main.c: decodes alone and in company, bit by bit: build/invariance [--quick].
+ *
+ * In each round a random layer (property_draw.h: heads, groups, widths, RoPE, biases, windows,
+ * sinks; or a wide one, whose work is shared out over threads) of some dtype and kv_dtype gets 2 to
+ * 64 sessions of different lengths.  Every session's next step is computed alone on one thread;
+ * then alone on two; then with random neighbours, on one thread and on two.  Rounds take turns at
+ * the CPU levels.  Outputs, log-sum-exps and, after the last time, the caches must have no other
+ * bit.  The last line has the figures. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn_state.h"
+#include "property_draw.h"
+
+#define DECODES 10000
+#define DECODES_QUICK 2500
+#define MOST 64      /* steps of a batch */
+#define LENGTHS 200  /* tokens of most sessions, at most */
+#define STRETCH 4096 /* attention sums longer ones up in pieces, which threads share */
+#define PREFILL 70   /* rows of a long neighbour: more than share products */
+#define SPARE (2 * PREFILL)
+
+static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
+static const char *const wide[] = {
+    "{\"hidden_size\":512,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rope_theta\":10000,"
+    "\"seed\":1}",
+    "{\"hidden_size\":776,\"num_attention_heads\":12,\"head_dim\":64,\"attention_bias\":true,"
+    "\"seed\":2}",
+    "{\"hidden_size\":640,\"num_attention_heads\":10,\"num_key_value_heads\":1,\"head_dim\":80,"
+    "\"alibi\":true,\"seed\":3}",
+};
+
+/* A session and what its next step gave alone. */
+struct subject {
+    struct attn_cache *cache;
+    size_t length, rows;
+    float *x;                 /* [rows][E] */
+    float *y, *lse;           /* [rows][E], [H][rows]: alone on one thread */
+    struct attn_cache *after; /* with the step kept, alone */
+};
+
+static struct {
+    size_t decodes, compared, batches, largest, differing, levels, kinds[3];
+} result;
+
+struct round {
+    struct rng rng;
+    struct draw draw;
+    struct attn_engine *engines[2]; /* one thread, two */
+    struct attn_model *model;
+    const struct attn_layer_spec *spec;
+    struct attn_cache_pool *pool;
+    struct subject subjects[MOST];
+    size_t count;
+};
+
+static void need(bool holds, const char *what)
+{
+    if (holds)
+        return;
+    fprintf(stderr, "check-invariance: %s\n", what);
+    exit(EXIT_FAILURE);
+}
+
+static float *some_floats(size_t count)
+{
+    float *data = calloc(count > 0 ? count : 1, sizeof *data);
+    need(data != NULL, "out of memory");
+    return data;
+}
+
+/* ---- A round's sessions ---------------------------------------------------------------------- */
+
+/* Opens a layer that keeps a cache; false where the drawn one does not. */
+static bool open_layer(struct round *round, unsigned seed)
+{
+    struct attn_error error = {0};
+    const struct attn_model_options options = {.dtype = dtypes[rng_below(&round->rng, 3)],
+                                               .kv_dtype =
+                                                   (enum attn_dtype)rng_below(&round->rng, 4)};
+    draw_layer(&round->draw, seed);
+    bool large = rng_below(&round->rng, 4) == 0;
+    const char *config = large ? wide[rng_below(&round->rng, 3)] : round->draw.json;
+    size_t layer = round->draw.layer = large ? 0 : round->draw.layer;
+    need(attn_model_open_random(&round->model, config, strlen(config), &options, &error) == ATTN_OK,
+         error.message);
+    round->spec = attn_model_layer(round->model, layer);
+    if (round->spec->is_cross || round->spec->key_size != round->spec->hidden_size ||
+        round->spec->value_size != round->spec->hidden_size)
+        return false;
+    need(attn_model_load(round->model, &error) == ATTN_OK, error.message);
+    return true;
+}
+
+static struct attn_step step_of(const struct subject *subject, struct attn_cache *cache, float *y,
+                                float *lse)
+{
+    return (struct attn_step){.cache = cache,
+                              .position = subject->length,
+                              .rows = subject->rows,
+                              .hidden_states = subject->x,
+                              .outputs = {.output = y, .lse = lse}};
+}
+
+static void decode(struct round *round, struct attn_engine *engine, struct attn_step *const steps[],
+                   size_t count)
+{
+    need(attn_decode(engine, round->model, round->draw.layer, steps, count) == ATTN_OK,
+         "a batch failed");
+    for (size_t i = 0; i < count; i++)
+        need(steps[i]->error.status == ATTN_OK, steps[i]->error.message);
+}
+
+static void fill(struct round *round, struct subject *subject)
+{
+    const struct attn_layer_spec *spec = round->spec;
+    struct attn_error error = {0};
+    size_t n = subject->length;
+    float *key = rng_floats(&round->rng, n * spec->num_kv_heads * spec->head_dim, 1);
+    float *value = rng_floats(&round->rng, n * spec->num_kv_heads * spec->value_head_dim, 1);
+    need(attn_cache_new(&subject->cache, round->pool, round->model, n + SPARE, &error) == ATTN_OK,
+         error.message);
+    need(n == 0 ||
+             attn_cache_write(subject->cache, round->draw.layer, n, key, value, &error) == ATTN_OK,
+         error.message);
+    free(key);
+    free(value);
+}
+
+/* The step alone, kept in a fork of its cache, on one thread. */
+static void compute_alone(struct round *round, struct subject *subject)
+{
+    struct attn_error error = {0};
+    subject->y = some_floats(subject->rows * round->spec->hidden_size);
+    subject->lse = some_floats(subject->rows * round->spec->num_heads);
+    need(attn_cache_fork(&subject->after, subject->cache, subject->length, &error) == ATTN_OK,
+         error.message);
+    struct attn_step step = step_of(subject, subject->after, subject->y, subject->lse);
+    step.commit = true;
+    decode(round, round->engines[0], (struct attn_step *[]){&step}, 1);
+}
+
+static void make_subjects(struct round *round)
+{
+    struct rng *rng = &round->rng;
+    round->count = 2 + rng_below(rng, MOST - 1);
+    size_t far = rng_below(rng, 3) == 0 ? rng_below(rng, (unsigned)round->count) : MOST;
+    for (size_t i = 0; i < round->count; i++) {
+        struct subject *subject = &round->subjects[i];
+        unsigned kind = rng_below(rng, 20);
+        subject->length = i == far ? STRETCH + rng_below(rng, 200) : rng_below(rng, LENGTHS);
+        subject->rows = kind == 0 ? PREFILL : kind < 4 ? 2 + rng_below(rng, 5) : 1;
+        subject->x = rng_floats(rng, subject->rows * round->spec->hidden_size, 1);
+        fill(round, subject);
+        compute_alone(round, subject);
+    }
+}
+
+static void free_subjects(struct round *round)
+{
+    for (size_t i = 0; i < round->count; i++) {
+        struct subject *subject = &round->subjects[i];
+        attn_cache_free(subject->cache);
+        attn_cache_free(subject->after);
+        free(subject->x);
+        free(subject->y);
+        free(subject->lse);
+    }
+}
+
+/* ---- Comparing ------------------------------------------------------------------------------- */
+
+static bool same_floats(const float *a, const float *b, size_t count)
+{
+    return memcmp(a, b, count * sizeof *a) == 0;
+}
+
+/* Whether both caches hold the same tokens. */
+static bool same_caches(const struct round *round, const struct subject *subject)
+{
+    const struct attn_layer_spec *spec = round->spec;
+    size_t layer = round->draw.layer, n = attn_cache_length(subject->after, layer);
+    size_t keys = n * spec->num_kv_heads * spec->head_dim;
+    size_t values = n * spec->num_kv_heads * spec->value_head_dim;
+    float *a = some_floats(keys + values), *b = some_floats(keys + values);
+    bool same = attn_cache_length(subject->cache, layer) == n;
+    if (same) {
+        attn_cache_read(a, a + keys, subject->cache, layer, n);
+        attn_cache_read(b, b + keys, subject->after, layer, n);
+        same = same_floats(a, b, keys + values);
+    }
+    free(a);
+    free(b);
+    return same;
+}
+
+/* Steps `order[0 .. count)` as one batch, against what each gave alone. */
+static void compare_batch(struct round *round, struct attn_engine *engine, const size_t *order,
+                          size_t count, bool commit)
+{
+    struct attn_step steps[MOST], *list[MOST] = {NULL};
+    for (size_t i = 0; i < count; i++) {
+        const struct subject *subject = &round->subjects[order[i]];
+        steps[i] =
+            step_of(subject, subject->cache, some_floats(subject->rows * round->spec->hidden_size),
+                    some_floats(subject->rows * round->spec->num_heads));
+        steps[i].commit = commit;
+        list[i] = &steps[i];
+    }
+    decode(round, engine, list, count);
+    for (size_t i = 0; i < count; i++) {
+        const struct subject *subject = &round->subjects[order[i]];
+        const struct attn_outputs *got = &steps[i].outputs;
+        bool same =
+            same_floats(got->output, subject->y, subject->rows * round->spec->hidden_size) &&
+            same_floats(got->lse, subject->lse, subject->rows * round->spec->num_heads) &&
+            (!commit || same_caches(round, subject));
+        result.differing += !same;
+        result.compared++;
+        free(got->output);
+        free(got->lse);
+    }
+}
+
+/* All of the round's steps in batches of random size and order. */
+static void compare_all(struct round *round, struct attn_engine *engine, bool together, bool commit)
+{
+    size_t order[MOST];
+    for (size_t i = 0; i < round->count; i++) {
+        size_t other = rng_below(&round->rng, (unsigned)i + 1);
+        order[i] = order[other];
+        order[other] = i;
+    }
+    for (size_t i = 0, count; i < round->count; i += count) {
+        count = round->count - i;
+        if (!together)
+            count = 1;
+        else if (count > 3 && rng_below(&round->rng, 2) == 0)
+            count = 2 + rng_below(&round->rng, (unsigned)count - 3); /* leaves 2 or more */
+        compare_batch(round, engine, order + i, count, commit);
+        result.batches += together;
+        result.largest = together && count > result.largest ? count : result.largest;
+    }
+}
+
+static void count_kind(const struct attn_layer_spec *spec)
+{
+    bool shared = spec->num_kv_heads < spec->num_heads;
+    result.kinds[!shared ? 0 : spec->num_kv_heads > 1 ? 1 : 2]++;
+}
+
+static void run_round(struct attn_engine *engines[2], unsigned seed)
+{
+    struct round round = {.rng = rng_seeded(seed), .engines = {engines[0], engines[1]}};
+    if (open_layer(&round, seed)) {
+        need(attn_cache_pool_new(&round.pool, (size_t)1 << 30) == ATTN_OK, "out of memory");
+        make_subjects(&round);
+        compare_all(&round, engines[1], false, false);
+        compare_all(&round, engines[0], true, false);
+        compare_all(&round, engines[1], true, true);
+        free_subjects(&round);
+        attn_cache_pool_free(round.pool);
+        count_kind(round.spec);
+        result.decodes += round.count;
+    }
+    attn_model_close(round.model);
+    draw_free(&round.draw);
+}
+
+/* ---- All ------------------------------------------------------------------------------------- */
+
+/* Engines of every level of this CPU, with one thread and with two. */
+static size_t open_engines(struct attn_engine *engines[][2])
+{
+    size_t levels = 0;
+    for (unsigned level = ATTN_CPU_PORTABLE; level < ATTN_NUM_CPU_LEVELS; level++) {
+        struct attn_error error = {0};
+        enum attn_status status = ATTN_OK;
+        for (unsigned i = 0; i < 2 && status == ATTN_OK; i++) {
+            const struct attn_engine_options options = {.threads = 1 + i, .level = level};
+            status = attn_engine_open(&engines[levels][i], &options, &error);
+        }
+        need(status == ATTN_OK || status == ATTN_UNSUPPORTED, error.message);
+        levels += status == ATTN_OK;
+    }
+    return levels;
+}
+
+int main(int argc, char *argv[])
+{
+    struct attn_engine *engines[ATTN_NUM_CPU_LEVELS][2];
+    size_t wanted = argc > 1 && strcmp(argv[1], "--quick") == 0 ? DECODES_QUICK : DECODES;
+    result.levels = open_engines(engines);
+    for (unsigned seed = 0; result.decodes < wanted; seed++)
+        run_round(engines[seed % result.levels], seed);
+    for (size_t i = 0; i < 2 * result.levels; i++)
+        attn_engine_close(engines[i / 2][i % 2]);
+    bool varied = result.kinds[0] > 0 && result.kinds[1] > 0 && result.kinds[2] > 0;
+    bool right = result.differing == 0 && varied && result.largest > MOST / 2;
+    printf(
+        "check-invariance: %zu decodes of %zu MHA, %zu GQA and %zu MQA layers at %zu CPU levels, "
+        "each alone and in batches of up to %zu (%zu of them), on 1 and 2 threads: %zu "
+        "comparisons, %zu differ%s\n",
+        result.decodes, result.kinds[0], result.kinds[1], result.kinds[2], result.levels,
+        result.largest, result.batches, result.compared, result.differing,
+        right ? ": ok" : ": FAILED");
+    return right ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,335 @@
+/* main.c: 100,000 decodes through a proxy that loses replies and doubles requests:
+ * build/retry [--quick].
+ *
+ * Callers step the two layers of their sessions, one or several in a request, in JSON or in binary
+ * form, and begin them with `start`.  What is not answered is sent again, as docs/API.md says.  A
+ * session that has become long is compared and ended: its exported state has to be, byte for byte,
+ * that of a twin which got the same rows undisturbed (but for the epoch, and the checksum over it),
+ * and its tensors those of a cache that the library filled here (mirror.h).  Each answer's bits are
+ * those of the mirror, and the daemon's replies have to say `replayed` as often as it had the
+ * request before. */
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "binary.h"
+#include "calls.h"
+#include "mirror.h"
+#include "proxy.h"
+
+#define DECODES 100000
+#define DECODES_QUICK 20000
+#define CALLERS 6
+#define SESSIONS 6 /* of each caller */
+#define TOGETHER 4 /* in a request, at most */
+#define LONG 120   /* tokens of a layer after which a session ends */
+#define TRIES 1000
+#define PREFIX 8 /* bytes of a safetensors file before its header */
+
+static size_t decodes = DECODES;
+static struct daemon served, through;
+
+static struct caller {
+    unsigned number, random, names;
+    size_t requests;
+    struct client client, direct; /* through the proxy, and not */
+    struct mirror sessions[SESSIONS];
+    size_t decodes, retries, wrong, compared, rows, differing;
+} callers[CALLERS];
+
+static unsigned below(struct caller *caller, unsigned n)
+{
+    caller->random = caller->random * 1664525u + 1013904223u;
+    return (caller->random >> 8) % n;
+}
+
+/* The seed of the row of a session at a layer's position; mirror.seed is the session's. */
+static unsigned seed_of(const struct mirror *mirror, size_t layer, size_t position)
+{
+    return mirror->seed + (unsigned)(layer * 2 * LONG + position);
+}
+
+/* ---- Asking until there is an answer --------------------------------------------------------- */
+
+/* Sends `json`, in either form, until it is answered, in either form.  A reply has `again` items
+ * that are replays where the daemon had the request before, `first` where not. */
+static struct answer ask(struct caller *caller, const char *json, size_t again, size_t first)
+{
+    struct text body = {0};
+    struct answer answer;
+    char id[80], length[80];
+    const bool binary = below(caller, 2) == 1;
+    const bool packed = below(caller, 2) == 1;
+    snprintf(id, sizeof id, "X-Request-Id: " PROXY_ID, caller->number, ++caller->requests, again,
+             first);
+    if (binary)
+        snprintf(length, sizeof length, JSON_LENGTH ": %zu", binary_body(&body, json, AS_FP32, 0));
+    else
+        text_add(&body, "%s", json);
+    const char *const headers[] = {
+        id, binary ? "Content-Type: application/octet-stream" : "Content-Type: application/json",
+        packed ? "Accept: application/octet-stream" : "Accept: application/json",
+        binary ? length : NULL, NULL};
+    const struct request request = {.method = "POST",
+                                    .path = "/decode",
+                                    .body = body.data,
+                                    .length = body.length,
+                                    .headers = headers};
+    size_t tries = 1;
+    for (; !client_try(&answer, &caller->client, &request) && tries < TRIES; tries++)
+        answer_free(&answer);
+    ck_assert_uint_lt(tries, TRIES);
+    caller->retries += tries - 1;
+    if (packed && answer.status == 200)
+        binary_decode(&answer, "a decode");
+    text_free(&body);
+    return answer;
+}
+
+/* The mirror takes the step too; counts an answer that is not the mirror's. */
+static void take_step(struct caller *caller, struct mirror *mirror, size_t layer,
+                      const json_t *answer)
+{
+    float out[TINY];
+    size_t position = mirror_length(mirror, layer);
+    mirror_step(out, mirror, layer, seed_of(mirror, layer, position), true);
+    caller->wrong +=
+        !mirror_gave(answer, out) ||
+        json_integer_value(json_object_get(answer, "position")) != (json_int_t)position ||
+        json_integer_value(json_object_get(answer, "length")) != (json_int_t)position + 1;
+    caller->decodes++;
+}
+
+/* ---- What callers do ------------------------------------------------------------------------- */
+
+/* A session's first step makes it; a repeat of that finds it there and goes on without `start`. */
+static void start(struct caller *caller, struct mirror *mirror)
+{
+    struct text body = {0}, next = {0};
+    snprintf(mirror->id, sizeof mirror->id, "r%u-%u", caller->number, ++caller->names);
+    mirror->seed = caller->number * 100000000u + caller->names * 4 * LONG;
+    mirror_start(mirror);
+    text_add(&body, "{\"model\":\"tiny\",\"layer\":0,");
+    text_step(&body, mirror->id, seed_of(mirror, 0, 0), ",\"start\":true");
+    text_add(&body, "}");
+    struct answer answer = ask(caller, body.data, 0, 0);
+    if (answer.status == 409 && strcmp(answer_code(&answer), "session_exists") == 0) {
+        answer_free(&answer);
+        text_add(&next, "{\"model\":\"tiny\",\"layer\":0,");
+        text_step(&next, mirror->id, seed_of(mirror, 0, 0), ",\"position\":0");
+        text_add(&next, "}");
+        answer = ask(caller, next.data, 1, 1);
+    }
+    take_step(caller, mirror, 0, answer.json);
+    answer_free(&answer);
+    text_free(&body);
+    text_free(&next);
+}
+
+static void write_step(struct text *body, const struct mirror *mirror, size_t layer)
+{
+    char extra[64];
+    size_t position = mirror_length(mirror, layer);
+    snprintf(extra, sizeof extra, ",\"position\":%zu", position);
+    text_step(body, mirror->id, seed_of(mirror, layer, position), extra);
+}
+
+static void step_one(struct caller *caller, struct mirror *mirror, size_t layer)
+{
+    struct text body = {0};
+    text_add(&body, "{\"model\":\"tiny\",\"layer\":%zu,", layer);
+    write_step(&body, mirror, layer);
+    text_add(&body, "}");
+    struct answer answer = ask(caller, body.data, 1, 0);
+    take_step(caller, mirror, layer, answer.json);
+    answer_free(&answer);
+    text_free(&body);
+}
+
+/* A step of each of these sessions in one request. */
+static void step_many(struct caller *caller, struct mirror *const list[], size_t count,
+                      size_t layer)
+{
+    struct text body = {0};
+    text_add(&body, "{\"model\":\"tiny\",\"layer\":%zu,\"sequences\":[", layer);
+    for (size_t i = 0; i < count; i++) {
+        text_add(&body, "%s{", i > 0 ? "," : "");
+        write_step(&body, list[i], layer);
+        text_add(&body, "}");
+    }
+    text_add(&body, "]}");
+    struct answer answer = ask(caller, body.data, count, 0);
+    const json_t *items = json_object_get(answer.json, "sequences");
+    for (size_t i = 0; i < count; i++)
+        take_step(caller, list[i], layer, json_array_get(items, i));
+    answer_free(&answer);
+    text_free(&body);
+}
+
+/* ---- Comparing ------------------------------------------------------------------------------- */
+
+/* The same rows, undisturbed: as few requests as will do, and then the last step as it was. */
+static void raise_twin(struct caller *caller, const struct mirror *mirror, const char *id)
+{
+    call_create(&caller->direct, id, "");
+    for (size_t layer = 0; layer < MIRROR_LAYERS; layer++) {
+        size_t length = mirror_length(mirror, layer), piece;
+        for (size_t i = 0; i < length; i += piece) {
+            char extra[64];
+            piece = length - i > 1 ? (length - i > 50 ? 49 : length - i - 1) : 1;
+            snprintf(extra, sizeof extra, ",\"layer\":%zu,\"position\":%zu", layer, i);
+            struct answer answer =
+                call_decode_rows(&caller->direct, id, seed_of(mirror, layer, i), piece, extra);
+            expect_answer(&answer, 200, NULL, "a twin's step");
+            answer_free(&answer);
+        }
+    }
+}
+
+/* Splits an exported state into its header, without what belongs to one session alone, and data. */
+static json_t *split(const char **data, size_t *bytes, const struct answer *state)
+{
+    uint64_t length;
+    ck_assert_msg(state->status == 200 && state->length > PREFIX, "%.300s", state->text);
+    memcpy(&length, state->text, PREFIX);
+    ck_assert_uint_le(length, state->length - PREFIX);
+    json_t *header = json_loadb(state->text + PREFIX, length, JSON_REJECT_DUPLICATES, NULL);
+    json_t *notes = json_object_get(header, "__metadata__");
+    ck_assert_int_eq(json_object_del(notes, "epoch"), 0);
+    ck_assert_int_eq(json_object_del(notes, "checksum"), 0);
+    *data = state->text + PREFIX + length;
+    *bytes = state->length - PREFIX - length;
+    return header;
+}
+
+static struct answer export(struct caller *caller, const char *id)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/sessions/%s/state", id);
+    return client_get(&caller->direct, path);
+}
+
+/* Compares the session with its twin and with the mirror, and ends it. */
+static void compare(struct caller *caller, struct mirror *mirror)
+{
+    char twin[40];
+    const char *a, *b;
+    size_t a_bytes, b_bytes;
+    snprintf(twin, sizeof twin, "twin-%s", mirror->id);
+    raise_twin(caller, mirror, twin);
+    struct answer got = export(caller, mirror->id), want = export(caller, twin);
+    json_t *x = split(&a, &a_bytes, &got), *y = split(&b, &b_bytes, &want);
+    caller->differing += !json_equal(x, y) || a_bytes != b_bytes || memcmp(a, b, a_bytes) != 0 ||
+                         !mirror_holds(mirror, a, a_bytes);
+    caller->rows += mirror_length(mirror, 0) + mirror_length(mirror, 1);
+    caller->compared++;
+    json_decref(x);
+    json_decref(y);
+    answer_free(&got);
+    answer_free(&want);
+    call_delete(&caller->direct, twin);
+    call_delete(&caller->direct, mirror->id);
+    mirror_end(mirror);
+}
+
+/* ---- All ------------------------------------------------------------------------------------- */
+
+static void act(struct caller *caller)
+{
+    struct mirror *list[TOGETHER];
+    size_t first = below(caller, SESSIONS), layer = below(caller, MIRROR_LAYERS), count = 0;
+    size_t wanted = 1 + below(caller, 2) * below(caller, TOGETHER);
+    for (size_t i = 0; i < wanted; i++) {
+        struct mirror *mirror = &caller->sessions[(first + i) % SESSIONS];
+        if (mirror->live && mirror_longest(mirror) >= LONG)
+            compare(caller, mirror);
+        if (!mirror->live)
+            start(caller, mirror);
+        else
+            list[count++] = mirror;
+    }
+    if (count == 1)
+        step_one(caller, list[0], layer);
+    else if (count > 1)
+        step_many(caller, list, count, layer);
+}
+
+static void *call(void *argument)
+{
+    struct caller *caller = argument;
+    client_open(&caller->client, &through);
+    client_open(&caller->direct, &served);
+    while (caller->decodes < decodes / CALLERS + 1)
+        act(caller);
+    for (size_t i = 0; i < SESSIONS; i++)
+        if (caller->sessions[i].live)
+            compare(caller, &caller->sessions[i]);
+    client_close(&caller->client);
+    client_close(&caller->direct);
+    return NULL;
+}
+
+static struct proxy_figures proxied;
+
+START_TEST(test_retries_lose_and_double_nothing)
+{
+    static const char *const arguments[] = {"--log", "error", NULL};
+    pthread_t threads[CALLERS];
+    mirror_open();
+    daemon_start(&served, CONFIG_SMALL(""), arguments, NULL);
+    proxy_open(&through, &served);
+    for (unsigned i = 0; i < CALLERS; i++) {
+        callers[i] = (struct caller){.number = i, .random = i + 1};
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
+    }
+    for (size_t i = 0; i < CALLERS; i++)
+        pthread_join(threads[i], NULL);
+    proxied = proxy_close();
+    daemon_stop(&served);
+    mirror_close();
+}
+END_TEST
+
+static bool run(void)
+{
+    Suite *suite = suite_create("retry");
+    TCase *tests = tcase_create("retry");
+    tcase_add_test(tests, test_retries_lose_and_double_nothing);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, CK_NORMAL);
+    bool passed = srunner_ntests_failed(runner) == 0;
+    srunner_free(runner);
+    return passed;
+}
+
+int main(int argc, char *argv[])
+{
+    struct caller all = {0};
+    if (argc > 1 && strcmp(argv[1], "--quick") == 0)
+        decodes = DECODES_QUICK;
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return EXIT_FAILURE;
+    bool ran = run();
+    for (size_t i = 0; i < CALLERS; i++) {
+        all.decodes += callers[i].decodes;
+        all.wrong += callers[i].wrong;
+        all.compared += callers[i].compared;
+        all.rows += callers[i].rows;
+        all.differing += callers[i].differing;
+    }
+    size_t disturbed = proxied.dropped + proxied.doubled;
+    bool right = ran && all.wrong == 0 && all.differing == 0 && all.rows == all.decodes &&
+                 all.decodes >= decodes && disturbed * 11 > proxied.requests &&
+                 proxied.replayed == proxied.expected && proxied.replayed > disturbed / 2;
+    printf(
+        "check-retry: %zu decodes in %zu requests, of which %zu lost their reply and %zu came "
+        "twice: %zu rows in %zu sessions compared, %zu sessions differ, %zu answers wrong, %zu of "
+        "%zu replays told%s\n",
+        all.decodes, proxied.requests, proxied.dropped, proxied.doubled, all.rows, all.compared,
+        all.differing, all.wrong, proxied.replayed, proxied.expected, right ? ": ok" : ": FAILED");
+    return right ? EXIT_SUCCESS : EXIT_FAILURE;
+}

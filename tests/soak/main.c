@@ -1,0 +1,464 @@
+/* main.c: ten minutes of everything at once: build/soak [--quick].
+ *
+ * Callers decode in JSON and in binary form, prefill, attend, make, fork, truncate, export, import,
+ * list and delete sessions of a daemon that keeps a small journal; others send what is wrong, or
+ * leave in the middle of a request or before its answer.  All answers have to be what they should.
+ * Resident memory, sampled all the while, must not rise once the daemon is warm; when all sessions
+ * are deleted, descriptors, threads and gauges have to be what they were at the beginning.
+ *
+ * Tolerances.  Some five thousand requests a second are answered, so a leak of one byte in each is
+ * 300 KiB a minute; what is measured without a leak (the heap's edges, pages that are touched for
+ * the first time) is some 10 KiB a minute over six minutes, and 600 over twelve seconds. */
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "binary.h"
+#include "calls.h"
+#include "raw.h"
+#include "samples.h"
+
+#define SECONDS 600
+#define SECONDS_QUICK 20
+#define TOLERANCE 64 /* KiB a minute */
+#define TOLERANCE_QUICK 4096
+#define CALLERS 4
+#define SESSIONS 6 /* of each caller */
+#define LONG 150   /* tokens after which a session is deleted */
+#define SETTLE_MS 10000
+
+static unsigned seconds = SECONDS;
+static double tolerance = TOLERANCE;
+static struct daemon served;
+static char directory[64];
+static struct timespec began;
+
+static double elapsed_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - began.tv_sec) + (double)(now.tv_nsec - began.tv_nsec) / 1e9;
+}
+
+/* What callers do. */
+enum deed {
+    STEP,
+    STEP_BINARY,
+    PREFILL,
+    ATTEND,
+    LIST,
+    WRONG,
+    MAKE,
+    FORK,
+    TRUNCATE,
+    EXPORT,
+    IMPORT,
+    END,
+    LEAVE,
+    LEAVE_EARLY,
+    DEEDS
+};
+
+struct session {
+    char id[32];
+    size_t length; /* of the first layer, about */
+    bool live;
+};
+
+static struct caller {
+    unsigned number, random, names, seeds;
+    struct client client;
+    struct session sessions[SESSIONS];
+    size_t deeds[DEEDS];
+} callers[CALLERS];
+
+static unsigned below(struct caller *caller, unsigned n)
+{
+    caller->random = caller->random * 1664525u + 1013904223u;
+    return (caller->random >> 8) % n;
+}
+
+static void name(struct caller *caller, struct session *session)
+{
+    *session = (struct session){.live = true};
+    snprintf(session->id, sizeof session->id, "s%u-%u", caller->number, ++caller->names);
+}
+
+/* Sends a body to the session's `path` and expects `status`. */
+static void post_to(struct caller *caller, const struct session *session, const char *verb,
+                    const char *body, long status)
+{
+    char path[96];
+    snprintf(path, sizeof path, "/sessions/%s/%s", session->id, verb);
+    struct answer answer = client_post(&caller->client, path, body);
+    expect_answer(&answer, status, NULL, path);
+    answer_free(&answer);
+}
+
+/* ---- Deeds ----------------------------------------------------------------------------------- */
+
+static void step(struct caller *caller, struct session *session)
+{
+    struct answer answer = call_decode(&caller->client, session->id, ++caller->seeds, "");
+    expect_answer(&answer, 200, NULL, "a step");
+    answer_free(&answer);
+    session->length++;
+}
+
+static void step_binary(struct caller *caller, struct session *session)
+{
+    struct text body = {0};
+    text_add(&body, "{\"model\":\"tiny\",\"layer\":1,");
+    text_step(&body, session->id, ++caller->seeds, "");
+    text_add(&body, "}");
+    struct answer answer = binary_post(&caller->client, "/decode", body.data, AS_FP32, 0,
+                                       "Accept: application/octet-stream");
+    binary_decode(&answer, "a binary step");
+    answer_free(&answer);
+    text_free(&body);
+}
+
+static void prefill(struct caller *caller, struct session *session)
+{
+    size_t n = 1 + below(caller, 80);
+    struct answer answer =
+        call_prefill(&caller->client, session->id, ++caller->seeds, n, ",\"outputs\":[\"output\"]");
+    expect_answer(&answer, 200, NULL, "a prefill");
+    answer_free(&answer);
+    session->length += n;
+}
+
+static void attend(struct caller *caller, struct session *session)
+{
+    struct text body = {0};
+    float rows[8 * PLAIN];
+    (void)session;
+    make_numbers(rows, 8 * PLAIN, ++caller->seeds);
+    text_add(&body, "{\"model\":\"plain\",\"outputs\":[\"output\",\"attention_weights\"],"
+                    "\"hidden_states\":");
+    text_floats(&body, rows, 9, SHAPE(8, PLAIN));
+    text_add(&body, "}");
+    struct answer answer = client_post(&caller->client, "/attend", body.data);
+    expect_answer(&answer, 200, NULL, "an attend");
+    answer_free(&answer);
+    text_free(&body);
+}
+
+static void list(struct caller *caller, struct session *session)
+{
+    static const char *const paths[] = {"/sessions", "/metrics", "/models", "/readyz"};
+    struct answer answer = client_get(&caller->client, paths[below(caller, 4)]);
+    (void)session;
+    expect_answer(&answer, 200, NULL, "a look");
+    answer_free(&answer);
+}
+
+/* Requests that are refused at different stages. */
+static void wrong(struct caller *caller, struct session *session)
+{
+    static const struct {
+        const char *path, *body;
+        long status;
+    } refused[] = {
+        {"/decode", "{\"model\":\"tiny\",\"session_id\":\"nobody\",\"hidden_states\":[0]}", 404},
+        {"/decode", "{\"model\":\"tiny\",\"session_id\":\"x\",\"hidden_states\":[[1,2],[3]]}", 422},
+        {"/decode", "{\"model\":\"tiny\",", 400},
+        {"/attend", "{\"model\":\"plain\",\"hidden_states\":[[1e400]]}", 422},
+        {"/attend", "[1,2,3", 400},
+        {"/sessions", "{\"model\":\"none\"}", 404},
+        {"/sessions/nobody/fork", "{}", 404},
+        {"/nowhere", "{}", 404},
+        {"/livez", "{}", 405},
+    };
+    size_t i = below(caller, sizeof refused / sizeof refused[0]);
+    struct answer answer = client_post(&caller->client, refused[i].path, refused[i].body);
+    (void)session;
+    ck_assert_msg(answer.status >= 400 && answer.status < 500, "%s %s: %ld %s", refused[i].path,
+                  refused[i].body, answer.status, answer.text);
+    answer_free(&answer);
+}
+
+static void make(struct caller *caller, struct session *session)
+{
+    name(caller, session);
+    call_create(&caller->client, session->id, "");
+}
+
+static struct session *some_session(struct caller *caller, bool live)
+{
+    for (size_t i = 0, first = below(caller, SESSIONS); i < SESSIONS; i++) {
+        struct session *session = &caller->sessions[(first + i) % SESSIONS];
+        if (session->live == live)
+            return session;
+    }
+    return NULL;
+}
+
+static void fork_one(struct caller *caller, struct session *session)
+{
+    char body[96];
+    const struct session *from = some_session(caller, true);
+    if (from == NULL)
+        return;
+    name(caller, session);
+    session->length = from->length;
+    snprintf(body, sizeof body, "{\"session_id\":\"%s\"}", session->id);
+    post_to(caller, from, "fork", body, 201);
+}
+
+static void truncate_one(struct caller *caller, struct session *session)
+{
+    post_to(caller, session, "truncate", "{\"length\":0}", 200);
+    session->length = 0;
+}
+
+static struct answer get_state(struct caller *caller, const struct session *session)
+{
+    char path[96];
+    snprintf(path, sizeof path, "/sessions/%s/state", session->id);
+    struct answer answer = client_get(&caller->client, path);
+    expect_answer(&answer, 200, NULL, path);
+    return answer;
+}
+
+static void export(struct caller *caller, struct session *session)
+{
+    struct answer answer = get_state(caller, session);
+    answer_free(&answer);
+}
+
+/* A session as another one, and once more with a byte changed, which is refused. */
+static void import(struct caller *caller, struct session *session)
+{
+    static const char *const type[] = {"Content-Type: application/octet-stream", NULL};
+    char path[96];
+    const struct session *from = some_session(caller, true);
+    if (from == NULL)
+        return;
+    struct answer state = get_state(caller, from), answer;
+    name(caller, session);
+    session->length = from->length;
+    snprintf(path, sizeof path, "/sessions/%s/state", session->id);
+    struct request request = {
+        .method = "PUT", .path = path, .body = state.text, .length = state.length, .headers = type};
+    state.text[state.length - 1] ^= 1;
+    answer = client_send(&caller->client, &request);
+    ck_assert_msg(answer.status >= 400 && answer.status < 500, "%s: %ld", path, answer.status);
+    answer_free(&answer);
+    state.text[state.length - 1] ^= 1;
+    answer = client_send(&caller->client, &request);
+    expect_answer(&answer, 201, NULL, path);
+    answer_free(&answer);
+    answer_free(&state);
+}
+
+static void end(struct caller *caller, struct session *session)
+{
+    call_delete(&caller->client, session->id);
+    session->live = false;
+}
+
+/* A whole or half a request for a step, and nobody who waits for the answer. */
+static void leave_after(struct caller *caller, const struct session *session, bool whole)
+{
+    struct raw raw;
+    struct text body = {0}, head = {0};
+    text_add(&body, "{\"model\":\"tiny\",");
+    text_step(&body, session->id, ++caller->seeds, "");
+    text_add(&body, "}");
+    text_add(&head,
+             "POST /decode HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n",
+             body.length);
+    raw_open(&raw, served.host, served.port);
+    raw_send(&raw, head.data, head.length);
+    raw_send(&raw, body.data, whole ? body.length : body.length / 2);
+    (below(caller, 2) ? raw_reset : raw_close)(&raw);
+    text_free(&head);
+    text_free(&body);
+}
+
+static void leave(struct caller *caller, struct session *session)
+{
+    leave_after(caller, session, true);
+    session->length++;
+}
+
+static void leave_early(struct caller *caller, struct session *session)
+{
+    leave_after(caller, session, false);
+}
+
+static const struct {
+    unsigned chance; /* of 100 */
+    bool live;       /* on a session there is, or in a place for one */
+    void (*act)(struct caller *caller, struct session *session);
+} deeds[DEEDS] = {
+    [STEP] = {34, true, step},
+    [STEP_BINARY] = {20, true, step_binary},
+    [PREFILL] = {4, true, prefill},
+    [ATTEND] = {8, true, attend},
+    [LIST] = {5, true, list},
+    [WRONG] = {8, true, wrong},
+    [MAKE] = {4, false, make},
+    [FORK] = {3, false, fork_one},
+    [TRUNCATE] = {2, true, truncate_one},
+    [EXPORT] = {2, true, export},
+    [IMPORT] = {2, false, import},
+    [END] = {3, true, end},
+    [LEAVE] = {3, true, leave},
+    [LEAVE_EARLY] = {2, true, leave_early},
+};
+
+static void act(struct caller *caller)
+{
+    unsigned left = below(caller, 100), deed = 0;
+    while (left >= deeds[deed].chance)
+        left -= deeds[deed++].chance;
+    struct session *session = some_session(caller, deeds[deed].live);
+    if (session == NULL)
+        return;
+    deeds[deed].act(caller, session);
+    caller->deeds[deed]++;
+    if (session->live && session->length > LONG)
+        end(caller, session);
+}
+
+static void *call(void *argument)
+{
+    struct caller *caller = argument;
+    client_open(&caller->client, &served);
+    make(caller, &caller->sessions[0]);
+    while (elapsed_s() < seconds)
+        act(caller);
+    for (size_t i = 0; i < SESSIONS; i++)
+        if (caller->sessions[i].live)
+            end(caller, &caller->sessions[i]);
+    client_close(&caller->client);
+    return NULL;
+}
+
+/* ---- What must come back --------------------------------------------------------------------- */
+
+static const char *const gauges[] = {"attnd_in_flight_bytes", "attnd_queue_depth", "attnd_sessions",
+                                     "attnd_cache_used_bytes", "attnd_connections"};
+#define NUM_GAUGES (sizeof gauges / sizeof gauges[0])
+
+static struct {
+    double slope, end_kib;
+    size_t warm, beyond; /* samples; figures that did not come back */
+    struct usage before, after;
+} result;
+
+static bool settled(struct client *client, const double before[NUM_GAUGES])
+{
+    bool same = true;
+    for (size_t i = 0; i < NUM_GAUGES; i++)
+        same = same && call_metric(client, gauges[i]) == before[i];
+    result.after = usage_of(served.process.pid);
+    return same && result.after.descriptors == result.before.descriptors &&
+           result.after.threads == result.before.threads;
+}
+
+static void wait_until_settled(struct client *client, const double before[NUM_GAUGES])
+{
+    for (unsigned waited = 0; !settled(client, before) && waited < SETTLE_MS; waited += 20)
+        pause_ms(20);
+    for (size_t i = 0; i < NUM_GAUGES; i++) {
+        double now = call_metric(client, gauges[i]);
+        result.beyond += now != before[i];
+        if (now != before[i])
+            fprintf(stderr, "check-soak: %s is %g, was %g\n", gauges[i], now, before[i]);
+    }
+}
+
+static void sample(struct samples *samples)
+{
+    while (elapsed_s() < seconds) {
+        struct usage usage = usage_of(served.process.pid);
+        samples_add(samples, elapsed_s() / 60, usage.resident_kib);
+        if (elapsed_s() < seconds / 2.5)
+            result.warm = samples->count;
+        pause_ms(seconds > 100 ? 500 : 50);
+    }
+}
+
+START_TEST(test_ten_minutes_of_everything_leave_nothing)
+{
+    static struct samples samples;
+    const char *const arguments[] = {"--durability", "journal",         "--state-dir",
+                                     directory,      "--journal-bytes", "4MiB",
+                                     "--log",        "error",           NULL};
+    pthread_t threads[CALLERS];
+    struct client witness;
+    double before[NUM_GAUGES];
+    daemon_start(&served, CONFIG_SMALL(""), arguments, NULL);
+    client_open(&witness, &served);
+    for (size_t i = 0; i < NUM_GAUGES; i++)
+        before[i] = call_metric(&witness, gauges[i]);
+    result.before = usage_of(served.process.pid);
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    for (unsigned i = 0; i < CALLERS; i++) {
+        callers[i] = (struct caller){.number = i, .random = i + 1};
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
+    }
+    sample(&samples);
+    for (size_t i = 0; i < CALLERS; i++)
+        pthread_join(threads[i], NULL);
+    result.slope = samples_slope(&result.end_kib, &samples, result.warm);
+    wait_until_settled(&witness, before);
+    client_close(&witness);
+    daemon_stop(&served);
+}
+END_TEST
+
+static bool run(void)
+{
+    Suite *suite = suite_create("soak");
+    TCase *tests = tcase_create("soak");
+    tcase_add_test(tests, test_ten_minutes_of_everything_leave_nothing);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, CK_NORMAL);
+    bool passed = srunner_ntests_failed(runner) == 0;
+    srunner_free(runner);
+    return passed;
+}
+
+int main(int argc, char *argv[])
+{
+    char command[128];
+    size_t done = 0, kinds = 0;
+    if (argc > 1 && strcmp(argv[1], "--quick") == 0) {
+        seconds = SECONDS_QUICK;
+        tolerance = TOLERANCE_QUICK;
+    }
+    snprintf(directory, sizeof directory, "/tmp/attnd-soak-XXXXXX");
+    if (mkdtemp(directory) == NULL || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return EXIT_FAILURE;
+    bool ran = run();
+    for (size_t deed = 0; deed < DEEDS; deed++) {
+        size_t count = 0;
+        for (size_t i = 0; i < CALLERS; i++)
+            count += callers[i].deeds[deed];
+        done += count;
+        kinds += count > 0;
+    }
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    bool removed = system(command) == 0;
+    bool right = ran && removed && kinds == DEEDS && result.beyond == 0 &&
+                 result.slope <= tolerance && result.slope >= -tolerance &&
+                 result.after.descriptors == result.before.descriptors &&
+                 result.after.threads == result.before.threads;
+    printf("check-soak: %u s, %zu deeds of %zu kinds: memory %+.1f KiB a minute at %.1f MiB (at "
+           "most %g); descriptors %zu, were %zu; threads %zu, were %zu; %zu of %zu gauges not "
+           "back%s\n",
+           seconds, done, kinds, result.slope, result.end_kib / 1024, tolerance,
+           result.after.descriptors, result.before.descriptors, result.after.threads,
+           result.before.threads, result.beyond, NUM_GAUGES, right ? ": ok" : ": FAILED");
+    return right ? EXIT_SUCCESS : EXIT_FAILURE;
+}
