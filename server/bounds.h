@@ -37,5 +37,6 @@ struct srv_limits {
 #define SRV_MAX_CONFIG_BYTES 1048576 /* of the configuration file */
 #define SRV_MAX_DOCUMENT_BYTES 16384 /* of a body that is read into a tree */
 #define SRV_MAX_TTL_S 31536000       /* a year */
+#define SRV_MAX_DEADLINE_MS 86400000 /* of X-Deadline-Ms: a day */
 
 #endif

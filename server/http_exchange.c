@@ -27,6 +27,7 @@
 
 #define DROP_MAX ((size_t)1 << 20) /* of a refused body that is read so as to go on */
 #define SMALL_REPLY 65536          /* bytes: replies that are not charged */
+#define MS_NS UINT64_C(1000000)
 #define WRITE_RATE 65536 /* bytes per second below which a reader of replies is given up */
 
 /* ---- Replying -------------------------------------------------------------------------------- */
@@ -190,6 +191,7 @@ static enum srv_error_code check_media(struct srv_exchange *x, const struct srv_
 {
     const struct srv_route *route = x->request.route;
     bool has_body = x->framing.chunked || x->framing.length > 0;
+    uint64_t deadline_ms;
     if (has_body && route->body == SRV_BODY_NONE)
         return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "%s takes no body", head->method);
     if (route->body >= SRV_BODY_TENSORS && !x->framing.chunked && !x->framing.has_length)
@@ -197,6 +199,10 @@ static enum srv_error_code check_media(struct srv_exchange *x, const struct srv_
                         "a body with Content-Length or chunked is needed");
     if (check_forms(&x->request, head, has_body, error) != SRV_OK)
         return error->code;
+    if (srv_guard_deadline(&deadline_ms, head, error) != SRV_OK)
+        return error->code;
+    if (deadline_ms > 0)
+        x->request.deadline_ns = srv_now_ns() + deadline_ms * MS_NS;
     if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK)
         return error->code;
     return srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error);
@@ -260,6 +266,7 @@ static bool begin(struct srv_exchange *x, const char *method, const char *path, 
     if (srv_field_id(id, srv_head_find(&head, "X-Request-Id")))
         memcpy(request->request_id, id, sizeof id);
     x->stage = AT_BODY;
+    x->interim = strcmp(version, "HTTP/1.1") == 0;
     srv_connection_deadline(x->connection, request->app->config.limits.body_timeout_ms);
     if (srv_guard_head(&x->framing, &head, &error) != SRV_OK)
         return refuse(x, &error, false);

@@ -81,8 +81,11 @@ void srv_connection_deadline(struct srv_connection *connection, uint64_t after_m
 static void sweep(struct srv_loop *loop, uint64_t now)
 {
     for (struct srv_connection *c = loop->connections; c != NULL; c = c->next) {
-        if (c->deadline_ns == 0 || c->deadline_ns > now)
+        if (c->deadline_ns == 0 || c->deadline_ns > now) {
+            if (c->exchange != NULL)
+                loop->look(c->exchange, now);
             continue;
+        }
         c->deadline_ns = 0;
         if (c->exchange != NULL)
             loop->late(c->exchange);

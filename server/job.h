@@ -51,6 +51,10 @@ struct srv_job {
     void (*encode)(const struct srv_job *job, struct srv_buffer *out);
 };
 
+/* Whether somebody still waits for the request's reply.  Errors: client_gone, deadline_exceeded. */
+enum srv_error_code srv_request_check(const struct srv_request *request, uint64_t now_ns,
+                                      struct srv_error *error);
+
 /* Makes request->job's struct in the arena, reads the body into it and settles the reply's form. */
 enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
                                  enum srv_call_kind kind, struct srv_error *error);

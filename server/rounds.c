@@ -114,10 +114,30 @@ static void queue_begun(struct srv_rounds *s, struct srv_job *job)
         end_job(s, job);
 }
 
+/* Ends a job that nobody waits for any more. */
+static bool drop_job(struct srv_rounds *s, struct srv_job *job)
+{
+    if (srv_request_check(job->request, srv_now_ns(), &job->error) == SRV_OK)
+        return false;
+    end_job(s, job);
+    return true;
+}
+
 static void begin_job(struct srv_rounds *s, struct srv_job *job)
 {
+    if (drop_job(s, job))
+        return;
     job->begin(job);
     queue_begun(s, job);
+}
+
+/* The first job that somebody waits for; those before it end. */
+static struct srv_job *take_live(struct srv_rounds *s, struct srv_job_list *list)
+{
+    struct srv_job *job = take_job(list);
+    while (job != NULL && drop_job(s, job))
+        job = take_job(list);
+    return job;
 }
 
 /* What changes sessions waits for the end of a running prefill: it may be of that one. */
@@ -133,9 +153,28 @@ static void queue_job(struct srv_rounds *s, struct srv_job *job)
         begin_job(s, job);
 }
 
+/* Ends requests that nobody waits for any more, before they are read; the rest move up. */
+static size_t drop_requests(struct srv_rounds *s, struct srv_request *requests[], size_t count)
+{
+    size_t kept = 0;
+    uint64_t now = srv_now_ns();
+    for (size_t i = 0; i < count; i++) {
+        struct srv_error error;
+        bool read = requests[i]->job != NULL || requests[i]->reply.status != 0;
+        if (read || srv_request_check(requests[i], now, &error) == SRV_OK) {
+            requests[kept++] = requests[i];
+        } else {
+            srv_reply_error(requests[i], &error);
+            end_request(s, requests[i]);
+        }
+    }
+    return kept;
+}
+
 void srv_rounds_read(struct srv_rounds *s, struct srv_request *requests[], size_t count,
                      size_t bytes)
 {
+    count = drop_requests(s, requests, count);
     count = srv_clerk_relieve(s->clerk, requests, count);
     run_tasks(s, read_task, requests, count, bytes);
     uint64_t now = srv_now_ns();
@@ -176,32 +215,6 @@ static bool joins(const struct srv_item *item, const struct srv_item *lead,
             batch->count < SRV_BATCH_STEPS && batch->rows + item->sizes.queries <= SRV_BATCH_ROWS);
 }
 
-/* Takes a batch led by the first waiting item that is `want_long` or not, out of the list.  A
- * session met once counts as touched, so its items keep their order. */
-static void take_batch(struct batch *batch, struct srv_rounds *s, bool want_long)
-{
-    struct srv_item *lead = NULL, **link = &s->first_item;
-    uint64_t round = ++s->round;
-    batch->count = batch->rows = 0;
-    if (s->long_session != NULL)
-        s->long_session->round = round;
-    while (*link != NULL) {
-        struct srv_item *item = *link;
-        if (lead == NULL && is_long(item) == want_long && item->session->round != round)
-            lead = item;
-        bool taken = lead != NULL && joins(item, lead, batch, round);
-        item->session->round = round;
-        if (taken) {
-            batch->items[batch->count++] = item;
-            batch->rows += item->sizes.queries;
-            *link = item->next;
-        } else {
-            link = &item->next;
-        }
-    }
-    s->last_item = link;
-}
-
 /* Ends the job of an item that has ended, if it was the last. */
 static void end_job_of(struct srv_rounds *s, const struct srv_item *item)
 {
@@ -212,18 +225,69 @@ static void end_job_of(struct srv_rounds *s, const struct srv_item *item)
     end_job(s, job);
 }
 
-/* Before a prefill, or an attend (NULL). */
-static void begin_long(struct srv_rounds *s, struct srv_item *item)
+/* Ends an item that nobody waits for any more. */
+static bool drop_item(struct srv_rounds *s, struct srv_item *item, uint64_t now)
 {
-    srv_rounds_reply(s);
-    s->long_session = item != NULL ? item->session : NULL;
-    s->more = srv_rounds_have_short(s);
-    if (item != NULL)
-        item->step.yield = &s->yield;
+    if (srv_request_check(item->job->request, now, &item->error) == SRV_OK)
+        return false;
+    srv_item_end(item);
+    end_job_of(s, item);
+    return true;
 }
 
-static void end_long(struct srv_rounds *s)
+/* Takes a batch led by the first waiting item that is `want_long` or not, out of the list.  A
+ * session met once counts as touched, so its items keep their order. */
+static void take_batch(struct batch *batch, struct srv_rounds *s, bool want_long)
 {
+    struct srv_item *lead = NULL, **link = &s->first_item;
+    uint64_t round = ++s->round, now = srv_now_ns();
+    batch->count = batch->rows = 0;
+    if (s->long_session != NULL)
+        s->long_session->round = round;
+    while (*link != NULL) {
+        struct srv_item *item = *link, *next = item->next;
+        if (drop_item(s, item, now)) {
+            *link = next;
+            continue;
+        }
+        if (lead == NULL && is_long(item) == want_long && item->session->round != round)
+            lead = item;
+        bool taken = lead != NULL && joins(item, lead, batch, round);
+        item->session->round = round;
+        if (taken) {
+            batch->items[batch->count++] = item;
+            batch->rows += item->sizes.queries;
+            *link = next;
+        } else {
+            link = &item->next;
+        }
+    }
+    s->last_item = link;
+}
+
+/* Before an attend, or a prefill, which has a session. */
+static void begin_long(struct srv_rounds *s, const struct srv_request *request,
+                       struct srv_session *session)
+{
+    srv_rounds_reply(s);
+    s->long_request = request;
+    s->long_session = session;
+    s->stopped.code = SRV_OK;
+    s->more = srv_rounds_have_short(s);
+}
+
+bool srv_rounds_go_on(struct srv_rounds *s)
+{
+    return s->long_request == NULL ||
+           srv_request_check(s->long_request, srv_now_ns(), &s->stopped) == SRV_OK;
+}
+
+/* `error` is the computation's: where it was stopped it says why, as far as the library knows. */
+static void end_long(struct srv_rounds *s, struct srv_error *error)
+{
+    if (error->code == SRV_E_DRAINING && s->stopped.code != SRV_OK)
+        *error = s->stopped;
+    s->long_request = NULL;
     s->long_session = NULL;
     for (struct srv_job *job; (job = take_job(&s->changes)) != NULL;)
         begin_job(s, job);
@@ -235,11 +299,14 @@ bool srv_rounds_batch(struct srv_rounds *s, bool want_long)
     take_batch(&batch, s, want_long);
     if (batch.count == 0)
         return false;
-    if (want_long)
-        begin_long(s, batch.items[0]);
+    struct srv_item *lead = batch.items[0];
+    if (want_long) {
+        begin_long(s, lead->job->request, lead->session);
+        lead->step.yield = &s->yield;
+    }
     srv_items_run(batch.items, batch.count, s->app);
     if (want_long)
-        end_long(s);
+        end_long(s, &lead->error);
     for (size_t i = 0; i < batch.count; i++)
         end_job_of(s, batch.items[i]);
     return true;
@@ -247,13 +314,14 @@ bool srv_rounds_batch(struct srv_rounds *s, bool want_long)
 
 void srv_rounds_attend(struct srv_rounds *s)
 {
-    struct srv_job *job = take_job(&s->attends);
+    struct srv_job *job = take_live(s, &s->attends);
     if (job == NULL)
         return;
     uint64_t start = srv_now_ns();
-    begin_long(s, NULL);
+    begin_long(s, job->request, NULL);
     job->yield = &s->yield;
     job->compute(job);
+    end_long(s, &job->error);
     if (job->error.code == SRV_OK)
         srv_metrics_attend(s->app->metrics, job->sizes.batch * job->sizes.queries,
                            srv_now_ns() - start);
@@ -263,7 +331,7 @@ void srv_rounds_attend(struct srv_rounds *s)
 /* Those that take turns here are all long; each gets a piece of one round. */
 void srv_rounds_piece(struct srv_rounds *s)
 {
-    struct srv_job *job = take_job(&s->pieces);
+    struct srv_job *job = take_live(s, &s->pieces);
     if (job == NULL)
         return;
     if (job->advance(job))
@@ -274,10 +342,15 @@ void srv_rounds_piece(struct srv_rounds *s)
 
 /* ---- Stopping ---- */
 
+void srv_rounds_fail_draining(struct srv_error *error)
+{
+    srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
+}
+
 void srv_rounds_refuse(struct srv_rounds *s, struct srv_request *requests[], size_t count)
 {
-    struct srv_error error = {.code = SRV_OK};
-    srv_fail(&error, SRV_E_DRAINING, NULL, "attnd is stopping");
+    struct srv_error error;
+    srv_rounds_fail_draining(&error);
     for (size_t i = 0; i < count; i++) {
         if (requests[i]->reply.status == 0)
             srv_reply_error(requests[i], &error);

@@ -168,9 +168,11 @@ static void *scheduler_main(void *argument)
 
 static bool pause_wanted(void *context)
 {
-    const struct srv_scheduler *s = context;
-    return (s->rounds.more || atomic_load_explicit(&s->knocking, memory_order_relaxed)) &&
-           srv_now_ns() >= s->next_pause_ns;
+    struct srv_scheduler *s = context;
+    uint64_t now = srv_now_ns();
+    bool knocks = s->rounds.more || atomic_load_explicit(&s->knocking, memory_order_relaxed);
+    return (knocks && now >= s->next_pause_ns) ||
+           srv_request_check(s->rounds.long_request, now, NULL) != SRV_OK;
 }
 
 /* Of this thread: what a busy machine took from it is not held against the decodes. */
@@ -181,14 +183,19 @@ static uint64_t busy_ns(void)
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* One batch: what arrives meanwhile waits for the next pause, what is long for the end. */
+/* One batch: what arrives meanwhile waits for the next pause, what is long for the end.  False
+ * where the long computation is to stop. */
 static bool pause_run(void *context)
 {
     struct srv_scheduler *s = context;
     uint64_t start = busy_ns();
-    take_inbox(s);
-    if (s->stopping)
+    if (!srv_rounds_go_on(&s->rounds))
         return false;
+    take_inbox(s);
+    if (s->stopping) {
+        srv_rounds_fail_draining(&s->rounds.stopped);
+        return false;
+    }
     read_taken(s);
     srv_rounds_batch(&s->rounds, false);
     srv_rounds_reply(&s->rounds);
@@ -253,7 +260,7 @@ bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
     }
     pthread_mutex_unlock(&s->lock);
     if (stop)
-        srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
+        srv_rounds_fail_draining(error);
     else if (!taken)
         srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting", s->inbox_capacity);
     return taken;
