@@ -216,9 +216,9 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
 {
     struct srv_app *app = x->request.app;
     const struct srv_limits *limits = &app->config.limits;
-    if (x->request.route->parse != NULL && srv_scheduler_depth(app->scheduler) >= limits->max_queue)
-        return srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting, at most %zu",
-                        srv_scheduler_depth(app->scheduler), limits->max_queue);
+    if (x->request.route->parse != NULL &&
+        srv_scheduler_admits(app->scheduler, &x->request, error) != SRV_OK)
+        return error->code;
     if (srv_exchange_check_length(x, x->framing.length, error) != SRV_OK)
         return error->code;
     size_t used = atomic_load(&app->in_flight_bytes); /* never above the limit */

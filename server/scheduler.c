@@ -228,7 +228,7 @@ static bool drive_small(struct srv_scheduler *s)
     while (small && srv_rounds_batch(&s->rounds, false))
         ;
     srv_rounds_reply(&s->rounds);
-    return small;
+    return small && !srv_rounds_waiting(&s->rounds); /* something long may have come in line */
 }
 
 void srv_scheduler_run(struct srv_scheduler *s)
@@ -248,21 +248,32 @@ void srv_scheduler_run(struct srv_scheduler *s)
 
 /* ---- The public side ---- */
 
+enum srv_error_code srv_scheduler_admits(const struct srv_scheduler *s,
+                                         const struct srv_request *request, struct srv_error *error)
+{
+    return srv_admission_check(&s->rounds.admission, request, error);
+}
+
+unsigned srv_scheduler_retry_s(const struct srv_scheduler *s, const struct srv_request *request)
+{
+    return s != NULL && request->route != NULL
+               ? srv_admission_retry_s(&s->rounds.admission, request)
+               : 1;
+}
+
 bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
                           struct srv_error *error)
 {
+    bool taken = false;
     pthread_mutex_lock(&s->lock);
-    bool stop = s->stop;
-    bool taken = !stop && atomic_load(&s->rounds.depth) < s->inbox_capacity;
-    if (taken) {
-        atomic_fetch_add(&s->rounds.depth, 1);
+    if (s->stop)
+        srv_rounds_fail_draining(error);
+    else if (srv_scheduler_admits(s, request, error) == SRV_OK) {
+        srv_admission_join(&s->rounds.admission, request);
         put_into_inbox(s, request);
+        taken = true;
     }
     pthread_mutex_unlock(&s->lock);
-    if (stop)
-        srv_rounds_fail_draining(error);
-    else if (!taken)
-        srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting", s->inbox_capacity);
     return taken;
 }
 
@@ -275,7 +286,10 @@ void srv_scheduler_poke(struct srv_scheduler *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-size_t srv_scheduler_depth(const struct srv_scheduler *s) { return atomic_load(&s->rounds.depth); }
+size_t srv_scheduler_depth(const struct srv_scheduler *s)
+{
+    return atomic_load(&s->rounds.admission.depth);
+}
 
 static void free_scheduler(struct srv_scheduler *s)
 {

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "calls.h"
@@ -297,6 +298,85 @@ START_TEST(test_step_whose_client_leaves_while_it_waits_is_not_applied)
 }
 END_TEST
 
+/* ---- One session ----------------------------------------------------------------------------- */
+
+static void expect_position(struct raw *raw, size_t position)
+{
+    char want[40];
+    snprintf(want, sizeof want, "\"position\":%zu,", position);
+    struct raw_answer answer = raw_read(raw, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, 200);
+    ck_assert_msg(strstr(answer.body, want) != NULL, "no %s in %.200s", want, answer.body);
+    raw_answer_free(&answer);
+}
+
+START_TEST(test_two_wait_for_a_session_that_is_busy_and_a_third_is_told_when_to_come_again)
+{
+    static const char session[] = "\"session_id\":\"long\",";
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    struct raw waiting[2], third;
+    char after[256];
+    begin(&daemon, &client);
+    ck_assert_int_eq(step(&client, "long", true), 0);
+    long_begin(&call, &client, session, TOKENS);
+    pause_ms(50); /* it runs, and has the session */
+    for (size_t i = 0; i < 2; i++) {
+        post_raw(&waiting[i], &daemon, "/decode", session, 1);
+        await_depth(&client, (double)i + 2, (double)i + 2);
+    }
+    pause_ms(50); /* they have been read */
+    post_raw(&third, &daemon, "/decode", session, 1);
+    struct raw_answer answer = raw_read(&third, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, 429);
+    ck_assert_ptr_nonnull(strstr(answer.body, "session_busy"));
+    ck_assert(raw_header(after, &answer, "Retry-After"));
+    ck_assert(strtol(after, NULL, 10) >= 1 && strtol(after, NULL, 10) <= 60);
+    ck_assert(!atomic_load(&call.answered));
+    raw_answer_free(&answer);
+    raw_close(&third);
+    long_end(&call, 200, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        expect_position(&waiting[i], TOKENS + 1 + i);
+        raw_close(&waiting[i]);
+    }
+    end(&daemon, &client);
+}
+END_TEST
+
+/* A body beyond 256 KiB is read by another thread; a connection has its answers in order all the
+ * same. */
+START_TEST(test_requests_of_one_connection_are_applied_in_their_order)
+{
+    static const char path[] = "/attend", session[] = "\"session_id\":\"order\",";
+    struct daemon daemon;
+    struct client client;
+    struct raw raw;
+    struct text both = {0};
+    begin(&daemon, &client);
+    ck_assert_int_eq(step(&client, "order", true), 0);
+    post_raw(&raw, &daemon, path, session, 3000); /* some 380 KB */
+    for (size_t i = 0; i < 2; i++) {
+        struct text body = {0};
+        text_add(&body, "{%s", session);
+        add_rows(&body, 1);
+        text_add(&both,
+                 "POST /decode HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+                 "Content-Length: %zu\r\n\r\n%s",
+                 body.length, body.data);
+        text_free(&body);
+    }
+    ck_assert(raw_text(&raw, both.data));
+    expect_position(&raw, 1);
+    expect_position(&raw, 3001);
+    expect_position(&raw, 3002);
+    raw_close(&raw);
+    text_free(&both);
+    end(&daemon, &client);
+}
+END_TEST
+
 Suite *suite_pauses(void)
 {
     Suite *suite = suite_create("pauses");
@@ -313,5 +393,10 @@ Suite *suite_pauses(void)
     tcase_add_test(useless, test_attend_whose_client_leaves_is_stopped);
     tcase_add_test(useless, test_step_whose_client_leaves_while_it_waits_is_not_applied);
     suite_add_tcase(suite, useless);
+    TCase *session = tcase_create("session");
+    tcase_add_test(session,
+                   test_two_wait_for_a_session_that_is_busy_and_a_third_is_told_when_to_come_again);
+    tcase_add_test(session, test_requests_of_one_connection_are_applied_in_their_order);
+    suite_add_tcase(suite, session);
     return suite;
 }

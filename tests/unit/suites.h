@@ -21,6 +21,7 @@
     X(http)          \
     X(config)        \
     X(session)       \
+    X(lines)         \
     X(log)           \
     X(metrics)       \
     X(steps)         \
