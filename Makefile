@@ -18,6 +18,7 @@
 #   build/fuzz/fuzz_*   parsers under libFuzzer tests/fuzz/*.c, each a target but replay.c
 #   build/corrupt       damage to state files  tests/corrupt/*.c
 #   build/kill          kills under load       tests/kill/*.c, starts the daemon named by $ATTND
+#   build/overload      load and slow clients  tests/overload/*.c, likewise
 #   build/asan/...      the same, instrumented
 #
 # Compiler warnings are errors here.  With a compiler newer than Debian 12's: `make WERROR=`.
@@ -89,7 +90,7 @@ $(OBJ)/tests/%.o:  LOCAL = -Ilib -Iserver -Itests/common -Wno-format-truncation 
 $(OBJ)/tests/catalogue/%.o: LOCAL += -Itests/http
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/load/%.o: LOCAL =
-$(OBJ)/tests/kill/%.o: LOCAL = -Ilib -Itests/http -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
+$(OBJ)/tests/kill/%.o $(OBJ)/tests/overload/%.o: LOCAL = -Ilib -Itests/http -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
 $(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
 $(OBJ)/tests/bench/http_bare.o: LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
@@ -125,6 +126,7 @@ CATALOGUE_OBJS = $(call objects,tests/catalogue/*.c) \
                  $(filter-out %/main.o,$(call objects,$(filter-out tests/http/test_%,$(wildcard tests/http/*.c))))
 FUZZ_TARGETS = $(filter-out replay,$(basename $(notdir $(wildcard tests/fuzz/*.c))))
 KILL_OBJS   = $(call objects,tests/kill/*.c)
+OVERLOAD_OBJS = $(call objects,tests/overload/*.c)
 CORRUPT_OBJS = $(call objects,tests/corrupt/*.c)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
 BENCH_HTTP  = $(call objects,tests/bench/http_*.c)
@@ -133,7 +135,7 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-kill check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-corrupt check-kill check-overload check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
         bench bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
@@ -146,9 +148,9 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
 
-check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/kill | build/deps/check ## everything that a change must pass (minutes)
+check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/kill $(OUT)/overload | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory suites presets layers style models-check docs-check
-	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-kill fuzz
+	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-kill check-overload fuzz
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
@@ -157,7 +159,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory tsan
 	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
 	$(OUT)/kernelcheck --seconds 300
-	@$(MAKE) --no-print-directory check-corrupt check-kill
+	@$(MAKE) --no-print-directory check-corrupt check-kill check-overload
 	@$(MAKE) --no-print-directory check-load check-journal
 	@echo "check-all: all passed"
 
@@ -211,6 +213,9 @@ endif
 
 check-kill: $(OUT)/kill $(OUT)/attnd ## 300 SIGKILLs under load lose nothing that was answered; QUICK=1: 25
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/kill $(if $(QUICK),--quick)
+
+check-overload: $(OUT)/overload $(OUT)/attnd ## 2 and 10 times the load it can do, and thousands of slow clients; QUICK=1: fewer
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/overload $(if $(QUICK),--quick)
 
 check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
 	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh
@@ -287,7 +292,7 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
-$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c): | build/deps/check
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/overload/*.c): | build/deps/check
 
 # The daemon without its main, so that unit suites link what they test.
 $(OUT)/libattn.a: $(LIB_OBJS)
@@ -318,6 +323,9 @@ $(OUT)/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/server.
 	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
 
 $(OUT)/kill: $(KILL_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/overload: $(OVERLOAD_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
 $(OUT)/corrupt: $(CORRUPT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a

@@ -349,6 +349,7 @@ bool srv_exchange_step(struct srv_exchange *x, const struct srv_step *step, size
 
 void srv_exchange_late(struct srv_exchange *x)
 {
+    const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
     struct srv_error error = {0};
     if (x->stage == AT_HEAD || x->stage == AT_BODY) {
         srv_fail(&error, SRV_E_TIMEOUT, NULL, "the request did not arrive in time");
@@ -356,6 +357,8 @@ void srv_exchange_late(struct srv_exchange *x)
     }
     if (x->stage != AT_END)
         reply_now(x);
+    else /* what the system keeps of the reply for a client that does not read goes too */
+        setsockopt(x->connection->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
 /* Whether a request is worth a log line: not where its client left before the head was whole.  One
