@@ -19,6 +19,7 @@
 #define SILENT_TURNS 64
 #define WAITING_TURNS 4 /* the same, where that work is requests that wait to be answered */
 #define SILENT_MS 5
+#define LAST_TURNS 16 /* after the end, for replies that were made just before it */
 #define LINGER_MS 2000
 #define LINGER_BYTES ((size_t)1 << 20)
 
@@ -200,6 +201,8 @@ static void *serve(void *context)
             loop->sweep_ns = now + SWEEP_MS * MS_NS;
         }
     }
+    for (int i = 0; i < LAST_TURNS; i++)
+        MHD_run(loop->daemon);
     return NULL;
 }
 
