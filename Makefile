@@ -21,6 +21,7 @@
 #   build/retry         replies lost, doubled  tests/retry/*.c, likewise
 #   build/soak          ten minutes of all     tests/soak/*.c, likewise
 #   build/invariance    bits alone, in batches  tests/invariance/*.c
+#   build/overload      load and slow clients  tests/overload/*.c, likewise
 #   build/asan/...      the same, instrumented
 #
 # Compiler warnings are errors here.  With a compiler newer than Debian 12's: `make WERROR=`.
@@ -93,7 +94,7 @@ $(OBJ)/tests/catalogue/%.o: LOCAL += -Itests/http
 $(OBJ)/tests/invariance/%.o: LOCAL = -Itests/unit
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/load/%.o: LOCAL =
-$(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o: LOCAL = -Ilib -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
+$(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o: LOCAL = -Ilib -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
 $(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
 $(OBJ)/tests/bench/http_bare.o: LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
@@ -131,6 +132,7 @@ FUZZ_TARGETS = $(filter-out replay,$(basename $(notdir $(wildcard tests/fuzz/*.c
 KILL_OBJS   = $(call objects,tests/kill/*.c)
 RETRY_OBJS  = $(call objects,tests/retry/*.c tests/kill/mirror.c)
 SOAK_OBJS   = $(call objects,tests/soak/*.c)
+OVERLOAD_OBJS = $(call objects,tests/overload/*.c)
 CORRUPT_OBJS = $(call objects,tests/corrupt/*.c)
 INVARIANCE_OBJS = $(call objects,tests/invariance/*.c tests/unit/property_draw.c tests/unit/rng.c)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
@@ -140,7 +142,7 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-kill check-retry check-soak check-invariance check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-corrupt check-kill check-retry check-soak check-invariance check-overload check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
         bench bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
@@ -153,9 +155,9 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
 
-check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/kill $(OUT)/retry $(OUT)/soak $(OUT)/invariance | build/deps/check ## everything that a change must pass (minutes)
+check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/kill $(OUT)/retry $(OUT)/soak $(OUT)/invariance $(OUT)/overload | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory suites presets layers style models-check docs-check
-	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-kill check-retry check-soak check-invariance fuzz
+	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-kill check-retry check-soak check-invariance check-overload fuzz
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
@@ -164,7 +166,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory tsan
 	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
 	$(OUT)/kernelcheck --seconds 300
-	@$(MAKE) --no-print-directory check-corrupt check-kill check-retry check-soak check-invariance
+	@$(MAKE) --no-print-directory check-corrupt check-kill check-retry check-soak check-invariance check-overload
 	@$(MAKE) --no-print-directory check-load check-journal
 	@echo "check-all: all passed"
 
@@ -227,6 +229,8 @@ check-soak: $(OUT)/soak $(OUT)/attnd ## ten minutes of mixed load leave memory a
 
 check-invariance: $(OUT)/invariance ## 10,000 decodes alone and in batches of 2 to 64, bit by bit; QUICK=1: 2,500
 	$(Q)$(SUITE_ENV) $(OUT)/invariance $(if $(QUICK),--quick)
+check-overload: $(OUT)/overload $(OUT)/attnd ## 2 and 10 times the load it can do, and thousands of slow clients; QUICK=1: fewer
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/overload $(if $(QUICK),--quick)
 
 check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
 	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh
@@ -305,7 +309,7 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
-$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c): | build/deps/check
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c): | build/deps/check
 
 # The daemon without its main, so that unit suites link what they test.
 $(OUT)/libattn.a: $(LIB_OBJS)
@@ -346,6 +350,9 @@ $(OUT)/soak: $(SOAK_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 
 $(OUT)/invariance: $(INVARIANCE_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
+
+$(OUT)/overload: $(OVERLOAD_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
 $(OUT)/corrupt: $(CORRUPT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(SERVER_PKGS) $(LIB_PKGS))

@@ -79,6 +79,8 @@ const struct srv_bound srv_bounds[] = {
     {LIMIT(max_connections), "", ENDS("wait in the backlog"), "open connections"},
     {LIMIT(max_queue), "", TELLS(SRV_E_QUEUE_FULL), "requests waiting or running"},
     {LIMIT(max_session_waiting), "", TELLS(SRV_E_SESSION_BUSY), "requests waiting for one session"},
+    {FIXED("deadline_ms", SRV_MAX_DEADLINE_MS), "ms", TELLS(SRV_E_INVALID_VALUE),
+     "X-Deadline-Ms, the time that a caller may give a request"},
     {LIMIT(header_timeout_ms), "ms", TELLS(SRV_E_TIMEOUT), "arrival of a request's head"},
     {LIMIT(body_timeout_ms), "ms", TELLS(SRV_E_TIMEOUT), "arrival of a request's body"},
     {LIMIT(idle_timeout_s), "s", ENDS(CLOSED), "a connection without a request"},

@@ -21,7 +21,7 @@ struct srv_limits {
     size_t max_tokens;          /* T, and S, of one /attend; rows of one decode item */
     size_t max_scores;          /* scores of one computation: B * H * T * S */
     size_t max_sequences;       /* items of one /decode */
-    size_t max_session_waiting; /* requests waiting for one session */
+    size_t max_session_waiting; /* requests waiting for one session, beside the one that runs */
     size_t cache_bytes;         /* the cache pool's budget */
     size_t session_ttl_s;       /* idle seconds until a session expires */
     size_t header_timeout_ms;   /* from the first byte, or the last reply, to the last header */
@@ -41,6 +41,9 @@ struct srv_limits {
 #define SRV_MAX_CONFIG_BYTES 1048576 /* of the configuration file */
 #define SRV_MAX_DOCUMENT_BYTES 16384 /* of a body that is read into a tree */
 #define SRV_MAX_TTL_S 31536000       /* a year */
+#define SRV_MAX_DEADLINE_MS 86400000 /* of X-Deadline-Ms: a day */
+#define SRV_MAX_RETRY_S 60           /* of Retry-After */
+#define SRV_MAX_CALLERS 64           /* API keys */
 #define SRV_LOOPS_MAX 64             /* event threads */
 #define SRV_PAGE_MAX 100             /* sessions of one page of their list */
 #define SRV_DROP_BYTES 1048576  /* of a refused body that is read so that the connection goes on */

@@ -29,7 +29,7 @@ static const enum srv_error_code from_attn[] = {
     [ATTN_UNSUPPORTED] = SRV_E_UNSUPPORTED,
     [ATTN_CACHE_FULL] = SRV_E_SESSION_FULL,
     [ATTN_POOL_FULL] = SRV_E_POOL_FULL,
-    [ATTN_CANCELLED] = SRV_E_DRAINING, /* the one reason for which a call is stopped */
+    [ATTN_CANCELLED] = SRV_E_DRAINING, /* who stopped it puts the reason there (rounds.c) */
 };
 
 enum srv_error_code srv_fail(struct srv_error *error, enum srv_error_code code, const char *param,

@@ -51,6 +51,7 @@
     X(SRV_E_QUEUE_FULL, "queue_full", 429, true, "too many requests are waiting")                  \
     X(SRV_E_SESSION_BUSY, "session_busy", 429, true, "too many requests wait for this session")    \
     X(SRV_E_HEADERS_TOO_LARGE, "headers_too_large", 431, false, "header fields pass their bounds") \
+    X(SRV_E_CLIENT_GONE, "client_gone", 499, false, "never sent: the client has left")             \
     X(SRV_E_INTERNAL, "internal", 500, false, "a defect of attnd; see its log")                    \
     X(SRV_E_NOT_IMPLEMENTED, "not_implemented", 501, false, "a method or coding attnd lacks")      \
     X(SRV_E_LOADING, "loading", 503, true, "models are being loaded")                              \

@@ -170,6 +170,7 @@ static bool start_loop(struct srv_loop *loop, size_t max_connections)
 {
     struct srv_http *http = loop->http;
     loop->late = srv_exchange_late;
+    loop->look = srv_exchange_look;
     loop->turned = srv_exchange_turned;
     loop->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |

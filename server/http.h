@@ -6,6 +6,7 @@
 #ifndef SRV_HTTP_H
 #define SRV_HTTP_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "arena.h"
@@ -51,11 +52,14 @@ struct srv_request {
     struct srv_arena arena;   /* freed at the one exit */
     struct srv_reply reply;
     size_t reply_bytes;  /* that the outputs taken so far will take at most */
+    unsigned caller;     /* index of the API key it came with; 0 without keys */
     struct srv_job *job; /* the scheduler's, in the arena; job.h */
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
      * replied.  0 where a stage was not reached. */
     uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;
-    void *connection; /* http_exchange.c's */
+    uint64_t deadline_ns; /* likewise: its reply is of no use from then on; 0: it always is */
+    atomic_bool left;     /* its client has gone, and nobody waits for the reply */
+    void *connection;     /* http_exchange.c's */
 };
 
 /* A handler of the event thread: fills request->reply and returns.  It must not block. */

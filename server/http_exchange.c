@@ -26,6 +26,7 @@
 #include "http_reply.h"
 
 #define SMALL_REPLY 4096 /* bytes: replies that are not charged; memory.c counts them */
+#define MS_NS UINT64_C(1000000)
 
 /* ---- Replying -------------------------------------------------------------------------------- */
 
@@ -192,6 +193,7 @@ static enum srv_error_code check_media(struct srv_exchange *x, const struct srv_
 {
     const struct srv_route *route = x->request.route;
     bool has_body = x->framing.chunked || x->framing.length > 0;
+    uint64_t deadline_ms;
     if (has_body && route->body == SRV_BODY_NONE)
         return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "%s takes no body", head->method);
     if (route->body >= SRV_BODY_TENSORS && !x->framing.chunked && !x->framing.has_length)
@@ -199,6 +201,10 @@ static enum srv_error_code check_media(struct srv_exchange *x, const struct srv_
                         "a body with Content-Length or chunked is needed");
     if (check_forms(&x->request, head, has_body, error) != SRV_OK)
         return error->code;
+    if (srv_guard_deadline(&deadline_ms, head, error) != SRV_OK)
+        return error->code;
+    if (deadline_ms > 0)
+        x->request.deadline_ns = srv_now_ns() + deadline_ms * MS_NS;
     if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK)
         return error->code;
     return srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error);
@@ -212,9 +218,9 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
 {
     struct srv_app *app = x->request.app;
     const struct srv_limits *limits = &app->config.limits;
-    if (x->request.route->parse != NULL && srv_scheduler_depth(app->scheduler) >= limits->max_queue)
-        return srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting, at most %zu",
-                        srv_scheduler_depth(app->scheduler), limits->max_queue);
+    if (x->request.route->parse != NULL &&
+        srv_scheduler_admits(app->scheduler, &x->request, error) != SRV_OK)
+        return error->code;
     if (srv_exchange_check_length(x, x->framing.length, error) != SRV_OK)
         return error->code;
     size_t used = atomic_load(&app->in_flight_bytes);
@@ -263,6 +269,7 @@ static bool begin(struct srv_exchange *x, const char *method, const char *path, 
     if (srv_field_id(id, srv_head_find(&head, "X-Request-Id")))
         memcpy(request->request_id, id, sizeof id);
     x->stage = AT_BODY;
+    x->interim = strcmp(version, "HTTP/1.1") == 0;
     srv_connection_deadline(x->connection, request->app->config.limits.body_timeout_ms);
     if (srv_guard_head(&x->framing, &head, &error) != SRV_OK)
         return refuse(x, &error, false);
@@ -349,6 +356,7 @@ bool srv_exchange_step(struct srv_exchange *x, const struct srv_step *step, size
 
 void srv_exchange_late(struct srv_exchange *x)
 {
+    const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
     struct srv_error error = {0};
     if (x->stage == AT_HEAD || x->stage == AT_BODY) {
         srv_fail(&error, SRV_E_TIMEOUT, NULL, "the request did not arrive in time");
@@ -356,6 +364,8 @@ void srv_exchange_late(struct srv_exchange *x)
     }
     if (x->stage != AT_END)
         reply_now(x);
+    else /* what the system keeps of the reply for a client that does not read goes too */
+        setsockopt(x->connection->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
 /* Whether a request is worth a log line: not where its client left before the head was whole.  One

@@ -28,6 +28,8 @@ struct srv_exchange {
     struct srv_connection *connection; /* NULL: gone */
     atomic_int hold;                   /* enum hold */
     bool waits;                        /* is one of loop->waiting */
+    bool interim;                      /* its client knows interim replies: HTTP/1.1 */
+    bool asked;                        /* one was sent, to see whether somebody is there */
     size_t vain;                       /* calls while it waits */
     struct srv_framing framing;
     enum stage stage;
@@ -84,6 +86,10 @@ void srv_exchange_tell(struct srv_request *request);
 bool srv_exchange_submit(struct srv_exchange *exchange);
 bool srv_exchange_waits(struct srv_exchange *exchange); /* for its job: there is no step to take */
 void srv_exchange_stop_waiting(struct srv_exchange *exchange); /* it is answered, or gone */
+
+/* Four times a second, of each request: notes whether the client of one that waits for its job has
+ * left. */
+void srv_exchange_look(struct srv_exchange *exchange, uint64_t now_ns);
 
 /* The client is gone: true where the scheduler has the request and will end it. */
 bool srv_exchange_leave(struct srv_exchange *exchange);

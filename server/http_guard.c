@@ -286,6 +286,7 @@ static const char *find_byte(const char *text, const char *end, char byte)
 #define JSON_TYPE "application/json"
 #define BYTES_TYPE "application/octet-stream"
 #define JSON_LENGTH "Inference-Header-Content-Length"
+#define DEADLINE "X-Deadline-Ms"
 
 /* Whether the field's value is the media type, with any parameters. */
 static bool type_is(const struct srv_field *field, const char *type)
@@ -361,6 +362,21 @@ enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
         return srv_fail(error, SRV_E_BAD_REQUEST, JSON_LENGTH,
                         JSON_LENGTH " '%.*s' is not a number of bytes", TEXT(field));
     return SRV_OK;
+}
+
+enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head,
+                                       struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *field = find_single(&repeated, head, DEADLINE);
+    *ms = 0;
+    if (field == NULL)
+        return SRV_OK;
+    if (!repeated && read_decimal(ms, field) && *ms > 0 && *ms <= SRV_MAX_DEADLINE_MS)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_INVALID_VALUE, DEADLINE,
+                    DEADLINE " must be one number of milliseconds from 1 to %d",
+                    SRV_MAX_DEADLINE_MS);
 }
 
 /* How closely a media range (of `length` characters) names `type`: 3 exactly, 2 as "kind/" and a

@@ -69,6 +69,11 @@ enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *ty
 enum srv_error_code srv_guard_accept_binary(bool *binary, const struct srv_head *head,
                                             struct srv_error *error);
 
+/* Reads X-Deadline-Ms, where there is one, else *ms is 0.  Error: invalid_value, unless it is one
+ * decimal number from 1 to SRV_MAX_DEADLINE_MS. */
+enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head,
+                                       struct srv_error *error);
+
 /* The first field of that name, without regard to case; NULL where there is none. */
 const struct srv_field *srv_head_find(const struct srv_head *head, const char *name);
 

@@ -5,11 +5,15 @@
  * vain for long is suspended.  Between submit and resume the request belongs to the scheduler, and
  * `hold` says who acts next: both sides change it, each in one atomic step. */
 #include <microhttpd.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
 
 #include "app.h"
 #include "http_exchange.h"
 
-#define CALLS_IN_VAIN 4096 /* of all that wait, together, before one is suspended */
+#define CALLS_IN_VAIN 4096              /* of all that wait, together, before one is suspended */
+#define PATIENCE_NS UINT64_C(100000000) /* a client of less waiting is not looked for */
 
 bool srv_exchange_submit(struct srv_exchange *x)
 {
@@ -44,11 +48,38 @@ static void suspend(struct srv_exchange *x)
         MHD_resume_connection(x->mhd);
 }
 
+/* ---- Clients that leave ---------------------------------------------------------------------- */
+
+/* A client that has ended its side may still read, or be gone: both look alike until something is
+ * sent.  So it is sent an interim reply, which means nothing to one that reads; the system of one
+ * that is gone resets the connection.  True where there is nobody to ask. */
+static bool ask(struct srv_exchange *x)
+{
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (!x->interim || MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION) != NULL)
+        return true;
+    if (!x->asked)
+        (void)!send(x->connection->fd, interim, strlen(interim), MSG_DONTWAIT | MSG_NOSIGNAL);
+    x->asked = true;
+    return false;
+}
+
+void srv_exchange_look(struct srv_exchange *x, uint64_t now)
+{
+    struct pollfd client = {.fd = x->connection->fd, .events = POLLRDHUP};
+    if (x->stage != AT_JOB || now - x->request.t_body < PATIENCE_NS ||
+        atomic_load(&x->request.left) || poll(&client, 1, 0) <= 0)
+        return;
+    if ((client.revents & (POLLHUP | POLLERR)) != 0 || ask(x))
+        atomic_store(&x->request.left, true);
+}
+
 bool srv_exchange_leave(struct srv_exchange *x)
 {
     int held = HELD;
     struct srv_connection *connection = x->connection;
     x->connection = NULL;
+    atomic_store(&x->request.left, true);
     if (atomic_compare_exchange_strong(&x->hold, &held, LEFT)) {
         connection->exchange = NULL;
         return true;

@@ -19,6 +19,7 @@
 #define SILENT_TURNS 64
 #define WAITING_TURNS 4 /* the same, where that work is requests that wait to be answered */
 #define SILENT_MS 5
+#define LAST_TURNS 16 /* after the end, for replies that were made just before it */
 #define LINGER_MS 2000
 #define LINGER_BYTES ((size_t)1 << 20)
 
@@ -81,8 +82,11 @@ void srv_connection_deadline(struct srv_connection *connection, uint64_t after_m
 static void sweep(struct srv_loop *loop, uint64_t now)
 {
     for (struct srv_connection *c = loop->connections; c != NULL; c = c->next) {
-        if (c->deadline_ns == 0 || c->deadline_ns > now)
+        if (c->deadline_ns == 0 || c->deadline_ns > now) {
+            if (c->exchange != NULL)
+                loop->look(c->exchange, now);
             continue;
+        }
         c->deadline_ns = 0;
         if (c->exchange != NULL)
             loop->late(c->exchange);
@@ -197,6 +201,8 @@ static void *serve(void *context)
             loop->sweep_ns = now + SWEEP_MS * MS_NS;
         }
     }
+    for (int i = 0; i < LAST_TURNS; i++)
+        MHD_run(loop->daemon);
     return NULL;
 }
 

@@ -43,7 +43,8 @@ struct srv_loop {
     struct srv_http *http;
     struct MHD_Daemon *daemon;
     void (*late)(
-        struct srv_exchange *exchange);    /* its deadline passed; what it is to do about it */
+        struct srv_exchange *exchange); /* its deadline passed; what it is to do about it */
+    void (*look)(struct srv_exchange *exchange, uint64_t now_ns); /* at each sweep, if it is not */
     void (*turned)(struct srv_loop *loop); /* libmicrohttpd has done all it can for now */
     int wake_fd;
     atomic_bool woken;  /* there is something to do that no socket tells of */

@@ -15,8 +15,6 @@
 #include "number.h"
 #include "stage.h"
 
-#define RETRY_AFTER_S 1
-
 void srv_reply_status(struct srv_request *request, unsigned status)
 {
     request->reply.status = status;
@@ -36,7 +34,7 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     reply->coding = SRV_IDENTITY;
     reply->varies = false;
     if (srv_error_retryable(error->code) && (reply->status == 429 || reply->status == 503))
-        reply->retry_after_s = RETRY_AFTER_S;
+        reply->retry_after_s = srv_scheduler_retry_s(request->app->scheduler, request);
     srv_buffer_text(&reply->body, "{\"error\":");
     srv_error_write(&reply->body, error, request->request_id);
     srv_buffer_text(&reply->body, "}");

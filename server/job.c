@@ -6,6 +6,16 @@
 #include "app.h"
 #include "outputs.h"
 
+enum srv_error_code srv_request_check(const struct srv_request *request, uint64_t now_ns,
+                                      struct srv_error *error)
+{
+    if (atomic_load_explicit(&request->left, memory_order_relaxed))
+        return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "the client has left");
+    if (request->deadline_ns != 0 && now_ns >= request->deadline_ns)
+        return srv_fail(error, SRV_E_DEADLINE, "X-Deadline-Ms", "the deadline has passed");
+    return SRV_OK;
+}
+
 /* Where the JSON of the body ends, the bytes of tensors begin. */
 static enum srv_error_code cut_body(struct srv_body *out, const struct srv_request *request,
                                     struct srv_error *error)

@@ -7,13 +7,16 @@
 #define SRV_JOB_H
 
 #include "http.h"
+#include "lines.h"
 #include "models.h"
 #include "request.h"
 #include "session.h"
 #include "shapes.h"
 
 struct srv_item {
-    struct srv_item *next; /* in the scheduler's list */
+    struct srv_waiting waiting; /* the first step of its session in line, and none behind it */
+    struct srv_item *behind;    /* the session's next step */
+    bool first;                 /* there was no step of the session before it */
     struct srv_job *job;
     const struct srv_rows *rows;
     const struct srv_model *model; /* the body's, or the session's where it names none */
@@ -27,7 +30,7 @@ struct srv_item {
 };
 
 struct srv_job {
-    struct srv_job *next; /* in the scheduler's lists */
+    struct srv_waiting waiting; /* in line, where it has no items */
     struct srv_request *request;
     struct srv_call call;
     const struct srv_model *model; /* of a job without items; NULL: weightless */
@@ -50,6 +53,10 @@ struct srv_job {
     /* Writes the reply's JSON, on a compute thread. */
     void (*encode)(const struct srv_job *job, struct srv_buffer *out);
 };
+
+/* Whether somebody still waits for the request's reply.  Errors: client_gone, deadline_exceeded. */
+enum srv_error_code srv_request_check(const struct srv_request *request, uint64_t now_ns,
+                                      struct srv_error *error);
 
 /* Makes request->job's struct in the arena, reads the body into it and settles the reply's form. */
 enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,

@@ -7,7 +7,9 @@
 #include "steps.h"
 
 /* Below these, waking another thread costs more than it brings. */
-#define ALONE_BYTES 32768  /* of bodies or replies that are read or written by one thread */
+#define ALONE_BYTES 32768 /* of bodies or replies that are read or written by one thread */
+#define BATCH_LOOKS ((size_t)4 * SRV_BATCH_STEPS) /* at items of other layers too, for a batch */
+#define PIECE_ROWS 64                             /* that a piece counts for */
 #define SMALL_WORK 2000000 /* multiply-adds of the steps in a round that an event thread runs */
 
 /* For each i below count, on all threads where as many `bytes` are read or written make it pay. */
@@ -43,8 +45,17 @@ static void write_task(void *requests, size_t i)
     srv_write_reply(((struct srv_request **)requests)[i]);
 }
 
+/* Before it is handed back. */
+static void let_go(struct srv_rounds *s, struct srv_request *request)
+{
+    if (request->job != NULL)
+        srv_job_end(request->job);
+    srv_admission_leave(&s->admission, request);
+}
+
 void srv_rounds_reply(struct srv_rounds *s)
 {
+    srv_admission_pace(&s->admission, s->ended, s->num_ended);
     s->num_ended = srv_clerk_relieve(s->clerk, s->ended, s->num_ended);
     if (s->num_ended == 0)
         return;
@@ -53,9 +64,7 @@ void srv_rounds_reply(struct srv_rounds *s)
         bytes += s->ended[i]->reply_bytes;
     run_tasks(s, write_task, s->ended, s->num_ended, bytes);
     for (size_t i = 0; i < s->num_ended; i++)
-        if (s->ended[i]->job != NULL)
-            srv_job_end(s->ended[i]->job);
-    atomic_fetch_sub(&s->depth, s->num_ended);
+        let_go(s, s->ended[i]);
     srv_http_resume(s->app->http, s->ended, s->num_ended);
     s->num_ended = 0;
 }
@@ -63,8 +72,7 @@ void srv_rounds_reply(struct srv_rounds *s)
 void srv_rounds_write(struct srv_rounds *s, struct srv_request *request)
 {
     srv_write_reply(request);
-    srv_job_end(request->job);
-    atomic_fetch_sub(&s->depth, 1);
+    let_go(s, request);
     srv_http_resume(s->app->http, &request, 1);
 }
 
@@ -75,49 +83,65 @@ static void read_task(void *requests, size_t i)
     srv_read_body(((struct srv_request **)requests)[i]);
 }
 
+static bool is_long(const struct srv_item *item) { return item->sizes.queries > SRV_FEW_ROWS; }
+
+static void put_item(struct srv_rounds *s, struct srv_item *item)
+{
+    item->waiting.caller = item->job->request->caller;
+    item->waiting.rows = item->sizes.queries;
+    srv_lines_put(&s->lines, is_long(item) ? SRV_PREFILLS : SRV_STEPS, &item->waiting);
+}
+
 static void queue_item(struct srv_rounds *s, struct srv_item *item)
 {
-    if (item->error.code != SRV_OK || !srv_item_bind(item, s->app)) {
+    if (item->error.code != SRV_OK || !srv_item_bind(item, s->app))
         item->job->pending--;
-        return;
-    }
-    item->next = NULL;
-    *s->last_item = item;
-    s->last_item = &item->next;
+    else if (item->first)
+        put_item(s, item);
 }
 
-static void put_job(struct srv_job_list *list, struct srv_job *job)
+static void put_job(struct srv_rounds *s, enum srv_kind kind, struct srv_job *job, size_t rows)
 {
-    job->next = NULL;
-    *list->last = job;
-    list->last = &job->next;
-}
-
-static struct srv_job *take_job(struct srv_job_list *list)
-{
-    struct srv_job *job = list->first;
-    if (job != NULL)
-        list->first = job->next;
-    if (list->first == NULL)
-        list->last = &list->first;
-    return job;
+    job->waiting.caller = job->request->caller;
+    job->waiting.rows = rows;
+    srv_lines_put(&s->lines, kind, &job->waiting);
 }
 
 /* Where a job goes that has been begun. */
 static void queue_begun(struct srv_rounds *s, struct srv_job *job)
 {
     if (job->compute != NULL)
-        put_job(&s->attends, job);
+        put_job(s, SRV_ATTENDS, job, job->sizes.batch * job->sizes.queries);
     else if (job->advance != NULL && job->error.code == SRV_OK)
-        put_job(&s->pieces, job);
+        put_job(s, SRV_PIECES, job, PIECE_ROWS);
     else if (job->pending == 0)
         end_job(s, job);
 }
 
+/* Ends a job that nobody waits for any more. */
+static bool drop_job(struct srv_rounds *s, struct srv_job *job)
+{
+    if (srv_request_check(job->request, srv_now_ns(), &job->error) == SRV_OK)
+        return false;
+    end_job(s, job);
+    return true;
+}
+
 static void begin_job(struct srv_rounds *s, struct srv_job *job)
 {
+    if (drop_job(s, job))
+        return;
     job->begin(job);
     queue_begun(s, job);
+}
+
+/* The next job of a kind that somebody waits for; those before it end. */
+static struct srv_job *take_live(struct srv_rounds *s, enum srv_kind kind)
+{
+    struct srv_job *job = (struct srv_job *)srv_lines_take(&s->lines, kind);
+    while (job != NULL && drop_job(s, job))
+        job = (struct srv_job *)srv_lines_take(&s->lines, kind);
+    return job;
 }
 
 /* What changes sessions waits for the end of a running prefill: it may be of that one. */
@@ -127,15 +151,34 @@ static void queue_job(struct srv_rounds *s, struct srv_job *job)
         queue_item(s, &job->items[i]);
     if (job->begin == NULL)
         queue_begun(s, job);
-    else if (s->long_session != NULL)
-        put_job(&s->changes, job);
+    else if (s->prefills)
+        srv_queue_put(&s->changes, &job->waiting);
     else
         begin_job(s, job);
+}
+
+/* Ends requests that nobody waits for any more, before they are read; the rest move up. */
+static size_t drop_requests(struct srv_rounds *s, struct srv_request *requests[], size_t count)
+{
+    size_t kept = 0;
+    uint64_t now = srv_now_ns();
+    for (size_t i = 0; i < count; i++) {
+        struct srv_error error;
+        bool read = requests[i]->job != NULL || requests[i]->reply.status != 0;
+        if (read || srv_request_check(requests[i], now, &error) == SRV_OK) {
+            requests[kept++] = requests[i];
+        } else {
+            srv_reply_error(requests[i], &error);
+            end_request(s, requests[i]);
+        }
+    }
+    return kept;
 }
 
 void srv_rounds_read(struct srv_rounds *s, struct srv_request *requests[], size_t count,
                      size_t bytes)
 {
+    count = drop_requests(s, requests, count);
     count = srv_clerk_relieve(s->clerk, requests, count);
     run_tasks(s, read_task, requests, count, bytes);
     uint64_t now = srv_now_ns();
@@ -156,104 +199,114 @@ static bool same_layer(const struct srv_item *a, const struct srv_item *b)
     return a->model == b->model && a->job->call.layer == b->job->call.layer;
 }
 
-static bool is_long(const struct srv_item *item) { return item->sizes.queries > SRV_FEW_ROWS; }
-
 /* The batch that is being put together. */
 struct batch {
     struct srv_item *items[SRV_BATCH_STEPS];
     size_t count, rows;
 };
 
-/* Whether an item may join: of the lead's layer, as short as it, and of a session that no earlier
- * item of this round has touched or waits for. */
-static bool joins(const struct srv_item *item, const struct srv_item *lead,
-                  const struct batch *batch, uint64_t round)
+/* Whether an item may join: it leads, or is of the lead's layer and fits.  Items in line are of
+ * different sessions. */
+static bool joins(const struct srv_item *item, const struct batch *batch)
 {
-    if (item->session->round == round)
-        return false;
-    return item == lead ||
-           (same_layer(item, lead) && !is_long(lead) && !is_long(item) &&
-            batch->count < SRV_BATCH_STEPS && batch->rows + item->sizes.queries <= SRV_BATCH_ROWS);
+    return batch->count == 0 || (same_layer(item, batch->items[0]) &&
+                                 batch->rows + item->sizes.queries <= SRV_BATCH_ROWS);
 }
 
-/* Takes a batch led by the first waiting item that is `want_long` or not, out of the list.  A
- * session met once counts as touched, so its items keep their order. */
-static void take_batch(struct batch *batch, struct srv_rounds *s, bool want_long)
-{
-    struct srv_item *lead = NULL, **link = &s->first_item;
-    uint64_t round = ++s->round;
-    batch->count = batch->rows = 0;
-    if (s->long_session != NULL)
-        s->long_session->round = round;
-    while (*link != NULL) {
-        struct srv_item *item = *link;
-        if (lead == NULL && is_long(item) == want_long && item->session->round != round)
-            lead = item;
-        bool taken = lead != NULL && joins(item, lead, batch, round);
-        item->session->round = round;
-        if (taken) {
-            batch->items[batch->count++] = item;
-            batch->rows += item->sizes.queries;
-            *link = item->next;
-        } else {
-            link = &item->next;
-        }
-    }
-    s->last_item = link;
-}
-
-/* Ends the job of an item that has ended, if it was the last. */
-static void end_job_of(struct srv_rounds *s, const struct srv_item *item)
+/* The one end of an item: the next of its session is in line, and its job ends if it was the
+ * last. */
+static void end_item(struct srv_rounds *s, struct srv_item *item)
 {
     struct srv_job *job = item->job;
+    struct srv_item *next = srv_item_end(item);
+    if (next != NULL)
+        put_item(s, next);
     if (job->pending > 0 || job->ended)
         return;
     job->ended = true;
     end_job(s, job);
 }
 
-/* Before a prefill, or an attend (NULL). */
-static void begin_long(struct srv_rounds *s, struct srv_item *item)
+/* Takes up to `most` items of one layer out of line; those that nobody waits for end. */
+static void take_batch(struct batch *batch, struct srv_rounds *s, enum srv_kind kind, size_t most)
 {
-    srv_rounds_reply(s);
-    s->long_session = item != NULL ? item->session : NULL;
-    s->more = srv_rounds_have_short(s);
-    if (item != NULL)
-        item->step.yield = &s->yield;
+    struct srv_walk walk;
+    struct srv_item *item;
+    uint64_t now = srv_now_ns();
+    batch->count = batch->rows = 0;
+    srv_walk_begin(&walk, &s->lines, kind);
+    for (size_t looks = 0; looks < BATCH_LOOKS && batch->count < most; looks++) {
+        item = (struct srv_item *)srv_walk_look(&walk);
+        if (item == NULL)
+            break;
+        if (srv_request_check(item->job->request, now, &item->error) != SRV_OK) {
+            srv_walk_drop(&walk);
+            end_item(s, item);
+        } else if (joins(item, batch)) {
+            srv_walk_take(&walk);
+            batch->items[batch->count++] = item;
+            batch->rows += item->sizes.queries;
+        } else {
+            srv_walk_pass(&walk);
+        }
+    }
 }
 
-static void end_long(struct srv_rounds *s)
+static void begin_long(struct srv_rounds *s, const struct srv_request *request, bool prefill)
 {
-    s->long_session = NULL;
-    for (struct srv_job *job; (job = take_job(&s->changes)) != NULL;)
-        begin_job(s, job);
+    srv_rounds_reply(s);
+    s->long_request = request;
+    s->prefills = prefill;
+    s->stopped.code = SRV_OK;
+    s->more = srv_rounds_have_short(s);
+}
+
+bool srv_rounds_go_on(struct srv_rounds *s)
+{
+    return s->long_request == NULL ||
+           srv_request_check(s->long_request, srv_now_ns(), &s->stopped) == SRV_OK;
+}
+
+/* `error` is the computation's: where it was stopped it says why, as far as the library knows. */
+static void end_long(struct srv_rounds *s, struct srv_error *error)
+{
+    if (error->code == SRV_E_DRAINING && s->stopped.code != SRV_OK)
+        *error = s->stopped;
+    s->long_request = NULL;
+    s->prefills = false;
+    for (struct srv_waiting *job; (job = srv_queue_take(&s->changes)) != NULL;)
+        begin_job(s, (struct srv_job *)job);
 }
 
 bool srv_rounds_batch(struct srv_rounds *s, bool want_long)
 {
     struct batch batch;
-    take_batch(&batch, s, want_long);
+    take_batch(&batch, s, want_long ? SRV_PREFILLS : SRV_STEPS, want_long ? 1 : SRV_BATCH_STEPS);
     if (batch.count == 0)
         return false;
-    if (want_long)
-        begin_long(s, batch.items[0]);
+    struct srv_item *lead = batch.items[0];
+    if (want_long) {
+        begin_long(s, lead->job->request, true);
+        lead->step.yield = &s->yield;
+    }
     srv_items_run(batch.items, batch.count, s->app);
     if (want_long)
-        end_long(s);
+        end_long(s, &lead->error);
     for (size_t i = 0; i < batch.count; i++)
-        end_job_of(s, batch.items[i]);
+        end_item(s, batch.items[i]);
     return true;
 }
 
 void srv_rounds_attend(struct srv_rounds *s)
 {
-    struct srv_job *job = take_job(&s->attends);
+    struct srv_job *job = take_live(s, SRV_ATTENDS);
     if (job == NULL)
         return;
     uint64_t start = srv_now_ns();
-    begin_long(s, NULL);
+    begin_long(s, job->request, false);
     job->yield = &s->yield;
     job->compute(job);
+    end_long(s, &job->error);
     if (job->error.code == SRV_OK)
         srv_metrics_attend(s->app->metrics, job->sizes.batch * job->sizes.queries,
                            srv_now_ns() - start);
@@ -263,54 +316,57 @@ void srv_rounds_attend(struct srv_rounds *s)
 /* Those that take turns here are all long; each gets a piece of one round. */
 void srv_rounds_piece(struct srv_rounds *s)
 {
-    struct srv_job *job = take_job(&s->pieces);
+    struct srv_job *job = take_live(s, SRV_PIECES);
     if (job == NULL)
         return;
     if (job->advance(job))
-        put_job(&s->pieces, job);
+        put_job(s, SRV_PIECES, job, PIECE_ROWS);
     else
         end_job(s, job);
 }
 
 /* ---- Stopping ---- */
 
+void srv_rounds_fail_draining(struct srv_error *error)
+{
+    srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
+}
+
+static void refuse(struct srv_rounds *s, enum srv_kind kind, struct srv_waiting *waiting,
+                   const struct srv_error *error)
+{
+    if (kind == SRV_STEPS || kind == SRV_PREFILLS) {
+        struct srv_item *item = (struct srv_item *)waiting;
+        item->error = *error;
+        end_item(s, item);
+    } else {
+        struct srv_job *job = (struct srv_job *)waiting;
+        job->error = *error;
+        end_job(s, job);
+    }
+}
+
 void srv_rounds_refuse(struct srv_rounds *s, struct srv_request *requests[], size_t count)
 {
-    struct srv_error error = {.code = SRV_OK};
-    srv_fail(&error, SRV_E_DRAINING, NULL, "attnd is stopping");
+    struct srv_error error;
+    srv_rounds_fail_draining(&error);
     for (size_t i = 0; i < count; i++) {
         if (requests[i]->reply.status == 0)
             srv_reply_error(requests[i], &error);
         end_request(s, requests[i]);
     }
-    while (s->first_item != NULL) {
-        struct srv_item *item = s->first_item;
-        s->first_item = item->next;
-        item->error = error;
-        srv_item_end(item);
-        end_job_of(s, item);
-    }
-    s->last_item = &s->first_item;
-    struct srv_job_list *lists[] = {&s->attends, &s->pieces, &s->changes};
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
-        for (struct srv_job *job; (job = take_job(lists[i])) != NULL; end_job(s, job))
-            job->error = error;
+    for (enum srv_kind kind = 0; kind < SRV_NUM_KINDS; kind++)
+        for (struct srv_waiting *waiting; (waiting = srv_lines_take(&s->lines, kind)) != NULL;)
+            refuse(s, kind, waiting, &error);
+    for (struct srv_waiting *waiting; (waiting = srv_queue_take(&s->changes)) != NULL;)
+        refuse(s, SRV_PIECES, waiting, &error);
 }
 
 /* ---- What waits ---- */
 
-bool srv_rounds_waiting(const struct srv_rounds *s)
-{
-    return s->first_item != NULL || s->attends.first != NULL || s->pieces.first != NULL;
-}
+bool srv_rounds_waiting(const struct srv_rounds *s) { return !srv_lines_empty(&s->lines); }
 
-bool srv_rounds_have_short(const struct srv_rounds *s)
-{
-    for (const struct srv_item *item = s->first_item; item != NULL; item = item->next)
-        if (!is_long(item) && item->session != s->long_session)
-            return true;
-    return false;
-}
+bool srv_rounds_have_short(const struct srv_rounds *s) { return s->lines.waiting[SRV_STEPS] > 0; }
 
 /* Multiply-adds of an item, about. */
 static size_t work_of(const struct srv_item *item)
@@ -323,12 +379,20 @@ static size_t work_of(const struct srv_item *item)
     return item->sizes.queries * (spec->hidden_size * (head + kv) + keys * head);
 }
 
-bool srv_rounds_are_small(const struct srv_rounds *s)
+bool srv_rounds_are_small(struct srv_rounds *s)
 {
+    struct srv_walk walk;
+    struct srv_waiting *waiting;
+    const size_t *count = s->lines.waiting;
     size_t work = 0;
-    for (const struct srv_item *i = s->first_item; i != NULL && work <= SMALL_WORK; i = i->next)
-        work += is_long(i) ? SMALL_WORK + 1 : work_of(i);
-    return s->attends.first == NULL && s->pieces.first == NULL && work <= SMALL_WORK;
+    if (count[SRV_PREFILLS] + count[SRV_ATTENDS] + count[SRV_PIECES] > 0)
+        return false;
+    srv_walk_begin(&walk, &s->lines, SRV_STEPS);
+    while (work <= SMALL_WORK && (waiting = srv_walk_look(&walk)) != NULL) {
+        work += work_of((const struct srv_item *)waiting);
+        srv_walk_pass(&walk);
+    }
+    return work <= SMALL_WORK;
 }
 
 /* ---- Life ---- */
@@ -337,15 +401,14 @@ bool srv_rounds_init(struct srv_rounds *s, struct srv_app *app, size_t capacity)
 {
     s->app = app;
     s->ended = calloc(capacity, sizeof *s->ended);
-    s->last_item = &s->first_item;
-    s->attends.last = &s->attends.first;
-    s->pieces.last = &s->pieces.first;
-    s->changes.last = &s->changes.first;
-    return s->ended != NULL;
+    srv_lines_init(&s->lines);
+    srv_queue_init(&s->changes);
+    return srv_admission_init(&s->admission, capacity) && s->ended != NULL;
 }
 
 void srv_rounds_fini(struct srv_rounds *s)
 {
     srv_clerk_free(s->clerk);
+    srv_admission_fini(&s->admission);
     free(s->ended);
 }

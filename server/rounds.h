@@ -2,33 +2,27 @@
  * computations, pieces, replies.
  *
  * Whoever drives (scheduler.c says who) calls these; nothing here locks.  Items and jobs wait in
- * lists in the order they came. */
+ * lines (lines.h); of a session's items only the first does, and the others behind it. */
 #ifndef SRV_ROUNDS_H
 #define SRV_ROUNDS_H
 
-#include <stdatomic.h>
-
+#include "admission.h"
 #include "clerk.h"
 #include "job.h"
 
-struct srv_job_list {
-    struct srv_job *first, **last;
-};
-
 struct srv_rounds {
     struct srv_app *app;
+    struct srv_admission admission;
     struct srv_clerk *clerk;    /* reads large bodies and writes large replies */
-    atomic_size_t depth;        /* requests waiting or running */
     struct srv_request **ended; /* [most requests at a time] to be replied to */
     size_t num_ended;
-    uint64_t round; /* of srv_rounds_batch; sessions remember which touched them last */
-    struct srv_item *first_item, **last_item; /* items waiting, oldest first */
-    struct srv_job_list attends, pieces;
-    struct srv_job_list changes;      /* of sessions, that wait for a prefill's end */
-    struct attn_yield yield;          /* of long computations */
-    struct srv_session *long_session; /* the running prefill's, which nobody else may step or
-                                         change; or NULL */
-    bool more;                        /* short items were left over when it paused */
+    struct srv_lines lines;
+    struct srv_queue changes; /* jobs that change sessions, and wait for a prefill's end */
+    struct attn_yield yield;  /* of long computations */
+    bool prefills;            /* one runs, whose session nobody may change */
+    const struct srv_request *long_request; /* whose long computation runs; or NULL */
+    struct srv_error stopped;               /* why it is to stop; SRV_OK: it goes on */
+    bool more;                              /* short items were left over when it paused */
 };
 
 /* Makes the lists empty and room for `capacity` requests; false where memory is short. */
@@ -45,15 +39,22 @@ bool srv_rounds_batch(struct srv_rounds *rounds, bool want_long);
 void srv_rounds_attend(struct srv_rounds *rounds); /* one attention over given rows, if any waits */
 void srv_rounds_piece(struct srv_rounds *rounds); /* a piece of an export or import, if any waits */
 
+/* Between two pieces of a long computation: false, with `stopped` set, where it has nobody to go on
+ * for. */
+bool srv_rounds_go_on(struct srv_rounds *rounds);
+
 /* Writes the replies of what has ended and hands them back. */
 void srv_rounds_reply(struct srv_rounds *rounds);
 
-/* Refuses all that has not been computed, and `requests` that have not been read: the time for it
- * has passed. */
+/* Refuses, with `draining`, all that has not been computed, and `requests` that have not been
+ * read. */
 void srv_rounds_refuse(struct srv_rounds *rounds, struct srv_request *requests[], size_t count);
 
 /* On a clerk's thread: writes a large reply and hands it back. */
 void srv_rounds_write(struct srv_rounds *rounds, struct srv_request *request);
+
+/* The error of what is refused or stopped because the daemon ends. */
+void srv_rounds_fail_draining(struct srv_error *error);
 
 bool srv_rounds_waiting(const struct srv_rounds *rounds);
 
@@ -61,6 +62,6 @@ bool srv_rounds_waiting(const struct srv_rounds *rounds);
 bool srv_rounds_have_short(const struct srv_rounds *rounds);
 
 /* Whether what waits is over before another thread would have woken. */
-bool srv_rounds_are_small(const struct srv_rounds *rounds);
+bool srv_rounds_are_small(struct srv_rounds *rounds);
 
 #endif

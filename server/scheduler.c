@@ -168,9 +168,11 @@ static void *scheduler_main(void *argument)
 
 static bool pause_wanted(void *context)
 {
-    const struct srv_scheduler *s = context;
-    return (s->rounds.more || atomic_load_explicit(&s->knocking, memory_order_relaxed)) &&
-           srv_now_ns() >= s->next_pause_ns;
+    struct srv_scheduler *s = context;
+    uint64_t now = srv_now_ns();
+    bool knocks = s->rounds.more || atomic_load_explicit(&s->knocking, memory_order_relaxed);
+    return (knocks && now >= s->next_pause_ns) ||
+           srv_request_check(s->rounds.long_request, now, NULL) != SRV_OK;
 }
 
 /* Of this thread: what a busy machine took from it is not held against the decodes. */
@@ -181,14 +183,19 @@ static uint64_t busy_ns(void)
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* One batch: what arrives meanwhile waits for the next pause, what is long for the end. */
+/* One batch: what arrives meanwhile waits for the next pause, what is long for the end.  False
+ * where the long computation is to stop. */
 static bool pause_run(void *context)
 {
     struct srv_scheduler *s = context;
     uint64_t start = busy_ns();
-    take_inbox(s);
-    if (s->stopping)
+    if (!srv_rounds_go_on(&s->rounds))
         return false;
+    take_inbox(s);
+    if (s->stopping) {
+        srv_rounds_fail_draining(&s->rounds.stopped);
+        return false;
+    }
     read_taken(s);
     srv_rounds_batch(&s->rounds, false);
     srv_rounds_reply(&s->rounds);
@@ -221,7 +228,7 @@ static bool drive_small(struct srv_scheduler *s)
     while (small && srv_rounds_batch(&s->rounds, false))
         ;
     srv_rounds_reply(&s->rounds);
-    return small;
+    return small && !srv_rounds_waiting(&s->rounds); /* something long may have come in line */
 }
 
 void srv_scheduler_run(struct srv_scheduler *s)
@@ -241,21 +248,32 @@ void srv_scheduler_run(struct srv_scheduler *s)
 
 /* ---- The public side ---- */
 
+enum srv_error_code srv_scheduler_admits(const struct srv_scheduler *s,
+                                         const struct srv_request *request, struct srv_error *error)
+{
+    return srv_admission_check(&s->rounds.admission, request, error);
+}
+
+unsigned srv_scheduler_retry_s(const struct srv_scheduler *s, const struct srv_request *request)
+{
+    return s != NULL && request->route != NULL
+               ? srv_admission_retry_s(&s->rounds.admission, request)
+               : 1;
+}
+
 bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
                           struct srv_error *error)
 {
+    bool taken = false;
     pthread_mutex_lock(&s->lock);
-    bool stop = s->stop;
-    bool taken = !stop && atomic_load(&s->rounds.depth) < s->inbox_capacity;
-    if (taken) {
-        atomic_fetch_add(&s->rounds.depth, 1);
+    if (s->stop)
+        srv_rounds_fail_draining(error);
+    else if (srv_scheduler_admits(s, request, error) == SRV_OK) {
+        srv_admission_join(&s->rounds.admission, request);
         put_into_inbox(s, request);
+        taken = true;
     }
     pthread_mutex_unlock(&s->lock);
-    if (stop)
-        srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
-    else if (!taken)
-        srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting", s->inbox_capacity);
     return taken;
 }
 
@@ -268,7 +286,10 @@ void srv_scheduler_poke(struct srv_scheduler *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-size_t srv_scheduler_depth(const struct srv_scheduler *s) { return atomic_load(&s->rounds.depth); }
+size_t srv_scheduler_depth(const struct srv_scheduler *s)
+{
+    return atomic_load(&s->rounds.admission.depth);
+}
 
 static void free_scheduler(struct srv_scheduler *s)
 {

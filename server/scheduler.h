@@ -12,8 +12,18 @@ struct srv_scheduler;
 
 bool srv_scheduler_open(struct srv_scheduler **out, struct srv_app *app);
 
-/* Queues a request whose body is whole.  False with *error (queue_full, out_of_memory) where it was
- * not taken; otherwise it comes back through srv_http_resume.  Any thread. */
+/* What can be said before the body has come: whether there is a place in the queue, and a chance of
+ * an answer before the deadline.  Any thread.  Errors: queue_full, deadline_exceeded. */
+enum srv_error_code srv_scheduler_admits(const struct srv_scheduler *scheduler,
+                                         const struct srv_request *request,
+                                         struct srv_error *error);
+
+/* After how many seconds a refused request should be sent again.  Takes NULL. */
+unsigned srv_scheduler_retry_s(const struct srv_scheduler *scheduler,
+                               const struct srv_request *request);
+
+/* Queues a request whose body is whole.  False with *error (as before, draining) where it was not
+ * taken; otherwise it comes back through srv_http_resume.  Any thread. */
 bool srv_scheduler_submit(struct srv_scheduler *scheduler, struct srv_request *request,
                           struct srv_error *error);
 

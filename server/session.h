@@ -14,6 +14,7 @@
 #include "errors.h"
 
 struct srv_model; /* models.h */
+struct srv_item;  /* job.h */
 
 /* The last step that was published in one layer: a repeat of it is answered again, not applied. */
 struct srv_last_step {
@@ -29,12 +30,12 @@ struct srv_session {
     struct srv_last_step *last; /* [layers of the checkpoint] likewise */
     uint64_t ttl_ns;
     atomic_uint_fast64_t used_ns; /* last use, monotonic */
-    atomic_uint waiting;          /* requests queued for it */
-    uint64_t round;           /* the scheduler's: the last batch it looked at this session for */
-    bool stillborn;           /* the scheduler's: the step that was to start it failed */
-    atomic_uint references;   /* the table's one included */
-    char key[SRV_ID_MAX + 1]; /* Idempotency-Key it was made with, "" for none */
-    uint64_t key_digest[2];   /* of the request that came with it */
+    atomic_uint waiting;          /* requests with steps queued for it */
+    struct srv_item *newest;      /* the scheduler's: the last of these (job.h) */
+    bool stillborn;               /* the scheduler's: the step that was to start it failed */
+    atomic_uint references;       /* the table's one included */
+    char key[SRV_ID_MAX + 1];     /* Idempotency-Key it was made with, "" for none */
+    uint64_t key_digest[2];       /* of the request that came with it */
     /* What the store (store.h) knows of it: under its lock, */
     enum { SRV_UNRECORDED, SRV_RECORDED, SRV_GONE } record;
     uint64_t chain; /* records of it so far */

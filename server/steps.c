@@ -127,18 +127,32 @@ static bool find_session(struct srv_item *item, struct srv_app *app)
     return item->error.code == SRV_OK;
 }
 
+/* Items of one request count as one, for they are bound together. */
+static bool follows(const struct srv_item *item, const struct srv_item *before)
+{
+    return before != NULL && item != NULL && before->job == item->job;
+}
+
 bool srv_item_bind(struct srv_item *item, struct srv_app *app)
 {
     bool bound = item->rows->start ? create_session(item, app) : find_session(item, app);
     if (!bound)
         return false;
-    size_t limit = app->config.limits.max_session_waiting;
-    if (atomic_fetch_add(&item->session->waiting, 1) < limit)
-        return true;
-    atomic_fetch_sub(&item->session->waiting, 1);
-    srv_fail(&item->error, SRV_E_SESSION_BUSY, "session_id",
-             "%zu requests wait for this session already", limit);
-    return false;
+    struct srv_session *session = item->session;
+    size_t limit = app->config.limits.max_session_waiting + 1; /* with the one that runs, or will */
+    if (!follows(item, session->newest)) {
+        if (atomic_load(&session->waiting) >= limit) {
+            srv_fail(&item->error, SRV_E_SESSION_BUSY, "session_id",
+                     "%zu requests wait for this session already", limit);
+            return false;
+        }
+        atomic_fetch_add(&session->waiting, 1);
+    }
+    item->first = session->newest == NULL;
+    if (!item->first)
+        session->newest->behind = item;
+    session->newest = item;
+    return true;
 }
 
 static struct srv_last_step *last_step(const struct srv_item *item)
@@ -207,7 +221,7 @@ static void remember(const struct srv_item *item)
     memcpy(last->digest, item->digest, sizeof last->digest);
 }
 
-void srv_item_end(struct srv_item *item)
+struct srv_item *srv_item_end(struct srv_item *item)
 {
     struct srv_app *app = item->job->request->app;
     struct srv_session *session = item->session;
@@ -219,8 +233,12 @@ void srv_item_end(struct srv_item *item)
         srv_session_remove(app->sessions, session);
     }
     session->used_ns = srv_now_ns();
-    atomic_fetch_sub(&session->waiting, 1);
+    if (!follows(item->behind, item))
+        atomic_fetch_sub(&session->waiting, 1);
     item->job->pending--;
+    if (session->newest == item)
+        session->newest = NULL;
+    return item->behind;
 }
 
 /* What the library made of a step that ran. */
@@ -276,10 +294,8 @@ void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app 
         attn_decode_recorded(app->engine, items[0]->model->attn, (size_t)first->call.layer, steps,
                              ready, app->store != NULL ? &recorder : NULL) == ATTN_OK)
         count_batch(app->metrics, ready, rows, srv_now_ns() - start);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         take_result(items[i]);
-        srv_item_end(items[i]);
-    }
 }
 
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item)

@@ -17,16 +17,17 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
 /* Makes the body itself the job's only item, and prepares that. */
 enum srv_error_code srv_item_prepare_only(struct srv_job *job, struct srv_error *error);
 
-/* Finds or creates the session.  False, with item->error set, where that fails. */
+/* Finds or creates the session, and queues up behind its other steps: item->first tells whether
+ * there are none.  False, with item->error set, where that fails. */
 bool srv_item_bind(struct srv_item *item, struct srv_app *app);
 
 /* Computes up to SRV_BATCH_STEPS bound items of one model and layer, of distinct sessions, as one
- * batch, and ends them: their errors or replies are set, their sessions published and let go. */
+ * batch: their errors or replies are set, their sessions published. */
 void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app *app);
 
-/* The one end of a bound item, run or not: its session is let go, and is gone where the item was to
- * start it and failed. */
-void srv_item_end(struct srv_item *item);
+/* The one end of a bound item, run or not, which is its session's first: the session is let go, and
+ * is gone where the item was to start it and failed.  Returns the session's next step, or NULL. */
+struct srv_item *srv_item_end(struct srv_item *item);
 
 /* Writes an item's reply members, without braces. */
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item);

@@ -105,6 +105,8 @@ static void ask(const struct srv_head *head)
     srv_guard_accept(head, "application/json", &error);
     srv_guard_accept(head, "text/plain", &error);
     srv_guard_accept_binary(&flag, head, &error);
+    if (srv_guard_deadline(&length, head, &error) == SRV_OK)
+        FUZZ_EXPECT(length <= SRV_MAX_DEADLINE_MS);
     if (srv_guard_id(id, head, "X-Session-Id", &error) == SRV_OK)
         FUZZ_EXPECT(strlen(id) <= SRV_ID_MAX);
     srv_field_id(id, srv_head_find(head, "X-Request-Id"));

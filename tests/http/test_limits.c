@@ -16,7 +16,7 @@
 #define SLOW_SECONDS 0.3
 #define SLOW_HEADS 64
 #define SLOW_ROWS 128
-#define MAX_SLOW 64 /* what a session has waiting at most, by default */
+#define MAX_SLOW 64 /* of them at once */
 
 /* One thread with portable kernels, so that long computations can be had at will. */
 #define CONFIG_SLOW(members) \

@@ -1,18 +1,22 @@
 /* test_pauses.c: long computations give way: decodes of other sessions are answered while one runs,
- * steps of its own session wait for it, and one that outlasts the drain is stopped. */
+ * steps of its own session wait for it, and one that outlasts the drain is stopped.  So is one
+ * whose deadline passes or whose client leaves; what waits meanwhile is dropped uncomputed. */
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "calls.h"
+#include "raw.h"
 #include "suites.h"
 
 #define WIDTH 64
 #define TOKENS 4096   /* one thread with portable kernels takes a second or two for them, */
 #define ENDLESS 20480 /* and a good part of a minute for these */
 #define STEPS 10
+#define WAIT_MS 120000 /* for an answer: sanitizers are slow */
 
 #define CONFIG(members)                                                                      \
     "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\"," members "\"models\":[{\"name\":" \
@@ -22,6 +26,7 @@
 /* A request that takes long, on a thread and a connection of its own. */
 struct long_call {
     const struct daemon *daemon;
+    const char *const *headers;
     struct text body;
     pthread_t thread;
     atomic_bool answered;
@@ -41,25 +46,40 @@ static void *call_long(void *argument)
     struct long_call *call = argument;
     struct client own;
     client_open(&own, call->daemon);
-    call->answer = client_post(&own, "/attend", call->body.data);
+    call->answer = client_send(&own, &(struct request){.method = "POST",
+                                                       .path = "/attend",
+                                                       .body = call->body.data,
+                                                       .headers = call->headers});
     atomic_store(&call->answered, true);
     client_close(&own);
     return NULL;
 }
 
-/* Begins POST /attend of so many rows, `members` before them, and waits until it is queued. */
-static void long_begin(struct long_call *call, struct client *client, const char *members,
-                       size_t rows)
+static void await_depth(struct client *client, double low, double high)
 {
-    *call = (struct long_call){.daemon = client->daemon};
+    double depth = -1;
+    for (unsigned tries = 0; depth < low || depth > high; tries++) {
+        ck_assert_uint_lt(tries, WAIT_MS / 2);
+        pause_ms(2);
+        depth = call_metric(client, "attnd_queue_depth");
+    }
+}
+
+/* Begins POST /attend of so many rows, `members` before them, and waits until it is queued. */
+static void long_begin_with(struct long_call *call, struct client *client,
+                            const char *const headers[], const char *members, size_t rows)
+{
+    *call = (struct long_call){.daemon = client->daemon, .headers = headers};
     text_add(&call->body, "{%s", members);
     add_rows(&call->body, rows);
     ck_assert_int_eq(pthread_create(&call->thread, NULL, call_long, call), 0);
-    unsigned tries = 0;
-    while (call_metric(client, "attnd_queue_depth") < 1) {
-        ck_assert_uint_lt(tries++, 5000);
-        pause_ms(2);
-    }
+    await_depth(client, 1, 100);
+}
+
+static void long_begin(struct long_call *call, struct client *client, const char *members,
+                       size_t rows)
+{
+    long_begin_with(call, client, NULL, members, rows);
 }
 
 static void long_end(struct long_call *call, long status, const char *code)
@@ -146,6 +166,217 @@ START_TEST(test_what_outlasts_the_drain_is_stopped_and_told_so)
 }
 END_TEST
 
+/* ---- Deadlines ------------------------------------------------------------------------------- */
+
+static const char *const soon[] = {"X-Deadline-Ms: 300", NULL};
+static const char *const late[] = {"X-Deadline-Ms: 86400000", NULL};
+
+static void begin(struct daemon *daemon, struct client *client)
+{
+    daemon_start(daemon, CONFIG(""), NULL, NULL);
+    client_open(client, daemon);
+}
+
+static void end(struct daemon *daemon, struct client *client)
+{
+    client_close(client);
+    daemon_stop(daemon);
+}
+
+START_TEST(test_attend_whose_deadline_passes_while_it_runs_is_stopped)
+{
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    begin(&daemon, &client);
+    long_begin_with(&call, &client, soon, "", ENDLESS);
+    long_end(&call, 504, "deadline_exceeded");
+    ck_assert_double_eq(call_metric(&client, "attnd_attend_rows_total"), 0);
+    long_begin_with(&call, &client, late, "", TOKENS);
+    long_end(&call, 200, NULL);
+    end(&daemon, &client);
+}
+END_TEST
+
+START_TEST(test_prefill_whose_deadline_passes_leaves_its_session_as_it_was)
+{
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    begin(&daemon, &client);
+    ck_assert_int_eq(step(&client, "kept", true), 0);
+    long_begin_with(&call, &client, soon, "\"session_id\":\"kept\",", ENDLESS);
+    long_end(&call, 504, "deadline_exceeded");
+    ck_assert_int_eq(step(&client, "kept", false), 1);
+    long_begin_with(&call, &client, soon, "\"session_id\":\"begun\",\"start\":true,", ENDLESS);
+    long_end(&call, 504, "deadline_exceeded");
+    ck_assert_int_eq(call_status(&client, "begun"), 404);
+    end(&daemon, &client);
+}
+END_TEST
+
+/* Rows of attends are counted when they are computed. */
+START_TEST(test_what_waits_beyond_its_deadline_is_not_computed)
+{
+    struct daemon daemon;
+    struct client client;
+    struct long_call first, second;
+    begin(&daemon, &client);
+    long_begin(&first, &client, "", TOKENS);
+    long_begin_with(&second, &client, soon, "", TOKENS);
+    long_end(&first, 200, NULL);
+    long_end(&second, 504, "deadline_exceeded");
+    ck_assert_double_eq(call_metric(&client, "attnd_attend_rows_total"), TOKENS);
+    end(&daemon, &client);
+}
+END_TEST
+
+/* ---- Clients that leave ---------------------------------------------------------------------- */
+
+#define GONE "attnd_errors_total{code=\"client_gone\"}"
+
+/* Sends a POST of so many rows whose answer is read later, or never. */
+static void post_raw(struct raw *raw, const struct daemon *daemon, const char *path,
+                     const char *members, size_t rows)
+{
+    struct text body = {0}, head = {0};
+    text_add(&body, "{%s", members);
+    add_rows(&body, rows);
+    text_add(&head,
+             "POST %s HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n",
+             path, body.length);
+    raw_open(raw, daemon->host, daemon->port);
+    ck_assert(raw_text(raw, head.data) && raw_text(raw, body.data));
+    text_free(&body);
+    text_free(&head);
+}
+
+START_TEST(test_attend_whose_client_leaves_is_stopped)
+{
+    struct daemon daemon;
+    struct client client;
+    struct raw leaving;
+    begin(&daemon, &client);
+    for (int reset = 0; reset < 2; reset++) {
+        post_raw(&leaving, &daemon, "/attend", "", ENDLESS);
+        await_depth(&client, 1, 1);
+        (reset ? raw_reset : raw_close)(&leaving);
+        await_depth(&client, 0, 0);
+        ck_assert_double_eq(call_metric(&client, GONE), reset + 1);
+    }
+    ck_assert_double_eq(call_metric(&client, "attnd_attend_rows_total"), 0);
+    end(&daemon, &client);
+}
+END_TEST
+
+START_TEST(test_step_whose_client_leaves_while_it_waits_is_not_applied)
+{
+    static const char session[] = "\"session_id\":\"long\",";
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    struct raw leaving, staying;
+    begin(&daemon, &client);
+    ck_assert_int_eq(step(&client, "long", true), 0);
+    long_begin(&call, &client, session, TOKENS);
+    pause_ms(50); /* it runs, and has the session */
+    post_raw(&leaving, &daemon, "/decode", session, 1);
+    post_raw(&staying, &daemon, "/decode", session, 1);
+    await_depth(&client, 3, 3);
+    raw_close(&leaving);
+    raw_half_close(&staying);
+    long_end(&call, 200, NULL);
+    struct raw_answer answer = raw_read(&staying, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, 200);
+    raw_answer_free(&answer);
+    raw_close(&staying);
+    await_depth(&client, 0, 0);
+    ck_assert_double_eq(call_metric(&client, GONE), 1);
+    ck_assert_int_eq(step(&client, "long", false), TOKENS + 2);
+    end(&daemon, &client);
+}
+END_TEST
+
+/* ---- One session ----------------------------------------------------------------------------- */
+
+static void expect_position(struct raw *raw, size_t position)
+{
+    char want[40];
+    snprintf(want, sizeof want, "\"position\":%zu,", position);
+    struct raw_answer answer = raw_read(raw, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, 200);
+    ck_assert_msg(strstr(answer.body, want) != NULL, "no %s in %.200s", want, answer.body);
+    raw_answer_free(&answer);
+}
+
+START_TEST(test_two_wait_for_a_session_that_is_busy_and_a_third_is_told_when_to_come_again)
+{
+    static const char session[] = "\"session_id\":\"long\",";
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    struct raw waiting[2], third;
+    char after[256];
+    begin(&daemon, &client);
+    ck_assert_int_eq(step(&client, "long", true), 0);
+    long_begin(&call, &client, session, TOKENS);
+    pause_ms(50); /* it runs, and has the session */
+    for (size_t i = 0; i < 2; i++) {
+        post_raw(&waiting[i], &daemon, "/decode", session, 1);
+        await_depth(&client, (double)i + 2, (double)i + 2);
+    }
+    pause_ms(50); /* they have been read */
+    post_raw(&third, &daemon, "/decode", session, 1);
+    struct raw_answer answer = raw_read(&third, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, 429);
+    ck_assert_ptr_nonnull(strstr(answer.body, "session_busy"));
+    ck_assert(raw_header(after, &answer, "Retry-After"));
+    ck_assert(strtol(after, NULL, 10) >= 1 && strtol(after, NULL, 10) <= 60);
+    ck_assert(!atomic_load(&call.answered));
+    raw_answer_free(&answer);
+    raw_close(&third);
+    long_end(&call, 200, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        expect_position(&waiting[i], TOKENS + 1 + i);
+        raw_close(&waiting[i]);
+    }
+    end(&daemon, &client);
+}
+END_TEST
+
+/* A body beyond 256 KiB is read by another thread; a connection has its answers in order all the
+ * same. */
+START_TEST(test_requests_of_one_connection_are_applied_in_their_order)
+{
+    static const char path[] = "/attend", session[] = "\"session_id\":\"order\",";
+    struct daemon daemon;
+    struct client client;
+    struct raw raw;
+    struct text both = {0};
+    begin(&daemon, &client);
+    ck_assert_int_eq(step(&client, "order", true), 0);
+    post_raw(&raw, &daemon, path, session, 3000); /* some 380 KB */
+    for (size_t i = 0; i < 2; i++) {
+        struct text body = {0};
+        text_add(&body, "{%s", session);
+        add_rows(&body, 1);
+        text_add(&both,
+                 "POST /decode HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+                 "Content-Length: %zu\r\n\r\n%s",
+                 body.length, body.data);
+        text_free(&body);
+    }
+    ck_assert(raw_text(&raw, both.data));
+    expect_position(&raw, 1);
+    expect_position(&raw, 3001);
+    expect_position(&raw, 3002);
+    raw_close(&raw);
+    text_free(&both);
+    end(&daemon, &client);
+}
+END_TEST
+
 Suite *suite_pauses(void)
 {
     Suite *suite = suite_create("pauses");
@@ -155,5 +386,17 @@ Suite *suite_pauses(void)
         pauses, test_decodes_are_answered_while_a_prefill_runs_and_those_of_its_session_follow_it);
     tcase_add_test(pauses, test_what_outlasts_the_drain_is_stopped_and_told_so);
     suite_add_tcase(suite, pauses);
+    TCase *useless = tcase_create("useless");
+    tcase_add_test(useless, test_attend_whose_deadline_passes_while_it_runs_is_stopped);
+    tcase_add_test(useless, test_prefill_whose_deadline_passes_leaves_its_session_as_it_was);
+    tcase_add_test(useless, test_what_waits_beyond_its_deadline_is_not_computed);
+    tcase_add_test(useless, test_attend_whose_client_leaves_is_stopped);
+    tcase_add_test(useless, test_step_whose_client_leaves_while_it_waits_is_not_applied);
+    suite_add_tcase(suite, useless);
+    TCase *session = tcase_create("session");
+    tcase_add_test(session,
+                   test_two_wait_for_a_session_that_is_busy_and_a_third_is_told_when_to_come_again);
+    tcase_add_test(session, test_requests_of_one_connection_are_applied_in_their_order);
+    suite_add_tcase(suite, session);
     return suite;
 }

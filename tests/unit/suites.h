@@ -23,6 +23,7 @@
     X(coding)        \
     X(config)        \
     X(session)       \
+    X(lines)         \
     X(log)           \
     X(metrics)       \
     X(steps)         \

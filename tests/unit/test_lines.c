@@ -1,0 +1,263 @@
+/* test_lines.c: who waits, who is next, who may join, and when to come again. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "admission.h"
+#include "lines.h"
+#include "suites.h"
+
+#define MANY 3000
+
+static struct srv_lines lines;
+static struct srv_waiting items[MANY];
+
+static struct srv_waiting *put(size_t i, unsigned caller, size_t rows)
+{
+    items[i] = (struct srv_waiting){.caller = caller, .rows = rows};
+    srv_lines_put(&lines, SRV_STEPS, &items[i]);
+    return &items[i];
+}
+
+static void expect_next(const struct srv_waiting *item)
+{
+    ck_assert_ptr_eq(srv_lines_take(&lines, SRV_STEPS), item);
+}
+
+/* ---- Order ----------------------------------------------------------------------------------- */
+
+START_TEST(test_lines_one_caller_is_served_in_order)
+{
+    srv_lines_init(&lines);
+    for (size_t i = 0; i < 10; i++)
+        put(i, 5, 1 + i % 3);
+    ck_assert_uint_eq(lines.waiting[SRV_STEPS], 10);
+    for (size_t i = 0; i < 10; i++)
+        expect_next(&items[i]);
+    ck_assert_ptr_null(srv_lines_take(&lines, SRV_STEPS));
+    ck_assert(srv_lines_empty(&lines));
+}
+END_TEST
+
+/* The one with 1,000 waiting and the ones with ten each get the same while all have some. */
+START_TEST(test_lines_callers_get_equal_shares_however_much_they_ask_for)
+{
+    size_t taken[4] = {0};
+    srv_lines_init(&lines);
+    for (size_t i = 0; i < 1000; i++)
+        put(i, 0, 1);
+    for (size_t i = 0; i < 30; i++)
+        put(1000 + i, 1 + (unsigned)(i % 3), 1);
+    for (size_t i = 0; i < 40; i++)
+        taken[srv_lines_take(&lines, SRV_STEPS)->caller]++;
+    for (size_t i = 0; i < 4; i++)
+        ck_assert_uint_eq(taken[i], 10);
+    ck_assert_uint_eq(lines.waiting[SRV_STEPS], 990);
+}
+END_TEST
+
+START_TEST(test_lines_shares_are_counted_in_rows)
+{
+    size_t taken[2] = {0};
+    srv_lines_init(&lines);
+    for (size_t i = 0; i < 200; i++)
+        put(i, i % 2 ? 1 : 0, i % 2 ? 8 : 1);
+    for (size_t i = 0; i < 90; i++)
+        taken[srv_lines_take(&lines, SRV_STEPS)->caller]++;
+    ck_assert_uint_eq(taken[0], 80);
+    ck_assert_uint_eq(taken[1], 10);
+}
+END_TEST
+
+/* Who was away has not saved up a share for which the others would have to wait now. */
+START_TEST(test_lines_rest_earns_nothing)
+{
+    size_t taken[2] = {0};
+    srv_lines_init(&lines);
+    for (size_t i = 0; i < 1000; i++)
+        put(i, 0, 1);
+    for (size_t i = 0; i < 500; i++)
+        expect_next(&items[i]);
+    for (size_t i = 0; i < 100; i++)
+        put(1000 + i, 1, 1);
+    for (size_t i = 0; i < 100; i++)
+        taken[srv_lines_take(&lines, SRV_STEPS)->caller]++;
+    ck_assert_uint_eq(taken[0], 50);
+    ck_assert_uint_eq(taken[1], 50);
+}
+END_TEST
+
+START_TEST(test_lines_kinds_wait_apart)
+{
+    srv_lines_init(&lines);
+    struct srv_waiting attend = {.caller = 1, .rows = 100}, *step = put(0, 1, 1);
+    srv_lines_put(&lines, SRV_ATTENDS, &attend);
+    ck_assert_ptr_eq(srv_lines_take(&lines, SRV_ATTENDS), &attend);
+    ck_assert_ptr_null(srv_lines_take(&lines, SRV_ATTENDS));
+    ck_assert(!srv_lines_empty(&lines));
+    expect_next(step);
+}
+END_TEST
+
+START_TEST(test_lines_walk_leaves_what_it_passes_in_order)
+{
+    struct srv_walk walk;
+    srv_lines_init(&lines);
+    for (size_t i = 0; i < MANY; i++)
+        put(i, (unsigned)(i % 7), 1);
+    srv_walk_begin(&walk, &lines, SRV_STEPS);
+    size_t looks = 0;
+    for (struct srv_waiting *w; (w = srv_walk_look(&walk)) != NULL; looks++) {
+        size_t i = (size_t)(w - items);
+        (i % 3 == 0 ? srv_walk_take : i % 3 == 1 ? srv_walk_drop : srv_walk_pass)(&walk);
+    }
+    ck_assert_uint_eq(looks, MANY);
+    ck_assert_uint_eq(lines.waiting[SRV_STEPS], MANY / 3);
+    put(0, 3, 1); /* behind the others of its caller, though the walk has taken the last of them */
+    size_t before[7] = {0}, left = 0;
+    for (struct srv_waiting *w; (w = srv_lines_take(&lines, SRV_STEPS)) != NULL; left++) {
+        size_t i = (size_t)(w - items);
+        ck_assert(i % 3 == 2 || i == 0);
+        ck_assert(i > before[w->caller] || i == 0);
+        before[w->caller] = i == 0 ? MANY : i;
+    }
+    ck_assert_uint_eq(left, MANY / 3 + 1);
+}
+END_TEST
+
+/* ---- Admission ------------------------------------------------------------------------------- */
+
+#define CAPACITY 80
+#define MS UINT64_C(1000000)
+
+static struct srv_admission admission;
+static struct srv_error error;
+
+static struct srv_request from(unsigned caller)
+{
+    return (struct srv_request){.route = &srv_routes[0], .caller = caller};
+}
+
+/* Has `count` of a caller's join, as many as may; returns how many did. */
+static size_t join(unsigned caller, size_t count)
+{
+    struct srv_request request = from(caller);
+    size_t joined = 0;
+    while (joined < count && srv_admission_check(&admission, &request, &error) == SRV_OK) {
+        srv_admission_join(&admission, &request);
+        joined++;
+    }
+    return joined;
+}
+
+static void setup(void) { ck_assert(srv_admission_init(&admission, CAPACITY)); }
+static void teardown(void)
+{
+    srv_admission_fini(&admission);
+    admission = (struct srv_admission){0};
+}
+
+START_TEST(test_admission_without_keys_has_the_whole_queue)
+{
+    struct srv_request request = from(0);
+    ck_assert_uint_eq(join(0, 1000), CAPACITY);
+    ck_assert_int_eq(error.code, SRV_E_QUEUE_FULL);
+    srv_admission_leave(&admission, &request);
+    ck_assert_uint_eq(join(0, 1000), 1);
+}
+END_TEST
+
+START_TEST(test_admission_keeps_room_for_callers_below_their_share)
+{
+    ck_assert_uint_eq(join(3, 1000), CAPACITY - CAPACITY / 8);
+    ck_assert_int_eq(error.code, SRV_E_QUEUE_FULL);
+    ck_assert_uint_eq(join(7, 4), 4);
+    ck_assert_uint_eq(join(3, 1), 0);
+    ck_assert_uint_eq(join(1, 1000), CAPACITY / 8 - 4);
+    ck_assert_uint_eq(join(9, 1), 0); /* full is full */
+}
+END_TEST
+
+START_TEST(test_admission_a_queue_of_one_takes_one_of_anybody)
+{
+    teardown();
+    ck_assert(srv_admission_init(&admission, 1));
+    ck_assert_uint_eq(join(63, 5), 1);
+    ck_assert_uint_eq(join(0, 5), 0);
+}
+END_TEST
+
+/* Requests that end `each_ms` after one another, with work to do all the time. */
+static void run(size_t count, uint64_t each_ms)
+{
+    struct srv_request request = from(0), *list[] = {&request};
+    for (size_t i = 0; i < count; i++) {
+        struct srv_pace *pace = &admission.routes[0];
+        request.t_taken = 1;
+        pace->ended_ns = srv_now_ns() - each_ms * MS;
+        srv_admission_pace(&admission, list, 1);
+    }
+}
+
+START_TEST(test_admission_tells_the_wait_by_depth_and_pace)
+{
+    struct srv_request request = from(0), other = from(0);
+    ck_assert_uint_eq(srv_admission_retry_s(&admission, &request), 1); /* nothing is known */
+    run(40, 500);
+    ck_assert_uint_eq(srv_admission_wait_ns(&admission, &request), 0); /* nobody waits */
+    ck_assert_uint_eq(join(0, 20), 20);
+    uint64_t wait = srv_admission_wait_ns(&admission, &request);
+    ck_assert(wait >= 10000 * MS && wait < 11000 * MS);
+    ck_assert_uint_eq(srv_admission_retry_s(&admission, &request), 11);
+    other.route = &srv_routes[1];
+    ck_assert_uint_eq(srv_admission_wait_ns(&admission, &other), 0);
+    run(40, 10000);
+    ck_assert_uint_eq(srv_admission_retry_s(&admission, &request), SRV_MAX_RETRY_S);
+    run(400, 1);
+    ck_assert_uint_eq(srv_admission_retry_s(&admission, &request), 1); /* of late */
+}
+END_TEST
+
+START_TEST(test_admission_a_caller_with_little_waits_for_its_turn_and_not_for_the_queue)
+{
+    struct srv_request hog = from(1), small = from(2);
+    run(40, 100);
+    ck_assert_uint_eq(join(1, 60), 60);
+    ck_assert_uint_ge(srv_admission_wait_ns(&admission, &hog), 6000 * MS);
+    ck_assert_uint_lt(srv_admission_wait_ns(&admission, &small), 250 * MS);
+}
+END_TEST
+
+START_TEST(test_admission_refuses_what_would_wait_beyond_its_deadline)
+{
+    struct srv_request request = from(0);
+    run(40, 100);
+    ck_assert_uint_eq(join(0, 20), 20);
+    request.deadline_ns = srv_now_ns() + 1000 * MS;
+    ck_assert_int_eq(srv_admission_check(&admission, &request, &error), SRV_E_DEADLINE);
+    request.deadline_ns = srv_now_ns() + 5000 * MS;
+    ck_assert_int_eq(srv_admission_check(&admission, &request, &error), SRV_OK);
+}
+END_TEST
+
+Suite *suite_lines(void)
+{
+    Suite *suite = suite_create("lines");
+    TCase *order = tcase_create("order"), *joining = tcase_create("joining");
+    tcase_add_test(order, test_lines_one_caller_is_served_in_order);
+    tcase_add_test(order, test_lines_callers_get_equal_shares_however_much_they_ask_for);
+    tcase_add_test(order, test_lines_shares_are_counted_in_rows);
+    tcase_add_test(order, test_lines_rest_earns_nothing);
+    tcase_add_test(order, test_lines_kinds_wait_apart);
+    tcase_add_test(order, test_lines_walk_leaves_what_it_passes_in_order);
+    suite_add_tcase(suite, order);
+    tcase_add_checked_fixture(joining, setup, teardown);
+    tcase_add_test(joining, test_admission_without_keys_has_the_whole_queue);
+    tcase_add_test(joining, test_admission_keeps_room_for_callers_below_their_share);
+    tcase_add_test(joining, test_admission_a_queue_of_one_takes_one_of_anybody);
+    tcase_add_test(joining, test_admission_tells_the_wait_by_depth_and_pace);
+    tcase_add_test(joining,
+                   test_admission_a_caller_with_little_waits_for_its_turn_and_not_for_the_queue);
+    tcase_add_test(joining, test_admission_refuses_what_would_wait_beyond_its_deadline);
+    suite_add_tcase(suite, joining);
+    return suite;
+}
