@@ -2,7 +2,7 @@
 # four libraries it needs.
 #
 #   docker build -t attnd .
-#   docker run --rm -p 127.0.0.1:8080:8080 attnd
+#   docker run --rm -p 127.0.0.1:8080:8080 -e ATTN_ALLOW_UNAUTHENTICATED=true attnd
 
 FROM debian:bookworm-slim AS build
 RUN apt-get update \
@@ -23,7 +23,8 @@ RUN apt-get update \
 COPY --from=build /src/build/attnd /usr/local/bin/attnd
 COPY config/attnd.json /etc/attnd/attnd.json
 
-# Variables and not flags, so that the health check reads the same port as the daemon.
+# Variables and not flags, so that the health check reads the same port as the daemon.  Listening on
+# all addresses it starts with ATTN_API_KEYS, a file, or with ATTN_ALLOW_UNAUTHENTICATED=true only.
 ENV ATTN_CONFIG=/etc/attnd/attnd.json \
     ATTN_HOST=0.0.0.0
 

@@ -77,7 +77,7 @@ pkg_cflags = $(patsubst -I%,-isystem%,$(shell pkg-config --cflags $(1)))
 pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1))) -lm
 
 LIB_PKGS    = openblas jansson nettle
-SERVER_PKGS = libmicrohttpd jansson zlib
+SERVER_PKGS = libmicrohttpd jansson zlib nettle
 TEST_PKGS   = check libcurl jansson
 
 # What a directory may include; `make layers` checks the rest.

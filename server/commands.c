@@ -14,6 +14,7 @@
 #include "attn.h"
 #include "buffer.h"
 #include "http.h"
+#include "keys.h"
 #include "models.h"
 
 #define TEXT_MAX ((size_t)1 << 20) /* of what a command prints */
@@ -92,6 +93,22 @@ static void print_memory(struct srv_buffer *out, const struct srv_config *config
                 weights + limits->cache_bytes + limits->max_in_flight_bytes + connections);
 }
 
+/* False, with the message, where there is a file of keys and it is not right. */
+static bool print_keys(struct srv_buffer *out, const struct srv_config *config, char *message,
+                       size_t size)
+{
+    struct srv_keys keys;
+    if (config->api_keys == NULL)
+        return true;
+    if (!srv_keys_read(&keys, config->api_keys, message, size))
+        return false;
+    srv_buffer_printf(out, "api keys: %zu\n", keys.count);
+    for (size_t i = 0; i < keys.count; i++)
+        srv_buffer_printf(out, "  %s: %s\n", keys.items[i].name,
+                          srv_scopes_text(keys.items[i].scopes));
+    return true;
+}
+
 int srv_command_check(const struct srv_config *config)
 {
     struct srv_models models = {0};
@@ -101,7 +118,8 @@ int srv_command_check(const struct srv_config *config)
     srv_buffer_init(&text, TEXT_MAX);
     srv_buffer_text(&text, "options:\n");
     srv_config_print(&text, config);
-    if (!srv_models_open(&models, config, NULL, message, sizeof message)) {
+    if (!print_keys(&text, config, message, sizeof message) ||
+        !srv_models_open(&models, config, NULL, message, sizeof message)) {
         fprintf(stderr, "attnd: %s\n", message);
         srv_buffer_fini(&text);
     } else {

@@ -42,7 +42,9 @@ struct srv_config {
     unsigned cpu_level;                 /* enum attn_cpu_level */
     unsigned log;                       /* enum srv_log_level */
     unsigned durability, journal_fsync; /* enums of store.h */
+    unsigned allow_unauthenticated;     /* 1: beyond loopback without api_keys */
     char *state_dir;                    /* NULL: none */
+    char *api_keys;                     /* a file, NULL: no keys are asked for */
     size_t snapshot_interval_s, snapshot_tokens, journal_bytes;
     size_t port, threads, event_threads;
     struct srv_limits limits;
@@ -56,6 +58,9 @@ struct srv_config {
 bool srv_config_read(struct srv_config *config, int argc, char *const argv[], char *const environ[],
                      char *message, size_t size);
 void srv_config_fini(struct srv_config *config);
+
+/* Whether only this machine can reach an address: 127.0.0.0/8, ::1. */
+bool srv_config_is_loopback(const char *host);
 
 /* The resolved options as text, one per line with where each came from, for --check. */
 struct srv_buffer;

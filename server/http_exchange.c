@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 
 #include "app.h"
+#include "http_auth.h"
 #include "http_guard.h"
 #include "http_reply.h"
 
@@ -250,6 +251,26 @@ static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
 
 /* ---- The steps ------------------------------------------------------------------------------- */
 
+/* A path is looked up before the key, whose scope it says, but spoken of behind it. */
+static enum srv_error_code check_head(struct srv_exchange *x, const struct srv_head *head,
+                                      struct srv_error *error)
+{
+    struct srv_request *request = &x->request;
+    struct srv_error route;
+    enum srv_error_code found = find_route(request, head, &route);
+    if (srv_auth_check(request, &request->app->keys, head, error) != SRV_OK) {
+        request->reply.allow[0] = '\0';
+        return error->code;
+    }
+    if (found != SRV_OK) {
+        *error = route;
+        return found;
+    }
+    if (check_phase(request, error) != SRV_OK || check_media(x, head, error) != SRV_OK)
+        return error->code;
+    return check_room(x, error);
+}
+
 static bool begin(struct srv_exchange *x, const char *method, const char *path, const char *version)
 {
     struct srv_request *request = &x->request;
@@ -263,10 +284,7 @@ static bool begin(struct srv_exchange *x, const char *method, const char *path, 
     srv_connection_deadline(x->connection, request->app->config.limits.body_timeout_ms);
     if (srv_guard_head(&x->framing, &head, &error) != SRV_OK)
         return refuse(x, &error, false);
-    if (find_route(request, &head, &error) != SRV_OK || check_phase(request, &error) != SRV_OK ||
-        check_media(x, &head, &error) != SRV_OK || check_room(x, &error) != SRV_OK)
-        return refuse(x, &error, true);
-    return true;
+    return check_head(x, &head, &error) == SRV_OK || refuse(x, &error, true);
 }
 
 static bool finish_body(struct srv_exchange *x)

@@ -83,7 +83,7 @@ static void print_timing(char out[TIMING_MAX], const struct srv_request *request
 
 /* ---- Header fields --------------------------------------------------------------------------- */
 
-#define FIELDS_MAX 10
+#define FIELDS_MAX 11
 #define DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
 
 struct fields {
@@ -133,6 +133,8 @@ static void list_fields(struct fields *out, const struct srv_request *request, b
     add(out, "X-Attn-Instance", request->app->config.instance);
     if (reply->allow[0] != '\0')
         add(out, "Allow", reply->allow);
+    if (reply->code == SRV_E_UNAUTHORIZED)
+        add(out, "WWW-Authenticate", "Bearer");
     if (reply->retry_after_s > 0) {
         snprintf(out->retry_after, sizeof out->retry_after, "%u", reply->retry_after_s);
         add(out, "Retry-After", out->retry_after);

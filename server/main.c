@@ -109,6 +109,9 @@ static bool open_engine(struct srv_app *app, char *message)
 static bool open_parts(struct srv_app *app, char *message)
 {
     const struct srv_limits *limits = &app->config.limits;
+    if (app->config.api_keys != NULL &&
+        !srv_keys_read(&app->keys, app->config.api_keys, message, MESSAGE_MAX))
+        return false;
     snprintf(message, MESSAGE_MAX, "out of memory");
     return srv_metrics_open(&app->metrics) && open_engine(app, message) &&
            attn_cache_pool_new(&app->pool, limits->cache_bytes) == ATTN_OK &&
@@ -135,6 +138,21 @@ static bool load(struct srv_app *app, char *message)
                   srv_store_load(app->store, message, MESSAGE_MAX);
     hold_signals();
     return loaded;
+}
+
+static void warn_of_exposure(struct srv_app *app)
+{
+    const struct srv_config *config = &app->config;
+    if (srv_config_is_loopback(config->host))
+        return;
+    if (config->api_keys == NULL)
+        srv_log_event(&app->log, SRV_LOG_ERROR, "exposed",
+                      "no API keys: whoever reaches %s may use and end every session",
+                      config->host);
+    else
+        srv_log_event(&app->log, SRV_LOG_ERROR, "exposed",
+                      "no TLS: API keys and tensors cross the network to %s in the clear",
+                      config->host);
 }
 
 static void say_ready(struct srv_app *app)
@@ -214,6 +232,7 @@ static int run(struct srv_app *app)
     bool opened = open_parts(app, message) && open_http(app, message) && load(app, message);
     if (opened) {
         atomic_store(&app->phase, SRV_READY);
+        warn_of_exposure(app);
         say_ready(app);
         serve(app);
         drain(app);

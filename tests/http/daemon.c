@@ -78,6 +78,7 @@ void daemon_start(struct daemon *daemon, const char *config, const char *const a
     bool ended = false;
     for (size_t i = 0; arguments != NULL && arguments[i] != NULL; i++)
         words[i + 2] = arguments[i];
+    daemon->authorization = NULL;
     config_write(daemon->directory, path, config);
     process_start(&daemon->process, words, variables);
     bool ready = read_ready(daemon);

@@ -23,6 +23,7 @@
     X(concurrency) \
     X(ops)         \
     X(limits)      \
+    X(keys)        \
     X(lifecycle)   \
     X(pauses)      \
     X(commands)

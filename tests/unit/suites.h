@@ -20,6 +20,7 @@
     X(request)       \
     X(http)          \
     X(config)        \
+    X(keys)          \
     X(session)       \
     X(log)           \
     X(metrics)       \
