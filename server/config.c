@@ -243,6 +243,8 @@ static bool check_together(struct srv_config_reading *reading)
     const struct srv_config *config = reading->config;
     if (!check_exposure(reading))
         return false;
+    if ((config->tls_cert == NULL) != (config->tls_key == NULL))
+        return srv_config_refuse(reading, "tls_cert and tls_key: one needs the other");
     return config->durability == 0 || config->state_dir != NULL ||
            srv_config_refuse(reading, "durability: snapshot and journal need a state_dir");
 }
@@ -276,5 +278,7 @@ void srv_config_fini(struct srv_config *config)
     free(config->instance);
     free(config->state_dir);
     free(config->api_keys);
+    free(config->tls_cert);
+    free(config->tls_key);
     memset(config, 0, sizeof *config);
 }

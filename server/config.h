@@ -44,6 +44,7 @@ struct srv_config {
     unsigned durability, journal_fsync; /* enums of store.h */
     unsigned allow_unauthenticated;     /* 1: beyond loopback without api_keys */
     char *state_dir;                    /* NULL: none */
+    char *tls_cert, *tls_key;           /* PEM files, NULL: plain HTTP */
     char *api_keys;                     /* a file, NULL: no keys are asked for */
     size_t snapshot_interval_s, snapshot_tokens, journal_bytes;
     size_t port, threads, event_threads;

@@ -99,10 +99,13 @@ extern const size_t srv_route_count;
 const struct srv_route *srv_route_find(char arg[SRV_ID_MAX + 1], char allowed[64],
                                        enum srv_method method, const char *path);
 
+struct srv_tls; /* tls.h */
+
 struct srv_http_options {
-    const char *host; /* numeric address to bind, IPv4 or IPv6 */
-    unsigned port;    /* 0: any free one */
-    unsigned threads; /* event threads */
+    const char *host;          /* numeric address to bind, IPv4 or IPv6 */
+    unsigned port;             /* 0: any free one */
+    unsigned threads;          /* event threads */
+    const struct srv_tls *tls; /* needed during srv_http_open only; empty: plain HTTP */
 };
 
 /* Binds, listens and serves from then on.  Errors are one line in `message`. */

@@ -25,6 +25,7 @@
 #include "http_auth.h"
 #include "http_guard.h"
 #include "http_reply.h"
+#include "tls.h"
 
 #define DROP_MAX ((size_t)1 << 20) /* of a refused body that is read so as to go on */
 #define SMALL_REPLY 65536          /* bytes: replies that are not charged */
@@ -43,7 +44,10 @@ static bool draining(const struct srv_exchange *x)
 static bool client_left(const struct srv_exchange *x)
 {
     char byte;
-    return recv(x->connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    const struct srv_connection *connection = x->connection;
+    if (connection->tls != NULL && srv_tls_pending(connection->tls))
+        return false;
+    return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 static bool reply(struct srv_exchange *x)
@@ -65,7 +69,7 @@ static void reply_now(struct srv_exchange *x)
     x->stage = AT_END;
     x->unread = true;
     x->request.t_replied = srv_now_ns();
-    srv_reply_send(x->connection->fd, &x->request);
+    srv_reply_send(x->connection, &x->request);
 }
 
 /* Replies with an error.  A short body is read and dropped first, so that the connection can go on;

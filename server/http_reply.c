@@ -12,8 +12,10 @@
 
 #include "app.h"
 #include "error_body.h"
+#include "http_loop.h"
 #include "number.h"
 #include "stage.h"
+#include "tls.h"
 
 #define RETRY_AFTER_S 1
 
@@ -166,7 +168,7 @@ bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *requ
     return queued == MHD_YES;
 }
 
-void srv_reply_send(int fd, struct srv_request *request)
+void srv_reply_send(const struct srv_connection *connection, struct srv_request *request)
 {
     settle(request);
     struct fields fields;
@@ -180,7 +182,9 @@ void srv_reply_send(int fd, struct srv_request *request)
         srv_buffer_printf(&out, "%s: %s\r\n", fields.names[i], fields.values[i]);
     srv_buffer_text(&out, "\r\n");
     srv_buffer_append(&out, body->data, body->length);
-    if (!out.failed)
-        (void)!send(fd, out.data, out.length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (!out.failed && connection->tls != NULL)
+        srv_tls_send(connection->tls, out.data, out.length);
+    else if (!out.failed)
+        (void)!send(connection->fd, out.data, out.length, MSG_DONTWAIT | MSG_NOSIGNAL);
     srv_buffer_fini(&out);
 }

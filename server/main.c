@@ -15,6 +15,7 @@
 #include "app.h"
 #include "commands.h"
 #include "inspect.h"
+#include "tls.h"
 
 #define FILES_BESIDE_CONNECTIONS 64 /* descriptors for all else */
 #define MESSAGE_MAX 512
@@ -123,12 +124,18 @@ static bool open_parts(struct srv_app *app, char *message)
 
 static bool open_http(struct srv_app *app, char *message)
 {
+    const struct srv_config *config = &app->config;
+    struct srv_tls tls;
     struct srv_http_options options = {
-        .host = app->config.host,
-        .port = (unsigned)app->config.port,
-        .threads = (unsigned)app->config.event_threads,
+        .host = config->host,
+        .port = (unsigned)config->port,
+        .threads = (unsigned)config->event_threads,
+        .tls = &tls,
     };
-    return srv_http_open(&app->http, app, &options, message, MESSAGE_MAX);
+    bool opened = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, MESSAGE_MAX) &&
+                  srv_http_open(&app->http, app, &options, message, MESSAGE_MAX);
+    srv_tls_fini(&tls);
+    return opened;
 }
 
 static bool load(struct srv_app *app, char *message)
@@ -149,7 +156,7 @@ static void warn_of_exposure(struct srv_app *app)
         srv_log_event(&app->log, SRV_LOG_ERROR, "exposed",
                       "no API keys: whoever reaches %s may use and end every session",
                       config->host);
-    else
+    else if (config->tls_cert == NULL)
         srv_log_event(&app->log, SRV_LOG_ERROR, "exposed",
                       "no TLS: API keys and tensors cross the network to %s in the clear",
                       config->host);
@@ -158,7 +165,7 @@ static void warn_of_exposure(struct srv_app *app)
 static void say_ready(struct srv_app *app)
 {
     char url[SRV_URL_MAX];
-    srv_print_url(url, app->config.host, srv_http_port(app->http));
+    srv_print_url(url, &app->config, srv_http_port(app->http));
     srv_log_event(&app->log, SRV_LOG_INFO, "ready", "%s, %zu models%s", url, app->models.count,
                   app->models.count == 0 ? ": attention without weights only" : "");
     printf("attnd: ready on %s\n", url);

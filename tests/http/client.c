@@ -84,6 +84,8 @@ bool client_try(struct answer *out, struct client *client, const struct request 
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
+    if (client->daemon->trusted != NULL)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, client->daemon->trusted);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, collect);

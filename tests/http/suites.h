@@ -24,6 +24,7 @@
     X(ops)         \
     X(limits)      \
     X(keys)        \
+    X(tls)         \
     X(lifecycle)   \
     X(pauses)      \
     X(commands)
