@@ -268,6 +268,22 @@ START_TEST(test_check_lists_names_and_scopes_and_a_bad_file_fails_it_and_the_sta
 }
 END_TEST
 
+START_TEST(test_keys_that_cross_a_network_in_the_clear_are_warned_of)
+{
+    struct daemon open;
+    char path[SECRET_PATH], flag[96];
+    const char *const flags[] = {"--host=0.0.0.0", "--log=error", flag, NULL};
+    secret_write(path, KEYS_THREE);
+    snprintf(flag, sizeof flag, "--api-keys=%s", path);
+    daemon_start(&open, CONFIG_SMALL(""), flags, NULL);
+    char *log = daemon_log(&open);
+    ck_assert_msg(strstr(log, "\"event\":\"exposed\",\"message\":\"no TLS") != NULL, "%s", log);
+    free(log);
+    daemon_stop(&open);
+    unlink(path);
+}
+END_TEST
+
 Suite *suite_keys(void)
 {
     Suite *suite = suite_create("keys");
@@ -280,6 +296,7 @@ Suite *suite_keys(void)
     tcase_add_test(keys, test_log_names_the_key_and_never_shows_it);
     tcase_add_test(keys, test_sessions_work_under_a_key_as_without);
     tcase_add_test(starts, test_check_lists_names_and_scopes_and_a_bad_file_fails_it_and_the_start);
+    tcase_add_test(starts, test_keys_that_cross_a_network_in_the_clear_are_warned_of);
     suite_add_tcase(suite, keys);
     suite_add_tcase(suite, starts);
     return suite;
