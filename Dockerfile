@@ -1,13 +1,13 @@
 # attnd: built in one stage, shipped in another that holds the daemon, its configuration and the
-# four libraries it needs.
+# libraries it needs.
 #
 #   docker build -t attnd .
-#   docker run --rm -p 127.0.0.1:8080:8080 attnd
+#   docker run --rm -p 127.0.0.1:8080:8080 -e ATTN_ALLOW_UNAUTHENTICATED=true attnd
 
 FROM debian:bookworm-slim AS build
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-      gcc libc6-dev libjansson-dev libmicrohttpd-dev libopenblas-dev make nettle-dev \
+      gcc libc6-dev libgnutls28-dev libjansson-dev libmicrohttpd-dev libopenblas-dev make nettle-dev \
       pkg-config zlib1g-dev \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
@@ -17,13 +17,14 @@ RUN make -j"$(nproc)" build/attnd
 FROM debian:bookworm-slim
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-      libjansson4 libmicrohttpd12 libnettle8 libopenblas0-pthread zlib1g \
+      libgnutls30 libjansson4 libmicrohttpd12 libnettle8 libopenblas0-pthread zlib1g \
  && rm -rf /var/lib/apt/lists/* \
  && install -d -o 65532 -g 65532 /models
 COPY --from=build /src/build/attnd /usr/local/bin/attnd
 COPY config/attnd.json /etc/attnd/attnd.json
 
-# Variables and not flags, so that the health check reads the same port as the daemon.
+# Variables and not flags, so that the health check reads the same port as the daemon.  Listening on
+# all addresses it starts with ATTN_API_KEYS, a file, or with ATTN_ALLOW_UNAUTHENTICATED=true only.
 ENV ATTN_CONFIG=/etc/attnd/attnd.json \
     ATTN_HOST=0.0.0.0
 

@@ -81,8 +81,8 @@ pkg_cflags = $(patsubst -I%,-isystem%,$(shell pkg-config --cflags $(1)))
 pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1))) -lm
 
 LIB_PKGS    = openblas jansson nettle
-SERVER_PKGS = libmicrohttpd jansson zlib
-TEST_PKGS   = check libcurl jansson zlib
+SERVER_PKGS = libmicrohttpd jansson zlib nettle gnutls
+TEST_PKGS   = check libcurl jansson zlib gnutls
 
 # What a directory may include; `make layers` checks the rest.
 LOCAL =

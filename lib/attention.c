@@ -8,10 +8,11 @@
  * sum of values.  Since kernels treat rows independently and tile bounds are constants, a row's
  * bits do not depend on its neighbours.
  *
- * Where units are fewer than threads, the keys of one are shared out in stretches (attention_unit.h).
+ * Where units are fewer than threads, the keys of one are shared out in stretches
+ * (attention_unit.h).
  *
- * Memory beyond the results: scratch per thread, at most ATTN_PARTS_FLOATS of stretches, tiles of as
- * many key/value heads at a time as fit ATTN_PACK_BYTES, at least one, and ATTN_KEPT_FLOATS per
+ * Memory beyond the results: scratch per thread, at most ATTN_PARTS_FLOATS of stretches, tiles of
+ * as many key/value heads at a time as fit ATTN_PACK_BYTES, at least one, and ATTN_KEPT_FLOATS per
  * thread, or one row, where weights are looked at. */
 #include "attention.h"
 

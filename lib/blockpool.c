@@ -5,9 +5,9 @@
  * 4 KiB pages waits for address translations (a tenth of a batched decode); of small ones one each.
  *
  * Live blocks and idle ones, which are free and have memory, never pass the budget together: when
- * they would, idle blocks give theirs back to the system; where other blocks of a slab are live they
- * stay as empty ones, which get memory again when they are next used.  One mutex guards it all; it
- * is taken once in 64 tokens of a sequence. */
+ * they would, idle blocks give theirs back to the system; where other blocks of a slab are live
+ * they stay as empty ones, which get memory again when they are next used.  One mutex guards it
+ * all; it is taken once in 64 tokens of a sequence. */
 #include "blockpool.h"
 
 #include <pthread.h>

@@ -6,6 +6,7 @@
 
 #include "config.h"
 #include "http.h"
+#include "keys.h"
 #include "log.h"
 #include "memory.h"
 #include "metrics.h"
@@ -18,6 +19,7 @@ enum srv_phase { SRV_LOADING, SRV_READY, SRV_DRAINING };
 
 struct srv_app {
     struct srv_config config;
+    struct srv_keys keys;
     struct srv_log log;
     struct srv_metrics *metrics;
     struct attn_cache_pool *pool;

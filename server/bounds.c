@@ -12,6 +12,7 @@
 #include "buffer.h"
 #include "coding.h"
 #include "config.h"
+#include "keys.h"
 
 #define OPTION(member) #member, offsetof(struct srv_config, member), true
 #define LIMIT(member) #member, offsetof(struct srv_config, limits.member), true
@@ -89,6 +90,7 @@ const struct srv_bound srv_bounds[] = {
     {FIXED("threads", ATTN_MAX_THREADS), "", ENDS(NOT_STARTED), "threads that compute"},
     {FIXED("event_threads", SRV_LOOPS_MAX), "", ENDS(NOT_STARTED),
      "threads that watch connections"},
+    {FIXED("api_keys", SRV_MAX_KEYS), "", ENDS(NOT_STARTED), "keys of the file `api_keys`"},
     {FIXED("config_bytes", SRV_MAX_CONFIG_BYTES), "bytes", ENDS(NOT_STARTED),
      "the configuration file"},
     {FIXED("models", SRV_MAX_MODELS), "", ENDS(NOT_STARTED), "entries of `models`"},

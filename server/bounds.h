@@ -37,6 +37,7 @@ struct srv_limits {
 #define SRV_ID_MAX 64              /* characters of a session id, model name or request id */
 #define SRV_TENSOR_RANK 4
 #define SRV_CONNECTION_BYTES 24576   /* buffers of one connection, for its headers */
+#define SRV_TLS_SESSION_BYTES 49152  /* GnuTLS: 11 KiB idle, and a record of 16 KiB each way */
 #define SRV_MAX_MODELS 256           /* entries of `models` */
 #define SRV_MAX_CONFIG_BYTES 1048576 /* of the configuration file */
 #define SRV_MAX_DOCUMENT_BYTES 16384 /* of a body that is read into a tree */

@@ -1,22 +1,18 @@
-/* commands.c: --help, --version, --check and --health-check. */
+/* commands.c: --help, --version and --check. */
 #include "commands.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "attn.h"
 #include "buffer.h"
 #include "http.h"
+#include "keys.h"
 #include "memory.h"
 #include "models.h"
 #include "self_check.h"
+#include "tls.h"
 
 #define TEXT_MAX ((size_t)1 << 20) /* of what a command prints */
 
@@ -73,6 +69,37 @@ static void print_model(struct srv_buffer *out, const struct srv_model *model)
     srv_buffer_printf(out, ", max_length %zu\n", model->max_length);
 }
 
+/* False, with the message, where there is a file of keys and it is not right. */
+static bool print_keys(struct srv_buffer *out, const struct srv_config *config, char *message,
+                       size_t size)
+{
+    struct srv_keys keys;
+    if (config->api_keys == NULL)
+        return true;
+    if (!srv_keys_read(&keys, config->api_keys, message, size))
+        return false;
+    srv_buffer_printf(out, "api keys: %zu\n", keys.count);
+    for (size_t i = 0; i < keys.count; i++)
+        srv_buffer_printf(out, "  %s: %s\n", keys.items[i].name,
+                          srv_scopes_text(keys.items[i].scopes));
+    return true;
+}
+
+/* The same for the certificate. */
+static bool print_tls(struct srv_buffer *out, const struct srv_config *config, char *message,
+                      size_t size)
+{
+    struct srv_tls tls;
+    char date[SRV_TLS_DATE];
+    if (!srv_tls_read(&tls, config->tls_cert, config->tls_key, message, size))
+        return false;
+    srv_tls_date(date, &tls);
+    if (tls.certificate != NULL)
+        srv_buffer_printf(out, "tls: the certificate expires %s\n", date);
+    srv_tls_fini(&tls);
+    return true;
+}
+
 int srv_command_check(const struct srv_config *config)
 {
     struct srv_models models = {0};
@@ -84,7 +111,9 @@ int srv_command_check(const struct srv_config *config)
     srv_config_print(&text, config);
     srv_buffer_text(&text, "bounds: what, how much, what happens beyond, of what\n");
     srv_bounds_print(&text, config);
-    if (!srv_models_open(&models, config, NULL, message, sizeof message)) {
+    if (!print_keys(&text, config, message, sizeof message) ||
+        !print_tls(&text, config, message, sizeof message) ||
+        !srv_models_open(&models, config, NULL, message, sizeof message)) {
         fprintf(stderr, "attnd: %s\n", message);
         srv_buffer_fini(&text);
     } else {
@@ -105,101 +134,9 @@ int srv_command_check(const struct srv_config *config)
     return status;
 }
 
-/* ---- --health-check -------------------------------------------------------------------------- */
-
-void srv_print_url(char out[SRV_URL_MAX], const char *host, unsigned port)
+void srv_print_url(char out[SRV_URL_MAX], const struct srv_config *config, unsigned port)
 {
-    bool v6 = strchr(host, ':') != NULL;
-    snprintf(out, SRV_URL_MAX, "http://%s%.48s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
-}
-
-/* Where to reach a daemon that listens on `host`; the address that means any is taken for here. */
-static socklen_t address_of(struct sockaddr_storage *out, const char *host, unsigned port)
-{
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-    if (inet_pton(AF_INET, host, &v4.sin_addr) == 1) {
-        if (v4.sin_addr.s_addr == htonl(INADDR_ANY))
-            v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        memcpy(out, &v4, sizeof v4);
-        return sizeof v4;
-    }
-    inet_pton(AF_INET6, host, &v6.sin6_addr);
-    if (memcmp(&v6.sin6_addr, &in6addr_any, sizeof in6addr_any) == 0)
-        v6.sin6_addr = in6addr_loopback;
-    memcpy(out, &v6, sizeof v6);
-    return sizeof v6;
-}
-
-/* Waits for `events`; false where the deadline passes first. */
-static bool wait_for(int fd, short events, uint64_t deadline_ns)
-{
-    struct pollfd wanted = {.fd = fd, .events = events};
-    for (;;) {
-        uint64_t now = srv_now_ns();
-        int left_ms = now < deadline_ns ? (int)((deadline_ns - now) / 1000000) : 0;
-        int ready = poll(&wanted, 1, left_ms);
-        if (ready > 0 || (ready < 0 && errno != EINTR))
-            return true;
-        if (left_ms == 0) {
-            errno = ETIMEDOUT;
-            return false;
-        }
-    }
-}
-
-static bool connect_within(int fd, const struct sockaddr_storage *address, socklen_t length,
-                           uint64_t deadline_ns)
-{
-    int error = 0;
-    socklen_t size = sizeof error;
-    if (connect(fd, (const struct sockaddr *)address, length) == 0)
-        return true;
-    if (errno != EINPROGRESS || !wait_for(fd, POLLOUT, deadline_ns) ||
-        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
-        return false;
-    errno = error;
-    return error == 0;
-}
-
-/* Sends the request and reads the status line, of which 12 bytes matter: "HTTP/1.1 200". */
-static bool exchange(char line[13], int fd, uint64_t deadline_ns)
-{
-    static const char request[] =
-        "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    size_t have = 0;
-    if (send(fd, request, sizeof request - 1, MSG_NOSIGNAL) != (ssize_t)sizeof request - 1)
-        return false;
-    while (have < 12) {
-        if (!wait_for(fd, POLLIN, deadline_ns))
-            return false;
-        ssize_t got = read(fd, line + have, 12 - have);
-        if (got == 0)
-            errno = ECONNRESET;
-        if (got <= 0)
-            return false;
-        have += (size_t)got;
-    }
-    line[12] = '\0';
-    return true;
-}
-
-int srv_command_health(const struct srv_config *config)
-{
-    struct sockaddr_storage address;
-    char url[SRV_URL_MAX], line[13] = "";
-    uint64_t deadline_ns = srv_now_ns() + SRV_HEALTH_SECONDS * UINT64_C(1000000000);
-    socklen_t length = address_of(&address, config->host, (unsigned)config->port);
-    srv_print_url(url, config->host, (unsigned)config->port);
-    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    bool answered = fd >= 0 && connect_within(fd, &address, length, deadline_ns) &&
-                    exchange(line, fd, deadline_ns);
-    int cause = errno;
-    if (fd >= 0)
-        close(fd);
-    if (!answered)
-        fprintf(stderr, "attnd: %s: %s\n", url, strerror(cause));
-    else if (strcmp(line + 9, "200") != 0)
-        fprintf(stderr, "attnd: %s is not ready: status %s\n", url, line + 9);
-    return answered && strcmp(line + 9, "200") == 0 ? 0 : 1;
+    bool v6 = strchr(config->host, ':') != NULL;
+    snprintf(out, SRV_URL_MAX, "%s://%s%.48s%s:%u", config->tls_cert != NULL ? "https" : "http",
+             v6 ? "[" : "", config->host, v6 ? "]" : "", port);
 }

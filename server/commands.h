@@ -15,8 +15,8 @@ int srv_command_check(const struct srv_config *config);
 #define SRV_HEALTH_SECONDS 3
 int srv_command_health(const struct srv_config *config);
 
-/* The http:// address of host and port, an IPv6 host in brackets. */
+/* The http:// or https:// address of the configured host and a port, an IPv6 host in brackets. */
 #define SRV_URL_MAX 80
-void srv_print_url(char out[SRV_URL_MAX], const char *host, unsigned port);
+void srv_print_url(char out[SRV_URL_MAX], const struct srv_config *config, unsigned port);
 
 #endif

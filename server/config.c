@@ -5,9 +5,10 @@
  * wrong value is an error even where a stronger source would have hidden it. */
 #include "config.h"
 
-#include <errno.h>
+#include <arpa/inet.h>
 #include <jansson.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 
 #include "config_models.h"
 #include "config_options.h"
+#include "text_file.h"
 
 /* What the command line and the environment give: a text for each option, NULL where none. */
 struct given {
@@ -129,38 +131,12 @@ static bool apply_defaults(struct srv_config_reading *reading)
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
-/* The whole file as text, NULL with the message set where it cannot be read. */
-static char *read_text(size_t *length, struct srv_config_reading *reading, const char *path)
-{
-    FILE *file = fopen(path, "rbe");
-    char *text = file != NULL ? malloc(SRV_MAX_CONFIG_BYTES + 1) : NULL;
-    if (text == NULL) {
-        srv_config_refuse(reading, "%s: %s", path, strerror(errno));
-        goto fail;
-    }
-    *length = fread(text, 1, SRV_MAX_CONFIG_BYTES + 1, file);
-    if (ferror(file)) {
-        srv_config_refuse(reading, "%s: %s", path, strerror(errno));
-        goto fail;
-    }
-    if (*length > SRV_MAX_CONFIG_BYTES) {
-        srv_config_refuse(reading, "%s: more than %d bytes", path, SRV_MAX_CONFIG_BYTES);
-        goto fail;
-    }
-    fclose(file);
-    return text;
-fail:
-    if (file != NULL)
-        fclose(file);
-    free(text);
-    return NULL;
-}
-
 static json_t *parse(struct srv_config_reading *reading, const char *path)
 {
     size_t length;
-    char *text = read_text(&length, reading, path);
-    if (text == NULL)
+    char *text;
+    if (!srv_text_read(&text, &length, path, SRV_MAX_CONFIG_BYTES, SRV_TEXT_OPEN, reading->message,
+                       reading->size))
         return NULL;
     json_error_t error;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
@@ -180,6 +156,8 @@ static bool apply_member(struct srv_config_reading *reading, const char *key, co
         return srv_config_refuse(reading, "unknown key \"%.64s\"", key);
     if (json_is_string(value))
         return set(reading, option, SRV_FROM_FILE, json_string_value(value));
+    if (json_is_boolean(value) && option->kind == SRV_OPTION_CHOICE)
+        return set(reading, option, SRV_FROM_FILE, json_is_true(value) ? "true" : "false");
     if (!json_is_integer(value) || option->kind != SRV_OPTION_SIZE)
         return srv_config_refuse(reading, "%s: must be a string%s", key,
                                  option->kind == SRV_OPTION_SIZE ? " or a whole number" : "");
@@ -247,10 +225,37 @@ static bool apply_named_file(struct srv_config_reading *reading, const struct gi
     return path == NULL || apply_file(reading, path);
 }
 
+bool srv_config_is_loopback(const char *host)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (inet_pton(AF_INET, host, &v4) == 1)
+        return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+    return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+/* Whoever can reach the port could use and end every session, so that has to be meant. */
+static bool check_exposure(struct srv_config_reading *reading)
+{
+    const struct srv_config *config = reading->config;
+    if (config->mode == SRV_RUN_HEALTH || config->api_keys != NULL ||
+        config->allow_unauthenticated || srv_config_is_loopback(config->host))
+        return true;
+    return srv_config_refuse(reading,
+                             "host: %s can be reached from elsewhere: give api_keys, or say "
+                             "allow_unauthenticated true where something in front of attnd decides "
+                             "who may ask",
+                             config->host);
+}
+
 /* What no option can say alone. */
 static bool check_together(struct srv_config_reading *reading)
 {
     const struct srv_config *config = reading->config;
+    if (!check_exposure(reading))
+        return false;
+    if ((config->tls_cert == NULL) != (config->tls_key == NULL))
+        return srv_config_refuse(reading, "tls_cert and tls_key: one needs the other");
     return config->durability == 0 || config->state_dir != NULL ||
            srv_config_refuse(reading, "durability: snapshot and journal need a state_dir");
 }
@@ -283,5 +288,8 @@ void srv_config_fini(struct srv_config *config)
     free(config->host);
     free(config->instance);
     free(config->state_dir);
+    free(config->api_keys);
+    free(config->tls_cert);
+    free(config->tls_key);
     memset(config, 0, sizeof *config);
 }

@@ -42,7 +42,10 @@ struct srv_config {
     unsigned cpu_level;                 /* enum attn_cpu_level */
     unsigned log;                       /* enum srv_log_level */
     unsigned durability, journal_fsync; /* enums of store.h */
+    unsigned allow_unauthenticated;     /* 1: beyond loopback without api_keys */
     char *state_dir;                    /* NULL: none */
+    char *tls_cert, *tls_key;           /* PEM files, NULL: plain HTTP */
+    char *api_keys;                     /* a file, NULL: no keys are asked for */
     size_t snapshot_interval_s, snapshot_tokens, journal_bytes;
     size_t port, threads, event_threads;
     size_t memory_limit; /* 0: what the control group or the machine gives */
@@ -63,6 +66,9 @@ void srv_config_fini(struct srv_config *config);
  * differ; "attnd" where nothing is left. */
 #define SRV_INSTANCE_MAX 32
 void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host);
+
+/* Whether only this machine can reach an address: 127.0.0.0/8, ::1. */
+bool srv_config_is_loopback(const char *host);
 
 /* The resolved options as text, one per line with where each came from, for --check. */
 struct srv_buffer;

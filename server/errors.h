@@ -22,6 +22,8 @@
     X(SRV_E_INVALID_VALUE, "invalid_value", 400, false, "a field has a value it cannot have")      \
     X(SRV_E_MALFORMED_ENCODING, "malformed_encoding", 400, false, "gzip or deflate is damaged")    \
     X(SRV_E_MALFORMED_STATE, "malformed_state", 400, false, "the body is no sound state")          \
+    X(SRV_E_UNAUTHORIZED, "unauthorized", 401, false, "no API key, or one that is not known")      \
+    X(SRV_E_FORBIDDEN, "forbidden", 403, false, "the API key lacks the scope of this path")        \
     X(SRV_E_ROUTE_NOT_FOUND, "route_not_found", 404, false, "no such path")                        \
     X(SRV_E_MODEL_NOT_FOUND, "model_not_found", 404, false, "no model of that name")               \
     X(SRV_E_LAYER_NOT_FOUND, "layer_not_found", 404, false, "the model has no such layer")         \

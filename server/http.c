@@ -19,6 +19,7 @@
 #include "app.h"
 #include "http_exchange.h"
 #include "http_loop.h"
+#include "tls.h"
 
 #define BACKLOG 4096
 
@@ -69,6 +70,8 @@ static void completed(void *context, struct MHD_Connection *mhd, void **state,
     *state = NULL;
 }
 
+/* A TLS connection is open from here on, though its handshake is still to come: that has to be done
+ * within the time for a head. */
 static void connected(void *context, struct MHD_Connection *mhd, void **socket_context,
                       enum MHD_ConnectionNotificationCode what)
 {
@@ -84,9 +87,14 @@ static void connected(void *context, struct MHD_Connection *mhd, void **socket_c
     struct srv_connection *connection = srv_loop_connected(loop, fd);
     *socket_context = connection;
     atomic_fetch_add(&http->connections, 1);
-    if (connection != NULL)
+    if (connection != NULL) {
+        const union MHD_ConnectionInfo *tls =
+            MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+        connection->tls = tls != NULL ? tls->tls_session : NULL;
+        if (connection->tls != NULL)
+            srv_tls_begin(connection);
         srv_connection_deadline(connection, http->app->config.limits.header_timeout_ms);
-    else
+    } else
         shutdown(fd, SHUT_RDWR); /* memory was short: the connection ends */
 }
 
@@ -166,26 +174,33 @@ static bool listen_at(struct srv_http *http, const char *host, unsigned port)
 
 /* Strictness 0, because what the level above refuses it refuses without a reply of ours: the guard
  * checks the same and more.  No timeout, because deadlines are http_loop.c's. */
-static bool start_loop(struct srv_loop *loop, size_t max_connections)
+static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls, size_t max_connections)
 {
     struct srv_http *http = loop->http;
+    bool https = tls->certificate != NULL;
+    struct MHD_OptionItem https_options[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, tls->certificate},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, tls->key},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, SRV_TLS_PRIORITIES},
+        {MHD_OPTION_END, 0, NULL},
+    };
     loop->late = srv_exchange_late;
     loop->look = srv_exchange_look;
     loop->turned = srv_exchange_turned;
     loop->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-            MHD_USE_SUPPRESS_DATE_NO_CLOCK,
+            MHD_USE_SUPPRESS_DATE_NO_CLOCK | (https ? (unsigned)MHD_USE_TLS : 0),
         0, NULL, NULL, handle, loop, MHD_OPTION_EXTERNAL_LOGGER, log_message, loop,
         MHD_OPTION_LISTEN_SOCKET, http->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, SRV_CONNECTION_BYTES,
         MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
         MHD_OPTION_URI_LOG_CALLBACK, opened, loop, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
         MHD_OPTION_NOTIFY_CONNECTION, connected, loop, MHD_OPTION_NOTIFY_COMPLETED, completed, loop,
-        MHD_OPTION_END);
+        MHD_OPTION_ARRAY, https ? https_options : https_options + 3, MHD_OPTION_END);
     return loop->daemon != NULL && srv_loop_start(loop);
 }
 
-static bool start_loops(struct srv_http *http, size_t count)
+static bool start_loops(struct srv_http *http, const struct srv_tls *tls, size_t count)
 {
     size_t share = http->app->config.limits.max_connections / count;
     http->loop_count = count;
@@ -194,7 +209,7 @@ static bool start_loops(struct srv_http *http, size_t count)
             return false;
     }
     for (size_t i = 0; i < count; i++) {
-        if (!start_loop(&http->loops[i], share > 0 ? share : 1))
+        if (!start_loop(&http->loops[i], tls, share > 0 ? share : 1))
             return false;
     }
     return true;
@@ -225,7 +240,7 @@ bool srv_http_open(struct srv_http **out, struct srv_app *app,
     else if (!listen_at(http, options->host, options->port))
         snprintf(message, size, "cannot listen on %s port %u: %s", options->host, options->port,
                  strerror(errno));
-    else if (!start_loops(http, loops > 0 ? loops : 1))
+    else if (!start_loops(http, options->tls, loops > 0 ? loops : 1))
         snprintf(message, size, "cannot start %zu event threads", loops);
     else
         return true;

@@ -51,9 +51,10 @@ struct srv_request {
     enum srv_coding accepted; /* of a large reply */
     struct srv_arena arena;   /* freed at the one exit */
     struct srv_reply reply;
-    size_t reply_bytes;  /* that the outputs taken so far will take at most */
-    unsigned caller;     /* index of the API key it came with; 0 without keys */
-    struct srv_job *job; /* the scheduler's, in the arena; job.h */
+    const char *caller_name; /* of that key, NULL without one */
+    unsigned caller;         /* index of the API key it came with; 0 without keys */
+    size_t reply_bytes;      /* that the outputs taken so far will take at most */
+    struct srv_job *job;     /* the scheduler's, in the arena; job.h */
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
      * replied.  0 where a stage was not reached. */
     uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;
@@ -77,14 +78,23 @@ enum srv_body_rule {
     SRV_BODY_BYTES,    /* a state */
 };
 
+/* Who may ask, where keys are configured: a key of the scope `infer` unless a route says else. */
+enum srv_access {
+    SRV_FOR_INFER,
+    SRV_FOR_ADMIN,
+    SRV_FOR_ANY_KEY,
+    SRV_FOR_ALL, /* no key is needed */
+};
+
 struct srv_route {
     enum srv_method method;
     const char *path; /* "/sessions/{id}": whole segments, at most one {..} */
     enum srv_body_rule body;
     srv_handler *handle;   /* exactly one of these two is set */
     srv_job_parser *parse; /* a job: queued for the scheduler */
-    bool while_draining;   /* served while models load and after SIGTERM too */
-    const char *type;      /* media type of replies, for Accept; NULL: application/json */
+    enum srv_access access;
+    bool while_draining; /* served while models load and after SIGTERM too */
+    const char *type;    /* media type of replies, for Accept; NULL: application/json */
 };
 
 /* routes.c: all of them, and their number. */
@@ -97,10 +107,13 @@ extern const size_t srv_route_count;
 const struct srv_route *srv_route_find(char arg[SRV_ID_MAX + 1], char allowed[64],
                                        enum srv_method method, const char *path);
 
+struct srv_tls; /* tls.h */
+
 struct srv_http_options {
-    const char *host; /* numeric address to bind, IPv4 or IPv6 */
-    unsigned port;    /* 0: any free one */
-    unsigned threads; /* event threads */
+    const char *host;          /* numeric address to bind, IPv4 or IPv6 */
+    unsigned port;             /* 0: any free one */
+    unsigned threads;          /* event threads */
+    const struct srv_tls *tls; /* needed during srv_http_open only; empty: plain HTTP */
 };
 
 /* Binds, listens and serves from then on.  Errors are one line in `message`. */

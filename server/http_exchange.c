@@ -22,8 +22,10 @@
 #include <sys/socket.h>
 
 #include "app.h"
+#include "http_auth.h"
 #include "http_guard.h"
 #include "http_reply.h"
+#include "tls.h"
 
 #define SMALL_REPLY 4096 /* bytes: replies that are not charged; memory.c counts them */
 #define MS_NS UINT64_C(1000000)
@@ -41,7 +43,10 @@ static bool draining(const struct srv_exchange *x)
 static bool client_left(const struct srv_exchange *x)
 {
     char byte;
-    return recv(x->connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    const struct srv_connection *connection = x->connection;
+    if (connection->tls != NULL && srv_tls_pending(connection->tls))
+        return false;
+    return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 static bool reply(struct srv_exchange *x)
@@ -63,7 +68,7 @@ static void reply_now(struct srv_exchange *x)
     x->stage = AT_END;
     x->unread = true;
     x->request.t_replied = srv_now_ns();
-    srv_reply_send(x->connection->fd, &x->request);
+    srv_reply_send(x->connection, &x->request);
 }
 
 /* Replies with an error.  A short body is read and dropped first, so that the connection can go on;
@@ -259,6 +264,26 @@ static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
 
 /* ---- The steps ------------------------------------------------------------------------------- */
 
+/* A path is looked up before the key, whose scope it says, but spoken of behind it. */
+static enum srv_error_code check_head(struct srv_exchange *x, const struct srv_head *head,
+                                      struct srv_error *error)
+{
+    struct srv_request *request = &x->request;
+    struct srv_error route;
+    enum srv_error_code found = find_route(request, head, &route);
+    if (srv_auth_check(request, &request->app->keys, head, error) != SRV_OK) {
+        request->reply.allow[0] = '\0';
+        return error->code;
+    }
+    if (found != SRV_OK) {
+        *error = route;
+        return found;
+    }
+    if (check_phase(request, error) != SRV_OK || check_media(x, head, error) != SRV_OK)
+        return error->code;
+    return check_room(x, error);
+}
+
 static bool begin(struct srv_exchange *x, const char *method, const char *path, const char *version)
 {
     struct srv_request *request = &x->request;
@@ -273,10 +298,7 @@ static bool begin(struct srv_exchange *x, const char *method, const char *path, 
     srv_connection_deadline(x->connection, request->app->config.limits.body_timeout_ms);
     if (srv_guard_head(&x->framing, &head, &error) != SRV_OK)
         return refuse(x, &error, false);
-    if (find_route(request, &head, &error) != SRV_OK || check_phase(request, &error) != SRV_OK ||
-        check_media(x, &head, &error) != SRV_OK || check_room(x, &error) != SRV_OK)
-        return refuse(x, &error, true);
-    return true;
+    return check_head(x, &head, &error) == SRV_OK || refuse(x, &error, true);
 }
 
 static bool finish_body(struct srv_exchange *x)

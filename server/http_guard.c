@@ -36,9 +36,8 @@ const struct srv_field *srv_head_find(const struct srv_head *head, const char *n
     return NULL;
 }
 
-/* The only field of that name.  *repeated tells of others. */
-static const struct srv_field *find_single(bool *repeated, const struct srv_head *head,
-                                           const char *name)
+const struct srv_field *srv_head_single(bool *repeated, const struct srv_head *head,
+                                        const char *name)
 {
     const struct srv_field *field = srv_head_find(head, name);
     *repeated = false;
@@ -94,7 +93,7 @@ enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head
                                  const char *name, struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *field = find_single(&repeated, head, name);
+    const struct srv_field *field = srv_head_single(&repeated, head, name);
     if ((srv_field_id(out, field) || field == NULL) && !repeated)
         return SRV_OK;
     return srv_fail(error, SRV_E_INVALID_VALUE, name, "%s must be once 1 to %d of [A-Za-z0-9_.-]",
@@ -183,7 +182,7 @@ static enum srv_error_code check_host(struct srv_framing *out, const struct srv_
 {
     (void)out;
     bool repeated;
-    const struct srv_field *host = find_single(&repeated, head, "Host");
+    const struct srv_field *host = srv_head_single(&repeated, head, "Host");
     if (repeated)
         return srv_fail(error, SRV_E_BAD_REQUEST, "Host", "Host is given more than once");
     if (host == NULL && strcmp(head->version, "HTTP/1.1") == 0)
@@ -195,7 +194,7 @@ static enum srv_error_code check_coding(struct srv_framing *out, const struct sr
                                         struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *coding = find_single(&repeated, head, "Transfer-Encoding");
+    const struct srv_field *coding = srv_head_single(&repeated, head, "Transfer-Encoding");
     if (coding == NULL)
         return SRV_OK;
     if (repeated)
@@ -218,7 +217,7 @@ static enum srv_error_code check_length(struct srv_framing *out, const struct sr
                                         struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *length = find_single(&repeated, head, "Content-Length");
+    const struct srv_field *length = srv_head_single(&repeated, head, "Content-Length");
     if (length == NULL)
         return SRV_OK;
     if (repeated)
@@ -306,7 +305,7 @@ enum srv_error_code srv_guard_coding(enum srv_coding *out, const struct srv_head
                                      struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *coding = find_single(&repeated, head, "Content-Encoding");
+    const struct srv_field *coding = srv_head_single(&repeated, head, "Content-Encoding");
     *out = SRV_IDENTITY;
     if (coding == NULL || (!repeated && value_is(coding, "identity")))
         return SRV_OK;
@@ -323,7 +322,7 @@ enum srv_error_code srv_guard_coding(enum srv_coding *out, const struct srv_head
 enum srv_error_code srv_guard_bytes(const struct srv_head *head, struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *type = find_single(&repeated, head, "Content-Type");
+    const struct srv_field *type = srv_head_single(&repeated, head, "Content-Type");
     if (type != NULL && (repeated || !type_is(type, BYTES_TYPE)))
         return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
                         "Content-Type '%.*s' is not " BYTES_TYPE, TEXT(type));
@@ -334,7 +333,7 @@ enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
                                    struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *type = find_single(&repeated, head, "Content-Type");
+    const struct srv_field *type = srv_head_single(&repeated, head, "Content-Type");
     if (type == NULL || repeated)
         return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
                         "a body needs one Content-Type: " JSON_TYPE);
@@ -349,7 +348,7 @@ enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
                                           const struct srv_head *head, struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *field = find_single(&repeated, head, JSON_LENGTH);
+    const struct srv_field *field = srv_head_single(&repeated, head, JSON_LENGTH);
     const struct srv_field *type = srv_head_find(head, "Content-Type");
     *framed = field != NULL;
     if (field == NULL && type != NULL && type_is(type, BYTES_TYPE))
@@ -368,7 +367,7 @@ enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head
                                        struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *field = find_single(&repeated, head, DEADLINE);
+    const struct srv_field *field = srv_head_single(&repeated, head, DEADLINE);
     *ms = 0;
     if (field == NULL)
         return SRV_OK;

@@ -77,6 +77,10 @@ enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head
 /* The first field of that name, without regard to case; NULL where there is none. */
 const struct srv_field *srv_head_find(const struct srv_head *head, const char *name);
 
+/* The same for a field that may stand once: *repeated tells of others. */
+const struct srv_field *srv_head_single(bool *repeated, const struct srv_head *head,
+                                        const char *name);
+
 /* Copies the field's value where it is an id: 1 to SRV_ID_MAX of [A-Za-z0-9_.-].  False, with out
  * empty, where the field is NULL or holds anything else. */
 bool srv_field_id(char out[SRV_ID_MAX + 1], const struct srv_field *field);

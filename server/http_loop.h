@@ -24,6 +24,7 @@ struct srv_loop;
 struct srv_connection {
     struct srv_loop *loop;
     int fd;                        /* libmicrohttpd's to close */
+    void *tls;                     /* its session (tls.h), NULL for plain HTTP */
     uint64_t deadline_ns;          /* 0: none */
     struct srv_exchange *exchange; /* the request that is on it, or NULL */
     struct srv_connection *next, **link;

@@ -12,8 +12,10 @@
 
 #include "app.h"
 #include "error_body.h"
+#include "http_loop.h"
 #include "number.h"
 #include "stage.h"
+#include "tls.h"
 
 void srv_reply_status(struct srv_request *request, unsigned status)
 {
@@ -83,7 +85,7 @@ static void print_timing(char out[TIMING_MAX], const struct srv_request *request
 
 /* ---- Header fields --------------------------------------------------------------------------- */
 
-#define FIELDS_MAX 12
+#define FIELDS_MAX 13
 #define DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
 
 struct fields {
@@ -137,6 +139,8 @@ static void list_fields(struct fields *out, const struct srv_request *request, b
     add(out, "X-Attn-Instance", request->app->config.instance);
     if (reply->allow[0] != '\0')
         add(out, "Allow", reply->allow);
+    if (reply->code == SRV_E_UNAUTHORIZED)
+        add(out, "WWW-Authenticate", "Bearer");
     if (reply->retry_after_s > 0) {
         snprintf(out->retry_after, sizeof out->retry_after, "%u", reply->retry_after_s);
         add(out, "Retry-After", out->retry_after);
@@ -168,7 +172,7 @@ bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *requ
     return queued == MHD_YES;
 }
 
-void srv_reply_send(int fd, struct srv_request *request)
+void srv_reply_send(const struct srv_connection *connection, struct srv_request *request)
 {
     settle(request);
     struct fields fields;
@@ -182,7 +186,9 @@ void srv_reply_send(int fd, struct srv_request *request)
         srv_buffer_printf(&out, "%s: %s\r\n", fields.names[i], fields.values[i]);
     srv_buffer_text(&out, "\r\n");
     srv_buffer_append(&out, body->data, body->length);
-    if (!out.failed)
-        (void)!send(fd, out.data, out.length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (!out.failed && connection->tls != NULL)
+        srv_tls_send(connection->tls, out.data, out.length);
+    else if (!out.failed)
+        (void)!send(connection->fd, out.data, out.length, MSG_DONTWAIT | MSG_NOSIGNAL);
     srv_buffer_fini(&out);
 }

@@ -5,6 +5,7 @@
 #include "http.h"
 
 struct MHD_Connection;
+struct srv_connection;
 
 /* Queues request->reply on the connection, which is closed after it where `close` is set.  The body
  * is not copied: the request must live until libmicrohttpd says that it is done with it.  False
@@ -13,6 +14,6 @@ bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *requ
 
 /* Writes the reply to the socket at once, as far as it goes without waiting, for connections that
  * libmicrohttpd still reads from and that are then closed. */
-void srv_reply_send(int fd, struct srv_request *request);
+void srv_reply_send(const struct srv_connection *connection, struct srv_request *request);
 
 #endif

@@ -25,9 +25,9 @@ void srv_log_close(struct srv_log *log); /* leaves fd open */
 void srv_log_event(struct srv_log *log, enum srv_log_level level, const char *event,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* {"time","level":"access","request_id","method","route","status","code"?,"bytes_in","bytes_out",
- * "ms"} and, of a computed request, "parse_ms", "queue_ms", "compute_ms", "write_ms": the route's
- * pattern, never the path. */
+/* {"time","level":"access","request_id","method","route","caller"?,"status","code"?,"bytes_in",
+ * "bytes_out","ms"} and, of a computed request, "parse_ms", "queue_ms", "compute_ms", "write_ms":
+ * the route's pattern, never the path; the name of an API key, never the key. */
 void srv_log_request(struct srv_log *log, const struct srv_request *request);
 
 #endif

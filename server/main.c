@@ -16,6 +16,7 @@
 #include "commands.h"
 #include "inspect.h"
 #include "self_check.h"
+#include "tls.h"
 
 #define FILES_BESIDE_CONNECTIONS 64 /* descriptors for all else */
 #define MESSAGE_MAX SRV_MEMORY_MESSAGE
@@ -119,6 +120,9 @@ static bool prove_memory(struct srv_app *app, char *message)
 static bool open_parts(struct srv_app *app, char *message)
 {
     const struct srv_limits *limits = &app->config.limits;
+    if (app->config.api_keys != NULL &&
+        !srv_keys_read(&app->keys, app->config.api_keys, message, MESSAGE_MAX))
+        return false;
     snprintf(message, MESSAGE_MAX, "out of memory");
     return srv_metrics_open(&app->metrics) &&
            attn_cache_pool_new(&app->pool, limits->cache_bytes) == ATTN_OK &&
@@ -131,12 +135,18 @@ static bool open_parts(struct srv_app *app, char *message)
 
 static bool open_http(struct srv_app *app, char *message)
 {
+    const struct srv_config *config = &app->config;
+    struct srv_tls tls;
     struct srv_http_options options = {
-        .host = app->config.host,
-        .port = (unsigned)app->config.port,
-        .threads = (unsigned)app->config.event_threads,
+        .host = config->host,
+        .port = (unsigned)config->port,
+        .threads = (unsigned)config->event_threads,
+        .tls = &tls,
     };
-    return srv_http_open(&app->http, app, &options, message, MESSAGE_MAX);
+    bool opened = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, MESSAGE_MAX) &&
+                  srv_http_open(&app->http, app, &options, message, MESSAGE_MAX);
+    srv_tls_fini(&tls);
+    return opened;
 }
 
 static bool load(struct srv_app *app, char *message)
@@ -149,10 +159,25 @@ static bool load(struct srv_app *app, char *message)
     return loaded;
 }
 
+static void warn_of_exposure(struct srv_app *app)
+{
+    const struct srv_config *config = &app->config;
+    if (srv_config_is_loopback(config->host))
+        return;
+    if (config->api_keys == NULL)
+        srv_log_event(&app->log, SRV_LOG_ERROR, "exposed",
+                      "no API keys: whoever reaches %s may use and end every session",
+                      config->host);
+    else if (config->tls_cert == NULL)
+        srv_log_event(&app->log, SRV_LOG_ERROR, "exposed",
+                      "no TLS: API keys and tensors cross the network to %s in the clear",
+                      config->host);
+}
+
 static void say_ready(struct srv_app *app)
 {
     char url[SRV_URL_MAX];
-    srv_print_url(url, app->config.host, srv_http_port(app->http));
+    srv_print_url(url, &app->config, srv_http_port(app->http));
     srv_log_event(&app->log, SRV_LOG_INFO, "ready", "%s, %zu models%s", url, app->models.count,
                   app->models.count == 0 ? ": attention without weights only" : "");
     printf("attnd: ready on %s\n", url);
@@ -226,6 +251,7 @@ static int run(struct srv_app *app)
     bool opened = open_parts(app, message) && open_http(app, message) && load(app, message);
     if (opened) {
         atomic_store(&app->phase, SRV_READY);
+        warn_of_exposure(app);
         say_ready(app);
         serve(app);
         drain(app);

@@ -145,7 +145,8 @@ void srv_memory_sum(struct srv_memory *out, const struct srv_config *config,
     size_t caches = all.blocks > 0 ? limits->cache_bytes : 0;
     size_t requests = add(limits->max_in_flight_bytes, SRV_PROBE_BYTES);
     size_t working = add(all.call, all.inner);
-    size_t connection = SRV_CONNECTION_BYTES + CONNECTION + srv_request_memory();
+    size_t connection = SRV_CONNECTION_BYTES + CONNECTION + srv_request_memory() +
+                        (config->tls_cert != NULL ? SRV_TLS_SESSION_BYTES : 0);
     *out = (struct srv_memory){.call_bytes = all.call, .inner_bytes = all.inner};
     out->threads = threads + (unsigned)config->event_threads + threads / 4 + 4;
 

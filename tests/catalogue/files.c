@@ -13,8 +13,8 @@
 
 #define MAX_PATH 256
 
-const char *const file_keys[] = {"file",     "link", "directory", "run",
-                                 "variable", "exit", "says",      NULL};
+const char *const file_keys[] = {"file",     "secret", "link", "directory", "run",
+                                 "variable", "exit",   "says", NULL};
 
 /* The path in `dir` of the name that `value` begins with; *rest is what follows it. */
 static void take_name(char path[MAX_PATH], const char **rest, const char *dir, const char *value)
@@ -36,6 +36,16 @@ static void write_file(const struct line *line, const char *dir)
     ck_assert_int_eq(fclose(file), 0);
 }
 
+/* The same, and nobody else may read it. */
+static void write_secret(const struct line *line, const char *dir)
+{
+    char path[MAX_PATH];
+    const char *content;
+    write_file(line, dir);
+    take_name(path, &content, dir, line->value.data);
+    ck_assert_int_eq(chmod(path, 0600), 0);
+}
+
 static void make_link(const struct line *line, const char *dir)
 {
     char path[MAX_PATH];
@@ -55,7 +65,10 @@ static void make_directory(const struct line *line, const char *dir)
 static const struct {
     const char *key;
     void (*make)(const struct line *line, const char *dir);
-} makers[] = {{"directory", make_directory}, {"file", write_file}, {"link", make_link}};
+} makers[] = {{"directory", make_directory},
+              {"file", write_file},
+              {"secret", write_secret},
+              {"link", make_link}};
 
 static void make_files(const struct entry *entry, const char *dir)
 {

@@ -18,6 +18,7 @@
 #include "files.h"
 #include "proxy.h"
 #include "requests.h"
+#include "secret.h"
 #include "watch.h"
 
 #define FILES "tests/catalogue/*.txt"
@@ -73,9 +74,27 @@ static void export_state(struct stand *s)
     answer_free(&answer);
 }
 
+/* With the file of API keys that the catalogue's file holds, if it holds one. */
+static void start_daemon(struct stand *s)
+{
+    char path[SECRET_PATH], variable[SECRET_PATH + 16];
+    const struct entry *head = &s->catalogue.head;
+    const char *const variables[] = {variable, NULL};
+    bool keys = entry_line(head, "keys", NULL) != NULL;
+    if (keys) {
+        secret_write(path, entry_text(head, "keys"));
+        snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", path);
+    }
+    daemon_start(&s->daemon, entry_text(head, "daemon"), NULL, keys ? variables : NULL);
+    if (keys) {
+        s->daemon.authorization = entry_text(head, "as");
+        unlink(path);
+    }
+}
+
 static void set_up(struct stand *s)
 {
-    daemon_start(&s->daemon, entry_text(&s->catalogue.head, "daemon"), NULL, NULL);
+    start_daemon(s);
     s->port = s->daemon.port;
     if (s->way == PROXIED) {
         proxy_start(&s->proxy, &s->daemon);

@@ -10,7 +10,7 @@ set -euo pipefail
 
 LEAST=95
 parsers='json utf8 number request tensor_json tensor_binary tensor_object document route_match
-         http_guard config config_models config_options record replay restore
+         http_guard config config_models config_options record replay restore text_file keys
          safetensors members checkpoint import family_config family_keys family_resolve family_rope'
 
 out=$1

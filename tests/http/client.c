@@ -52,9 +52,11 @@ void client_close(struct client *client)
     client->curl = NULL;
 }
 
-static struct curl_slist *list_headers(const struct request *request)
+static struct curl_slist *list_headers(const struct client *client, const struct request *request)
 {
     struct curl_slist *list = NULL;
+    if (client->daemon->authorization != NULL)
+        list = curl_slist_append(list, client->daemon->authorization);
     bool typed = request->body == NULL;
     for (size_t i = 0; request->headers != NULL && request->headers[i] != NULL; i++) {
         typed = typed || strncasecmp(request->headers[i], "Content-Type:", 13) == 0;
@@ -75,13 +77,15 @@ bool client_try(struct answer *out, struct client *client, const struct request 
     char url[512];
     struct sink headers = {0}, body = {0};
     CURL *curl = client->curl;
-    struct curl_slist *list = list_headers(request);
+    struct curl_slist *list = list_headers(client, request);
     curl_easy_reset(curl); /* keeps the connection */
     snprintf(url, sizeof url, "%s%s", client->url, request->path);
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
+    if (client->daemon->trusted != NULL)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, client->daemon->trusted);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, collect);

@@ -33,7 +33,7 @@ void config_remove(const char *directory)
     rmdir(directory);
 }
 
-/* Reads "attnd: ready on http://HOST:PORT\n"; false while the line is not whole. */
+/* Reads "attnd: ready on http://HOST:PORT\n", or https; false while the line is not whole. */
 static bool read_ready(struct daemon *daemon)
 {
     static const char begin[] = "attnd: ready on ";
@@ -51,8 +51,10 @@ static bool read_ready(struct daemon *daemon)
 /* Splits the url into host, without brackets, and port. */
 static void split_url(struct daemon *daemon)
 {
-    const char *host = daemon->url + strlen("http://"), *colon = strrchr(daemon->url, ':');
-    ck_assert_int_eq(strncmp(daemon->url, "http://", 7), 0);
+    const char *host = strstr(daemon->url, "://"), *colon = strrchr(daemon->url, ':');
+    ck_assert_int_eq(strncmp(daemon->url, "http", 4), 0);
+    ck_assert_ptr_nonnull(host);
+    host += strlen("://");
     bool v6 = host[0] == '[';
     int length = (int)(colon - host) - 2 * v6;
     snprintf(daemon->host, sizeof daemon->host, "%.*s", length, host + v6);
@@ -78,6 +80,7 @@ void daemon_start(struct daemon *daemon, const char *config, const char *const a
     bool ended = false;
     for (size_t i = 0; arguments != NULL && arguments[i] != NULL; i++)
         words[i + 2] = arguments[i];
+    daemon->authorization = daemon->trusted = NULL;
     config_write(daemon->directory, path, config);
     process_start(&daemon->process, words, variables);
     bool ready = read_ready(daemon);

@@ -10,6 +10,9 @@ struct daemon {
     char host[48];
     unsigned port;
     char url[80];
+    const char
+        *trusted; /* file of the certificates that clients believe; NULL, as it is at first */
+    const char *authorization; /* a field that clients send; NULL, as it is at first: none */
 };
 
 /* Writes `config` (JSON text) into a directory of its own, starts the daemon with it and waits for

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
+#include <gnutls/gnutls.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -30,8 +31,7 @@ void raw_open(struct raw *raw, const char *host, unsigned port)
     bool is_v4 = inet_pton(AF_INET, host, &v4.sin_addr) == 1;
     ck_assert(is_v4 || inet_pton(AF_INET6, host, &v6.sin6_addr) == 1);
     int at_once = 1;
-    raw->data = calloc(1, 1);
-    raw->length = 0;
+    *raw = (struct raw){.data = calloc(1, 1)};
     raw->fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int connected = is_v4 ? connect(raw->fd, (struct sockaddr *)&v4, sizeof v4)
                           : connect(raw->fd, (struct sockaddr *)&v6, sizeof v6);
@@ -52,8 +52,34 @@ bool raw_accept(struct raw *raw, int listener)
     return true;
 }
 
+bool raw_open_tls(struct raw *raw, const char *host, unsigned port, const char *priorities)
+{
+    gnutls_session_t tls;
+    gnutls_certificate_credentials_t trust;
+    int result;
+    raw_open(raw, host, port);
+    ck_assert_int_eq(gnutls_certificate_allocate_credentials(&trust), GNUTLS_E_SUCCESS);
+    ck_assert_int_eq(gnutls_init(&tls, GNUTLS_CLIENT), GNUTLS_E_SUCCESS);
+    raw->tls = tls;
+    raw->trust = trust;
+    ck_assert_int_eq(
+        gnutls_priority_set_direct(tls, priorities != NULL ? priorities : "NORMAL", NULL),
+        GNUTLS_E_SUCCESS);
+    gnutls_credentials_set(tls, GNUTLS_CRD_CERTIFICATE, trust);
+    gnutls_transport_set_int(tls, raw->fd);
+    gnutls_handshake_set_timeout(tls, 60000);
+    do
+        result = gnutls_handshake(tls);
+    while (result < 0 && !gnutls_error_is_fatal(result));
+    return result == GNUTLS_E_SUCCESS;
+}
+
 void raw_close(struct raw *raw)
 {
+    if (raw->tls != NULL)
+        gnutls_deinit(raw->tls);
+    if (raw->trust != NULL)
+        gnutls_certificate_free_credentials(raw->trust);
     close(raw->fd);
     free(raw->data);
 }
@@ -71,8 +97,9 @@ bool raw_send(struct raw *raw, const void *bytes, size_t count)
 {
     const char *at = bytes;
     while (count > 0) {
-        ssize_t sent = send(raw->fd, at, count, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
+        ssize_t sent = raw->tls != NULL ? gnutls_record_send(raw->tls, at, count)
+                                        : send(raw->fd, at, count, MSG_NOSIGNAL);
+        if (raw->tls != NULL ? sent == GNUTLS_E_INTERRUPTED : sent < 0 && errno == EINTR)
             continue;
         if (sent <= 0)
             return false;
@@ -99,11 +126,29 @@ bool raw_slowly(struct raw *raw, const void *bytes, size_t count, size_t piece, 
     return true;
 }
 
-void raw_half_close(struct raw *raw) { shutdown(raw->fd, SHUT_WR); }
+void raw_half_close(struct raw *raw)
+{
+    if (raw->tls != NULL)
+        (void)gnutls_bye(raw->tls, GNUTLS_SHUT_WR);
+    shutdown(raw->fd, SHUT_WR);
+}
 
 /* ---- Receiving ------------------------------------------------------------------------------- */
 
 enum more { MORE_BYTES, MORE_END, MORE_LATE };
+
+/* As recv, and -1 with errno EAGAIN where the time is up. */
+static ssize_t receive_tls(struct raw *raw, void *out, size_t most, uint64_t left_ms)
+{
+    ssize_t got;
+    gnutls_record_set_timeout(raw->tls, (unsigned)left_ms);
+    do
+        got = gnutls_record_recv(raw->tls, out, most);
+    while (got == GNUTLS_E_AGAIN || got == GNUTLS_E_INTERRUPTED);
+    raw->cut = got < 0;
+    errno = got == GNUTLS_E_TIMEDOUT ? EAGAIN : EIO;
+    return got < 0 ? -1 : got;
+}
 
 /* Waits for bytes and adds them to raw->data. */
 static enum more receive(struct raw *raw, uint64_t deadline_ms)
@@ -111,9 +156,13 @@ static enum more receive(struct raw *raw, uint64_t deadline_ms)
     char bytes[65536];
     uint64_t now = now_ms();
     struct pollfd readable = {.fd = raw->fd, .events = POLLIN};
-    if (now >= deadline_ms || poll(&readable, 1, (int)(deadline_ms - now)) <= 0)
+    if (now >= deadline_ms ||
+        (raw->tls == NULL && poll(&readable, 1, (int)(deadline_ms - now)) <= 0))
         return MORE_LATE;
-    ssize_t got = recv(raw->fd, bytes, sizeof bytes, 0);
+    ssize_t got = raw->tls != NULL ? receive_tls(raw, bytes, sizeof bytes, deadline_ms - now)
+                                   : recv(raw->fd, bytes, sizeof bytes, 0);
+    if (got < 0 && raw->tls != NULL && errno == EAGAIN)
+        return MORE_LATE;
     if (got <= 0)
         return MORE_END;
     ck_assert_uint_lt(raw->length + (size_t)got, RAW_MAX_BYTES);

@@ -12,7 +12,10 @@
 
 struct raw {
     int fd;
-    char *data; /* received and not yet taken, NUL-terminated */
+    void *tls;   /* a gnutls_session_t; NULL: plain */
+    void *trust; /* its credentials */
+    bool cut;    /* TLS ended without saying so */
+    char *data;  /* received and not yet taken, NUL-terminated */
     size_t length;
 };
 
@@ -25,6 +28,11 @@ struct raw_answer {
 
 void raw_open(struct raw *raw, const char *host, unsigned port);
 bool raw_accept(struct raw *raw, int listener); /* the next connection; false where none comes */
+
+/* The same over TLS, which certificate there is whatever; NULL, or "NORMAL:...", says which ciphers
+ * and versions.  False where the handshake fails or takes longer than a minute. */
+bool raw_open_tls(struct raw *raw, const char *host, unsigned port, const char *priorities);
+
 void raw_close(struct raw *raw);
 void raw_reset(struct raw *raw); /* closes with a reset instead of a proper end */
 

@@ -25,6 +25,8 @@
     X(ops)         \
     X(limits)      \
     X(memory)      \
+    X(keys)        \
+    X(tls)         \
     X(lifecycle)   \
     X(pauses)      \
     X(commands)

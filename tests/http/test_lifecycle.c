@@ -180,8 +180,29 @@ static void expect_served_at(const char *config, const char *const arguments[],
 
 START_TEST(test_any_address_serves_the_local_one)
 {
-    static const char *const host[] = {"--host", "0.0.0.0", NULL};
+    static const char *const host[] = {"--host", "0.0.0.0", "--allow-unauthenticated=true", NULL};
     expect_served_at(CONFIG_SMALL(""), host, NULL, "127.0.0.1");
+}
+END_TEST
+
+START_TEST(test_listening_beyond_loopback_is_warned_of)
+{
+    static const char *const far[] = {"--host=0.0.0.0", "--allow-unauthenticated=true",
+                                      "--log=error", NULL};
+    static const char *const near[] = {"--allow-unauthenticated=true", NULL};
+    struct daemon daemon;
+    char *log;
+    daemon_start(&daemon, CONFIG_SMALL(""), far, NULL);
+    log = daemon_log(&daemon);
+    ck_assert_msg(strstr(log, "\"event\":\"exposed\",\"message\":\"no API keys") != NULL, "%s",
+                  log);
+    free(log);
+    daemon_stop(&daemon);
+    daemon_start(&daemon, CONFIG_SMALL(""), near, NULL);
+    log = daemon_log(&daemon);
+    ck_assert_msg(strstr(log, "exposed") == NULL, "%s", log);
+    free(log);
+    daemon_stop(&daemon);
 }
 END_TEST
 
@@ -281,6 +302,7 @@ Suite *suite_lifecycle(void)
     suite_add_tcase(suite, stopping);
     TCase *starting = tcase_create("starting");
     tcase_add_test(starting, test_any_address_serves_the_local_one);
+    tcase_add_test(starting, test_listening_beyond_loopback_is_warned_of);
     tcase_add_test(starting, test_ipv6_address_is_served_and_named_in_brackets);
     tcase_add_test(starting, test_variable_beats_the_file_and_a_flag_beats_the_variable);
     tcase_add_test(starting, test_variable_names_the_port);

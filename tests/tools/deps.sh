@@ -16,6 +16,7 @@ build  make                 command make
 build  pkg-config           command pkg-config
 build  libc6-dev            file /usr/include/stdio.h
 build  libmicrohttpd-dev    module libmicrohttpd
+build  libgnutls28-dev      module gnutls
 build  libjansson-dev       module jansson
 build  libopenblas-dev      module openblas
 build  nettle-dev           module nettle
@@ -23,6 +24,7 @@ build  zlib1g-dev           module zlib
 run    curl                 command curl
 check  check                module check
 check  libcurl4-openssl-dev module libcurl
+check  openssl              command openssl
 check  clang-format         command clang-format
 fuzz   clang                command clang
 fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a

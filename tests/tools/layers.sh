@@ -12,7 +12,8 @@ cd "$(dirname "$0")/../.."
 home_of() { # header
     case $1 in
     cblas.h) echo 'lib/gemm.c' ;;
-    nettle/*) echo 'lib/checksum.[ch]' ;;
+    nettle/*) echo 'lib/checksum.[ch] server/keys.c' ;;
+    gnutls/*) echo 'server/tls.c server/health.c' ;;
     microhttpd.h) echo 'server/http*.c' ;;
     *intrin.h) echo 'lib/kernels_avx*.[ch]' ;;
     cpuid.h) echo 'lib/cpu.c' ;;

@@ -22,6 +22,7 @@
     X(http)          \
     X(coding)        \
     X(config)        \
+    X(keys)          \
     X(session)       \
     X(lines)         \
     X(log)           \

@@ -176,16 +176,64 @@ START_TEST(test_config_print_says_where_each_value_came_from)
 {
     struct srv_buffer out;
     srv_buffer_init(&out, 1 << 20);
-    expect_accepted("{\"max_tokens\": 11}", "ATTN_LOG=error", "--host=0.0.0.0");
+    expect_accepted("{\"max_tokens\": 11}", "ATTN_LOG=error", "--host=127.0.0.2");
     srv_config_print(&out, &config);
     srv_buffer_append(&out, "", 1);
     ck_assert(!out.failed);
     ck_assert_ptr_nonnull(strstr(out.data, "max_tokens          = 11 tokens (file)\n"));
     ck_assert_ptr_nonnull(strstr(out.data, "log                 = error (variable)\n"));
-    ck_assert_ptr_nonnull(strstr(out.data, "host                = 0.0.0.0 (flag)\n"));
+    ck_assert_ptr_nonnull(strstr(out.data, "host                = 127.0.0.2 (flag)\n"));
     ck_assert_ptr_nonnull(strstr(out.data, "port                = 8080 (default)\n"));
     srv_buffer_fini(&out);
     srv_config_fini(&config);
+}
+END_TEST
+
+START_TEST(test_config_beyond_loopback_needs_keys_or_a_word)
+{
+    static const char *const near[] = {"127.0.0.1", "127.255.255.254", "::1"};
+    static const char *const far[] = {"0.0.0.0",   "::",        "10.0.0.1",
+                                      "128.0.0.1", "126.1.1.1", "::2",
+                                      "fe80::1",   "192.0.2.1", "::ffff:127.0.0.1"};
+    char flags[128];
+    for (size_t i = 0; i < sizeof near / sizeof near[0]; i++) {
+        ck_assert(srv_config_is_loopback(near[i]));
+        snprintf(flags, sizeof flags, "--host=%s", near[i]);
+        expect_accepted(NULL, "", flags);
+        srv_config_fini(&config);
+    }
+    for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
+        ck_assert(!srv_config_is_loopback(far[i]));
+        snprintf(flags, sizeof flags, "--host=%s", far[i]);
+        expect_refused("can be reached from elsewhere", NULL, "", flags);
+        expect_refused("can be reached", NULL, "ATTN_ALLOW_UNAUTHENTICATED=false", flags);
+        expect_accepted(NULL, "ATTN_ALLOW_UNAUTHENTICATED=true", flags);
+        srv_config_fini(&config);
+        expect_accepted("{\"allow_unauthenticated\":true}", "", flags);
+        srv_config_fini(&config);
+        expect_accepted("{\"api_keys\":\"keys.json\"}", "", flags);
+        srv_config_fini(&config);
+        snprintf(flags, sizeof flags, "--health-check --host=%s", far[i]);
+        expect_accepted(NULL, "", flags);
+        srv_config_fini(&config);
+        snprintf(flags, sizeof flags, "--check --host=%s", far[i]);
+        expect_refused("can be reached", NULL, "", flags);
+    }
+}
+END_TEST
+
+START_TEST(test_config_truth_is_for_what_is_true_or_false)
+{
+    expect_accepted("{\"allow_unauthenticated\": true}", "", "");
+    ck_assert_uint_eq(config.allow_unauthenticated, 1);
+    srv_config_fini(&config);
+    expect_accepted("{\"allow_unauthenticated\": \"false\"}", "", "");
+    ck_assert_uint_eq(config.allow_unauthenticated, 0);
+    srv_config_fini(&config);
+    expect_refused("one of false true", "{\"allow_unauthenticated\": \"yes\"}", "", "");
+    expect_refused("must be a string", "{\"allow_unauthenticated\": 1}", "", "");
+    expect_refused("log: \"true\" is not one of", "{\"log\": true}", "", "");
+    expect_refused("must be a string", "{\"api_keys\": true}", "", "");
 }
 END_TEST
 
@@ -395,6 +443,8 @@ Suite *suite_config(void)
     tcase_add_test(tests, test_config_every_limit_that_is_an_option_is_in_the_table_of_bounds_once);
     tcase_add_test(tests, test_config_flag_beats_variable_beats_file_beats_default);
     tcase_add_test(tests, test_config_print_says_where_each_value_came_from);
+    tcase_add_test(tests, test_config_beyond_loopback_needs_keys_or_a_word);
+    tcase_add_test(tests, test_config_truth_is_for_what_is_true_or_false);
     tcase_add_test(tests, test_config_help_names_every_option);
     tcase_add_test(tests, test_config_the_file_may_be_named_by_a_variable);
     tcase_add_loop_test(tests, test_config_size_reads_suffixes_and_refuses_what_overflows, 0,

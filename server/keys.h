@@ -1,0 +1,48 @@
+/* keys.h: API keys: who may ask, and for what.
+ *
+ * They come from one file and are kept as SHA-256 digests only; what a caller sends is digested and
+ * compared with all of them, in a time that depends on neither.  A key has a name, which the log
+ * may show, and scopes.  Nothing here sees a request: http_auth.h does. */
+#ifndef SRV_KEYS_H
+#define SRV_KEYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "bounds.h"
+
+#define SRV_MAX_KEYS SRV_MAX_CALLERS
+#define SRV_MAX_KEYS_BYTES 65536 /* of the file */
+#define SRV_KEY_MIN 32           /* characters of a key that the file shows */
+#define SRV_KEY_MAX 256
+#define SRV_KEY_DIGEST 32 /* bytes */
+
+/* Neither implies the other. */
+enum srv_scope {
+    SRV_SCOPE_INFER = 1 << 0, /* "infer": attention, and sessions that it names */
+    SRV_SCOPE_ADMIN = 1 << 1, /* "admin": what shows or touches the sessions of all */
+};
+
+struct srv_key {
+    char name[SRV_ID_MAX + 1];
+    unsigned scopes; /* enum srv_scope bits */
+    unsigned char digest[SRV_KEY_DIGEST];
+};
+
+struct srv_keys {
+    size_t count; /* 0: no key is asked for */
+    struct srv_key items[SRV_MAX_KEYS];
+};
+
+/* Reads the file at `path`: {"keys": [{"name", "key" or "sha256", "scopes"}, ...]}, at least one
+ * and without two of one name or digest.  Where that is not so *out has no keys and `message` is
+ * one line that says where, never what a key is. */
+bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t size);
+
+/* The key that these bytes are, NULL where they are none of them. */
+const struct srv_key *srv_keys_find(const struct srv_keys *keys, const char *key, size_t length);
+
+/* "infer", "admin", "infer admin": for --check. */
+const char *srv_scopes_text(unsigned scopes);
+
+#endif

@@ -1,0 +1,22 @@
+/* text_file.h: small files read whole: the configuration, API keys, certificates. */
+#ifndef SRV_TEXT_FILE_H
+#define SRV_TEXT_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum srv_text_kind {
+    SRV_TEXT_OPEN,
+    SRV_TEXT_SECRET, /* refused where anyone on the machine may read or change it */
+};
+
+/* Reads at most `limit` bytes into *out, with a NUL behind them, for the caller to free (or to wipe
+ * first: srv_text_wipe).  Where it fails *out is NULL and `message` one line that begins with the
+ * path. */
+bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
+                   enum srv_text_kind kind, char *message, size_t size);
+
+/* Overwrites the text and frees it; takes NULL. */
+void srv_text_wipe(char *text, size_t length);
+
+#endif

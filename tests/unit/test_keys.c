@@ -1,0 +1,412 @@
+/* test_keys.c: the file of API keys, finding a key, and which key suffices for which route. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "http_auth.h"
+#include "keys.h"
+#include "scratch.h"
+#include "suites.h"
+
+/* 32 characters each, and the SHA-256 of the first, by another program. */
+#define KEY_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define KEY_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+#define KEY_C "0123456789-._~+/ABCDEFGHIJKLMN=="
+#define DIGEST_A "3ba3f5f43b92602683c19aee62a20342b084dd5971ddd33808d81a328879a547"
+
+static char directory[SCRATCH_PATH], path[SCRATCH_PATH + 16], message[512];
+static struct srv_keys keys;
+
+static void setup(void)
+{
+    scratch_make(directory);
+    snprintf(path, sizeof path, "%s/keys.json", directory);
+}
+
+static void teardown(void) { scratch_remove(directory); }
+
+static bool read_text(const char *text, size_t length, mode_t mode)
+{
+    scratch_write(directory, "keys.json", text, length);
+    ck_assert_int_eq(chmod(path, mode), 0);
+    message[0] = '\0';
+    return srv_keys_read(&keys, path, message, sizeof message);
+}
+
+static void expect_read(const char *text)
+{
+    ck_assert_msg(read_text(text, strlen(text), 0600), "%s: %s", text, message);
+    ck_assert_str_eq(message, "");
+}
+
+/* One line that begins with the path and holds `part`, and no keys. */
+static void expect_refused(const char *text, const char *part)
+{
+    ck_assert_msg(!read_text(text, strlen(text), 0600), "accepted: %s", text);
+    ck_assert_msg(strstr(message, part) != NULL, "\"%s\" is not in: %s", part, message);
+    ck_assert_int_eq(strncmp(message, path, strlen(path)), 0);
+    ck_assert_ptr_null(strchr(message, '\n'));
+    ck_assert_uint_eq(keys.count, 0);
+}
+
+static const struct srv_key *find(const char *key)
+{
+    return srv_keys_find(&keys, key, strlen(key));
+}
+
+/* ---- The file -------------------------------------------------------------------------------- */
+
+START_TEST(test_keys_are_read_with_names_and_scopes)
+{
+    expect_read("{\"keys\":[{\"name\":\"router\",\"key\":\"" KEY_B "\",\"scopes\":[\"infer\"]},"
+                "{\"scopes\":[\"admin\",\"infer\"],\"name\":\"ops.1\",\"sha256\":\"" DIGEST_A
+                "\"},{\"name\":\"watch\",\"key\":\"" KEY_C "\",\"scopes\":[\"admin\"]}]}");
+    ck_assert_uint_eq(keys.count, 3);
+    ck_assert_ptr_eq(find(KEY_B), &keys.items[0]);
+    ck_assert_ptr_eq(find(KEY_A), &keys.items[1]);
+    ck_assert_ptr_eq(find(KEY_C), &keys.items[2]);
+    ck_assert_str_eq(keys.items[1].name, "ops.1");
+    ck_assert_uint_eq(keys.items[0].scopes, SRV_SCOPE_INFER);
+    ck_assert_uint_eq(keys.items[1].scopes, SRV_SCOPE_INFER | SRV_SCOPE_ADMIN);
+    ck_assert_uint_eq(keys.items[2].scopes, SRV_SCOPE_ADMIN);
+    ck_assert_str_eq(srv_scopes_text(keys.items[1].scopes), "infer admin");
+}
+END_TEST
+
+START_TEST(test_keys_are_not_kept)
+{
+    expect_read("{\"keys\":[{\"name\":\"a\",\"key\":\"" KEY_C "\",\"scopes\":[\"infer\"]}]}");
+    ck_assert_ptr_null(memmem(&keys, sizeof keys, KEY_C, 8));
+}
+END_TEST
+
+START_TEST(test_keys_hexadecimal_digits_may_be_capitals)
+{
+    char text[256];
+    snprintf(text, sizeof text,
+             "{\"keys\":[{\"name\":\"a\",\"sha256\":\"%s\",\"scopes\":[\"infer\"]}]}", DIGEST_A);
+    for (char *c = strstr(text, DIGEST_A); *c != '"'; c++)
+        *c = *c >= 'a' ? (char)(*c - 'a' + 'A') : *c;
+    expect_read(text);
+    ck_assert_ptr_eq(find(KEY_A), &keys.items[0]);
+}
+END_TEST
+
+#define ENTRY(members) "{\"keys\":[{" members "}]}"
+#define NAMED "\"name\":\"a\","
+#define GOOD NAMED "\"key\":\"" KEY_A "\",\"scopes\":[\"infer\"]"
+
+START_TEST(test_keys_files_that_say_anything_else_are_refused_by_place)
+{
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"", "line "},
+        {"\"" KEY_A "\"", "line 1"},
+        {"[]", "JSON object"},
+        {"{}", "keys: must be a list of 1 to 64"},
+        {"{\"keys\":null}", "keys: must be a list"},
+        {"{\"keys\":{}}", "keys: must be a list"},
+        {"{\"keys\":[]}", "keys: must be a list of 1 to 64"},
+        {"{\"keys\":[1]}", "keys[0]: must be an object"},
+        {"{\"key\":[]}", "unknown field \"key\""},
+        {"{\"keys\":[],\"keys\":[]}", "given twice"},
+        {"{\"keys\":[{" GOOD "}]}x", "not JSON"},
+        {"{\"keys\":[{" GOOD "},{" GOOD "}]}", "keys[1].name: names an earlier key too"},
+        {"{\"keys\":[{" GOOD "},{\"name\":\"b\",\"sha256\":\"" DIGEST_A
+         "\",\"scopes\":[\"admin\"]}]}",
+         "keys[1]: is the same key as a"},
+        {ENTRY(GOOD ",\"scope\":1"), "keys[0].scope: unknown field"},
+        {ENTRY(GOOD ",\"name\":\"a\""), "given twice"},
+        {ENTRY("\"key\":\"" KEY_A "\",\"scopes\":[\"infer\"]"), "keys[0].name: is missing"},
+        {ENTRY(NAMED "\"scopes\":[\"infer\"]"), "keys[0].key: is missing"},
+        {ENTRY(NAMED "\"key\":\"" KEY_A "\""), "keys[0].scopes: is missing"},
+        {ENTRY("\"name\":\"../a\""), "keys[0].name"},
+        {ENTRY("\"name\":\"\""), "keys[0].name"},
+        {ENTRY("\"name\":7"), "keys[0].name"},
+        {ENTRY(NAMED "\"key\":7"), "keys[0].key"},
+        {ENTRY(NAMED "\"key\":\"\""), "keys[0].key"},
+        {ENTRY(NAMED "\"key\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\""), "keys[0].key: must be 32"},
+        {ENTRY(NAMED "\"key\":\"aaaaaaaaaaaaaaa aaaaaaaaaaaaaaaa\""), "keys[0].key"},
+        {ENTRY(NAMED "\"key\":\"aaaaaaaaaaaaaaa,aaaaaaaaaaaaaaaa\""), "keys[0].key"},
+        {ENTRY(NAMED "\"key\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\\u00e9\""), "keys[0].key"},
+        {ENTRY(GOOD ",\"sha256\":\"" DIGEST_A "\""), "either key or sha256"},
+        {ENTRY("\"sha256\":\"" DIGEST_A "\"," GOOD), "either key or sha256"},
+        {ENTRY(NAMED "\"sha256\":\"3ba3\""), "keys[0].sha256: must be the 64"},
+        {ENTRY(NAMED "\"sha256\":\"" DIGEST_A "0\""), "keys[0].sha256"},
+        {ENTRY(NAMED "\"sha256\":\"g" KEY_A KEY_B "\""), "keys[0].sha256"},
+        {ENTRY(NAMED "\"sha256\":\"gba3f5f43b92602683c19aee62a20342b084dd5971ddd33808d81a328879a547"
+                     "\""),
+         "keys[0].sha256"},
+        {ENTRY(NAMED "\"sha256\":null"), "keys[0].sha256"},
+        {ENTRY(NAMED "\"scopes\":\"infer\""), "keys[0].scopes: must be a list"},
+        {ENTRY(NAMED "\"scopes\":[]"), "keys[0].scopes: must be a list"},
+        {ENTRY(NAMED "\"scopes\":[\"root\"]"), "keys[0].scopes: must be a list"},
+        {ENTRY(NAMED "\"scopes\":[\"infer\",1]"), "keys[0].scopes: must be a list"},
+        {ENTRY(NAMED "\"scopes\":[\"infer\",\"infer\"]"), "keys[0].scopes: names a scope twice"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_refused(cases[i].text, cases[i].part);
+}
+END_TEST
+
+START_TEST(test_keys_messages_never_show_a_key)
+{
+    static const char *const texts[] = {
+        "{\"keys\":[{\"name\":\"a\",\"key\":\"SECRET" KEY_A "\" \"scopes\":[]}]}",
+        "{\"keys\":[{\"name\":\"a\",\"key\":\"SECRET" KEY_A "\n\"}]}",
+        "{\"keys\":[{\"name\":\"a\",\"key\":\"SECRET\",\"scopes\":[\"infer\"]}]}",
+        "{\"keys\":[{\"name\":\"SECRET" KEY_A KEY_A "\"}]}",
+        "{\"keys\":[\"SECRET" KEY_A "\"]}",
+        "SECRET" KEY_A,
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        expect_refused(texts[i], "");
+        ck_assert_msg(strstr(message, "SECRET") == NULL, "%s", message);
+    }
+}
+END_TEST
+
+START_TEST(test_keys_files_that_others_may_read_or_change_are_refused)
+{
+    static const mode_t refused[] = {0644, 0604, 0602, 0601, 0620, 0666, 0777};
+    static const mode_t taken[] = {0600, 0400, 0640, 0440, 0700};
+    static const char text[] = ENTRY(GOOD);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        ck_assert(!read_text(text, strlen(text), refused[i]));
+        ck_assert_msg(strstr(message, "others must not read it") != NULL, "%s", message);
+        ck_assert_uint_eq(keys.count, 0);
+    }
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++)
+        ck_assert_msg(read_text(text, strlen(text), taken[i]), "%o: %s", taken[i], message);
+}
+END_TEST
+
+START_TEST(test_keys_files_that_are_none_or_too_long_are_refused)
+{
+    char *text = malloc(SRV_MAX_KEYS_BYTES + 1);
+    ck_assert_ptr_nonnull(text);
+    memset(text, ' ', SRV_MAX_KEYS_BYTES + 1);
+    memcpy(text, ENTRY(GOOD), strlen(ENTRY(GOOD)));
+    ck_assert(read_text(text, SRV_MAX_KEYS_BYTES, 0600));
+    ck_assert(!read_text(text, SRV_MAX_KEYS_BYTES + 1, 0600));
+    ck_assert_ptr_nonnull(strstr(message, "more than 65536 bytes"));
+    ck_assert(!srv_keys_read(&keys, directory, message, sizeof message));
+    ck_assert(!srv_keys_read(&keys, "/nonexistent", message, sizeof message));
+    ck_assert_str_eq(message, "/nonexistent: No such file or directory");
+    free(text);
+}
+END_TEST
+
+/* ---- Finding --------------------------------------------------------------------------------- */
+
+/* As many as there may be. */
+static void read_many(size_t count)
+{
+    char *text = malloc(SRV_MAX_KEYS_BYTES);
+    ck_assert_ptr_nonnull(text);
+    size_t length = (size_t)snprintf(text, SRV_MAX_KEYS_BYTES, "{\"keys\":[");
+    for (size_t i = 0; i < count; i++)
+        length +=
+            (size_t)snprintf(text + length, SRV_MAX_KEYS_BYTES - length,
+                             "%s{\"name\":\"k%zu\",\"key\":\"%032zu\",\"scopes\":[\"infer\"]}",
+                             i > 0 ? "," : "", i, i);
+    snprintf(text + length, SRV_MAX_KEYS_BYTES - length, "]}");
+    if (count <= SRV_MAX_KEYS)
+        expect_read(text);
+    else
+        expect_refused(text, "keys: must be a list of 1 to 64");
+    free(text);
+}
+
+START_TEST(test_keys_each_of_64_is_found_and_a_65th_is_refused)
+{
+    char key[40];
+    read_many(65);
+    read_many(64);
+    for (size_t i = 0; i < 64; i++) {
+        snprintf(key, sizeof key, "%032zu", i);
+        ck_assert_ptr_eq(find(key), &keys.items[i]);
+    }
+    snprintf(key, sizeof key, "%032d", 64);
+    ck_assert_ptr_null(find(key));
+}
+END_TEST
+
+START_TEST(test_keys_nothing_but_the_whole_key_is_found)
+{
+    expect_read(ENTRY(GOOD));
+    ck_assert_ptr_nonnull(find(KEY_A));
+    ck_assert_ptr_null(find(""));
+    ck_assert_ptr_null(find(KEY_A "a"));
+    ck_assert_ptr_null(find(KEY_A " "));
+    ck_assert_ptr_null(find(DIGEST_A));
+    ck_assert_ptr_null(srv_keys_find(&keys, KEY_A, 31));
+    ck_assert_ptr_null(srv_keys_find(&keys, KEY_A "\0", 33));
+    for (size_t i = 0; i < 256; i++) { /* each bit of it flipped */
+        char key[] = KEY_A;
+        key[i / 8] = (char)(key[i / 8] ^ (1 << i % 8));
+        ck_assert_ptr_null(srv_keys_find(&keys, key, 32));
+    }
+}
+END_TEST
+
+/* A digest that differs in one bit, the first or the last, is another. */
+START_TEST(test_keys_digests_are_compared_to_their_last_bit)
+{
+    for (size_t i = 0; i < 8 * SRV_KEY_DIGEST; i++) {
+        expect_read(ENTRY(GOOD));
+        keys.items[0].digest[i / 8] ^= (unsigned char)(1 << i % 8);
+        ck_assert_ptr_null(find(KEY_A));
+    }
+}
+END_TEST
+
+/* ---- Requests -------------------------------------------------------------------------------- */
+
+static struct srv_request request;
+static struct srv_error error;
+
+/* What a request with these Authorization fields (NULL: no more) to a route gets. */
+static enum srv_error_code ask(const struct srv_route *route, const char *first, const char *second)
+{
+    static const char name[] = "authorization";
+    const char *const values[] = {first, second};
+    struct srv_head head = {.count = 0};
+    for (size_t i = 0; i < 2 && values[i] != NULL; i++)
+        head.fields[head.count++] = (struct srv_field){.name = name,
+                                                       .name_length = strlen(name),
+                                                       .value = values[i],
+                                                       .value_length = strlen(values[i])};
+    request = (struct srv_request){.route = route};
+    error = (struct srv_error){0};
+    return srv_auth_check(&request, &keys, &head, &error);
+}
+
+static void read_three(void)
+{
+    expect_read("{\"keys\":[{\"name\":\"i\",\"key\":\"" KEY_A "\",\"scopes\":[\"infer\"]},"
+                "{\"name\":\"m\",\"key\":\"" KEY_B "\",\"scopes\":[\"admin\"]},"
+                "{\"name\":\"b\",\"key\":\"" KEY_C "\",\"scopes\":[\"admin\",\"infer\"]}]}");
+}
+
+START_TEST(test_auth_asks_for_what_the_route_table_says)
+{
+    read_three();
+    for (size_t i = 0; i <= srv_route_count; i++) {
+        const struct srv_route *route = i < srv_route_count ? &srv_routes[i] : NULL;
+        enum srv_access access = route != NULL ? route->access : SRV_FOR_ANY_KEY;
+        bool open = access == SRV_FOR_ALL, infer = access == SRV_FOR_INFER;
+        bool admin = access == SRV_FOR_ADMIN;
+        ck_assert_int_eq(ask(route, NULL, NULL), open ? SRV_OK : SRV_E_UNAUTHORIZED);
+        ck_assert_int_eq(ask(route, "Bearer x", NULL), open ? SRV_OK : SRV_E_UNAUTHORIZED);
+        ck_assert_int_eq(ask(route, "Bearer " KEY_A, NULL), admin ? SRV_E_FORBIDDEN : SRV_OK);
+        ck_assert_int_eq(ask(route, "Bearer " KEY_B, NULL), infer ? SRV_E_FORBIDDEN : SRV_OK);
+        ck_assert_int_eq(ask(route, "Bearer " KEY_C, NULL), SRV_OK);
+    }
+}
+END_TEST
+
+/* Which routes those are: a new one is for `infer` until somebody thinks of it. */
+START_TEST(test_auth_routes_for_others_than_infer_are_these)
+{
+    static const struct {
+        const char *path;
+        enum srv_access access;
+    } others[] = {{"/sessions", SRV_FOR_ADMIN}, {"/snapshot", SRV_FOR_ADMIN},
+                  {"/snapshot", SRV_FOR_ADMIN}, {"/healthz", SRV_FOR_ALL},
+                  {"/health", SRV_FOR_ALL},     {"/livez", SRV_FOR_ALL},
+                  {"/readyz", SRV_FOR_ALL},     {"/metrics", SRV_FOR_ANY_KEY}};
+    size_t found = 0;
+    for (size_t i = 0; i < srv_route_count; i++) {
+        if (srv_routes[i].access == SRV_FOR_INFER)
+            continue;
+        ck_assert_uint_lt(found, sizeof others / sizeof others[0]);
+        ck_assert_str_eq(srv_routes[i].path, others[found].path);
+        ck_assert_int_eq(srv_routes[i].access, others[found].access);
+        found++;
+    }
+    ck_assert_uint_eq(found, sizeof others / sizeof others[0]);
+}
+END_TEST
+
+START_TEST(test_auth_reads_one_bearer_field_of_any_case)
+{
+    static const char *const good[] = {"Bearer " KEY_A, "bearer " KEY_A, "BEARER " KEY_A,
+                                       "Bearer   " KEY_A};
+    static const char *const bad[] = {"",
+                                      "Bearer",
+                                      "Bearer ",
+                                      "Bearer  ",
+                                      KEY_A,
+                                      "Bearer" KEY_A,
+                                      "Bearer\t" KEY_A,
+                                      "Bearer: " KEY_A,
+                                      "Bearer \"" KEY_A "\"",
+                                      "Bearer " KEY_A " " KEY_A,
+                                      "Bearer " KEY_A ",",
+                                      "Basic " KEY_A,
+                                      "Bearers " KEY_A,
+                                      "Token " KEY_A,
+                                      "Digest username=" KEY_A};
+    read_three();
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        ck_assert_msg(ask(&srv_routes[0], good[i], NULL) == SRV_OK, "%s", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ck_assert_msg(ask(&srv_routes[0], bad[i], NULL) == SRV_E_UNAUTHORIZED, "%s", bad[i]);
+        ck_assert_ptr_null(request.caller_name);
+        ck_assert_ptr_null(strstr(error.message, KEY_A));
+    }
+    ck_assert_int_eq(ask(&srv_routes[0], "Bearer " KEY_A, "Bearer " KEY_A), SRV_E_UNAUTHORIZED);
+    ck_assert_int_eq(ask(&srv_routes[0], "Bearer " KEY_A, "Basic x"), SRV_E_UNAUTHORIZED);
+}
+END_TEST
+
+START_TEST(test_auth_notes_who_asks_also_where_it_refuses)
+{
+    read_three();
+    ck_assert_int_eq(ask(&srv_routes[0], "Bearer " KEY_C, NULL), SRV_OK);
+    ck_assert_uint_eq(request.caller, 2);
+    ck_assert_str_eq(request.caller_name, "b");
+    ck_assert_int_eq(ask(&srv_routes[0], "Bearer " KEY_B, NULL), SRV_E_FORBIDDEN);
+    ck_assert_uint_eq(request.caller, 1);
+    ck_assert_str_eq(request.caller_name, "m");
+}
+END_TEST
+
+START_TEST(test_auth_without_keys_asks_for_nothing)
+{
+    keys = (struct srv_keys){.count = 0};
+    for (size_t i = 0; i < srv_route_count; i++)
+        ck_assert_int_eq(ask(&srv_routes[i], NULL, NULL), SRV_OK);
+    ck_assert_int_eq(ask(&srv_routes[0], "Bearer " KEY_A, NULL), SRV_OK);
+    ck_assert_uint_eq(request.caller, 0);
+    ck_assert_ptr_null(request.caller_name);
+}
+END_TEST
+
+Suite *suite_keys(void)
+{
+    Suite *suite = suite_create("keys");
+    TCase *cases = tcase_create("keys");
+    tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_add_test(cases, test_keys_are_read_with_names_and_scopes);
+    tcase_add_test(cases, test_keys_are_not_kept);
+    tcase_add_test(cases, test_keys_hexadecimal_digits_may_be_capitals);
+    tcase_add_test(cases, test_keys_files_that_say_anything_else_are_refused_by_place);
+    tcase_add_test(cases, test_keys_messages_never_show_a_key);
+    tcase_add_test(cases, test_keys_files_that_others_may_read_or_change_are_refused);
+    tcase_add_test(cases, test_keys_files_that_are_none_or_too_long_are_refused);
+    tcase_add_test(cases, test_keys_each_of_64_is_found_and_a_65th_is_refused);
+    tcase_add_test(cases, test_keys_nothing_but_the_whole_key_is_found);
+    tcase_add_test(cases, test_keys_digests_are_compared_to_their_last_bit);
+    tcase_add_test(cases, test_auth_asks_for_what_the_route_table_says);
+    tcase_add_test(cases, test_auth_routes_for_others_than_infer_are_these);
+    tcase_add_test(cases, test_auth_reads_one_bearer_field_of_any_case);
+    tcase_add_test(cases, test_auth_notes_who_asks_also_where_it_refuses);
+    tcase_add_test(cases, test_auth_without_keys_asks_for_nothing);
+    suite_add_tcase(suite, cases);
+    return suite;
+}
