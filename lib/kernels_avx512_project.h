@@ -29,15 +29,12 @@ enum project_op {
  * their next cache lines all at once. */
 #define COPY_STRIDE (2 * ATTN_BLOCK_WORDS + LANES + 1)
 
-/* How much of the next panel a strip fetches: where there are several, the first two do. */
-enum project_fetch { FETCH_NONE, FETCH_HALF, FETCH_ALL };
-
 /* A tile of y: some rows of n columns.  Words are called float, whatever they hold. */
 struct project_tile {
     float *y;
     const float *start, *x, *w;
     const float *ahead; /* weights of the next panel, to be fetched to L2 where x is a strip */
-    enum project_fetch fetch;
+    size_t lines;       /* of them in each STEPS: 0, 1, 2 or 4 */
     size_t ldy, ldstart, ldx, ldpanel, words, n;
     /* Of integers alone: what sums begin with, and the scales of rows and columns. */
     const int32_t *offset;
@@ -218,16 +215,13 @@ INLINE void project_end(__m512 sum[STRIP_ROWS][4], const struct project_tile *t,
     }
 }
 
-/* Lines of a panel for each STEPS words of x. */
-INLINE int op_lines(const enum project_op op)
+/* Fetches 1, 2 or 4 lines, and returns what is next. */
+INLINE const float *fetch_ahead(const float *ahead, size_t lines)
 {
-    return STEPS * ATTN_PANEL / LANES / (int)op_halves(op);
-}
-
-/* Returns what is next to be fetched. */
-INLINE const float *fetch_ahead(const float *ahead, const int lines)
-{
-    unroll_for(l, lines)
+    _mm_prefetch(ahead, _MM_HINT_T1);
+    if (lines > 1)
+        _mm_prefetch(ahead + LANES, _MM_HINT_T1);
+    for (size_t l = 2; lines == 4 && l < 4; l++)
         _mm_prefetch(ahead + l * LANES, _MM_HINT_T1);
     return ahead + lines * LANES;
 }
@@ -242,10 +236,8 @@ INLINE void project_tile(const struct project_tile *tile, const int rows, const 
     const float *ahead = t.ahead;
     size_t i = 0;
     for (; i + STEPS <= t.words; i += STEPS) {
-        if (strip && t.fetch == FETCH_ALL)
-            ahead = fetch_ahead(ahead, op_lines(op));
-        if (strip && t.fetch == FETCH_HALF)
-            ahead = fetch_ahead(ahead, op_lines(op) / 2);
+        if (strip && t.lines > 0)
+            ahead = fetch_ahead(ahead, t.lines);
         unroll_for(s, STEPS)
             project_step(sum, &t, i, s, rows, panels, strip, op);
     }
@@ -293,13 +285,15 @@ INLINE void project_few(const struct attn_product *p, struct project_tile tile,
 
 /* ---- Many rows ------------------------------------------------------------------------------- */
 
-/* Strips as equal as can be.  Those of a panel share the fetching of the next one. */
+/* Strips as equal as can be.  Those of a panel share the fetching of the next one, evenly, for it may
+ * come from memory. */
 INLINE void project_many(const struct attn_product *p, struct project_tile tile,
                          const struct project_tiles *tiles, const enum project_op op)
 {
     const size_t strips = attn_ceil_div(p->rows, STRIP_ROWS), words = tile.words;
     const size_t few = p->rows / strips, more = p->rows % strips; /* `more` strips have one more */
-    const size_t half = words / STEPS * (size_t)(op_lines(op) / 2) * LANES; /* of a panel */
+    const size_t panel = STEPS * ATTN_PANEL / LANES / op_halves(op); /* lines in each STEPS */
+    const size_t lines = attn_ceil_div(panel, strips), fetching = panel / lines;
     copy_rows(p, op);
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
         struct project_tile t = tile;
@@ -311,12 +305,12 @@ INLINE void project_many(const struct attn_product *p, struct project_tile tile,
         t.n = p->n - j;
         for (size_t s = 0; s < strips; s++) {
             size_t rows = few + (s < more);
-            t.fetch = strips == 1 ? FETCH_ALL : s < 2 ? FETCH_HALF : FETCH_NONE;
+            t.lines = s * fetching % strips < fetching ? lines : 0;
             tiles->strip[rows](&t);
             t.y += rows * p->ldy;
             t.start += rows * t.ldstart;
             t.x += rows * COPY_STRIDE;
-            t.ahead += half;
+            t.ahead += words / STEPS * t.lines * LANES;
             t.offset += op_integers(op) ? rows : 0;
             t.row_scale += op_integers(op) ? rows : 0;
         }
