@@ -285,8 +285,8 @@ INLINE void project_few(const struct attn_product *p, struct project_tile tile,
 
 /* ---- Many rows ------------------------------------------------------------------------------- */
 
-/* Strips as equal as can be.  Those of a panel share the fetching of the next one, evenly, for it may
- * come from memory. */
+/* Strips as equal as can be.  Those of a panel share the fetching of the next one, evenly, for it
+ * may come from memory. */
 INLINE void project_many(const struct attn_product *p, struct project_tile tile,
                          const struct project_tiles *tiles, const enum project_op op)
 {
