@@ -37,6 +37,10 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
 /* Of a block beside its bytes in a pool's budget: head, places in lists, the allocator's own. */
 #define ATTN_BLOCK_OVERHEAD 192
 
+/* What a cache pool may hold for each size of block beyond its budget: huge pages of which not all
+ * blocks are in use yet. */
+#define ATTN_POOL_SLACK ((size_t)4 << 20)
+
 /* The size of a call, at most: of queries and of keys each. */
 struct attn_call_size {
     size_t rows;   /* of all sequences or steps together */

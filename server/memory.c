@@ -49,6 +49,7 @@ struct footprint {
     size_t weights, loading;
     size_t session; /* of one: cache, last steps, layers in a snapshot */
     size_t blocks;  /* of the cache budget, at most */
+    size_t slack;   /* of the cache pool */
     size_t call, inner;
 };
 
@@ -84,6 +85,7 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     if (memory.block_bytes != SIZE_MAX) {
         out->session = most(out->session, session);
         out->blocks = most(out->blocks, blocks);
+        out->slack = add(out->slack, ATTN_POOL_SLACK);
     }
     const struct attn_call_size call = {rows_of(config, model), limits->max_tokens, SRV_BATCH_ROWS,
                                         cached};
@@ -153,8 +155,8 @@ void srv_memory_sum(struct srv_memory *out, const struct srv_config *config,
     term(out, "program", PROGRAM, "code, libraries, tables");
     term(out, "weights", all.weights, "resident layers of all models");
     term(out, "caches", caches, "cache_bytes");
-    term(out, "blocks", mul(all.blocks, ATTN_BLOCK_OVERHEAD),
-         "heads and lists of the caches' blocks");
+    term(out, "blocks", add(mul(all.blocks, ATTN_BLOCK_OVERHEAD), all.slack),
+         "heads and lists of the caches' blocks, pages they share");
     term(out, "sessions", mul(sessions, sizeof(struct srv_session) + SESSION + all.session),
          "max_sessions, without their caches' blocks");
     term(out, "requests", add(requests, requests / ALLOCATOR),
