@@ -45,15 +45,14 @@ static enum srv_error_code check_item(struct srv_item *item, const struct attn_l
 static enum srv_error_code find_model(struct srv_item *item, struct srv_error *error)
 {
     const struct srv_app *app = item->job->request->app;
-    enum srv_error_code code = srv_job_find_model(&item->model, item->job, error);
-    if (code != SRV_E_MISSING_FIELD || item->rows->start)
-        return code;
+    if (item->job->call.model != NULL || app->models.count < 2 || item->rows->start)
+        return srv_job_find_model(&item->model, item->job, error);
     struct srv_session *session = srv_session_peek(app->sessions, item->rows->session_id);
     if (session == NULL)
         return fail_not_found(error);
     item->model = session->model;
     srv_session_put(session);
-    return error->code = SRV_OK;
+    return SRV_OK;
 }
 
 enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *error)
