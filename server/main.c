@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "app.h"
+#include "attn_json.h"
 #include "commands.h"
 #include "inspect.h"
 
@@ -229,6 +230,7 @@ int main(int argc, char *argv[])
     struct srv_app app = {0}; /* the destructors take what was never opened */
     char message[MESSAGE_MAX];
     int status = 2;
+    attn_json_watch();
     if (argc > 1 && strcmp(argv[1], "inspect") == 0)
         return srv_command_inspect(argc - 2, argv + 2);
     if (!srv_config_read(&app.config, argc, argv, environ, message, sizeof message)) {
