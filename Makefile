@@ -18,6 +18,8 @@
 #   build/fuzz/fuzz_*   parsers under libFuzzer tests/fuzz/*.c, each a target but replay.c
 #   build/corrupt       damage to state files  tests/corrupt/*.c
 #   build/kill          kills under load       tests/kill/*.c, starts the daemon named by $ATTND
+#   build/fault         calls that fail        tests/fault/main.c and what it needs
+#   build/attnd_fault   the daemon they fail in: its calls go through tests/fault/shim.c
 #   build/asan/...      the same, instrumented
 #
 # Compiler warnings are errors here.  With a compiler newer than Debian 12's: `make WERROR=`.
@@ -90,6 +92,7 @@ $(OBJ)/tests/catalogue/%.o: LOCAL += -Itests/http
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/load/%.o: LOCAL =
 $(OBJ)/tests/kill/%.o: LOCAL = -Ilib -Itests/http -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
+$(OBJ)/tests/fault/%.o: LOCAL = -Ilib -Itests/http -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
 $(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
 $(OBJ)/tests/bench/http_bare.o: LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
@@ -125,6 +128,7 @@ CATALOGUE_OBJS = $(call objects,tests/catalogue/*.c) \
                  $(filter-out %/main.o,$(call objects,$(filter-out tests/http/test_%,$(wildcard tests/http/*.c))))
 FUZZ_TARGETS = $(filter-out replay,$(basename $(notdir $(wildcard tests/fuzz/*.c))))
 KILL_OBJS   = $(call objects,tests/kill/*.c)
+FAULT_OBJS  = $(filter-out %/shim.o,$(call objects,tests/fault/*.c))
 CORRUPT_OBJS = $(call objects,tests/corrupt/*.c)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
 BENCH_HTTP  = $(call objects,tests/bench/http_*.c)
@@ -133,7 +137,7 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-kill check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
         bench bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
@@ -148,7 +152,7 @@ run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd
 
 check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/kill | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory suites presets layers style models-check docs-check
-	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-kill fuzz
+	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-fault check-kill fuzz
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
@@ -157,7 +161,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory tsan
 	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
 	$(OUT)/kernelcheck --seconds 300
-	@$(MAKE) --no-print-directory check-corrupt check-kill
+	@$(MAKE) --no-print-directory check-corrupt check-fault check-kill
 	@$(MAKE) --no-print-directory check-load check-journal
 	@echo "check-all: all passed"
 
@@ -211,6 +215,15 @@ endif
 
 check-kill: $(OUT)/kill $(OUT)/attnd ## 300 SIGKILLs under load lose nothing that was answered; QUICK=1: 25
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/kill $(if $(QUICK),--quick)
+
+# The whole of it runs in an instrumented daemon; QUICK=1 takes a few of the calls, and one that is not.
+check-fault: $(OUT)/fault $(if $(QUICK),$(OUT)/attnd_fault) ## every call that can fail, failed in turn: at least 3,000; QUICK=1: 300
+ifeq ($(QUICK),)
+	@$(MAKE) --no-print-directory VARIANT=asan build/asan/attnd_fault
+	$(Q)$(SUITE_ENV) ATTND=build/asan/attnd_fault $(OUT)/fault
+else
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd_fault $(OUT)/fault --quick
+endif
 
 check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
 	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh
@@ -287,7 +300,7 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
-$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c): | build/deps/check
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/fault/*.c): | build/deps/check
 
 # The daemon without its main, so that unit suites link what they test.
 $(OUT)/libattn.a: $(LIB_OBJS)
@@ -319,6 +332,26 @@ $(OUT)/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/server.
 
 $(OUT)/kill: $(KILL_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/fault: $(FAULT_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+# Calls of ours go through the shim by --wrap, those of libmicrohttpd because a copy of it names them
+# otherwise.
+WRAPPED = malloc calloc realloc aligned_alloc strdup free open openat opendir fdopendir fopen \
+          write pwrite fsync fdatasync syncfs renameat pthread_create mmap ftruncate eventfd \
+          socket dup mkdir flock close
+WRAPPED_HTTP = malloc calloc realloc strdup free mmap accept4 epoll_create1
+
+$(OBJ)/tests/fault/libmicrohttpd.a: Makefile | build/deps/check
+	@mkdir -p $(@D)
+	$(Q)objcopy $(foreach name,$(WRAPPED_HTTP),--redefine-sym $(name)=fault_http_$(name)) \
+	    $$(pkg-config --variable=libdir libmicrohttpd)/libmicrohttpd.a $@
+
+$(OUT)/attnd_fault: LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
+$(OUT)/attnd_fault: $(OBJ)/server/main.o $(OBJ)/tests/fault/shim.o $(OBJ)/server.a \
+                    $(OUT)/libattn.a $(OBJ)/tests/fault/libmicrohttpd.a
+	$(call link,gnutls $(filter-out libmicrohttpd,$(SERVER_PKGS)) $(LIB_PKGS))
 
 $(OUT)/corrupt: $(CORRUPT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
