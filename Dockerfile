@@ -1,5 +1,5 @@
 # attnd: built in one stage, shipped in another that holds the daemon, its configuration and the
-# four libraries it needs.
+# five libraries it needs.
 #
 #   docker build -t attnd .
 #   docker run --rm -p 127.0.0.1:8080:8080 attnd
@@ -7,8 +7,8 @@
 FROM debian:bookworm-slim AS build
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-      gcc libc6-dev libjansson-dev libmicrohttpd-dev libopenblas-dev make nettle-dev \
-      pkg-config zlib1g-dev \
+      gcc libc6-dev libjansson-dev libmicrohttpd-dev libopenblas-dev libseccomp-dev make \
+      nettle-dev pkg-config zlib1g-dev \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
@@ -17,7 +17,8 @@ RUN make -j"$(nproc)" build/attnd
 FROM debian:bookworm-slim
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-      libjansson4 libmicrohttpd12 libnettle8 libopenblas0-pthread zlib1g \
+      libjansson4 libmicrohttpd12 libnettle8 libopenblas0-pthread libseccomp2 \
+      zlib1g \
  && rm -rf /var/lib/apt/lists/* \
  && install -d -o 65532 -g 65532 /models
 COPY --from=build /src/build/attnd /usr/local/bin/attnd

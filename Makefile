@@ -79,7 +79,7 @@ pkg_cflags = $(patsubst -I%,-isystem%,$(shell pkg-config --cflags $(1)))
 pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1))) -lm
 
 LIB_PKGS    = openblas jansson nettle
-SERVER_PKGS = libmicrohttpd jansson zlib
+SERVER_PKGS = libmicrohttpd jansson libseccomp zlib
 TEST_PKGS   = check libcurl jansson
 
 # What a directory may include; `make layers` checks the rest.
@@ -137,7 +137,7 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-sandbox check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
         bench bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
@@ -150,9 +150,9 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
 
-check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/kill | build/deps/check ## everything that a change must pass (minutes)
+check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/fault $(OUT)/attnd_fault $(OUT)/kill | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory suites presets layers style models-check docs-check
-	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-fault check-kill fuzz
+	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-fault check-kill check-sandbox fuzz
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
@@ -161,7 +161,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory tsan
 	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
 	$(OUT)/kernelcheck --seconds 300
-	@$(MAKE) --no-print-directory check-corrupt check-fault check-kill
+	@$(MAKE) --no-print-directory check-corrupt check-fault check-kill check-sandbox
 	@$(MAKE) --no-print-directory check-load check-journal
 	@echo "check-all: all passed"
 
@@ -211,6 +211,14 @@ ifeq ($(QUICK),)
 	$(Q)$(SUITE_ENV) build/asan/corrupt
 else
 	$(Q)$(SUITE_ENV) $(OUT)/corrupt --quick
+endif
+
+# A sandbox that takes too much shows in whatever serves: all of it again, with the option set.
+check-sandbox: $(OUT)/http_suite $(OUT)/catalogue $(OUT)/kill $(OUT)/attnd ## HTTP suite, catalogue and kills with `sandbox` on; QUICK=1: sessions on disk alone
+	$(Q)$(SUITE_ENV) SANDBOX=1 ATTND=$(OUT)/attnd $(if $(QUICK),CK_RUN_SUITE=durability) $(OUT)/http_suite
+ifeq ($(QUICK),)
+	$(Q)$(SUITE_ENV) SANDBOX=1 ATTND=$(OUT)/attnd $(OUT)/catalogue
+	$(Q)$(SUITE_ENV) SANDBOX=1 ATTND=$(OUT)/attnd $(OUT)/kill --quick
 endif
 
 check-kill: $(OUT)/kill $(OUT)/attnd ## 300 SIGKILLs under load lose nothing that was answered; QUICK=1: 25
@@ -340,7 +348,7 @@ $(OUT)/fault: $(FAULT_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 # otherwise.
 WRAPPED = malloc calloc realloc aligned_alloc strdup free open openat opendir fdopendir fopen \
           write pwrite fsync fdatasync syncfs renameat pthread_create mmap ftruncate eventfd \
-          socket dup mkdir flock close
+          posix_fallocate socket dup mkdir flock close
 WRAPPED_HTTP = malloc calloc realloc strdup free mmap accept4 epoll_create1
 
 $(OBJ)/tests/fault/libmicrohttpd.a: Makefile | build/deps/check

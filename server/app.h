@@ -12,6 +12,7 @@
 #include "scheduler.h"
 #include "session.h"
 #include "store.h"
+#include "usage.h"
 
 enum srv_phase { SRV_LOADING, SRV_READY, SRV_DRAINING };
 
@@ -19,6 +20,7 @@ struct srv_app {
     struct srv_config config;
     struct srv_log log;
     struct srv_metrics *metrics;
+    struct srv_usage *usage;
     struct attn_engine *engine;
     struct attn_cache_pool *pool;
     struct srv_models models;

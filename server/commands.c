@@ -15,6 +15,7 @@
 #include "buffer.h"
 #include "http.h"
 #include "models.h"
+#include "sandbox.h"
 
 #define TEXT_MAX ((size_t)1 << 20) /* of what a command prints */
 
@@ -76,6 +77,15 @@ static void print_model(struct srv_buffer *out, const struct srv_model *model)
     srv_buffer_printf(out, ", max_length %zu\n", model->max_length);
 }
 
+/* False where the option asks for what the kernel does not have. */
+static bool print_sandbox(struct srv_buffer *out, const struct srv_config *config)
+{
+    char words[SRV_SANDBOX_WORDS];
+    bool able = srv_sandbox_describe(words);
+    srv_buffer_printf(out, "sandbox: this kernel has %s\n", words);
+    return able || !config->sandbox;
+}
+
 static void print_memory(struct srv_buffer *out, const struct srv_config *config,
                          const struct srv_models *models)
 {
@@ -110,7 +120,12 @@ int srv_command_check(const struct srv_config *config)
         for (size_t i = 0; i < models.count; i++)
             print_model(&text, &models.items[i]);
         print_memory(&text, config, &models);
+        bool able = print_sandbox(&text, config);
         status = print(&text);
+        if (!able) {
+            fprintf(stderr, "attnd: sandbox: this kernel filters no system calls\n");
+            status = 1;
+        }
     }
     srv_models_close(&models);
     return status;

@@ -16,6 +16,7 @@
 #include "attn_json.h"
 #include "commands.h"
 #include "inspect.h"
+#include "sandbox.h"
 
 #define FILES_BESIDE_CONNECTIONS 64 /* descriptors for all else */
 #define MESSAGE_MAX 512
@@ -111,7 +112,8 @@ static bool open_parts(struct srv_app *app, char *message)
 {
     const struct srv_limits *limits = &app->config.limits;
     snprintf(message, MESSAGE_MAX, "out of memory");
-    return srv_metrics_open(&app->metrics) && open_engine(app, message) &&
+    return srv_metrics_open(&app->metrics) && (app->usage = srv_usage_open()) != NULL &&
+           open_engine(app, message) &&
            attn_cache_pool_new(&app->pool, limits->cache_bytes) == ATTN_OK &&
            srv_models_open(&app->models, &app->config, app->pool, message, MESSAGE_MAX) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
@@ -136,6 +138,20 @@ static bool load(struct srv_app *app, char *message)
                   srv_store_load(app->store, message, MESSAGE_MAX);
     hold_signals();
     return loaded;
+}
+
+/* Nothing is opened, and no thread started, from here on but files of the state directory. */
+static bool close_sandbox(struct srv_app *app, char *message)
+{
+    return !app->config.sandbox ||
+           srv_sandbox_close(srv_store_directory(app->store), message, MESSAGE_MAX);
+}
+
+static bool begin_sandbox(struct srv_app *app, char *message)
+{
+    const struct srv_config *config = &app->config;
+    const char *directory = config->durability != SRV_DURABLE_NONE ? config->state_dir : NULL;
+    return !config->sandbox || srv_sandbox_begin(directory, message, MESSAGE_MAX);
 }
 
 static void say_ready(struct srv_app *app)
@@ -199,6 +215,7 @@ static bool close_all(struct srv_app *app)
     srv_models_close(&app->models);
     attn_cache_pool_free(app->pool);
     attn_engine_close(app->engine);
+    srv_usage_close(app->usage);
     srv_metrics_close(app->metrics);
     srv_log_close(&app->log);
     return saved;
@@ -212,7 +229,8 @@ static int run(struct srv_app *app)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the write */
     fit_connections(app);
-    bool opened = open_parts(app, message) && open_http(app, message) && load(app, message);
+    bool opened = begin_sandbox(app, message) && open_parts(app, message) &&
+                  open_http(app, message) && load(app, message) && close_sandbox(app, message);
     if (opened) {
         atomic_store(&app->phase, SRV_READY);
         say_ready(app);

@@ -248,6 +248,7 @@ int WRAP(renameat)(int from, const char *old, int to, const char *new)
 
 int REAL(pthread_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 int REAL(ftruncate)(int, off_t);
+int REAL(posix_fallocate)(int, off_t, off_t);
 int REAL(eventfd)(unsigned, int);
 int REAL(socket)(int, int, int);
 int REAL(dup)(int);
@@ -271,6 +272,11 @@ void *WRAP(mmap)(void *at, size_t size, int protection, int flags, int fd, off_t
 int WRAP(ftruncate)(int fd, off_t size)
 {
     return refuses(FAULT_OTHER, EIO, CALLER) ? -1 : REAL(ftruncate)(fd, size);
+}
+
+int WRAP(posix_fallocate)(int fd, off_t from, off_t size)
+{
+    return fails(FAULT_OTHER, CALLER) ? ENOSPC : REAL(posix_fallocate)(fd, from, size);
 }
 
 int WRAP(eventfd)(unsigned value, int flags)

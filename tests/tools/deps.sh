@@ -19,6 +19,7 @@ build  libmicrohttpd-dev    module libmicrohttpd
 build  libjansson-dev       module jansson
 build  libopenblas-dev      module openblas
 build  nettle-dev           module nettle
+build  libseccomp-dev       module libseccomp
 build  zlib1g-dev           module zlib
 run    curl                 command curl
 check  check                module check

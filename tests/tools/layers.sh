@@ -15,6 +15,7 @@ home_of() { # header
     nettle/*) echo 'lib/checksum.[ch]' ;;
     microhttpd.h) echo 'server/http*.c' ;;
     *intrin.h) echo 'lib/kernels_avx*.[ch]' ;;
+    seccomp.h | linux/landlock.h) echo 'server/sandbox.c' ;;
     cpuid.h) echo 'lib/cpu.c' ;;
     jansson.h) echo 'lib/members.[ch] lib/json_memory.c lib/safetensors.c lib/checkpoint.c lib/family*.c lib/model.c server/*' ;;
     curl/*.h | check.h) echo 'tests/*' ;;

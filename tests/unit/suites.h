@@ -31,6 +31,7 @@
     X(largest)       \
     X(dtype)         \
     X(yield)         \
+    X(sandbox)       \
     X(property)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
