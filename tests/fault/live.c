@@ -88,7 +88,7 @@ static bool again(const struct step *step, const struct fault *fault, bool lost)
         bool answered = step_send(&answer, step, &live.client);
         bool right = answered && (step_right(step, &answer) ||
                                   (lost && (answer.status == 404 || answer.status == 409)));
-        bool later = answered && answer.status == 507 && live.durable;
+        bool later = answered && !right && live.durable && steps_refused(&answer);
         if (!right && !later)
             inject_wrong(live.scene, fault, "%s: sent again: %ld %.300s", step->name, answer.status,
                          answer.text);
