@@ -13,8 +13,10 @@
 #include <unistd.h>
 
 #include "app.h"
+#include "attn_json.h"
 #include "commands.h"
 #include "inspect.h"
+#include "sandbox.h"
 #include "self_check.h"
 #include "tls.h"
 
@@ -124,7 +126,7 @@ static bool open_parts(struct srv_app *app, char *message)
         !srv_keys_read(&app->keys, app->config.api_keys, message, MESSAGE_MAX))
         return false;
     snprintf(message, MESSAGE_MAX, "out of memory");
-    return srv_metrics_open(&app->metrics) &&
+    return srv_metrics_open(&app->metrics) && (app->usage = srv_usage_open()) != NULL &&
            attn_cache_pool_new(&app->pool, limits->cache_bytes) == ATTN_OK &&
            srv_models_open(&app->models, &app->config, app->pool, message, MESSAGE_MAX) &&
            prove_memory(app, message) && open_engine(app, message) &&
@@ -172,6 +174,20 @@ static void warn_of_exposure(struct srv_app *app)
         srv_log_event(&app->log, SRV_LOG_ERROR, "exposed",
                       "no TLS: API keys and tensors cross the network to %s in the clear",
                       config->host);
+}
+
+/* Nothing is opened, and no thread started, from here on but files of the state directory. */
+static bool close_sandbox(struct srv_app *app, char *message)
+{
+    return !app->config.sandbox ||
+           srv_sandbox_close(srv_store_directory(app->store), message, MESSAGE_MAX);
+}
+
+static bool begin_sandbox(struct srv_app *app, char *message)
+{
+    const struct srv_config *config = &app->config;
+    const char *directory = config->durability != SRV_DURABLE_NONE ? config->state_dir : NULL;
+    return !config->sandbox || srv_sandbox_begin(directory, message, MESSAGE_MAX);
 }
 
 static void say_ready(struct srv_app *app)
@@ -235,6 +251,7 @@ static bool close_all(struct srv_app *app)
     srv_models_close(&app->models);
     attn_cache_pool_free(app->pool);
     attn_engine_close(app->engine);
+    srv_usage_close(app->usage);
     srv_metrics_close(app->metrics);
     srv_log_close(&app->log);
     return saved;
@@ -248,7 +265,8 @@ static int run(struct srv_app *app)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the write */
     fit_connections(app);
-    bool opened = open_parts(app, message) && open_http(app, message) && load(app, message);
+    bool opened = begin_sandbox(app, message) && open_parts(app, message) &&
+                  open_http(app, message) && load(app, message) && close_sandbox(app, message);
     if (opened) {
         atomic_store(&app->phase, SRV_READY);
         warn_of_exposure(app);
@@ -267,6 +285,7 @@ int main(int argc, char *argv[])
     struct srv_app app = {0}; /* the destructors take what was never opened */
     char message[MESSAGE_MAX];
     int status = 2;
+    attn_json_watch();
     if (argc > 1 && strcmp(argv[1], "inspect") == 0)
         return srv_command_inspect(argc - 2, argv + 2);
     if (!srv_config_read(&app.config, argc, argv, environ, message, sizeof message)) {
