@@ -21,7 +21,7 @@ enum fault_kind {
     FAULT_RENAME,
     FAULT_ACCEPT,
     FAULT_THREAD,
-    FAULT_OTHER, /* mmap, ftruncate, posix_fallocate, eventfd, socket, dup, mkdir, flock */
+    FAULT_OTHER, /* read, mmap, ftruncate, posix_fallocate, eventfd, socket, dup, mkdir, flock */
     FAULT_KINDS
 };
 

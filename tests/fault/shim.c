@@ -159,6 +159,8 @@ int REAL(openat)(int, const char *, int, ...);
 DIR *REAL(opendir)(const char *);
 DIR *REAL(fdopendir)(int);
 FILE *REAL(fopen)(const char *, const char *);
+ssize_t REAL(read)(int, void *, size_t);
+ssize_t REAL(pread)(int, void *, size_t, off_t);
 ssize_t REAL(write)(int, const void *, size_t);
 ssize_t REAL(pwrite)(int, const void *, size_t, off_t);
 int REAL(fsync)(int);
@@ -211,6 +213,16 @@ static bool wakes_only(int fd)
         if (atomic_load(&wakes[i]) == fd + 1)
             return true;
     return false;
+}
+
+ssize_t WRAP(read)(int fd, void *out, size_t size)
+{
+    return !wakes_only(fd) && refuses(FAULT_OTHER, EIO, CALLER) ? -1 : REAL(read)(fd, out, size);
+}
+
+ssize_t WRAP(pread)(int fd, void *out, size_t size, off_t at)
+{
+    return refuses(FAULT_OTHER, EIO, CALLER) ? -1 : REAL(pread)(fd, out, size, at);
 }
 
 ssize_t WRAP(write)(int fd, const void *bytes, size_t size)
