@@ -15,12 +15,14 @@
 #include "app.h"
 #include "attn_json.h"
 #include "commands.h"
+#include "http_loop.h"
 #include "inspect.h"
 #include "sandbox.h"
 #include "self_check.h"
 #include "tls.h"
 
-#define FILES_BESIDE_CONNECTIONS 64 /* descriptors for all else */
+#define FILES_BESIDE_CONNECTIONS 64        /* descriptors for all else, and */
+#define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* for each thread that watches connections */
 #define MESSAGE_MAX SRV_MEMORY_MESSAGE
 
 extern char **environ;
@@ -68,21 +70,21 @@ static void stop_at_once(void (*leave)(int))
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Lets the process have as many descriptors as it may, and no more connections than those allow. */
+/* Lets the process have as many descriptors as it may, and no more connections than those allow, so
+ * that it is never refused one for what it does itself. */
 static void fit_connections(struct srv_app *app)
 {
     struct rlimit files;
     size_t *connections = &app->config.limits.max_connections;
+    size_t beside = FILES_BESIDE_CONNECTIONS + app->config.event_threads * FILES_OF_LOOP;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0)
         return;
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     getrlimit(RLIMIT_NOFILE, &files);
-    if (files.rlim_cur >= *connections + FILES_BESIDE_CONNECTIONS)
+    if (files.rlim_cur >= *connections + beside)
         return;
-    size_t allowed = files.rlim_cur > 2 * FILES_BESIDE_CONNECTIONS
-                         ? files.rlim_cur - FILES_BESIDE_CONNECTIONS
-                         : FILES_BESIDE_CONNECTIONS;
+    size_t allowed = files.rlim_cur > 2 * beside ? files.rlim_cur - beside : files.rlim_cur / 2;
     srv_log_event(&app->log, SRV_LOG_INFO, "limit",
                   "max_connections is %zu and not %zu: the process may open %llu files", allowed,
                   *connections, (unsigned long long)files.rlim_cur);

@@ -113,7 +113,7 @@ bool srv_sandbox_begin(const char *state_dir, char *message, size_t size)
 
 /* ---- System calls ---------------------------------------------------------------------------- */
 
-/* What serving, saving and stopping need; no process, no program, no socket of its own. */
+/* What serving, saving and stopping need; no process, no program, no socket that leads outside. */
 static const int allowed[] = {
     /* memory */
     SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise),
@@ -126,10 +126,11 @@ static const int allowed[] = {
     SCMP_SYS(rt_sigaction), SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigreturn),
     SCMP_SYS(rt_sigtimedwait), SCMP_SYS(sigaltstack),
     /* connections */
-    SCMP_SYS(accept), SCMP_SYS(accept4), SCMP_SYS(recvfrom), SCMP_SYS(recvmsg), SCMP_SYS(sendto),
-    SCMP_SYS(sendmsg), SCMP_SYS(shutdown), SCMP_SYS(getsockopt), SCMP_SYS(setsockopt),
-    SCMP_SYS(getsockname), SCMP_SYS(getpeername), SCMP_SYS(poll), SCMP_SYS(ppoll),
-    SCMP_SYS(epoll_ctl), SCMP_SYS(epoll_wait), SCMP_SYS(epoll_pwait),
+    SCMP_SYS(socketpair), SCMP_SYS(accept), SCMP_SYS(accept4), SCMP_SYS(recvfrom),
+    SCMP_SYS(recvmsg), SCMP_SYS(sendto), SCMP_SYS(sendmsg), SCMP_SYS(shutdown),
+    SCMP_SYS(getsockopt), SCMP_SYS(setsockopt), SCMP_SYS(getsockname), SCMP_SYS(getpeername),
+    SCMP_SYS(poll), SCMP_SYS(ppoll), SCMP_SYS(epoll_ctl), SCMP_SYS(epoll_wait),
+    SCMP_SYS(epoll_pwait),
     /* what is open */
     SCMP_SYS(read), SCMP_SYS(readv), SCMP_SYS(pread64), SCMP_SYS(write), SCMP_SYS(writev),
     SCMP_SYS(pwrite64), SCMP_SYS(lseek), SCMP_SYS(fstat), SCMP_SYS(newfstatat),

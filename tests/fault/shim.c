@@ -144,7 +144,8 @@ void fault_http_free(void *block) { release(block); }
 
 int fault_http_accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
 {
-    return refuses(FAULT_ACCEPT, ECONNABORTED, CALLER) ? -1 : accept4(fd, address, size, flags);
+    int error = page != NULL && atomic_load(&page->lasting) ? EMFILE : ECONNABORTED;
+    return refuses(FAULT_ACCEPT, error, CALLER) ? -1 : accept4(fd, address, size, flags);
 }
 
 int fault_http_epoll_create1(int flags)
