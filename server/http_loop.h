@@ -70,7 +70,8 @@ struct srv_loop {
 
 /* `open` makes wake_fd; `start` runs loop->daemon, which is set in between, with the callbacks,
  * listen_fd and max_connections.  The daemon has an epoll descriptor and no thread of its own.
- * `stop` ends thread and daemon; it takes a loop that was only opened, or zeroed with wake_fd -1. */
+ * `stop` ends thread and daemon; it takes a loop that was only opened, or zeroed with wake_fd
+ * -1. */
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http);
 bool srv_loop_start(struct srv_loop *loop);
 void srv_loop_stop(struct srv_loop *loop);
