@@ -7,8 +7,8 @@
 FROM debian:bookworm-slim AS build
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-      gcc libc6-dev libgnutls28-dev libjansson-dev libmicrohttpd-dev libopenblas-dev make nettle-dev \
-      pkg-config zlib1g-dev \
+      gcc libc6-dev libgnutls28-dev libjansson-dev libmicrohttpd-dev libopenblas-dev \
+      libseccomp-dev make nettle-dev pkg-config zlib1g-dev \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
@@ -17,7 +17,7 @@ RUN make -j"$(nproc)" build/attnd
 FROM debian:bookworm-slim
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-      libgnutls30 libjansson4 libmicrohttpd12 libnettle8 libopenblas0-pthread zlib1g \
+      libgnutls30 libjansson4 libmicrohttpd12 libnettle8 libopenblas0-pthread libseccomp2 zlib1g \
  && rm -rf /var/lib/apt/lists/* \
  && install -d -o 65532 -g 65532 /models
 COPY --from=build /src/build/attnd /usr/local/bin/attnd

@@ -22,6 +22,8 @@
 #   build/soak          ten minutes of all     tests/soak/*.c, likewise
 #   build/invariance    bits alone, in batches  tests/invariance/*.c
 #   build/overload      load and slow clients  tests/overload/*.c, likewise
+#   build/fault         calls that fail        tests/fault/main.c and what it needs
+#   build/attnd_fault   the daemon they fail in: its calls go through tests/fault/shim.c
 #   build/asan/...      the same, instrumented
 #
 # Compiler warnings are errors here.  With a compiler newer than Debian 12's: `make WERROR=`.
@@ -81,7 +83,7 @@ pkg_cflags = $(patsubst -I%,-isystem%,$(shell pkg-config --cflags $(1)))
 pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1))) -lm
 
 LIB_PKGS    = openblas jansson nettle
-SERVER_PKGS = libmicrohttpd jansson zlib nettle gnutls
+SERVER_PKGS = libmicrohttpd jansson libseccomp zlib nettle gnutls
 TEST_PKGS   = check libcurl jansson zlib gnutls
 
 # What a directory may include; `make layers` checks the rest.
@@ -94,7 +96,7 @@ $(OBJ)/tests/catalogue/%.o: LOCAL += -Itests/http
 $(OBJ)/tests/invariance/%.o: LOCAL = -Itests/unit
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/load/%.o: LOCAL =
-$(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o: LOCAL = -Ilib -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
+$(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o $(OBJ)/tests/fault/%.o: LOCAL = -Ilib -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
 $(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
 $(OBJ)/tests/bench/http_bare.o: LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
@@ -133,6 +135,7 @@ KILL_OBJS   = $(call objects,tests/kill/*.c)
 RETRY_OBJS  = $(call objects,tests/retry/*.c tests/kill/mirror.c)
 SOAK_OBJS   = $(call objects,tests/soak/*.c)
 OVERLOAD_OBJS = $(call objects,tests/overload/*.c)
+FAULT_OBJS  = $(filter-out %/shim.o,$(call objects,tests/fault/*.c))
 CORRUPT_OBJS = $(call objects,tests/corrupt/*.c)
 INVARIANCE_OBJS = $(call objects,tests/invariance/*.c tests/unit/property_draw.c tests/unit/rng.c)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
@@ -142,7 +145,7 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-kill check-retry check-soak check-invariance check-overload check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-sandbox check-retry check-soak check-invariance check-overload check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
         bench bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
@@ -155,9 +158,9 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
 
-check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/kill $(OUT)/retry $(OUT)/soak $(OUT)/invariance $(OUT)/overload | build/deps/check ## everything that a change must pass (minutes)
+check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/fault $(OUT)/attnd_fault $(OUT)/kill $(OUT)/retry $(OUT)/soak $(OUT)/invariance $(OUT)/overload | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory suites presets layers style models-check docs-check
-	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-kill check-retry check-soak check-invariance check-overload fuzz
+	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-fault check-kill check-sandbox check-retry check-soak check-invariance check-overload fuzz
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
@@ -166,7 +169,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory tsan
 	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
 	$(OUT)/kernelcheck --seconds 300
-	@$(MAKE) --no-print-directory check-corrupt check-kill check-retry check-soak check-invariance check-overload
+	@$(MAKE) --no-print-directory check-corrupt check-fault check-kill check-sandbox check-retry check-soak check-invariance check-overload
 	@$(MAKE) --no-print-directory check-load check-journal
 	@echo "check-all: all passed"
 
@@ -218,6 +221,14 @@ else
 	$(Q)$(SUITE_ENV) $(OUT)/corrupt --quick
 endif
 
+# A sandbox that takes too much shows in whatever serves: all of it again, with the option set.
+check-sandbox: $(OUT)/http_suite $(OUT)/catalogue $(OUT)/kill $(OUT)/attnd ## HTTP suite, catalogue and kills with `sandbox` on; QUICK=1: sessions on disk alone
+	$(Q)$(SUITE_ENV) SANDBOX=1 ATTND=$(OUT)/attnd $(if $(QUICK),CK_RUN_SUITE=durability) $(OUT)/http_suite
+ifeq ($(QUICK),)
+	$(Q)$(SUITE_ENV) SANDBOX=1 ATTND=$(OUT)/attnd $(OUT)/catalogue
+	$(Q)$(SUITE_ENV) SANDBOX=1 ATTND=$(OUT)/attnd $(OUT)/kill --quick
+endif
+
 check-kill: $(OUT)/kill $(OUT)/attnd ## 300 SIGKILLs under load lose nothing that was answered; QUICK=1: 25
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/kill $(if $(QUICK),--quick)
 
@@ -229,8 +240,18 @@ check-soak: $(OUT)/soak $(OUT)/attnd ## ten minutes of mixed load leave memory a
 
 check-invariance: $(OUT)/invariance ## 10,000 decodes alone and in batches of 2 to 64, bit by bit; QUICK=1: 2,500
 	$(Q)$(SUITE_ENV) $(OUT)/invariance $(if $(QUICK),--quick)
+
 check-overload: $(OUT)/overload $(OUT)/attnd ## 2 and 10 times the load it can do, and thousands of slow clients; QUICK=1: fewer
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/overload $(if $(QUICK),--quick)
+
+# The whole of it runs in an instrumented daemon; QUICK=1 takes a few of the calls, and one that is not.
+check-fault: $(OUT)/fault $(if $(QUICK),$(OUT)/attnd_fault) ## every call that can fail, failed in turn: at least 3,000; QUICK=1: 300
+ifeq ($(QUICK),)
+	@$(MAKE) --no-print-directory VARIANT=asan build/asan/attnd_fault
+	$(Q)$(SUITE_ENV) ATTND=build/asan/attnd_fault $(OUT)/fault
+else
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd_fault $(OUT)/fault --quick
+endif
 
 check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
 	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh
@@ -309,7 +330,7 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
-$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c): | build/deps/check
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/fault/*.c): | build/deps/check
 
 # The daemon without its main, so that unit suites link what they test.
 $(OUT)/libattn.a: $(LIB_OBJS)
@@ -353,6 +374,26 @@ $(OUT)/invariance: $(INVARIANCE_OBJS) $(OUT)/libattn.a
 
 $(OUT)/overload: $(OVERLOAD_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/fault: $(FAULT_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+# Calls of ours go through the shim by --wrap, those of libmicrohttpd because a copy of it names them
+# otherwise.
+WRAPPED = malloc calloc realloc aligned_alloc strdup free open openat opendir fdopendir fopen \
+          read pread write pwrite fsync fdatasync syncfs renameat pthread_create mmap ftruncate eventfd \
+          posix_fallocate socket dup mkdir flock close
+WRAPPED_HTTP = malloc calloc realloc strdup free mmap accept4 epoll_create1
+
+$(OBJ)/tests/fault/libmicrohttpd.a: Makefile | build/deps/check
+	@mkdir -p $(@D)
+	$(Q)objcopy $(foreach name,$(WRAPPED_HTTP),--redefine-sym $(name)=fault_http_$(name)) \
+	    $$(pkg-config --variable=libdir libmicrohttpd)/libmicrohttpd.a $@
+
+$(OUT)/attnd_fault: LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
+$(OUT)/attnd_fault: $(OBJ)/server/main.o $(OBJ)/tests/fault/shim.o $(OBJ)/server.a \
+                    $(OUT)/libattn.a $(OBJ)/tests/fault/libmicrohttpd.a
+	$(call link,$(filter-out libmicrohttpd,$(SERVER_PKGS)) $(LIB_PKGS))
 
 $(OUT)/corrupt: $(CORRUPT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(SERVER_PKGS) $(LIB_PKGS))

@@ -9,6 +9,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "attn_json.h"
 #include "checkpoint.h"
 #include "family_resolve.h"
 #include "members.h"
@@ -111,8 +112,9 @@ static enum attn_status read_rope_type(struct reader *reader, const struct attn_
 static enum attn_status read_fixed(const struct attn_key *key, const json_t *value,
                                    struct attn_error *error)
 {
-    json_t *only = json_loads(key->only, JSON_DECODE_ANY, NULL);
-    if (only == NULL)
+    json_t *only;
+    json_error_t why;
+    if (attn_json_load(&only, key->only, strlen(key->only), JSON_DECODE_ANY, &why) != ATTN_OK)
         return attn_fail_memory(error, strlen(key->only));
     bool same = json_is_number(only) && json_is_number(value)
                     ? json_number_value(only) == json_number_value(value)
@@ -345,14 +347,14 @@ static enum attn_status read_settings(struct reader *reader, json_t *object,
 static enum attn_status parse(json_t **out, const char *text, size_t length,
                               struct attn_error *error)
 {
-    json_error_t why = {0};
+    json_error_t why;
     if (length > ATTN_CHECKPOINT_MAX_CONFIG)
         return attn_fail(error, ATTN_MALFORMED, "", "configuration of %zu bytes, limit %d", length,
                          ATTN_CHECKPOINT_MAX_CONFIG);
-    *out = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
-    if (*out == NULL && attn_json_ran_out(&why))
+    enum attn_status status = attn_json_load(out, text, length, JSON_REJECT_DUPLICATES, &why);
+    if (status == ATTN_NO_MEMORY)
         return attn_fail_memory(error, length);
-    if (*out == NULL)
+    if (status != ATTN_OK)
         return attn_fail(error, ATTN_MALFORMED, "", "not valid JSON, line %d column %d", why.line,
                          why.column);
     if (!json_is_object(*out)) {

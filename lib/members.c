@@ -5,9 +5,11 @@
 
 #include <string.h>
 
+#include "attn_json.h"
 #include "mem.h"
 
-#define KEY_TEXT 4096 /* bytes of a key as written: 512 characters, each escaped, and quotes */
+#define TREE_TEXT 65536 /* bytes of a value that is no string */
+#define KEY_TEXT 4096   /* bytes of a key as written: 512 characters, each escaped, and quotes */
 
 static void skip_space(struct attn_members *m)
 {
@@ -57,22 +59,29 @@ enum attn_status attn_members_next(char **key, struct attn_members *m)
     return *key != NULL ? ATTN_OK : ATTN_MALFORMED;
 }
 
-bool attn_json_ran_out(const json_error_t *why)
+/* The text to parse: a string up to its end, since memory is held by the length; of anything else
+ * what comes next. */
+static size_t value_text(const struct attn_members *m, size_t limit)
 {
-    enum json_error_code code = json_error_code(why);
-    return code == json_error_out_of_memory || code == json_error_unknown;
+    const char *text = m->text + m->at;
+    size_t most = attn_min(limit, m->length - m->at), length = 1;
+    if (most == 0 || text[0] != '"')
+        return attn_min(most, TREE_TEXT);
+    while (length < most && text[length] != '"')
+        length += text[length] == '\\' ? 2 : 1;
+    return attn_min(length + 1, most);
 }
 
 enum attn_status attn_members_value(json_t **out, struct attn_members *m, size_t limit)
 {
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK;
-    json_error_t why = {0};
+    json_error_t why;
     skip_space(m);
-    *out = json_loadb(m->text + m->at, attn_min(limit, m->length - m->at), flags, &why);
-    if (*out == NULL)
-        return attn_json_ran_out(&why) ? ATTN_NO_MEMORY : ATTN_MALFORMED;
-    m->at += (size_t)why.position;
-    return ATTN_OK;
+    enum attn_status status =
+        attn_json_load(out, m->text + m->at, value_text(m, limit), flags, &why);
+    if (status == ATTN_OK)
+        m->at += (size_t)why.position;
+    return status;
 }
 
 enum attn_status attn_members_finish(struct attn_members *m)

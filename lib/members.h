@@ -39,8 +39,4 @@ enum attn_status attn_members_value(json_t **out, struct attn_members *m, size_t
 /* ATTN_OK if nothing but white space is left. */
 enum attn_status attn_members_finish(struct attn_members *m);
 
-/* Whether jansson failed for lack of memory, which it says with a code or by setting none: the
- * record has to be zero before the call. */
-bool attn_json_ran_out(const json_error_t *why);
-
 #endif

@@ -14,6 +14,7 @@
 #include "scheduler.h"
 #include "session.h"
 #include "store.h"
+#include "usage.h"
 
 enum srv_phase { SRV_LOADING, SRV_READY, SRV_DRAINING };
 
@@ -22,6 +23,7 @@ struct srv_app {
     struct srv_keys keys;
     struct srv_log log;
     struct srv_metrics *metrics;
+    struct srv_usage *usage;
     struct attn_cache_pool *pool;
     struct srv_models models;
     struct srv_memory memory; /* what all of this takes at most */

@@ -11,6 +11,7 @@
 #include "keys.h"
 #include "memory.h"
 #include "models.h"
+#include "sandbox.h"
 #include "self_check.h"
 #include "tls.h"
 
@@ -100,6 +101,18 @@ static bool print_tls(struct srv_buffer *out, const struct srv_config *config, c
     return true;
 }
 
+/* False, with the message, where the option asks for what the kernel does not have. */
+static bool print_sandbox(struct srv_buffer *out, const struct srv_config *config, char *message,
+                          size_t size)
+{
+    char words[SRV_SANDBOX_WORDS];
+    bool able = srv_sandbox_describe(words);
+    srv_buffer_printf(out, "sandbox: this kernel has %s\n", words);
+    if (!able && config->sandbox)
+        snprintf(message, size, "sandbox: this kernel filters no system calls");
+    return able || !config->sandbox;
+}
+
 int srv_command_check(const struct srv_config *config)
 {
     struct srv_models models = {0};
@@ -124,8 +137,9 @@ int srv_command_check(const struct srv_config *config)
         struct srv_memory memory;
         srv_memory_sum(&memory, config, &models);
         srv_memory_print(&text, &memory);
-        bool fits = srv_memory_fits(&memory, message, sizeof message);
-        bool good = fits && srv_self_check_print(&text, config, message, sizeof message);
+        bool good = print_sandbox(&text, config, message, sizeof message) &&
+                    srv_memory_fits(&memory, message, sizeof message) &&
+                    srv_self_check_print(&text, config, message, sizeof message);
         status = print(&text) == 0 && good ? 0 : 1;
         if (!good)
             fprintf(stderr, "attnd: %s\n", message);

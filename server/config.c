@@ -4,6 +4,7 @@
  * Values are applied from the weakest source to the strongest, each checked as it is applied, so a
  * wrong value is an error even where a stronger source would have hidden it. */
 #include "config.h"
+#include "attn_json.h"
 
 #include <arpa/inet.h>
 #include <jansson.h>
@@ -139,9 +140,12 @@ static json_t *parse(struct srv_config_reading *reading, const char *path)
                        reading->size))
         return NULL;
     json_error_t error;
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    json_t *root;
+    enum attn_status status = attn_json_load(&root, text, length, JSON_REJECT_DUPLICATES, &error);
     free(text);
-    if (root == NULL)
+    if (status == ATTN_NO_MEMORY)
+        srv_config_refuse(reading, "%s: out of memory", path);
+    else if (status != ATTN_OK)
         srv_config_refuse(reading, "%s: line %d, column %d: %s", path, error.line, error.column,
                           error.text);
     return root;

@@ -41,6 +41,7 @@ struct srv_config {
     char *instance;                     /* [A-Za-z0-9][A-Za-z0-9-]*, at most 32 */
     unsigned cpu_level;                 /* enum attn_cpu_level */
     unsigned log;                       /* enum srv_log_level */
+    unsigned sandbox;                   /* 0: off */
     unsigned durability, journal_fsync; /* enums of store.h */
     unsigned allow_unauthenticated;     /* 1: beyond loopback without api_keys */
     char *state_dir;                    /* NULL: none */

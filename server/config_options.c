@@ -51,6 +51,8 @@ const struct srv_option srv_options[] = {
      "auto|portable|avx2|avx512|avx512vnni|avx512bf16", "instructions to use", NULL},
     {"log", SRV_OPTION_CHOICE, AT(log), "access", 0, 0, "off|error|info|access",
      "what to log; access: a line per request", NULL},
+    {"sandbox", SRV_OPTION_CHOICE, AT(sandbox), "off", 0, 0, "off|on",
+     "give up what serving does not need: seccomp, and landlock where the kernel has it", NULL},
     {"max_body_bytes", LIMIT(max_body_bytes), "64MiB", KIB, 64 * GIB, "bytes", "one request body",
      NULL},
     {"max_reply_bytes", LIMIT(max_reply_bytes), "256MiB", KIB, 64 * GIB, "bytes",

@@ -1,6 +1,8 @@
 /* document.c: between request and reply bodies and jansson's trees. */
 #include "document.h"
 
+#include "attn_json.h"
+
 #include <string.h>
 
 /* 16 digits: a tenth is 0.1, and no double is off by more than its last bit. */
@@ -15,15 +17,17 @@ enum srv_error_code srv_document_read(json_t **out, const struct srv_request *re
                         request->body_length, SRV_MAX_DOCUMENT_BYTES);
     const char *text = request->body_length > 0 ? request->body : "{}";
     size_t length = request->body_length > 0 ? request->body_length : 2;
-    json_t *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &cause);
-    if (document == NULL) {
+    json_t *document;
+    enum attn_status status =
+        attn_json_load(&document, text, length, JSON_REJECT_DUPLICATES, &cause);
+    if (status == ATTN_NO_MEMORY)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the body");
+    if (status != ATTN_OK) {
         switch (json_error_code(&cause)) {
         case json_error_duplicate_key:
             return srv_fail(error, SRV_E_DUPLICATE_FIELD, NULL, "%.160s", cause.text);
         case json_error_numeric_overflow:
             return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, NULL, "%.160s", cause.text);
-        case json_error_out_of_memory:
-            return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the body");
         default:
             return srv_fail(error, SRV_E_MALFORMED_JSON, NULL, "at byte %d: %.160s", cause.position,
                             cause.text);
@@ -87,6 +91,24 @@ enum srv_error_code srv_document_fields(void *out, const struct srv_document_fie
             return code;
     }
     return SRV_OK;
+}
+
+static void drop_unless(int result, json_t **document)
+{
+    if (result == 0)
+        return;
+    json_decref(*document);
+    *document = NULL;
+}
+
+void srv_document_put(json_t **object, const char *name, json_t *value)
+{
+    drop_unless(json_object_set_new(*object, name, value), object);
+}
+
+void srv_document_add(json_t **list, json_t *value)
+{
+    drop_unless(json_array_append_new(*list, value), list);
 }
 
 static bool append(struct srv_buffer *body, const json_t *document)

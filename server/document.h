@@ -25,6 +25,12 @@ struct srv_document_field {
 enum srv_error_code srv_document_fields(void *out, const struct srv_document_field fields[],
                                         size_t count, json_t *document, struct srv_error *error);
 
+/* Sets a member, appends an element; both take the reference to `value`.  Where that fails the
+ * object or list is dropped and becomes NULL, as one that could not be built at all is, and stays
+ * so. */
+void srv_document_put(json_t **object, const char *name, json_t *value);
+void srv_document_add(json_t **list, json_t *value);
+
 /* Replies with the document and drops the reference; NULL, a document that could not be built, is
  * out_of_memory. */
 void srv_document_reply(struct srv_request *request, unsigned status, json_t *document);

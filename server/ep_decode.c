@@ -45,7 +45,7 @@ static enum srv_error_code prepare_many(struct srv_job *job, struct srv_error *e
             srv_item_prepare(item, &item->error);
     }
     job->encode = write_many;
-    return code;
+    return code == SRV_OK ? srv_job_room(job, error) : code;
 }
 
 enum srv_error_code srv_ep_decode_parse(struct srv_request *request, struct srv_error *error)

@@ -12,18 +12,18 @@ static json_t *resident_json(const struct srv_model *model)
     json_t *list = json_array();
     for (size_t i = 0; i < model->info.num_layers; i++)
         if (attn_model_layer(model->attn, i) != NULL)
-            json_array_append_new(list, json_integer((json_int_t)i));
+            srv_document_add(&list, json_integer((json_int_t)i));
     return list;
 }
 
 /* What of a layer's specification is not as in `first`; takes the reference to `layer`. */
 static json_t *difference_json(json_t *layer, const json_t *first)
 {
-    json_t *different = json_object(), *value;
+    json_t *different = layer != NULL ? json_object() : NULL, *value;
     const char *key;
     json_object_foreach(layer, key, value) {
         if (!json_equal(value, json_object_get(first, key)))
-            json_object_set(different, key, value);
+            srv_document_put(&different, key, json_incref(value));
     }
     json_decref(layer);
     return different;
@@ -38,11 +38,12 @@ static json_t *differing_json(const struct srv_model *model, const json_t *first
         if (spec == NULL)
             continue;
         json_t *different = difference_json(srv_layer_json(spec), first);
-        if (json_object_size(different) > 0) {
-            json_object_set_new(different, "layer", json_integer((json_int_t)i));
-            json_array_append(list, different);
+        if (different != NULL && json_object_size(different) == 0) {
+            json_decref(different);
+            continue;
         }
-        json_decref(different);
+        srv_document_put(&different, "layer", json_integer((json_int_t)i));
+        srv_document_add(&list, different);
     }
     return list;
 }
@@ -71,10 +72,13 @@ static json_t *model_json(const struct srv_app *app, const struct srv_model *mod
         (json_int_t)info->cache_bytes_per_token, "fingerprint", info->fingerprint, "kernels",
         kernels_json(app));
     if (strcmp(info->family, "random") == 0)
-        json_object_set_new(json, "note",
-                            json_string("random weights, for trying and for load tests"));
-    json_object_update(json, first);
-    json_object_set_new(json, "differing_layers", differing_json(model, first));
+        srv_document_put(&json, "note",
+                         json_string("random weights, for trying and for load tests"));
+    if (json_object_update(json, first) != 0) {
+        json_decref(json);
+        json = NULL;
+    }
+    srv_document_put(&json, "differing_layers", differing_json(model, first));
     json_decref(first);
     return json;
 }
@@ -84,7 +88,7 @@ void srv_get_models(struct srv_request *request)
     const struct srv_app *app = request->app;
     json_t *list = json_array();
     for (size_t i = 0; i < app->models.count; i++)
-        json_array_append_new(list, model_json(app, &app->models.items[i]));
+        srv_document_add(&list, model_json(app, &app->models.items[i]));
     srv_document_reply(request, 200,
                        json_pack("{s:o, s:o}", "models", list, "kernels", kernels_json(app)));
 }

@@ -3,10 +3,6 @@
  * Alive means that an event thread answers; ready means that requests are served.  Whoever restarts
  * a daemon that is not healthy must not do so while models load or requests drain: only /readyz
  * says no then. */
-#include <dirent.h>
-#include <stdio.h>
-#include <unistd.h>
-
 #include "app.h"
 #include "document.h"
 #include "endpoints.h"
@@ -39,30 +35,6 @@ void srv_get_ready(struct srv_request *request)
 
 /* ---- Metrics --------------------------------------------------------------------------------- */
 
-static size_t resident_bytes(void)
-{
-    unsigned long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (file != NULL) {
-        if (fscanf(file, "%*u %lu", &pages) != 1)
-            pages = 0;
-        fclose(file);
-    }
-    return pages * (size_t)sysconf(_SC_PAGESIZE);
-}
-
-static size_t open_files(void)
-{
-    DIR *directory = opendir("/proc/self/fd");
-    size_t count = 0;
-    if (directory == NULL)
-        return 0;
-    while (readdir(directory) != NULL)
-        count++;
-    closedir(directory);
-    return count > 3 ? count - 3 : 0; /* ".", ".." and the directory itself */
-}
-
 static size_t weight_bytes(const struct srv_models *models)
 {
     size_t bytes = 0;
@@ -84,8 +56,8 @@ void srv_get_metrics(struct srv_request *request)
         .cache_used_bytes = attn_cache_pool_used(app->pool),
         .cache_budget_bytes = attn_cache_pool_budget(app->pool),
         .weight_bytes = loading ? 0 : weight_bytes(&app->models),
-        .resident_bytes = resident_bytes(),
-        .open_files = open_files(),
+        .resident_bytes = srv_usage_resident_bytes(app->usage),
+        .open_files = srv_usage_open_files(app->usage),
         .ready = phase == SRV_READY,
         .draining = phase == SRV_DRAINING,
     };

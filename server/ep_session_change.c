@@ -155,6 +155,8 @@ static void begin_fork(struct srv_job *job)
     if (code == SRV_OK && !replayed)
         code = find_parent(&parent, change, &job->error);
     if (code == SRV_OK && !replayed)
+        code = srv_session_room(request, parent->model, &job->error);
+    if (code == SRV_OK && !replayed)
         code = fork_session(&session, change, parent, &options, &job->error);
     if (code == SRV_OK && !replayed &&
         srv_store_fork(request->app->store, session, parent, change->call.length, &job->error) !=
@@ -176,8 +178,9 @@ static void begin_truncate(struct srv_job *job)
         srv_session_put(session);
         return;
     }
-    if (srv_store_truncate(job->request->app->store, session, change->call.length, &job->error) !=
-        SRV_OK) {
+    if (srv_session_room(job->request, session->model, &job->error) != SRV_OK ||
+        srv_store_truncate(job->request->app->store, session, change->call.length, &job->error) !=
+            SRV_OK) {
         srv_session_put(session);
         return;
     }

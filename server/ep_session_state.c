@@ -192,7 +192,8 @@ static enum srv_error_code publish(struct state_job *state, struct srv_error *er
         srv_arena_alloc(&request->arena, state->model->info.num_layers, sizeof *state->last);
     if (state->last == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
-    if (srv_notes_lasts(state->last, state->import, state->model, state->cache, error) != SRV_OK)
+    if (srv_session_room(request, state->model, error) != SRV_OK ||
+        srv_notes_lasts(state->last, state->import, state->model, state->cache, error) != SRV_OK)
         return error->code;
     struct srv_session_options options = {
         .id = request->path_arg,

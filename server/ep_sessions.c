@@ -51,7 +51,7 @@ static enum srv_error_code read_call(struct srv_session_options *out,
 
 /* Creates the session, or finds the one that the same request made before: in *replayed. */
 static enum srv_error_code create(struct srv_session **out, bool *replayed,
-                                  const struct srv_request *request, json_t *body,
+                                  struct srv_request *request, json_t *body,
                                   struct srv_error *error)
 {
     const struct srv_model *model;
@@ -63,6 +63,8 @@ static enum srv_error_code create(struct srv_session **out, bool *replayed,
     *replayed = code == SRV_OK && *out != NULL;
     if (code != SRV_OK || *replayed)
         return code;
+    if (srv_session_room(request, model, error) != SRV_OK)
+        return error->code;
     code = srv_session_create(out, sessions, model, &options, error);
     if (code != SRV_E_IDEMPOTENCY)
         return code;
@@ -75,7 +77,7 @@ static enum srv_error_code create(struct srv_session **out, bool *replayed,
 
 /* The same, on record: also where a twin made it and has not come to that. */
 static enum srv_error_code create_recorded(struct srv_session **out, bool *replayed,
-                                           const struct srv_request *request, json_t *body,
+                                           struct srv_request *request, json_t *body,
                                            struct srv_error *error)
 {
     enum srv_error_code code = create(out, replayed, request, body, error);
@@ -207,14 +209,21 @@ static enum srv_error_code read_query(struct page_query *query, const char *text
 }
 
 /* One session more than fits the page is asked for, to know whether there is a next page. */
-static json_t *page_json(struct srv_session *const page[], size_t count, size_t limit)
+static void print_page(struct srv_buffer *out, struct srv_session *const page[], size_t count,
+                       size_t limit)
 {
-    json_t *list = json_array();
     size_t shown = count < limit ? count : limit;
-    for (size_t i = 0; i < shown; i++)
-        json_array_append_new(list, srv_session_json(page[i]));
-    return json_pack("{s:o, s:s?}", "sessions", list, "next",
-                     count > limit ? page[limit - 1]->id : NULL);
+    srv_buffer_text(out, "{\"sessions\":[");
+    for (size_t i = 0; i < shown; i++) {
+        srv_buffer_text(out, i > 0 ? "," : "");
+        srv_session_print(out, page[i], false);
+    }
+    srv_buffer_text(out, "],\"next\":");
+    if (count > limit)
+        srv_buffer_json_string(out, page[limit - 1]->id);
+    else
+        srv_buffer_text(out, "null");
+    srv_buffer_text(out, "}");
 }
 
 void srv_get_sessions(struct srv_request *request)
@@ -233,7 +242,8 @@ void srv_get_sessions(struct srv_request *request)
         return;
     }
     size_t count = srv_sessions_page(page, query.limit + 1, request->app->sessions, query.after);
-    srv_document_reply(request, 200, page_json(page, count, query.limit));
+    print_page(&request->reply.body, page, count, query.limit);
+    srv_reply_status(request, 200);
     for (size_t i = 0; i < count; i++)
         srv_session_put(page[i]);
 }

@@ -187,6 +187,8 @@ static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls, size_t 
     loop->late = srv_exchange_late;
     loop->look = srv_exchange_look;
     loop->turned = srv_exchange_turned;
+    loop->listen_fd = http->listen_fd;
+    loop->max_connections = max_connections;
     loop->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
             MHD_USE_SUPPRESS_DATE_NO_CLOCK | (https ? (unsigned)MHD_USE_TLS : 0),

@@ -70,6 +70,7 @@ void srv_loop_disconnected(struct srv_connection *connection)
     *connection->link = connection->next;
     if (connection->next != NULL)
         connection->next->link = connection->link;
+    connection->loop->emptied = connection->loop->connections == NULL;
     free(connection);
 }
 
@@ -92,6 +93,24 @@ static void sweep(struct srv_loop *loop, uint64_t now)
             loop->late(c->exchange);
         shutdown(c->fd, SHUT_RDWR);
     }
+}
+
+/* Where it was refused a descriptor libmicrohttpd accepts nobody until one of its connections ends,
+ * which may be never.  So where somebody waits for two sweeps it gets one that ends at once. */
+static void hear_again(struct srv_loop *loop)
+{
+    struct pollfd caller = {.fd = loop->listen_fd, .events = POLLIN};
+    const struct sockaddr nobody = {.sa_family = AF_UNIX};
+    size_t open =
+        MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections;
+    bool waits = open < loop->max_connections && poll(&caller, 1, 0) > 0;
+    bool deaf = waits && loop->unheard;
+    int pair[2];
+    loop->unheard = waits;
+    if (!deaf || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0)
+        return;
+    close(pair[1]);
+    (void)MHD_add_connection(loop->daemon, pair[0], &nobody, sizeof nobody); /* closes it always */
 }
 
 /* ---- Lingering sockets ----------------------------------------------------------------------- */
@@ -138,14 +157,19 @@ static void serve_lingering(struct srv_loop *loop, uint64_t now)
 /* No connection has a timeout of libmicrohttpd's, so one means that there is work left.  A chunk
  * header that fills the reading buffer and goes on counts as work for ever, as does a request that
  * waits to be answered: after some turns in which nothing was heard, each waits a little, until the
- * connection's deadline ends it or the answer wakes us. */
+ * connection's deadline ends it or the answer wakes us.  The turn behind the end of the last
+ * connection makes libmicrohttpd listen again, if it had ceased to. */
 static int wait_ms(struct srv_loop *loop)
 {
     MHD_UNSIGNED_LONG_LONG pending;
     size_t most = loop->waiting > 0 ? WAITING_TURNS : SILENT_TURNS;
+    bool emptied = loop->emptied;
+    loop->emptied = false;
     if (MHD_get_timeout(loop->daemon, &pending) == MHD_YES)
         return loop->silent_turns++ < most ? 0 : SILENT_MS;
     loop->silent_turns = 0;
+    if (emptied)
+        return 0;
     return loop->connections != NULL || loop->lingering_count > 0 ? SWEEP_MS : -1;
 }
 
@@ -198,6 +222,8 @@ static void *serve(void *context)
         serve_lingering(loop, now);
         if (now >= loop->sweep_ns) {
             sweep(loop, now);
+            if (!quiet)
+                hear_again(loop);
             loop->sweep_ns = now + SWEEP_MS * MS_NS;
         }
     }

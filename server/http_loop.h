@@ -47,6 +47,8 @@ struct srv_loop {
         struct srv_exchange *exchange); /* its deadline passed; what it is to do about it */
     void (*look)(struct srv_exchange *exchange, uint64_t now_ns); /* at each sweep, if it is not */
     void (*turned)(struct srv_loop *loop); /* libmicrohttpd has done all it can for now */
+    int listen_fd;                         /* all loops' */
+    size_t max_connections;                /* its share of them */
     int wake_fd;
     atomic_bool woken;  /* there is something to do that no socket tells of */
     atomic_bool asleep; /* or about to be: who wakes it has to write to wake_fd */
@@ -58,15 +60,18 @@ struct srv_loop {
     bool submitted;      /* requests went to the scheduler in this turn */
     size_t waiting;      /* requests that are called again each turn until they are answered */
     struct srv_connection *connections;
+    bool emptied;               /* the last of them has ended in this turn */
+    bool unheard;               /* somebody waited to be accepted at the last sweep */
     struct srv_exchange *spare; /* a list of http_exchange.c's, to be used again */
     size_t num_spare;
     struct srv_linger lingering[SRV_LINGER_MAX];
     size_t lingering_count;
 };
 
-/* `open` makes wake_fd; `start` runs loop->daemon, which is set with loop->late and loop->turned in
- * between.  The daemon has an epoll descriptor and no thread of its own.  `stop` ends thread and
- * daemon; it takes a loop that was only opened, or zeroed with wake_fd -1. */
+/* `open` makes wake_fd; `start` runs loop->daemon, which is set in between, with the callbacks,
+ * listen_fd and max_connections.  The daemon has an epoll descriptor and no thread of its own.
+ * `stop` ends thread and daemon; it takes a loop that was only opened, or zeroed with wake_fd
+ * -1. */
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http);
 bool srv_loop_start(struct srv_loop *loop);
 void srv_loop_stop(struct srv_loop *loop);

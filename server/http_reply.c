@@ -42,6 +42,17 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     srv_buffer_text(&reply->body, "}");
 }
 
+/* The body of an error for which there is no memory either. */
+static const char no_memory[] =
+    "{\"error\":{\"code\":\"out_of_memory\",\"message\":\"no memory for the reply\","
+    "\"retryable\":true}}";
+
+static const char *body_of(size_t *length, const struct srv_reply *reply)
+{
+    *length = reply->body.failed ? sizeof no_memory - 1 : reply->body.length;
+    return reply->body.failed ? no_memory : reply->body.data;
+}
+
 /* A handler that set no status, or whose body met its ceiling or the end of memory, has failed. */
 static void settle(struct srv_request *request)
 {
@@ -54,8 +65,6 @@ static void settle(struct srv_request *request)
     else
         return;
     srv_reply_error(request, &error);
-    if (reply->body.failed)
-        srv_buffer_fini(&reply->body); /* the status has to do */
 }
 
 #define TIMING_MAX 256 /* of which five stages at their longest take less */
@@ -124,7 +133,7 @@ static void list_fields(struct fields *out, const struct srv_request *request, b
     out->count = 0;
     print_date(out->date);
     add(out, "Date", out->date);
-    if (reply->body.length > 0)
+    if (reply->body.length > 0 || reply->body.failed)
         add(out, "Content-Type", reply->content_type ? reply->content_type : "application/json");
     if (reply->json_length > 0) {
         out->json_length[srv_unsigned_write(out->json_length, reply->json_length, 1)] = '\0';
@@ -159,17 +168,20 @@ bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *requ
 {
     settle(request);
     struct fields fields;
-    const struct srv_reply *reply = &request->reply;
-    struct MHD_Response *response = MHD_create_response_from_buffer(
-        reply->body.length, reply->body.data, MHD_RESPMEM_PERSISTENT);
+    size_t length;
+    const char *body = body_of(&length, &request->reply);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(length, (char *)body, MHD_RESPMEM_PERSISTENT);
     if (response == NULL)
         return false;
     list_fields(&fields, request, close);
-    for (size_t i = 0; i < fields.count; i++)
-        MHD_add_response_header(response, fields.names[i], fields.values[i]);
-    enum MHD_Result queued = MHD_queue_response(connection, reply->status, response);
+    enum MHD_Result good = MHD_YES;
+    for (size_t i = 0; i < fields.count && good == MHD_YES; i++)
+        good = MHD_add_response_header(response, fields.names[i], fields.values[i]);
+    if (good == MHD_YES) /* a reply that lacks a field could be read as another */
+        good = MHD_queue_response(connection, request->reply.status, response);
     MHD_destroy_response(response);
-    return queued == MHD_YES;
+    return good == MHD_YES;
 }
 
 void srv_reply_send(const struct srv_connection *connection, struct srv_request *request)
@@ -177,15 +189,16 @@ void srv_reply_send(const struct srv_connection *connection, struct srv_request 
     settle(request);
     struct fields fields;
     struct srv_buffer out;
-    const struct srv_buffer *body = &request->reply.body;
-    srv_buffer_init(&out, body->limit);
+    size_t length;
+    const char *body = body_of(&length, &request->reply);
+    srv_buffer_init(&out, SIZE_MAX);
     srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nContent-Length: %zu\r\n", request->reply.status,
-                      MHD_get_reason_phrase_for(request->reply.status), body->length);
+                      MHD_get_reason_phrase_for(request->reply.status), length);
     list_fields(&fields, request, true);
     for (size_t i = 0; i < fields.count; i++)
         srv_buffer_printf(&out, "%s: %s\r\n", fields.names[i], fields.values[i]);
     srv_buffer_text(&out, "\r\n");
-    srv_buffer_append(&out, body->data, body->length);
+    srv_buffer_append(&out, body, length);
     if (!out.failed && connection->tls != NULL)
         srv_tls_send(connection->tls, out.data, out.length);
     else if (!out.failed)

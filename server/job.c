@@ -91,6 +91,14 @@ enum srv_error_code srv_job_check_header(const struct srv_job *job, const char *
                     "the X-Session-Id header does not name the session of the body");
 }
 
+enum srv_error_code srv_job_room(struct srv_job *job, struct srv_error *error)
+{
+    struct srv_request *request = job->request;
+    if (srv_buffer_reserve(&request->reply.body, request->reply_bytes) != NULL)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
+}
+
 void srv_job_write(const struct srv_job *job)
 {
     struct srv_request *request = job->request;

@@ -79,6 +79,10 @@ enum srv_error_code srv_job_take_items(struct srv_job *job, size_t count, struct
 enum srv_error_code srv_job_check_header(const struct srv_job *job, const char *session_id,
                                          struct srv_error *error);
 
+/* Takes the memory of the reply, before steps are computed: one that is kept is also answered.
+ * Errors: out_of_memory. */
+enum srv_error_code srv_job_room(struct srv_job *job, struct srv_error *error);
+
 /* Writes the reply's body, on a compute thread: its JSON and, in binary form, the bytes behind
  * it. */
 void srv_job_write(const struct srv_job *job);

@@ -1,11 +1,13 @@
 /* layer_json.c: the members of a layer's specification. */
 #include "layer_json.h"
 
+#include "document.h"
+
 static json_t *doubles_json(const double *numbers, size_t count)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, json_real(numbers[i]));
+        srv_document_add(&list, json_real(numbers[i]));
     return list;
 }
 
@@ -21,7 +23,7 @@ static const char *rope_name(enum attn_rope_type type)
 }
 
 /* The numbers that some types of rotation have. */
-static void add_rope_numbers(json_t *json, const struct attn_rope_spec *rope)
+static void add_rope_numbers(json_t **json, const struct attn_rope_spec *rope)
 {
     enum {
         LINEAR = 1 << ATTN_ROPE_LINEAR,
@@ -46,7 +48,7 @@ static void add_rope_numbers(json_t *json, const struct attn_rope_spec *rope)
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if ((numbers[i].types >> rope->type & 1) != 0)
-            json_object_set_new(json, numbers[i].name, json_real(numbers[i].value));
+            srv_document_put(json, numbers[i].name, json_real(numbers[i].value));
 }
 
 static json_t *rope_json(const struct attn_rope_spec *rope)
@@ -56,12 +58,12 @@ static json_t *rope_json(const struct attn_rope_spec *rope)
     json_t *json =
         json_pack("{s:s, s:f, s:I, s:b}", "type", rope_name(rope->type), "theta", rope->theta,
                   "dim", (json_int_t)rope->dim, "interleaved", rope->interleaved);
-    add_rope_numbers(json, rope);
+    add_rope_numbers(&json, rope);
     if (rope->type == ATTN_ROPE_YARN)
-        json_object_set_new(json, "truncate", json_boolean(rope->truncate));
+        srv_document_put(&json, "truncate", json_boolean(rope->truncate));
     if (rope->type == ATTN_ROPE_LONGROPE) {
-        json_object_set_new(json, "short_factor", doubles_json(rope->short_factor, rope->dim / 2));
-        json_object_set_new(json, "long_factor", doubles_json(rope->long_factor, rope->dim / 2));
+        srv_document_put(&json, "short_factor", doubles_json(rope->short_factor, rope->dim / 2));
+        srv_document_put(&json, "long_factor", doubles_json(rope->long_factor, rope->dim / 2));
     }
     return json;
 }

@@ -13,12 +13,16 @@
 #include <unistd.h>
 
 #include "app.h"
+#include "attn_json.h"
 #include "commands.h"
+#include "http_loop.h"
 #include "inspect.h"
+#include "sandbox.h"
 #include "self_check.h"
 #include "tls.h"
 
-#define FILES_BESIDE_CONNECTIONS 64 /* descriptors for all else */
+#define FILES_BESIDE_CONNECTIONS 64        /* descriptors for all else, and */
+#define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* for each thread that watches connections */
 #define MESSAGE_MAX SRV_MEMORY_MESSAGE
 
 extern char **environ;
@@ -66,21 +70,21 @@ static void stop_at_once(void (*leave)(int))
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Lets the process have as many descriptors as it may, and no more connections than those allow. */
+/* Lets the process have as many descriptors as it may, and no more connections than those allow, so
+ * that it is never refused one for what it does itself. */
 static void fit_connections(struct srv_app *app)
 {
     struct rlimit files;
     size_t *connections = &app->config.limits.max_connections;
+    size_t beside = FILES_BESIDE_CONNECTIONS + app->config.event_threads * FILES_OF_LOOP;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0)
         return;
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     getrlimit(RLIMIT_NOFILE, &files);
-    if (files.rlim_cur >= *connections + FILES_BESIDE_CONNECTIONS)
+    if (files.rlim_cur >= *connections + beside)
         return;
-    size_t allowed = files.rlim_cur > 2 * FILES_BESIDE_CONNECTIONS
-                         ? files.rlim_cur - FILES_BESIDE_CONNECTIONS
-                         : FILES_BESIDE_CONNECTIONS;
+    size_t allowed = files.rlim_cur > 2 * beside ? files.rlim_cur - beside : files.rlim_cur / 2;
     srv_log_event(&app->log, SRV_LOG_INFO, "limit",
                   "max_connections is %zu and not %zu: the process may open %llu files", allowed,
                   *connections, (unsigned long long)files.rlim_cur);
@@ -124,7 +128,7 @@ static bool open_parts(struct srv_app *app, char *message)
         !srv_keys_read(&app->keys, app->config.api_keys, message, MESSAGE_MAX))
         return false;
     snprintf(message, MESSAGE_MAX, "out of memory");
-    return srv_metrics_open(&app->metrics) &&
+    return srv_metrics_open(&app->metrics) && (app->usage = srv_usage_open()) != NULL &&
            attn_cache_pool_new(&app->pool, limits->cache_bytes) == ATTN_OK &&
            srv_models_open(&app->models, &app->config, app->pool, message, MESSAGE_MAX) &&
            prove_memory(app, message) && open_engine(app, message) &&
@@ -172,6 +176,20 @@ static void warn_of_exposure(struct srv_app *app)
         srv_log_event(&app->log, SRV_LOG_ERROR, "exposed",
                       "no TLS: API keys and tensors cross the network to %s in the clear",
                       config->host);
+}
+
+/* Nothing is opened, and no thread started, from here on but files of the state directory. */
+static bool close_sandbox(struct srv_app *app, char *message)
+{
+    return !app->config.sandbox ||
+           srv_sandbox_close(srv_store_directory(app->store), message, MESSAGE_MAX);
+}
+
+static bool begin_sandbox(struct srv_app *app, char *message)
+{
+    const struct srv_config *config = &app->config;
+    const char *directory = config->durability != SRV_DURABLE_NONE ? config->state_dir : NULL;
+    return !config->sandbox || srv_sandbox_begin(directory, message, MESSAGE_MAX);
 }
 
 static void say_ready(struct srv_app *app)
@@ -235,6 +253,7 @@ static bool close_all(struct srv_app *app)
     srv_models_close(&app->models);
     attn_cache_pool_free(app->pool);
     attn_engine_close(app->engine);
+    srv_usage_close(app->usage);
     srv_metrics_close(app->metrics);
     srv_log_close(&app->log);
     return saved;
@@ -248,7 +267,8 @@ static int run(struct srv_app *app)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the write */
     fit_connections(app);
-    bool opened = open_parts(app, message) && open_http(app, message) && load(app, message);
+    bool opened = begin_sandbox(app, message) && open_parts(app, message) &&
+                  open_http(app, message) && load(app, message) && close_sandbox(app, message);
     if (opened) {
         atomic_store(&app->phase, SRV_READY);
         warn_of_exposure(app);
@@ -267,6 +287,7 @@ int main(int argc, char *argv[])
     struct srv_app app = {0}; /* the destructors take what was never opened */
     char message[MESSAGE_MAX];
     int status = 2;
+    attn_json_watch();
     if (argc > 1 && strcmp(argv[1], "inspect") == 0)
         return srv_command_inspect(argc - 2, argv + 2);
     if (!srv_config_read(&app.config, argc, argv, environ, message, sizeof message)) {

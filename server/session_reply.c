@@ -8,42 +8,52 @@
 #include "app.h"
 #include "digest.h"
 
-static json_t *lengths_json(const struct srv_session *session)
+#define TEXT_MAX 1024 /* of a session without its lengths */
+#define LAYER_MAX 64  /* of a length */
+
+static void print_lengths(struct srv_buffer *out, const struct srv_session *session)
 {
-    json_t *list = json_array();
     const struct srv_model *model = session->model;
+    const char *comma = "";
     for (size_t i = 0; i < model->info.num_layers; i++) {
         if (attn_model_layer(model->attn, i) == NULL)
             continue;
-        size_t length = attn_cache_length(session->cache, i);
-        json_array_append_new(
-            list, json_pack("{s:I, s:I}", "layer", (json_int_t)i, "length", (json_int_t)length));
+        srv_buffer_printf(out, "%s{\"layer\":%zu,\"length\":%zu}", comma, i,
+                          attn_cache_length(session->cache, i));
+        comma = ",";
     }
-    return list;
 }
 
-json_t *srv_session_json(const struct srv_session *session)
+void srv_session_print(struct srv_buffer *out, const struct srv_session *session, bool replayed)
 {
     uint64_t now = srv_now_ns(), used = atomic_load(&session->used_ns);
     double idle_s = now > used ? (double)((now - used) / 1000000) / 1000 : 0;
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:I, s:o}", "session_id", session->id, "model",
-                     session->model->name, "epoch", (json_int_t)session->epoch, "max_length",
-                     (json_int_t)attn_cache_max_length(session->cache), "ttl_s",
-                     (json_int_t)(session->ttl_ns / 1000000000), "idle_s", idle_s, "bytes",
-                     (json_int_t)attn_cache_bytes(session->cache), "lengths",
-                     lengths_json(session));
+    srv_buffer_text(out, "{\"session_id\":");
+    srv_buffer_json_string(out, session->id);
+    srv_buffer_text(out, ",\"model\":");
+    srv_buffer_json_string(out, session->model->name);
+    srv_buffer_printf(out, ",\"epoch\":%llu,\"max_length\":%zu,\"ttl_s\":%llu,\"idle_s\":%.3f",
+                      (unsigned long long)session->epoch, attn_cache_max_length(session->cache),
+                      (unsigned long long)(session->ttl_ns / 1000000000), idle_s);
+    srv_buffer_printf(out, ",\"bytes\":%zu,\"lengths\":[", attn_cache_bytes(session->cache));
+    print_lengths(out, session);
+    srv_buffer_text(out, replayed ? "],\"replayed\":true}" : "]}");
+}
+
+enum srv_error_code srv_session_room(struct srv_request *request, const struct srv_model *model,
+                                     struct srv_error *error)
+{
+    size_t bytes = TEXT_MAX + LAYER_MAX * model->info.num_layers;
+    if (srv_buffer_reserve(&request->reply.body, bytes) != NULL)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
 }
 
 void srv_session_reply(struct srv_request *request, unsigned status, struct srv_session *session,
                        bool replayed)
 {
-    json_t *document = srv_session_json(session);
-    if (replayed && document != NULL &&
-        json_object_set_new(document, "replayed", json_true()) != 0) {
-        json_decref(document);
-        document = NULL;
-    }
-    srv_document_reply(request, status, document);
+    srv_session_print(&request->reply.body, session, replayed);
+    srv_reply_status(request, status);
     srv_session_put(session);
 }
 

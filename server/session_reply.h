@@ -6,11 +6,16 @@
 #include "http.h"
 #include "session.h"
 
-/* The session as GET shows it; NULL where memory is short. */
-json_t *srv_session_json(const struct srv_session *session);
+/* Appends the session as GET shows it.  `replayed`: the request had been here before. */
+void srv_session_print(struct srv_buffer *out, const struct srv_session *session, bool replayed);
 
-/* Replies with the session and drops the caller's reference.  `replayed`: the request had been
- * here before. */
+/* Takes room for the reply of a session of the model.  Whoever changes something calls it first:
+ * then srv_session_reply does not fail, and no request is refused that was carried out.  Errors:
+ * out_of_memory. */
+enum srv_error_code srv_session_room(struct srv_request *request, const struct srv_model *model,
+                                     struct srv_error *error);
+
+/* Replies with the session and drops the caller's reference. */
 void srv_session_reply(struct srv_request *request, unsigned status, struct srv_session *session,
                        bool replayed);
 

@@ -89,7 +89,8 @@ enum srv_error_code srv_item_prepare_only(struct srv_job *job, struct srv_error 
     if (code != SRV_OK)
         return code;
     job->items[0].rows = &job->call.rows;
-    return srv_item_prepare(&job->items[0], error);
+    code = srv_item_prepare(&job->items[0], error);
+    return code == SRV_OK ? srv_job_room(job, error) : code;
 }
 
 /* ---- On the scheduler's thread ---- */

@@ -83,6 +83,11 @@ bool srv_store_open(struct srv_store **out, struct srv_app *app, char *message, 
     return true;
 }
 
+int srv_store_directory(const struct srv_store *store)
+{
+    return store != NULL ? store->directory : -1;
+}
+
 static bool save(struct srv_store *store)
 {
     if (!srv_store_journals(store))

@@ -33,6 +33,9 @@ bool srv_store_open(struct srv_store **out, struct srv_app *app, char *message, 
  * to keep them.  False with one line where they cannot be held: too many, too large. */
 bool srv_store_load(struct srv_store *store, char *message, size_t size);
 
+/* The descriptor by which files are opened, -1 for NULL. */
+int srv_store_directory(const struct srv_store *store);
+
 /* Saves what is to be saved and lets go of the directory, when neither scheduler nor event threads
  * are left; false where it could not be saved, which was logged. */
 bool srv_store_close(struct srv_store *store);

@@ -89,6 +89,7 @@ bool srv_files_list(struct srv_file **out, size_t *count, int directory)
     size_t capacity = 64, found = 0;
     struct srv_file *list = malloc(capacity * sizeof *list), one;
     const struct dirent *entry;
+    errno = 0;
     while (stream != NULL && list != NULL && (entry = readdir(stream)) != NULL) {
         if (!parse_name(&one, entry->d_name))
             continue;
@@ -101,9 +102,13 @@ bool srv_files_list(struct srv_file **out, size_t *count, int directory)
             free(list);
         list = more;
     }
+    int error = errno;
     if (stream != NULL)
         closedir(stream);
-    if (stream == NULL || list == NULL) {
+    else if (fd >= 0)
+        close(fd);
+    errno = error;
+    if (stream == NULL || list == NULL || error != 0) { /* a part of them is none of them */
         free(list);
         return false;
     }
@@ -282,23 +287,14 @@ bool srv_base_write(int directory, uint64_t generation, const struct srv_base_en
     return srv_file_finish(directory, fd, file.name, true) && fsync(directory) == 0;
 }
 
-bool srv_base_read(struct srv_base_entry **out, size_t *count, uint64_t generation,
+bool srv_base_read(const struct srv_base_entry **out, size_t *count, uint64_t generation,
                    const unsigned char *bytes, size_t size)
 {
     struct base_head head;
     if (size < sizeof head || (size - sizeof head) % sizeof **out != 0)
         return false;
-    size_t entries = (size - sizeof head) / sizeof **out;
-    struct srv_base_entry *list = malloc((entries + 1) * sizeof *list);
-    if (list == NULL)
-        return false;
-    memcpy(list, bytes + sizeof head, entries * sizeof *list);
-    head = base_head(generation, list, entries);
-    if (memcmp(&head, bytes, sizeof head) != 0) {
-        free(list);
-        return false;
-    }
-    *out = list;
-    *count = entries;
-    return true;
+    *out = (const void *)(bytes + sizeof head);
+    *count = (size - sizeof head) / sizeof **out;
+    head = base_head(generation, *out, *count);
+    return memcmp(&head, bytes, sizeof head) == 0;
 }

@@ -38,7 +38,8 @@ struct srv_file {
 void srv_file_name(struct srv_file *out, enum srv_file_kind kind, uint64_t generation,
                    uint64_t epoch);
 
-/* All files that have such names, by kind, generation and epoch; *out is the caller's to free. */
+/* All files that have such names, by kind, generation and epoch; *out is the caller's to free.
+ * False with errno. */
 bool srv_files_list(struct srv_file **out, size_t *count, int directory);
 
 /* The bytes of a file, at a multiple of 8; *out is the caller's to free.  False with errno. */
@@ -59,11 +60,11 @@ struct srv_base_entry {
     uint64_t epoch, generation, used_ns; /* of its file; last use since 1970 */
 };
 
-/* A base as a file, and back: *out is the caller's to free.  Reading is false where it is damaged
- * or memory is short. */
+/* A base as a file, and back: entries lie within `bytes`, which are at a multiple of 8.  Reading is
+ * false where it is damaged, and for nothing else. */
 bool srv_base_write(int directory, uint64_t generation, const struct srv_base_entry entries[],
                     size_t count);
-bool srv_base_read(struct srv_base_entry **out, size_t *count, uint64_t generation,
+bool srv_base_read(const struct srv_base_entry **out, size_t *count, uint64_t generation,
                    const unsigned char *bytes, size_t size);
 
 #endif

@@ -2,8 +2,9 @@
  *
  * The newest sound base says which session files count; without one they all do, the newest of each
  * session, which is right wherever a snapshot has ended orderly.  Journals from the base on follow.
- * A file that is damaged is set aside and told of; what it leaves whole is loaded.  Nothing is
- * listed before all has been read. */
+ * A file that is damaged is set aside and told of; what it leaves whole is loaded.  A file that
+ * cannot be read now may be sound: it stays, and the start is refused.  Nothing is listed before
+ * all has been read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@ struct load {
     struct srv_restore restore;
     struct srv_file *files; /* [count] */
     size_t count;
-    struct srv_base_entry *base; /* [num_base] */
+    unsigned char *base_file;
+    const struct srv_base_entry *base; /* [num_base] within base_file */
     size_t num_base;
     uint64_t generation; /* of the base; 0: none */
     size_t bytes;        /* read so far */
@@ -62,49 +64,65 @@ static bool refuse(struct load *load)
     return false;
 }
 
+/* For the reason that errno has. */
+static bool refuse_unread(struct load *load, const char *name)
+{
+    snprintf(load->message, load->size, "state_dir: %s cannot be read: %s", name, strerror(errno));
+    return false;
+}
+
 /* ---- The base -------------------------------------------------------------------------------- */
 
 static bool read_base(struct load *load, const struct srv_file *file)
 {
     unsigned char *bytes;
     size_t size;
-    if (!srv_file_read(&bytes, &size, load->store->directory, file->name)) {
-        set_aside(load, file->name, strerror(errno));
-        return false;
-    }
-    bool sound = srv_base_read(&load->base, &load->num_base, file->generation, bytes, size);
-    free(bytes);
-    if (!sound)
-        set_aside(load, file->name, "its checksum is wrong");
-    else
+    if (!srv_file_read(&bytes, &size, load->store->directory, file->name))
+        return refuse_unread(load, file->name);
+    if (srv_base_read(&load->base, &load->num_base, file->generation, bytes, size)) {
+        load->base_file = bytes;
         load->generation = file->generation;
-    return sound;
+    } else {
+        set_aside(load, file->name, "its checksum is wrong");
+        free(bytes);
+    }
+    return true;
 }
 
-static void find_base(struct load *load)
+/* False where a base may be there and could not be read. */
+static bool find_base(struct load *load)
 {
-    for (size_t i = load->count; i-- > 0 && load->generation == 0;)
+    bool going = true;
+    for (size_t i = load->count; i-- > 0 && load->generation == 0 && going;)
         if (load->files[i].kind == SRV_FILE_BASE)
-            read_base(load, &load->files[i]);
+            going = read_base(load, &load->files[i]);
+    return going;
 }
 
 /* ---- Session files --------------------------------------------------------------------------- */
 
+/* The session's file is not there. */
+static bool miss_session(struct load *load, uint64_t epoch, const char *name)
+{
+    struct srv_restored *entry = srv_restore_entry(&load->restore, epoch);
+    if (entry == NULL)
+        return refuse_unread(load, name);
+    entry->lost = true;
+    srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged", "%s is missing", name);
+    srv_metrics_store(load->store->app->metrics, SRV_FILE_DAMAGED, 1);
+    return true;
+}
+
 static bool read_session(struct load *load, uint64_t epoch, uint64_t generation)
 {
     struct srv_file file;
-    unsigned char *bytes = NULL;
-    size_t size = 0;
-    enum srv_restoring result = SRV_RESTORE_DAMAGED;
+    unsigned char *bytes;
+    size_t size;
     srv_file_name(&file, SRV_FILE_SESSION, generation, epoch);
-    if (srv_file_read(&bytes, &size, load->store->directory, file.name)) {
-        result = srv_restore_file(&load->restore, epoch, generation, bytes, size);
-    } else {
-        struct srv_restored *entry = srv_restore_entry(&load->restore, epoch);
-        if (entry != NULL)
-            entry->lost = true;
-        snprintf(load->restore.message, sizeof load->restore.message, "%s", strerror(errno));
-    }
+    if (!srv_file_read(&bytes, &size, load->store->directory, file.name))
+        return errno == ENOENT ? miss_session(load, epoch, file.name)
+                               : refuse_unread(load, file.name);
+    enum srv_restoring result = srv_restore_file(&load->restore, epoch, generation, bytes, size);
     free(bytes);
     tell_progress(load, size);
     if (result == SRV_RESTORE_DAMAGED || result == SRV_RESTORE_FOREIGN)
@@ -157,13 +175,8 @@ static bool read_journal(struct load *load, const struct srv_file *file)
     unsigned char *bytes;
     size_t size;
     struct srv_replayed replayed;
-    if (!srv_file_read(&bytes, &size, load->store->directory, file->name)) {
-        srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged", "%s: %s", file->name,
-                      strerror(errno));
-        srv_restore_doubt(&load->restore);
-        load->trouble = true;
-        return true;
-    }
+    if (!srv_file_read(&bytes, &size, load->store->directory, file->name))
+        return refuse_unread(load, file->name);
     enum srv_restoring result =
         srv_restore_journal(&replayed, &load->restore, file->generation, bytes, size);
     free(bytes);
@@ -266,16 +279,13 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
         return true;
     struct load load = {.store = store, .message = message, .size = size, .said_ns = srv_now_ns()};
     srv_restore_init(&load.restore, store->app->sessions, &store->app->models);
-    bool loaded = list_files(&load);
-    if (loaded) {
-        find_base(&load);
-        loaded = (load.generation != 0 ? read_listed(&load) : read_found(&load)) &&
-                 read_journals(&load) && list_sessions(&load);
-    }
+    bool loaded = list_files(&load) && find_base(&load) &&
+                  (load.generation != 0 ? read_listed(&load) : read_found(&load)) &&
+                  read_journals(&load) && list_sessions(&load);
     srv_restore_fini(&load.restore);
     loaded = loaded && begin(&load);
     free(load.files);
-    free(load.base);
+    free(load.base_file);
     if (loaded && pthread_create(&store->thread, NULL, srv_store_main, store) != 0) {
         snprintf(message, size, "out of memory");
         loaded = false;

@@ -111,16 +111,20 @@ static void go_on(struct srv_store *store)
     atomic_store(&store->changes, 0);
 }
 
+/* NULL where memory is short.  The journal that was begun for it is gone on to in any case: a file
+ * has its number now. */
 static struct srv_cut *make_cut(struct srv_store *store, bool live)
 {
     struct srv_cut *cut = calloc(1, sizeof *cut);
+    pthread_mutex_lock(&store->lock);
+    if (cut != NULL)
+        cut->failed = !list_sessions(cut, store);
+    go_on(store);
+    if (cut != NULL)
+        cut->generation = store->generation;
+    pthread_mutex_unlock(&store->lock);
     if (cut == NULL)
         return NULL;
-    pthread_mutex_lock(&store->lock);
-    cut->failed = !list_sessions(cut, store);
-    go_on(store);
-    cut->generation = store->generation;
-    pthread_mutex_unlock(&store->lock);
     if (cut->failed)
         srv_fail(&cut->error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a list of sessions");
     for (size_t i = 0; i < cut->count && !cut->failed; i++)

@@ -160,11 +160,9 @@ static bool refuses_file(const unsigned char *bytes, size_t size)
 
 static bool refuses_base(const unsigned char *bytes, size_t size)
 {
-    struct srv_base_entry *entries = NULL;
+    const struct srv_base_entry *entries;
     size_t n;
-    bool refused = !srv_base_read(&entries, &n, 7, bytes, size);
-    free(entries);
-    return refused;
+    return !srv_base_read(&entries, &n, 7, bytes, size);
 }
 
 static void damage(bool (*refuses)(const unsigned char *, size_t), unsigned char *bytes,

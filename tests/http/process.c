@@ -54,10 +54,12 @@ void process_start(struct process *process, const char *const arguments[],
 void process_start_program(struct process *process, const char *program,
                            const char *const arguments[], const char *const variables[])
 {
-    const char *argv[PROCESS_MAX_WORDS + 2], *envp[MAX_VARIABLES + PROCESS_MAX_WORDS + 1];
+    const char *argv[PROCESS_MAX_WORDS + 2], *envp[MAX_VARIABLES + PROCESS_MAX_WORDS + 2];
     argv[0] = program;
     argv[1 + take_words(argv + 1, arguments)] = NULL;
     size_t count = take_words(envp, variables);
+    if (getenv("SANDBOX") != NULL)
+        envp[count++] = "ATTN_SANDBOX=on";
     for (char **variable = environ; *variable != NULL && count < MAX_VARIABLES; variable++) {
         if (strncmp(*variable, "ATTN_", 5) != 0)
             envp[count++] = *variable;

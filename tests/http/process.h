@@ -18,7 +18,8 @@ struct process {
 #define PROCESS_MAX_WORDS 64 /* arguments, or variables beside the inherited ones */
 
 /* Starts the daemon named by ATTND (default build/attnd).  `arguments` and `variables` ("NAME=x")
- * end in NULL, or are NULL; variables whose names begin with ATTN_ are not inherited. */
+ * end in NULL, or are NULL; variables whose names begin with ATTN_ are not inherited.
+ * With the variable SANDBOX every daemon has the option `sandbox`. */
 void process_start(struct process *process, const char *const arguments[],
                    const char *const variables[]);
 

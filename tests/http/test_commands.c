@@ -341,6 +341,42 @@ START_TEST(test_health_check_succeeds_while_the_daemon_lives)
 }
 END_TEST
 
+/* The line of a thread's status, as "Seccomp:\t2\n". */
+static void expect_status(const char *path, const char *line)
+{
+    char text[8192];
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = '\0';
+    ck_assert_msg(strstr(text, line) != NULL, "no %s in %s:\n%s", line, path, text);
+}
+
+START_TEST(test_sandbox_holds_every_thread_of_a_serving_daemon)
+{
+    struct daemon daemon;
+    char tasks[64], path[384];
+    size_t threads = 0;
+    const char *const arguments[] = {"--sandbox", "on", "--threads", "3", NULL};
+    daemon_start(&daemon, CONFIG_SMALL(""), arguments, NULL);
+    snprintf(tasks, sizeof tasks, "/proc/%ld/task", (long)daemon.process.pid);
+    DIR *stream = opendir(tasks);
+    ck_assert_ptr_nonnull(stream);
+    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s/status", tasks, entry->d_name);
+        expect_status(path, "\nSeccomp:\t2\n");
+        expect_status(path, "\nNoNewPrivs:\t1\n");
+        threads++;
+    }
+    closedir(stream);
+    ck_assert_uint_ge(threads, 5); /* main, event, scheduler, workers, clerks */
+    daemon_stop(&daemon);
+}
+END_TEST
+
 Suite *suite_commands(void)
 {
     Suite *suite = suite_create("commands");
@@ -358,6 +394,7 @@ Suite *suite_commands(void)
     tcase_add_test(commands, test_models_that_cannot_be_opened_fail_the_check_and_the_start);
     tcase_add_test(commands, test_a_taken_port_fails_the_start);
     tcase_add_test(commands, test_health_check_succeeds_while_the_daemon_lives);
+    tcase_add_test(commands, test_sandbox_holds_every_thread_of_a_serving_daemon);
     suite_add_tcase(suite, commands);
     return suite;
 }

@@ -263,17 +263,14 @@ START_TEST(test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigki
 }
 END_TEST
 
-START_TEST(test_snapshot_on_request_is_what_a_killed_daemon_comes_back_to)
+/* Asks for a snapshot, and waits until it stands and what it replaces is gone. */
+static void make_snapshot(void)
 {
-    durability = "snapshot";
-    start();
-    call_create(&client, "kept", "");
-    steps("kept", 0, 5);
-    char *kept = next_bits("kept");
+    char path[320];
     struct answer asked = client_post(&client, "/snapshot", NULL);
     expect_answer(&asked, 202, NULL, "snapshot");
     json_int_t before = answer_integer(&asked, "generation"), base = 0;
-    for (unsigned waited = 0; base <= before; waited++) {
+    for (unsigned waited = 0; base <= before || find_files(path, ".journal") > 1; waited++) {
         struct answer now = client_get(&client, "/snapshot");
         expect_answer(&now, 200, NULL, "snapshot");
         base = answer_integer(&now, "base");
@@ -281,12 +278,22 @@ START_TEST(test_snapshot_on_request_is_what_a_killed_daemon_comes_back_to)
         ck_assert_uint_lt(waited, 500);
         pause_ms(20);
     }
+    answer_free(&asked);
+}
+
+START_TEST(test_snapshot_on_request_is_what_a_killed_daemon_comes_back_to)
+{
+    durability = "snapshot";
+    start();
+    call_create(&client, "kept", "");
+    steps("kept", 0, 5);
+    char *kept = next_bits("kept");
+    make_snapshot();
     steps("kept", 5, 9);
     die();
     start();
     ck_assert_uint_eq(call_length(&client, "kept", 0), 5);
     expect_bits("kept", kept);
-    answer_free(&asked);
     stop();
 }
 END_TEST
@@ -443,6 +450,48 @@ START_TEST(test_damaged_session_file_is_set_aside_and_the_others_load)
 }
 END_TEST
 
+/* Starts where a link stands in the file's place, which the daemon does not follow: a sound file
+ * that cannot be read. */
+static void expect_unread(const char *end)
+{
+    char own[64], path[96], name[320], away[340], *out, *err;
+    ck_assert_uint_eq(find_files(name, end), 1);
+    snprintf(away, sizeof away, "%s.away", name);
+    ck_assert(rename(name, away) == 0 && symlink(away, name) == 0);
+    config_write(own, path, CONFIG_SMALL("\"log\":\"error\","));
+    const char *const arguments[] = {"--config",     path,       "--state-dir", directory,
+                                     "--durability", durability, NULL};
+    ck_assert_int_eq(process_run(&out, &err, arguments, NULL), 1);
+    ck_assert_msg(strstr(err, strrchr(name, '/') + 1) != NULL &&
+                      strstr(err, "cannot be read") != NULL,
+                  "%s", err);
+    ck_assert_ptr_eq(strchr(err, '\n'), err + strlen(err) - 1);
+    ck_assert(rename(away, name) == 0);
+    config_remove(own);
+    free(out);
+    free(err);
+}
+
+START_TEST(test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone)
+{
+    char path[320];
+    start();
+    call_create(&client, "a", "");
+    steps("a", 0, 3);
+    make_snapshot();
+    steps("a", 3, 5);
+    char *bits = next_bits("a");
+    die();
+    expect_unread(".base");
+    expect_unread(".session");
+    expect_unread(".journal");
+    ck_assert_uint_eq(find_files(path, ".damaged"), 0);
+    start();
+    expect_bits("a", bits);
+    stop();
+}
+END_TEST
+
 /* Without the base the session files say which sessions there are. */
 START_TEST(test_damaged_base_is_set_aside_and_sessions_load)
 {
@@ -584,6 +633,7 @@ Suite *suite_durability(void)
     tcase_add_test(tests, test_second_daemon_on_one_directory_refuses_to_start);
     tcase_add_test(tests, test_damaged_session_file_is_set_aside_and_the_others_load);
     tcase_add_test(tests, test_damaged_base_is_set_aside_and_sessions_load);
+    tcase_add_test(tests, test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone);
     tcase_add_test(tests, test_damage_in_a_journal_costs_the_session_that_it_hits);
     tcase_add_test(tests, test_tail_that_was_cut_off_is_removed);
     tcase_add_loop_test(tests, test_sessions_of_another_model_are_set_aside_and_the_daemon_starts,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "calls.h"
@@ -489,6 +490,32 @@ START_TEST(test_session_is_not_expired_behind_a_long_queue)
 }
 END_TEST
 
+/* A connection that goes on all the while must not be what others wait for. */
+START_TEST(test_callers_are_heard_again_once_descriptors_have_run_out_and_come_back)
+{
+    struct rlimit before, none;
+    struct raw raw;
+    bool heard = false;
+    const pid_t pid = served.process.pid;
+    ck_assert_int_eq(call_status(&client, "nobody"), 404);
+    ck_assert_int_eq(prlimit(pid, RLIMIT_NOFILE, NULL, &before), 0);
+    none = (struct rlimit){1, before.rlim_max};
+    ck_assert_int_eq(prlimit(pid, RLIMIT_NOFILE, &none, NULL), 0);
+    raw_open(&raw, served.host, served.port);
+    ck_assert(raw_text(&raw, "GET /livez HTTP/1.1\r\nHost: test\r\n\r\n"));
+    pause_ms(300);
+    struct pollfd answered = {.fd = raw.fd, .events = POLLIN};
+    ck_assert_int_eq(poll(&answered, 1, 0), 0);
+    ck_assert_int_eq(prlimit(pid, RLIMIT_NOFILE, &before, NULL), 0);
+    for (unsigned waited = 0; waited < 10000 && !heard; waited += 50) {
+        ck_assert_int_eq(call_status(&client, "nobody"), 404);
+        heard = poll(&answered, 1, 50) > 0;
+    }
+    ck_assert(heard);
+    expect_raw(&raw, 200, "");
+}
+END_TEST
+
 Suite *suite_limits(void)
 {
     Suite *suite = suite_create("limits");
@@ -499,6 +526,7 @@ Suite *suite_limits(void)
     tcase_add_test(small, test_fields_that_would_go_unheard_are_refused);
     tcase_add_test(small, test_null_fields_of_a_new_session_count_as_left_out);
     tcase_add_test(small, test_allow_is_sent_with_405_alone);
+    tcase_add_test(small, test_callers_are_heard_again_once_descriptors_have_run_out_and_come_back);
     suite_add_tcase(suite, small);
     TCase *configured = tcase_create("configured");
     tcase_add_checked_fixture(configured, NULL, end);

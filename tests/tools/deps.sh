@@ -20,6 +20,7 @@ build  libgnutls28-dev      module gnutls
 build  libjansson-dev       module jansson
 build  libopenblas-dev      module openblas
 build  nettle-dev           module nettle
+build  libseccomp-dev       module libseccomp
 build  zlib1g-dev           module zlib
 run    curl                 command curl
 check  check                module check

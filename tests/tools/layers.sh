@@ -16,9 +16,10 @@ home_of() { # header
     gnutls/*) echo 'server/tls.c server/health.c' ;;
     microhttpd.h) echo 'server/http*.c' ;;
     *intrin.h) echo 'lib/kernels_avx*.[ch]' ;;
+    seccomp.h | linux/landlock.h) echo 'server/sandbox.c' ;;
     cpuid.h) echo 'lib/cpu.c' ;;
     zlib.h) echo 'server/coding.c' ;;
-    jansson.h) echo 'lib/members.[ch] lib/safetensors.c lib/checkpoint.c lib/family*.c lib/model.c server/*' ;;
+    jansson.h) echo 'lib/members.[ch] lib/json_memory.c lib/safetensors.c lib/checkpoint.c lib/family*.c lib/model.c server/*' ;;
     curl/*.h | check.h) echo 'tests/*' ;;
     esac
 }
@@ -27,9 +28,9 @@ home_of() { # header
 # those below.  A new file of lib/ needs a place here.
 rank_of() { # name
     case $1 in
-    attn | attn_state | attn_limits | attn_self_check) echo 0 ;;
+    attn | attn_json | attn_state | attn_limits | attn_self_check) echo 0 ;;
     status | mem | dtype | half_float | tile | widen | random) echo 1 ;;
-    cgroup | cpu | checksum | gemm | kernels | kernels_* | pool | file | members | workspace | stats | largest) echo 2 ;;
+    cgroup | cpu | checksum | json_memory | gemm | kernels | kernels_* | pool | file | members | workspace | stats | largest) echo 2 ;;
     engine | maps | mask | rope | position_bias | safetensors) echo 3 ;;
     checkpoint | layer | linear) echo 4 ;;
     family | family_* | model) echo 5 ;;

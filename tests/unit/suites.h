@@ -37,6 +37,7 @@
     X(dtype)         \
     X(yield)         \
     X(footprint)     \
+    X(sandbox)       \
     X(property)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);

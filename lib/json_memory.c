@@ -1,0 +1,78 @@
+/* json_memory.c: jansson's allocator and its reserve.
+ *
+ * jansson passes nothing to its allocator that could say for whom it works: the reserve is the
+ * thread's, and is there only while attn_json_load runs. */
+#include <jansson.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "attn_json.h"
+#include "mem.h"
+
+/* Heap that jansson takes for a byte of text: 79 for a tree at most, 5 for a token. */
+#define TREE_FACTOR 128
+#define TOKEN_FACTOR 8
+#define BASE 8192 /* and for none */
+#define ALIGNMENT 16
+
+static _Thread_local struct {
+    char *bytes; /* NULL: none is held */
+    size_t size, used;
+} reserve;
+
+static void *take(size_t bytes)
+{
+    void *memory = malloc(bytes);
+    size_t rounded = attn_ceil_div(bytes, ALIGNMENT) * ALIGNMENT;
+    if (memory != NULL || rounded < bytes || rounded > reserve.size - reserve.used)
+        return memory;
+    memory = reserve.bytes + reserve.used;
+    reserve.used += rounded;
+    return memory;
+}
+
+static void give(void *memory)
+{
+    uintptr_t at = (uintptr_t)memory, begin = (uintptr_t)reserve.bytes;
+    if (at < begin || at - begin >= reserve.size)
+        free(memory);
+}
+
+void attn_json_watch(void) { json_set_alloc_funcs(take, give); }
+
+static bool hold(const char *text, size_t length)
+{
+    bool token = length > 0 && text[0] == '"';
+    size_t size = attn_add(attn_mul(length, token ? TOKEN_FACTOR : TREE_FACTOR), BASE);
+    reserve.bytes = malloc(size);
+    reserve.size = reserve.bytes != NULL ? size : 0;
+    return reserve.bytes != NULL;
+}
+
+static void let_go(void)
+{
+    void *bytes = reserve.bytes;
+    reserve.bytes = NULL;
+    reserve.size = reserve.used = 0;
+    free(bytes);
+}
+
+enum attn_status attn_json_load(json_t **out, const char *text, size_t length, size_t flags,
+                                json_error_t *why)
+{
+    enum attn_status status = ATTN_NO_MEMORY;
+    *out = NULL;
+    if (!hold(text, length))
+        return status;
+    json_t *read = json_loadb(text, length, flags, why);
+    if (reserve.used == 0 && read != NULL)
+        status = ATTN_OK;
+    else if (reserve.used == 0 && json_error_code(why) != json_error_out_of_memory)
+        status = ATTN_MALFORMED;
+    if (status == ATTN_OK)
+        *out = read;
+    else
+        json_decref(read);
+    let_go();
+    return status;
+}
