@@ -18,11 +18,11 @@
 
 /* ---- Draining -------------------------------------------------------------------------------- */
 
-#define SLOW_TOKENS 3072
+#define SLOW_TOKENS 5120
 #define SLOW_WIDTH 64
 #define SLOW_CALLERS 3
 
-/* One thread with portable kernels: SLOW_TOKENS rows take a good part of a second. */
+/* One thread with portable kernels: SLOW_TOKENS rows take about a second. */
 static const char slow_config[] =
     "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"drain_timeout_s\":300,\"models\":[{"
     "\"name\":\"slow\","
