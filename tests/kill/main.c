@@ -17,6 +17,7 @@
 
 #include "calls.h"
 #include "mirror.h"
+#include "suite_run.h"
 
 #define KILLS 300
 #define KILLS_QUICK 25
@@ -370,11 +371,7 @@ int main(int argc, char *argv[])
     snprintf(directory, sizeof directory, "/tmp/attnd-kill-XXXXXX");
     if (mkdtemp(directory) == NULL || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return EXIT_FAILURE;
-    SRunner *runner = srunner_create(suite());
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_MINIMAL);
-    bool ran = srunner_ntests_failed(runner) == 0;
-    srunner_free(runner);
+    bool ran = suite_run(suite());
     for (size_t i = 0; i < CALLERS; i++) {
         answers += callers[i].answers;
         wrong += callers[i].wrong;

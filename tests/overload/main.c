@@ -23,6 +23,7 @@
 #include "calls.h"
 #include "crowd.h"
 #include "load.h"
+#include "suite_run.h"
 
 #define CACHED 12288 /* tokens of each session: a row of decode takes about a millisecond */
 #define WIDTH 64
@@ -375,11 +376,7 @@ int main(int argc, char *argv[])
     go_first();
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return EXIT_FAILURE;
-    SRunner *runner = srunner_create(suite());
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_MINIMAL);
-    bool right = srunner_ntests_failed(runner) == 0 && result.stood && result.unmoved;
-    srunner_free(runner);
+    bool right = suite_run(suite()) && result.stood && result.unmoved;
     printf("check-overload: peak %.0f/s, %.0f%% and %.0f%% of it at 2 and 10 times that, refusals "
            "p99 %.1f and %.1f ms, usual again within %.1f s (try %u); %zu idle, %zu slow cut at "
            "most %.1f s late, %zu not; good p99 %.2f ms beside them, %.2f alone; %.0f MiB%s\n",

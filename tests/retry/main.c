@@ -18,6 +18,7 @@
 #include "calls.h"
 #include "mirror.h"
 #include "proxy.h"
+#include "suite_run.h"
 
 #define DECODES 100000
 #define DECODES_QUICK 20000
@@ -298,12 +299,7 @@ static bool run(void)
     TCase *tests = tcase_create("retry");
     tcase_add_test(tests, test_retries_lose_and_double_nothing);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    bool passed = srunner_ntests_failed(runner) == 0;
-    srunner_free(runner);
-    return passed;
+    return suite_run(suite);
 }
 
 int main(int argc, char *argv[])

@@ -21,6 +21,7 @@
 #include "calls.h"
 #include "raw.h"
 #include "samples.h"
+#include "suite_run.h"
 
 #define SECONDS 600
 #define SECONDS_QUICK 20
@@ -422,12 +423,7 @@ static bool run(void)
     TCase *tests = tcase_create("soak");
     tcase_add_test(tests, test_ten_minutes_of_everything_leave_nothing);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    bool passed = srunner_ntests_failed(runner) == 0;
-    srunner_free(runner);
-    return passed;
+    return suite_run(suite);
 }
 
 int main(int argc, char *argv[])
