@@ -7,7 +7,6 @@
 #define FEW 8     /* requests: the wait behind fewer is not foretold, they may be unlike the last */
 #define AVERAGED_NS UINT64_C(1000000000) /* of work, over which a pace is the mean */
 #define SECOND_NS UINT64_C(1000000000)
-#define MS_NS UINT64_C(1000000)
 
 bool srv_admission_init(struct srv_admission *a, size_t capacity)
 {
@@ -123,5 +122,5 @@ enum srv_error_code srv_admission_check(const struct srv_admission *a,
         return SRV_OK;
     return srv_fail(error, SRV_E_DEADLINE, "X-Deadline-Ms",
                     "the queue takes about %llu ms, which is beyond the deadline",
-                    (unsigned long long)(wait / MS_NS));
+                    (unsigned long long)(wait / SRV_MS_NS));
 }

@@ -149,6 +149,7 @@ size_t srv_body_limit(const struct srv_request *request);
 void srv_reply_error(struct srv_request *request, const struct srv_error *error);
 void srv_reply_status(struct srv_request *request, unsigned status); /* body stands in reply.body */
 
+#define SRV_MS_NS UINT64_C(1000000)
 uint64_t srv_now_ns(void); /* CLOCK_MONOTONIC */
 
 #endif

@@ -28,7 +28,6 @@
 #include "tls.h"
 
 #define SMALL_REPLY 4096 /* bytes: replies that are not charged; memory.c counts them */
-#define MS_NS UINT64_C(1000000)
 
 /* ---- Replying -------------------------------------------------------------------------------- */
 
@@ -209,7 +208,7 @@ static enum srv_error_code check_media(struct srv_exchange *x, const struct srv_
     if (srv_guard_deadline(&deadline_ms, head, error) != SRV_OK)
         return error->code;
     if (deadline_ms > 0)
-        x->request.deadline_ns = srv_now_ns() + deadline_ms * MS_NS;
+        x->request.deadline_ns = srv_now_ns() + deadline_ms * SRV_MS_NS;
     if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK)
         return error->code;
     return srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error);

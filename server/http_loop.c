@@ -23,8 +23,6 @@
 #define LINGER_MS 2000
 #define LINGER_BYTES ((size_t)1 << 20)
 
-#define MS_NS UINT64_C(1000000)
-
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
 {
     loop->http = http;
@@ -76,7 +74,7 @@ void srv_loop_disconnected(struct srv_connection *connection)
 
 void srv_connection_deadline(struct srv_connection *connection, uint64_t after_ms)
 {
-    connection->deadline_ns = after_ms > 0 ? srv_now_ns() + after_ms * MS_NS : 0;
+    connection->deadline_ns = after_ms > 0 ? srv_now_ns() + after_ms * SRV_MS_NS : 0;
 }
 
 /* Shuts down what is late; libmicrohttpd then sees the end of the connection and closes it. */
@@ -123,7 +121,7 @@ void srv_loop_linger(struct srv_loop *loop, int fd)
     if (copy < 0)
         return;
     loop->lingering[loop->lingering_count++] =
-        (struct srv_linger){.fd = copy, .deadline_ns = srv_now_ns() + LINGER_MS * MS_NS};
+        (struct srv_linger){.fd = copy, .deadline_ns = srv_now_ns() + LINGER_MS * SRV_MS_NS};
 }
 
 /* Reads and drops; false once there is no more reason to keep the socket. */
@@ -224,7 +222,7 @@ static void *serve(void *context)
             sweep(loop, now);
             if (!quiet)
                 hear_again(loop);
-            loop->sweep_ns = now + SWEEP_MS * MS_NS;
+            loop->sweep_ns = now + SWEEP_MS * SRV_MS_NS;
         }
     }
     for (int i = 0; i < LAST_TURNS; i++)
