@@ -5,23 +5,9 @@
 #include <string.h>
 
 #include "calls.h"
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
-
-static struct daemon served;
-static struct client client;
-
-static void set_up(void)
-{
-    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
-    client_open(&client, &served);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
-}
 
 static struct answer change(const char *id, const char *what, const char *body)
 {
@@ -304,7 +290,7 @@ Suite *suite_algebra(void)
 {
     Suite *suite = suite_create("algebra");
     TCase *tests = tcase_create("algebra");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_checked_fixture(tests, serve_small, serve_end);
     tcase_add_test(tests, test_fork_goes_on_as_its_parent_would);
     tcase_add_test(tests, test_fork_and_parent_never_see_each_other);
     tcase_add_test(tests, test_fork_of_a_length_is_what_the_parent_was_then);

@@ -6,23 +6,9 @@
 #include <string.h>
 
 #include "calls.h"
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
-
-static struct daemon served;
-static struct client client;
-
-static void set_up(void)
-{
-    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
-    client_open(&client, &served);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
-}
 
 static struct answer post_rows(const char *model, const float *rows, size_t batch, size_t tokens,
                                size_t width, const char *extra)
@@ -182,7 +168,7 @@ Suite *suite_attend(void)
 {
     Suite *suite = suite_create("attend");
     TCase *layers = tcase_create("layers");
-    tcase_add_checked_fixture(layers, set_up, tear_down);
+    tcase_add_checked_fixture(layers, serve_small, serve_end);
     tcase_add_test(layers, test_a_batch_gets_what_its_sequences_get_alone);
     tcase_add_test(layers, test_layers_differ_and_outputs_come_as_asked);
     tcase_add_test(layers, test_models_own_causality_is_the_default_and_can_be_changed);

@@ -9,22 +9,13 @@
 #include "binary.h"
 #include "calls.h"
 #include "forms.h"
+#include "served.h"
 #include "suites.h"
-
-static struct daemon served;
-static struct client client;
 
 static void set_up(void)
 {
-    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
-    client_open(&client, &served);
+    serve_small();
     forms_begin(&client);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
 }
 
 #define BINARY_REPLY "Accept: application/octet-stream"
@@ -348,11 +339,7 @@ START_TEST(test_the_header_goes_with_json_bodies_and_chunks_too)
 }
 END_TEST
 
-static void set_up_narrow(void)
-{
-    daemon_start(&served, CONFIG_SMALL("\"max_reply_bytes\":65536,"), NULL, NULL);
-    client_open(&client, &served);
-}
+static void set_up_narrow(void) { serve(CONFIG_SMALL("\"max_reply_bytes\":65536,")); }
 
 /* 4 heads of n x n weights, as bytes or text. */
 static void expect_weights(size_t n, const char *header, long status)
@@ -384,7 +371,7 @@ Suite *suite_binary(void)
 {
     Suite *suite = suite_create("binary");
     TCase *same = tcase_create("same");
-    tcase_add_checked_fixture(same, set_up, tear_down);
+    tcase_add_checked_fixture(same, set_up, serve_end);
     tcase_add_loop_test(same, test_every_output_of_every_form_is_the_same_in_bytes, 0, FORM_COUNT);
     tcase_add_loop_test(same, test_masks_and_integers_of_every_form_are_the_same_in_bytes, 0,
                         FORM_COUNT);
@@ -399,7 +386,7 @@ Suite *suite_binary(void)
     tcase_add_test(same, test_the_header_goes_with_json_bodies_and_chunks_too);
     suite_add_tcase(suite, same);
     TCase *limits = tcase_create("limits");
-    tcase_add_checked_fixture(limits, set_up_narrow, tear_down);
+    tcase_add_checked_fixture(limits, set_up_narrow, serve_end);
     tcase_add_test(limits, test_a_number_in_bytes_counts_as_four);
     suite_add_tcase(suite, limits);
     return suite;

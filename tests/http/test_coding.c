@@ -7,22 +7,12 @@
 
 #include "binary.h"
 #include "calls.h"
+#include "served.h"
 #include "suites.h"
 
-static struct daemon served;
-static struct client client;
+static void setup(void) { serve(CONFIG_SMALL("\"threads\":2,\"max_body_bytes\":\"4MiB\",")); }
 
-static void setup(void)
-{
-    daemon_start(&served, CONFIG_SMALL("\"threads\":2,\"max_body_bytes\":\"4MiB\","), NULL, NULL);
-    client_open(&client, &served);
-}
-
-static void teardown(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
-}
+static void teardown(void) { serve_end(); }
 
 static const char *const codings[] = {"gzip", "deflate"};
 static const int windows[] = {MAX_WBITS + 16, MAX_WBITS};

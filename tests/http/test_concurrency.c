@@ -8,6 +8,7 @@
 
 #include "calls.h"
 #include "raw.h"
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
 
@@ -15,20 +16,7 @@
 #define SESSIONS 32
 #define STEPS 40
 
-static struct daemon served;
-static struct client client;
-
-static void set_up(void)
-{
-    daemon_start(&served, CONFIG_SMALL("\"max_session_waiting\":4,"), NULL, NULL);
-    client_open(&client, &served);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
-}
+static void set_up(void) { serve(CONFIG_SMALL("\"max_session_waiting\":4,")); }
 
 /* Runs `count` threads of one function, each with its element of `arguments`. */
 static void run_threads(void *(*run)(void *argument), void *arguments, size_t size, size_t count)
@@ -240,7 +228,7 @@ Suite *suite_concurrency(void)
 {
     Suite *suite = suite_create("concurrency");
     TCase *callers = tcase_create("callers");
-    tcase_add_checked_fixture(callers, set_up, tear_down);
+    tcase_add_checked_fixture(callers, set_up, serve_end);
     tcase_add_test(callers,
                    test_callers_of_one_session_take_turns_and_its_cache_is_their_steps_in_order);
     tcase_add_test(callers, test_sessions_stepped_together_get_the_bits_they_get_alone);

@@ -10,23 +10,9 @@
 
 #include "calls.h"
 #include "reference.h"
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
-
-static struct daemon served;
-static struct client client;
-
-static void set_up(void)
-{
-    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
-    client_open(&client, &served);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
-}
 
 enum { B = 2, H = 4, G = 2, T = 3, S = 5, D = 4, V = 3 };
 
@@ -379,7 +365,7 @@ Suite *suite_core(void)
 {
     Suite *suite = suite_create("core");
     TCase *core = tcase_create("weightless");
-    tcase_add_checked_fixture(core, set_up, tear_down);
+    tcase_add_checked_fixture(core, serve_small, serve_end);
     tcase_add_test(core, test_attention_without_weights_is_the_formula);
     tcase_add_test(core, test_each_modifier_does_what_it_says);
     tcase_add_test(core, test_modifiers_compose);

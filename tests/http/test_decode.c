@@ -5,23 +5,9 @@
 #include <string.h>
 
 #include "calls.h"
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
-
-static struct daemon served;
-static struct client client;
-
-static void set_up(void)
-{
-    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
-    client_open(&client, &served);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
-}
 
 /* The true length that a position error names. */
 static json_int_t length_in(const struct answer *answer)
@@ -346,7 +332,7 @@ Suite *suite_decode(void)
 {
     Suite *suite = suite_create("decode");
     TCase *steps = tcase_create("steps");
-    tcase_add_checked_fixture(steps, set_up, tear_down);
+    tcase_add_checked_fixture(steps, serve_small, serve_end);
     tcase_add_test(steps, test_decode_of_an_unknown_session_is_not_found_and_makes_none);
     tcase_add_test(steps, test_start_makes_a_session_once);
     tcase_add_test(steps, test_start_of_a_step_that_fails_leaves_no_session);
@@ -360,7 +346,7 @@ Suite *suite_decode(void)
     tcase_add_test(steps, test_masks_of_a_step_speak_of_cached_and_new_tokens);
     suite_add_tcase(suite, steps);
     TCase *lists = tcase_create("lists");
-    tcase_add_checked_fixture(lists, set_up, tear_down);
+    tcase_add_checked_fixture(lists, serve_small, serve_end);
     tcase_add_test(lists, test_bad_members_of_a_list_fail_alone);
     tcase_add_test(lists, test_steps_of_one_session_in_one_list_run_in_order);
     tcase_add_test(lists, test_session_header_must_name_the_session_of_the_body);

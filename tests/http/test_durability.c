@@ -11,11 +11,10 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
 
-static struct daemon served;
-static struct client client;
 static char directory[64];
 static const char *durability, *journal_fsync; /* of daemons that `start` starts */
 static const char *more[3];                    /* a flag and its value beside those */
@@ -31,11 +30,7 @@ static void start_with(const char *config)
 
 static void start(void) { start_with(CONFIG_SMALL("\"log\":\"info\",")); }
 
-static void stop(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
-}
+static void stop(void) { serve_end(); }
 
 static void die(void)
 {

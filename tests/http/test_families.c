@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
 #include "text.h"
@@ -29,9 +30,6 @@ static const struct {
     {"t5.cross", "t5", ",\"stack\":\"cross\""},
 };
 
-static struct daemon served;
-static struct client client;
-
 static void set_up(void)
 {
     struct text config = {0};
@@ -42,15 +40,8 @@ static void set_up(void)
         text_add(&config, "%s{\"name\":\"%s\",\"path\":\"%s/%s/model\"%s}", i > 0 ? "," : "",
                  models[i].name, whole, models[i].folder, models[i].more);
     text_add(&config, "]}");
-    daemon_start(&served, config.data, NULL, NULL);
-    client_open(&client, &served);
+    serve(config.data);
     text_free(&config);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
 }
 
 /* ---- /models --------------------------------------------------------------------------------- */
@@ -213,7 +204,7 @@ Suite *suite_families(void)
 {
     Suite *suite = suite_create("families");
     TCase *families = tcase_create("families");
-    tcase_add_checked_fixture(families, set_up, tear_down);
+    tcase_add_checked_fixture(families, set_up, serve_end);
     tcase_add_test(families, test_models_say_what_their_layers_are);
     tcase_add_test(families, test_a_cross_stack_needs_other_rows_and_has_no_sessions);
     tcase_add_test(families, test_rotary_layers_refuse_other_rows);

@@ -5,24 +5,15 @@
 #include <string.h>
 
 #include "forms.h"
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
 #include "text.h"
 
-static struct daemon served;
-static struct client client;
-
 static void set_up(void)
 {
-    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
-    client_open(&client, &served);
+    serve_small();
     forms_begin(&client);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
 }
 
 /* What becomes of a field, by its mark: + taken, a blank: not tried, or refused. */
@@ -200,7 +191,7 @@ Suite *suite_fields(void)
 {
     Suite *suite = suite_create("fields");
     TCase *fields_ = tcase_create("fields");
-    tcase_add_checked_fixture(fields_, set_up, tear_down);
+    tcase_add_checked_fixture(fields_, set_up, serve_end);
     tcase_add_loop_test(fields_,
                         test_each_field_is_taken_where_it_means_something_and_refused_elsewhere, 0,
                         FORM_COUNT);

@@ -9,21 +9,19 @@
 #include "calls.h"
 #include "raw.h"
 #include "secret.h"
+#include "served.h"
 #include "suites.h"
 
 #define WAIT_MS 60000
 #define CONFIG CONFIG_SMALL("\"durability\":\"snapshot\",\"state_dir\":\"%s\",")
 
-static struct daemon served;
-static struct client client;
 static char state_dir[64], keys_path[SECRET_PATH];
 
 /* The daemon is stopped and its files are gone when this returns. */
 static void end(void)
 {
     char command[128];
-    client_close(&client);
-    daemon_stop(&served);
+    serve_end();
     unlink(keys_path);
     snprintf(command, sizeof command, "rm -r %s", state_dir);
     ck_assert_int_eq(system(command), 0);

@@ -10,6 +10,7 @@
 
 #include "calls.h"
 #include "raw.h"
+#include "served.h"
 #include "suites.h"
 
 #define WAIT_MS 120000 /* for an answer: sanitizers are slow */
@@ -23,22 +24,11 @@
 #define CONFIG_SLOW(members) \
     CONFIG_SMALL("\"threads\":1,\"cpu_level\":\"portable\",\"max_tokens\":1048576," members)
 
-static struct daemon served;
-static struct client client;
-
-static void begin(const char *config)
-{
-    daemon_start(&served, config, NULL, NULL);
-    client_open(&client, &served);
-}
+static void begin(const char *config) { serve(config); }
 
 static void begin_small(void) { begin(CONFIG_SMALL("")); }
 
-static void end(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
-}
+static void end(void) { serve_end(); }
 
 static double now_s(void)
 {

@@ -8,22 +8,8 @@
 #include "calls.h"
 #include "metrics_text.h"
 #include "raw.h"
+#include "served.h"
 #include "suites.h"
-
-static struct daemon served;
-static struct client client;
-
-static void set_up(void)
-{
-    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
-    client_open(&client, &served);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
-}
 
 static struct answer send_with(const char *method, const char *path, const char *header)
 {
@@ -325,7 +311,7 @@ Suite *suite_ops(void)
 {
     Suite *suite = suite_create("ops");
     TCase *ops = tcase_create("ops");
-    tcase_add_checked_fixture(ops, set_up, tear_down);
+    tcase_add_checked_fixture(ops, serve_small, serve_end);
     tcase_add_test(ops, test_health_routes_answer);
     tcase_add_test(ops, test_models_say_what_they_resolved_to);
     tcase_add_test(ops, test_metrics_are_well_formed_and_count);

@@ -7,23 +7,14 @@
 #include <string.h>
 
 #include "forms.h"
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
 
-static struct daemon served;
-static struct client client;
-
 static void set_up(void)
 {
-    daemon_start(&served, CONFIG_SMALL("\"max_reply_bytes\":\"64MiB\","), NULL, NULL);
-    client_open(&client, &served);
+    serve(CONFIG_SMALL("\"max_reply_bytes\":\"64MiB\","));
     forms_begin(&client);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
 }
 
 #define MAPS ",\"outputs\":[\"attention_weights\",\"attention_scores\"],\"stage\":\"masked\""
@@ -292,7 +283,7 @@ Suite *suite_select(void)
 {
     Suite *suite = suite_create("select");
     TCase *forms_ = tcase_create("forms"), *sizes = tcase_create("sizes");
-    tcase_add_checked_fixture(forms_, set_up, tear_down);
+    tcase_add_checked_fixture(forms_, set_up, serve_end);
     tcase_add_loop_test(forms_, test_heads_and_rows_are_cuts_of_the_whole_maps, 0, FORM_COUNT);
     tcase_add_loop_test(forms_, test_top_k_is_the_largest_weights_in_order, 0, FORM_COUNT);
     tcase_add_loop_test(forms_, test_average_is_over_the_selected_heads, 0, FORM_COUNT);
@@ -300,7 +291,7 @@ Suite *suite_select(void)
     tcase_add_loop_test(forms_, test_a_selection_leaves_the_other_outputs_alone, 0, FORM_COUNT);
     tcase_add_test(forms_, test_equal_weights_come_by_their_columns);
     suite_add_tcase(suite, forms_);
-    tcase_add_checked_fixture(sizes, set_up, tear_down);
+    tcase_add_checked_fixture(sizes, set_up, serve_end);
     tcase_add_test(sizes, test_the_largest_eight_take_two_hundredths_of_the_whole_maps_bytes);
     suite_add_tcase(suite, sizes);
     return suite;

@@ -5,23 +5,9 @@
 #include <string.h>
 
 #include "calls.h"
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
-
-static struct daemon served;
-static struct client client;
-
-static void set_up(void)
-{
-    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
-    client_open(&client, &served);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
-}
 
 static struct answer create(const char *body) { return client_post(&client, "/sessions", body); }
 
@@ -311,7 +297,7 @@ Suite *suite_sessions(void)
 {
     Suite *suite = suite_create("sessions");
     TCase *one = tcase_create("sessions");
-    tcase_add_checked_fixture(one, set_up, tear_down);
+    tcase_add_checked_fixture(one, serve_small, serve_end);
     tcase_add_test(one, test_created_session_says_what_it_is);
     tcase_add_test(one, test_created_id_begins_with_the_instance_and_is_unlike_others);
     tcase_add_test(one, test_creating_what_exists_or_cannot_be_is_refused);

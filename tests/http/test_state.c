@@ -7,25 +7,13 @@
 #include <string.h>
 
 #include "calls.h"
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
 
 #define FLIPS 10000
 
-static struct daemon served;
-static struct client client;
-
-static void set_up(void)
-{
-    daemon_start(&served, CONFIG_SMALL("\"log\":\"error\","), NULL, NULL);
-    client_open(&client, &served);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
-}
+static void set_up(void) { serve(CONFIG_SMALL("\"log\":\"error\",")); }
 
 static struct answer export_of(struct client *from, const char *id)
 {
@@ -353,7 +341,7 @@ Suite *suite_state(void)
 {
     Suite *suite = suite_create("state");
     TCase *tests = tcase_create("state");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_checked_fixture(tests, set_up, serve_end);
     tcase_set_timeout(tests, 240);
     tcase_add_test(tests, test_imported_session_goes_on_as_the_exported_one_in_another_daemon_too);
     tcase_add_test(tests, test_export_of_an_import_is_the_same_file_but_for_epoch_and_checksum);

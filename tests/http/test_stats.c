@@ -11,23 +11,14 @@
 
 #include "calls.h"
 #include "forms.h"
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
 
-static struct daemon served;
-static struct client client;
-
 static void set_up(void)
 {
-    daemon_start(&served, CONFIG_SMALL(""), NULL, NULL);
-    client_open(&client, &served);
+    serve_small();
     forms_begin(&client);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
 }
 
 #define RADIUS 4     /* the default */
@@ -325,7 +316,7 @@ Suite *suite_stats(void)
 {
     Suite *suite = suite_create("stats");
     TCase *stats = tcase_create("stats");
-    tcase_add_checked_fixture(stats, set_up, tear_down);
+    tcase_add_checked_fixture(stats, set_up, serve_end);
     tcase_add_test(stats, test_heads_made_by_hand_are_named_and_measured);
     tcase_add_test(stats, test_heads_made_of_queries_and_keys_are_named_and_measured);
     tcase_add_test(stats, test_heads_are_named_alike_through_layer_prefill_and_decode);

@@ -13,6 +13,7 @@
 #include "calls.h"
 #include "raw.h"
 #include "secret.h"
+#include "served.h"
 #include "suites.h"
 
 #define WAIT_MS 60000
@@ -23,8 +24,6 @@
     CONFIG_SMALL("\"header_timeout_ms\":1000,\"body_timeout_ms\":1000,\"max_body_bytes\":" \
                  "4194304,\"max_tokens\":65536,")
 
-static struct daemon served;
-static struct client client;
 static char certificate[SECRET_PATH], key[SECRET_PATH], keys[SECRET_PATH];
 
 static void make_files(void)
@@ -53,8 +52,7 @@ static void begin(void)
 
 static void end(void)
 {
-    client_close(&client);
-    daemon_stop(&served);
+    serve_end();
     remove_files();
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "served.h"
 #include "suites.h"
 #include "tensors.h"
 
@@ -26,9 +27,6 @@ static const char *const models[] = {"mistral", "bloom", "bloom_6", "gpt_oss",  
                                      "qwen3",   "phi3",  "opt",     "llama_yarn"};
 #define MODELS (sizeof models / sizeof models[0])
 
-static struct daemon served;
-static struct client client;
-
 static void set_up(void)
 {
     struct text config = {0};
@@ -39,15 +37,8 @@ static void set_up(void)
         text_add(&config, "%s{\"name\":\"%s\",\"path\":\"%s/%s/model\"}", i > 0 ? "," : "",
                  models[i], whole, models[i]);
     text_add(&config, "]}");
-    daemon_start(&served, config.data, NULL, NULL);
-    client_open(&client, &served);
+    serve(config.data);
     text_free(&config);
-}
-
-static void tear_down(void)
-{
-    client_close(&client);
-    daemon_stop(&served);
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
@@ -273,7 +264,7 @@ Suite *suite_tree(void)
 {
     Suite *suite = suite_create("tree");
     TCase *tree = tcase_create("tree");
-    tcase_add_checked_fixture(tree, set_up, tear_down);
+    tcase_add_checked_fixture(tree, set_up, serve_end);
     tcase_add_loop_test(tree, test_a_tree_gets_what_its_paths_get_and_keeps_nothing, 0,
                         (int)MODELS);
     tcase_add_loop_test(tree, test_the_accepted_path_is_kept_as_if_nothing_had_been_tried, 0,

@@ -1,0 +1,19 @@
+/* served.h: the daemon that the tests of a suite call, and a connection to it.  Each test has its
+ * own, by a fixture. */
+#ifndef TESTS_HTTP_SERVED_H
+#define TESTS_HTTP_SERVED_H
+
+#include "client.h"
+#include "daemon.h"
+
+extern struct daemon served;
+extern struct client client;
+
+/* Starts a daemon with a configuration, or that of CONFIG_SMALL alone, and opens the connection. */
+void serve(const char *config);
+void serve_small(void);
+
+/* Closes both. */
+void serve_end(void);
+
+#endif
