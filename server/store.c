@@ -103,15 +103,13 @@ bool srv_store_close(struct srv_store *store)
 {
     if (store == NULL)
         return true;
-    bool started = store->started;
-    if (started) {
-        pthread_mutex_lock(&store->lock);
-        store->stop = true;
-        pthread_cond_broadcast(&store->wake);
-        pthread_mutex_unlock(&store->lock);
-        pthread_join(store->thread, NULL);
-    }
-    bool saved = !started || save(store);
+    pthread_mutex_lock(&store->lock);
+    store->stop = true;
+    pthread_cond_broadcast(&store->wake);
+    pthread_mutex_unlock(&store->lock);
+    for (size_t i = 0; i < store->started; i++)
+        pthread_join(store->threads[i], NULL);
+    bool saved = !store->loaded || save(store);
     free_store(store);
     return saved;
 }
