@@ -1,11 +1,13 @@
-/* test_store.c: what the store does while the disk is slow.
+/* test_store.c: what the store does while the disk is slow or full.
  *
  * fsync is ours in this program: it can be made to take its time, and fdatasync is counted. */
 #include <check.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -110,6 +112,17 @@ static enum srv_error_code append(struct srv_session *session)
     return code;
 }
 
+/* What a start finds of the session: its length, SIZE_MAX where it is not there. */
+static size_t found_again(const char *id)
+{
+    close_store();
+    open_store();
+    struct srv_session *session = srv_session_peek(app.sessions, id);
+    size_t length = session != NULL ? attn_cache_length(session->cache, 0) : SIZE_MAX;
+    srv_session_put(session);
+    return length;
+}
+
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
 START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_disk)
@@ -136,6 +149,24 @@ START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_di
 }
 END_TEST
 
+START_TEST(test_session_that_could_not_be_recorded_is_not_recorded_by_a_step_that_found_it)
+{
+    struct rlimit limit, full;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    full = (struct rlimit){.rlim_cur = 1, .rlim_max = limit.rlim_max};
+    struct srv_session *session = list_session("a");
+    setrlimit(RLIMIT_FSIZE, &full);
+    ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_E_STORAGE);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    (void)append(session); /* found it before its maker took it back */
+    ck_assert_int_ne(srv_store_create(app.store, session, &error), SRV_OK); /* nor a twin's */
+    srv_session_remove(app.sessions, session);
+    srv_session_put(session);
+    ck_assert_uint_eq(found_again("a"), SIZE_MAX);
+}
+END_TEST
+
 Suite *suite_store(void)
 {
     Suite *suite = suite_create("store");
@@ -143,6 +174,8 @@ Suite *suite_store(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_disk);
+    tcase_add_test(tests,
+                   test_session_that_could_not_be_recorded_is_not_recorded_by_a_step_that_found_it);
     suite_add_tcase(suite, tests);
     return suite;
 }
