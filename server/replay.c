@@ -1,9 +1,10 @@
 /* replay.c: a journal's records, applied to the sessions that are being restored.
  *
  * Each record is numbered among its session's: one that is contained in the session's file is
- * passed over, one that follows is applied, and where one is missing the session is lost.  Of
- * records that are damaged or missing the one before the next sound record is known by its
- * session; where there are more, every session is in doubt until a record of its own follows. */
+ * passed over, one that follows is applied, and where one is missing or there twice the session is
+ * lost.  Of records that are damaged or missing the one before the next sound record is known by
+ * its session; where there are more, every session is in doubt until a record of its own
+ * follows. */
 #include <stdint.h>
 #include <string.h>
 
@@ -194,7 +195,17 @@ static enum srv_restoring apply_change(struct srv_restored *entry, const struct 
 
 /* ---- The journal ----------------------------------------------------------------------------- */
 
-static enum srv_restoring apply(struct srv_restore *restore, const struct srv_record *record)
+/* A record with a number that the session has passed: it is contained in its file, or the bytes of
+ * a write that failed were not cut off and have its number. */
+static enum srv_restoring pass_over(struct srv_restored *entry, uint64_t generation)
+{
+    if (entry->session->file_generation <= generation)
+        srv_restore_lose(entry);
+    return SRV_RESTORE_OK;
+}
+
+static enum srv_restoring apply(struct srv_restore *restore, const struct srv_record *record,
+                                uint64_t generation)
 {
     struct srv_restored *entry = srv_restore_find(restore, record->head.epoch);
     if (record->head.type == SRV_RECORD_DELETE) {
@@ -209,8 +220,10 @@ static enum srv_restoring apply(struct srv_restore *restore, const struct srv_re
         entry = srv_restore_entry(restore, record->head.epoch);
         return entry != NULL ? apply_create(entry, restore, record) : SRV_RESTORE_FULL;
     }
-    if (entry == NULL || entry->session == NULL || record->head.chain < entry->session->chain)
-        return SRV_RESTORE_OK; /* gone before or later, or contained in its file */
+    if (entry == NULL || entry->session == NULL)
+        return SRV_RESTORE_OK; /* gone before or later */
+    if (record->head.chain < entry->session->chain)
+        return pass_over(entry, generation);
     return apply_change(entry, record);
 }
 
@@ -247,7 +260,7 @@ enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_rest
             result = pass_gap(restore, &record, reader.missing);
         } else if (reading == SRV_READ_RECORD) {
             out->records++;
-            result = apply(restore, &record);
+            result = apply(restore, &record, generation);
         }
     }
     out->torn = reading == SRV_READ_TORN;

@@ -103,15 +103,13 @@ bool srv_store_close(struct srv_store *store)
 {
     if (store == NULL)
         return true;
-    bool started = store->started;
-    if (started) {
-        pthread_mutex_lock(&store->lock);
-        store->stop = true;
-        pthread_cond_broadcast(&store->wake);
-        pthread_mutex_unlock(&store->lock);
-        pthread_join(store->thread, NULL);
-    }
-    bool saved = !started || save(store);
+    pthread_mutex_lock(&store->lock);
+    store->stop = true;
+    pthread_cond_broadcast(&store->wake);
+    pthread_mutex_unlock(&store->lock);
+    for (size_t i = 0; i < store->started; i++)
+        pthread_join(store->threads[i], NULL);
+    bool saved = !store->loaded || save(store);
     free_store(store);
     return saved;
 }
@@ -173,13 +171,19 @@ static void count_change(struct srv_store *store, size_t by)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-/* A session whose first record is written, or is the next snapshot's to write. */
+/* A session whose first record is written, or is the next snapshot's to write; or that is taken
+ * back, of which nobody who has found it meanwhile may leave a record. */
 static void become_recorded(struct srv_session *session, enum srv_error_code code)
 {
-    if (session->record != SRV_UNRECORDED || code != SRV_OK)
+    if (session->record != SRV_UNRECORDED)
         return;
-    session->record = SRV_RECORDED;
+    session->record = code == SRV_OK ? SRV_RECORDED : SRV_GONE;
     session->chain = 1;
+}
+
+static enum srv_error_code fail_gone(struct srv_error *error)
+{
+    return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id", "there is no such session");
 }
 
 enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session *session,
@@ -192,6 +196,8 @@ enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session
     if (session->record == SRV_UNRECORDED && srv_store_journals(store)) {
         add_create(store, session, false);
         code = flush(store, error);
+    } else if (session->record == SRV_GONE) {
+        code = fail_gone(error);
     }
     become_recorded(session, code);
     count_change(store, 1);
@@ -228,7 +234,7 @@ static enum srv_error_code record_fork(struct srv_store *store, struct srv_sessi
     create.length = length;
     bool empty = parent->record == SRV_UNRECORDED; /* its first step has not been made */
     if (parent->record == SRV_GONE)
-        return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id", "there is no such session");
+        return fail_gone(error);
     add(store, session, empty ? SRV_RECORD_CREATE : SRV_RECORD_FORK, 0,
         &(struct srv_part){&create, sizeof create}, 1);
     return flush(store, error);

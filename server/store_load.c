@@ -273,6 +273,16 @@ static bool begin(struct load *load)
     return false;
 }
 
+static bool start_threads(struct srv_store *store)
+{
+    void *(*const mains[])(void *) = {srv_store_main, srv_store_sync};
+    size_t wanted = store->fsync == SRV_FSYNC_EVERYSEC && srv_store_journals(store) ? 2 : 1;
+    while (store->started < wanted && pthread_create(&store->threads[store->started], NULL,
+                                                     mains[store->started], store) == 0)
+        store->started++;
+    return store->started == wanted;
+}
+
 bool srv_store_load(struct srv_store *store, char *message, size_t size)
 {
     if (store == NULL)
@@ -286,12 +296,10 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
     loaded = loaded && begin(&load);
     free(load.files);
     free(load.base_file);
-    if (loaded && pthread_create(&store->thread, NULL, srv_store_main, store) != 0) {
+    store->loaded = loaded && start_threads(store);
+    if (loaded && !store->loaded)
         snprintf(message, size, "out of memory");
-        loaded = false;
-    }
-    store->started = loaded;
-    return loaded;
+    return store->loaded;
 }
 
 /* ---- What a snapshot replaces ---------------------------------------------------------------- */

@@ -33,10 +33,12 @@ struct srv_store {
     int directory, lock_file;
     pthread_mutex_t lock; /* all below, but where it says otherwise */
     pthread_cond_t wake;
-    pthread_t thread;
-    bool started, stop;
+    pthread_t threads[2]; /* [started] srv_store_main, srv_store_sync */
+    size_t started;
+    bool loaded, stop;
     struct srv_journal journal; /* fd -1: none */
     bool unsynced;              /* everysec: written since it was last on disk */
+    bool syncing;               /* its descriptor is in use, and stays open */
     uint64_t generation, base;  /* of journal, or of the last cut; of the last whole snapshot */
     uint64_t older_bytes;       /* of journals since the base, but the last one */
     size_t older_journals;
@@ -55,10 +57,11 @@ static inline bool srv_store_journals(const struct srv_store *store)
     return store->durability == SRV_DURABLE_JOURNAL;
 }
 
-/* store_snapshot.c: a snapshot from beginning to end where nothing else runs, and the thread that
- * makes them while requests are served. */
+/* store_snapshot.c: a snapshot from beginning to end where nothing else runs, and the threads that
+ * make them while requests are served and, with `everysec`, flush the journal meanwhile. */
 bool srv_store_snapshot(struct srv_store *store);
 void *srv_store_main(void *argument);
+void *srv_store_sync(void *argument);
 
 /* Makes the journal of the next generation; the journal's fd is -1 where there is to be none.
  * False with errno. */

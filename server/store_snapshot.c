@@ -212,6 +212,10 @@ static bool write_cut(const struct srv_cut *cut, struct srv_store *store)
 /* The journal that was left; where it cannot be brought to the disk the snapshot will stand in. */
 static void leave_journal(struct srv_store *store)
 {
+    pthread_mutex_lock(&store->lock);
+    while (store->syncing)
+        pthread_cond_wait(&store->wake, &store->lock);
+    pthread_mutex_unlock(&store->lock);
     if (store->old.fd >= 0 && fdatasync(store->old.fd) != 0)
         srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage",
                       "a journal that ended is not on disk: %s", strerror(errno));
@@ -251,7 +255,7 @@ bool srv_store_snapshot(struct srv_store *store)
     return finish(store, make_cut(store, false));
 }
 
-/* ---- The store's thread ---------------------------------------------------------------------- */
+/* ---- The store's threads --------------------------------------------------------------------- */
 
 /* Under the lock, which it gives back meanwhile: asks the scheduler's thread for a cut. */
 static bool snapshot_live(struct srv_store *store)
@@ -305,14 +309,39 @@ static void sync_journal(struct srv_store *store)
     if (store->fsync != SRV_FSYNC_EVERYSEC || !store->unsynced || fd < 0)
         return;
     store->unsynced = false;
+    store->syncing = true;
     pthread_mutex_unlock(&store->lock);
-    bool synced = fdatasync(fd) == 0; /* only this thread closes it */
+    bool synced = fdatasync(fd) == 0;
     if (!synced)
         srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage", "the journal is not on disk: %s",
                       strerror(errno));
     pthread_mutex_lock(&store->lock);
+    store->syncing = false;
     if (!synced && store->journal.fd == fd)
         store->journal.broken = true; /* what it holds is anybody's guess: go on in a new one */
+    pthread_cond_broadcast(&store->wake);
+}
+
+/* Under the lock, which it gives back meanwhile: a second, or until something happens. */
+static void wait_a_second(struct srv_store *store)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec++;
+    pthread_cond_timedwait(&store->wake, &store->lock, &until);
+}
+
+/* A thread of its own, since files of sessions may take the disk minutes. */
+void *srv_store_sync(void *argument)
+{
+    struct srv_store *store = argument;
+    pthread_mutex_lock(&store->lock);
+    while (!store->stop) {
+        wait_a_second(store);
+        sync_journal(store);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return NULL;
 }
 
 void *srv_store_main(void *argument)
@@ -321,12 +350,8 @@ void *srv_store_main(void *argument)
     uint64_t last_ns = srv_now_ns(), not_before = 0;
     pthread_mutex_lock(&store->lock);
     while (!store->stop) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec++;
         if (!store->requested)
-            pthread_cond_timedwait(&store->wake, &store->lock, &until);
-        sync_journal(store);
+            wait_a_second(store);
         uint64_t now = srv_now_ns();
         if (store->stop || (!store->requested && now < not_before) ||
             !snapshot_is_due(store, last_ns, now))

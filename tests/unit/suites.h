@@ -30,6 +30,7 @@
     X(steps)         \
     X(self_check)    \
     X(record)        \
+    X(store)         \
     X(rope)          \
     X(position_bias) \
     X(stats)         \

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "attn.h"
 #include "http.h"
@@ -169,6 +170,20 @@ START_TEST(test_session_expires_when_its_time_is_over_and_nothing_waits_for_it)
 }
 END_TEST
 
+START_TEST(test_idle_time_may_have_begun_before_the_machine_did)
+{
+    struct srv_session *session;
+    struct timespec up;
+    clock_gettime(CLOCK_MONOTONIC, &up);
+    ck_assert_int_eq(create(&session, "a", 0, 0), SRV_OK);
+    uint64_t used = srv_session_used(session) - 2 * ((uint64_t)up.tv_sec + 100) * NS_PER_S;
+    srv_session_set_used(session, used);
+    ck_assert_uint_lt(srv_session_used(session) - used + NS_PER_S, 2 * NS_PER_S);
+    ck_assert_uint_eq(expire(srv_now_ns()), 1);
+    srv_session_put(session);
+}
+END_TEST
+
 START_TEST(test_session_get_counts_as_use_and_peek_does_not)
 {
     struct srv_session *session;
@@ -305,6 +320,7 @@ Suite *suite_session(void)
     tcase_add_test(tests, test_session_refusals_name_the_option_and_leave_the_table_alone);
     tcase_add_test(tests, test_session_limit_is_met_exactly_and_freed_by_a_delete);
     tcase_add_test(tests, test_session_expires_when_its_time_is_over_and_nothing_waits_for_it);
+    tcase_add_test(tests, test_idle_time_may_have_begun_before_the_machine_did);
     tcase_add_test(tests, test_session_get_counts_as_use_and_peek_does_not);
     tcase_add_test(tests, test_session_pages_follow_the_order_of_ids);
     tcase_add_test(tests, test_session_of_creates_at_once_exactly_one_wins);

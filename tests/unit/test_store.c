@@ -1,0 +1,207 @@
+/* test_store.c: what the store does while the disk is slow, full, or has kept what was taken back.
+ *
+ * fsync is ours in this program: it can be made to take its time, and fdatasync is counted. */
+#include <check.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "app.h"
+#include "attn_state.h"
+#include "journal.h"
+#include "store_files.h"
+#include "suites.h"
+
+#define WIDTH 4
+#define SLOW_MS 2500
+
+static atomic_uint slow_ms, flushes;
+
+int fsync(int fd)
+{
+    usleep(atomic_load(&slow_ms) * 1000);
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int fdatasync(int fd)
+{
+    atomic_fetch_add(&flushes, 1);
+    return (int)syscall(SYS_fdatasync, fd);
+}
+
+/* ---- A store and its sessions ---------------------------------------------------------------- */
+
+static struct srv_app app;
+static char directory[64], message[512];
+static struct srv_error error;
+static float row[WIDTH] = {1, 2, 3, 4};
+
+static void open_store(void)
+{
+    ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
+    ck_assert_msg(srv_store_open(&app.store, &app, message, sizeof message) &&
+                      srv_store_load(app.store, message, sizeof message),
+                  "%s", message);
+}
+
+static void close_store(void)
+{
+    ck_assert(srv_store_close(app.store));
+    srv_sessions_close(app.sessions);
+}
+
+static void set_up(void)
+{
+    static struct srv_model_entry model = {.name = "tiny"};
+    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
+    app = (struct srv_app){
+        .config = {.models = &model,
+                   .num_models = 1,
+                   .durability = SRV_DURABLE_JOURNAL,
+                   .journal_fsync = SRV_FSYNC_EVERYSEC,
+                   .journal_bytes = (size_t)1 << 30,
+                   .state_dir = directory,
+                   .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = 3600}}};
+    model.random = random;
+    error = (struct srv_error){0};
+    atomic_store(&slow_ms, 0);
+    snprintf(directory, sizeof directory, "/tmp/attnd-store-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    srv_log_open(&app.log, SRV_LOG_OFF, STDERR_FILENO);
+    ck_assert(srv_metrics_open(&app.metrics));
+    ck_assert_int_eq(attn_cache_pool_new(&app.pool, (size_t)1 << 20), ATTN_OK);
+    ck_assert(srv_models_open(&app.models, &app.config, app.pool, message, sizeof message) &&
+              srv_models_load(&app.models, message, sizeof message));
+    open_store();
+}
+
+static void tear_down(void)
+{
+    char command[96];
+    close_store();
+    srv_models_close(&app.models);
+    attn_cache_pool_free(app.pool);
+    srv_metrics_close(app.metrics);
+    srv_log_close(&app.log);
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static struct srv_session *list_session(const char *id)
+{
+    struct srv_session *session;
+    const struct srv_session_options options = {.id = id};
+    ck_assert_int_eq(
+        srv_session_create(&session, app.sessions, &app.models.items[0], &options, &error), SRV_OK);
+    return session;
+}
+
+/* A row behind those of the session, in its cache and on record. */
+static enum srv_error_code append(struct srv_session *session)
+{
+    static const uint64_t digest[2] = {1, 2};
+    struct attn_error cause;
+    const struct attn_step step = {.position = attn_cache_length(session->cache, 0), .rows = 1};
+    const struct attn_appended appended = {&step, row, row};
+    const struct srv_store_step one = {session, 0, &appended, digest};
+    enum srv_error_code code = srv_store_steps(app.store, &one, 1, &error);
+    ck_assert_int_eq(attn_cache_write(session->cache, 0, 1, row, row, &cause), ATTN_OK);
+    return code;
+}
+
+/* What a start finds of the session: its length, SIZE_MAX where it is not there. */
+static size_t found_again(const char *id)
+{
+    close_store();
+    open_store();
+    struct srv_session *session = srv_session_peek(app.sessions, id);
+    size_t length = session != NULL ? attn_cache_length(session->cache, 0) : SIZE_MAX;
+    srv_session_put(session);
+    return length;
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_disk)
+{
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    atomic_store(&slow_ms, SLOW_MS);
+    srv_store_request(app.store);
+    for (unsigned waited = 0; !srv_store_wants_cut(app.store); waited += 10) {
+        ck_assert_uint_lt(waited, 4 * SLOW_MS);
+        usleep(10000);
+    }
+    unsigned before = atomic_load(&flushes);
+    srv_store_cut(app.store);
+    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_store_status status = {.running = true};
+    for (unsigned waited = 0; atomic_load(&flushes) < before + 2 && status.running; waited += 10) {
+        usleep(10000);
+        srv_store_describe(&status, app.store);
+    }
+    ck_assert(status.running); /* one was of the journal that was left, one of the new one */
+    atomic_store(&slow_ms, 0);
+    srv_session_put(session);
+}
+END_TEST
+
+START_TEST(test_session_that_could_not_be_recorded_is_not_recorded_by_a_step_that_found_it)
+{
+    struct rlimit limit, full;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    full = (struct rlimit){.rlim_cur = 1, .rlim_max = limit.rlim_max};
+    struct srv_session *session = list_session("a");
+    setrlimit(RLIMIT_FSIZE, &full);
+    ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_E_STORAGE);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    (void)append(session); /* found it before its maker took it back */
+    ck_assert_int_ne(srv_store_create(app.store, session, &error), SRV_OK); /* nor a twin's */
+    srv_session_remove(app.sessions, session);
+    srv_session_put(session);
+    ck_assert_uint_eq(found_again("a"), SIZE_MAX);
+}
+END_TEST
+
+/* Bytes of a write that failed may stand in a journal where not even cutting them off succeeded;
+ * what was answered later has the same number. */
+START_TEST(test_session_with_two_records_of_one_number_is_lost_and_not_wrong)
+{
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    const struct srv_record_rows rows = {srv_session_used(session), 0, 1, 0, {3, 4}};
+    const struct srv_part parts[] = {{&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
+    struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = session->epoch, .chain = 1};
+    struct srv_journal journal;
+    struct srv_file file;
+    srv_file_name(&file, SRV_FILE_JOURNAL, 2, 0);
+    int fd = openat(srv_store_directory(app.store), file.name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    ck_assert(srv_journal_open(&journal, fd, 2));
+    srv_journal_add(&journal, &head, parts, 3);
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    srv_journal_close(&journal);
+    srv_session_put(session);
+    ck_assert_uint_eq(found_again("a"), SIZE_MAX);
+}
+END_TEST
+
+Suite *suite_store(void)
+{
+    Suite *suite = suite_create("store");
+    TCase *tests = tcase_create("store");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_disk);
+    tcase_add_test(tests,
+                   test_session_that_could_not_be_recorded_is_not_recorded_by_a_step_that_found_it);
+    tcase_add_test(tests, test_session_with_two_records_of_one_number_is_lost_and_not_wrong);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
