@@ -91,6 +91,12 @@ static void fit_connections(struct srv_app *app)
     *connections = allowed;
 }
 
+static bool open_pool(struct srv_app *app, char *message)
+{
+    snprintf(message, MESSAGE_MAX, "out of memory");
+    return attn_cache_pool_new(&app->pool, app->config.limits.cache_bytes) == ATTN_OK;
+}
+
 static bool open_engine(struct srv_app *app, char *message)
 {
     struct attn_engine_options options = {
@@ -113,11 +119,17 @@ static bool open_engine(struct srv_app *app, char *message)
     return true;
 }
 
-/* Before weights are read. */
-static bool prove_memory(struct srv_app *app, char *message)
+/* Before weights are read, and before anything is made that the options give a size. */
+static bool fit_memory(struct srv_app *app, char *message)
 {
-    srv_memory_sum(&app->memory, &app->config, &app->models);
-    return srv_memory_fits(&app->memory, message, MESSAGE_MAX);
+    struct srv_memory *memory = &app->memory;
+    if (!srv_memory_fit(memory, &app->config, &app->models, message, MESSAGE_MAX))
+        return false;
+    if (memory->divisor > 1)
+        srv_log_event(&app->log, SRV_LOG_INFO, "limit",
+                      "%s gives %zu MiB: defaults that are shares of memory are divided by %u",
+                      memory->source, memory->limit >> 20, memory->divisor);
+    return true;
 }
 
 /* The parts that neither read files nor take requests. */
@@ -129,9 +141,8 @@ static bool open_parts(struct srv_app *app, char *message)
         return false;
     snprintf(message, MESSAGE_MAX, "out of memory");
     return srv_metrics_open(&app->metrics) && (app->usage = srv_usage_open()) != NULL &&
-           attn_cache_pool_new(&app->pool, limits->cache_bytes) == ATTN_OK &&
-           srv_models_open(&app->models, &app->config, app->pool, message, MESSAGE_MAX) &&
-           prove_memory(app, message) && open_engine(app, message) &&
+           srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
+           fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
            srv_store_open(&app->store, app, message, MESSAGE_MAX) &&
            srv_scheduler_open(&app->scheduler, app);
@@ -156,7 +167,7 @@ static bool open_http(struct srv_app *app, char *message)
 static bool load(struct srv_app *app, char *message)
 {
     stop_at_once(leave_with_success); /* nothing is lost before the first request */
-    bool loaded = srv_models_load(&app->models, message, MESSAGE_MAX) &&
+    bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX) &&
                   srv_self_check(app, message, MESSAGE_MAX) &&
                   srv_store_load(app->store, message, MESSAGE_MAX);
     hold_signals();
