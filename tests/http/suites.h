@@ -26,6 +26,7 @@
     X(limits)      \
     X(memory)      \
     X(keys)        \
+    X(fairness)    \
     X(tls)         \
     X(lifecycle)   \
     X(pauses)      \
