@@ -28,6 +28,7 @@
     X(keys)        \
     X(fairness)    \
     X(tls)         \
+    X(reload)      \
     X(lifecycle)   \
     X(pauses)      \
     X(commands)
