@@ -20,7 +20,7 @@ enum srv_phase { SRV_LOADING, SRV_READY, SRV_DRAINING };
 
 struct srv_app {
     struct srv_config config;
-    struct srv_keys keys;
+    struct srv_keyring keys;
     struct srv_log log;
     struct srv_metrics *metrics;
     struct srv_usage *usage;

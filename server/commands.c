@@ -113,39 +113,39 @@ static bool print_sandbox(struct srv_buffer *out, const struct srv_config *confi
     return able || !config->sandbox;
 }
 
-int srv_command_check(const struct srv_config *config)
+static void print_models(struct srv_buffer *out, const struct srv_models *models)
+{
+    srv_buffer_printf(out, "models: %zu%s\n", models->count,
+                      models->count == 0 ? ", so only attention without weights" : "");
+    for (size_t i = 0; i < models->count; i++)
+        print_model(out, &models->items[i]);
+}
+
+int srv_command_check(struct srv_config *config)
 {
     struct srv_models models = {0};
+    struct srv_memory memory;
     struct srv_buffer text;
     char message[SRV_MEMORY_MESSAGE];
-    int status = 1;
     srv_buffer_init(&text, TEXT_MAX);
+    bool good = srv_models_open(&models, config, message, sizeof message);
+    bool fits = good && srv_memory_fit(&memory, config, &models, message, sizeof message);
     srv_buffer_text(&text, "options:\n");
     srv_config_print(&text, config);
     srv_buffer_text(&text, "bounds: what, how much, what happens beyond, of what\n");
     srv_bounds_print(&text, config);
-    if (!print_keys(&text, config, message, sizeof message) ||
-        !print_tls(&text, config, message, sizeof message) ||
-        !srv_models_open(&models, config, NULL, message, sizeof message)) {
-        fprintf(stderr, "attnd: %s\n", message);
-        srv_buffer_fini(&text);
-    } else {
-        srv_buffer_printf(&text, "models: %zu%s\n", models.count,
-                          models.count == 0 ? ", so only attention without weights" : "");
-        for (size_t i = 0; i < models.count; i++)
-            print_model(&text, &models.items[i]);
-        struct srv_memory memory;
-        srv_memory_sum(&memory, config, &models);
+    good = good && print_keys(&text, config, message, sizeof message) &&
+           print_tls(&text, config, message, sizeof message);
+    if (good) {
+        print_models(&text, &models);
         srv_memory_print(&text, &memory);
-        bool good = print_sandbox(&text, config, message, sizeof message) &&
-                    srv_memory_fits(&memory, message, sizeof message) &&
-                    srv_self_check_print(&text, config, message, sizeof message);
-        status = print(&text) == 0 && good ? 0 : 1;
-        if (!good)
-            fprintf(stderr, "attnd: %s\n", message);
     }
+    good = good && print_sandbox(&text, config, message, sizeof message) && fits &&
+           srv_self_check_print(&text, config, message, sizeof message);
+    if (!good)
+        fprintf(stderr, "attnd: %s\n", message);
     srv_models_close(&models);
-    return status;
+    return print(&text) == 0 && good ? 0 : 1;
 }
 
 void srv_print_url(char out[SRV_URL_MAX], const struct srv_config *config, unsigned port)

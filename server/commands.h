@@ -7,8 +7,9 @@
 int srv_command_help(void);
 int srv_command_version(void);
 
-/* Reads the models' headers and prints options, models and the memory that serving may take. */
-int srv_command_check(const struct srv_config *config);
+/* Reads the models' headers and prints options, fitted to the memory that there is, models and what
+ * serving may take of it. */
+int srv_command_check(struct srv_config *config);
 
 /* Asks GET /readyz of the daemon at the configured address: 0 where it answers 200 within
  * SRV_HEALTH_SECONDS, else 1 with a line on standard error. */

@@ -29,8 +29,15 @@ struct srv_model_entry {
 
 enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };
 
-/* Where an option's value came from; a later one beats an earlier one. */
-enum srv_config_source { SRV_FROM_DEFAULT, SRV_FROM_FILE, SRV_FROM_VARIABLE, SRV_FROM_FLAG };
+/* Where an option's value came from; a later one beats an earlier one.  SRV_FROM_MEMORY: the
+ * default, halved until all of them fit the memory that there is. */
+enum srv_config_source {
+    SRV_FROM_DEFAULT,
+    SRV_FROM_MEMORY,
+    SRV_FROM_FILE,
+    SRV_FROM_VARIABLE,
+    SRV_FROM_FLAG,
+};
 
 #define SRV_MAX_OPTIONS 64 /* rows of the option table at most */
 
@@ -67,6 +74,10 @@ void srv_config_fini(struct srv_config *config);
  * differ; "attnd" where nothing is left. */
 #define SRV_INSTANCE_MAX 32
 void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host);
+
+/* Halves every option whose default is a share of memory and that nobody has set, down to a 64th of
+ * its default.  False where nothing was left to halve. */
+bool srv_config_halve(struct srv_config *config);
 
 /* Whether only this machine can reach an address: 127.0.0.0/8, ::1. */
 bool srv_config_is_loopback(const char *host);

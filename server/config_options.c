@@ -28,11 +28,14 @@ static bool instance_valid(const char *text)
     return length <= 32 && text[0] != '-' && strspn(text, set) == length;
 }
 
-#define AT(member) offsetof(struct srv_config, member)
+#define OFFSET(member) offsetof(struct srv_config, member)
+#define AT(member) OFFSET(member), false
 #define LIMIT(member) SRV_OPTION_SIZE, AT(limits.member)
+#define SHARE(member) SRV_OPTION_SIZE, OFFSET(limits.member), true
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
+#define SHARE_LEAST 64 /* a share is halved to this part of its default at most */
 
 const struct srv_option srv_options[] = {
     {"config", SRV_OPTION_TEXT, AT(config_file), NULL, 0, 0, "a file name",
@@ -53,17 +56,17 @@ const struct srv_option srv_options[] = {
      "what to log; access: a line per request", NULL},
     {"sandbox", SRV_OPTION_CHOICE, AT(sandbox), "off", 0, 0, "off|on",
      "give up what serving does not need: seccomp, and landlock where the kernel has it", NULL},
-    {"max_body_bytes", LIMIT(max_body_bytes), "64MiB", KIB, 64 * GIB, "bytes", "one request body",
+    {"max_body_bytes", SHARE(max_body_bytes), "64MiB", KIB, 64 * GIB, "bytes", "one request body",
      NULL},
-    {"max_reply_bytes", LIMIT(max_reply_bytes), "256MiB", KIB, 64 * GIB, "bytes",
+    {"max_reply_bytes", SHARE(max_reply_bytes), "256MiB", KIB, 64 * GIB, "bytes",
      "one reply, estimated before computing", NULL},
-    {"max_state_bytes", LIMIT(max_state_bytes), "512MiB", KIB, 64 * GIB, "bytes",
+    {"max_state_bytes", SHARE(max_state_bytes), "512MiB", KIB, 64 * GIB, "bytes",
      "one session's state, sent or received", NULL},
-    {"max_in_flight_bytes", LIMIT(max_in_flight_bytes), "1GiB", KIB, 1024 * GIB, "bytes",
+    {"max_in_flight_bytes", SHARE(max_in_flight_bytes), "1GiB", KIB, 1024 * GIB, "bytes",
      "bodies, tensors and replies of all requests together", NULL},
-    {"max_connections", LIMIT(max_connections), "16384", 1, MIB, "", "open connections", NULL},
+    {"max_connections", SHARE(max_connections), "16384", 1, MIB, "", "open connections", NULL},
     {"max_queue", LIMIT(max_queue), "4096", 1, MIB, "", "requests waiting or running", NULL},
-    {"max_sessions", LIMIT(max_sessions), "16384", 1, MIB, "", "live sessions", NULL},
+    {"max_sessions", SHARE(max_sessions), "16384", 1, MIB, "", "live sessions", NULL},
     {"max_session_length", LIMIT(max_session_length), "131072", 1, ATTN_MAX_TOKENS, "tokens",
      "cache of one session, unless it asks for less", NULL},
     {"max_tokens", LIMIT(max_tokens), "32768", 1, ATTN_MAX_TOKENS, "tokens",
@@ -73,7 +76,7 @@ const struct srv_option srv_options[] = {
     {"max_sequences", LIMIT(max_sequences), "1024", 1, MIB, "", "items of one /decode", NULL},
     {"max_session_waiting", LIMIT(max_session_waiting), "2", 1, MIB, "",
      "requests waiting for one session, beside the one that runs", NULL},
-    {"cache_bytes", LIMIT(cache_bytes), "1GiB", KIB, 65536 * GIB, "bytes",
+    {"cache_bytes", SHARE(cache_bytes), "1GiB", KIB, 65536 * GIB, "bytes",
      "key/value caches of all sessions together", NULL},
     {"memory_limit", SRV_OPTION_SIZE, AT(memory_limit), "0", 0, 65536 * GIB, "bytes",
      "memory that attnd may count on; 0 for what the control group or the machine gives", NULL},
@@ -123,7 +126,7 @@ _Static_assert(sizeof srv_options / sizeof srv_options[0] <= SRV_MAX_OPTIONS,
 void srv_option_spell(char out[SRV_OPTION_SPELLED], const struct srv_option *option,
                       enum srv_config_source source)
 {
-    static const char *const prefixes[] = {"", "", "ATTN_", "--"};
+    static const char *const prefixes[] = {"", "", "", "ATTN_", "--"};
     size_t start = strlen(prefixes[source]);
     snprintf(out, SRV_OPTION_SPELLED, "%s%s", prefixes[source], option->name);
     for (char *c = out + start; *c != '\0'; c++) {
@@ -148,7 +151,7 @@ const struct srv_option *srv_option_find(const char *text, size_t length,
 
 bool srv_option_in_file(const struct srv_option *option)
 {
-    return option->kind != SRV_OPTION_MODE && option->offset != AT(config_file);
+    return option->kind != SRV_OPTION_MODE && option->offset != OFFSET(config_file);
 }
 
 bool srv_size_parse(size_t *out, const char *text)
@@ -271,6 +274,21 @@ bool srv_option_set(struct srv_config *config, const struct srv_option *option,
     return true;
 }
 
+bool srv_config_halve(struct srv_config *config)
+{
+    bool halved = false;
+    for (size_t i = 0; i < srv_option_count; i++) {
+        size_t initial = 0, *value = value_of(config, &srv_options[i]);
+        if (!srv_options[i].is_share || config->sources[i] > SRV_FROM_MEMORY ||
+            !srv_size_parse(&initial, srv_options[i].initial) || *value / 2 < initial / SHARE_LEAST)
+            continue;
+        *value /= 2;
+        config->sources[i] = SRV_FROM_MEMORY;
+        halved = true;
+    }
+    return halved;
+}
+
 /* ---- Texts made from the table --------------------------------------------------------------- */
 
 static void print_value(struct srv_buffer *out, const struct srv_config *config,
@@ -292,7 +310,7 @@ static void print_value(struct srv_buffer *out, const struct srv_config *config,
 
 void srv_config_print(struct srv_buffer *out, const struct srv_config *config)
 {
-    static const char *const sources[] = {"default", "file", "variable", "flag"};
+    static const char *const sources[] = {"default", "memory", "file", "variable", "flag"};
     for (size_t i = 0; i < srv_option_count; i++) {
         if (srv_options[i].kind == SRV_OPTION_MODE)
             continue;

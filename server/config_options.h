@@ -15,6 +15,7 @@ struct srv_option {
     const char *name; /* the file's key; ATTN_NAME and --na-me follow from it */
     enum srv_option_kind kind;
     size_t offset;       /* in struct srv_config */
+    bool is_share;       /* SIZE: of memory, and halved where there is little and nobody set it */
     const char *initial; /* the default as text; NULL: none, or found out at start */
     size_t min, max;     /* SIZE: bounds; MODE: min is the enum srv_run_mode */
     const char *words;   /* TEXT: what it must be; SIZE: the unit; CHOICE: the words, | between */

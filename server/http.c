@@ -79,6 +79,8 @@ static void connected(void *context, struct MHD_Connection *mhd, void **socket_c
     struct srv_loop *loop = context;
     struct srv_http *http = loop->http;
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*socket_context != NULL)
+            srv_tls_end(*socket_context);
         srv_loop_disconnected(*socket_context);
         *socket_context = NULL;
         atomic_fetch_sub(&http->connections, 1);
@@ -93,7 +95,7 @@ static void connected(void *context, struct MHD_Connection *mhd, void **socket_c
             MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
         connection->tls = tls != NULL ? tls->tls_session : NULL;
         if (connection->tls != NULL)
-            srv_tls_begin(connection);
+            srv_tls_begin(connection, &http->certificate);
         srv_connection_deadline(connection, http->app->config.limits.header_timeout_ms);
     } else
         shutdown(fd, SHUT_RDWR); /* memory was short: the connection ends */
@@ -224,6 +226,7 @@ static struct srv_http *new_http(struct srv_app *app)
     if (http == NULL)
         return NULL;
     http->app = app;
+    http->certificate = (struct srv_tls_use){.lock = PTHREAD_MUTEX_INITIALIZER};
     http->listen_fd = -1;
     for (size_t i = 0; i < SRV_LOOPS_MAX; i++)
         http->loops[i].wake_fd = -1;
@@ -252,6 +255,11 @@ bool srv_http_open(struct srv_http **out, struct srv_app *app,
     return false;
 }
 
+bool srv_http_certify(struct srv_http *http, const struct srv_tls *tls)
+{
+    return srv_tls_replace(&http->certificate, tls);
+}
+
 unsigned srv_http_port(const struct srv_http *http) { return http->port; }
 
 void srv_http_quiesce(struct srv_http *http)
@@ -275,5 +283,6 @@ void srv_http_close(struct srv_http *http)
     }
     if (http->listen_fd >= 0)
         close(http->listen_fd);
+    srv_tls_use_fini(&http->certificate);
     free(http);
 }

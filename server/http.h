@@ -51,10 +51,10 @@ struct srv_request {
     enum srv_coding accepted; /* of a large reply */
     struct srv_arena arena;   /* freed at the one exit */
     struct srv_reply reply;
-    const char *caller_name; /* of that key, NULL without one */
-    unsigned caller;         /* index of the API key it came with; 0 without keys */
-    size_t reply_bytes;      /* that the outputs taken so far will take at most */
-    struct srv_job *job;     /* the scheduler's, in the arena; job.h */
+    char caller_name[SRV_ID_MAX + 1]; /* of that key, "" without one */
+    unsigned caller;                  /* place of the API key it came with; 0 without keys */
+    size_t reply_bytes;               /* that the outputs taken so far will take at most */
+    struct srv_job *job;              /* the scheduler's, in the arena; job.h */
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
      * replied.  0 where a stage was not reached. */
     uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;
@@ -120,6 +120,10 @@ struct srv_http_options {
 bool srv_http_open(struct srv_http **out, struct srv_app *app,
                    const struct srv_http_options *options, char *message, size_t size);
 unsigned srv_http_port(const struct srv_http *http);
+
+/* Connections that are accepted from now on see this certificate, where it was HTTPS from the
+ * start.  False where memory is short: nothing has changed. */
+bool srv_http_certify(struct srv_http *http, const struct srv_tls *tls);
 const char *srv_http_library(void); /* libmicrohttpd's version, "0.9.75" */
 
 /* Stops accepting connections; those that are open go on. */

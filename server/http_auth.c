@@ -41,22 +41,21 @@ static bool take_bearer(const char **key, size_t *length, const struct srv_head 
     return true;
 }
 
-enum srv_error_code srv_auth_check(struct srv_request *request, const struct srv_keys *keys,
+enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyring *keys,
                                    const struct srv_head *head, struct srv_error *error)
 {
     const char *text;
     size_t length;
     unsigned scopes = scopes_for(request->route);
-    if (keys->count == 0 || scopes == 0)
+    if (keys == NULL || scopes == 0)
         return SRV_OK;
     if (!take_bearer(&text, &length, head, error))
         return SRV_E_UNAUTHORIZED;
-    const struct srv_key *key = srv_keys_find(keys, text, length);
-    if (key == NULL)
+    struct srv_key key;
+    if (!srv_keyring_find(&key, &request->caller, keys, text, length))
         return srv_fail(error, SRV_E_UNAUTHORIZED, "Authorization", "this API key is not known");
-    request->caller = (unsigned)(key - keys->items);
-    request->caller_name = key->name;
-    if ((key->scopes & scopes) == 0)
+    memcpy(request->caller_name, key.name, sizeof key.name);
+    if ((key.scopes & scopes) == 0)
         return srv_fail(error, SRV_E_FORBIDDEN, NULL, "this path is for the scope %s",
                         srv_scopes_text(scopes));
     return SRV_OK;

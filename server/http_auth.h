@@ -6,9 +6,10 @@
 #include "http_guard.h"
 #include "keys.h"
 
-/* Where keys are configured: asks for one whose scopes suffice for request->route, or, where no
- * route matched, for any, and notes whose it is.  Errors: unauthorized, forbidden. */
-enum srv_error_code srv_auth_check(struct srv_request *request, const struct srv_keys *keys,
+/* Asks for a key whose scopes suffice for request->route, or, where no route matched, for any, and
+ * notes whose it is.  keys NULL: none are configured, and none is asked for.  Errors: unauthorized,
+ * forbidden. */
+enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyring *keys,
                                    const struct srv_head *head, struct srv_error *error);
 
 #endif

@@ -270,7 +270,9 @@ static enum srv_error_code check_head(struct srv_exchange *x, const struct srv_h
     struct srv_request *request = &x->request;
     struct srv_error route;
     enum srv_error_code found = find_route(request, head, &route);
-    if (srv_auth_check(request, &request->app->keys, head, error) != SRV_OK) {
+    struct srv_app *app = request->app;
+    struct srv_keyring *keys = app->config.api_keys != NULL ? &app->keys : NULL;
+    if (srv_auth_check(request, keys, head, error) != SRV_OK) {
         request->reply.allow[0] = '\0';
         return error->code;
     }

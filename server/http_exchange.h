@@ -6,6 +6,7 @@
 #include "http.h"
 #include "http_guard.h"
 #include "http_loop.h"
+#include "tls.h"
 
 struct MHD_Connection;
 
@@ -51,6 +52,7 @@ struct srv_http {
     uint64_t id_seed;
     atomic_uint_fast64_t ids; /* request ids made so far */
     atomic_size_t active, connections;
+    struct srv_tls_use certificate;
     size_t loop_count;
     struct srv_loop loops[SRV_LOOPS_MAX];
 };

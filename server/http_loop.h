@@ -17,16 +17,18 @@
 #include <stdint.h>
 
 struct MHD_Daemon;
+struct srv_credentials;
 struct srv_exchange;
 struct srv_loop;
 
 /* An open connection.  Everything in it belongs to its loop's thread. */
 struct srv_connection {
     struct srv_loop *loop;
-    int fd;                        /* libmicrohttpd's to close */
-    void *tls;                     /* its session (tls.h), NULL for plain HTTP */
-    uint64_t deadline_ns;          /* 0: none */
-    struct srv_exchange *exchange; /* the request that is on it, or NULL */
+    int fd;                              /* libmicrohttpd's to close */
+    void *tls;                           /* its session (tls.h), NULL for plain HTTP */
+    struct srv_credentials *credentials; /* of that, where they are not libmicrohttpd's */
+    uint64_t deadline_ns;                /* 0: none */
+    struct srv_exchange *exchange;       /* the request that is on it, or NULL */
     struct srv_connection *next, **link;
 };
 

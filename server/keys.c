@@ -34,16 +34,37 @@ static void digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t le
 /* ---- Looking up ------------------------------------------------------------------------------ */
 
 /* All are compared, whichever it is.  No two digests are alike, so `found` gets one number. */
-const struct srv_key *srv_keys_find(const struct srv_keys *keys, const char *key, size_t length)
+static const struct srv_key *find(const struct srv_keys *keys,
+                                  const unsigned char given[SRV_KEY_DIGEST])
 {
-    unsigned char given[SRV_KEY_DIGEST];
     size_t found = 0;
-    digest(given, key, length);
     for (size_t i = 0; i < keys->count; i++) {
         size_t equal = (size_t)memeql_sec(given, keys->items[i].digest, SRV_KEY_DIGEST);
         found |= (0 - equal) & (i + 1);
     }
     return found > 0 ? &keys->items[found - 1] : NULL;
+}
+
+const struct srv_key *srv_keys_find(const struct srv_keys *keys, const char *key, size_t length)
+{
+    unsigned char given[SRV_KEY_DIGEST];
+    digest(given, key, length);
+    return find(keys, given);
+}
+
+bool srv_keyring_find(struct srv_key *out, unsigned *place, struct srv_keyring *ring,
+                      const char *key, size_t length)
+{
+    unsigned char given[SRV_KEY_DIGEST];
+    digest(given, key, length);
+    pthread_mutex_lock(&ring->lock);
+    const struct srv_key *found = find(&ring->keys, given);
+    if (found != NULL) {
+        *out = *found;
+        *place = (unsigned)(found - ring->keys.items);
+    }
+    pthread_mutex_unlock(&ring->lock);
+    return found != NULL;
 }
 
 const char *srv_scopes_text(unsigned scopes)
@@ -268,4 +289,15 @@ bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t
     if (!read)
         explicit_bzero(out, sizeof *out);
     return read;
+}
+
+size_t srv_keyring_read(struct srv_keyring *ring, const char *path, char *message, size_t size)
+{
+    struct srv_keys read;
+    if (!srv_keys_read(&read, path, message, size))
+        return 0;
+    pthread_mutex_lock(&ring->lock);
+    ring->keys = read;
+    pthread_mutex_unlock(&ring->lock);
+    return read.count;
 }

@@ -2,10 +2,12 @@
  *
  * They come from one file and are kept as SHA-256 digests only; what a caller sends is digested and
  * compared with all of them, in a time that depends on neither.  A key has a name, which the log
- * may show, and scopes.  Nothing here sees a request: http_auth.h does. */
+ * may show, and scopes.  The file may be read again while requests are checked (srv_keyring).
+ * Nothing here sees a request: http_auth.h does. */
 #ifndef SRV_KEYS_H
 #define SRV_KEYS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -41,6 +43,20 @@ bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t
 
 /* The key that these bytes are, NULL where they are none of them. */
 const struct srv_key *srv_keys_find(const struct srv_keys *keys, const char *key, size_t length);
+
+/* The keys in use.  Starts as {.lock = PTHREAD_MUTEX_INITIALIZER}, without any. */
+struct srv_keyring {
+    pthread_mutex_t lock; /* held while a digest is compared, or the keys are replaced */
+    struct srv_keys keys;
+};
+
+/* Puts the keys of the file in place of those there are, at once; where it is not as srv_keys_read
+ * asks, they stay.  The number of keys then, 0 with `message` where they stay. */
+size_t srv_keyring_read(struct srv_keyring *ring, const char *path, char *message, size_t size);
+
+/* Copies the key that these bytes are, and its place in the file; false where they are none. */
+bool srv_keyring_find(struct srv_key *out, unsigned *place, struct srv_keyring *ring,
+                      const char *key, size_t length);
 
 /* "infer", "admin", "infer admin": for --check. */
 const char *srv_scopes_text(unsigned scopes);

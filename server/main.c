@@ -2,7 +2,8 @@
  *
  * Parts are opened in the order of struct srv_app and closed in reverse.  The port opens before
  * weights are read, so that /livez answers and /readyz says "loading".  SIGTERM and SIGINT are
- * blocked in every thread and taken here; once one has come, another ends the process at once. */
+ * blocked in every thread and taken here; once one has come, another ends the process at once.
+ * SIGHUP is likewise, where there are files to be read again; else it ends the process as ever. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -50,10 +51,24 @@ static sigset_t stop_signals(void)
     return set;
 }
 
-/* Blocks the signals that stop, for this thread and those it starts. */
-static void hold_signals(void)
+/* Whether there is anything that SIGHUP can ask to be read again. */
+static bool reads_again(const struct srv_config *config)
+{
+    return config->api_keys != NULL || config->tls_cert != NULL;
+}
+
+static sigset_t served_signals(const struct srv_config *config)
 {
     sigset_t set = stop_signals();
+    if (reads_again(config))
+        sigaddset(&set, SIGHUP);
+    return set;
+}
+
+/* Blocks the signals that serving waits for, for this thread and those it starts. */
+static void hold_signals(const struct srv_config *config)
+{
+    sigset_t set = served_signals(config);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
@@ -91,6 +106,12 @@ static void fit_connections(struct srv_app *app)
     *connections = allowed;
 }
 
+static bool open_pool(struct srv_app *app, char *message)
+{
+    snprintf(message, MESSAGE_MAX, "out of memory");
+    return attn_cache_pool_new(&app->pool, app->config.limits.cache_bytes) == ATTN_OK;
+}
+
 static bool open_engine(struct srv_app *app, char *message)
 {
     struct attn_engine_options options = {
@@ -113,11 +134,17 @@ static bool open_engine(struct srv_app *app, char *message)
     return true;
 }
 
-/* Before weights are read. */
-static bool prove_memory(struct srv_app *app, char *message)
+/* Before weights are read, and before anything is made that the options give a size. */
+static bool fit_memory(struct srv_app *app, char *message)
 {
-    srv_memory_sum(&app->memory, &app->config, &app->models);
-    return srv_memory_fits(&app->memory, message, MESSAGE_MAX);
+    struct srv_memory *memory = &app->memory;
+    if (!srv_memory_fit(memory, &app->config, &app->models, message, MESSAGE_MAX))
+        return false;
+    if (memory->divisor > 1)
+        srv_log_event(&app->log, SRV_LOG_INFO, "limit",
+                      "%s gives %zu MiB: defaults that are shares of memory are divided by %u",
+                      memory->source, memory->limit >> 20, memory->divisor);
+    return true;
 }
 
 /* The parts that neither read files nor take requests. */
@@ -125,13 +152,12 @@ static bool open_parts(struct srv_app *app, char *message)
 {
     const struct srv_limits *limits = &app->config.limits;
     if (app->config.api_keys != NULL &&
-        !srv_keys_read(&app->keys, app->config.api_keys, message, MESSAGE_MAX))
+        srv_keyring_read(&app->keys, app->config.api_keys, message, MESSAGE_MAX) == 0)
         return false;
     snprintf(message, MESSAGE_MAX, "out of memory");
     return srv_metrics_open(&app->metrics) && (app->usage = srv_usage_open()) != NULL &&
-           attn_cache_pool_new(&app->pool, limits->cache_bytes) == ATTN_OK &&
-           srv_models_open(&app->models, &app->config, app->pool, message, MESSAGE_MAX) &&
-           prove_memory(app, message) && open_engine(app, message) &&
+           srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
+           fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
            srv_store_open(&app->store, app, message, MESSAGE_MAX) &&
            srv_scheduler_open(&app->scheduler, app);
@@ -156,10 +182,10 @@ static bool open_http(struct srv_app *app, char *message)
 static bool load(struct srv_app *app, char *message)
 {
     stop_at_once(leave_with_success); /* nothing is lost before the first request */
-    bool loaded = srv_models_load(&app->models, message, MESSAGE_MAX) &&
+    bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX) &&
                   srv_self_check(app, message, MESSAGE_MAX) &&
                   srv_store_load(app->store, message, MESSAGE_MAX);
-    hold_signals();
+    hold_signals(&app->config);
     return loaded;
 }
 
@@ -178,11 +204,13 @@ static void warn_of_exposure(struct srv_app *app)
                       config->host);
 }
 
-/* Nothing is opened, and no thread started, from here on but files of the state directory. */
+/* Nothing is opened, and no thread started, from here on but files of the state directory and those
+ * that are read again. */
 static bool close_sandbox(struct srv_app *app, char *message)
 {
     return !app->config.sandbox ||
-           srv_sandbox_close(srv_store_directory(app->store), message, MESSAGE_MAX);
+           srv_sandbox_close(srv_store_directory(app->store), reads_again(&app->config), message,
+                             MESSAGE_MAX);
 }
 
 static bool begin_sandbox(struct srv_app *app, char *message)
@@ -216,14 +244,49 @@ static void drop_expired(struct srv_app *app)
     }
 }
 
-/* Expires sessions each second until a stopping signal comes. */
+static void read_keys_again(struct srv_app *app)
+{
+    char message[MESSAGE_MAX];
+    size_t keys = srv_keyring_read(&app->keys, app->config.api_keys, message, sizeof message);
+    if (keys > 0)
+        srv_log_event(&app->log, SRV_LOG_INFO, "keys", "%zu, from %s", keys, app->config.api_keys);
+    else
+        srv_log_event(&app->log, SRV_LOG_ERROR, "keys", "are what they were: %s", message);
+}
+
+static void read_certificate_again(struct srv_app *app)
+{
+    const struct srv_config *config = &app->config;
+    struct srv_tls tls;
+    char message[MESSAGE_MAX], date[SRV_TLS_DATE];
+    bool read = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, sizeof message);
+    bool used = read && srv_http_certify(app->http, &tls);
+    if (read)
+        srv_tls_date(date, &tls);
+    if (used)
+        srv_log_event(&app->log, SRV_LOG_INFO, "certificate", "expires %s, from %s", date,
+                      config->tls_cert);
+    else
+        srv_log_event(&app->log, SRV_LOG_ERROR, "certificate", "is what it was: %s",
+                      read ? "out of memory" : message);
+    srv_tls_fini(&tls);
+}
+
+/* Expires sessions each second, and reads again what it is asked to, until a stopping signal
+ * comes. */
 static void serve(struct srv_app *app)
 {
-    sigset_t set = stop_signals();
+    sigset_t set = served_signals(&app->config);
     const struct timespec second = {.tv_sec = 1};
-    while (sigtimedwait(&set, NULL, &second) < 0) {
+    int signal_number;
+    do {
+        signal_number = sigtimedwait(&set, NULL, &second);
         drop_expired(app);
-    }
+        if (signal_number == SIGHUP && app->config.api_keys != NULL)
+            read_keys_again(app);
+        if (signal_number == SIGHUP && app->config.tls_cert != NULL)
+            read_certificate_again(app);
+    } while (signal_number < 0 || signal_number == SIGHUP);
 }
 
 /* Lets the requests that are running finish, within the time the options give them. */
@@ -263,7 +326,7 @@ static int run(struct srv_app *app)
 {
     char message[MESSAGE_MAX];
     srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
-    hold_signals();
+    hold_signals(&app->config);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the write */
     fit_connections(app);
@@ -284,7 +347,8 @@ static int run(struct srv_app *app)
 
 int main(int argc, char *argv[])
 {
-    struct srv_app app = {0}; /* the destructors take what was never opened */
+    /* The destructors take what was never opened. */
+    struct srv_app app = {.keys = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     char message[MESSAGE_MAX];
     int status = 2;
     attn_json_watch();

@@ -136,8 +136,8 @@ static void find_limit(struct srv_memory *out, const struct srv_config *config)
     out->source = "memory_limit";
 }
 
-void srv_memory_sum(struct srv_memory *out, const struct srv_config *config,
-                    const struct srv_models *models)
+static void add_up(struct srv_memory *out, const struct srv_config *config,
+                   const struct srv_models *models)
 {
     const struct srv_limits *limits = &config->limits;
     unsigned threads = config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus();
@@ -175,7 +175,7 @@ void srv_memory_sum(struct srv_memory *out, const struct srv_config *config,
     find_limit(out, config);
 }
 
-/* ---- Saying so ------------------------------------------------------------------------------- */
+/* ---- Enough, and saying so ------------------------------------------------------------------- */
 
 static double mib(size_t bytes) { return (double)bytes / (double)MIB; }
 
@@ -197,7 +197,7 @@ static bool refuse(const struct srv_memory *memory, size_t needed, size_t limit,
     return false;
 }
 
-bool srv_memory_fits(const struct srv_memory *memory, char *message, size_t size)
+static bool fits(const struct srv_memory *memory, char *message, size_t size)
 {
     struct rlimit space;
     size_t reserved = add(add(memory->total, RESERVED), mul(memory->threads, RESERVED_THREAD));
@@ -209,6 +209,21 @@ bool srv_memory_fits(const struct srv_memory *memory, char *message, size_t size
                       "with address space that is reserved, and the limit on that (ulimit -v)",
                       message, size);
     return true;
+}
+
+bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
+                    const struct srv_models *models, char *message, size_t size)
+{
+    bool enough;
+    unsigned divisor = 1;
+    for (;; divisor *= 2) {
+        add_up(out, config, models);
+        enough = fits(out, message, size);
+        if (enough || !srv_config_halve(config))
+            break;
+    }
+    out->divisor = divisor;
+    return enough;
 }
 
 static void print_line(struct srv_buffer *out, const char *name, size_t bytes, const char *what)

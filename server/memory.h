@@ -1,7 +1,8 @@
 /* memory.h: what the daemon takes at most, added up before it begins.
  *
  * Each term is a bound that something else keeps: an option, the cache pool's budget, the engine's
- * bound on a call.  What does not fit is told, with all terms, before weights are read. */
+ * bound on a call.  Where there is less, options that nobody has set give way.  What does not fit
+ * then is told, with all terms, before weights are read. */
 #ifndef SRV_MEMORY_H
 #define SRV_MEMORY_H
 
@@ -28,15 +29,15 @@ struct srv_memory {
     unsigned threads;               /* of all kinds */
     size_t limit;                   /* what there is, */
     const char *source;             /* and who says so */
+    unsigned divisor;               /* of the defaults that are shares of memory */
 };
 
-/* Adds up what this configuration takes, whose models have been opened. */
-void srv_memory_sum(struct srv_memory *out, const struct srv_config *config,
-                    const struct srv_models *models);
-
-/* Whether there is as much; where not, `message` is one line with every term. */
+/* Adds up what this configuration takes, whose models have been opened, and halves what nobody has
+ * set (srv_config_halve) until there is as much.  False where nothing is left to halve: `message`
+ * is then one line with every term, and *out is the last sum. */
 #define SRV_MEMORY_MESSAGE 1024
-bool srv_memory_fits(const struct srv_memory *memory, char *message, size_t size);
+bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
+                    const struct srv_models *models, char *message, size_t size);
 
 /* The terms as --check prints them, one a line, their sum and the limit. */
 void srv_memory_print(struct srv_buffer *out, const struct srv_memory *memory);

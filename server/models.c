@@ -68,8 +68,8 @@ static size_t max_length_of(const struct srv_model *model, size_t limit)
     return reach > 0 && reach < (double)limit ? (size_t)reach : limit;
 }
 
-bool srv_models_open(struct srv_models *models, const struct srv_config *config,
-                     struct attn_cache_pool *pool, char *message, size_t size)
+bool srv_models_open(struct srv_models *models, const struct srv_config *config, char *message,
+                     size_t size)
 {
     models->count = 0;
     models->items = calloc(config->num_models > 0 ? config->num_models : 1, sizeof *models->items);
@@ -84,18 +84,19 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
             return report(model, &error, message, size);
         models->count++;
         attn_model_describe(&model->info, model->attn);
-        model->pool = pool;
         model->is_cross = srv_model_first_layer(model->attn)->is_cross;
         model->max_length = max_length_of(model, config->limits.max_session_length);
     }
     return true;
 }
 
-bool srv_models_load(struct srv_models *models, char *message, size_t size)
+bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, char *message,
+                     size_t size)
 {
     for (size_t i = 0; i < models->count; i++) {
         struct srv_model *model = &models->items[i];
         struct attn_error error = {0};
+        model->pool = pool;
         if (attn_model_load(model->attn, &error) != ATTN_OK)
             return report(model, &error, message, size);
         attn_model_describe(&model->info, model->attn); /* now with its fingerprint */

@@ -25,9 +25,10 @@ struct srv_config;
 /* Opens every configured model, reading configurations but no weights, then srv_models_load makes
  * the weights resident.  Sessions will draw on `pool`, which may be NULL where none will be made
  * (--check).  Errors are one line in `message`; `models` can be closed after them too. */
-bool srv_models_open(struct srv_models *models, const struct srv_config *config,
-                     struct attn_cache_pool *pool, char *message, size_t size);
-bool srv_models_load(struct srv_models *models, char *message, size_t size);
+bool srv_models_open(struct srv_models *models, const struct srv_config *config, char *message,
+                     size_t size);
+bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, char *message,
+                     size_t size);
 void srv_models_close(struct srv_models *models);
 
 /* The first resident layer of a model, which has at least one. */

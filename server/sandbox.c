@@ -144,15 +144,18 @@ static const int allowed[] = {
 static const int named[] = {SCMP_SYS(openat), SCMP_SYS(unlinkat), SCMP_SYS(renameat),
                             SCMP_SYS(renameat2)};
 
-static int add_rules(scmp_filter_ctx filter, int directory)
+static int add_rules(scmp_filter_ctx filter, int directory, bool reads)
 {
-    const uint64_t run = PROT_EXEC;
+    const uint64_t run = PROT_EXEC, change = O_ACCMODE | O_CREAT | O_TRUNC;
     int wrong = 0;
     for (size_t i = 0; i < sizeof allowed / sizeof allowed[0] && wrong == 0; i++)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
     for (size_t i = 0; i < sizeof named / sizeof named[0] && wrong == 0 && directory >= 0; i++)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
                                  SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directory));
+    if (wrong == 0 && reads)
+        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
+                                 SCMP_A2(SCMP_CMP_MASKED_EQ, change, O_RDONLY));
     if (wrong == 0)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
                                  SCMP_A2(SCMP_CMP_MASKED_EQ, run, 0));
@@ -162,14 +165,14 @@ static int add_rules(scmp_filter_ctx filter, int directory)
     return wrong;
 }
 
-bool srv_sandbox_close(int directory, char *message, size_t size)
+bool srv_sandbox_close(int directory, bool reads, char *message, size_t size)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (filter == NULL)
         return refuse(message, size, "seccomp", ENOMEM);
     int wrong = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (wrong == 0)
-        wrong = add_rules(filter, directory);
+        wrong = add_rules(filter, directory, reads);
     if (wrong == 0)
         wrong = seccomp_load(filter);
     seccomp_release(filter);

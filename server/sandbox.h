@@ -17,8 +17,8 @@ bool srv_sandbox_describe(char out[SRV_SANDBOX_WORDS]);
 bool srv_sandbox_begin(const char *state_dir, char *message, size_t size);
 
 /* When all is loaded and open: from here on all threads may only do what serving needs, and open
- * files by way of the descriptor `directory` alone (-1: open none).  Anything else fails with
- * EPERM.  False with a message where the kernel refuses. */
-bool srv_sandbox_close(int directory, char *message, size_t size);
+ * files by way of the descriptor `directory` alone (-1: open none), or, where `reads`, any to read.
+ * Anything else fails with EPERM.  False with a message where the kernel refuses. */
+bool srv_sandbox_close(int directory, bool reads, char *message, size_t size);
 
 #endif

@@ -66,14 +66,14 @@ static bool check_entry(struct srv_buffer *out, struct attn_engine *engine,
     size_t layer = 0;
     one.models = &entry;
     one.num_models = 1;
-    bool right = srv_models_open(&models, &one, NULL, message, size);
+    bool right = srv_models_open(&models, &one, message, size);
     if (right)
         layer = first_layer(models.items[0].attn);
     srv_models_close(&models);
     entry.layers = &layer;
     entry.num_layers = 1;
-    right = right && srv_models_open(&models, &one, NULL, message, size) &&
-            srv_models_load(&models, message, size) &&
+    right = right && srv_models_open(&models, &one, message, size) &&
+            srv_models_load(&models, NULL, message, size) &&
             prove(&found, engine, &models.items[0], message, size);
     srv_models_close(&models);
     if (right)

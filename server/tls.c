@@ -6,6 +6,7 @@
 #include <gnutls/x509.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,61 @@ void srv_tls_date(char out[SRV_TLS_DATE], const struct srv_tls *tls)
         out[0] = '\0';
 }
 
+/* ---- The certificate in use ------------------------------------------------------------------ */
+
+struct srv_credentials {
+    atomic_size_t users; /* sessions, and the place it is in */
+    gnutls_certificate_credentials_t both;
+};
+
+static void let_go(struct srv_credentials *credentials)
+{
+    if (credentials == NULL || atomic_fetch_sub(&credentials->users, 1) > 1)
+        return;
+    gnutls_certificate_free_credentials(credentials->both);
+    free(credentials);
+}
+
+bool srv_tls_replace(struct srv_tls_use *use, const struct srv_tls *tls)
+{
+    struct srv_credentials *made = calloc(1, sizeof *made);
+    gnutls_datum_t certificate = datum(tls->certificate), key = datum(tls->key);
+    if (made == NULL || gnutls_certificate_allocate_credentials(&made->both) != GNUTLS_E_SUCCESS) {
+        free(made);
+        return false;
+    }
+    atomic_init(&made->users, 1);
+    if (gnutls_certificate_set_x509_key_mem(made->both, &certificate, &key, GNUTLS_X509_FMT_PEM) !=
+        GNUTLS_E_SUCCESS) {
+        let_go(made);
+        return false;
+    }
+    pthread_mutex_lock(&use->lock);
+    struct srv_credentials *old = use->current;
+    use->current = made;
+    pthread_mutex_unlock(&use->lock);
+    let_go(old);
+    return true;
+}
+
+void srv_tls_use_fini(struct srv_tls_use *use)
+{
+    let_go(use->current);
+    use->current = NULL;
+}
+
+static struct srv_credentials *take(struct srv_tls_use *use)
+{
+    pthread_mutex_lock(&use->lock);
+    struct srv_credentials *current = use->current;
+    if (current != NULL)
+        atomic_fetch_add(&current->users, 1);
+    pthread_mutex_unlock(&use->lock);
+    return current;
+}
+
+/* ---- Sessions -------------------------------------------------------------------------------- */
+
 /* A reply goes out a record a turn, so a turn in which one went is not a silent one. */
 static ssize_t push(gnutls_transport_ptr_t to, const void *bytes, size_t count)
 {
@@ -115,14 +171,20 @@ static ssize_t push(gnutls_transport_ptr_t to, const void *bytes, size_t count)
 
 /* GnuTLS writes its part of a handshake in pieces, of which all but the first would wait 40 ms for
  * the peer's delayed acknowledgement. */
-void srv_tls_begin(struct srv_connection *connection)
+void srv_tls_begin(struct srv_connection *connection, struct srv_tls_use *use)
 {
     int on = 1;
+    connection->credentials = take(use);
+    if (connection->credentials != NULL)
+        (void)gnutls_credentials_set(connection->tls, GNUTLS_CRD_CERTIFICATE,
+                                     connection->credentials->both);
     setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     gnutls_transport_set_ptr2(connection->tls, (gnutls_transport_ptr_t)(intptr_t)connection->fd,
                               connection);
     gnutls_transport_set_push_function(connection->tls, push);
 }
+
+void srv_tls_end(struct srv_connection *connection) { let_go(connection->credentials); }
 
 void srv_tls_send(void *session, const void *bytes, size_t count)
 {

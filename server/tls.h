@@ -3,6 +3,7 @@
 #ifndef SRV_TLS_H
 #define SRV_TLS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <time.h>
@@ -31,9 +32,24 @@ void srv_tls_fini(struct srv_tls *tls);
 #define SRV_TLS_DATE 16
 void srv_tls_date(char out[SRV_TLS_DATE], const struct srv_tls *tls);
 
-/* Readies the session of a connection that was just accepted: connection->tls. */
+/* The certificate in use where it is no longer the one that libmicrohttpd began with.  Starts as
+ * {.lock = PTHREAD_MUTEX_INITIALIZER}. */
+struct srv_credentials; /* a certificate and its key as GnuTLS has them, and who uses them */
+struct srv_tls_use {
+    pthread_mutex_t lock;
+    struct srv_credentials *current; /* NULL: the first */
+};
+
+/* Sessions that begin from now on have this certificate; those that have begun keep theirs.  False
+ * where memory is short: nothing has changed. */
+bool srv_tls_replace(struct srv_tls_use *use, const struct srv_tls *tls);
+void srv_tls_use_fini(struct srv_tls_use *use);
+
+/* Readies the session of a connection that was just accepted: connection->tls.  `end` when that is
+ * over. */
 struct srv_connection;
-void srv_tls_begin(struct srv_connection *connection);
+void srv_tls_begin(struct srv_connection *connection, struct srv_tls_use *use);
+void srv_tls_end(struct srv_connection *connection);
 
 /* Sends as much as the socket takes without waiting, and that this is the end. */
 void srv_tls_send(void *session, const void *bytes, size_t count);

@@ -55,8 +55,8 @@ void scene_open(void)
              ATTN_OK,
          "an engine");
     need(attn_cache_pool_new(&scene.app.pool, (size_t)8 << 20) == ATTN_OK, "a pool");
-    need(srv_models_open(&scene.app.models, config, scene.app.pool, message, sizeof message) &&
-             srv_models_load(&scene.app.models, message, sizeof message),
+    need(srv_models_open(&scene.app.models, config, message, sizeof message) &&
+             srv_models_load(&scene.app.models, scene.app.pool, message, sizeof message),
          message);
     snprintf(scene.directory, sizeof scene.directory, "/tmp/attnd-corrupt-XXXXXX");
     need(mkdtemp(scene.directory) != NULL, "a directory");

@@ -33,8 +33,8 @@ static inline void saved_set_up(void)
     config.limits = saved.limits = (struct srv_limits){
         .max_sessions = SAVED_SESSIONS, .max_session_length = SAVED_TOKENS, .session_ttl_s = 3600};
     FUZZ_EXPECT(attn_cache_pool_new(&saved.pool, (size_t)64 << 10) == ATTN_OK);
-    FUZZ_EXPECT(srv_models_open(&saved.models, &config, saved.pool, message, sizeof message));
-    FUZZ_EXPECT(srv_models_load(&saved.models, message, sizeof message));
+    FUZZ_EXPECT(srv_models_open(&saved.models, &config, message, sizeof message));
+    FUZZ_EXPECT(srv_models_load(&saved.models, saved.pool, message, sizeof message));
     saved.fingerprint = saved.models.items[0].info.fingerprint;
 }
 

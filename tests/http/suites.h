@@ -26,7 +26,9 @@
     X(limits)      \
     X(memory)      \
     X(keys)        \
+    X(fairness)    \
     X(tls)         \
+    X(reload)      \
     X(lifecycle)   \
     X(pauses)      \
     X(commands)

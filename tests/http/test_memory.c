@@ -25,19 +25,36 @@
 #define CALLS 10
 #define IDLE 40
 
+/* What --check prints of a configuration's file, which must be good; free it. */
+static char *checked(const char *path, const char *argument)
+{
+    char *out, *err;
+    const char *const arguments[] = {"--check", "--threads=2", "--config", path, argument, NULL};
+    int status = process_run(&out, &err, arguments, NULL);
+    ck_assert_msg(status == 0, "%s %s: status %d: %s", path, argument, status, err);
+    free(err);
+    return out;
+}
+
+/* The number behind `name` within --check's `part`. */
+static double number_of(const char *out, const char *part, const char *name)
+{
+    char line[64];
+    snprintf(line, sizeof line, "\n  %s ", name);
+    const char *begin = strstr(out, part), *found = begin ? strstr(begin, line) : NULL;
+    ck_assert_msg(found != NULL, "no %s in %s", name, out);
+    found += strlen(line);
+    return strtod(found + strspn(found, " ="), NULL);
+}
+
 /* The figure of a line of --check's sum, in bytes. */
 static double checked_bytes(const char *config, const char *name)
 {
-    char directory[64], path[96], line[64], *out, *err;
+    char directory[64], path[96];
     config_write(directory, path, config);
-    const char *const arguments[] = {"--check", "--config", path, NULL};
-    ck_assert_int_eq(process_run(&out, &err, arguments, NULL), 0);
-    snprintf(line, sizeof line, "\n  %s ", name);
-    const char *sum = strstr(out, "memory at most:"), *found = sum ? strstr(sum, line) : NULL;
-    ck_assert_msg(found != NULL, "no %s in %s", name, out);
-    double bytes = strtod(found + strlen(line), NULL);
+    char *out = checked(path, NULL);
+    double bytes = number_of(out, "memory at most:", name);
     free(out);
-    free(err);
     config_remove(directory);
     return bytes;
 }
@@ -93,6 +110,70 @@ START_TEST(test_the_sum_is_that_of_its_terms_and_enough_of_a_limit)
     struct daemon daemon;
     daemon_start(&daemon, CONFIG_LITTLE(""), enough, NULL);
     daemon_stop(&daemon);
+}
+END_TEST
+
+/* What is shipped and must serve with 512 MiB as it is. */
+static const char *const shipped[] = {
+    "config/attnd.json",         "config/presets/tiny.json", "config/presets/small.json",
+    "config/presets/large.json", "config/presets/gpt2.json",
+};
+
+START_TEST(test_what_nobody_set_is_halved_until_it_fits_and_no_further)
+{
+    for (size_t mib = 512; mib <= 8192; mib *= 2) {
+        char flag[64];
+        snprintf(flag, sizeof flag, "--memory-limit=%zuMiB", mib);
+        char *out = checked(shipped[_i], flag);
+        double cache = number_of(out, "options:", "cache_bytes        ");
+        double together = number_of(out, "memory at most:", "together");
+        double divisor = 1073741824 / cache;
+        ck_assert_double_le(together, (double)mib * 1048576);
+        ck_assert_double_eq(number_of(out, "options:", "max_in_flight_bytes"),
+                            1073741824 / divisor);
+        ck_assert_double_eq(number_of(out, "options:", "max_connections    "), 16384 / divisor);
+        ck_assert((strstr(out, " (memory)\n") != NULL) == (divisor > 1));
+        /* Twice as much of all that was halved would have been too much. */
+        ck_assert(divisor == 1 || 2 * together > (double)mib * 1048576);
+        ck_assert(mib < 8192 || divisor == 1);
+        free(out);
+    }
+}
+END_TEST
+
+START_TEST(test_attnd_serves_as_it_is_shipped_where_there_is_little_memory)
+{
+    static const char body[] = "{\"model\":\"plain\",\"hidden_states\":[[1,2,3,4,5,6,7,8]]}";
+    static const char small[] =
+        "{\"host\":\"127.0.0.1\",\"port\":0,\"models\":[{\"name\":\"plain\",\"random\":"
+        "{\"hidden_size\":8,\"num_attention_heads\":2,\"seed\":3}}]}";
+    static const char *const little[] = {"--memory-limit=512MiB", "--threads=2", NULL};
+    struct daemon daemon;
+    struct client client;
+    daemon_start(&daemon, small, little, NULL);
+    char *log = daemon_log(&daemon);
+    ck_assert_msg(strstr(log, "memory_limit gives 512 MiB: defaults") != NULL, "%s", log);
+    free(log);
+    client_open(&client, &daemon);
+    struct answer answer = client_post(&client, "/attend", body);
+    expect_answer(&answer, 200, NULL, body);
+    answer_free(&answer);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+END_TEST
+
+START_TEST(test_what_somebody_set_is_not_halved_but_refused)
+{
+    static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1024.0 + "},
+                                            {"--max-in-flight-bytes=1GiB", " + requests 1153.1 "},
+                                            {"--max-connections=16384", " + connections 721.0 "}};
+    char config[256];
+    snprintf(config, sizeof config,
+             "{\"port\":0,\"memory_limit\":\"512MiB\",\"models\":[{\"name\":\"plain\","
+             "\"random\":{\"hidden_size\":8,\"num_attention_heads\":2}}]}");
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        expect_refusal(config, values[i][0], values[i][1]);
 }
 END_TEST
 
@@ -216,6 +297,10 @@ Suite *suite_memory(void)
     tcase_add_test(tests,
                    test_what_does_not_fit_is_refused_with_every_term_before_weights_are_read);
     tcase_add_test(tests, test_the_sum_is_that_of_its_terms_and_enough_of_a_limit);
+    tcase_add_loop_test(tests, test_what_nobody_set_is_halved_until_it_fits_and_no_further, 0,
+                        sizeof shipped / sizeof shipped[0]);
+    tcase_add_test(tests, test_attnd_serves_as_it_is_shipped_where_there_is_little_memory);
+    tcase_add_test(tests, test_what_somebody_set_is_not_halved_but_refused);
     tcase_add_test(tests, test_the_peak_under_load_stays_below_the_sum);
     suite_add_tcase(suite, tests);
     return suite;

@@ -61,7 +61,7 @@ start() { # configuration, as the example names it
     stop
     : >"$work/ready" # the last daemon's line must not be taken for this one's
     (cd "$work/top" && exec env -i "$attnd" --config "$1" --port 0 --log error --instance docs \
-        --cpu-level portable --threads 2) >"$work/ready" 2>"$work/log" &
+        --cpu-level portable --threads 2 --memory-limit 64GiB) >"$work/ready" 2>"$work/log" &
     daemon=$!
     for ((tenths = 0; tenths < 100; tenths++)); do
         sed -nE 's/^attnd: ready on http:\/\/(.*)$/\1/p' "$work/ready" >"$work/address"
@@ -103,9 +103,9 @@ slot_rows() {
     sed -nE 's/^    (void|bool) \(\*([a-z_]+)(\[[^]]*\])?\)\(.*/| `\2` |/p' lib/kernels.h
 }
 
-# What --check prints without a configuration: options at their defaults.
+# What --check prints without a configuration: options at their defaults, whatever memory there is.
 bound_rows() {
-    env -i "$attnd" --check | sed -n '/^bounds:/,/^[a-z]*: [0-9]/p' | sed -nE \
+    env -i "$attnd" --check --memory-limit 64GiB | sed 's/^\(  memory_limit  *\)68719476736 /\10 /' | sed -n '/^bounds:/,/^[a-z]*: [0-9]/p' | sed -nE \
         's/^  ([a-z_]+)  +([0-9][^ ]*( [a-z\/]+)?)  +([^ ]+( [^ ]+)*)  +([^ ].*)$/| `\1` | \2 | \4 | \6 |/p'
 }
 

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../../config/presets"
 
 # The row of a preset as attnd --check has it; what the preset is stands behind it, by hand.
 row_of() { # file
-    env -i "$attnd" --config "$1" --check |
+    env -i "$attnd" --config "$1" --check --memory-limit 64GiB |
         sed -nE 's/^  ([a-z0-9-]+): random, [0-9]+ of ([0-9]+) layers, weights ([0-9]+) bytes, cache ([0-9]+) bytes\/token, hidden_size ([0-9]+), heads ([0-9]+)\/([0-9]+) x ([0-9]+), .*/| `\1` | \5 | \6 | \7 | \8 | \2 | \3 | \4 |/p'
 }
 

@@ -189,6 +189,35 @@ START_TEST(test_config_print_says_where_each_value_came_from)
 }
 END_TEST
 
+START_TEST(test_config_only_shares_of_memory_that_nobody_set_are_halved_down_to_a_64th)
+{
+    struct srv_buffer out;
+    unsigned halvings = 0;
+    expect_accepted("{\"max_body_bytes\": \"64MiB\"}", "ATTN_MAX_SESSIONS=16384",
+                    "--max-connections 9");
+    while (srv_config_halve(&config) && halvings < 100)
+        halvings++;
+    ck_assert_uint_eq(halvings, 6);
+    ck_assert_uint_eq(config.limits.cache_bytes, 16u << 20);
+    ck_assert_uint_eq(config.limits.max_in_flight_bytes, 16u << 20);
+    ck_assert_uint_eq(config.limits.max_reply_bytes, 4u << 20);
+    ck_assert_uint_eq(config.limits.max_state_bytes, 8u << 20);
+    ck_assert_uint_eq(config.limits.max_body_bytes, 64u << 20);
+    ck_assert_uint_eq(config.limits.max_sessions, 16384);
+    ck_assert_uint_eq(config.limits.max_connections, 9);
+    ck_assert_uint_eq(config.limits.max_queue, 4096);
+    ck_assert_uint_eq(config.limits.max_tokens, 32768);
+    srv_buffer_init(&out, 1 << 20);
+    srv_config_print(&out, &config);
+    srv_buffer_append(&out, "", 1);
+    ck_assert_ptr_nonnull(strstr(out.data, "cache_bytes         = 16777216 bytes (memory)\n"));
+    ck_assert_ptr_nonnull(strstr(out.data, "max_body_bytes      = 67108864 bytes (file)\n"));
+    ck_assert_ptr_nonnull(strstr(out.data, "max_queue           = 4096 (default)\n"));
+    srv_buffer_fini(&out);
+    srv_config_fini(&config);
+}
+END_TEST
+
 START_TEST(test_config_beyond_loopback_needs_keys_or_a_word)
 {
     static const char *const near[] = {"127.0.0.1", "127.255.255.254", "::1"};
@@ -443,6 +472,8 @@ Suite *suite_config(void)
     tcase_add_test(tests, test_config_every_limit_that_is_an_option_is_in_the_table_of_bounds_once);
     tcase_add_test(tests, test_config_flag_beats_variable_beats_file_beats_default);
     tcase_add_test(tests, test_config_print_says_where_each_value_came_from);
+    tcase_add_test(tests,
+                   test_config_only_shares_of_memory_that_nobody_set_are_halved_down_to_a_64th);
     tcase_add_test(tests, test_config_beyond_loopback_needs_keys_or_a_word);
     tcase_add_test(tests, test_config_truth_is_for_what_is_true_or_false);
     tcase_add_test(tests, test_config_help_names_every_option);

@@ -264,6 +264,31 @@ START_TEST(test_keys_digests_are_compared_to_their_last_bit)
 }
 END_TEST
 
+START_TEST(test_keys_in_use_are_replaced_whole_or_stay)
+{
+    struct srv_keyring ring = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct srv_key key;
+    unsigned place;
+    expect_read("{\"keys\":[{\"name\":\"a\",\"key\":\"" KEY_A "\",\"scopes\":[\"infer\"]},"
+                "{\"name\":\"b\",\"key\":\"" KEY_B "\",\"scopes\":[\"admin\"]}]}");
+    ck_assert(!srv_keyring_find(&key, &place, &ring, KEY_A, strlen(KEY_A)));
+    ck_assert_uint_eq(srv_keyring_read(&ring, path, message, sizeof message), 2);
+    ck_assert(srv_keyring_find(&key, &place, &ring, KEY_B, strlen(KEY_B)));
+    ck_assert_str_eq(key.name, "b");
+    ck_assert_uint_eq(place, 1);
+    expect_refused("{\"keys\":[]}", "must be a list of 1 to 64 keys");
+    ck_assert_uint_eq(srv_keyring_read(&ring, path, message, sizeof message), 0);
+    ck_assert_ptr_nonnull(strstr(message, "must be a list of 1 to 64 keys"));
+    ck_assert(srv_keyring_find(&key, &place, &ring, KEY_A, strlen(KEY_A)));
+    expect_read("{\"keys\":[{\"name\":\"c\",\"key\":\"" KEY_C "\",\"scopes\":[\"infer\"]}]}");
+    ck_assert_uint_eq(srv_keyring_read(&ring, path, message, sizeof message), 1);
+    ck_assert(!srv_keyring_find(&key, &place, &ring, KEY_A, strlen(KEY_A)));
+    ck_assert(!srv_keyring_find(&key, &place, &ring, KEY_B, strlen(KEY_B)));
+    ck_assert(srv_keyring_find(&key, &place, &ring, KEY_C, strlen(KEY_C)));
+    ck_assert_uint_eq(place, 0);
+}
+END_TEST
+
 /* ---- Requests -------------------------------------------------------------------------------- */
 
 static struct srv_request request;
@@ -282,7 +307,8 @@ static enum srv_error_code ask(const struct srv_route *route, const char *first,
                                                        .value_length = strlen(values[i])};
     request = (struct srv_request){.route = route};
     error = (struct srv_error){0};
-    return srv_auth_check(&request, &keys, &head, &error);
+    struct srv_keyring ring = {PTHREAD_MUTEX_INITIALIZER, keys};
+    return srv_auth_check(&request, keys.count > 0 ? &ring : NULL, &head, &error);
 }
 
 static void read_three(void)
@@ -356,7 +382,7 @@ START_TEST(test_auth_reads_one_bearer_field_of_any_case)
         ck_assert_msg(ask(&srv_routes[0], good[i], NULL) == SRV_OK, "%s", good[i]);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         ck_assert_msg(ask(&srv_routes[0], bad[i], NULL) == SRV_E_UNAUTHORIZED, "%s", bad[i]);
-        ck_assert_ptr_null(request.caller_name);
+        ck_assert_str_eq(request.caller_name, "");
         ck_assert_ptr_null(strstr(error.message, KEY_A));
     }
     ck_assert_int_eq(ask(&srv_routes[0], "Bearer " KEY_A, "Bearer " KEY_A), SRV_E_UNAUTHORIZED);
@@ -383,7 +409,7 @@ START_TEST(test_auth_without_keys_asks_for_nothing)
         ck_assert_int_eq(ask(&srv_routes[i], NULL, NULL), SRV_OK);
     ck_assert_int_eq(ask(&srv_routes[0], "Bearer " KEY_A, NULL), SRV_OK);
     ck_assert_uint_eq(request.caller, 0);
-    ck_assert_ptr_null(request.caller_name);
+    ck_assert_str_eq(request.caller_name, "");
 }
 END_TEST
 
@@ -402,6 +428,7 @@ Suite *suite_keys(void)
     tcase_add_test(cases, test_keys_each_of_64_is_found_and_a_65th_is_refused);
     tcase_add_test(cases, test_keys_nothing_but_the_whole_key_is_found);
     tcase_add_test(cases, test_keys_digests_are_compared_to_their_last_bit);
+    tcase_add_test(cases, test_keys_in_use_are_replaced_whole_or_stay);
     tcase_add_test(cases, test_auth_asks_for_what_the_route_table_says);
     tcase_add_test(cases, test_auth_routes_for_others_than_infer_are_these);
     tcase_add_test(cases, test_auth_reads_one_bearer_field_of_any_case);

@@ -45,7 +45,9 @@ static int begin_and_close(void)
 {
     char message[256];
     int directory = begin() ? open(inside, O_RDONLY | O_DIRECTORY) : -1;
-    return directory >= 0 && srv_sandbox_close(directory, message, sizeof message) ? directory : -1;
+    return directory >= 0 && srv_sandbox_close(directory, false, message, sizeof message)
+               ? directory
+               : -1;
 }
 
 /* ---- What a child tries ---------------------------------------------------------------------- */

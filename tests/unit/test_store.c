@@ -76,8 +76,8 @@ static void set_up(void)
     srv_log_open(&app.log, SRV_LOG_OFF, STDERR_FILENO);
     ck_assert(srv_metrics_open(&app.metrics));
     ck_assert_int_eq(attn_cache_pool_new(&app.pool, (size_t)1 << 20), ATTN_OK);
-    ck_assert(srv_models_open(&app.models, &app.config, app.pool, message, sizeof message) &&
-              srv_models_load(&app.models, message, sizeof message));
+    ck_assert(srv_models_open(&app.models, &app.config, message, sizeof message) &&
+              srv_models_load(&app.models, app.pool, message, sizeof message));
     open_store();
 }
 

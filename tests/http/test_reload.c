@@ -1,0 +1,281 @@
+/* test_reload.c: SIGHUP: API keys and certificates are read again while requests come in, and what
+ * is wrong leaves those that were there. */
+#include <check.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "raw.h"
+#include "secret.h"
+#include "served.h"
+#include "suites.h"
+
+#define WAIT_MS 60000
+#define KEY_NEW "new-0123456789abcdef0123456789abcdef"
+#define KEYS_NEW                                                                    \
+    "{\"keys\":[{\"name\":\"new\",\"key\":\"" KEY_NEW "\",\"scopes\":[\"infer\"]}," \
+    "{\"name\":\"lead\",\"key\":\"" KEY_BOTH "\",\"scopes\":[\"infer\",\"admin\"]}]}"
+#define CALLERS 2
+#define RELOADS 20
+
+static char keys[SECRET_PATH], certificate[SECRET_PATH], key[SECRET_PATH];
+
+static void begin(const char *const arguments[])
+{
+    daemon_start(&served, CONFIG_SMALL("\"event_threads\":2,"), arguments, NULL);
+}
+
+static void begin_with_keys(void)
+{
+    const char *const arguments[] = {"--api-keys", keys, NULL};
+    secret_write(keys, KEYS_THREE);
+    begin(arguments);
+}
+
+static void rewrite(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "we");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static size_t count(const char *text, const char *part)
+{
+    size_t found = 0;
+    for (; (text = strstr(text, part)) != NULL; text++)
+        found++;
+    return found;
+}
+
+/* SIGHUP; returns once the log has one line more with these words. */
+static void reload(const char *event)
+{
+    char *log = daemon_log(&served);
+    size_t before = count(log, event), after = before;
+    ck_assert_int_eq(kill(served.process.pid, SIGHUP), 0);
+    for (unsigned waited = 0; after == before; waited++) {
+        ck_assert_msg(waited < WAIT_MS, "no %s in %s", event, log);
+        pause_ms(1);
+        free(log);
+        log = daemon_log(&served);
+        after = count(log, event);
+    }
+    free(log);
+}
+
+/* GET /models, on a connection of its own, with this key. */
+static long ask(const char *api_key)
+{
+    struct client caller;
+    char field[128];
+    snprintf(field, sizeof field, "Authorization: Bearer %s", api_key);
+    const char *const headers[] = {field, NULL};
+    client_open(&caller, &served);
+    struct answer answer = client_send(
+        &caller, &(struct request){.method = "GET", .path = "/models", .headers = headers});
+    long status = answer.status;
+    answer_free(&answer);
+    client_close(&caller);
+    return status;
+}
+
+/* ---- API keys -------------------------------------------------------------------------------- */
+
+START_TEST(test_keys_are_read_again_and_those_that_are_gone_are_refused)
+{
+    begin_with_keys();
+    ck_assert_int_eq(ask(KEY_INFER), 200);
+    ck_assert_int_eq(ask(KEY_NEW), 401);
+    rewrite(keys, KEYS_NEW);
+    reload("\"event\":\"keys\",\"message\":\"2, from ");
+    ck_assert_int_eq(ask(KEY_INFER), 401);
+    ck_assert_int_eq(ask(KEY_NEW), 200);
+    ck_assert_int_eq(ask(KEY_BOTH), 200);
+    daemon_stop(&served);
+    unlink(keys);
+}
+END_TEST
+
+START_TEST(test_a_file_that_is_wrong_leaves_the_keys_and_is_told_in_the_log)
+{
+    static const char *const wrong[] = {"", "{\"keys\":[]}", KEYS_NEW "x"};
+    begin_with_keys();
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        rewrite(keys, wrong[i]);
+        reload("\"level\":\"error\",\"event\":\"keys\",\"message\":\"are what they were: /");
+        ck_assert_int_eq(ask(KEY_INFER), 200);
+        ck_assert_int_eq(ask(KEY_NEW), 401);
+    }
+    rewrite(keys, KEYS_NEW);
+    ck_assert_int_eq(chmod(keys, 0644), 0);
+    reload("others must not read it");
+    unlink(keys);
+    reload("No such file");
+    ck_assert_int_eq(ask(KEY_INFER), 200);
+    daemon_stop(&served);
+}
+END_TEST
+
+START_TEST(test_a_request_that_is_under_way_keeps_the_key_that_it_came_with)
+{
+    static const char head[] = "POST /attend HTTP/1.1\r\nHost: x\r\nContent-Type: application/json"
+                               "\r\nAuthorization: Bearer " KEY_INFER "\r\n";
+    static const char body[] = "{\"model\":\"plain\",\"hidden_states\":[[1,2,3,4,5,6,7,8]]}";
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    struct raw raw;
+    struct raw_answer answer;
+    char text[512];
+    begin_with_keys();
+    raw_open(&raw, served.host, served.port);
+    snprintf(text, sizeof text, "%sExpect: 100-continue\r\nContent-Length: %zu\r\n\r\n", head,
+             strlen(body));
+    ck_assert(raw_text(&raw, text));
+    /* The interim answer says that the head has been looked at. */
+    ck_assert_int_eq(poll(&(struct pollfd){.fd = raw.fd, .events = POLLIN}, 1, WAIT_MS), 1);
+    ck_assert_int_ge(recv(raw.fd, text, sizeof text, 0), (ssize_t)strlen(interim));
+    ck_assert_int_eq(strncmp(text, interim, strlen(interim)), 0);
+    rewrite(keys, KEYS_NEW);
+    reload("\"event\":\"keys\",\"message\":\"2, from ");
+    ck_assert(raw_text(&raw, body));
+    answer = raw_read(&raw, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, 200);
+    raw_answer_free(&answer);
+    ck_assert(raw_text(&raw, head) && raw_text(&raw, "Content-Length: 2\r\n\r\n{}"));
+    answer = raw_read(&raw, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, 401);
+    raw_answer_free(&answer);
+    raw_close(&raw);
+    char *log = daemon_log(&served);
+    ck_assert_msg(strstr(log, "\"caller\":\"router\",\"status\":200") != NULL, "%s", log);
+    free(log);
+    daemon_stop(&served);
+    unlink(keys);
+}
+END_TEST
+
+static atomic_bool over;
+
+static void *ask_on(void *refused)
+{
+    while (!atomic_load(&over))
+        atomic_fetch_add((atomic_size_t *)refused, ask(KEY_BOTH) != 200);
+    return NULL;
+}
+
+START_TEST(test_a_key_that_stays_is_never_refused_while_keys_are_read_again)
+{
+    pthread_t threads[CALLERS];
+    atomic_size_t refused = 0;
+    begin_with_keys();
+    atomic_store(&over, false);
+    for (size_t i = 0; i < CALLERS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, ask_on, &refused), 0);
+    for (size_t i = 0; i < RELOADS; i++) {
+        rewrite(keys, i % 2 == 0 ? KEYS_NEW : KEYS_THREE);
+        reload("\"event\":\"keys\",\"message\":\"");
+    }
+    atomic_store(&over, true);
+    for (size_t i = 0; i < CALLERS; i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_uint_eq(refused, 0);
+    daemon_stop(&served);
+    unlink(keys);
+}
+END_TEST
+
+/* ---- Certificates ---------------------------------------------------------------------------- */
+
+static void copy(const char *to, const char *from)
+{
+    char text[16384] = "";
+    FILE *file = fopen(from, "re");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_gt(fread(text, 1, sizeof text - 1, file), 0);
+    fclose(file);
+    rewrite(to, text);
+}
+
+/* Whether a new connection shows the certificate of that file. */
+static bool shows(const char *trusted)
+{
+    struct client caller;
+    struct answer answer;
+    served.trusted = trusted;
+    client_open(&caller, &served);
+    bool shown = client_try(&answer, &caller, &(struct request){.method = "GET", .path = "/livez"});
+    answer_free(&answer);
+    client_close(&caller);
+    return shown;
+}
+
+START_TEST(test_certificate_is_read_again_for_new_connections)
+{
+    char next[SECRET_PATH], next_key[SECRET_PATH], first[SECRET_PATH];
+    struct client caller;
+    certificate_make(certificate, key);
+    certificate_make(next, next_key);
+    secret_write(first, "");
+    copy(first, certificate);
+    const char *const arguments[] = {"--tls-cert", certificate, "--tls-key", key, NULL};
+    begin(arguments);
+    served.trusted = first;
+    client_open(&caller, &served);
+    ck_assert_int_eq(call_status(&caller, "none"), 404);
+    ck_assert(shows(first) && !shows(next));
+
+    copy(certificate, next); /* and not yet its key */
+    reload("\"level\":\"error\",\"event\":\"certificate\",\"message\":\"is what it was: /");
+    ck_assert(shows(first) && !shows(next));
+    copy(key, next_key);
+    reload("\"level\":\"info\",\"event\":\"certificate\",\"message\":\"expires 2");
+    ck_assert(!shows(first) && shows(next));
+    reload("\"level\":\"info\",\"event\":\"certificate\",\"message\":\"expires 2");
+    ck_assert(!shows(first) && shows(next));
+
+    served.trusted = first; /* which is asked of the connection that is open no more */
+    ck_assert_int_eq(call_status(&caller, "none"), 404);
+    client_close(&caller);
+    daemon_stop(&served);
+    const char *const files[] = {certificate, key, next, next_key, first};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        unlink(files[i]);
+}
+END_TEST
+
+/* ---- Neither --------------------------------------------------------------------------------- */
+
+START_TEST(test_without_keys_or_certificate_a_hangup_ends_it_as_any_program)
+{
+    int status = 0;
+    begin(NULL);
+    ck_assert_int_eq(kill(served.process.pid, SIGHUP), 0);
+    ck_assert(process_wait(&status, &served.process, 60));
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGHUP);
+    process_end(&served.process);
+}
+END_TEST
+
+Suite *suite_reload(void)
+{
+    Suite *suite = suite_create("reload");
+    TCase *tests = tcase_create("reload");
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, test_keys_are_read_again_and_those_that_are_gone_are_refused);
+    tcase_add_test(tests, test_a_file_that_is_wrong_leaves_the_keys_and_is_told_in_the_log);
+    tcase_add_test(tests, test_a_request_that_is_under_way_keeps_the_key_that_it_came_with);
+    tcase_add_test(tests, test_a_key_that_stays_is_never_refused_while_keys_are_read_again);
+    tcase_add_test(tests, test_certificate_is_read_again_for_new_connections);
+    tcase_add_test(tests, test_without_keys_or_certificate_a_hangup_ends_it_as_any_program);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
