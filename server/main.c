@@ -2,14 +2,16 @@
  *
  * Parts are opened in the order of struct srv_app and closed in reverse.  The port opens before
  * weights are read, so that /livez answers and /readyz says "loading".  SIGTERM and SIGINT are
- * blocked in every thread and taken here; once one has come, another ends the process at once.
- * SIGHUP is likewise, where there are files to be read again; else it ends the process as ever. */
+ * blocked in every thread of ours and taken here; once one has come, another ends the process at
+ * once.  SIGHUP is likewise, where there are files to be read again; else it ends the process as
+ * ever. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -65,11 +67,26 @@ static sigset_t served_signals(const struct srv_config *config)
     return set;
 }
 
-/* Blocks the signals that serving waits for, for this thread and those it starts. */
+/* To the main thread, whose number is the process's, from a thread that is not ours and blocks
+ * nothing: OpenBLAS starts some before main begins. */
+static void pass_on(int signal_number)
+{
+    int before = errno;
+    syscall(SYS_tgkill, getpid(), getpid(), signal_number);
+    errno = before;
+}
+
+/* Leaves the signals that serving waits for to the main thread: blocks them in this one and those
+ * that it starts. */
 static void hold_signals(const struct srv_config *config)
 {
+    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
     sigset_t set = served_signals(config);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    if (reads_again(config))
+        sigaction(SIGHUP, &action, NULL);
 }
 
 /* From now on a stopping signal ends the process at once.  A handler and not the default, which the
@@ -186,7 +203,7 @@ static bool load(struct srv_app *app, char *message)
                   srv_self_check(app, message, MESSAGE_MAX) &&
                   srv_store_load(app->store, message, MESSAGE_MAX);
     hold_signals(&app->config);
-    return loaded;
+    return loaded && srv_store_start(app->store, message, MESSAGE_MAX);
 }
 
 static void warn_of_exposure(struct srv_app *app)

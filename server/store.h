@@ -33,6 +33,10 @@ bool srv_store_open(struct srv_store **out, struct srv_app *app, char *message, 
  * to keep them.  False with one line where they cannot be held: too many, too large. */
 bool srv_store_load(struct srv_store *store, char *message, size_t size);
 
+/* Starts the threads that write snapshots and flush, once the caller blocks the signals that they
+ * are not to take.  False with one line where they cannot be had. */
+bool srv_store_start(struct srv_store *store, char *message, size_t size);
+
 /* The descriptor by which files are opened, -1 for NULL. */
 int srv_store_directory(const struct srv_store *store);
 
@@ -74,9 +78,6 @@ enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_st
 
 /* ---- Snapshots ------------------------------------------------------------------------------- */
 
-/* Asks for a snapshot soon. */
-void srv_store_request(struct srv_store *store);
-
 /* Whether the scheduler's thread is to call srv_store_cut, between two batches: it notes what all
  * sessions are at this moment, which a thread of the store's then writes. */
 bool srv_store_wants_cut(const struct srv_store *store);
@@ -88,5 +89,9 @@ struct srv_store_status {
     bool running;              /* a snapshot is being written */
 };
 void srv_store_describe(struct srv_store_status *out, struct srv_store *store);
+
+/* Asks for a snapshot soon.  *out is what was before: the snapshot that holds all of this moment
+ * has a larger generation. */
+void srv_store_request(struct srv_store_status *out, struct srv_store *store);
 
 #endif

@@ -273,16 +273,6 @@ static bool begin(struct load *load)
     return false;
 }
 
-static bool start_threads(struct srv_store *store)
-{
-    void *(*const mains[])(void *) = {srv_store_main, srv_store_sync};
-    size_t wanted = store->fsync == SRV_FSYNC_EVERYSEC && srv_store_journals(store) ? 2 : 1;
-    while (store->started < wanted &&
-           pthread_create(&store->threads[store->started], NULL, mains[store->started], store) == 0)
-        store->started++;
-    return store->started == wanted;
-}
-
 bool srv_store_load(struct srv_store *store, char *message, size_t size)
 {
     if (store == NULL)
@@ -296,10 +286,22 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
     loaded = loaded && begin(&load);
     free(load.files);
     free(load.base_file);
-    store->loaded = loaded && start_threads(store);
-    if (loaded && !store->loaded)
+    store->loaded = loaded;
+    return loaded;
+}
+
+bool srv_store_start(struct srv_store *store, char *message, size_t size)
+{
+    void *(*const mains[])(void *) = {srv_store_main, srv_store_sync};
+    if (store == NULL)
+        return true;
+    size_t wanted = store->fsync == SRV_FSYNC_EVERYSEC && srv_store_journals(store) ? 2 : 1;
+    while (store->started < wanted &&
+           pthread_create(&store->threads[store->started], NULL, mains[store->started], store) == 0)
+        store->started++;
+    if (store->started < wanted)
         snprintf(message, size, "out of memory");
-    return store->loaded;
+    return store->started == wanted;
 }
 
 /* ---- What a snapshot replaces ---------------------------------------------------------------- */

@@ -364,27 +364,29 @@ void *srv_store_main(void *argument)
     return NULL;
 }
 
-void srv_store_request(struct srv_store *store)
+/* Under the lock. */
+static struct srv_store_status describe(const struct srv_store *store)
 {
-    if (store == NULL)
-        return;
+    return (struct srv_store_status){
+        .generation = store->generation,
+        .base = store->base,
+        .journal_bytes = store->older_bytes + store->journal.length,
+        .running = store->running || store->requested,
+    };
+}
+
+void srv_store_request(struct srv_store_status *out, struct srv_store *store)
+{
     pthread_mutex_lock(&store->lock);
     store->requested = true;
+    *out = describe(store);
     pthread_cond_broadcast(&store->wake);
     pthread_mutex_unlock(&store->lock);
 }
 
 void srv_store_describe(struct srv_store_status *out, struct srv_store *store)
 {
-    *out = (struct srv_store_status){0};
-    if (store == NULL)
-        return;
     pthread_mutex_lock(&store->lock);
-    *out = (struct srv_store_status){
-        .generation = store->generation,
-        .base = store->base,
-        .journal_bytes = store->older_bytes + store->journal.length,
-        .running = store->running || store->requested,
-    };
+    *out = describe(store);
     pthread_mutex_unlock(&store->lock);
 }

@@ -2,6 +2,7 @@
  * run when it is told to end. */
 #include <arpa/inet.h>
 #include <check.h>
+#include <dirent.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -144,6 +146,67 @@ START_TEST(test_second_signal_ends_at_once_with_failure)
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
     client_close(&client);
     slow_end(&slow);
+}
+END_TEST
+
+static unsigned long blocked_signals(pid_t process, const char *thread)
+{
+    char path[384], line[256];
+    unsigned long blocked = 0;
+    snprintf(path, sizeof path, "/proc/%ld/task/%s/status", (long)process, thread);
+    FILE *file = fopen(path, "re");
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof line, file) != NULL && sscanf(line, "SigBlk: %lx", &blocked) != 1)
+        continue;
+    fclose(file);
+    return blocked;
+}
+
+/* A thread, other than the main one, that lets SIGTERM come; how many there are. */
+static size_t find_open_thread(pid_t *found, pid_t process)
+{
+    char path[64];
+    size_t count = 0;
+    snprintf(path, sizeof path, "/proc/%ld/task", (long)process);
+    DIR *tasks = opendir(path);
+    ck_assert_ptr_nonnull(tasks);
+    for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
+        pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (thread == 0 || thread == process ||
+            (blocked_signals(process, entry->d_name) >> (SIGTERM - 1) & 1) == 1)
+            continue;
+        *found = thread;
+        count++;
+    }
+    closedir(tasks);
+    return count;
+}
+
+/* Threads of ours block it.  OpenBLAS' one, which it starts before main begins, does not. */
+START_TEST(test_termination_saves_sessions_whichever_thread_it_comes_to)
+{
+    char directory[] = "/tmp/attnd-state-XXXXXX", command[64];
+    const char *const arguments[] = {"--durability",    "journal",  "--state-dir", directory,
+                                     "--journal-fsync", "everysec", NULL};
+    const char *const variables[] = {"OPENBLAS_NUM_THREADS=2", NULL};
+    struct daemon daemon;
+    struct client client;
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    daemon_start(&daemon, CONFIG_SMALL(""), arguments, variables);
+    client_open(&client, &daemon);
+    call_create(&client, "kept", "");
+    pid_t process = daemon.process.pid, thread = process;
+    size_t open = find_open_thread(&thread, process);
+    ck_assert_uint_le(open, 1);
+    ck_assert_int_eq(syscall(SYS_tgkill, process, thread, SIGTERM), 0);
+    daemon_expect_end(&daemon);
+    char *log = daemon_log(&daemon);
+    ck_assert_ptr_nonnull(strstr(log, "\"event\":\"stopped\""));
+    free(log);
+    client_close(&client);
+    process_end(&daemon.process);
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    ck_assert_int_eq(system(command), 0);
 }
 END_TEST
 
@@ -298,6 +361,7 @@ Suite *suite_lifecycle(void)
     TCase *stopping = tcase_create("stopping");
     tcase_add_test(stopping, test_termination_lets_running_requests_finish_and_refuses_others);
     tcase_add_test(stopping, test_second_signal_ends_at_once_with_failure);
+    tcase_add_test(stopping, test_termination_saves_sessions_whichever_thread_it_comes_to);
     tcase_add_test(stopping, test_idle_connections_do_not_hold_up_the_end);
     suite_add_tcase(suite, stopping);
     TCase *starting = tcase_create("starting");

@@ -46,7 +46,8 @@ static void open_store(void)
 {
     ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
     ck_assert_msg(srv_store_open(&app.store, &app, message, sizeof message) &&
-                      srv_store_load(app.store, message, sizeof message),
+                      srv_store_load(app.store, message, sizeof message) &&
+                      srv_store_start(app.store, message, sizeof message),
                   "%s", message);
 }
 
@@ -133,7 +134,9 @@ START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_di
     struct srv_session *session = list_session("a");
     ck_assert_int_eq(append(session), SRV_OK);
     atomic_store(&slow_ms, SLOW_MS);
-    srv_store_request(app.store);
+    struct srv_store_status status;
+    srv_store_request(&status, app.store);
+    ck_assert(status.running);
     for (unsigned waited = 0; !srv_store_wants_cut(app.store); waited += 10) {
         ck_assert_uint_lt(waited, 4 * SLOW_MS);
         usleep(10000);
@@ -141,7 +144,6 @@ START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_di
     unsigned before = atomic_load(&flushes);
     srv_store_cut(app.store);
     ck_assert_int_eq(append(session), SRV_OK);
-    struct srv_store_status status = {.running = true};
     for (unsigned waited = 0; atomic_load(&flushes) < before + 2 && status.running; waited += 10) {
         usleep(10000);
         srv_store_describe(&status, app.store);
