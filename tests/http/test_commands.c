@@ -359,7 +359,8 @@ START_TEST(test_sandbox_holds_every_thread_of_a_serving_daemon)
     char tasks[64], path[384];
     size_t threads = 0;
     const char *const arguments[] = {"--sandbox", "on", "--threads", "3", NULL};
-    daemon_start(&daemon, CONFIG_SMALL(""), arguments, NULL);
+    const char *const variables[] = {PROCESS_NO_LEAKS, NULL};
+    daemon_start(&daemon, CONFIG_SMALL(""), arguments, variables);
     snprintf(tasks, sizeof tasks, "/proc/%ld/task", (long)daemon.process.pid);
     DIR *stream = opendir(tasks);
     ck_assert_ptr_nonnull(stream);
