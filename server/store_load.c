@@ -277,8 +277,8 @@ static bool start_threads(struct srv_store *store)
 {
     void *(*const mains[])(void *) = {srv_store_main, srv_store_sync};
     size_t wanted = store->fsync == SRV_FSYNC_EVERYSEC && srv_store_journals(store) ? 2 : 1;
-    while (store->started < wanted && pthread_create(&store->threads[store->started], NULL,
-                                                     mains[store->started], store) == 0)
+    while (store->started < wanted &&
+           pthread_create(&store->threads[store->started], NULL, mains[store->started], store) == 0)
         store->started++;
     return store->started == wanted;
 }
