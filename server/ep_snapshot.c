@@ -6,30 +6,27 @@
 #include "document.h"
 #include "endpoints.h"
 
-static json_t *status_json(struct srv_store *store)
+static json_t *status_json(const struct srv_store_status *status)
 {
-    struct srv_store_status status;
-    srv_store_describe(&status, store);
-    return json_pack("{s:I, s:I, s:I, s:b}", "generation", (json_int_t)status.generation, "base",
-                     (json_int_t)status.base, "journal_bytes", (json_int_t)status.journal_bytes,
-                     "running", status.running);
+    return json_pack("{s:I, s:I, s:I, s:b}", "generation", (json_int_t)status->generation, "base",
+                     (json_int_t)status->base, "journal_bytes", (json_int_t)status->journal_bytes,
+                     "running", status->running);
 }
 
-static void reply(struct srv_request *request, unsigned status)
+static void reply(struct srv_request *request, unsigned code,
+                  void (*ask)(struct srv_store_status *out, struct srv_store *store))
 {
     struct srv_error error = {0};
+    struct srv_store_status status;
     if (request->app->store != NULL) {
-        srv_document_reply(request, status, status_json(request->app->store));
+        ask(&status, request->app->store);
+        srv_document_reply(request, code, status_json(&status));
         return;
     }
     srv_fail(&error, SRV_E_UNSUPPORTED, "durability", "durability is none: nothing is kept");
     srv_reply_error(request, &error);
 }
 
-void srv_post_snapshot(struct srv_request *request)
-{
-    srv_store_request(request->app->store);
-    reply(request, 202);
-}
+void srv_post_snapshot(struct srv_request *request) { reply(request, 202, srv_store_request); }
 
-void srv_get_snapshot(struct srv_request *request) { reply(request, 200); }
+void srv_get_snapshot(struct srv_request *request) { reply(request, 200, srv_store_describe); }

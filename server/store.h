@@ -74,9 +74,6 @@ enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_st
 
 /* ---- Snapshots ------------------------------------------------------------------------------- */
 
-/* Asks for a snapshot soon. */
-void srv_store_request(struct srv_store *store);
-
 /* Whether the scheduler's thread is to call srv_store_cut, between two batches: it notes what all
  * sessions are at this moment, which a thread of the store's then writes. */
 bool srv_store_wants_cut(const struct srv_store *store);
@@ -88,5 +85,9 @@ struct srv_store_status {
     bool running;              /* a snapshot is being written */
 };
 void srv_store_describe(struct srv_store_status *out, struct srv_store *store);
+
+/* Asks for a snapshot soon.  *out is of the moment before: what was asked for is whole when the base
+ * is larger than its generation. */
+void srv_store_request(struct srv_store_status *out, struct srv_store *store);
 
 #endif

@@ -364,22 +364,15 @@ void *srv_store_main(void *argument)
     return NULL;
 }
 
-void srv_store_request(struct srv_store *store)
-{
-    if (store == NULL)
-        return;
-    pthread_mutex_lock(&store->lock);
-    store->requested = true;
-    pthread_cond_broadcast(&store->wake);
-    pthread_mutex_unlock(&store->lock);
-}
-
-void srv_store_describe(struct srv_store_status *out, struct srv_store *store)
+static void describe(struct srv_store_status *out, struct srv_store *store, bool request)
 {
     *out = (struct srv_store_status){0};
     if (store == NULL)
         return;
     pthread_mutex_lock(&store->lock);
+    store->requested = store->requested || request;
+    if (request)
+        pthread_cond_broadcast(&store->wake);
     *out = (struct srv_store_status){
         .generation = store->generation,
         .base = store->base,
@@ -387,4 +380,14 @@ void srv_store_describe(struct srv_store_status *out, struct srv_store *store)
         .running = store->running || store->requested,
     };
     pthread_mutex_unlock(&store->lock);
+}
+
+void srv_store_describe(struct srv_store_status *out, struct srv_store *store)
+{
+    describe(out, store, false);
+}
+
+void srv_store_request(struct srv_store_status *out, struct srv_store *store)
+{
+    describe(out, store, true);
 }

@@ -133,7 +133,8 @@ START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_di
     struct srv_session *session = list_session("a");
     ck_assert_int_eq(append(session), SRV_OK);
     atomic_store(&slow_ms, SLOW_MS);
-    srv_store_request(app.store);
+    struct srv_store_status asked, status = {.running = true};
+    srv_store_request(&asked, app.store);
     for (unsigned waited = 0; !srv_store_wants_cut(app.store); waited += 10) {
         ck_assert_uint_lt(waited, 4 * SLOW_MS);
         usleep(10000);
@@ -141,13 +142,15 @@ START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_di
     unsigned before = atomic_load(&flushes);
     srv_store_cut(app.store);
     ck_assert_int_eq(append(session), SRV_OK);
-    struct srv_store_status status = {.running = true};
     for (unsigned waited = 0; atomic_load(&flushes) < before + 2 && status.running; waited += 10) {
         usleep(10000);
         srv_store_describe(&status, app.store);
     }
     ck_assert(status.running); /* one was of the journal that was left, one of the new one */
     atomic_store(&slow_ms, 0);
+    while (status.running)
+        srv_store_describe(&status, app.store);
+    ck_assert_uint_eq(status.base, asked.generation + 1);
     srv_session_put(session);
 }
 END_TEST
