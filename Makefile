@@ -39,6 +39,9 @@ VARIANT =
 # Seconds that kernelcheck runs within `make check`; its seed changes from run to run.
 KERNELCHECK_SECONDS = 20
 
+# For check-soak: --seconds N, and --series FILE for a line of each sample (seconds, KiB, deeds).
+SOAK_FLAGS =
+
 # For each target of `make fuzz`.
 FUZZ_SECONDS = 60
 FUZZ_RUNS    =
@@ -56,10 +59,10 @@ WARNINGS = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wcon
 # Instrumented code is compiled without _FORTIFY_SOURCE, which would hide calls from the sanitizer,
 # and without -Werror, because instrumentation sets off false "maybe uninitialized" warnings.
 VARIANT_       = -O2 -D_FORTIFY_SOURCE=2 -fstack-protector-strong $(WERROR)
-VARIANT_asan   = -O1 -fno-omit-frame-pointer -fsanitize=address
-VARIANT_ubsan  = -O1 -fno-omit-frame-pointer -fsanitize=undefined,float-cast-overflow \
-                 -fno-sanitize-recover=all
-VARIANT_tsan   = -O1 -fno-omit-frame-pointer -fsanitize=thread
+INSTRUMENTED   = -O1 -fno-omit-frame-pointer -DINSTRUMENTED=1
+VARIANT_asan   = $(INSTRUMENTED) -fsanitize=address
+VARIANT_ubsan  = $(INSTRUMENTED) -fsanitize=undefined,float-cast-overflow -fno-sanitize-recover=all
+VARIANT_tsan   = $(INSTRUMENTED) -fsanitize=thread
 VARIANT_fuzz   = -O1 -fno-omit-frame-pointer -w -fsanitize=address,undefined,float-cast-overflow \
                  -fno-sanitize-recover=all -fsanitize=fuzzer-no-link
 VARIANT_coverage = -O0 --coverage -w
@@ -180,12 +183,19 @@ suites: $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/kernelcheck $(OUT)
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/catalogue
 	$(Q)$(SUITE_ENV) $(OUT)/kernelcheck --seconds $(KERNELCHECK_SECONDS)
 
-asan: ## the suites under AddressSanitizer and LeakSanitizer
-ubsan: ## the suites under UndefinedBehaviorSanitizer
-tsan: ## the suites under ThreadSanitizer
+asan: ## the suites and QUICK=1 checks under AddressSanitizer and LeakSanitizer
+ubsan: ## the same under UndefinedBehaviorSanitizer
+tsan: ## the same under ThreadSanitizer
 asan ubsan tsan: | build/deps/check
 	@$(MAKE) --no-print-directory VARIANT=$@ KERNELCHECK_SECONDS=10 suites
+	@$(MAKE) --no-print-directory VARIANT=$@ QUICK=1 $(CHECKS_OF_$@)
 	@echo "$@: all passed"
+
+# What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
+CHECKS_OF_tsan  = check-corrupt check-kill check-sandbox check-retry check-soak check-invariance \
+                  check-overload
+CHECKS_OF_ubsan = $(CHECKS_OF_tsan) check-fault
+CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 
 # OpenBLAS starts its threads when it is loaded; with one thread the suites' forked children have
 # nothing to inherit, which ThreadSanitizer insists on.  detect_stack_use_after_return stays off:
@@ -236,7 +246,7 @@ check-retry: $(OUT)/retry $(OUT)/attnd ## 100,000 decodes, 10 % of which lose a 
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/retry $(if $(QUICK),--quick)
 
 check-soak: $(OUT)/soak $(OUT)/attnd ## ten minutes of mixed load leave memory and descriptors where they were; QUICK=1: 20 s
-	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/soak $(if $(QUICK),--quick)
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/soak $(if $(QUICK),--quick) $(SOAK_FLAGS)
 
 check-invariance: $(OUT)/invariance ## 10,000 decodes alone and in batches of 2 to 64, bit by bit; QUICK=1: 2,500
 	$(Q)$(SUITE_ENV) $(OUT)/invariance $(if $(QUICK),--quick)

@@ -279,7 +279,7 @@ void srv_http_close(struct srv_http *http)
         return;
     for (size_t i = 0; i < http->loop_count; i++) {
         srv_loop_stop(&http->loops[i]);
-        srv_exchange_free_spare(&http->loops[i]);
+        srv_exchange_free_kept(&http->loops[i]);
     }
     if (http->listen_fd >= 0)
         close(http->listen_fd);

@@ -345,7 +345,7 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
     request->t_start = srv_now_ns();
     make_request_id(request->request_id, http);
     if (!srv_exchange_target(x, target)) {
-        free(x);
+        srv_exchange_discard(x, true);
         return NULL;
     }
     srv_arena_init(&request->arena, limits->max_in_flight_bytes, srv_exchange_grant, x);
@@ -423,5 +423,5 @@ void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
         srv_loop_linger(x->loop, x->connection->fd);
     srv_connection_deadline(x->connection, request->app->config.limits.idle_timeout_s * 1000);
     x->connection->exchange = NULL;
-    srv_exchange_free(x, x->loop);
+    srv_exchange_free(x, true);
 }

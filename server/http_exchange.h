@@ -39,7 +39,7 @@ struct srv_exchange {
     size_t capacity; /* of request.body */
     size_t dropped;
     size_t charged;            /* to in_flight_bytes */
-    struct srv_exchange *next; /* in the loop's list of spare ones; nothing below is cleared */
+    struct srv_exchange *next; /* in a list of the loop's; nothing below is cleared */
     char target_text[128];
     _Alignas(64) char body[BODY_FIRST + 64]; /* request.body where it fits */
     _Alignas(64) char arena[SRV_ARENA_FIRST];
@@ -75,7 +75,6 @@ enum srv_end {
 struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
                                        struct MHD_Connection *mhd, const char *target);
 bool srv_exchange_step(struct srv_exchange *exchange, const struct srv_step *step, size_t *count);
-void srv_exchange_free_spare(struct srv_loop *loop);   /* when it has stopped */
 void srv_exchange_late(struct srv_exchange *exchange); /* the connection will be shut down */
 void srv_exchange_close(struct srv_exchange *exchange, enum srv_end end);
 
@@ -103,10 +102,11 @@ void srv_exchange_turned(struct srv_loop *loop); /* what was submitted is to be 
 struct srv_exchange *srv_exchange_new(struct srv_loop *loop);
 bool srv_exchange_target(struct srv_exchange *exchange, const char *target); /* keeps a copy */
 
-/* Frees all that a request has taken.  `spare_of` is the exchange's loop, and NULL on any other
- * thread than that. */
-void srv_exchange_free(struct srv_exchange *exchange, struct srv_loop *spare_of);
-void srv_exchange_free_spare(struct srv_loop *loop); /* when it has stopped */
+/* Frees all that a request has taken; and one that took nothing yet.  `own`: on its loop's
+ * thread. */
+void srv_exchange_free(struct srv_exchange *exchange, bool own);
+void srv_exchange_discard(struct srv_exchange *exchange, bool own);
+void srv_exchange_free_kept(struct srv_loop *loop); /* when it has stopped */
 
 bool srv_exchange_grant(void *exchange, size_t bytes); /* for the arena: srv_request_charge */
 

@@ -116,7 +116,7 @@ void srv_http_resume(struct srv_http *http, struct srv_request *const requests[]
             MHD_resume_connection(mhd);
         if (hold == LEFT) {
             srv_exchange_tell(requests[i]);
-            srv_exchange_free(x, NULL);
+            srv_exchange_free(x, false);
         }
     }
     for (size_t i = 0; i < http->loop_count; i++) {

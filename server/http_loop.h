@@ -62,10 +62,14 @@ struct srv_loop {
     bool submitted;      /* requests went to the scheduler in this turn */
     size_t waiting;      /* requests that are called again each turn until they are answered */
     struct srv_connection *connections;
-    bool emptied;               /* the last of them has ended in this turn */
-    bool unheard;               /* somebody waited to be accepted at the last sweep */
-    struct srv_exchange *spare; /* a list of http_exchange.c's, to be used again */
-    size_t num_spare;
+    bool emptied; /* the last of them has ended in this turn */
+    bool unheard; /* somebody waited to be accepted at the last sweep */
+    /* http_memory.c's: a block of exchanges, those of it that were ever used, and lists of those
+     * that are to be used again: its own, and what other threads have given back. */
+    struct srv_exchange *kept;
+    size_t num_used;
+    struct srv_exchange *spare;
+    _Atomic(struct srv_exchange *) given_back;
     struct srv_linger lingering[SRV_LINGER_MAX];
     size_t lingering_count;
 };

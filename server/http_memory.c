@@ -1,27 +1,62 @@
 /* http_memory.c: the memory of exchanges: spare ones, bodies, what is charged for them.
  *
  * Each event thread keeps some exchanges with room for a small body and a small job, so that most
- * requests take nothing from the system.  What max_in_flight_bytes is charged is the same either
- * way. */
+ * requests take nothing from the system.  They are one block and stay it: 13 KiB each, taken by one
+ * thread and freed by another, would leave holes in the heap that grow for hours.  What
+ * max_in_flight_bytes is charged is the same either way. */
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "app.h"
 #include "http_exchange.h"
 
-#define SPARE_MAX 256 /* exchanges that an event thread keeps */
+#ifdef __SANITIZE_ADDRESS__
+static const size_t most_kept = 0; /* so that it sees who comes too late */
+#else
+static const size_t most_kept = 256; /* exchanges of an event thread */
+#endif
 
 /* ---- Exchanges ------------------------------------------------------------------------------- */
 
+static bool is_kept(const struct srv_exchange *x, const struct srv_loop *loop)
+{
+    return (uintptr_t)x - (uintptr_t)loop->kept < most_kept * sizeof *x;
+}
+
+/* One that was used before, or the next of the block; NULL where there is none. */
+static struct srv_exchange *take_kept(struct srv_loop *loop)
+{
+    if (loop->spare == NULL)
+        loop->spare = atomic_exchange(&loop->given_back, NULL);
+    struct srv_exchange *x = loop->spare;
+    if (x != NULL)
+        loop->spare = x->next;
+    if (x != NULL || loop->num_used == most_kept)
+        return x;
+    if (loop->kept == NULL)
+        loop->kept = aligned_alloc(64, most_kept * sizeof *x);
+    return loop->kept != NULL ? &loop->kept[loop->num_used++] : NULL;
+}
+
+/* `own`: on the loop's thread. */
+static void give_back(struct srv_exchange *x, struct srv_loop *loop, bool own)
+{
+    if (own) {
+        x->next = loop->spare;
+        loop->spare = x;
+        return;
+    }
+    x->next = atomic_load(&loop->given_back);
+    while (!atomic_compare_exchange_weak(&loop->given_back, &x->next, x))
+        ;
+}
+
 struct srv_exchange *srv_exchange_new(struct srv_loop *loop)
 {
-    struct srv_exchange *x = loop->spare;
-    if (x != NULL) {
-        loop->spare = x->next;
-        loop->num_spare--;
-    } else {
+    struct srv_exchange *x = take_kept(loop);
+    if (x == NULL)
         x = aligned_alloc(64, sizeof *x);
-    }
     if (x != NULL)
         memset(x, 0, offsetof(struct srv_exchange, next));
     return x;
@@ -37,7 +72,15 @@ bool srv_exchange_target(struct srv_exchange *x, const char *target)
     return x->target != NULL;
 }
 
-void srv_exchange_free(struct srv_exchange *x, struct srv_loop *spare_of)
+void srv_exchange_discard(struct srv_exchange *x, bool own)
+{
+    if (is_kept(x, x->loop))
+        give_back(x, x->loop, own);
+    else
+        free(x);
+}
+
+void srv_exchange_free(struct srv_exchange *x, bool own)
 {
     struct srv_request *request = &x->request;
     struct srv_http *http = x->loop->http;
@@ -48,24 +91,11 @@ void srv_exchange_free(struct srv_exchange *x, struct srv_loop *spare_of)
         free(request->body);
     srv_buffer_fini(&request->reply.body);
     srv_arena_fini(&request->arena);
-    if (spare_of != NULL && spare_of->num_spare < SPARE_MAX) {
-        x->next = spare_of->spare;
-        spare_of->spare = x;
-        spare_of->num_spare++;
-    } else {
-        free(x);
-    }
+    srv_exchange_discard(x, own);
     atomic_fetch_sub(&http->active, 1);
 }
 
-void srv_exchange_free_spare(struct srv_loop *loop)
-{
-    while (loop->spare != NULL) {
-        struct srv_exchange *x = loop->spare;
-        loop->spare = x->next;
-        free(x);
-    }
-}
+void srv_exchange_free_kept(struct srv_loop *loop) { free(loop->kept); }
 
 /* ---- Charging and bodies --------------------------------------------------------------------- */
 

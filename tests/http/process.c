@@ -3,6 +3,7 @@
 
 #include <check.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -54,12 +55,14 @@ void process_start(struct process *process, const char *const arguments[],
 void process_start_program(struct process *process, const char *program,
                            const char *const arguments[], const char *const variables[])
 {
-    const char *argv[PROCESS_MAX_WORDS + 2], *envp[MAX_VARIABLES + PROCESS_MAX_WORDS + 2];
+    const char *argv[PROCESS_MAX_WORDS + 2], *envp[MAX_VARIABLES + PROCESS_MAX_WORDS + 3];
     argv[0] = program;
     argv[1 + take_words(argv + 1, arguments)] = NULL;
     size_t count = take_words(envp, variables);
-    if (getenv("SANDBOX") != NULL)
+    if (getenv("SANDBOX") != NULL) {
         envp[count++] = "ATTN_SANDBOX=on";
+        envp[count++] = PROCESS_NO_LEAKS;
+    }
     for (char **variable = environ; *variable != NULL && count < MAX_VARIABLES; variable++) {
         if (strncmp(*variable, "ATTN_", 5) != 0)
             envp[count++] = *variable;
@@ -102,6 +105,21 @@ bool process_wait(int *status, struct process *process, unsigned seconds)
     return false;
 }
 
+/* Sanitizers write what they find to standard error; a process that is killed has no status left to
+ * say so, and one that answers wrongly would be blamed for that alone. */
+static bool take_report(const struct process *process)
+{
+    char *text = process->err >= 0 ? process_text(process->err) : NULL;
+    const char *report = text != NULL ? strstr(text, "Sanitizer: ") : NULL;
+    if (text != NULL && report == NULL)
+        report = strstr(text, ": runtime error: ");
+    bool found = report != NULL;
+    if (found)
+        fprintf(stderr, "%s\n", text);
+    free(text);
+    return found;
+}
+
 void process_end(struct process *process)
 {
     int status;
@@ -109,11 +127,13 @@ void process_end(struct process *process)
         kill(process->pid, SIGKILL);
         waitpid(process->pid, &status, 0);
     }
+    bool reported = take_report(process);
     if (process->out >= 0)
         close(process->out);
     if (process->err >= 0)
         close(process->err);
     *process = (struct process){0, -1, -1};
+    ck_assert_msg(!reported, "a sanitizer's report is above");
 }
 
 int process_run(char **out, char **err, const char *const arguments[],

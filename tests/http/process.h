@@ -10,10 +10,19 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+/* Whether this build is instrumented: then times and memory are a sanitizer's, and not judged.  The
+ * daemon is taken to be of the same build. */
+#ifndef INSTRUMENTED
+#define INSTRUMENTED 0
+#endif
+
 struct process {
     pid_t pid;    /* 0: not running */
     int out, err; /* -1: none */
 };
+
+/* A variable for daemons in a sandbox, which does not let LeakSanitizer trace them at their end. */
+#define PROCESS_NO_LEAKS "LSAN_OPTIONS=detect_leaks=0"
 
 #define PROCESS_MAX_WORDS 64 /* arguments, or variables beside the inherited ones */
 
@@ -34,7 +43,8 @@ char *process_text(int fd);
  * `seconds`. */
 bool process_wait(int *status, struct process *process, unsigned seconds);
 
-/* Ends the child, if it runs, and forgets what it wrote. */
+/* Ends the child, if it runs, and forgets what it wrote; a report of a sanitizer in that fails the
+ * test. */
 void process_end(struct process *process);
 
 /* Runs the daemon to its end: returns the exit status, -1 for a signal or a passed deadline.  Texts

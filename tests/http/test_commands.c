@@ -377,7 +377,8 @@ START_TEST(test_sandbox_holds_every_thread_of_a_serving_daemon)
     struct daemon daemon;
     char path[64];
     const char *const arguments[] = {"--sandbox", "on", "--threads", "3", NULL};
-    daemon_start(&daemon, CONFIG_SMALL(""), arguments, NULL);
+    const char *const variables[] = {PROCESS_NO_LEAKS, NULL};
+    daemon_start(&daemon, CONFIG_SMALL(""), arguments, variables);
     snprintf(path, sizeof path, "/proc/%ld/status", (long)daemon.process.pid);
     expect_status(path, "\nSeccomp:\t2\n");
     expect_threads(&daemon, "\nNoNewPrivs:\t1\n");
