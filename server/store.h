@@ -86,8 +86,8 @@ struct srv_store_status {
 };
 void srv_store_describe(struct srv_store_status *out, struct srv_store *store);
 
-/* Asks for a snapshot soon.  *out is of the moment before: what was asked for is whole when the base
- * is larger than its generation. */
+/* Asks for a snapshot soon.  *out is of the moment before: what was asked for is whole when the
+ * base is larger than its generation. */
 void srv_store_request(struct srv_store_status *out, struct srv_store *store);
 
 #endif
