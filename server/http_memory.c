@@ -11,17 +11,21 @@
 #include "app.h"
 #include "http_exchange.h"
 
+#define KEPT 256 /* exchanges of an event thread */
+
+/* AddressSanitizer sees who touches one between its requests. */
 #ifdef __SANITIZE_ADDRESS__
-static const size_t most_kept = 0; /* so that it sees who comes too late */
+#include <sanitizer/asan_interface.h>
 #else
-static const size_t most_kept = 256; /* exchanges of an event thread */
+#define ASAN_POISON_MEMORY_REGION(at, size)
+#define ASAN_UNPOISON_MEMORY_REGION(at, size)
 #endif
 
 /* ---- Exchanges ------------------------------------------------------------------------------- */
 
 static bool is_kept(const struct srv_exchange *x, const struct srv_loop *loop)
 {
-    return (uintptr_t)x - (uintptr_t)loop->kept < most_kept * sizeof *x;
+    return (uintptr_t)x - (uintptr_t)loop->kept < KEPT * sizeof *x;
 }
 
 /* One that was used before, or the next of the block; NULL where there is none. */
@@ -30,18 +34,22 @@ static struct srv_exchange *take_kept(struct srv_loop *loop)
     if (loop->spare == NULL)
         loop->spare = atomic_exchange(&loop->given_back, NULL);
     struct srv_exchange *x = loop->spare;
-    if (x != NULL)
+    if (x != NULL) {
+        ASAN_UNPOISON_MEMORY_REGION(x, offsetof(struct srv_exchange, next));
         loop->spare = x->next;
-    if (x != NULL || loop->num_used == most_kept)
         return x;
+    }
+    if (loop->num_used == KEPT)
+        return NULL;
     if (loop->kept == NULL)
-        loop->kept = aligned_alloc(64, most_kept * sizeof *x);
+        loop->kept = aligned_alloc(64, KEPT * sizeof *x);
     return loop->kept != NULL ? &loop->kept[loop->num_used++] : NULL;
 }
 
 /* `own`: on the loop's thread. */
 static void give_back(struct srv_exchange *x, struct srv_loop *loop, bool own)
 {
+    ASAN_POISON_MEMORY_REGION(x, offsetof(struct srv_exchange, next));
     if (own) {
         x->next = loop->spare;
         loop->spare = x;

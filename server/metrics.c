@@ -306,6 +306,7 @@ static void print_gauges(struct srv_buffer *out, const struct srv_gauges *g)
         {"attnd_cache_budget_bytes", "Key/value blocks at most.", g->cache_budget_bytes},
         {"attnd_weight_bytes", "Resident weights.", g->weight_bytes},
         {"process_resident_memory_bytes", "Resident memory size in bytes.", g->resident_bytes},
+        {"attnd_heap_bytes", "Memory given out by the allocator.", g->heap_bytes},
         {"process_open_fds", "Number of open file descriptors.", g->open_files},
     };
     for (size_t i = 0; i < COUNT(gauges); i++) {

@@ -46,7 +46,8 @@ void srv_metrics_store(struct srv_metrics *metrics, enum srv_store_event event, 
 /* Values of this moment that others own. */
 struct srv_gauges {
     size_t sessions, queue, in_flight, connections;
-    size_t cache_used_bytes, cache_budget_bytes, weight_bytes, resident_bytes, open_files;
+    size_t cache_used_bytes, cache_budget_bytes, weight_bytes, resident_bytes, heap_bytes,
+        open_files;
     bool ready, draining;
 };
 void srv_metrics_print(struct srv_buffer *out, const struct srv_metrics *metrics,

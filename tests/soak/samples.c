@@ -3,6 +3,7 @@
 
 #include <check.h>
 #include <dirent.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,27 +46,49 @@ struct usage usage_of(pid_t pid)
                           .threads = number_of(pid, "status", "Threads")};
 }
 
-void samples_add(struct samples *samples, double minutes, size_t kib)
+void samples_add(struct samples *samples, double minutes, double kib)
 {
     if (samples->count == SAMPLES_MAX)
         return;
     samples->minutes[samples->count] = minutes;
-    samples->kib[samples->count++] = (double)kib;
+    samples->kib[samples->count++] = kib;
 }
 
-double samples_slope(double *end_kib, const struct samples *samples, size_t first)
+struct blocks {
+    double minutes[SLOPE_BLOCKS], kib[SLOPE_BLOCKS];
+    double x, y; /* means of all */
+};
+
+static void take_means(struct blocks *out, const struct samples *samples, size_t first)
 {
-    double n = (double)(samples->count - first), x = 0, y = 0, xx = 0, xy = 0;
-    ck_assert_uint_gt(samples->count, first + 2);
-    for (size_t i = first; i < samples->count; i++) {
-        x += samples->minutes[i] / n;
-        y += samples->kib[i] / n;
+    size_t n = (samples->count - first) / SLOPE_BLOCKS;
+    *out = (struct blocks){0};
+    ck_assert_uint_gt(n, 0);
+    for (size_t i = 0; i < n * SLOPE_BLOCKS; i++) {
+        out->minutes[i / n] += samples->minutes[first + i] / (double)n;
+        out->kib[i / n] += samples->kib[first + i] / (double)n;
     }
-    for (size_t i = first; i < samples->count; i++) {
-        double dx = samples->minutes[i] - x;
+    for (size_t i = 0; i < SLOPE_BLOCKS; i++) {
+        out->x += out->minutes[i] / SLOPE_BLOCKS;
+        out->y += out->kib[i] / SLOPE_BLOCKS;
+    }
+}
+
+void samples_slope(struct slope *out, const struct samples *samples, size_t first)
+{
+    struct blocks blocks;
+    double xx = 0, xy = 0, residual = 0;
+    take_means(&blocks, samples, first);
+    for (size_t i = 0; i < SLOPE_BLOCKS; i++) {
+        double dx = blocks.minutes[i] - blocks.x;
         xx += dx * dx;
-        xy += dx * (samples->kib[i] - y);
+        xy += dx * (blocks.kib[i] - blocks.y);
     }
-    *end_kib = y + xy / xx * (samples->minutes[samples->count - 1] - x);
-    return xy / xx;
+    for (size_t i = 0; i < SLOPE_BLOCKS; i++) {
+        double off = blocks.kib[i] - blocks.y - xy / xx * (blocks.minutes[i] - blocks.x);
+        residual += off * off;
+    }
+    out->per_minute = xy / xx;
+    out->error = 3 * sqrt(residual / (SLOPE_BLOCKS - 2) / xx);
+    out->end_kib = blocks.y + xy / xx * (blocks.minutes[SLOPE_BLOCKS - 1] - blocks.x);
 }

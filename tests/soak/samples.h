@@ -19,9 +19,17 @@ struct samples {
     size_t count;
 };
 
-void samples_add(struct samples *samples, double minutes, size_t kib); /* those beyond are lost */
+void samples_add(struct samples *samples, double minutes, double kib); /* those beyond are lost */
 
-/* The slope of the line through the samples from `first` on, by least squares; its end, KiB. */
-double samples_slope(double *end_kib, const struct samples *samples, size_t first);
+/* Of the line through the samples from `first` on, by least squares over the means of SLOPE_BLOCKS
+ * equal stretches: samples that follow one another are too much alike to count as so many.  Zero is
+ * not excluded where the slope is within `error`, three times its standard error. */
+#define SLOPE_BLOCKS 16
+
+struct slope {
+    double per_minute, error, end_kib;
+};
+
+void samples_slope(struct slope *out, const struct samples *samples, size_t first);
 
 #endif
