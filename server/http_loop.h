@@ -64,6 +64,8 @@ struct srv_loop {
     struct srv_connection *connections;
     bool emptied;               /* the last of them has ended in this turn */
     bool unheard;               /* somebody waited to be accepted at the last sweep */
+    bool stranger;              /* somebody waited behind the last turn, and nobody is connected */
+    bool vain;                  /* so it was behind the turn before too */
     struct srv_exchange *spare; /* a list of http_exchange.c's, to be used again */
     size_t num_spare;
     struct srv_linger lingering[SRV_LINGER_MAX];
