@@ -194,14 +194,18 @@ static enum srv_restoring apply_change(struct srv_restored *entry, const struct 
 
 /* ---- The journal ----------------------------------------------------------------------------- */
 
+static void forget(struct srv_restored *entry)
+{
+    srv_session_put(entry->session);
+    *entry = (struct srv_restored){.epoch = entry->epoch, .order = entry->order};
+}
+
 static enum srv_restoring apply(struct srv_restore *restore, const struct srv_record *record)
 {
     struct srv_restored *entry = srv_restore_find(restore, record->head.epoch);
     if (record->head.type == SRV_RECORD_DELETE) {
-        if (entry != NULL) {
-            srv_session_put(entry->session);
-            *entry = (struct srv_restored){.epoch = entry->epoch, .order = entry->order};
-        }
+        if (entry != NULL)
+            forget(entry);
         return SRV_RESTORE_OK;
     }
     bool makes = record->head.type == SRV_RECORD_CREATE || record->head.type == SRV_RECORD_FORK;
@@ -230,6 +234,15 @@ static enum srv_restoring pass_gap(struct srv_restore *restore, const struct srv
     return SRV_RESTORE_OK;
 }
 
+/* Imports that ended with the daemon: nobody was told of them, and the next journal may hold as
+ * much again. */
+static void drop_pending(struct srv_restore *restore)
+{
+    for (size_t i = 0; i < restore->capacity; i++)
+        if (restore->entries[i].pending)
+            forget(&restore->entries[i]);
+}
+
 enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_restore *restore,
                                        uint64_t generation, const void *bytes, size_t size)
 {
@@ -251,5 +264,6 @@ enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_rest
         }
     }
     out->torn = reading == SRV_READ_TORN;
+    drop_pending(restore);
     return result;
 }
