@@ -29,6 +29,8 @@ struct state_job {
     const struct srv_model *model;
     struct attn_cache *cache; /* until it becomes a session's */
     struct srv_last_step *last;
+    struct srv_session *session; /* in no table yet */
+    struct srv_store_import recorded;
 };
 
 static enum srv_error_code new_state_job(struct state_job **out, struct srv_request *request,
@@ -45,6 +47,9 @@ static enum srv_error_code new_state_job(struct state_job **out, struct srv_requ
 static void end_state(struct srv_job *job)
 {
     struct state_job *state = (struct state_job *)job;
+    if (state->session != NULL)
+        srv_store_import_abandon(job->request->app->store, &state->recorded, state->session);
+    srv_session_put(state->session);
     attn_export_close(state->export);
     attn_import_close(state->import);
     attn_cache_free(state->fork);
@@ -183,10 +188,9 @@ static enum srv_error_code open_import(struct state_job *state, struct srv_error
     return open_cache(state, error);
 }
 
-/* All has been believed: the cache becomes a session. */
-static enum srv_error_code publish(struct state_job *state, struct srv_error *error)
+/* All has been believed: the cache becomes a session, which nobody sees yet. */
+static enum srv_error_code make_session(struct state_job *state, struct srv_error *error)
 {
-    struct srv_session *session;
     struct srv_request *request = state->job.request;
     state->last =
         srv_arena_alloc(&request->arena, state->model->info.num_layers, sizeof *state->last);
@@ -202,12 +206,23 @@ static enum srv_error_code publish(struct state_job *state, struct srv_error *er
         .last = state->last,
     };
     state->cache = NULL;
-    if (srv_session_create(&session, request->app->sessions, state->model, &options, error) !=
-        SRV_OK)
+    return srv_session_new(&state->session, request->app->sessions, state->model, &options, error);
+}
+
+/* The session is listed, and then counts. */
+static enum srv_error_code publish(struct state_job *state, struct srv_error *error)
+{
+    struct srv_request *request = state->job.request;
+    struct srv_app *app = request->app;
+    struct srv_session *session = state->session;
+    if (srv_session_list(app->sessions, session, error) != SRV_OK)
         return error->code;
-    if (srv_store_import(request->app->store, session, error) != SRV_OK)
-        return srv_session_take_back(session, request, error);
-    srv_metrics_session(request->app->metrics, SRV_SESSION_CREATED, 1);
+    if (srv_store_import_end(app->store, &state->recorded, session, error) != SRV_OK) {
+        srv_session_remove(app->sessions, session);
+        return error->code;
+    }
+    state->session = NULL;
+    srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
     srv_session_reply(request, 201, session, false);
     return SRV_OK;
 }
@@ -227,13 +242,19 @@ static bool advance_import(struct srv_job *job)
     struct state_job *state = (struct state_job *)job;
     struct attn_error cause = {0};
     bool more = false;
+    if (state->session != NULL) {
+        if (srv_store_import_piece(&more, job->request->app->store, &state->recorded,
+                                   state->session, &job->error) != SRV_OK)
+            return false;
+        if (!more)
+            publish(state, &job->error);
+        return more;
+    }
     if (attn_import_run(&more, state->import, PIECE, &cause) != ATTN_OK) {
         fail_state(&job->error, &cause);
         return false;
     }
-    if (!more)
-        publish(state, &job->error);
-    return more;
+    return more || make_session(state, &job->error) == SRV_OK;
 }
 
 enum srv_error_code srv_ep_import_parse(struct srv_request *request, struct srv_error *error)

@@ -19,6 +19,7 @@
 #define SILENT_TURNS 64
 #define WAITING_TURNS 4 /* the same, where that work is requests that wait to be answered */
 #define SILENT_MS 5
+#define VAIN_MS 100
 #define LAST_TURNS 16 /* after the end, for replies that were made just before it */
 #define LINGER_MS 2000
 #define LINGER_BYTES ((size_t)1 << 20)
@@ -111,6 +112,16 @@ static void hear_again(struct srv_loop *loop)
     (void)MHD_add_connection(loop->daemon, pair[0], &nobody, sizeof nobody); /* closes it always */
 }
 
+/* Where it was refused a descriptor and nobody is connected, libmicrohttpd asks for one again at
+ * once, as long as somebody waits.  So where that was so for two turns it is let be for a while. */
+static void note_strangers(struct srv_loop *loop)
+{
+    struct pollfd caller = {.fd = loop->listen_fd, .events = POLLIN};
+    bool waits = loop->connections == NULL && poll(&caller, 1, 0) > 0;
+    loop->vain = waits && loop->stranger;
+    loop->stranger = waits;
+}
+
 /* ---- Lingering sockets ----------------------------------------------------------------------- */
 
 void srv_loop_linger(struct srv_loop *loop, int fd)
@@ -166,6 +177,8 @@ static int wait_ms(struct srv_loop *loop)
     if (MHD_get_timeout(loop->daemon, &pending) == MHD_YES)
         return loop->silent_turns++ < most ? 0 : SILENT_MS;
     loop->silent_turns = 0;
+    if (loop->vain)
+        return VAIN_MS;
     if (emptied)
         return 0;
     return loop->connections != NULL || loop->lingering_count > 0 ? SWEEP_MS : -1;
@@ -175,7 +188,8 @@ static void sleep_for(struct srv_loop *loop, int ms)
 {
     struct pollfd fds[2 + SRV_LINGER_MAX];
     size_t count = 2;
-    fds[0].fd = MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    fds[0].fd =
+        loop->vain ? -1 : MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     fds[1].fd = loop->wake_fd;
     for (size_t i = 0; i < loop->lingering_count; i++)
         fds[count++].fd = loop->lingering[i].fd;
@@ -216,6 +230,8 @@ static void *serve(void *context)
         wait_for_work(loop);
         MHD_run(loop->daemon);
         loop->turned(loop);
+        if (!quiet)
+            note_strangers(loop);
         uint64_t now = srv_now_ns();
         serve_lingering(loop, now);
         if (now >= loop->sweep_ns) {

@@ -62,8 +62,10 @@ struct srv_loop {
     bool submitted;      /* requests went to the scheduler in this turn */
     size_t waiting;      /* requests that are called again each turn until they are answered */
     struct srv_connection *connections;
-    bool emptied; /* the last of them has ended in this turn */
-    bool unheard; /* somebody waited to be accepted at the last sweep */
+    bool emptied;  /* the last of them has ended in this turn */
+    bool unheard;  /* somebody waited to be accepted at the last sweep */
+    bool stranger; /* somebody waited behind the last turn, and nobody is connected */
+    bool vain;     /* so it was behind the turn before too */
     /* http_memory.c's: a block of exchanges, those of it that were ever used, and lists of those
      * that are to be used again: its own, and what other threads have given back. */
     struct srv_exchange *kept;

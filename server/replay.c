@@ -195,6 +195,12 @@ static enum srv_restoring apply_change(struct srv_restored *entry, const struct 
 
 /* ---- The journal ----------------------------------------------------------------------------- */
 
+static void forget(struct srv_restored *entry)
+{
+    srv_session_put(entry->session);
+    *entry = (struct srv_restored){.epoch = entry->epoch, .order = entry->order};
+}
+
 /* A record with a number that the session has passed: it is contained in its file, or the bytes of
  * a write that failed were not cut off and have its number. */
 static enum srv_restoring pass_over(struct srv_restored *entry, uint64_t generation)
@@ -209,10 +215,8 @@ static enum srv_restoring apply(struct srv_restore *restore, const struct srv_re
 {
     struct srv_restored *entry = srv_restore_find(restore, record->head.epoch);
     if (record->head.type == SRV_RECORD_DELETE) {
-        if (entry != NULL) {
-            srv_session_put(entry->session);
-            *entry = (struct srv_restored){.epoch = entry->epoch, .order = entry->order};
-        }
+        if (entry != NULL)
+            forget(entry);
         return SRV_RESTORE_OK;
     }
     bool makes = record->head.type == SRV_RECORD_CREATE || record->head.type == SRV_RECORD_FORK;
@@ -243,6 +247,15 @@ static enum srv_restoring pass_gap(struct srv_restore *restore, const struct srv
     return SRV_RESTORE_OK;
 }
 
+/* Imports that ended with the daemon: nobody was told of them, and the next journal may hold as
+ * much again. */
+static void drop_pending(struct srv_restore *restore)
+{
+    for (size_t i = 0; i < restore->capacity; i++)
+        if (restore->entries[i].pending)
+            forget(&restore->entries[i]);
+}
+
 enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_restore *restore,
                                        uint64_t generation, const void *bytes, size_t size)
 {
@@ -264,5 +277,6 @@ enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_rest
         }
     }
     out->torn = reading == SRV_READ_TORN;
+    drop_pending(restore);
     return result;
 }

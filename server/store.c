@@ -116,9 +116,9 @@ bool srv_store_close(struct srv_store *store)
 
 /* ---- Records, under the lock ----------------------------------------------------------------- */
 
-static void add(struct srv_store *store, const struct srv_session *session,
-                enum srv_record_type type, uint64_t chain, const struct srv_part parts[],
-                size_t count)
+void srv_store_add(struct srv_store *store, const struct srv_session *session,
+                   enum srv_record_type type, uint64_t chain, const struct srv_part parts[],
+                   size_t count)
 {
     struct srv_record_head head = {.type = (uint16_t)type, .epoch = session->epoch, .chain = chain};
     srv_journal_add(&store->journal, &head, parts, count);
@@ -139,15 +139,15 @@ static struct srv_record_create describe(const struct srv_session *session)
     return create;
 }
 
-static void add_create(struct srv_store *store, const struct srv_session *session, bool pending)
+void srv_store_add_create(struct srv_store *store, const struct srv_session *session, bool pending)
 {
     struct srv_record_create create = describe(session);
     create.pending = pending;
-    add(store, session, SRV_RECORD_CREATE, 0, &(struct srv_part){&create, sizeof create}, 1);
+    srv_store_add(store, session, SRV_RECORD_CREATE, 0, &(struct srv_part){&create, sizeof create},
+                  1);
 }
 
-/* Ends what was added. */
-static enum srv_error_code flush(struct srv_store *store, struct srv_error *error)
+enum srv_error_code srv_store_flush(struct srv_store *store, struct srv_error *error)
 {
     uint64_t before = store->journal.length;
     int wrong = srv_journal_flush(&store->journal, store->fsync == SRV_FSYNC_ALWAYS);
@@ -164,7 +164,7 @@ static enum srv_error_code flush(struct srv_store *store, struct srv_error *erro
                     strerrordesc_np(wrong));
 }
 
-static void count_change(struct srv_store *store, size_t by)
+void srv_store_count_change(struct srv_store *store, size_t by)
 {
     atomic_fetch_add(&store->changes, by);
 }
@@ -194,13 +194,13 @@ enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session
         return SRV_OK;
     pthread_mutex_lock(&store->lock);
     if (session->record == SRV_UNRECORDED && srv_store_journals(store)) {
-        add_create(store, session, false);
-        code = flush(store, error);
+        srv_store_add_create(store, session, false);
+        code = srv_store_flush(store, error);
     } else if (session->record == SRV_GONE) {
         code = fail_gone(error);
     }
     become_recorded(session, code);
-    count_change(store, 1);
+    srv_store_count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
 }
@@ -213,12 +213,12 @@ enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session
         return SRV_OK;
     pthread_mutex_lock(&store->lock);
     if (session->record == SRV_RECORDED && srv_store_journals(store)) {
-        add(store, session, SRV_RECORD_DELETE, session->chain, NULL, 0);
-        code = flush(store, error);
+        srv_store_add(store, session, SRV_RECORD_DELETE, session->chain, NULL, 0);
+        code = srv_store_flush(store, error);
     }
     if (code == SRV_OK)
         session->record = SRV_GONE;
-    count_change(store, 1);
+    srv_store_count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
 }
@@ -235,9 +235,9 @@ static enum srv_error_code record_fork(struct srv_store *store, struct srv_sessi
     bool empty = parent->record == SRV_UNRECORDED; /* its first step has not been made */
     if (parent->record == SRV_GONE)
         return fail_gone(error);
-    add(store, session, empty ? SRV_RECORD_CREATE : SRV_RECORD_FORK, 0,
-        &(struct srv_part){&create, sizeof create}, 1);
-    return flush(store, error);
+    srv_store_add(store, session, empty ? SRV_RECORD_CREATE : SRV_RECORD_FORK, 0,
+                  &(struct srv_part){&create, sizeof create}, 1);
+    return srv_store_flush(store, error);
 }
 
 enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *session,
@@ -251,7 +251,7 @@ enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *
     if (session->record == SRV_UNRECORDED && srv_store_journals(store))
         code = record_fork(store, session, parent, length, error);
     become_recorded(session, code);
-    count_change(store, 1);
+    srv_store_count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
 }
@@ -265,21 +265,21 @@ enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_sessi
         return SRV_OK;
     pthread_mutex_lock(&store->lock);
     if (session->record == SRV_RECORDED && srv_store_journals(store)) {
-        add(store, session, SRV_RECORD_TRUNCATE, session->chain,
-            &(struct srv_part){&truncate, sizeof truncate}, 1);
-        code = flush(store, error);
+        srv_store_add(store, session, SRV_RECORD_TRUNCATE, session->chain,
+                      &(struct srv_part){&truncate, sizeof truncate}, 1);
+        code = srv_store_flush(store, error);
         session->chain += code == SRV_OK;
     }
     session->changed = true;
-    count_change(store, 1);
+    srv_store_count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-static void add_rows(struct srv_store *store, const struct srv_session *session, uint64_t chain,
-                     const struct srv_record_rows *rows, const float *key, const float *value)
+void srv_store_add_rows(struct srv_store *store, const struct srv_session *session, uint64_t chain,
+                        const struct srv_record_rows *rows, const float *key, const float *value)
 {
     const struct attn_layer_spec *spec =
         attn_model_layer(session->model->attn, (size_t)rows->layer);
@@ -289,7 +289,7 @@ static void add_rows(struct srv_store *store, const struct srv_session *session,
         {key, heads * spec->head_dim},
         {value, heads * spec->value_head_dim},
     };
-    add(store, session, SRV_RECORD_ROWS, chain, parts, 3);
+    srv_store_add(store, session, SRV_RECORD_ROWS, chain, parts, 3);
 }
 
 static void add_step(struct srv_store *store, const struct srv_store_step *step)
@@ -304,10 +304,10 @@ static void add_step(struct srv_store *store, const struct srv_store_step *step)
     };
     bool starts = session->record == SRV_UNRECORDED;
     if (starts)
-        add_create(store, session, false);
+        srv_store_add_create(store, session, false);
     if (session->record != SRV_GONE)
-        add_rows(store, session, starts ? 1 : session->chain, &rows, step->rows->key,
-                 step->rows->value);
+        srv_store_add_rows(store, session, starts ? 1 : session->chain, &rows, step->rows->key,
+                           step->rows->value);
 }
 
 static void note_step(struct srv_store *store, const struct srv_store_step *step)
@@ -317,7 +317,7 @@ static void note_step(struct srv_store *store, const struct srv_store_step *step
     session->chain = starts ? 2 : session->chain + 1;
     session->record = starts ? SRV_RECORDED : session->record;
     session->changed = true;
-    count_change(store, step->rows->step->rows);
+    srv_store_count_change(store, step->rows->step->rows);
 }
 
 enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_store_step steps[],
@@ -330,101 +330,9 @@ enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_st
     for (size_t i = 0; i < count && srv_store_journals(store); i++)
         add_step(store, &steps[i]);
     if (srv_store_journals(store))
-        code = flush(store, error);
+        code = srv_store_flush(store, error);
     for (size_t i = 0; i < count && code == SRV_OK; i++)
         note_step(store, &steps[i]);
-    pthread_mutex_unlock(&store->lock);
-    return code;
-}
-
-/* ---- Imports --------------------------------------------------------------------------------- */
-
-#define TOKENS 64 /* of one record */
-
-/* Tokens [first, first + n) of a layer: key [n][G][D], value [n][G][Dv]. */
-static void read_tokens(float *key, float *value, const struct srv_session *session, size_t layer,
-                        size_t first, size_t n)
-{
-    const struct attn_layer_spec *spec = attn_model_layer(session->model->attn, layer);
-    for (size_t i = 0; i < n; i++)
-        attn_cache_read_from(key + i * spec->num_kv_heads * spec->head_dim,
-                             value + i * spec->num_kv_heads * spec->value_head_dim, session->cache,
-                             layer, first + i, 1);
-}
-
-/* Adds all tokens of a layer; returns the chain that follows, 0 where memory is short. */
-static uint64_t add_layer(struct srv_store *store, const struct srv_session *session, size_t layer,
-                          uint64_t chain)
-{
-    const struct attn_layer_spec *spec = attn_model_layer(session->model->attn, layer);
-    size_t length = attn_cache_length(session->cache, layer);
-    if (length == 0)
-        return chain;
-    size_t heads = TOKENS * spec->num_kv_heads;
-    float *key = malloc(heads * (spec->head_dim + spec->value_head_dim) * sizeof *key);
-    if (key == NULL)
-        return 0;
-    for (size_t first = 0; first < length; first += TOKENS) {
-        size_t n = length - first < TOKENS ? length - first : TOKENS;
-        const struct srv_record_rows rows = {srv_session_used(session), first, n, layer, {0, 0}};
-        read_tokens(key, key + heads * spec->head_dim, session, layer, first, n);
-        add_rows(store, session, chain++, &rows, key, key + heads * spec->head_dim);
-    }
-    free(key);
-    return chain;
-}
-
-/* A commit behind the session's rows; returns as add_layer. */
-static uint64_t add_commit(struct srv_store *store, const struct srv_session *session,
-                           uint64_t chain)
-{
-    size_t layers = session->model->info.num_layers;
-    struct srv_record_last *last = calloc(layers, sizeof *last);
-    if (last == NULL)
-        return 0;
-    for (size_t i = 0; i < layers; i++)
-        last[i] = (struct srv_record_last){
-            .position = session->last[i].position,
-            .rows = session->last[i].rows,
-            .digest = {session->last[i].digest[0], session->last[i].digest[1]}};
-    add(store, session, SRV_RECORD_COMMIT, chain, &(struct srv_part){last, layers * sizeof *last},
-        1);
-    free(last);
-    return chain + 1;
-}
-
-static enum srv_error_code record_import(struct srv_store *store, struct srv_session *session,
-                                         struct srv_error *error)
-{
-    uint64_t chain = 1;
-    add_create(store, session, true);
-    for (size_t i = 0; i < session->model->info.num_layers && chain != 0; i++)
-        if (attn_model_layer(session->model->attn, i) != NULL)
-            chain = add_layer(store, session, i, chain);
-    if (chain != 0)
-        chain = add_commit(store, session, chain);
-    if (chain == 0)
-        store->journal.error = ENOMEM;
-    if (flush(store, error) == SRV_OK)
-        session->chain = chain;
-    return error->code;
-}
-
-enum srv_error_code srv_store_import(struct srv_store *store, struct srv_session *session,
-                                     struct srv_error *error)
-{
-    enum srv_error_code code = SRV_OK;
-    if (store == NULL)
-        return SRV_OK;
-    pthread_mutex_lock(&store->lock);
-    bool listed = session->record == SRV_UNRECORDED; /* and not gone again */
-    if (listed && srv_store_journals(store))
-        code = record_import(store, session, error);
-    else if (listed)
-        session->chain = 1;
-    if (listed && code == SRV_OK)
-        session->record = SRV_RECORDED;
-    count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
 }

@@ -54,15 +54,32 @@ enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session
 enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session *session,
                                      struct srv_error *error);
 
-/* From the scheduler's thread: a session that is a fork, or that was imported, and a truncation to
- * come. */
+/* From the scheduler's thread: a session that is a fork, and a truncation to come. */
 enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *session,
                                    const struct srv_session *parent, size_t length,
                                    struct srv_error *error);
-enum srv_error_code srv_store_import(struct srv_store *store, struct srv_session *session,
-                                     struct srv_error *error);
 enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_session *session,
                                        size_t length, struct srv_error *error);
+
+/* A session that was imported, and is in no table yet, on its way into the journal.  Zeroed at
+ * first. */
+struct srv_store_import {
+    bool begun;
+    uint64_t chain;      /* of the next record */
+    size_t layer, first; /* of the next token */
+};
+
+/* From the scheduler's thread: writes a piece of what the session is, between which others record;
+ * *more says whether there is another.  When there is none the session is listed, and `end` makes
+ * what was written count; or else `abandon`, also behind an error, says that it never will. */
+enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
+                                           struct srv_store_import *import,
+                                           const struct srv_session *session,
+                                           struct srv_error *error);
+enum srv_error_code srv_store_import_end(struct srv_store *store, struct srv_store_import *import,
+                                         struct srv_session *session, struct srv_error *error);
+void srv_store_import_abandon(struct srv_store *store, struct srv_store_import *import,
+                              const struct srv_session *session);
 
 /* A step that is to be published. */
 struct srv_store_step {

@@ -44,6 +44,7 @@ struct srv_store {
     size_t older_journals;
     bool requested, running;
     bool keep_journals; /* something is wrong with those that the next snapshot replaces */
+    size_t imports; /* the scheduler's: that are being written, and want the journal they are in */
     /* What the store's thread and the scheduler's hand each other. */
     atomic_bool cut_wanted;
     struct srv_journal next, old; /* the journal to go on in; the one that was left */
@@ -56,6 +57,16 @@ static inline bool srv_store_journals(const struct srv_store *store)
 {
     return store->durability == SRV_DURABLE_JOURNAL;
 }
+
+/* store.c: records, under the lock.  What was added is written, all or none, by the flush. */
+void srv_store_add(struct srv_store *store, const struct srv_session *session,
+                   enum srv_record_type type, uint64_t chain, const struct srv_part parts[],
+                   size_t count);
+void srv_store_add_create(struct srv_store *store, const struct srv_session *session, bool pending);
+void srv_store_add_rows(struct srv_store *store, const struct srv_session *session, uint64_t chain,
+                        const struct srv_record_rows *rows, const float *key, const float *value);
+enum srv_error_code srv_store_flush(struct srv_store *store, struct srv_error *error);
+void srv_store_count_change(struct srv_store *store, size_t by);
 
 /* store_snapshot.c: a snapshot from beginning to end where nothing else runs, and the threads that
  * make them while requests are served and, with `everysec`, flush the journal meanwhile. */

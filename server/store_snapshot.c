@@ -151,7 +151,7 @@ bool srv_store_wants_cut(const struct srv_store *store)
 
 void srv_store_cut(struct srv_store *store)
 {
-    if (!srv_store_wants_cut(store))
+    if (!srv_store_wants_cut(store) || store->imports > 0)
         return;
     struct srv_cut *cut = make_cut(store, true);
     pthread_mutex_lock(&store->lock);

@@ -506,6 +506,29 @@ START_TEST(test_callers_are_heard_again_once_descriptors_have_run_out_and_come_b
 }
 END_TEST
 
+START_TEST(test_nobody_connected_and_no_descriptor_left_takes_no_processor_time)
+{
+    struct rlimit before, none;
+    struct daemon daemon;
+    struct raw raw;
+    daemon_start(&daemon, CONFIG_SMALL(""), NULL, NULL);
+    ck_assert_int_eq(prlimit(daemon.process.pid, RLIMIT_NOFILE, NULL, &before), 0);
+    none =
+        (struct rlimit){4, before.rlim_max}; /* fewer than it has; poll refuses to look at more */
+    ck_assert_int_eq(prlimit(daemon.process.pid, RLIMIT_NOFILE, &none, NULL), 0);
+    raw_open(&raw, daemon.host, daemon.port);
+    ck_assert(raw_text(&raw, "GET /livez HTTP/1.1\r\nHost: test\r\n\r\n"));
+    pause_ms(100);
+    double used = daemon_cpu_s(&daemon);
+    pause_ms(1000);
+    used = daemon_cpu_s(&daemon) - used;
+    ck_assert_msg(used < 0.1, "%.2f s of a second", used);
+    ck_assert_int_eq(prlimit(daemon.process.pid, RLIMIT_NOFILE, &before, NULL), 0);
+    expect_raw(&raw, 200, "");
+    daemon_stop(&daemon);
+}
+END_TEST
+
 Suite *suite_limits(void)
 {
     Suite *suite = suite_create("limits");
@@ -531,6 +554,7 @@ Suite *suite_limits(void)
     tcase_add_test(configured, test_session_is_not_expired_behind_a_long_queue);
     suite_add_tcase(suite, configured);
     TCase *stopping = tcase_create("stopping");
+    tcase_add_test(stopping, test_nobody_connected_and_no_descriptor_left_takes_no_processor_time);
     tcase_add_test(stopping,
                    test_end_does_not_wait_for_what_is_queued_once_the_time_to_drain_is_over);
     suite_add_tcase(suite, stopping);
