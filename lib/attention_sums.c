@@ -29,16 +29,16 @@ static void merge_row(const struct attn_kernels *kernels, struct attn_sums total
     *total.max = m;
     *total.sum = *total.sum * before + *sums.sum * now;
     kernels->scale_rows(total.out, dv, &before, 1, dv);
-    kernels->matmul(&(struct attn_matmul){.c = total.out,
-                                          .ldc = dv,
-                                          .a = &now,
-                                          .lda = 1,
-                                          .b = sums.out,
-                                          .ldb = dv,
-                                          .rows = 1,
-                                          .k = 1,
-                                          .n = dv,
-                                          .accumulate = true});
+    kernels->matmul[ATTN_F32](&(struct attn_matmul){.c = total.out,
+                                                    .ldc = dv,
+                                                    .a = &now,
+                                                    .lda = 1,
+                                                    .b = sums.out,
+                                                    .ldb = dv,
+                                                    .rows = 1,
+                                                    .k = 1,
+                                                    .n = dv,
+                                                    .accumulate = true});
 }
 
 void attn_sums_merge(const struct attn_kernels *kernels, struct attn_sums total,

@@ -39,10 +39,10 @@ static struct attn_keys extra_keys(const struct attn_unit *u)
     };
 }
 
-/* Where in the tile's values the panel stands that begins with component j. */
-static size_t value_bytes(const struct attn_tile *tile, size_t j)
+/* Of the tiles that a problem's rows meet before those. */
+static enum attn_dtype keys_dtype(const struct attn_problem *p)
 {
-    return j * ATTN_TILE * attn_tile_number_bytes(tile->dtype);
+    return p->cache.blocks != NULL ? p->cache.spec->kv_dtype : ATTN_F32;
 }
 
 static size_t row_token(const struct attn_unit *u, size_t r) { return u->t0 + r / u->heads; }
@@ -59,10 +59,12 @@ void attn_unit_lay_out(struct attn_unit *u, float *scratch)
 {
     const size_t dv = u->p->value_head_dim;
     u->q = scratch;
-    u->scores = u->q + ATTN_TILE * u->p->head_dim;
+    u->scores = u->q + ATTN_TILE * attn_query_floats(u->p);
     u->rescale = u->scores + ATTN_TILE * ATTN_TILE;
     u->sums = attn_sums_in(u->rescale + ATTN_TILE, dv);
     u->total = attn_sums_in(u->rescale + ATTN_TILE + attn_sums_floats(dv), dv);
+    u->queries = (void *)(u->rescale + ATTN_TILE + 2 * attn_sums_floats(dv));
+    u->weights = u->queries + ATTN_TILE;
 }
 
 /* ---- Stretches ---- */
@@ -118,13 +120,17 @@ static bool ends_in(struct tiles range, size_t keys)
     return tiles <= range.end && (tiles > range.first || range.first == 0);
 }
 
-static void begin_rows(struct attn_unit *u)
+/* Queries for tiles of a dtype. */
+static void begin_rows(struct attn_unit *u, enum attn_dtype dtype)
 {
     const struct attn_problem *p = u->p;
+    const size_t ldq = attn_query_floats(p);
     for (size_t r = 0; r < u->rows; r++) {
         const float *q = p->q.data + row_token(u, r) * p->q.token + row_head(u, r) * p->q.head;
-        u->kernels->scale(u->q + r * p->head_dim, q, p->scale, p->head_dim);
+        u->kernels->scale(u->q + r * ldq, q, p->scale, p->head_dim);
     }
+    if (dtype == ATTN_INT8)
+        u->kernels->prepare(u->q, ldq, u->queries, NULL, u->rows, p->head_dim);
 }
 
 /* Gemma 2's soft-capping: scores stay within +-c and keep their order. */
@@ -160,6 +166,52 @@ static void keep_scores(const struct attn_unit *u, size_t first, size_t n)
     }
 }
 
+/* Scores of the tile's first n keys, panel by panel. */
+static void meet_keys(const struct attn_unit *u, const struct attn_tile *tile, size_t n)
+{
+    const size_t d = u->p->head_dim, panel = attn_tile_panel(tile->dtype);
+    const char *k = tile->k, *v = tile->v;
+    for (size_t j = 0; j < n; j += panel) {
+        size_t at = j * attn_tile_key_bytes(tile->dtype, d);
+        u->kernels->matmul[tile->dtype](
+            &(struct attn_matmul){.c = u->scores + j,
+                                  .ldc = ATTN_TILE,
+                                  .a = u->q,
+                                  .lda = attn_query_floats(u->p),
+                                  .b = k + at,
+                                  .ldb = panel,
+                                  .rows = u->rows,
+                                  .k = d,
+                                  .n = attn_tile_width(tile->dtype, n, j),
+                                  .scale = tile->k_scale ? tile->k_scale + j : NULL,
+                                  .prepared = u->queries,
+                                  .ahead = v + at});
+    }
+}
+
+/* Adds the weighted sum of its first n values.  `next`: the keys of the tile after it, or NULL. */
+static void meet_values(const struct attn_unit *u, const struct attn_tile *tile, size_t n,
+                        const char *next)
+{
+    const size_t dv = u->p->value_head_dim;
+    for (size_t j = 0, width; j < dv; j += width) {
+        size_t at = ATTN_TILE * attn_tile_value_bytes(tile->dtype, j);
+        width = attn_tile_width(tile->dtype, dv, j);
+        u->kernels->matmul[tile->dtype](&(struct attn_matmul){.c = u->sums.out + j,
+                                                              .ldc = dv,
+                                                              .a = u->scores,
+                                                              .lda = ATTN_TILE,
+                                                              .b = (const char *)tile->v + at,
+                                                              .ldb = width,
+                                                              .rows = u->rows,
+                                                              .k = n,
+                                                              .n = width,
+                                                              .accumulate = true,
+                                                              .prepared = u->weights,
+                                                              .ahead = next ? next + at : NULL});
+    }
+}
+
 /* One tile: scores, cap, mask, running softmax, weighted sum.  `first` is the tile's first key; the
  * extra tile is not masked.  Scales of a tile's numbers are brought in where they are few: with the
  * scores of a key, and with its weights before they meet its value. */
@@ -169,19 +221,7 @@ static void absorb(struct attn_unit *u, struct attn_keys keys, size_t first, boo
     const struct attn_kernels *kernels = u->kernels;
     const struct attn_tile *tile = &keys.tile;
     size_t n = keys.count, dv = p->value_head_dim;
-    kernels->matmul(&(struct attn_matmul){.c = u->scores,
-                                          .ldc = ATTN_TILE,
-                                          .a = u->q,
-                                          .lda = p->head_dim,
-                                          .b = tile->k,
-                                          .ldb = ATTN_TILE,
-                                          .rows = u->rows,
-                                          .k = p->head_dim,
-                                          .n = n,
-                                          .dtype = tile->dtype,
-                                          .ahead = tile->v});
-    if (tile->k_scale != NULL)
-        kernels->scale_columns(u->scores, ATTN_TILE, tile->k_scale, u->rows, n);
+    meet_keys(u, tile, n);
     show_scores(u, ATTN_STAGE_RAW, first, n);
     if (p->softcap > 0)
         cap(u->scores, u->rows, n, p->softcap);
@@ -194,23 +234,9 @@ static void absorb(struct attn_unit *u, struct attn_keys keys, size_t first, boo
     keep_scores(u, first, n);
     kernels->softmax(u->scores, ATTN_TILE, u->sums.max, u->sums.sum, u->rescale, u->rows, n);
     kernels->scale_rows(u->sums.out, dv, u->rescale, u->rows, dv);
-    if (tile->v_scale != NULL)
-        kernels->scale_columns(u->scores, ATTN_TILE, tile->v_scale, u->rows, n);
-    for (size_t j = 0; j < dv; j += ATTN_TILE_PANEL) {
-        size_t at = value_bytes(tile, j);
-        kernels->matmul(&(struct attn_matmul){.c = u->sums.out + j,
-                                              .ldc = dv,
-                                              .a = u->scores,
-                                              .lda = ATTN_TILE,
-                                              .b = (const char *)tile->v + at,
-                                              .ldb = attn_tile_width(dv, j),
-                                              .rows = u->rows,
-                                              .k = n,
-                                              .n = attn_tile_width(dv, j),
-                                              .dtype = tile->dtype,
-                                              .accumulate = true,
-                                              .ahead = keys.next ? keys.next + at : NULL});
-    }
+    if (tile->dtype == ATTN_INT8)
+        kernels->prepare(u->scores, ATTN_TILE, u->weights, tile->v_scale, u->rows, n);
+    meet_values(u, tile, n, keys.next);
 }
 
 /* Scores of keys that no row of the unit may see are not computed; where they are kept they are
@@ -243,8 +269,10 @@ static void walk_rows(struct attn_unit *u, struct tiles range)
         keep_unseen(u, 0, attn_min(begin * ATTN_TILE, p->keys));
         keep_unseen(u, attn_min(j * ATTN_TILE, p->keys), p->keys);
     }
-    if (p->extra > 0 && ends_in(range, stop))
+    if (p->extra > 0 && ends_in(range, stop)) {
+        begin_rows(u, ATTN_F32);
         absorb(u, extra_keys(u), p->keys, false);
+    }
 }
 
 /* ---- By columns ---- */
@@ -252,8 +280,7 @@ static void walk_rows(struct attn_unit *u, struct tiles range)
 static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
-    bool floats = p->cache.blocks == NULL || p->cache.spec->kv_dtype == ATTN_F32;
-    return floats && u->rows >= u->kernels->column_rows && p->softcap == 0 &&
+    return keys_dtype(p) == ATTN_F32 && u->rows >= u->kernels->column_rows && p->softcap == 0 &&
            attn_mask_is_plain(&p->mask) && p->maps.scores == NULL && p->maps.weights == NULL &&
            u->kept == NULL;
 }
@@ -303,10 +330,10 @@ static void absorb_columns(struct attn_unit *u, struct attn_keys keys, const int
                                   .lda = ATTN_TILE,
                                   .rows = u->rows,
                                   .k = keys.count};
-    for (size_t j = 0; j < dv; j += ATTN_TILE_PANEL) {
+    for (size_t j = 0; j < dv; j += product.n) {
         product.c = u->sums.out + j;
         product.b = (const float *)keys.tile.v + j * ATTN_TILE;
-        product.ldb = product.n = attn_tile_width(dv, j);
+        product.ldb = product.n = attn_tile_width(ATTN_F32, dv, j);
         kernels->outer(&product);
     }
 }
@@ -433,7 +460,7 @@ static void walk(struct attn_unit units[], size_t count, struct tiles range)
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        begin_rows(&units[i]);
+        begin_rows(&units[i], keys_dtype(units[i].p));
         walk_rows(&units[i], range);
     }
 }

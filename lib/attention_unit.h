@@ -16,6 +16,12 @@ static inline size_t attn_key_tiles(const struct attn_problem *p)
     return attn_ceil_div(p->keys, ATTN_TILE);
 }
 
+/* From one row of queries to the next: whole words, as rows that meet int8 are of. */
+static inline size_t attn_query_floats(const struct attn_problem *p)
+{
+    return attn_ceil_div(p->head_dim, 4) * 4;
+}
+
 struct attn_keys {
     struct attn_tile tile; /* written to only where attention.c makes it */
     size_t count;          /* tokens in it */
@@ -45,13 +51,14 @@ struct attn_unit {
     /* What follows is its own. */
     struct attn_span head, tail; /* keys that its first and its last token see */
 
-    float *q;               /* scaled: [rows][D] or, by columns, [D][ATTN_TILE] */
-    float *scores;          /* [rows][ATTN_TILE] or [ATTN_TILE][ATTN_TILE] */
-    float *rescale;         /* [rows] */
-    struct attn_sums sums;  /* of the stretch that it is in */
-    struct attn_sums total; /* of those behind it */
-    size_t stretch;         /* that it is in */
-    bool folded;            /* some are behind it */
+    float *q;       /* scaled: [rows][D to whole words] or, by columns, [D][ATTN_TILE] */
+    float *scores;  /* [rows][ATTN_TILE] or [ATTN_TILE][ATTN_TILE] */
+    float *rescale; /* [rows] */
+    struct attn_prepared *queries, *weights; /* [rows], where tiles are of int8 */
+    struct attn_sums sums;                   /* of the stretch that it is in */
+    struct attn_sums total;                  /* of those behind it */
+    size_t stretch;                          /* that it is in */
+    bool folded;                             /* some are behind it */
 };
 
 /* Keys are summed up by stretches of as many tiles, which begin at fixed places, and the sums of

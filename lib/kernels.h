@@ -51,17 +51,26 @@ struct attn_product {
     size_t ldy, ldstart, ldx, ldpanel, rows, k, n;
 };
 
+/* A row that was prepared for int8: its numbers are integers in three bytes, and what sums of those
+ * begin with, as bytes of int8 count 128 too much. */
+struct attn_prepared {
+    int32_t start[3];
+    float unit; /* of the integers */
+};
+
 /* A small product inside attention, scores against a tile of keys or weights against a tile of
- * values: c[r][j] = (accumulate ? c[r][j] : 0) + sum_i a[r][i] * b[i][j]
- * b is of any dtype; integers count as they are, without a scale. */
+ * values: c[r][j] = (accumulate ? c[r][j] : 0) + sum_i a[r][i] * b[i][j], times scale[j] at last
+ * b is of any dtype.  Of int8 a byte is the integer + 128; four of a column share a word, whole
+ * words are read, and rows of a have been prepared; k is at most ATTN_MAX_HEAD_DIM. */
 struct attn_matmul {
-    float *c;          /* [rows][ldc], of which n are written */
-    const float *a;    /* [rows][lda], of which k are read */
-    const void *b;     /* [k][ldb] of dtype, of which n are read */
-    const void *ahead; /* what is read next, as much as of b; fetched beside b where rows are few
-                          and memory is what they wait for.  NULL: nothing */
+    float *c;           /* [rows][ldc], of which n are written */
+    const float *a;     /* [rows][lda], of which k are read, of int8 whole words */
+    const void *b;      /* [k][ldb] of dtype, of which n are read; of int8 [words of k][ldb][4] */
+    const void *ahead;  /* what is read next, as much as of b; fetched beside b where rows are few
+                           and memory is what they wait for.  NULL: nothing */
+    const float *scale; /* [n], int8 only; NULL: all 1 */
+    const struct attn_prepared *prepared; /* [rows], int8 only */
     size_t ldc, lda, ldb, rows, k, n;
-    enum attn_dtype dtype;
     bool accumulate;
 };
 
@@ -93,9 +102,17 @@ struct attn_kernels {
      * of speed, for its bits are the same either way. */
     size_t column_rows;
 
-    /* Each element is one chain of multiply-adds over ascending i, starting from c (accumulate) or
-     * zero. */
-    void (*matmul)(const struct attn_matmul *product);
+    /* By the dtype of b.  Each element is one chain of multiply-adds over ascending i, starting
+     * from c (accumulate) or zero. */
+    void (*matmul[ATTN_INT8 + 1])(const struct attn_matmul *product);
+
+    /* Makes rows what matmul multiplies int8 by, in place: x[r][j] *= factor[j] (NULL: 1), whole
+     * words of which may be written.  At a level that multiplies bytes these become the nearest
+     * multiples of prepared[r].unit, a power of two that is at most 2^-21 max_j |x[r][j]| or
+     * 2^-126, in bytes, and a sum of matmul is exact but for the roundings at its end; others leave
+     * `prepared` alone. */
+    void (*prepare)(float *x, size_t ldx, struct attn_prepared *prepared, const float *factor,
+                    size_t rows, size_t n);
 
     /* Projection, by the dtype of the weights; there is none for ATTN_F16.  An element is one chain
      * of multiply-adds over ascending i from zero, added to start; its bits depend on neither j nor
@@ -133,9 +150,6 @@ struct attn_kernels {
 
     /* w[j] = exp(w[j] - max) * factor: final weights from kept scores; 0 where w[j] is -inf. */
     void (*normalize)(float *w, float max, float factor, size_t n);
-
-    /* x[r][j] *= factor[j] */
-    void (*scale_columns)(float *x, size_t ldx, const float *factor, size_t rows, size_t n);
 
     /* x[r][j] *= factor[r] */
     void (*scale_rows)(float *x, size_t ldx, const float *factor, size_t rows, size_t n);

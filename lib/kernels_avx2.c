@@ -16,66 +16,84 @@
 #define MAX_ROWS 6 /* x 2 vectors: 12 accumulators of 16 registers */
 #define MAX_WIDE 3 /* x 4 vectors: for few rows, so that there are enough chains to hide latency */
 
-/* The first LANES numbers of b from `from` on as float32; of those beyond the mask none is read
- * where `masked` (constant). */
+/* The first LANES numbers of b from `from` on as float32, of words number `at` (constant) of each;
+ * of those beyond the mask none is read where `masked` (constant). */
 INLINE __m256 load_numbers(const void *from, __m256i mask, size_t count, const bool masked,
-                           const enum attn_dtype dtype)
+                           const enum attn_dtype dtype, const int at)
 {
     uint16_t some[LANES] = {0};
     if (dtype == ATTN_F32)
-        return masked ? _mm256_maskload_ps(from, mask) : _mm256_loadu_ps(from);
+        return load(from, mask, masked);
+    if (dtype == ATTN_INT8) {
+        __m256i words = _mm256_xor_si256(_mm256_castps_si256(load(from, mask, masked)),
+                                         _mm256_set1_epi32((int)0x80808080));
+        words = at < 3 ? _mm256_slli_epi32(words, 24 - 8 * at) : words;
+        return _mm256_cvtepi32_ps(_mm256_srai_epi32(words, 24));
+    }
     if (masked)
-        from = memcpy(some, from, attn_min(count, LANES) * (dtype == ATTN_INT8 ? 1 : 2));
-    if (dtype == ATTN_INT8)
-        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from)));
+        from = memcpy(some, from, attn_min(count, LANES) * 2);
     __m128i half = _mm_loadu_si128(from);
     if (dtype == ATTN_F16)
         return _mm256_cvtph_ps(half);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-/* A tile of c: `rows` rows (constant) of n <= vectors * LANES columns; n is looked at only where
- * `masked` (constant). */
-INLINE void matmul_tile(const struct attn_matmul *tile, const enum attn_dtype dtype, const int rows,
-                        const int vectors, const bool masked)
+/* A tile of c, `rows` rows (constant) of up to vectors * LANES columns, from row r0 and column j
+ * on; n is looked at only where `masked` (constant). */
+INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
+                        const enum attn_dtype dtype, const int rows, const int vectors,
+                        const bool masked)
 {
-    const struct attn_matmul t = *tile;
+    const struct attn_matmul t = *p;
     const size_t step = t.ldb * bytes_of(dtype), vector = LANES * bytes_of(dtype);
-    const char *b = t.b, *ahead = t.ahead;
+    const size_t depth = depth_of(dtype);
+    const char *b = (const char *)t.b + j * bytes_of(dtype);
+    const char *ahead = (const char *)(t.ahead != NULL ? t.ahead : t.b) + j * bytes_of(dtype);
+    const float *a = t.a + r0 * t.lda;
     __m256 sum[MAX_ROWS][4];
     __m256i mask[4];
     size_t left[4];
     unroll_for(v, vectors) {
-        left[v] = t.n - attn_min(t.n, v * LANES);
+        left[v] = t.n - attn_min(t.n, j + v * LANES);
         mask[v] = first_lanes(left[v]);
     }
     unroll_for(r, rows)
         unroll_for(v, vectors)
-            sum[r][v] = t.accumulate ? load(t.c + r * t.ldc + v * LANES, mask[v], masked)
+            sum[r][v] = t.accumulate ? load(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], masked)
                                      : _mm256_setzero_ps();
-    for (size_t i = 0; i < t.k; i++, b += step, ahead += step) {
-        __m256 row[4];
-        unroll_for(v, vectors)
-            row[v] = load_numbers(b + v * vector, mask[v], left[v], masked, dtype);
+    for (size_t i = 0; i < t.k; i += depth, b += step, ahead += step) {
         if (vectors == 4)
             for (size_t line = 0; line < 4 * vector; line += CACHE_LINE)
                 _mm_prefetch(ahead + line, _MM_HINT_T1);
-        unroll_for(r, rows) {
-            __m256 factor = _mm256_broadcast_ss(t.a + r * t.lda + i);
+        unroll_for(at, (int)depth) {
+            __m256 row[4];
+            if (at > 0 && i + (size_t)at == t.k)
+                break;
             unroll_for(v, vectors)
-                sum[r][v] = _mm256_fmadd_ps(factor, row[v], sum[r][v]);
+                row[v] = load_numbers(b + v * vector, mask[v], left[v], masked, dtype, at);
+            unroll_for(r, rows) {
+                __m256 factor = _mm256_broadcast_ss(a + r * t.lda + i + at);
+                unroll_for(v, vectors)
+                    sum[r][v] = _mm256_fmadd_ps(factor, row[v], sum[r][v]);
+            }
         }
     }
+    if (dtype == ATTN_INT8 && t.scale != NULL)
+        unroll_for(v, vectors) {
+            __m256 scale = load(t.scale + j + v * LANES, mask[v], masked);
+            unroll_for(r, rows)
+                sum[r][v] = _mm256_mul_ps(sum[r][v], scale);
+        }
     unroll_for(r, rows)
         unroll_for(v, vectors)
-            store(t.c + r * t.ldc + v * LANES, mask[v], sum[r][v], masked);
+            store(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], sum[r][v], masked);
 }
 
 /* name_1 to name_6: matmul_tile for that many rows. */
-#define TILE(name, dtype, rows, vectors, masked)              \
-    static void name##_##rows(const struct attn_matmul *tile) \
-    {                                                         \
-        matmul_tile(tile, dtype, rows, vectors, masked);      \
+#define TILE(name, dtype, rows, vectors, masked)                               \
+    static void name##_##rows(const struct attn_matmul *p, size_t r, size_t j) \
+    {                                                                          \
+        matmul_tile(p, r, j, dtype, rows, vectors, masked);                    \
     }
 #define TILES_3(name, dtype, vectors, masked) \
     TILE(name, dtype, 1, vectors, masked)     \
@@ -86,34 +104,26 @@ INLINE void matmul_tile(const struct attn_matmul *tile, const enum attn_dtype dt
     TILE(name, dtype, 4, vectors, masked)     \
     TILE(name, dtype, 5, vectors, masked)     \
     TILE(name, dtype, 6, vectors, masked)
-#define LIST_3(name) name##_1, name##_2, name##_3
+#define LIST_3(name) NULL, name##_1, name##_2, name##_3
 #define LIST_6(name) LIST_3(name), name##_4, name##_5, name##_6
 
-#define TILES(dtype)                              \
-    TILES_3(wide_##dtype, ATTN_##dtype, 4, false) \
-    TILES_6(full_##dtype, ATTN_##dtype, 2, false) \
-    TILES_6(edge_##dtype, ATTN_##dtype, 2, true)
-#define LISTS(dtype)                                                                               \
-    {                                                                                              \
-        {NULL, LIST_3(wide_##dtype)}, {NULL, LIST_6(full_##dtype)}, { NULL, LIST_6(edge_##dtype) } \
+/* matmul_F32 and so on. */
+#define MATMUL(dtype)                                                              \
+    TILES_3(wide_##dtype, ATTN_##dtype, 4, false)                                  \
+    TILES_6(full_##dtype, ATTN_##dtype, 2, false)                                  \
+    TILES_6(edge_##dtype, ATTN_##dtype, 2, true)                                   \
+    static void matmul_##dtype(const struct attn_matmul *p)                        \
+    {                                                                              \
+        static const struct matmul_tiles tiles = {.wide = {LIST_3(wide_##dtype)},  \
+                                                  .full = {LIST_6(full_##dtype)},  \
+                                                  .edge = {LIST_6(edge_##dtype)}}; \
+        walk_matmul(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, MAX_WIDE});   \
     }
 
-TILES(F32)
-TILES(BF16)
-TILES(F16)
-TILES(INT8)
-
-static const struct matmul_tiles tiles[] = {
-    [ATTN_F32] = LISTS(F32),
-    [ATTN_BF16] = LISTS(BF16),
-    [ATTN_F16] = LISTS(F16),
-    [ATTN_INT8] = LISTS(INT8),
-};
-
-static void matmul(const struct attn_matmul *p)
-{
-    walk_matmul(p, &tiles[p->dtype], (struct tile_limits){LANES, MAX_ROWS, MAX_WIDE});
-}
+MATMUL(F32)
+MATMUL(BF16)
+MATMUL(F16)
+MATMUL(INT8)
 
 /* ---- Softmax --------------------------------------------------------------------------------- */
 
@@ -202,9 +212,11 @@ static void normalize(float *w, float max, float factor, size_t n)
 
 /* ---- The rest -------------------------------------------------------------------------------- */
 
-static void scale_columns(float *x, size_t ldx, const float *factor, size_t rows, size_t n)
+static void prepare(float *x, size_t ldx, struct attn_prepared *prepared, const float *factor,
+                    size_t rows, size_t n)
 {
-    for (size_t j = 0; j < n; j += LANES) {
+    (void)prepared;
+    for (size_t j = 0; factor != NULL && j < n; j += LANES) {
         __m256i mask = first_lanes(n - j);
         __m256 by = _mm256_maskload_ps(factor + j, mask);
         for (size_t r = 0; r < rows; r++) {
@@ -250,12 +262,15 @@ static bool all_within(const float *x, size_t n, float limit)
 
 void attn_kernels_avx2(struct attn_kernels *table)
 {
-    table->matmul = matmul;
+    table->matmul[ATTN_F32] = matmul_F32;
+    table->matmul[ATTN_BF16] = matmul_BF16;
+    table->matmul[ATTN_F16] = matmul_F16;
+    table->matmul[ATTN_INT8] = matmul_INT8;
     attn_kernels_avx2_project(table);
     attn_kernels_avx2_columns(table);
     table->softmax = softmax;
     table->normalize = normalize;
-    table->scale_columns = scale_columns;
+    table->prepare = prepare;
     table->scale_rows = scale_rows;
     table->scale = scale;
     table->all_within = all_within;

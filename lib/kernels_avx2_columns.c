@@ -11,22 +11,24 @@
 
 #define MAX_ROWS 6 /* x 2 vectors: 12 accumulators of 16 registers */
 
-/* `rows` rows (constant) of n <= 2 * LANES columns; n is looked at only where `masked`
- * (constant). */
-INLINE void outer_tile(const struct attn_outer *tile, const int rows, const bool masked)
+/* `rows` rows (constant) of up to 2 * LANES columns, from row r0 and column j on; n is looked at
+ * only where `masked` (constant). */
+INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const int rows,
+                       const bool masked)
 {
-    const struct attn_outer t = *tile;
-    const float *a = t.a, *b = t.b;
+    const struct attn_outer t = *p;
+    const float *a = t.a + r0, *b = t.b + j;
     __m256 sum[MAX_ROWS][2];
     __m256i mask[2];
     unroll_for(v, 2)
-        mask[v] = first_lanes(t.n - attn_min(t.n, v * LANES));
+        mask[v] = first_lanes(t.n - attn_min(t.n, j + v * LANES));
     unroll_for(r, rows)
         unroll_for(v, 2)
-            sum[r][v] = t.rescale
-                            ? _mm256_mul_ps(load(t.c + r * t.ldc + v * LANES, mask[v], masked),
-                                            _mm256_broadcast_ss(t.rescale + r))
-                            : _mm256_setzero_ps();
+            sum[r][v] =
+                t.rescale
+                    ? _mm256_mul_ps(load(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], masked),
+                                    _mm256_broadcast_ss(t.rescale + r0 + r))
+                    : _mm256_setzero_ps();
     for (size_t i = 0; i < t.k; i++, a += t.lda, b += t.ldb) {
         __m256 row[2];
         unroll_for(v, 2)
@@ -39,11 +41,14 @@ INLINE void outer_tile(const struct attn_outer *tile, const int rows, const bool
     }
     unroll_for(r, rows)
         unroll_for(v, 2)
-            store(t.c + r * t.ldc + v * LANES, mask[v], sum[r][v], masked);
+            store(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], sum[r][v], masked);
 }
 
-#define TILE(name, rows, masked) \
-    static void name##_##rows(const struct attn_outer *tile) { outer_tile(tile, rows, masked); }
+#define TILE(name, rows, masked)                                              \
+    static void name##_##rows(const struct attn_outer *p, size_t r, size_t j) \
+    {                                                                         \
+        outer_tile(p, r, j, rows, masked);                                    \
+    }
 #define TILES(name, masked) \
     TILE(name, 1, masked)   \
     TILE(name, 2, masked)   \

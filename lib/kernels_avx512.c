@@ -16,8 +16,10 @@
 #define MAX_ROWS 12 /* x 2 vectors: 28 accumulators of 32 registers */
 #define MAX_WIDE 6  /* x 4 vectors: for few rows, so that there are enough chains to hide latency */
 
-/* The numbers of b from `from` on as float32; those not in the mask are not read. */
-INLINE __m512 load_numbers(const void *from, __mmask16 mask, const enum attn_dtype dtype)
+/* The numbers of b from `from` on as float32, of words number `at` (constant) of each; those not in
+ * the mask are not read. */
+INLINE __m512 load_numbers(const void *from, __mmask16 mask, const enum attn_dtype dtype,
+                           const int at)
 {
     switch (dtype) {
     case ATTN_BF16: {
@@ -26,46 +28,64 @@ INLINE __m512 load_numbers(const void *from, __mmask16 mask, const enum attn_dty
     }
     case ATTN_F16:
         return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from));
-    case ATTN_INT8:
-        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)));
+    case ATTN_INT8: {
+        __m512i words = _mm512_xor_si512(_mm512_maskz_loadu_epi32(mask, from),
+                                         _mm512_set1_epi32((int)0x80808080));
+        words = at < 3 ? _mm512_slli_epi32(words, 24 - 8 * (unsigned)at) : words;
+        return _mm512_cvtepi32_ps(_mm512_srai_epi32(words, 24));
+    }
     default:
         return _mm512_maskz_loadu_ps(mask, from);
     }
 }
 
-/* A tile of c: `rows` rows (constant) of n <= vectors * LANES columns; n is looked at only where
- * `masked` (constant). */
-INLINE void matmul_tile(const struct attn_matmul *tile, const enum attn_dtype dtype, const int rows,
-                        const int vectors, const bool masked)
+/* A tile of c, `rows` rows (constant) of up to vectors * LANES columns, from row r0 and column j
+ * on; n is looked at only where `masked` (constant). */
+INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
+                        const enum attn_dtype dtype, const int rows, const int vectors,
+                        const bool masked)
 {
-    const struct attn_matmul t = *tile;
+    const struct attn_matmul t = *p;
     const size_t step = t.ldb * bytes_of(dtype), vector = LANES * bytes_of(dtype);
-    const char *b = t.b, *ahead = t.ahead;
+    const size_t depth = depth_of(dtype);
+    const char *b = (const char *)t.b + j * bytes_of(dtype);
+    const char *ahead = (const char *)(t.ahead != NULL ? t.ahead : t.b) + j * bytes_of(dtype);
+    const float *a = t.a + r0 * t.lda;
     __m512 sum[MAX_ROWS][4];
     __mmask16 mask[4];
     unroll_for(v, vectors)
-        mask[v] = masked ? first_lanes(t.n - attn_min(t.n, v * LANES)) : 0xffff;
-    float *c = t.c + afresh(0);
+        mask[v] = masked ? first_lanes(t.n - attn_min(t.n, j + v * LANES)) : 0xffff;
+    float *c = t.c + afresh(r0 * t.ldc + j);
     unroll_for(r, rows) {
         unroll_for(v, vectors)
             sum[r][v] =
                 t.accumulate ? _mm512_maskz_loadu_ps(mask[v], c + v * LANES) : _mm512_setzero_ps();
         c += t.ldc;
     }
-    for (size_t i = 0; i < t.k; i++, b += step, ahead += step) {
-        __m512 row[4];
-        unroll_for(v, vectors)
-            row[v] = load_numbers(b + v * vector, mask[v], dtype);
+    for (size_t i = 0; i < t.k; i += depth, b += step, ahead += step) {
         if (vectors == 4)
             for (size_t line = 0; line < 4 * vector; line += CACHE_LINE)
                 _mm_prefetch(ahead + line, _MM_HINT_T1);
-        unroll_for(r, rows) {
-            __m512 factor = load_factor(t.a + r * t.lda + i);
+        unroll_for(at, (int)depth) {
+            __m512 row[4];
+            if (at > 0 && i + (size_t)at == t.k)
+                break;
             unroll_for(v, vectors)
-                sum[r][v] = _mm512_fmadd_ps(factor, row[v], sum[r][v]);
+                row[v] = load_numbers(b + v * vector, mask[v], dtype, at);
+            unroll_for(r, rows) {
+                __m512 factor = load_factor(a + r * t.lda + i + at);
+                unroll_for(v, vectors)
+                    sum[r][v] = _mm512_fmadd_ps(factor, row[v], sum[r][v]);
+            }
         }
     }
-    c = t.c + afresh(0);
+    if (dtype == ATTN_INT8 && t.scale != NULL)
+        unroll_for(v, vectors) {
+            __m512 scale = _mm512_maskz_loadu_ps(mask[v], t.scale + j + v * LANES);
+            unroll_for(r, rows)
+                sum[r][v] = _mm512_mul_ps(sum[r][v], scale);
+        }
+    c = t.c + afresh(r0 * t.ldc + j);
     unroll_for(r, rows) {
         unroll_for(v, vectors)
             _mm512_mask_storeu_ps(c + v * LANES, mask[v], sum[r][v]);
@@ -74,10 +94,10 @@ INLINE void matmul_tile(const struct attn_matmul *tile, const enum attn_dtype dt
 }
 
 /* name_1 to name_12: matmul_tile for that many rows. */
-#define TILE(name, dtype, rows, vectors, masked)              \
-    static void name##_##rows(const struct attn_matmul *tile) \
-    {                                                         \
-        matmul_tile(tile, dtype, rows, vectors, masked);      \
+#define TILE(name, dtype, rows, vectors, masked)                               \
+    static void name##_##rows(const struct attn_matmul *p, size_t r, size_t j) \
+    {                                                                          \
+        matmul_tile(p, r, j, dtype, rows, vectors, masked);                    \
     }
 #define TILES_6(name, dtype, vectors, masked) \
     TILE(name, dtype, 1, vectors, masked)     \
@@ -94,37 +114,26 @@ INLINE void matmul_tile(const struct attn_matmul *tile, const enum attn_dtype dt
     TILE(name, dtype, 10, vectors, masked)     \
     TILE(name, dtype, 11, vectors, masked)     \
     TILE(name, dtype, 12, vectors, masked)
-#define LIST_6(name) name##_1, name##_2, name##_3, name##_4, name##_5, name##_6
+#define LIST_6(name) NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6
 #define LIST_12(name) LIST_6(name), name##_7, name##_8, name##_9, name##_10, name##_11, name##_12
 
-#define TILES(dtype)                               \
-    TILES_6(wide_##dtype, ATTN_##dtype, 4, false)  \
-    TILES_12(full_##dtype, ATTN_##dtype, 2, false) \
-    TILES_12(edge_##dtype, ATTN_##dtype, 2, true)
-#define LISTS(dtype)                                                 \
-    {                                                                \
-        {NULL, LIST_6(wide_##dtype)}, {NULL, LIST_12(full_##dtype)}, \
-        {                                                            \
-            NULL, LIST_12(edge_##dtype)                              \
-        }                                                            \
+/* matmul_F32 and so on. */
+#define MATMUL(dtype)                                                               \
+    TILES_6(wide_##dtype, ATTN_##dtype, 4, false)                                   \
+    TILES_12(full_##dtype, ATTN_##dtype, 2, false)                                  \
+    TILES_12(edge_##dtype, ATTN_##dtype, 2, true)                                   \
+    static void matmul_##dtype(const struct attn_matmul *p)                         \
+    {                                                                               \
+        static const struct matmul_tiles tiles = {.wide = {LIST_6(wide_##dtype)},   \
+                                                  .full = {LIST_12(full_##dtype)},  \
+                                                  .edge = {LIST_12(edge_##dtype)}}; \
+        walk_matmul(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, MAX_WIDE});    \
     }
 
-TILES(F32)
-TILES(BF16)
-TILES(F16)
-TILES(INT8)
-
-static const struct matmul_tiles tiles[] = {
-    [ATTN_F32] = LISTS(F32),
-    [ATTN_BF16] = LISTS(BF16),
-    [ATTN_F16] = LISTS(F16),
-    [ATTN_INT8] = LISTS(INT8),
-};
-
-static void matmul(const struct attn_matmul *p)
-{
-    walk_matmul(p, &tiles[p->dtype], (struct tile_limits){LANES, MAX_ROWS, MAX_WIDE});
-}
+MATMUL(F32)
+MATMUL(BF16)
+MATMUL(F16)
+MATMUL(INT8)
 
 /* ---- Softmax --------------------------------------------------------------------------------- */
 
@@ -202,9 +211,11 @@ static void normalize(float *w, float max, float factor, size_t n)
 
 /* ---- The rest -------------------------------------------------------------------------------- */
 
-static void scale_columns(float *x, size_t ldx, const float *factor, size_t rows, size_t n)
+static void prepare(float *x, size_t ldx, struct attn_prepared *prepared, const float *factor,
+                    size_t rows, size_t n)
 {
-    for (size_t j = 0; j < n; j += LANES) {
+    (void)prepared;
+    for (size_t j = 0; factor != NULL && j < n; j += LANES) {
         __mmask16 mask = first_lanes(n - j);
         __m512 by = _mm512_maskz_loadu_ps(mask, factor + j);
         for (size_t r = 0; r < rows; r++) {
@@ -249,12 +260,15 @@ static bool all_within(const float *x, size_t n, float limit)
 
 void attn_kernels_avx512(struct attn_kernels *table)
 {
-    table->matmul = matmul;
+    table->matmul[ATTN_F32] = matmul_F32;
+    table->matmul[ATTN_BF16] = matmul_BF16;
+    table->matmul[ATTN_F16] = matmul_F16;
+    table->matmul[ATTN_INT8] = matmul_INT8;
     attn_kernels_avx512_project(table);
     attn_kernels_avx512_columns(table);
     table->softmax = softmax;
     table->normalize = normalize;
-    table->scale_columns = scale_columns;
+    table->prepare = prepare;
     table->scale_rows = scale_rows;
     table->scale = scale;
     table->all_within = all_within;

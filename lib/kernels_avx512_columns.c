@@ -16,22 +16,23 @@
     8 /* steps that factors are fetched ahead: each is in another line, of keys often in
                    one that L1 has not */
 
-/* `rows` rows (constant) of n <= 2 * LANES columns; n is looked at only where `masked`
- * (constant). */
-INLINE void outer_tile(const struct attn_outer *tile, const int rows, const bool masked)
+/* `rows` rows (constant) of up to 2 * LANES columns, from row r0 and column j on; n is looked at
+ * only where `masked` (constant). */
+INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const int rows,
+                       const bool masked)
 {
-    const struct attn_outer t = *tile;
+    const struct attn_outer t = *p;
     const size_t ahead = AHEAD * t.lda;
-    const float *a = t.a, *b = t.b;
+    const float *a = t.a + r0, *b = t.b + j;
     __m512 sum[MAX_ROWS][2];
     __mmask16 mask[2];
     unroll_for(v, 2)
-        mask[v] = masked ? first_lanes(t.n - attn_min(t.n, v * LANES)) : 0xffff;
-    float *c = t.c + afresh(0);
+        mask[v] = masked ? first_lanes(t.n - attn_min(t.n, j + v * LANES)) : 0xffff;
+    float *c = t.c + afresh(r0 * t.ldc + j);
     unroll_for(r, rows) {
         unroll_for(v, 2)
             sum[r][v] = t.rescale ? _mm512_mul_ps(_mm512_maskz_loadu_ps(mask[v], c + v * LANES),
-                                                  _mm512_set1_ps(t.rescale[r]))
+                                                  _mm512_set1_ps(t.rescale[r0 + r]))
                                   : _mm512_setzero_ps();
         c += t.ldc;
     }
@@ -47,7 +48,7 @@ INLINE void outer_tile(const struct attn_outer *tile, const int rows, const bool
                 sum[r][v] = _mm512_fmadd_ps(factor, row[v], sum[r][v]);
         }
     }
-    c = t.c + afresh(0);
+    c = t.c + afresh(r0 * t.ldc + j);
     unroll_for(r, rows) {
         unroll_for(v, 2)
             _mm512_mask_storeu_ps(c + v * LANES, mask[v], sum[r][v]);
@@ -55,8 +56,11 @@ INLINE void outer_tile(const struct attn_outer *tile, const int rows, const bool
     }
 }
 
-#define TILE(name, rows, masked) \
-    static void name##_##rows(const struct attn_outer *tile) { outer_tile(tile, rows, masked); }
+#define TILE(name, rows, masked)                                              \
+    static void name##_##rows(const struct attn_outer *p, size_t r, size_t j) \
+    {                                                                         \
+        outer_tile(p, r, j, rows, masked);                                    \
+    }
 #define TILES(name, masked) \
     TILE(name, 1, masked)   \
     TILE(name, 2, masked)   \

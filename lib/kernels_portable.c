@@ -20,8 +20,6 @@ INLINE float number_at(const void *b, size_t i, const enum attn_dtype dtype)
         return attn_bf16_float(((const uint16_t *)b)[i]);
     case ATTN_F16:
         return attn_f16_float(((const uint16_t *)b)[i]);
-    case ATTN_INT8:
-        return (float)((const int8_t *)b)[i];
     default:
         return ((const float *)b)[i];
     }
@@ -55,21 +53,36 @@ INLINE void matmul_of(const struct attn_matmul *p, const enum attn_dtype dtype)
     }
 }
 
-static void matmul(const struct attn_matmul *p)
+#define MATMUL(dtype) \
+    static void matmul_##dtype(const struct attn_matmul *p) { matmul_of(p, ATTN_##dtype); }
+
+MATMUL(F32)
+MATMUL(BF16)
+MATMUL(F16)
+
+/* Words of some columns as plain numbers, [k][LANES]. */
+static void plain_words(float *out, const uint8_t *b, size_t ldb, size_t k, size_t cols)
 {
-    switch (p->dtype) {
-    case ATTN_F32:
-        matmul_of(p, ATTN_F32);
-        break;
-    case ATTN_BF16:
-        matmul_of(p, ATTN_BF16);
-        break;
-    case ATTN_F16:
-        matmul_of(p, ATTN_F16);
-        break;
-    case ATTN_INT8:
-        matmul_of(p, ATTN_INT8);
-        break;
+    for (size_t i = 0; i < k; i += 4, out += 4 * LANES, b += 4 * ldb)
+        for (size_t c = 0; c < cols; c++)
+            for (size_t at = 0; at < 4; at++)
+                out[at * LANES + c] = (float)(b[4 * c + at] - 128);
+}
+
+static void matmul_INT8(const struct attn_matmul *p)
+{
+    float plain[ATTN_MAX_HEAD_DIM * LANES];
+    struct attn_matmul part = *p;
+    for (size_t j = 0; j < p->n; j += LANES) {
+        part.n = attn_min(p->n - j, LANES);
+        part.c = p->c + j;
+        part.b = plain;
+        part.ldb = LANES;
+        plain_words(plain, (const uint8_t *)p->b + 4 * j, p->ldb, p->k, part.n);
+        matmul_of(&part, ATTN_F32);
+        for (size_t r = 0; p->scale != NULL && r < p->rows; r++)
+            for (size_t c = 0; c < part.n; c++)
+                part.c[r * p->ldc + c] *= p->scale[j + c];
     }
 }
 
@@ -128,9 +141,11 @@ static void normalize(float *w, float max, float factor, size_t n)
 
 /* ---- The rest -------------------------------------------------------------------------------- */
 
-static void scale_columns(float *x, size_t ldx, const float *factor, size_t rows, size_t n)
+static void prepare(float *x, size_t ldx, struct attn_prepared *prepared, const float *factor,
+                    size_t rows, size_t n)
 {
-    for (size_t r = 0; r < rows; r++)
+    (void)prepared;
+    for (size_t r = 0; factor != NULL && r < rows; r++)
         for (size_t j = 0; j < n; j++)
             x[r * ldx + j] *= factor[j];
 }
@@ -159,10 +174,10 @@ static bool all_within(const float *x, size_t n, float limit)
 void attn_kernels_portable(struct attn_kernels *table)
 {
     *table = (struct attn_kernels){
-        .matmul = matmul,
+        .matmul = {matmul_F32, matmul_BF16, matmul_F16, matmul_INT8},
         .softmax = softmax,
         .normalize = normalize,
-        .scale_columns = scale_columns,
+        .prepare = prepare,
         .scale_rows = scale_rows,
         .scale = scale,
         .all_within = all_within,

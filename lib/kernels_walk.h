@@ -11,8 +11,10 @@
 #define WALK_ROWS 14 /* of a tile, at most, at any level */
 #define WALK_WIDE 6  /* and of one of four vectors */
 
-typedef void matmul_tile_fn(const struct attn_matmul *tile);
-typedef void outer_tile_fn(const struct attn_outer *tile);
+/* A tile of the product from row r and column j on.  (A copy of the product that says so would be
+ * read while what it was copied from is on its way to the cache, which stalls.) */
+typedef void matmul_tile_fn(const struct attn_matmul *product, size_t r, size_t j);
+typedef void outer_tile_fn(const struct attn_outer *product, size_t r, size_t j);
 
 struct matmul_tiles { /* by rows; columns are 4, 2 and up to 2 vectors */
     matmul_tile_fn *wide[WALK_WIDE + 1], *full[WALK_ROWS + 1], *edge[WALK_ROWS + 1];
@@ -29,57 +31,40 @@ struct tile_limits {
     size_t wide;  /* of one of four; unused by outer */
 };
 
+/* Bytes of a column in a row of b: a number, or a word of int8. */
 static inline size_t bytes_of(enum attn_dtype dtype)
 {
-    return dtype == ATTN_F32 ? 4 : dtype == ATTN_INT8 ? 1 : 2;
+    return dtype == ATTN_BF16 || dtype == ATTN_F16 ? 2 : 4;
 }
 
-/* Up to two vectors of columns of all rows, in pieces as equal as can be. */
-static inline void walk_matmul_rows(struct attn_matmul panel, matmul_tile_fn *const by_rows[],
-                                    size_t most)
+/* Numbers of a column that follow one another there. */
+static inline size_t depth_of(enum attn_dtype dtype) { return dtype == ATTN_INT8 ? 4 : 1; }
+
+/* Rows in pieces as equal as can be: `more` of them have one row more than `few`. */
+struct pieces {
+    uint32_t few, more;
+};
+
+static inline struct pieces cut_rows(size_t rows, size_t most)
 {
-    size_t rows = panel.rows;
-    for (size_t left = attn_ceil_div(rows, most); left > 0; left--) {
-        size_t count = attn_ceil_div(rows, left);
-        by_rows[count](&panel);
-        panel.c += count * panel.ldc;
-        panel.a += count * panel.lda;
-        rows -= count;
-    }
+    const uint32_t count = (uint32_t)attn_ceil_div(rows, most);
+    return (struct pieces){(uint32_t)rows / count, (uint32_t)rows % count};
 }
 
 static inline void walk_matmul(const struct attn_matmul *p, const struct matmul_tiles *tiles,
                                struct tile_limits limits)
 {
-    const size_t bytes = bytes_of(p->dtype);
-    struct attn_matmul part = *p;
-    part.ahead = p->ahead != NULL ? p->ahead : p->b; /* which is no work */
+    const struct pieces cut = cut_rows(p->rows, limits.rows);
     for (size_t j = 0, width; j < p->n; j += width) {
-        const bool wide = p->rows <= limits.wide && part.n >= 4 * limits.lanes;
+        const bool wide = p->rows <= limits.wide && p->n - j >= 4 * limits.lanes;
         width = (wide ? 4 : 2) * limits.lanes;
-        if (wide)
-            tiles->wide[p->rows](&part);
-        else
-            walk_matmul_rows(part, part.n >= width ? tiles->full : tiles->edge, limits.rows);
-        part.c += width;
-        part.b = (const char *)part.b + width * bytes;
-        part.ahead = (const char *)part.ahead + width * bytes;
-        part.n -= attn_min(part.n, width);
-    }
-}
-
-/* Rows in pieces as equal as can be. */
-static inline void walk_outer_rows(struct attn_outer panel, outer_tile_fn *const by_rows[],
-                                   size_t most)
-{
-    size_t rows = panel.rows;
-    for (size_t left = attn_ceil_div(rows, most); left > 0; left--) {
-        size_t count = attn_ceil_div(rows, left);
-        by_rows[count](&panel);
-        panel.c += count * panel.ldc;
-        panel.a += count;
-        panel.rescale += panel.rescale != NULL ? count : 0;
-        rows -= count;
+        if (wide) {
+            tiles->wide[p->rows](p, 0, j);
+            continue;
+        }
+        matmul_tile_fn *const *by_rows = p->n - j >= width ? tiles->full : tiles->edge;
+        for (size_t r = 0, i = 0, rows; r < p->rows; r += rows, i++)
+            by_rows[rows = cut.few + (i < cut.more)](p, r, j);
     }
 }
 
@@ -87,12 +72,11 @@ static inline void walk_outer(const struct attn_outer *p, const struct outer_til
                               struct tile_limits limits)
 {
     const size_t width = 2 * limits.lanes;
-    struct attn_outer panel = *p;
+    const struct pieces cut = cut_rows(p->rows, limits.rows);
     for (size_t j = 0; j < p->n; j += width) {
-        walk_outer_rows(panel, panel.n >= width ? tiles->full : tiles->edge, limits.rows);
-        panel.c += width;
-        panel.b += width;
-        panel.n -= attn_min(panel.n, width);
+        outer_tile_fn *const *by_rows = p->n - j >= width ? tiles->full : tiles->edge;
+        for (size_t r = 0, i = 0, rows; r < p->rows; r += rows, i++)
+            by_rows[rows = cut.few + (i < cut.more)](p, r, j);
     }
 }
 

@@ -211,9 +211,9 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
 struct attn_tile attn_block_tile(struct attn_block *block, const struct attn_layer_spec *spec,
                                  size_t group)
 {
-    const size_t groups = spec->num_kv_heads, number = attn_tile_number_bytes(spec->kv_dtype);
-    const size_t key = spec->head_dim * ATTN_TILE * number;
-    const size_t value = spec->value_head_dim * ATTN_TILE * number;
+    const size_t groups = spec->num_kv_heads;
+    const size_t key = ATTN_TILE * attn_tile_key_bytes(spec->kv_dtype, spec->head_dim);
+    const size_t value = ATTN_TILE * attn_tile_value_bytes(spec->kv_dtype, spec->value_head_dim);
     struct attn_tile tile = {.k = block->data + group * key,
                              .v = block->data + groups * key + group * value,
                              .dtype = spec->kv_dtype};

@@ -98,9 +98,9 @@ size_t attn_weight_columns(const struct attn_layer_spec *spec, size_t keys)
 
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec)
 {
-    size_t numbers =
-        (spec->head_dim + spec->value_head_dim) * attn_tile_number_bytes(spec->kv_dtype);
-    return spec->num_kv_heads * (numbers + attn_tile_scale_bytes(spec->kv_dtype));
+    size_t bytes = attn_tile_key_bytes(spec->kv_dtype, spec->head_dim) +
+                   attn_tile_value_bytes(spec->kv_dtype, spec->value_head_dim);
+    return spec->num_kv_heads * (bytes + attn_tile_scale_bytes(spec->kv_dtype));
 }
 
 /* ---- Memory ---- */

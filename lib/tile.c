@@ -1,21 +1,23 @@
 /* tile.c: tokens into and out of a tile.
  *
  * A token's numbers are first brought into the tile's dtype, side by side, and then moved to where
- * they stand: keys a tile's width apart, values panel by panel.  What depends on the dtype is a
- * row of the table `formats`; loops never ask for it.  Loops over numbers run over blocks of fixed
- * length, which compilers turn into vector code at -O2 too. */
+ * they stand: words of keys a tile's width apart, values panel by panel.  What depends on the dtype
+ * is a row of the table `formats`; loops never ask for it.  Loops over numbers run over blocks of
+ * fixed length, which compilers turn into vector code at -O2 too. */
 #include "tile.h"
 
 #include <float.h>
 #include <string.h>
 
 #include "half_float.h"
+#include "mem.h"
 #include "widen.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 #define BLOCK 16 /* numbers */
 #define INT8_LARGEST 127
+#define WORD 4 /* bytes, and numbers of int8 */
 
 /* ---- Numbers to a dtype and back ------------------------------------------------------------- */
 
@@ -79,11 +81,11 @@ static float magnitude(const float *x, size_t n)
     return attn_bits_float(most);
 }
 
-/* The nearest integer to x, which is within +-127: beside 1.5 * 2^23 the last bit of a float counts
- * 1, so adding rounds, and the low byte is the integer. */
-INLINE int8_t nearest(float x)
+/* The nearest integer to x, which is within +-127, and 128: beside 1.5 * 2^23 the last bit of a
+ * float counts 1, so adding rounds, and the low byte is the integer. */
+INLINE uint8_t nearest(float x)
 {
-    return (int8_t)(uint8_t)(attn_float_bits(x + 12582912.0f) & 0xffu);
+    return (uint8_t)((attn_float_bits(x + 12582912.0f) & 0xffu) ^ 0x80u);
 }
 
 /* The scale of 127 steps to `largest`, rounded up to 17 bits: so 127 steps are a float exactly, and
@@ -96,7 +98,7 @@ static float scale_of(float largest)
 /* Numbers whose scale would not be a normal float become 0. */
 static bool encode_int8(void *out, float *scale, const float *x, size_t n)
 {
-    int8_t *to = out;
+    uint8_t *to = out;
     float largest = magnitude(x, n);
     bool zero = largest < INT8_LARGEST * FLT_MIN;
     float step = zero ? 0 : scale_of(largest), per_step = zero ? 0 : 1 / step;
@@ -106,6 +108,8 @@ static bool encode_int8(void *out, float *scale, const float *x, size_t n)
             to[i + j] = nearest(x[i + j] * per_step);
     for (; i < n; i++)
         to[i] = nearest(x[i] * per_step);
+    for (; i % WORD != 0; i++)
+        to[i] = nearest(0);
     *scale = step;
     return true;
 }
@@ -130,9 +134,9 @@ static void decode_f16(float *out, const void *in, float scale, size_t n)
 
 static void decode_int8(float *out, const void *in, float scale, size_t n)
 {
-    const int8_t *from = in;
+    const uint8_t *from = in;
     for (size_t i = 0; i < n; i++)
-        out[i] = (float)from[i] * scale;
+        out[i] = (float)(from[i] - 128) * scale;
 }
 
 /* ---- Numbers to where they stand ------------------------------------------------------------- */
@@ -160,24 +164,39 @@ static void move_4(void *out, size_t to, const void *in, size_t from, size_t n)
     move(out, to, in, from, n, 4);
 }
 
+/* Numbers side by side. */
+static void copy_2(void *out, size_t to, const void *in, size_t from, size_t n)
+{
+    (void)to, (void)from;
+    memcpy(out, in, n * 2);
+}
+
+static void copy_4(void *out, size_t to, const void *in, size_t from, size_t n)
+{
+    (void)to, (void)from;
+    memcpy(out, in, n * 4);
+}
+
 struct format {
-    size_t bytes;       /* of a number */
-    size_t scale_bytes; /* of a token: for its key and its value */
-    bool (*encode)(void *out, float *scale, const float *x, size_t n);
+    size_t bytes; /* of a number */
+    size_t each;  /* numbers of a word: bytes of int8, else numbers themselves */
+    bool (*encode)(void *out, float *scale, const float *x, size_t n); /* whole words */
     void (*decode)(float *out, const void *in, float scale, size_t n);
+    void (*move_words)(void *out, size_t to, const void *in, size_t from, size_t n);
     void (*move)(void *out, size_t to, const void *in, size_t from, size_t n);
 };
 
 static const struct format formats[] = {
-    [ATTN_F32] = {4, 0, encode_f32, decode_f32, move_4},
-    [ATTN_BF16] = {2, 0, encode_bf16, decode_bf16, move_2},
-    [ATTN_F16] = {2, 0, encode_f16, decode_f16, move_2},
-    [ATTN_INT8] = {1, 2 * sizeof(float), encode_int8, decode_int8, move_1},
+    [ATTN_F32] = {4, 1, encode_f32, decode_f32, move_4, copy_4},
+    [ATTN_BF16] = {2, 1, encode_bf16, decode_bf16, move_2, copy_2},
+    [ATTN_F16] = {2, 1, encode_f16, decode_f16, move_2, copy_2},
+    [ATTN_INT8] = {1, WORD, encode_int8, decode_int8, move_4, move_1},
 };
 
-size_t attn_tile_number_bytes(enum attn_dtype dtype) { return formats[dtype].bytes; }
-
-size_t attn_tile_scale_bytes(enum attn_dtype dtype) { return formats[dtype].scale_bytes; }
+static size_t words_of(const struct format *format, size_t n)
+{
+    return attn_ceil_div(n, format->each);
+}
 
 /* ---- Tokens ---------------------------------------------------------------------------------- */
 
@@ -188,16 +207,32 @@ struct row {
     _Alignas(64) unsigned char numbers[ATTN_MAX_HEAD_DIM * sizeof(float)];
 };
 
+/* Where in a tile the key of a slot begins, whose words are a panel apart. */
+static size_t key_at(const struct attn_tile *tile, size_t slot, size_t d)
+{
+    const struct format *format = &formats[tile->dtype];
+    const size_t panel = attn_tile_panel(tile->dtype);
+    return slot / panel * panel * attn_tile_key_bytes(tile->dtype, d) +
+           slot % panel * format->each * format->bytes;
+}
+
+/* Where the part of its value begins that stands in the panel of component j, `width` wide. */
+static size_t value_at(const struct format *format, size_t slot, size_t j, size_t width)
+{
+    const size_t each = format->each;
+    return (j * ATTN_TILE + slot / each * each * width + slot % each) * format->bytes;
+}
+
 bool attn_tile_put_value(const struct attn_tile *tile, size_t slot, const float *value, size_t dv)
 {
     const struct format *format = &formats[tile->dtype];
-    const size_t bytes = format->bytes;
     unsigned char *v = tile->v;
     struct row row;
     bool fits = format->encode(row.numbers, scale_at(tile->v_scale, slot), value, dv);
     for (size_t j = 0, width; j < dv; j += width) {
-        width = attn_tile_width(dv, j);
-        memcpy(v + (j * ATTN_TILE + slot * width) * bytes, row.numbers + j * bytes, width * bytes);
+        width = attn_tile_width(tile->dtype, dv, j);
+        format->move(v + value_at(format, slot, j, width), format->each,
+                     row.numbers + j * format->bytes, 1, width);
     }
     return fits;
 }
@@ -209,7 +244,8 @@ bool attn_tile_put(const struct attn_tile *tile, size_t slot, const float *key, 
     unsigned char *k = tile->k;
     struct row row;
     bool fits = format->encode(row.numbers, scale_at(tile->k_scale, slot), key, d);
-    format->move(k + slot * format->bytes, ATTN_TILE, row.numbers, 1, d);
+    format->move_words(k + key_at(tile, slot, d), attn_tile_panel(tile->dtype), row.numbers, 1,
+                       words_of(format, d));
     return attn_tile_put_value(tile, slot, value, dv) && fits;
 }
 
@@ -217,16 +253,17 @@ void attn_tile_get(float *key, float *value, const struct attn_tile *tile, size_
                    size_t dv)
 {
     const struct format *format = &formats[tile->dtype];
-    const size_t bytes = format->bytes;
     const unsigned char *k = tile->k, *v = tile->v;
     struct row row;
     if (key != NULL) {
-        format->move(row.numbers, 1, k + slot * bytes, ATTN_TILE, d);
+        format->move_words(row.numbers, 1, k + key_at(tile, slot, d), attn_tile_panel(tile->dtype),
+                           words_of(format, d));
         format->decode(key, row.numbers, tile->k_scale != NULL ? tile->k_scale[slot] : 1, d);
     }
     for (size_t j = 0, width; value != NULL && j < dv; j += width) {
-        width = attn_tile_width(dv, j);
-        format->decode(value + j, v + (j * ATTN_TILE + slot * width) * bytes,
-                       tile->v_scale != NULL ? tile->v_scale[slot] : 1, width);
+        width = attn_tile_width(tile->dtype, dv, j);
+        format->move(row.numbers, 1, v + value_at(format, slot, j, width), format->each, width);
+        format->decode(value + j, row.numbers, tile->v_scale != NULL ? tile->v_scale[slot] : 1,
+                       width);
     }
 }

@@ -7,14 +7,15 @@
  * attention over given rows makes them on the way.
  *
  * Its numbers are of any dtype.  Those of int8 are multiples of a scale that each token has for its
- * key and for its value, max|x| / 127; all are rounded to the nearest, ties to even. */
+ * key and for its value, max|x| / 127; all are rounded to the nearest, ties to even.  A byte is the
+ * integer + 128, and four numbers that are multiplied one after the other share a word: keys are
+ * [words of D][ATTN_TILE][4], a panel of values [ATTN_TILE / 4][width][4]. */
 #ifndef ATTN_LIB_TILE_H
 #define ATTN_LIB_TILE_H
 
 #include "attn.h"
 
-#define ATTN_TILE 64       /* tokens */
-#define ATTN_TILE_PANEL 64 /* components of a value that stand together */
+#define ATTN_TILE 64 /* tokens */
 
 struct attn_tile {
     void *k, *v;              /* of dtype, as above */
@@ -22,16 +23,30 @@ struct attn_tile {
     enum attn_dtype dtype;
 };
 
-/* Components in the panel that begins with component j of Dv; it begins at element j * ATTN_TILE of
- * the tile's values. */
-static inline size_t attn_tile_width(size_t dv, size_t j)
+/* Columns of a panel. */
+static inline size_t attn_tile_panel(enum attn_dtype dtype) { return dtype == ATTN_INT8 ? 32 : 64; }
+
+/* Of n columns those in the panel that begins with column j. */
+static inline size_t attn_tile_width(enum attn_dtype dtype, size_t n, size_t j)
 {
-    return dv - j < ATTN_TILE_PANEL ? dv - j : ATTN_TILE_PANEL;
+    return n - j < attn_tile_panel(dtype) ? n - j : attn_tile_panel(dtype);
 }
 
-/* Bytes of one number, and of what a token takes beside its numbers. */
-size_t attn_tile_number_bytes(enum attn_dtype dtype);
-size_t attn_tile_scale_bytes(enum attn_dtype dtype);
+/* Bytes of a token's value [Dv], of its key [D], which is whole words, and of its scales. */
+static inline size_t attn_tile_value_bytes(enum attn_dtype dtype, size_t dv)
+{
+    return dv * (dtype == ATTN_F32 ? 4 : dtype == ATTN_INT8 ? 1 : 2);
+}
+
+static inline size_t attn_tile_key_bytes(enum attn_dtype dtype, size_t d)
+{
+    return dtype == ATTN_INT8 ? (d + 3) / 4 * 4 : attn_tile_value_bytes(dtype, d);
+}
+
+static inline size_t attn_tile_scale_bytes(enum attn_dtype dtype)
+{
+    return dtype == ATTN_INT8 ? 2 * sizeof(float) : 0;
+}
 
 /* Stores one token's key [D] and value [Dv] in slot `slot`.  False where one of the numbers is
  * beyond the largest of the dtype, which only f16 has below ATTN_MAX_MAGNITUDE: the slot then

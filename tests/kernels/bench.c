@@ -21,18 +21,24 @@ struct bench {
     enum attn_dtype dtype; /* of project */
 };
 
-static void run_matmul(const struct bench *b)
+static void multiply(const struct bench *b, enum attn_dtype dtype)
 {
-    b->kernels->matmul(&(struct attn_matmul){.c = b->c,
-                                             .a = b->a,
-                                             .b = b->b,
-                                             .ldc = b->n,
-                                             .lda = b->k,
-                                             .ldb = b->n,
-                                             .rows = b->rows,
-                                             .k = b->k,
-                                             .n = b->n});
+    b->kernels->matmul[dtype](&(struct attn_matmul){.c = b->c,
+                                                    .a = b->a,
+                                                    .b = b->b,
+                                                    .prepared = (void *)b->d,
+                                                    .ldc = b->n,
+                                                    .lda = b->k,
+                                                    .ldb = b->n,
+                                                    .rows = b->rows,
+                                                    .k = b->k,
+                                                    .n = b->n});
 }
+
+static void run_matmul(const struct bench *b) { multiply(b, ATTN_F32); }
+
+/* Rows are prepared once, whatever is in them. */
+static void run_matmul_int8(const struct bench *b) { multiply(b, ATTN_INT8); }
 
 /* Block after block, as a projection is computed.  What is in x and w does not matter. */
 static void run_project(const struct bench *b)
@@ -150,6 +156,8 @@ static const struct {
     {"matmul", run_matmul, 4, 64, 128, 2, 64 * 128, false},
     {"matmul", run_matmul, 1, 128, 64, 2, 128 * 64, false},
     {"matmul", run_matmul, 1, 64, 64, 2, 64 * 64, false},
+    {"matmul int8", run_matmul_int8, 4, 128, 32, 2, 128 * 8, false},
+    {"matmul int8", run_matmul_int8, 1, 64, 32, 2, 64 * 8, false},
     {"outer", run_outer, 64, 128, 64, 2, 128 * 64, false},
     {"outer", run_outer, 64, 64, 64, 2, 64 * 64, false},
     {"project", run_project, 1, 4096, 4096, 2, 4096.0 * 4096, true},

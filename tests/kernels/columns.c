@@ -47,16 +47,16 @@ const char *check_outer(struct check *check, size_t rows, size_t k, size_t n)
     turn(&turned, &a);
     if (rescale)
         kernels->scale_rows(want.at, want.ld, factors.at, rows, n);
-    kernels->matmul(&(struct attn_matmul){.c = want.at,
-                                          .a = a.at,
-                                          .b = b.at,
-                                          .ldc = want.ld,
-                                          .lda = a.ld,
-                                          .ldb = b.ld,
-                                          .rows = rows,
-                                          .k = k,
-                                          .n = n,
-                                          .accumulate = rescale});
+    kernels->matmul[ATTN_F32](&(struct attn_matmul){.c = want.at,
+                                                    .a = a.at,
+                                                    .b = b.at,
+                                                    .ldc = want.ld,
+                                                    .lda = a.ld,
+                                                    .ldb = b.ld,
+                                                    .rows = rows,
+                                                    .k = k,
+                                                    .n = n,
+                                                    .accumulate = rescale});
     kernels->outer(&(struct attn_outer){.c = got.at,
                                         .rescale = rescale ? factors.at : NULL,
                                         .a = turned.at,

@@ -30,6 +30,7 @@ static const struct {
     const char *(*check)(struct check *check, size_t rows, size_t k, size_t n);
 } slots[] = {
     {"matmul", check_matmul},
+    {"matmul int8", check_matmul_int8},
     {"outer", check_outer},
     {"project", check_project},
     {"project bf16", check_project_bf16},
@@ -41,7 +42,6 @@ static const struct {
     {"normalize", check_normalize},
     {"scale", check_scale},
     {"scale_rows", check_scale_rows},
-    {"scale_columns", check_scale_columns},
     {"all_within", check_all_within},
 };
 enum { SLOTS = sizeof slots / sizeof slots[0] };

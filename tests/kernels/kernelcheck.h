@@ -18,6 +18,7 @@ struct check {
 
 /* A check computes one case of the given size and returns NULL, or what is wrong with it. */
 const char *check_matmul(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_matmul_int8(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_project(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_project_bf16(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_project_int8(struct check *check, size_t rows, size_t k, size_t n);
@@ -28,7 +29,6 @@ const char *check_softmax_columns(struct check *check, size_t rows, size_t k, si
 const char *check_transpose(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_scale(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_normalize(struct check *check, size_t rows, size_t k, size_t n);
-const char *check_scale_columns(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_scale_rows(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_all_within(struct check *check, size_t rows, size_t k, size_t n);
 

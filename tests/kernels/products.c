@@ -1,4 +1,4 @@
-/* products.c: checks of matmul.
+/* products.c: checks of matmul, and of prepare with it.
  *
  * The reference is a sum in double.  A product of k terms in float may differ from it by a few
  * units of roundoff times sqrt(k), relative to the sum of the terms' magnitudes (rounding errors
@@ -32,21 +32,47 @@ bool product_near(double got, double exact, double magnitude, size_t terms, doub
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
-static const char *compare_matmul(const struct grid *c, const struct grid *start,
-                                  const struct grid *a, const struct grid *b, bool accumulate)
+#define MOST_ROWS 128
+
+struct multiplication {
+    enum attn_dtype dtype;
+    struct attn_matmul product;
+    struct grid c, start, a, b; /* what they stand for */
+    struct grid ready;          /* what the kernel is given for a: of int8, prepared */
+    struct attn_prepared prepared[MOST_ROWS];
+    float *factor;     /* [k] that a was prepared with, or NULL */
+    struct grid scale; /* of columns; of int8, where product.scale is not NULL */
+};
+
+static const char *compare_matmul(const struct multiplication *m)
 {
+    const struct grid *a = &m->a, *b = &m->b, *c = &m->c;
     for (size_t r = 0; r < c->rows; r++)
         for (size_t j = 0; j < c->cols; j++) {
-            double sum = accumulate ? start->at[r * start->ld + j] : 0, magnitude = fabs(sum);
+            double sum = m->product.accumulate ? m->start.at[r * m->start.ld + j] : 0;
+            double magnitude = fabs(sum), integers = 0;
             for (size_t i = 0; i < a->cols; i++) {
-                double term = (double)a->at[r * a->ld + i] * b->at[i * b->ld + j];
+                double factor = m->factor != NULL ? m->factor[i] : 1;
+                double term = (double)a->at[r * a->ld + i] * factor * b->at[i * b->ld + j];
                 sum += term;
                 magnitude += fabs(term);
+                integers += fabs((double)b->at[i * b->ld + j]);
             }
-            if (!product_near(c->at[r * c->ld + j], sum, magnitude, a->cols + 1, 0x1p-149))
+            if (m->product.prepared != NULL &&
+                m->prepared[r].unit > 0) /* each is half a unit off */
+                magnitude += integers * (double)m->prepared[r].unit / ROUNDOFF / 2;
+            double scale = m->product.scale != NULL ? m->scale.at[j] : 1;
+            if (!product_near(c->at[r * c->ld + j], sum * scale, magnitude * fabs(scale),
+                              a->cols + 1, 0x1p-149))
                 return "a result is wrong";
         }
     return NULL;
+}
+
+/* Where number i of column j stands, counted in numbers. */
+static size_t number_place(const struct grid *b, enum attn_dtype dtype, size_t i, size_t j)
+{
+    return dtype == ATTN_INT8 ? (i / 4 * b->ld + j) * 4 + i % 4 : i * b->ld + j;
 }
 
 /* b as numbers of the dtype, in memory that ends with the last of them; what is in b becomes what
@@ -56,94 +82,131 @@ static void *as_numbers(const struct grid *b, enum attn_dtype dtype)
     if (dtype == ATTN_F32)
         return b->at;
     size_t bytes = dtype == ATTN_INT8 ? 1 : 2;
-    char *numbers = malloc(((b->rows - 1) * b->ld + b->cols) * bytes);
+    char *numbers = malloc((number_place(b, dtype, b->rows - 1, b->cols - 1) / 4 + 1) * 4 * bytes);
     for (size_t i = 0; i < b->rows * b->cols && numbers != NULL; i++) {
-        size_t at = i / b->cols * b->ld + i % b->cols;
-        float x = b->at[at], large = fmodf(x * 1e3f, 128.0f);
-        uint16_t half = dtype == ATTN_BF16 ? attn_float_bf16(x) : attn_float_f16(x);
-        int8_t integer = (int8_t)large;
-        memcpy(numbers + at * bytes, bytes == 1 ? (void *)&integer : (void *)&half, bytes);
-        b->at[at] = dtype == ATTN_INT8   ? (float)integer
-                    : dtype == ATTN_BF16 ? attn_bf16_float(half)
-                                         : attn_f16_float(half);
+        float *x = &b->at[i / b->cols * b->ld + i % b->cols], large = fmodf(*x * 1e3f, 128.0f);
+        uint16_t half = dtype == ATTN_BF16 ? attn_float_bf16(*x) : attn_float_f16(*x);
+        uint8_t byte = (uint8_t)((int)large + 128);
+        memcpy(numbers + number_place(b, dtype, i / b->cols, i % b->cols) * bytes,
+               bytes == 1 ? (void *)&byte : (void *)&half, bytes);
+        *x = dtype == ATTN_INT8   ? (float)(byte - 128)
+             : dtype == ATTN_BF16 ? attn_bf16_float(half)
+                                  : attn_f16_float(half);
     }
     return numbers;
 }
 
-/* Rows [first, first + count) of the problem by themselves must give the same bits. */
-static bool matmul_rows_same(struct check *check, const struct attn_matmul *whole,
-                             const struct grid *c, const struct grid *start, const struct grid *a,
-                             size_t first, size_t count)
+/* Rows [first, ...) of a, as the kernel is to be given them. */
+static void make_ready(struct check *check, const struct multiplication *m,
+                       const struct grid *ready, struct attn_prepared *prepared, size_t first)
 {
-    struct grid part = grid_place(&check->pens[4], &check->rng, count, c->cols);
-    struct grid rows = grid_place(&check->pens[5], &check->rng, count, a->cols);
-    struct attn_matmul product = *whole;
-    if (whole->accumulate)
-        grid_copy(&part, start, first);
-    grid_copy(&rows, a, first);
+    for (size_t r = 0; r < ready->rows; r++)
+        memcpy(ready->at + r * ready->ld, m->a.at + (first + r) * m->a.ld,
+               m->a.cols * sizeof(float));
+    if (m->dtype == ATTN_INT8)
+        check->kernels->prepare(ready->at, ready->ld, prepared, m->factor, ready->rows, m->a.cols);
+}
+
+/* Rows [first, first + count) of the problem by themselves must give the same bits. */
+static bool matmul_rows_same(struct check *check, const struct multiplication *m, size_t first,
+                             size_t count)
+{
+    struct grid part = grid_place(&check->pens[4], &check->rng, count, m->c.cols);
+    struct grid rows = grid_place(&check->pens[5], &check->rng, count, m->ready.cols);
+    struct attn_prepared prepared[MOST_ROWS];
+    struct attn_matmul product = m->product;
+    if (product.accumulate)
+        grid_copy(&part, &m->start, first);
+    make_ready(check, m, &rows, prepared, first);
     product.c = part.at;
     product.ldc = part.ld;
     product.a = rows.at;
     product.lda = rows.ld;
+    product.prepared = product.prepared != NULL ? prepared : NULL;
     product.rows = count;
-    check->kernels->matmul(&product);
+    check->kernels->matmul[m->dtype](&product);
     for (size_t r = 0; r < count; r++)
-        if (!grid_same_row(&part, r, c, first + r))
+        if (!grid_same_row(&part, r, &m->c, first + r))
             return false;
-    return grid_intact(&part);
+    return grid_intact(&part) && grid_intact(&rows);
 }
 
-static const char *run_matmul(struct check *check, struct attn_matmul *product,
-                              const struct grid *c, const struct grid *start, const struct grid *a,
-                              const struct grid *b)
+static const char *run_matmul(struct check *check, struct multiplication *m)
 {
-    if (product->b == NULL)
+    if (m->product.b == NULL)
         return "out of memory";
-    check->kernels->matmul(product);
-    if (!grid_intact(c) || !grid_intact(a) || !grid_intact(b))
+    make_ready(check, m, &m->ready, m->prepared, 0);
+    check->kernels->matmul[m->dtype](&m->product);
+    if (!grid_intact(&m->c) || !grid_intact(&m->ready) || !grid_intact(&m->b))
         return "wrote outside its result";
-    for (size_t r = 0; r < product->rows; r++)
-        if (!matmul_rows_same(check, product, c, start, a, r, 1))
+    for (size_t r = 0; r < m->c.rows; r++)
+        if (!matmul_rows_same(check, m, r, 1))
             return "a row computed alone has other bits";
-    if (product->rows > 1 && !matmul_rows_same(check, product, c, start, a, 1, product->rows - 1))
+    if (m->c.rows > 1 && !matmul_rows_same(check, m, 1, m->c.rows - 1))
         return "a row at another place has other bits";
-    return compare_matmul(c, start, a, b, product->accumulate);
+    return compare_matmul(m);
 }
 
-const char *check_matmul(struct check *check, size_t rows, size_t k, size_t n)
+/* What int8 has beside its numbers. */
+static void add_scales(struct check *check, struct multiplication *m)
+{
+    struct grid factor = grid_place(&check->pens[7], &check->rng, 1, m->a.cols);
+    m->scale = grid_place(&check->pens[8], &check->rng, 1, m->c.cols);
+    grid_fill(&factor, &check->rng, 1);
+    grid_fill(&m->scale, &check->rng, 1);
+    memset(m->prepared, 0, sizeof m->prepared);
+    m->factor = rng_next(&check->rng) % 2 ? factor.at : NULL;
+    m->product.scale = rng_next(&check->rng) % 2 ? m->scale.at : NULL;
+    m->product.prepared = m->prepared;
+}
+
+static const char *check_matmul_of(struct check *check, enum attn_dtype dtype, size_t rows,
+                                   size_t k, size_t n)
 {
     struct rng *rng = &check->rng;
     const float *scale = product_scales[rng_next(rng) % NUM_PRODUCT_SCALES];
-    enum attn_dtype dtype = (enum attn_dtype)(rng_next(rng) % (ATTN_INT8 + 1));
     if (dtype != ATTN_F32) /* a half reaches from 6e-8 to 65504 */
         scale = product_scales[0];
     bool accumulate = rng_next(rng) % 2;
     snprintf(check->what, sizeof check->what,
              "rows %zu, k %zu, n %zu, %s, scales %g %g, accumulate %d", rows, k, n,
              attn_dtype_name(dtype), (double)scale[0], (double)scale[1], accumulate);
-    struct grid a = grid_place(&check->pens[0], rng, rows, k);
-    struct grid b = grid_place(&check->pens[1], rng, k, n);
-    struct grid c = grid_place(&check->pens[2], rng, rows, n);
-    struct grid start = grid_place(&check->pens[3], rng, rows, n);
-    grid_fill(&a, rng, scale[0] / (float)k);
-    grid_fill(&b, rng, scale[1]);
-    grid_fill(&start, rng, scale[0] * scale[1]);
+    struct multiplication m = {.dtype = dtype};
+    m.a = grid_place(&check->pens[0], rng, rows, k);
+    m.b = grid_place(&check->pens[1], rng, k, n);
+    m.c = grid_place(&check->pens[2], rng, rows, n);
+    m.start = grid_place(&check->pens[3], rng, rows, n);
+    m.ready =
+        grid_place(&check->pens[6], rng, rows, dtype == ATTN_INT8 ? attn_ceil_div(k, 4) * 4 : k);
+    grid_fill(&m.a, rng, scale[0] / (float)k);
+    grid_fill(&m.b, rng, scale[1]);
+    grid_fill(&m.start, rng, scale[0] * scale[1]);
     if (accumulate)
-        grid_copy(&c, &start, 0);
-    void *numbers = as_numbers(&b, dtype);
-    struct attn_matmul product = {.c = c.at,
-                                  .a = a.at,
-                                  .b = numbers,
-                                  .ldc = c.ld,
-                                  .lda = a.ld,
-                                  .ldb = b.ld,
-                                  .rows = rows,
-                                  .k = k,
-                                  .n = n,
-                                  .dtype = dtype,
-                                  .accumulate = accumulate};
-    const char *wrong = run_matmul(check, &product, &c, &start, &a, &b);
+        grid_copy(&m.c, &m.start, 0);
+    m.product = (struct attn_matmul){.c = m.c.at,
+                                     .a = m.ready.at,
+                                     .b = as_numbers(&m.b, dtype),
+                                     .ldc = m.c.ld,
+                                     .lda = m.ready.ld,
+                                     .ldb = m.b.ld,
+                                     .rows = rows,
+                                     .k = k,
+                                     .n = n,
+                                     .accumulate = accumulate};
+    if (dtype == ATTN_INT8)
+        add_scales(check, &m);
+    const char *wrong = run_matmul(check, &m);
     if (dtype != ATTN_F32)
-        free(numbers);
+        free((void *)m.product.b);
     return wrong;
+}
+
+const char *check_matmul(struct check *check, size_t rows, size_t k, size_t n)
+{
+    return check_matmul_of(check, (enum attn_dtype)(rng_next(&check->rng) % ATTN_INT8), rows, k, n);
+}
+
+const char *check_matmul_int8(struct check *check, size_t rows, size_t k, size_t n)
+{
+    return check_matmul_of(check, ATTN_INT8, rows, k, n);
 }

@@ -163,36 +163,23 @@ const char *check_normalize(struct check *check, size_t rows, size_t k, size_t n
     return grid_intact(&w) ? NULL : "wrote outside its result";
 }
 
-/* scale_rows, or scale_columns. */
-static const char *check_factors(struct check *check, size_t rows, size_t n, bool columns)
+const char *check_scale_rows(struct check *check, size_t rows, size_t k, size_t n)
 {
+    (void)k;
     struct rng *rng = &check->rng;
     struct grid x = grid_place(&check->pens[0], rng, rows, n);
     struct grid was = grid_place(&check->pens[1], rng, rows, n);
-    struct grid factor = grid_place(&check->pens[2], rng, 1, columns ? n : rows);
+    struct grid factor = grid_place(&check->pens[2], rng, 1, rows);
     snprintf(check->what, sizeof check->what, "rows %zu, n %zu", rows, n);
     grid_fill(&was, rng, 1e20f);
     grid_fill(&factor, rng, 1e-20f);
     grid_copy(&x, &was, 0);
-    (columns ? check->kernels->scale_columns : check->kernels->scale_rows)(x.at, x.ld, factor.at,
-                                                                           rows, n);
+    check->kernels->scale_rows(x.at, x.ld, factor.at, rows, n);
     for (size_t r = 0; r < rows; r++)
         for (size_t j = 0; j < n; j++)
-            if (x.at[r * x.ld + j] != was.at[r * was.ld + j] * factor.at[columns ? j : r])
+            if (x.at[r * x.ld + j] != was.at[r * was.ld + j] * factor.at[r])
                 return "a product is wrong";
     return grid_intact(&x) ? NULL : "wrote outside its result";
-}
-
-const char *check_scale_rows(struct check *check, size_t rows, size_t k, size_t n)
-{
-    (void)k;
-    return check_factors(check, rows, n, false);
-}
-
-const char *check_scale_columns(struct check *check, size_t rows, size_t k, size_t n)
-{
-    (void)k;
-    return check_factors(check, rows, n, true);
 }
 
 const char *check_scale(struct check *check, size_t rows, size_t k, size_t n)

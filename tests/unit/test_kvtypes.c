@@ -132,11 +132,11 @@ START_TEST(test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_sl
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(21);
     for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
-        size_t d = widths[w][0], dv = widths[w][1], bytes = attn_tile_number_bytes(dtype);
+        size_t d = widths[w][0], dv = widths[w][1];
         float *x = malloc(ATTN_TILE * (d + dv) * sizeof *x), scales[2 * ATTN_TILE];
         float *got = malloc((d + dv) * sizeof *got), *again = malloc((d + dv) * sizeof *again);
-        struct attn_tile tile = {.k = malloc(ATTN_TILE * d * bytes),
-                                 .v = malloc(ATTN_TILE * dv * bytes),
+        struct attn_tile tile = {.k = malloc(ATTN_TILE * attn_tile_key_bytes(dtype, d)),
+                                 .v = malloc(ATTN_TILE * attn_tile_value_bytes(dtype, dv)),
                                  .k_scale = dtype == ATTN_INT8 ? scales : NULL,
                                  .v_scale = dtype == ATTN_INT8 ? scales + ATTN_TILE : NULL,
                                  .dtype = dtype};
