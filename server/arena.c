@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "huge.h"
+
 #define ALIGNMENT 64 /* bytes: one cache line, one AVX-512 register */
 #define CHUNK_MIN (SRV_ARENA_FIRST - sizeof(struct srv_arena_chunk))
 #define CHUNK_MAX 262144
@@ -65,7 +67,7 @@ static struct srv_arena_chunk *open_chunk(struct srv_arena *arena, size_t bytes)
         (arena->grant == NULL || arena->grant(arena->context, sizeof *chunk + capacity)))
         chunk = arena->lent != NULL && arena->chunks == NULL && capacity == CHUNK_MIN
                     ? arena->lent
-                    : aligned_alloc(ALIGNMENT, sizeof *chunk + capacity);
+                    : srv_huge_alloc(sizeof *chunk + capacity);
     if (chunk == NULL)
         return NULL;
     *chunk = (struct srv_arena_chunk){.next = arena->chunks, .capacity = capacity};

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "huge.h"
 #include "number.h"
 #include "utf8.h"
 
@@ -28,11 +29,14 @@ void srv_buffer_fini(struct srv_buffer *buffer)
 static bool grow(struct srv_buffer *buffer, size_t needed)
 {
     size_t capacity = buffer->capacity < CAPACITY_MIN ? CAPACITY_MIN : buffer->capacity;
+    bool huge = buffer->data == NULL && needed >= SRV_HUGE_PAGE; /* asked for at once: all of it */
+    if (huge)
+        capacity = needed;
     while (capacity < needed && capacity <= buffer->limit / 2)
         capacity *= 2;
     if (capacity < needed || capacity > buffer->limit)
         capacity = buffer->limit;
-    char *data = realloc(buffer->data, capacity);
+    char *data = huge ? srv_huge_alloc(capacity) : realloc(buffer->data, capacity);
     if (data == NULL)
         return false;
     buffer->data = data;

@@ -37,6 +37,16 @@ bool srv_exchange_target(struct srv_exchange *x, const char *target)
     return x->target != NULL;
 }
 
+void srv_request_release(struct srv_request *request)
+{
+    const struct srv_exchange *x = request->connection;
+    if (request->body != x->body)
+        free(request->body);
+    request->body = NULL;
+    request->job = NULL;
+    srv_arena_fini(&request->arena);
+}
+
 void srv_exchange_free(struct srv_exchange *x, struct srv_loop *spare_of)
 {
     struct srv_request *request = &x->request;
@@ -44,10 +54,8 @@ void srv_exchange_free(struct srv_exchange *x, struct srv_loop *spare_of)
     atomic_fetch_sub(&request->app->in_flight_bytes, x->charged);
     if (x->target != x->target_text)
         free(x->target);
-    if (request->body != x->body)
-        free(request->body);
+    srv_request_release(request);
     srv_buffer_fini(&request->reply.body);
-    srv_arena_fini(&request->arena);
     if (spare_of != NULL && spare_of->num_spare < SPARE_MAX) {
         x->next = spare_of->spare;
         spare_of->spare = x;
