@@ -47,6 +47,12 @@ void srv_arena_fini(struct srv_arena *arena)
     *arena = (struct srv_arena){0};
 }
 
+void srv_arena_populate(const struct srv_arena *arena)
+{
+    for (struct srv_arena_chunk *c = arena->chunks; c != NULL; c = c->next)
+        srv_huge_populate(c, sizeof *c + c->capacity);
+}
+
 size_t srv_arena_room(const struct srv_arena *arena)
 {
     return (arena->limit - arena->used) & ~(size_t)(ALIGNMENT - 1);

@@ -8,6 +8,7 @@
 
 #define OWN_BYTES (1 << 20) /* from here on a block stands alone */
 #define ALIGNMENT 64
+#define PAGE ((size_t)4096)
 
 /* Left to itself malloc puts blocks of up to 32 MiB among others once one as large was freed; there
  * a body that grows is copied, all of it. */
@@ -27,4 +28,11 @@ void *srv_huge_alloc(size_t bytes)
     if (memory != NULL && bytes >= SRV_HUGE_PAGE)
         (void)madvise(memory, bytes / SRV_HUGE_PAGE * SRV_HUGE_PAGE, MADV_HUGEPAGE);
     return memory;
+}
+
+/* Systems that do not know this find pages as they are touched. */
+void srv_huge_populate(void *memory, size_t bytes)
+{
+    if (bytes >= SRV_HUGE_PAGE)
+        (void)madvise(memory, bytes / PAGE * PAGE, MADV_POPULATE_WRITE);
 }

@@ -17,4 +17,7 @@ void srv_huge_begin(void);
  * is short. */
 void *srv_huge_alloc(size_t bytes);
 
+/* Has the system find pages for such memory at once, where it is large. */
+void srv_huge_populate(void *memory, size_t bytes);
+
 #endif
