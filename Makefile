@@ -414,7 +414,7 @@ $(OUT)/models_md: $(OBJ)/tests/tools/models_md.o $(OUT)/libattn.a
 $(OUT)/kernelcheck: $(KERNEL_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
 
-$(OUT)/bench_json: $(addprefix $(OBJ)/server/,$(addsuffix .o,arena buffer errors json number \
+$(OUT)/bench_json: $(addprefix $(OBJ)/server/,$(addsuffix .o,arena buffer errors huge json number \
                                                          number_write tensor_json utf8))
 $(OUT)/bench_json: $(OBJ)/tests/bench/json.o
 	$(call link,jansson)

@@ -164,7 +164,8 @@ static struct integers *make_integers(struct attn_engine *engine,
 #define FEW_PER_THREAD 16
 #define FEW_COLUMNS 64
 #define FEW 6
-#define BLAS_ROWS 512 /* of a piece for OpenBLAS, which cuts into blocks itself */
+#define PAUSE_COLUMNS 512 /* of a block of many rows, between two pauses */
+#define BLAS_ROWS 512     /* of a piece for OpenBLAS, which cuts into blocks itself */
 
 struct pieces {
     bool blas;
@@ -219,6 +220,25 @@ static void run_blas(struct attn_pool *pool, const struct attn_product *p, enum 
         }
 }
 
+/* A block of a piece.  Where a call gives way it pauses within, though each cut prepares the rows
+ * again. */
+static void run_block(const struct attn_engine *engine, const struct attn_product *block,
+                      enum attn_dtype dtype, unsigned thread)
+{
+    const size_t columns =
+        engine->yield != NULL && block->rows > ATTN_FEW_ROWS ? PAUSE_COLUMNS : block->n;
+    struct attn_product part = *block;
+    for (size_t j = 0; j < block->n; j += columns) {
+        attn_pool_pause(engine->pool, thread);
+        part.n = attn_min(block->n - j, columns);
+        part.y = block->y + j;
+        part.w = (const float *)block->w + j / ATTN_PANEL * block->ldpanel;
+        part.start = block->start != NULL ? block->start + j : NULL;
+        part.scale = block->scale != NULL ? block->scale + j : NULL;
+        engine->kernels.project[dtype](&part);
+    }
+}
+
 /* The same through the kernel, block by block. */
 static void run_blocks(const struct attn_engine *engine, const struct attn_product *piece,
                        enum attn_dtype dtype, unsigned thread)
@@ -227,9 +247,8 @@ static void run_blocks(const struct attn_engine *engine, const struct attn_produ
     const size_t number = dtype == ATTN_INT8 ? 1 : sizeof(float); /* bytes of one of x */
     struct attn_product block = *piece;
     for (size_t i = 0; i < piece->k; i += depth) {
-        attn_pool_pause(engine->pool, thread);
         block.k = attn_min(piece->k - i, depth);
-        engine->kernels.project[dtype](&block);
+        run_block(engine, &block, dtype, thread);
         block.x = (const char *)block.x + block.k * number;
         block.w = (const float *)block.w + ATTN_BLOCK_WORDS * ATTN_PANEL;
         block.start = block.y;

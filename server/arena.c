@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "huge.h"
+
 #define ALIGNMENT 64 /* bytes: one cache line, one AVX-512 register */
 #define CHUNK_MIN (SRV_ARENA_FIRST - sizeof(struct srv_arena_chunk))
 #define CHUNK_MAX 262144
@@ -45,6 +47,12 @@ void srv_arena_fini(struct srv_arena *arena)
     *arena = (struct srv_arena){0};
 }
 
+void srv_arena_populate(const struct srv_arena *arena)
+{
+    for (struct srv_arena_chunk *c = arena->chunks; c != NULL; c = c->next)
+        srv_huge_populate(c, sizeof *c + c->capacity);
+}
+
 size_t srv_arena_room(const struct srv_arena *arena)
 {
     return (arena->limit - arena->used) & ~(size_t)(ALIGNMENT - 1);
@@ -65,7 +73,7 @@ static struct srv_arena_chunk *open_chunk(struct srv_arena *arena, size_t bytes)
         (arena->grant == NULL || arena->grant(arena->context, sizeof *chunk + capacity)))
         chunk = arena->lent != NULL && arena->chunks == NULL && capacity == CHUNK_MIN
                     ? arena->lent
-                    : aligned_alloc(ALIGNMENT, sizeof *chunk + capacity);
+                    : srv_huge_alloc(sizeof *chunk + capacity);
     if (chunk == NULL)
         return NULL;
     *chunk = (struct srv_arena_chunk){.next = arena->chunks, .capacity = capacity};

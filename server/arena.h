@@ -33,6 +33,9 @@ void srv_arena_fini(struct srv_arena *arena);
  * passed.  Contents are unspecified. */
 void *srv_arena_alloc(struct srv_arena *arena, size_t count, size_t size);
 
+/* Has the system find pages for large chunks at once, on a thread that has time for that. */
+void srv_arena_populate(const struct srv_arena *arena);
+
 /* The most that one call of srv_arena_alloc may still be granted, in bytes. */
 size_t srv_arena_room(const struct srv_arena *arena);
 

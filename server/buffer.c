@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "huge.h"
 #include "number.h"
 #include "utf8.h"
 
@@ -18,9 +19,16 @@ void srv_buffer_init(struct srv_buffer *buffer, size_t limit)
     *buffer = (struct srv_buffer){.limit = limit};
 }
 
+void srv_buffer_lend(struct srv_buffer *buffer, void *memory, size_t bytes)
+{
+    buffer->data = buffer->lent = memory;
+    buffer->capacity = bytes < buffer->limit ? bytes : buffer->limit;
+}
+
 void srv_buffer_fini(struct srv_buffer *buffer)
 {
-    free(buffer->data);
+    if (buffer->data != buffer->lent)
+        free(buffer->data);
     *buffer = (struct srv_buffer){0};
 }
 
@@ -28,13 +36,19 @@ void srv_buffer_fini(struct srv_buffer *buffer)
 static bool grow(struct srv_buffer *buffer, size_t needed)
 {
     size_t capacity = buffer->capacity < CAPACITY_MIN ? CAPACITY_MIN : buffer->capacity;
+    bool own = buffer->data != buffer->lent;
+    bool huge = !own && needed >= SRV_HUGE_PAGE; /* asked for at once: all of it */
+    if (huge)
+        capacity = needed;
     while (capacity < needed && capacity <= buffer->limit / 2)
         capacity *= 2;
     if (capacity < needed || capacity > buffer->limit)
         capacity = buffer->limit;
-    char *data = realloc(buffer->data, capacity);
+    char *data = huge ? srv_huge_alloc(capacity) : realloc(own ? buffer->data : NULL, capacity);
     if (data == NULL)
         return false;
+    if (!own && buffer->length > 0)
+        memcpy(data, buffer->lent, buffer->length);
     buffer->data = data;
     buffer->capacity = capacity;
     return true;

@@ -11,9 +11,13 @@ struct srv_buffer {
     char *data;
     size_t length, capacity, limit;
     bool failed;
+    void *lent; /* where it began, or NULL */
 };
 
 void srv_buffer_init(struct srv_buffer *buffer, size_t limit);
+
+/* Begins a new buffer in memory that outlives it, as far as the limit lets it. */
+void srv_buffer_lend(struct srv_buffer *buffer, void *memory, size_t bytes);
 void srv_buffer_fini(struct srv_buffer *buffer);
 
 /* Room for `bytes` more: a pointer to write them at, or NULL.  Commit with buffer->length +=. */

@@ -97,10 +97,10 @@ static bool give(struct srv_clerk *clerk, struct srv_request *request)
 
 static bool is_large(const struct srv_request *request)
 {
+    bool large = request->body_length > SRV_LARGE_BYTES;
     if (request->t_computed == 0)
-        return (request->body_length > SRV_LARGE_BYTES || request->coding != SRV_IDENTITY) &&
-               !is_read(request);
-    return request->reply_bytes > SRV_LARGE_BYTES && request->reply.status == 0;
+        return (large || request->coding != SRV_IDENTITY) && !is_read(request);
+    return (large || request->reply_bytes > SRV_LARGE_BYTES) && request->reply.status == 0;
 }
 
 size_t srv_clerk_relieve(struct srv_clerk *clerk, struct srv_request *requests[], size_t count)

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct entry {
     const char *word, *meaning;
@@ -44,6 +45,19 @@ enum srv_error_code srv_fail(struct srv_error *error, enum srv_error_code code, 
     vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
     return code;
+}
+
+/* For every member that is read, so no printf: number.h says why. */
+void srv_name_within(char *out, size_t size, const char *outer, const char *name)
+{
+    const char *const parts[] = {outer, ".", name};
+    size_t length = 0;
+    for (size_t i = 0; i < 3; i++) {
+        size_t rest = size - 1 - length, count = strnlen(parts[i], rest);
+        memcpy(out + length, parts[i], count);
+        length += count;
+    }
+    out[length] = '\0';
 }
 
 enum srv_error_code srv_fail_attn(struct srv_error *error, const struct attn_error *cause)

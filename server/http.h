@@ -143,6 +143,10 @@ bool srv_request_charge(struct srv_request *request, size_t bytes);
 /* The body becomes `body`, from malloc, of `length` bytes and a NUL, which have been charged. */
 void srv_request_replace_body(struct srv_request *request, char *body, size_t length);
 
+/* Frees the body and the arena, and with it the job, once the reply is written: at leisure, while
+ * the event thread has better to do.  They stay charged until the request ends. */
+void srv_request_release(struct srv_request *request);
+
 /* Memory that each request takes, whatever it is charged. */
 size_t srv_request_memory(void);
 

@@ -27,8 +27,6 @@
 #include "http_reply.h"
 #include "tls.h"
 
-#define SMALL_REPLY 4096 /* bytes: replies that are not charged; memory.c counts them */
-
 /* ---- Replying -------------------------------------------------------------------------------- */
 
 static bool draining(const struct srv_exchange *x)
@@ -351,6 +349,7 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
     srv_arena_init(&request->arena, limits->max_in_flight_bytes, srv_exchange_grant, x);
     srv_arena_lend(&request->arena, x->arena);
     srv_buffer_init(&request->reply.body, limits->max_reply_bytes);
+    srv_buffer_lend(&request->reply.body, x->reply, sizeof x->reply);
     const char *query = strchr(x->target, '?');
     request->query = query != NULL ? query + 1 : NULL;
     srv_connection_deadline(connection, limits->header_timeout_ms);

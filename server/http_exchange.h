@@ -10,7 +10,8 @@
 
 struct MHD_Connection;
 
-#define BODY_FIRST 4096 /* bytes: first room for a body */
+#define BODY_FIRST 4096  /* bytes: first room for a body */
+#define SMALL_REPLY 4096 /* and for a reply; one that fits is not charged */
 
 enum stage { AT_HEAD, AT_BODY, AT_DROP, AT_JOB, AT_END };
 
@@ -43,6 +44,7 @@ struct srv_exchange {
     char target_text[128];
     _Alignas(64) char body[BODY_FIRST + 64]; /* request.body where it fits */
     _Alignas(64) char arena[SRV_ARENA_FIRST];
+    char reply[SMALL_REPLY]; /* reply.body where it fits */
 };
 
 struct srv_http {

@@ -88,6 +88,16 @@ void srv_exchange_discard(struct srv_exchange *x, bool own)
         free(x);
 }
 
+void srv_request_release(struct srv_request *request)
+{
+    const struct srv_exchange *x = request->connection;
+    if (request->body != x->body)
+        free(request->body);
+    request->body = NULL;
+    request->job = NULL;
+    srv_arena_fini(&request->arena);
+}
+
 void srv_exchange_free(struct srv_exchange *x, bool own)
 {
     struct srv_request *request = &x->request;
@@ -95,10 +105,8 @@ void srv_exchange_free(struct srv_exchange *x, bool own)
     atomic_fetch_sub(&request->app->in_flight_bytes, x->charged);
     if (x->target != x->target_text)
         free(x->target);
-    if (request->body != x->body)
-        free(request->body);
+    srv_request_release(request);
     srv_buffer_fini(&request->reply.body);
-    srv_arena_fini(&request->arena);
     srv_exchange_discard(x, own);
     atomic_fetch_sub(&http->active, 1);
 }

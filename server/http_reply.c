@@ -11,8 +11,9 @@
 #include <time.h>
 
 #include "app.h"
+#include "clerk.h"
 #include "error_body.h"
-#include "http_loop.h"
+#include "http_exchange.h"
 #include "number.h"
 #include "stage.h"
 #include "tls.h"
@@ -164,14 +165,35 @@ static void list_fields(struct fields *out, const struct srv_request *request, b
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
+#define PIECE_BYTES ((size_t)128 << 10) /* that one connection gets before others are looked at */
+
+/* A piece that goes out is no silent turn (http_loop.c). */
+static ssize_t copy_piece(void *context, uint64_t at, char *out, size_t most)
+{
+    const struct srv_request *request = context;
+    const struct srv_exchange *x = request->connection;
+    x->loop->silent_turns = 0;
+    memcpy(out, request->reply.body.data + at, most); /* most: within its length */
+    return (ssize_t)most;
+}
+
+/* The socket is given small bodies as they are.  Of a large one it would take many MiB at once from
+ * a client that reads meanwhile. */
+static struct MHD_Response *make_response(struct srv_request *request, const char *body,
+                                          size_t length)
+{
+    if (length <= SRV_LARGE_BYTES || !srv_request_charge(request, PIECE_BYTES))
+        return MHD_create_response_from_buffer(length, (char *)body, MHD_RESPMEM_PERSISTENT);
+    return MHD_create_response_from_callback(length, PIECE_BYTES, copy_piece, request, NULL);
+}
+
 bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *request, bool close)
 {
     settle(request);
     struct fields fields;
     size_t length;
     const char *body = body_of(&length, &request->reply);
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(length, (char *)body, MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *response = make_response(request, body, length);
     if (response == NULL)
         return false;
     list_fields(&fields, request, close);

@@ -19,6 +19,7 @@
 #include "attn_json.h"
 #include "commands.h"
 #include "http_loop.h"
+#include "huge.h"
 #include "inspect.h"
 #include "sandbox.h"
 #include "self_check.h"
@@ -369,6 +370,7 @@ int main(int argc, char *argv[])
     char message[MESSAGE_MAX];
     int status = 2;
     attn_json_watch();
+    srv_huge_begin();
     if (argc > 1 && strcmp(argv[1], "inspect") == 0)
         return srv_command_inspect(argc - 2, argv + 2);
     if (!srv_config_read(&app.config, argc, argv, environ, message, sizeof message)) {

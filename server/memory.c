@@ -26,7 +26,7 @@
 
 #define PROGRAM (24 * MIB)          /* code, libraries, the configuration, tables */
 #define THREAD (512 * KIB)          /* what one uses of its stack and its arena of the allocator */
-#define CONNECTION (8 * KIB)        /* libmicrohttpd's and ours, beside buffers and the exchange */
+#define CONNECTION (4 * KIB)        /* libmicrohttpd's and ours, beside buffers and the exchange */
 #define SESSION (512)               /* places in tables and lists, the allocator's own */
 #define RECORDED (8 * KIB)          /* of a session in a snapshot: its file's header and notes */
 #define RECORDED_LAYER (256)        /* likewise, for each layer */

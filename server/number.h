@@ -38,9 +38,9 @@ size_t srv_number_write(char *out, float x);
 size_t srv_numbers_write(char *out, const float *x, size_t n);
 
 /* The decimal digits of n, with zeros in front up to `width` digits; at most SRV_UNSIGNED_MAX
- * characters and no NUL; returns their number.  Where replies and log lines are made, printf is
- * not called: OpenBLAS brings a library that hooks into it and sends every call through its slow
- * path. */
+ * characters and no NUL; returns their number.  Where requests are read
+ * and replies and log lines made, printf is not called: OpenBLAS brings a library that hooks into
+ * it and sends every call through its slow path. */
 #define SRV_UNSIGNED_MAX 20
 size_t srv_unsigned_write(char *out, uint64_t n, size_t width);
 

@@ -115,7 +115,7 @@ struct body {
     struct srv_call *call;
     struct srv_rows *rows; /* of this body or item */
     unsigned where;        /* one of ATTEND, DECODE, ITEM */
-    size_t item;           /* of `sequences`, for ITEM */
+    const char *prefix;    /* "sequences[3]", for ITEM */
     size_t max_sequences;
     struct srv_json *json;
     struct srv_bytes *bytes;
@@ -131,7 +131,7 @@ static const char *full_name(char out[PARAM_SIZE], const struct body *body, cons
 {
     if (body->where != ITEM)
         return name;
-    snprintf(out, PARAM_SIZE, "sequences[%zu].%s", body->item, name);
+    srv_name_within(out, PARAM_SIZE, body->prefix, name);
     return out;
 }
 
@@ -324,8 +324,10 @@ static bool need(const struct body *body, const char *name)
 static bool exclude(const struct body *body, const char *name, const char *other)
 {
     char why[PARAM_SIZE];
+    if (!given(body, name) || !given(body, other))
+        return true;
     snprintf(why, sizeof why, "cannot stand beside %s", other);
-    return !given(body, name) || !given(body, other) || fail(body, SRV_E_INVALID_VALUE, name, why);
+    return fail(body, SRV_E_INVALID_VALUE, name, why);
 }
 
 /* Fails where `name` is given without `other`. */
@@ -416,16 +418,15 @@ static bool read_body(struct body *body)
 
 static bool read_item(struct body *parent, size_t index)
 {
+    char prefix[PARAM_SIZE];
     struct body body = *parent;
     body.rows = &parent->call->sequences[index];
     body.where = ITEM;
-    body.item = index;
     body.given = body.named = 0;
-    if (srv_json_peek(body.json) != SRV_JSON_OBJECT) {
-        char param[PARAM_SIZE];
-        snprintf(param, sizeof param, "sequences[%zu]", index);
-        return srv_json_wrong_type(body.json, "an object", param);
-    }
+    snprintf(prefix, sizeof prefix, "sequences[%zu]", index);
+    body.prefix = prefix;
+    if (srv_json_peek(body.json) != SRV_JSON_OBJECT)
+        return srv_json_wrong_type(body.json, "an object", prefix);
     return read_body(&body) && check(&body);
 }
 

@@ -73,6 +73,7 @@ void srv_rounds_write(struct srv_rounds *s, struct srv_request *request)
 {
     srv_write_reply(request);
     let_go(s, request);
+    srv_request_release(request);
     srv_http_resume(s->app->http, &request, 1);
 }
 

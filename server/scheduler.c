@@ -101,6 +101,7 @@ static void read_or_write(void *context, struct srv_request *request)
         return;
     }
     srv_read_body(request);
+    srv_arena_populate(&request->arena);
     request->t_compute = srv_now_ns();
     pthread_mutex_lock(&s->lock);
     put_into_inbox(s, request);

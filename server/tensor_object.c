@@ -97,7 +97,7 @@ static bool read_member(struct object *o, const char *name)
     if (o->seen[i])
         return fail(o, SRV_E_DUPLICATE_FIELD, "has \"%s\" twice", name);
     o->seen[i] = true;
-    snprintf(param, sizeof param, "%s.%s", o->param, name);
+    srv_name_within(param, sizeof param, o->param, name);
     switch (i) {
     case SHAPE:
         return read_shape(o, param);

@@ -339,6 +339,37 @@ START_TEST(test_the_header_goes_with_json_bodies_and_chunks_too)
 }
 END_TEST
 
+/* Scores of one head with one component, whose queries and keys count up: products of integers. */
+START_TEST(test_a_reply_of_many_pieces_arrives_whole_and_in_order)
+{
+    enum { QUERIES = 300, KEYS = 500 };
+    struct text body = {0};
+    float numbers[KEYS];
+    char length[256];
+    for (size_t i = 0; i < KEYS; i++)
+        numbers[i] = (float)(i + 1);
+    text_add(&body, "{\"outputs\":[\"attention_scores\"],\"scale\":1,\"query\":");
+    text_floats(&body, numbers, 9, SHAPE(1, QUERIES, 1));
+    text_add(&body, ",\"key\":");
+    text_floats(&body, numbers, 9, SHAPE(1, KEYS, 1));
+    text_add(&body, ",\"value\":");
+    text_floats(&body, numbers, 9, SHAPE(1, KEYS, 1));
+    text_add(&body, "}");
+    struct answer answer = post_json("/attend", body.data, BINARY_REPLY);
+    expect_answer(&answer, 200, NULL, "scores");
+    ck_assert(answer_header(length, &answer, JSON_LENGTH));
+    size_t json_length = strtoul(length, NULL, 10);
+    ck_assert_uint_eq(answer.length - json_length, (size_t)QUERIES * KEYS * sizeof(float));
+    for (size_t i = 0; i < (size_t)QUERIES * KEYS; i++) {
+        float score;
+        memcpy(&score, answer.text + json_length + i * sizeof score, sizeof score);
+        ck_assert_float_eq(score, numbers[i / KEYS] * numbers[i % KEYS]);
+    }
+    answer_free(&answer);
+    text_free(&body);
+}
+END_TEST
+
 static void set_up_narrow(void) { serve(CONFIG_SMALL("\"max_reply_bytes\":65536,")); }
 
 /* 4 heads of n x n weights, as bytes or text. */
@@ -384,6 +415,7 @@ Suite *suite_binary(void)
     tcase_add_test(same, test_the_body_decides_the_reply_and_else_accept);
     tcase_add_test(same, test_errors_are_json_whatever_was_asked_for);
     tcase_add_test(same, test_the_header_goes_with_json_bodies_and_chunks_too);
+    tcase_add_test(same, test_a_reply_of_many_pieces_arrives_whole_and_in_order);
     suite_add_tcase(suite, same);
     TCase *limits = tcase_create("limits");
     tcase_add_checked_fixture(limits, set_up_narrow, serve_end);
