@@ -79,7 +79,7 @@ static enum attn_status resolve_heads(struct attn_layer_spec *spec,
     spec->value_head_dim =
         settings->value_head_dim != 0 ? settings->value_head_dim : spec->head_dim;
     spec->scale = scale_of(settings, spec->head_dim);
-    return ATTN_OK;
+    return attn_check_count(spec->head_dim, ATTN_MAX_HEAD_DIM, "head_dim", error);
 }
 
 /* ---- What else layers have in common ------------------------------------------------------- */
