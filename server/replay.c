@@ -6,6 +6,7 @@
  * its session; where there are more, every session is in doubt until a record of its own
  * follows. */
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "attn_state.h"
@@ -277,6 +278,9 @@ enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_rest
         }
     }
     out->torn = reading == SRV_READ_TORN;
+    if (result == SRV_RESTORE_FULL)
+        snprintf(restore->message, sizeof restore->message,
+                 "there is no room in the pool or in memory for what a journal holds");
     drop_pending(restore);
     return result;
 }
