@@ -108,16 +108,17 @@ void request_build(struct text *out, const struct catalogue *c, const struct ent
 /* ---- Replies --------------------------------------------------------------------------------- */
 
 /* A line `want`: "400 malformed_json", "400 -" (a bare page), "200", or "end" (no reply, or 408
- * where the end goes unnoticed until the deadline). */
+ * where the end goes unnoticed until the deadline); of `proxy` also "refused", by whomever. */
 struct wish {
+    bool refused;
     unsigned status; /* 0: end */
     char code[40];
 };
 
 static struct wish read_wish(const struct line *line)
 {
-    struct wish wish = {0};
-    if (strcmp(line->value.data, "end") == 0)
+    struct wish wish = {.refused = strcmp(line->value.data, "refused") == 0};
+    if (wish.refused || strcmp(line->value.data, "end") == 0)
         return wish;
     int read = sscanf(line->value.data, "%u %39s", &wish.status, wish.code);
     ck_assert_msg(read >= 1, "line %u: \"%s\"?", line->number, line->value.data);
@@ -160,8 +161,10 @@ static bool judge(struct exchange *x, const struct raw_answer *answer, const str
     snprintf(got, sizeof got, "%u %s %.300s", answer->status,
              code != NULL ? code : (bare ? "-" : ""), answer->body != NULL ? answer->body : "");
     bool late = wish->status == 0 && answer->status == 408;
-    bool right = late || (answer->status == wish->status &&
-                          strcmp(code != NULL ? code : (bare ? "-" : ""), wish->code) == 0);
+    bool refused = wish->refused && answer->status >= 400 && answer->status < 500;
+    bool right = late || refused ||
+                 (answer->status == wish->status &&
+                  strcmp(code != NULL ? code : (bare ? "-" : ""), wish->code) == 0);
     bool good = right && (error == NULL || sound(error, id));
     x->bare = bare;
     json_decref(json);
@@ -174,7 +177,8 @@ static bool take(struct exchange *x, const struct line *line)
     char connection[256];
     struct wish wish = read_wish(line);
     struct raw_answer answer = raw_read(&x->raw, false, TIMEOUT_MS);
-    bool right = answer.status == 0 ? wish.status == 0 || complain(x, "no reply", x->raw.data)
+    bool ended = wish.status == 0 && !wish.refused;
+    bool right = answer.status == 0 ? ended || complain(x, "no reply", x->raw.data)
                                     : judge(x, &answer, &wish);
     raw_header(connection, &answer, "Connection");
     x->silent = answer.status == 0;
