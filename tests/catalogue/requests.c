@@ -166,7 +166,7 @@ static bool judge(struct exchange *x, const struct raw_answer *answer, const str
                  (answer->status == wish->status &&
                   strcmp(code != NULL ? code : (bare ? "-" : ""), wish->code) == 0);
     bool good = right && (error == NULL || sound(error, id));
-    x->bare = bare;
+    x->bare = bare || refused; /* what it may leave behind its page is not ours */
     json_decref(json);
     return good || complain(x, right ? "no sound error" : "got", got);
 }
