@@ -166,7 +166,7 @@ static bool judge(struct exchange *x, const struct raw_answer *answer, const str
                  (answer->status == wish->status &&
                   strcmp(code != NULL ? code : (bare ? "-" : ""), wish->code) == 0);
     bool good = right && (error == NULL || sound(error, id));
-    x->bare = bare || refused; /* what it may leave behind its page is not ours */
+    x->bare = bare;
     json_decref(json);
     return good || complain(x, right ? "no sound error" : "got", got);
 }
@@ -182,7 +182,9 @@ static bool take(struct exchange *x, const struct line *line)
                                     : judge(x, &answer, &wish);
     raw_header(connection, &answer, "Connection");
     x->silent = answer.status == 0;
-    x->ends = answer.status == 0 || x->bare || strcasecmp(connection, "close") == 0;
+    x->ends = answer.status == 0 || x->bare || wish.refused || strcasecmp(connection, "close") == 0;
+    if (wish.refused)
+        raw_half_close(&x->raw); /* a request that is not at its end; HAProxy may wait for more */
     raw_answer_free(&answer);
     return right;
 }
