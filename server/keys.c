@@ -23,7 +23,7 @@ static const struct {
     enum srv_scope scope;
 } scope_names[] = {{"infer", SRV_SCOPE_INFER}, {"admin", SRV_SCOPE_ADMIN}};
 
-static void digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t length)
+void srv_key_digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t length)
 {
     struct sha256_ctx context;
     sha256_init(&context);
@@ -34,31 +34,24 @@ static void digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t le
 /* ---- Looking up ------------------------------------------------------------------------------ */
 
 /* All are compared, whichever it is.  No two digests are alike, so `found` gets one number. */
-static const struct srv_key *find(const struct srv_keys *keys,
-                                  const unsigned char given[SRV_KEY_DIGEST])
+const struct srv_key *srv_keys_find(const struct srv_keys *keys,
+                                    const unsigned char digest[SRV_KEY_DIGEST])
 {
     size_t found = 0;
     for (size_t i = 0; i < keys->count; i++) {
-        size_t equal = (size_t)memeql_sec(given, keys->items[i].digest, SRV_KEY_DIGEST);
+        size_t equal = (size_t)memeql_sec(digest, keys->items[i].digest, SRV_KEY_DIGEST);
         found |= (0 - equal) & (i + 1);
     }
     return found > 0 ? &keys->items[found - 1] : NULL;
 }
 
-const struct srv_key *srv_keys_find(const struct srv_keys *keys, const char *key, size_t length)
-{
-    unsigned char given[SRV_KEY_DIGEST];
-    digest(given, key, length);
-    return find(keys, given);
-}
-
 bool srv_keyring_find(struct srv_key *out, unsigned *place, struct srv_keyring *ring,
                       const char *key, size_t length)
 {
-    unsigned char given[SRV_KEY_DIGEST];
-    digest(given, key, length);
+    unsigned char digest[SRV_KEY_DIGEST];
+    srv_key_digest(digest, key, length);
     pthread_mutex_lock(&ring->lock);
-    const struct srv_key *found = find(&ring->keys, given);
+    const struct srv_key *found = srv_keys_find(&ring->keys, digest);
     if (found != NULL) {
         *out = *found;
         *place = (unsigned)(found - ring->keys.items);
@@ -139,7 +132,7 @@ static bool read_key(struct member *member, json_t *value)
     if (text == NULL || length < SRV_KEY_MIN || length > SRV_KEY_MAX ||
         strspn(text, letters) != length)
         return bad(member, "must be 32 to 256 letters, digits or -._~+/=");
-    digest(member->key->digest, text, length);
+    srv_key_digest(member->key->digest, text, length);
     explicit_bzero((char *)(uintptr_t)text, length); /* the tree is not read again */
     member->has_digest = true;
     return true;

@@ -41,8 +41,12 @@ struct srv_keys {
  * one line that says where, never what a key is. */
 bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t size);
 
-/* The key that these bytes are, NULL where they are none of them. */
-const struct srv_key *srv_keys_find(const struct srv_keys *keys, const char *key, size_t length);
+/* SHA-256 of what a caller sends, as keys are kept. */
+void srv_key_digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t length);
+
+/* The key of this digest, NULL where it is that of none. */
+const struct srv_key *srv_keys_find(const struct srv_keys *keys,
+                                    const unsigned char digest[SRV_KEY_DIGEST]);
 
 /* The keys in use.  Starts as {.lock = PTHREAD_MUTEX_INITIALIZER}, without any. */
 struct srv_keyring {

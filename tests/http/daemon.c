@@ -2,6 +2,7 @@
 #include "daemon.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,6 +126,37 @@ void daemon_show_log(const struct daemon *daemon)
     size_t length = strlen(text);
     fprintf(stderr, "%s\n", length > SHOWN_BYTES ? text + length - SHOWN_BYTES : text);
     free(text);
+}
+
+char *daemon_status(const struct daemon *daemon, pid_t thread)
+{
+    static const size_t size = 8192;
+    char path[96], *text = malloc(size);
+    snprintf(path, sizeof path, "/proc/%ld/task/%ld/status", (long)daemon->process.pid,
+             (long)thread);
+    FILE *file = fopen(path, "re");
+    ck_assert(text != NULL && file != NULL);
+    text[fread(text, 1, size - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+size_t daemon_threads(pid_t out[DAEMON_MAX_THREADS], const struct daemon *daemon)
+{
+    char path[64];
+    size_t count = 0;
+    snprintf(path, sizeof path, "/proc/%ld/task", (long)daemon->process.pid);
+    DIR *tasks = opendir(path);
+    ck_assert_ptr_nonnull(tasks);
+    for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
+        pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (thread == 0 || thread == daemon->process.pid)
+            continue;
+        ck_assert_uint_lt(count, DAEMON_MAX_THREADS);
+        out[count++] = thread;
+    }
+    closedir(tasks);
+    return count;
 }
 
 double daemon_cpu_s(const struct daemon *daemon)

@@ -31,6 +31,13 @@ void daemon_stop(struct daemon *daemon);
 char *daemon_log(const struct daemon *daemon);
 void daemon_show_log(const struct daemon *daemon);
 
+/* What /proc says of it, or of one of its threads: the `status` file; free it. */
+char *daemon_status(const struct daemon *daemon, pid_t thread);
+
+/* Its threads other than the main one, at most DAEMON_MAX_THREADS; their number. */
+#define DAEMON_MAX_THREADS 64
+size_t daemon_threads(pid_t out[DAEMON_MAX_THREADS], const struct daemon *daemon);
+
 /* Processor time that it has used so far. */
 double daemon_cpu_s(const struct daemon *daemon);
 

@@ -12,8 +12,6 @@
 
 static void setup(void) { serve(CONFIG_SMALL("\"threads\":2,\"max_body_bytes\":\"4MiB\",")); }
 
-static void teardown(void) { serve_end(); }
-
 static const char *const codings[] = {"gzip", "deflate"};
 static const int windows[] = {MAX_WBITS + 16, MAX_WBITS};
 
@@ -230,7 +228,7 @@ Suite *suite_coding(void)
 {
     Suite *suite = suite_create("coding");
     TCase *tests = tcase_create("coding");
-    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_checked_fixture(tests, setup, serve_end);
     tcase_add_loop_test(tests, test_a_coded_body_gets_the_reply_of_the_plain_one, 0, 2);
     tcase_add_loop_test(tests, test_the_length_of_json_counts_bytes_that_have_been_expanded, 0, 2);
     tcase_add_loop_test(tests, test_small_documents_may_be_coded_and_stay_small, 0, 2);

@@ -341,49 +341,28 @@ START_TEST(test_health_check_succeeds_while_the_daemon_lives)
 }
 END_TEST
 
-/* The line of a thread's status, as "Seccomp:\t2\n". */
-static void expect_status(const char *path, const char *line)
+/* The line, as "Seccomp:\t2\n", in a thread's status. */
+static void expect_status(const struct daemon *daemon, pid_t thread, const char *line)
 {
-    char text[8192];
-    FILE *file = fopen(path, "r");
-    ck_assert_ptr_nonnull(file);
-    size_t length = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[length] = '\0';
-    ck_assert_msg(strstr(text, line) != NULL, "no %s in %s:\n%s", line, path, text);
-}
-
-/* Of every thread but the main one; their number. */
-static size_t expect_threads(const struct daemon *daemon, const char *line)
-{
-    char tasks[64], path[384];
-    size_t threads = 0;
-    snprintf(tasks, sizeof tasks, "/proc/%ld/task", (long)daemon->process.pid);
-    DIR *stream = opendir(tasks);
-    ck_assert_ptr_nonnull(stream);
-    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
-        if (entry->d_name[0] == '.' || strtol(entry->d_name, NULL, 10) == daemon->process.pid)
-            continue;
-        snprintf(path, sizeof path, "%s/%s/status", tasks, entry->d_name);
-        expect_status(path, line);
-        threads++;
-    }
-    closedir(stream);
-    return threads;
+    char *text = daemon_status(daemon, thread);
+    ck_assert_msg(strstr(text, line) != NULL, "no %s in %s", line, text);
+    free(text);
 }
 
 START_TEST(test_sandbox_holds_every_thread_of_a_serving_daemon)
 {
     struct daemon daemon;
-    char path[64];
+    pid_t threads[DAEMON_MAX_THREADS];
     const char *const arguments[] = {"--sandbox", "on", "--threads", "3", NULL};
     const char *const variables[] = {PROCESS_NO_LEAKS, NULL};
     daemon_start(&daemon, CONFIG_SMALL(""), arguments, variables);
-    snprintf(path, sizeof path, "/proc/%ld/status", (long)daemon.process.pid);
-    expect_status(path, "\nSeccomp:\t2\n");
-    expect_threads(&daemon, "\nNoNewPrivs:\t1\n");
-    size_t threads = expect_threads(&daemon, "\nSeccomp:\t2\n");
-    ck_assert_uint_ge(threads, 4); /* event, scheduler, workers, clerks */
+    expect_status(&daemon, daemon.process.pid, "\nSeccomp:\t2\n");
+    size_t count = daemon_threads(threads, &daemon);
+    ck_assert_uint_ge(count, 4); /* event, scheduler, workers, clerks */
+    for (size_t i = 0; i < count; i++) {
+        expect_status(&daemon, threads[i], "\nNoNewPrivs:\t1\n");
+        expect_status(&daemon, threads[i], "\nSeccomp:\t2\n");
+    }
     daemon_stop(&daemon);
 }
 END_TEST

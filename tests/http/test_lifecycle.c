@@ -2,7 +2,6 @@
  * run when it is told to end. */
 #include <arpa/inet.h>
 #include <check.h>
-#include <dirent.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -149,37 +148,29 @@ START_TEST(test_second_signal_ends_at_once_with_failure)
 }
 END_TEST
 
-static unsigned long blocked_signals(pid_t process, const char *thread)
+static bool blocks_termination(const struct daemon *daemon, pid_t thread)
 {
-    char path[384], line[256];
-    unsigned long blocked = 0;
-    snprintf(path, sizeof path, "/proc/%ld/task/%s/status", (long)process, thread);
-    FILE *file = fopen(path, "re");
-    ck_assert_ptr_nonnull(file);
-    while (fgets(line, sizeof line, file) != NULL && sscanf(line, "SigBlk: %lx", &blocked) != 1)
-        continue;
-    fclose(file);
-    return blocked;
+    static const char name[] = "\nSigBlk:";
+    char *text = daemon_status(daemon, thread);
+    const char *line = strstr(text, name);
+    ck_assert_ptr_nonnull(line);
+    unsigned long blocked = strtoul(line + strlen(name), NULL, 16);
+    free(text);
+    return (blocked >> (SIGTERM - 1) & 1) == 1;
 }
 
 /* A thread, other than the main one, that lets SIGTERM come; how many there are. */
-static size_t find_open_thread(pid_t *found, pid_t process)
+static size_t find_open_thread(pid_t *found, const struct daemon *daemon)
 {
-    char path[64];
-    size_t count = 0;
-    snprintf(path, sizeof path, "/proc/%ld/task", (long)process);
-    DIR *tasks = opendir(path);
-    ck_assert_ptr_nonnull(tasks);
-    for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
-        pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
-        if (thread == 0 || thread == process ||
-            (blocked_signals(process, entry->d_name) >> (SIGTERM - 1) & 1) == 1)
+    pid_t threads[DAEMON_MAX_THREADS];
+    size_t open = 0, count = daemon_threads(threads, daemon);
+    for (size_t i = 0; i < count; i++) {
+        if (blocks_termination(daemon, threads[i]))
             continue;
-        *found = thread;
-        count++;
+        *found = threads[i];
+        open++;
     }
-    closedir(tasks);
-    return count;
+    return open;
 }
 
 /* Threads of ours block it.  OpenBLAS' one, which it starts before main begins, does not. */
@@ -196,7 +187,7 @@ START_TEST(test_termination_saves_sessions_whichever_thread_it_comes_to)
     client_open(&client, &daemon);
     call_create(&client, "kept", "");
     pid_t process = daemon.process.pid, thread = process;
-    size_t open = find_open_thread(&thread, process);
+    size_t open = find_open_thread(&thread, &daemon);
     ck_assert_uint_le(open, 1);
     ck_assert_int_eq(syscall(SYS_tgkill, process, thread, SIGTERM), 0);
     daemon_expect_end(&daemon);

@@ -24,12 +24,6 @@
 #define CONFIG_SLOW(members) \
     CONFIG_SMALL("\"threads\":1,\"cpu_level\":\"portable\",\"max_tokens\":1048576," members)
 
-static void begin(const char *config) { serve(config); }
-
-static void begin_small(void) { begin(CONFIG_SMALL("")); }
-
-static void end(void) { serve_end(); }
-
 static double now_s(void)
 {
     struct timespec now;
@@ -214,7 +208,7 @@ START_TEST(test_failed_start_leaves_alone_a_session_that_others_made_under_its_i
 {
     struct slow slow;
     bool replaced = false;
-    begin(CONFIG_SLOW(""));
+    serve(CONFIG_SLOW(""));
     make_slow(&slow);
     for (unsigned i = 0; i < 5 && !replaced; i++)
         replaced = replace_waiting_start(&slow, i);
@@ -238,7 +232,7 @@ START_TEST(test_items_beyond_the_reply_bound_fail_alone_and_are_not_applied)
     struct text body = {0};
     char id[16];
     unsigned applied = 0;
-    begin(CONFIG_SMALL("\"max_reply_bytes\":20480,"));
+    serve(CONFIG_SMALL("\"max_reply_bytes\":20480,"));
     for (unsigned i = 0; i < N; i++) {
         snprintf(id, sizeof id, "item%u", i);
         call_create(&client, id, "");
@@ -267,7 +261,7 @@ START_TEST(test_list_whose_errors_could_pass_the_reply_bound_is_refused_unapplie
     enum { N = 200 };
     struct text body = {0};
     char id[16];
-    begin(CONFIG_SMALL("\"max_reply_bytes\":16384,"));
+    serve(CONFIG_SMALL("\"max_reply_bytes\":16384,"));
     call_create(&client, "item0", "");
     for (unsigned i = 0; i < N; i++) {
         snprintf(id, sizeof id, "item%u", i);
@@ -285,7 +279,7 @@ END_TEST
 START_TEST(test_scores_beyond_the_bound_are_refused_and_leave_the_session)
 {
     struct text body = {0};
-    begin(CONFIG_SMALL("\"max_scores\":1000,"));
+    serve(CONFIG_SMALL("\"max_scores\":1000,"));
     make_weightless(&body, 1, 20, 50);
     expect_post("/attend", body.data, NULL, 200, NULL);
     make_weightless(&body, 1, 20, 51);
@@ -319,7 +313,7 @@ START_TEST(test_lengths_that_are_only_declared_take_no_memory_from_others)
 {
     static const size_t lengths[] = {262144, 262144, 1000000, 1000000};
     struct raw uploads[4];
-    begin(CONFIG_SMALL(IN_FLIGHT));
+    serve(CONFIG_SMALL(IN_FLIGHT));
     for (size_t i = 0; i < 4; i++)
         declare_upload(&uploads[i], lengths[i]);
     struct answer answer = call_decode(&client, "beside", 1, ",\"start\":true");
@@ -337,7 +331,7 @@ START_TEST(test_health_is_told_while_uploads_use_up_the_memory)
     static char bytes[LENGTH];
     struct raw uploads[4];
     memset(bytes, ' ', sizeof bytes);
-    begin(CONFIG_SMALL(IN_FLIGHT));
+    serve(CONFIG_SMALL(IN_FLIGHT));
     for (size_t i = 0; i < 4; i++) {
         declare_upload(&uploads[i], LENGTH);
         ck_assert(raw_slowly(&uploads[i], bytes, LENGTH - 1, 65536, 5));
@@ -423,7 +417,7 @@ START_TEST(test_end_does_not_wait_for_what_is_queued_once_the_time_to_drain_is_o
     struct slow slow;
     struct raw raws[MAX_SLOW];
     size_t refused = 0;
-    begin(CONFIG_SLOW("\"drain_timeout_s\":1,"));
+    serve(CONFIG_SLOW("\"drain_timeout_s\":1,"));
     make_slow(&slow);
     double limit = 1 + 2 * slow.seconds + 3;
     size_t count = (size_t)(2 * limit / slow.seconds) + 1; /* all of them take twice that */
@@ -458,7 +452,7 @@ START_TEST(test_session_is_not_expired_behind_a_long_queue)
     struct slow slow;
     struct raw raws[MAX_SLOW], list;
     struct text body = {0};
-    begin(CONFIG_SLOW("\"session_ttl_s\":3,"));
+    serve(CONFIG_SLOW("\"session_ttl_s\":3,"));
     make_slow(&slow);
     size_t count = (size_t)(4.5 / slow.seconds) + 2;
     ck_assert_uint_lt(count, MAX_SLOW);
@@ -533,7 +527,7 @@ Suite *suite_limits(void)
 {
     Suite *suite = suite_create("limits");
     TCase *small = tcase_create("small");
-    tcase_add_checked_fixture(small, begin_small, end);
+    tcase_add_checked_fixture(small, serve_small, serve_end);
     tcase_add_test(small, test_failed_start_leaves_no_session_though_another_step_waits_for_it);
     tcase_add_test(small, test_start_with_an_epoch_is_refused_and_leaves_no_session);
     tcase_add_test(small, test_fields_that_would_go_unheard_are_refused);
@@ -542,7 +536,7 @@ Suite *suite_limits(void)
     tcase_add_test(small, test_callers_are_heard_again_once_descriptors_have_run_out_and_come_back);
     suite_add_tcase(suite, small);
     TCase *configured = tcase_create("configured");
-    tcase_add_checked_fixture(configured, NULL, end);
+    tcase_add_checked_fixture(configured, NULL, serve_end);
     tcase_add_test(configured,
                    test_failed_start_leaves_alone_a_session_that_others_made_under_its_id);
     tcase_add_test(configured, test_items_beyond_the_reply_bound_fail_alone_and_are_not_applied);
