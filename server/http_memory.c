@@ -1,7 +1,7 @@
 /* http_memory.c: the memory of exchanges: spare ones, bodies, what is charged for them.
  *
  * Each event thread keeps some exchanges with room for a small body and a small job, so that most
- * requests take nothing from the system.  They are one block and stay it: 13 KiB each, taken by one
+ * requests take nothing from the system.  They are one block and stay it: 17 KiB each, taken by one
  * thread and freed by another, would leave holes in the heap that grow for hours.  What
  * max_in_flight_bytes is charged is the same either way. */
 #include <stdint.h>
