@@ -3,13 +3,7 @@
 
 /* ---- One queue ---- */
 
-void srv_queue_init(struct srv_queue *queue)
-{
-    queue->first = NULL;
-    queue->last = &queue->first;
-}
-
-void srv_queue_put(struct srv_queue *queue, struct srv_waiting *waiting)
+static void put_last(struct srv_queue *queue, struct srv_waiting *waiting)
 {
     waiting->next = NULL;
     *queue->last = waiting;
@@ -26,11 +20,6 @@ static struct srv_waiting *unlink_at(struct srv_queue *queue, struct srv_waiting
     return waiting;
 }
 
-struct srv_waiting *srv_queue_take(struct srv_queue *queue)
-{
-    return queue->first != NULL ? unlink_at(queue, &queue->first) : NULL;
-}
-
 /* ---- Lines ---- */
 
 void srv_lines_init(struct srv_lines *lines)
@@ -38,7 +27,7 @@ void srv_lines_init(struct srv_lines *lines)
     *lines = (struct srv_lines){.num_callers = 1};
     for (size_t i = 0; i < SRV_MAX_CALLERS; i++)
         for (size_t kind = 0; kind < SRV_NUM_KINDS; kind++)
-            srv_queue_init(&lines->callers[i].of[kind]);
+            lines->callers[i].of[kind].last = &lines->callers[i].of[kind].first;
 }
 
 void srv_lines_put(struct srv_lines *lines, enum srv_kind kind, struct srv_waiting *waiting)
@@ -48,7 +37,7 @@ void srv_lines_put(struct srv_lines *lines, enum srv_kind kind, struct srv_waiti
         lines->num_callers = (size_t)waiting->caller + 1;
     if (line->waiting == 0 && line->given < lines->level)
         line->given = lines->level;
-    srv_queue_put(&line->of[kind], waiting);
+    put_last(&line->of[kind], waiting);
     line->waiting++;
     lines->waiting[kind]++;
 }

@@ -31,6 +31,7 @@ enum srv_kind {
     SRV_PREFILLS, /* items of many */
     SRV_ATTENDS,  /* jobs: attention over given rows */
     SRV_PIECES,   /* jobs: exports and imports */
+    SRV_CHANGES,  /* jobs: changes to sessions, until a prefill that runs has ended */
     SRV_NUM_KINDS
 };
 
@@ -46,10 +47,6 @@ struct srv_lines {
     size_t waiting[SRV_NUM_KINDS];
     uint64_t level; /* what the caller that was served last had been given until then */
 };
-
-void srv_queue_init(struct srv_queue *queue);
-void srv_queue_put(struct srv_queue *queue, struct srv_waiting *waiting);
-struct srv_waiting *srv_queue_take(struct srv_queue *queue); /* the first; NULL: none */
 
 void srv_lines_init(struct srv_lines *lines);
 void srv_lines_put(struct srv_lines *lines, enum srv_kind kind, struct srv_waiting *waiting);

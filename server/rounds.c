@@ -153,7 +153,7 @@ static void queue_job(struct srv_rounds *s, struct srv_job *job)
     if (job->begin == NULL)
         queue_begun(s, job);
     else if (s->prefills)
-        srv_queue_put(&s->changes, &job->waiting);
+        put_job(s, SRV_CHANGES, job, 1);
     else
         begin_job(s, job);
 }
@@ -275,7 +275,7 @@ static void end_long(struct srv_rounds *s, struct srv_error *error)
         *error = s->stopped;
     s->long_request = NULL;
     s->prefills = false;
-    for (struct srv_waiting *job; (job = srv_queue_take(&s->changes)) != NULL;)
+    for (struct srv_waiting *job; (job = srv_lines_take(&s->lines, SRV_CHANGES)) != NULL;)
         begin_job(s, (struct srv_job *)job);
 }
 
@@ -326,17 +326,20 @@ void srv_rounds_piece(struct srv_rounds *s)
         end_job(s, job);
 }
 
-/* ---- Stopping ---- */
+/* ---- What is not computed -------------------------------------------------------------------- */
 
-void srv_rounds_fail_draining(struct srv_error *error)
+static bool is_item(enum srv_kind kind) { return kind == SRV_STEPS || kind == SRV_PREFILLS; }
+
+static const struct srv_request *request_of(enum srv_kind kind, const struct srv_waiting *waiting)
 {
-    srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
+    return is_item(kind) ? ((const struct srv_item *)waiting)->job->request
+                         : ((const struct srv_job *)waiting)->request;
 }
 
 static void refuse(struct srv_rounds *s, enum srv_kind kind, struct srv_waiting *waiting,
                    const struct srv_error *error)
 {
-    if (kind == SRV_STEPS || kind == SRV_PREFILLS) {
+    if (is_item(kind)) {
         struct srv_item *item = (struct srv_item *)waiting;
         item->error = *error;
         end_item(s, item);
@@ -345,6 +348,33 @@ static void refuse(struct srv_rounds *s, enum srv_kind kind, struct srv_waiting 
         job->error = *error;
         end_job(s, job);
     }
+}
+
+static void sweep_line(struct srv_rounds *s, enum srv_kind kind)
+{
+    struct srv_walk walk;
+    struct srv_error error;
+    uint64_t now = srv_now_ns();
+    srv_walk_begin(&walk, &s->lines, kind);
+    for (struct srv_waiting *waiting; (waiting = srv_walk_look(&walk)) != NULL;) {
+        if (srv_request_check(request_of(kind, waiting), now, &error) == SRV_OK) {
+            srv_walk_pass(&walk);
+        } else {
+            srv_walk_drop(&walk);
+            refuse(s, kind, waiting, &error);
+        }
+    }
+}
+
+void srv_rounds_sweep(struct srv_rounds *s)
+{
+    for (enum srv_kind kind = 0; kind < SRV_NUM_KINDS; kind++)
+        sweep_line(s, kind);
+}
+
+void srv_rounds_fail_draining(struct srv_error *error)
+{
+    srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
 }
 
 void srv_rounds_refuse(struct srv_rounds *s, struct srv_request *requests[], size_t count)
@@ -359,8 +389,6 @@ void srv_rounds_refuse(struct srv_rounds *s, struct srv_request *requests[], siz
     for (enum srv_kind kind = 0; kind < SRV_NUM_KINDS; kind++)
         for (struct srv_waiting *waiting; (waiting = srv_lines_take(&s->lines, kind)) != NULL;)
             refuse(s, kind, waiting, &error);
-    for (struct srv_waiting *waiting; (waiting = srv_queue_take(&s->changes)) != NULL;)
-        refuse(s, SRV_PIECES, waiting, &error);
 }
 
 /* ---- What waits ---- */
@@ -403,7 +431,6 @@ bool srv_rounds_init(struct srv_rounds *s, struct srv_app *app, size_t capacity)
     s->app = app;
     s->ended = calloc(capacity, sizeof *s->ended);
     srv_lines_init(&s->lines);
-    srv_queue_init(&s->changes);
     return srv_admission_init(&s->admission, capacity) && s->ended != NULL;
 }
 

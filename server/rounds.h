@@ -17,9 +17,8 @@ struct srv_rounds {
     struct srv_request **ended; /* [most requests at a time] to be replied to */
     size_t num_ended;
     struct srv_lines lines;
-    struct srv_queue changes; /* jobs that change sessions, and wait for a prefill's end */
-    struct attn_yield yield;  /* of long computations */
-    bool prefills;            /* one runs, whose session nobody may change */
+    struct attn_yield yield;                /* of long computations */
+    bool prefills;                          /* one runs, whose session nobody may change */
     const struct srv_request *long_request; /* whose long computation runs; or NULL */
     struct srv_error stopped;               /* why it is to stop; SRV_OK: it goes on */
     bool more;                              /* short items were left over when it paused */
@@ -42,6 +41,9 @@ void srv_rounds_piece(struct srv_rounds *rounds); /* a piece of an export or imp
 /* Between two pieces of a long computation: false, with `stopped` set, where it has nobody to go on
  * for. */
 bool srv_rounds_go_on(struct srv_rounds *rounds);
+
+/* Ends all that nobody waits for any more, wherever it stands in line. */
+void srv_rounds_sweep(struct srv_rounds *rounds);
 
 /* Writes the replies of what has ended and hands them back. */
 void srv_rounds_reply(struct srv_rounds *rounds);

@@ -31,7 +31,8 @@
 #define ROUND_BATCHES 4 /* of decodes, before a prefill and an attend begin */
 #define THREADS_PER_CLERK 4
 #define LONG_SHARE 1 /* of a long computation's time to that of the batches that interrupt it */
-#define SMALL_BYTES 65536 /* of bodies in a round that an event thread runs */
+#define SWEEP_NS UINT64_C(100000000) /* from one look at all that waits to the next */
+#define SMALL_BYTES 65536            /* of bodies in a round that an event thread runs */
 
 struct srv_scheduler {
     struct srv_app *app;
@@ -50,6 +51,7 @@ struct srv_scheduler {
     bool stopping; /* what still waits is refused */
     struct srv_rounds rounds;
     uint64_t next_pause_ns; /* a long computation has the engine until then */
+    uint64_t next_sweep_ns;
 };
 
 /* ---- The inbox ---- */
@@ -86,6 +88,16 @@ static void read_taken(struct srv_scheduler *s)
     s->num_taken = 0;
 }
 
+/* Late and left requests need not wait for their turn. */
+static void sweep(struct srv_scheduler *s)
+{
+    uint64_t now = srv_now_ns();
+    if (now < s->next_sweep_ns)
+        return;
+    srv_rounds_sweep(&s->rounds);
+    s->next_sweep_ns = now + SWEEP_NS;
+}
+
 static void refuse_all(struct srv_scheduler *s)
 {
     srv_rounds_refuse(&s->rounds, s->taken, s->num_taken);
@@ -118,6 +130,7 @@ static void run_round(struct srv_scheduler *s)
     struct srv_rounds *rounds = &s->rounds;
     srv_store_cut(s->app->store);
     read_taken(s);
+    sweep(s);
     for (int i = 0; i < ROUND_BATCHES && !s->stopping && srv_rounds_batch(rounds, false); i++) {
         srv_rounds_reply(rounds);
         if (take_inbox(s) && !s->stopping)
@@ -172,7 +185,7 @@ static bool pause_wanted(void *context)
     struct srv_scheduler *s = context;
     uint64_t now = srv_now_ns();
     bool knocks = s->rounds.more || atomic_load_explicit(&s->knocking, memory_order_relaxed);
-    return (knocks && now >= s->next_pause_ns) ||
+    return (knocks && now >= s->next_pause_ns) || now >= s->next_sweep_ns ||
            srv_request_check(s->rounds.long_request, now, NULL) != SRV_OK;
 }
 
@@ -198,6 +211,7 @@ static bool pause_run(void *context)
         return false;
     }
     read_taken(s);
+    sweep(s);
     srv_rounds_batch(&s->rounds, false);
     srv_rounds_reply(&s->rounds);
     s->rounds.more = srv_rounds_have_short(&s->rounds);

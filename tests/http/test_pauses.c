@@ -216,7 +216,7 @@ START_TEST(test_prefill_whose_deadline_passes_leaves_its_session_as_it_was)
 END_TEST
 
 /* Rows of attends are counted when they are computed. */
-START_TEST(test_what_waits_beyond_its_deadline_is_not_computed)
+START_TEST(test_what_waits_beyond_its_deadline_is_told_so_then_and_not_computed)
 {
     struct daemon daemon;
     struct client client;
@@ -224,8 +224,9 @@ START_TEST(test_what_waits_beyond_its_deadline_is_not_computed)
     begin(&daemon, &client);
     long_begin(&first, &client, "", TOKENS);
     long_begin_with(&second, &client, soon, "", TOKENS);
-    long_end(&first, 200, NULL);
     long_end(&second, 504, "deadline_exceeded");
+    ck_assert(!atomic_load(&first.answered));
+    long_end(&first, 200, NULL);
     ck_assert_double_eq(call_metric(&client, "attnd_attend_rows_total"), TOKENS);
     end(&daemon, &client);
 }
@@ -397,7 +398,7 @@ Suite *suite_pauses(void)
     TCase *useless = tcase_create("useless");
     tcase_add_test(useless, test_attend_whose_deadline_passes_while_it_runs_is_stopped);
     tcase_add_test(useless, test_prefill_whose_deadline_passes_leaves_its_session_as_it_was);
-    tcase_add_test(useless, test_what_waits_beyond_its_deadline_is_not_computed);
+    tcase_add_test(useless, test_what_waits_beyond_its_deadline_is_told_so_then_and_not_computed);
     tcase_add_test(useless, test_attend_whose_client_leaves_is_stopped);
     tcase_add_test(useless, test_step_whose_client_leaves_while_it_waits_is_not_applied);
     suite_add_tcase(suite, useless);
