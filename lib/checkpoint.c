@@ -42,8 +42,8 @@ struct attn_checkpoint {
     size_t index_length;
     struct place *places; /* [num_places] */
     size_t num_places, capacity;
-    struct shard *shards; /* [num_shards], room for ATTN_CHECKPOINT_MAX_SHARDS */
-    size_t num_shards;
+    struct shard *shards; /* [most_shards] */
+    size_t num_shards, most_shards;
 };
 
 static enum attn_status fail_index(const struct attn_members *m, enum attn_status status,
@@ -62,6 +62,17 @@ static bool is_plain_name(const char *name)
            strstr(name, "..") == NULL && strcmp(name, ".") != 0;
 }
 
+/* Room for `most` shards, of which there are none yet. */
+static enum attn_status make_shards(struct attn_checkpoint *checkpoint, size_t most,
+                                    struct attn_error *error)
+{
+    attn_free(checkpoint->shards);
+    checkpoint->most_shards = most;
+    checkpoint->shards = attn_calloc(most, sizeof *checkpoint->shards);
+    return checkpoint->shards != NULL ? ATTN_OK
+                                      : attn_fail_memory(error, most * sizeof(struct shard));
+}
+
 /* The number of the shard of that name, which is added where it is new. */
 static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoint,
                                    const char *name, struct attn_error *error)
@@ -75,7 +86,7 @@ static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoi
     if (!is_plain_name(name))
         return attn_fail(error, ATTN_MALFORMED, INDEX,
                          INDEX ": shard name '%.96s' is not a plain file name", name);
-    if (checkpoint->num_shards == ATTN_CHECKPOINT_MAX_SHARDS)
+    if (checkpoint->num_shards == checkpoint->most_shards)
         return attn_fail(error, ATTN_MALFORMED, INDEX, INDEX ": more than %d shards",
                          ATTN_CHECKPOINT_MAX_SHARDS);
     *out = checkpoint->num_shards++;
@@ -172,16 +183,19 @@ static enum attn_status open_index(struct attn_checkpoint *checkpoint, struct at
     checkpoint->places = attn_alloc(checkpoint->capacity, sizeof *checkpoint->places);
     if (checkpoint->places == NULL)
         return attn_fail_memory(error, checkpoint->capacity * sizeof *checkpoint->places);
-    return walk_index(checkpoint, error);
+    size_t most = checkpoint->capacity < ATTN_CHECKPOINT_MAX_SHARDS ? checkpoint->capacity
+                                                                    : ATTN_CHECKPOINT_MAX_SHARDS;
+    status = make_shards(checkpoint, most, error);
+    return status == ATTN_OK ? walk_index(checkpoint, error) : status;
 }
 
 /* Opens the single file or, in its absence, the index. */
 static enum attn_status open_tensors(struct attn_checkpoint *checkpoint, struct attn_error *error)
 {
-    checkpoint->shards = attn_calloc(ATTN_CHECKPOINT_MAX_SHARDS, sizeof *checkpoint->shards);
-    if (checkpoint->shards == NULL)
-        return attn_fail_memory(error, ATTN_CHECKPOINT_MAX_SHARDS * sizeof(struct shard));
-    enum attn_status status =
+    enum attn_status status = make_shards(checkpoint, 1, error);
+    if (status != ATTN_OK)
+        return status;
+    status =
         attn_safetensors_open(&checkpoint->shards[0].file, checkpoint->directory, SINGLE, error);
     if (status == ATTN_NOT_FOUND)
         return open_index(checkpoint, error);
@@ -278,7 +292,7 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
         return 0;
     size_t bytes = checkpoint->config_length + checkpoint->index_length +
                    checkpoint->capacity * sizeof *checkpoint->places +
-                   ATTN_CHECKPOINT_MAX_SHARDS * sizeof *checkpoint->shards;
+                   checkpoint->most_shards * sizeof *checkpoint->shards;
     for (size_t i = 0; i < checkpoint->num_shards; i++)
         bytes += attn_safetensors_memory(checkpoint->shards[i].file);
     return bytes;
