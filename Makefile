@@ -39,7 +39,8 @@ VARIANT =
 # Seconds that kernelcheck runs within `make check`; its seed changes from run to run.
 KERNELCHECK_SECONDS = 20
 
-# For check-soak: --seconds N, and --series FILE for a line of each sample (seconds, KiB, deeds).
+# For check-soak: --seconds N, --series FILE for a line of each sample (seconds, KiB, deeds), and
+# --thread-caches for an allocator as it is shipped.
 SOAK_FLAGS =
 
 # For each target of `make fuzz`.

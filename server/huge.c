@@ -1,22 +1,12 @@
 /* huge.c: memory for large tensors. */
 #include "huge.h"
 
-#include <malloc.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define OWN_BYTES (1 << 20) /* from here on a block stands alone */
 #define ALIGNMENT 64
 #define PAGE ((size_t)4096)
-
-/* Left to itself malloc puts blocks of up to 32 MiB among others once one as large was freed; there
- * a body that grows is copied, all of it. */
-void srv_huge_begin(void)
-{
-    (void)mallopt(M_MMAP_THRESHOLD, OWN_BYTES);
-    (void)mallopt(M_TRIM_THRESHOLD, 4 * OWN_BYTES);
-}
 
 /* Advice that the kernel does not take costs speed only. */
 void *srv_huge_alloc(size_t bytes)

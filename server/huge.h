@@ -9,10 +9,6 @@
 
 #define SRV_HUGE_PAGE ((size_t)2 << 20)
 
-/* Large blocks come from the system and go back to it whole, and growing they are not copied.
- * Called once, before there is another thread. */
-void srv_huge_begin(void);
-
 /* Memory for free(), aligned to 64, with huge pages as far as whole ones fit in; NULL where memory
  * is short. */
 void *srv_huge_alloc(size_t bytes);

@@ -18,8 +18,8 @@
 #include "app.h"
 #include "attn_json.h"
 #include "commands.h"
+#include "heap.h"
 #include "http_loop.h"
-#include "huge.h"
 #include "inspect.h"
 #include "sandbox.h"
 #include "self_check.h"
@@ -28,6 +28,7 @@
 #define FILES_BESIDE_CONNECTIONS 64        /* descriptors for all else, and */
 #define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* for each thread that watches connections */
 #define MESSAGE_MAX SRV_MEMORY_MESSAGE
+#define TRIM_NS UINT64_C(10000000000) /* from one giving back to the next */
 
 extern char **environ;
 
@@ -290,16 +291,21 @@ static void read_certificate_again(struct srv_app *app)
     srv_tls_fini(&tls);
 }
 
-/* Expires sessions each second, and reads again what it is asked to, until a stopping signal
- * comes. */
+/* Expires sessions each second, gives memory back now and then, and reads again what it is asked
+ * to, until a stopping signal comes. */
 static void serve(struct srv_app *app)
 {
     sigset_t set = served_signals(&app->config);
     const struct timespec second = {.tv_sec = 1};
+    uint64_t trimmed_ns = srv_now_ns();
     int signal_number;
     do {
         signal_number = sigtimedwait(&set, NULL, &second);
         drop_expired(app);
+        if (srv_now_ns() - trimmed_ns >= TRIM_NS) {
+            srv_heap_trim();
+            trimmed_ns = srv_now_ns();
+        }
         if (signal_number == SIGHUP && app->config.api_keys != NULL)
             read_keys_again(app);
         if (signal_number == SIGHUP && app->config.tls_cert != NULL)
@@ -343,6 +349,7 @@ static bool close_all(struct srv_app *app)
 static int run(struct srv_app *app)
 {
     char message[MESSAGE_MAX];
+    srv_heap_begin(app->config.event_threads);
     srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
     hold_signals(&app->config);
     signal(SIGPIPE, SIG_IGN);
@@ -370,7 +377,6 @@ int main(int argc, char *argv[])
     char message[MESSAGE_MAX];
     int status = 2;
     attn_json_watch();
-    srv_huge_begin();
     if (argc > 1 && strcmp(argv[1], "inspect") == 0)
         return srv_command_inspect(argc - 2, argv + 2);
     if (!srv_config_read(&app.config, argc, argv, environ, message, sizeof message)) {

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -46,12 +45,6 @@ size_t srv_usage_resident_bytes(struct srv_usage *usage)
     text[length] = '\0';
     (void)strtoul(text, &end, 10); /* all pages; then those in memory */
     return strtoul(end, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
-}
-
-size_t srv_usage_heap_bytes(void)
-{
-    struct mallinfo2 heap = mallinfo2();
-    return heap.uordblks + heap.hblkhd;
 }
 
 size_t srv_usage_open_files(struct srv_usage *usage)

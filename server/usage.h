@@ -1,4 +1,4 @@
-/* usage.h: what the kernel and the C library say of this process, for metrics.
+/* usage.h: what the kernel says of this process, for metrics.
  *
  * Its files are opened once and kept: in a sandbox none can be opened later. */
 #ifndef SRV_USAGE_H
@@ -15,9 +15,5 @@ void srv_usage_close(struct srv_usage *usage);
 /* 0 where the kernel does not say.  Any thread. */
 size_t srv_usage_resident_bytes(struct srv_usage *usage);
 size_t srv_usage_open_files(struct srv_usage *usage);
-
-/* What the allocator has given out and not been given back: resident memory less what it keeps for
- * later, code, and what is mapped beside it.  Any thread. */
-size_t srv_usage_heap_bytes(void);
 
 #endif

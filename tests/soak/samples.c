@@ -59,26 +59,33 @@ struct blocks {
     double x, y; /* means of all */
 };
 
-static void take_means(struct blocks *out, const struct samples *samples, size_t first)
+static void take_blocks(struct blocks *out, const struct samples *samples, size_t first,
+                        enum slope_of what)
 {
     size_t n = (samples->count - first) / SLOPE_BLOCKS;
     *out = (struct blocks){0};
     ck_assert_uint_gt(n, 0);
-    for (size_t i = 0; i < n * SLOPE_BLOCKS; i++) {
-        out->minutes[i / n] += samples->minutes[first + i] / (double)n;
-        out->kib[i / n] += samples->kib[first + i] / (double)n;
-    }
     for (size_t i = 0; i < SLOPE_BLOCKS; i++) {
+        const double *minutes = samples->minutes + first + i * n,
+                     *kib = samples->kib + first + i * n;
+        double sum = 0, least = kib[0];
+        for (size_t j = 0; j < n; j++) {
+            sum += kib[j];
+            least = fmin(least, kib[j]);
+        }
+        out->minutes[i] = (minutes[0] + minutes[n - 1]) / 2;
+        out->kib[i] = what == SLOPE_OF_LEAST ? least : sum / (double)n;
         out->x += out->minutes[i] / SLOPE_BLOCKS;
         out->y += out->kib[i] / SLOPE_BLOCKS;
     }
 }
 
-void samples_slope(struct slope *out, const struct samples *samples, size_t first)
+void samples_slope(struct slope *out, const struct samples *samples, size_t first,
+                   enum slope_of what)
 {
     struct blocks blocks;
     double xx = 0, xy = 0, residual = 0;
-    take_means(&blocks, samples, first);
+    take_blocks(&blocks, samples, first, what);
     for (size_t i = 0; i < SLOPE_BLOCKS; i++) {
         double dx = blocks.minutes[i] - blocks.x;
         xx += dx * dx;
