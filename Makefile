@@ -358,6 +358,9 @@ $(OUT)/attnd: $(OBJ)/server/main.o $(OBJ)/server.a $(OUT)/libattn.a
 $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(SERVER_PKGS) $(LIB_PKGS))
 
+# tests/http/suite_run.c stands before libcheck's own.
+$(addprefix $(OUT)/,http_suite catalogue kill retry soak overload fault): LDFLAGS += -Wl,--wrap=_ck_assert_failed
+
 $(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 

@@ -12,12 +12,13 @@
  * leaks, without what is on its way; that of resident memory shows what lies in pieces too.  Both
  * would be drowned by what glibc's threads keep for themselves, up to 240 KiB each, which fills for
  * hours and counts as given out: the daemon runs without that, or with --thread-caches as it is
- * shipped, and is not judged.  Cache that sessions may take at most is taken once before the load
- * begins, since how much of it was ever in use at once would rise as long.  The short form has
- * seconds, of which a huge page that is touched for the first time (working memory of a pause) is
- * 13,000 KiB a minute. */
+ * shipped, and is not judged.  Cache that sessions may take at most, and working memory of steps in
+ * the pauses of long calls, are taken once before the load begins: how much was ever in use at once
+ * would rise as long.  The short form has seconds, of which a huge page that is touched for the
+ * first time is 13,000 KiB a minute. */
 #include <check.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,10 +35,12 @@
 #define TOLERANCE 4 /* KiB a minute */
 #define TOLERANCE_QUICK 16384
 #define CALLERS 4
-#define SESSIONS 6 /* of each caller */
-#define LONG 150   /* tokens after which a session is deleted */
-#define FULL 230   /* tokens of each layer that no session passes */
-#define PIECE 115  /* of them in a request */
+#define SESSIONS 6     /* of each caller */
+#define LONG 150       /* tokens after which a session is deleted */
+#define FULL 230       /* tokens of each layer that no session passes */
+#define PIECE 115      /* of them in a request */
+#define LONG_CALLS 8   /* before the load, */
+#define LONG_ROWS 2048 /* of so many rows, beside steps */
 #define SETTLE_MS 10000
 
 static unsigned seconds = SECONDS;
@@ -45,6 +48,7 @@ static double tolerance = TOLERANCE;
 static bool thread_caches;
 static const char *series; /* file of samples; NULL: none */
 static pthread_barrier_t full;
+static atomic_bool met;
 static struct daemon served;
 static char directory[64];
 static struct timespec began;
@@ -144,20 +148,26 @@ static void prefill(struct caller *caller, struct session *session)
     session->length += n;
 }
 
-static void attend(struct caller *caller, struct session *session)
+static void attend_rows(struct caller *caller, size_t n, const char *outputs)
 {
     struct text body = {0};
-    float rows[8 * PLAIN];
-    (void)session;
-    make_numbers(rows, 8 * PLAIN, ++caller->seeds);
-    text_add(&body, "{\"model\":\"plain\",\"outputs\":[\"output\",\"attention_weights\"],"
-                    "\"hidden_states\":");
-    text_floats(&body, rows, 9, SHAPE(8, PLAIN));
+    float *rows = malloc(n * PLAIN * sizeof *rows);
+    ck_assert_ptr_nonnull(rows);
+    make_numbers(rows, n * PLAIN, ++caller->seeds);
+    text_add(&body, "{\"model\":\"plain\",\"outputs\":[%s],\"hidden_states\":", outputs);
+    text_floats(&body, rows, 9, SHAPE(n, PLAIN));
     text_add(&body, "}");
     struct answer answer = client_post(&caller->client, "/attend", body.data);
     expect_answer(&answer, 200, NULL, "an attend");
     answer_free(&answer);
     text_free(&body);
+    free(rows);
+}
+
+static void attend(struct caller *caller, struct session *session)
+{
+    (void)session;
+    attend_rows(caller, 8, "\"output\",\"attention_weights\"");
 }
 
 static void list(struct caller *caller, struct session *session)
@@ -358,11 +368,28 @@ static void fill(struct caller *caller)
     pthread_barrier_wait(&full);
 }
 
+/* Steps in the pauses of long calls, whose working memory stays: by chance the first come late. */
+static void meet(struct caller *caller)
+{
+    if (caller->number == 0) {
+        for (unsigned i = 0; i < LONG_CALLS; i++)
+            attend_rows(caller, LONG_ROWS, "\"output\"");
+        atomic_store(&met, true);
+    }
+    while (!atomic_load(&met)) {
+        struct answer answer = call_decode(&caller->client, caller->sessions[0].id, ++caller->seeds,
+                                           ",\"commit\":false");
+        expect_answer(&answer, 200, NULL, "a step beside a long call");
+        answer_free(&answer);
+    }
+}
+
 static void *call(void *argument)
 {
     struct caller *caller = argument;
     client_open(&caller->client, &served);
     fill(caller);
+    meet(caller);
     while (elapsed_s() < seconds)
         act(caller);
     for (size_t i = 0; i < SESSIONS; i++)
