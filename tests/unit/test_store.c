@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "app.h"
 #include "attn_state.h"
 #include "journal.h"
+#include "restore.h"
 #include "store_files.h"
 #include "suites.h"
 
@@ -194,6 +196,44 @@ START_TEST(test_session_with_two_records_of_one_number_is_lost_and_not_wrong)
 }
 END_TEST
 
+#define MANY 50000
+
+/* Sessions that come and go: however long the journal is, those that are gone take no memory. */
+START_TEST(test_sessions_that_are_gone_take_no_room_while_a_journal_is_read)
+{
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replayed replayed;
+    struct srv_source source;
+    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
+    const struct srv_part part = {&create, sizeof create};
+    snprintf(create.model, sizeof create.model, "tiny");
+    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+             app.models.items[0].info.fingerprint);
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    for (uint64_t epoch = 1; epoch <= MANY; epoch++) {
+        struct srv_record_head made = {.type = SRV_RECORD_CREATE, .epoch = epoch};
+        struct srv_record_head gone = {.type = SRV_RECORD_DELETE, .epoch = epoch, .chain = 1};
+        srv_journal_add(&journal, &made, &part, 1);
+        if (epoch % (MANY / 4) != 0)
+            srv_journal_add(&journal, &gone, NULL, 0);
+    }
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
+    ck_assert_uint_eq(replayed.records, 2 * MANY - 4);
+    ck_assert_uint_le(restore.capacity, 64);
+    for (uint64_t i = 1; i <= 4; i++) {
+        const struct srv_restored *left = srv_restore_find(&restore, i * (MANY / 4));
+        ck_assert(left != NULL && left->session != NULL);
+    }
+    srv_restore_fini(&restore);
+    srv_source_close(&source);
+    srv_journal_close(&journal);
+}
+END_TEST
+
 Suite *suite_store(void)
 {
     Suite *suite = suite_create("store");
@@ -204,6 +244,7 @@ Suite *suite_store(void)
     tcase_add_test(tests,
                    test_session_that_could_not_be_recorded_is_not_recorded_by_a_step_that_found_it);
     tcase_add_test(tests, test_session_with_two_records_of_one_number_is_lost_and_not_wrong);
+    tcase_add_test(tests, test_sessions_that_are_gone_take_no_room_while_a_journal_is_read);
     suite_add_tcase(suite, tests);
     return suite;
 }
