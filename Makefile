@@ -240,7 +240,7 @@ ifeq ($(QUICK),)
 	$(Q)$(SUITE_ENV) SANDBOX=1 ATTND=$(OUT)/attnd $(OUT)/kill --quick
 endif
 
-check-kill: $(OUT)/kill $(OUT)/attnd ## 300 SIGKILLs under load lose nothing that was answered; QUICK=1: 25
+check-kill: $(OUT)/kill $(OUT)/attnd ## 300 SIGKILLs under load, 20 within imports, lose nothing that was answered; QUICK=1: 25 and 3
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/kill $(if $(QUICK),--quick)
 
 check-retry: $(OUT)/retry $(OUT)/attnd ## 100,000 decodes, 10 % of which lose a reply or come twice; QUICK=1: 20,000

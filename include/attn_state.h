@@ -107,6 +107,12 @@ void attn_export_close(struct attn_export *state);
 ATTN_MUST_CHECK enum attn_status attn_import_open(struct attn_import **out, const void *bytes,
                                                   size_t size, struct attn_error *error);
 
+/* The same for the first `size` bytes of an open file, which is read in pieces: of a file of any
+ * length it takes no more memory.  The descriptor stays the caller's.  From here on each call may
+ * fail with ATTN_IO too. */
+ATTN_MUST_CHECK enum attn_status attn_import_open_file(struct attn_import **out, int file,
+                                                       size_t size, struct attn_error *error);
+
 /* The value of a note; NULL where there is none.  Believe it when attn_import_run has ended. */
 const char *attn_import_note(const struct attn_import *state, const char *name);
 

@@ -1,9 +1,10 @@
 /* import.c: the bytes of a file become a cache.
  *
- * The bytes come from anywhere.  The container is checked first (safetensors.h), then the tensors
- * against the model, then the checksum; only then tokens are copied, 64 at a time, and each number
- * is looked at on the way.  All that time the cache belongs to nobody else, so what is refused
- * leaves nothing behind. */
+ * The bytes come from anywhere, and lie in memory or in a file, of which no more than 64 tokens are
+ * held at a time.  The container is checked first (safetensors.h), then the tensors against the
+ * model, then the checksum; only then tokens are copied, 64 at a time, and each number is looked at
+ * on the way.  All that time the cache belongs to nobody else, so what is refused leaves nothing
+ * behind. */
 #include <string.h>
 
 #include "kvcache.h"
@@ -18,8 +19,9 @@ struct attn_import {
     struct attn_cache *cache;
     struct attn_state_layer *layers; /* [num_layers] */
     size_t num_layers;
-    const char **tensors; /* [2 * num_layers] bytes of key and value of each */
-    float *scratch;       /* 64 tokens */
+    const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each */
+    float *scratch;                           /* [scratch_bytes] 64 tokens */
+    size_t scratch_bytes;
     /* How far it is. */
     bool summed;
     size_t tensor, offset; /* the next to be summed up: which of `tensors`, byte of it */
@@ -34,15 +36,16 @@ static enum attn_status fail_form(struct attn_error *error, const char *param, c
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
-enum attn_status attn_import_open(struct attn_import **out, const void *bytes, size_t size,
-                                  struct attn_error *error)
+static enum attn_status open_source(struct attn_import **out,
+                                    const struct attn_safetensors_source *source,
+                                    struct attn_error *error)
 {
     struct attn_import *state = attn_calloc(1, sizeof *state);
     if (state == NULL)
         return attn_fail_memory(error, sizeof *state);
     attn_checksum_init(&state->sum);
-    enum attn_status status = attn_safetensors_open_bytes(&state->file, bytes, size, "state",
-                                                          ATTN_MAX_STATE_HEADER, error);
+    enum attn_status status =
+        attn_safetensors_open_source(&state->file, source, "state", ATTN_MAX_STATE_HEADER, error);
     const char *format = status == ATTN_OK ? attn_import_note(state, "format") : NULL;
     if (status == ATTN_OK && (format == NULL || strcmp(format, ATTN_STATE_FORMAT) != 0))
         status = fail_form(error, "format", "its format is not " ATTN_STATE_FORMAT);
@@ -51,6 +54,18 @@ enum attn_status attn_import_open(struct attn_import **out, const void *bytes, s
     else
         attn_import_close(state);
     return status;
+}
+
+enum attn_status attn_import_open(struct attn_import **out, const void *bytes, size_t size,
+                                  struct attn_error *error)
+{
+    return open_source(out, &(struct attn_safetensors_source){bytes, -1, size}, error);
+}
+
+enum attn_status attn_import_open_file(struct attn_import **out, int file, size_t size,
+                                       struct attn_error *error)
+{
+    return open_source(out, &(struct attn_safetensors_source){NULL, file, size}, error);
 }
 
 void attn_import_close(struct attn_import *state)
@@ -72,7 +87,7 @@ const char *attn_import_note(const struct attn_import *state, const char *name)
 /* ---- Against the model ----------------------------------------------------------------------- */
 
 /* Finds one tensor and reads its length off its shape. */
-static enum attn_status find_tensor(const char **bytes, size_t *length,
+static enum attn_status find_tensor(const struct attn_tensor_entry **out, size_t *length,
                                     const struct attn_import *state,
                                     const struct attn_state_layer *layer, int what,
                                     struct attn_error *error)
@@ -89,7 +104,7 @@ static enum attn_status find_tensor(const char **bytes, size_t *length,
     if (entry->ndim != 3 || entry->shape[0] != groups || entry->shape[2] != width)
         return attn_fail(error, ATTN_SHAPE_MISMATCH, name, "%s is not [%zu,L,%zu]", name, groups,
                          width);
-    *bytes = attn_safetensors_bytes(state->file, entry);
+    *out = entry;
     *length = entry->shape[1];
     return ATTN_OK;
 }
@@ -154,9 +169,10 @@ enum attn_status attn_import_begin(struct attn_import *state, struct attn_cache 
     if (status != ATTN_OK)
         return status;
     state->tensors = attn_alloc(2 * state->num_layers, sizeof *state->tensors);
-    state->scratch = attn_alloc(attn_state_scratch(state->layers, state->num_layers), 1);
+    state->scratch_bytes = attn_state_scratch(state->layers, state->num_layers);
+    state->scratch = attn_alloc(state->scratch_bytes, 1);
     if (state->tensors == NULL || state->scratch == NULL)
-        return attn_fail_memory(error, attn_state_scratch(state->layers, state->num_layers));
+        return attn_fail_memory(error, state->scratch_bytes);
     for (size_t i = 0; i < state->num_layers && status == ATTN_OK; i++)
         status = find_layer(state, i, error);
     if (status == ATTN_OK && attn_safetensors_count(state->file) != 2 * state->num_layers)
@@ -180,19 +196,27 @@ static bool sum_agrees(struct attn_import *state)
     return said != NULL && strcmp(said, digits) == 0;
 }
 
-/* Adds up to `most` bytes of a tensor to the sum and passes on to the next; returns how many. */
-static size_t sum_piece(struct attn_import *state, size_t most)
+/* Adds up to `most` bytes of a tensor to the sum and passes on to the next. */
+static enum attn_status sum_piece(size_t *done, struct attn_import *state, size_t most,
+                                  struct attn_error *error)
 {
+    const void *bytes;
     const struct attn_state_layer *layer = &state->layers[state->tensor / 2];
     size_t left = attn_state_tensor(layer, (int)(state->tensor % 2)) - state->offset;
-    size_t count = attn_min(most, left);
-    attn_checksum_add(&state->sum, state->tensors[state->tensor] + state->offset, count);
+    size_t count = attn_min(attn_min(most, left), state->scratch_bytes);
+    enum attn_status status =
+        attn_safetensors_piece(&bytes, state->file, state->tensors[state->tensor], state->offset,
+                               count, state->scratch, error);
+    if (status != ATTN_OK)
+        return status;
+    attn_checksum_add(&state->sum, bytes, count);
+    *done += count;
     state->offset += count;
     if (count == left) {
         state->tensor++;
         state->offset = 0;
     }
-    return count;
+    return ATTN_OK;
 }
 
 /* Copies tokens [state->token, + count) of one kind into rows [G][count][..] and looks at them. */
@@ -200,11 +224,19 @@ static enum attn_status gather(float *rows, const struct attn_import *state, siz
                                struct attn_error *error)
 {
     const struct attn_state_layer *layer = &state->layers[state->layer];
-    const char *from = state->tensors[2 * state->layer + (size_t)what];
+    const struct attn_tensor_entry *from = state->tensors[2 * state->layer + (size_t)what];
     size_t row = attn_state_row(layer, what), groups = layer->spec->num_kv_heads;
-    for (size_t g = 0; g < groups; g++)
-        memcpy((char *)rows + g * count * row, from + (g * layer->length + state->token) * row,
-               count * row);
+    for (size_t g = 0; g < groups; g++) {
+        const void *bytes;
+        char *room = (char *)rows + g * count * row;
+        size_t first = (g * layer->length + state->token) * row;
+        enum attn_status status =
+            attn_safetensors_piece(&bytes, state->file, from, first, count * row, room, error);
+        if (status != ATTN_OK)
+            return status;
+        if (bytes != room)
+            memcpy(room, bytes, count * row);
+    }
     if (attn_widen_check(rows, groups * count * row / sizeof(float)))
         return ATTN_OK;
     return attn_fail(error, ATTN_NON_FINITE, what == 0 ? "key" : "value",
@@ -239,11 +271,11 @@ enum attn_status attn_import_run(bool *more, struct attn_import *state, size_t b
 {
     size_t done = 0;
     enum attn_status status = ATTN_OK;
-    while (done < budget && state->tensor < 2 * state->num_layers)
-        done += sum_piece(state, budget - done);
+    while (status == ATTN_OK && done < budget && state->tensor < 2 * state->num_layers)
+        status = sum_piece(&done, state, budget - done, error);
     *more = state->tensor < 2 * state->num_layers;
-    if (*more)
-        return ATTN_OK;
+    if (status != ATTN_OK || *more)
+        return status;
     if (!state->summed && !sum_agrees(state))
         return fail_form(error, "checksum", "its checksum is not that of its contents");
     state->summed = true;

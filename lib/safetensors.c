@@ -26,15 +26,16 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define CHUNK 131072           /* elements read and widened at a time */
 
 struct attn_safetensors {
-    int file;          /* -1 where the bytes are in memory: */
-    const char *bytes; /* borrowed */
+    int file;
+    bool borrowed;     /* the file is another's, as are */
+    const char *bytes; /* in memory; NULL: in the file */
     char *name;        /* of the file inside its directory, for messages */
     char *header;
     size_t header_length;
     size_t data_begin, data_length;    /* bytes */
     struct attn_tensor_entry *entries; /* [count], by name; names live in the header */
     size_t count, capacity;
-    struct attn_tensor_note *notes; /* [num_notes], by name; kept of what is in memory */
+    struct attn_tensor_note *notes; /* [num_notes], by name; kept of a source */
     size_t num_notes;
 };
 
@@ -332,18 +333,21 @@ enum attn_status attn_safetensors_open(struct attn_safetensors **out, int direct
     return status;
 }
 
-enum attn_status attn_safetensors_open_bytes(struct attn_safetensors **out, const void *bytes,
-                                             size_t size, const char *name, size_t max_header,
-                                             struct attn_error *error)
+enum attn_status attn_safetensors_open_source(struct attn_safetensors **out,
+                                              const struct attn_safetensors_source *source,
+                                              const char *name, size_t max_header,
+                                              struct attn_error *error)
 {
     struct attn_safetensors *file;
     enum attn_status status = new_file(&file, name, error);
     if (status != ATTN_OK)
         return status;
-    file->bytes = bytes;
+    file->file = source->file;
+    file->borrowed = true;
+    file->bytes = source->bytes;
     file->notes = attn_alloc(ATTN_SAFETENSORS_MAX_NOTES, sizeof *file->notes);
     if (file->notes != NULL)
-        return finish_open(out, file, size, max_header, error);
+        return finish_open(out, file, source->size, max_header, error);
     attn_safetensors_close(file);
     return attn_fail_memory(error, ATTN_SAFETENSORS_MAX_NOTES * sizeof *file->notes);
 }
@@ -352,7 +356,7 @@ void attn_safetensors_close(struct attn_safetensors *file)
 {
     if (file == NULL)
         return;
-    if (file->file >= 0)
+    if (file->file >= 0 && !file->borrowed)
         close(file->file);
     for (size_t i = 0; i < file->num_notes; i++)
         json_decref(file->notes[i].owner);
@@ -389,10 +393,13 @@ const char *attn_safetensors_note(const struct attn_safetensors *file, const cha
 
 /* ---- The data ------------------------------------------------------------------------------ */
 
-const char *attn_safetensors_bytes(const struct attn_safetensors *file,
-                                   const struct attn_tensor_entry *entry)
+enum attn_status attn_safetensors_piece(const void **out, const struct attn_safetensors *file,
+                                        const struct attn_tensor_entry *entry, size_t first,
+                                        size_t count, void *room, struct attn_error *error)
 {
-    return file->bytes + file->data_begin + entry->begin;
+    size_t at = file->data_begin + entry->begin + first;
+    *out = file->bytes != NULL ? file->bytes + at : room;
+    return file->bytes != NULL ? ATTN_OK : read_bytes(room, file, at, count, error);
 }
 
 /* Reads and widens one chunk; *finite tells whether all of it is. */

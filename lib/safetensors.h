@@ -40,12 +40,21 @@ struct attn_safetensors; /* an open file and its parsed header */
 enum attn_status attn_safetensors_open(struct attn_safetensors **out, int directory,
                                        const char *name, struct attn_error *error);
 
-/* The same for `size` bytes in memory, which must stay as they are until it is closed.  A header of
- * more than `max_header` bytes is refused before it is looked at; what the reader takes is less
- * than 4 times the header and 512 KiB.  `name` is what messages call the whole. */
-enum attn_status attn_safetensors_open_bytes(struct attn_safetensors **out, const void *bytes,
-                                             size_t size, const char *name, size_t max_header,
-                                             struct attn_error *error);
+/* Where a whole of `size` bytes is: in memory, or in a file.  Neither becomes the reader's, and
+ * both must stay as they are until it is closed. */
+struct attn_safetensors_source {
+    const void *bytes; /* NULL: */
+    int file;          /* a descriptor, from the file's beginning on */
+    size_t size;
+};
+
+/* The same for bytes that nobody vouches for.  A header of more than `max_header` bytes is refused
+ * before it is looked at; what the reader takes is less than 4 times the header and 512 KiB.
+ * `name` is what messages call the whole. */
+enum attn_status attn_safetensors_open_source(struct attn_safetensors **out,
+                                              const struct attn_safetensors_source *source,
+                                              const char *name, size_t max_header,
+                                              struct attn_error *error);
 void attn_safetensors_close(struct attn_safetensors *file);
 
 size_t attn_safetensors_count(const struct attn_safetensors *file);
@@ -55,7 +64,7 @@ const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetens
                                                       const char *name);
 
 /* The pairs of __metadata__ in the order of their names, and the value of one (NULL where there is
- * none): of what is in memory only, since headers of checkpoints may be of any length. */
+ * none): of a source only, since headers of checkpoints may be of any length. */
 const struct attn_tensor_note *attn_safetensors_notes(size_t *count,
                                                       const struct attn_safetensors *file);
 const char *attn_safetensors_note(const struct attn_safetensors *file, const char *name);
@@ -63,9 +72,11 @@ const char *attn_safetensors_note(const struct attn_safetensors *file, const cha
 /* Memory that the open file takes: its header and the entries. */
 size_t attn_safetensors_memory(const struct attn_safetensors *file);
 
-/* The tensor's bytes, in memory, at any alignment. */
-const char *attn_safetensors_bytes(const struct attn_safetensors *file,
-                                   const struct attn_tensor_entry *entry);
+/* Bytes [first, first + count) of the tensor, at any alignment: where they lie in memory, or in
+ * `room` [count], read out of the file.  The range lies inside the tensor.  Errors: ATTN_IO. */
+enum attn_status attn_safetensors_piece(const void **out, const struct attn_safetensors *file,
+                                        const struct attn_tensor_entry *entry, size_t first,
+                                        size_t count, void *room, struct attn_error *error);
 
 /* out[i] = element first + i of the flattened tensor, i < count, widened exactly from F32, F16 or
  * BF16.  The range lies inside the tensor: the caller has compared its shape.

@@ -5,12 +5,9 @@
  * reserved beyond what is touched: stacks and arenas of the allocator are counted whole there. */
 #include "memory.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include "attn_limits.h"
 #include "buffer.h"
@@ -31,6 +28,7 @@
 #define RECORDED (8 * KIB)          /* of a session in a snapshot: its file's header and notes */
 #define RECORDED_LAYER (256)        /* likewise, for each layer */
 #define STORE (24 * MIB)            /* journals' buffers, the piece of a file that is written */
+#define RESTORING (8 * MIB)         /* windows over files, a file's header as import reads it */
 #define QUEUED (8 * sizeof(void *)) /* of a request in the lists of scheduler and clerks */
 #define ALLOCATOR 8                 /* an eighth of what comes and goes is lost in between */
 #define RESERVED_THREAD (136 * MIB) /* of address space: arena and stack */
@@ -50,8 +48,22 @@ struct footprint {
     size_t session; /* of one: cache, last steps, layers in a snapshot */
     size_t blocks;  /* of the cache budget, at most */
     size_t slack;   /* of the cache pool */
+    size_t tile;    /* 64 tokens of a layer, as a session is restored from them */
     size_t call, inner;
 };
+
+/* What 64 tokens take in the largest layer. */
+static size_t tile_of(const struct srv_model *model)
+{
+    size_t tile = 0;
+    for (size_t i = 0; i < model->info.num_layers; i++) {
+        const struct attn_layer_spec *spec = attn_model_layer(model->attn, i);
+        if (spec != NULL)
+            tile = most(tile, mul(64 * sizeof(float) * spec->num_kv_heads,
+                                  spec->head_dim + spec->value_head_dim));
+    }
+    return tile;
+}
 
 /* Rows that one body can bring to a layer: a number takes two bytes at least. */
 static size_t rows_of(const struct srv_config *config, const struct srv_model *model)
@@ -86,6 +98,7 @@ static void add_model(struct footprint *out, const struct srv_config *config,
         out->session = most(out->session, session);
         out->blocks = most(out->blocks, blocks);
         out->slack = add(out->slack, ATTN_POOL_SLACK);
+        out->tile = most(out->tile, tile_of(model));
     }
     const struct attn_call_size call = {rows_of(config, model), limits->max_tokens, SRV_BATCH_ROWS,
                                         cached};
@@ -103,22 +116,6 @@ static struct footprint add_models(const struct srv_config *config, const struct
     for (size_t i = 0; i < models->count; i++)
         add_model(&all, config, &models->items[i], threads);
     return all;
-}
-
-/* The largest file of the state directory: each is read whole when sessions are restored. */
-static size_t largest_file(const char *directory)
-{
-    size_t largest = 0;
-    DIR *list = directory != NULL ? opendir(directory) : NULL;
-    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
-        struct stat facts;
-        if (fstatat(dirfd(list), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(facts.st_mode))
-            largest = most(largest, (size_t)facts.st_size);
-    }
-    if (list != NULL)
-        closedir(list);
-    return largest;
 }
 
 static void term(struct srv_memory *out, const char *name, size_t bytes, const char *what)
@@ -167,9 +164,8 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     term(out, "queue", mul(limits->max_queue, QUEUED), "max_queue");
     term(out, "threads", add(mul(out->threads, THREAD), attn_engine_bytes(threads)),
          "stacks and scratch");
-    size_t files = stores ? largest_file(config->state_dir) : 0;
-    term(out, "store", add(stores ? STORE : 0, beyond(files, add(requests, working))),
-         "journal and snapshots; what the largest file needs to be restored");
+    term(out, "store", stores ? most(STORE, add(RESTORING, all.tile)) : 0,
+         "journal and snapshots, or before them a file that is restored");
     term(out, "loading", beyond(all.loading, add(add(caches, requests), working)),
          "what loading takes beyond what requests and caches take later");
     find_limit(out, config);

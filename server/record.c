@@ -60,23 +60,26 @@ void srv_journal_print_head(unsigned char out[SRV_JOURNAL_HEAD], uint64_t genera
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-void srv_journal_read_open(struct srv_journal_reader *reader, const void *bytes, size_t size,
+void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_source *source,
                            uint64_t generation)
 {
-    struct journal_head head = journal_head(generation);
-    size_t at = size < sizeof head ? size : sizeof head;
-    *reader = (struct srv_journal_reader){.bytes = bytes, .size = size, .at = at, .sequence = 1};
-    reader->head_damaged = at == sizeof head && memcmp(bytes, &head, sizeof head) != 0;
+    struct journal_head head = journal_head(generation), found;
+    size_t at = source->size < sizeof head ? source->size : sizeof head;
+    *reader = (struct srv_journal_reader){.source = source, .at = at, .sequence = 1};
+    reader->head_damaged = at == sizeof head && (!srv_source_read(&found, source, 0, at) ||
+                                                 memcmp(&found, &head, sizeof head) != 0);
 }
 
 /* A head at `at` whose sum is right and that is of this place in the journal or a later one. */
 static bool read_head(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
 {
+    struct srv_source *source = reader->source;
     struct srv_record_head *head = &out->head;
-    if (at > reader->size || reader->size - at < sizeof *head)
+    if (at > source->size || source->size - at < sizeof *head ||
+        !srv_source_read(head, source, at, sizeof *head))
         return false;
-    memcpy(head, reader->bytes + at, sizeof *head);
-    out->payload = reader->bytes + at + sizeof *head;
+    out->source = source;
+    out->payload = at + sizeof *head;
     return head->magic == RECORD_MAGIC &&
            head->head_sum == srv_sum_of(head, offsetof(struct srv_record_head, head_sum)) &&
            head->sequence >= reader->sequence && head->length % 4 == 0;
@@ -84,19 +87,22 @@ static bool read_head(struct srv_record *out, const struct srv_journal_reader *r
 
 static bool read_at(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
 {
-    if (!read_head(out, reader, at))
-        return false;
+    struct srv_sum sum;
     const struct srv_record_head *head = &out->head;
-    return head->length <= reader->size - at - sizeof *head &&
-           head->payload_sum == srv_sum_of(out->payload, (size_t)head->length);
+    if (!read_head(out, reader, at) || head->length > reader->source->size - out->payload)
+        return false;
+    srv_sum_init(&sum);
+    return srv_source_sum(&sum, reader->source, out->payload, (size_t)head->length) &&
+           head->payload_sum == srv_sum_end(&sum);
 }
 
 /* The first sound record from `at` on; returns where it is, the size where there is none. */
 static size_t search(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
 {
-    while (at + SRV_RECORD_HEAD <= reader->size && !read_at(out, reader, at))
+    const struct srv_source *source = reader->source;
+    while (at + SRV_RECORD_HEAD <= source->size && source->error == 0 && !read_at(out, reader, at))
         at += 4;
-    return at + SRV_RECORD_HEAD <= reader->size ? at : reader->size;
+    return at + SRV_RECORD_HEAD <= source->size && source->error == 0 ? at : source->size;
 }
 
 /* Whether one of the records from `at` on was written by a later write than the one that is
@@ -105,15 +111,16 @@ static bool goes_on(const struct srv_journal_reader *reader, size_t at)
 {
     struct srv_record record;
     bool later = false;
-    for (at = search(&record, reader, at); at < reader->size && !later;
+    for (at = search(&record, reader, at); at < reader->source->size && !later;
          at = search(&record, reader, at + SRV_RECORD_HEAD + (size_t)record.head.length))
         later = record.head.first > reader->sequence;
     return later;
 }
 
-enum srv_reading srv_journal_read(struct srv_record *out, struct srv_journal_reader *reader)
+/* What there is, where the file could be read. */
+static enum srv_reading read_next(struct srv_record *out, struct srv_journal_reader *reader)
 {
-    if (reader->at == reader->size)
+    if (reader->at == reader->source->size)
         return reader->open ? SRV_READ_TORN : SRV_READ_END;
     if (read_at(out, reader, reader->at) && out->head.sequence == reader->sequence) {
         reader->at += SRV_RECORD_HEAD + (size_t)out->head.length;
@@ -128,4 +135,15 @@ enum srv_reading srv_journal_read(struct srv_record *out, struct srv_journal_rea
     reader->sequence = out->head.sequence;
     reader->open = false;
     return SRV_READ_GAP;
+}
+
+enum srv_reading srv_journal_read(struct srv_record *out, struct srv_journal_reader *reader)
+{
+    enum srv_reading reading = read_next(out, reader);
+    return reader->source->error == 0 ? reading : SRV_READ_FAILED;
+}
+
+bool srv_record_read(void *out, const struct srv_record *record, size_t offset, size_t count)
+{
+    return srv_source_read(out, record->source, record->payload + offset, count);
 }

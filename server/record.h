@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "bounds.h"
+#include "source.h"
 
 enum srv_record_type {
     SRV_RECORD_CREATE = 1, /* an empty session; `pending`: nobody may see it before its COMMIT */
@@ -81,11 +82,12 @@ enum srv_reading {
     SRV_READ_GAP,  /* records are missing or damaged here; reading can go on behind them */
     SRV_READ_TORN, /* the last write was cut off, or cannot be told from one that was */
     SRV_READ_END,
+    SRV_READ_FAILED, /* the file cannot be read: errno is in its source */
 };
 
 struct srv_journal_reader {
-    const unsigned char *bytes;
-    size_t size, at;            /* at: of the next record */
+    struct srv_source *source;
+    size_t at;                  /* of the next record */
     uint64_t sequence, missing; /* of the next record; how many the last GAP has lost */
     bool head_damaged;
     bool open; /* the write that is being read has not ended */
@@ -93,16 +95,21 @@ struct srv_journal_reader {
 
 struct srv_record {
     struct srv_record_head head;
-    const unsigned char *payload; /* [head.length], at a multiple of 4 */
+    struct srv_source *source;
+    size_t payload; /* where it begins in the file, a multiple of 4 */
 };
 
-/* Begins to read; bytes stand at a multiple of 8.  A damaged head is noted and passed over: it says
- * nothing that the file's name does not. */
-void srv_journal_read_open(struct srv_journal_reader *reader, const void *bytes, size_t size,
+/* Begins to read.  A damaged head is noted and passed over: it says nothing that the file's name
+ * does not. */
+void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_source *source,
                            uint64_t generation);
 
 /* The next record.  With a GAP, *out is the first sound record behind it, which comes again with
  * the next call. */
 enum srv_reading srv_journal_read(struct srv_record *out, struct srv_journal_reader *reader);
+
+/* Copies bytes [offset, offset + count) of the payload, of which they are a part.  False where they
+ * cannot be read. */
+bool srv_record_read(void *out, const struct srv_record *record, size_t offset, size_t count);
 
 #endif

@@ -7,11 +7,14 @@
  * follows. */
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "attn_state.h"
 #include "request.h"
 #include "restore.h"
+
+#define PIECE ((size_t)256 << 10) /* bytes of rows that are held at a time, one row at least */
 
 /* ---- Making sessions ------------------------------------------------------------------------- */
 
@@ -19,9 +22,8 @@ static bool is_text(const char *text, size_t room) { return memchr(text, '\0', r
 
 static bool read_create(struct srv_record_create *out, const struct srv_record *record)
 {
-    if (record->head.length != sizeof *out)
+    if (record->head.length != sizeof *out || !srv_record_read(out, record, 0, sizeof *out))
         return false;
-    memcpy(out, record->payload, sizeof *out);
     return is_text(out->id, sizeof out->id) && is_text(out->model, sizeof out->model) &&
            is_text(out->key, sizeof out->key) &&
            is_text(out->fingerprint, sizeof out->fingerprint) && srv_id_valid(out->id) &&
@@ -98,28 +100,49 @@ static enum srv_restoring apply_create(struct srv_restored *entry, struct srv_re
 
 /* ---- Changing them --------------------------------------------------------------------------- */
 
-/* All of these return ATTN_OK, the reason why it cannot go on, or ATTN_MALFORMED where the record
- * is not one that its session can have. */
+/* All of these return ATTN_OK, the reason why it cannot go on, or another status where the record
+ * is not one that its session can have, or cannot be read, which its source knows. */
 
-static enum attn_status append_rows(struct srv_session *session, size_t layer, size_t rows,
-                                    const float *key, const float *value)
+/* Appends rows: key [rows][keys], value [rows][values]. */
+static enum attn_status append(struct srv_session *session, size_t layer, size_t rows,
+                               const float *key, size_t keys, const float *value, size_t values)
 {
-    const struct attn_layer_spec *spec = attn_model_layer(session->model->attn, layer);
     struct attn_error cause = {0};
     enum attn_status status = ATTN_OK;
     for (size_t i = 0; i < rows && status == ATTN_OK; i++)
-        status = attn_cache_write(session->cache, layer, 1,
-                                  key + i * spec->num_kv_heads * spec->head_dim,
-                                  value + i * spec->num_kv_heads * spec->value_head_dim, &cause);
+        status =
+            attn_cache_write(session->cache, layer, 1, key + i * keys, value + i * values, &cause);
+    return status;
+}
+
+/* Appends the rows of a record, which may be many: key [rows][keys] and value [rows][values] behind
+ * its head. */
+static enum attn_status append_rows(struct srv_session *session, const struct srv_record *record,
+                                    const struct srv_record_rows *head, size_t keys, size_t values)
+{
+    const size_t number = sizeof(float);
+    size_t rows = (size_t)head->rows, most = PIECE / ((keys + values) * number);
+    size_t key_at = sizeof *head, value_at = key_at + rows * keys * number;
+    most = most < 1 ? 1 : most < rows ? most : rows;
+    float *key = malloc(most * (keys + values) * number);
+    enum attn_status status = key != NULL ? ATTN_OK : ATTN_NO_MEMORY;
+    for (size_t first = 0; first < rows && status == ATTN_OK; first += most) {
+        size_t n = most < rows - first ? most : rows - first;
+        float *value = key + n * keys;
+        status = ATTN_IO;
+        if (srv_record_read(key, record, key_at + first * keys * number, n * keys * number) &&
+            srv_record_read(value, record, value_at + first * values * number, n * values * number))
+            status = append(session, (size_t)head->layer, n, key, keys, value, values);
+    }
+    free(key);
     return status;
 }
 
 static enum attn_status apply_rows(struct srv_session *session, const struct srv_record *record)
 {
     struct srv_record_rows rows;
-    if (record->head.length < sizeof rows)
+    if (record->head.length < sizeof rows || !srv_record_read(&rows, record, 0, sizeof rows))
         return ATTN_MALFORMED;
-    memcpy(&rows, record->payload, sizeof rows);
     if (rows.rows < 1 || rows.rows > ATTN_MAX_TOKENS ||
         rows.layer >= session->model->info.num_layers)
         return ATTN_MALFORMED;
@@ -127,12 +150,11 @@ static enum attn_status apply_rows(struct srv_session *session, const struct srv
     const struct attn_layer_spec *spec = attn_model_layer(session->model->attn, layer);
     if (spec == NULL || rows.position != attn_cache_length(session->cache, layer))
         return ATTN_MALFORMED;
-    size_t keys = n * spec->num_kv_heads * spec->head_dim;
-    size_t values = n * spec->num_kv_heads * spec->value_head_dim;
-    if (record->head.length != sizeof rows + (keys + values) * sizeof(float))
+    size_t keys = spec->num_kv_heads * spec->head_dim;
+    size_t values = spec->num_kv_heads * spec->value_head_dim;
+    if (record->head.length != sizeof rows + n * (keys + values) * sizeof(float))
         return ATTN_MALFORMED;
-    const float *key = (const float *)(const void *)(record->payload + sizeof rows);
-    enum attn_status status = append_rows(session, layer, n, key, key + keys);
+    enum attn_status status = append_rows(session, record, &rows, keys, values);
     session->last[layer] = (struct srv_last_step){
         .position = (size_t)rows.position, .rows = n, .digest = {rows.digest[0], rows.digest[1]}};
     srv_session_set_used(session, rows.used_ns);
@@ -142,9 +164,9 @@ static enum attn_status apply_rows(struct srv_session *session, const struct srv
 static enum attn_status apply_truncate(struct srv_session *session, const struct srv_record *record)
 {
     struct srv_record_truncate truncate;
-    if (record->head.length != sizeof truncate)
+    if (record->head.length != sizeof truncate ||
+        !srv_record_read(&truncate, record, 0, sizeof truncate))
         return ATTN_MALFORMED;
-    memcpy(&truncate, record->payload, sizeof truncate);
     srv_session_truncate(session, (size_t)truncate.length);
     srv_session_set_used(session, truncate.used_ns);
     return ATTN_OK;
@@ -157,9 +179,9 @@ static enum attn_status apply_commit(struct srv_session *session, const struct s
     if (record->head.length != layers * sizeof last)
         return ATTN_MALFORMED;
     for (size_t i = 0; i < layers; i++) {
-        memcpy(&last, record->payload + i * sizeof last, sizeof last);
         size_t length = attn_cache_length(session->cache, i);
-        if (last.rows > length || (last.rows > 0 && last.position != length - last.rows))
+        if (!srv_record_read(&last, record, i * sizeof last, sizeof last) || last.rows > length ||
+            (last.rows > 0 && last.position != length - last.rows))
             return ATTN_MALFORMED;
         session->last[i] = (struct srv_last_step){.position = (size_t)last.position,
                                                   .rows = (size_t)last.rows,
@@ -258,15 +280,16 @@ static void drop_pending(struct srv_restore *restore)
 }
 
 enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_restore *restore,
-                                       uint64_t generation, const void *bytes, size_t size)
+                                       uint64_t generation, struct srv_source *journal)
 {
     struct srv_journal_reader reader;
     struct srv_record record;
     enum srv_restoring result = SRV_RESTORE_OK;
     enum srv_reading reading = SRV_READ_RECORD;
-    srv_journal_read_open(&reader, bytes, size, generation);
+    restore->message[0] = '\0';
+    srv_journal_read_open(&reader, journal, generation);
     *out = (struct srv_replayed){.gaps = reader.head_damaged};
-    while (result == SRV_RESTORE_OK && reading != SRV_READ_END && reading != SRV_READ_TORN) {
+    while (result == SRV_RESTORE_OK && (reading == SRV_READ_RECORD || reading == SRV_READ_GAP)) {
         out->good = reader.at;
         reading = srv_journal_read(&record, &reader);
         if (reading == SRV_READ_GAP) {
@@ -278,7 +301,9 @@ enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_rest
         }
     }
     out->torn = reading == SRV_READ_TORN;
-    if (result == SRV_RESTORE_FULL)
+    if (journal->error != 0)
+        result = SRV_RESTORE_UNREAD;
+    else if (result == SRV_RESTORE_FULL && restore->message[0] == '\0')
         snprintf(restore->message, sizeof restore->message,
                  "there is no room in the pool or in memory for what a journal holds");
     drop_pending(restore);

@@ -9,12 +9,22 @@
 #include "request.h"
 #include "session_notes.h"
 
+#define FEW 128 /* sessions that do not count as too many, whatever max_sessions is */
+
+static enum srv_restoring fail(struct srv_restore *restore, enum srv_restoring what,
+                               const char *message)
+{
+    snprintf(restore->message, sizeof restore->message, "%s", message);
+    return what;
+}
+
 /* ---- Entries --------------------------------------------------------------------------------- */
 
 void srv_restore_init(struct srv_restore *restore, struct srv_sessions *sessions,
-                      const struct srv_models *models)
+                      size_t max_sessions, const struct srv_models *models)
 {
-    *restore = (struct srv_restore){.sessions = sessions, .models = models};
+    *restore =
+        (struct srv_restore){.sessions = sessions, .models = models, .max_sessions = max_sessions};
 }
 
 void srv_restore_fini(struct srv_restore *restore)
@@ -35,18 +45,36 @@ static struct srv_restored *slot_of(struct srv_restored *entries, size_t capacit
     return &entries[i];
 }
 
-static bool grow(struct srv_restore *restore)
+/* Of a session that was deleted nothing comes any more, so that its entry can go. */
+static bool is_wanted(const struct srv_restored *entry)
 {
-    size_t capacity = restore->capacity > 0 ? 2 * restore->capacity : 64;
-    struct srv_restored *entries = calloc(capacity, sizeof *entries);
-    if (entries == NULL)
+    return entry->epoch != 0 && (entry->session != NULL || entry->lost);
+}
+
+/* Moves what is wanted to a table of which it takes a quarter at most. */
+static bool make_room(struct srv_restore *restore)
+{
+    size_t capacity = 64, count = 0, sessions = 0;
+    for (size_t i = 0; i < restore->capacity; i++) {
+        count += is_wanted(&restore->entries[i]);
+        sessions += restore->entries[i].session != NULL;
+    }
+    while (capacity < 4 * count)
+        capacity *= 2;
+    bool crowded = sessions / 2 > restore->max_sessions + FEW;
+    struct srv_restored *entries = crowded ? NULL : calloc(capacity, sizeof *entries);
+    if (entries == NULL) {
+        fail(restore, SRV_RESTORE_FULL,
+             crowded ? "they are more than twice max_sessions" : "out of memory");
         return false;
+    }
     for (size_t i = 0; i < restore->capacity; i++)
-        if (restore->entries[i].epoch != 0)
+        if (is_wanted(&restore->entries[i]))
             *slot_of(entries, capacity, restore->entries[i].epoch) = restore->entries[i];
     free(restore->entries);
     restore->entries = entries;
     restore->capacity = capacity;
+    restore->count = count;
     return true;
 }
 
@@ -60,11 +88,13 @@ struct srv_restored *srv_restore_find(const struct srv_restore *restore, uint64_
 
 struct srv_restored *srv_restore_entry(struct srv_restore *restore, uint64_t epoch)
 {
-    if (2 * restore->count >= restore->capacity && !grow(restore))
+    if (2 * restore->count >= restore->capacity && !make_room(restore))
         return NULL;
     struct srv_restored *entry = slot_of(restore->entries, restore->capacity, epoch);
-    if (entry->epoch == 0)
-        *entry = (struct srv_restored){.epoch = epoch, .order = ++restore->count};
+    if (entry->epoch == 0) {
+        *entry = (struct srv_restored){.epoch = epoch, .order = ++restore->made};
+        restore->count++;
+    }
     return entry;
 }
 
@@ -95,17 +125,26 @@ const struct srv_model *srv_restore_model(const struct srv_restore *restore, con
 
 /* ---- Session files --------------------------------------------------------------------------- */
 
-static enum srv_restoring fail(struct srv_restore *restore, enum srv_restoring what,
-                               const char *message)
-{
-    snprintf(restore->message, sizeof restore->message, "%s", message);
-    return what;
-}
-
 static enum srv_restoring fail_attn(struct srv_restore *restore, const struct attn_error *cause)
 {
     bool full = cause->status == ATTN_POOL_FULL || cause->status == ATTN_NO_MEMORY;
-    return fail(restore, full ? SRV_RESTORE_FULL : SRV_RESTORE_DAMAGED, cause->message);
+    enum srv_restoring damaged =
+        cause->status == ATTN_IO ? SRV_RESTORE_UNREAD : SRV_RESTORE_DAMAGED;
+    return fail(restore, full ? SRV_RESTORE_FULL : damaged, cause->message);
+}
+
+/* What is small is read at once. */
+static enum srv_restoring open_import(struct attn_import **out, struct srv_restore *restore,
+                                      struct srv_source *file)
+{
+    struct attn_error cause = {0};
+    const void *bytes = srv_source_whole(file);
+    if (file->error != 0)
+        return fail(restore, SRV_RESTORE_UNREAD, strerrordesc_np(file->error));
+    enum attn_status status = bytes != NULL
+                                  ? attn_import_open(out, bytes, file->size, &cause)
+                                  : attn_import_open_file(out, file->fd, file->size, &cause);
+    return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
 }
 
 /* Fills a cache that nobody knows of from the file. */
@@ -176,18 +215,17 @@ done:
 }
 
 enum srv_restoring srv_restore_file(struct srv_restore *restore, uint64_t epoch,
-                                    uint64_t generation, const void *bytes, size_t size)
+                                    uint64_t generation, struct srv_source *file)
 {
     struct attn_import *import = NULL;
-    struct attn_error cause = {0};
     struct srv_restored *entry = srv_restore_entry(restore, epoch);
     if (entry == NULL)
-        return fail(restore, SRV_RESTORE_FULL, "out of memory");
-    if (attn_import_open(&import, bytes, size, &cause) != ATTN_OK) {
+        return SRV_RESTORE_FULL;
+    enum srv_restoring result = open_import(&import, restore, file);
+    if (result != SRV_RESTORE_OK) {
         entry->lost = true;
-        return fail_attn(restore, &cause);
+        return result;
     }
-    enum srv_restoring result;
     const struct srv_model *model = srv_restore_model(restore, attn_import_note(import, "model"),
                                                       attn_import_note(import, "fingerprint"));
     if (model != NULL)

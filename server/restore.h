@@ -2,7 +2,10 @@
  *
  * Session files are read first, then journals in their order; what was made is listed in the table
  * of sessions at the end, together.  Files are bytes that nobody vouches for.  A session of which
- * a record is missing, or may be, is not made: a lost session is told of, a wrong one is not. */
+ * a record is missing, or may be, is not made: a lost session is told of, a wrong one is not.
+ *
+ * However long a file is, what is held of it at a time is a window (source.h) and 256 KiB of rows,
+ * or the header of a session and 64 tokens of a layer. */
 #ifndef SRV_RESTORE_H
 #define SRV_RESTORE_H
 
@@ -24,8 +27,10 @@ struct srv_restore {
     struct srv_sessions *sessions; /* where they will be listed */
     const struct srv_models *models;
     struct srv_restored *entries; /* [capacity] hashed by epoch; epoch 0: free */
-    size_t capacity, count;
-    char message[256]; /* the last thing that was wrong */
+    size_t capacity, count;       /* count: that are used */
+    size_t made;                  /* all that ever were */
+    size_t max_sessions;          /* of the table */
+    char message[256];            /* the last thing that was wrong */
 };
 
 enum srv_restoring {
@@ -33,13 +38,17 @@ enum srv_restoring {
     SRV_RESTORE_DAMAGED, /* a session's file: the entry is there and lost */
     SRV_RESTORE_FOREIGN, /* likewise: its model or fingerprint is not here */
     SRV_RESTORE_FULL,    /* the pool, or memory: nothing more can be restored */
+    SRV_RESTORE_UNREAD,  /* nor here: the file cannot be read, and may be sound */
 };
 
+/* For a table of `max_sessions`.  More may stand in files, of which some have expired; where they
+ * are more than twice as many that is found on the way, before they take all memory. */
 void srv_restore_init(struct srv_restore *restore, struct srv_sessions *sessions,
-                      const struct srv_models *models);
+                      size_t max_sessions, const struct srv_models *models);
 void srv_restore_fini(struct srv_restore *restore); /* frees what was not listed */
 
-/* The entry of an epoch, made where there is none; NULL where memory is short. */
+/* The entry of an epoch, made where there is none; NULL where memory is short, or there are too
+ * many, with `message`.  Entries move, and those of sessions that were deleted go. */
 struct srv_restored *srv_restore_entry(struct srv_restore *restore, uint64_t epoch);
 struct srv_restored *srv_restore_find(const struct srv_restore *restore, uint64_t epoch);
 
@@ -52,7 +61,7 @@ const struct srv_model *srv_restore_model(const struct srv_restore *restore, con
 
 /* Reads the file of a session's that was begun with `generation`. */
 enum srv_restoring srv_restore_file(struct srv_restore *restore, uint64_t epoch,
-                                    uint64_t generation, const void *bytes, size_t size);
+                                    uint64_t generation, struct srv_source *file);
 
 struct srv_replayed {
     size_t good;    /* bytes up to a torn tail */
@@ -64,7 +73,7 @@ struct srv_replayed {
 
 /* Reads a journal. */
 enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_restore *restore,
-                                       uint64_t generation, const void *bytes, size_t size);
+                                       uint64_t generation, struct srv_source *journal);
 
 /* Sessions may have records in a journal that is missing. */
 void srv_restore_doubt(struct srv_restore *restore);

@@ -96,7 +96,8 @@ enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_st
 /* ---- Snapshots ------------------------------------------------------------------------------- */
 
 /* Whether the scheduler's thread is to call srv_store_cut, between two batches: it notes what all
- * sessions are at this moment, which a thread of the store's then writes. */
+ * sessions are at this moment, which a thread of the store's then writes.  One that follows a
+ * failure by itself may have the generation of that. */
 bool srv_store_wants_cut(const struct srv_store *store);
 void srv_store_cut(struct srv_store *store);
 

@@ -1,4 +1,4 @@
-/* store_files.c: names, whole files, and files that appear whole. */
+/* store_files.c: names, files that appear whole, and bases. */
 #include "store_files.h"
 
 #include <dirent.h>
@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sum.h"
@@ -118,44 +117,6 @@ bool srv_files_list(struct srv_file **out, size_t *count, int directory)
     return true;
 }
 
-/* ---- Reading --------------------------------------------------------------------------------- */
-
-static bool read_all(unsigned char *out, size_t size, int fd)
-{
-    for (size_t have = 0; have < size;) {
-        ssize_t got = read(fd, out + have, size - have);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0) {
-            errno = got == 0 ? EIO : errno;
-            return false;
-        }
-        have += (size_t)got;
-    }
-    return true;
-}
-
-bool srv_file_read(unsigned char **out, size_t *size, int directory, const char *name)
-{
-    struct stat facts;
-    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return false;
-    unsigned char *bytes = NULL;
-    bool read = fstat(fd, &facts) == 0 && (bytes = malloc((size_t)facts.st_size + 1)) != NULL &&
-                read_all(bytes, (size_t)facts.st_size, fd);
-    int error = errno;
-    close(fd);
-    errno = error;
-    if (!read) {
-        free(bytes);
-        return false;
-    }
-    *out = bytes;
-    *size = (size_t)facts.st_size;
-    return true;
-}
-
 void srv_file_set_aside(int directory, const char *name)
 {
     char aside[SRV_FILE_NAME + sizeof ".damaged"];
@@ -241,16 +202,13 @@ struct base_head {
     uint64_t version, sum; /* of the head without it, and of the entries */
 };
 
-static struct base_head base_head(uint64_t generation, const struct srv_base_entry entries[],
-                                  size_t count)
+/* The head of a base but its sum, which is begun. */
+static struct base_head base_head(struct srv_sum *sum, uint64_t generation, size_t count)
 {
     struct base_head head = {
         .magic = "ATTNBASE", .generation = generation, .count = count, .version = 1};
-    struct srv_sum sum;
-    srv_sum_init(&sum);
-    srv_sum_add(&sum, &head, offsetof(struct base_head, sum));
-    srv_sum_add(&sum, entries, count * sizeof *entries);
-    head.sum = srv_sum_end(&sum);
+    srv_sum_init(sum);
+    srv_sum_add(sum, &head, offsetof(struct base_head, sum));
     return head;
 }
 
@@ -275,7 +233,10 @@ bool srv_base_write(int directory, uint64_t generation, const struct srv_base_en
                     size_t count)
 {
     struct srv_file file;
-    struct base_head head = base_head(generation, entries, count);
+    struct srv_sum sum;
+    struct base_head head = base_head(&sum, generation, count);
+    srv_sum_add(&sum, entries, count * sizeof *entries);
+    head.sum = srv_sum_end(&sum);
     srv_file_name(&file, SRV_FILE_BASE, generation, 0);
     int fd = srv_file_begin(directory, file.name);
     if (fd < 0)
@@ -287,14 +248,23 @@ bool srv_base_write(int directory, uint64_t generation, const struct srv_base_en
     return srv_file_finish(directory, fd, file.name, true) && fsync(directory) == 0;
 }
 
-bool srv_base_read(const struct srv_base_entry **out, size_t *count, uint64_t generation,
-                   const unsigned char *bytes, size_t size)
+bool srv_base_check(size_t *count, struct srv_source *base, uint64_t generation)
 {
-    struct base_head head;
-    if (size < sizeof head || (size - sizeof head) % sizeof **out != 0)
+    struct srv_sum sum;
+    struct base_head head, found;
+    const size_t each = sizeof(struct srv_base_entry);
+    if (base->size < sizeof head || (base->size - sizeof head) % each != 0)
         return false;
-    *out = (const void *)(bytes + sizeof head);
-    *count = (size - sizeof head) / sizeof **out;
-    head = base_head(generation, *out, *count);
-    return memcmp(&head, bytes, sizeof head) == 0;
+    *count = (base->size - sizeof head) / each;
+    head = base_head(&sum, generation, *count);
+    if (!srv_source_read(&found, base, 0, sizeof found) ||
+        !srv_source_sum(&sum, base, sizeof found, *count * each))
+        return false;
+    head.sum = srv_sum_end(&sum);
+    return memcmp(&head, &found, sizeof head) == 0;
+}
+
+bool srv_base_entry(struct srv_base_entry *out, struct srv_source *base, size_t i)
+{
+    return srv_source_read(out, base, sizeof(struct base_head) + i * sizeof *out, sizeof *out);
 }

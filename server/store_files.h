@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "attn_state.h"
+#include "source.h"
 
 #define SRV_FILE_NAME 56
 
@@ -42,9 +43,6 @@ void srv_file_name(struct srv_file *out, enum srv_file_kind kind, uint64_t gener
  * False with errno. */
 bool srv_files_list(struct srv_file **out, size_t *count, int directory);
 
-/* The bytes of a file, at a multiple of 8; *out is the caller's to free.  False with errno. */
-bool srv_file_read(unsigned char **out, size_t *size, int directory, const char *name);
-
 /* Renames a file to its name and ".damaged". */
 void srv_file_set_aside(int directory, const char *name);
 
@@ -60,11 +58,13 @@ struct srv_base_entry {
     uint64_t epoch, generation, used_ns; /* of its file; last use since 1970 */
 };
 
-/* A base as a file, and back: entries lie within `bytes`, which are at a multiple of 8.  Reading is
- * false where it is damaged, and for nothing else. */
+/* A base as a file.  False with errno. */
 bool srv_base_write(int directory, uint64_t generation, const struct srv_base_entry entries[],
                     size_t count);
-bool srv_base_read(const struct srv_base_entry **out, size_t *count, uint64_t generation,
-                   const unsigned char *bytes, size_t size);
+
+/* And back: how many entries it has, and one of them.  False where it is damaged, or where `base`
+ * says that it cannot be read. */
+bool srv_base_check(size_t *count, struct srv_source *base, uint64_t generation);
+bool srv_base_entry(struct srv_base_entry *out, struct srv_source *base, size_t i);
 
 #endif

@@ -22,13 +22,12 @@ struct load {
     struct srv_restore restore;
     struct srv_file *files; /* [count] */
     size_t count;
-    unsigned char *base_file;
-    const struct srv_base_entry *base; /* [num_base] within base_file */
-    size_t num_base;
     uint64_t generation; /* of the base; 0: none */
-    size_t bytes;        /* read so far */
-    uint64_t said_ns;    /* when progress was last told */
-    bool trouble;        /* something of a journal is not in the sessions */
+    struct srv_source base;
+    size_t num_base;  /* entries of it */
+    size_t bytes;     /* read so far */
+    uint64_t said_ns; /* when progress was last told */
+    bool trouble;     /* something of a journal is not in the sessions */
     char *message;
     size_t size;
 };
@@ -50,7 +49,7 @@ static void tell_progress(struct load *load, size_t bytes)
         return;
     load->said_ns = now;
     srv_log_event(log_of(load), SRV_LOG_INFO, "restoring", "%zu sessions, %zu bytes so far",
-                  load->restore.count, load->bytes);
+                  load->restore.made, load->bytes);
 }
 
 static bool refuse(struct load *load)
@@ -64,10 +63,9 @@ static bool refuse(struct load *load)
     return false;
 }
 
-/* For the reason that errno has. */
-static bool refuse_unread(struct load *load, const char *name)
+static bool refuse_unread(struct load *load, const char *name, const char *why)
 {
-    snprintf(load->message, load->size, "state_dir: %s cannot be read: %s", name, strerror(errno));
+    snprintf(load->message, load->size, "state_dir: %s cannot be read: %s", name, why);
     return false;
 }
 
@@ -75,17 +73,17 @@ static bool refuse_unread(struct load *load, const char *name)
 
 static bool read_base(struct load *load, const struct srv_file *file)
 {
-    unsigned char *bytes;
-    size_t size;
-    if (!srv_file_read(&bytes, &size, load->store->directory, file->name))
-        return refuse_unread(load, file->name);
-    if (srv_base_read(&load->base, &load->num_base, file->generation, bytes, size)) {
-        load->base_file = bytes;
+    if (!srv_source_open(&load->base, load->store->directory, file->name))
+        return refuse_unread(load, file->name, strerror(errno));
+    if (srv_base_check(&load->num_base, &load->base, file->generation)) {
         load->generation = file->generation;
-    } else {
-        set_aside(load, file->name, "its checksum is wrong");
-        free(bytes);
+        return true;
     }
+    int error = load->base.error;
+    srv_source_close(&load->base);
+    if (error != 0)
+        return refuse_unread(load, file->name, strerror(error));
+    set_aside(load, file->name, "its checksum is wrong");
     return true;
 }
 
@@ -106,7 +104,7 @@ static bool miss_session(struct load *load, uint64_t epoch, const char *name)
 {
     struct srv_restored *entry = srv_restore_entry(&load->restore, epoch);
     if (entry == NULL)
-        return refuse_unread(load, name);
+        return refuse(load);
     entry->lost = true;
     srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged", "%s is missing", name);
     srv_metrics_store(load->store->app->metrics, SRV_FILE_DAMAGED, 1);
@@ -116,15 +114,16 @@ static bool miss_session(struct load *load, uint64_t epoch, const char *name)
 static bool read_session(struct load *load, uint64_t epoch, uint64_t generation)
 {
     struct srv_file file;
-    unsigned char *bytes;
-    size_t size;
+    struct srv_source source;
     srv_file_name(&file, SRV_FILE_SESSION, generation, epoch);
-    if (!srv_file_read(&bytes, &size, load->store->directory, file.name))
+    if (!srv_source_open(&source, load->store->directory, file.name))
         return errno == ENOENT ? miss_session(load, epoch, file.name)
-                               : refuse_unread(load, file.name);
-    enum srv_restoring result = srv_restore_file(&load->restore, epoch, generation, bytes, size);
-    free(bytes);
-    tell_progress(load, size);
+                               : refuse_unread(load, file.name, strerror(errno));
+    enum srv_restoring result = srv_restore_file(&load->restore, epoch, generation, &source);
+    srv_source_close(&source);
+    tell_progress(load, source.size);
+    if (result == SRV_RESTORE_UNREAD)
+        return refuse_unread(load, file.name, load->restore.message);
     if (result == SRV_RESTORE_DAMAGED || result == SRV_RESTORE_FOREIGN)
         set_aside(load, file.name, load->restore.message);
     return result != SRV_RESTORE_FULL || refuse(load);
@@ -134,12 +133,17 @@ static bool read_listed(struct load *load)
 {
     bool going = true;
     for (size_t i = 0; i < load->num_base && going; i++) {
-        const struct srv_base_entry *entry = &load->base[i];
-        going = read_session(load, entry->epoch, entry->generation);
-        const struct srv_restored *restored = srv_restore_find(&load->restore, entry->epoch);
+        struct srv_base_entry entry;
+        if (!srv_base_entry(&entry, &load->base, i)) {
+            going = refuse_unread(load, "the base", strerror(load->base.error));
+            continue;
+        }
+        going = read_session(load, entry.epoch, entry.generation);
+        const struct srv_restored *restored = srv_restore_find(&load->restore, entry.epoch);
         if (restored != NULL && restored->session != NULL)
-            srv_session_set_used(restored->session, entry->used_ns);
+            srv_session_set_used(restored->session, entry.used_ns);
     }
+    srv_source_close(&load->base);
     return going;
 }
 
@@ -172,26 +176,27 @@ static void cut_tail(const struct load *load, const char *name, size_t good, siz
 
 static bool read_journal(struct load *load, const struct srv_file *file)
 {
-    unsigned char *bytes;
-    size_t size;
+    struct srv_source journal;
     struct srv_replayed replayed;
-    if (!srv_file_read(&bytes, &size, load->store->directory, file->name))
-        return refuse_unread(load, file->name);
+    if (!srv_source_open(&journal, load->store->directory, file->name))
+        return refuse_unread(load, file->name, strerror(errno));
     enum srv_restoring result =
-        srv_restore_journal(&replayed, &load->restore, file->generation, bytes, size);
-    free(bytes);
-    tell_progress(load, size);
+        srv_restore_journal(&replayed, &load->restore, file->generation, &journal);
+    srv_source_close(&journal);
+    tell_progress(load, journal.size);
+    if (result == SRV_RESTORE_UNREAD)
+        return refuse_unread(load, file->name, strerror(journal.error));
     if (result == SRV_RESTORE_FULL)
         return refuse(load);
-    if (replayed.torn && replayed.good < size)
-        cut_tail(load, file->name, replayed.good, size);
+    if (replayed.torn && replayed.good < journal.size)
+        cut_tail(load, file->name, replayed.good, journal.size);
     if (replayed.gaps > 0) {
         srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged",
                       "%s has %zu damaged places; it will be set aside", file->name, replayed.gaps);
         srv_metrics_store(load->store->app->metrics, SRV_FILE_DAMAGED, 1);
         load->trouble = true;
     }
-    load->store->older_bytes += size;
+    load->store->older_bytes += journal.size;
     load->store->older_journals++;
     return true;
 }
@@ -278,14 +283,14 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
     if (store == NULL)
         return true;
     struct load load = {.store = store, .message = message, .size = size, .said_ns = srv_now_ns()};
-    srv_restore_init(&load.restore, store->app->sessions, &store->app->models);
+    srv_restore_init(&load.restore, store->app->sessions, store->app->config.limits.max_sessions,
+                     &store->app->models);
     bool loaded = list_files(&load) && find_base(&load) &&
                   (load.generation != 0 ? read_listed(&load) : read_found(&load)) &&
                   read_journals(&load) && list_sessions(&load);
     srv_restore_fini(&load.restore);
     loaded = loaded && begin(&load);
     free(load.files);
-    free(load.base_file);
     store->loaded = loaded;
     return loaded;
 }

@@ -49,6 +49,8 @@ struct srv_store {
     atomic_bool cut_wanted;
     struct srv_journal next, old; /* the journal to go on in; the one that was left */
     struct srv_cut *cut;
+    bool stay;             /* the journal was empty, and the cut is to be made without a new one */
+    bool missed;           /* it is not any more, and no cut was made */
     atomic_bool rewrite;   /* files that a failed snapshot was to write are not there */
     atomic_size_t changes; /* tokens, and changes of sessions, since the last cut */
 };

@@ -111,15 +111,30 @@ static void go_on(struct srv_store *store)
     atomic_store(&store->changes, 0);
 }
 
-/* NULL where memory is short.  The journal that was begun for it is gone on to in any case: a file
- * has its number now. */
+/* Whether the journal was begun for a snapshot that failed, and holds nothing yet: then another one
+ * can be of the same moment, so that a disk which stays full does not fill with journals. */
+static bool can_stay(const struct srv_store *store)
+{
+    return srv_store_journals(store) && atomic_load(&store->rewrite) && !store->journal.broken &&
+           store->journal.length == SRV_JOURNAL_HEAD;
+}
+
+/* NULL where memory is short, or something was recorded where it was to stay.  The journal that was
+ * begun for it is gone on to in any case: a file has its number now. */
 static struct srv_cut *make_cut(struct srv_store *store, bool live)
 {
     struct srv_cut *cut = calloc(1, sizeof *cut);
     pthread_mutex_lock(&store->lock);
+    store->missed = store->stay && !can_stay(store);
+    if (store->missed) {
+        pthread_mutex_unlock(&store->lock);
+        free(cut);
+        return NULL;
+    }
     if (cut != NULL)
         cut->failed = !list_sessions(cut, store);
-    go_on(store);
+    if (!store->stay)
+        go_on(store);
     if (cut != NULL)
         cut->generation = store->generation;
     pthread_mutex_unlock(&store->lock);
@@ -257,14 +272,17 @@ bool srv_store_snapshot(struct srv_store *store)
 
 /* ---- The store's threads --------------------------------------------------------------------- */
 
-/* Under the lock, which it gives back meanwhile: asks the scheduler's thread for a cut. */
+/* Under the lock, which it gives back meanwhile: asks the scheduler's thread for a cut.  Who asked
+ * for a snapshot waits for one of a new generation.  False where it failed. */
 static bool snapshot_live(struct srv_store *store)
 {
     struct srv_cut *cut = NULL;
+    store->stay = !store->requested && can_stay(store);
+    store->missed = false;
     store->requested = false;
     store->running = true;
     pthread_mutex_unlock(&store->lock);
-    bool ready = srv_store_new_journal(&store->next, store);
+    bool ready = store->stay || srv_store_new_journal(&store->next, store);
     if (ready) {
         atomic_store(&store->cut_wanted, true);
         srv_scheduler_poke(store->app->scheduler);
@@ -275,7 +293,8 @@ static bool snapshot_live(struct srv_store *store)
     pthread_mutex_lock(&store->lock);
     while (ready && atomic_load(&store->cut_wanted) && !store->stop)
         pthread_cond_wait(&store->wake, &store->lock);
-    bool taken = ready && !atomic_exchange(&store->cut_wanted, false);
+    bool missed = store->missed, taken = ready && !atomic_exchange(&store->cut_wanted, false);
+    taken = taken && !missed;
     cut = store->cut;
     store->cut = NULL;
     pthread_mutex_unlock(&store->lock);
@@ -284,7 +303,8 @@ static bool snapshot_live(struct srv_store *store)
         srv_journal_close(&store->next); /* an empty one: it does no harm */
     pthread_mutex_lock(&store->lock);
     store->running = false;
-    return made;
+    store->stay = false;
+    return made || missed;
 }
 
 static bool snapshot_is_due(const struct srv_store *store, uint64_t since_ns, uint64_t now)

@@ -6,12 +6,15 @@
  * that was there at some time; a journal that is cut between two writes is a whole one that ended
  * there, and has to give exactly that.
  *
+ * Every second time the window through which files are read is smaller than they are.
+ *
  * Then journals and files are changed at random and given the right sums: whatever they say,
  * nothing may crash (run it under AddressSanitizer).  The last line has the figures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bytes_source.h"
 #include "checksum.h"
 #include "http.h"
 #include "record.h"
@@ -32,6 +35,13 @@ static void count(bool found, const char *what, size_t place)
     missed += !found;
     if (!found && missed <= 10)
         printf("check-corrupt: %s %zu was not found\n", what, place);
+}
+
+static size_t next_window(void)
+{
+    static bool small;
+    small = !small;
+    return small ? SMALL_WINDOW : SRV_SOURCE_WINDOW;
 }
 
 /* ---- Journals -------------------------------------------------------------------------------- */
@@ -71,8 +81,10 @@ static uint64_t restore_journal(bool *sound, bool *told, const unsigned char *by
     struct srv_replayed replayed;
     uint64_t sum = 0;
     scene_open_table();
-    srv_restore_init(&restore, scene.app.sessions, &scene.app.models);
-    enum srv_restoring end = srv_restore_journal(&replayed, &restore, 1, bytes, size);
+    srv_restore_init(&restore, scene.app.sessions, MAX_SESSIONS, &scene.app.models);
+    struct srv_source source = bytes_source(bytes, size, next_window());
+    enum srv_restoring end = srv_restore_journal(&replayed, &restore, 1, &source);
+    srv_source_close(&source);
     bool listed = end == SRV_RESTORE_OK && srv_restore_list(&result, &restore);
     *told = !listed || replayed.gaps > 0 || replayed.torn || result.lost > 0;
     *sound = listed;
@@ -98,7 +110,8 @@ static void walk(const unsigned char *bytes, size_t size)
     struct srv_record record;
     bool sound, told;
     uint64_t write = 0;
-    srv_journal_read_open(&reader, bytes, size, 1);
+    struct srv_source source = bytes_source(bytes, size, SMALL_WINDOW);
+    srv_journal_read_open(&reader, &source, 1);
     for (size_t at = reader.at; srv_journal_read(&record, &reader) == SRV_READ_RECORD;
          at = reader.at) {
         if (record.head.first != write) { /* the one before ended here */
@@ -108,6 +121,7 @@ static void walk(const unsigned char *bytes, size_t size)
         write = record.head.first;
         restore_journal(&sound, &told, bytes, reader.at, true);
     }
+    srv_source_close(&source);
     states.ends[states.writes] = size;
     states.all[states.writes++] = restore_journal(&sound, &told, bytes, size, true);
 }
@@ -144,8 +158,10 @@ static enum srv_restoring restore_file(const unsigned char *bytes, size_t size)
     struct srv_restore restore;
     struct srv_restore_result result;
     scene_open_table();
-    srv_restore_init(&restore, scene.app.sessions, &scene.app.models);
-    enum srv_restoring end = srv_restore_file(&restore, scene.epoch, 1, bytes, size);
+    srv_restore_init(&restore, scene.app.sessions, MAX_SESSIONS, &scene.app.models);
+    struct srv_source source = bytes_source(bytes, size, next_window());
+    enum srv_restoring end = srv_restore_file(&restore, scene.epoch, 1, &source);
+    srv_source_close(&source);
     if (end == SRV_RESTORE_OK && !srv_restore_list(&result, &restore))
         end = SRV_RESTORE_FULL;
     srv_restore_fini(&restore);
@@ -160,9 +176,11 @@ static bool refuses_file(const unsigned char *bytes, size_t size)
 
 static bool refuses_base(const unsigned char *bytes, size_t size)
 {
-    const struct srv_base_entry *entries;
     size_t n;
-    return !srv_base_read(&entries, &n, 7, bytes, size);
+    struct srv_source source = bytes_source(bytes, size, next_window());
+    bool sound = srv_base_check(&n, &source, 7);
+    srv_source_close(&source);
+    return !sound;
 }
 
 static void damage(bool (*refuses)(const unsigned char *, size_t), unsigned char *bytes,
@@ -228,7 +246,8 @@ static void repair_file(unsigned char *bytes, size_t size)
     struct attn_safetensors *file = NULL;
     struct attn_checksum sum;
     struct attn_error error = {0};
-    if (attn_safetensors_open_bytes(&file, bytes, size, "state", ATTN_MAX_STATE_HEADER, &error) !=
+    const struct attn_safetensors_source source = {bytes, -1, size};
+    if (attn_safetensors_open_source(&file, &source, "state", ATTN_MAX_STATE_HEADER, &error) !=
         ATTN_OK)
         return;
     attn_checksum_init(&sum);
@@ -236,9 +255,11 @@ static void repair_file(unsigned char *bytes, size_t size)
         char name[32];
         snprintf(name, sizeof name, "layers.%zu.%s", i / 2, i % 2 == 0 ? "key" : "value");
         const struct attn_tensor_entry *entry = attn_safetensors_find(file, name);
-        if (entry != NULL)
-            attn_checksum_add(&sum, attn_safetensors_bytes(file, entry),
-                              entry->shape[0] * entry->shape[1] * entry->shape[2] * sizeof(float));
+        const void *from;
+        size_t count = entry != NULL ? entry->end - entry->begin : 0;
+        if (entry != NULL &&
+            attn_safetensors_piece(&from, file, entry, 0, count, NULL, &error) == ATTN_OK)
+            attn_checksum_add(&sum, from, count);
     }
     size_t n;
     const struct attn_tensor_note *notes = attn_safetensors_notes(&n, file);

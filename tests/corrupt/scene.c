@@ -47,8 +47,8 @@ void scene_open(void)
     config->num_models = 1;
     snprintf(config->models[0].name, sizeof config->models[0].name, "tiny");
     config->models[0].random = strdup(random);
-    config->limits =
-        (struct srv_limits){.max_sessions = 16, .max_session_length = 4096, .session_ttl_s = 3600};
+    config->limits = (struct srv_limits){
+        .max_sessions = MAX_SESSIONS, .max_session_length = 4096, .session_ttl_s = 3600};
     srv_log_open(&scene.app.log, SRV_LOG_OFF, STDERR_FILENO);
     need(srv_metrics_open(&scene.app.metrics), "metrics");
     need(attn_engine_open(&scene.app.engine, &(struct attn_engine_options){.threads = 1}, &error) ==
@@ -201,9 +201,14 @@ static void read_file(unsigned char **out, size_t *size, enum srv_file_kind kind
                       uint64_t generation, uint64_t epoch)
 {
     struct srv_file file;
+    struct srv_source source;
     int directory = open(scene.directory, O_RDONLY | O_DIRECTORY);
     srv_file_name(&file, kind, generation, epoch);
-    need(srv_file_read(out, size, directory, file.name), file.name);
+    need(srv_source_open(&source, directory, file.name), file.name);
+    *size = source.size;
+    *out = malloc(*size);
+    need(srv_source_read(*out, &source, 0, *size), file.name);
+    srv_source_close(&source);
     close(directory);
 }
 

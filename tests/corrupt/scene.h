@@ -5,6 +5,8 @@
 
 #include "app.h"
 
+#define MAX_SESSIONS 16
+
 struct scene {
     struct srv_app app;
     char directory[64];

@@ -2,7 +2,8 @@
  *
  * The first byte says what is done to the others, which are the file: unless it is odd, magics,
  * sums and lengths of records are made right, and unless its second and third bit are set their
- * numbers and the fingerprints of models too, so that what records say is reached. */
+ * numbers and the fingerprints of models too, so that what records say is reached.  Whatever the
+ * window is through which the file is read, it says the same. */
 #include "record.h"
 #include "saved.h"
 
@@ -37,12 +38,16 @@ static void seal(unsigned char *bytes, size_t size, unsigned how)
     }
 }
 
-static struct srv_replayed replay(enum srv_restoring *result, const void *bytes, size_t size)
+static struct srv_replayed replay(enum srv_restoring *result, const void *bytes, size_t size,
+                                  size_t window)
 {
     struct srv_restore restore;
     struct srv_replayed replayed;
+    struct srv_source source = bytes_source(bytes, size, window);
     saved_begin(&restore);
-    *result = srv_restore_journal(&replayed, &restore, GENERATION, bytes, size);
+    *result = srv_restore_journal(&replayed, &restore, GENERATION, &source);
+    FUZZ_EXPECT(*result != SRV_RESTORE_UNREAD && source.error == 0);
+    srv_source_close(&source);
     FUZZ_EXPECT(replayed.good <= size && replayed.records <= size / SRV_RECORD_HEAD);
     saved_end(&restore, *result == SRV_RESTORE_OK);
     return replayed;
@@ -61,10 +66,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             srv_journal_print_head(bytes, GENERATION);
         seal(bytes, length, how);
     }
-    struct srv_replayed whole = replay(&result, bytes, length);
+    struct srv_replayed whole = replay(&result, bytes, length, SRV_SOURCE_WINDOW);
+    struct srv_replayed pieces = replay(&again, bytes, length, SMALL_WINDOW);
+    FUZZ_EXPECT(result == again && whole.good == pieces.good && whole.records == pieces.records &&
+                whole.gaps == pieces.gaps && whole.torn == pieces.torn);
     /* A sound journal that is cut where its tail is torn says the same. */
     if (result == SRV_RESTORE_OK && whole.torn && whole.gaps == 0) {
-        struct srv_replayed part = replay(&again, bytes, whole.good);
+        struct srv_replayed part = replay(&again, bytes, whole.good, SRV_SOURCE_WINDOW);
         FUZZ_EXPECT(again == SRV_RESTORE_OK && whole.records == part.records);
     }
     free(bytes);

@@ -2,6 +2,7 @@
 #ifndef TESTS_FUZZ_SAVED_H
 #define TESTS_FUZZ_SAVED_H
 
+#include "bytes_source.h"
 #include "config.h"
 #include "fuzz.h"
 #include "models.h"
@@ -44,7 +45,7 @@ static inline void saved_begin(struct srv_restore *restore)
     struct srv_sessions *sessions;
     saved_set_up();
     FUZZ_EXPECT(srv_sessions_open(&sessions, &saved.limits, "fuzz"));
-    srv_restore_init(restore, sessions, &saved.models);
+    srv_restore_init(restore, sessions, SAVED_SESSIONS, &saved.models);
 }
 
 static inline void saved_check_session(const struct srv_session *session)

@@ -1,7 +1,8 @@
 /* snapshot.c: what a snapshot is made of: session files (state_file.h) and bases.
  *
  * The first byte says which (its second bit: a base) and, unless it is odd, that sums and
- * fingerprint are made right. */
+ * fingerprint are made right; with its third bit the file is larger than the window it is read
+ * through. */
 #include "saved.h"
 #include "state_file.h"
 #include "store_files.h"
@@ -10,7 +11,8 @@
 #define GENERATION 7
 #define BASE_SUM 32 /* where a base has the sum of what stands before it and behind it */
 #define BASE_HEAD 40
-enum { RAW = 1, BASE = 2 };
+enum { RAW = 1, BASE = 2, LARGE = 4 };
+#define SMALLEST_WINDOW 64
 
 /* The number that the file says is its epoch: the name of a file has it too. */
 static uint64_t epoch_of(const char *bytes, size_t size)
@@ -25,7 +27,7 @@ static uint64_t epoch_of(const char *bytes, size_t size)
     return epoch != 0 ? epoch : 1;
 }
 
-static void restore_session(const struct fuzz_input *in, bool repaired)
+static void restore_session(const struct fuzz_input *in, bool repaired, size_t window)
 {
     struct srv_restore restore;
     size_t size;
@@ -33,7 +35,10 @@ static void restore_session(const struct fuzz_input *in, bool repaired)
     char *bytes = state_file(&size, in, repaired, saved.fingerprint);
     uint64_t epoch = epoch_of(bytes, size);
     saved_begin(&restore);
-    enum srv_restoring result = srv_restore_file(&restore, epoch, GENERATION, bytes, size);
+    struct srv_source source = bytes_source(bytes, size, window);
+    enum srv_restoring result = srv_restore_file(&restore, epoch, GENERATION, &source);
+    FUZZ_EXPECT(result != SRV_RESTORE_UNREAD && source.error == 0);
+    srv_source_close(&source);
     const struct srv_restored *entry = srv_restore_find(&restore, epoch);
     FUZZ_EXPECT(entry != NULL && entry->lost == (result != SRV_RESTORE_OK));
     FUZZ_EXPECT((entry->session != NULL) == (result == SRV_RESTORE_OK));
@@ -41,9 +46,9 @@ static void restore_session(const struct fuzz_input *in, bool repaired)
     free(bytes);
 }
 
-static void read_base(struct fuzz_input *in, bool repaired)
+static void read_base(struct fuzz_input *in, bool repaired, size_t window)
 {
-    const struct srv_base_entry *entries = NULL;
+    struct srv_base_entry entry;
     struct srv_sum sum;
     size_t size, count = 0;
     unsigned char *bytes = (unsigned char *)fuzz_copy(&size, in, in->left);
@@ -54,8 +59,13 @@ static void read_base(struct fuzz_input *in, bool repaired)
         uint64_t right = srv_sum_end(&sum);
         memcpy(bytes + BASE_SUM, &right, sizeof right);
     }
-    if (srv_base_read(&entries, &count, GENERATION, bytes, size))
-        FUZZ_EXPECT(BASE_HEAD + count * sizeof *entries == size);
+    struct srv_source source = bytes_source(bytes, size, window);
+    if (srv_base_check(&count, &source, GENERATION)) {
+        FUZZ_EXPECT(BASE_HEAD + count * sizeof entry == size);
+        FUZZ_EXPECT(count == 0 || srv_base_entry(&entry, &source, count - 1));
+    }
+    FUZZ_EXPECT(source.error == 0);
+    srv_source_close(&source);
     free(bytes);
 }
 
@@ -63,9 +73,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
     unsigned how = fuzz_byte(&in);
+    size_t window = how & LARGE ? SMALLEST_WINDOW : SRV_SOURCE_WINDOW;
     if (how & BASE)
-        read_base(&in, !(how & RAW));
+        read_base(&in, !(how & RAW), window);
     else
-        restore_session(&in, !(how & RAW));
+        restore_session(&in, !(how & RAW), window);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* state.c: exported sessions (state_file.h); unless the first byte is odd their fingerprint and
- * checksum are made right. */
+ * checksum are made right.  What lies in memory and what lies in a file is believed alike. */
+#include "bytes_source.h"
 #include "state_file.h"
 
 #define MODEL                                                                 \
@@ -22,13 +23,15 @@ static void set_up(void)
     memcpy(fingerprint, info.fingerprint, sizeof fingerprint);
 }
 
-static void import(const char *bytes, size_t size)
+/* From the file where bytes are NULL. */
+static enum attn_status import(const char *bytes, int file, size_t size)
 {
     struct attn_import *state = NULL;
     struct attn_cache *cache = NULL;
     struct attn_error error = {0};
     bool more = true;
-    enum attn_status status = attn_import_open(&state, bytes, size, &error);
+    enum attn_status status = bytes != NULL ? attn_import_open(&state, bytes, size, &error)
+                                            : attn_import_open_file(&state, file, size, &error);
     FUZZ_EXPECT((status == ATTN_OK) == (state != NULL));
     if (status == ATTN_OK)
         status = attn_cache_new(&cache, pool, model, 256, &error);
@@ -44,6 +47,7 @@ static void import(const char *bytes, size_t size)
             FUZZ_EXPECT(attn_cache_length(cache, i) <= 256);
     attn_import_close(state);
     attn_cache_free(cache);
+    return status;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -53,7 +57,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t length;
     set_up();
     char *bytes = state_file(&length, &in, repaired, fingerprint);
-    import(bytes, length);
+    int file = bytes_file(bytes, length);
+    FUZZ_EXPECT(import(bytes, -1, length) == import(NULL, file, length));
+    close(file);
     free(bytes);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "binary.h"
+#include "calls.h"
 #include "client.h"
 #include "raw.h"
 #include "suites.h"
@@ -180,6 +181,8 @@ END_TEST
 
 /* ---- Load ------------------------------------------------------------------------------------ */
 
+#define ALL_OUTPUTS "\"outputs\":[\"output\",\"key\",\"value\",\"head_stats\"],"
+
 struct load {
     const struct daemon *daemon;
     unsigned number, good, full;
@@ -191,10 +194,10 @@ static size_t make_call(struct text *body, unsigned seed, const char *members)
     float *rows = malloc((size_t)ROWS * WIDTH * sizeof *rows);
     size_t bytes = (size_t)ROWS * WIDTH * sizeof *rows;
     make_numbers(rows, (size_t)ROWS * WIDTH, seed);
-    text_add(body,
-             "{%s\"outputs\":[\"output\",\"key\",\"value\",\"head_stats\"],\"hidden_states\":"
-             "{\"shape\":[%d,%d],\"datatype\":\"FP32\",\"binary_data_size\":%zu}}",
-             members, ROWS, WIDTH, bytes);
+    text_add(
+        body,
+        "{%s\"hidden_states\":{\"shape\":[%d,%d],\"datatype\":\"FP32\",\"binary_data_size\":%zu}}",
+        members, ROWS, WIDTH, bytes);
     size_t json_length = body->length;
     text_bytes(body, rows, bytes);
     free(rows);
@@ -224,7 +227,7 @@ static void *load_main(void *argument)
 {
     struct load *load = argument;
     struct client client;
-    char body[128];
+    char body[160];
     client_open(&client, load->daemon);
     for (unsigned i = 0; i < SESSIONS; i++) {
         snprintf(body, sizeof body, "{\"session_id\":\"s-%u-%u\"}", load->number, i);
@@ -233,9 +236,10 @@ static void *load_main(void *argument)
         answer_free(&answer);
     }
     for (unsigned i = 0; i < CALLS; i++) {
-        snprintf(body, sizeof body, "\"session_id\":\"s-%u-%u\",", load->number, i % SESSIONS);
+        snprintf(body, sizeof body, ALL_OUTPUTS "\"session_id\":\"s-%u-%u\",", load->number,
+                 i % SESSIONS);
         call(&client, load, body);
-        for (unsigned tries = 1; !call(&client, load, ""); tries++)
+        for (unsigned tries = 1; !call(&client, load, ALL_OUTPUTS); tries++)
             ck_assert_uint_lt(tries, TRIES);
     }
     client_close(&client);
@@ -294,6 +298,129 @@ START_TEST(test_the_peak_under_load_stays_below_the_sum)
 }
 END_TEST
 
+/* ---- Restarts -------------------------------------------------------------------------------- */
+
+/* What nobody set: cache_bytes, which takes what the sum leaves of the limit.  A token takes 544
+ * bytes of it and 2 KiB of a file. */
+static const char kept[] =
+    "{\"host\":\"127.0.0.1\",\"port\":0,\"threads\":2,\"max_tokens\":1024,\"max_body_bytes\":"
+    "\"1088KiB\",\"max_reply_bytes\":\"8MiB\",\"max_in_flight_bytes\":\"20MiB\",\"max_"
+    "connections\":64,"
+    "\"max_sessions\":64,\"max_queue\":64,\"memory_limit\":\"320MiB\",\"durability\":\"journal\","
+    "\"journal_bytes\":\"1GiB\",\"log\":\"error\",\"models\":[{\"name\":\"wide\",\"kv_dtype\":"
+    "\"int8\",\"random\":{\"hidden_size\":256,\"num_attention_heads\":4,\"is_causal\":true,"
+    "\"sliding_window\":16,\"seed\":7}}]}";
+#define LONG 16                         /* calls that a session stands for in the end, */
+#define UNDONE (INSTRUMENTED ? 14 : 94) /* and of another that are truncated again */
+
+/* Of the largest file of the directory. */
+static size_t largest_bytes(const char *directory)
+{
+    char command[128];
+    size_t bytes = 0;
+    snprintf(command, sizeof command, "find %s -type f -printf '%%s\\n' | sort -n | tail -n 1",
+             directory);
+    FILE *lines = popen(command, "re");
+    ck_assert(lines != NULL && fscanf(lines, "%zu", &bytes) == 1);
+    pclose(lines);
+    return bytes;
+}
+
+static struct answer next_step(struct client *client)
+{
+    float row[WIDTH];
+    struct text body = {0};
+    make_numbers(row, WIDTH, 99);
+    text_add(&body, "{\"session_id\":\"long\",\"commit\":false,\"hidden_states\":");
+    text_floats(&body, row, 9, 1, (size_t[]){WIDTH});
+    text_add(&body, "}");
+    struct answer answer = client_post(client, "/decode", body.data);
+    expect_answer(&answer, 200, NULL, "the next step");
+    text_free(&body);
+    return answer;
+}
+
+static void fill(struct client *client)
+{
+    struct load load = {.number = 1};
+    for (unsigned i = 0; i < 2; i++) {
+        struct answer made =
+            client_post(client, "/sessions",
+                        i == 0 ? "{\"session_id\":\"long\"}" : "{\"session_id\":\"short\"}");
+        expect_answer(&made, 201, NULL, "create");
+        answer_free(&made);
+    }
+    for (unsigned i = 0; i < LONG + UNDONE; i++, load.number++) {
+        call(client, &load, i < LONG ? "\"session_id\":\"long\"," : "\"session_id\":\"short\",");
+        if (i < LONG)
+            continue;
+        struct answer answer = client_post(client, "/sessions/short/truncate", "{\"length\":0}");
+        expect_answer(&answer, 200, NULL, "truncate");
+        answer_free(&answer);
+    }
+    ck_assert_uint_eq(load.good, LONG + UNDONE);
+}
+
+static void wait_for_snapshot(struct client *client)
+{
+    struct answer asked =
+        client_send(client, &(struct request){.method = "POST", .path = "/snapshot"});
+    json_int_t before = answer_integer(&asked, "generation"), base = 0;
+    answer_free(&asked);
+    for (unsigned i = 0; base <= before; i++) {
+        struct answer seen = client_get(client, "/snapshot");
+        base = answer_integer(&seen, "base");
+        answer_free(&seen);
+        ck_assert_uint_lt(i, 6000);
+        pause_ms(10);
+    }
+}
+
+/* A journal that is larger than what requests and their computation may take together, and then a
+ * session's file that is larger than the store's own term. */
+START_TEST(test_large_files_are_restored_within_the_sum_and_lower_no_default)
+{
+    char directory[] = "/tmp/attnd-kept-XXXXXX", flag[64], command[64];
+    const char *const arguments[] = {flag, NULL};
+    const char *attnd = getenv("ATTND");
+    struct daemon daemon;
+    struct client client;
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(flag, sizeof flag, "--state-dir=%s", directory);
+    daemon_start(&daemon, kept, arguments, NULL);
+    client_open(&client, &daemon);
+    fill(&client);
+    double budget = call_metric(&client, "attnd_cache_budget_bytes");
+    struct answer want = next_step(&client);
+    for (unsigned i = 0; i < 2; i++) {
+        client_close(&client);
+        process_end(&daemon.process); /* SIGKILL */
+        size_t largest = largest_bytes(directory);
+        size_t calls = i == 0 ? LONG + UNDONE : LONG;
+        ck_assert_uint_gt(largest, calls * ROWS * WIDTH * 2 * sizeof(float));
+        daemon_start(&daemon, kept, arguments, NULL);
+        client_open(&client, &daemon);
+        double peak = (double)peak_bytes(&daemon);
+        ck_assert_double_eq(call_metric(&client, "attnd_cache_budget_bytes"), budget);
+        ck_assert_uint_eq(call_length(&client, "long", 0), LONG * ROWS);
+        ck_assert_uint_eq(call_length(&client, "short", 0), 0);
+        struct answer got = next_step(&client);
+        expect_same_answers(&got, &want, "the next step");
+        answer_free(&got);
+        fprintf(stderr, "memory: peak %.1f MiB after a file of %.1f MiB\n", peak / 1048576,
+                (double)largest / 1048576);
+        if (attnd == NULL || !is_instrumented(attnd))
+            ck_assert_double_lt(peak, 64 * 1048576);
+        wait_for_snapshot(&client); /* the journal is gone, and there is a session's file */
+    }
+    answer_free(&want);
+    client_close(&client);
+    daemon_stop(&daemon);
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 Suite *suite_memory(void)
 {
     Suite *suite = suite_create("memory");
@@ -306,6 +433,7 @@ Suite *suite_memory(void)
     tcase_add_test(tests, test_attnd_serves_as_it_is_shipped_where_there_is_little_memory);
     tcase_add_test(tests, test_what_somebody_set_is_not_halved_but_refused);
     tcase_add_test(tests, test_the_peak_under_load_stays_below_the_sum);
+    tcase_add_test(tests, test_large_files_are_restored_within_the_sum_and_lower_no_default);
     suite_add_tcase(suite, tests);
     return suite;
 }

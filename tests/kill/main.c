@@ -4,7 +4,10 @@
  * is small, so that snapshots are being made too; at a random moment the daemon is killed and
  * started again.  What was answered has to be there and what was not answered is asked for again:
  * then every session's lengths and the bits of its next decode have to be those of a mirror that
- * was never killed.  The last line has the figures. */
+ * was never killed.
+ *
+ * Then it is killed in the middle of large imports, between two pieces of one, which have to leave
+ * nothing.  The last line has the figures. */
 #include <check.h>
 #include <curl/curl.h>
 #include <pthread.h>
@@ -16,17 +19,21 @@
 #include <time.h>
 
 #include "calls.h"
+#include "import.h"
 #include "mirror.h"
 #include "suite_run.h"
 
 #define KILLS 300
 #define KILLS_QUICK 25
+#define IMPORTS 20 /* that a kill has to fall into */
+#define IMPORTS_QUICK 3
+#define TRIES 10 /* for each of them, at most: a kill may come late */
 #define CALLERS 4
 #define SESSIONS 6 /* of each caller */
 #define LONG 150   /* tokens after which a session is deleted */
 #define READY_MS 3000
 
-static size_t kills = KILLS;
+static size_t kills = KILLS, imports = IMPORTS;
 static struct daemon served;
 static char directory[64];
 
@@ -39,6 +46,7 @@ static struct caller {
 
 static struct {
     size_t rows, lost, doubled, differing, sessions;
+    size_t cut, left; /* imports that a kill fell into, and of which something was left */
     unsigned slowest_ms;
 } result;
 
@@ -331,34 +339,78 @@ static void start(void)
     result.slowest_ms = ms > result.slowest_ms ? ms : result.slowest_ms;
 }
 
+/* At a random moment; or with `first` NULL within an import, if it can be had. */
 static void kill_under_load(struct caller *first)
 {
     pthread_t threads[CALLERS];
     for (size_t i = 0; i < CALLERS; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
-    pause_ms(5 + below(first, 120));
+    if (first != NULL)
+        pause_ms(5 + below(first, 120));
+    else
+        import_begin(&served, directory);
     process_end(&served.process); /* SIGKILL */
     for (size_t i = 0; i < CALLERS; i++)
         pthread_join(threads[i], NULL);
 }
 
-START_TEST(test_what_was_answered_outlives_kills)
+static void set_up(void)
 {
-    struct caller moments = {.random = 5};
     mirror_open();
-    for (unsigned i = 0; i < CALLERS; i++)
-        callers[i] = (struct caller){.number = i + 1, .random = i + 1};
-    start();
-    for (size_t i = 0; i < kills; i++) {
-        kill_under_load(&moments);
-        start();
-        verify();
+    for (unsigned i = 0; i < CALLERS; i++) {
+        callers[i].number = i + 1;
+        callers[i].random = i + 1;
     }
+    start();
+}
+
+static void tear_down(void)
+{
     daemon_stop(&served);
     for (size_t c = 0; c < CALLERS; c++)
         for (size_t i = 0; i < SESSIONS; i++)
             mirror_end(&callers[c].sessions[i]);
     mirror_close();
+}
+
+START_TEST(test_what_was_answered_outlives_kills)
+{
+    struct caller moments = {.random = 5};
+    for (size_t i = 0; i < kills; i++) {
+        kill_under_load(&moments);
+        start();
+        verify();
+    }
+}
+END_TEST
+
+/* One that was answered all the same is there, and goes again. */
+static void settle_import(struct client *client, bool cut)
+{
+    result.cut += cut;
+    result.left += cut && !import_left_nothing(client);
+    if (call_status(client, "large") == 200)
+        call_delete(client, "large");
+}
+
+START_TEST(test_kill_within_an_import_leaves_nothing_of_it_and_all_of_the_others)
+{
+    struct client client;
+    import_open();
+    for (size_t i = 0; i < TRIES * imports && result.cut < imports; i++) {
+        kill_under_load(NULL);
+        bool cut = import_was_cut(directory);
+        start();
+        verify();
+        client_open(&client, &served);
+        settle_import(&client, cut);
+        client_close(&client);
+    }
+    client_open(&client, &served);
+    ck_assert(import_again(&client));
+    call_delete(&client, "large");
+    client_close(&client);
+    import_close();
 }
 END_TEST
 
@@ -366,7 +418,9 @@ static Suite *suite(void)
 {
     Suite *suite = suite_create("kill");
     TCase *tests = tcase_create("kill");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, test_what_was_answered_outlives_kills);
+    tcase_add_test(tests, test_kill_within_an_import_leaves_nothing_of_it_and_all_of_the_others);
     suite_add_tcase(suite, tests);
     return suite;
 }
@@ -375,8 +429,10 @@ int main(int argc, char *argv[])
 {
     char command[128];
     size_t answers = 0, wrong = 0;
-    if (argc > 1 && strcmp(argv[1], "--quick") == 0)
+    if (argc > 1 && strcmp(argv[1], "--quick") == 0) {
         kills = KILLS_QUICK;
+        imports = IMPORTS_QUICK;
+    }
     snprintf(directory, sizeof directory, "/tmp/attnd-kill-XXXXXX");
     if (mkdtemp(directory) == NULL || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return EXIT_FAILURE;
@@ -388,12 +444,13 @@ int main(int argc, char *argv[])
     snprintf(command, sizeof command, "rm -rf %s", directory);
     bool removed = system(command) == 0;
     bool right = ran && removed && wrong == 0 && result.lost == 0 && result.doubled == 0 &&
-                 result.differing == 0 && result.sessions > kills &&
-                 answers > (INSTRUMENTED ? 1 : 10) * kills &&
+                 result.differing == 0 && result.sessions > kills && result.cut == imports &&
+                 result.left == 0 && answers > (INSTRUMENTED ? 1 : 10) * kills &&
                  (INSTRUMENTED || result.slowest_ms <= READY_MS);
-    printf("check-kill: %zu kills, %zu answers, %zu rows of %zu sessions looked at: %zu lost, %zu "
-           "doubled, %zu decodes differ, %zu answers wrong; ready again within %u ms%s\n",
-           kills, answers, result.rows, result.sessions, result.lost, result.doubled,
-           result.differing, wrong, result.slowest_ms, right ? ": ok" : ": FAILED");
+    printf("check-kill: %zu kills, %zu more within imports, %zu of which left something; %zu "
+           "answers, %zu rows of %zu sessions looked at: %zu lost, %zu doubled, %zu decodes "
+           "differ, %zu answers wrong; ready again within %u ms%s\n",
+           kills, result.cut, result.left, answers, result.rows, result.sessions, result.lost,
+           result.doubled, result.differing, wrong, result.slowest_ms, right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

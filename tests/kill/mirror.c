@@ -92,21 +92,49 @@ bool mirror_gave(const json_t *answer, const float out[TINY])
     return same;
 }
 
-bool mirror_holds(const struct mirror *mirror, const char *data, size_t bytes)
+void mirror_fill(struct mirror *mirror, size_t tokens)
 {
+    enum {
+        PIECE = 64,
+        NUMBERS = PIECE * TINY / 2
+    }; /* two of the four heads keep keys and values */
+    float key[NUMBERS], value[NUMBERS];
+    struct attn_error error;
+    ck_assert_int_eq(attn_cache_new(&mirror->cache, pool, model, tokens, &error), ATTN_OK);
+    mirror->live = true;
+    for (size_t layer = 0; layer < MIRROR_LAYERS; layer++)
+        for (size_t at = 0; at < tokens; at += PIECE) {
+            size_t count = tokens - at < PIECE ? tokens - at : PIECE;
+            make_numbers(key, NUMBERS, (unsigned)(2 * at + layer));
+            make_numbers(value, NUMBERS, (unsigned)(2 * at + layer + 1));
+            ck_assert_int_eq(attn_cache_write(mirror->cache, layer, count, key, value, &error),
+                             ATTN_OK);
+        }
+}
+
+char *mirror_state(size_t *size, const struct mirror *mirror)
+{
+    static const struct attn_note model_note = {"model", "tiny"};
     struct attn_export *state;
     struct attn_error error;
-    uint64_t header; /* bytes of it, which stand before it */
-    ck_assert_int_eq(attn_export_open(&state, mirror->cache, NULL, 0, &error), ATTN_OK);
-    size_t size = attn_export_bytes(state);
-    char *file = malloc(size);
+    ck_assert_int_eq(attn_export_open(&state, mirror->cache, &model_note, 1, &error), ATTN_OK);
+    *size = attn_export_bytes(state);
+    char *file = malloc(*size);
     ck_assert_ptr_nonnull(file);
-    while (attn_export_run(state, file, size))
+    while (attn_export_run(state, file, *size))
         continue;
+    attn_export_close(state);
+    return file;
+}
+
+bool mirror_holds(const struct mirror *mirror, const char *data, size_t bytes)
+{
+    uint64_t header; /* bytes of it, which stand before it */
+    size_t size;
+    char *file = mirror_state(&size, mirror);
     memcpy(&header, file, sizeof header);
     bool same = size == sizeof header + header + bytes &&
                 memcmp(file + sizeof header + header, data, bytes) == 0;
-    attn_export_close(state);
     free(file);
     return same;
 }

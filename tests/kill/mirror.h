@@ -39,7 +39,12 @@ void mirror_step(float out[TINY], struct mirror *mirror, size_t layer, unsigned 
 /* Whether the output in an answer, or an item of one, has these bits. */
 bool mirror_gave(const json_t *answer, const float out[TINY]);
 
-/* Whether these are the tensors of the cache as an exported state has them. */
+/* A session of so many tokens in every layer, which no step has made. */
+void mirror_fill(struct mirror *mirror, size_t tokens);
+
+/* It as a state that a daemon imports, free it; and whether these are the tensors of the
+ * cache as an exported state has them. */
+char *mirror_state(size_t *size, const struct mirror *mirror);
 bool mirror_holds(const struct mirror *mirror, const char *data, size_t bytes);
 
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "attn_state.h"
+#include "bytes_source.h"
 #include "journal.h"
 #include "record.h"
 #include "rng.h"
@@ -163,13 +164,26 @@ static void add(struct srv_journal *journal, uint64_t i, size_t floats)
     srv_journal_add(journal, &head, parts, 2);
 }
 
-/* The bytes that were written; unmap them. */
-static const unsigned char *map(size_t *size, const struct srv_journal *journal)
+/* The file, from its beginning; srv_source_close it. */
+static struct srv_source source_of(const struct srv_journal *journal)
 {
-    *size = (size_t)journal->length;
-    void *bytes = mmap(NULL, *size, PROT_READ, MAP_SHARED, journal->fd, 0);
-    ck_assert_ptr_ne(bytes, MAP_FAILED);
-    return bytes;
+    struct srv_source source;
+    ck_assert(srv_source_take(&source, dup(journal->fd)));
+    ck_assert_uint_eq(source.size, journal->length);
+    return source;
+}
+
+/* Its beginning and its end, which may not be in the window together. */
+static void check_payload(const struct srv_record *record, uint64_t i)
+{
+    uint64_t number = 0;
+    float first[3], end = -1;
+    ck_assert(srv_record_read(&number, record, 0, sizeof number));
+    ck_assert(srv_record_read(first, record, sizeof number, sizeof first));
+    ck_assert(srv_record_read(&end, record, (size_t)record->head.length - sizeof end, sizeof end));
+    ck_assert_uint_eq(number, i);
+    ck_assert_int_eq(memcmp(first, numbers, sizeof first), 0);
+    ck_assert_float_eq(end, 0);
 }
 
 START_TEST(test_journal_gives_back_the_records_that_were_added)
@@ -177,7 +191,6 @@ START_TEST(test_journal_gives_back_the_records_that_were_added)
     struct srv_journal journal;
     struct srv_journal_reader reader;
     struct srv_record record;
-    size_t size;
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
     for (uint64_t i = 1; i <= RECORDS; i++) {
         add(&journal, i, i == 3 ? LARGE : 5);
@@ -185,8 +198,9 @@ START_TEST(test_journal_gives_back_the_records_that_were_added)
             ck_assert_int_eq(srv_journal_flush(&journal, true), 0);
     }
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    const unsigned char *bytes = map(&size, &journal);
-    srv_journal_read_open(&reader, bytes, size, 9);
+    struct srv_source source = source_of(&journal);
+    source.room = _i == 0 ? SRV_SOURCE_WINDOW : SMALL_WINDOW; /* a record fits neither */
+    srv_journal_read_open(&reader, &source, 9);
     ck_assert(!reader.head_damaged);
     for (uint64_t i = 1; i <= RECORDS; i++) {
         ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
@@ -195,10 +209,10 @@ START_TEST(test_journal_gives_back_the_records_that_were_added)
         ck_assert_uint_eq(record.head.first, i % 2 == 1 ? i : i - 1);
         ck_assert_uint_eq(record.head.last, i % 2 == 0 || i == RECORDS);
         ck_assert_uint_eq(record.head.length, 8 + 4 * (i == 3 ? LARGE : 5));
-        ck_assert_int_eq(memcmp(record.payload, &i, sizeof i), 0);
+        check_payload(&record, i);
     }
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
-    munmap((void *)bytes, size);
+    srv_source_close(&source);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -208,7 +222,6 @@ START_TEST(test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_pl
     struct srv_journal journal;
     struct srv_journal_reader reader;
     struct srv_record record;
-    size_t size;
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
     add(&journal, 1, 5);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
@@ -219,49 +232,77 @@ START_TEST(test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_pl
     ck_assert(!journal.broken);
     add(&journal, 4, 5);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    const unsigned char *bytes = map(&size, &journal);
-    srv_journal_read_open(&reader, bytes, size, 9);
+    struct srv_source source = source_of(&journal);
+    srv_journal_read_open(&reader, &source, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_uint_eq(record.head.epoch, 4);
     ck_assert_uint_eq(record.head.previous, 1);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
-    ck_assert_uint_eq((size_t)lseek(journal.fd, 0, SEEK_END), size);
-    munmap((void *)bytes, size);
+    srv_source_close(&source);
     srv_journal_close(&journal);
 }
 END_TEST
+
+static void flip(const struct srv_journal *journal, size_t at)
+{
+    unsigned char byte;
+    ck_assert_int_eq(pread(journal->fd, &byte, 1, (off_t)at), 1);
+    byte ^= 1;
+    ck_assert_int_eq(pwrite(journal->fd, &byte, 1, (off_t)at), 1);
+}
 
 START_TEST(test_damage_before_the_last_write_is_a_gap_and_within_it_a_torn_tail)
 {
     struct srv_journal journal;
     struct srv_journal_reader reader;
     struct srv_record record;
-    size_t size, each = SRV_RECORD_HEAD + 28;
+    size_t each = SRV_RECORD_HEAD + 28;
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
     for (uint64_t i = 1; i <= 4; i++) {
         add(&journal, i, 5);
         if (i != 3)
             ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
     }
-    const unsigned char *bytes = map(&size, &journal);
-    unsigned char *copy = memcpy(malloc(size), bytes, size);
-    copy[SRV_JOURNAL_HEAD + each + 80] ^= 1; /* of the second record */
-    srv_journal_read_open(&reader, copy, size, 9);
+    flip(&journal, SRV_JOURNAL_HEAD + each + 80); /* of the second record */
+    struct srv_source source = source_of(&journal);
+    srv_journal_read_open(&reader, &source, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_GAP);
     ck_assert_uint_eq(reader.missing, 1);
     ck_assert_uint_eq(record.head.previous, 2); /* whose record it was */
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_uint_eq(record.head.epoch, 3);
-    memcpy(copy, bytes, size);
-    copy[SRV_JOURNAL_HEAD + 2 * each + 80] ^= 1; /* the first of two of the last write */
-    srv_journal_read_open(&reader, copy, size, 9);
+    srv_source_close(&source);
+    flip(&journal, SRV_JOURNAL_HEAD + each + 80);
+    flip(&journal, SRV_JOURNAL_HEAD + 2 * each + 80); /* the first of two of the last write */
+    source = source_of(&journal);
+    srv_journal_read_open(&reader, &source, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_TORN);
-    free(copy);
-    munmap((void *)bytes, size);
+    srv_source_close(&source);
+    srv_journal_close(&journal);
+}
+END_TEST
+
+/* What cannot be read now may be sound: it is neither a gap nor a torn tail. */
+START_TEST(test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged)
+{
+    struct srv_journal journal;
+    struct srv_journal_reader reader;
+    struct srv_record record;
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
+    add(&journal, 1, 5);
+    add(&journal, 2, LARGE);
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    struct srv_source source = source_of(&journal);
+    ck_assert_int_eq(ftruncate(journal.fd, SRV_SOURCE_WINDOW + 100), 0);
+    srv_journal_read_open(&reader, &source, 9);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_FAILED);
+    ck_assert_int_eq(source.error, EIO);
+    srv_source_close(&source);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -294,9 +335,10 @@ Suite *suite_record(void)
     TCase *tests = tcase_create("record");
     tcase_add_loop_test(tests, test_recorded_rows_make_the_same_cache_again_bit_for_bit, 0, 4);
     tcase_add_test(tests, test_refused_steps_fail_and_leave_no_trace_while_others_succeed);
-    tcase_add_test(tests, test_journal_gives_back_the_records_that_were_added);
+    tcase_add_loop_test(tests, test_journal_gives_back_the_records_that_were_added, 0, 2);
     tcase_add_test(tests, test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place);
     tcase_add_test(tests, test_damage_before_the_last_write_is_a_gap_and_within_it_a_torn_tail);
+    tcase_add_test(tests, test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged);
     tcase_add_test(tests, test_sum_depends_on_every_bit_and_not_on_how_it_was_divided);
     suite_add_tcase(suite, tests);
     return suite;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "app.h"
 #include "attn_state.h"
 #include "journal.h"
+#include "restore.h"
 #include "store_files.h"
 #include "suites.h"
 
@@ -127,6 +129,56 @@ static size_t found_again(const char *id)
     return length;
 }
 
+/* Waits until the store asks for a cut. */
+static void await_cut(void)
+{
+    for (unsigned waited = 0; !srv_store_wants_cut(app.store); waited += 10) {
+        ck_assert_uint_lt(waited, 20000);
+        usleep(10000);
+    }
+}
+
+/* Makes the cut and waits for what becomes of it: the next one may be wanted at once. */
+static struct srv_store_status finish_snapshot(void)
+{
+    struct srv_store_status status;
+    srv_store_cut(app.store);
+    do {
+        usleep(10000);
+        srv_store_describe(&status, app.store);
+    } while (status.running && !srv_store_wants_cut(app.store));
+    return status;
+}
+
+/* Of one that somebody asks for, while no file may be longer than a journal's head. */
+static struct srv_store_status fail_snapshot(void)
+{
+    struct rlimit limit, full;
+    struct srv_store_status status;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    full = (struct rlimit){.rlim_cur = SRV_JOURNAL_HEAD, .rlim_max = limit.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &full);
+    srv_store_request(&status, app.store);
+    await_cut();
+    struct srv_store_status after = finish_snapshot();
+    setrlimit(RLIMIT_FSIZE, &limit);
+    ck_assert_uint_eq(after.base, status.base);
+    ck_assert_uint_eq(after.generation, status.generation + 1);
+    return after;
+}
+
+static size_t count_journals(void)
+{
+    struct srv_file *files;
+    size_t count, journals = 0;
+    ck_assert(srv_files_list(&files, &count, srv_store_directory(app.store)));
+    for (size_t i = 0; i < count; i++)
+        journals += files[i].kind == SRV_FILE_JOURNAL;
+    free(files);
+    return journals;
+}
+
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
 START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_disk)
@@ -137,10 +189,7 @@ START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_di
     struct srv_store_status status;
     srv_store_request(&status, app.store);
     ck_assert(status.running);
-    for (unsigned waited = 0; !srv_store_wants_cut(app.store); waited += 10) {
-        ck_assert_uint_lt(waited, 4 * SLOW_MS);
-        usleep(10000);
-    }
+    await_cut();
     unsigned before = atomic_load(&flushes);
     srv_store_cut(app.store);
     ck_assert_int_eq(append(session), SRV_OK);
@@ -194,6 +243,84 @@ START_TEST(test_session_with_two_records_of_one_number_is_lost_and_not_wrong)
 }
 END_TEST
 
+/* And each that is asked for one of its own, since its caller waits for a larger number. */
+START_TEST(test_snapshot_that_is_tried_again_makes_no_new_journal)
+{
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_store_status failed = fail_snapshot();
+    ck_assert_uint_eq(count_journals(), 2);
+    failed = fail_snapshot();
+    ck_assert_uint_eq(count_journals(), 3);
+    await_cut(); /* after some seconds, by itself */
+    ck_assert_uint_eq(count_journals(), 3);
+    struct srv_store_status made = finish_snapshot();
+    ck_assert_uint_eq(made.generation, failed.generation);
+    ck_assert_uint_eq(made.base, failed.generation);
+    ck_assert_uint_eq(count_journals(), 1);
+    ck_assert_int_eq(append(session), SRV_OK);
+    srv_session_put(session);
+    ck_assert_uint_eq(found_again("a"), 2);
+}
+END_TEST
+
+/* Between the moment that the store has found the journal empty and the cut. */
+START_TEST(test_snapshot_that_is_tried_again_begins_a_journal_where_something_was_recorded)
+{
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_store_status failed = fail_snapshot();
+    await_cut();
+    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_store_status made = finish_snapshot();
+    ck_assert_uint_eq(made.base, 0);
+    await_cut();
+    made = finish_snapshot();
+    ck_assert_uint_eq(made.base, failed.generation + 1);
+    ck_assert_int_eq(append(session), SRV_OK);
+    srv_session_put(session);
+    ck_assert_uint_eq(found_again("a"), 3);
+}
+END_TEST
+
+#define MANY 50000
+
+/* Sessions that come and go: however long the journal is, those that are gone take no memory. */
+START_TEST(test_sessions_that_are_gone_take_no_room_while_a_journal_is_read)
+{
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replayed replayed;
+    struct srv_source source;
+    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
+    const struct srv_part part = {&create, sizeof create};
+    snprintf(create.model, sizeof create.model, "tiny");
+    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+             app.models.items[0].info.fingerprint);
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    for (uint64_t epoch = 1; epoch <= MANY; epoch++) {
+        struct srv_record_head made = {.type = SRV_RECORD_CREATE, .epoch = epoch};
+        struct srv_record_head gone = {.type = SRV_RECORD_DELETE, .epoch = epoch, .chain = 1};
+        srv_journal_add(&journal, &made, &part, 1);
+        if (epoch % (MANY / 4) != 0)
+            srv_journal_add(&journal, &gone, NULL, 0);
+    }
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
+    ck_assert_uint_eq(replayed.records, 2 * MANY - 4);
+    ck_assert_uint_le(restore.capacity, 64);
+    for (uint64_t i = 1; i <= 4; i++) {
+        const struct srv_restored *left = srv_restore_find(&restore, i * (MANY / 4));
+        ck_assert(left != NULL && left->session != NULL);
+    }
+    srv_restore_fini(&restore);
+    srv_source_close(&source);
+    srv_journal_close(&journal);
+}
+END_TEST
+
 Suite *suite_store(void)
 {
     Suite *suite = suite_create("store");
@@ -204,6 +331,10 @@ Suite *suite_store(void)
     tcase_add_test(tests,
                    test_session_that_could_not_be_recorded_is_not_recorded_by_a_step_that_found_it);
     tcase_add_test(tests, test_session_with_two_records_of_one_number_is_lost_and_not_wrong);
+    tcase_add_test(tests, test_snapshot_that_is_tried_again_makes_no_new_journal);
+    tcase_add_test(tests,
+                   test_snapshot_that_is_tried_again_begins_a_journal_where_something_was_recorded);
+    tcase_add_test(tests, test_sessions_that_are_gone_take_no_room_while_a_journal_is_read);
     suite_add_tcase(suite, tests);
     return suite;
 }
