@@ -1,4 +1,7 @@
-/* digest.c: two lanes of multiply and fold over 8 bytes at a time. */
+/* digest.c: multiply and fold, over 8 bytes at a time.
+ *
+ * Each product waits for the one before it, so of long rows four lanes take a word each in turn,
+ * whose products are under way together; what they come to is added as words are. */
 #include "digest.h"
 
 #include <string.h>
@@ -26,16 +29,37 @@ void srv_digest_init(uint64_t digest[2])
     digest[1] = PRIME_A;
 }
 
+#define LANES 4
+
+/* Adds what there is of whole groups of words; returns its bytes. */
+static size_t add_groups(uint64_t digest[2], const unsigned char *at, size_t count)
+{
+    uint64_t lanes[LANES], words[LANES];
+    size_t whole = count - count % sizeof words;
+    for (size_t i = 0; i < LANES; i++)
+        lanes[i] = digest[i % 2] + i * PRIME_B;
+    for (const unsigned char *end = at + whole; at < end; at += sizeof words) {
+        memcpy(words, at, sizeof words);
+#pragma GCC unroll 4
+        for (size_t i = 0; i < LANES; i++)
+            lanes[i] = fold(lanes[i] ^ words[i], PRIME_A) + PRIME_B;
+    }
+    for (size_t i = 0; i < LANES && whole > 0; i++)
+        add_word(digest, lanes[i]);
+    return whole;
+}
+
 void srv_digest_add(uint64_t digest[2], const void *bytes, size_t count)
 {
-    const unsigned char *at = bytes;
+    size_t whole = add_groups(digest, bytes, count), left = count - whole;
+    const unsigned char *at = (const unsigned char *)bytes + whole;
     uint64_t word;
-    for (size_t left = count; left >= sizeof word; left -= sizeof word, at += sizeof word) {
+    for (; left >= sizeof word; left -= sizeof word, at += sizeof word) {
         memcpy(&word, at, sizeof word);
         add_word(digest, word);
     }
     word = 0;
-    memcpy(&word, at, count % sizeof word);
+    memcpy(&word, at, left);
     add_word(digest, word);
     add_word(digest, count);
 }

@@ -4,7 +4,6 @@
  * a daemon that is not healthy must not do so while models load or requests drain: only /readyz
  * says no then. */
 #include "app.h"
-#include "document.h"
 #include "endpoints.h"
 #include "heap.h"
 
@@ -16,9 +15,11 @@ static const char *phase_name(int phase)
 
 void srv_get_health(struct srv_request *request)
 {
-    int phase = atomic_load(&request->app->phase);
-    srv_document_reply(request, 200,
-                       json_pack("{s:s, s:s}", "status", "ok", "phase", phase_name(phase)));
+    struct srv_buffer *out = &request->reply.body;
+    srv_buffer_text(out, "{\"status\":\"ok\",\"phase\":\"");
+    srv_buffer_text(out, phase_name(atomic_load(&request->app->phase)));
+    srv_buffer_text(out, "\"}");
+    srv_reply_status(request, 200);
 }
 
 void srv_get_ready(struct srv_request *request)
@@ -26,7 +27,8 @@ void srv_get_ready(struct srv_request *request)
     int phase = atomic_load(&request->app->phase);
     struct srv_error error = {0};
     if (phase == SRV_READY) {
-        srv_document_reply(request, 200, json_pack("{s:s}", "status", "ready"));
+        srv_buffer_text(&request->reply.body, "{\"status\":\"ready\"}");
+        srv_reply_status(request, 200);
         return;
     }
     srv_fail(&error, phase == SRV_LOADING ? SRV_E_LOADING : SRV_E_DRAINING, NULL, "%s",

@@ -194,7 +194,7 @@ static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls, size_t 
     loop->max_connections = max_connections;
     loop->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-            MHD_USE_SUPPRESS_DATE_NO_CLOCK | (https ? (unsigned)MHD_USE_TLS : 0),
+            (https ? (unsigned)MHD_USE_TLS : 0),
         0, NULL, NULL, handle, loop, MHD_OPTION_EXTERNAL_LOGGER, log_message, loop,
         MHD_OPTION_LISTEN_SOCKET, http->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, SRV_CONNECTION_BYTES,

@@ -112,7 +112,8 @@ void srv_exchange_free_kept(struct srv_loop *loop); /* when it has stopped */
 
 bool srv_exchange_grant(void *exchange, size_t bytes); /* for the arena: srv_request_charge */
 
-/* Grows the room for the body to hold `needed` bytes, by doubling, no further than it may get. */
+/* Grows the room for the body to hold `needed` bytes, at least doubling it, no further than it may
+ * get. */
 enum srv_error_code srv_exchange_grow(struct srv_exchange *exchange, size_t needed,
                                       struct srv_error *error);
 enum srv_error_code srv_exchange_check_length(const struct srv_exchange *exchange, uint64_t length,

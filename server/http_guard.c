@@ -15,10 +15,9 @@
 
 #define TEXT(field) (int)(field)->value_length, (field)->value
 
-static bool name_is(const struct srv_field *field, const char *name)
+static bool name_is(const struct srv_field *field, const char *name, size_t length)
 {
-    return strlen(name) == field->name_length &&
-           strncasecmp(field->name, name, field->name_length) == 0;
+    return length == field->name_length && strncasecmp(field->name, name, length) == 0;
 }
 
 static bool value_is(const struct srv_field *field, const char *value)
@@ -29,10 +28,10 @@ static bool value_is(const struct srv_field *field, const char *value)
 
 const struct srv_field *srv_head_find(const struct srv_head *head, const char *name)
 {
-    for (size_t i = 0; i < head->count && i < SRV_MAX_HEADERS; i++) {
-        if (name_is(&head->fields[i], name))
+    size_t length = strlen(name);
+    for (size_t i = 0; i < head->count && i < SRV_MAX_HEADERS; i++)
+        if (name_is(&head->fields[i], name, length))
             return &head->fields[i];
-    }
     return NULL;
 }
 
@@ -40,11 +39,10 @@ const struct srv_field *srv_head_single(bool *repeated, const struct srv_head *h
                                         const char *name)
 {
     const struct srv_field *field = srv_head_find(head, name);
+    size_t rest = field != NULL ? (size_t)(field - head->fields) + 1 : head->count;
     *repeated = false;
-    for (size_t i = 0; field != NULL && i < head->count; i++) {
-        if (&head->fields[i] != field && name_is(&head->fields[i], name))
-            *repeated = true;
-    }
+    for (size_t i = rest; i < head->count && !*repeated; i++)
+        *repeated = name_is(&head->fields[i], name, field->name_length);
     return field;
 }
 
@@ -66,10 +64,14 @@ static bool is_alphanumeric(char c)
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
+/* Letters, digits and !#$%&'*+-.^_`|~: a bit for each character below 128 that tokens have. */
+static const uint64_t token_characters[2] = {0x3ff6cfa00000000, 0x57ffffffc7fffffe};
+
 static bool is_token(const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
-        if (!is_alphanumeric(text[i]) && (text[i] == '\0' || !strchr("!#$%&'*+-.^_`|~", text[i])))
+        unsigned char c = (unsigned char)text[i];
+        if (c >= 128 || (token_characters[c / 64] >> c % 64 & 1) == 0)
             return false;
     }
     return length > 0;
@@ -449,8 +451,9 @@ static void weigh_accept(struct wish *out, const struct srv_field *field, const 
 static struct wish find_wish(const struct srv_head *head, const char *name, const char *type)
 {
     struct wish wish = {0};
+    size_t length = strlen(name);
     for (size_t i = 0; i < head->count; i++) {
-        if (!name_is(&head->fields[i], name))
+        if (!name_is(&head->fields[i], name, length))
             continue;
         wish.given = wish.given || head->fields[i].value_length > 0;
         weigh_accept(&wish, &head->fields[i], type);

@@ -95,14 +95,14 @@ static void print_timing(char out[TIMING_MAX], const struct srv_request *request
 
 /* ---- Header fields --------------------------------------------------------------------------- */
 
-#define FIELDS_MAX 13
+#define FIELDS_MAX 12
 #define DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
 
 struct fields {
     size_t count;
     const char *names[FIELDS_MAX], *values[FIELDS_MAX];
     /* What values point into. */
-    char date[DATE_MAX], retry_after[16], json_length[24], timing[TIMING_MAX];
+    char retry_after[16], json_length[24], timing[TIMING_MAX];
 };
 
 static void add(struct fields *out, const char *name, const char *value)
@@ -128,12 +128,11 @@ static void print_date(char out[DATE_MAX])
     srv_unsigned_write(out + 23, (uint64_t)utc.tm_sec, 2);
 }
 
+/* Those of our own; Content-Length and Date are libmicrohttpd's. */
 static void list_fields(struct fields *out, const struct srv_request *request, bool close)
 {
     const struct srv_reply *reply = &request->reply;
     out->count = 0;
-    print_date(out->date);
-    add(out, "Date", out->date);
     if (reply->body.length > 0 || reply->body.failed)
         add(out, "Content-Type", reply->content_type ? reply->content_type : "application/json");
     if (reply->json_length > 0) {
@@ -211,12 +210,15 @@ void srv_reply_send(const struct srv_connection *connection, struct srv_request 
     settle(request);
     struct fields fields;
     struct srv_buffer out;
+    char date[DATE_MAX];
     size_t length;
     const char *body = body_of(&length, &request->reply);
     srv_buffer_init(&out, SIZE_MAX);
     srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nContent-Length: %zu\r\n", request->reply.status,
                       MHD_get_reason_phrase_for(request->reply.status), length);
     list_fields(&fields, request, true);
+    print_date(date);
+    srv_buffer_printf(&out, "Date: %s\r\n", date);
     for (size_t i = 0; i < fields.count; i++)
         srv_buffer_printf(&out, "%s: %s\r\n", fields.names[i], fields.values[i]);
     srv_buffer_text(&out, "\r\n");

@@ -65,22 +65,21 @@ static bool accept(struct srv_json *json, char byte)
 
 enum srv_json_type srv_json_peek(struct srv_json *json)
 {
-    static const struct {
-        char first;
-        enum srv_json_type type;
-    } types[] = {
-        {'{', SRV_JSON_OBJECT}, {'[', SRV_JSON_ARRAY}, {'"', SRV_JSON_STRING}, {'t', SRV_JSON_TRUE},
-        {'f', SRV_JSON_FALSE},  {'n', SRV_JSON_NULL},  {'-', SRV_JSON_NUMBER},
+    static const unsigned char types[256] = {
+        ['{'] = SRV_JSON_OBJECT, ['['] = SRV_JSON_ARRAY,  ['"'] = SRV_JSON_STRING,
+        ['t'] = SRV_JSON_TRUE,   ['f'] = SRV_JSON_FALSE,  ['n'] = SRV_JSON_NULL,
+        ['-'] = SRV_JSON_NUMBER, ['0'] = SRV_JSON_NUMBER, ['1'] = SRV_JSON_NUMBER,
+        ['2'] = SRV_JSON_NUMBER, ['3'] = SRV_JSON_NUMBER, ['4'] = SRV_JSON_NUMBER,
+        ['5'] = SRV_JSON_NUMBER, ['6'] = SRV_JSON_NUMBER, ['7'] = SRV_JSON_NUMBER,
+        ['8'] = SRV_JSON_NUMBER, ['9'] = SRV_JSON_NUMBER,
     };
     if (failed(json))
         return SRV_JSON_BAD;
     skip_space(json);
-    char first = json->at == json->end ? '\0' : *json->at;
-    if (first >= '0' && first <= '9')
-        return SRV_JSON_NUMBER;
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (first == types[i].first)
-            return types[i].type;
+    enum srv_json_type type =
+        json->at == json->end ? SRV_JSON_BAD : types[(unsigned char)*json->at];
+    if (type != SRV_JSON_BAD)
+        return type;
     srv_json_expected(json, "a value");
     return SRV_JSON_BAD;
 }
@@ -225,6 +224,16 @@ static size_t read_character(char out[4], struct srv_json *json)
     return bytes;
 }
 
+/* How many of the bytes from `at` on are characters of their own that stand for themselves: nearly
+ * all of nearly all strings. */
+static size_t count_plain(const char *at, const char *end)
+{
+    const char *start = at;
+    while (at < end && *at >= ' ' && *at != '"' && *at != '\\' && (unsigned char)*at < 0x80)
+        at++;
+    return (size_t)(at - start);
+}
+
 /* Reads the string whose quote is next.  As many whole characters as fit go to `out` of `size`
  * bytes (at least 1) with a NUL; *length is that of the whole text. */
 static bool read_string(char *out, size_t size, size_t *length, struct srv_json *json)
@@ -234,13 +243,19 @@ static bool read_string(char *out, size_t size, size_t *length, struct srv_json 
     size_t kept = 0;
     while (json->at == json->end || *json->at != '"') {
         char character[4];
-        size_t bytes = read_character(character, json);
+        const char *from = json->at;
+        size_t room = kept == *length ? size - 1 - kept : 0;
+        size_t bytes = count_plain(from, json->end), fit = bytes < room ? bytes : room;
+        json->at += bytes;
+        if (bytes == 0) {
+            from = character;
+            bytes = read_character(character, json);
+            fit = bytes <= room ? bytes : 0;
+        }
         if (bytes == 0)
             return false;
-        if (kept == *length && bytes < size - kept) {
-            memcpy(out + kept, character, bytes);
-            kept += bytes;
-        }
+        memcpy(out + kept, from, fit);
+        kept += fit;
         *length += bytes;
     }
     json->at++;

@@ -21,6 +21,7 @@ struct srv_json {
 };
 
 enum srv_json_type {
+    SRV_JSON_BAD, /* not the start of any value; the reader has failed */
     SRV_JSON_OBJECT,
     SRV_JSON_ARRAY,
     SRV_JSON_STRING,
@@ -28,7 +29,6 @@ enum srv_json_type {
     SRV_JSON_TRUE,
     SRV_JSON_FALSE,
     SRV_JSON_NULL,
-    SRV_JSON_BAD, /* not the start of any value; the reader has failed */
 };
 
 void srv_json_init(struct srv_json *json, const char *text, size_t length, struct srv_error *error);

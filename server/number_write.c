@@ -239,12 +239,11 @@ size_t srv_numbers_write(char *out, const float *x, size_t n)
 
 size_t srv_unsigned_write(char *out, uint64_t n, size_t width)
 {
-    char digits[SRV_UNSIGNED_MAX];
-    size_t at = sizeof digits;
-    do {
-        digits[--at] = (char)('0' + n % 10);
-        n /= 10;
-    } while (n > 0 || sizeof digits - at < width);
-    memcpy(out, digits + at, sizeof digits - at);
-    return sizeof digits - at;
+    size_t count = 1;
+    for (uint64_t rest = n / 10; rest > 0; rest /= 10)
+        count++;
+    count = count > width ? count : width;
+    for (size_t i = count; i-- > 0; n /= 10)
+        out[i] = (char)('0' + n % 10);
+    return count;
 }

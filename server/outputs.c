@@ -47,6 +47,10 @@ struct part {
 };
 #define PART_COUNT 10
 
+struct parts {
+    struct part list[PART_COUNT];
+};
+
 #define PART(name, buffer) name, ",\"" name "\":", "", offsetof(struct attn_outputs, buffer)
 #define TOP_INDEX                                                  \
     "attention_weights", ",\"attention_weights\":{\"index\":", "", \
@@ -60,15 +64,15 @@ struct wish {
     bool average, top;
 };
 
-static void list_parts(struct part list[PART_COUNT], const struct attn_outputs *out,
-                       const struct wish *wish, const struct srv_sizes *s)
+static struct parts list_parts(const struct attn_outputs *out, const struct wish *wish,
+                               const struct srv_sizes *s)
 {
     size_t b = s->batch, t = s->queries, h = s->num_heads, g = s->num_kv_heads, k = out->top_k;
     size_t hs = out->selection.heads != NULL ? out->selection.num_heads : h;
     size_t ts = out->selection.rows != NULL ? out->selection.num_rows : t;
     bool core = s->hidden_size == 0, mean = wish->average;
     bool weights = (wish->outputs & SRV_OUT_WEIGHTS) != 0, top = weights && wish->top;
-    const struct part all[PART_COUNT] = {
+    return (struct parts){{
         {PART("output", output),
          FLOATS,
          (wish->outputs & SRV_OUT_OUTPUT) != 0,
@@ -103,8 +107,7 @@ static void list_parts(struct part list[PART_COUNT], const struct attn_outputs *
          (wish->outputs & SRV_OUT_VALUE) != 0,
          {b, g, s->keys, s->value_head_dim},
          4},
-    };
-    memcpy(list, all, sizeof all);
+    }};
 }
 
 /* The part's buffer; all pointers to objects look alike on the machines that this runs on. */
@@ -210,21 +213,21 @@ static enum srv_error_code take_parts(struct attn_outputs *out, const struct wis
                                       const struct srv_sizes *sizes, struct srv_request *request,
                                       struct srv_error *error)
 {
-    struct part list[PART_COUNT];
+    const struct parts parts = list_parts(out, wish, sizes);
     size_t max_bytes = request->app->config.limits.max_reply_bytes;
     size_t total = request->reply_bytes;
-    list_parts(list, out, wish, sizes);
     for (int i = 0; i < PART_COUNT; i++) {
-        if (!list[i].wanted)
+        const struct part *part = &parts.list[i];
+        if (!part->wanted)
             continue;
-        size_t count = count_elements(&list[i]);
-        size_t bytes = reply_bytes(&list[i], count, request->binary);
+        size_t count = count_elements(part);
+        size_t bytes = reply_bytes(part, count, request->binary);
         if (bytes > max_bytes - total)
-            return srv_fail(error, SRV_E_REPLY_TOO_LARGE, list[i].name,
-                            "a reply with %s could pass max_reply_bytes %zu", list[i].name,
+            return srv_fail(error, SRV_E_REPLY_TOO_LARGE, part->name,
+                            "a reply with %s could pass max_reply_bytes %zu", part->name,
                             max_bytes);
         total += bytes;
-        if (take_part(out, &list[i], count, bytes, request, error) != SRV_OK)
+        if (take_part(out, part, count, bytes, request, error) != SRV_OK)
             return error->code;
     }
     request->reply_bytes = total;
@@ -301,13 +304,14 @@ static void write_all_stats(struct srv_buffer *out, const struct attn_outputs *o
 }
 
 /* The parts that a call took. */
-static void list_taken(struct part list[PART_COUNT], const struct attn_outputs *outputs,
-                       const struct srv_sizes *sizes)
+static struct parts list_taken(const struct attn_outputs *outputs, const struct srv_sizes *sizes)
 {
     const struct wish all = {~0u, outputs->average_weights != NULL, outputs->top_index != NULL};
-    list_parts(list, outputs, &all, sizes);
+    struct parts parts = list_parts(outputs, &all, sizes);
     for (int i = 0; i < PART_COUNT; i++)
-        list[i].wanted = buffer_of(outputs, &list[i]) != NULL && list[i].form != SCRATCH;
+        parts.list[i].wanted =
+            buffer_of(outputs, &parts.list[i]) != NULL && parts.list[i].form != SCRATCH;
+    return parts;
 }
 
 /* How many leading dimensions, which are 1, the reply leaves out. */
@@ -339,19 +343,18 @@ static void write_part(struct srv_buffer *out, const struct part *part,
 void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
                        const struct srv_sizes *sizes, bool binary)
 {
-    struct part list[PART_COUNT];
-    list_taken(list, outputs, sizes);
+    const struct parts parts = list_taken(outputs, sizes);
     for (int i = 0; i < PART_COUNT; i++)
-        if (list[i].wanted)
-            write_part(out, &list[i], outputs, sizes, binary);
+        if (parts.list[i].wanted)
+            write_part(out, &parts.list[i], outputs, sizes, binary);
 }
 
 void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *outputs,
                              const struct srv_sizes *sizes)
 {
-    struct part list[PART_COUNT];
-    list_taken(list, outputs, sizes);
+    const struct parts parts = list_taken(outputs, sizes);
     for (int i = 0; i < PART_COUNT; i++)
-        if (list[i].wanted && forms[list[i].form].type != NULL)
-            srv_tensor_write_binary(out, buffer_of(outputs, &list[i]), count_elements(&list[i]));
+        if (parts.list[i].wanted && forms[parts.list[i].form].type != NULL)
+            srv_tensor_write_binary(out, buffer_of(outputs, &parts.list[i]),
+                                    count_elements(&parts.list[i]));
 }

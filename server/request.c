@@ -39,12 +39,15 @@ struct field {
     size_t offset;     /* of the value */
     size_t has_offset; /* of the flag that it was given, 0 for none */
     enum srv_tensor_kind tensor;
-    bool scalar; /* a bare number will do */
+    bool scalar;       /* a bare number will do */
+    unsigned refines;  /* the outputs of which it says more, one of which must be asked for; or 0 */
+    const char *words; /* and their names */
 };
 
 #define IN_CALL(member) .of_call = true, .offset = offsetof(struct srv_call, member)
 #define IN_ROWS(member) .offset = offsetof(struct srv_rows, member)
 #define HAS(member) .has_offset = offsetof(struct srv_rows, has_##member)
+#define REFINES(outputs, names) .refines = (outputs), .words = (names)
 #define ALL (ATTEND | DECODE | ITEM)
 
 static const struct field fields[] = {
@@ -76,12 +79,16 @@ static const struct field fields[] = {
     {"sliding_window", TENSOR, ALL, IN_ROWS(sliding_window), .tensor = SRV_INTEGERS,
      .scalar = true},
     {"outputs", OUTPUTS, ALL, IN_ROWS(outputs)},
-    {"heads", TENSOR, ALL, IN_ROWS(heads), .tensor = SRV_INTEGERS},
-    {"rows", TENSOR, ALL, IN_ROWS(query_rows), .tensor = SRV_INTEGERS},
-    {"top_k", COUNT, ALL, IN_ROWS(top_k)},
-    {"average_heads", FLAG, ALL, IN_ROWS(average_heads)},
-    {"stage", STAGE, ALL, IN_ROWS(stage)},
-    {"local_radius", RADIUS, ALL, IN_ROWS(local_radius)},
+    {"heads", TENSOR, ALL, IN_ROWS(heads), .tensor = SRV_INTEGERS,
+     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_STATS,
+             "attention_weights, attention_scores or head_stats")},
+    {"rows", TENSOR, ALL, IN_ROWS(query_rows), .tensor = SRV_INTEGERS,
+     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES, "attention_weights or attention_scores")},
+    {"top_k", COUNT, ALL, IN_ROWS(top_k), REFINES(SRV_OUT_WEIGHTS, "attention_weights")},
+    {"average_heads", FLAG, ALL, IN_ROWS(average_heads),
+     REFINES(SRV_OUT_WEIGHTS, "attention_weights")},
+    {"stage", STAGE, ALL, IN_ROWS(stage), REFINES(SRV_OUT_SCORES, "attention_scores")},
+    {"local_radius", RADIUS, ALL, IN_ROWS(local_radius), REFINES(SRV_OUT_STATS, "head_stats")},
 };
 #define FIELD_COUNT (sizeof fields / sizeof fields[0])
 
@@ -93,21 +100,6 @@ static const struct {
     {"lse", SRV_OUT_LSE},          {"key", SRV_OUT_KEY},
     {"value", SRV_OUT_VALUE},      {"attention_scores", SRV_OUT_SCORES},
     {"head_stats", SRV_OUT_STATS},
-};
-
-/* Fields that say more of an output, and the outputs of which one must be asked for. */
-static const struct {
-    const char *name;
-    unsigned outputs;
-    const char *words;
-} refinements[] = {
-    {"heads", SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_STATS,
-     "attention_weights, attention_scores or head_stats"},
-    {"rows", SRV_OUT_WEIGHTS | SRV_OUT_SCORES, "attention_weights or attention_scores"},
-    {"top_k", SRV_OUT_WEIGHTS, "attention_weights"},
-    {"average_heads", SRV_OUT_WEIGHTS, "attention_weights"},
-    {"stage", SRV_OUT_SCORES, "attention_scores"},
-    {"local_radius", SRV_OUT_STATS, "head_stats"},
 };
 
 /* A body or an item while it is read. */
@@ -371,23 +363,22 @@ static bool check_list(const struct body *body)
     return true;
 }
 
-/* Whether a field asks for anything: a flag that is false does not. */
-static bool asks(const struct body *body, const char *name)
+/* Whether a field that was given asks for anything: a flag that is false does not. */
+static bool asks(const struct body *body, const struct field *field)
 {
-    const struct field *field = &fields[find_field(name)];
-    return given(body, name) &&
-           (field->kind != FLAG || *(const bool *)((const char *)body->rows + field->offset));
+    return field->kind != FLAG || *(const bool *)((const char *)body->rows + field->offset);
 }
 
 static bool check_refinements(const struct body *body)
 {
     char why[PARAM_SIZE + 64];
-    for (size_t i = 0; i < sizeof refinements / sizeof refinements[0]; i++) {
-        bool asked = (body->rows->outputs & refinements[i].outputs) != 0;
-        if (asked || !asks(body, refinements[i].name))
+    for (uint64_t left = body->given; left != 0; left &= left - 1) {
+        const struct field *field = &fields[__builtin_ctzll(left)];
+        if (field->refines == 0 || (field->refines & body->rows->outputs) != 0 ||
+            !asks(body, field))
             continue;
-        snprintf(why, sizeof why, "has no meaning without the output %s", refinements[i].words);
-        return fail(body, SRV_E_INVALID_VALUE, refinements[i].name, why);
+        snprintf(why, sizeof why, "has no meaning without the output %s", field->words);
+        return fail(body, SRV_E_INVALID_VALUE, field->name, why);
     }
     return true;
 }

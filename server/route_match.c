@@ -11,6 +11,8 @@
 static bool matches(char arg[SRV_ID_MAX + 1], const char *pattern, const char *path)
 {
     arg[0] = '\0';
+    if (path[0] != '/' || path[1] != pattern[1]) /* nearly all */
+        return false;
     const char *open = strchr(pattern, '{');
     if (open == NULL)
         return strcmp(pattern, path) == 0;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "calls.h"
 #include "metrics_text.h"
@@ -31,11 +32,31 @@ START_TEST(test_health_routes_answer)
         struct answer answer = client_get(&client, paths[i]);
         expect_answer(&answer, 200, NULL, paths[i]);
         ck_assert_str_eq(member(&answer, "status"), "ok");
+        ck_assert_str_eq(member(&answer, "phase"), "ready");
+        ck_assert_uint_eq(json_object_size(answer.json), 2);
         answer_free(&answer);
     }
     struct answer ready = client_get(&client, "/readyz");
     expect_answer(&ready, 200, NULL, "/readyz");
+    ck_assert_str_eq(member(&ready, "status"), "ready");
     answer_free(&ready);
+}
+END_TEST
+
+START_TEST(test_every_answer_has_one_date_which_is_now)
+{
+    static const char *const paths[] = {"/livez", "/models", "/nowhere"};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        struct answer answer = client_get(&client, paths[i]);
+        struct tm date = {0};
+        const char *line = strcasestr(answer.headers, "\r\nDate: ");
+        ck_assert_msg(line != NULL, "%s", answer.headers);
+        const char *end = strptime(line + 8, "%a, %d %b %Y %H:%M:%S GMT", &date);
+        ck_assert_msg(end != NULL && strncmp(end, "\r\n", 2) == 0, "%s", line);
+        ck_assert_int_le(labs(timegm(&date) - time(NULL)), 60);
+        ck_assert_ptr_null(strcasestr(end, "\r\nDate:"));
+        answer_free(&answer);
+    }
 }
 END_TEST
 
@@ -313,6 +334,7 @@ Suite *suite_ops(void)
     TCase *ops = tcase_create("ops");
     tcase_add_checked_fixture(ops, serve_small, serve_end);
     tcase_add_test(ops, test_health_routes_answer);
+    tcase_add_test(ops, test_every_answer_has_one_date_which_is_now);
     tcase_add_test(ops, test_models_say_what_they_resolved_to);
     tcase_add_test(ops, test_metrics_are_well_formed_and_count);
     tcase_add_test(ops, test_other_methods_are_refused_with_the_allowed_ones);

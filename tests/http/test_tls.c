@@ -83,6 +83,8 @@ static void expect_next(struct raw *raw, unsigned status)
     struct raw_answer answer = raw_read(raw, false, WAIT_MS);
     ck_assert_msg(answer.status == status, "%u: %.300s", answer.status,
                   answer.body != NULL ? answer.body : raw->data);
+    char date[256];
+    ck_assert(raw_header(date, &answer, "Date") && strlen(date) == 29);
     raw_answer_free(&answer);
 }
 

@@ -24,6 +24,7 @@
     X(config)        \
     X(keys)          \
     X(session)       \
+    X(digest)        \
     X(lines)         \
     X(log)           \
     X(metrics)       \

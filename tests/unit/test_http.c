@@ -250,6 +250,20 @@ START_TEST(test_guard_refuses_a_nul_in_a_value)
 }
 END_TEST
 
+START_TEST(test_guard_knows_the_characters_of_a_name)
+{
+    static const char also[] = "!#$%&'*+-.^_`|~";
+    for (int c = 1; c < 256; c++) {
+        char text[] = GET "X?Y: z\r\n\r\n";
+        bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+        bool good = letter || (c >= '0' && c <= '9') || strchr(also, c) != NULL;
+        *strchr(text, '?') = (char)c;
+        if (c != ':' && c != '\n') /* these end a name or a line */
+            ck_assert_msg((guard(text) == SRV_OK) == good, "byte %d", c);
+    }
+}
+END_TEST
+
 /* libmicrohttpd glues a folded line to the field's name, in a copy elsewhere. */
 START_TEST(test_guard_refuses_a_folded_field)
 {
@@ -474,6 +488,7 @@ Suite *suite_http(void)
     tcase_add_test(heads, test_guard_reads_the_framing_of_good_heads);
     tcase_add_loop_test(heads, test_guard_refuses_what_could_be_read_in_two_ways, 0,
                         (int)(sizeof refusals / sizeof refusals[0]));
+    tcase_add_test(heads, test_guard_knows_the_characters_of_a_name);
     tcase_add_test(heads, test_guard_refuses_a_nul_in_a_value);
     tcase_add_test(heads, test_guard_refuses_a_folded_field);
     tcase_add_test(heads, test_guard_refuses_too_many_and_too_long_fields);

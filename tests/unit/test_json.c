@@ -259,6 +259,32 @@ START_TEST(test_json_reads_members_in_order)
 }
 END_TEST
 
+/* "ab", an escape, "cd", two bytes, "e", four bytes, "f": the whole characters that fit. */
+START_TEST(test_json_cuts_names_between_characters)
+{
+    static const char text[] = "{\"ab\\ncd\xc3\xa9"
+                               "e\xf0\x9f\x98\x80"
+                               "f\":1}";
+    static const char name[] = "ab\ncd\xc3\xa9"
+                               "e\xf0\x9f\x98\x80"
+                               "f";
+    static const size_t kept[] = {0, 1, 2, 3, 4, 5, 5, 7, 8, 8, 8, 8, 12, 13, 13};
+    for (size_t room = 0; room < sizeof kept / sizeof kept[0]; room++) {
+        struct srv_json json;
+        char key[16];
+        memset(key, 'x', sizeof key);
+        srv_json_init(&json, text, strlen(text), &error);
+        ck_assert(srv_json_enter_object(&json));
+        ck_assert(srv_json_next_member(&json, key, room + 1));
+        ck_assert_uint_eq(strlen(key), kept[room]);
+        ck_assert_int_eq(memcmp(key, name, kept[room]), 0);
+        ck_assert_int_eq(key[room + 1], 'x'); /* nothing behind its room */
+        ck_assert(srv_json_skip(&json) && !srv_json_next_member(&json, key, sizeof key));
+        ck_assert(srv_json_at_end(&json) && error.code == SRV_OK);
+    }
+}
+END_TEST
+
 static enum srv_error_code read_integer(int64_t *out, const char *text)
 {
     struct srv_json json;
@@ -483,6 +509,7 @@ Suite *suite_json(void)
     tcase_add_test(reader, test_json_bounds_nesting);
     tcase_add_test(reader, test_json_says_what_it_expected_and_where);
     tcase_add_test(reader, test_json_reads_members_in_order);
+    tcase_add_test(reader, test_json_cuts_names_between_characters);
     tcase_add_test(reader, test_json_integers_are_exact);
     tcase_add_test(reader, test_json_strings_are_unescaped_and_bounded);
     tcase_add_test(reader, test_json_doubles_and_bools_check_their_type);
