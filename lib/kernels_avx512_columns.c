@@ -131,7 +131,7 @@ INLINE __m512 max_of_keys(const struct lanes *l, __m512 top, const bool masked)
 INLINE void exp_keys(const struct lanes *l, size_t j, __m512 top, __m512 sums[LANES],
                      const int count, const bool masked)
 {
-    __m512 e[4];
+    __m512 e[EXP_VECTORS];
     float *s = l->s + j * l->lds;
     unroll_for(i, count)
         e[i] = _mm512_sub_ps(load_key(l, s + (size_t)i * l->lds, masked), top);
@@ -146,18 +146,22 @@ INLINE void exp_keys(const struct lanes *l, size_t j, __m512 top, __m512 sums[LA
  * apart one after another, then halves upon halves. */
 INLINE __m512 exp_of_keys(const struct lanes *l, __m512 top, const bool masked)
 {
-    __m512 sums[LANES];
-    for (size_t i = 0; i < LANES; i++)
-        sums[i] = _mm512_setzero_ps();
+    __m512 sums[LANES], zero = _mm512_setzero_ps();
     size_t j = 0;
-    for (; j + 4 <= l->n; j += 4)
-        exp_keys(l, j, top, sums, 4, masked);
+    __asm__("" : "+v"(zero)); /* or the compiler makes a slow memset of it */
+    unroll_for(i, LANES)
+        sums[i] = zero;
+    for (; j + EXP_VECTORS <= l->n; j += EXP_VECTORS)
+        exp_keys(l, j, top, sums, EXP_VECTORS, masked);
     for (; j < l->n; j++)
         exp_keys(l, j, top, sums, 1, masked);
-    for (size_t half = LANES / 2; half > 0; half /= 2)
-        for (size_t i = 0; i < half; i++)
-            sums[i] = _mm512_add_ps(sums[i], sums[i + half]);
-    return sums[0];
+    unroll_for(i, 8)
+        sums[i] = _mm512_add_ps(sums[i], sums[i + 8]);
+    unroll_for(i, 4)
+        sums[i] = _mm512_add_ps(sums[i], sums[i + 4]);
+    unroll_for(i, 2)
+        sums[i] = _mm512_add_ps(sums[i], sums[i + 2]);
+    return _mm512_add_ps(sums[0], sums[1]);
 }
 
 INLINE void softmax_lanes(const struct lanes *l, float *max, float *sum, float *rescale,
