@@ -9,25 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-struct attn_keys attn_head_keys(const struct attn_head_tiles *head, size_t j)
-{
-    const struct attn_problem *p = head->problem;
-    size_t d = p->head_dim, dv = p->value_head_dim;
-    struct attn_keys keys = {.count = attn_min(p->keys - j * ATTN_TILE, ATTN_TILE)};
-    bool last = j + 1 == attn_key_tiles(p);
-    if (head->tiles == NULL) {
-        keys.tile = attn_block_tile(p->cache.blocks[j], p->cache.spec, head->group);
-        if (!last)
-            keys.next = attn_block_tile(p->cache.blocks[j + 1], p->cache.spec, head->group).k;
-    } else {
-        keys.tile.k = head->tiles + j * d * ATTN_TILE;
-        if (!last)
-            keys.next = (const char *)(head->tiles + (j + 1) * d * ATTN_TILE);
-        keys.tile.v = head->tiles + attn_key_tiles(p) * d * ATTN_TILE + j * dv * ATTN_TILE;
-    }
-    return keys;
-}
-
 /* The keys that the layer appends to all others. */
 static struct attn_keys extra_keys(const struct attn_unit *u)
 {
@@ -277,6 +258,8 @@ static void walk_rows(struct attn_unit *u, struct tiles range)
 
 /* ---- By columns ---- */
 
+#define PART 32 /* rows that meet a tile of which some see only part */
+
 static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
@@ -305,36 +288,51 @@ static void bound_rows(const struct attn_unit *u, int32_t *first, int32_t *end, 
     }
 }
 
-/* One tile: scores, running softmax, weighted sum.  `first`, `end`: NULL where all rows see all of
- * it. */
+/* The tile's first n keys for some of the unit's rows: scores, running softmax, weighted sum. */
+static void absorb_part(struct attn_unit *u, const struct attn_tile *tile, struct attn_columns part)
+{
+    const struct attn_kernels *kernels = u->kernels;
+    const size_t d = u->p->head_dim, dv = u->p->value_head_dim, r = (size_t)(part.s - u->scores);
+    struct attn_outer product = {.c = part.s,
+                                 .ldc = ATTN_TILE,
+                                 .a = tile->k,
+                                 .lda = ATTN_TILE,
+                                 .b = u->q + r,
+                                 .ldb = ATTN_TILE,
+                                 .rows = part.n,
+                                 .k = d,
+                                 .n = part.rows};
+    kernels->outer(&product);
+    kernels->softmax_columns(&part, u->sums.max + r, u->sums.sum + r, u->rescale + r);
+    product = (struct attn_outer){.ldc = dv,
+                                  .rescale = u->rescale + r,
+                                  .a = part.s,
+                                  .lda = ATTN_TILE,
+                                  .rows = part.rows,
+                                  .k = part.n};
+    for (size_t j = 0; j < dv; j += product.n) {
+        product.c = u->sums.out + r * dv + j;
+        product.b = (const float *)tile->v + j * ATTN_TILE;
+        product.ldb = product.n = attn_tile_width(ATTN_F32, dv, j);
+        kernels->outer(&product);
+    }
+}
+
+/* One tile.  `first`, `end`: NULL where all rows see all of it; otherwise a part of the rows at a
+ * time meets the keys up to the last that they see, which of a causal tile are far from all. */
 static void absorb_columns(struct attn_unit *u, struct attn_keys keys, const int32_t *first,
                            const int32_t *end)
 {
-    const struct attn_kernels *kernels = u->kernels;
-    size_t d = u->p->head_dim, dv = u->p->value_head_dim;
-    const struct attn_columns columns = {u->scores, ATTN_TILE, u->rows, keys.count, first, end};
-    struct attn_outer product = {.c = u->scores,
-                                 .ldc = ATTN_TILE,
-                                 .a = keys.tile.k,
-                                 .lda = ATTN_TILE,
-                                 .b = u->q,
-                                 .ldb = ATTN_TILE,
-                                 .rows = keys.count,
-                                 .k = d,
-                                 .n = u->rows};
-    kernels->outer(&product);
-    kernels->softmax_columns(&columns, u->sums.max, u->sums.sum, u->rescale);
-    product = (struct attn_outer){.ldc = dv,
-                                  .rescale = u->rescale,
-                                  .a = u->scores,
-                                  .lda = ATTN_TILE,
-                                  .rows = u->rows,
-                                  .k = keys.count};
-    for (size_t j = 0; j < dv; j += product.n) {
-        product.c = u->sums.out + j;
-        product.b = (const float *)keys.tile.v + j * ATTN_TILE;
-        product.ldb = product.n = attn_tile_width(ATTN_F32, dv, j);
-        kernels->outer(&product);
+    struct attn_columns part = {.s = u->scores, .lds = ATTN_TILE, .rows = u->rows, .n = keys.count};
+    for (size_t r = 0; r < u->rows; r += part.rows) {
+        if (end != NULL) {
+            part = (struct attn_columns){u->scores + r, ATTN_TILE, attn_min(u->rows - r, PART), 0,
+                                         first + r,     end + r};
+            for (size_t i = 0; i < part.rows; i++)
+                part.n = attn_max(part.n, (size_t)part.end[i]);
+        }
+        if (part.n > 0)
+            absorb_part(u, &keys.tile, part);
     }
 }
 

@@ -61,7 +61,7 @@ INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const in
 TILES(full, false)
 TILES(edge, true)
 
-static const struct outer_tiles tiles = {{LIST(full)}, {LIST(edge)}};
+static const struct outer_tiles tiles = {.full = {LIST(full)}, .edge = {LIST(edge)}};
 
 static void outer(const struct attn_outer *p)
 {

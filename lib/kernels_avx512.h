@@ -40,40 +40,40 @@ INLINE size_t afresh(size_t offset)
     return offset;
 }
 
-/* x[i] = exp(x[i]), see kernels_exp.h.  Each step is taken for all `count` (constant) vectors
- * before the next: a chain of exp is long, and the processor does not look far enough ahead to
- * overlap those of a loop. */
+/* x[i] = exp(x[i]), see kernels_exp.h.  Each step is taken for all `count` (constant, at most
+ * EXP_VECTORS) vectors before the next: a chain of exp is long, and the processor does not look far
+ * enough ahead to overlap those of a loop.  Lanes below EXP_LOWEST leave the chain early, as those
+ * of 0 times 1, so that no mask is kept through it. */
+#define EXP_VECTORS 8
+
 INLINE void exp_vectors(__m512 x[], const int count)
 {
     const __m512 round = _mm512_set1_ps(EXP_ROUND);
-    __m512 power[4], n[4], r[4], q[4];
+    __m512 power[EXP_VECTORS], q[EXP_VECTORS];
     unroll_for(i, count)
         power[i] = _mm512_fmadd_ps(x[i], _mm512_set1_ps(EXP_LOG2E), round);
-    unroll_for(i, count)
-        n[i] = _mm512_sub_ps(power[i], round);
-    unroll_for(i, count)
-        r[i] = _mm512_fnmadd_ps(n[i], _mm512_set1_ps(EXP_LN2_HI), x[i]);
-    unroll_for(i, count)
-        r[i] = _mm512_fnmadd_ps(n[i], _mm512_set1_ps(EXP_LN2_LO), r[i]);
-    unroll_for(i, count)
-        q[i] = _mm512_fmadd_ps(_mm512_set1_ps(EXP_Q4), r[i], _mm512_set1_ps(EXP_Q3));
-    unroll_for(i, count)
-        q[i] = _mm512_fmadd_ps(q[i], r[i], _mm512_set1_ps(EXP_Q2));
-    unroll_for(i, count)
-        q[i] = _mm512_fmadd_ps(q[i], r[i], _mm512_set1_ps(EXP_Q1));
-    unroll_for(i, count)
-        q[i] = _mm512_fmadd_ps(q[i], r[i], _mm512_set1_ps(EXP_Q0));
-    unroll_for(i, count)
-        n[i] = _mm512_mul_ps(r[i], r[i]);
-    unroll_for(i, count)
-        q[i] = _mm512_fmadd_ps(n[i], q[i], r[i]);
-    unroll_for(i, count)
-        q[i] = _mm512_add_ps(q[i], _mm512_set1_ps(1.0f));
     unroll_for(i, count) {
-        __m512i shifted = _mm512_slli_epi32(_mm512_castps_si512(power[i]), 23);
         __mmask16 normal = _mm512_cmp_ps_mask(x[i], _mm512_set1_ps(EXP_LOWEST), _CMP_GE_OQ);
-        x[i] = _mm512_maskz_mul_ps(normal, q[i], _mm512_castsi512_ps(shifted));
+        __m512 n = _mm512_sub_ps(power[i], round);
+        x[i] = _mm512_fnmadd_ps(n, _mm512_set1_ps(EXP_LN2_HI), x[i]);
+        x[i] = _mm512_maskz_fnmadd_ps(normal, n, _mm512_set1_ps(EXP_LN2_LO), x[i]);
+        power[i] =
+            _mm512_castsi512_ps(_mm512_maskz_slli_epi32(normal, _mm512_castps_si512(power[i]), 23));
     }
+    unroll_for(i, count)
+        q[i] = _mm512_fmadd_ps(_mm512_set1_ps(EXP_Q4), x[i], _mm512_set1_ps(EXP_Q3));
+    unroll_for(i, count)
+        q[i] = _mm512_fmadd_ps(q[i], x[i], _mm512_set1_ps(EXP_Q2));
+    unroll_for(i, count)
+        q[i] = _mm512_fmadd_ps(q[i], x[i], _mm512_set1_ps(EXP_Q1));
+    unroll_for(i, count)
+        q[i] = _mm512_fmadd_ps(q[i], x[i], _mm512_set1_ps(EXP_Q0));
+    unroll_for(i, count)
+        q[i] = _mm512_fmadd_ps(q[i], x[i], _mm512_set1_ps(1.0f));
+    unroll_for(i, count)
+        q[i] = _mm512_fmadd_ps(q[i], x[i], _mm512_set1_ps(1.0f));
+    unroll_for(i, count)
+        x[i] = _mm512_mul_ps(q[i], power[i]);
 }
 
 INLINE __m512 exp_lanes(__m512 x)

@@ -12,82 +12,87 @@
 /* ---- outer ----------------------------------------------------------------------------------- */
 
 #define MAX_ROWS 14 /* x 2 vectors: 28 accumulators of 32 registers */
+#define MAX_WIDE 6  /* x 4 vectors: 24, and half as many loads of factors */
 #define AHEAD \
     8 /* steps that factors are fetched ahead: each is in another line, of keys often in
                    one that L1 has not */
 
-/* `rows` rows (constant) of up to 2 * LANES columns, from row r0 and column j on; n is looked at
- * only where `masked` (constant). */
+/* `rows` rows (constant) of up to `vectors` * LANES (constant) columns, from row r0 and column
+ * j on; n is looked at only where `masked` (constant). */
 INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const int rows,
-                       const bool masked)
+                       const int vectors, const bool masked)
 {
     const struct attn_outer t = *p;
     const size_t ahead = AHEAD * t.lda;
     const float *a = t.a + r0, *b = t.b + j;
-    __m512 sum[MAX_ROWS][2];
-    __mmask16 mask[2];
-    unroll_for(v, 2)
+    __m512 sum[MAX_ROWS][4];
+    __mmask16 mask[4];
+    unroll_for(v, vectors)
         mask[v] = masked ? first_lanes(t.n - attn_min(t.n, j + v * LANES)) : 0xffff;
     float *c = t.c + afresh(r0 * t.ldc + j);
     unroll_for(r, rows) {
-        unroll_for(v, 2)
+        unroll_for(v, vectors)
             sum[r][v] = t.rescale ? _mm512_mul_ps(_mm512_maskz_loadu_ps(mask[v], c + v * LANES),
                                                   _mm512_set1_ps(t.rescale[r0 + r]))
                                   : _mm512_setzero_ps();
         c += t.ldc;
     }
     for (size_t i = 0; i < t.k; i++, a += t.lda, b += t.ldb) {
-        __m512 row[2];
+        __m512 row[4];
         _mm_prefetch(a + ahead, _MM_HINT_T0);
         _mm_prefetch(a + ahead + rows - 1, _MM_HINT_T0);
-        unroll_for(v, 2)
+        unroll_for(v, vectors)
             row[v] = _mm512_maskz_loadu_ps(mask[v], b + v * LANES);
         unroll_for(r, rows) {
             __m512 factor = load_factor(a + r);
-            unroll_for(v, 2)
+            unroll_for(v, vectors)
                 sum[r][v] = _mm512_fmadd_ps(factor, row[v], sum[r][v]);
         }
     }
     c = t.c + afresh(r0 * t.ldc + j);
     unroll_for(r, rows) {
-        unroll_for(v, 2)
+        unroll_for(v, vectors)
             _mm512_mask_storeu_ps(c + v * LANES, mask[v], sum[r][v]);
         c += t.ldc;
     }
 }
 
-#define TILE(name, rows, masked)                                              \
+#define TILE(name, rows, vectors, masked)                                     \
     static void name##_##rows(const struct attn_outer *p, size_t r, size_t j) \
     {                                                                         \
-        outer_tile(p, r, j, rows, masked);                                    \
+        outer_tile(p, r, j, rows, vectors, masked);                           \
     }
-#define TILES(name, masked) \
-    TILE(name, 1, masked)   \
-    TILE(name, 2, masked)   \
-    TILE(name, 3, masked)   \
-    TILE(name, 4, masked)   \
-    TILE(name, 5, masked)   \
-    TILE(name, 6, masked)   \
-    TILE(name, 7, masked)   \
-    TILE(name, 8, masked)   \
-    TILE(name, 9, masked)   \
-    TILE(name, 10, masked)  \
-    TILE(name, 11, masked)  \
-    TILE(name, 12, masked)  \
-    TILE(name, 13, masked)  \
-    TILE(name, 14, masked)
-#define LIST(name)                                                                        \
-    NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8, \
-        name##_9, name##_10, name##_11, name##_12, name##_13, name##_14
+#define TILES_6(name, vectors, masked) \
+    TILE(name, 1, vectors, masked)     \
+    TILE(name, 2, vectors, masked)     \
+    TILE(name, 3, vectors, masked)     \
+    TILE(name, 4, vectors, masked)     \
+    TILE(name, 5, vectors, masked)     \
+    TILE(name, 6, vectors, masked)
+#define TILES_14(name, vectors, masked) \
+    TILES_6(name, vectors, masked)      \
+    TILE(name, 7, vectors, masked)      \
+    TILE(name, 8, vectors, masked)      \
+    TILE(name, 9, vectors, masked)      \
+    TILE(name, 10, vectors, masked)     \
+    TILE(name, 11, vectors, masked)     \
+    TILE(name, 12, vectors, masked)     \
+    TILE(name, 13, vectors, masked)     \
+    TILE(name, 14, vectors, masked)
+#define LIST_6(name) NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6
+#define LIST_14(name)                                                                       \
+    LIST_6(name), name##_7, name##_8, name##_9, name##_10, name##_11, name##_12, name##_13, \
+        name##_14
 
-TILES(full, false)
-TILES(edge, true)
+TILES_6(wide, 4, false)
+TILES_14(full, 2, false)
+TILES_14(edge, 2, true)
 
-static const struct outer_tiles tiles = {{LIST(full)}, {LIST(edge)}};
+static const struct outer_tiles tiles = {{LIST_6(wide)}, {LIST_14(full)}, {LIST_14(edge)}};
 
 static void outer(const struct attn_outer *p)
 {
-    walk_outer(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, 0});
+    walk_outer(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, MAX_WIDE});
 }
 
 /* ---- Softmax --------------------------------------------------------------------------------- */
@@ -131,7 +136,7 @@ INLINE __m512 max_of_keys(const struct lanes *l, __m512 top, const bool masked)
 INLINE void exp_keys(const struct lanes *l, size_t j, __m512 top, __m512 sums[LANES],
                      const int count, const bool masked)
 {
-    __m512 e[4];
+    __m512 e[EXP_VECTORS];
     float *s = l->s + j * l->lds;
     unroll_for(i, count)
         e[i] = _mm512_sub_ps(load_key(l, s + (size_t)i * l->lds, masked), top);
@@ -146,18 +151,22 @@ INLINE void exp_keys(const struct lanes *l, size_t j, __m512 top, __m512 sums[LA
  * apart one after another, then halves upon halves. */
 INLINE __m512 exp_of_keys(const struct lanes *l, __m512 top, const bool masked)
 {
-    __m512 sums[LANES];
-    for (size_t i = 0; i < LANES; i++)
-        sums[i] = _mm512_setzero_ps();
+    __m512 sums[LANES], zero = _mm512_setzero_ps();
     size_t j = 0;
-    for (; j + 4 <= l->n; j += 4)
-        exp_keys(l, j, top, sums, 4, masked);
+    __asm__("" : "+v"(zero)); /* or the compiler makes a slow memset of it */
+    unroll_for(i, LANES)
+        sums[i] = zero;
+    for (; j + EXP_VECTORS <= l->n; j += EXP_VECTORS)
+        exp_keys(l, j, top, sums, EXP_VECTORS, masked);
     for (; j < l->n; j++)
         exp_keys(l, j, top, sums, 1, masked);
-    for (size_t half = LANES / 2; half > 0; half /= 2)
-        for (size_t i = 0; i < half; i++)
-            sums[i] = _mm512_add_ps(sums[i], sums[i + half]);
-    return sums[0];
+    unroll_for(i, 8)
+        sums[i] = _mm512_add_ps(sums[i], sums[i + 8]);
+    unroll_for(i, 4)
+        sums[i] = _mm512_add_ps(sums[i], sums[i + 4]);
+    unroll_for(i, 2)
+        sums[i] = _mm512_add_ps(sums[i], sums[i + 2]);
+    return _mm512_add_ps(sums[0], sums[1]);
 }
 
 INLINE void softmax_lanes(const struct lanes *l, float *max, float *sum, float *rescale,

@@ -25,6 +25,10 @@ enum project_op {
 #define STEPS 2       /* words of x between prefetches */
 #define NEAR 4        /* words ahead of use that weights are fetched from L2 */
 
+/* Words between prefetches of a strip's rows of y, which come from far: all at once they would keep
+ * everything else waiting. */
+#define ROW_STEPS 16
+
 /* Words from one copied row to the next: so that rows neither evict each other from L1 nor come to
  * their next cache lines all at once. */
 #define COPY_STRIDE (2 * ATTN_BLOCK_WORDS + LANES + 1)
@@ -178,14 +182,15 @@ INLINE void project_step(__m512 sum[STRIP_ROWS][4], const struct project_tile *t
 }
 
 INLINE void project_begin(__m512 sum[STRIP_ROWS][4], const struct project_tile *t, const int rows,
-                          const int panels, const enum project_op op)
+                          const int panels, const bool strip, const enum project_op op)
 {
     float *y = t->y + afresh(0);
     unroll_for(r, rows) {
         unroll_for(v, 2 * panels) {
             sum[r][v] = op_integers(op) ? _mm512_castsi512_ps(_mm512_set1_epi32(t->offset[r]))
                                         : _mm512_setzero_ps();
-            _mm_prefetch(y + v * LANES, _MM_HINT_T0);
+            if (!strip)
+                _mm_prefetch(y + v * LANES, _MM_HINT_T0);
         }
         y += t->ldy;
     }
@@ -232,12 +237,18 @@ INLINE void project_tile(const struct project_tile *tile, const int rows, const 
 {
     const struct project_tile t = *tile;
     __m512 sum[STRIP_ROWS][4];
-    project_begin(sum, &t, rows, panels, op);
+    project_begin(sum, &t, rows, panels, strip, op);
+    const float *y = t.y;
     const float *ahead = t.ahead;
     size_t i = 0;
     for (; i + STEPS <= t.words; i += STEPS) {
         if (strip && t.lines > 0)
             ahead = fetch_ahead(ahead, t.lines);
+        if (strip && i % ROW_STEPS == 0) {
+            _mm_prefetch(y, _MM_HINT_T0);
+            _mm_prefetch(y + LANES, _MM_HINT_T0);
+            y += t.ldy;
+        }
         unroll_for(s, STEPS)
             project_step(sum, &t, i, s, rows, panels, strip, op);
     }

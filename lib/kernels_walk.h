@@ -20,15 +20,15 @@ struct matmul_tiles { /* by rows; columns are 4, 2 and up to 2 vectors */
     matmul_tile_fn *wide[WALK_WIDE + 1], *full[WALK_ROWS + 1], *edge[WALK_ROWS + 1];
 };
 
-struct outer_tiles { /* by rows; columns are 2 and up to 2 vectors */
-    outer_tile_fn *full[WALK_ROWS + 1], *edge[WALK_ROWS + 1];
+struct outer_tiles { /* by rows; columns are 4, 2 and up to 2 vectors */
+    outer_tile_fn *wide[WALK_WIDE + 1], *full[WALK_ROWS + 1], *edge[WALK_ROWS + 1];
 };
 
 /* What of these a level has. */
 struct tile_limits {
     size_t lanes; /* of a vector */
     size_t rows;  /* of a tile of up to two vectors, at most */
-    size_t wide;  /* of one of four; unused by outer */
+    size_t wide;  /* of one of four; 0: there are none */
 };
 
 /* Bytes of a column in a row of b: a number, or a word of int8. */
@@ -68,13 +68,17 @@ static inline void walk_matmul(const struct attn_matmul *p, const struct matmul_
     }
 }
 
+/* Tiles of four vectors wherever there are so many columns, as a is then read half as often. */
 static inline void walk_outer(const struct attn_outer *p, const struct outer_tiles *tiles,
                               struct tile_limits limits)
 {
-    const size_t width = 2 * limits.lanes;
-    const struct pieces cut = cut_rows(p->rows, limits.rows);
-    for (size_t j = 0; j < p->n; j += width) {
-        outer_tile_fn *const *by_rows = p->n - j >= width ? tiles->full : tiles->edge;
+    for (size_t j = 0, width; j < p->n; j += width) {
+        const bool wide = limits.wide > 0 && p->n - j >= 4 * limits.lanes;
+        const struct pieces cut = cut_rows(p->rows, wide ? limits.wide : limits.rows);
+        width = (wide ? 4 : 2) * limits.lanes;
+        outer_tile_fn *const *by_rows = wide                ? tiles->wide
+                                        : p->n - j >= width ? tiles->full
+                                                            : tiles->edge;
         for (size_t r = 0, i = 0, rows; r < p->rows; r += rows, i++)
             by_rows[rows = cut.few + (i < cut.more)](p, r, j);
     }
