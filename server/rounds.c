@@ -268,6 +268,17 @@ bool srv_rounds_go_on(struct srv_rounds *s)
            srv_request_check(s->long_request, srv_now_ns(), &s->stopped) == SRV_OK;
 }
 
+/* They counted for nothing while they waited, and do not now. */
+static void begin_changes(struct srv_rounds *s)
+{
+    struct srv_walk walk;
+    srv_walk_begin(&walk, &s->lines, SRV_CHANGES);
+    for (struct srv_waiting *job; (job = srv_walk_look(&walk)) != NULL;) {
+        srv_walk_drop(&walk);
+        begin_job(s, (struct srv_job *)job);
+    }
+}
+
 /* `error` is the computation's: where it was stopped it says why, as far as the library knows. */
 static void end_long(struct srv_rounds *s, struct srv_error *error)
 {
@@ -275,8 +286,7 @@ static void end_long(struct srv_rounds *s, struct srv_error *error)
         *error = s->stopped;
     s->long_request = NULL;
     s->prefills = false;
-    for (struct srv_waiting *job; (job = srv_lines_take(&s->lines, SRV_CHANGES)) != NULL;)
-        begin_job(s, (struct srv_job *)job);
+    begin_changes(s);
 }
 
 bool srv_rounds_batch(struct srv_rounds *s, bool want_long)

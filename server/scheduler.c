@@ -88,14 +88,14 @@ static void read_taken(struct srv_scheduler *s)
     s->num_taken = 0;
 }
 
-/* Late and left requests need not wait for their turn. */
+/* Late and left requests need not wait for their turn, nor for what comes next. */
 static void sweep(struct srv_scheduler *s)
 {
-    uint64_t now = srv_now_ns();
-    if (now < s->next_sweep_ns)
+    if (srv_now_ns() < s->next_sweep_ns)
         return;
     srv_rounds_sweep(&s->rounds);
-    s->next_sweep_ns = now + SWEEP_NS;
+    srv_rounds_reply(&s->rounds);
+    s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
 }
 
 static void refuse_all(struct srv_scheduler *s)
@@ -133,6 +133,7 @@ static void run_round(struct srv_scheduler *s)
     sweep(s);
     for (int i = 0; i < ROUND_BATCHES && !s->stopping && srv_rounds_batch(rounds, false); i++) {
         srv_rounds_reply(rounds);
+        sweep(s);
         if (take_inbox(s) && !s->stopping)
             read_taken(s);
     }
@@ -197,21 +198,23 @@ static uint64_t busy_ns(void)
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* One batch: what arrives meanwhile waits for the next pause, what is long for the end.  False
- * where the long computation is to stop. */
+/* One batch, if it is time for one: what arrives meanwhile waits for the next pause, what is long
+ * for the end.  False where the long computation is to stop. */
 static bool pause_run(void *context)
 {
     struct srv_scheduler *s = context;
     uint64_t start = busy_ns();
     if (!srv_rounds_go_on(&s->rounds))
         return false;
+    sweep(s);
+    if (srv_now_ns() < s->next_pause_ns)
+        return true;
     take_inbox(s);
     if (s->stopping) {
         srv_rounds_fail_draining(&s->rounds.stopped);
         return false;
     }
     read_taken(s);
-    sweep(s);
     srv_rounds_batch(&s->rounds, false);
     srv_rounds_reply(&s->rounds);
     s->rounds.more = srv_rounds_have_short(&s->rounds);

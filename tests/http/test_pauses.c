@@ -16,7 +16,10 @@
 #define TOKENS 4096   /* one thread with portable kernels takes a second or two for them, */
 #define ENDLESS 20480 /* and a good part of a minute for these */
 #define STEPS 10
-#define WAIT_MS 120000 /* for an answer: sanitizers are slow */
+#define FEW_ROWS 64      /* of a step, */
+#define STEPPERS 12      /* of each of these sessions, */
+#define SHARED_STEPS 100 /* far fewer of which are a long call's time */
+#define WAIT_MS 120000   /* for an answer: sanitizers are slow */
 
 #define CONFIG(members)                                                                      \
     "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\"," members "\"models\":[{\"name\":" \
@@ -142,6 +145,68 @@ START_TEST(test_decodes_are_answered_while_a_prefill_runs_and_those_of_its_sessi
     }
     expect_steps_beside(&client, &call);
     ck_assert_int_eq(step(&client, "long", false), TOKENS);
+    long_end(&call, 200, NULL);
+    client_close(&client);
+    daemon_stop(&daemon);
+}
+END_TEST
+
+/* Steps of many rows over long sessions, one after the other, until the long call is answered. */
+struct stepper {
+    const struct daemon *daemon;
+    const struct long_call *beside;
+    char id[8];
+    pthread_t thread;
+    unsigned steps;
+};
+
+static void *step_main(void *argument)
+{
+    struct stepper *stepper = argument;
+    struct client own;
+    struct text body = {0};
+    client_open(&own, stepper->daemon);
+    text_add(&body, "{\"session_id\":\"%s\",\"commit\":false,", stepper->id);
+    add_rows(&body, FEW_ROWS);
+    while (!atomic_load(&stepper->beside->answered) && stepper->steps < SHARED_STEPS) {
+        struct answer answer = client_post(&own, "/decode", body.data);
+        expect_answer(&answer, 200, NULL, stepper->id);
+        answer_free(&answer);
+        stepper->steps++;
+    }
+    text_free(&body);
+    client_close(&own);
+    return NULL;
+}
+
+/* Each batch takes longer than it is between two looks at what waits. */
+START_TEST(test_a_long_attend_gets_its_share_beside_batches_of_any_length)
+{
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    struct stepper steppers[STEPPERS];
+    daemon_start(&daemon, CONFIG(""), NULL, NULL);
+    client_open(&client, &daemon);
+    long_begin(&call, &client, "\"session_id\":\"s0\",\"start\":true,", TOKENS);
+    long_end(&call, 200, NULL);
+    for (unsigned i = 1; i < STEPPERS; i++) {
+        char body[32];
+        snprintf(body, sizeof body, "{\"session_id\":\"s%u\"}", i);
+        struct answer answer = client_post(&client, "/sessions/s0/fork", body);
+        expect_answer(&answer, 201, NULL, body);
+        answer_free(&answer);
+    }
+    long_begin(&call, &client, "", TOKENS);
+    for (unsigned i = 0; i < STEPPERS; i++) {
+        steppers[i] = (struct stepper){.daemon = &daemon, .beside = &call};
+        snprintf(steppers[i].id, sizeof steppers[i].id, "s%u", i);
+        ck_assert_int_eq(pthread_create(&steppers[i].thread, NULL, step_main, &steppers[i]), 0);
+    }
+    for (unsigned i = 0; i < STEPPERS; i++) {
+        pthread_join(steppers[i].thread, NULL);
+        ck_assert_uint_lt(steppers[i].steps, SHARED_STEPS);
+    }
     long_end(&call, 200, NULL);
     client_close(&client);
     daemon_stop(&daemon);
@@ -393,6 +458,7 @@ Suite *suite_pauses(void)
     tcase_add_test(pauses, test_decodes_are_answered_while_a_long_attend_runs);
     tcase_add_test(
         pauses, test_decodes_are_answered_while_a_prefill_runs_and_those_of_its_session_follow_it);
+    tcase_add_test(pauses, test_a_long_attend_gets_its_share_beside_batches_of_any_length);
     tcase_add_test(pauses, test_what_outlasts_the_drain_is_stopped_and_told_so);
     suite_add_tcase(suite, pauses);
     TCase *useless = tcase_create("useless");
