@@ -7,7 +7,7 @@
  * exponent's place, are 2^n.  ln2 is split (Cody and Waite) so that n * EXP_LN2_HI is exact
  * without fused arithmetic.  q is a minimax fit by Remez's exchange, its coefficients rounded to
  * float one after the other and the rest fitted again: relative error 5.7e-9, a tenth of half an
- * ulp.  exp(0) is 1 exactly, because q is multiplied by r^2 and r is 0.
+ * ulp.  exp(0) is 1 exactly, because r is 0 and all else is multiplied by it.
  *
  * Below EXP_LOWEST, the smallest x whose exp is a normal number, the result is 0: bits do not
  * depend on whether the thread flushes denormals, and none is ever computed with.  A NaN gives 0

@@ -1,6 +1,7 @@
 /* digest.h: a 128-bit digest of rows, to tell a repeated step from another one.
  *
- * Not cryptographic: a caller can only collide with its own rows, in its own session. */
+ * Not cryptographic: a caller can only collide with its own rows, in its own session.  Rows that
+ * differ in one place collide by chance once in 2^64. */
 #ifndef SRV_DIGEST_H
 #define SRV_DIGEST_H
 

@@ -157,12 +157,16 @@ static char *resize_body(struct srv_exchange *x, size_t capacity)
     return body;
 }
 
-/* Makes room for a body of `capacity` bytes and the NUL behind it. */
-static enum srv_error_code make_room(struct srv_exchange *x, size_t capacity,
+/* Makes room for a body of `capacity` bytes and the NUL behind it; for `needed` where that is all
+ * there is. */
+static enum srv_error_code make_room(struct srv_exchange *x, size_t needed, size_t capacity,
                                      struct srv_error *error)
 {
-    if (!charge(x, capacity - x->capacity))
-        return srv_exchange_full(error);
+    if (!charge(x, capacity - x->capacity)) {
+        if (!charge(x, needed - x->capacity))
+            return srv_exchange_full(error);
+        capacity = needed;
+    }
     char *body = resize_body(x, capacity);
     if (body == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a body of %zu bytes",
@@ -211,5 +215,5 @@ enum srv_error_code srv_exchange_grow(struct srv_exchange *x, size_t needed,
     size_t factor = x->capacity < SMALL_BODY ? 8 : 2;
     size_t capacity = x->capacity > 0 ? factor * x->capacity : BODY_FIRST;
     capacity = capacity < max ? capacity : max;
-    return make_room(x, capacity > needed ? capacity : needed, error);
+    return make_room(x, needed, capacity > needed ? capacity : needed, error);
 }

@@ -28,7 +28,8 @@
 #define FILES_BESIDE_CONNECTIONS 64        /* descriptors for all else, and */
 #define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* for each thread that watches connections */
 #define MESSAGE_MAX SRV_MEMORY_MESSAGE
-#define TRIM_NS UINT64_C(10000000000) /* from one giving back to the next */
+#define TRIM_NS UINT64_C(10000000000) /* from one giving back to the next, at least */
+#define TRIM_SHARE 1000
 
 extern char **environ;
 
@@ -291,21 +292,28 @@ static void read_certificate_again(struct srv_app *app)
     srv_tls_fini(&tls);
 }
 
+/* When to do it next: who allocates waits meanwhile, at most a thousandth of the time. */
+static uint64_t trim_heap(void)
+{
+    uint64_t start = srv_now_ns();
+    srv_heap_trim();
+    uint64_t took = srv_now_ns() - start;
+    return start + (took > TRIM_NS / TRIM_SHARE ? took * TRIM_SHARE : TRIM_NS);
+}
+
 /* Expires sessions each second, gives memory back now and then, and reads again what it is asked
  * to, until a stopping signal comes. */
 static void serve(struct srv_app *app)
 {
     sigset_t set = served_signals(&app->config);
     const struct timespec second = {.tv_sec = 1};
-    uint64_t trimmed_ns = srv_now_ns();
+    uint64_t trim_ns = srv_now_ns() + TRIM_NS;
     int signal_number;
     do {
         signal_number = sigtimedwait(&set, NULL, &second);
         drop_expired(app);
-        if (srv_now_ns() - trimmed_ns >= TRIM_NS) {
-            srv_heap_trim();
-            trimmed_ns = srv_now_ns();
-        }
+        if (srv_now_ns() >= trim_ns)
+            trim_ns = trim_heap();
         if (signal_number == SIGHUP && app->config.api_keys != NULL)
             read_keys_again(app);
         if (signal_number == SIGHUP && app->config.tls_cert != NULL)

@@ -91,6 +91,7 @@ static const struct field fields[] = {
     {"local_radius", RADIUS, ALL, IN_ROWS(local_radius), REFINES(SRV_OUT_STATS, "head_stats")},
 };
 #define FIELD_COUNT (sizeof fields / sizeof fields[0])
+_Static_assert(FIELD_COUNT <= 64, "body->given has a bit for each");
 
 static const struct {
     const char *name;
