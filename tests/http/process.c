@@ -35,11 +35,13 @@ static size_t take_words(const char *out[], const char *const words[])
     return count;
 }
 
-/* In the child: only calls that are safe between fork and exec. */
+/* In the child: only calls that are safe between fork and exec.  What started the suite may ignore
+ * hangups, as nohup does, and that would be inherited. */
 static void become(const char *program, const char *const argv[], const char *const envp[],
                    const struct process *process)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGHUP, SIG_DFL);
     if (dup2(process->out, STDOUT_FILENO) >= 0 && dup2(process->err, STDERR_FILENO) >= 0)
         execve(program, (char *const *)argv, (char *const *)envp);
     _exit(127);
