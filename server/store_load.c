@@ -1,7 +1,8 @@
 /* store_load.c: a state directory becomes sessions.
  *
- * The newest sound base says which session files count; without one they all do, the newest of each
- * session, which is right wherever a snapshot has ended orderly.  Journals from the base on follow.
+ * The newest sound base says which session files count; without one the newest of each session that
+ * is no younger than the journals does: what a snapshot has begun and not ended is in those, and as
+ * a whole nowhere else.  Journals from the base on follow.
  * A file that is damaged is set aside and told of; what it leaves whole is loaded.  A file that
  * cannot be read now may be sound: it stays, and the start is refused.  Nothing is listed before
  * all has been read. */
@@ -147,13 +148,34 @@ static bool read_listed(struct load *load)
     return going;
 }
 
+/* Without a base: up to which generation session files count.  Where a base was damaged its files
+ * are whole.  Where there never was one the journals hold everything since the first of them began,
+ * if none is missing; files that are younger are a part of a moment at most. */
+static uint64_t last_found(const struct load *load)
+{
+    uint64_t base = 0, first = 0;
+    size_t journals = 0;
+    for (size_t i = 0; i < load->count; i++) {
+        const struct srv_file *file = &load->files[i];
+        if (file->kind == SRV_FILE_BASE)
+            base = file->generation;
+        if (file->kind == SRV_FILE_JOURNAL && journals++ == 0)
+            first = file->generation;
+    }
+    if (base != 0)
+        return base;
+    bool whole = journals > 0 && load->store->generation - first + 1 == journals;
+    return whole ? first : UINT64_MAX;
+}
+
 /* Without a base: the newest file of each session. */
 static bool read_found(struct load *load)
 {
     bool going = true;
+    uint64_t last = last_found(load);
     for (size_t i = load->count; i-- > 0 && going;) {
         const struct srv_file *file = &load->files[i];
-        if (file->kind == SRV_FILE_SESSION && file->epoch != 0 &&
+        if (file->kind == SRV_FILE_SESSION && file->epoch != 0 && file->generation <= last &&
             srv_restore_find(&load->restore, file->epoch) == NULL)
             going = read_session(load, file->epoch, file->generation);
     }

@@ -118,15 +118,20 @@ static enum srv_error_code append(struct srv_session *session)
     return code;
 }
 
-/* What a start finds of the session: its length, SIZE_MAX where it is not there. */
-static size_t found_again(const char *id)
+/* The session's length, SIZE_MAX where it is not there; and what a start finds of it. */
+static size_t length_of(const char *id)
 {
-    close_store();
-    open_store();
     struct srv_session *session = srv_session_peek(app.sessions, id);
     size_t length = session != NULL ? attn_cache_length(session->cache, 0) : SIZE_MAX;
     srv_session_put(session);
     return length;
+}
+
+static size_t found_again(const char *id)
+{
+    close_store();
+    open_store();
+    return length_of(id);
 }
 
 /* Waits until the store asks for a cut. */
@@ -168,15 +173,61 @@ static struct srv_store_status fail_snapshot(void)
     return after;
 }
 
-static size_t count_journals(void)
+static size_t count_files(enum srv_file_kind kind)
 {
     struct srv_file *files;
-    size_t count, journals = 0;
+    size_t count, found = 0;
     ck_assert(srv_files_list(&files, &count, srv_store_directory(app.store)));
     for (size_t i = 0; i < count; i++)
-        journals += files[i].kind == SRV_FILE_JOURNAL;
+        found += files[i].kind == kind;
     free(files);
-    return journals;
+    return found;
+}
+
+/* Runs a command in the directory, where `kept` has what was there some time. */
+static void in_directory(const char *command)
+{
+    char line[256];
+    snprintf(line, sizeof line, "cd %s && %s", directory, command);
+    ck_assert_msg(system(line) == 0, "%s", line);
+}
+
+static void make_snapshot(void)
+{
+    struct srv_store_status before;
+    srv_store_request(&before, app.store);
+    await_cut();
+    ck_assert_uint_eq(finish_snapshot().base, before.generation + 1);
+}
+
+/* A step, a fork, and another step, on record; returns the fork's epoch. */
+static uint64_t fork_between_steps(struct srv_session *parent)
+{
+    struct attn_error cause;
+    struct srv_session *fork;
+    struct srv_session_options options = {.id = "fork"};
+    ck_assert_int_eq(append(parent), SRV_OK);
+    ck_assert_int_eq(attn_cache_fork(&options.cache, parent->cache, SIZE_MAX, &cause), ATTN_OK);
+    ck_assert_int_eq(
+        srv_session_create(&fork, app.sessions, &app.models.items[0], &options, &error), SRV_OK);
+    ck_assert_int_eq(srv_store_fork(app.store, fork, parent, SIZE_MAX, &error), SRV_OK);
+    ck_assert_int_eq(append(parent), SRV_OK);
+    uint64_t epoch = fork->epoch;
+    srv_session_put(fork);
+    return epoch;
+}
+
+/* Makes a snapshot, and of the directory what SIGKILL leaves before `epoch` has its file. */
+static void kill_snapshot_before(uint64_t epoch)
+{
+    char command[128];
+    in_directory("mkdir kept && find . -maxdepth 1 -name '*.*' -type f -exec cp {} kept \\;");
+    make_snapshot();
+    close_store();
+    snprintf(command, sizeof command, "rm *.base %016llx-*.session && cp -n kept/* .",
+             (unsigned long long)epoch);
+    in_directory(command);
+    open_store();
 }
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
@@ -249,15 +300,15 @@ START_TEST(test_snapshot_that_is_tried_again_makes_no_new_journal)
     struct srv_session *session = list_session("a");
     ck_assert_int_eq(append(session), SRV_OK);
     struct srv_store_status failed = fail_snapshot();
-    ck_assert_uint_eq(count_journals(), 2);
+    ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 2);
     failed = fail_snapshot();
-    ck_assert_uint_eq(count_journals(), 3);
+    ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 3);
     await_cut(); /* after some seconds, by itself */
-    ck_assert_uint_eq(count_journals(), 3);
+    ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 3);
     struct srv_store_status made = finish_snapshot();
     ck_assert_uint_eq(made.generation, failed.generation);
     ck_assert_uint_eq(made.base, failed.generation);
-    ck_assert_uint_eq(count_journals(), 1);
+    ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 1);
     ck_assert_int_eq(append(session), SRV_OK);
     srv_session_put(session);
     ck_assert_uint_eq(found_again("a"), 2);
@@ -280,6 +331,60 @@ START_TEST(test_snapshot_that_is_tried_again_begins_a_journal_where_something_wa
     ck_assert_int_eq(append(session), SRV_OK);
     srv_session_put(session);
     ck_assert_uint_eq(found_again("a"), 3);
+}
+END_TEST
+
+/* The first snapshot of a directory ends with the daemon: what it has written of it shadows no
+ * record, and goes with the next one. */
+START_TEST(test_fork_outlives_a_first_snapshot_that_was_killed)
+{
+    struct srv_session *session = list_session("a");
+    uint64_t fork = fork_between_steps(session);
+    srv_session_put(session);
+    kill_snapshot_before(fork);
+    ck_assert_uint_eq(count_files(SRV_FILE_SESSION), 1);
+    ck_assert_uint_eq(length_of("a"), 2);
+    ck_assert_uint_eq(length_of("fork"), 1);
+    make_snapshot();
+    ck_assert_uint_eq(count_files(SRV_FILE_SESSION), 2);
+    ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 1);
+    ck_assert_uint_eq(found_again("a"), 2);
+    ck_assert_uint_eq(found_again("fork"), 1);
+}
+END_TEST
+
+/* As power loss leaves files whose names were on the disk before their bytes. */
+START_TEST(test_empty_files_of_a_first_snapshot_shadow_no_record)
+{
+    struct srv_session *session = list_session("a");
+    uint64_t fork = fork_between_steps(session);
+    srv_session_put(session);
+    kill_snapshot_before(fork);
+    close_store();
+    in_directory("truncate -s 0 *.session");
+    open_store();
+    ck_assert_uint_eq(length_of("a"), 2);
+    ck_assert_uint_eq(length_of("fork"), 1);
+}
+END_TEST
+
+/* Its files are what the journals beside it follow; younger ones are a part of a moment. */
+START_TEST(test_damaged_base_leaves_its_files_and_the_journals_since)
+{
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    make_snapshot();
+    uint64_t fork = fork_between_steps(session);
+    srv_session_put(session);
+    kill_snapshot_before(fork);
+    ck_assert_uint_eq(length_of("fork"), 2);
+    for (int i = 0; i < 2; i++) { /* damaged, and set aside */
+        close_store();
+        in_directory(i == 0 ? "truncate -s 5 *.base" : "test -f *.base.damaged");
+        open_store();
+        ck_assert_uint_eq(length_of("a"), 3);
+        ck_assert_uint_eq(length_of("fork"), 2);
+    }
 }
 END_TEST
 
@@ -334,6 +439,9 @@ Suite *suite_store(void)
     tcase_add_test(tests, test_snapshot_that_is_tried_again_makes_no_new_journal);
     tcase_add_test(tests,
                    test_snapshot_that_is_tried_again_begins_a_journal_where_something_was_recorded);
+    tcase_add_test(tests, test_fork_outlives_a_first_snapshot_that_was_killed);
+    tcase_add_test(tests, test_empty_files_of_a_first_snapshot_shadow_no_record);
+    tcase_add_test(tests, test_damaged_base_leaves_its_files_and_the_journals_since);
     tcase_add_test(tests, test_sessions_that_are_gone_take_no_room_while_a_journal_is_read);
     suite_add_tcase(suite, tests);
     return suite;
