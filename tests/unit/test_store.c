@@ -155,22 +155,43 @@ static struct srv_store_status finish_snapshot(void)
     return status;
 }
 
+/* Lets no file grow beyond `bytes`. */
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
 /* Of one that somebody asks for, while no file may be longer than a journal's head. */
 static struct srv_store_status fail_snapshot(void)
 {
-    struct rlimit limit, full;
     struct srv_store_status status;
-    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    signal(SIGXFSZ, SIG_IGN);
-    full = (struct rlimit){.rlim_cur = SRV_JOURNAL_HEAD, .rlim_max = limit.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &full);
+    limit_files(SRV_JOURNAL_HEAD);
     srv_store_request(&status, app.store);
     await_cut();
     struct srv_store_status after = finish_snapshot();
-    setrlimit(RLIMIT_FSIZE, &limit);
+    limit_files(RLIM_INFINITY);
     ck_assert_uint_eq(after.base, status.base);
     ck_assert_uint_eq(after.generation, status.generation + 1);
     return after;
+}
+
+static size_t count_failed(void)
+{
+    static const char name[] = "\nattnd_snapshots_failed_total ";
+    struct srv_gauges gauges = {0};
+    struct srv_buffer text;
+    srv_buffer_init(&text, 1 << 20);
+    srv_metrics_print(&text, app.metrics, &gauges);
+    srv_buffer_append(&text, "", 1);
+    const char *at = strstr(text.data, name);
+    ck_assert_ptr_nonnull(at);
+    size_t count = strtoul(at + sizeof name - 1, NULL, 10);
+    srv_buffer_fini(&text);
+    return count;
 }
 
 static size_t count_files(enum srv_file_kind kind)
@@ -256,14 +277,10 @@ END_TEST
 
 START_TEST(test_session_that_could_not_be_recorded_is_not_recorded_by_a_step_that_found_it)
 {
-    struct rlimit limit, full;
-    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    signal(SIGXFSZ, SIG_IGN);
-    full = (struct rlimit){.rlim_cur = 1, .rlim_max = limit.rlim_max};
     struct srv_session *session = list_session("a");
-    setrlimit(RLIMIT_FSIZE, &full);
+    limit_files(1);
     ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_E_STORAGE);
-    setrlimit(RLIMIT_FSIZE, &limit);
+    limit_files(RLIM_INFINITY);
     (void)append(session); /* found it before its maker took it back */
     ck_assert_int_ne(srv_store_create(app.store, session, &error), SRV_OK); /* nor a twin's */
     srv_session_remove(app.sessions, session);
@@ -331,6 +348,32 @@ START_TEST(test_snapshot_that_is_tried_again_begins_a_journal_where_something_wa
     ck_assert_int_eq(append(session), SRV_OK);
     srv_session_put(session);
     ck_assert_uint_eq(found_again("a"), 3);
+}
+END_TEST
+
+/* One that is asked for while there is no room even for its journal is made once there is, of a
+ * generation of its own. */
+START_TEST(test_snapshot_that_was_asked_for_is_owed_until_it_is_made)
+{
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    fail_snapshot();
+    size_t failed = count_failed();
+    struct srv_store_status asked, status;
+    limit_files(1);
+    srv_store_request(&asked, app.store);
+    do {
+        usleep(10000);
+        srv_store_describe(&status, app.store);
+    } while (status.running);
+    usleep(1500000); /* nor is it tried again without a pause */
+    limit_files(RLIM_INFINITY);
+    ck_assert_uint_eq(count_failed(), failed + 1);
+    ck_assert_uint_eq(status.base, asked.base);
+    await_cut();
+    ck_assert_uint_eq(finish_snapshot().base, asked.generation + 1);
+    srv_session_put(session);
+    ck_assert_uint_eq(found_again("a"), 1);
 }
 END_TEST
 
@@ -439,6 +482,7 @@ Suite *suite_store(void)
     tcase_add_test(tests, test_snapshot_that_is_tried_again_makes_no_new_journal);
     tcase_add_test(tests,
                    test_snapshot_that_is_tried_again_begins_a_journal_where_something_was_recorded);
+    tcase_add_test(tests, test_snapshot_that_was_asked_for_is_owed_until_it_is_made);
     tcase_add_test(tests, test_fork_outlives_a_first_snapshot_that_was_killed);
     tcase_add_test(tests, test_empty_files_of_a_first_snapshot_shadow_no_record);
     tcase_add_test(tests, test_damaged_base_leaves_its_files_and_the_journals_since);
