@@ -199,14 +199,22 @@ static bool write_files(const struct srv_cut *cut, const struct srv_store *store
     return (files <= MANY_FILES || syncfs(store->directory) == 0) && fsync(store->directory) == 0;
 }
 
-static bool write_base(const struct srv_cut *cut, const struct srv_store *store)
+/* A base that was not written may yet stand: its files keep what they say from here on. */
+static bool write_base(const struct srv_cut *cut, struct srv_store *store)
 {
     struct srv_base_entry *entries = malloc((cut->count + 1) * sizeof *entries);
     for (size_t i = 0; entries != NULL && i < cut->count; i++)
         entries[i] = cut->entries[i].base;
     bool written =
         entries != NULL && srv_base_write(store->directory, cut->generation, entries, cut->count);
+    int error = errno;
     free(entries);
+    if (!written) {
+        pthread_mutex_lock(&store->lock);
+        store->wanted = store->generation + 1;
+        pthread_mutex_unlock(&store->lock);
+    }
+    errno = error;
     return written;
 }
 

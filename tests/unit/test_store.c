@@ -1,7 +1,9 @@
 /* test_store.c: what the store does while the disk is slow, full, or has kept what was taken back.
  *
- * fsync is ours in this program: it can be made to take its time, and fdatasync is counted. */
+ * fsync is ours in this program: it can be made to take its time, or to fail where a base is, and
+ * fdatasync is counted. */
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -24,10 +26,17 @@
 #define SLOW_MS 2500
 
 static atomic_uint slow_ms, flushes;
+static atomic_uint_fast64_t unsafe_base; /* directories that have it cannot be synced; 0: none */
 
 int fsync(int fd)
 {
+    struct srv_file base;
     usleep(atomic_load(&slow_ms) * 1000);
+    srv_file_name(&base, SRV_FILE_BASE, atomic_load(&unsafe_base), 0);
+    if (base.generation != 0 && faccessat(fd, base.name, F_OK, 0) == 0) {
+        errno = EIO;
+        return -1;
+    }
     return (int)syscall(SYS_fsync, fd);
 }
 
@@ -74,6 +83,7 @@ static void set_up(void)
     model.random = random;
     error = (struct srv_error){0};
     atomic_store(&slow_ms, 0);
+    atomic_store(&unsafe_base, 0);
     snprintf(directory, sizeof directory, "/tmp/attnd-store-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(directory));
     srv_log_open(&app.log, SRV_LOG_OFF, STDERR_FILENO);
@@ -377,6 +387,26 @@ START_TEST(test_snapshot_that_was_asked_for_is_owed_until_it_is_made)
 }
 END_TEST
 
+/* It may be on the disk, and names files that nobody may write again. */
+START_TEST(test_snapshot_whose_base_may_stand_is_tried_again_in_a_new_generation)
+{
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_store_status asked;
+    srv_store_request(&asked, app.store);
+    await_cut();
+    atomic_store(&unsafe_base, asked.generation + 1);
+    ck_assert_uint_eq(finish_snapshot().base, asked.base);
+    ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
+    atomic_store(&unsafe_base, 0);
+    await_cut();
+    ck_assert_uint_eq(finish_snapshot().base, asked.generation + 2);
+    ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
+    srv_session_put(session);
+    ck_assert_uint_eq(found_again("a"), 1);
+}
+END_TEST
+
 /* The first snapshot of a directory ends with the daemon: what it has written of it shadows no
  * record, and goes with the next one. */
 START_TEST(test_fork_outlives_a_first_snapshot_that_was_killed)
@@ -483,6 +513,7 @@ Suite *suite_store(void)
     tcase_add_test(tests,
                    test_snapshot_that_is_tried_again_begins_a_journal_where_something_was_recorded);
     tcase_add_test(tests, test_snapshot_that_was_asked_for_is_owed_until_it_is_made);
+    tcase_add_test(tests, test_snapshot_whose_base_may_stand_is_tried_again_in_a_new_generation);
     tcase_add_test(tests, test_fork_outlives_a_first_snapshot_that_was_killed);
     tcase_add_test(tests, test_empty_files_of_a_first_snapshot_shadow_no_record);
     tcase_add_test(tests, test_damaged_base_leaves_its_files_and_the_journals_since);
