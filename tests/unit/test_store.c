@@ -1,7 +1,7 @@
 /* test_store.c: what the store does while the disk is slow, full, or has kept what was taken back.
  *
- * fsync is ours in this program: it can be made to take its time, or to fail where a base is, and
- * fdatasync is counted. */
+ * fsync is ours in this program: it can be made to take its time, or to fail where a base is;
+ * fdatasync is counted, and pread can find nothing. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +26,7 @@
 #define SLOW_MS 2500
 
 static atomic_uint slow_ms, flushes;
+static atomic_bool unreadable;           /* all files */
 static atomic_uint_fast64_t unsafe_base; /* directories that have it cannot be synced; 0: none */
 
 int fsync(int fd)
@@ -44,6 +45,14 @@ int fdatasync(int fd)
 {
     atomic_fetch_add(&flushes, 1);
     return (int)syscall(SYS_fdatasync, fd);
+}
+
+ssize_t pread(int fd, void *out, size_t count, off_t at)
+{
+    if (!atomic_load(&unreadable))
+        return syscall(SYS_pread64, fd, out, count, at);
+    errno = ENOENT;
+    return -1;
 }
 
 /* ---- A store and its sessions ---------------------------------------------------------------- */
@@ -461,6 +470,111 @@ START_TEST(test_damaged_base_leaves_its_files_and_the_journals_since)
 }
 END_TEST
 
+START_TEST(test_what_is_no_regular_file_is_not_waited_for)
+{
+    struct srv_source source;
+    in_directory("mkfifo fifo && mkdir folder");
+    static const char *const names[] = {"fifo", "folder"};
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert(!srv_source_open(&source, srv_store_directory(app.store), names[i]));
+        ck_assert_int_eq(errno, EINVAL);
+    }
+}
+END_TEST
+
+/* A file that is longer than the window, on a file system that has lost it. */
+START_TEST(test_session_file_that_is_gone_while_it_is_read_is_not_damaged)
+{
+    struct srv_restore restore;
+    struct srv_source source;
+    struct srv_file file;
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    make_snapshot();
+    srv_file_name(&file, SRV_FILE_SESSION, session->file_generation, session->epoch);
+    ck_assert(srv_source_open(&source, srv_store_directory(app.store), file.name));
+    source.room = 64;
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    atomic_store(&unreadable, true);
+    enum srv_restoring result =
+        srv_restore_file(&restore, session->epoch, session->file_generation, &source);
+    atomic_store(&unreadable, false);
+    ck_assert_int_eq(result, SRV_RESTORE_UNREAD);
+    srv_restore_fini(&restore);
+    srv_source_close(&source);
+    srv_session_put(session);
+}
+END_TEST
+
+/* The records of an import, up to its commit where it has one, and of another session. */
+static void write_import(struct srv_journal *journal, bool committed)
+{
+    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
+    const struct srv_record_rows rows = {.used_ns = 1, .rows = 1};
+    const struct srv_record_last last = {0};
+    const struct srv_part made = {&create, sizeof create}, commit = {&last, sizeof last};
+    const struct srv_part parts[] = {{&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
+    struct srv_record_head head = {.type = SRV_RECORD_CREATE, .epoch = 7};
+    snprintf(create.model, sizeof create.model, "tiny");
+    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+             app.models.items[0].info.fingerprint);
+    create.pending = 1;
+    srv_journal_add(journal, &head, &made, 1);
+    head = (struct srv_record_head){.type = SRV_RECORD_ROWS, .epoch = 7, .chain = 1};
+    srv_journal_add(journal, &head, parts, 3);
+    head = (struct srv_record_head){.type = SRV_RECORD_COMMIT, .epoch = 7, .chain = 2};
+    if (committed)
+        srv_journal_add(journal, &head, &commit, 1);
+    ck_assert_int_eq(srv_journal_flush(journal, false), 0);
+    head = (struct srv_record_head){.type = SRV_RECORD_CREATE, .epoch = 8};
+    create.pending = 0;
+    snprintf(create.id, sizeof create.id, "b");
+    srv_journal_add(journal, &head, &made, 1);
+    ck_assert_int_eq(srv_journal_flush(journal, false), 0);
+}
+
+/* Where that byte of the import's journal is another one; 0: none. */
+static struct srv_restore_result restore_import(bool committed, off_t damaged)
+{
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replayed replayed;
+    struct srv_restore_result result;
+    struct srv_source source;
+    unsigned char byte;
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    write_import(&journal, committed);
+    ck_assert_int_eq(pread(journal.fd, &byte, 1, damaged), 1);
+    byte ^= 1;
+    if (damaged != 0)
+        ck_assert_int_eq(pwrite(journal.fd, &byte, 1, damaged), 1);
+    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
+    ck_assert_uint_eq(replayed.gaps, damaged != 0);
+    ck_assert(srv_restore_list(&result, &restore));
+    srv_restore_fini(&restore);
+    srv_source_close(&source);
+    srv_journal_close(&journal);
+    return result;
+}
+
+START_TEST(test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not)
+{
+    const size_t rows = SRV_JOURNAL_HEAD + SRV_RECORD_HEAD + sizeof(struct srv_record_create);
+    const size_t commit = rows + SRV_RECORD_HEAD + sizeof(struct srv_record_rows) + 2 * sizeof row;
+    const struct {
+        bool committed;
+        size_t damaged, lost, found;
+    } cases[] = {
+        {false, 0, 0, 1}, {true, 0, 0, 2}, {true, rows + 80, 1, 1}, {true, commit + 80, 1, 1}};
+    struct srv_restore_result result =
+        restore_import(cases[_i].committed, (off_t)cases[_i].damaged);
+    ck_assert_uint_eq(result.lost, cases[_i].lost);
+    ck_assert_uint_eq(result.listed + result.expired, cases[_i].found);
+}
+END_TEST
+
 #define MANY 50000
 
 /* Sessions that come and go: however long the journal is, those that are gone take no memory. */
@@ -517,6 +631,10 @@ Suite *suite_store(void)
     tcase_add_test(tests, test_fork_outlives_a_first_snapshot_that_was_killed);
     tcase_add_test(tests, test_empty_files_of_a_first_snapshot_shadow_no_record);
     tcase_add_test(tests, test_damaged_base_leaves_its_files_and_the_journals_since);
+    tcase_add_test(tests, test_what_is_no_regular_file_is_not_waited_for);
+    tcase_add_test(tests, test_session_file_that_is_gone_while_it_is_read_is_not_damaged);
+    tcase_add_loop_test(tests, test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not,
+                        0, 4);
     tcase_add_test(tests, test_sessions_that_are_gone_take_no_room_while_a_journal_is_read);
     suite_add_tcase(suite, tests);
     return suite;
