@@ -271,12 +271,17 @@ static enum srv_restoring pass_gap(struct srv_restore *restore, const struct srv
 }
 
 /* Imports that ended with the daemon: nobody was told of them, and the next journal may hold as
- * much again. */
+ * much again.  Of one with damage, which may have hit its commit, somebody may have been told. */
 static void drop_pending(struct srv_restore *restore)
 {
-    for (size_t i = 0; i < restore->capacity; i++)
-        if (restore->entries[i].pending)
-            forget(&restore->entries[i]);
+    for (size_t i = 0; i < restore->capacity; i++) {
+        struct srv_restored *entry = &restore->entries[i];
+        if (!entry->pending)
+            continue;
+        bool lost = entry->lost || entry->unproven;
+        forget(entry);
+        entry->lost = lost;
+    }
 }
 
 enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_restore *restore,

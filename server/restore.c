@@ -128,8 +128,8 @@ const struct srv_model *srv_restore_model(const struct srv_restore *restore, con
 static enum srv_restoring fail_attn(struct srv_restore *restore, const struct attn_error *cause)
 {
     bool full = cause->status == ATTN_POOL_FULL || cause->status == ATTN_NO_MEMORY;
-    enum srv_restoring damaged =
-        cause->status == ATTN_IO ? SRV_RESTORE_UNREAD : SRV_RESTORE_DAMAGED;
+    bool unread = cause->status == ATTN_IO || cause->status == ATTN_NOT_FOUND;
+    enum srv_restoring damaged = unread ? SRV_RESTORE_UNREAD : SRV_RESTORE_DAMAGED;
     return fail(restore, full ? SRV_RESTORE_FULL : damaged, cause->message);
 }
 

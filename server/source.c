@@ -14,11 +14,11 @@ bool srv_source_take(struct srv_source *out, int fd)
 {
     struct stat facts;
     *out = (struct srv_source){.fd = fd, .room = SRV_SOURCE_WINDOW};
-    if (fstat(fd, &facts) == 0) {
+    int error = fstat(fd, &facts) != 0 ? errno : S_ISREG(facts.st_mode) ? 0 : EINVAL;
+    if (error == 0) {
         out->size = (size_t)facts.st_size;
         return true;
     }
-    int error = errno;
     close(fd);
     errno = error;
     return false;
@@ -26,7 +26,7 @@ bool srv_source_take(struct srv_source *out, int fd)
 
 bool srv_source_open(struct srv_source *out, int directory, const char *name)
 {
-    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     return fd >= 0 && srv_source_take(out, fd);
 }
 

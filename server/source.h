@@ -23,7 +23,7 @@ struct srv_source {
 };
 
 /* Takes over a file, closed on failure; or opens one, where no link is followed.  False with
- * errno. */
+ * errno: EINVAL for what is no regular file, which is not waited for. */
 bool srv_source_take(struct srv_source *out, int fd);
 bool srv_source_open(struct srv_source *out, int directory, const char *name);
 void srv_source_close(struct srv_source *source);

@@ -1,10 +1,11 @@
 /* store_load.c: a state directory becomes sessions.
  *
- * The newest sound base says which session files count; without one they all do, the newest of each
- * session, which is right wherever a snapshot has ended orderly.  Journals from the base on follow.
+ * The newest sound base says which session files count; without one the newest of each session that
+ * is no younger than the journals does: what a snapshot has begun and not ended is in those, and as
+ * a whole nowhere else.  Journals from the base on follow.
  * A file that is damaged is set aside and told of; what it leaves whole is loaded.  A file that
  * cannot be read now may be sound: it stays, and the start is refused.  Nothing is listed before
- * all has been read. */
+ * all has been read, and no file is touched before all is listed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,6 +18,13 @@
 
 #define PROGRESS_NS UINT64_C(2000000000)
 
+/* What is to be done to a file once nothing refuses the start any more. */
+struct mend {
+    char name[SRV_FILE_NAME];
+    bool aside;  /* else its tail is cut off, */
+    size_t good; /* behind these bytes */
+};
+
 struct load {
     struct srv_store *store;
     struct srv_restore restore;
@@ -28,18 +36,13 @@ struct load {
     size_t bytes;     /* read so far */
     uint64_t said_ns; /* when progress was last told */
     bool trouble;     /* something of a journal is not in the sessions */
+    struct mend *mends;
+    size_t num_mends, most_mends;
     char *message;
     size_t size;
 };
 
 static struct srv_log *log_of(const struct load *load) { return &load->store->app->log; }
-
-static void set_aside(const struct load *load, const char *name, const char *why)
-{
-    srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged", "%s is set aside: %s", name, why);
-    srv_metrics_store(load->store->app->metrics, SRV_FILE_DAMAGED, 1);
-    srv_file_set_aside(load->store->directory, name);
-}
 
 static void tell_progress(struct load *load, size_t bytes)
 {
@@ -69,6 +72,64 @@ static bool refuse_unread(struct load *load, const char *name, const char *why)
     return false;
 }
 
+/* ---- What is mended at the end --------------------------------------------------------------- */
+
+static bool add_mend(struct load *load, const char *name, bool aside, size_t good)
+{
+    if (load->num_mends == load->most_mends) {
+        size_t most = 2 * load->most_mends + 8;
+        struct mend *more = realloc(load->mends, most * sizeof *more);
+        if (more == NULL) {
+            snprintf(load->message, load->size, "out of memory");
+            return false;
+        }
+        load->mends = more;
+        load->most_mends = most;
+    }
+    struct mend *mend = &load->mends[load->num_mends++];
+    *mend = (struct mend){.aside = aside, .good = good};
+    snprintf(mend->name, sizeof mend->name, "%s", name);
+    return true;
+}
+
+static bool set_aside(struct load *load, const char *name, const char *why)
+{
+    srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged", "%s will be set aside: %s", name, why);
+    srv_metrics_store(load->store->app->metrics, SRV_FILE_DAMAGED, 1);
+    return add_mend(load, name, true, 0);
+}
+
+/* A tail that was cut off is nobody's: it goes, so that it is told of once. */
+static bool cut_tail(struct load *load, const char *name, size_t good, size_t size)
+{
+    srv_log_event(log_of(load), SRV_LOG_INFO, "torn",
+                  "%s ends in a write that was cut off: %zu bytes of it go", name, size - good);
+    return add_mend(load, name, false, good);
+}
+
+static void cut_file(const struct load *load, const struct mend *mend)
+{
+    int fd = openat(load->store->directory, mend->name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0 && ftruncate(fd, (off_t)mend->good) != 0)
+        srv_log_event(log_of(load), SRV_LOG_ERROR, "storage", "%s: %s", mend->name,
+                      strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
+/* Files that were not finished go too. */
+static void mend_files(const struct load *load)
+{
+    for (size_t i = 0; i < load->num_mends; i++)
+        if (load->mends[i].aside)
+            srv_file_set_aside(load->store->directory, load->mends[i].name);
+        else
+            cut_file(load, &load->mends[i]);
+    for (size_t i = 0; i < load->count; i++)
+        if (load->files[i].kind == SRV_FILE_UNFINISHED)
+            unlinkat(load->store->directory, load->files[i].name, 0);
+}
+
 /* ---- The base -------------------------------------------------------------------------------- */
 
 static bool read_base(struct load *load, const struct srv_file *file)
@@ -83,8 +144,7 @@ static bool read_base(struct load *load, const struct srv_file *file)
     srv_source_close(&load->base);
     if (error != 0)
         return refuse_unread(load, file->name, strerror(error));
-    set_aside(load, file->name, "its checksum is wrong");
-    return true;
+    return set_aside(load, file->name, "its checksum is wrong");
 }
 
 /* False where a base may be there and could not be read. */
@@ -125,7 +185,7 @@ static bool read_session(struct load *load, uint64_t epoch, uint64_t generation)
     if (result == SRV_RESTORE_UNREAD)
         return refuse_unread(load, file.name, load->restore.message);
     if (result == SRV_RESTORE_DAMAGED || result == SRV_RESTORE_FOREIGN)
-        set_aside(load, file.name, load->restore.message);
+        return set_aside(load, file.name, load->restore.message);
     return result != SRV_RESTORE_FULL || refuse(load);
 }
 
@@ -147,13 +207,34 @@ static bool read_listed(struct load *load)
     return going;
 }
 
+/* Without a base: up to which generation session files count.  Where a base was damaged its files
+ * are whole.  Where there never was one the journals hold everything since the first of them began,
+ * if none is missing; files that are younger are a part of a moment at most. */
+static uint64_t last_found(const struct load *load)
+{
+    uint64_t base = 0, first = 0;
+    size_t journals = 0;
+    for (size_t i = 0; i < load->count; i++) {
+        const struct srv_file *file = &load->files[i];
+        if (file->kind == SRV_FILE_BASE)
+            base = file->generation;
+        if (file->kind == SRV_FILE_JOURNAL && journals++ == 0)
+            first = file->generation;
+    }
+    if (base != 0)
+        return base;
+    bool whole = journals > 0 && load->store->generation - first + 1 == journals;
+    return whole ? first : UINT64_MAX;
+}
+
 /* Without a base: the newest file of each session. */
 static bool read_found(struct load *load)
 {
     bool going = true;
+    uint64_t last = last_found(load);
     for (size_t i = load->count; i-- > 0 && going;) {
         const struct srv_file *file = &load->files[i];
-        if (file->kind == SRV_FILE_SESSION && file->epoch != 0 &&
+        if (file->kind == SRV_FILE_SESSION && file->epoch != 0 && file->generation <= last &&
             srv_restore_find(&load->restore, file->epoch) == NULL)
             going = read_session(load, file->epoch, file->generation);
     }
@@ -161,18 +242,6 @@ static bool read_found(struct load *load)
 }
 
 /* ---- Journals -------------------------------------------------------------------------------- */
-
-/* A tail that was cut off is nobody's: it goes, so that it is told of once. */
-static void cut_tail(const struct load *load, const char *name, size_t good, size_t size)
-{
-    srv_log_event(log_of(load), SRV_LOG_INFO, "torn",
-                  "%s ends in a write that was cut off: %zu bytes removed", name, size - good);
-    int fd = openat(load->store->directory, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0 && ftruncate(fd, (off_t)good) != 0)
-        srv_log_event(log_of(load), SRV_LOG_ERROR, "storage", "%s: %s", name, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-}
 
 static bool read_journal(struct load *load, const struct srv_file *file)
 {
@@ -188,8 +257,9 @@ static bool read_journal(struct load *load, const struct srv_file *file)
         return refuse_unread(load, file->name, strerror(journal.error));
     if (result == SRV_RESTORE_FULL)
         return refuse(load);
-    if (replayed.torn && replayed.good < journal.size)
-        cut_tail(load, file->name, replayed.good, journal.size);
+    if (replayed.torn && replayed.good < journal.size &&
+        !cut_tail(load, file->name, replayed.good, journal.size))
+        return false;
     if (replayed.gaps > 0) {
         srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged",
                       "%s has %zu damaged places; it will be set aside", file->name, replayed.gaps);
@@ -231,12 +301,9 @@ static bool list_files(struct load *load)
         snprintf(load->message, load->size, "state_dir: it cannot be read: %s", strerror(errno));
         return false;
     }
-    for (size_t i = 0; i < load->count; i++) {
-        if (load->files[i].kind == SRV_FILE_UNFINISHED)
-            unlinkat(store->directory, load->files[i].name, 0);
-        else if (load->files[i].generation > store->generation)
+    for (size_t i = 0; i < load->count; i++)
+        if (load->files[i].generation > store->generation)
             store->generation = load->files[i].generation;
-    }
     return true;
 }
 
@@ -289,7 +356,10 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
                   (load.generation != 0 ? read_listed(&load) : read_found(&load)) &&
                   read_journals(&load) && list_sessions(&load);
     srv_restore_fini(&load.restore);
+    if (loaded)
+        mend_files(&load);
     loaded = loaded && begin(&load);
+    free(load.mends);
     free(load.files);
     store->loaded = loaded;
     return loaded;

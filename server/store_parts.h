@@ -42,6 +42,7 @@ struct srv_store {
     uint64_t generation, base;  /* of journal, or of the last cut; of the last whole snapshot */
     uint64_t older_bytes;       /* of journals since the base, but the last one */
     size_t older_journals;
+    uint64_t wanted; /* the generation of which a base is owed, or a later one's */
     bool requested, running;
     bool keep_journals; /* something is wrong with those that the next snapshot replaces */
     size_t imports; /* the scheduler's: that are being written, and want the journal they are in */

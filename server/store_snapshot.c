@@ -199,14 +199,22 @@ static bool write_files(const struct srv_cut *cut, const struct srv_store *store
     return (files <= MANY_FILES || syncfs(store->directory) == 0) && fsync(store->directory) == 0;
 }
 
-static bool write_base(const struct srv_cut *cut, const struct srv_store *store)
+/* A base that was not written may yet stand: its files keep what they say from here on. */
+static bool write_base(const struct srv_cut *cut, struct srv_store *store)
 {
     struct srv_base_entry *entries = malloc((cut->count + 1) * sizeof *entries);
     for (size_t i = 0; entries != NULL && i < cut->count; i++)
         entries[i] = cut->entries[i].base;
     bool written =
         entries != NULL && srv_base_write(store->directory, cut->generation, entries, cut->count);
+    int error = errno;
     free(entries);
+    if (!written) {
+        pthread_mutex_lock(&store->lock);
+        store->wanted = store->generation + 1;
+        pthread_mutex_unlock(&store->lock);
+    }
+    errno = error;
     return written;
 }
 
@@ -260,35 +268,38 @@ static bool finish(struct srv_store *store, struct srv_cut *cut)
     return written;
 }
 
+/* What every snapshot of a new generation begins with. */
+static bool begin_journal(struct srv_store *store)
+{
+    if (srv_store_new_journal(&store->next, store))
+        return true;
+    srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage", "no new journal: %s",
+                  strerror(errno));
+    srv_metrics_store(store->app->metrics, SRV_SNAPSHOT_FAILED, 1);
+    return false;
+}
+
 bool srv_store_snapshot(struct srv_store *store)
 {
-    if (!srv_store_new_journal(&store->next, store)) {
-        srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage", "no new journal: %s",
-                      strerror(errno));
-        return false;
-    }
-    return finish(store, make_cut(store, false));
+    return begin_journal(store) && finish(store, make_cut(store, false));
 }
 
 /* ---- The store's threads --------------------------------------------------------------------- */
 
 /* Under the lock, which it gives back meanwhile: asks the scheduler's thread for a cut.  Who asked
- * for a snapshot waits for one of a new generation.  False where it failed. */
+ * for a snapshot waits for one of a new generation, however often it fails.  False where it has. */
 static bool snapshot_live(struct srv_store *store)
 {
     struct srv_cut *cut = NULL;
-    store->stay = !store->requested && can_stay(store);
+    store->stay = store->generation >= store->wanted && can_stay(store);
     store->missed = false;
     store->requested = false;
     store->running = true;
     pthread_mutex_unlock(&store->lock);
-    bool ready = store->stay || srv_store_new_journal(&store->next, store);
+    bool ready = store->stay || begin_journal(store);
     if (ready) {
         atomic_store(&store->cut_wanted, true);
         srv_scheduler_poke(store->app->scheduler);
-    } else {
-        srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage", "no new journal: %s",
-                      strerror(errno));
     }
     pthread_mutex_lock(&store->lock);
     while (ready && atomic_load(&store->cut_wanted) && !store->stop)
@@ -312,7 +323,7 @@ static bool snapshot_is_due(const struct srv_store *store, uint64_t since_ns, ui
     const struct srv_config *config = &store->app->config;
     size_t changes = atomic_load(&store->changes);
     uint64_t bytes = store->older_bytes + store->journal.length;
-    if (store->requested || atomic_load(&store->rewrite))
+    if (store->requested || store->base < store->wanted || atomic_load(&store->rewrite))
         return true;
     if (srv_store_journals(store))
         return store->journal.broken || bytes > config->journal_bytes ||
@@ -399,6 +410,7 @@ void srv_store_request(struct srv_store_status *out, struct srv_store *store)
 {
     pthread_mutex_lock(&store->lock);
     store->requested = true;
+    store->wanted = store->generation + 1;
     *out = describe(store);
     pthread_cond_broadcast(&store->wake);
     pthread_mutex_unlock(&store->lock);

@@ -435,7 +435,7 @@ START_TEST(test_damaged_session_file_is_set_aside_and_the_others_load)
     ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 1);
     ck_assert_double_eq(call_metric(&client, "attnd_sessions_lost_total"), 1);
     ck_assert_double_eq(call_metric(&client, "attnd_sessions_restored_total"), 1);
-    expect_logged("is set aside");
+    expect_logged("will be set aside");
     ck_assert_uint_eq(find_files(path, ".damaged"), 1);
     stop();
     start(); /* and is told of once */
@@ -600,6 +600,52 @@ START_TEST(test_sessions_that_do_not_fit_the_pool_refuse_the_start_with_figures)
 }
 END_TEST
 
+/* Found when all was read: sessions that are damaged, a tail that was cut off and what was not
+ * finished are left to whoever can start. */
+START_TEST(test_start_that_is_refused_touches_nothing)
+{
+    char own[64], path[96], name[320], unfinished[320], *out, *err;
+    struct stat before, after;
+    start();
+    for (unsigned i = 0; i < 3; i++) {
+        const char id[] = {(char)('a' + i), '\0'};
+        call_create(&client, id, "");
+        steps(id, 0, 3);
+    }
+    make_snapshot();
+    steps("a", 3, 4);
+    steps("b", 3, 4);
+    steps("c", 3, 4);
+    die();
+    ck_assert_uint_eq(find_files(name, ".session"), 3);
+    flip(name, 400);
+    snprintf(unfinished, sizeof unfinished, "%s/some.new", directory);
+    close(open(unfinished, O_WRONLY | O_CREAT, 0600));
+    ck_assert_uint_eq(find_files(name, ".journal"), 1);
+    ck_assert_int_eq(stat(name, &before), 0);
+    ck_assert_int_eq(truncate(name, before.st_size - 30), 0);
+    config_write(own, path, CONFIG_SMALL(""));
+    const char *const arguments[] = {
+        "--config",       path, "--state-dir", directory, "--durability", "journal",
+        "--max-sessions", "1",  NULL};
+    ck_assert_int_eq(process_run(&out, &err, arguments, NULL), 1);
+    ck_assert_msg(strstr(err, "cannot be held") != NULL, "%s", err);
+    config_remove(own);
+    free(out);
+    free(err);
+    ck_assert_int_eq(stat(name, &after), 0);
+    ck_assert_int_eq(after.st_size, before.st_size - 30);
+    ck_assert_int_eq(access(unfinished, F_OK), 0);
+    ck_assert_uint_eq(find_files(name, ".damaged"), 0);
+    start();
+    expect_logged("cut off");
+    ck_assert_uint_eq(find_files(name, ".session.damaged"), 1);
+    ck_assert_int_ne(access(unfinished, F_OK), 0);
+    ck_assert_double_eq(call_metric(&client, "attnd_sessions_restored_total"), 2);
+    stop();
+}
+END_TEST
+
 START_TEST(test_durability_without_a_directory_is_a_wrong_configuration)
 {
     char own[64], path[96], *out, *err;
@@ -636,6 +682,7 @@ Suite *suite_durability(void)
     tcase_add_loop_test(tests, test_sessions_of_another_model_are_set_aside_and_the_daemon_starts,
                         0, 2);
     tcase_add_test(tests, test_sessions_that_do_not_fit_the_pool_refuse_the_start_with_figures);
+    tcase_add_test(tests, test_start_that_is_refused_touches_nothing);
     tcase_add_test(tests, test_durability_without_a_directory_is_a_wrong_configuration);
     suite_add_tcase(suite, tests);
     return suite;

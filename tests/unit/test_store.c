@@ -1,7 +1,9 @@
 /* test_store.c: what the store does while the disk is slow, full, or has kept what was taken back.
  *
- * fsync is ours in this program: it can be made to take its time, and fdatasync is counted. */
+ * fsync is ours in this program: it can be made to take its time, or to fail where a base is;
+ * fdatasync is counted, and pread can find nothing. */
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -24,10 +26,18 @@
 #define SLOW_MS 2500
 
 static atomic_uint slow_ms, flushes;
+static atomic_bool unreadable;           /* all files */
+static atomic_uint_fast64_t unsafe_base; /* directories that have it cannot be synced; 0: none */
 
 int fsync(int fd)
 {
+    struct srv_file base;
     usleep(atomic_load(&slow_ms) * 1000);
+    srv_file_name(&base, SRV_FILE_BASE, atomic_load(&unsafe_base), 0);
+    if (base.generation != 0 && faccessat(fd, base.name, F_OK, 0) == 0) {
+        errno = EIO;
+        return -1;
+    }
     return (int)syscall(SYS_fsync, fd);
 }
 
@@ -35,6 +45,14 @@ int fdatasync(int fd)
 {
     atomic_fetch_add(&flushes, 1);
     return (int)syscall(SYS_fdatasync, fd);
+}
+
+ssize_t pread(int fd, void *out, size_t count, off_t at)
+{
+    if (!atomic_load(&unreadable))
+        return syscall(SYS_pread64, fd, out, count, at);
+    errno = ENOENT;
+    return -1;
 }
 
 /* ---- A store and its sessions ---------------------------------------------------------------- */
@@ -74,6 +92,7 @@ static void set_up(void)
     model.random = random;
     error = (struct srv_error){0};
     atomic_store(&slow_ms, 0);
+    atomic_store(&unsafe_base, 0);
     snprintf(directory, sizeof directory, "/tmp/attnd-store-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(directory));
     srv_log_open(&app.log, SRV_LOG_OFF, STDERR_FILENO);
@@ -118,15 +137,20 @@ static enum srv_error_code append(struct srv_session *session)
     return code;
 }
 
-/* What a start finds of the session: its length, SIZE_MAX where it is not there. */
-static size_t found_again(const char *id)
+/* The session's length, SIZE_MAX where it is not there; and what a start finds of it. */
+static size_t length_of(const char *id)
 {
-    close_store();
-    open_store();
     struct srv_session *session = srv_session_peek(app.sessions, id);
     size_t length = session != NULL ? attn_cache_length(session->cache, 0) : SIZE_MAX;
     srv_session_put(session);
     return length;
+}
+
+static size_t found_again(const char *id)
+{
+    close_store();
+    open_store();
+    return length_of(id);
 }
 
 /* Waits until the store asks for a cut. */
@@ -150,33 +174,100 @@ static struct srv_store_status finish_snapshot(void)
     return status;
 }
 
+/* Lets no file grow beyond `bytes`. */
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
 /* Of one that somebody asks for, while no file may be longer than a journal's head. */
 static struct srv_store_status fail_snapshot(void)
 {
-    struct rlimit limit, full;
     struct srv_store_status status;
-    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    signal(SIGXFSZ, SIG_IGN);
-    full = (struct rlimit){.rlim_cur = SRV_JOURNAL_HEAD, .rlim_max = limit.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &full);
+    limit_files(SRV_JOURNAL_HEAD);
     srv_store_request(&status, app.store);
     await_cut();
     struct srv_store_status after = finish_snapshot();
-    setrlimit(RLIMIT_FSIZE, &limit);
+    limit_files(RLIM_INFINITY);
     ck_assert_uint_eq(after.base, status.base);
     ck_assert_uint_eq(after.generation, status.generation + 1);
     return after;
 }
 
-static size_t count_journals(void)
+static size_t count_failed(void)
+{
+    static const char name[] = "\nattnd_snapshots_failed_total ";
+    struct srv_gauges gauges = {0};
+    struct srv_buffer text;
+    srv_buffer_init(&text, 1 << 20);
+    srv_metrics_print(&text, app.metrics, &gauges);
+    srv_buffer_append(&text, "", 1);
+    const char *at = strstr(text.data, name);
+    ck_assert_ptr_nonnull(at);
+    size_t count = strtoul(at + sizeof name - 1, NULL, 10);
+    srv_buffer_fini(&text);
+    return count;
+}
+
+static size_t count_files(enum srv_file_kind kind)
 {
     struct srv_file *files;
-    size_t count, journals = 0;
+    size_t count, found = 0;
     ck_assert(srv_files_list(&files, &count, srv_store_directory(app.store)));
     for (size_t i = 0; i < count; i++)
-        journals += files[i].kind == SRV_FILE_JOURNAL;
+        found += files[i].kind == kind;
     free(files);
-    return journals;
+    return found;
+}
+
+/* Runs a command in the directory, where `kept` has what was there some time. */
+static void in_directory(const char *command)
+{
+    char line[256];
+    snprintf(line, sizeof line, "cd %s && %s", directory, command);
+    ck_assert_msg(system(line) == 0, "%s", line);
+}
+
+static void make_snapshot(void)
+{
+    struct srv_store_status before;
+    srv_store_request(&before, app.store);
+    await_cut();
+    ck_assert_uint_eq(finish_snapshot().base, before.generation + 1);
+}
+
+/* A step, a fork, and another step, on record; returns the fork's epoch. */
+static uint64_t fork_between_steps(struct srv_session *parent)
+{
+    struct attn_error cause;
+    struct srv_session *fork;
+    struct srv_session_options options = {.id = "fork"};
+    ck_assert_int_eq(append(parent), SRV_OK);
+    ck_assert_int_eq(attn_cache_fork(&options.cache, parent->cache, SIZE_MAX, &cause), ATTN_OK);
+    ck_assert_int_eq(
+        srv_session_create(&fork, app.sessions, &app.models.items[0], &options, &error), SRV_OK);
+    ck_assert_int_eq(srv_store_fork(app.store, fork, parent, SIZE_MAX, &error), SRV_OK);
+    ck_assert_int_eq(append(parent), SRV_OK);
+    uint64_t epoch = fork->epoch;
+    srv_session_put(fork);
+    return epoch;
+}
+
+/* Makes a snapshot, and of the directory what SIGKILL leaves before `epoch` has its file. */
+static void kill_snapshot_before(uint64_t epoch)
+{
+    char command[128];
+    in_directory("mkdir kept && find . -maxdepth 1 -name '*.*' -type f -exec cp {} kept \\;");
+    make_snapshot();
+    close_store();
+    snprintf(command, sizeof command, "rm *.base %016llx-*.session && cp -n kept/* .",
+             (unsigned long long)epoch);
+    in_directory(command);
+    open_store();
 }
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
@@ -205,14 +296,10 @@ END_TEST
 
 START_TEST(test_session_that_could_not_be_recorded_is_not_recorded_by_a_step_that_found_it)
 {
-    struct rlimit limit, full;
-    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    signal(SIGXFSZ, SIG_IGN);
-    full = (struct rlimit){.rlim_cur = 1, .rlim_max = limit.rlim_max};
     struct srv_session *session = list_session("a");
-    setrlimit(RLIMIT_FSIZE, &full);
+    limit_files(1);
     ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_E_STORAGE);
-    setrlimit(RLIMIT_FSIZE, &limit);
+    limit_files(RLIM_INFINITY);
     (void)append(session); /* found it before its maker took it back */
     ck_assert_int_ne(srv_store_create(app.store, session, &error), SRV_OK); /* nor a twin's */
     srv_session_remove(app.sessions, session);
@@ -249,15 +336,15 @@ START_TEST(test_snapshot_that_is_tried_again_makes_no_new_journal)
     struct srv_session *session = list_session("a");
     ck_assert_int_eq(append(session), SRV_OK);
     struct srv_store_status failed = fail_snapshot();
-    ck_assert_uint_eq(count_journals(), 2);
+    ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 2);
     failed = fail_snapshot();
-    ck_assert_uint_eq(count_journals(), 3);
+    ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 3);
     await_cut(); /* after some seconds, by itself */
-    ck_assert_uint_eq(count_journals(), 3);
+    ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 3);
     struct srv_store_status made = finish_snapshot();
     ck_assert_uint_eq(made.generation, failed.generation);
     ck_assert_uint_eq(made.base, failed.generation);
-    ck_assert_uint_eq(count_journals(), 1);
+    ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 1);
     ck_assert_int_eq(append(session), SRV_OK);
     srv_session_put(session);
     ck_assert_uint_eq(found_again("a"), 2);
@@ -280,6 +367,211 @@ START_TEST(test_snapshot_that_is_tried_again_begins_a_journal_where_something_wa
     ck_assert_int_eq(append(session), SRV_OK);
     srv_session_put(session);
     ck_assert_uint_eq(found_again("a"), 3);
+}
+END_TEST
+
+/* One that is asked for while there is no room even for its journal is made once there is, of a
+ * generation of its own. */
+START_TEST(test_snapshot_that_was_asked_for_is_owed_until_it_is_made)
+{
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    fail_snapshot();
+    size_t failed = count_failed();
+    struct srv_store_status asked, status;
+    limit_files(1);
+    srv_store_request(&asked, app.store);
+    do {
+        usleep(10000);
+        srv_store_describe(&status, app.store);
+    } while (status.running);
+    usleep(1500000); /* nor is it tried again without a pause */
+    limit_files(RLIM_INFINITY);
+    ck_assert_uint_eq(count_failed(), failed + 1);
+    ck_assert_uint_eq(status.base, asked.base);
+    await_cut();
+    ck_assert_uint_eq(finish_snapshot().base, asked.generation + 1);
+    srv_session_put(session);
+    ck_assert_uint_eq(found_again("a"), 1);
+}
+END_TEST
+
+/* It may be on the disk, and names files that nobody may write again. */
+START_TEST(test_snapshot_whose_base_may_stand_is_tried_again_in_a_new_generation)
+{
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_store_status asked;
+    srv_store_request(&asked, app.store);
+    await_cut();
+    atomic_store(&unsafe_base, asked.generation + 1);
+    ck_assert_uint_eq(finish_snapshot().base, asked.base);
+    ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
+    atomic_store(&unsafe_base, 0);
+    await_cut();
+    ck_assert_uint_eq(finish_snapshot().base, asked.generation + 2);
+    ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
+    srv_session_put(session);
+    ck_assert_uint_eq(found_again("a"), 1);
+}
+END_TEST
+
+/* The first snapshot of a directory ends with the daemon: what it has written of it shadows no
+ * record, and goes with the next one. */
+START_TEST(test_fork_outlives_a_first_snapshot_that_was_killed)
+{
+    struct srv_session *session = list_session("a");
+    uint64_t fork = fork_between_steps(session);
+    srv_session_put(session);
+    kill_snapshot_before(fork);
+    ck_assert_uint_eq(count_files(SRV_FILE_SESSION), 1);
+    ck_assert_uint_eq(length_of("a"), 2);
+    ck_assert_uint_eq(length_of("fork"), 1);
+    make_snapshot();
+    ck_assert_uint_eq(count_files(SRV_FILE_SESSION), 2);
+    ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 1);
+    ck_assert_uint_eq(found_again("a"), 2);
+    ck_assert_uint_eq(found_again("fork"), 1);
+}
+END_TEST
+
+/* As power loss leaves files whose names were on the disk before their bytes. */
+START_TEST(test_empty_files_of_a_first_snapshot_shadow_no_record)
+{
+    struct srv_session *session = list_session("a");
+    uint64_t fork = fork_between_steps(session);
+    srv_session_put(session);
+    kill_snapshot_before(fork);
+    close_store();
+    in_directory("truncate -s 0 *.session");
+    open_store();
+    ck_assert_uint_eq(length_of("a"), 2);
+    ck_assert_uint_eq(length_of("fork"), 1);
+}
+END_TEST
+
+/* Its files are what the journals beside it follow; younger ones are a part of a moment. */
+START_TEST(test_damaged_base_leaves_its_files_and_the_journals_since)
+{
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    make_snapshot();
+    uint64_t fork = fork_between_steps(session);
+    srv_session_put(session);
+    kill_snapshot_before(fork);
+    ck_assert_uint_eq(length_of("fork"), 2);
+    for (int i = 0; i < 2; i++) { /* damaged, and set aside */
+        close_store();
+        in_directory(i == 0 ? "truncate -s 5 *.base" : "test -f *.base.damaged");
+        open_store();
+        ck_assert_uint_eq(length_of("a"), 3);
+        ck_assert_uint_eq(length_of("fork"), 2);
+    }
+}
+END_TEST
+
+START_TEST(test_what_is_no_regular_file_is_not_waited_for)
+{
+    struct srv_source source;
+    in_directory("mkfifo fifo && mkdir folder");
+    static const char *const names[] = {"fifo", "folder"};
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert(!srv_source_open(&source, srv_store_directory(app.store), names[i]));
+        ck_assert_int_eq(errno, EINVAL);
+    }
+}
+END_TEST
+
+/* A file that is longer than the window, on a file system that has lost it. */
+START_TEST(test_session_file_that_is_gone_while_it_is_read_is_not_damaged)
+{
+    struct srv_restore restore;
+    struct srv_source source;
+    struct srv_file file;
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    make_snapshot();
+    srv_file_name(&file, SRV_FILE_SESSION, session->file_generation, session->epoch);
+    ck_assert(srv_source_open(&source, srv_store_directory(app.store), file.name));
+    source.room = 64;
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    atomic_store(&unreadable, true);
+    enum srv_restoring result =
+        srv_restore_file(&restore, session->epoch, session->file_generation, &source);
+    atomic_store(&unreadable, false);
+    ck_assert_int_eq(result, SRV_RESTORE_UNREAD);
+    srv_restore_fini(&restore);
+    srv_source_close(&source);
+    srv_session_put(session);
+}
+END_TEST
+
+/* The records of an import, up to its commit where it has one, and of another session. */
+static void write_import(struct srv_journal *journal, bool committed)
+{
+    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
+    const struct srv_record_rows rows = {.used_ns = 1, .rows = 1};
+    const struct srv_record_last last = {0};
+    const struct srv_part made = {&create, sizeof create}, commit = {&last, sizeof last};
+    const struct srv_part parts[] = {{&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
+    struct srv_record_head head = {.type = SRV_RECORD_CREATE, .epoch = 7};
+    snprintf(create.model, sizeof create.model, "tiny");
+    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+             app.models.items[0].info.fingerprint);
+    create.pending = 1;
+    srv_journal_add(journal, &head, &made, 1);
+    head = (struct srv_record_head){.type = SRV_RECORD_ROWS, .epoch = 7, .chain = 1};
+    srv_journal_add(journal, &head, parts, 3);
+    head = (struct srv_record_head){.type = SRV_RECORD_COMMIT, .epoch = 7, .chain = 2};
+    if (committed)
+        srv_journal_add(journal, &head, &commit, 1);
+    ck_assert_int_eq(srv_journal_flush(journal, false), 0);
+    head = (struct srv_record_head){.type = SRV_RECORD_CREATE, .epoch = 8};
+    create.pending = 0;
+    snprintf(create.id, sizeof create.id, "b");
+    srv_journal_add(journal, &head, &made, 1);
+    ck_assert_int_eq(srv_journal_flush(journal, false), 0);
+}
+
+/* Where that byte of the import's journal is another one; 0: none. */
+static struct srv_restore_result restore_import(bool committed, off_t damaged)
+{
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replayed replayed;
+    struct srv_restore_result result;
+    struct srv_source source;
+    unsigned char byte;
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    write_import(&journal, committed);
+    ck_assert_int_eq(pread(journal.fd, &byte, 1, damaged), 1);
+    byte ^= 1;
+    if (damaged != 0)
+        ck_assert_int_eq(pwrite(journal.fd, &byte, 1, damaged), 1);
+    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
+    ck_assert_uint_eq(replayed.gaps, damaged != 0);
+    ck_assert(srv_restore_list(&result, &restore));
+    srv_restore_fini(&restore);
+    srv_source_close(&source);
+    srv_journal_close(&journal);
+    return result;
+}
+
+START_TEST(test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not)
+{
+    const size_t rows = SRV_JOURNAL_HEAD + SRV_RECORD_HEAD + sizeof(struct srv_record_create);
+    const size_t commit = rows + SRV_RECORD_HEAD + sizeof(struct srv_record_rows) + 2 * sizeof row;
+    const struct {
+        bool committed;
+        size_t damaged, lost, found;
+    } cases[] = {
+        {false, 0, 0, 1}, {true, 0, 0, 2}, {true, rows + 80, 1, 1}, {true, commit + 80, 1, 1}};
+    struct srv_restore_result result =
+        restore_import(cases[_i].committed, (off_t)cases[_i].damaged);
+    ck_assert_uint_eq(result.lost, cases[_i].lost);
+    ck_assert_uint_eq(result.listed + result.expired, cases[_i].found);
 }
 END_TEST
 
@@ -334,6 +626,15 @@ Suite *suite_store(void)
     tcase_add_test(tests, test_snapshot_that_is_tried_again_makes_no_new_journal);
     tcase_add_test(tests,
                    test_snapshot_that_is_tried_again_begins_a_journal_where_something_was_recorded);
+    tcase_add_test(tests, test_snapshot_that_was_asked_for_is_owed_until_it_is_made);
+    tcase_add_test(tests, test_snapshot_whose_base_may_stand_is_tried_again_in_a_new_generation);
+    tcase_add_test(tests, test_fork_outlives_a_first_snapshot_that_was_killed);
+    tcase_add_test(tests, test_empty_files_of_a_first_snapshot_shadow_no_record);
+    tcase_add_test(tests, test_damaged_base_leaves_its_files_and_the_journals_since);
+    tcase_add_test(tests, test_what_is_no_regular_file_is_not_waited_for);
+    tcase_add_test(tests, test_session_file_that_is_gone_while_it_is_read_is_not_damaged);
+    tcase_add_loop_test(tests, test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not,
+                        0, 4);
     tcase_add_test(tests, test_sessions_that_are_gone_take_no_room_while_a_journal_is_read);
     suite_add_tcase(suite, tests);
     return suite;
