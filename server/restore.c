@@ -9,7 +9,8 @@
 #include "request.h"
 #include "session_notes.h"
 
-#define FEW 128 /* sessions that do not count as too many, whatever max_sessions is */
+#define FEW 128     /* sessions that do not count as too many, whatever max_sessions is */
+#define MANY_LOST 8 /* times max_sessions: more that are lost are not counted either */
 
 static enum srv_restoring fail(struct srv_restore *restore, enum srv_restoring what,
                                const char *message)
@@ -51,21 +52,24 @@ static bool is_wanted(const struct srv_restored *entry)
     return entry->epoch != 0 && (entry->session != NULL || entry->lost);
 }
 
-/* Moves what is wanted to a table of which it takes a quarter at most. */
+/* Moves what is wanted to a table of which it takes a quarter at most; it is counted again when
+ * there may be a quarter more of it. */
 static bool make_room(struct srv_restore *restore)
 {
-    size_t capacity = 64, count = 0, sessions = 0;
+    size_t capacity = 64, count = 0, sessions = 0, most = restore->max_sessions + FEW;
     for (size_t i = 0; i < restore->capacity; i++) {
         count += is_wanted(&restore->entries[i]);
         sessions += restore->entries[i].session != NULL;
     }
     while (capacity < 4 * count)
         capacity *= 2;
-    bool crowded = sessions / 2 > restore->max_sessions + FEW;
-    struct srv_restored *entries = crowded ? NULL : calloc(capacity, sizeof *entries);
+    bool crowded = sessions / 2 > most, lost = (count - sessions) / MANY_LOST > most;
+    struct srv_restored *entries = crowded || lost ? NULL : calloc(capacity, sizeof *entries);
     if (entries == NULL) {
         fail(restore, SRV_RESTORE_FULL,
-             crowded ? "they are more than twice max_sessions" : "out of memory");
+             crowded ? "they are more than twice max_sessions"
+             : lost  ? "more than eight times max_sessions are lost"
+                     : "out of memory");
         return false;
     }
     for (size_t i = 0; i < restore->capacity; i++)
@@ -75,6 +79,7 @@ static bool make_room(struct srv_restore *restore)
     restore->entries = entries;
     restore->capacity = capacity;
     restore->count = count;
+    restore->room = count + count / 4 + 8;
     return true;
 }
 
@@ -88,7 +93,7 @@ struct srv_restored *srv_restore_find(const struct srv_restore *restore, uint64_
 
 struct srv_restored *srv_restore_entry(struct srv_restore *restore, uint64_t epoch)
 {
-    if (2 * restore->count >= restore->capacity && !make_room(restore))
+    if (restore->count >= restore->room && !make_room(restore))
         return NULL;
     struct srv_restored *entry = slot_of(restore->entries, restore->capacity, epoch);
     if (entry->epoch == 0) {

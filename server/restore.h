@@ -27,7 +27,7 @@ struct srv_restore {
     struct srv_sessions *sessions; /* where they will be listed */
     const struct srv_models *models;
     struct srv_restored *entries; /* [capacity] hashed by epoch; epoch 0: free */
-    size_t capacity, count;       /* count: that are used */
+    size_t capacity, count, room; /* count: that are used; room: that may be, as things are */
     size_t made;                  /* all that ever were */
     size_t max_sessions;          /* of the table */
     char message[256];            /* the last thing that was wrong */
@@ -42,7 +42,8 @@ enum srv_restoring {
 };
 
 /* For a table of `max_sessions`.  More may stand in files, of which some have expired; where they
- * are more than twice as many that is found on the way, before they take all memory. */
+ * are more than twice as many, or more than eight times as many are lost, that is found on the way,
+ * within a quarter more, before they take all memory. */
 void srv_restore_init(struct srv_restore *restore, struct srv_sessions *sessions,
                       size_t max_sessions, const struct srv_models *models);
 void srv_restore_fini(struct srv_restore *restore); /* frees what was not listed */

@@ -613,6 +613,36 @@ START_TEST(test_sessions_that_are_gone_take_no_room_while_a_journal_is_read)
 }
 END_TEST
 
+/* Of a table of 8: more than 2 * (8 + 128) that are there, or 8 * (8 + 128) that are lost. */
+START_TEST(test_journal_with_too_many_sessions_is_left_before_its_end)
+{
+    static const size_t most[] = {2 * 136, 8 * 136};
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replayed replayed;
+    struct srv_source source;
+    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
+    const struct srv_part part = {&create, sizeof create};
+    snprintf(create.model, sizeof create.model, _i == 0 ? "tiny" : "another");
+    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+             app.models.items[0].info.fingerprint);
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    for (uint64_t epoch = 1; epoch <= most[_i] * 3 / 2; epoch++) {
+        struct srv_record_head made = {.type = SRV_RECORD_CREATE, .epoch = epoch};
+        srv_journal_add(&journal, &made, &part, 1);
+    }
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_FULL);
+    ck_assert_ptr_nonnull(strstr(restore.message, "max_sessions"));
+    ck_assert_uint_gt(restore.made, most[_i]);
+    srv_restore_fini(&restore);
+    srv_source_close(&source);
+    srv_journal_close(&journal);
+}
+END_TEST
+
 Suite *suite_store(void)
 {
     Suite *suite = suite_create("store");
@@ -636,6 +666,7 @@ Suite *suite_store(void)
     tcase_add_loop_test(tests, test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not,
                         0, 4);
     tcase_add_test(tests, test_sessions_that_are_gone_take_no_room_while_a_journal_is_read);
+    tcase_add_loop_test(tests, test_journal_with_too_many_sessions_is_left_before_its_end, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;
 }
