@@ -21,7 +21,7 @@
     "\"is_causal\":true,\"seed\":7}}]}"
 #define WIDTH 256
 #define ROWS 1000 /* of a call: a body of 1 MiB, results of 4 MiB */
-#define CALLERS 16
+#define CALLERS (INSTRUMENTED ? 6 : 16)
 #define SESSIONS 3 /* of each */
 #define CALLS 10
 #define TRIES 10000 /* of a call that needs no session */
