@@ -16,10 +16,10 @@
 #define TOKENS 4096   /* one thread with portable kernels takes a second or two for them, */
 #define ENDLESS 20480 /* and a good part of a minute for these */
 #define STEPS 10
-#define FEW_ROWS 64      /* of a step, */
-#define STEPPERS 12      /* of each of these sessions, */
-#define SHARED_STEPS 100 /* far fewer of which are a long call's time */
-#define WAIT_MS 120000   /* for an answer: sanitizers are slow */
+#define FEW_ROWS 64                      /* of a step, */
+#define STEPPERS (INSTRUMENTED ? 3 : 12) /* of each of these sessions, */
+#define SHARED_STEPS 100                 /* far fewer of which are a long call's time */
+#define WAIT_MS 120000                   /* for an answer: sanitizers are slow */
 
 #define CONFIG(members)                                                                      \
     "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\"," members "\"models\":[{\"name\":" \
