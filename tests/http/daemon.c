@@ -141,6 +141,18 @@ char *daemon_status(const struct daemon *daemon, pid_t thread)
     return text;
 }
 
+unsigned long daemon_status_number(const struct daemon *daemon, pid_t thread, const char *name,
+                                   int base)
+{
+    char line[64], *text = daemon_status(daemon, thread);
+    snprintf(line, sizeof line, "\n%s:", name);
+    const char *found = strstr(text, line);
+    ck_assert_msg(found != NULL, "no %s in %s", name, text);
+    unsigned long number = strtoul(found + strlen(line), NULL, base);
+    free(text);
+    return number;
+}
+
 size_t daemon_threads(pid_t out[DAEMON_MAX_THREADS], const struct daemon *daemon)
 {
     char path[64];

@@ -34,6 +34,10 @@ void daemon_show_log(const struct daemon *daemon);
 /* What /proc says of it, or of one of its threads: the `status` file; free it. */
 char *daemon_status(const struct daemon *daemon, pid_t thread);
 
+/* The number behind `name` there, such as "VmHWM". */
+unsigned long daemon_status_number(const struct daemon *daemon, pid_t thread, const char *name,
+                                   int base);
+
 /* Its threads other than the main one, at most DAEMON_MAX_THREADS; their number. */
 #define DAEMON_MAX_THREADS 64
 size_t daemon_threads(pid_t out[DAEMON_MAX_THREADS], const struct daemon *daemon);

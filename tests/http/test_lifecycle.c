@@ -150,13 +150,7 @@ END_TEST
 
 static bool blocks_termination(const struct daemon *daemon, pid_t thread)
 {
-    static const char name[] = "\nSigBlk:";
-    char *text = daemon_status(daemon, thread);
-    const char *line = strstr(text, name);
-    ck_assert_ptr_nonnull(line);
-    unsigned long blocked = strtoul(line + strlen(name), NULL, 16);
-    free(text);
-    return (blocked >> (SIGTERM - 1) & 1) == 1;
+    return (daemon_status_number(daemon, thread, "SigBlk", 16) >> (SIGTERM - 1) & 1) == 1;
 }
 
 /* A thread, other than the main one, that lets SIGTERM come; how many there are. */

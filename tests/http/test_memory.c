@@ -248,13 +248,7 @@ static void *load_main(void *argument)
 
 static size_t peak_bytes(const struct daemon *daemon)
 {
-    static const char name[] = "\nVmHWM:";
-    char *text = daemon_status(daemon, daemon->process.pid);
-    const char *line = strstr(text, name);
-    ck_assert_ptr_nonnull(line);
-    size_t kib = strtoul(line + strlen(name), NULL, 10);
-    free(text);
-    return kib * 1024;
+    return daemon_status_number(daemon, daemon->process.pid, "VmHWM", 10) * 1024;
 }
 
 /* A sanitizer's shadow memory is not the daemon's. */

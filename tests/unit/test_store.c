@@ -270,6 +270,15 @@ static void kill_snapshot_before(uint64_t epoch)
     open_store();
 }
 
+/* The same where the snapshot has the parent's file and not yet that of its fork; gives the parent
+ * back. */
+static void kill_snapshot_between(struct srv_session *parent)
+{
+    uint64_t fork = fork_between_steps(parent);
+    srv_session_put(parent);
+    kill_snapshot_before(fork);
+}
+
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
 START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_disk)
@@ -420,10 +429,7 @@ END_TEST
  * record, and goes with the next one. */
 START_TEST(test_fork_outlives_a_first_snapshot_that_was_killed)
 {
-    struct srv_session *session = list_session("a");
-    uint64_t fork = fork_between_steps(session);
-    srv_session_put(session);
-    kill_snapshot_before(fork);
+    kill_snapshot_between(list_session("a"));
     ck_assert_uint_eq(count_files(SRV_FILE_SESSION), 1);
     ck_assert_uint_eq(length_of("a"), 2);
     ck_assert_uint_eq(length_of("fork"), 1);
@@ -438,10 +444,7 @@ END_TEST
 /* As power loss leaves files whose names were on the disk before their bytes. */
 START_TEST(test_empty_files_of_a_first_snapshot_shadow_no_record)
 {
-    struct srv_session *session = list_session("a");
-    uint64_t fork = fork_between_steps(session);
-    srv_session_put(session);
-    kill_snapshot_before(fork);
+    kill_snapshot_between(list_session("a"));
     close_store();
     in_directory("truncate -s 0 *.session");
     open_store();
@@ -456,9 +459,7 @@ START_TEST(test_damaged_base_leaves_its_files_and_the_journals_since)
     struct srv_session *session = list_session("a");
     ck_assert_int_eq(append(session), SRV_OK);
     make_snapshot();
-    uint64_t fork = fork_between_steps(session);
-    srv_session_put(session);
-    kill_snapshot_before(fork);
+    kill_snapshot_between(session);
     ck_assert_uint_eq(length_of("fork"), 2);
     for (int i = 0; i < 2; i++) { /* damaged, and set aside */
         close_store();
