@@ -12,6 +12,7 @@
 #include "source.h"
 
 #define SMALL_WINDOW 1024
+#define WHOLE_WINDOW ((size_t)16 << 10)
 
 /* A file of these bytes, in memory; the caller's to close. */
 static inline int bytes_file(const void *bytes, size_t size)

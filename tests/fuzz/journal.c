@@ -66,13 +66,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             srv_journal_print_head(bytes, GENERATION);
         seal(bytes, length, how);
     }
-    struct srv_replayed whole = replay(&result, bytes, length, SRV_SOURCE_WINDOW);
+    struct srv_replayed whole = replay(&result, bytes, length, WHOLE_WINDOW);
     struct srv_replayed pieces = replay(&again, bytes, length, SMALL_WINDOW);
     FUZZ_EXPECT(result == again && whole.good == pieces.good && whole.records == pieces.records &&
                 whole.gaps == pieces.gaps && whole.torn == pieces.torn);
     /* A sound journal that is cut where its tail is torn says the same. */
     if (result == SRV_RESTORE_OK && whole.torn && whole.gaps == 0) {
-        struct srv_replayed part = replay(&again, bytes, whole.good, SRV_SOURCE_WINDOW);
+        struct srv_replayed part = replay(&again, bytes, whole.good, WHOLE_WINDOW);
         FUZZ_EXPECT(again == SRV_RESTORE_OK && whole.records == part.records);
     }
     free(bytes);

@@ -15,7 +15,7 @@ if [ -n "${FUZZ_RUNS:-}" ]; then
     limit=-runs=$FUZZ_RUNS
 fi
 mkdir -p "$out/findings"
-export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=0:allocator_may_return_null=1
+export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=0:allocator_may_return_null=1:quarantine_size_mb=8
 export UBSAN_OPTIONS=print_stacktrace=1
 
 seeds_of() { # target

@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
     unsigned how = fuzz_byte(&in);
-    size_t window = how & LARGE ? SMALLEST_WINDOW : SRV_SOURCE_WINDOW;
+    size_t window = how & LARGE ? SMALLEST_WINDOW : WHOLE_WINDOW;
     if (how & BASE)
         read_base(&in, !(how & RAW), window);
     else
