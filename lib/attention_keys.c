@@ -1,6 +1,11 @@
-/* attention_keys.c: where the tiles of a key/value head stand: in the blocks of a cache, or where
- * attention.c made them of rows. */
+/* attention_keys.c: where the tiles of a key/value head stand, in the blocks of a cache or where
+ * attention.c made them of rows; and how rows that stand as rows meet one.
+ *
+ * Few rows wait for memory, so while keys are met the tile's values are fetched, and while those
+ * are the next tile. */
 #include "attention_unit.h"
+
+#define LINE_FLOATS 16 /* of a cache line */
 
 struct attn_keys attn_head_keys(const struct attn_head_tiles *head, size_t j)
 {
@@ -11,12 +16,65 @@ struct attn_keys attn_head_keys(const struct attn_head_tiles *head, size_t j)
     if (head->tiles == NULL) {
         keys.tile = attn_block_tile(p->cache.blocks[j], p->cache.spec, head->group);
         if (!last)
-            keys.next = attn_block_tile(p->cache.blocks[j + 1], p->cache.spec, head->group).k;
+            keys.next = attn_block_tile(p->cache.blocks[j + 1], p->cache.spec, head->group);
     } else {
         keys.tile.k = head->tiles + j * d * ATTN_TILE;
         if (!last)
-            keys.next = (const char *)(head->tiles + (j + 1) * d * ATTN_TILE);
+            keys.next.k = head->tiles + (j + 1) * d * ATTN_TILE;
         keys.tile.v = head->tiles + attn_key_tiles(p) * d * ATTN_TILE + j * dv * ATTN_TILE;
     }
     return keys;
+}
+
+void attn_unit_meet_keys(const struct attn_unit *u, const struct attn_keys *keys)
+{
+    const struct attn_tile *tile = &keys->tile;
+    const size_t d = u->p->head_dim, panel = attn_tile_panel(tile->dtype);
+    const size_t values = ATTN_TILE * attn_tile_value_bytes(tile->dtype, u->p->value_head_dim);
+    const char *k = tile->k, *v = tile->v;
+    for (size_t j = 0; j < keys->count; j += panel) {
+        size_t at = j * attn_tile_key_bytes(tile->dtype, d);
+        u->kernels->matmul[tile->dtype](
+            &(struct attn_matmul){.c = u->scores + j,
+                                  .ldc = ATTN_TILE,
+                                  .a = u->q,
+                                  .lda = attn_query_floats(u->p),
+                                  .b = k + at,
+                                  .ldb = panel,
+                                  .rows = u->rows,
+                                  .k = d,
+                                  .n = attn_tile_width(tile->dtype, keys->count, j),
+                                  .scale = tile->k_scale ? tile->k_scale + j : NULL,
+                                  .prepared = u->queries,
+                                  .ahead = v + at / ATTN_STREAMS,
+                                  .stream = values / ATTN_STREAMS});
+    }
+}
+
+void attn_unit_meet_values(const struct attn_unit *u, const struct attn_keys *keys)
+{
+    const struct attn_tile *tile = &keys->tile;
+    const enum attn_dtype dtype = tile->dtype;
+    const size_t dv = u->p->value_head_dim, key = attn_tile_key_bytes(dtype, u->p->head_dim);
+    const char *v = tile->v, *ahead = keys->next.k;
+    for (size_t i = 0; keys->next.k_scale != NULL && i < 2 * ATTN_TILE; i += LINE_FLOATS)
+        __builtin_prefetch(keys->next.k_scale + i);
+    for (size_t j = 0, width; j < dv; j += width) {
+        size_t at = ATTN_TILE * attn_tile_value_bytes(dtype, j);
+        width = attn_tile_width(dtype, dv, j);
+        u->kernels->matmul[dtype](
+            &(struct attn_matmul){.c = u->sums.out + j,
+                                  .ldc = dv,
+                                  .a = u->scores,
+                                  .lda = ATTN_TILE,
+                                  .b = v + at,
+                                  .ldb = width,
+                                  .rows = u->rows,
+                                  .k = keys->count,
+                                  .n = width,
+                                  .accumulate = true,
+                                  .prepared = u->weights,
+                                  .ahead = ahead != NULL ? ahead + at / ATTN_STREAMS : NULL,
+                                  .stream = ATTN_TILE * key / ATTN_STREAMS});
+    }
 }

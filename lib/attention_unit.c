@@ -147,52 +147,6 @@ static void keep_scores(const struct attn_unit *u, size_t first, size_t n)
     }
 }
 
-/* Scores of the tile's first n keys, panel by panel. */
-static void meet_keys(const struct attn_unit *u, const struct attn_tile *tile, size_t n)
-{
-    const size_t d = u->p->head_dim, panel = attn_tile_panel(tile->dtype);
-    const char *k = tile->k, *v = tile->v;
-    for (size_t j = 0; j < n; j += panel) {
-        size_t at = j * attn_tile_key_bytes(tile->dtype, d);
-        u->kernels->matmul[tile->dtype](
-            &(struct attn_matmul){.c = u->scores + j,
-                                  .ldc = ATTN_TILE,
-                                  .a = u->q,
-                                  .lda = attn_query_floats(u->p),
-                                  .b = k + at,
-                                  .ldb = panel,
-                                  .rows = u->rows,
-                                  .k = d,
-                                  .n = attn_tile_width(tile->dtype, n, j),
-                                  .scale = tile->k_scale ? tile->k_scale + j : NULL,
-                                  .prepared = u->queries,
-                                  .ahead = v + at});
-    }
-}
-
-/* Adds the weighted sum of its first n values.  `next`: the keys of the tile after it, or NULL. */
-static void meet_values(const struct attn_unit *u, const struct attn_tile *tile, size_t n,
-                        const char *next)
-{
-    const size_t dv = u->p->value_head_dim;
-    for (size_t j = 0, width; j < dv; j += width) {
-        size_t at = ATTN_TILE * attn_tile_value_bytes(tile->dtype, j);
-        width = attn_tile_width(tile->dtype, dv, j);
-        u->kernels->matmul[tile->dtype](&(struct attn_matmul){.c = u->sums.out + j,
-                                                              .ldc = dv,
-                                                              .a = u->scores,
-                                                              .lda = ATTN_TILE,
-                                                              .b = (const char *)tile->v + at,
-                                                              .ldb = width,
-                                                              .rows = u->rows,
-                                                              .k = n,
-                                                              .n = width,
-                                                              .accumulate = true,
-                                                              .prepared = u->weights,
-                                                              .ahead = next ? next + at : NULL});
-    }
-}
-
 /* One tile: scores, cap, mask, running softmax, weighted sum.  `first` is the tile's first key; the
  * extra tile is not masked.  Scales of a tile's numbers are brought in where they are few: with the
  * scores of a key, and with its weights before they meet its value. */
@@ -202,7 +156,7 @@ static void absorb(struct attn_unit *u, struct attn_keys keys, size_t first, boo
     const struct attn_kernels *kernels = u->kernels;
     const struct attn_tile *tile = &keys.tile;
     size_t n = keys.count, dv = p->value_head_dim;
-    meet_keys(u, tile, n);
+    attn_unit_meet_keys(u, &keys);
     show_scores(u, ATTN_STAGE_RAW, first, n);
     if (p->softcap > 0)
         cap(u->scores, u->rows, n, p->softcap);
@@ -217,7 +171,7 @@ static void absorb(struct attn_unit *u, struct attn_keys keys, size_t first, boo
     kernels->scale_rows(u->sums.out, dv, u->rescale, u->rows, dv);
     if (tile->dtype == ATTN_INT8)
         kernels->prepare(u->scores, ATTN_TILE, u->weights, tile->v_scale, u->rows, n);
-    meet_values(u, tile, n, keys.next);
+    attn_unit_meet_values(u, &keys);
 }
 
 /* Scores of keys that no row of the unit may see are not computed; where they are kept they are

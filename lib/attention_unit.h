@@ -25,7 +25,7 @@ static inline size_t attn_query_floats(const struct attn_problem *p)
 struct attn_keys {
     struct attn_tile tile; /* written to only where attention.c makes it */
     size_t count;          /* tokens in it */
-    const char *next;      /* the keys of the tile after it, NULL at the end */
+    struct attn_tile next; /* the one after it; no keys at the end */
 };
 
 /* The tiles of one key/value head: those of keys, then those of values. */
@@ -73,6 +73,11 @@ static inline size_t attn_stretches(const struct attn_problem *p)
 
 /* Gives the unit its scratch, ATTN_TILE_SCRATCH floats. */
 void attn_unit_lay_out(struct attn_unit *u, float *scratch);
+
+/* The unit's scores of all of a tile's keys; and the weighted sum of its values, added up by what
+ * scores have become. */
+void attn_unit_meet_keys(const struct attn_unit *u, const struct attn_keys *keys);
+void attn_unit_meet_values(const struct attn_unit *u, const struct attn_keys *keys);
 
 /* Units of one problem and the same heads, of consecutive tokens, equally many but for the last
  * one's: solves their rows, each tile of keys for all of them in turn, and hands out what the

@@ -96,7 +96,7 @@ INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j, const 
     const struct attn_prepared *prepared = t.prepared + r0;
     const float *a = t.a + r0 * t.lda;
     const int32_t *b = (const int32_t *)t.b + j;
-    const int32_t *ahead = (const int32_t *)(t.ahead != NULL ? t.ahead : t.b) + j;
+    struct fetch fetch = begin_fetch(&t, j / LANES * t.k / WORD_FLOATS);
     __m512i sum[MAX_ROWS][BYTES][2];
     __mmask16 mask[2];
     unroll_for(v, 2)
@@ -105,12 +105,11 @@ INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j, const 
         unroll_for(d, BYTES)
             unroll_for(v, 2)
                 sum[r][d][v] = _mm512_set1_epi32(prepared[r].start[d]);
-    for (size_t i = 0; i < t.k; i += WORD_FLOATS, b += t.ldb, ahead += t.ldb) {
+    for (size_t i = 0; i < t.k; i += WORD_FLOATS, b += t.ldb) {
         __m512i row[2];
-        unroll_for(v, 2) {
+        fetch_lines(&fetch, 2);
+        unroll_for(v, 2)
             row[v] = _mm512_maskz_loadu_epi32(mask[v], b + v * LANES);
-            _mm_prefetch(ahead + v * LANES, _MM_HINT_T1);
-        }
         unroll_for(r, rows)
             unroll_for(d, BYTES) {
                 __m512i factor = _mm512_castps_si512(load_factor(a + r * t.lda + i + d));

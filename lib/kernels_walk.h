@@ -40,6 +40,29 @@ static inline size_t bytes_of(enum attn_dtype dtype)
 /* Numbers of a column that follow one another there. */
 static inline size_t depth_of(enum attn_dtype dtype) { return dtype == ATTN_INT8 ? 4 : 1; }
 
+#define LINE 64 /* of the cache: bytes */
+
+/* Which of the lines ahead comes next. */
+struct fetch {
+    const char *at;
+    size_t stream, line;
+};
+
+/* From a line on; where nothing is read next, lines that are there anyway. */
+static inline struct fetch begin_fetch(const struct attn_matmul *p, size_t line)
+{
+    const char *from = p->ahead != NULL ? p->ahead : p->b;
+    return (struct fetch){from, p->ahead != NULL ? p->stream : 0, line};
+}
+
+/* Fetches the next `lines` (constant) into L2. */
+static inline __attribute__((always_inline)) void fetch_lines(struct fetch *f, const size_t lines)
+{
+    for (size_t l = f->line; l < f->line + lines; l++)
+        __builtin_prefetch(f->at + l % ATTN_STREAMS * f->stream + l / ATTN_STREAMS * LINE, 0, 2);
+    f->line += lines;
+}
+
 /* Rows in pieces as equal as can be: `more` of them have one row more than `few`. */
 struct pieces {
     uint32_t few, more;
