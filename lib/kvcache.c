@@ -20,8 +20,8 @@ struct attn_cache {
     struct attn_cache_pool *pool;
     const struct attn_model *model;
     size_t max_length;
-    size_t charged; /* bytes of the budget, for the lists of a fork */
-    bool claimed;   /* by a step of the batch that runs */
+    bool fork;    /* so the pool's budget covers its lists */
+    bool claimed; /* by a step of the batch that runs */
     size_t num_slots;
     struct cache_layer slots[]; /* [num_slots] resident layers, in order */
 };
@@ -44,10 +44,52 @@ static struct cache_layer *writable_layer(struct attn_cache *cache, size_t layer
     return &cache->slots[attn_model_slot(cache->model, layer)];
 }
 
-static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, size_t keep)
+/* ---- Lists ----
+ *
+ * A list has room for at most four times the blocks in it.  Those blocks bound the memory of lists
+ * where they are the cache's own; a fork shares them, so that its lists are charged to the pool's
+ * budget: many forks of a long cache must not take memory that nothing bounds. */
+
+#define LIST_SLACK 4
+
+static size_t list_charge(const struct attn_cache *cache, size_t capacity)
+{
+    return cache->fork ? capacity * sizeof(struct attn_block *) : 0;
+}
+
+/* Gives a list room for `capacity` blocks, at least those it has; 0: none. */
+static enum attn_status resize_list(struct attn_cache *cache, struct cache_layer *l,
+                                    size_t capacity)
+{
+    struct attn_block **list = NULL;
+    if (!attn_pool_charge(cache->pool, list_charge(cache, capacity)))
+        return ATTN_POOL_FULL;
+    if (capacity > 0 && (list = attn_alloc(capacity, sizeof *list)) == NULL) {
+        attn_pool_discharge(cache->pool, list_charge(cache, capacity));
+        return ATTN_NO_MEMORY;
+    }
+    if (l->reserved > 0)
+        memcpy(list, l->blocks, l->reserved * sizeof *list);
+    attn_free(l->blocks);
+    attn_pool_discharge(cache->pool, list_charge(cache, l->capacity));
+    l->blocks = list;
+    l->capacity = capacity;
+    return ATTN_OK;
+}
+
+static enum attn_status grow_list(struct attn_cache *cache, struct cache_layer *l, size_t blocks)
+{
+    return blocks <= l->capacity ? ATTN_OK
+                                 : resize_list(cache, l, attn_max(blocks, 2 * l->capacity));
+}
+
+/* A list that cannot be made smaller stays as it is. */
+static void drop_blocks(struct attn_cache *cache, struct cache_layer *l, size_t keep)
 {
     while (l->reserved > keep)
-        attn_block_put(pool, l->blocks[--l->reserved]);
+        attn_block_put(cache->pool, l->blocks[--l->reserved]);
+    if (l->capacity > LIST_SLACK * l->reserved)
+        (void)resize_list(cache, l, l->reserved);
 }
 
 /* ---- Life ---- */
@@ -90,11 +132,8 @@ void attn_cache_free(struct attn_cache *cache)
 {
     if (cache == NULL)
         return;
-    for (size_t i = 0; i < cache->num_slots; i++) {
-        drop_blocks(cache->pool, &cache->slots[i], 0);
-        attn_free(cache->slots[i].blocks);
-    }
-    attn_pool_discharge(cache->pool, cache->charged);
+    for (size_t i = 0; i < cache->num_slots; i++)
+        drop_blocks(cache, &cache->slots[i], 0);
     attn_free(cache);
 }
 
@@ -129,22 +168,6 @@ bool attn_cache_claim(struct attn_cache *cache)
 
 void attn_cache_unclaim(struct attn_cache *cache) { cache->claimed = false; }
 
-static bool grow_list(struct cache_layer *l, size_t blocks)
-{
-    if (blocks <= l->capacity)
-        return true;
-    size_t capacity = attn_max(blocks, 2 * l->capacity);
-    struct attn_block **list = attn_alloc(capacity, sizeof *list);
-    if (list == NULL)
-        return false;
-    if (l->reserved > 0)
-        memcpy(list, l->blocks, l->reserved * sizeof *list);
-    attn_free(l->blocks);
-    l->blocks = list;
-    l->capacity = capacity;
-    return true;
-}
-
 /* Replaces the shared ones among blocks [first, end) by copies; the content stays the same, so
  * this needs no undo. */
 static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_layer *l,
@@ -164,22 +187,16 @@ static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_l
     return ATTN_OK;
 }
 
-static enum attn_status take_blocks(struct attn_cache_pool *pool, struct cache_layer *l,
-                                    size_t count)
+/* On an error some have been taken. */
+static enum attn_status take_blocks(struct attn_cache *cache, struct cache_layer *l, size_t count)
 {
-    size_t before = l->reserved;
-    if (!grow_list(l, count))
-        return ATTN_NO_MEMORY;
-    while (l->reserved < count) {
-        enum attn_status status =
-            attn_block_get(&l->blocks[l->reserved], pool, attn_block_bytes(l->spec));
-        if (status != ATTN_OK) {
-            drop_blocks(pool, l, before);
-            return status;
-        }
-        l->reserved++;
+    enum attn_status status = grow_list(cache, l, count);
+    while (status == ATTN_OK && l->reserved < count) {
+        status = attn_block_get(&l->blocks[l->reserved], cache->pool, attn_block_bytes(l->spec));
+        if (status == ATTN_OK)
+            l->reserved++;
     }
-    return ATTN_OK;
+    return status;
 }
 
 static enum attn_status fail_budget(const struct attn_cache_pool *pool, struct attn_error *error)
@@ -197,13 +214,13 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
         return attn_fail(error, ATTN_CACHE_FULL, "position",
                          "%zu cached and %zu new tokens pass max_length %zu", position, rows,
                          cache->max_length);
-    enum attn_status status = take_blocks(cache->pool, l, blocks_for(end));
+    enum attn_status status = take_blocks(cache, l, blocks_for(end));
     if (status == ATTN_OK)
         status =
             copy_shared(cache->pool, l, position / ATTN_TILE, attn_min(before, blocks_for(end)));
     if (status == ATTN_OK)
         return ATTN_OK;
-    drop_blocks(cache->pool, l, before);
+    drop_blocks(cache, l, before);
     return status == ATTN_POOL_FULL ? fail_budget(cache->pool, error)
                                     : attn_fail_memory(error, attn_block_bytes(l->spec));
 }
@@ -246,7 +263,7 @@ void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
 void attn_cache_release(struct attn_cache *cache, size_t layer)
 {
     struct cache_layer *l = writable_layer(cache, layer);
-    drop_blocks(cache->pool, l, blocks_for(atomic_load(&l->length)));
+    drop_blocks(cache, l, blocks_for(atomic_load(&l->length)));
 }
 
 void attn_cache_truncate(struct attn_cache *cache, size_t length)
@@ -256,21 +273,21 @@ void attn_cache_truncate(struct attn_cache *cache, size_t length)
         if (atomic_load(&l->length) <= length)
             continue;
         atomic_store(&l->length, length);
-        drop_blocks(cache->pool, l, blocks_for(length));
+        drop_blocks(cache, l, blocks_for(length));
     }
 }
 
 /* Shares the first `kept` tokens of `from`. */
-static bool share_blocks(struct cache_layer *to, const struct cache_layer *from, size_t kept)
+static enum attn_status share_blocks(struct attn_cache *fork, struct cache_layer *to,
+                                     const struct cache_layer *from, size_t kept)
 {
-    if (!grow_list(to, blocks_for(kept)))
-        return false;
-    for (; to->reserved < blocks_for(kept); to->reserved++) {
+    enum attn_status status = grow_list(fork, to, blocks_for(kept));
+    for (; status == ATTN_OK && to->reserved < blocks_for(kept); to->reserved++) {
         to->blocks[to->reserved] = from->blocks[to->reserved];
         attn_block_share(to->blocks[to->reserved]);
     }
-    atomic_store(&to->length, kept);
-    return true;
+    atomic_store(&to->length, status == ATTN_OK ? kept : 0);
+    return status;
 }
 
 static size_t kept_of(const struct cache_layer *l, size_t length)
@@ -278,31 +295,26 @@ static size_t kept_of(const struct cache_layer *l, size_t length)
     return attn_min(length, atomic_load(&l->length));
 }
 
-/* A fork shares its blocks, but not their lists: so that many forks of a long cache cannot take
- * memory that nothing bounds, the pool's budget covers those. */
 enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cache *cache,
                                  size_t length, struct attn_error *error)
 {
     struct attn_cache *fork;
-    size_t bytes = 0;
-    for (size_t i = 0; i < cache->num_slots; i++)
-        bytes += blocks_for(kept_of(&cache->slots[i], length)) * sizeof(struct attn_block *);
-    if (new_empty(&fork, cache->pool, cache->model, cache->max_length) != ATTN_OK)
+    enum attn_status status = new_empty(&fork, cache->pool, cache->model, cache->max_length);
+    if (status != ATTN_OK)
         return attn_fail_memory(error, sizeof *fork);
-    if (!attn_pool_charge(cache->pool, bytes)) {
-        attn_cache_free(fork);
-        return fail_budget(cache->pool, error);
-    }
-    fork->charged = bytes;
-    for (size_t i = 0; i < cache->num_slots; i++) {
+    fork->fork = true;
+    for (size_t i = 0; status == ATTN_OK && i < cache->num_slots; i++) {
         const struct cache_layer *from = &cache->slots[i];
-        if (!share_blocks(&fork->slots[i], from, kept_of(from, length))) {
-            attn_cache_free(fork);
-            return attn_fail_memory(error, bytes);
-        }
+        status = share_blocks(fork, &fork->slots[i], from, kept_of(from, length));
     }
-    *out = fork;
-    return ATTN_OK;
+    if (status == ATTN_OK) {
+        *out = fork;
+        return ATTN_OK;
+    }
+    attn_cache_free(fork);
+    return status == ATTN_POOL_FULL
+               ? fail_budget(cache->pool, error)
+               : attn_fail_memory(error, blocks_for(length) * sizeof(struct attn_block *));
 }
 
 enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer, size_t count,

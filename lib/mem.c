@@ -9,24 +9,24 @@
 
 static void *alloc_aligned(size_t count, size_t size, size_t align)
 {
-    size_t bytes = attn_add(attn_mul(count, size), align - 1);
-    if (bytes == SIZE_MAX)
+    size_t bytes = attn_add(attn_mul(count, size), ATTN_ALIGN - 1) & ~(size_t)(ATTN_ALIGN - 1);
+    void *memory;
+    if (bytes > PTRDIFF_MAX || posix_memalign(&memory, align, attn_max(bytes, ATTN_ALIGN)) != 0)
         return NULL;
-    bytes &= ~(align - 1);
-    return aligned_alloc(align, attn_max(bytes, align));
+    return memory;
 }
 
 void *attn_alloc(size_t count, size_t size) { return alloc_aligned(count, size, ATTN_ALIGN); }
 
-/* Advice that the kernel does not take costs speed only. */
+/* Advice that the kernel does not take costs speed only.  What does not fill a huge page gets none:
+ * all of it would be resident as soon as its first byte is. */
 void *attn_alloc_huge(size_t count, size_t size)
 {
-    if (attn_mul(count, size) < ATTN_HUGE_PAGE / 8)
+    if (attn_mul(count, size) < ATTN_HUGE_PAGE)
         return attn_alloc(count, size);
     void *memory = alloc_aligned(count, size, ATTN_HUGE_PAGE);
     if (memory != NULL)
-        (void)madvise(memory, attn_ceil_div(count * size, ATTN_HUGE_PAGE) * ATTN_HUGE_PAGE,
-                      MADV_HUGEPAGE);
+        (void)madvise(memory, count * size / ATTN_HUGE_PAGE * ATTN_HUGE_PAGE, MADV_HUGEPAGE);
     return memory;
 }
 

@@ -68,6 +68,7 @@ void *REAL(malloc)(size_t);
 void *REAL(calloc)(size_t, size_t);
 void *REAL(realloc)(void *, size_t);
 void *REAL(aligned_alloc)(size_t, size_t);
+int REAL(posix_memalign)(void **, size_t, size_t);
 char *REAL(strdup)(const char *);
 void REAL(free)(void *);
 void *REAL(mmap)(void *, size_t, int, int, int, off_t);
@@ -105,6 +106,14 @@ void *WRAP(realloc)(void *block, size_t size)
 void *WRAP(aligned_alloc)(size_t alignment, size_t size)
 {
     return NO_MEMORY(FAULT_MEMORY) ? NULL : counted(REAL(aligned_alloc)(alignment, size));
+}
+
+int WRAP(posix_memalign)(void **out, size_t alignment, size_t size)
+{
+    if (NO_MEMORY(FAULT_MEMORY))
+        return ENOMEM;
+    int error = REAL(posix_memalign)(out, alignment, size);
+    return error == 0 && counted(*out) == NULL ? ENOMEM : error;
 }
 
 char *WRAP(strdup)(const char *text)

@@ -10,6 +10,7 @@
 #include "attn.h"
 #include "attn_limits.h"
 #include "cgroup.h"
+#include "mem.h"
 #include "rng.h"
 #include "scratch.h"
 #include "suites.h"
@@ -190,6 +191,34 @@ START_TEST(test_footprint_sums_that_do_not_fit_are_the_largest_number)
 }
 END_TEST
 
+/* ---- Huge pages ------------------------------------------------------------------------------ */
+
+static size_t resident_bytes(void)
+{
+    size_t whole, resident;
+    FILE *file = fopen("/proc/self/statm", "re");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fscanf(file, "%zu %zu", &whole, &resident), 2);
+    fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+START_TEST(test_footprint_what_lies_in_huge_pages_takes_what_was_asked_for)
+{
+    enum { PIECES = 32 };
+    const size_t bytes = ATTN_HUGE_PAGE + ATTN_HUGE_PAGE / 16;
+    char *pieces[PIECES];
+    size_t before = resident_bytes();
+    for (size_t i = 0; i < PIECES; i++) {
+        ck_assert_ptr_nonnull(pieces[i] = attn_alloc_huge(1, bytes));
+        memset(pieces[i], 1, bytes);
+    }
+    ck_assert_uint_le(resident_bytes(), before + PIECES * bytes + PIECES * ATTN_HUGE_PAGE / 4);
+    for (size_t i = 0; i < PIECES; i++)
+        attn_free(pieces[i]);
+}
+END_TEST
+
 Suite *suite_footprint(void)
 {
     Suite *suite = suite_create("footprint");
@@ -205,6 +234,7 @@ Suite *suite_footprint(void)
                    test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not);
     tcase_add_test(calls, test_footprint_loading_takes_a_layer_in_float32_and_caches_whole_blocks);
     tcase_add_test(calls, test_footprint_sums_that_do_not_fit_are_the_largest_number);
+    tcase_add_test(calls, test_footprint_what_lies_in_huge_pages_takes_what_was_asked_for);
     suite_add_tcase(suite, groups);
     suite_add_tcase(suite, calls);
     return suite;

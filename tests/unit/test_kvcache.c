@@ -141,6 +141,38 @@ START_TEST(test_kvcache_fork_shares_blocks_until_one_side_writes)
 }
 END_TEST
 
+/* Of blocks shared with another nothing is counted but the list, which must be all of it. */
+START_TEST(test_kvcache_lists_of_forks_are_charged_as_they_grow_and_shrink)
+{
+    struct attn_cache *cache = new_cache(1000), *fork;
+    ck_assert_int_eq(append(cache, 0, 4 * 64, 1), ATTN_OK);
+    ck_assert_int_eq(attn_cache_fork(&fork, cache, 1000, &error), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 4 * BLOCK_BYTES + 4 * LINK_BYTES);
+    ck_assert_int_eq(append(fork, 0, 1, 2), ATTN_OK); /* doubles the list */
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 5 * BLOCK_BYTES + 8 * LINK_BYTES);
+    attn_cache_truncate(fork, 64);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 4 * BLOCK_BYTES + LINK_BYTES);
+    attn_cache_truncate(fork, 0);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 4 * BLOCK_BYTES);
+    ck_assert_float_eq(value_at(cache, 0, 255), 1);
+    attn_cache_free(fork);
+    attn_cache_free(cache);
+}
+END_TEST
+
+START_TEST(test_kvcache_a_fork_whose_list_does_not_fit_is_refused_and_leaves_nothing)
+{
+    struct attn_cache *cache = new_cache(1000), *fork, *other;
+    ck_assert_int_eq(append(cache, 0, 8 * 64, 1), ATTN_OK);
+    ck_assert_int_eq(attn_cache_fork(&fork, cache, 1000, &error), ATTN_OK);
+    size_t used = attn_cache_pool_used(pool);
+    ck_assert_int_eq(attn_cache_fork(&other, cache, 1000, &error), ATTN_POOL_FULL);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), used);
+    attn_cache_free(fork);
+    attn_cache_free(cache);
+}
+END_TEST
+
 START_TEST(test_kvcache_writing_a_shared_block_beyond_budget_changes_nothing)
 {
     struct attn_cache *cache = new_cache(1000), *fork;
@@ -200,6 +232,9 @@ Suite *suite_kvcache(void)
     tcase_add_test(cache, test_kvcache_append_past_budget_returns_pool_full_and_takes_no_block);
     tcase_add_test(cache, test_kvcache_release_returns_blocks_that_were_not_published);
     tcase_add_test(cache, test_kvcache_fork_shares_blocks_until_one_side_writes);
+    tcase_add_test(cache, test_kvcache_lists_of_forks_are_charged_as_they_grow_and_shrink);
+    tcase_add_test(cache,
+                   test_kvcache_a_fork_whose_list_does_not_fit_is_refused_and_leaves_nothing);
     tcase_add_test(cache, test_kvcache_writing_a_shared_block_beyond_budget_changes_nothing);
     tcase_add_test(cache, test_kvcache_truncate_forgets_and_returns_blocks);
     tcase_add_test(cache, test_kvcache_claim_is_exclusive);
