@@ -324,6 +324,26 @@ static bool list_sessions(struct load *load)
     return true;
 }
 
+/* Removes the journal of a snapshot that was to be the first and failed: nothing is in it yet.  It
+ * stays where a file of its generation does, whose number the next one would follow. */
+static void drop_journal(const struct srv_store *store)
+{
+    struct srv_file *files, journal;
+    size_t count;
+    int error = errno;
+    srv_file_name(&journal, SRV_FILE_JOURNAL, store->generation, 0);
+    if (store->journal.fd >= 0 && srv_files_list(&files, &count, store->directory)) {
+        bool alone = true;
+        for (size_t i = 0; i < count; i++)
+            alone = alone &&
+                    (files[i].generation != store->generation || files[i].kind == SRV_FILE_JOURNAL);
+        if (alone)
+            unlinkat(store->directory, journal.name, 0);
+        free(files);
+    }
+    errno = error;
+}
+
 /* Goes on from what was loaded: in a new journal, or where the old files do not say what the
  * sessions are now, with a snapshot. */
 static bool begin(struct load *load)
@@ -337,6 +357,7 @@ static bool begin(struct load *load)
             store->keep_journals = false;
             return true;
         }
+        drop_journal(store);
     } else if (srv_store_new_journal(&store->journal, store)) {
         store->generation += srv_store_journals(store);
         return true;
