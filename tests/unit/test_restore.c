@@ -175,6 +175,49 @@ START_TEST(test_journal_with_too_many_sessions_is_left_before_its_end)
 }
 END_TEST
 
+struct told {
+    size_t times, most;
+};
+
+static void note_progress(void *context, size_t end)
+{
+    struct told *told = context;
+    told->most = end > told->most ? end : told->most;
+    told->times++;
+}
+
+#define ROWS 512
+
+START_TEST(test_progress_is_told_within_a_record_as_long_as_a_journal)
+{
+    static const float many[ROWS * WIDTH];
+    const struct srv_record_rows rows = {.used_ns = 1, .rows = ROWS};
+    const struct srv_part parts[] = {
+        {&rows, sizeof rows}, {many, sizeof many}, {many, sizeof many}};
+    struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = 9, .chain = 1};
+    struct told told = {0};
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replayed replayed;
+    struct srv_source source;
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    write_import(&journal, true);
+    srv_journal_add(&journal, &head, parts, 3);
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    source.room = 1024;
+    source.progress = note_progress;
+    source.context = &told;
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
+    ck_assert_uint_ge(told.times, source.size / source.room);
+    ck_assert_uint_eq(told.most, source.size);
+    srv_restore_fini(&restore);
+    srv_source_close(&source);
+    srv_journal_close(&journal);
+}
+END_TEST
+
 Suite *suite_restore(void)
 {
     Suite *suite = suite_create("restore");
@@ -185,6 +228,7 @@ Suite *suite_restore(void)
                         0, 4);
     tcase_add_test(tests, test_sessions_that_are_gone_take_no_room_while_a_journal_is_read);
     tcase_add_loop_test(tests, test_journal_with_too_many_sessions_is_left_before_its_end, 0, 2);
+    tcase_add_test(tests, test_progress_is_told_within_a_record_as_long_as_a_journal);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -1,7 +1,7 @@
 /* test_store.c: what the store does while the disk is slow, full, or has kept what was taken back.
  *
  * fsync is ours in this program: it can be made to take its time, or to fail where a base is, or of
- * one; fdatasync is counted, and pread can find nothing. */
+ * one; fdatasync is counted, and pread can find nothing, or take its time too. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #define WIDTH 4
 #define SLOW_MS 2500
 
-static atomic_uint slow_ms, flushes;
+static atomic_uint slow_ms, flushes, slow_read_ms;
 static atomic_bool unreadable;           /* all files */
 static atomic_bool no_base;              /* cannot be synced before it has its name */
 static atomic_uint_fast64_t unsafe_base; /* directories that have it cannot be synced; 0: none */
@@ -63,6 +63,7 @@ int fdatasync(int fd)
 
 ssize_t pread(int fd, void *out, size_t count, off_t at)
 {
+    usleep(atomic_load(&slow_read_ms) * 1000);
     if (!atomic_load(&unreadable))
         return syscall(SYS_pread64, fd, out, count, at);
     errno = ENOENT;
@@ -552,6 +553,49 @@ START_TEST(test_start_whose_first_snapshot_fails_leaves_no_more_files_however_of
 }
 END_TEST
 
+#define READ_MS 600      /* for half a MiB of a journal, */
+#define COME_AND_GO 6000 /* and twice as many records are 2.6 MiB */
+
+/* The bytes so far that the first line about restoring has. */
+static size_t first_told(int log)
+{
+    static const char words[] = "sessions, ";
+    char text[4096];
+    ssize_t length = pread(log, text, sizeof text - 1, 0);
+    ck_assert_int_gt(length, 0);
+    text[length] = '\0';
+    const char *line = strstr(text, "\"restoring\"");
+    ck_assert_msg(line != NULL && (line = strstr(line, words)) != NULL, "%s", text);
+    return strtoul(line + sizeof words - 1, NULL, 10);
+}
+
+START_TEST(test_start_tells_how_far_it_is_within_one_journal)
+{
+    for (unsigned i = 0; i < COME_AND_GO; i++) {
+        struct srv_session *session = list_session("a");
+        ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_OK);
+        ck_assert_int_eq(srv_store_delete(app.store, session, &error), SRV_OK);
+        srv_session_remove(app.sessions, session);
+        srv_session_put(session);
+    }
+    struct srv_store_status status;
+    srv_store_describe(&status, app.store);
+    int log = memfd_create("log", 0);
+    close_store();
+    srv_log_close(&app.log);
+    srv_log_open(&app.log, SRV_LOG_INFO, log);
+    atomic_store(&slow_read_ms, READ_MS);
+    open_store();
+    atomic_store(&slow_read_ms, 0);
+    size_t bytes = first_told(log);
+    ck_assert_uint_gt(bytes, 0);
+    ck_assert_uint_lt(bytes, status.journal_bytes);
+    srv_log_close(&app.log);
+    srv_log_open(&app.log, SRV_LOG_OFF, STDERR_FILENO);
+    close(log);
+}
+END_TEST
+
 START_TEST(test_what_is_no_regular_file_is_not_waited_for)
 {
     struct srv_source source;
@@ -609,6 +653,7 @@ Suite *suite_store(void)
     tcase_add_loop_test(
         tests, test_start_whose_first_snapshot_fails_leaves_no_more_files_however_often_it_is_tried,
         0, 3);
+    tcase_add_test(tests, test_start_tells_how_far_it_is_within_one_journal);
     tcase_add_test(tests, test_what_is_no_regular_file_is_not_waited_for);
     tcase_add_test(tests, test_session_file_that_is_gone_while_it_is_read_is_not_damaged);
     suite_add_tcase(suite, tests);
