@@ -312,6 +312,20 @@ static bool read_journals(struct load *load)
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
+/* The newest generation that is in use.  Where there is a base, a session file that is younger is
+ * of a snapshot that did not end: its number is free, and no journal of it will ever be missed. */
+static uint64_t newest_of(const struct srv_file files[], size_t count)
+{
+    uint64_t newest = 0;
+    bool based = false;
+    for (size_t i = 0; i < count; i++)
+        based = based || files[i].kind == SRV_FILE_BASE;
+    for (size_t i = 0; i < count; i++)
+        if (files[i].generation > newest && !(based && files[i].kind == SRV_FILE_SESSION))
+            newest = files[i].generation;
+    return newest;
+}
+
 static bool list_files(struct load *load)
 {
     struct srv_store *store = load->store;
@@ -319,9 +333,7 @@ static bool list_files(struct load *load)
         snprintf(load->message, load->size, "state_dir: it cannot be read: %s", strerror(errno));
         return false;
     }
-    for (size_t i = 0; i < load->count; i++)
-        if (load->files[i].generation > store->generation)
-            store->generation = load->files[i].generation;
+    store->generation = newest_of(load->files, load->count);
     return true;
 }
 
@@ -343,7 +355,7 @@ static bool list_sessions(struct load *load)
 }
 
 /* Removes the journal of a snapshot that was to be the first and failed: nothing is in it yet.  It
- * stays where a file of its generation does, whose number the next one would follow. */
+ * stays where another file has its number, which the next one would follow. */
 static void drop_journal(const struct srv_store *store)
 {
     struct srv_file *files, journal;
@@ -351,11 +363,10 @@ static void drop_journal(const struct srv_store *store)
     int error = errno;
     srv_file_name(&journal, SRV_FILE_JOURNAL, store->generation, 0);
     if (store->journal.fd >= 0 && srv_files_list(&files, &count, store->directory)) {
-        bool alone = true;
         for (size_t i = 0; i < count; i++)
-            alone = alone &&
-                    (files[i].generation != store->generation || files[i].kind == SRV_FILE_JOURNAL);
-        if (alone)
+            if (strcmp(files[i].name, journal.name) == 0)
+                files[i].generation = 0;
+        if (newest_of(files, count) < store->generation)
             unlinkat(store->directory, journal.name, 0);
         free(files);
     }

@@ -596,6 +596,25 @@ START_TEST(test_start_tells_how_far_it_is_within_one_journal)
 }
 END_TEST
 
+/* A file of a snapshot that was killed has a number that no journal is to follow. */
+START_TEST(test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_killed)
+{
+    close_store();
+    app.config.durability = SRV_DURABLE_SNAPSHOT;
+    open_store();
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    srv_session_put(session);
+    close_store();
+    in_directory("test -f *3.base && for f in *3.session; do cp $f ${f%3.session}4.session; done");
+    app.config.durability = SRV_DURABLE_JOURNAL;
+    open_store();
+    ck_assert_uint_eq(length_of("a"), 1);
+    ck_assert_uint_eq(found_again("a"), 1);
+    ck_assert_uint_eq(found_again("a"), 1);
+}
+END_TEST
+
 START_TEST(test_what_is_no_regular_file_is_not_waited_for)
 {
     struct srv_source source;
@@ -654,6 +673,8 @@ Suite *suite_store(void)
         tests, test_start_whose_first_snapshot_fails_leaves_no_more_files_however_often_it_is_tried,
         0, 3);
     tcase_add_test(tests, test_start_tells_how_far_it_is_within_one_journal);
+    tcase_add_test(tests,
+                   test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_killed);
     tcase_add_test(tests, test_what_is_no_regular_file_is_not_waited_for);
     tcase_add_test(tests, test_session_file_that_is_gone_while_it_is_read_is_not_damaged);
     suite_add_tcase(suite, tests);
