@@ -11,6 +11,7 @@
 
 #define FEW 128     /* sessions that do not count as too many, whatever max_sessions is */
 #define MANY_LOST 8 /* times max_sessions: more that are lost are not counted either */
+#define PIECE ((size_t)16 << 20) /* of a session's file, after which progress is told */
 
 static enum srv_restoring fail(struct srv_restore *restore, enum srv_restoring what,
                                const char *message)
@@ -154,7 +155,8 @@ static enum srv_restoring open_import(struct attn_import **out, struct srv_resto
 
 /* Fills a cache that nobody knows of from the file. */
 static enum srv_restoring read_cache(struct attn_cache **out, struct srv_restore *restore,
-                                     const struct srv_model *model, struct attn_import *import)
+                                     const struct srv_model *model, struct attn_import *import,
+                                     const struct srv_source *file)
 {
     struct attn_error cause = {0};
     bool more = true;
@@ -162,8 +164,11 @@ static enum srv_restoring read_cache(struct attn_cache **out, struct srv_restore
         out, model->pool, model->attn, (size_t)srv_notes_number(import, "max_length"), &cause);
     if (status == ATTN_OK)
         status = attn_import_begin(import, *out, &cause);
-    while (status == ATTN_OK && more)
-        status = attn_import_run(&more, import, SIZE_MAX, &cause);
+    for (size_t done = PIECE; status == ATTN_OK && more; done += PIECE) {
+        status = attn_import_run(&more, import, PIECE, &cause);
+        if (more)
+            srv_source_tell(file, done / 2); /* each byte is summed up, and later copied */
+    }
     return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
 }
 
@@ -187,7 +192,7 @@ static bool read_options(struct srv_session_options *out, const struct attn_impo
 
 static enum srv_restoring make_session(struct srv_restored *entry, struct srv_restore *restore,
                                        const struct srv_model *model, struct attn_import *import,
-                                       uint64_t generation)
+                                       const struct srv_source *file, uint64_t generation)
 {
     struct srv_session_options options;
     struct srv_error error = {0};
@@ -195,7 +200,7 @@ static enum srv_restoring make_session(struct srv_restored *entry, struct srv_re
     struct srv_last_step *last = calloc(model->info.num_layers, sizeof *last);
     enum srv_restoring result = fail(restore, SRV_RESTORE_FULL, "out of memory");
     if (last != NULL)
-        result = read_cache(&cache, restore, model, import);
+        result = read_cache(&cache, restore, model, import, file);
     if (result == SRV_RESTORE_OK && (!read_options(&options, import, entry->epoch) ||
                                      srv_notes_lasts(last, import, model, cache, &error) != SRV_OK))
         result = fail(restore, SRV_RESTORE_DAMAGED, "its notes are not those of a session");
@@ -234,7 +239,7 @@ enum srv_restoring srv_restore_file(struct srv_restore *restore, uint64_t epoch,
     const struct srv_model *model = srv_restore_model(restore, attn_import_note(import, "model"),
                                                       attn_import_note(import, "fingerprint"));
     if (model != NULL)
-        result = make_session(entry, restore, model, import, generation);
+        result = make_session(entry, restore, model, import, file, generation);
     else
         result =
             fail(restore, SRV_RESTORE_FOREIGN, "its model, by name and fingerprint, is not here");

@@ -152,7 +152,7 @@ static void queue_job(struct srv_rounds *s, struct srv_job *job)
         queue_item(s, &job->items[i]);
     if (job->begin == NULL)
         queue_begun(s, job);
-    else if (s->prefills)
+    else if (s->prefill != NULL)
         put_job(s, SRV_CHANGES, job, 1);
     else
         begin_job(s, job);
@@ -214,18 +214,22 @@ static bool joins(const struct srv_item *item, const struct batch *batch)
                                  batch->rows + item->sizes.queries <= SRV_BATCH_ROWS);
 }
 
-/* The one end of an item: the next of its session is in line, and its job ends if it was the
- * last. */
-static void end_item(struct srv_rounds *s, struct srv_item *item)
+/* One of the job's items has ended, maybe the last. */
+static void count_end(struct srv_rounds *s, struct srv_job *job)
 {
-    struct srv_job *job = item->job;
-    struct srv_item *next = srv_item_end(item);
-    if (next != NULL)
-        put_item(s, next);
     if (job->pending > 0 || job->ended)
         return;
     job->ended = true;
     end_job(s, job);
+}
+
+/* The one end of an item that was in line: the next of its session is. */
+static void end_item(struct srv_rounds *s, struct srv_item *item)
+{
+    struct srv_item *next = srv_item_end(item);
+    if (next != NULL)
+        put_item(s, next);
+    count_end(s, item->job);
 }
 
 /* Takes up to `most` items of one layer out of line; those that nobody waits for end. */
@@ -253,11 +257,12 @@ static void take_batch(struct batch *batch, struct srv_rounds *s, enum srv_kind 
     }
 }
 
-static void begin_long(struct srv_rounds *s, const struct srv_request *request, bool prefill)
+static void begin_long(struct srv_rounds *s, const struct srv_request *request,
+                       struct srv_item *prefill)
 {
     srv_rounds_reply(s);
     s->long_request = request;
-    s->prefills = prefill;
+    s->prefill = prefill;
     s->stopped.code = SRV_OK;
     s->more = srv_rounds_have_short(s);
 }
@@ -285,7 +290,7 @@ static void end_long(struct srv_rounds *s, struct srv_error *error)
     if (error->code == SRV_E_DRAINING && s->stopped.code != SRV_OK)
         *error = s->stopped;
     s->long_request = NULL;
-    s->prefills = false;
+    s->prefill = NULL;
     begin_changes(s);
 }
 
@@ -297,7 +302,7 @@ bool srv_rounds_batch(struct srv_rounds *s, bool want_long)
         return false;
     struct srv_item *lead = batch.items[0];
     if (want_long) {
-        begin_long(s, lead->job->request, true);
+        begin_long(s, lead->job->request, lead);
         lead->step.yield = &s->yield;
     }
     srv_items_run(batch.items, batch.count, s->app);
@@ -314,7 +319,7 @@ void srv_rounds_attend(struct srv_rounds *s)
     if (job == NULL)
         return;
     uint64_t start = srv_now_ns();
-    begin_long(s, job->request, false);
+    begin_long(s, job->request, NULL);
     job->yield = &s->yield;
     job->compute(job);
     end_long(s, &job->error);
@@ -360,6 +365,19 @@ static void refuse(struct srv_rounds *s, enum srv_kind kind, struct srv_waiting 
     }
 }
 
+/* The steps that wait for their session behind one that runs or is in line. */
+static void sweep_behind(struct srv_rounds *s, struct srv_item *item, uint64_t now)
+{
+    for (struct srv_item *next; (next = item->behind) != NULL;) {
+        if (srv_request_check(next->job->request, now, &next->error) == SRV_OK) {
+            item = next;
+        } else {
+            srv_item_end_behind(item);
+            count_end(s, next->job);
+        }
+    }
+}
+
 static void sweep_line(struct srv_rounds *s, enum srv_kind kind)
 {
     struct srv_walk walk;
@@ -367,6 +385,8 @@ static void sweep_line(struct srv_rounds *s, enum srv_kind kind)
     uint64_t now = srv_now_ns();
     srv_walk_begin(&walk, &s->lines, kind);
     for (struct srv_waiting *waiting; (waiting = srv_walk_look(&walk)) != NULL;) {
+        if (is_item(kind))
+            sweep_behind(s, (struct srv_item *)waiting, now);
         if (srv_request_check(request_of(kind, waiting), now, &error) == SRV_OK) {
             srv_walk_pass(&walk);
         } else {
@@ -378,6 +398,8 @@ static void sweep_line(struct srv_rounds *s, enum srv_kind kind)
 
 void srv_rounds_sweep(struct srv_rounds *s)
 {
+    if (s->prefill != NULL)
+        sweep_behind(s, s->prefill, srv_now_ns());
     for (enum srv_kind kind = 0; kind < SRV_NUM_KINDS; kind++)
         sweep_line(s, kind);
 }

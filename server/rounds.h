@@ -17,8 +17,8 @@ struct srv_rounds {
     struct srv_request **ended; /* [most requests at a time] to be replied to */
     size_t num_ended;
     struct srv_lines lines;
-    struct attn_yield yield;                /* of long computations */
-    bool prefills;                          /* one runs, whose session nobody may change */
+    struct attn_yield yield;  /* of long computations */
+    struct srv_item *prefill; /* that runs, whose session nobody may change; or NULL */
     const struct srv_request *long_request; /* whose long computation runs; or NULL */
     struct srv_error stopped;               /* why it is to stop; SRV_OK: it goes on */
     bool more;                              /* short items were left over when it paused */
@@ -42,7 +42,8 @@ void srv_rounds_piece(struct srv_rounds *rounds); /* a piece of an export or imp
  * for. */
 bool srv_rounds_go_on(struct srv_rounds *rounds);
 
-/* Ends all that nobody waits for any more, wherever it stands in line. */
+/* Ends all that nobody waits for any more, wherever it stands in line, or behind a step of its
+ * session. */
 void srv_rounds_sweep(struct srv_rounds *rounds);
 
 /* Writes the replies of what has ended and hands them back. */

@@ -36,6 +36,12 @@ void srv_source_close(struct srv_source *source)
     free(source->window);
 }
 
+void srv_source_tell(const struct srv_source *source, size_t end)
+{
+    if (source->progress != NULL)
+        source->progress(source->context, end);
+}
+
 static bool fetch(void *out, struct srv_source *source, size_t at, size_t count)
 {
     unsigned char *next = out;
@@ -50,6 +56,7 @@ static bool fetch(void *out, struct srv_source *source, size_t at, size_t count)
         next += got;
         at += (size_t)got;
         count -= (size_t)got;
+        srv_source_tell(source, at);
     }
     return source->error == 0;
 }

@@ -20,6 +20,9 @@ struct srv_source {
     size_t room;           /* bytes of the window, a multiple of 4; may be set before it is used */
     unsigned char *window; /* [room] bytes [at, at + have) of the file; NULL: not used yet */
     size_t at, have;
+    /* Told, whenever something was read, up to where; NULL, as it is at first: nobody is. */
+    void (*progress)(void *context, size_t end);
+    void *context;
 };
 
 /* Takes over a file, closed on failure; or opens one, where no link is followed.  False with
@@ -34,6 +37,9 @@ bool srv_source_read(void *out, struct srv_source *source, size_t at, size_t cou
 /* Adds bytes [at, at + count) to a sum, multiples of 4 both.  What fits the window is in it then,
  * and srv_source_read gives just the bytes that were summed up. */
 bool srv_source_sum(struct srv_sum *sum, struct srv_source *source, size_t at, size_t count);
+
+/* Says that bytes up to `end` were read, for whoever reads from the descriptor. */
+void srv_source_tell(const struct srv_source *source, size_t end);
 
 /* All of a file that fits the window, until something else is read; else NULL. */
 const void *srv_source_whole(struct srv_source *source);

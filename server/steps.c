@@ -133,6 +133,20 @@ static bool follows(const struct srv_item *item, const struct srv_item *before)
     return before != NULL && item != NULL && before->job == item->job;
 }
 
+/* Takes an item out of its session's steps, where it stands behind `before`, or NULL: first. */
+static void leave_session(struct srv_item *item, struct srv_item *before)
+{
+    struct srv_session *session = item->session;
+    session->used_ns = srv_now_ns();
+    if (!follows(item->behind, item) && !follows(item, before))
+        atomic_fetch_sub(&session->waiting, 1);
+    item->job->pending--;
+    if (before != NULL)
+        before->behind = item->behind;
+    if (session->newest == item)
+        session->newest = before;
+}
+
 bool srv_item_bind(struct srv_item *item, struct srv_app *app)
 {
     bool bound = item->rows->start ? create_session(item, app) : find_session(item, app);
@@ -232,14 +246,12 @@ struct srv_item *srv_item_end(struct srv_item *item)
         session->stillborn = true;
         srv_session_remove(app->sessions, session);
     }
-    session->used_ns = srv_now_ns();
-    if (!follows(item->behind, item))
-        atomic_fetch_sub(&session->waiting, 1);
-    item->job->pending--;
-    if (session->newest == item)
-        session->newest = NULL;
+    leave_session(item, NULL);
     return item->behind;
 }
+
+/* It made no session: what does is the first of its steps. */
+void srv_item_end_behind(struct srv_item *item) { leave_session(item->behind, item); }
 
 /* What the library made of a step that ran. */
 static void take_result(struct srv_item *item)

@@ -29,6 +29,9 @@ void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app 
  * is gone where the item was to start it and failed.  Returns the session's next step, or NULL. */
 struct srv_item *srv_item_end(struct srv_item *item);
 
+/* The end of the step behind a bound item, which is not run: those behind it move up. */
+void srv_item_end_behind(struct srv_item *item);
+
 /* Writes an item's reply members, without braces. */
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item);
 

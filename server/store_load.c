@@ -33,7 +33,8 @@ struct load {
     uint64_t generation; /* of the base; 0: none */
     struct srv_source base;
     size_t num_base;  /* entries of it */
-    size_t bytes;     /* read so far */
+    size_t bytes;     /* of files that were read, */
+    size_t reached;   /* and of the one that is being read */
     uint64_t said_ns; /* when progress was last told */
     bool trouble;     /* something of a journal is not in the sessions */
     struct mend *mends;
@@ -44,15 +45,34 @@ struct load {
 
 static struct srv_log *log_of(const struct load *load) { return &load->store->app->log; }
 
-static void tell_progress(struct load *load, size_t bytes)
+/* Up to `end` the file that is being read was; parts of it are read twice. */
+static void tell_progress(void *context, size_t end)
 {
+    struct load *load = context;
     uint64_t now = srv_now_ns();
-    load->bytes += bytes;
+    load->reached = end > load->reached ? end : load->reached;
     if (now - load->said_ns < PROGRESS_NS)
         return;
     load->said_ns = now;
     srv_log_event(log_of(load), SRV_LOG_INFO, "restoring", "%zu sessions, %zu bytes so far",
-                  load->restore.made, load->bytes);
+                  load->restore.made, load->bytes + load->reached);
+}
+
+static bool begin_file(struct srv_source *out, struct load *load, const char *name)
+{
+    if (!srv_source_open(out, load->store->directory, name))
+        return false;
+    out->progress = tell_progress;
+    out->context = load;
+    return true;
+}
+
+static void end_file(struct load *load, struct srv_source *file)
+{
+    srv_source_close(file);
+    load->bytes += file->size;
+    load->reached = 0;
+    tell_progress(load, 0);
 }
 
 static bool refuse(struct load *load)
@@ -176,12 +196,11 @@ static bool read_session(struct load *load, uint64_t epoch, uint64_t generation)
     struct srv_file file;
     struct srv_source source;
     srv_file_name(&file, SRV_FILE_SESSION, generation, epoch);
-    if (!srv_source_open(&source, load->store->directory, file.name))
+    if (!begin_file(&source, load, file.name))
         return errno == ENOENT ? miss_session(load, epoch, file.name)
                                : refuse_unread(load, file.name, strerror(errno));
     enum srv_restoring result = srv_restore_file(&load->restore, epoch, generation, &source);
-    srv_source_close(&source);
-    tell_progress(load, source.size);
+    end_file(load, &source);
     if (result == SRV_RESTORE_UNREAD)
         return refuse_unread(load, file.name, load->restore.message);
     if (result == SRV_RESTORE_DAMAGED || result == SRV_RESTORE_FOREIGN)
@@ -247,12 +266,11 @@ static bool read_journal(struct load *load, const struct srv_file *file)
 {
     struct srv_source journal;
     struct srv_replayed replayed;
-    if (!srv_source_open(&journal, load->store->directory, file->name))
+    if (!begin_file(&journal, load, file->name))
         return refuse_unread(load, file->name, strerror(errno));
     enum srv_restoring result =
         srv_restore_journal(&replayed, &load->restore, file->generation, &journal);
-    srv_source_close(&journal);
-    tell_progress(load, journal.size);
+    end_file(load, &journal);
     if (result == SRV_RESTORE_UNREAD)
         return refuse_unread(load, file->name, strerror(journal.error));
     if (result == SRV_RESTORE_FULL)
@@ -294,6 +312,20 @@ static bool read_journals(struct load *load)
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
+/* The newest generation that is in use.  Where there is a base, a session file that is younger is
+ * of a snapshot that did not end: its number is free, and no journal of it will ever be missed. */
+static uint64_t newest_of(const struct srv_file files[], size_t count)
+{
+    uint64_t newest = 0;
+    bool based = false;
+    for (size_t i = 0; i < count; i++)
+        based = based || files[i].kind == SRV_FILE_BASE;
+    for (size_t i = 0; i < count; i++)
+        if (files[i].generation > newest && !(based && files[i].kind == SRV_FILE_SESSION))
+            newest = files[i].generation;
+    return newest;
+}
+
 static bool list_files(struct load *load)
 {
     struct srv_store *store = load->store;
@@ -301,9 +333,7 @@ static bool list_files(struct load *load)
         snprintf(load->message, load->size, "state_dir: it cannot be read: %s", strerror(errno));
         return false;
     }
-    for (size_t i = 0; i < load->count; i++)
-        if (load->files[i].generation > store->generation)
-            store->generation = load->files[i].generation;
+    store->generation = newest_of(load->files, load->count);
     return true;
 }
 
@@ -324,6 +354,25 @@ static bool list_sessions(struct load *load)
     return true;
 }
 
+/* Removes the journal of a snapshot that was to be the first and failed: nothing is in it yet.  It
+ * stays where another file has its number, which the next one would follow. */
+static void drop_journal(const struct srv_store *store)
+{
+    struct srv_file *files, journal;
+    size_t count;
+    int error = errno;
+    srv_file_name(&journal, SRV_FILE_JOURNAL, store->generation, 0);
+    if (store->journal.fd >= 0 && srv_files_list(&files, &count, store->directory)) {
+        for (size_t i = 0; i < count; i++)
+            if (strcmp(files[i].name, journal.name) == 0)
+                files[i].generation = 0;
+        if (newest_of(files, count) < store->generation)
+            unlinkat(store->directory, journal.name, 0);
+        free(files);
+    }
+    errno = error;
+}
+
 /* Goes on from what was loaded: in a new journal, or where the old files do not say what the
  * sessions are now, with a snapshot. */
 static bool begin(struct load *load)
@@ -337,6 +386,7 @@ static bool begin(struct load *load)
             store->keep_journals = false;
             return true;
         }
+        drop_journal(store);
     } else if (srv_store_new_journal(&store->journal, store)) {
         store->generation += srv_store_journals(store);
         return true;

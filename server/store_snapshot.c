@@ -4,7 +4,7 @@
  * journal and forks the caches that have changed, which copies no token.  What follows takes its
  * time on the store's own thread: the forks are written as files, then the base that names them all
  * is put in its place, and what it replaces is removed.  Before the base is there the old one and
- * both journals say the same; so this may end anywhere. */
+ * both journals say the same; so this may end anywhere, and what fails takes its files away. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -191,6 +191,7 @@ static bool write_files(const struct srv_cut *cut, const struct srv_store *store
         srv_file_name(&file, SRV_FILE_SESSION, entry->base.generation, entry->base.epoch);
         if (!srv_file_export(store->directory, file.name, entry->export, files <= MANY_FILES))
             return false;
+        entry->written = true;
         attn_export_close(entry->export); /* its blocks are wanted by others */
         attn_cache_free(entry->fork);
         entry->export = NULL;
@@ -199,8 +200,7 @@ static bool write_files(const struct srv_cut *cut, const struct srv_store *store
     return (files <= MANY_FILES || syncfs(store->directory) == 0) && fsync(store->directory) == 0;
 }
 
-/* A base that was not written may yet stand: its files keep what they say from here on. */
-static bool write_base(const struct srv_cut *cut, struct srv_store *store)
+static bool write_base(const struct srv_cut *cut, const struct srv_store *store)
 {
     struct srv_base_entry *entries = malloc((cut->count + 1) * sizeof *entries);
     for (size_t i = 0; entries != NULL && i < cut->count; i++)
@@ -209,21 +209,39 @@ static bool write_base(const struct srv_cut *cut, struct srv_store *store)
         entries != NULL && srv_base_write(store->directory, cut->generation, entries, cut->count);
     int error = errno;
     free(entries);
-    if (!written) {
+    errno = error;
+    return written;
+}
+
+/* What was written is not named by any base, and goes; or a base that was not written may yet
+ * stand, and its files keep what they say from here on. */
+static void give_up(const struct srv_cut *cut, struct srv_store *store)
+{
+    struct srv_file file;
+    srv_file_name(&file, SRV_FILE_BASE, cut->generation, 0);
+    if (faccessat(store->directory, file.name, F_OK, 0) == 0 || errno != ENOENT) {
         pthread_mutex_lock(&store->lock);
         store->wanted = store->generation + 1;
         pthread_mutex_unlock(&store->lock);
+        return;
     }
-    errno = error;
-    return written;
+    for (size_t i = 0; i < cut->count; i++) {
+        const struct srv_base_entry *base = &cut->entries[i].base;
+        srv_file_name(&file, SRV_FILE_SESSION, base->generation, base->epoch);
+        if (cut->entries[i].written)
+            unlinkat(store->directory, file.name, 0);
+    }
 }
 
 static bool write_cut(const struct srv_cut *cut, struct srv_store *store)
 {
     if (!write_files(cut, store) || !write_base(cut, store)) {
+        int error = errno;
         srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage",
                       "a snapshot of %zu sessions cannot be written: %s", cut->count,
-                      strerrordesc_np(errno));
+                      strerrordesc_np(error));
+        give_up(cut, store);
+        errno = error;
         return false;
     }
     srv_store_remove_older(store, cut);

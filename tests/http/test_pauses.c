@@ -85,6 +85,15 @@ static void long_begin(struct long_call *call, struct client *client, const char
     long_begin_with(call, client, NULL, members, rows);
 }
 
+/* Until a session is there, which a step that is in line makes. */
+static void await_session(struct client *client, const char *id)
+{
+    for (unsigned tries = 0; call_status(client, id) != 200; tries++) {
+        ck_assert_uint_lt(tries, WAIT_MS / 2);
+        pause_ms(2);
+    }
+}
+
 static void long_end(struct long_call *call, long status, const char *code)
 {
     pthread_join(call->thread, NULL);
@@ -139,10 +148,7 @@ START_TEST(test_decodes_are_answered_while_a_prefill_runs_and_those_of_its_sessi
     daemon_start(&daemon, CONFIG(""), NULL, NULL);
     client_open(&client, &daemon);
     long_begin(&call, &client, "\"session_id\":\"long\",\"start\":true,", TOKENS);
-    for (unsigned tries = 0; call_status(&client, "long") != 200; tries++) {
-        ck_assert_uint_lt(tries, 5000);
-        pause_ms(2);
-    }
+    await_session(&client, "long");
     expect_steps_beside(&client, &call);
     ck_assert_int_eq(step(&client, "long", false), TOKENS);
     long_end(&call, 200, NULL);
@@ -301,21 +307,30 @@ END_TEST
 
 #define GONE "attnd_errors_total{code=\"client_gone\"}"
 
-/* Sends a POST of so many rows whose answer is read later, or never. */
+/* Sends a POST whose answer is read later, or never, and frees its body; `fields`: more of its
+ * head, each with its end. */
+static void post_body(struct raw *raw, const struct daemon *daemon, const char *path,
+                      const char *fields, struct text *body)
+{
+    struct text head = {0};
+    text_add(&head,
+             "POST %s HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n%s"
+             "Content-Length: %zu\r\n\r\n",
+             path, fields, body->length);
+    raw_open(raw, daemon->host, daemon->port);
+    ck_assert(raw_text(raw, head.data) && raw_text(raw, body->data));
+    text_free(body);
+    text_free(&head);
+}
+
+/* The same of so many rows. */
 static void post_raw(struct raw *raw, const struct daemon *daemon, const char *path,
                      const char *members, size_t rows)
 {
-    struct text body = {0}, head = {0};
+    struct text body = {0};
     text_add(&body, "{%s", members);
     add_rows(&body, rows);
-    text_add(&head,
-             "POST %s HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
-             "Content-Length: %zu\r\n\r\n",
-             path, body.length);
-    raw_open(raw, daemon->host, daemon->port);
-    ck_assert(raw_text(raw, head.data) && raw_text(raw, body.data));
-    text_free(&body);
-    text_free(&head);
+    post_body(raw, daemon, path, "", &body);
 }
 
 /* It is counted when its connection ends, a little after it has left the queue. */
@@ -352,14 +367,15 @@ START_TEST(test_step_whose_client_leaves_while_it_waits_is_not_applied)
     struct long_call call;
     struct raw leaving, staying;
     begin(&daemon, &client);
-    ck_assert_int_eq(step(&client, "long", true), 0);
-    long_begin(&call, &client, session, TOKENS);
-    pause_ms(50); /* it runs, and has the session */
+    long_begin(&call, &client, "\"session_id\":\"long\",\"start\":true,", 2 * TOKENS);
+    await_session(&client, "long");
     post_raw(&leaving, &daemon, "/decode", session, 1);
     post_raw(&staying, &daemon, "/decode", session, 1);
     await_depth(&client, 3, 3);
     raw_close(&leaving);
     raw_half_close(&staying);
+    await_depth(&client, 2, 2);
+    ck_assert(!atomic_load(&call.answered));
     long_end(&call, 200, NULL);
     struct raw_answer answer = raw_read(&staying, false, WAIT_MS);
     ck_assert_uint_eq(answer.status, 200);
@@ -367,7 +383,7 @@ START_TEST(test_step_whose_client_leaves_while_it_waits_is_not_applied)
     raw_close(&staying);
     await_depth(&client, 0, 0);
     await_gone(&client, 1);
-    ck_assert_int_eq(step(&client, "long", false), TOKENS + 2);
+    ck_assert_int_eq(step(&client, "long", false), 2 * TOKENS + 1);
     end(&daemon, &client);
 }
 END_TEST
@@ -413,6 +429,93 @@ START_TEST(test_two_wait_for_a_session_that_is_busy_and_a_third_is_told_when_to_
     long_end(&call, 200, NULL);
     for (size_t i = 0; i < 2; i++) {
         expect_position(&waiting[i], TOKENS + 1 + i);
+        raw_close(&waiting[i]);
+    }
+    end(&daemon, &client);
+}
+END_TEST
+
+static void expect_refused(struct raw *raw, unsigned status, const char *code)
+{
+    struct raw_answer answer = raw_read(raw, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, status);
+    ck_assert_msg(strstr(answer.body, code) != NULL, "no %s in %.200s", code, answer.body);
+    raw_answer_free(&answer);
+    raw_close(raw);
+}
+
+START_TEST(test_step_whose_deadline_passes_behind_a_prefill_is_told_so_then_and_not_applied)
+{
+    static const char session[] = "\"session_id\":\"long\",";
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    struct raw staying, dropped;
+    struct text body = {0};
+    begin(&daemon, &client);
+    long_begin(&call, &client, "\"session_id\":\"long\",\"start\":true,", TOKENS);
+    await_session(&client, "long");
+    post_raw(&staying, &daemon, "/decode", session, 1);
+    await_depth(&client, 2, 2);
+    text_add(&body, "{%s", session);
+    add_rows(&body, 1);
+    post_body(&dropped, &daemon, "/decode", "X-Deadline-Ms: 300\r\n", &body);
+    expect_refused(&dropped, 504, "deadline_exceeded");
+    ck_assert(!atomic_load(&call.answered));
+    long_end(&call, 200, NULL);
+    expect_position(&staying, TOKENS);
+    raw_close(&staying);
+    ck_assert_int_eq(step(&client, "long", false), TOKENS + 1);
+    end(&daemon, &client);
+}
+END_TEST
+
+/* Posts two steps in one request, which counts as one that waits for the session. */
+static void post_list(struct raw *raw, const struct daemon *daemon, const char *session)
+{
+    struct text body = {0};
+    text_add(&body, "{\"sequences\":[{%s", session);
+    add_rows(&body, FEW_ROWS + 1);
+    text_add(&body, ",{%s", session);
+    add_rows(&body, FEW_ROWS + 1);
+    text_add(&body, "]}");
+    post_body(raw, daemon, "/decode", "", &body);
+}
+
+/* The list is the first of its session's steps, the last, or stands between two; three places are
+ * all that there are. */
+START_TEST(test_list_that_is_dropped_gives_its_place_back_and_leaves_the_others_in_order)
+{
+    static const char session[] = "\"session_id\":\"long\",";
+    static const size_t posted[] = {0, 1, 1}, left[] = {0, 1, 2}; /* behind so many others */
+    struct daemon daemon;
+    struct client client;
+    struct raw busy, list, waiting[3], beyond;
+    begin(&daemon, &client);
+    ck_assert_int_eq(step(&client, "long", true), 0);
+    post_raw(&busy, &daemon, "/attend", "\"session_id\":\"busy\",\"start\":true,", ENDLESS);
+    await_session(&client, "busy");
+    for (size_t i = 0, depth = 1; i < 3; i++) {
+        await_depth(&client, (double)depth, (double)depth);
+        if (i == posted[_i]) {
+            post_list(&list, &daemon, session);
+            await_depth(&client, (double)(depth + 1), (double)(depth + 1));
+            depth++;
+        }
+        if (i == left[_i]) {
+            raw_close(&list);
+            depth--;
+            await_depth(&client, (double)depth, (double)depth);
+        }
+        post_raw(&waiting[i], &daemon, "/decode", session, FEW_ROWS + 1);
+        depth++;
+    }
+    await_depth(&client, 4, 4);
+    post_raw(&beyond, &daemon, "/decode", session, 1);
+    expect_refused(&beyond, 429, "session_busy");
+    raw_close(&busy);
+    for (size_t i = 0; i < 3; i++) {
+        expect_position(&waiting[i], 1 + i * (FEW_ROWS + 1));
         raw_close(&waiting[i]);
     }
     end(&daemon, &client);
@@ -471,6 +574,11 @@ Suite *suite_pauses(void)
     TCase *session = tcase_create("session");
     tcase_add_test(session,
                    test_two_wait_for_a_session_that_is_busy_and_a_third_is_told_when_to_come_again);
+    tcase_add_test(
+        session, test_step_whose_deadline_passes_behind_a_prefill_is_told_so_then_and_not_applied);
+    tcase_add_loop_test(
+        session, test_list_that_is_dropped_gives_its_place_back_and_leaves_the_others_in_order, 0,
+        3);
     tcase_add_test(session, test_requests_of_one_connection_are_applied_in_their_order);
     suite_add_tcase(suite, session);
     return suite;

@@ -1,7 +1,7 @@
 /* test_store.c: what the store does while the disk is slow, full, or has kept what was taken back.
  *
- * fsync is ours in this program: it can be made to take its time, or to fail where a base is;
- * fdatasync is counted, and pread can find nothing. */
+ * fsync is ours in this program: it can be made to take its time, or to fail where a base is, or of
+ * one; fdatasync is counted, and pread can find nothing, or take its time too. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,14 +25,28 @@
 #define WIDTH 4
 #define SLOW_MS 2500
 
-static atomic_uint slow_ms, flushes;
+static atomic_uint slow_ms, flushes, slow_read_ms;
 static atomic_bool unreadable;           /* all files */
+static atomic_bool no_base;              /* cannot be synced before it has its name */
 static atomic_uint_fast64_t unsafe_base; /* directories that have it cannot be synced; 0: none */
+
+static bool is_unfinished_base(int fd)
+{
+    char link[32], name[256];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, name, sizeof name - 1);
+    name[length > 0 ? length : 0] = '\0';
+    return strstr(name, ".base.new") != NULL;
+}
 
 int fsync(int fd)
 {
     struct srv_file base;
     usleep(atomic_load(&slow_ms) * 1000);
+    if (atomic_load(&no_base) && is_unfinished_base(fd)) {
+        errno = ENOSPC;
+        return -1;
+    }
     srv_file_name(&base, SRV_FILE_BASE, atomic_load(&unsafe_base), 0);
     if (base.generation != 0 && faccessat(fd, base.name, F_OK, 0) == 0) {
         errno = EIO;
@@ -49,6 +63,7 @@ int fdatasync(int fd)
 
 ssize_t pread(int fd, void *out, size_t count, off_t at)
 {
+    usleep(atomic_load(&slow_read_ms) * 1000);
     if (!atomic_load(&unreadable))
         return syscall(SYS_pread64, fd, out, count, at);
     errno = ENOENT;
@@ -471,6 +486,135 @@ START_TEST(test_damaged_base_leaves_its_files_and_the_journals_since)
 }
 END_TEST
 
+/* Names and sizes of the directory's files. */
+static void list_files(char out[4096])
+{
+    char command[128];
+    snprintf(command, sizeof command, "find %s -type f -printf '%%f %%s\\n' | sort", directory);
+    FILE *stream = popen(command, "r");
+    ck_assert_ptr_nonnull(stream);
+    out[fread(out, 1, 4095, stream)] = '\0';
+    ck_assert_int_eq(pclose(stream), 0);
+}
+
+/* A start that begins with a snapshot, for which the disk has room for small sessions only; or not
+ * for the base that names their files; or which it cannot be trusted to keep. */
+static void fail_start(int why)
+{
+    if (why == 0)
+        limit_files(1500);
+    atomic_store(&no_base, why == 1);
+    atomic_store(&unsafe_base, why == 2 ? 2 : 0);
+    ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
+    ck_assert(srv_store_open(&app.store, &app, message, sizeof message));
+    ck_assert(!srv_store_load(app.store, message, sizeof message));
+    ck_assert_msg(strstr(message, "cannot be written") != NULL, "%s", message);
+    ck_assert(srv_store_close(app.store));
+    srv_sessions_close(app.sessions);
+    atomic_store(&no_base, false);
+    atomic_store(&unsafe_base, 0);
+    limit_files(RLIM_INFINITY);
+}
+
+/* Makes sessions of which the first is lost to damage in the journal. */
+static void lose_one_of_four(void)
+{
+    static const char *const ids[] = {"lost", "small", "large", "tiny"};
+    for (size_t i = 0; i < 4; i++) {
+        struct srv_session *session = list_session(ids[i]);
+        for (size_t rows = 0; rows < (i == 2 ? 60 : 1); rows++)
+            ck_assert_int_eq(append(session), SRV_OK);
+        srv_session_put(session);
+    }
+    close_store();
+    in_directory(
+        "printf x | dd of=0000000000000001.journal bs=1 seek=140 conv=notrunc 2>/dev/null");
+}
+
+/* And the next one finds what it found. */
+START_TEST(test_start_whose_first_snapshot_fails_leaves_no_more_files_however_often_it_is_tried)
+{
+    char before[4096], once[4096], twice[4096];
+    lose_one_of_four();
+    list_files(before);
+    fail_start(_i);
+    list_files(once);
+    fail_start(_i);
+    list_files(twice);
+    if (_i < 2)
+        ck_assert_str_eq(once, before);
+    ck_assert_str_eq(twice, once);
+    open_store();
+    ck_assert_uint_eq(length_of("lost"), SIZE_MAX);
+    ck_assert_uint_eq(length_of("small"), 1);
+    ck_assert_uint_eq(length_of("large"), 60);
+    ck_assert_uint_eq(length_of("tiny"), 1);
+    ck_assert_uint_eq(found_again("large"), 60);
+}
+END_TEST
+
+#define READ_MS 600      /* for half a MiB of a journal, */
+#define COME_AND_GO 6000 /* and twice as many records are 2.6 MiB */
+
+/* The bytes so far that the first line about restoring has. */
+static size_t first_told(int log)
+{
+    static const char words[] = "sessions, ";
+    char text[4096];
+    ssize_t length = pread(log, text, sizeof text - 1, 0);
+    ck_assert_int_gt(length, 0);
+    text[length] = '\0';
+    const char *line = strstr(text, "\"restoring\"");
+    ck_assert_msg(line != NULL && (line = strstr(line, words)) != NULL, "%s", text);
+    return strtoul(line + sizeof words - 1, NULL, 10);
+}
+
+START_TEST(test_start_tells_how_far_it_is_within_one_journal)
+{
+    for (unsigned i = 0; i < COME_AND_GO; i++) {
+        struct srv_session *session = list_session("a");
+        ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_OK);
+        ck_assert_int_eq(srv_store_delete(app.store, session, &error), SRV_OK);
+        srv_session_remove(app.sessions, session);
+        srv_session_put(session);
+    }
+    struct srv_store_status status;
+    srv_store_describe(&status, app.store);
+    int log = memfd_create("log", 0);
+    close_store();
+    srv_log_close(&app.log);
+    srv_log_open(&app.log, SRV_LOG_INFO, log);
+    atomic_store(&slow_read_ms, READ_MS);
+    open_store();
+    atomic_store(&slow_read_ms, 0);
+    size_t bytes = first_told(log);
+    ck_assert_uint_gt(bytes, 0);
+    ck_assert_uint_lt(bytes, status.journal_bytes);
+    srv_log_close(&app.log);
+    srv_log_open(&app.log, SRV_LOG_OFF, STDERR_FILENO);
+    close(log);
+}
+END_TEST
+
+/* A file of a snapshot that was killed has a number that no journal is to follow. */
+START_TEST(test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_killed)
+{
+    close_store();
+    app.config.durability = SRV_DURABLE_SNAPSHOT;
+    open_store();
+    struct srv_session *session = list_session("a");
+    ck_assert_int_eq(append(session), SRV_OK);
+    srv_session_put(session);
+    close_store();
+    in_directory("test -f *3.base && for f in *3.session; do cp $f ${f%3.session}4.session; done");
+    app.config.durability = SRV_DURABLE_JOURNAL;
+    open_store();
+    ck_assert_uint_eq(length_of("a"), 1);
+    ck_assert_uint_eq(found_again("a"), 1);
+    ck_assert_uint_eq(found_again("a"), 1);
+}
+END_TEST
+
 START_TEST(test_what_is_no_regular_file_is_not_waited_for)
 {
     struct srv_source source;
@@ -507,143 +651,6 @@ START_TEST(test_session_file_that_is_gone_while_it_is_read_is_not_damaged)
 }
 END_TEST
 
-/* The records of an import, up to its commit where it has one, and of another session. */
-static void write_import(struct srv_journal *journal, bool committed)
-{
-    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
-    const struct srv_record_rows rows = {.used_ns = 1, .rows = 1};
-    const struct srv_record_last last = {0};
-    const struct srv_part made = {&create, sizeof create}, commit = {&last, sizeof last};
-    const struct srv_part parts[] = {{&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
-    struct srv_record_head head = {.type = SRV_RECORD_CREATE, .epoch = 7};
-    snprintf(create.model, sizeof create.model, "tiny");
-    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
-             app.models.items[0].info.fingerprint);
-    create.pending = 1;
-    srv_journal_add(journal, &head, &made, 1);
-    head = (struct srv_record_head){.type = SRV_RECORD_ROWS, .epoch = 7, .chain = 1};
-    srv_journal_add(journal, &head, parts, 3);
-    head = (struct srv_record_head){.type = SRV_RECORD_COMMIT, .epoch = 7, .chain = 2};
-    if (committed)
-        srv_journal_add(journal, &head, &commit, 1);
-    ck_assert_int_eq(srv_journal_flush(journal, false), 0);
-    head = (struct srv_record_head){.type = SRV_RECORD_CREATE, .epoch = 8};
-    create.pending = 0;
-    snprintf(create.id, sizeof create.id, "b");
-    srv_journal_add(journal, &head, &made, 1);
-    ck_assert_int_eq(srv_journal_flush(journal, false), 0);
-}
-
-/* Where that byte of the import's journal is another one; 0: none. */
-static struct srv_restore_result restore_import(bool committed, off_t damaged)
-{
-    struct srv_journal journal;
-    struct srv_restore restore;
-    struct srv_replayed replayed;
-    struct srv_restore_result result;
-    struct srv_source source;
-    unsigned char byte;
-    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
-    write_import(&journal, committed);
-    ck_assert_int_eq(pread(journal.fd, &byte, 1, damaged), 1);
-    byte ^= 1;
-    if (damaged != 0)
-        ck_assert_int_eq(pwrite(journal.fd, &byte, 1, damaged), 1);
-    ck_assert(srv_source_take(&source, dup(journal.fd)));
-    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
-    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
-    ck_assert_uint_eq(replayed.gaps, damaged != 0);
-    ck_assert(srv_restore_list(&result, &restore));
-    srv_restore_fini(&restore);
-    srv_source_close(&source);
-    srv_journal_close(&journal);
-    return result;
-}
-
-START_TEST(test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not)
-{
-    const size_t rows = SRV_JOURNAL_HEAD + SRV_RECORD_HEAD + sizeof(struct srv_record_create);
-    const size_t commit = rows + SRV_RECORD_HEAD + sizeof(struct srv_record_rows) + 2 * sizeof row;
-    const struct {
-        bool committed;
-        size_t damaged, lost, found;
-    } cases[] = {
-        {false, 0, 0, 1}, {true, 0, 0, 2}, {true, rows + 80, 1, 1}, {true, commit + 80, 1, 1}};
-    struct srv_restore_result result =
-        restore_import(cases[_i].committed, (off_t)cases[_i].damaged);
-    ck_assert_uint_eq(result.lost, cases[_i].lost);
-    ck_assert_uint_eq(result.listed + result.expired, cases[_i].found);
-}
-END_TEST
-
-#define MANY 50000
-
-/* Sessions that come and go: however long the journal is, those that are gone take no memory. */
-START_TEST(test_sessions_that_are_gone_take_no_room_while_a_journal_is_read)
-{
-    struct srv_journal journal;
-    struct srv_restore restore;
-    struct srv_replayed replayed;
-    struct srv_source source;
-    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
-    const struct srv_part part = {&create, sizeof create};
-    snprintf(create.model, sizeof create.model, "tiny");
-    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
-             app.models.items[0].info.fingerprint);
-    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
-    for (uint64_t epoch = 1; epoch <= MANY; epoch++) {
-        struct srv_record_head made = {.type = SRV_RECORD_CREATE, .epoch = epoch};
-        struct srv_record_head gone = {.type = SRV_RECORD_DELETE, .epoch = epoch, .chain = 1};
-        srv_journal_add(&journal, &made, &part, 1);
-        if (epoch % (MANY / 4) != 0)
-            srv_journal_add(&journal, &gone, NULL, 0);
-    }
-    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    ck_assert(srv_source_take(&source, dup(journal.fd)));
-    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
-    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
-    ck_assert_uint_eq(replayed.records, 2 * MANY - 4);
-    ck_assert_uint_le(restore.capacity, 64);
-    for (uint64_t i = 1; i <= 4; i++) {
-        const struct srv_restored *left = srv_restore_find(&restore, i * (MANY / 4));
-        ck_assert(left != NULL && left->session != NULL);
-    }
-    srv_restore_fini(&restore);
-    srv_source_close(&source);
-    srv_journal_close(&journal);
-}
-END_TEST
-
-/* Of a table of 8: more than 2 * (8 + 128) that are there, or 8 * (8 + 128) that are lost. */
-START_TEST(test_journal_with_too_many_sessions_is_left_before_its_end)
-{
-    static const size_t most[] = {2 * 136, 8 * 136};
-    struct srv_journal journal;
-    struct srv_restore restore;
-    struct srv_replayed replayed;
-    struct srv_source source;
-    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
-    const struct srv_part part = {&create, sizeof create};
-    snprintf(create.model, sizeof create.model, _i == 0 ? "tiny" : "another");
-    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
-             app.models.items[0].info.fingerprint);
-    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
-    for (uint64_t epoch = 1; epoch <= most[_i] * 3 / 2; epoch++) {
-        struct srv_record_head made = {.type = SRV_RECORD_CREATE, .epoch = epoch};
-        srv_journal_add(&journal, &made, &part, 1);
-    }
-    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    ck_assert(srv_source_take(&source, dup(journal.fd)));
-    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
-    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_FULL);
-    ck_assert_ptr_nonnull(strstr(restore.message, "max_sessions"));
-    ck_assert_uint_gt(restore.made, most[_i]);
-    srv_restore_fini(&restore);
-    srv_source_close(&source);
-    srv_journal_close(&journal);
-}
-END_TEST
-
 Suite *suite_store(void)
 {
     Suite *suite = suite_create("store");
@@ -662,12 +669,14 @@ Suite *suite_store(void)
     tcase_add_test(tests, test_fork_outlives_a_first_snapshot_that_was_killed);
     tcase_add_test(tests, test_empty_files_of_a_first_snapshot_shadow_no_record);
     tcase_add_test(tests, test_damaged_base_leaves_its_files_and_the_journals_since);
+    tcase_add_loop_test(
+        tests, test_start_whose_first_snapshot_fails_leaves_no_more_files_however_often_it_is_tried,
+        0, 3);
+    tcase_add_test(tests, test_start_tells_how_far_it_is_within_one_journal);
+    tcase_add_test(tests,
+                   test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_killed);
     tcase_add_test(tests, test_what_is_no_regular_file_is_not_waited_for);
     tcase_add_test(tests, test_session_file_that_is_gone_while_it_is_read_is_not_damaged);
-    tcase_add_loop_test(tests, test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not,
-                        0, 4);
-    tcase_add_test(tests, test_sessions_that_are_gone_take_no_room_while_a_journal_is_read);
-    tcase_add_loop_test(tests, test_journal_with_too_many_sessions_is_left_before_its_end, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -1,0 +1,234 @@
+/* test_restore.c: what becomes of a journal's records, as far as one journal tells. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "app.h"
+#include "journal.h"
+#include "restore.h"
+#include "suites.h"
+
+#define WIDTH 4
+
+static struct srv_app app;
+static float row[WIDTH] = {1, 2, 3, 4};
+
+static void set_up(void)
+{
+    static struct srv_model_entry model = {.name = "tiny"};
+    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
+    char message[512];
+    app = (struct srv_app){
+        .config = {.models = &model,
+                   .num_models = 1,
+                   .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = 3600}}};
+    model.random = random;
+    ck_assert_int_eq(attn_cache_pool_new(&app.pool, (size_t)1 << 20), ATTN_OK);
+    ck_assert(srv_models_open(&app.models, &app.config, message, sizeof message) &&
+              srv_models_load(&app.models, app.pool, message, sizeof message));
+    ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
+}
+
+static void tear_down(void)
+{
+    srv_sessions_close(app.sessions);
+    srv_models_close(&app.models);
+    attn_cache_pool_free(app.pool);
+}
+
+/* The records of an import, up to its commit where it has one, and of another session. */
+static void write_import(struct srv_journal *journal, bool committed)
+{
+    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
+    const struct srv_record_rows rows = {.used_ns = 1, .rows = 1};
+    const struct srv_record_last last = {0};
+    const struct srv_part made = {&create, sizeof create}, commit = {&last, sizeof last};
+    const struct srv_part parts[] = {{&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
+    struct srv_record_head head = {.type = SRV_RECORD_CREATE, .epoch = 7};
+    snprintf(create.model, sizeof create.model, "tiny");
+    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+             app.models.items[0].info.fingerprint);
+    create.pending = 1;
+    srv_journal_add(journal, &head, &made, 1);
+    head = (struct srv_record_head){.type = SRV_RECORD_ROWS, .epoch = 7, .chain = 1};
+    srv_journal_add(journal, &head, parts, 3);
+    head = (struct srv_record_head){.type = SRV_RECORD_COMMIT, .epoch = 7, .chain = 2};
+    if (committed)
+        srv_journal_add(journal, &head, &commit, 1);
+    ck_assert_int_eq(srv_journal_flush(journal, false), 0);
+    head = (struct srv_record_head){.type = SRV_RECORD_CREATE, .epoch = 8};
+    create.pending = 0;
+    snprintf(create.id, sizeof create.id, "b");
+    srv_journal_add(journal, &head, &made, 1);
+    ck_assert_int_eq(srv_journal_flush(journal, false), 0);
+}
+
+/* Where that byte of the import's journal is another one; 0: none. */
+static struct srv_restore_result restore_import(bool committed, off_t damaged)
+{
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replayed replayed;
+    struct srv_restore_result result;
+    struct srv_source source;
+    unsigned char byte;
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    write_import(&journal, committed);
+    ck_assert_int_eq(pread(journal.fd, &byte, 1, damaged), 1);
+    byte ^= 1;
+    if (damaged != 0)
+        ck_assert_int_eq(pwrite(journal.fd, &byte, 1, damaged), 1);
+    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
+    ck_assert_uint_eq(replayed.gaps, damaged != 0);
+    ck_assert(srv_restore_list(&result, &restore));
+    srv_restore_fini(&restore);
+    srv_source_close(&source);
+    srv_journal_close(&journal);
+    return result;
+}
+
+START_TEST(test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not)
+{
+    const size_t rows = SRV_JOURNAL_HEAD + SRV_RECORD_HEAD + sizeof(struct srv_record_create);
+    const size_t commit = rows + SRV_RECORD_HEAD + sizeof(struct srv_record_rows) + 2 * sizeof row;
+    const struct {
+        bool committed;
+        size_t damaged, lost, found;
+    } cases[] = {
+        {false, 0, 0, 1}, {true, 0, 0, 2}, {true, rows + 80, 1, 1}, {true, commit + 80, 1, 1}};
+    struct srv_restore_result result =
+        restore_import(cases[_i].committed, (off_t)cases[_i].damaged);
+    ck_assert_uint_eq(result.lost, cases[_i].lost);
+    ck_assert_uint_eq(result.listed + result.expired, cases[_i].found);
+}
+END_TEST
+
+#define MANY 50000
+
+/* Sessions that come and go: however long the journal is, those that are gone take no memory. */
+START_TEST(test_sessions_that_are_gone_take_no_room_while_a_journal_is_read)
+{
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replayed replayed;
+    struct srv_source source;
+    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
+    const struct srv_part part = {&create, sizeof create};
+    snprintf(create.model, sizeof create.model, "tiny");
+    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+             app.models.items[0].info.fingerprint);
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    for (uint64_t epoch = 1; epoch <= MANY; epoch++) {
+        struct srv_record_head made = {.type = SRV_RECORD_CREATE, .epoch = epoch};
+        struct srv_record_head gone = {.type = SRV_RECORD_DELETE, .epoch = epoch, .chain = 1};
+        srv_journal_add(&journal, &made, &part, 1);
+        if (epoch % (MANY / 4) != 0)
+            srv_journal_add(&journal, &gone, NULL, 0);
+    }
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
+    ck_assert_uint_eq(replayed.records, 2 * MANY - 4);
+    ck_assert_uint_le(restore.capacity, 64);
+    for (uint64_t i = 1; i <= 4; i++) {
+        const struct srv_restored *left = srv_restore_find(&restore, i * (MANY / 4));
+        ck_assert(left != NULL && left->session != NULL);
+    }
+    srv_restore_fini(&restore);
+    srv_source_close(&source);
+    srv_journal_close(&journal);
+}
+END_TEST
+
+/* Of a table of 8: more than 2 * (8 + 128) that are there, or 8 * (8 + 128) that are lost. */
+START_TEST(test_journal_with_too_many_sessions_is_left_before_its_end)
+{
+    static const size_t most[] = {2 * 136, 8 * 136};
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replayed replayed;
+    struct srv_source source;
+    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
+    const struct srv_part part = {&create, sizeof create};
+    snprintf(create.model, sizeof create.model, _i == 0 ? "tiny" : "another");
+    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+             app.models.items[0].info.fingerprint);
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    for (uint64_t epoch = 1; epoch <= most[_i] * 3 / 2; epoch++) {
+        struct srv_record_head made = {.type = SRV_RECORD_CREATE, .epoch = epoch};
+        srv_journal_add(&journal, &made, &part, 1);
+    }
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_FULL);
+    ck_assert_ptr_nonnull(strstr(restore.message, "max_sessions"));
+    ck_assert_uint_gt(restore.made, most[_i]);
+    srv_restore_fini(&restore);
+    srv_source_close(&source);
+    srv_journal_close(&journal);
+}
+END_TEST
+
+struct told {
+    size_t times, most;
+};
+
+static void note_progress(void *context, size_t end)
+{
+    struct told *told = context;
+    told->most = end > told->most ? end : told->most;
+    told->times++;
+}
+
+#define ROWS 512
+
+START_TEST(test_progress_is_told_within_a_record_as_long_as_a_journal)
+{
+    static const float many[ROWS * WIDTH];
+    const struct srv_record_rows rows = {.used_ns = 1, .rows = ROWS};
+    const struct srv_part parts[] = {
+        {&rows, sizeof rows}, {many, sizeof many}, {many, sizeof many}};
+    struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = 9, .chain = 1};
+    struct told told = {0};
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replayed replayed;
+    struct srv_source source;
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    write_import(&journal, true);
+    srv_journal_add(&journal, &head, parts, 3);
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    source.room = 1024;
+    source.progress = note_progress;
+    source.context = &told;
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
+    ck_assert_uint_ge(told.times, source.size / source.room);
+    ck_assert_uint_eq(told.most, source.size);
+    srv_restore_fini(&restore);
+    srv_source_close(&source);
+    srv_journal_close(&journal);
+}
+END_TEST
+
+Suite *suite_restore(void)
+{
+    Suite *suite = suite_create("restore");
+    TCase *tests = tcase_create("restore");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(tests, test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not,
+                        0, 4);
+    tcase_add_test(tests, test_sessions_that_are_gone_take_no_room_while_a_journal_is_read);
+    tcase_add_loop_test(tests, test_journal_with_too_many_sessions_is_left_before_its_end, 0, 2);
+    tcase_add_test(tests, test_progress_is_told_within_a_record_as_long_as_a_journal);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
