@@ -43,6 +43,14 @@ struct attn_projection {
     size_t rows;
 };
 
+/* A product of rows that follow one another, in x and in y. */
+static inline struct attn_projection attn_projection_of(const struct attn_linear *linear,
+                                                        const float *x, float *y, size_t rows)
+{
+    return (struct attn_projection){
+        .linear = linear, .x = x, .ldx = linear->in, .y = y, .ldy = linear->out, .rows = rows};
+}
+
 #define ATTN_INTEGERS_BYTES 64 /* that such a product takes to describe rows made integers */
 
 /* Runs `count` products of one dtype on all threads.  Of int8 weights rows are first made integers,
