@@ -302,6 +302,17 @@ static struct attn_product block_of(const struct piece *piece, const struct attn
     return block;
 }
 
+/* The block's y is whole and, but now, in a cache near by. */
+static void look(const struct attn_projection *p, const struct attn_product *block,
+                 const struct attn_kernels *kernels)
+{
+    bool within = true;
+    for (size_t r = 0; r < block->rows && within; r++)
+        within = kernels->all_within(block->y + r * block->ldy, block->n, p->limit);
+    if (!within)
+        atomic_store(p->beyond, true);
+}
+
 /* The inputs [i, i + k) of a piece, some of its panels after the other. */
 static void run_inputs(const struct piece *piece, size_t i, size_t k)
 {
@@ -320,6 +331,8 @@ static void run_inputs(const struct piece *piece, size_t i, size_t k)
             run_blas(engine->pool, &block, linear->dtype, piece->thread);
         else
             engine->kernels.project[linear->dtype](&block);
+        if (p->beyond != NULL && i + k == linear->in)
+            look(p, &block, &engine->kernels);
     }
 }
 

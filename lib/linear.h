@@ -6,6 +6,8 @@
 #ifndef ATTN_LIB_LINEAR_H
 #define ATTN_LIB_LINEAR_H
 
+#include <stdatomic.h>
+
 #include "attn.h"
 #include "engine.h"
 
@@ -41,6 +43,9 @@ struct attn_projection {
     float *y; /* [rows][ldy], of which linear->out are written */
     size_t ldy;
     size_t rows;
+    float limit;
+    atomic_bool *beyond; /* becomes true where |y| <= limit does not hold: y is looked at while it
+                            is in a cache; NULL: it is not */
 };
 
 /* A product of rows that follow one another, in x and in y. */

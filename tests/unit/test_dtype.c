@@ -164,6 +164,39 @@ START_TEST(test_dtype_products_of_the_same_rows_have_the_bits_of_each_alone)
 }
 END_TEST
 
+/* Of the products of a call the one alone whose largest element is beyond the limit. */
+START_TEST(test_dtype_a_product_tells_an_element_beyond_its_limit)
+{
+    enum { ROWS = 190 };
+    struct attn_model *model = open_model(GROUPED, ATTN_F32);
+    const struct attn_linear *k = &attn_model_resident(model, 0)->k;
+    struct rng r = rng_seeded(9);
+    float *x = rng_floats(&r, ROWS * k->in, 2), *y = malloc(2 * ROWS * k->out * sizeof *y),
+          most = 0;
+    struct attn_engine *engine;
+    if (open_engine(&engine, (unsigned)_i, 2)) {
+        project(y, engine, k, x, ROWS);
+        for (size_t i = 0; i < ROWS * k->out; i++)
+            most = fmaxf(most, fabsf(y[i]));
+        atomic_bool beyond[2] = {false, false};
+        struct attn_projection products[2];
+        for (size_t i = 0; i < 2; i++) {
+            products[i] = attn_projection_of(k, x, y + i * ROWS * k->out, ROWS);
+            products[i].limit = i == 0 ? most : nextafterf(most, 0);
+            products[i].beyond = &beyond[i];
+        }
+        attn_engine_lock(engine, NULL);
+        ck_assert_int_eq(attn_project(engine, products, 2, true), ATTN_OK);
+        attn_engine_unlock(engine);
+        ck_assert(!beyond[0] && beyond[1]);
+        attn_engine_close(engine);
+    }
+    free(x);
+    free(y);
+    attn_model_close(model);
+}
+END_TEST
+
 START_TEST(test_dtype_products_are_those_of_the_weights_and_rows_as_kept)
 {
     enum { ROWS = 70 };
@@ -456,6 +489,8 @@ Suite *suite_dtype(void)
                         NUM_DTYPES * ATTN_NUM_CPU_LEVELS);
     tcase_add_loop_test(tcase, test_dtype_products_of_the_same_rows_have_the_bits_of_each_alone, 0,
                         NUM_DTYPES * ATTN_NUM_CPU_LEVELS);
+    tcase_add_loop_test(tcase, test_dtype_a_product_tells_an_element_beyond_its_limit, 0,
+                        ATTN_NUM_CPU_LEVELS);
     tcase_add_loop_test(tcase, test_dtype_products_are_those_of_the_weights_and_rows_as_kept, 0,
                         NUM_DTYPES);
     tcase_add_test(tcase, test_dtype_rows_of_zeros_give_the_bias);
