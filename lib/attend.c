@@ -220,18 +220,29 @@ static bool take_buffers(struct attend *call)
            call->problems != NULL;
 }
 
-static enum attn_status project_in(const struct attend *call)
+/* Whether projections are yet to be normalised or rotated; else their bounds are looked at as they
+ * are made. */
+static bool settles(const struct attn_layer *layer)
+{
+    return layer->spec.qk_norm || layer->inv_freq != NULL;
+}
+
+static enum attn_status project_in(struct attend *call)
 {
     const struct attn_attend_args *a = call->args;
     const struct attn_layer *layer = call->layer;
     size_t q_rows = a->batch * call->queries, k_rows = a->batch * call->keys;
     const float *keys = call->cross ? a->key_hidden_states : a->hidden_states;
     const float *values = a->value_hidden_states ? a->value_hidden_states : keys;
-    const struct attn_projection products[] = {
-        {&layer->q, a->hidden_states, layer->q.in, call->q, layer->q.out, q_rows},
-        {&layer->k, keys, layer->k.in, call->k, layer->k.out, k_rows},
-        {&layer->v, values, layer->v.in, call->v, layer->v.out, k_rows},
+    struct attn_projection products[] = {
+        attn_projection_of(&layer->q, a->hidden_states, call->q, q_rows),
+        attn_projection_of(&layer->k, keys, call->k, k_rows),
+        attn_projection_of(&layer->v, values, call->v, k_rows),
     };
+    for (size_t i = 0; i < 3 && !settles(layer); i++) {
+        products[i].limit = ATTN_MAX_MAGNITUDE;
+        products[i].beyond = &call->overflow;
+    }
     return attn_project(call->engine, products, 3, false);
 }
 
@@ -265,8 +276,9 @@ static bool settle(struct attend *call)
     float bent[ATTN_MAX_HEAD_DIM / 2];
     int64_t length = attn_qkv_length(positions, positions ? q_rows : call->queries, 0);
     call->inv_freq = attn_qkv_frequencies(bent, call->layer, length);
-    attn_pool_run(call->engine->pool, settle_task, call,
-                  attn_ceil_div(attn_max(q_rows, k_rows), SETTLE_ROWS));
+    if (settles(call->layer))
+        attn_pool_run(call->engine->pool, settle_task, call,
+                      attn_ceil_div(attn_max(q_rows, k_rows), SETTLE_ROWS));
     call->inv_freq = NULL; /* which may be in this frame */
     return !atomic_load(&call->overflow);
 }
@@ -304,19 +316,19 @@ static enum attn_status make_problems(struct attend *call, struct attn_error *er
     return status;
 }
 
-static enum attn_status project_out(const struct attend *call, struct attn_error *error)
+static enum attn_status project_out(struct attend *call, struct attn_error *error)
 {
     const struct attn_attend_args *a = call->args;
-    const struct attn_linear *linear = &call->layer->o;
     float *output = a->outputs.output;
-    size_t rows = a->batch * call->queries;
     if (output == NULL)
         return ATTN_OK;
-    const struct attn_projection product = {linear, call->o, linear->in, output, linear->out, rows};
+    struct attn_projection product =
+        attn_projection_of(&call->layer->o, call->o, output, a->batch * call->queries);
+    product.limit = FLT_MAX;
+    product.beyond = &call->overflow;
     if (attn_project(call->engine, &product, 1, false) != ATTN_OK)
         return attn_fail_memory(error, 0);
-    bool fits = attn_engine_within(call->engine, output, rows * linear->out, FLT_MAX);
-    if (fits || attn_engine_cancelled(call->engine, NULL))
+    if (!atomic_load(&call->overflow) || attn_engine_cancelled(call->engine, NULL))
         return ATTN_OK;
     return attn_fail(error, ATTN_OVERFLOW, "hidden_states", "the output does not fit float32");
 }

@@ -28,6 +28,7 @@ struct live {
     bool append;           /* rows are new, not computed again */
     atomic_bool failed;    /* a projection was beyond bounds, or the selection is wrong */
     atomic_bool misfit;    /* and that because kv_dtype does not hold it */
+    atomic_bool beyond;    /* the output is, of a long step */
     const float *inv_freq; /* [rope.dim/2], NULL without RoPE */
     int64_t *positions;    /* [S + T] where the mask needs them, else NULL */
     struct attn_maps maps;
@@ -187,9 +188,9 @@ static size_t add_products(const struct batch *batch, size_t n, const float *x, 
 {
     const struct attn_layer *l = batch->layer;
     struct attn_projection *p = &batch->products[n];
-    p[0] = (struct attn_projection){&l->q, x, l->q.in, batch->q + row * l->q.out, l->q.out, rows};
-    p[1] = (struct attn_projection){&l->k, x, l->k.in, batch->k + row * l->k.out, l->k.out, rows};
-    p[2] = (struct attn_projection){&l->v, x, l->v.in, batch->v + row * l->v.out, l->v.out, rows};
+    p[0] = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
+    p[1] = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
+    p[2] = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
     return n + 3;
 }
 
@@ -289,17 +290,19 @@ static enum attn_status project_out(const struct batch *batch)
     const struct attn_linear *o = &batch->layer->o;
     size_t n = 0;
     if (batch->few > 0) {
-        batch->products[0] =
-            (struct attn_projection){o, batch->o, o->in, batch->y, o->out, batch->few};
+        batch->products[0] = attn_projection_of(o, batch->o, batch->y, batch->few);
         if (attn_project(batch->engine, batch->products, 1, true) != ATTN_OK)
             return ATTN_NO_MEMORY;
     }
     for (size_t i = 0; i < batch->count; i++) {
-        const struct live *live = &batch->live[i];
+        struct live *live = &batch->live[i];
         float *output = live->step->outputs.output;
-        if (!is_few(live->step) && output != NULL)
-            batch->products[n++] = (struct attn_projection){
-                o, batch->o + live->row * o->in, o->in, output, o->out, live->step->rows};
+        if (is_few(live->step) || output == NULL)
+            continue;
+        struct attn_projection *p = &batch->products[n++];
+        *p = attn_projection_of(o, batch->o + live->row * o->in, output, live->step->rows);
+        p->limit = FLT_MAX;
+        p->beyond = &live->beyond;
     }
     return attn_project(batch->engine, batch->products, n, false);
 }
@@ -309,18 +312,19 @@ static enum attn_status project_out(const struct batch *batch)
 static enum attn_status check_output(const struct batch *batch, const struct live *live)
 {
     struct attn_step *step = live->step;
+    const bool few = is_few(step);
     size_t width = batch->layer->o.out, n = step->rows * width;
-    const float *output = is_few(step) ? batch->y + live->row * width : step->outputs.output;
+    const float *output = few ? batch->y + live->row * width : step->outputs.output;
     if (atomic_load(&live->misfit))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
                          "a key or value does not fit the cache's %s",
                          attn_dtype_name(batch->layer->spec.kv_dtype));
     if (atomic_load(&live->failed))
         return attn_qkv_fail(&step->error);
-    if (output != NULL && !attn_engine_within(batch->engine, output, n, FLT_MAX))
+    if (few ? !attn_engine_within(batch->engine, output, n, FLT_MAX) : atomic_load(&live->beyond))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
                          "the output does not fit float32");
-    if (is_few(step) && step->outputs.output != NULL)
+    if (few && step->outputs.output != NULL)
         memcpy(step->outputs.output, output, n * sizeof(float));
     return ATTN_OK;
 }

@@ -48,6 +48,7 @@ struct attn_product {
     const float *row_scale; /* [rows], int8 only */
     const float *scale;     /* [n], int8 only */
     float *scratch;         /* [ATTN_PRODUCT_SCRATCH], aligned to ATTN_ALIGN */
+    bool kept; /* scratch is as the product before left it, which had the same x, rows and k */
     size_t ldy, ldstart, ldx, ldpanel, rows, k, n;
 };
 

@@ -200,7 +200,7 @@ INLINE void project_rows(const struct attn_product *p, const struct project_tile
         .offset = offset,
         .row_scale = p->row_scale,
     };
-    for (size_t r = 0; copied && r < p->rows; r++)
+    for (size_t r = 0; copied && !p->kept && r < p->rows; r++)
         op_copy_row(p->scratch + r * COPY_STRIDE, (const char *)p->x + r * stride, p->k, op);
     for (size_t r = 0; op == OP_SHORTS && r < p->rows; r++)
         offset[r] = op_offset((const int8_t *)p->x + r * p->ldx, p->k);

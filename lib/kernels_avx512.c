@@ -246,16 +246,22 @@ static void scale(float *out, const float *x, float factor, size_t n)
     }
 }
 
+/* Magnitudes are in order as integers too, and a NaN is beyond all. */
+INLINE __m512i larger(__m512i largest, __m512i x)
+{
+    return _mm512_max_epu32(largest, _mm512_and_si512(x, _mm512_set1_epi32(INT32_MAX)));
+}
+
 static bool all_within(const float *x, size_t n, float limit)
 {
-    const __m512 bound = _mm512_set1_ps(limit);
-    __mmask16 beyond = 0;
-    for (size_t i = 0; i < n; i += LANES) {
-        __mmask16 mask = first_lanes(n - i);
-        __m512 size = _mm512_abs_ps(_mm512_maskz_loadu_ps(mask, x + i));
-        beyond |= _mm512_mask_cmp_ps_mask(mask, size, bound, _CMP_NLE_UQ);
-    }
-    return beyond == 0;
+    __m512i largest = _mm512_setzero_si512();
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        largest = larger(largest, _mm512_loadu_si512(x + i));
+    if (i < n)
+        largest = larger(largest, _mm512_maskz_loadu_epi32(first_lanes(n - i), x + i));
+    const __m512i bound = _mm512_castps_si512(_mm512_set1_ps(limit));
+    return _mm512_cmpgt_epu32_mask(largest, bound) == 0;
 }
 
 void attn_kernels_avx512(struct attn_kernels *table)

@@ -32,6 +32,8 @@ enum project_op {
 /* Words from one copied row to the next: so that rows neither evict each other from L1 nor come to
  * their next cache lines all at once. */
 #define COPY_STRIDE (2 * ATTN_BLOCK_WORDS + LANES + 1)
+_Static_assert(ATTN_PRODUCT_ROWS *(COPY_STRIDE + 1) <= ATTN_PRODUCT_SCRATCH,
+               "copies of rows, and a number for each behind them");
 
 /* A tile of y: some rows of n columns.  Words are called float, whatever they hold. */
 struct project_tile {
@@ -259,11 +261,12 @@ INLINE void project_tile(const struct project_tile *tile, const int rows, const 
 
 /* ---- Copied rows ----------------------------------------------------------------------------- */
 
-/* Words of x go into scratch memory, a row COPY_STRIDE behind the one before. */
+/* Words of x go into scratch memory, a row COPY_STRIDE behind the one before, if they are not there
+ * yet. */
 INLINE void copy_rows(const struct attn_product *p, const enum project_op op)
 {
     const size_t words = op_words(op, p->k), number = op_integers(op) ? 1 : sizeof(float);
-    for (size_t r = 0; r < p->rows; r++) {
+    for (size_t r = 0; !p->kept && r < p->rows; r++) {
         const char *row = (const char *)p->x + r * p->ldx * number;
         for (size_t i = 0; i < words; i += LANES)
             _mm512_storeu_si512(p->scratch + r * COPY_STRIDE + i, op_row_words(row, i, p->k, op));
@@ -332,7 +335,7 @@ INLINE void project_rows(const struct attn_product *p, const struct project_tile
                          const enum project_op op)
 {
     static const float zeros[2 * ATTN_PANEL];
-    int32_t offset[ATTN_PRODUCT_ROWS];
+    int32_t *offset = (int32_t *)(void *)(p->scratch + (size_t)ATTN_PRODUCT_ROWS * COPY_STRIDE);
     const struct project_tile tile = {
         .y = p->y,
         .start = p->start != NULL ? p->start : zeros,
@@ -348,7 +351,7 @@ INLINE void project_rows(const struct attn_product *p, const struct project_tile
         .row_scale = p->row_scale,
         .scale = p->scale,
     };
-    for (size_t r = 0; op_integers(op) && r < p->rows; r++)
+    for (size_t r = 0; op_integers(op) && !p->kept && r < p->rows; r++)
         offset[r] = op_offset((const int8_t *)p->x + r * p->ldx, p->k);
     if (p->rows <= FEW_ROWS)
         project_few(p, tile, tiles, op);

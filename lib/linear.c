@@ -155,42 +155,62 @@ static struct integers *make_integers(struct attn_engine *engine,
 
 /* ---- Products ---- */
 
-/* A product is cut into pieces for threads to take: blocks of rows by ranges of columns.  An
- * element is summed in the same order wherever it falls, so where the cuts lie is a matter of speed
- * alone.  Each piece prepares its rows for itself, which must pay; few are read where they are. */
-#define PIECES_PER_THREAD 4 /* of a product, where they are large enough */
-#define MOST_COLUMNS 1024   /* of a piece, about */
-#define LEAST_COLUMNS 256   /* and where rows are few, of which pieces are smaller: */
-#define FEW_PER_THREAD 16
+/* Neighbours that have the same rows: their columns stand side by side, whole panels of each. */
+struct group {
+    const struct attn_projection *products;
+    size_t count, panels;
+};
+
+/* That of products [count], at least one, which begins with the first. */
+static struct group group_of(const struct attn_projection *products, size_t count)
+{
+    struct group group = {.products = products};
+    while (group.count < count && same_rows(products, &products[group.count]))
+        group.panels += panels_of(products[group.count++].linear->out);
+    return group;
+}
+
+/* A group is cut into pieces for threads to take: blocks of rows by ranges of columns.  An element
+ * is summed in the same order wherever it falls, so where the cuts lie is a matter of speed alone.
+ * Each piece prepares its rows for itself, once for all products that it meets, and that costs what
+ * 10 to 40 columns do; few rows are read where they are. */
+#define PIECES_PER_THREAD 4 /* of a group, where they are large enough: */
+#define GOOD_COLUMNS 512    /* of a piece, at least, */
+#define LEAST_COLUMNS 256   /* or this, lest a thread have none */
+#define MOST_COLUMNS 4096   /* about */
+#define FEW_PER_THREAD 16   /* where rows are few */
 #define FEW_COLUMNS 64
 #define FEW 6
-#define PAUSE_COLUMNS 512 /* of a block of many rows, between two pauses */
-#define BLAS_ROWS 512     /* of a piece for OpenBLAS, which cuts into blocks itself */
+#define PAUSE_PANELS 16 /* of a block, between two pauses */
+#define BLAS_ROWS 512   /* of a piece for OpenBLAS, which cuts into blocks itself */
 
 struct pieces {
     bool blas;
-    size_t rows, columns; /* of one piece */
-    size_t count;         /* pieces of the product */
-    size_t across;        /* pieces side by side */
+    size_t rows, panels; /* of one piece */
+    size_t count;        /* pieces of the group */
+    size_t across;       /* pieces side by side */
 };
 
-static struct pieces cut(const struct attn_engine *engine, const struct attn_projection *product,
+static struct pieces cut(const struct attn_engine *engine, const struct group *group,
                          bool invariant)
 {
-    const size_t rows = product->rows, out = product->linear->out;
+    const size_t rows = group->products->rows, out = group->panels * ATTN_PANEL;
     const size_t threads = attn_pool_threads(engine->pool);
     const bool few = rows <= FEW;
     struct pieces cut = {.blas = engine->level == ATTN_CPU_PORTABLE && !invariant &&
-                                 rows > ATTN_FEW_ROWS && product->linear->dtype != ATTN_INT8};
+                                 rows > ATTN_FEW_ROWS &&
+                                 group->products->linear->dtype != ATTN_INT8};
     size_t down = attn_ceil_div(rows, cut.blas ? BLAS_ROWS : ATTN_PRODUCT_ROWS);
     size_t wanted = attn_ceil_div((few ? FEW_PER_THREAD : PIECES_PER_THREAD) * threads, down);
+    size_t good = attn_max(out / (few ? FEW_COLUMNS : GOOD_COLUMNS), 1);
     size_t most = attn_max(out / (few ? FEW_COLUMNS : LEAST_COLUMNS), 1);
-    size_t across = attn_min(attn_max(wanted, out / MOST_COLUMNS), most);
+    size_t across = attn_max(attn_min(wanted, good), out / MOST_COLUMNS);
     /* A multiple of threads, so that none waits for another's last piece. */
-    across = across < threads ? attn_min(threads, most) : across - across % threads;
+    if (down % threads != 0)
+        across = across < threads ? attn_min(threads, most) : across - across % threads;
     cut.rows = attn_ceil_div(rows, down);
-    cut.columns = panels_of(attn_ceil_div(out, across)) * ATTN_PANEL;
-    cut.across = attn_ceil_div(out, cut.columns);
+    cut.panels = attn_ceil_div(group->panels, across);
+    cut.across = attn_ceil_div(group->panels, cut.panels);
     cut.count = cut.across * attn_ceil_div(rows, cut.rows);
     return cut;
 }
@@ -220,103 +240,148 @@ static void run_blas(struct attn_pool *pool, const struct attn_product *p, enum 
         }
 }
 
-/* A block of a piece.  Where a call gives way it pauses within, though each cut prepares the rows
- * again. */
-static void run_block(const struct attn_engine *engine, const struct attn_product *block,
-                      enum attn_dtype dtype, unsigned thread)
-{
-    const size_t columns =
-        engine->yield != NULL && block->rows > ATTN_FEW_ROWS ? PAUSE_COLUMNS : block->n;
-    struct attn_product part = *block;
-    for (size_t j = 0; j < block->n; j += columns) {
-        attn_pool_pause(engine->pool, thread);
-        part.n = attn_min(block->n - j, columns);
-        part.y = block->y + j;
-        part.w = (const float *)block->w + j / ATTN_PANEL * block->ldpanel;
-        part.start = block->start != NULL ? block->start + j : NULL;
-        part.scale = block->scale != NULL ? block->scale + j : NULL;
-        engine->kernels.project[dtype](&part);
-    }
-}
-
-/* The same through the kernel, block by block. */
-static void run_blocks(const struct attn_engine *engine, const struct attn_product *piece,
-                       enum attn_dtype dtype, unsigned thread)
-{
-    const size_t depth = ATTN_BLOCK_WORDS * attn_per_word(dtype);
-    const size_t number = dtype == ATTN_INT8 ? 1 : sizeof(float); /* bytes of one of x */
-    struct attn_product block = *piece;
-    for (size_t i = 0; i < piece->k; i += depth) {
-        block.k = attn_min(piece->k - i, depth);
-        run_block(engine, &block, dtype, thread);
-        block.x = (const char *)block.x + block.k * number;
-        block.w = (const float *)block.w + ATTN_BLOCK_WORDS * ATTN_PANEL;
-        block.start = block.y;
-        block.ldstart = block.ldy;
-    }
-}
-
 struct project_context {
     struct attn_engine *engine;
     const struct attn_projection *products;
+    size_t count;
     const struct integers *integers; /* [count]; NULL where rows are float32 */
     bool invariant;
     float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] */
 };
 
-/* Task i is the i-th piece, counted through all products. */
-static void project_task(void *argument, size_t i, unsigned thread)
+/* Some rows of a group by some of its panels. */
+struct piece {
+    const struct project_context *context;
+    struct group group;
+    bool blas;
+    size_t row, rows, panel, panels;
+    unsigned thread;
+};
+
+/* The product that a panel of the group belongs to; *panel becomes the panel's place in it. */
+static const struct attn_projection *product_of(const struct group *group, size_t *panel)
 {
-    const struct project_context *context = argument;
-    const struct attn_engine *engine = context->engine;
-    const struct attn_projection *p = context->products;
-    struct pieces pieces = cut(engine, p, context->invariant);
-    while (i >= pieces.count) {
-        i -= pieces.count;
-        pieces = cut(engine, ++p, context->invariant);
-    }
+    const struct attn_projection *p = group->products;
+    for (; *panel >= panels_of(p->linear->out); p++)
+        *panel -= panels_of(p->linear->out);
+    return p;
+}
+
+/* What the inputs [i, i + k) add to a product's columns [first, first + n). */
+static struct attn_product block_of(const struct piece *piece, const struct attn_projection *p,
+                                    size_t first, size_t n, size_t i, size_t k)
+{
+    const struct project_context *context = piece->context;
     const struct attn_linear *linear = p->linear;
     const size_t words = panel_words(linear->in, linear->dtype);
-    size_t row = i / pieces.across * pieces.rows, first = i % pieces.across * pieces.columns;
-    struct attn_product piece = {
-        .y = p->y + row * p->ldy + first,
+    struct attn_product block = {
+        .y = p->y + piece->row * p->ldy + first,
         .start = linear->bias != NULL ? linear->bias + first : NULL,
-        .x = p->x + row * p->ldx,
-        .w = (const float *)linear->panels + first / ATTN_PANEL * words,
-        .scratch = context->scratch + thread * ATTN_SCRATCH_FLOATS,
+        .x = p->x + piece->row * p->ldx + i,
+        .w = (const float *)linear->panels + first / ATTN_PANEL * words +
+             i / attn_per_word(linear->dtype) * ATTN_PANEL,
+        .scratch = context->scratch + piece->thread * ATTN_SCRATCH_FLOATS,
         .ldy = p->ldy,
         .ldx = p->ldx,
         .ldpanel = words,
-        .rows = attn_min(pieces.rows, p->rows - row),
-        .k = linear->in,
-        .n = attn_min(pieces.columns, linear->out - first),
+        .rows = piece->rows,
+        .k = k,
+        .n = n,
     };
+    if (i > 0) {
+        block.start = block.y;
+        block.ldstart = block.ldy;
+    }
     if (context->integers != NULL) {
         const struct integers *integers = &context->integers[p - context->products];
-        piece.x = integers->x + row * integers->ldx;
-        piece.ldx = integers->ldx;
-        piece.row_scale = integers->scale + row;
-        piece.scale = linear->scale + first;
+        block.x = integers->x + piece->row * integers->ldx + i;
+        block.ldx = integers->ldx;
+        block.row_scale = integers->scale + piece->row;
+        block.scale = linear->scale + first;
     }
-    if (pieces.blas)
-        run_blas(engine->pool, &piece, linear->dtype, thread);
-    else
-        run_blocks(engine, &piece, linear->dtype, thread);
+    return block;
+}
+
+/* The block's y is whole and, but now, in a cache near by. */
+static void look(const struct attn_projection *p, const struct attn_product *block,
+                 const struct attn_kernels *kernels)
+{
+    bool within = true;
+    for (size_t r = 0; r < block->rows && within; r++)
+        within = kernels->all_within(block->y + r * block->ldy, block->n, p->limit);
+    if (!within)
+        atomic_store(p->beyond, true);
+}
+
+/* The inputs [i, i + k) of a piece, some of its panels after the other. */
+static void run_inputs(const struct piece *piece, size_t i, size_t k)
+{
+    const struct attn_engine *engine = piece->context->engine;
+    const size_t end = piece->panel + piece->panels;
+    for (size_t panel = piece->panel, panels; panel < end; panel += panels) {
+        size_t own = panel;
+        const struct attn_projection *p = product_of(&piece->group, &own);
+        const struct attn_linear *linear = p->linear;
+        panels = attn_min(attn_min(end - panel, PAUSE_PANELS), panels_of(linear->out) - own);
+        const size_t n = attn_min(panels * ATTN_PANEL, linear->out - own * ATTN_PANEL);
+        struct attn_product block = block_of(piece, p, own * ATTN_PANEL, n, i, k);
+        block.kept = panel > piece->panel;
+        attn_pool_pause(engine->pool, piece->thread);
+        if (piece->blas)
+            run_blas(engine->pool, &block, linear->dtype, piece->thread);
+        else
+            engine->kernels.project[linear->dtype](&block);
+        if (p->beyond != NULL && i + k == linear->in)
+            look(p, &block, &engine->kernels);
+    }
+}
+
+/* Task i is the i-th piece, counted through all groups. */
+static void project_task(void *argument, size_t i, unsigned thread)
+{
+    const struct project_context *context = argument;
+    struct group group = group_of(context->products, context->count);
+    struct pieces pieces = cut(context->engine, &group, context->invariant);
+    const struct attn_projection *end = context->products + context->count;
+    while (i >= pieces.count) {
+        i -= pieces.count;
+        group =
+            group_of(group.products + group.count, (size_t)(end - group.products) - group.count);
+        pieces = cut(context->engine, &group, context->invariant);
+    }
+    const struct attn_linear *linear = group.products->linear;
+    struct piece piece = {.context = context,
+                          .group = group,
+                          .blas = pieces.blas,
+                          .row = i / pieces.across * pieces.rows,
+                          .panel = i % pieces.across * pieces.panels,
+                          .thread = thread};
+    piece.rows = attn_min(pieces.rows, group.products->rows - piece.row);
+    piece.panels = attn_min(pieces.panels, group.panels - piece.panel);
+    size_t depth = pieces.blas ? linear->in : ATTN_BLOCK_WORDS * attn_per_word(linear->dtype);
+    for (size_t k = 0; k < linear->in; k += depth)
+        run_inputs(&piece, k, attn_min(linear->in - k, depth));
 }
 
 enum attn_status attn_project(struct attn_engine *engine, const struct attn_projection *products,
                               size_t count, bool invariant)
 {
-    struct project_context context = {
-        .engine = engine, .products = products, .invariant = invariant, .scratch = engine->scratch};
+    struct project_context context = {.engine = engine,
+                                      .products = products,
+                                      .count = count,
+                                      .invariant = invariant,
+                                      .scratch = engine->scratch};
     size_t pieces = 0;
     if (count > 0 && products[0].linear->dtype == ATTN_INT8) {
         context.integers = make_integers(engine, products, count);
         if (context.integers == NULL)
             return ATTN_NO_MEMORY;
     }
-    for (size_t p = 0; p < count; p++)
-        pieces += cut(engine, &products[p], invariant).count;
+    for (size_t p = 0; p < count;) {
+        struct group group = group_of(products + p, count - p);
+        pieces += cut(engine, &group, invariant).count;
+        p += group.count;
+    }
     attn_pool_run(engine->pool, project_task, &context, pieces);
     return ATTN_OK;
 }

@@ -6,6 +6,8 @@
 #ifndef ATTN_LIB_LINEAR_H
 #define ATTN_LIB_LINEAR_H
 
+#include <stdatomic.h>
+
 #include "attn.h"
 #include "engine.h"
 
@@ -41,7 +43,18 @@ struct attn_projection {
     float *y; /* [rows][ldy], of which linear->out are written */
     size_t ldy;
     size_t rows;
+    float limit;
+    atomic_bool *beyond; /* becomes true where |y| <= limit does not hold: y is looked at while it
+                            is in a cache; NULL: it is not */
 };
+
+/* A product of rows that follow one another, in x and in y. */
+static inline struct attn_projection attn_projection_of(const struct attn_linear *linear,
+                                                        const float *x, float *y, size_t rows)
+{
+    return (struct attn_projection){
+        .linear = linear, .x = x, .ldx = linear->in, .y = y, .ldy = linear->out, .rows = rows};
+}
 
 #define ATTN_INTEGERS_BYTES 64 /* that such a product takes to describe rows made integers */
 

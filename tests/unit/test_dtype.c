@@ -72,7 +72,7 @@ static void round_row(float *out, const float *x, size_t n, enum attn_dtype dtyp
 static void project(float *y, struct attn_engine *engine, const struct attn_linear *linear,
                     const float *x, size_t rows)
 {
-    const struct attn_projection product = {linear, x, linear->in, y, linear->out, rows};
+    const struct attn_projection product = attn_projection_of(linear, x, y, rows);
     attn_engine_lock(engine, NULL);
     ck_assert_int_eq(attn_project(engine, &product, 1, true), ATTN_OK);
     attn_engine_unlock(engine);
@@ -124,6 +124,79 @@ static double product_error(const float *y, const struct attn_linear *linear, co
     return worst / largest;
 }
 
+/* Queries, keys and values of 21 and 7 panels: pieces for threads end within them. */
+#define GROUPED \
+    "{\"hidden_size\":501,\"num_attention_heads\":18,\"num_key_value_heads\":6,\"head_dim\":37}"
+
+START_TEST(test_dtype_products_of_the_same_rows_have_the_bits_of_each_alone)
+{
+    enum { ROWS = 190, WIDEST = 18 * 37 };
+    enum attn_dtype dtype = dtypes[_i / ATTN_NUM_CPU_LEVELS];
+    struct attn_model *model = open_model(GROUPED, dtype);
+    const struct attn_layer *layer = attn_model_resident(model, 0);
+    const struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v};
+    struct rng r = rng_seeded(8);
+    float *x = rng_floats(&r, ROWS * layer->q.in, 2), *alone = malloc(ROWS * WIDEST * sizeof *x);
+    float *together[] = {malloc(ROWS * WIDEST * sizeof *x), malloc(ROWS * WIDEST * sizeof *x),
+                         malloc(ROWS * WIDEST * sizeof *x)};
+    for (unsigned threads = 1; threads <= 3; threads++)
+        for (size_t rows = 5; rows <= ROWS; rows += 185) {
+            struct attn_engine *engine;
+            struct attn_projection products[3];
+            if (!open_engine(&engine, (unsigned)_i % ATTN_NUM_CPU_LEVELS, threads))
+                continue;
+            for (size_t i = 0; i < 3; i++)
+                products[i] = attn_projection_of(linears[i], x, together[i], rows);
+            attn_engine_lock(engine, NULL);
+            ck_assert_int_eq(attn_project(engine, products, 3, true), ATTN_OK);
+            attn_engine_unlock(engine);
+            for (size_t i = 0; i < 3; i++) {
+                project(alone, engine, linears[i], x, rows);
+                ck_assert_mem_eq(together[i], alone, rows * linears[i]->out * sizeof *x);
+            }
+            attn_engine_close(engine);
+        }
+    for (size_t i = 0; i < 3; i++)
+        free(together[i]);
+    free(alone);
+    free(x);
+    attn_model_close(model);
+}
+END_TEST
+
+/* Of the products of a call the one alone whose largest element is beyond the limit. */
+START_TEST(test_dtype_a_product_tells_an_element_beyond_its_limit)
+{
+    enum { ROWS = 190 };
+    struct attn_model *model = open_model(GROUPED, ATTN_F32);
+    const struct attn_linear *k = &attn_model_resident(model, 0)->k;
+    struct rng r = rng_seeded(9);
+    float *x = rng_floats(&r, ROWS * k->in, 2), *y = malloc(2 * ROWS * k->out * sizeof *y),
+          most = 0;
+    struct attn_engine *engine;
+    if (open_engine(&engine, (unsigned)_i, 2)) {
+        project(y, engine, k, x, ROWS);
+        for (size_t i = 0; i < ROWS * k->out; i++)
+            most = fmaxf(most, fabsf(y[i]));
+        atomic_bool beyond[2] = {false, false};
+        struct attn_projection products[2];
+        for (size_t i = 0; i < 2; i++) {
+            products[i] = attn_projection_of(k, x, y + i * ROWS * k->out, ROWS);
+            products[i].limit = i == 0 ? most : nextafterf(most, 0);
+            products[i].beyond = &beyond[i];
+        }
+        attn_engine_lock(engine, NULL);
+        ck_assert_int_eq(attn_project(engine, products, 2, true), ATTN_OK);
+        attn_engine_unlock(engine);
+        ck_assert(!beyond[0] && beyond[1]);
+        attn_engine_close(engine);
+    }
+    free(x);
+    free(y);
+    attn_model_close(model);
+}
+END_TEST
+
 START_TEST(test_dtype_products_are_those_of_the_weights_and_rows_as_kept)
 {
     enum { ROWS = 70 };
@@ -144,7 +217,7 @@ START_TEST(test_dtype_products_are_those_of_the_weights_and_rows_as_kept)
         double worst = product_error(y, linear, kept, ROWS);
         ck_assert_msg(worst < 2e-6, "%s, level %u: error %.3g", attn_dtype_name(dtype), level,
                       worst);
-        const struct attn_projection product = {linear, x, linear->in, y, linear->out, ROWS};
+        const struct attn_projection product = attn_projection_of(linear, x, y, ROWS);
         attn_engine_lock(engine, NULL); /* through OpenBLAS, where the level has nothing better */
         ck_assert_int_eq(attn_project(engine, &product, 1, false), ATTN_OK);
         attn_engine_unlock(engine);
@@ -414,6 +487,10 @@ Suite *suite_dtype(void)
     tcase_set_timeout(tcase, 240);
     tcase_add_loop_test(tcase, test_dtype_rows_have_the_same_bits_however_many_there_are, 0,
                         NUM_DTYPES * ATTN_NUM_CPU_LEVELS);
+    tcase_add_loop_test(tcase, test_dtype_products_of_the_same_rows_have_the_bits_of_each_alone, 0,
+                        NUM_DTYPES * ATTN_NUM_CPU_LEVELS);
+    tcase_add_loop_test(tcase, test_dtype_a_product_tells_an_element_beyond_its_limit, 0,
+                        ATTN_NUM_CPU_LEVELS);
     tcase_add_loop_test(tcase, test_dtype_products_are_those_of_the_weights_and_rows_as_kept, 0,
                         NUM_DTYPES);
     tcase_add_test(tcase, test_dtype_rows_of_zeros_give_the_bias);

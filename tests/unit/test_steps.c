@@ -9,6 +9,7 @@
 
 #include "attn.h"
 #include "attn_state.h"
+#include "model.h"
 #include "rng.h"
 #include "suites.h"
 
@@ -377,6 +378,50 @@ START_TEST(test_steps_a_bad_member_fails_alone_and_leaves_its_cache)
 }
 END_TEST
 
+/* What a call over rows, and a step with as many, say. */
+static void expect_overflow(const struct attn_model *model, const float *x, size_t rows)
+{
+    float *out = malloc(rows * WIDTH * sizeof *out);
+    struct attn_cache *cache = new_cache(model, rows);
+    const struct attn_attend_args args = {
+        .batch = 1, .queries = rows, .hidden_states = x, .outputs = {.output = out}};
+    struct attn_step step = {.cache = cache,
+                             .rows = rows,
+                             .hidden_states = x,
+                             .outputs = {.output = out},
+                             .commit = true};
+    struct attn_step *steps[] = {&step};
+    ck_assert_int_eq(attn_attend(engine, model, 0, &args, &error), ATTN_OVERFLOW);
+    ck_assert_int_eq(attn_decode(engine, model, 0, steps, 1), ATTN_OK);
+    ck_assert_int_eq(step.error.status, ATTN_OVERFLOW);
+    ck_assert_uint_eq(attn_cache_length(cache, 0), 0);
+    attn_cache_free(cache);
+    free(out);
+}
+
+START_TEST(test_steps_one_number_that_overflows_fails_few_rows_and_many)
+{
+    static const char *const configs[] = {
+        "{\"hidden_size\":96,\"num_attention_heads\":6,\"attention_bias\":true}",
+        "{\"hidden_size\":96,\"num_attention_heads\":6,\"attention_bias\":true,"
+        "\"rope_theta\":10000}",
+    };
+    enum { ROWS = 200 };
+    struct rng r = rng_seeded(19);
+    float *x = rng_floats(&r, ROWS * WIDTH, 1);
+    for (int i = 0; i < 2 * 4; i++) { /* a query, key, value, output */
+        struct attn_model *model = random_model(configs[i / 4]);
+        struct attn_layer *layer = (struct attn_layer *)attn_model_resident(model, 0);
+        struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
+        linears[i % 4]->bias[linears[i % 4]->out - 1] = i % 4 == 3 ? INFINITY : 2e15f;
+        expect_overflow(model, x, 3);
+        expect_overflow(model, x, ROWS);
+        attn_model_close(model);
+    }
+    free(x);
+}
+END_TEST
+
 START_TEST(test_steps_one_cache_twice_in_a_batch_fails_the_second)
 {
     struct rng r = rng_seeded(10);
@@ -485,6 +530,7 @@ Suite *suite_steps(void)
     tcase_add_loop_test(steps, test_steps_prefill_and_single_steps_give_the_same_bits,
                         ATTN_CPU_AVX2 * NUM_DTYPES, ATTN_NUM_CPU_LEVELS * NUM_DTYPES);
     tcase_add_test(steps, test_steps_a_bad_member_fails_alone_and_leaves_its_cache);
+    tcase_add_test(steps, test_steps_one_number_that_overflows_fails_few_rows_and_many);
     tcase_add_test(steps, test_steps_one_cache_twice_in_a_batch_fails_the_second);
     tcase_add_test(steps, test_steps_refuse_a_cache_of_another_model);
     tcase_add_loop_test(steps,
