@@ -71,7 +71,6 @@ static void settle(struct srv_request *request)
 /* ---- Header fields --------------------------------------------------------------------------- */
 
 #define FIELDS_MAX 1024 /* bytes, of which all fields at their longest take less */
-#define DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
 
 /* Lines as they are sent, each with its CR LF.  No text in them has one: they are ours, or ids. */
 struct fields {
@@ -125,14 +124,13 @@ static void add_timing(struct fields *out, const struct srv_request *request)
     put(out, "\r\n");
 }
 
-static void print_date(char out[DATE_MAX])
+static void print_date(char out[SRV_DATE_MAX], time_t now)
 {
     static const char days[] = "SunMonTueWedThuFriSat",
                       months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     struct tm utc;
-    time_t now = time(NULL);
     gmtime_r(&now, &utc);
-    memcpy(out, "Sun, 06 Nov 1994 08:49:37 GMT", DATE_MAX);
+    memcpy(out, "Sun, 06 Nov 1994 08:49:37 GMT", SRV_DATE_MAX);
     memcpy(out, days + 3 * utc.tm_wday, 3);
     srv_unsigned_write(out + 5, (uint64_t)utc.tm_mday, 2);
     memcpy(out + 8, months + 3 * utc.tm_mon, 3);
@@ -142,14 +140,26 @@ static void print_date(char out[DATE_MAX])
     srv_unsigned_write(out + 23, (uint64_t)utc.tm_sec, 2);
 }
 
-#define FIRST "Cache-Control" /* every reply has it */
+/* The date of this second, which the loop keeps: it is printed once for all replies of a second. */
+static const char *date_of(struct srv_loop *loop)
+{
+    time_t now = time(NULL);
+    if (now != loop->dated || loop->date[0] == '\0')
+        print_date(loop->date, now);
+    loop->dated = now;
+    return loop->date;
+}
 
-/* Those of our own; Content-Length, Date and Connection are libmicrohttpd's. */
-static void list_fields(struct fields *out, const struct srv_request *request)
+#define FIRST "Date" /* every reply has it */
+
+/* Those of our own; Content-Length and Connection are libmicrohttpd's. */
+static void list_fields(struct fields *out, struct srv_loop *loop,
+                        const struct srv_request *request)
 {
     const struct srv_reply *reply = &request->reply;
     out->length = 0;
-    add(out, FIRST, "no-store");
+    add(out, FIRST, date_of(loop));
+    add(out, "Cache-Control", "no-store");
     if (reply->body.length > 0 || reply->body.failed)
         add(out, "Content-Type", reply->content_type ? reply->content_type : "application/json");
     if (reply->json_length > 0)
@@ -220,10 +230,10 @@ bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *requ
     struct MHD_Response *response = make_response(request, body, length);
     if (response == NULL)
         return false;
-    list_fields(&fields, request);
-    bool good = add_fields(response, &fields);
-    if (good && close)
-        good = MHD_add_response_header(response, "Connection", "close") == MHD_YES;
+    list_fields(&fields, ((const struct srv_exchange *)request->connection)->loop, request);
+    /* Before the date, which libmicrohttpd would add once more if this came behind it. */
+    bool good = !close || MHD_add_response_header(response, "Connection", "close") == MHD_YES;
+    good = good && add_fields(response, &fields);
     if (good) /* a reply that lacks a field could be read as another */
         good = MHD_queue_response(connection, request->reply.status, response) == MHD_YES;
     MHD_destroy_response(response);
@@ -235,16 +245,14 @@ void srv_reply_send(const struct srv_connection *connection, struct srv_request 
     settle(request);
     struct fields fields;
     struct srv_buffer out;
-    char date[DATE_MAX];
     size_t length;
     const char *body = body_of(&length, &request->reply);
     srv_buffer_init(&out, SIZE_MAX);
     srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nContent-Length: %zu\r\n", request->reply.status,
                       MHD_get_reason_phrase_for(request->reply.status), length);
-    list_fields(&fields, request);
-    print_date(date);
+    list_fields(&fields, connection->loop, request);
     srv_buffer_append(&out, fields.text, fields.length);
-    srv_buffer_printf(&out, "Date: %s\r\nConnection: close\r\n\r\n", date);
+    srv_buffer_text(&out, "Connection: close\r\n\r\n");
     srv_buffer_append(&out, body, length);
     if (!out.failed && connection->tls != NULL)
         srv_tls_send(connection->tls, out.data, out.length);
