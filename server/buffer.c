@@ -77,11 +77,6 @@ void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t coun
     buffer->length += count;
 }
 
-void srv_buffer_text(struct srv_buffer *buffer, const char *text)
-{
-    srv_buffer_append(buffer, text, strlen(text));
-}
-
 void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number)
 {
     char *to = srv_buffer_reserve(buffer, SRV_UNSIGNED_MAX);
