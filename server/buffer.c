@@ -77,11 +77,6 @@ void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t coun
     buffer->length += count;
 }
 
-void srv_buffer_text(struct srv_buffer *buffer, const char *text)
-{
-    srv_buffer_append(buffer, text, strlen(text));
-}
-
 void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number)
 {
     char *to = srv_buffer_reserve(buffer, SRV_UNSIGNED_MAX);
@@ -134,11 +129,24 @@ static size_t append_character(struct srv_buffer *buffer, const char *text, cons
     return bytes;
 }
 
+/* How many of the characters at `text` stand for themselves, a byte each: nearly all of nearly all
+ * strings. */
+static size_t count_plain(const char *text)
+{
+    const char *at = text;
+    while (*at >= ' ' && *at != '"' && *at != '\\' && (unsigned char)*at < 0x80)
+        at++;
+    return (size_t)(at - text);
+}
+
 void srv_buffer_json_string(struct srv_buffer *buffer, const char *text)
 {
     const char *end = text + strlen(text);
     srv_buffer_append(buffer, "\"", 1);
-    while (text < end)
-        text += append_character(buffer, text, end);
+    while (text < end) {
+        size_t plain = count_plain(text);
+        srv_buffer_append(buffer, text, plain);
+        text += plain > 0 ? plain : append_character(buffer, text, end);
+    }
     srv_buffer_append(buffer, "\"", 1);
 }

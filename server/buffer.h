@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct srv_buffer {
     char *data;
@@ -23,7 +24,13 @@ void srv_buffer_fini(struct srv_buffer *buffer);
 /* Room for `bytes` more: a pointer to write them at, or NULL.  Commit with buffer->length +=. */
 char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes);
 void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t count);
-void srv_buffer_text(struct srv_buffer *buffer, const char *text);
+
+/* Inline, so that the length of a literal is not counted each time. */
+static inline void srv_buffer_text(struct srv_buffer *buffer, const char *text)
+{
+    srv_buffer_append(buffer, text, strlen(text));
+}
+
 /* The number in decimal. */
 void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number);
 void srv_buffer_printf(struct srv_buffer *buffer, const char *format, ...)

@@ -15,6 +15,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
+
+#define SRV_DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
 
 struct MHD_Daemon;
 struct srv_credentials;
@@ -66,6 +69,9 @@ struct srv_loop {
     bool unheard;  /* somebody waited to be accepted at the last sweep */
     bool stranger; /* somebody waited behind the last turn, and nobody is connected */
     bool vain;     /* so it was behind the turn before too */
+    /* http_reply.c's: the date that its replies have, and of which second it is. */
+    time_t dated;
+    char date[SRV_DATE_MAX];
     /* http_memory.c's: a block of exchanges, those of it that were ever used, and lists of those
      * that are to be used again: its own, and what other threads have given back. */
     struct srv_exchange *kept;

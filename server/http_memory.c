@@ -12,7 +12,7 @@
 #include "http_exchange.h"
 
 #define KEPT 256         /* exchanges of an event thread */
-#define SMALL_BODY 65536 /* bytes: room up to here is made in two steps, for each is a copy */
+#define SMALL_BODY 65536 /* bytes: below, room for eight times what is there, as each step copies */
 
 /* AddressSanitizer sees who touches one between its requests. */
 #ifdef __SANITIZE_ADDRESS__
@@ -212,8 +212,8 @@ enum srv_error_code srv_exchange_grow(struct srv_exchange *x, size_t needed,
     if (srv_exchange_check_length(x, needed, error) != SRV_OK)
         return error->code;
     size_t max = x->framing.chunked ? srv_body_limit(&x->request) : (size_t)x->framing.length;
-    size_t factor = x->capacity < SMALL_BODY ? 8 : 2;
-    size_t capacity = x->capacity > 0 ? factor * x->capacity : BODY_FIRST;
+    size_t factor = needed < SMALL_BODY ? 8 : 2;
+    size_t capacity = needed <= BODY_FIRST ? BODY_FIRST : factor * needed;
     capacity = capacity < max ? capacity : max;
     return make_room(x, needed, capacity > needed ? capacity : needed, error);
 }

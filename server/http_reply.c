@@ -4,8 +4,8 @@
  * that cannot wait for its end are written to the socket. */
 #include "http_reply.h"
 
+#include <assert.h>
 #include <microhttpd.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -68,57 +68,69 @@ static void settle(struct srv_request *request)
     srv_reply_error(request, &error);
 }
 
-#define TIMING_MAX 256 /* of which five stages at their longest take less */
+/* ---- Header fields --------------------------------------------------------------------------- */
 
-static size_t put_text(char *out, const char *text)
+#define FIELDS_MAX 1024 /* bytes, of which all fields at their longest take less */
+
+/* Lines as they are sent, each with its CR LF.  No text in them has one: they are ours, or ids. */
+struct fields {
+    size_t length;
+    char text[FIELDS_MAX];
+};
+
+static inline void put(struct fields *out, const char *text)
 {
     size_t length = strlen(text);
-    memcpy(out, text, length);
-    return length;
+    assert(length <= sizeof out->text - out->length);
+    memcpy(out->text + out->length, text, length);
+    out->length += length;
+}
+
+static inline void put_number(struct fields *out, uint64_t number, size_t width)
+{
+    assert(SRV_UNSIGNED_MAX <= sizeof out->text - out->length);
+    out->length += srv_unsigned_write(out->text + out->length, number, width);
+}
+
+static inline void add(struct fields *out, const char *name, const char *value)
+{
+    put(out, name);
+    put(out, ": ");
+    put(out, value);
+    put(out, "\r\n");
+}
+
+static void add_number(struct fields *out, const char *name, uint64_t number)
+{
+    put(out, name);
+    put(out, ": ");
+    put_number(out, number, 1);
+    put(out, "\r\n");
 }
 
 /* "parse;dur=0.123, ...": milliseconds, to the microsecond. */
-static void print_timing(char out[TIMING_MAX], const struct srv_request *request)
+static void add_timing(struct fields *out, const struct srv_request *request)
 {
-    char *at = out;
+    put(out, "Server-Timing: ");
     for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL; stage++) {
         uint64_t us = srv_stage_ns(request, stage) / 1000;
-        at += put_text(at, stage > 0 ? ", " : "");
-        at += put_text(at, srv_stage_name(stage));
-        at += put_text(at, ";dur=");
-        at += srv_unsigned_write(at, us / 1000, 1);
-        at += put_text(at, ".");
-        at += srv_unsigned_write(at, us % 1000, 3);
+        put(out, stage > 0 ? ", " : "");
+        put(out, srv_stage_name(stage));
+        put(out, ";dur=");
+        put_number(out, us / 1000, 1);
+        put(out, ".");
+        put_number(out, us % 1000, 3);
     }
-    *at = '\0';
+    put(out, "\r\n");
 }
 
-/* ---- Header fields --------------------------------------------------------------------------- */
-
-#define FIELDS_MAX 12
-#define DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
-
-struct fields {
-    size_t count;
-    const char *names[FIELDS_MAX], *values[FIELDS_MAX];
-    /* What values point into. */
-    char retry_after[16], json_length[24], timing[TIMING_MAX];
-};
-
-static void add(struct fields *out, const char *name, const char *value)
-{
-    out->names[out->count] = name;
-    out->values[out->count++] = value;
-}
-
-static void print_date(char out[DATE_MAX])
+static void print_date(char out[SRV_DATE_MAX], time_t now)
 {
     static const char days[] = "SunMonTueWedThuFriSat",
                       months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     struct tm utc;
-    time_t now = time(NULL);
     gmtime_r(&now, &utc);
-    memcpy(out, "Sun, 06 Nov 1994 08:49:37 GMT", DATE_MAX);
+    memcpy(out, "Sun, 06 Nov 1994 08:49:37 GMT", SRV_DATE_MAX);
     memcpy(out, days + 3 * utc.tm_wday, 3);
     srv_unsigned_write(out + 5, (uint64_t)utc.tm_mday, 2);
     memcpy(out + 8, months + 3 * utc.tm_mon, 3);
@@ -128,38 +140,61 @@ static void print_date(char out[DATE_MAX])
     srv_unsigned_write(out + 23, (uint64_t)utc.tm_sec, 2);
 }
 
-/* Those of our own; Content-Length and Date are libmicrohttpd's. */
-static void list_fields(struct fields *out, const struct srv_request *request, bool close)
+/* The date of this second, which the loop keeps: it is printed once for all replies of a second. */
+static const char *date_of(struct srv_loop *loop)
+{
+    time_t now = time(NULL);
+    if (now != loop->dated || loop->date[0] == '\0')
+        print_date(loop->date, now);
+    loop->dated = now;
+    return loop->date;
+}
+
+#define FIRST "Date" /* every reply has it */
+
+/* Those of our own; Content-Length and Connection are libmicrohttpd's. */
+static void list_fields(struct fields *out, struct srv_loop *loop,
+                        const struct srv_request *request)
 {
     const struct srv_reply *reply = &request->reply;
-    out->count = 0;
+    out->length = 0;
+    add(out, FIRST, date_of(loop));
+    add(out, "Cache-Control", "no-store");
     if (reply->body.length > 0 || reply->body.failed)
         add(out, "Content-Type", reply->content_type ? reply->content_type : "application/json");
-    if (reply->json_length > 0) {
-        out->json_length[srv_unsigned_write(out->json_length, reply->json_length, 1)] = '\0';
-        add(out, "Inference-Header-Content-Length", out->json_length);
-    }
+    if (reply->json_length > 0)
+        add_number(out, "Inference-Header-Content-Length", reply->json_length);
     if (reply->coding != SRV_IDENTITY)
         add(out, "Content-Encoding", srv_coding_name(reply->coding));
     if (reply->varies)
         add(out, "Vary", "Accept-Encoding");
-    add(out, "Cache-Control", "no-store");
     add(out, "X-Request-Id", request->request_id);
     add(out, "X-Attn-Instance", request->app->config.instance);
     if (reply->allow[0] != '\0')
         add(out, "Allow", reply->allow);
     if (reply->code == SRV_E_UNAUTHORIZED)
         add(out, "WWW-Authenticate", "Bearer");
-    if (reply->retry_after_s > 0) {
-        snprintf(out->retry_after, sizeof out->retry_after, "%u", reply->retry_after_s);
-        add(out, "Retry-After", out->retry_after);
-    }
-    if (request->t_taken != 0) {
-        print_timing(out->timing, request);
-        add(out, "Server-Timing", out->timing);
-    }
-    if (close)
-        add(out, "Connection", "close");
+    if (reply->retry_after_s > 0)
+        add_number(out, "Retry-After", reply->retry_after_s);
+    if (request->t_taken != 0)
+        add_timing(out, request);
+}
+
+/* Each field that libmicrohttpd is given costs three allocations and a dozen searches for bytes it
+ * must not have.  So it is given one, whose value has room for all of them, and they are written
+ * over the copy that it made of that, which it sends as it stands. */
+static bool add_fields(struct MHD_Response *response, const struct fields *fields)
+{
+    size_t name = sizeof FIRST ": " - 1, end = sizeof "\r\n" - 1;
+    size_t length = fields->length - name - end;
+    char room[FIELDS_MAX];
+    memset(room, '-', length);
+    room[length] = '\0';
+    if (MHD_add_response_header(response, FIRST, room) != MHD_YES)
+        return false;
+    const char *copy = MHD_get_response_header(response, FIRST);
+    memcpy((char *)(uintptr_t)copy, fields->text + name, length);
+    return true;
 }
 
 /* ---- Sending --------------------------------------------------------------------------------- */
@@ -195,14 +230,14 @@ bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *requ
     struct MHD_Response *response = make_response(request, body, length);
     if (response == NULL)
         return false;
-    list_fields(&fields, request, close);
-    enum MHD_Result good = MHD_YES;
-    for (size_t i = 0; i < fields.count && good == MHD_YES; i++)
-        good = MHD_add_response_header(response, fields.names[i], fields.values[i]);
-    if (good == MHD_YES) /* a reply that lacks a field could be read as another */
-        good = MHD_queue_response(connection, request->reply.status, response);
+    list_fields(&fields, ((const struct srv_exchange *)request->connection)->loop, request);
+    /* Before the date, which libmicrohttpd would add once more if this came behind it. */
+    bool good = !close || MHD_add_response_header(response, "Connection", "close") == MHD_YES;
+    good = good && add_fields(response, &fields);
+    if (good) /* a reply that lacks a field could be read as another */
+        good = MHD_queue_response(connection, request->reply.status, response) == MHD_YES;
     MHD_destroy_response(response);
-    return good == MHD_YES;
+    return good;
 }
 
 void srv_reply_send(const struct srv_connection *connection, struct srv_request *request)
@@ -210,18 +245,14 @@ void srv_reply_send(const struct srv_connection *connection, struct srv_request 
     settle(request);
     struct fields fields;
     struct srv_buffer out;
-    char date[DATE_MAX];
     size_t length;
     const char *body = body_of(&length, &request->reply);
     srv_buffer_init(&out, SIZE_MAX);
     srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nContent-Length: %zu\r\n", request->reply.status,
                       MHD_get_reason_phrase_for(request->reply.status), length);
-    list_fields(&fields, request, true);
-    print_date(date);
-    srv_buffer_printf(&out, "Date: %s\r\n", date);
-    for (size_t i = 0; i < fields.count; i++)
-        srv_buffer_printf(&out, "%s: %s\r\n", fields.names[i], fields.values[i]);
-    srv_buffer_text(&out, "\r\n");
+    list_fields(&fields, connection->loop, request);
+    srv_buffer_append(&out, fields.text, fields.length);
+    srv_buffer_text(&out, "Connection: close\r\n\r\n");
     srv_buffer_append(&out, body, length);
     if (!out.failed && connection->tls != NULL)
         srv_tls_send(connection->tls, out.data, out.length);

@@ -154,13 +154,18 @@ static bool given(const struct body *body, const char *name)
 
 /* ---- Reading fields -------------------------------------------------------------------------- */
 
+static bool is_alphanumeric(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
 bool srv_id_valid(const char *id)
 {
-    static const char letters[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
-    size_t length = strlen(id);
-    return length >= 1 && length <= SRV_ID_MAX && strspn(id, letters) == length &&
-           strchr("_.-", id[0]) == NULL;
+    size_t length = 0;
+    while (is_alphanumeric(id[length]) || id[length] == '_' || id[length] == '.' ||
+           id[length] == '-')
+        length++;
+    return is_alphanumeric(id[0]) && length <= SRV_ID_MAX && id[length] == '\0';
 }
 
 static bool read_id(char **out, const struct body *body, const char *param)

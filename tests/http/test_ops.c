@@ -227,6 +227,60 @@ START_TEST(test_request_id_is_echoed_or_made)
 }
 END_TEST
 
+/* Each line behind the first is one field, and `names` ("A B") are all there are, each once. */
+static void expect_fields(const char *head, const char *names)
+{
+    size_t count = 0;
+    int length;
+    for (const char *at = names; *at != '\0'; at += length + (at[length] == ' '), count++) {
+        char line[64];
+        length = (int)strcspn(at, " ");
+        snprintf(line, sizeof line, "\r\n%.*s: ", length, at);
+        const char *found = strstr(head, line);
+        ck_assert_msg(found != NULL, "no %.*s in %s", length, at, head);
+        ck_assert_msg(strcspn(found + length + 4, "\r\n") > 0, "empty: %s", found);
+        ck_assert_msg(strstr(found + 1, line) == NULL, "again: %s", found + 2);
+    }
+    for (const char *at = strstr(head, "\r\n"); at != NULL; at = strstr(at + 2, "\r\n"))
+        count -= at[2] != '\0' && at[2] != '\r';
+    ck_assert_msg(count == 0, "other fields than %s: %s", names, head);
+}
+
+START_TEST(test_each_line_of_an_answers_head_is_a_field_of_its_own)
+{
+    static const char attend[] = "POST /attend HTTP/1.1\r\nHost: x\r\n"
+                                 "Content-Type: application/json\r\nContent-Length: ";
+#define COMMON "Cache-Control X-Request-Id X-Attn-Instance Content-Length Date"
+    static const struct {
+        const char *line, *body;
+        unsigned status;
+        const char *names;
+    } cases[] = {
+        {"GET /livez HTTP/1.1\r\nHost: x\r\n", "", 200, COMMON " Content-Type"},
+        {"PUT /decode HTTP/1.1\r\nHost: x\r\n", "", 405, COMMON " Content-Type Allow"},
+        {"GET /livez HTTP/1.1\r\n", "", 400, COMMON " Content-Type Connection"},
+        {"GET /livez HTTP/1.0\r\n", "", 200, COMMON " Content-Type Connection"},
+        {attend, "{\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[7]]]}", 200,
+         COMMON " Content-Type Server-Timing"},
+        {attend, "{\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[7]]],\"binary_output\":true}",
+         200, COMMON " Content-Type Inference-Header-Content-Length Server-Timing"},
+    };
+#undef COMMON
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct text text = {0};
+        text_add(&text, "%s", cases[i].line);
+        if (cases[i].line == attend)
+            text_add(&text, "%zu\r\n", strlen(cases[i].body));
+        text_add(&text, "\r\n%s", cases[i].body);
+        struct raw_answer answer = raw_exchange(served.host, served.port, text.data, 60000);
+        ck_assert_uint_eq(answer.status, cases[i].status);
+        expect_fields(answer.head, cases[i].names);
+        raw_answer_free(&answer);
+        text_free(&text);
+    }
+}
+END_TEST
+
 START_TEST(test_computed_answers_tell_their_stages)
 {
     char text[256];
@@ -342,6 +396,7 @@ Suite *suite_ops(void)
     tcase_add_test(ops, test_head_is_get_without_the_body);
     tcase_add_test(ops, test_pipelined_requests_are_answered_in_order);
     tcase_add_test(ops, test_request_id_is_echoed_or_made);
+    tcase_add_test(ops, test_each_line_of_an_answers_head_is_a_field_of_its_own);
     tcase_add_test(ops, test_computed_answers_tell_their_stages);
     tcase_add_test(ops, test_a_large_body_may_wait_for_100_continue);
     tcase_add_test(ops, test_each_request_is_a_log_line_with_the_routes_pattern);
