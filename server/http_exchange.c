@@ -46,12 +46,15 @@ static bool client_left(const struct srv_exchange *x)
     return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
+/* Nothing is read behind chunks: libmicrohttpd ends their lines at a bare LF too, so another parser
+ * may see the end of the body elsewhere. */
 static bool reply(struct srv_exchange *x)
 {
     const struct srv_limits *limits = &x->request.app->config.limits;
+    bool ends = x->unread || x->framing.chunked || draining(x);
     x->stage = AT_END;
     x->request.t_replied = srv_now_ns();
-    if (!srv_reply_queue(x->mhd, &x->request, x->unread || draining(x) || client_left(x)))
+    if (!srv_reply_queue(x->mhd, &x->request, ends || client_left(x)))
         return false;
     uint64_t seconds = x->request.reply.body.length / SRV_WRITE_RATE;
     srv_connection_deadline(x->connection, limits->body_timeout_ms + 1000 * seconds);
@@ -418,7 +421,7 @@ void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
         return;
     if (is_told(x, end))
         srv_exchange_tell(request);
-    if (x->unread && end != SRV_END_GONE)
+    if ((x->unread || x->framing.chunked) && end != SRV_END_GONE)
         srv_loop_linger(x->loop, x->connection->fd);
     srv_connection_deadline(x->connection, request->app->config.limits.idle_timeout_s * 1000);
     x->connection->exchange = NULL;

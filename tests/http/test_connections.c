@@ -1,0 +1,98 @@
+/* test_connections.c: how a connection ends: what stands behind a body of chunks is not looked at,
+ * and the answer arrives all the same. */
+#include <check.h>
+#include <string.h>
+
+#include "calls.h"
+#include "raw.h"
+#include "served.h"
+#include "suites.h"
+
+#define WAIT_MS 60000
+#define CREATE                                                               \
+    "POST /sessions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r" \
+    "\nTransfer-Encoding: chunked\r\n\r\n10\r\n{\"model\":\"tiny\"}\r\n0\r\n\r\n"
+#define NEXT "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+#define MANY 20000 /* of these: more than sockets and buffers hold */
+#define WIDE 500   /* rows and keys of an attention whose weights are more than they hold, too */
+
+/* One answer of this status, and the end. */
+static void expect_last(struct raw *raw, unsigned status)
+{
+    char connection[256];
+    struct raw_answer answer = raw_read(raw, false, WAIT_MS);
+    ck_assert_msg(answer.status == status, "%u %s", answer.status,
+                  answer.body != NULL ? answer.body : "");
+    ck_assert(raw_header(connection, &answer, "Connection"));
+    ck_assert_str_eq(connection, "close");
+    raw_answer_free(&answer);
+    ck_assert(raw_read_to_end(raw, WAIT_MS));
+    ck_assert_msg(raw->length == 0, "%s", raw->data);
+}
+
+START_TEST(test_nothing_behind_chunks_is_answered_and_their_answer_arrives)
+{
+    struct text all = {0};
+    text_add(&all, CREATE);
+    for (size_t i = 0; i < MANY; i++)
+        text_add(&all, NEXT);
+    for (int i = 0; i < 10; i++) {
+        struct raw raw;
+        raw_open(&raw, served.host, served.port);
+        raw_send(&raw, all.data, i == 0 ? strlen(CREATE NEXT) : all.length);
+        expect_last(&raw, 201);
+        raw_close(&raw);
+    }
+    ck_assert_double_eq(call_metric(&client, "attnd_sessions"), 10);
+    text_free(&all);
+}
+END_TEST
+
+static void add_zeros(struct text *out, const char *name)
+{
+    text_add(out, "\"%s\":{\"shape\":[1,%d,1],\"data\":[0", name, WIDE);
+    for (int i = 1; i < WIDE; i++)
+        text_add(out, ",0");
+    text_add(out, "]},");
+}
+
+/* What a socket that is closed has not sent is lost where it holds what was not read. */
+START_TEST(test_a_large_answer_to_chunks_arrives_whole_though_more_stands_behind_them)
+{
+    struct text body = {0}, all = {0};
+    struct raw raw;
+    text_add(&body, "{");
+    add_zeros(&body, "query");
+    add_zeros(&body, "key");
+    add_zeros(&body, "value");
+    text_add(&body, "\"outputs\":[\"attention_weights\"]}");
+    text_add(&all,
+             "POST /attend HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+             "Transfer-Encoding: chunked\r\n\r\n%zx\r\n%s\r\n0\r\n\r\n",
+             body.length, body.data);
+    for (size_t i = 0; i < MANY; i++)
+        text_add(&all, NEXT);
+    raw_open(&raw, served.host, served.port);
+    raw_send(&raw, all.data, all.length);
+    for (unsigned waited = 0; call_metric(&client, "attnd_in_flight_bytes") > 0; waited++) {
+        ck_assert_uint_lt(waited, WAIT_MS);
+        pause_ms(1);
+    }
+    expect_last(&raw, 200);
+    raw_close(&raw);
+    text_free(&body);
+    text_free(&all);
+}
+END_TEST
+
+Suite *suite_connections(void)
+{
+    Suite *suite = suite_create("connections");
+    TCase *chunks = tcase_create("chunks");
+    tcase_add_checked_fixture(chunks, serve_small, serve_end);
+    tcase_add_test(chunks, test_nothing_behind_chunks_is_answered_and_their_answer_arrives);
+    tcase_add_test(chunks,
+                   test_a_large_answer_to_chunks_arrives_whole_though_more_stands_behind_them);
+    suite_add_tcase(suite, chunks);
+    return suite;
+}
