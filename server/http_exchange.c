@@ -258,8 +258,8 @@ static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
     memcpy(request->body + request->body_length, bytes, *count);
     request->body_length += *count;
     *count = 0;
-    bool whole = x->framing.has_length && request->body_length == x->framing.length;
-    return whole || !client_left(x);
+    /* How much is missing of chunks is not known: the end of what was read may be theirs. */
+    return x->framing.chunked || request->body_length == x->framing.length || !client_left(x);
 }
 
 /* ---- The steps ------------------------------------------------------------------------------- */

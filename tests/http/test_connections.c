@@ -1,7 +1,10 @@
 /* test_connections.c: how a connection ends: what stands behind a body of chunks is not looked at,
- * and the answer arrives all the same. */
+ * and who has said all may end its side at once. */
 #include <check.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "calls.h"
 #include "raw.h"
@@ -85,14 +88,54 @@ START_TEST(test_a_large_answer_to_chunks_arrives_whole_though_more_stands_behind
 }
 END_TEST
 
+/* The last bytes and the end come as one segment, for which the cork is there. */
+static void send_and_end(struct raw *raw, const char *text)
+{
+    int on = 1;
+    raw_open(raw, served.host, served.port);
+    ck_assert_int_eq(setsockopt(raw->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on), 0);
+    ck_assert(raw_text(raw, text));
+    raw_half_close(raw);
+}
+
+START_TEST(test_client_that_ends_its_side_along_with_its_chunks_is_answered)
+{
+    for (int i = 0; i < 10; i++) {
+        struct raw raw;
+        send_and_end(&raw, CREATE);
+        expect_last(&raw, 201);
+        raw_close(&raw);
+    }
+}
+END_TEST
+
+START_TEST(test_chunks_that_end_early_are_not_carried_out)
+{
+    struct raw raw;
+    send_and_end(&raw, "POST /sessions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                       "Transfer-Encoding: chunked\r\n\r\n10\r\n{\"model\":\"tiny\"}\r\n");
+    struct raw_answer answer = raw_read(&raw, false, WAIT_MS);
+    ck_assert_msg(answer.status == 0 || answer.status == 408, "%u", answer.status);
+    raw_answer_free(&answer);
+    ck_assert(raw_read_to_end(&raw, WAIT_MS));
+    raw_close(&raw);
+    ck_assert_double_eq(call_metric(&client, "attnd_sessions"), 0);
+    ck_assert_double_eq(call_metric(&client, "attnd_in_flight_bytes"), 0);
+}
+END_TEST
+
+static void set_up(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,")); }
+
 Suite *suite_connections(void)
 {
     Suite *suite = suite_create("connections");
     TCase *chunks = tcase_create("chunks");
-    tcase_add_checked_fixture(chunks, serve_small, serve_end);
+    tcase_add_checked_fixture(chunks, set_up, serve_end);
     tcase_add_test(chunks, test_nothing_behind_chunks_is_answered_and_their_answer_arrives);
     tcase_add_test(chunks,
                    test_a_large_answer_to_chunks_arrives_whole_though_more_stands_behind_them);
+    tcase_add_test(chunks, test_client_that_ends_its_side_along_with_its_chunks_is_answered);
+    tcase_add_test(chunks, test_chunks_that_end_early_are_not_carried_out);
     suite_add_tcase(suite, chunks);
     return suite;
 }
