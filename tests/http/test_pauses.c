@@ -2,6 +2,7 @@
  * steps of its own session wait for it, and one that outlasts the drain is stopped.  So is one
  * whose deadline passes or whose client leaves; what waits meanwhile is dropped uncomputed. */
 #include <check.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -301,6 +302,14 @@ END_TEST
 
 #define GONE "attnd_errors_total{code=\"client_gone\"}"
 
+static void add_head(struct text *head, const char *path, const char *version, size_t length)
+{
+    text_add(head,
+             "POST %s HTTP/%s\r\nHost: test\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n",
+             path, version, length);
+}
+
 /* Sends a POST of so many rows whose answer is read later, or never. */
 static void post_raw(struct raw *raw, const struct daemon *daemon, const char *path,
                      const char *members, size_t rows)
@@ -308,10 +317,7 @@ static void post_raw(struct raw *raw, const struct daemon *daemon, const char *p
     struct text body = {0}, head = {0};
     text_add(&body, "{%s", members);
     add_rows(&body, rows);
-    text_add(&head,
-             "POST %s HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
-             "Content-Length: %zu\r\n\r\n",
-             path, body.length);
+    add_head(&head, path, "1.1", body.length);
     raw_open(raw, daemon->host, daemon->port);
     ck_assert(raw_text(raw, head.data) && raw_text(raw, body.data));
     text_free(&body);
@@ -368,6 +374,67 @@ START_TEST(test_step_whose_client_leaves_while_it_waits_is_not_applied)
     await_depth(&client, 0, 0);
     await_gone(&client, 1);
     ck_assert_int_eq(step(&client, "long", false), TOKENS + 2);
+    end(&daemon, &client);
+}
+END_TEST
+
+/* ---- Who computes ---------------------------------------------------------------------------- */
+
+#define CHAIN_TOKENS (INSTRUMENTED ? 2048 : 12288)
+#define CHAIN_ITEMS 900 /* fewer bytes than an event thread computes steps of */
+#define CHAIN_LOOKS 5   /* the first of which may come before them */
+#define CHAIN_MODEL                                                                        \
+    "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"models\":[{\"name\":\"thin\"," \
+    "\"random\":"                                                                          \
+    "{\"hidden_size\":4,\"num_attention_heads\":4,\"is_causal\":true,\"seed\":1}}]}"
+
+static void begin_chain(struct client *client)
+{
+    struct text body = {0};
+    text_add(&body, "{\"session_id\":\"chain\",\"start\":true,\"hidden_states\":[[1,2,3,4]");
+    for (size_t i = 1; i < CHAIN_TOKENS; i++)
+        text_add(&body, ",[1,2,3,4]");
+    text_add(&body, "]}");
+    struct answer answer = client_post(client, "/attend", body.data);
+    expect_answer(&answer, 200, NULL, "prefill");
+    answer_free(&answer);
+    text_free(&body);
+}
+
+/* Each is little to compute, but one follows the other. */
+static void post_chain(struct raw *raw, const struct daemon *daemon)
+{
+    struct text body = {0}, head = {0};
+    text_add(&body, "{\"sequences\":[");
+    for (size_t i = 0; i < CHAIN_ITEMS; i++)
+        text_add(&body, "%s{\"session_id\":\"chain\",\"commit\":false,\"hidden_states\":[1,2,3,4]}",
+                 i > 0 ? "," : "");
+    text_add(&body, "]}");
+    ck_assert_uint_le(body.length, 65536);
+    add_head(&head, "/decode", "1.1", body.length);
+    raw_open(raw, daemon->host, daemon->port);
+    ck_assert(raw_text(raw, head.data) && raw_text(raw, body.data));
+    text_free(&body);
+    text_free(&head);
+}
+
+START_TEST(test_connections_are_served_while_many_steps_of_one_session_follow_one_another)
+{
+    struct daemon daemon;
+    struct client client;
+    struct raw raw;
+    daemon_start(&daemon, CHAIN_MODEL, NULL, NULL);
+    client_open(&client, &daemon);
+    begin_chain(&client);
+    post_chain(&raw, &daemon);
+    for (int i = 0; i < CHAIN_LOOKS; i++)
+        ck_assert_int_eq(call_status(&client, "chain"), 200);
+    ck_assert_msg(poll(&(struct pollfd){.fd = raw.fd, .events = POLLIN}, 1, 0) == 0,
+                  "the steps were answered first");
+    struct raw_answer answer = raw_read(&raw, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, 200);
+    raw_answer_free(&answer);
+    raw_close(&raw);
     end(&daemon, &client);
 }
 END_TEST
@@ -468,6 +535,10 @@ Suite *suite_pauses(void)
     tcase_add_test(useless, test_attend_whose_client_leaves_is_stopped);
     tcase_add_test(useless, test_step_whose_client_leaves_while_it_waits_is_not_applied);
     suite_add_tcase(suite, useless);
+    TCase *chains = tcase_create("chains");
+    tcase_add_test(chains,
+                   test_connections_are_served_while_many_steps_of_one_session_follow_one_another);
+    suite_add_tcase(suite, chains);
     TCase *session = tcase_create("session");
     tcase_add_test(session,
                    test_two_wait_for_a_session_that_is_busy_and_a_third_is_told_when_to_come_again);
