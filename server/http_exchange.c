@@ -212,7 +212,10 @@ static enum srv_error_code check_media(struct srv_exchange *x, const struct srv_
         x->request.deadline_ns = srv_now_ns() + deadline_ms * SRV_MS_NS;
     if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK)
         return error->code;
-    return srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error);
+    if (srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error) != SRV_OK)
+        return error->code;
+    srv_auth_own_key(&x->request);
+    return SRV_OK;
 }
 
 /* ---- The body -------------------------------------------------------------------------------- */
