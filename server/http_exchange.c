@@ -375,7 +375,7 @@ bool srv_exchange_step(struct srv_exchange *x, const struct srv_step *step, size
         return *count > 0 ? drop(x, count) : reply(x);
     case AT_JOB:
         srv_exchange_stop_waiting(x);
-        return reply(x);
+        return !atomic_load(&x->request.left) && reply(x);
     case AT_END:
         break;
     }

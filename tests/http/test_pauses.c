@@ -302,26 +302,29 @@ END_TEST
 
 #define GONE "attnd_errors_total{code=\"client_gone\"}"
 
-static void add_head(struct text *head, const char *path, const char *version, size_t length)
+/* Sends a POST whose answer is read later, or never; `version` of HTTP. */
+static void post_body(struct raw *raw, const struct daemon *daemon, const char *path,
+                      const char *version, const struct text *body)
 {
-    text_add(head,
+    struct text head = {0};
+    text_add(&head,
              "POST %s HTTP/%s\r\nHost: test\r\nContent-Type: application/json\r\n"
              "Content-Length: %zu\r\n\r\n",
-             path, version, length);
+             path, version, body->length);
+    raw_open(raw, daemon->host, daemon->port);
+    ck_assert(raw_text(raw, head.data) && raw_text(raw, body->data));
+    text_free(&head);
 }
 
-/* Sends a POST of so many rows whose answer is read later, or never. */
+/* The same of so many rows. */
 static void post_raw(struct raw *raw, const struct daemon *daemon, const char *path,
                      const char *members, size_t rows)
 {
-    struct text body = {0}, head = {0};
+    struct text body = {0};
     text_add(&body, "{%s", members);
     add_rows(&body, rows);
-    add_head(&head, path, "1.1", body.length);
-    raw_open(raw, daemon->host, daemon->port);
-    ck_assert(raw_text(raw, head.data) && raw_text(raw, body.data));
+    post_body(raw, daemon, path, "1.1", &body);
     text_free(&body);
-    text_free(&head);
 }
 
 /* It is counted when its connection ends, a little after it has left the queue. */
@@ -346,6 +349,28 @@ START_TEST(test_attend_whose_client_leaves_is_stopped)
         await_gone(&client, reset + 1);
     }
     ck_assert_double_eq(call_metric(&client, "attnd_attend_rows_total"), 0);
+    end(&daemon, &client);
+}
+END_TEST
+
+/* To HTTP/1.0 nothing can be said in between, to see whether somebody still reads. */
+START_TEST(test_client_of_http_1_0_that_ends_its_side_has_left_and_is_sent_nothing)
+{
+    struct daemon daemon;
+    struct client client;
+    struct raw leaving;
+    struct text body = {0};
+    begin(&daemon, &client);
+    text_add(&body, "{");
+    add_rows(&body, ENDLESS);
+    post_body(&leaving, &daemon, "/attend", "1.0", &body);
+    await_depth(&client, 1, 1);
+    raw_half_close(&leaving);
+    ck_assert(raw_read_to_end(&leaving, WAIT_MS));
+    ck_assert_msg(leaving.length == 0, "%s", leaving.data);
+    raw_close(&leaving);
+    await_gone(&client, 1);
+    text_free(&body);
     end(&daemon, &client);
 }
 END_TEST
@@ -404,18 +429,15 @@ static void begin_chain(struct client *client)
 /* Each is little to compute, but one follows the other. */
 static void post_chain(struct raw *raw, const struct daemon *daemon)
 {
-    struct text body = {0}, head = {0};
+    struct text body = {0};
     text_add(&body, "{\"sequences\":[");
     for (size_t i = 0; i < CHAIN_ITEMS; i++)
         text_add(&body, "%s{\"session_id\":\"chain\",\"commit\":false,\"hidden_states\":[1,2,3,4]}",
                  i > 0 ? "," : "");
     text_add(&body, "]}");
     ck_assert_uint_le(body.length, 65536);
-    add_head(&head, "/decode", "1.1", body.length);
-    raw_open(raw, daemon->host, daemon->port);
-    ck_assert(raw_text(raw, head.data) && raw_text(raw, body.data));
+    post_body(raw, daemon, "/decode", "1.1", &body);
     text_free(&body);
-    text_free(&head);
 }
 
 START_TEST(test_connections_are_served_while_many_steps_of_one_session_follow_one_another)
@@ -533,6 +555,8 @@ Suite *suite_pauses(void)
     tcase_add_test(useless, test_prefill_whose_deadline_passes_leaves_its_session_as_it_was);
     tcase_add_test(useless, test_what_waits_beyond_its_deadline_is_told_so_then_and_not_computed);
     tcase_add_test(useless, test_attend_whose_client_leaves_is_stopped);
+    tcase_add_test(useless,
+                   test_client_of_http_1_0_that_ends_its_side_has_left_and_is_sent_nothing);
     tcase_add_test(useless, test_step_whose_client_leaves_while_it_waits_is_not_applied);
     suite_add_tcase(suite, useless);
     TCase *chains = tcase_create("chains");
