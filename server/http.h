@@ -41,7 +41,7 @@ struct srv_request {
     char request_id[SRV_ID_MAX + 1];
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without */
     char idempotency_key[SRV_ID_MAX + 1]; /* the caller's own (http_auth.h), likewise */
-    const char *query;                    /* text after '?', NULL without */
+    const char *query;                    /* text after '?', cut at 127; NULL without */
     char *body;                           /* NUL-terminated for convenience; NULL without one */
     size_t body_length;
     bool framed;              /* the body's JSON ends at json_length; tensors follow it */

@@ -348,16 +348,11 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
     request->connection = x;
     request->t_start = srv_now_ns();
     make_request_id(request->request_id, http);
-    if (!srv_exchange_target(x, target)) {
-        srv_exchange_discard(x, true);
-        return NULL;
-    }
+    srv_exchange_target(x, target);
     srv_arena_init(&request->arena, limits->max_in_flight_bytes, srv_exchange_grant, x);
     srv_arena_lend(&request->arena, x->arena);
     srv_buffer_init(&request->reply.body, limits->max_reply_bytes);
     srv_buffer_lend(&request->reply.body, x->reply, sizeof x->reply);
-    const char *query = strchr(x->target, '?');
-    request->query = query != NULL ? query + 1 : NULL;
     srv_connection_deadline(connection, limits->header_timeout_ms);
     connection->exchange = x;
     atomic_fetch_add(&http->active, 1);

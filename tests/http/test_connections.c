@@ -124,6 +124,49 @@ START_TEST(test_chunks_that_end_early_are_not_carried_out)
 }
 END_TEST
 
+/* ---- Heads ----------------------------------------------------------------------------------- */
+
+#define STALLED 200
+#define LONG_TARGET 15000
+#define LEAST_LOST ((double)STALLED * LONG_TARGET / 4)
+
+/* Memory in use while so many heads, with targets of that many bytes, have come but for their
+ * ends. */
+static double heap_with_heads(size_t bytes)
+{
+    struct raw raws[STALLED];
+    struct text head = {0};
+    text_add(&head, "GET /livez?");
+    for (size_t i = 0; i < bytes; i++)
+        text_add(&head, "a");
+    text_add(&head, " HTTP/1.1\r\nHost: x\r\n");
+    for (size_t i = 0; i < STALLED; i++) {
+        raw_open(&raws[i], served.host, served.port);
+        ck_assert(raw_send(&raws[i], head.data, head.length));
+    }
+    for (unsigned i = 0; call_metric(&client, "attnd_connections") < STALLED; i++)
+        ck_assert_uint_lt(i, WAIT_MS);
+    pause_ms(200); /* what has come is read */
+    double heap = call_metric(&client, "attnd_heap_bytes");
+    for (size_t i = 0; i < STALLED; i++) {
+        ck_assert(raw_text(&raws[i], "\r\n"));
+        struct raw_answer answer = raw_read(&raws[i], false, WAIT_MS);
+        ck_assert_uint_eq(answer.status, 200);
+        raw_answer_free(&answer);
+        raw_close(&raws[i]);
+    }
+    text_free(&head);
+    return heap;
+}
+
+START_TEST(test_long_targets_take_no_more_memory_than_short_ones)
+{
+    heap_with_heads(1); /* what stays */
+    double few = heap_with_heads(1), many = heap_with_heads(LONG_TARGET);
+    ck_assert_msg(many - few < LEAST_LOST, "%.0f bytes, and %.0f with long targets", few, many);
+}
+END_TEST
+
 static void set_up(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,")); }
 
 Suite *suite_connections(void)
@@ -137,5 +180,9 @@ Suite *suite_connections(void)
     tcase_add_test(chunks, test_client_that_ends_its_side_along_with_its_chunks_is_answered);
     tcase_add_test(chunks, test_chunks_that_end_early_are_not_carried_out);
     suite_add_tcase(suite, chunks);
+    TCase *heads = tcase_create("heads");
+    tcase_add_checked_fixture(heads, serve_small, serve_end);
+    tcase_add_test(heads, test_long_targets_take_no_more_memory_than_short_ones);
+    suite_add_tcase(suite, heads);
     return suite;
 }
