@@ -10,6 +10,7 @@
 #include "session_reply.h"
 
 #define PAGE_DEFAULT 100
+#define LIMIT_DIGITS 20 /* with zeros before it: a query that http_exchange.h cuts is never good */
 
 /* ---- POST ------------------------------------------------------------------------------------ */
 
@@ -160,7 +161,7 @@ static enum srv_error_code read_limit(size_t *out, const char *value, size_t len
         bool digit = value[i] >= '0' && value[i] <= '9';
         limit = digit ? limit * 10 + (size_t)(value[i] - '0') : SRV_PAGE_MAX + 1;
     }
-    if (limit < 1 || limit > SRV_PAGE_MAX)
+    if (length > LIMIT_DIGITS || limit < 1 || limit > SRV_PAGE_MAX)
         return srv_fail(error, SRV_E_INVALID_VALUE, "limit", "limit must be from 1 to %d",
                         SRV_PAGE_MAX);
     *out = limit;

@@ -40,8 +40,8 @@ struct srv_request {
     char path_arg[SRV_ID_MAX + 1]; /* what stood for {id} or {name}; "" without */
     char request_id[SRV_ID_MAX + 1];
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without */
-    char idempotency_key[SRV_ID_MAX + 1]; /* Idempotency-Key, likewise */
-    const char *query;                    /* text after '?', NULL without */
+    char idempotency_key[SRV_ID_MAX + 1]; /* the caller's own (http_auth.h), likewise */
+    const char *query;                    /* text after '?', cut at 127; NULL without */
     char *body;                           /* NUL-terminated for convenience; NULL without one */
     size_t body_length;
     bool framed;              /* the body's JSON ends at json_length; tensors follow it */

@@ -1,9 +1,10 @@
-/* http_auth.c: the Authorization field against the keys.
+/* http_auth.c: the Authorization field against the keys, and what is a caller's own.
  *
  * It is looked at as soon as the head can be believed, before any byte of the body and before what
  * is said of a path: who has no key learns nothing but that. */
 #include "http_auth.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -59,4 +60,22 @@ enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyri
         return srv_fail(error, SRV_E_FORBIDDEN, NULL, "this path is for the scope %s",
                         srv_scopes_text(scopes));
     return SRV_OK;
+}
+
+_Static_assert(2 * SRV_KEY_DIGEST <= SRV_ID_MAX, "a digest stands where the key stood");
+
+void srv_auth_own_key(struct srv_request *request)
+{
+    static const char digits[] = "0123456789abcdef";
+    char text[2 * SRV_ID_MAX + 2], *out = request->idempotency_key;
+    unsigned char digest[SRV_KEY_DIGEST];
+    if (out[0] == '\0')
+        return;
+    int length = snprintf(text, sizeof text, "%s\n%s", request->caller_name, out);
+    srv_key_digest(digest, text, (size_t)length);
+    for (size_t i = 0; i < sizeof digest; i++) {
+        *out++ = digits[digest[i] >> 4];
+        *out++ = digits[digest[i] & 15];
+    }
+    *out = '\0';
 }

@@ -46,12 +46,15 @@ static bool client_left(const struct srv_exchange *x)
     return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
+/* Nothing is read behind chunks: libmicrohttpd ends their lines at a bare LF too, so another parser
+ * may see the end of the body elsewhere. */
 static bool reply(struct srv_exchange *x)
 {
     const struct srv_limits *limits = &x->request.app->config.limits;
+    bool ends = x->unread || x->framing.chunked || draining(x);
     x->stage = AT_END;
     x->request.t_replied = srv_now_ns();
-    if (!srv_reply_queue(x->mhd, &x->request, x->unread || draining(x) || client_left(x)))
+    if (!srv_reply_queue(x->mhd, &x->request, ends || client_left(x)))
         return false;
     uint64_t seconds = x->request.reply.body.length / SRV_WRITE_RATE;
     srv_connection_deadline(x->connection, limits->body_timeout_ms + 1000 * seconds);
@@ -209,7 +212,10 @@ static enum srv_error_code check_media(struct srv_exchange *x, const struct srv_
         x->request.deadline_ns = srv_now_ns() + deadline_ms * SRV_MS_NS;
     if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK)
         return error->code;
-    return srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error);
+    if (srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error) != SRV_OK)
+        return error->code;
+    srv_auth_own_key(&x->request);
+    return SRV_OK;
 }
 
 /* ---- The body -------------------------------------------------------------------------------- */
@@ -255,8 +261,8 @@ static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
     memcpy(request->body + request->body_length, bytes, *count);
     request->body_length += *count;
     *count = 0;
-    bool whole = x->framing.has_length && request->body_length == x->framing.length;
-    return whole || !client_left(x);
+    /* How much is missing of chunks is not known: the end of what was read may be theirs. */
+    return x->framing.chunked || request->body_length == x->framing.length || !client_left(x);
 }
 
 /* ---- The steps ------------------------------------------------------------------------------- */
@@ -342,16 +348,11 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
     request->connection = x;
     request->t_start = srv_now_ns();
     make_request_id(request->request_id, http);
-    if (!srv_exchange_target(x, target)) {
-        srv_exchange_discard(x, true);
-        return NULL;
-    }
+    srv_exchange_target(x, target);
     srv_arena_init(&request->arena, limits->max_in_flight_bytes, srv_exchange_grant, x);
     srv_arena_lend(&request->arena, x->arena);
     srv_buffer_init(&request->reply.body, limits->max_reply_bytes);
     srv_buffer_lend(&request->reply.body, x->reply, sizeof x->reply);
-    const char *query = strchr(x->target, '?');
-    request->query = query != NULL ? query + 1 : NULL;
     srv_connection_deadline(connection, limits->header_timeout_ms);
     connection->exchange = x;
     atomic_fetch_add(&http->active, 1);
@@ -369,7 +370,7 @@ bool srv_exchange_step(struct srv_exchange *x, const struct srv_step *step, size
         return *count > 0 ? drop(x, count) : reply(x);
     case AT_JOB:
         srv_exchange_stop_waiting(x);
-        return reply(x);
+        return !atomic_load(&x->request.left) && reply(x);
     case AT_END:
         break;
     }
@@ -418,7 +419,7 @@ void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
         return;
     if (is_told(x, end))
         srv_exchange_tell(request);
-    if (x->unread && end != SRV_END_GONE)
+    if ((x->unread || x->framing.chunked) && end != SRV_END_GONE)
         srv_loop_linger(x->loop, x->connection->fd);
     srv_connection_deadline(x->connection, request->app->config.limits.idle_timeout_s * 1000);
     x->connection->exchange = NULL;

@@ -12,6 +12,7 @@ struct MHD_Connection;
 
 #define BODY_FIRST 4096  /* bytes: first room for a body */
 #define SMALL_REPLY 4096 /* and for a reply; one that fits is not charged */
+#define QUERY_MAX 127    /* characters; no route has a meaning for more */
 
 enum stage { AT_HEAD, AT_BODY, AT_DROP, AT_JOB, AT_END };
 
@@ -36,15 +37,20 @@ struct srv_exchange {
     struct srv_framing framing;
     enum stage stage;
     bool unread;     /* refused before the body was read */
-    char *target;    /* path and query, raw; target_text where it fits */
     size_t capacity; /* of request.body */
     size_t dropped;
     size_t charged;            /* to in_flight_bytes */
     struct srv_exchange *next; /* in a list of the loop's; nothing below is cleared */
-    char target_text[128];
-    _Alignas(64) char body[BODY_FIRST + 64]; /* request.body where it fits */
-    _Alignas(64) char arena[SRV_ARENA_FIRST];
-    char reply[SMALL_REPLY]; /* reply.body where it fits */
+    char query[QUERY_MAX + 1]; /* request.query */
+    _Alignas(64) union {
+        /* Path and query as they came, of which more is refused, until the head is looked at. */
+        char target[SRV_MAX_HEADER_BYTES];
+        struct {
+            _Alignas(64) char body[BODY_FIRST + 64]; /* request.body where it fits */
+            _Alignas(64) char arena[SRV_ARENA_FIRST];
+            char reply[SMALL_REPLY]; /* reply.body where it fits */
+        };
+    };
 };
 
 struct srv_http {
@@ -102,7 +108,7 @@ void srv_exchange_turned(struct srv_loop *loop); /* what was submitted is to be 
 
 /* NULL where memory is short.  Zeroes, up to `next`. */
 struct srv_exchange *srv_exchange_new(struct srv_loop *loop);
-bool srv_exchange_target(struct srv_exchange *exchange, const char *target); /* keeps a copy */
+void srv_exchange_target(struct srv_exchange *exchange, const char *target); /* keeps a copy */
 
 /* Frees all that a request has taken; and one that took nothing yet.  `own`: on its loop's
  * thread. */

@@ -71,14 +71,23 @@ struct srv_exchange *srv_exchange_new(struct srv_loop *loop)
     return x;
 }
 
-/* Not charged: probes are answered when memory is used up. */
-bool srv_exchange_target(struct srv_exchange *x, const char *target)
+_Static_assert(offsetof(struct srv_exchange, reply) + SMALL_REPLY -
+                       offsetof(struct srv_exchange, body) >=
+                   SRV_MAX_HEADER_BYTES,
+               "a target lies where body, job and reply will");
+
+void srv_exchange_target(struct srv_exchange *x, const char *target)
 {
-    size_t size = strlen(target) + 1;
-    x->target = size <= sizeof x->target_text ? x->target_text : malloc(size);
-    if (x->target != NULL)
-        memcpy(x->target, target, size);
-    return x->target != NULL;
+    size_t length = strnlen(target, sizeof x->target - 1);
+    memcpy(x->target, target, length);
+    x->target[length] = '\0';
+    const char *query = memchr(x->target, '?', length);
+    if (query == NULL)
+        return;
+    length = strnlen(query + 1, QUERY_MAX);
+    memcpy(x->query, query + 1, length);
+    x->query[length] = '\0';
+    x->request.query = x->query;
 }
 
 void srv_exchange_discard(struct srv_exchange *x, bool own)
@@ -104,8 +113,6 @@ void srv_exchange_free(struct srv_exchange *x, bool own)
     struct srv_request *request = &x->request;
     struct srv_http *http = x->loop->http;
     atomic_fetch_sub(&request->app->in_flight_bytes, x->charged);
-    if (x->target != x->target_text)
-        free(x->target);
     srv_request_release(request);
     srv_buffer_fini(&request->reply.body);
     srv_exchange_discard(x, own);

@@ -11,6 +11,7 @@
 #define BATCH_LOOKS ((size_t)4 * SRV_BATCH_STEPS) /* at items of other layers too, for a batch */
 #define PIECE_ROWS 64                             /* that a piece counts for */
 #define SMALL_WORK 2000000 /* multiply-adds of the steps in a round that an event thread runs */
+#define BATCH_WORK 200000  /* that it takes to begin a batch, and to end it */
 
 /* For each i below count, on all threads where as many `bytes` are read or written make it pay. */
 static void run_tasks(struct srv_rounds *s, void (*task)(void *context, size_t i), void *context,
@@ -440,6 +441,15 @@ static size_t work_of(const struct srv_item *item)
     return item->sizes.queries * (spec->hidden_size * (head + kv) + keys * head);
 }
 
+/* Of an item and those behind it, which are a batch each; or of as many as are too much. */
+static size_t work_from(const struct srv_item *item)
+{
+    size_t work = work_of(item);
+    while ((item = item->behind) != NULL && work <= SMALL_WORK)
+        work += BATCH_WORK + work_of(item);
+    return work;
+}
+
 bool srv_rounds_are_small(struct srv_rounds *s)
 {
     struct srv_walk walk;
@@ -450,7 +460,7 @@ bool srv_rounds_are_small(struct srv_rounds *s)
         return false;
     srv_walk_begin(&walk, &s->lines, SRV_STEPS);
     while (work <= SMALL_WORK && (waiting = srv_walk_look(&walk)) != NULL) {
-        work += work_of((const struct srv_item *)waiting);
+        work += work_from((const struct srv_item *)waiting);
         srv_walk_pass(&walk);
     }
     return work <= SMALL_WORK;

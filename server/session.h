@@ -34,7 +34,7 @@ struct srv_session {
     struct srv_item *newest;      /* the scheduler's: the last of these (job.h) */
     bool stillborn;               /* the scheduler's: the step that was to start it failed */
     atomic_uint references;       /* the table's one included */
-    char key[SRV_ID_MAX + 1];     /* Idempotency-Key it was made with, "" for none */
+    char key[SRV_ID_MAX + 1];     /* its maker's Idempotency-Key (http_auth.h), "" for none */
     uint64_t key_digest[2];       /* of the request that came with it */
     /* What the store (store.h) knows of it: under its lock, */
     enum { SRV_UNRECORDED, SRV_RECORDED, SRV_GONE } record;

@@ -35,7 +35,7 @@ enum srv_error_code srv_session_look(struct srv_session **out, const struct srv_
                                      struct srv_error *error);
 enum srv_error_code srv_session_fail_unknown(struct srv_error *error);
 
-/* The request's Idempotency-Key, with a digest of all that has to be the same when it comes again:
+/* The caller's Idempotency-Key, with a digest of all that has to be the same when it comes again:
  * route, session and body. */
 void srv_session_take_key(struct srv_session_options *out, const struct srv_request *request);
 

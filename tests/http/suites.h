@@ -27,6 +27,7 @@
     X(memory)      \
     X(keys)        \
     X(fairness)    \
+    X(connections) \
     X(tls)         \
     X(reload)      \
     X(lifecycle)   \

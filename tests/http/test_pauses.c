@@ -2,6 +2,7 @@
  * steps of its own session wait for it, and one that outlasts the drain is stopped.  So is one
  * whose deadline passes or whose client leaves; what waits meanwhile is dropped uncomputed. */
 #include <check.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -307,16 +308,16 @@ END_TEST
 
 #define GONE "attnd_errors_total{code=\"client_gone\"}"
 
-/* Sends a POST whose answer is read later, or never, and frees its body; `fields`: more of its
- * head, each with its end. */
+/* Sends a POST whose answer is read later, or never, and frees its body; `version` of HTTP,
+ * `fields`: more of its head, each with its end. */
 static void post_body(struct raw *raw, const struct daemon *daemon, const char *path,
-                      const char *fields, struct text *body)
+                      const char *version, const char *fields, struct text *body)
 {
     struct text head = {0};
     text_add(&head,
-             "POST %s HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n%s"
+             "POST %s HTTP/%s\r\nHost: test\r\nContent-Type: application/json\r\n%s"
              "Content-Length: %zu\r\n\r\n",
-             path, fields, body->length);
+             path, version, fields, body->length);
     raw_open(raw, daemon->host, daemon->port);
     ck_assert(raw_text(raw, head.data) && raw_text(raw, body->data));
     text_free(body);
@@ -330,7 +331,7 @@ static void post_raw(struct raw *raw, const struct daemon *daemon, const char *p
     struct text body = {0};
     text_add(&body, "{%s", members);
     add_rows(&body, rows);
-    post_body(raw, daemon, path, "", &body);
+    post_body(raw, daemon, path, "1.1", "", &body);
 }
 
 /* It is counted when its connection ends, a little after it has left the queue. */
@@ -355,6 +356,27 @@ START_TEST(test_attend_whose_client_leaves_is_stopped)
         await_gone(&client, reset + 1);
     }
     ck_assert_double_eq(call_metric(&client, "attnd_attend_rows_total"), 0);
+    end(&daemon, &client);
+}
+END_TEST
+
+/* To HTTP/1.0 nothing can be said in between, to see whether somebody still reads. */
+START_TEST(test_client_of_http_1_0_that_ends_its_side_has_left_and_is_sent_nothing)
+{
+    struct daemon daemon;
+    struct client client;
+    struct raw leaving;
+    struct text body = {0};
+    begin(&daemon, &client);
+    text_add(&body, "{");
+    add_rows(&body, ENDLESS);
+    post_body(&leaving, &daemon, "/attend", "1.0", "", &body);
+    await_depth(&client, 1, 1);
+    raw_half_close(&leaving);
+    ck_assert(raw_read_to_end(&leaving, WAIT_MS));
+    ck_assert_msg(leaving.length == 0, "%s", leaving.data);
+    raw_close(&leaving);
+    await_gone(&client, 1);
     end(&daemon, &client);
 }
 END_TEST
@@ -384,6 +406,63 @@ START_TEST(test_step_whose_client_leaves_while_it_waits_is_not_applied)
     await_depth(&client, 0, 0);
     await_gone(&client, 1);
     ck_assert_int_eq(step(&client, "long", false), 2 * TOKENS + 1);
+    end(&daemon, &client);
+}
+END_TEST
+
+/* ---- Who computes ---------------------------------------------------------------------------- */
+
+#define CHAIN_TOKENS (INSTRUMENTED ? 2048 : 12288)
+#define CHAIN_ITEMS 900 /* fewer bytes than an event thread computes steps of */
+#define CHAIN_LOOKS 5   /* the first of which may come before them */
+#define CHAIN_MODEL                                                                        \
+    "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"models\":[{\"name\":\"thin\"," \
+    "\"random\":"                                                                          \
+    "{\"hidden_size\":4,\"num_attention_heads\":4,\"is_causal\":true,\"seed\":1}}]}"
+
+static void begin_chain(struct client *client)
+{
+    struct text body = {0};
+    text_add(&body, "{\"session_id\":\"chain\",\"start\":true,\"hidden_states\":[[1,2,3,4]");
+    for (size_t i = 1; i < CHAIN_TOKENS; i++)
+        text_add(&body, ",[1,2,3,4]");
+    text_add(&body, "]}");
+    struct answer answer = client_post(client, "/attend", body.data);
+    expect_answer(&answer, 200, NULL, "prefill");
+    answer_free(&answer);
+    text_free(&body);
+}
+
+/* Each is little to compute, but one follows the other. */
+static void post_chain(struct raw *raw, const struct daemon *daemon)
+{
+    struct text body = {0};
+    text_add(&body, "{\"sequences\":[");
+    for (size_t i = 0; i < CHAIN_ITEMS; i++)
+        text_add(&body, "%s{\"session_id\":\"chain\",\"commit\":false,\"hidden_states\":[1,2,3,4]}",
+                 i > 0 ? "," : "");
+    text_add(&body, "]}");
+    ck_assert_uint_le(body.length, 65536);
+    post_body(raw, daemon, "/decode", "1.1", "", &body);
+}
+
+START_TEST(test_connections_are_served_while_many_steps_of_one_session_follow_one_another)
+{
+    struct daemon daemon;
+    struct client client;
+    struct raw raw;
+    daemon_start(&daemon, CHAIN_MODEL, NULL, NULL);
+    client_open(&client, &daemon);
+    begin_chain(&client);
+    post_chain(&raw, &daemon);
+    for (int i = 0; i < CHAIN_LOOKS; i++)
+        ck_assert_int_eq(call_status(&client, "chain"), 200);
+    ck_assert_msg(poll(&(struct pollfd){.fd = raw.fd, .events = POLLIN}, 1, 0) == 0,
+                  "the steps were answered first");
+    struct raw_answer answer = raw_read(&raw, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, 200);
+    raw_answer_free(&answer);
+    raw_close(&raw);
     end(&daemon, &client);
 }
 END_TEST
@@ -459,7 +538,7 @@ START_TEST(test_step_whose_deadline_passes_behind_a_prefill_is_told_so_then_and_
     await_depth(&client, 2, 2);
     text_add(&body, "{%s", session);
     add_rows(&body, 1);
-    post_body(&dropped, &daemon, "/decode", "X-Deadline-Ms: 300\r\n", &body);
+    post_body(&dropped, &daemon, "/decode", "1.1", "X-Deadline-Ms: 300\r\n", &body);
     expect_refused(&dropped, 504, "deadline_exceeded");
     ck_assert(!atomic_load(&call.answered));
     long_end(&call, 200, NULL);
@@ -479,7 +558,7 @@ static void post_list(struct raw *raw, const struct daemon *daemon, const char *
     text_add(&body, ",{%s", session);
     add_rows(&body, FEW_ROWS + 1);
     text_add(&body, "]}");
-    post_body(raw, daemon, "/decode", "", &body);
+    post_body(raw, daemon, "/decode", "1.1", "", &body);
 }
 
 /* The list is the first of its session's steps, the last, or stands between two; three places are
@@ -569,8 +648,14 @@ Suite *suite_pauses(void)
     tcase_add_test(useless, test_prefill_whose_deadline_passes_leaves_its_session_as_it_was);
     tcase_add_test(useless, test_what_waits_beyond_its_deadline_is_told_so_then_and_not_computed);
     tcase_add_test(useless, test_attend_whose_client_leaves_is_stopped);
+    tcase_add_test(useless,
+                   test_client_of_http_1_0_that_ends_its_side_has_left_and_is_sent_nothing);
     tcase_add_test(useless, test_step_whose_client_leaves_while_it_waits_is_not_applied);
     suite_add_tcase(suite, useless);
+    TCase *chains = tcase_create("chains");
+    tcase_add_test(chains,
+                   test_connections_are_served_while_many_steps_of_one_session_follow_one_another);
+    suite_add_tcase(suite, chains);
     TCase *session = tcase_create("session");
     tcase_add_test(session,
                    test_two_wait_for_a_session_that_is_busy_and_a_third_is_told_when_to_come_again);

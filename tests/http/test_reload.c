@@ -1,5 +1,5 @@
 /* test_reload.c: SIGHUP: API keys and certificates are read again while requests come in, and what
- * is wrong leaves those that were there. */
+ * is wrong leaves those that were there; what is a caller's own stays so. */
 #include <check.h>
 #include <poll.h>
 #include <pthread.h>
@@ -163,6 +163,103 @@ START_TEST(test_a_request_that_is_under_way_keeps_the_key_that_it_came_with)
 }
 END_TEST
 
+/* ---- Idempotency keys ------------------------------------------------------------------------ */
+
+/* Three callers, of whom two have changed places; and the key of one under another's name. */
+#define KEYS_MOVED                                                                    \
+    "{\"keys\":[{\"name\":\"lead\",\"key\":\"" KEY_BOTH "\",\"scopes\":[\"infer\"]}," \
+    "{\"name\":\"new\",\"key\":\"" KEY_NEW "\",\"scopes\":[\"infer\"]},"              \
+    "{\"name\":\"router\",\"key\":\"" KEY_INFER "\",\"scopes\":[\"infer\"]}]}"
+#define KEYS_HEIR                                                                      \
+    "{\"keys\":[{\"name\":\"heir\",\"key\":\"" KEY_INFER "\",\"scopes\":[\"infer\"]}," \
+    "{\"name\":\"lead\",\"key\":\"" KEY_BOTH "\",\"scopes\":[\"infer\"]}]}"
+#define CREATE_TINY "{\"model\":\"tiny\"}"
+
+struct made {
+    char id[80];
+    bool replayed;
+};
+
+/* POST with an API key and an Idempotency-Key, which makes a session or finds it. */
+static struct made make(const char *api_key, const char *path, const char *name, const char *body)
+{
+    struct client caller;
+    struct made made = {0};
+    char fields[2][128];
+    const char *const headers[] = {fields[0], fields[1], NULL};
+    snprintf(fields[0], sizeof fields[0], "Authorization: Bearer %s", api_key);
+    snprintf(fields[1], sizeof fields[1], "Idempotency-Key: %s", name);
+    client_open(&caller, &served);
+    struct answer answer = client_send(
+        &caller,
+        &(struct request){.method = "POST", .path = path, .body = body, .headers = headers});
+    expect_answer(&answer, 201, NULL, name);
+    snprintf(made.id, sizeof made.id, "%s",
+             json_string_value(json_object_get(answer.json, "session_id")));
+    made.replayed = json_is_true(json_object_get(answer.json, "replayed"));
+    answer_free(&answer);
+    client_close(&caller);
+    return made;
+}
+
+static struct made make_new(const char *api_key, const char *path, const char *name,
+                            const char *body)
+{
+    struct made made = make(api_key, path, name, body);
+    ck_assert_msg(!made.replayed, "%s was found with key %s", made.id, name);
+    return made;
+}
+
+/* The caller asks again, and finds what it made. */
+static void expect_again(const struct made *made, const char *api_key, const char *path,
+                         const char *name)
+{
+    const char *body = strcmp(path, "/sessions") == 0 ? CREATE_TINY : "{}";
+    struct made again = make(api_key, path, name, body);
+    ck_assert(again.replayed);
+    ck_assert_str_eq(again.id, made->id);
+}
+
+START_TEST(test_idempotency_keys_are_each_caller_s_own_over_reloads_and_restarts)
+{
+    char dir[] = "/tmp/attnd-own-XXXXXX", command[128], fork[128];
+    const char *const arguments[] = {"--api-keys", keys, "--durability", "journal", "--state-dir",
+                                     dir,          NULL};
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    secret_write(keys, KEYS_THREE);
+    begin(arguments);
+    struct made router = make_new(KEY_INFER, "/sessions", "-1", CREATE_TINY);
+    struct made lead = make_new(KEY_BOTH, "/sessions", "-1", CREATE_TINY);
+    snprintf(fork, sizeof fork, "/sessions/%s/fork", router.id);
+    struct made router_fork = make_new(KEY_INFER, fork, "2", "{}");
+    struct made lead_fork = make_new(KEY_BOTH, fork, "2", "{}");
+    make_new(KEY_BOTH, "/sessions", "3", CREATE_TINY);
+    make_new(KEY_INFER, "/sessions", "3", "{\"model\":\"plain\"}"); /* no conflict */
+    for (int i = 0; i < 3; i++) {
+        expect_again(&router, KEY_INFER, "/sessions", "-1");
+        expect_again(&lead, KEY_BOTH, "/sessions", "-1");
+        expect_again(&router_fork, KEY_INFER, fork, "2");
+        expect_again(&lead_fork, KEY_BOTH, fork, "2");
+        if (i == 0) {
+            rewrite(keys, KEYS_MOVED);
+            reload("\"event\":\"keys\",\"message\":\"3, from ");
+        } else if (i == 1) {
+            daemon_stop(&served);
+            begin(arguments);
+        }
+    }
+    make_new(KEY_NEW, "/sessions", "-1", CREATE_TINY);
+    rewrite(keys, KEYS_HEIR);
+    reload("\"event\":\"keys\",\"message\":\"2, from ");
+    make_new(KEY_INFER, "/sessions", "-1", CREATE_TINY);
+    expect_again(&lead, KEY_BOTH, "/sessions", "-1");
+    daemon_stop(&served);
+    unlink(keys);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 static atomic_bool over;
 
 static void *ask_on(void *refused)
@@ -274,6 +371,7 @@ Suite *suite_reload(void)
     tcase_add_test(tests, test_a_file_that_is_wrong_leaves_the_keys_and_is_told_in_the_log);
     tcase_add_test(tests, test_a_request_that_is_under_way_keeps_the_key_that_it_came_with);
     tcase_add_test(tests, test_a_key_that_stays_is_never_refused_while_keys_are_read_again);
+    tcase_add_test(tests, test_idempotency_keys_are_each_caller_s_own_over_reloads_and_restarts);
     tcase_add_test(tests, test_certificate_is_read_again_for_new_connections);
     tcase_add_test(tests, test_without_keys_or_certificate_a_hangup_ends_it_as_any_program);
     suite_add_tcase(suite, tests);

@@ -1,5 +1,6 @@
 /* test_metrics.c: the counts of the metrics, as the lines that a scraper reads. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +78,21 @@ START_TEST(test_metrics_requests_are_counted_by_route_method_status_and_code)
     expect_line("attnd_errors_total{code=\"route_not_found\"} 1");
     expect_line("attnd_request_seconds_count{route=\"/attend\",method=\"POST\"} 3");
     expect_line("attnd_request_seconds_sum{route=\"/attend\",method=\"POST\"} 0.009");
+}
+END_TEST
+
+START_TEST(test_metrics_every_status_of_an_error_has_a_count_of_its_own)
+{
+    for (int code = SRV_OK + 1; code < SRV_ERROR_COUNT; code++) {
+        char line[128];
+        unsigned status = srv_error_status((enum srv_error_code)code);
+        struct srv_request request = finished(NULL, status, (enum srv_error_code)code);
+        srv_metrics_request(metrics, &request);
+        print();
+        ck_assert_msg(strstr(text.data, "status=\"other\"") == NULL, "%u", status);
+        snprintf(line, sizeof line, "method=\"POST\",status=\"%u\"} ", status);
+        ck_assert_msg(strstr(text.data, line) != NULL, "%u", status);
+    }
 }
 END_TEST
 
@@ -172,6 +188,7 @@ Suite *suite_metrics(void)
     TCase *tests = tcase_create("metrics");
     tcase_add_checked_fixture(tests, open_metrics, close_metrics);
     tcase_add_test(tests, test_metrics_requests_are_counted_by_route_method_status_and_code);
+    tcase_add_test(tests, test_metrics_every_status_of_an_error_has_a_count_of_its_own);
     tcase_add_test(tests, test_metrics_stages_are_of_computed_requests_only);
     tcase_add_test(tests, test_metrics_buckets_are_cumulative_and_bounds_inclusive);
     tcase_add_test(tests, test_metrics_attends_sessions_and_gauges_have_their_lines);

@@ -1,0 +1,188 @@
+/* test_connections.c: how a connection ends: what stands behind a body of chunks is not looked at,
+ * and who has said all may end its side at once. */
+#include <check.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "calls.h"
+#include "raw.h"
+#include "served.h"
+#include "suites.h"
+
+#define WAIT_MS 60000
+#define CREATE                                                               \
+    "POST /sessions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r" \
+    "\nTransfer-Encoding: chunked\r\n\r\n10\r\n{\"model\":\"tiny\"}\r\n0\r\n\r\n"
+#define NEXT "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+#define MANY 20000 /* of these: more than sockets and buffers hold */
+#define WIDE 500   /* rows and keys of an attention whose weights are more than they hold, too */
+
+/* One answer of this status, and the end. */
+static void expect_last(struct raw *raw, unsigned status)
+{
+    char connection[256];
+    struct raw_answer answer = raw_read(raw, false, WAIT_MS);
+    ck_assert_msg(answer.status == status, "%u %s", answer.status,
+                  answer.body != NULL ? answer.body : "");
+    ck_assert(raw_header(connection, &answer, "Connection"));
+    ck_assert_str_eq(connection, "close");
+    raw_answer_free(&answer);
+    ck_assert(raw_read_to_end(raw, WAIT_MS));
+    ck_assert_msg(raw->length == 0, "%s", raw->data);
+}
+
+START_TEST(test_nothing_behind_chunks_is_answered_and_their_answer_arrives)
+{
+    struct text all = {0};
+    text_add(&all, CREATE);
+    for (size_t i = 0; i < MANY; i++)
+        text_add(&all, NEXT);
+    for (int i = 0; i < 10; i++) {
+        struct raw raw;
+        raw_open(&raw, served.host, served.port);
+        raw_send(&raw, all.data, i == 0 ? strlen(CREATE NEXT) : all.length);
+        expect_last(&raw, 201);
+        raw_close(&raw);
+    }
+    ck_assert_double_eq(call_metric(&client, "attnd_sessions"), 10);
+    text_free(&all);
+}
+END_TEST
+
+static void add_zeros(struct text *out, const char *name)
+{
+    text_add(out, "\"%s\":{\"shape\":[1,%d,1],\"data\":[0", name, WIDE);
+    for (int i = 1; i < WIDE; i++)
+        text_add(out, ",0");
+    text_add(out, "]},");
+}
+
+/* What a socket that is closed has not sent is lost where it holds what was not read. */
+START_TEST(test_a_large_answer_to_chunks_arrives_whole_though_more_stands_behind_them)
+{
+    struct text body = {0}, all = {0};
+    struct raw raw;
+    text_add(&body, "{");
+    add_zeros(&body, "query");
+    add_zeros(&body, "key");
+    add_zeros(&body, "value");
+    text_add(&body, "\"outputs\":[\"attention_weights\"]}");
+    text_add(&all,
+             "POST /attend HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+             "Transfer-Encoding: chunked\r\n\r\n%zx\r\n%s\r\n0\r\n\r\n",
+             body.length, body.data);
+    for (size_t i = 0; i < MANY; i++)
+        text_add(&all, NEXT);
+    raw_open(&raw, served.host, served.port);
+    raw_send(&raw, all.data, all.length);
+    for (unsigned waited = 0; call_metric(&client, "attnd_in_flight_bytes") > 0; waited++) {
+        ck_assert_uint_lt(waited, WAIT_MS);
+        pause_ms(1);
+    }
+    expect_last(&raw, 200);
+    raw_close(&raw);
+    text_free(&body);
+    text_free(&all);
+}
+END_TEST
+
+/* The last bytes and the end come as one segment, for which the cork is there. */
+static void send_and_end(struct raw *raw, const char *text)
+{
+    int on = 1;
+    raw_open(raw, served.host, served.port);
+    ck_assert_int_eq(setsockopt(raw->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on), 0);
+    ck_assert(raw_text(raw, text));
+    raw_half_close(raw);
+}
+
+START_TEST(test_client_that_ends_its_side_along_with_its_chunks_is_answered)
+{
+    for (int i = 0; i < 10; i++) {
+        struct raw raw;
+        send_and_end(&raw, CREATE);
+        expect_last(&raw, 201);
+        raw_close(&raw);
+    }
+}
+END_TEST
+
+START_TEST(test_chunks_that_end_early_are_not_carried_out)
+{
+    struct raw raw;
+    send_and_end(&raw, "POST /sessions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                       "Transfer-Encoding: chunked\r\n\r\n10\r\n{\"model\":\"tiny\"}\r\n");
+    struct raw_answer answer = raw_read(&raw, false, WAIT_MS);
+    ck_assert_msg(answer.status == 0 || answer.status == 408, "%u", answer.status);
+    raw_answer_free(&answer);
+    ck_assert(raw_read_to_end(&raw, WAIT_MS));
+    raw_close(&raw);
+    ck_assert_double_eq(call_metric(&client, "attnd_sessions"), 0);
+    ck_assert_double_eq(call_metric(&client, "attnd_in_flight_bytes"), 0);
+}
+END_TEST
+
+/* ---- Heads ----------------------------------------------------------------------------------- */
+
+#define STALLED 200
+#define LONG_TARGET 15000
+#define LEAST_LOST ((double)STALLED * LONG_TARGET / 4)
+
+/* Memory in use while so many heads, with targets of that many bytes, have come but for their
+ * ends. */
+static double heap_with_heads(size_t bytes)
+{
+    struct raw raws[STALLED];
+    struct text head = {0};
+    text_add(&head, "GET /livez?");
+    for (size_t i = 0; i < bytes; i++)
+        text_add(&head, "a");
+    text_add(&head, " HTTP/1.1\r\nHost: x\r\n");
+    for (size_t i = 0; i < STALLED; i++) {
+        raw_open(&raws[i], served.host, served.port);
+        ck_assert(raw_send(&raws[i], head.data, head.length));
+    }
+    for (unsigned i = 0; call_metric(&client, "attnd_connections") < STALLED; i++)
+        ck_assert_uint_lt(i, WAIT_MS);
+    pause_ms(200); /* what has come is read */
+    double heap = call_metric(&client, "attnd_heap_bytes");
+    for (size_t i = 0; i < STALLED; i++) {
+        ck_assert(raw_text(&raws[i], "\r\n"));
+        struct raw_answer answer = raw_read(&raws[i], false, WAIT_MS);
+        ck_assert_uint_eq(answer.status, 200);
+        raw_answer_free(&answer);
+        raw_close(&raws[i]);
+    }
+    text_free(&head);
+    return heap;
+}
+
+START_TEST(test_long_targets_take_no_more_memory_than_short_ones)
+{
+    heap_with_heads(1); /* what stays */
+    double few = heap_with_heads(1), many = heap_with_heads(LONG_TARGET);
+    ck_assert_msg(many - few < LEAST_LOST, "%.0f bytes, and %.0f with long targets", few, many);
+}
+END_TEST
+
+static void set_up(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,")); }
+
+Suite *suite_connections(void)
+{
+    Suite *suite = suite_create("connections");
+    TCase *chunks = tcase_create("chunks");
+    tcase_add_checked_fixture(chunks, set_up, serve_end);
+    tcase_add_test(chunks, test_nothing_behind_chunks_is_answered_and_their_answer_arrives);
+    tcase_add_test(chunks,
+                   test_a_large_answer_to_chunks_arrives_whole_though_more_stands_behind_them);
+    tcase_add_test(chunks, test_client_that_ends_its_side_along_with_its_chunks_is_answered);
+    tcase_add_test(chunks, test_chunks_that_end_early_are_not_carried_out);
+    suite_add_tcase(suite, chunks);
+    TCase *heads = tcase_create("heads");
+    tcase_add_checked_fixture(heads, serve_small, serve_end);
+    tcase_add_test(heads, test_long_targets_take_no_more_memory_than_short_ones);
+    suite_add_tcase(suite, heads);
+    return suite;
+}
