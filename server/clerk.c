@@ -33,14 +33,18 @@ struct srv_clerk {
 /* ---- Whom it is done for --------------------------------------------------------------------- */
 
 /* Whether a reply is to be written: a small one always.  What was computed for nobody is dropped;
- * but who had a session changed is told so late too. */
+ * but who had a session changed is told so late too, and at the end is not told of a refusal. */
 static enum srv_error_code check_reply(struct srv_request *request, struct srv_error *error)
 {
     if (request->reply_bytes <= SRV_LARGE_BYTES)
         return SRV_OK;
     enum srv_error_code code = srv_request_check(request, srv_now_ns(), error);
-    bool late = code == SRV_E_DEADLINE && request->job->compute == NULL;
-    return late ? (error->code = SRV_OK) : code;
+    if (request->job->compute != NULL || code == SRV_OK || code == SRV_E_CLIENT_GONE)
+        return code;
+    if (code == SRV_E_DEADLINE)
+        return error->code = SRV_OK;
+    atomic_store(&request->left, true);
+    return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "attnd stops before its reply is written");
 }
 
 static enum srv_error_code check(struct srv_request *request, struct srv_error *error)

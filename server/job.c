@@ -14,6 +14,8 @@ enum srv_error_code srv_request_check(const struct srv_request *request, uint64_
         return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "the client has left");
     if (request->deadline_ns != 0 && now_ns >= request->deadline_ns)
         return srv_fail(error, SRV_E_DEADLINE, "X-Deadline-Ms", "the deadline has passed");
+    if (atomic_load_explicit(&request->app->stopping, memory_order_relaxed))
+        return srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
     return SRV_OK;
 }
 

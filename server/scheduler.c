@@ -359,6 +359,7 @@ void srv_scheduler_stop(struct srv_scheduler *s)
 {
     if (s == NULL)
         return;
+    atomic_store(&s->app->stopping, true);
     srv_clerk_finish(s->rounds.clerk); /* before the thread that it gives back to */
     pthread_mutex_lock(&s->lock);
     s->stop = true;

@@ -1,6 +1,6 @@
 /* test_clerks.c: the one clerk of a daemon of two threads, with seconds of compressing to do:
- * bodies and replies of others do not wait for that, and what nobody waits for any more is
- * dropped. */
+ * bodies and replies of others do not wait for that, what nobody waits for any more is dropped, and
+ * the end of the drain ends it. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,6 +208,47 @@ START_TEST(test_replies_are_not_coded_for_clients_that_have_left)
 }
 END_TEST
 
+/* With the weights of one head, so that the reply is for a clerk: appended before it is written. */
+static void make_prefill(struct text *body, size_t rows)
+{
+    float *x = malloc(rows * TINY * sizeof *x);
+    make_numbers(x, rows * TINY, 5);
+    text_add(body, "{\"model\":\"tiny\",\"session_id\":\"kept\",\"start\":true,\"heads\":[0],"
+                   "\"outputs\":[\"attention_weights\"],\"hidden_states\":");
+    text_floats(body, x, 3, SHAPE(rows, TINY));
+    text_add(body, "}");
+    free(x);
+}
+
+/* Nobody is told that a step was refused which was not. */
+START_TEST(test_the_end_of_the_drain_refuses_replies_that_are_being_coded)
+{
+    struct text body = {0};
+    struct raw kept;
+    serve(CONFIG);
+    flood_begin("");
+    make_prefill(&body, TOKENS);
+    post_raw(&kept, &body, "");
+    await_metric(ROWS_DONE, (FLOOD + 1) * TOKENS);
+    daemon_terminate(&served);
+    for (size_t i = 0; i < FLOOD; i++) {
+        struct raw_answer answer = raw_read(&flood[i], false, WAIT_MS);
+        ck_assert_uint_eq(answer.status, 503);
+        ck_assert_ptr_nonnull(strstr(answer.body, "\"draining\""));
+        raw_answer_free(&answer);
+        raw_close(&flood[i]);
+    }
+    struct raw_answer answer = raw_read(&kept, false, WAIT_MS);
+    ck_assert_uint_ne(answer.status, 200);
+    ck_assert_uint_ne(answer.status, 503);
+    daemon_expect_end(&served);
+    client_close(&client);
+    raw_answer_free(&answer);
+    raw_close(&kept);
+    text_free(&body);
+}
+END_TEST
+
 Suite *suite_clerks(void)
 {
     Suite *suite = suite_create("clerks");
@@ -223,6 +264,7 @@ Suite *suite_clerks(void)
     tcase_set_timeout(own, 240);
     tcase_add_test(own,
                    test_large_bodies_and_replies_of_another_key_come_between_pieces_of_a_flood);
+    tcase_add_test(own, test_the_end_of_the_drain_refuses_replies_that_are_being_coded);
     suite_add_tcase(suite, own);
     return suite;
 }
