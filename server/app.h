@@ -33,6 +33,7 @@ struct srv_app {
     struct srv_scheduler *scheduler;
     struct srv_http *http;
     atomic_int phase;              /* enum srv_phase */
+    atomic_bool stopping;          /* what still runs or waits is refused */
     atomic_size_t in_flight_bytes; /* bodies, arenas and replies, as admitted */
 };
 

@@ -54,8 +54,19 @@ static bool grow(struct srv_buffer *buffer, size_t needed)
     return true;
 }
 
+/* Asks, once in so many bytes. */
+static bool is_to_stop(struct srv_buffer *buffer)
+{
+    struct srv_error error;
+    if (buffer->pause.ask == NULL || buffer->length < buffer->pause_at)
+        return false;
+    buffer->pause_at = buffer->length + SRV_PAUSE_BYTES;
+    return srv_pause_ask(&buffer->pause, &error) != SRV_OK;
+}
+
 char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes)
 {
+    buffer->failed = buffer->failed || is_to_stop(buffer);
     if (buffer->failed)
         return NULL;
     if (bytes > buffer->capacity - buffer->length || buffer->data == NULL) {

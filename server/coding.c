@@ -1,8 +1,8 @@
 /* coding.c: zlib, one stream at a time.
  *
  * Memory for what comes out grows by doubling, and is granted before it is taken, so that a bomb
- * takes no more than its request may have; the compressed form stays until all has come out.  Both
- * run where bodies are read and replies written: on clerks, which nobody waits for. */
+ * takes no more than its request may have; the compressed form stays until all has come out.
+ * Replies are coded in pieces, between which a clerk does what else there is to do. */
 #include "coding.h"
 
 #include <stdint.h>
@@ -71,6 +71,8 @@ static enum srv_error_code fail(const struct expansion *e, int status)
 /* Gives zlib a piece and takes what comes; *ended at the end of the stream. */
 static enum srv_error_code run(struct expansion *e, bool *ended)
 {
+    if (srv_pause_ask(&e->limits->pause, e->error) != SRV_OK)
+        return e->error->code;
     if (e->length == e->capacity && grow(e) != SRV_OK)
         return e->error->code;
     size_t given = least(e->in, PIECE), room = least(e->capacity - e->length, PIECE);
@@ -126,7 +128,7 @@ static bool grant(void *request, size_t bytes) { return srv_request_charge(reque
 enum srv_error_code srv_body_expand(struct srv_request *request, size_t most,
                                     struct srv_error *error)
 {
-    const struct srv_expand_limits limits = {most, grant, request};
+    const struct srv_expand_limits limits = {most, grant, request, {srv_clerk_ask, request}};
     char *body;
     size_t length;
     if (request->coding == SRV_IDENTITY)
@@ -141,47 +143,80 @@ enum srv_error_code srv_body_expand(struct srv_request *request, size_t most,
 
 /* ---- Coding replies -------------------------------------------------------------------------- */
 
-/* Codes the whole of `from`; false where it gets no shorter or memory is short. */
-static bool write_coded(struct srv_buffer *out, z_stream *z, const struct srv_buffer *from,
-                        struct srv_request *request)
+#define CODER_BYTES ((size_t)256 << 10) /* what zlib takes for a stream, and this */
+
+struct srv_coder {
+    z_stream z;
+    struct srv_buffer out;
+    size_t left; /* bytes of the reply that zlib has not been given */
+};
+
+/* NULL where memory is short. */
+static struct srv_coder *begin(struct srv_request *request)
 {
-    size_t left = from->length;
-    int status = Z_OK;
-    z->next_in = (Bytef *)from->data;
-    while (status == Z_OK) {
-        size_t given = least(left, PIECE), room = least(out->limit - out->length, WRITTEN);
-        char *to = srv_request_charge(request, room) ? srv_buffer_reserve(out, room) : NULL;
-        if (to == NULL || room == 0)
-            return false;
-        z->avail_in = (uInt)given;
-        z->next_out = (Bytef *)to;
-        z->avail_out = (uInt)room;
-        status = deflate(z, given == left ? Z_FINISH : Z_NO_FLUSH);
-        left -= given - z->avail_in;
-        out->length += room - z->avail_out;
+    const struct srv_buffer *plain = &request->reply.body;
+    struct srv_coder *c = NULL;
+    if (srv_request_charge(request, CODER_BYTES))
+        c = calloc(1, sizeof *c);
+    if (c == NULL || deflateInit2(&c->z, LEVEL, Z_DEFLATED, codings[request->accepted].window,
+                                  MAX_MEM_LEVEL - 1, Z_DEFAULT_STRATEGY) != Z_OK) {
+        free(c);
+        return NULL;
     }
-    return status == Z_STREAM_END;
+    c->z.next_in = (Bytef *)plain->data;
+    c->left = plain->length;
+    srv_buffer_init(&c->out, plain->length - 1);
+    return c;
 }
 
-void srv_reply_code(struct srv_request *request)
+/* As deflate: Z_OK while there is more, Z_STREAM_END at the end; an error where it gets no shorter
+ * or memory is short. */
+static int code_piece(struct srv_coder *c, struct srv_request *request)
+{
+    struct srv_buffer *out = &c->out;
+    size_t given = least(c->left, PIECE), room = least(out->limit - out->length, WRITTEN);
+    char *to = srv_request_charge(request, room) ? srv_buffer_reserve(out, room) : NULL;
+    if (to == NULL || room == 0)
+        return Z_BUF_ERROR;
+    c->z.avail_in = (uInt)given;
+    c->z.next_out = (Bytef *)to;
+    c->z.avail_out = (uInt)room;
+    int status = deflate(&c->z, given == c->left ? Z_FINISH : Z_NO_FLUSH);
+    c->left -= given - c->z.avail_in;
+    out->length += room - c->z.avail_out;
+    return status;
+}
+
+bool srv_reply_code(struct srv_request *request)
 {
     struct srv_reply *reply = &request->reply;
-    struct srv_buffer coded;
-    z_stream z = {0};
     if (reply->body.length <= SRV_LARGE_BYTES)
-        return;
+        return false;
     reply->varies = true;
-    if (request->accepted == SRV_IDENTITY ||
-        deflateInit2(&z, LEVEL, Z_DEFLATED, codings[request->accepted].window, MAX_MEM_LEVEL - 1,
-                     Z_DEFAULT_STRATEGY) != Z_OK)
-        return;
-    srv_buffer_init(&coded, reply->body.length - 1);
-    if (write_coded(&coded, &z, &reply->body, request)) {
+    if (request->accepted == SRV_IDENTITY)
+        return false;
+    if (request->coder == NULL)
+        request->coder = begin(request);
+    int status = request->coder != NULL ? code_piece(request->coder, request) : Z_MEM_ERROR;
+    if (status == Z_OK)
+        return true;
+    if (status == Z_STREAM_END) {
         struct srv_buffer plain = reply->body;
-        reply->body = coded;
+        reply->body = request->coder->out;
         reply->coding = request->accepted;
-        coded = plain;
+        request->coder->out = plain;
     }
-    deflateEnd(&z);
-    srv_buffer_fini(&coded);
+    srv_reply_code_stop(request);
+    return false;
+}
+
+void srv_reply_code_stop(struct srv_request *request)
+{
+    struct srv_coder *c = request->coder;
+    if (c == NULL)
+        return;
+    deflateEnd(&c->z);
+    srv_buffer_fini(&c->out);
+    free(c);
+    request->coder = NULL;
 }

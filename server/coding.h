@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "errors.h"
+#include "pause.h"
 
 enum srv_coding { SRV_IDENTITY, SRV_GZIP, SRV_DEFLATE };
 
@@ -24,10 +25,11 @@ struct srv_expand_limits {
     size_t most;                                /* bytes of what comes out */
     bool (*grant)(void *context, size_t bytes); /* asked before memory is taken */
     void *context;
+    struct srv_pause pause; /* asked between pieces */
 };
 
 /* Expands bytes of a coding; *out, of *length bytes with a NUL behind them, is the caller's to
- * free.  Errors: malformed_encoding, body_too_large, out_of_memory. */
+ * free.  Errors: malformed_encoding, body_too_large, out_of_memory, and what `pause` says. */
 enum srv_error_code srv_expand(char **out, size_t *length, enum srv_coding coding,
                                const char *bytes, size_t size,
                                const struct srv_expand_limits *limits, struct srv_error *error);
@@ -38,8 +40,11 @@ struct srv_request;
 enum srv_error_code srv_body_expand(struct srv_request *request, size_t most,
                                     struct srv_error *error);
 
-/* Codes a reply of more than SRV_LARGE_BYTES (clerk.h) if the client takes that and it gets shorter
- * and memory is there; else leaves it as it is. */
-void srv_reply_code(struct srv_request *request);
+/* Codes a piece of a reply of more than SRV_LARGE_BYTES (clerk.h) if the client takes that and it
+ * gets shorter and memory is there; else leaves it as it is.  True while there is more to do, for
+ * which it is called again, or `stop`, which leaves the reply as it was; either is a few
+ * milliseconds at most. */
+bool srv_reply_code(struct srv_request *request);
+void srv_reply_code_stop(struct srv_request *request); /* does nothing where none is being coded */
 
 #endif

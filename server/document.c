@@ -111,21 +111,19 @@ void srv_document_add(json_t **list, json_t *value)
     drop_unless(json_array_append_new(*list, value), list);
 }
 
-static bool append(struct srv_buffer *body, const json_t *document)
+bool srv_document_write(struct srv_buffer *out, json_t *document)
 {
-    size_t length = json_dumpb(document, NULL, 0, DUMP_FLAGS);
-    char *to = length > 0 ? srv_buffer_reserve(body, length) : NULL;
-    if (to == NULL || json_dumpb(document, to, length, DUMP_FLAGS) != length)
-        return false;
-    body->length += length;
-    return true;
+    size_t length = json_dumpb(document, NULL, 0, DUMP_FLAGS); /* of NULL: 0 */
+    char *to = length > 0 ? srv_buffer_reserve(out, length) : NULL;
+    bool written = to != NULL && json_dumpb(document, to, length, DUMP_FLAGS) == length;
+    out->length += written ? length : 0;
+    json_decref(document);
+    return written;
 }
 
 void srv_document_reply(struct srv_request *request, unsigned status, json_t *document)
 {
-    bool appended = document != NULL && append(&request->reply.body, document);
-    json_decref(document);
-    if (appended) {
+    if (srv_document_write(&request->reply.body, document)) {
         srv_reply_status(request, status);
         return;
     }

@@ -31,6 +31,10 @@ enum srv_error_code srv_document_fields(void *out, const struct srv_document_fie
 void srv_document_put(json_t **object, const char *name, json_t *value);
 void srv_document_add(json_t **list, json_t *value);
 
+/* Appends the document's text and drops the reference.  False for NULL, a document that could not
+ * be built, and where memory is short. */
+bool srv_document_write(struct srv_buffer *out, json_t *document);
+
 /* Replies with the document and drops the reference; NULL, a document that could not be built, is
  * out_of_memory. */
 void srv_document_reply(struct srv_request *request, unsigned status, json_t *document);

@@ -26,7 +26,9 @@ srv_job_parser srv_ep_import_parse;
 srv_handler srv_post_snapshot;
 srv_handler srv_get_snapshot;
 
-/* ep_models.c */
+/* ep_models.c, which makes these replies once, when models are loaded; false where memory is
+ * short */
+bool srv_models_describe(struct srv_app *app);
 srv_handler srv_get_models;
 srv_handler srv_get_model;
 

@@ -1,4 +1,8 @@
-/* ep_models.c: GET /models and GET /models/{name}: what is served, as it was resolved. */
+/* ep_models.c: GET /models and GET /models/{name}: what is served, as it was resolved.
+ *
+ * Trees for all layers of a model are milliseconds of an event thread's time, and always the same:
+ * the replies are made once. */
+#include <stdint.h>
 #include <string.h>
 
 #include "app.h"
@@ -83,15 +87,35 @@ static json_t *model_json(const struct srv_app *app, const struct srv_model *mod
     return json;
 }
 
-void srv_get_models(struct srv_request *request)
+/* ---- What does not change once models are loaded --------------------------------------------- */
+
+static bool write_text(struct srv_buffer *out, json_t *document)
 {
-    const struct srv_app *app = request->app;
-    json_t *list = json_array();
-    for (size_t i = 0; i < app->models.count; i++)
-        srv_document_add(&list, model_json(app, &app->models.items[i]));
-    srv_document_reply(request, 200,
-                       json_pack("{s:o, s:o}", "models", list, "kernels", kernels_json(app)));
+    srv_buffer_init(out, SIZE_MAX);
+    return srv_document_write(out, document);
 }
+
+bool srv_models_describe(struct srv_app *app)
+{
+    bool written = true;
+    json_t *list = json_array();
+    for (size_t i = 0; i < app->models.count; i++) {
+        struct srv_model *model = &app->models.items[i];
+        json_t *json = model_json(app, model);
+        srv_document_add(&list, json_incref(json));
+        written = write_text(&model->text, json) && written;
+    }
+    json_t *all = json_pack("{s:o, s:o}", "models", list, "kernels", kernels_json(app));
+    return write_text(&app->models.text, all) && written;
+}
+
+static void reply(struct srv_request *request, const struct srv_buffer *text)
+{
+    srv_buffer_append(&request->reply.body, text->data, text->length);
+    srv_reply_status(request, 200);
+}
+
+void srv_get_models(struct srv_request *request) { reply(request, &request->app->models.text); }
 
 void srv_get_model(struct srv_request *request)
 {
@@ -100,5 +124,5 @@ void srv_get_model(struct srv_request *request)
     if (srv_models_find(&model, &request->app->models, request->path_arg, &error) != SRV_OK)
         srv_reply_error(request, &error);
     else
-        srv_document_reply(request, 200, model_json(request->app, model));
+        reply(request, &model->text);
 }

@@ -5,7 +5,6 @@
  * says no then. */
 #include "app.h"
 #include "endpoints.h"
-#include "heap.h"
 
 static const char *phase_name(int phase)
 {
@@ -60,7 +59,7 @@ void srv_get_metrics(struct srv_request *request)
         .cache_budget_bytes = attn_cache_pool_budget(app->pool),
         .weight_bytes = loading ? 0 : weight_bytes(&app->models),
         .resident_bytes = srv_usage_resident_bytes(app->usage),
-        .heap_bytes = srv_heap_bytes(),
+        .heap_bytes = srv_usage_heap_bytes(app->usage),
         .open_files = srv_usage_open_files(app->usage),
         .ready = phase == SRV_READY,
         .draining = phase == SRV_DRAINING,

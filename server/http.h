@@ -14,6 +14,7 @@
 #include "buffer.h"
 #include "coding.h"
 #include "errors.h"
+#include "lines.h"
 
 struct srv_app;
 struct srv_http;
@@ -54,6 +55,10 @@ struct srv_request {
     char caller_name[SRV_ID_MAX + 1]; /* of that key, "" without one */
     unsigned caller;                  /* place of the API key it came with; 0 without keys */
     size_t reply_bytes;               /* that the outputs taken so far will take at most */
+    struct srv_coder *coder;          /* of a reply that is being coded (coding.h); NULL: none is */
+    struct srv_clerk *clerk;          /* that has it (clerk.h), or NULL; as is the next: */
+    struct srv_waiting waiting;       /* in its line */
+    bool expands;                     /* the body, to more than is small */
     struct srv_job *job;              /* the scheduler's, in the arena; job.h */
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
      * replied.  0 where a stage was not reached. */

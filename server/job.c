@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "app.h"
+#include "clerk.h"
 #include "outputs.h"
 
 enum srv_error_code srv_request_check(const struct srv_request *request, uint64_t now_ns,
@@ -13,11 +14,13 @@ enum srv_error_code srv_request_check(const struct srv_request *request, uint64_
         return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "the client has left");
     if (request->deadline_ns != 0 && now_ns >= request->deadline_ns)
         return srv_fail(error, SRV_E_DEADLINE, "X-Deadline-Ms", "the deadline has passed");
+    if (atomic_load_explicit(&request->app->stopping, memory_order_relaxed))
+        return srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
     return SRV_OK;
 }
 
 /* Where the JSON of the body ends, the bytes of tensors begin. */
-static enum srv_error_code cut_body(struct srv_body *out, const struct srv_request *request,
+static enum srv_error_code cut_body(struct srv_body *out, struct srv_request *request,
                                     struct srv_error *error)
 {
     uint64_t length = request->framed ? request->json_length : request->body_length;
@@ -29,6 +32,7 @@ static enum srv_error_code cut_body(struct srv_body *out, const struct srv_reque
         .json = request->body,
         .json_length = (size_t)length,
         .bytes = {request->body + length, request->body_length - (size_t)length, request->framed},
+        .pause = {srv_clerk_ask, request},
     };
     return SRV_OK;
 }
@@ -104,6 +108,7 @@ void srv_job_write(const struct srv_job *job)
     struct srv_request *request = job->request;
     struct srv_buffer *out = &request->reply.body;
     srv_buffer_reserve(out, request->reply_bytes); /* at once, so that nothing is moved again */
+    out->pause = (struct srv_pause){srv_clerk_ask, request};
     job->encode(job, out);
     if (!request->binary)
         return;

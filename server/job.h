@@ -54,7 +54,8 @@ struct srv_job {
     void (*encode)(const struct srv_job *job, struct srv_buffer *out);
 };
 
-/* Whether somebody still waits for the request's reply.  Errors: client_gone, deadline_exceeded. */
+/* Whether somebody still waits for the request's reply, and the daemon still gives one.  Errors:
+ * client_gone, deadline_exceeded, draining. */
 enum srv_error_code srv_request_check(const struct srv_request *request, uint64_t now_ns,
                                       struct srv_error *error);
 

@@ -18,7 +18,8 @@ void srv_json_init(struct srv_json *json, const char *text, size_t length, struc
 {
     const char *start = text == NULL ? "" : text;
     *error = (struct srv_error){.code = SRV_OK};
-    *json = (struct srv_json){.start = start, .at = start, .end = start + length, .error = error};
+    *json = (struct srv_json){
+        .start = start, .at = start, .end = start + length, .error = error, .pause_at = start};
 }
 
 static bool failed(const struct srv_json *json) { return json->error->code != SRV_OK; }
@@ -121,10 +122,20 @@ static bool enter(struct srv_json *json, char bracket, const char *what)
     return true;
 }
 
+/* Asks, once in so many bytes; what says no has set the error. */
+static bool goes_on(struct srv_json *json)
+{
+    if (json->pause.ask == NULL || json->at < json->pause_at)
+        return true;
+    size_t left = (size_t)(json->end - json->at);
+    json->pause_at = json->at + (left < SRV_PAUSE_BYTES ? left : SRV_PAUSE_BYTES);
+    return srv_pause_ask(&json->pause, json->error) == SRV_OK;
+}
+
 /* Goes to the next item of a list that ends in `closing`; false behind the end of the list. */
 static bool next_item(struct srv_json *json, char opening, char closing, const char *separator)
 {
-    if (failed(json))
+    if (failed(json) || !goes_on(json))
         return false;
     bool first = json->at[-1] == opening;
     if (accept(json, closing)) {

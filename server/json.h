@@ -13,11 +13,14 @@
 #include "arena.h"
 #include "bounds.h"
 #include "errors.h"
+#include "pause.h"
 
 struct srv_json {
     const char *start, *at, *end; /* at: behind the last bracket entered or value read */
     unsigned depth;
     struct srv_error *error; /* code SRV_OK until something is wrong */
+    struct srv_pause pause;  /* asked between members and elements; set it after `init` */
+    const char *pause_at;    /* from where on it is asked again */
 };
 
 enum srv_json_type {

@@ -1,11 +1,11 @@
-/* lines.h: what waits to be computed, in a line for each caller.
+/* lines.h: what waits to be computed, or for a clerk, in a line for each caller.
  *
  * Each caller (an API key; all requests without keys are one) has a list for each kind of work, in
  * the order it came.  Next is always the first of the caller that has been given fewest rows so
  * far, so a caller with little to compute does not wait behind one with much.  Who comes after
  * having had nothing to wait for begins level with the others: rest earns nothing.
  *
- * Nothing here locks: lines are whoever drives' (scheduler.c). */
+ * Nothing here locks: lines are whoever drives' (scheduler.c), or under a lock (clerk.c). */
 #ifndef SRV_LINES_H
 #define SRV_LINES_H
 
@@ -32,6 +32,8 @@ enum srv_kind {
     SRV_ATTENDS,  /* jobs: attention over given rows */
     SRV_PIECES,   /* jobs: exports and imports */
     SRV_CHANGES,  /* jobs: changes to sessions, until a prefill that runs has ended */
+    SRV_READS,    /* in lines of clerks: requests whose bodies are to be read, */
+    SRV_WRITES,   /* and those whose replies are to be written */
     SRV_NUM_KINDS
 };
 

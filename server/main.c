@@ -18,6 +18,7 @@
 #include "app.h"
 #include "attn_json.h"
 #include "commands.h"
+#include "endpoints.h"
 #include "heap.h"
 #include "http_loop.h"
 #include "inspect.h"
@@ -206,6 +207,10 @@ static bool load(struct srv_app *app, char *message)
                   srv_self_check(app, message, MESSAGE_MAX) &&
                   srv_store_load(app->store, message, MESSAGE_MAX);
     hold_signals(&app->config);
+    if (loaded && !srv_models_describe(app)) {
+        snprintf(message, MESSAGE_MAX, "out of memory");
+        return false;
+    }
     return loaded && srv_store_start(app->store, message, MESSAGE_MAX);
 }
 

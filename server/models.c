@@ -106,8 +106,11 @@ bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, ch
 
 void srv_models_close(struct srv_models *models)
 {
-    for (size_t i = 0; i < models->count; i++)
+    for (size_t i = 0; i < models->count; i++) {
         attn_model_close(models->items[i].attn);
+        srv_buffer_fini(&models->items[i].text);
+    }
+    srv_buffer_fini(&models->text);
     free(models->items);
     *models = (struct srv_models){0};
 }

@@ -4,6 +4,7 @@
 
 #include "attn.h"
 #include "bounds.h"
+#include "buffer.h"
 #include "errors.h"
 
 struct srv_model {
@@ -13,11 +14,13 @@ struct srv_model {
     struct attn_cache_pool *pool; /* shared by all models */
     size_t max_length;            /* of its sessions: what its positions reach, or the limit */
     bool is_cross;                /* its layers attend over other sequences: no sessions */
+    struct srv_buffer text;       /* the reply to GET /models/{name}, once all are loaded */
 };
 
 struct srv_models {
     struct srv_model *items;
     size_t count;
+    struct srv_buffer text; /* the reply to GET /models, likewise */
 };
 
 struct srv_config;

@@ -481,6 +481,7 @@ enum srv_error_code srv_call_read(struct srv_call *out, const struct srv_body *s
                          .arena = arena};
     *out = (struct srv_call){.binary_output = out->binary_output};
     srv_json_init(&json, source->json, source->json_length, error);
+    json.pause = source->pause;
     if (!read_body(&whole))
         return error->code;
     if (!srv_json_at_end(&json))

@@ -10,6 +10,7 @@
 #include "attn.h"
 #include "bounds.h"
 #include "errors.h"
+#include "pause.h"
 #include "tensor_binary.h"
 
 enum srv_output {
@@ -65,6 +66,7 @@ struct srv_body {
     const char *json;
     size_t json_length;
     struct srv_bytes bytes;
+    struct srv_pause pause; /* asked while the JSON is read */
 };
 
 /* Reads a body into *out; strings live in the arena, tensors there or in the body.  What

@@ -70,12 +70,14 @@ void srv_rounds_reply(struct srv_rounds *s)
     s->num_ended = 0;
 }
 
-void srv_rounds_write(struct srv_rounds *s, struct srv_request *request)
+bool srv_rounds_write(struct srv_rounds *s, struct srv_request *request)
 {
-    srv_write_reply(request);
+    if (srv_write_piece(request))
+        return true;
     let_go(s, request);
     srv_request_release(request);
     srv_http_resume(s->app->http, &request, 1);
+    return false;
 }
 
 /* ---- Reading ---- */
@@ -183,8 +185,10 @@ void srv_rounds_read(struct srv_rounds *s, struct srv_request *requests[], size_
     count = drop_requests(s, requests, count);
     count = srv_clerk_relieve(s->clerk, requests, count);
     run_tasks(s, read_task, requests, count, bytes);
+    count = srv_clerk_relieve(s->clerk, requests, count); /* what expands to more than is small */
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < count; i++) {
+        srv_read_body(requests[i]); /* what no clerk takes any more is refused */
         if (requests[i]->t_compute == 0)
             requests[i]->t_compute = now;
         if (requests[i]->job != NULL)

@@ -53,8 +53,9 @@ void srv_rounds_reply(struct srv_rounds *rounds);
  * read. */
 void srv_rounds_refuse(struct srv_rounds *rounds, struct srv_request *requests[], size_t count);
 
-/* On a clerk's thread: writes a large reply and hands it back. */
-void srv_rounds_write(struct srv_rounds *rounds, struct srv_request *request);
+/* On a clerk's thread: writes a piece of a large reply, true while there is more, and hands it
+ * back. */
+bool srv_rounds_write(struct srv_rounds *rounds, struct srv_request *request);
 
 /* The error of what is refused or stopped because the daemon ends. */
 void srv_rounds_fail_draining(struct srv_error *error);

@@ -104,14 +104,12 @@ static void refuse_all(struct srv_scheduler *s)
     s->num_taken = 0;
 }
 
-/* On a clerk's thread: a body to be read, or the reply of a job that has ended. */
-static void read_or_write(void *context, struct srv_request *request)
+/* On a clerk's thread: a body to be read, or a piece of the reply of a job that has ended. */
+static bool read_or_write(void *context, struct srv_request *request)
 {
     struct srv_scheduler *s = context;
-    if (request->t_computed != 0) {
-        srv_rounds_write(&s->rounds, request);
-        return;
-    }
+    if (request->t_computed != 0)
+        return srv_rounds_write(&s->rounds, request);
     srv_read_body(request);
     srv_arena_populate(&request->arena);
     request->t_compute = srv_now_ns();
@@ -119,6 +117,7 @@ static void read_or_write(void *context, struct srv_request *request)
     put_into_inbox(s, request);
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
+    return false;
 }
 
 /* ---- Rounds ---- */
@@ -324,8 +323,7 @@ static bool start_threads(struct srv_scheduler *s)
 {
     struct attn_engine_info engine;
     attn_engine_describe(&engine, s->app->engine);
-    if (!srv_clerk_open(&s->rounds.clerk, s->inbox_capacity, 1 + engine.threads / THREADS_PER_CLERK,
-                        read_or_write, s))
+    if (!srv_clerk_open(&s->rounds.clerk, 1 + engine.threads / THREADS_PER_CLERK, read_or_write, s))
         return false;
     if (pthread_create(&s->thread, NULL, scheduler_main, s) == 0)
         return true;
@@ -361,6 +359,7 @@ void srv_scheduler_stop(struct srv_scheduler *s)
 {
     if (s == NULL)
         return;
+    atomic_store(&s->app->stopping, true);
     srv_clerk_finish(s->rounds.clerk); /* before the thread that it gives back to */
     pthread_mutex_lock(&s->lock);
     s->stop = true;

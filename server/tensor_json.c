@@ -151,12 +151,15 @@ static bool read_element(struct reader *r)
     return read;
 }
 
+#define READ_PIECE ((size_t)8192) /* numbers between two times that the reader may pause */
+
 /* The way that almost all elements of a request go: reads numbers as long as each is finite and has
  * a comma right behind it, and leaves the reader before the first element that is not so. */
 static void read_floats(struct reader *r)
 {
     float *data = (float *)r->data + r->count;
-    r->count += srv_numbers_read(data, r->capacity - r->count, &r->json->at, r->json->end);
+    size_t room = r->capacity - r->count, most = room < READ_PIECE ? room : READ_PIECE;
+    r->count += srv_numbers_read(data, most, &r->json->at, r->json->end);
 }
 
 /* Reads the elements of an innermost array, which has been entered, and leaves it. */

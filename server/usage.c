@@ -1,16 +1,29 @@
-/* usage.c: /proc/self/statm and /proc/self/fd, read again and again. */
+/* usage.c: /proc/self/statm and /proc/self/fd, read again and again; but what takes the longer the
+ * more connections there are, once a second. */
 #include "usage.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "heap.h"
+#include "http.h"
+
+#define KEPT_NS UINT64_C(1000000000)
+
+struct sample {
+    uint64_t taken_ns; /* 0: never */
+    size_t value;
+};
 
 struct srv_usage {
     int memory;           /* -1: none */
-    pthread_mutex_t lock; /* of the directory's position */
+    pthread_mutex_t lock; /* of the directory's position, and of the samples */
     DIR *files;           /* NULL: none */
+    struct sample open_files, heap;
 };
 
 struct srv_usage *srv_usage_open(void)
@@ -47,15 +60,45 @@ size_t srv_usage_resident_bytes(struct srv_usage *usage)
     return strtoul(end, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-size_t srv_usage_open_files(struct srv_usage *usage)
+/* What measure() says, or said within the last second. */
+static size_t sampled(struct srv_usage *usage, struct sample *sample,
+                      size_t (*measure)(const struct srv_usage *usage))
+{
+    pthread_mutex_lock(&usage->lock);
+    uint64_t now = srv_now_ns();
+    if (sample->taken_ns == 0 || now - sample->taken_ns >= KEPT_NS)
+        *sample = (struct sample){now, measure(usage)};
+    size_t value = sample->value;
+    pthread_mutex_unlock(&usage->lock);
+    return value;
+}
+
+static size_t count_files(const struct srv_usage *usage)
 {
     size_t count = 0;
-    if (usage->files == NULL)
-        return 0;
-    pthread_mutex_lock(&usage->lock);
     rewinddir(usage->files);
     while (readdir(usage->files) != NULL)
         count++;
-    pthread_mutex_unlock(&usage->lock);
     return count > 2 ? count - 2 : 0; /* ".", ".." */
+}
+
+static size_t measure_heap(const struct srv_usage *usage)
+{
+    (void)usage;
+    return srv_heap_bytes();
+}
+
+size_t srv_usage_open_files(struct srv_usage *usage)
+{
+    struct stat status;
+    if (usage->files == NULL)
+        return 0;
+    if (fstat(dirfd(usage->files), &status) == 0 && status.st_size > 0)
+        return (size_t)status.st_size; /* which is their number since Linux 6.2 */
+    return sampled(usage, &usage->open_files, count_files);
+}
+
+size_t srv_usage_heap_bytes(struct srv_usage *usage)
+{
+    return sampled(usage, &usage->heap, measure_heap);
 }

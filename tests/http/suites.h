@@ -32,6 +32,7 @@
     X(reload)      \
     X(lifecycle)   \
     X(pauses)      \
+    X(clerks)      \
     X(commands)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);

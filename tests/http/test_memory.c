@@ -169,7 +169,7 @@ START_TEST(test_what_somebody_set_is_not_halved_but_refused)
 {
     static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1024.0 + "},
                                             {"--max-in-flight-bytes=1GiB", " + requests 1153.1 "},
-                                            {"--max-connections=16384", " + connections 721.0 "}};
+                                            {"--max-connections=16384", " + connections 722.0 "}};
     char config[256];
     snprintf(config, sizeof config,
              "{\"port\":0,\"memory_limit\":\"512MiB\",\"models\":[{\"name\":\"plain\","

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "calls.h"
@@ -382,6 +383,76 @@ START_TEST(test_each_request_is_a_log_line_with_the_routes_pattern)
 }
 END_TEST
 
+/* ---- What asking costs ----------------------------------------------------------------------- */
+
+#define ASKED 1000
+#define LAYERS 128
+#define CONNECTIONS 2000
+
+/* Processor time of the daemon for so many GETs of a path. */
+static double cost_of(const char *path, unsigned count)
+{
+    double before = daemon_cpu_s(&served);
+    for (unsigned i = 0; i < count; i++) {
+        struct answer answer = client_get(&client, path);
+        expect_answer(&answer, 200, NULL, path);
+        answer_free(&answer);
+    }
+    return daemon_cpu_s(&served) - before;
+}
+
+START_TEST(test_models_of_many_layers_cost_no_more_to_ask_for_than_health)
+{
+    serve("{\"port\":0,\"models\":[{\"name\":\"deep\",\"random\":{\"hidden_size\":16,"
+          "\"num_attention_heads\":4,\"num_hidden_layers\":128,\"seed\":1}}]}");
+    struct answer answer = client_get(&client, "/models/deep");
+    ck_assert_int_eq(answer_integer(&answer, "num_layers"), LAYERS);
+    answer_free(&answer);
+    double health = cost_of("/livez", ASKED);
+    ck_assert_double_lt(cost_of("/models", ASKED), 3 * health + 0.1);
+    ck_assert_double_lt(cost_of("/models/deep", ASKED), 3 * health + 0.1);
+    serve_end();
+}
+END_TEST
+
+/* False where this process may not have so many descriptors. */
+static bool allow_files(rlim_t count)
+{
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_cur < count && files.rlim_max >= count)
+        files.rlim_cur = count;
+    return setrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur >= count;
+}
+
+START_TEST(test_metrics_cost_the_same_beside_many_connections_and_count_them)
+{
+    static struct raw idle[CONNECTIONS];
+    if (!allow_files(CONNECTIONS + 100)) {
+        printf("ops: too few descriptors for %d connections, left out\n", CONNECTIONS);
+        return;
+    }
+    serve_small();
+    double alone = cost_of("/metrics", ASKED), files = call_metric(&client, "process_open_fds");
+    for (size_t i = 0; i < CONNECTIONS; i++)
+        raw_open(&idle[i], served.host, served.port);
+    for (unsigned waited = 0; call_metric(&client, "attnd_connections") < CONNECTIONS + 1;
+         waited += 2) {
+        ck_assert_uint_lt(waited, 60000);
+        pause_ms(2);
+    }
+    ck_assert_double_lt(cost_of("/metrics", ASKED), 1.5 * alone + 0.2);
+    files += CONNECTIONS; /* old kernels have them counted once a second */
+    for (unsigned waited = 0; call_metric(&client, "process_open_fds") < files && waited < 5000;
+         waited += 2)
+        pause_ms(2);
+    ck_assert_double_eq(call_metric(&client, "process_open_fds"), files);
+    for (size_t i = 0; i < CONNECTIONS; i++)
+        raw_close(&idle[i]);
+    serve_end();
+}
+END_TEST
+
 Suite *suite_ops(void)
 {
     Suite *suite = suite_create("ops");
@@ -401,5 +472,10 @@ Suite *suite_ops(void)
     tcase_add_test(ops, test_a_large_body_may_wait_for_100_continue);
     tcase_add_test(ops, test_each_request_is_a_log_line_with_the_routes_pattern);
     suite_add_tcase(suite, ops);
+    TCase *costs = tcase_create("costs");
+    tcase_set_timeout(costs, 240);
+    tcase_add_test(costs, test_models_of_many_layers_cost_no_more_to_ask_for_than_health);
+    tcase_add_test(costs, test_metrics_cost_the_same_beside_many_connections_and_count_them);
+    suite_add_tcase(suite, costs);
     return suite;
 }

@@ -26,6 +26,7 @@
     X(session)       \
     X(digest)        \
     X(lines)         \
+    X(clerk)         \
     X(log)           \
     X(metrics)       \
     X(steps)         \

@@ -39,7 +39,7 @@ static void expect(enum srv_coding coding, size_t most, enum srv_error_code want
 {
     char *out, *exact = malloc(coded_size > 0 ? coded_size : 1);
     size_t length;
-    const struct srv_expand_limits limits = {most, grant, NULL};
+    const struct srv_expand_limits limits = {.most = most, .grant = grant};
     memcpy(exact, coded, coded_size); /* of its own size, so that a sanitizer sees what is read */
     error = (struct srv_error){0};
     granted = 0;
@@ -111,7 +111,7 @@ END_TEST
 START_TEST(test_coding_a_turned_bit_is_found_or_means_nothing)
 {
     size_t refused = 0, whole = code(coded, sizeof coded, CODING, text, 300);
-    const struct srv_expand_limits limits = {TEXT_MAX, grant, NULL};
+    const struct srv_expand_limits limits = {.most = TEXT_MAX, .grant = grant};
     coded_size = whole;
     for (size_t bit = 0; bit < 8 * whole; bit++) {
         char *out;

@@ -491,7 +491,8 @@ START_TEST(test_request_survives_broken_framing)
         memcpy(copy, body, length);
         srv_arena_fini(&arena);
         srv_arena_init(&arena, 1 << 20, NULL, NULL);
-        const struct srv_body source = {copy, cut, {copy + cut, length - cut, true}};
+        const struct srv_body source = {
+            .json = copy, .json_length = cut, .bytes = {copy + cut, length - cut, true}};
         enum srv_error_code code =
             srv_call_read(&call, &source, SRV_CALL_ATTEND, 4, &arena, &error);
         ck_assert_int_eq(code, error.code);
