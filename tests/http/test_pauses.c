@@ -2,11 +2,13 @@
  * steps of its own session wait for it, and one that outlasts the drain is stopped.  So is one
  * whose deadline passes or whose client leaves; what waits meanwhile is dropped uncomputed. */
 #include <check.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "calls.h"
 #include "raw.h"
@@ -29,6 +31,7 @@
 /* A request that takes long, on a thread and a connection of its own. */
 struct long_call {
     const struct daemon *daemon;
+    const char *path;
     const char *const *headers;
     struct text body;
     pthread_t thread;
@@ -50,7 +53,7 @@ static void *call_long(void *argument)
     struct client own;
     client_open(&own, call->daemon);
     call->answer = client_send(&own, &(struct request){.method = "POST",
-                                                       .path = "/attend",
+                                                       .path = call->path,
                                                        .body = call->body.data,
                                                        .headers = call->headers});
     atomic_store(&call->answered, true);
@@ -68,15 +71,21 @@ static void await_depth(struct client *client, double low, double high)
     }
 }
 
-/* Begins POST /attend of so many rows, `members` before them, and waits until it is queued. */
+/* Sends the call and waits until it is queued. */
+static void long_send(struct long_call *call, struct client *client)
+{
+    ck_assert_int_eq(pthread_create(&call->thread, NULL, call_long, call), 0);
+    await_depth(client, 1, 100);
+}
+
+/* Begins POST /attend of so many rows, `members` before them. */
 static void long_begin_with(struct long_call *call, struct client *client,
                             const char *const headers[], const char *members, size_t rows)
 {
-    *call = (struct long_call){.daemon = client->daemon, .headers = headers};
+    *call = (struct long_call){.daemon = client->daemon, .path = "/attend", .headers = headers};
     text_add(&call->body, "{%s", members);
     add_rows(&call->body, rows);
-    ck_assert_int_eq(pthread_create(&call->thread, NULL, call_long, call), 0);
-    await_depth(client, 1, 100);
+    long_send(call, client);
 }
 
 static void long_begin(struct long_call *call, struct client *client, const char *members,
@@ -297,6 +306,118 @@ START_TEST(test_what_waits_beyond_its_deadline_is_told_so_then_and_not_computed)
 }
 END_TEST
 
+/* ---- Heavy steps ----------------------------------------------------------------------------- */
+
+#define LONG_SESSION 8192
+#define HEAVY_CONFIG                                                                            \
+    "{\"port\":0,\"threads\":1,\"models\":[{\"name\":\"heavy\",\"random\":{\"hidden_size\":64," \
+    "\"num_attention_heads\":16,\"num_key_value_heads\":1,\"head_dim\":128,\"is_causal\":true," \
+    "\"seed\":1}}]}"
+
+/* Steps over as many sessions h0, h1, ...: those of 64 rows are long each for itself, the others
+ * together. */
+static const struct heavy {
+    size_t items, rows;
+} heavies[] = {{6, 64}, {64, 6}};
+#define NUM_HEAVIES 2
+#define PART 3 /* of the time of all: a tenth is usual */
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static void begin_heavy(struct daemon *daemon, struct client *client, size_t sessions,
+                        size_t tokens)
+{
+    struct long_call call;
+    daemon_start(daemon, HEAVY_CONFIG, NULL, NULL);
+    client_open(client, daemon);
+    long_begin(&call, client, "\"session_id\":\"h0\",\"start\":true,\"sliding_window\":1,", tokens);
+    long_end(&call, 200, NULL);
+    for (size_t i = 1; i < sessions; i++) {
+        char body[32];
+        snprintf(body, sizeof body, "{\"session_id\":\"h%zu\"}", i);
+        struct answer answer = client_post(client, "/sessions/h0/fork", body);
+        expect_answer(&answer, 201, NULL, body);
+        answer_free(&answer);
+    }
+}
+
+/* All in one request. */
+static void send_heavy(struct long_call *call, struct client *client, const char *const headers[],
+                       const struct heavy *heavy)
+{
+    *call = (struct long_call){.daemon = client->daemon, .path = "/decode", .headers = headers};
+    text_add(&call->body, "{\"sequences\":[");
+    for (size_t i = 0; i < heavy->items; i++) {
+        text_add(&call->body, "%s{\"session_id\":\"h%zu\",\"commit\":false,", i > 0 ? "," : "", i);
+        add_rows(&call->body, heavy->rows);
+    }
+    text_add(&call->body, "]}");
+    long_send(call, client);
+}
+
+/* None of the other's steps waits for more than a small part of the request. */
+START_TEST(test_decodes_are_answered_beside_a_request_of_heavy_steps_over_long_sessions)
+{
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    begin_heavy(&daemon, &client, heavies[_i].items, LONG_SESSION);
+    ck_assert_int_eq(step(&client, "short", true), 0);
+    double began = now_ms(), longest = 0;
+    send_heavy(&call, &client, NULL, &heavies[_i]);
+    while (!atomic_load(&call.answered)) {
+        double asked = now_ms();
+        (void)step(&client, "short", false);
+        longest = fmax(longest, now_ms() - asked);
+    }
+    double whole = now_ms() - began;
+    ck_assert_msg(longest * PART < whole, "a decode took %.1f ms beside a request of %.1f ms",
+                  longest, whole);
+    long_end(&call, 200, NULL);
+    end(&daemon, &client);
+}
+END_TEST
+
+START_TEST(test_rows_of_32_sessions_of_4096_tokens_are_one_batch)
+{
+    static const struct heavy usual = {32, 1};
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    begin_heavy(&daemon, &client, usual.items, 4096);
+    send_heavy(&call, &client, NULL, &usual);
+    long_end(&call, 200, NULL);
+    ck_assert_double_eq(call_metric(&client, "attnd_decode_batch_size_count"), 1);
+    end(&daemon, &client);
+}
+END_TEST
+
+/* Of a list those that were not computed say so; rows are counted when they are computed. */
+START_TEST(test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun)
+{
+    const struct heavy *heavy = &heavies[_i];
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    begin_heavy(&daemon, &client, heavy->items, LONG_SESSION);
+    send_heavy(&call, &client, soon, heavy);
+    pthread_join(call.thread, NULL);
+    expect_answer(&call.answer, 200, NULL, "the list");
+    ck_assert_ptr_nonnull(strstr(call.answer.text, "\"deadline_exceeded\""));
+    ck_assert_double_lt(call_metric(&client, "attnd_decode_rows_total"),
+                        (double)(heavy->items * heavy->rows));
+    answer_free(&call.answer);
+    text_free(&call.body);
+    ck_assert_int_eq(step(&client, "h0", false), LONG_SESSION);
+    end(&daemon, &client);
+}
+END_TEST
+
 /* ---- Clients that leave ---------------------------------------------------------------------- */
 
 #define GONE "attnd_errors_total{code=\"client_gone\"}"
@@ -461,6 +582,14 @@ Suite *suite_pauses(void)
     tcase_add_test(pauses, test_a_long_attend_gets_its_share_beside_batches_of_any_length);
     tcase_add_test(pauses, test_what_outlasts_the_drain_is_stopped_and_told_so);
     suite_add_tcase(suite, pauses);
+    TCase *steps = tcase_create("heavy");
+    tcase_add_loop_test(
+        steps, test_decodes_are_answered_beside_a_request_of_heavy_steps_over_long_sessions, 0,
+        NUM_HEAVIES);
+    tcase_add_test(steps, test_rows_of_32_sessions_of_4096_tokens_are_one_batch);
+    tcase_add_loop_test(steps, test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun, 0,
+                        NUM_HEAVIES);
+    suite_add_tcase(suite, steps);
     TCase *useless = tcase_create("useless");
     tcase_add_test(useless, test_attend_whose_deadline_passes_while_it_runs_is_stopped);
     tcase_add_test(useless, test_prefill_whose_deadline_passes_leaves_its_session_as_it_was);
