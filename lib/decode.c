@@ -325,6 +325,35 @@ static enum attn_status check_output(const struct batch *batch, const struct liv
     return ATTN_OK;
 }
 
+/* What is copied out of one cache. */
+struct copy {
+    const struct batch *batch;
+    const struct attn_step *step;
+};
+
+/* Task i copies a block. */
+static void copy_task(void *argument, size_t i, unsigned thread)
+{
+    const struct copy *copy = argument;
+    const struct attn_step *step = copy->step;
+    size_t keys = step->position + step->rows, first = i * ATTN_TILE;
+    (void)thread;
+    attn_cache_read_part(step->outputs.key, step->outputs.value, keys, step->cache,
+                         copy->batch->layer_index, first, attn_min(keys - first, ATTN_TILE));
+}
+
+static void copy_keys_and_values(const struct batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct attn_step *step = batch->live[i].step;
+        struct copy copy = {batch, step};
+        if (step->error.status == ATTN_OK &&
+            (step->outputs.key != NULL || step->outputs.value != NULL))
+            attn_pool_run(batch->engine->pool, copy_task, &copy,
+                          attn_ceil_div(step->position + step->rows, ATTN_TILE));
+    }
+}
+
 static bool publishes(const struct live *live)
 {
     return live->step->error.status == ATTN_OK && live->step->commit && live->append;
@@ -359,12 +388,8 @@ static void end_step(const struct batch *batch, const struct live *live)
 {
     struct attn_step *step = live->step;
     size_t end = step->position + step->rows;
-    if (step->error.status == ATTN_OK) {
-        attn_cache_read(step->outputs.key, step->outputs.value, step->cache, batch->layer_index,
-                        end);
-        if (publishes(live))
-            attn_cache_publish(step->cache, batch->layer_index, end);
-    }
+    if (publishes(live))
+        attn_cache_publish(step->cache, batch->layer_index, end);
     attn_cache_release(step->cache, batch->layer_index);
     attn_cache_unclaim(step->cache);
 }
@@ -380,6 +405,10 @@ static enum attn_status run(struct batch *batch)
     status = solve(batch);
     if (status == ATTN_OK)
         status = project_out(batch);
+    if (status == ATTN_OK && !attn_engine_cancelled(batch->engine, NULL)) {
+        check_outputs(batch);
+        copy_keys_and_values(batch);
+    }
     return attn_engine_cancelled(batch->engine, NULL) ? ATTN_CANCELLED : status;
 }
 
@@ -438,7 +467,6 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
     if (status != ATTN_OK)
         fail_all(steps, count, status, NULL,
                  status == ATTN_CANCELLED ? "the call was told to stop" : "out of memory");
-    check_outputs(&batch);
     if (recorder != NULL)
         record(&batch, recorder);
     for (size_t i = 0; i < batch.count; i++)
