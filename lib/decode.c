@@ -126,11 +126,21 @@ static void lay_rows(struct batch *batch)
     }
 }
 
-/* What one step needs besides rows: its frequencies, positions, and wishes for its weights.  Wishes
- * that cannot be met fail the step alone; false where memory is short. */
-static bool prepare(const struct batch *batch, struct live *live)
+/* Memory of one step alone; where there is none, the step fails. */
+static void *take_own(const struct batch *batch, struct live *live, size_t count, size_t size)
 {
-    struct attn_workspace *workspace = &batch->engine->workspace;
+    void *own = attn_workspace_take(&batch->engine->workspace, count, size);
+    if (own == NULL) {
+        attn_fail_memory(&live->step->error, attn_mul(count, size));
+        atomic_store(&live->failed, true);
+    }
+    return own;
+}
+
+/* What one step needs besides rows: its frequencies, positions, and wishes for its weights.  What
+ * cannot be had fails the step alone. */
+static void prepare(const struct batch *batch, struct live *live)
+{
     const struct attn_layer *layer = batch->layer;
     struct attn_step *step = live->step;
     size_t keys = step->position + step->rows, half = layer->spec.rope.dim / 2;
@@ -138,19 +148,17 @@ static bool prepare(const struct batch *batch, struct live *live)
         attn_qkv_length(step->modifiers.position_ids, step->rows, (int64_t)step->position);
     float *bent = NULL;
     if (attn_rope_bends(&layer->spec.rope, length) &&
-        (bent = attn_workspace_take(workspace, half, sizeof *bent)) == NULL)
-        return false;
+        (bent = take_own(batch, live, half, sizeof *bent)) == NULL)
+        return;
     live->inv_freq = attn_qkv_frequencies(bent, layer, length);
     if (attn_mask_is_placed(&step->modifiers, &layer->position_bias) &&
-        (live->positions = attn_workspace_take(workspace, attn_add(keys, step->rows),
-                                               sizeof *live->positions)) == NULL)
-        return false;
-    enum attn_status status =
-        attn_maps_init(&live->maps, workspace, &step->outputs, 1, layer->spec.num_heads, step->rows,
-                       keys, keys + layer->extra, &step->error);
-    if (status != ATTN_OK)
+        (live->positions =
+             take_own(batch, live, attn_add(keys, step->rows), sizeof *live->positions)) == NULL)
+        return;
+    if (attn_maps_init(&live->maps, &batch->engine->workspace, &step->outputs, 1,
+                       layer->spec.num_heads, step->rows, keys, keys + layer->extra,
+                       &step->error) != ATTN_OK)
         atomic_store(&live->failed, true);
-    return status != ATTN_NO_MEMORY;
 }
 
 static bool take_buffers(struct batch *batch)
@@ -175,8 +183,6 @@ static bool take_buffers(struct batch *batch)
         attn_workspace_take(workspace, 3 * (batch->count + 1), sizeof *batch->products);
     batch->problems = attn_workspace_take(workspace, batch->count, sizeof *batch->problems);
     batch->appended = attn_workspace_take(workspace, batch->count, sizeof *batch->appended);
-    for (size_t i = 0; taken && i < batch->count; i++)
-        taken = prepare(batch, &batch->live[i]);
     return taken && batch->products != NULL && batch->problems != NULL && batch->appended != NULL;
 }
 
@@ -398,6 +404,8 @@ static enum attn_status run(struct batch *batch)
 {
     if (!take_buffers(batch))
         return ATTN_NO_MEMORY;
+    for (size_t i = 0; i < batch->count; i++)
+        prepare(batch, &batch->live[i]);
     enum attn_status status = project_in(batch);
     if (status != ATTN_OK)
         return status;

@@ -54,6 +54,13 @@ bool srv_item_is_long(const struct srv_item *item)
     return item->sizes.queries > SRV_FEW_ROWS || item->work > most_work(item) / 2;
 }
 
+/* Keys whose positions the library may write down (memory.c counts them). */
+static size_t placed_keys(const struct srv_item *item)
+{
+    const struct srv_rows *rows = item->rows;
+    return rows->attention_mask.present || rows->padding_mask.present ? keys_of(item) : 0;
+}
+
 static bool same_layer(const struct srv_item *a, const struct srv_item *b)
 {
     return a->model == b->model && a->job->call.layer == b->job->call.layer;
@@ -65,10 +72,14 @@ static bool has_room(const struct srv_batch *batch, const struct srv_item *item)
 {
     size_t most = most_work(item), share = item->work > most / HEAVY ? most / 2 : most;
     return batch->count < SRV_BATCH_STEPS && batch->work + item->work <= share &&
-           batch->rows + item->sizes.queries <= SRV_BATCH_ROWS;
+           batch->rows + item->sizes.queries <= SRV_BATCH_ROWS &&
+           batch->placed + placed_keys(item) <= SRV_BATCH_KEYS;
 }
 
-void srv_batch_begin(struct srv_batch *batch) { batch->count = batch->rows = batch->work = 0; }
+void srv_batch_begin(struct srv_batch *batch)
+{
+    batch->count = batch->rows = batch->work = batch->placed = 0;
+}
 
 bool srv_batch_add(struct srv_batch *batch, struct srv_item *item)
 {
@@ -77,5 +88,6 @@ bool srv_batch_add(struct srv_batch *batch, struct srv_item *item)
     batch->items[batch->count++] = item;
     batch->rows += item->sizes.queries;
     batch->work += item->work;
+    batch->placed += placed_keys(item);
     return true;
 }

@@ -11,7 +11,8 @@
 struct srv_batch {
     struct srv_item *items[SRV_BATCH_STEPS]; /* [count] of one layer, of different sessions */
     size_t count, rows;
-    size_t work; /* multiply-adds, about */
+    size_t work;   /* multiply-adds, about */
+    size_t placed; /* keys whose positions are written down */
 };
 
 /* Multiply-adds of a bound item that is its session's first, about. */
