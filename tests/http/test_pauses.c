@@ -231,6 +231,7 @@ START_TEST(test_what_outlasts_the_drain_is_stopped_and_told_so)
     client_open(&client, &daemon);
     long_begin(&attend, &client, "", ENDLESS);
     long_begin(&prefill, &client, "\"session_id\":\"long\",\"start\":true,", ENDLESS);
+    await_depth(&client, 2, 2);
     expect_steps_beside(&client, &attend);
     daemon_terminate(&daemon);
     long_end(&attend, 503, "draining");
