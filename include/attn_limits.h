@@ -46,7 +46,7 @@ struct attn_call_size {
     size_t rows;   /* of all sequences or steps together */
     size_t tokens; /* of one sequence */
     size_t few;    /* of rows, those of steps that share their products with others */
-    size_t cached; /* tokens in the caches of steps that have a tree's positions */
+    size_t cached; /* tokens in the caches of steps with a tree's positions or a padding_mask */
 };
 
 /* What such a call to any layer of the model takes beside its arguments and results, as

@@ -127,11 +127,21 @@ static void lay_rows(struct batch *batch)
     }
 }
 
-/* What one step needs besides rows: its frequencies, positions, and wishes for its weights.  Wishes
- * that cannot be met fail the step alone; false where memory is short. */
-static bool prepare(const struct batch *batch, struct live *live)
+/* Memory of one step alone; where there is none, the step fails. */
+static void *take_own(const struct batch *batch, struct live *live, size_t count, size_t size)
 {
-    struct attn_workspace *workspace = &batch->engine->workspace;
+    void *own = attn_workspace_take(&batch->engine->workspace, count, size);
+    if (own == NULL) {
+        attn_fail_memory(&live->step->error, attn_mul(count, size));
+        atomic_store(&live->failed, true);
+    }
+    return own;
+}
+
+/* What one step needs besides rows: its frequencies, positions, and wishes for its weights.  What
+ * cannot be had fails the step alone. */
+static void prepare(const struct batch *batch, struct live *live)
+{
     const struct attn_layer *layer = batch->layer;
     struct attn_step *step = live->step;
     size_t keys = step->position + step->rows, half = layer->spec.rope.dim / 2;
@@ -139,19 +149,17 @@ static bool prepare(const struct batch *batch, struct live *live)
         attn_qkv_length(step->modifiers.position_ids, step->rows, (int64_t)step->position);
     float *bent = NULL;
     if (attn_rope_bends(&layer->spec.rope, length) &&
-        (bent = attn_workspace_take(workspace, half, sizeof *bent)) == NULL)
-        return false;
+        (bent = take_own(batch, live, half, sizeof *bent)) == NULL)
+        return;
     live->inv_freq = attn_qkv_frequencies(bent, layer, length);
     if (attn_mask_is_placed(&step->modifiers, &layer->position_bias) &&
-        (live->positions = attn_workspace_take(workspace, attn_add(keys, step->rows),
-                                               sizeof *live->positions)) == NULL)
-        return false;
-    enum attn_status status =
-        attn_maps_init(&live->maps, workspace, &step->outputs, 1, layer->spec.num_heads, step->rows,
-                       keys, keys + layer->extra, &step->error);
-    if (status != ATTN_OK)
+        (live->positions =
+             take_own(batch, live, attn_add(keys, step->rows), sizeof *live->positions)) == NULL)
+        return;
+    if (attn_maps_init(&live->maps, &batch->engine->workspace, &step->outputs, 1,
+                       layer->spec.num_heads, step->rows, keys, keys + layer->extra,
+                       &step->error) != ATTN_OK)
         atomic_store(&live->failed, true);
-    return status != ATTN_NO_MEMORY;
 }
 
 static bool take_buffers(struct batch *batch)
@@ -176,8 +184,6 @@ static bool take_buffers(struct batch *batch)
         attn_workspace_take(workspace, 3 * (batch->count + 1), sizeof *batch->products);
     batch->problems = attn_workspace_take(workspace, batch->count, sizeof *batch->problems);
     batch->appended = attn_workspace_take(workspace, batch->count, sizeof *batch->appended);
-    for (size_t i = 0; taken && i < batch->count; i++)
-        taken = prepare(batch, &batch->live[i]);
     return taken && batch->products != NULL && batch->problems != NULL && batch->appended != NULL;
 }
 
@@ -329,6 +335,35 @@ static enum attn_status check_output(const struct batch *batch, const struct liv
     return ATTN_OK;
 }
 
+/* What is copied out of one cache. */
+struct copy {
+    const struct batch *batch;
+    const struct attn_step *step;
+};
+
+/* Task i copies a block. */
+static void copy_task(void *argument, size_t i, unsigned thread)
+{
+    const struct copy *copy = argument;
+    const struct attn_step *step = copy->step;
+    size_t keys = step->position + step->rows, first = i * ATTN_TILE;
+    (void)thread;
+    attn_cache_read_part(step->outputs.key, step->outputs.value, keys, step->cache,
+                         copy->batch->layer_index, first, attn_min(keys - first, ATTN_TILE));
+}
+
+static void copy_keys_and_values(const struct batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct attn_step *step = batch->live[i].step;
+        struct copy copy = {batch, step};
+        if (step->error.status == ATTN_OK &&
+            (step->outputs.key != NULL || step->outputs.value != NULL))
+            attn_pool_run(batch->engine->pool, copy_task, &copy,
+                          attn_ceil_div(step->position + step->rows, ATTN_TILE));
+    }
+}
+
 static bool publishes(const struct live *live)
 {
     return live->step->error.status == ATTN_OK && live->step->commit && live->append;
@@ -363,12 +398,8 @@ static void end_step(const struct batch *batch, const struct live *live)
 {
     struct attn_step *step = live->step;
     size_t end = step->position + step->rows;
-    if (step->error.status == ATTN_OK) {
-        attn_cache_read(step->outputs.key, step->outputs.value, step->cache, batch->layer_index,
-                        end);
-        if (publishes(live))
-            attn_cache_publish(step->cache, batch->layer_index, end);
-    }
+    if (publishes(live))
+        attn_cache_publish(step->cache, batch->layer_index, end);
     attn_cache_release(step->cache, batch->layer_index);
     attn_cache_unclaim(step->cache);
 }
@@ -377,6 +408,8 @@ static enum attn_status run(struct batch *batch)
 {
     if (!take_buffers(batch))
         return ATTN_NO_MEMORY;
+    for (size_t i = 0; i < batch->count; i++)
+        prepare(batch, &batch->live[i]);
     enum attn_status status = project_in(batch);
     if (status != ATTN_OK)
         return status;
@@ -384,6 +417,10 @@ static enum attn_status run(struct batch *batch)
     status = solve(batch);
     if (status == ATTN_OK)
         status = project_out(batch);
+    if (status == ATTN_OK && !attn_engine_cancelled(batch->engine, NULL)) {
+        check_outputs(batch);
+        copy_keys_and_values(batch);
+    }
     return attn_engine_cancelled(batch->engine, NULL) ? ATTN_CANCELLED : status;
 }
 
@@ -442,7 +479,6 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
     if (status != ATTN_OK)
         fail_all(steps, count, status, NULL,
                  status == ATTN_CANCELLED ? "the call was told to stop" : "out of memory");
-    check_outputs(&batch);
     if (recorder != NULL)
         record(&batch, recorder);
     for (size_t i = 0; i < batch.count; i++)

@@ -369,19 +369,33 @@ void attn_cache_read(float *key, float *value, const struct attn_cache *cache, s
     attn_cache_read_from(key, value, cache, layer, 0, count);
 }
 
-void attn_cache_read_from(float *key, float *value, const struct attn_cache *cache, size_t layer,
-                          size_t first, size_t count)
+/* Tokens [first, first + count) to the beginning of arrays of `total`. */
+static void read_tokens(float *key, float *value, size_t total, const struct cache_layer *l,
+                        size_t first, size_t count)
 {
-    const struct cache_layer *l = layer_of(cache, layer);
-    if (l == NULL || (key == NULL && value == NULL))
-        return;
     size_t d = l->spec->head_dim, dv = l->spec->value_head_dim, groups = l->spec->num_kv_heads;
     for (size_t s = 0; s < count; s++)
         for (size_t g = 0; g < groups; g++) {
             size_t slot = first + s;
             struct attn_tile tile = attn_block_tile(l->blocks[slot / ATTN_TILE], l->spec, g);
-            attn_tile_get(key ? key + (g * count + s) * d : NULL,
-                          value ? value + (g * count + s) * dv : NULL, &tile, slot % ATTN_TILE, d,
+            attn_tile_get(key ? key + (g * total + s) * d : NULL,
+                          value ? value + (g * total + s) * dv : NULL, &tile, slot % ATTN_TILE, d,
                           dv);
         }
+}
+
+void attn_cache_read_from(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                          size_t first, size_t count)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    if (l != NULL && (key != NULL || value != NULL))
+        read_tokens(key, value, count, l, first, count);
+}
+
+void attn_cache_read_part(float *key, float *value, size_t total, const struct attn_cache *cache,
+                          size_t layer, size_t first, size_t count)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    read_tokens(key ? key + first * l->spec->head_dim : NULL,
+                value ? value + first * l->spec->value_head_dim : NULL, total, l, first, count);
 }

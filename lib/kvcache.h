@@ -56,6 +56,11 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
 bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
                     const float *value);
 
+/* attn_cache_read of tokens [first, first + count) alone, to their places among `total`: key
+ * [G][total][D], value [G][total][Dv].  They may be put but not yet visible. */
+void attn_cache_read_part(float *key, float *value, size_t total, const struct attn_cache *cache,
+                          size_t layer, size_t first, size_t count);
+
 /* Makes the first `length` tokens visible; those beyond the old length were put. */
 void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length);
 

@@ -22,6 +22,7 @@ struct srv_item {
     const struct srv_model *model; /* the body's, or the session's where it names none */
     struct srv_sizes sizes;        /* keys and columns are known once the session is */
     struct srv_session *session;
+    size_t work;   /* multiply-adds, about, as it came in line */
     bool created;  /* by this item: it goes again if the item fails */
     bool replayed; /* the rows were there already */
     uint64_t digest[2];

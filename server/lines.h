@@ -28,7 +28,7 @@ struct srv_queue {
 
 enum srv_kind {
     SRV_STEPS,    /* items of few rows, which are computed in batches */
-    SRV_PREFILLS, /* items of many */
+    SRV_PREFILLS, /* items of many, and others that take as long */
     SRV_ATTENDS,  /* jobs: attention over given rows */
     SRV_PIECES,   /* jobs: exports and imports */
     SRV_CHANGES,  /* jobs: changes to sessions, until a prefill that runs has ended */

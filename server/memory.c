@@ -91,7 +91,7 @@ static void add_model(struct footprint *out, const struct srv_config *config,
                           ? RECORDED + memory.cache_bytes + layers * RECORDED_LAYER
                           : 0);
     size_t blocks = limits->cache_bytes / memory.block_bytes + 1;
-    size_t cached = least(mul(SRV_BATCH_STEPS, limits->max_session_length), mul(8 * 64, blocks));
+    size_t cached = most(SRV_BATCH_KEYS, limits->max_session_length);
     out->weights = add(out->weights, add(model->info.weight_bytes, memory.side_bytes));
     out->loading = most(out->loading, memory.loading_bytes);
     if (memory.block_bytes != SIZE_MAX) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "app.h"
+#include "batch.h"
 #include "steps.h"
 
 /* Below these, waking another thread costs more than it brings. */
@@ -87,13 +88,12 @@ static void read_task(void *requests, size_t i)
     srv_read_body(((struct srv_request **)requests)[i]);
 }
 
-static bool is_long(const struct srv_item *item) { return item->sizes.queries > SRV_FEW_ROWS; }
-
 static void put_item(struct srv_rounds *s, struct srv_item *item)
 {
+    item->work = srv_item_work(item);
     item->waiting.caller = item->job->request->caller;
     item->waiting.rows = item->sizes.queries;
-    srv_lines_put(&s->lines, is_long(item) ? SRV_PREFILLS : SRV_STEPS, &item->waiting);
+    srv_lines_put(&s->lines, srv_item_is_long(item) ? SRV_PREFILLS : SRV_STEPS, &item->waiting);
 }
 
 static void queue_item(struct srv_rounds *s, struct srv_item *item)
@@ -200,25 +200,6 @@ void srv_rounds_read(struct srv_rounds *s, struct srv_request *requests[], size_
 
 /* ---- Steps ---- */
 
-static bool same_layer(const struct srv_item *a, const struct srv_item *b)
-{
-    return a->model == b->model && a->job->call.layer == b->job->call.layer;
-}
-
-/* The batch that is being put together. */
-struct batch {
-    struct srv_item *items[SRV_BATCH_STEPS];
-    size_t count, rows;
-};
-
-/* Whether an item may join: it leads, or is of the lead's layer and fits.  Items in line are of
- * different sessions. */
-static bool joins(const struct srv_item *item, const struct batch *batch)
-{
-    return batch->count == 0 || (same_layer(item, batch->items[0]) &&
-                                 batch->rows + item->sizes.queries <= SRV_BATCH_ROWS);
-}
-
 /* One of the job's items has ended, maybe the last. */
 static void count_end(struct srv_rounds *s, struct srv_job *job)
 {
@@ -238,12 +219,13 @@ static void end_item(struct srv_rounds *s, struct srv_item *item)
 }
 
 /* Takes up to `most` items of one layer out of line; those that nobody waits for end. */
-static void take_batch(struct batch *batch, struct srv_rounds *s, enum srv_kind kind, size_t most)
+static void take_batch(struct srv_batch *batch, struct srv_rounds *s, enum srv_kind kind,
+                       size_t most)
 {
     struct srv_walk walk;
     struct srv_item *item;
     uint64_t now = srv_now_ns();
-    batch->count = batch->rows = 0;
+    srv_batch_begin(batch);
     srv_walk_begin(&walk, &s->lines, kind);
     for (size_t looks = 0; looks < BATCH_LOOKS && batch->count < most; looks++) {
         item = (struct srv_item *)srv_walk_look(&walk);
@@ -252,10 +234,8 @@ static void take_batch(struct batch *batch, struct srv_rounds *s, enum srv_kind 
         if (srv_request_check(item->job->request, now, &item->error) != SRV_OK) {
             srv_walk_drop(&walk);
             end_item(s, item);
-        } else if (joins(item, batch)) {
+        } else if (srv_batch_add(batch, item)) {
             srv_walk_take(&walk);
-            batch->items[batch->count++] = item;
-            batch->rows += item->sizes.queries;
         } else {
             srv_walk_pass(&walk);
         }
@@ -301,7 +281,7 @@ static void end_long(struct srv_rounds *s, struct srv_error *error)
 
 bool srv_rounds_batch(struct srv_rounds *s, bool want_long)
 {
-    struct batch batch;
+    struct srv_batch batch;
     take_batch(&batch, s, want_long ? SRV_PREFILLS : SRV_STEPS, want_long ? 1 : SRV_BATCH_STEPS);
     if (batch.count == 0)
         return false;
@@ -434,23 +414,12 @@ bool srv_rounds_waiting(const struct srv_rounds *s) { return !srv_lines_empty(&s
 
 bool srv_rounds_have_short(const struct srv_rounds *s) { return s->lines.waiting[SRV_STEPS] > 0; }
 
-/* Multiply-adds of an item, about. */
-static size_t work_of(const struct srv_item *item)
-{
-    size_t layer = (size_t)item->job->call.layer;
-    const struct attn_layer_spec *spec = attn_model_layer(item->model->attn, layer);
-    size_t head = spec->num_heads * (spec->head_dim + spec->value_head_dim);
-    size_t kv = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
-    size_t keys = attn_cache_length(item->session->cache, layer) + item->sizes.queries;
-    return item->sizes.queries * (spec->hidden_size * (head + kv) + keys * head);
-}
-
 /* Of an item and those behind it, which are a batch each; or of as many as are too much. */
 static size_t work_from(const struct srv_item *item)
 {
-    size_t work = work_of(item);
+    size_t work = item->work;
     while ((item = item->behind) != NULL && work <= SMALL_WORK)
-        work += BATCH_WORK + work_of(item);
+        work += BATCH_WORK + srv_item_work(item);
     return work;
 }
 

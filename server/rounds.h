@@ -32,7 +32,7 @@ void srv_rounds_fini(struct srv_rounds *rounds);
 void srv_rounds_read(struct srv_rounds *rounds, struct srv_request *requests[], size_t count,
                      size_t bytes);
 
-/* Runs a batch of waiting steps of one layer: short ones, or one prefill.  False where none
+/* Runs a batch of waiting steps of one layer: short ones, or one that is long.  False where none
  * wait. */
 bool srv_rounds_batch(struct srv_rounds *rounds, bool want_long);
 void srv_rounds_attend(struct srv_rounds *rounds); /* one attention over given rows, if any waits */

@@ -7,7 +7,7 @@
  *   take     the whole inbox becomes jobs
  *   read     bodies are parsed on all threads
  *   steps    items whose session is free this round, few-row items of one layer as one batch, then
- *            one long item (a prefill)
+ *            one long item (a prefill, or few rows over a very long session)
  *   attend   one attention over given rows
  *   piece    of an export or import
  *   reply    bodies of ended jobs are written on all threads, then handed back together

@@ -7,9 +7,10 @@
 
 #include "job.h"
 
-#define SRV_BATCH_STEPS 256 /* most items of one batch */
-#define SRV_BATCH_ROWS 1024 /* most rows of one batch */
-#define SRV_FEW_ROWS 64     /* items of more rows, prefills, run on their own */
+#define SRV_BATCH_STEPS 256              /* most items of one batch */
+#define SRV_BATCH_ROWS 1024              /* most rows of one batch */
+#define SRV_BATCH_KEYS ((size_t)1 << 20) /* most keys of its masked items, unless it is one item */
+#define SRV_FEW_ROWS 64                  /* items of more rows, prefills, run on their own */
 
 /* Checks an item's rows against its job's model and layer, and takes their digest. */
 enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *error);

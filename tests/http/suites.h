@@ -32,6 +32,7 @@
     X(reload)      \
     X(lifecycle)   \
     X(pauses)      \
+    X(heavy)       \
     X(clerks)      \
     X(commands)
 

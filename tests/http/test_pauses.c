@@ -2,89 +2,27 @@
  * steps of its own session wait for it, and one that outlasts the drain is stopped.  So is one
  * whose deadline passes or whose client leaves; what waits meanwhile is dropped uncomputed. */
 #include <check.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "calls.h"
-#include "raw.h"
+#include "long_call.h"
 #include "suites.h"
 
-#define WIDTH 64
 #define TOKENS 4096   /* one thread with portable kernels takes a second or two for them, */
 #define ENDLESS 20480 /* and a good part of a minute for these */
 #define STEPS 10
 #define FEW_ROWS 64                      /* of a step, */
 #define STEPPERS (INSTRUMENTED ? 3 : 12) /* of each of these sessions, */
 #define SHARED_STEPS 100                 /* far fewer of which are a long call's time */
-#define WAIT_MS 120000                   /* for an answer: sanitizers are slow */
 
 #define CONFIG(members)                                                                      \
     "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\"," members "\"models\":[{\"name\":" \
     "\"slow\",\"random\":{\"hidden_size\":64,\"num_attention_heads\":16,\"is_causal\":true," \
     "\"seed\":1}}]}"
-
-/* A request that takes long, on a thread and a connection of its own. */
-struct long_call {
-    const struct daemon *daemon;
-    const char *const *headers;
-    struct text body;
-    pthread_t thread;
-    atomic_bool answered;
-    struct answer answer;
-};
-
-static void add_rows(struct text *body, size_t rows)
-{
-    text_add(body, "\"hidden_states\":{\"shape\":[%zu,%d],\"data\":[", rows, WIDTH);
-    for (size_t i = 0; i < rows * WIDTH; i++)
-        text_add(body, i > 0 ? ",%zu" : "%zu", i * 7 % 11);
-    text_add(body, "]}}");
-}
-
-static void *call_long(void *argument)
-{
-    struct long_call *call = argument;
-    struct client own;
-    client_open(&own, call->daemon);
-    call->answer = client_send(&own, &(struct request){.method = "POST",
-                                                       .path = "/attend",
-                                                       .body = call->body.data,
-                                                       .headers = call->headers});
-    atomic_store(&call->answered, true);
-    client_close(&own);
-    return NULL;
-}
-
-static void await_depth(struct client *client, double low, double high)
-{
-    double depth = -1;
-    for (unsigned tries = 0; depth < low || depth > high; tries++) {
-        ck_assert_uint_lt(tries, WAIT_MS / 2);
-        pause_ms(2);
-        depth = call_metric(client, "attnd_queue_depth");
-    }
-}
-
-/* Begins POST /attend of so many rows, `members` before them, and waits until it is queued. */
-static void long_begin_with(struct long_call *call, struct client *client,
-                            const char *const headers[], const char *members, size_t rows)
-{
-    *call = (struct long_call){.daemon = client->daemon, .headers = headers};
-    text_add(&call->body, "{%s", members);
-    add_rows(&call->body, rows);
-    ck_assert_int_eq(pthread_create(&call->thread, NULL, call_long, call), 0);
-    await_depth(client, 1, 100);
-}
-
-static void long_begin(struct long_call *call, struct client *client, const char *members,
-                       size_t rows)
-{
-    long_begin_with(call, client, NULL, members, rows);
-}
 
 /* Until a session is there, which a step that is in line makes. */
 static void await_session(struct client *client, const char *id)
@@ -93,28 +31,6 @@ static void await_session(struct client *client, const char *id)
         ck_assert_uint_lt(tries, WAIT_MS / 2);
         pause_ms(2);
     }
-}
-
-static void long_end(struct long_call *call, long status, const char *code)
-{
-    pthread_join(call->thread, NULL);
-    expect_answer(&call->answer, status, code, "the long call");
-    answer_free(&call->answer);
-    text_free(&call->body);
-}
-
-/* One row to /decode; returns the position it got. */
-static json_int_t step(struct client *client, const char *id, bool start)
-{
-    struct text body = {0};
-    text_add(&body, "{\"session_id\":\"%s\",%s", id, start ? "\"start\":true," : "");
-    add_rows(&body, 1);
-    struct answer answer = client_post(client, "/decode", body.data);
-    expect_answer(&answer, 200, NULL, id);
-    json_int_t position = answer_integer(&answer, "position");
-    answer_free(&answer);
-    text_free(&body);
-    return position;
 }
 
 /* Several, one after the other: the first few may have come before the long one began. */
@@ -229,6 +145,7 @@ START_TEST(test_what_outlasts_the_drain_is_stopped_and_told_so)
     client_open(&client, &daemon);
     long_begin(&attend, &client, "", ENDLESS);
     long_begin(&prefill, &client, "\"session_id\":\"long\",\"start\":true,", ENDLESS);
+    await_depth(&client, 2, 2);
     expect_steps_beside(&client, &attend);
     daemon_terminate(&daemon);
     long_end(&attend, 503, "draining");
@@ -307,22 +224,6 @@ END_TEST
 /* ---- Clients that leave ---------------------------------------------------------------------- */
 
 #define GONE "attnd_errors_total{code=\"client_gone\"}"
-
-/* Sends a POST whose answer is read later, or never, and frees its body; `version` of HTTP,
- * `fields`: more of its head, each with its end. */
-static void post_body(struct raw *raw, const struct daemon *daemon, const char *path,
-                      const char *version, const char *fields, struct text *body)
-{
-    struct text head = {0};
-    text_add(&head,
-             "POST %s HTTP/%s\r\nHost: test\r\nContent-Type: application/json\r\n%s"
-             "Content-Length: %zu\r\n\r\n",
-             path, version, fields, body->length);
-    raw_open(raw, daemon->host, daemon->port);
-    ck_assert(raw_text(raw, head.data) && raw_text(raw, body->data));
-    text_free(body);
-    text_free(&head);
-}
 
 /* The same of so many rows. */
 static void post_raw(struct raw *raw, const struct daemon *daemon, const char *path,
@@ -406,63 +307,6 @@ START_TEST(test_step_whose_client_leaves_while_it_waits_is_not_applied)
     await_depth(&client, 0, 0);
     await_gone(&client, 1);
     ck_assert_int_eq(step(&client, "long", false), 2 * TOKENS + 1);
-    end(&daemon, &client);
-}
-END_TEST
-
-/* ---- Who computes ---------------------------------------------------------------------------- */
-
-#define CHAIN_TOKENS (INSTRUMENTED ? 2048 : 12288)
-#define CHAIN_ITEMS 900 /* fewer bytes than an event thread computes steps of */
-#define CHAIN_LOOKS 5   /* the first of which may come before them */
-#define CHAIN_MODEL                                                                        \
-    "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"models\":[{\"name\":\"thin\"," \
-    "\"random\":"                                                                          \
-    "{\"hidden_size\":4,\"num_attention_heads\":4,\"is_causal\":true,\"seed\":1}}]}"
-
-static void begin_chain(struct client *client)
-{
-    struct text body = {0};
-    text_add(&body, "{\"session_id\":\"chain\",\"start\":true,\"hidden_states\":[[1,2,3,4]");
-    for (size_t i = 1; i < CHAIN_TOKENS; i++)
-        text_add(&body, ",[1,2,3,4]");
-    text_add(&body, "]}");
-    struct answer answer = client_post(client, "/attend", body.data);
-    expect_answer(&answer, 200, NULL, "prefill");
-    answer_free(&answer);
-    text_free(&body);
-}
-
-/* Each is little to compute, but one follows the other. */
-static void post_chain(struct raw *raw, const struct daemon *daemon)
-{
-    struct text body = {0};
-    text_add(&body, "{\"sequences\":[");
-    for (size_t i = 0; i < CHAIN_ITEMS; i++)
-        text_add(&body, "%s{\"session_id\":\"chain\",\"commit\":false,\"hidden_states\":[1,2,3,4]}",
-                 i > 0 ? "," : "");
-    text_add(&body, "]}");
-    ck_assert_uint_le(body.length, 65536);
-    post_body(raw, daemon, "/decode", "1.1", "", &body);
-}
-
-START_TEST(test_connections_are_served_while_many_steps_of_one_session_follow_one_another)
-{
-    struct daemon daemon;
-    struct client client;
-    struct raw raw;
-    daemon_start(&daemon, CHAIN_MODEL, NULL, NULL);
-    client_open(&client, &daemon);
-    begin_chain(&client);
-    post_chain(&raw, &daemon);
-    for (int i = 0; i < CHAIN_LOOKS; i++)
-        ck_assert_int_eq(call_status(&client, "chain"), 200);
-    ck_assert_msg(poll(&(struct pollfd){.fd = raw.fd, .events = POLLIN}, 1, 0) == 0,
-                  "the steps were answered first");
-    struct raw_answer answer = raw_read(&raw, false, WAIT_MS);
-    ck_assert_uint_eq(answer.status, 200);
-    raw_answer_free(&answer);
-    raw_close(&raw);
     end(&daemon, &client);
 }
 END_TEST
@@ -652,10 +496,6 @@ Suite *suite_pauses(void)
                    test_client_of_http_1_0_that_ends_its_side_has_left_and_is_sent_nothing);
     tcase_add_test(useless, test_step_whose_client_leaves_while_it_waits_is_not_applied);
     suite_add_tcase(suite, useless);
-    TCase *chains = tcase_create("chains");
-    tcase_add_test(chains,
-                   test_connections_are_served_while_many_steps_of_one_session_follow_one_another);
-    suite_add_tcase(suite, chains);
     TCase *session = tcase_create("session");
     tcase_add_test(session,
                    test_two_wait_for_a_session_that_is_busy_and_a_third_is_told_when_to_come_again);

@@ -260,6 +260,70 @@ START_TEST(test_the_mask_of_a_first_step_is_an_ordinary_one)
 }
 END_TEST
 
+/* ---- Many at a time -------------------------------------------------------------------------- */
+
+#define FORKS 255
+#define TOKENS 65536 /* of each, 16 MB of positions for every 32 of them */
+#define PIECE 16384
+#define MANY_CONFIG                                                                                \
+    "{\"port\":0,\"threads\":1,\"max_session_length\":65600,\"max_tokens\":16384,"                 \
+    "\"max_body_bytes\":262144,\"max_reply_bytes\":8388608,\"cache_bytes\":16777216,\"models\":[{" \
+    "\"name\":\"tiny\",\"random\":{\"hidden_size\":4,\"num_attention_heads\":1,\"is_causal\":"     \
+    "true,"                                                                                        \
+    "\"seed\":1}}]}"
+
+static void fill_session(const char *id)
+{
+    for (size_t done = 0; done < TOKENS; done += PIECE) {
+        struct text body = {0};
+        text_add(&body, "{\"session_id\":\"%s\",\"start\":%s,\"sliding_window\":1,", id,
+                 done == 0 ? "true" : "false");
+        text_add(&body, "\"hidden_states\":{\"shape\":[%d,4],\"data\":[0", PIECE);
+        for (size_t i = 1; i < PIECE * 4; i++)
+            text_add(&body, ",%zu", i % 7);
+        text_add(&body, "]}}");
+        struct answer answer = client_post(&client, "/attend", body.data);
+        expect_answer(&answer, 200, NULL, id);
+        answer_free(&answer);
+        text_free(&body);
+    }
+}
+
+static void fork_sessions(void)
+{
+    for (size_t i = 1; i <= FORKS; i++) {
+        char body[32];
+        snprintf(body, sizeof body, "{\"session_id\":\"t%zu\"}", i);
+        struct answer answer = client_post(&client, "/sessions/t0/fork", body);
+        expect_answer(&answer, 201, NULL, body);
+        answer_free(&answer);
+    }
+}
+
+/* Their positions together would pass what a call may take. */
+START_TEST(test_trees_over_many_forks_of_a_long_session_leave_memory_for_each_other)
+{
+    struct text body = {0};
+    serve(MANY_CONFIG);
+    fill_session("t0");
+    fork_sessions();
+    text_add(&body, "{\"sequences\":[{\"session_id\":\"t0\",\"hidden_states\":[1,2,3,4]}");
+    for (size_t i = 1; i <= FORKS; i++)
+        text_add(&body,
+                 ",{\"session_id\":\"t%zu\",\"commit\":false,\"hidden_states\":[[1,2,3,4]],"
+                 "\"attention_mask\":[[true]],\"position_ids\":[%d]}",
+                 i, TOKENS);
+    text_add(&body, "]}");
+    struct answer answer = client_post(&client, "/decode", body.data);
+    expect_answer(&answer, 200, NULL, "the list");
+    ck_assert_msg(strstr(answer.text, "\"error\"") == NULL, "%.200s",
+                  strstr(answer.text, "\"error\""));
+    answer_free(&answer);
+    text_free(&body);
+    serve_end();
+}
+END_TEST
+
 Suite *suite_tree(void)
 {
     Suite *suite = suite_create("tree");
@@ -273,5 +337,9 @@ Suite *suite_tree(void)
     tcase_add_test(tree, test_a_tree_can_be_kept_and_said_over_all_keys);
     tcase_add_loop_test(tree, test_the_mask_of_a_first_step_is_an_ordinary_one, 0, (int)MODELS);
     suite_add_tcase(suite, tree);
+    TCase *many = tcase_create("many");
+    tcase_set_timeout(many, 60);
+    tcase_add_test(many, test_trees_over_many_forks_of_a_long_session_leave_memory_for_each_other);
+    suite_add_tcase(suite, many);
     return suite;
 }

@@ -165,6 +165,76 @@ START_TEST(test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_do
 }
 END_TEST
 
+#define LONG ((size_t)64 * 2048) /* tokens, whose positions alone pass the bound */
+
+/* A cache of so many tokens, filled without a bound. */
+static struct attn_cache *long_cache(struct attn_cache_pool *pool, const struct attn_model *model,
+                                     size_t tokens)
+{
+    struct attn_engine *engine;
+    struct attn_cache *cache;
+    float *x = calloc(tokens, 4 * sizeof *x);
+    struct attn_step step = {.rows = tokens,
+                             .hidden_states = x,
+                             .commit = true,
+                             .modifiers = {.has_window = true, .window_right = 0}};
+    struct attn_step *steps[] = {&step};
+    ck_assert_ptr_nonnull(x);
+    ck_assert(attn_engine_open(&engine, NULL, NULL) == ATTN_OK);
+    ck_assert(attn_cache_new(&cache, pool, model, tokens + 1, NULL) == ATTN_OK);
+    step.cache = cache;
+    ck_assert_int_eq(attn_decode(engine, model, 0, steps, 1), ATTN_OK);
+    attn_engine_close(engine);
+    free(x);
+    return cache;
+}
+
+START_TEST(test_footprint_a_tree_step_that_would_pass_the_bound_fails_alone)
+{
+    static const char config[] = "{\"hidden_size\":4,\"num_attention_heads\":1}";
+    static const uint8_t self[] = {1};
+    static const int64_t position[] = {LONG};
+    const struct attn_engine_options options = {.threads = 1, .call_bytes = LONG * 8};
+    const float x[4] = {1, 2, 3, 4};
+    float out[2][4], alone[4];
+    struct attn_engine *engine;
+    struct attn_model *model;
+    struct attn_cache_pool *pool;
+    ck_assert(attn_model_open_random(&model, config, strlen(config), NULL, NULL) == ATTN_OK);
+    ck_assert(attn_model_load(model, NULL) == ATTN_OK);
+    ck_assert(attn_cache_pool_new(&pool, (size_t)64 << 20) == ATTN_OK);
+    ck_assert(attn_engine_open(&engine, &options, NULL) == ATTN_OK);
+    struct attn_step tree = {
+        .cache = long_cache(pool, model, LONG),
+        .position = LONG,
+        .rows = 1,
+        .hidden_states = x,
+        .modifiers = {.tree = true, .attention_mask = self, .position_ids = position},
+        .outputs = {.output = out[0]}};
+    struct attn_step plain = {.cache = long_cache(pool, model, 10),
+                              .position = 10,
+                              .rows = 1,
+                              .hidden_states = x,
+                              .outputs = {.output = alone}};
+    struct attn_step *steps[] = {&plain, &tree};
+    ck_assert_int_eq(attn_decode(engine, model, 0, steps, 1), ATTN_OK);
+    plain.outputs.output = out[1];
+    for (int order = 0; order < 2; order++) {
+        steps[order] = &tree;
+        steps[1 - order] = &plain;
+        ck_assert_int_eq(attn_decode(engine, model, 0, steps, 2), ATTN_OK);
+        ck_assert_int_eq(tree.error.status, ATTN_NO_MEMORY);
+        ck_assert_int_eq(plain.error.status, ATTN_OK);
+        ck_assert_int_eq(memcmp(out[1], alone, sizeof alone), 0);
+    }
+    attn_cache_free(tree.cache);
+    attn_cache_free(plain.cache);
+    attn_engine_close(engine);
+    attn_cache_pool_free(pool);
+    attn_model_close(model);
+}
+END_TEST
+
 START_TEST(test_footprint_loading_takes_a_layer_in_float32_and_caches_whole_blocks)
 {
     static const char config[] = "{\"hidden_size\":64,\"num_attention_heads\":4,"
@@ -232,6 +302,7 @@ Suite *suite_footprint(void)
                         CASES);
     tcase_add_test(calls,
                    test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not);
+    tcase_add_test(calls, test_footprint_a_tree_step_that_would_pass_the_bound_fails_alone);
     tcase_add_test(calls, test_footprint_loading_takes_a_layer_in_float32_and_caches_whole_blocks);
     tcase_add_test(calls, test_footprint_sums_that_do_not_fit_are_the_largest_number);
     tcase_add_test(calls, test_footprint_what_lies_in_huge_pages_takes_what_was_asked_for);

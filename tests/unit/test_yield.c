@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attn.h"
+#include "attn_state.h"
 #include "pool.h"
 #include "rng.h"
 #include "suites.h"
@@ -283,6 +284,68 @@ START_TEST(test_yield_prefill_that_is_told_to_stop_leaves_its_cache_as_it_was)
 }
 END_TEST
 
+/* Counts how often it is asked, and stops the call then. */
+struct asked {
+    struct attn_yield yield;
+    size_t times, stop_at; /* 0: never */
+};
+
+static bool ask(void *context)
+{
+    struct asked *asked = context;
+    return ++asked->times == asked->stop_at;
+}
+
+static bool stop(void *context)
+{
+    (void)context;
+    return false;
+}
+
+/* A row behind all but one of the tokens, with keys and values where they are wanted. */
+static enum attn_status try_last(struct asked *asked, struct attn_cache *cache, float *key,
+                                 float *value)
+{
+    float out[WIDTH];
+    asked->yield = (struct attn_yield){ask, stop, asked};
+    struct attn_step step = {
+        .cache = cache,
+        .position = TOKENS + CACHED - 1,
+        .rows = 1,
+        .hidden_states = step_row,
+        .outputs = {.output = out, .key = key, .value = value},
+        .commit = asked->stop_at > 0,
+        .yield = &asked->yield,
+    };
+    struct attn_step *steps[] = {&step};
+    return attn_decode(engine, model, 0, steps, 1);
+}
+
+#define BLOCKS ((TOKENS + CACHED) / 64)
+#define COPIED ((TOKENS + CACHED) * 2 * 8) /* floats of keys, and of values */
+
+START_TEST(test_yield_is_asked_while_keys_and_values_are_copied_out)
+{
+    static float out[TOKENS * WIDTH], key[COPIED], value[COPIED], kept[2][COPIED];
+    struct asked without = {0}, with = {0}, stopped = {0}, again = {.stop_at = SIZE_MAX};
+    open_case(_i);
+    struct attn_cache *cache = filled_cache();
+    ck_assert_int_eq(try_step(cache, out, rows, TOKENS - 1, true, NULL), ATTN_OK);
+    ck_assert_int_eq(try_last(&without, cache, NULL, NULL), ATTN_OK);
+    ck_assert_int_eq(try_last(&with, cache, key, value), ATTN_OK);
+    ck_assert_uint_ge(with.times, without.times + BLOCKS);
+    stopped.stop_at = with.times;
+    ck_assert_int_eq(try_last(&stopped, cache, key, value), ATTN_CANCELLED);
+    ck_assert_uint_eq(attn_cache_length(cache, 0), TOKENS + CACHED - 1);
+    ck_assert_int_eq(try_last(&again, cache, key, value), ATTN_OK);
+    attn_cache_read(kept[0], kept[1], cache, 0, TOKENS + CACHED);
+    ck_assert_int_eq(memcmp(key, kept[0], sizeof key), 0);
+    ck_assert_int_eq(memcmp(value, kept[1], sizeof value), 0);
+    attn_cache_free(cache);
+    close_case();
+}
+END_TEST
+
 /* ---- The pool alone ---- */
 
 #define OUTER_TASKS 200
@@ -359,6 +422,8 @@ Suite *suite_yield(void)
         NUM_CASES);
     tcase_add_loop_test(cases, test_yield_prefill_that_is_told_to_stop_leaves_its_cache_as_it_was,
                         0, NUM_CASES);
+    tcase_add_loop_test(cases, test_yield_is_asked_while_keys_and_values_are_copied_out, 0,
+                        2); /* one thread, which is asked at every task */
     tcase_add_loop_test(cases, test_pool_runs_every_task_once_inside_and_outside, 0, NUM_CASES / 2);
     suite_add_tcase(suite, cases);
     return suite;

@@ -1,0 +1,205 @@
+/* test_heavy.c: requests with much to compute in few rows hold nobody up: steps over long sessions
+ * are computed apart, and many steps of one session not where connections are served. */
+#include <check.h>
+#include <math.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "long_call.h"
+#include "suites.h"
+
+static void end(struct daemon *daemon, struct client *client)
+{
+    client_close(client);
+    daemon_stop(daemon);
+}
+
+/* ---- Heavy steps ----------------------------------------------------------------------------- */
+
+#define LONG_SESSION 8192
+#define HEAVY_CONFIG                                                                            \
+    "{\"port\":0,\"threads\":1,\"models\":[{\"name\":\"heavy\",\"random\":{\"hidden_size\":64," \
+    "\"num_attention_heads\":16,\"num_key_value_heads\":1,\"head_dim\":128,\"is_causal\":true," \
+    "\"seed\":1}}]}"
+
+/* Steps over as many sessions h0, h1, ...: those of 64 rows are long each for itself, the others
+ * together. */
+static const struct heavy {
+    size_t items, rows;
+} heavies[] = {{6, 64}, {64, 6}};
+#define NUM_HEAVIES 2
+static const char *const soon[] = {"X-Deadline-Ms: 300", NULL};
+#define PART 3 /* of the time of all: a tenth is usual */
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static void begin_heavy(struct daemon *daemon, struct client *client, size_t sessions,
+                        size_t tokens)
+{
+    struct long_call call;
+    daemon_start(daemon, HEAVY_CONFIG, NULL, NULL);
+    client_open(client, daemon);
+    long_begin(&call, client, "\"session_id\":\"h0\",\"start\":true,\"sliding_window\":1,", tokens);
+    long_end(&call, 200, NULL);
+    for (size_t i = 1; i < sessions; i++) {
+        char body[32];
+        snprintf(body, sizeof body, "{\"session_id\":\"h%zu\"}", i);
+        struct answer answer = client_post(client, "/sessions/h0/fork", body);
+        expect_answer(&answer, 201, NULL, body);
+        answer_free(&answer);
+    }
+}
+
+/* All in one request. */
+static void send_heavy(struct long_call *call, struct client *client, const char *const headers[],
+                       const struct heavy *heavy)
+{
+    *call = (struct long_call){.daemon = client->daemon, .path = "/decode", .headers = headers};
+    text_add(&call->body, "{\"sequences\":[");
+    for (size_t i = 0; i < heavy->items; i++) {
+        text_add(&call->body, "%s{\"session_id\":\"h%zu\",\"commit\":false,", i > 0 ? "," : "", i);
+        add_rows(&call->body, heavy->rows);
+    }
+    text_add(&call->body, "]}");
+    long_send(call, client);
+}
+
+/* None of the other's steps waits for more than a small part of the request. */
+START_TEST(test_decodes_are_answered_beside_a_request_of_heavy_steps_over_long_sessions)
+{
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    begin_heavy(&daemon, &client, heavies[_i].items, LONG_SESSION);
+    ck_assert_int_eq(step(&client, "short", true), 0);
+    double began = now_ms(), longest = 0;
+    send_heavy(&call, &client, NULL, &heavies[_i]);
+    while (!atomic_load(&call.answered)) {
+        double asked = now_ms();
+        (void)step(&client, "short", false);
+        longest = fmax(longest, now_ms() - asked);
+    }
+    double whole = now_ms() - began;
+    ck_assert_msg(longest * PART < whole, "a decode took %.1f ms beside a request of %.1f ms",
+                  longest, whole);
+    long_end(&call, 200, NULL);
+    end(&daemon, &client);
+}
+END_TEST
+
+START_TEST(test_rows_of_32_sessions_of_4096_tokens_are_one_batch)
+{
+    static const struct heavy usual = {32, 1};
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    begin_heavy(&daemon, &client, usual.items, 4096);
+    send_heavy(&call, &client, NULL, &usual);
+    long_end(&call, 200, NULL);
+    ck_assert_double_eq(call_metric(&client, "attnd_decode_batch_size_count"), 1);
+    end(&daemon, &client);
+}
+END_TEST
+
+/* Of a list those that were not computed say so; rows are counted when they are computed. */
+START_TEST(test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun)
+{
+    const struct heavy *heavy = &heavies[_i];
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    begin_heavy(&daemon, &client, heavy->items, LONG_SESSION);
+    send_heavy(&call, &client, soon, heavy);
+    pthread_join(call.thread, NULL);
+    expect_answer(&call.answer, 200, NULL, "the list");
+    ck_assert_ptr_nonnull(strstr(call.answer.text, "\"deadline_exceeded\""));
+    ck_assert_double_lt(call_metric(&client, "attnd_decode_rows_total"),
+                        (double)(heavy->items * heavy->rows));
+    answer_free(&call.answer);
+    text_free(&call.body);
+    ck_assert_int_eq(step(&client, "h0", false), LONG_SESSION);
+    end(&daemon, &client);
+}
+END_TEST
+
+/* ---- Who computes ---------------------------------------------------------------------------- */
+
+#define CHAIN_TOKENS (INSTRUMENTED ? 2048 : 12288)
+#define CHAIN_ITEMS 900 /* fewer bytes than an event thread computes steps of */
+#define CHAIN_LOOKS 5   /* the first of which may come before them */
+#define CHAIN_MODEL                                                                        \
+    "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"models\":[{\"name\":\"thin\"," \
+    "\"random\":"                                                                          \
+    "{\"hidden_size\":4,\"num_attention_heads\":4,\"is_causal\":true,\"seed\":1}}]}"
+
+static void begin_chain(struct client *client)
+{
+    struct text body = {0};
+    text_add(&body, "{\"session_id\":\"chain\",\"start\":true,\"hidden_states\":[[1,2,3,4]");
+    for (size_t i = 1; i < CHAIN_TOKENS; i++)
+        text_add(&body, ",[1,2,3,4]");
+    text_add(&body, "]}");
+    struct answer answer = client_post(client, "/attend", body.data);
+    expect_answer(&answer, 200, NULL, "prefill");
+    answer_free(&answer);
+    text_free(&body);
+}
+
+/* Each is little to compute, but one follows the other. */
+static void post_chain(struct raw *raw, const struct daemon *daemon)
+{
+    struct text body = {0};
+    text_add(&body, "{\"sequences\":[");
+    for (size_t i = 0; i < CHAIN_ITEMS; i++)
+        text_add(&body, "%s{\"session_id\":\"chain\",\"commit\":false,\"hidden_states\":[1,2,3,4]}",
+                 i > 0 ? "," : "");
+    text_add(&body, "]}");
+    ck_assert_uint_le(body.length, 65536);
+    post_body(raw, daemon, "/decode", "1.1", "", &body);
+}
+
+START_TEST(test_connections_are_served_while_many_steps_of_one_session_follow_one_another)
+{
+    struct daemon daemon;
+    struct client client;
+    struct raw raw;
+    daemon_start(&daemon, CHAIN_MODEL, NULL, NULL);
+    client_open(&client, &daemon);
+    begin_chain(&client);
+    post_chain(&raw, &daemon);
+    for (int i = 0; i < CHAIN_LOOKS; i++)
+        ck_assert_int_eq(call_status(&client, "chain"), 200);
+    ck_assert_msg(poll(&(struct pollfd){.fd = raw.fd, .events = POLLIN}, 1, 0) == 0,
+                  "the steps were answered first");
+    struct raw_answer answer = raw_read(&raw, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, 200);
+    raw_answer_free(&answer);
+    raw_close(&raw);
+    end(&daemon, &client);
+}
+END_TEST
+
+Suite *suite_heavy(void)
+{
+    Suite *suite = suite_create("heavy");
+    TCase *steps = tcase_create("heavy");
+    tcase_add_loop_test(
+        steps, test_decodes_are_answered_beside_a_request_of_heavy_steps_over_long_sessions, 0,
+        NUM_HEAVIES);
+    tcase_add_test(steps, test_rows_of_32_sessions_of_4096_tokens_are_one_batch);
+    tcase_add_loop_test(steps, test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun, 0,
+                        NUM_HEAVIES);
+    suite_add_tcase(suite, steps);
+    TCase *chains = tcase_create("chains");
+    tcase_add_test(chains,
+                   test_connections_are_served_while_many_steps_of_one_session_follow_one_another);
+    suite_add_tcase(suite, chains);
+    return suite;
+}
