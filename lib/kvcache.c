@@ -8,11 +8,15 @@
 #include "model.h"
 #include "status.h"
 
+/* A place in a fork's list takes of the pool's budget what it takes of memory, and as much again
+ * for the one in a frozen copy: so those need nothing of the budget. */
+#define PLACE_BYTES (2 * sizeof(struct attn_block *))
+
 struct cache_layer {
     const struct attn_layer_spec *spec;
     atomic_size_t length;
     size_t reserved; /* blocks held */
-    size_t capacity; /* of the list */
+    size_t capacity; /* of the list; 0: it is empty, or stands behind the layers of a frozen copy */
     struct attn_block **blocks;
 };
 
@@ -92,7 +96,8 @@ void attn_cache_free(struct attn_cache *cache)
         return;
     for (size_t i = 0; i < cache->num_slots; i++) {
         drop_blocks(cache->pool, &cache->slots[i], 0);
-        attn_free(cache->slots[i].blocks);
+        if (cache->slots[i].capacity > 0)
+            attn_free(cache->slots[i].blocks);
     }
     attn_pool_discharge(cache->pool, cache->charged);
     attn_free(cache);
@@ -286,7 +291,7 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
     struct attn_cache *fork;
     size_t bytes = 0;
     for (size_t i = 0; i < cache->num_slots; i++)
-        bytes += blocks_for(kept_of(&cache->slots[i], length)) * sizeof(struct attn_block *);
+        bytes += blocks_for(kept_of(&cache->slots[i], length)) * PLACE_BYTES;
     if (new_empty(&fork, cache->pool, cache->model, cache->max_length) != ATTN_OK)
         return attn_fail_memory(error, sizeof *fork);
     if (!attn_pool_charge(cache->pool, bytes)) {
@@ -302,6 +307,39 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
         }
     }
     *out = fork;
+    return ATTN_OK;
+}
+
+size_t attn_cache_frozen_bytes(const struct attn_cache *cache)
+{
+    size_t bytes = attn_cache_memory(cache->model);
+    for (size_t i = 0; i < cache->num_slots; i++)
+        bytes += blocks_for(atomic_load(&cache->slots[i].length)) * sizeof(struct attn_block *);
+    return bytes;
+}
+
+/* One piece of memory, since a snapshot takes thousands while all computing waits for it. */
+enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_cache *cache,
+                                   struct attn_error *error)
+{
+    size_t bytes = attn_cache_frozen_bytes(cache);
+    struct attn_cache *copy = attn_alloc(1, bytes);
+    if (copy == NULL)
+        return attn_fail_memory(error, bytes);
+    memcpy(copy, cache, attn_cache_memory(cache->model));
+    copy->charged = 0;
+    copy->claimed = false;
+    struct attn_block **places = (struct attn_block **)&copy->slots[copy->num_slots];
+    for (size_t i = 0; i < copy->num_slots; i++) {
+        struct cache_layer *l = &copy->slots[i];
+        l->reserved = blocks_for(atomic_load(&l->length));
+        l->capacity = 0;
+        for (size_t b = 0; b < l->reserved; b++)
+            attn_block_share(places[b] = l->blocks[b]);
+        l->blocks = places;
+        places += l->reserved;
+    }
+    *out = copy;
     return ATTN_OK;
 }
 
@@ -360,6 +398,12 @@ void attn_cache_read(float *key, float *value, const struct attn_cache *cache, s
 void attn_cache_read_from(float *key, float *value, const struct attn_cache *cache, size_t layer,
                           size_t first, size_t count)
 {
+    attn_cache_read_apart(key, value, cache, layer, first, count, count);
+}
+
+void attn_cache_read_apart(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                           size_t first, size_t count, size_t apart)
+{
     const struct cache_layer *l = layer_of(cache, layer);
     if (l == NULL || (key == NULL && value == NULL))
         return;
@@ -368,8 +412,8 @@ void attn_cache_read_from(float *key, float *value, const struct attn_cache *cac
         for (size_t g = 0; g < groups; g++) {
             size_t slot = first + s;
             struct attn_tile tile = attn_block_tile(l->blocks[slot / ATTN_TILE], l->spec, g);
-            attn_tile_get(key ? key + (g * count + s) * d : NULL,
-                          value ? value + (g * count + s) * dv : NULL, &tile, slot % ATTN_TILE, d,
+            attn_tile_get(key ? key + (g * apart + s) * d : NULL,
+                          value ? value + (g * apart + s) * dv : NULL, &tile, slot % ATTN_TILE, d,
                           dv);
         }
 }

@@ -62,6 +62,11 @@ void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length);
 /* Gives back reserved blocks beyond the length. */
 void attn_cache_release(struct attn_cache *cache, size_t layer);
 
+/* attn_cache_read_from, where the tokens of a head stand `apart` tokens behind those of the head
+ * before it: key [G][apart][D], value [G][apart][Dv]. */
+void attn_cache_read_apart(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                           size_t first, size_t count, size_t apart);
+
 const struct attn_model *attn_cache_model(const struct attn_cache *cache);
 
 #endif

@@ -3,8 +3,8 @@
  * The file is the library's (attn_state.h), with the notes that a session adds to its cache
  * (session_notes.h).
  *
- * Both are jobs in pieces.  An export begins by forking the cache, which is one moment of it; the
- * pieces copy from the fork while steps go on.  An import fills a cache that nobody knows of, and
+ * Both are jobs in pieces.  An export begins by freezing the cache, which is one moment of it; the
+ * pieces copy from that while steps go on.  An import fills a cache that nobody knows of, and
  * becomes a session when all of it has been believed. */
 #include <stdint.h>
 #include <string.h>
@@ -22,7 +22,7 @@ struct state_job {
     struct srv_job job;
     /* Of an export. */
     struct attn_export *export;
-    struct attn_cache *fork;
+    struct attn_cache *frozen;
     char *file; /* in the reply's body */
     /* Of an import. */
     struct attn_import *import;
@@ -52,7 +52,7 @@ static void end_state(struct srv_job *job)
     srv_session_put(state->session);
     attn_export_close(state->export);
     attn_import_close(state->import);
-    attn_cache_free(state->fork);
+    attn_cache_free(state->frozen);
     attn_cache_free(state->cache);
 }
 
@@ -68,11 +68,12 @@ static enum srv_error_code open_export(struct state_job *state, const struct srv
     struct attn_note *notes = srv_arena_alloc(arena, most, sizeof *notes);
     if (texts == NULL || notes == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    size_t count = srv_notes_print(texts, session, false);
+    const struct srv_session_moment now = {.cache = session->cache, .last = session->last};
+    size_t count = srv_notes_print(texts, session, &now, false);
     for (size_t i = 0; i < count; i++)
         notes[i] = (struct attn_note){texts[i].name, texts[i].value};
-    if (attn_cache_fork(&state->fork, session->cache, SIZE_MAX, &cause) != ATTN_OK ||
-        attn_export_open(&state->export, state->fork, notes, count, &cause) != ATTN_OK)
+    if (attn_cache_freeze(&state->frozen, session->cache, &cause) != ATTN_OK ||
+        attn_export_open(&state->export, state->frozen, notes, count, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
     return SRV_OK;
 }

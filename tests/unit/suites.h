@@ -32,6 +32,7 @@
     X(self_check)    \
     X(record)        \
     X(store)         \
+    X(cut)           \
     X(rope)          \
     X(position_bias) \
     X(stats)         \

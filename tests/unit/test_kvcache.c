@@ -11,7 +11,7 @@
 #define GROUPS 2
 #define WIDTH 4
 #define BLOCK_BYTES ((size_t)64 * GROUPS * 2 * WIDTH * sizeof(float))
-#define LINK_BYTES sizeof(void *) /* of a fork, for each block */
+#define LINK_BYTES (2 * sizeof(void *)) /* of a fork, for each block */
 
 static struct attn_model *model;
 static struct attn_cache_pool *pool;
@@ -155,6 +155,37 @@ START_TEST(test_kvcache_writing_a_shared_block_beyond_budget_changes_nothing)
 }
 END_TEST
 
+START_TEST(test_kvcache_frozen_copy_needs_nothing_of_a_full_budget_and_stays_as_it_was)
+{
+    struct attn_cache *cache = new_cache(1000), *frozen;
+    float key[GROUPS * WIDTH];
+    ck_assert_int_eq(append(cache, 0, 2 * 64 + 8, 1), ATTN_OK);
+    ck_assert_int_eq(append(cache, 1, 3 * 64, 2), ATTN_OK);
+    struct attn_cache *rest = new_cache(1000);
+    while (append(rest, 0, 64, 3) == ATTN_OK)
+        continue;
+    ck_assert_int_eq(error.status, ATTN_POOL_FULL);
+    size_t used = attn_cache_pool_used(pool);
+    ck_assert_int_eq(attn_cache_freeze(&frozen, cache, &error), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), used);
+    ck_assert_uint_eq(attn_cache_frozen_bytes(cache),
+                      attn_cache_memory(model) + 6 * sizeof(void *));
+    attn_cache_free(rest);
+    attn_cache_truncate(cache, 100);
+    ck_assert_int_eq(append(cache, 0, 28, 4), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_length(frozen, 0), 2 * 64 + 8);
+    ck_assert_uint_eq(attn_cache_length(frozen, 1), 3 * 64);
+    attn_cache_read_from(key, NULL, frozen, 0, 110, 1);
+    ck_assert(key[0] == 1);
+    attn_cache_read_from(key, NULL, cache, 0, 110, 1);
+    ck_assert(key[0] == 4);
+    attn_cache_free(cache);
+    attn_cache_read_from(key, NULL, frozen, 1, 191, 1);
+    ck_assert(key[0] == 2);
+    attn_cache_free(frozen);
+}
+END_TEST
+
 START_TEST(test_kvcache_truncate_forgets_and_returns_blocks)
 {
     struct attn_cache *cache = new_cache(1000);
@@ -201,6 +232,8 @@ Suite *suite_kvcache(void)
     tcase_add_test(cache, test_kvcache_release_returns_blocks_that_were_not_published);
     tcase_add_test(cache, test_kvcache_fork_shares_blocks_until_one_side_writes);
     tcase_add_test(cache, test_kvcache_writing_a_shared_block_beyond_budget_changes_nothing);
+    tcase_add_test(cache,
+                   test_kvcache_frozen_copy_needs_nothing_of_a_full_budget_and_stays_as_it_was);
     tcase_add_test(cache, test_kvcache_truncate_forgets_and_returns_blocks);
     tcase_add_test(cache, test_kvcache_claim_is_exclusive);
     tcase_add_test(cache, test_kvcache_refuses_impossible_max_length);
