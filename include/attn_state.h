@@ -130,6 +130,20 @@ ATTN_MUST_CHECK enum attn_status attn_import_begin(struct attn_import *state,
                                                    struct attn_cache *cache,
                                                    struct attn_error *error);
 
+/* What finds caches that are filled from files and hold the same tokens, so that they share blocks
+ * again as they did when the files were written: a fork ends anywhere, and may come first.  It
+ * keeps the blocks it knows until it is freed, and takes ATTN_ALIKE_BYTES (attn_limits.h) of memory
+ * at most for each block of the pool.  Used by one thread at a time.  Error: ATTN_NO_MEMORY. */
+struct attn_alike;
+ATTN_MUST_CHECK enum attn_status attn_alike_new(struct attn_alike **out,
+                                                struct attn_cache_pool *pool,
+                                                struct attn_error *error);
+void attn_alike_free(struct attn_alike *alike);
+
+/* Has the cache that the import fills, of the same pool, share blocks with those that were filled
+ * likewise; no bit of any differs.  Before attn_import_run. */
+void attn_import_share(struct attn_import *state, struct attn_alike *alike);
+
 /* Sums up and then copies about `budget` bytes more; *more until the cache is whole.  Nothing is
  * copied before the checksum agrees.  After an error the cache is good for attn_cache_free only.
  * Errors: ATTN_MALFORMED (checksum), ATTN_NON_FINITE, ATTN_OUT_OF_RANGE (beyond

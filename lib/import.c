@@ -7,6 +7,7 @@
  * behind. */
 #include <string.h>
 
+#include "alike.h"
 #include "kvcache.h"
 #include "mem.h"
 #include "safetensors.h"
@@ -17,6 +18,7 @@
 struct attn_import {
     struct attn_safetensors *file;
     struct attn_cache *cache;
+    struct attn_alike *alike;        /* NULL: its blocks are its own */
     struct attn_state_layer *layers; /* [num_layers] */
     size_t num_layers;
     const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each */
@@ -180,6 +182,11 @@ enum attn_status attn_import_begin(struct attn_import *state, struct attn_cache 
     return status == ATTN_OK ? check_lengths(state, error) : status;
 }
 
+void attn_import_share(struct attn_import *state, struct attn_alike *alike)
+{
+    state->alike = alike;
+}
+
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
 static bool sum_agrees(struct attn_import *state)
@@ -244,6 +251,14 @@ static enum attn_status gather(float *rows, const struct attn_import *state, siz
                      what == 0 ? "key" : "value", state->token);
 }
 
+static enum attn_status write_piece(struct attn_import *state, size_t layer, size_t count,
+                                    const float *key, const float *value, struct attn_error *error)
+{
+    if (state->alike == NULL)
+        return attn_cache_write(state->cache, layer, count, key, value, error);
+    return attn_alike_write(state->alike, state->cache, layer, count, key, value, error);
+}
+
 /* Copies up to 64 tokens of the layer that is being copied, and passes on to the next. */
 static enum attn_status copy_piece(size_t *done, struct attn_import *state,
                                    struct attn_error *error)
@@ -252,11 +267,13 @@ static enum attn_status copy_piece(size_t *done, struct attn_import *state,
     size_t count = attn_min(ATTN_TILE, layer->length - state->token);
     size_t groups = layer->spec->num_kv_heads;
     float *key = state->scratch, *value = key + groups * count * layer->spec->head_dim;
-    enum attn_status status = gather(key, state, count, 0, error);
+    enum attn_status status = attn_cache_expect(state->cache, layer->layer, layer->length, error);
+    if (status == ATTN_OK)
+        status = gather(key, state, count, 0, error);
     if (status == ATTN_OK)
         status = gather(value, state, count, 1, error);
     if (status == ATTN_OK)
-        status = attn_cache_write(state->cache, layer->layer, count, key, value, error);
+        status = write_piece(state, layer->layer, count, key, value, error);
     *done += groups * count * (attn_state_row(layer, 0) + attn_state_row(layer, 1));
     state->token += count;
     if (state->token == layer->length) {

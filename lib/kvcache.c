@@ -343,42 +343,83 @@ enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_ca
     return ATTN_OK;
 }
 
+/* Puts a token of key [G][count][D] and value [G][count][Dv]; `row` has room for both. */
+static bool put_token(struct attn_cache *cache, size_t layer, size_t slot, size_t token,
+                      size_t count, const float *key, const float *value, float *row)
+{
+    const struct attn_layer_spec *spec = writable_layer(cache, layer)->spec;
+    const size_t d = spec->head_dim, dv = spec->value_head_dim, groups = spec->num_kv_heads;
+    for (size_t g = 0; g < groups; g++) {
+        memcpy(row + g * d, key + (g * count + token) * d, d * sizeof *row);
+        memcpy(row + groups * d + g * dv, value + (g * count + token) * dv, dv * sizeof *row);
+    }
+    return attn_cache_put(cache, layer, slot, row, row + groups * d);
+}
+
+enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
+                                     size_t there, const float *key, const float *value,
+                                     struct attn_error *error)
+{
+    const struct attn_layer_spec *spec = writable_layer(cache, layer)->spec;
+    const size_t width = spec->head_dim + spec->value_head_dim;
+    size_t length = attn_cache_length(cache, layer);
+    float *row =
+        attn_alloc(spec->num_kv_heads, width * sizeof *row); /* key [G][D], value [G][Dv] */
+    if (row == NULL) {
+        attn_cache_release(cache, layer);
+        return attn_fail_memory(error, spec->num_kv_heads * width * sizeof *row);
+    }
+    bool fits = true;
+    for (size_t i = there; i < count; i++)
+        fits = put_token(cache, layer, length + i, i, count, key, value, row) && fits;
+    attn_free(row);
+    if (!fits) {
+        attn_cache_release(cache, layer);
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "key", "a key or value does not fit %s",
+                         attn_dtype_name(spec->kv_dtype));
+    }
+    attn_cache_publish(cache, layer, length + count);
+    return ATTN_OK;
+}
+
+enum attn_status attn_cache_expect(struct attn_cache *cache, size_t layer, size_t tokens,
+                                   struct attn_error *error)
+{
+    if (grow_list(writable_layer(cache, layer), blocks_for(tokens)))
+        return ATTN_OK;
+    return attn_fail_memory(error, blocks_for(tokens) * sizeof(struct attn_block *));
+}
+
+enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct attn_block *block,
+                                  struct attn_error *error)
+{
+    struct cache_layer *l = writable_layer(cache, layer);
+    if (!attn_pool_charge(cache->pool, PLACE_BYTES))
+        return fail_budget(cache->pool, error);
+    cache->charged += PLACE_BYTES;
+    if (!grow_list(l, l->reserved + 1))
+        return attn_fail_memory(error, (l->reserved + 1) * sizeof(struct attn_block *));
+    attn_block_share(block);
+    l->blocks[l->reserved++] = block;
+    return ATTN_OK;
+}
+
 enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer, size_t count,
                                   const float *key, const float *value, struct attn_error *error)
 {
     const struct cache_layer *l = layer_of(cache, layer);
     if (l == NULL)
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
-    size_t d = l->spec->head_dim, dv = l->spec->value_head_dim, groups = l->spec->num_kv_heads;
-    size_t length = atomic_load(&l->length);
-    enum attn_status status = attn_check_magnitudes(key, groups * count * d, "key", error);
+    const size_t groups = l->spec->num_kv_heads;
+    const size_t keys = groups * l->spec->head_dim, values = groups * l->spec->value_head_dim;
+    enum attn_status status = attn_check_magnitudes(key, count * keys, "key", error);
     if (status == ATTN_OK)
-        status = attn_check_magnitudes(value, groups * count * dv, "value", error);
+        status = attn_check_magnitudes(value, count * values, "value", error);
     if (status == ATTN_OK)
-        status = attn_cache_reserve(cache, layer, length, count, error);
+        status = attn_cache_reserve(cache, layer, atomic_load(&l->length), count, error);
     if (status != ATTN_OK)
         return status;
-    bool fits = true;
-    float *row = attn_alloc(groups, (d + dv) * sizeof *row); /* key [G][D], value [G][Dv] */
-    if (row == NULL) {
-        attn_cache_release(cache, layer);
-        return attn_fail_memory(error, groups * (d + dv) * sizeof *row);
-    }
-    for (size_t s = 0; s < count; s++) {
-        for (size_t g = 0; g < groups; g++) {
-            memcpy(row + g * d, key + (g * count + s) * d, d * sizeof *row);
-            memcpy(row + groups * d + g * dv, value + (g * count + s) * dv, dv * sizeof *row);
-        }
-        fits = attn_cache_put(cache, layer, length + s, row, row + groups * d) && fits;
-    }
-    attn_free(row);
-    if (!fits) {
-        attn_cache_release(cache, layer);
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "key", "a key or value does not fit %s",
-                         attn_dtype_name(l->spec->kv_dtype));
-    }
-    attn_cache_publish(cache, layer, length + count);
-    return ATTN_OK;
+    return attn_cache_put_rows(cache, layer, count, 0, key, value, error);
 }
 
 /* ---- Reading ---- */

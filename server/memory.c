@@ -164,7 +164,8 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     term(out, "threads", add(mul(out->threads, THREAD), attn_engine_bytes(threads)),
          "stacks and scratch");
     size_t snapshot = add(STORE, mul(all.blocks, sizeof(void *))); /* frozen lists */
-    term(out, "store", stores ? most(snapshot, add(RESTORING, all.tile)) : 0,
+    size_t restoring = add(add(RESTORING, all.tile), mul(all.blocks, ATTN_ALIKE_BYTES));
+    term(out, "store", stores ? most(snapshot, restoring) : 0,
          "journal and snapshots, or before them a file that is restored");
     term(out, "loading", beyond(all.loading, add(add(caches, requests), working)),
          "what loading takes beyond what requests and caches take later");

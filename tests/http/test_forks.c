@@ -1,6 +1,7 @@
 /* test_forks.c: sessions that share their blocks, and pools that are full, on their way to the disk
  * and back: what was held once is held again. */
 #include <check.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,18 +87,22 @@ static void make_snapshot(void)
 
 /* ---- Many ------------------------------------------------------------------------------------ */
 
-#define MANY 1000
+#define MANY 150
 #define WIDE                                                                                       \
     "{\"host\":\"127.0.0.1\",\"port\":0,\"memory_limit\":\"64GiB\",\"log\":\"error\",\"models\":"  \
     "[{\"name\":\"wide\",\"random\":{\"hidden_size\":1024,\"num_attention_heads\":8,\"seed\":7}}]" \
     "}"
 
-static void step_wide(const char *id)
+/* 64 rows. */
+static void prefill_wide(const char *id)
 {
     struct text body = {0};
     text_add(&body, "{\"session_id\":\"%s\",\"hidden_states\":[", id);
-    for (size_t i = 0; i < 1024; i++)
-        text_add(&body, "%s0.5", i > 0 ? "," : "");
+    for (size_t i = 0; i < 64 * 1024; i++)
+        text_add(&body, "%s0.5%s", i % 1024 == 0 ? "[" : "",
+                 i % 1024 < 1023     ? ","
+                 : i + 1 < 64 * 1024 ? "],"
+                                     : "]");
     text_add(&body, "]}");
     struct answer answer = client_post(&client, "/decode", body.data);
     expect_answer(&answer, 200, NULL, id);
@@ -106,7 +111,7 @@ static void step_wide(const char *id)
 }
 
 /* 64 tokens of that model are 512 KiB: a snapshot that held as much for each of its sessions would
- * take 500 MiB. */
+ * take 75 MiB. */
 START_TEST(test_snapshot_of_many_forks_takes_the_memory_of_one)
 {
     const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
@@ -115,11 +120,11 @@ START_TEST(test_snapshot_of_many_forks_takes_the_memory_of_one)
     struct answer made = client_post(&client, "/sessions", "{\"session_id\":\"0\"}");
     expect_answer(&made, 201, NULL, "create");
     answer_free(&made);
-    step_wide("0");
+    prefill_wide("0");
     for (unsigned i = 1; i <= MANY; i++) {
         char id[16];
         snprintf(id, sizeof id, "%u", i);
-        fork_of("0", id, 1);
+        fork_of("0", id, 64);
     }
     unsigned long before = daemon_status_number(&served, served.process.pid, "VmHWM", 10);
     make_snapshot();
@@ -181,6 +186,81 @@ START_TEST(test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill)
 }
 END_TEST
 
+/* ---- Forks over a restart -------------------------------------------------------------------- */
+
+#define FORKS 24
+
+static void name_fork(char out[16], unsigned i) { snprintf(out, 16, "fork-%u", i); }
+
+/* A parent of 100 tokens, in two blocks, and forks of all of it, of a block, and of a part of one;
+ * some of them have gone on. */
+static void make_family(void)
+{
+    static const size_t lengths[] = {100, 64, 40, 80};
+    char id[16];
+    call_create(&client, "parent", "");
+    struct answer answer = call_prefill(&client, "parent", 1, 100, "");
+    expect_answer(&answer, 200, NULL, "prefill");
+    answer_free(&answer);
+    for (unsigned i = 0; i < FORKS; i++) {
+        name_fork(id, i);
+        fork_of("parent", id, lengths[i % 4]);
+        if (i % 8 == 2)
+            expect_decode(&client, id, i, lengths[i % 4]);
+    }
+}
+
+/* A look at a session's next step would give it blocks of its own; its state does not. */
+static struct answer state_of(unsigned i)
+{
+    char id[16], path[64];
+    name_fork(id, i);
+    snprintf(path, sizeof path, "/sessions/%s/state", i < FORKS ? id : "parent");
+    struct answer answer = client_get(&client, path);
+    expect_answer(&answer, 200, NULL, path);
+    return answer;
+}
+
+static void expect_states(const struct answer want[FORKS + 1], unsigned but)
+{
+    for (unsigned i = 0; i <= FORKS; i++) {
+        struct answer got = state_of(i);
+        ck_assert_msg(i == but || (got.length == want[i].length &&
+                                   memcmp(got.text, want[i].text, got.length) == 0),
+                      "fork %u differs", i);
+        answer_free(&got);
+    }
+}
+
+/* Each for itself they would take more than twice the pool. */
+START_TEST(test_forks_fit_again_after_a_restart_and_go_on_each_for_itself)
+{
+    struct answer states[FORKS + 1];
+    durability = durabilities[_i];
+    start();
+    make_family();
+    make_snapshot();
+    expect_decode(&client, "fork-3", 99, 80); /* of a journal, to what comes from a file */
+    for (unsigned i = 0; i <= FORKS; i++)
+        states[i] = state_of(i);
+    double used = call_metric(&client, "attnd_cache_used_bytes");
+    serve_end();
+    for (unsigned i = 0; i < 2; i++) {
+        start();
+        ck_assert(call_metric(&client, "attnd_sessions_restored_total") == FORKS + 1);
+        ck_assert_double_le(call_metric(&client, "attnd_cache_used_bytes"), used);
+        expect_states(states, UINT_MAX);
+        if (i == 0)
+            serve_end();
+    }
+    expect_decode(&client, "fork-4", 5, 100);
+    expect_states(states, 4);
+    for (unsigned i = 0; i <= FORKS; i++)
+        answer_free(&states[i]);
+    serve_end();
+}
+END_TEST
+
 Suite *suite_forks(void)
 {
     Suite *suite = suite_create("forks");
@@ -189,6 +269,8 @@ Suite *suite_forks(void)
     tcase_add_test(tests, test_snapshot_of_many_forks_takes_the_memory_of_one);
     tcase_add_loop_test(tests, test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill,
                         0, 2);
+    tcase_add_loop_test(tests, test_forks_fit_again_after_a_restart_and_go_on_each_for_itself, 0,
+                        2);
     suite_add_tcase(suite, tests);
     return suite;
 }

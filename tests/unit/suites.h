@@ -12,6 +12,7 @@
     X(kvcache)       \
     X(kvtypes)       \
     X(state)         \
+    X(alike)         \
     X(attention)     \
     X(golden)        \
     X(json)          \
