@@ -103,6 +103,10 @@ ATTN_MUST_CHECK enum attn_status attn_export_open(struct attn_export **out,
                                                   struct attn_error *error);
 size_t attn_export_bytes(const struct attn_export *state); /* of the whole file */
 
+/* What freezing this cache and exporting it with these notes takes of memory, at most. */
+size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note *notes,
+                          size_t num_notes);
+
 /* Goes on writing the file at `out` [attn_export_bytes], aligned as floats are and the same in
  * every call: copies or sums up about `budget` bytes more.  True until all is there. */
 bool attn_export_run(struct attn_export *state, void *out, size_t budget);
@@ -122,6 +126,9 @@ ATTN_MUST_CHECK enum attn_status attn_import_open_file(struct attn_import **out,
 
 /* The value of a note; NULL where there is none.  Believe it when attn_import_run has ended. */
 const char *attn_import_note(const struct attn_import *state, const char *name);
+
+/* What an empty cache of the model and attn_import_begin for it take of memory, at most. */
+size_t attn_import_memory(const struct attn_model *model);
 
 /* Names the empty cache to fill, and checks the file against its model.
  * Errors: ATTN_INVALID (another fingerprint, a cache that is not empty), ATTN_MALFORMED,

@@ -11,6 +11,7 @@
 
 #include "kvcache.h"
 #include "mem.h"
+#include "model.h"
 #include "state.h"
 #include "status.h"
 
@@ -231,6 +232,22 @@ void attn_export_close(struct attn_export *state)
 size_t attn_export_bytes(const struct attn_export *state)
 {
     return state->header_bytes + state->data_bytes;
+}
+
+#define LAYER_TEXT 384 /* of the header, for each layer: two tensors */
+#define REST_TEXT 256  /* and of what is always there */
+
+size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note *notes,
+                          size_t num_notes)
+{
+    const struct attn_model *model = attn_cache_model(cache);
+    size_t lists = attn_state_lists(model), texts = 0;
+    for (size_t i = 0; i < num_notes; i++)
+        texts += strlen(notes[i].name) + strlen(notes[i].value);
+    size_t header =
+        attn_model_num_resident(model) * LAYER_TEXT + lists + texts + 8 * num_notes + REST_TEXT;
+    return attn_cache_frozen_bytes(cache) + sizeof(struct attn_export) + lists + header + texts +
+           (OWN_NOTES + num_notes) * (sizeof *notes + 2) + 5 * ATTN_ALIGN;
 }
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 #include "alike.h"
 #include "kvcache.h"
 #include "mem.h"
+#include "model.h"
 #include "safetensors.h"
 #include "state.h"
 #include "status.h"
@@ -160,6 +161,13 @@ static enum attn_status check_fingerprint(const struct attn_import *state, struc
                      note != NULL ? note : "(none)", info.fingerprint);
 }
 
+size_t attn_import_memory(const struct attn_model *model)
+{
+    size_t tensors = 2 * attn_model_num_resident(model) * sizeof(struct attn_tensor_entry *);
+    return attn_cache_memory(model) + attn_state_lists(model) + attn_state_scratch(model) +
+           tensors + 2 * ATTN_ALIGN;
+}
+
 enum attn_status attn_import_begin(struct attn_import *state, struct attn_cache *cache,
                                    struct attn_error *error)
 {
@@ -171,7 +179,7 @@ enum attn_status attn_import_begin(struct attn_import *state, struct attn_cache 
     if (status != ATTN_OK)
         return status;
     state->tensors = attn_alloc(2 * state->num_layers, sizeof *state->tensors);
-    state->scratch_bytes = attn_state_scratch(state->layers, state->num_layers);
+    state->scratch_bytes = attn_state_scratch(attn_cache_model(cache));
     state->scratch = attn_alloc(state->scratch_bytes, 1);
     if (state->tensors == NULL || state->scratch == NULL)
         return attn_fail_memory(error, state->scratch_bytes);

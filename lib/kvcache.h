@@ -58,7 +58,8 @@ bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const f
 
 /* Puts tokens [there, count) of key [G][count][D] and value [G][count][Dv] behind the visible ones,
  * in slots that are reserved and of which the first `there` hold their tokens already, and
- * publishes them all; or gives back what was reserved.  Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
+ * publishes them all; or gives back what was reserved.
+ * Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
 enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
                                      size_t there, const float *key, const float *value,
                                      struct attn_error *error);

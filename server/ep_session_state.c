@@ -44,6 +44,16 @@ static enum srv_error_code new_state_job(struct state_job **out, struct srv_requ
     return srv_session_check_header(request, request->path_arg, error);
 }
 
+/* What is taken from here on counts as in flight. */
+static enum srv_error_code charge(struct srv_request *request, size_t bytes,
+                                  struct srv_error *error)
+{
+    if (srv_request_charge(request, bytes))
+        return SRV_OK;
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                    "requests in flight use the memory that max_in_flight_bytes grants");
+}
+
 static void end_state(struct srv_job *job)
 {
     struct state_job *state = (struct state_job *)job;
@@ -72,6 +82,9 @@ static enum srv_error_code open_export(struct state_job *state, const struct srv
     size_t count = srv_notes_print(texts, session, &now, false);
     for (size_t i = 0; i < count; i++)
         notes[i] = (struct attn_note){texts[i].name, texts[i].value};
+    if (charge(state->job.request, attn_export_memory(session->cache, notes, count), error) !=
+        SRV_OK)
+        return error->code;
     if (attn_cache_freeze(&state->frozen, session->cache, &cause) != ATTN_OK ||
         attn_export_open(&state->export, state->frozen, notes, count, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
@@ -87,9 +100,8 @@ static enum srv_error_code take_room(struct state_job *state, struct srv_error *
     if (bytes > most)
         return srv_fail(error, SRV_E_REPLY_TOO_LARGE, NULL,
                         "the state has %zu bytes, max_state_bytes is %zu", bytes, most);
-    if (!srv_request_charge(request, bytes))
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
-                        "requests in flight use the memory that max_in_flight_bytes grants");
+    if (charge(request, bytes, error) != SRV_OK)
+        return error->code;
     request->reply.body.limit = bytes;
     state->file = srv_buffer_reserve(&request->reply.body, bytes);
     return state->file != NULL ? SRV_OK
@@ -151,7 +163,7 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 static enum srv_error_code open_cache(struct state_job *state, struct srv_error *error)
 {
     struct attn_error cause = {0};
-    const struct srv_request *request = state->job.request;
+    struct srv_request *request = state->job.request;
     const char *name = attn_import_note(state->import, "model");
     if (name == NULL)
         return srv_fail(error, SRV_E_MALFORMED_STATE, "model", "the state names no model");
@@ -160,6 +172,8 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
     if (state->model->is_cross)
         return srv_fail(error, SRV_E_UNSUPPORTED, "model",
                         "model %s is of cross-attention, which has no cache", state->model->name);
+    if (charge(request, attn_import_memory(state->model->attn), error) != SRV_OK)
+        return error->code;
     size_t limit = state->model->max_length, said = srv_notes_number(state->import, "max_length");
     if (attn_cache_new(&state->cache, state->model->pool, state->model->attn,
                        said > 0 ? least(said, limit) : limit, &cause) != ATTN_OK)
@@ -180,9 +194,8 @@ static enum srv_error_code open_import(struct state_job *state, struct srv_error
                         "session_id must be 1 to %d letters, digits, '.', '_' or '-', the first a "
                         "letter or digit",
                         SRV_ID_MAX);
-    if (!srv_request_charge(request, 4 * header + ATTN_MAX_STATE_HEADER))
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
-                        "requests in flight use the memory that max_in_flight_bytes grants");
+    if (charge(request, 4 * header + ATTN_MAX_STATE_HEADER, error) != SRV_OK)
+        return error->code;
     if (attn_import_open(&state->import, request->body_length > 0 ? request->body : "",
                          request->body_length, &cause) != ATTN_OK)
         return fail_state(error, &cause);
