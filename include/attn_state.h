@@ -1,5 +1,5 @@
-/* attn_state.h: what can be done with a cache beside stepping it: fork, truncate, read, write,
- * bytes.
+/* attn_state.h: what can be done with a cache beside stepping it: fork, freeze, truncate, read,
+ * write, bytes.
  *
  * Notation, errors, ownership and threads are those of attn.h. */
 #ifndef ATTN_STATE_H
@@ -10,12 +10,19 @@
 /* ---- Whole caches --------------------------------------------------------------------------- */
 
 /* A second cache with the first `length` tokens of each layer, sharing blocks until one of the
- * two writes (copy-on-write).  O(blocks): it takes 8 bytes of the pool's budget for each.  A fork
- * that nobody writes to may be read by another thread while the cache is used.
+ * two writes (copy-on-write).  O(blocks): it takes 16 bytes of the pool's budget for each.
  * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_cache_fork(struct attn_cache **out,
                                                  const struct attn_cache *cache, size_t length,
                                                  struct attn_error *error);
+
+/* A fork of the whole cache that is only read and freed, by any thread, while the cache is used; on
+ * the way to a file, say.  It takes nothing of the pool's budget, so that there can be one however
+ * full that is, and attn_cache_frozen_bytes of memory.  Error: ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_cache_freeze(struct attn_cache **out,
+                                                   const struct attn_cache *cache,
+                                                   struct attn_error *error);
+size_t attn_cache_frozen_bytes(const struct attn_cache *cache);
 
 /* Forgets all but the first `length` tokens of every layer; layers shorter than that stay. */
 void attn_cache_truncate(struct attn_cache *cache, size_t length);
@@ -86,7 +93,7 @@ struct attn_note {
     const char *name, *value; /* printable ASCII without '"' and '\\'; names without '=' */
 };
 
-/* Begins to write a cache, which must stay as it is until the export is closed: take a fork.  Notes
+/* Begins to write a cache, which must stay as it is until the export is closed: freeze it.  Notes
  * are copied; their names differ from each other and from format, fingerprint, lengths, checksum.
  * Errors: ATTN_INVALID (a note), ATTN_OUT_OF_RANGE (too many, or too long together),
  * ATTN_NO_MEMORY. */
@@ -96,8 +103,12 @@ ATTN_MUST_CHECK enum attn_status attn_export_open(struct attn_export **out,
                                                   struct attn_error *error);
 size_t attn_export_bytes(const struct attn_export *state); /* of the whole file */
 
-/* Goes on writing the file at `out` [attn_export_bytes], the same in every call: copies or sums up
- * about `budget` bytes more.  True until all is there. */
+/* What freezing this cache and exporting it with these notes takes of memory, at most. */
+size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note *notes,
+                          size_t num_notes);
+
+/* Goes on writing the file at `out` [attn_export_bytes], aligned as floats are and the same in
+ * every call: copies or sums up about `budget` bytes more.  True until all is there. */
 bool attn_export_run(struct attn_export *state, void *out, size_t budget);
 void attn_export_close(struct attn_export *state);
 
@@ -116,12 +127,29 @@ ATTN_MUST_CHECK enum attn_status attn_import_open_file(struct attn_import **out,
 /* The value of a note; NULL where there is none.  Believe it when attn_import_run has ended. */
 const char *attn_import_note(const struct attn_import *state, const char *name);
 
+/* What an empty cache of the model and attn_import_begin for it take of memory, at most. */
+size_t attn_import_memory(const struct attn_model *model);
+
 /* Names the empty cache to fill, and checks the file against its model.
  * Errors: ATTN_INVALID (another fingerprint, a cache that is not empty), ATTN_MALFORMED,
  * ATTN_SHAPE_MISMATCH, ATTN_CACHE_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_import_begin(struct attn_import *state,
                                                    struct attn_cache *cache,
                                                    struct attn_error *error);
+
+/* What finds caches that are filled from files and hold the same tokens, so that they share blocks
+ * again as they did when the files were written: a fork ends anywhere, and may come first.  It
+ * keeps the blocks it knows until it is freed, and takes ATTN_ALIKE_BYTES (attn_limits.h) of memory
+ * at most for each block of the pool.  Used by one thread at a time.  Error: ATTN_NO_MEMORY. */
+struct attn_alike;
+ATTN_MUST_CHECK enum attn_status attn_alike_new(struct attn_alike **out,
+                                                struct attn_cache_pool *pool,
+                                                struct attn_error *error);
+void attn_alike_free(struct attn_alike *alike);
+
+/* Has the cache that the import fills, of the same pool, share blocks with those that were filled
+ * likewise; no bit of any differs.  Before attn_import_run. */
+void attn_import_share(struct attn_import *state, struct attn_alike *alike);
 
 /* Sums up and then copies about `budget` bytes more; *more until the cache is whole.  Nothing is
  * copied before the checksum agrees.  After an error the cache is good for attn_cache_free only.

@@ -43,6 +43,7 @@ struct attn_checkpoint {
     struct place *places; /* [num_places] */
     size_t num_places, capacity;
     struct shard *shards; /* [most_shards] */
+    size_t *by_name;      /* [most_shards] numbers of shards in the order of their names */
     size_t num_shards, most_shards;
 };
 
@@ -67,29 +68,50 @@ static enum attn_status make_shards(struct attn_checkpoint *checkpoint, size_t m
                                     struct attn_error *error)
 {
     attn_free(checkpoint->shards);
+    attn_free(checkpoint->by_name);
     checkpoint->most_shards = most;
     checkpoint->shards = attn_calloc(most, sizeof *checkpoint->shards);
-    return checkpoint->shards != NULL ? ATTN_OK
-                                      : attn_fail_memory(error, most * sizeof(struct shard));
+    checkpoint->by_name = attn_calloc(most, sizeof *checkpoint->by_name);
+    return checkpoint->shards != NULL && checkpoint->by_name != NULL
+               ? ATTN_OK
+               : attn_fail_memory(error, most * sizeof(struct shard));
+}
+
+/* Where the name stands among by_name, or would; *found says which. */
+static size_t place_of(bool *found, const struct attn_checkpoint *checkpoint, const char *name)
+{
+    size_t low = 0, high = checkpoint->num_shards;
+    *found = false;
+    while (low < high && !*found) {
+        size_t middle = low + (high - low) / 2;
+        int order = strcmp(checkpoint->shards[checkpoint->by_name[middle]].name, name);
+        *found = order == 0;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return high;
 }
 
 /* The number of the shard of that name, which is added where it is new. */
 static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoint,
                                    const char *name, struct attn_error *error)
 {
-    /* Maps list tensors shard by shard more often than not: look at the latest first. */
-    for (size_t i = checkpoint->num_shards; i-- > 0;)
-        if (strcmp(checkpoint->shards[i].name, name) == 0) {
-            *out = i;
-            return ATTN_OK;
-        }
+    bool found;
+    size_t at = place_of(&found, checkpoint, name), *place = &checkpoint->by_name[at];
+    if (found) {
+        *out = *place;
+        return ATTN_OK;
+    }
     if (!is_plain_name(name))
         return attn_fail(error, ATTN_MALFORMED, INDEX,
                          INDEX ": shard name '%.96s' is not a plain file name", name);
     if (checkpoint->num_shards == checkpoint->most_shards)
         return attn_fail(error, ATTN_MALFORMED, INDEX, INDEX ": more than %d shards",
                          ATTN_CHECKPOINT_MAX_SHARDS);
-    *out = checkpoint->num_shards++;
+    memmove(place + 1, place, (checkpoint->num_shards - at) * sizeof *place);
+    *out = *place = checkpoint->num_shards++;
     memcpy(checkpoint->shards[*out].name, name, strlen(name) + 1);
     return ATTN_OK;
 }
@@ -236,6 +258,7 @@ void attn_checkpoint_close(struct attn_checkpoint *checkpoint)
     for (size_t i = 0; i < checkpoint->num_shards; i++)
         attn_safetensors_close(checkpoint->shards[i].file);
     attn_free(checkpoint->shards);
+    attn_free(checkpoint->by_name);
     attn_free(checkpoint->places);
     attn_free(checkpoint->index);
     attn_free(checkpoint->config);
@@ -290,9 +313,10 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
 {
     if (checkpoint == NULL)
         return 0;
-    size_t bytes = checkpoint->config_length + checkpoint->index_length +
-                   checkpoint->capacity * sizeof *checkpoint->places +
-                   checkpoint->most_shards * sizeof *checkpoint->shards;
+    size_t bytes =
+        checkpoint->config_length + checkpoint->index_length +
+        checkpoint->capacity * sizeof *checkpoint->places +
+        checkpoint->most_shards * (sizeof *checkpoint->shards + sizeof *checkpoint->by_name);
     for (size_t i = 0; i < checkpoint->num_shards; i++)
         bytes += attn_safetensors_memory(checkpoint->shards[i].file);
     return bytes;

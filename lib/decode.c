@@ -346,10 +346,14 @@ static void copy_task(void *argument, size_t i, unsigned thread)
 {
     const struct copy *copy = argument;
     const struct attn_step *step = copy->step;
+    const struct attn_layer_spec *spec = &copy->batch->layer->spec;
+    const struct attn_outputs *to = &step->outputs;
     size_t keys = step->position + step->rows, first = i * ATTN_TILE;
     (void)thread;
-    attn_cache_read_part(step->outputs.key, step->outputs.value, keys, step->cache,
-                         copy->batch->layer_index, first, attn_min(keys - first, ATTN_TILE));
+    attn_cache_read_apart(to->key != NULL ? to->key + first * spec->head_dim : NULL,
+                          to->value != NULL ? to->value + first * spec->value_head_dim : NULL,
+                          step->cache, copy->batch->layer_index, first,
+                          attn_min(keys - first, ATTN_TILE), keys);
 }
 
 static void copy_keys_and_values(const struct batch *batch)

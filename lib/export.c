@@ -1,8 +1,9 @@
 /* export.c: a cache becomes the bytes of a file.
  *
- * The header is made first, with room for the checksum; then blocks of 64 tokens are copied to
- * where their rows belong, [G][L][..] in the file; then what lies there is summed up from its first
- * byte to its last, and the checksum is put where it belongs. */
+ * The header is made first, with room for the checksum; then blocks of 64 tokens are read to
+ * where their rows belong, [G][L][..] in the file, with no copy in between: an export takes no
+ * memory but its header's.  Then what lies there is summed up from its first byte to its last, and
+ * the checksum is put where it belongs. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include "kvcache.h"
 #include "mem.h"
+#include "model.h"
 #include "state.h"
 #include "status.h"
 
@@ -29,7 +31,6 @@ struct attn_export {
     char *texts;
     char *header; /* [header_bytes] with its length before it */
     size_t header_bytes, data_bytes;
-    float *scratch; /* 64 tokens */
     /* How far it is. */
     bool begun;
     size_t layer, token; /* the next to be copied */
@@ -190,11 +191,7 @@ static enum attn_status look_at_cache(struct attn_export *state, struct attn_err
         layer->length = attn_cache_length(state->cache, layer->layer);
         state->data_bytes += attn_state_tensor(layer, 0) + attn_state_tensor(layer, 1);
     }
-    size_t scratch = attn_state_scratch(state->layers, state->num_layers);
-    state->scratch = attn_alloc(scratch, 1);
-    return state->scratch == NULL
-               ? attn_fail_memory(error, scratch)
-               : attn_state_lengths(&state->lengths, state->layers, state->num_layers, error);
+    return attn_state_lengths(&state->lengths, state->layers, state->num_layers, error);
 }
 
 enum attn_status attn_export_open(struct attn_export **out, const struct attn_cache *cache,
@@ -229,7 +226,6 @@ void attn_export_close(struct attn_export *state)
     attn_free(state->notes);
     attn_free(state->texts);
     attn_free(state->header);
-    attn_free(state->scratch);
     attn_free(state);
 }
 
@@ -238,18 +234,23 @@ size_t attn_export_bytes(const struct attn_export *state)
     return state->header_bytes + state->data_bytes;
 }
 
-/* ---- Pieces ---------------------------------------------------------------------------------- */
+#define LAYER_TEXT 384 /* of the header, for each layer: two tensors */
+#define REST_TEXT 256  /* and of what is always there */
 
-/* Copies tokens [state->token, + count) of one kind from the scratch to their places. */
-static void spread(char *to, const struct attn_export *state, const float *rows, size_t count,
-                   int what)
+size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note *notes,
+                          size_t num_notes)
 {
-    const struct attn_state_layer *layer = &state->layers[state->layer];
-    size_t row = attn_state_row(layer, what);
-    for (size_t g = 0; g < layer->spec->num_kv_heads; g++)
-        memcpy(to + (g * layer->length + state->token) * row, (const char *)rows + g * count * row,
-               count * row);
+    const struct attn_model *model = attn_cache_model(cache);
+    size_t lists = attn_state_lists(model), texts = 0;
+    for (size_t i = 0; i < num_notes; i++)
+        texts += strlen(notes[i].name) + strlen(notes[i].value);
+    size_t header =
+        attn_model_num_resident(model) * LAYER_TEXT + lists + texts + 8 * num_notes + REST_TEXT;
+    return attn_cache_frozen_bytes(cache) + sizeof(struct attn_export) + lists + header + texts +
+           (OWN_NOTES + num_notes) * (sizeof *notes + 2) + 5 * ATTN_ALIGN;
 }
+
+/* ---- Pieces ---------------------------------------------------------------------------------- */
 
 /* Copies up to 64 tokens of the layer that is being copied; returns their bytes. */
 static size_t copy_piece(char *out, struct attn_export *state)
@@ -257,10 +258,10 @@ static size_t copy_piece(char *out, struct attn_export *state)
     const struct attn_state_layer *layer = &state->layers[state->layer];
     size_t count = attn_min(ATTN_TILE, layer->length - state->token);
     size_t groups = layer->spec->num_kv_heads, keys = attn_state_tensor(layer, 0);
-    float *key = state->scratch, *value = key + groups * count * layer->spec->head_dim;
-    attn_cache_read_from(key, value, state->cache, layer->layer, state->token, count);
-    spread(out + state->at, state, key, count, 0);
-    spread(out + state->at + keys, state, value, count, 1);
+    char *key = out + state->at + state->token * attn_state_row(layer, 0);
+    char *value = out + state->at + keys + state->token * attn_state_row(layer, 1);
+    attn_cache_read_apart((float *)(void *)key, (float *)(void *)value, state->cache, layer->layer,
+                          state->token, count, layer->length);
     state->token += count;
     if (state->token == layer->length) {
         state->at += keys + attn_state_tensor(layer, 1);

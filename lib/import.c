@@ -7,8 +7,10 @@
  * behind. */
 #include <string.h>
 
+#include "alike.h"
 #include "kvcache.h"
 #include "mem.h"
+#include "model.h"
 #include "safetensors.h"
 #include "state.h"
 #include "status.h"
@@ -17,6 +19,7 @@
 struct attn_import {
     struct attn_safetensors *file;
     struct attn_cache *cache;
+    struct attn_alike *alike;        /* NULL: its blocks are its own */
     struct attn_state_layer *layers; /* [num_layers] */
     size_t num_layers;
     const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each */
@@ -158,6 +161,13 @@ static enum attn_status check_fingerprint(const struct attn_import *state, struc
                      note != NULL ? note : "(none)", info.fingerprint);
 }
 
+size_t attn_import_memory(const struct attn_model *model)
+{
+    size_t tensors = 2 * attn_model_num_resident(model) * sizeof(struct attn_tensor_entry *);
+    return attn_cache_memory(model) + attn_state_lists(model) + attn_state_scratch(model) +
+           tensors + 2 * ATTN_ALIGN;
+}
+
 enum attn_status attn_import_begin(struct attn_import *state, struct attn_cache *cache,
                                    struct attn_error *error)
 {
@@ -169,7 +179,7 @@ enum attn_status attn_import_begin(struct attn_import *state, struct attn_cache 
     if (status != ATTN_OK)
         return status;
     state->tensors = attn_alloc(2 * state->num_layers, sizeof *state->tensors);
-    state->scratch_bytes = attn_state_scratch(state->layers, state->num_layers);
+    state->scratch_bytes = attn_state_scratch(attn_cache_model(cache));
     state->scratch = attn_alloc(state->scratch_bytes, 1);
     if (state->tensors == NULL || state->scratch == NULL)
         return attn_fail_memory(error, state->scratch_bytes);
@@ -178,6 +188,11 @@ enum attn_status attn_import_begin(struct attn_import *state, struct attn_cache 
     if (status == ATTN_OK && attn_safetensors_count(state->file) != 2 * state->num_layers)
         status = fail_form(error, NULL, "it has tensors that belong to none of the model's layers");
     return status == ATTN_OK ? check_lengths(state, error) : status;
+}
+
+void attn_import_share(struct attn_import *state, struct attn_alike *alike)
+{
+    state->alike = alike;
 }
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
@@ -244,6 +259,14 @@ static enum attn_status gather(float *rows, const struct attn_import *state, siz
                      what == 0 ? "key" : "value", state->token);
 }
 
+static enum attn_status write_piece(struct attn_import *state, size_t layer, size_t count,
+                                    const float *key, const float *value, struct attn_error *error)
+{
+    if (state->alike == NULL)
+        return attn_cache_write(state->cache, layer, count, key, value, error);
+    return attn_alike_write(state->alike, state->cache, layer, count, key, value, error);
+}
+
 /* Copies up to 64 tokens of the layer that is being copied, and passes on to the next. */
 static enum attn_status copy_piece(size_t *done, struct attn_import *state,
                                    struct attn_error *error)
@@ -252,11 +275,13 @@ static enum attn_status copy_piece(size_t *done, struct attn_import *state,
     size_t count = attn_min(ATTN_TILE, layer->length - state->token);
     size_t groups = layer->spec->num_kv_heads;
     float *key = state->scratch, *value = key + groups * count * layer->spec->head_dim;
-    enum attn_status status = gather(key, state, count, 0, error);
+    enum attn_status status = attn_cache_expect(state->cache, layer->layer, layer->length, error);
+    if (status == ATTN_OK)
+        status = gather(key, state, count, 0, error);
     if (status == ATTN_OK)
         status = gather(value, state, count, 1, error);
     if (status == ATTN_OK)
-        status = attn_cache_write(state->cache, layer->layer, count, key, value, error);
+        status = write_piece(state, layer->layer, count, key, value, error);
     *done += groups * count * (attn_state_row(layer, 0) + attn_state_row(layer, 1));
     state->token += count;
     if (state->token == layer->length) {

@@ -11,8 +11,9 @@
 struct cache_layer {
     const struct attn_layer_spec *spec;
     atomic_size_t length;
-    size_t reserved; /* blocks held */
-    size_t capacity; /* of the list */
+    size_t reserved; /* blocks held, */
+    size_t shared;   /* as many of which came from other caches */
+    size_t capacity; /* of the list; 0: it is empty, or stands behind the layers of a frozen copy */
     struct attn_block **blocks;
 };
 
@@ -20,7 +21,6 @@ struct attn_cache {
     struct attn_cache_pool *pool;
     const struct attn_model *model;
     size_t max_length;
-    bool fork;    /* so the pool's budget covers its lists */
     bool claimed; /* by a step of the batch that runs */
     size_t num_slots;
     struct cache_layer slots[]; /* [num_slots] resident layers, in order */
@@ -46,50 +46,62 @@ static struct cache_layer *writable_layer(struct attn_cache *cache, size_t layer
 
 /* ---- Lists ----
  *
- * A list has room for at most four times the blocks in it.  Those blocks bound the memory of lists
- * where they are the cache's own; a fork shares them, so that its lists are charged to the pool's
- * budget: many forks of a long cache must not take memory that nothing bounds. */
+ * Blocks of a cache's own bound the memory of their list; those that came from others do not, and
+ * many forks of a long cache must not take memory that nothing bounds.  So the pool's budget covers
+ * the places of those: what a place takes, and as much again for the one in a frozen copy, which so
+ * needs nothing of the budget.  What a list has room for beyond is in proportion to blocks of the
+ * cache's own. */
 
 #define LIST_SLACK 4
-
-static size_t list_charge(const struct attn_cache *cache, size_t capacity)
-{
-    return cache->fork ? capacity * sizeof(struct attn_block *) : 0;
-}
+#define PLACE_BYTES (2 * sizeof(struct attn_block *))
 
 /* Gives a list room for `capacity` blocks, at least those it has; 0: none. */
-static enum attn_status resize_list(struct attn_cache *cache, struct cache_layer *l,
-                                    size_t capacity)
+static bool resize_list(struct cache_layer *l, size_t capacity)
 {
     struct attn_block **list = NULL;
-    if (!attn_pool_charge(cache->pool, list_charge(cache, capacity)))
-        return ATTN_POOL_FULL;
-    if (capacity > 0 && (list = attn_alloc(capacity, sizeof *list)) == NULL) {
-        attn_pool_discharge(cache->pool, list_charge(cache, capacity));
-        return ATTN_NO_MEMORY;
-    }
+    if (capacity > 0 && (list = attn_alloc(capacity, sizeof *list)) == NULL)
+        return false;
     if (l->reserved > 0)
         memcpy(list, l->blocks, l->reserved * sizeof *list);
     attn_free(l->blocks);
-    attn_pool_discharge(cache->pool, list_charge(cache, l->capacity));
     l->blocks = list;
     l->capacity = capacity;
-    return ATTN_OK;
+    return true;
 }
 
-static enum attn_status grow_list(struct attn_cache *cache, struct cache_layer *l, size_t blocks)
+static bool grow_list(struct cache_layer *l, size_t blocks)
 {
-    return blocks <= l->capacity ? ATTN_OK
-                                 : resize_list(cache, l, attn_max(blocks, 2 * l->capacity));
+    return blocks <= l->capacity || resize_list(l, blocks + (blocks - l->shared));
 }
 
 /* A list that cannot be made smaller stays as it is. */
-static void drop_blocks(struct attn_cache *cache, struct cache_layer *l, size_t keep)
+static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, size_t keep)
 {
     while (l->reserved > keep)
-        attn_block_put(cache->pool, l->blocks[--l->reserved]);
-    if (l->capacity > LIST_SLACK * l->reserved)
-        (void)resize_list(cache, l, l->reserved);
+        attn_block_put(pool, l->blocks[--l->reserved]);
+    if (l->shared > l->reserved) {
+        attn_pool_discharge(pool, (l->shared - l->reserved) * PLACE_BYTES);
+        l->shared = l->reserved;
+    }
+    if (l->capacity > l->shared + LIST_SLACK * attn_max(l->reserved - l->shared, 1))
+        (void)resize_list(l, l->reserved);
+}
+
+/* Takes a block of another cache behind those it has. */
+static enum attn_status share_block(struct attn_cache_pool *pool, struct cache_layer *l,
+                                    struct attn_block *block)
+{
+    if (!attn_pool_charge(pool, PLACE_BYTES))
+        return ATTN_POOL_FULL;
+    l->shared++;
+    if (!grow_list(l, l->reserved + 1)) {
+        l->shared--;
+        attn_pool_discharge(pool, PLACE_BYTES);
+        return ATTN_NO_MEMORY;
+    }
+    attn_block_share(block);
+    l->blocks[l->reserved++] = block;
+    return ATTN_OK;
 }
 
 /* ---- Life ---- */
@@ -132,8 +144,11 @@ void attn_cache_free(struct attn_cache *cache)
 {
     if (cache == NULL)
         return;
-    for (size_t i = 0; i < cache->num_slots; i++)
-        drop_blocks(cache, &cache->slots[i], 0);
+    for (size_t i = 0; i < cache->num_slots; i++) {
+        drop_blocks(cache->pool, &cache->slots[i], 0);
+        if (cache->slots[i].capacity > 0)
+            attn_free(cache->slots[i].blocks);
+    }
     attn_free(cache);
 }
 
@@ -188,11 +203,12 @@ static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_l
 }
 
 /* On an error some have been taken. */
-static enum attn_status take_blocks(struct attn_cache *cache, struct cache_layer *l, size_t count)
+static enum attn_status take_blocks(struct attn_cache_pool *pool, struct cache_layer *l,
+                                    size_t count)
 {
-    enum attn_status status = grow_list(cache, l, count);
+    enum attn_status status = grow_list(l, count) ? ATTN_OK : ATTN_NO_MEMORY;
     while (status == ATTN_OK && l->reserved < count) {
-        status = attn_block_get(&l->blocks[l->reserved], cache->pool, attn_block_bytes(l->spec));
+        status = attn_block_get(&l->blocks[l->reserved], pool, attn_block_bytes(l->spec));
         if (status == ATTN_OK)
             l->reserved++;
     }
@@ -205,6 +221,13 @@ static enum attn_status fail_budget(const struct attn_cache_pool *pool, struct a
                      attn_cache_pool_budget(pool));
 }
 
+static enum attn_status fail_list(const struct attn_cache *cache, enum attn_status status,
+                                  size_t blocks, struct attn_error *error)
+{
+    return status == ATTN_POOL_FULL ? fail_budget(cache->pool, error)
+                                    : attn_fail_memory(error, blocks * sizeof(struct attn_block *));
+}
+
 enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
                                     size_t rows, struct attn_error *error)
 {
@@ -214,13 +237,13 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
         return attn_fail(error, ATTN_CACHE_FULL, "position",
                          "%zu cached and %zu new tokens pass max_length %zu", position, rows,
                          cache->max_length);
-    enum attn_status status = take_blocks(cache, l, blocks_for(end));
+    enum attn_status status = take_blocks(cache->pool, l, blocks_for(end));
     if (status == ATTN_OK)
         status =
             copy_shared(cache->pool, l, position / ATTN_TILE, attn_min(before, blocks_for(end)));
     if (status == ATTN_OK)
         return ATTN_OK;
-    drop_blocks(cache, l, before);
+    drop_blocks(cache->pool, l, before);
     return status == ATTN_POOL_FULL ? fail_budget(cache->pool, error)
                                     : attn_fail_memory(error, attn_block_bytes(l->spec));
 }
@@ -263,7 +286,7 @@ void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
 void attn_cache_release(struct attn_cache *cache, size_t layer)
 {
     struct cache_layer *l = writable_layer(cache, layer);
-    drop_blocks(cache, l, blocks_for(atomic_load(&l->length)));
+    drop_blocks(cache->pool, l, blocks_for(atomic_load(&l->length)));
 }
 
 void attn_cache_truncate(struct attn_cache *cache, size_t length)
@@ -273,19 +296,17 @@ void attn_cache_truncate(struct attn_cache *cache, size_t length)
         if (atomic_load(&l->length) <= length)
             continue;
         atomic_store(&l->length, length);
-        drop_blocks(cache, l, blocks_for(length));
+        drop_blocks(cache->pool, l, blocks_for(length));
     }
 }
 
 /* Shares the first `kept` tokens of `from`. */
-static enum attn_status share_blocks(struct attn_cache *fork, struct cache_layer *to,
+static enum attn_status share_blocks(struct attn_cache_pool *pool, struct cache_layer *to,
                                      const struct cache_layer *from, size_t kept)
 {
-    enum attn_status status = grow_list(fork, to, blocks_for(kept));
-    for (; status == ATTN_OK && to->reserved < blocks_for(kept); to->reserved++) {
-        to->blocks[to->reserved] = from->blocks[to->reserved];
-        attn_block_share(to->blocks[to->reserved]);
-    }
+    enum attn_status status = resize_list(to, blocks_for(kept)) ? ATTN_OK : ATTN_NO_MEMORY;
+    while (status == ATTN_OK && to->reserved < blocks_for(kept))
+        status = share_block(pool, to, from->blocks[to->reserved]);
     atomic_store(&to->length, status == ATTN_OK ? kept : 0);
     return status;
 }
@@ -302,19 +323,105 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
     enum attn_status status = new_empty(&fork, cache->pool, cache->model, cache->max_length);
     if (status != ATTN_OK)
         return attn_fail_memory(error, sizeof *fork);
-    fork->fork = true;
     for (size_t i = 0; status == ATTN_OK && i < cache->num_slots; i++) {
         const struct cache_layer *from = &cache->slots[i];
-        status = share_blocks(fork, &fork->slots[i], from, kept_of(from, length));
+        status = share_blocks(fork->pool, &fork->slots[i], from, kept_of(from, length));
     }
     if (status == ATTN_OK) {
         *out = fork;
         return ATTN_OK;
     }
     attn_cache_free(fork);
-    return status == ATTN_POOL_FULL
-               ? fail_budget(cache->pool, error)
-               : attn_fail_memory(error, blocks_for(length) * sizeof(struct attn_block *));
+    return fail_list(cache, status, blocks_for(length), error);
+}
+
+size_t attn_cache_frozen_bytes(const struct attn_cache *cache)
+{
+    size_t bytes = attn_cache_memory(cache->model);
+    for (size_t i = 0; i < cache->num_slots; i++)
+        bytes += blocks_for(atomic_load(&cache->slots[i].length)) * sizeof(struct attn_block *);
+    return bytes;
+}
+
+/* One piece of memory, since a snapshot takes thousands while all computing waits for it. */
+enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_cache *cache,
+                                   struct attn_error *error)
+{
+    size_t bytes = attn_cache_frozen_bytes(cache);
+    struct attn_cache *copy = attn_alloc(1, bytes);
+    if (copy == NULL)
+        return attn_fail_memory(error, bytes);
+    memcpy(copy, cache, attn_cache_memory(cache->model));
+    copy->claimed = false;
+    struct attn_block **places = (struct attn_block **)&copy->slots[copy->num_slots];
+    for (size_t i = 0; i < copy->num_slots; i++) {
+        struct cache_layer *l = &copy->slots[i];
+        l->reserved = blocks_for(atomic_load(&l->length));
+        l->capacity = l->shared = 0;
+        for (size_t b = 0; b < l->reserved; b++)
+            attn_block_share(places[b] = l->blocks[b]);
+        l->blocks = places;
+        places += l->reserved;
+    }
+    *out = copy;
+    return ATTN_OK;
+}
+
+/* Puts a token of key [G][count][D] and value [G][count][Dv]; `row` has room for both. */
+static bool put_token(struct attn_cache *cache, size_t layer, size_t slot, size_t token,
+                      size_t count, const float *key, const float *value, float *row)
+{
+    const struct attn_layer_spec *spec = writable_layer(cache, layer)->spec;
+    const size_t d = spec->head_dim, dv = spec->value_head_dim, groups = spec->num_kv_heads;
+    for (size_t g = 0; g < groups; g++) {
+        memcpy(row + g * d, key + (g * count + token) * d, d * sizeof *row);
+        memcpy(row + groups * d + g * dv, value + (g * count + token) * dv, dv * sizeof *row);
+    }
+    return attn_cache_put(cache, layer, slot, row, row + groups * d);
+}
+
+enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
+                                     size_t there, const float *key, const float *value,
+                                     struct attn_error *error)
+{
+    const struct attn_layer_spec *spec = writable_layer(cache, layer)->spec;
+    const size_t width = spec->head_dim + spec->value_head_dim;
+    size_t length = attn_cache_length(cache, layer);
+    float *row =
+        attn_alloc(spec->num_kv_heads, width * sizeof *row); /* key [G][D], value [G][Dv] */
+    if (row == NULL) {
+        attn_cache_release(cache, layer);
+        return attn_fail_memory(error, spec->num_kv_heads * width * sizeof *row);
+    }
+    bool fits = true;
+    for (size_t i = there; i < count; i++)
+        fits = put_token(cache, layer, length + i, i, count, key, value, row) && fits;
+    attn_free(row);
+    if (!fits) {
+        attn_cache_release(cache, layer);
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "key", "a key or value does not fit %s",
+                         attn_dtype_name(spec->kv_dtype));
+    }
+    attn_cache_publish(cache, layer, length + count);
+    return ATTN_OK;
+}
+
+enum attn_status attn_cache_expect(struct attn_cache *cache, size_t layer, size_t tokens,
+                                   struct attn_error *error)
+{
+    struct cache_layer *l = writable_layer(cache, layer);
+    const size_t blocks = blocks_for(tokens);
+    if (blocks <= l->capacity || resize_list(l, blocks))
+        return ATTN_OK;
+    return fail_list(cache, ATTN_NO_MEMORY, blocks, error);
+}
+
+enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct attn_block *block,
+                                  struct attn_error *error)
+{
+    struct cache_layer *l = writable_layer(cache, layer);
+    enum attn_status status = share_block(cache->pool, l, block);
+    return status == ATTN_OK ? ATTN_OK : fail_list(cache, status, l->reserved + 1, error);
 }
 
 enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer, size_t count,
@@ -323,36 +430,16 @@ enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer, size_t
     const struct cache_layer *l = layer_of(cache, layer);
     if (l == NULL)
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
-    size_t d = l->spec->head_dim, dv = l->spec->value_head_dim, groups = l->spec->num_kv_heads;
-    size_t length = atomic_load(&l->length);
-    enum attn_status status = attn_check_magnitudes(key, groups * count * d, "key", error);
+    const size_t groups = l->spec->num_kv_heads;
+    const size_t keys = groups * l->spec->head_dim, values = groups * l->spec->value_head_dim;
+    enum attn_status status = attn_check_magnitudes(key, count * keys, "key", error);
     if (status == ATTN_OK)
-        status = attn_check_magnitudes(value, groups * count * dv, "value", error);
+        status = attn_check_magnitudes(value, count * values, "value", error);
     if (status == ATTN_OK)
-        status = attn_cache_reserve(cache, layer, length, count, error);
+        status = attn_cache_reserve(cache, layer, atomic_load(&l->length), count, error);
     if (status != ATTN_OK)
         return status;
-    bool fits = true;
-    float *row = attn_alloc(groups, (d + dv) * sizeof *row); /* key [G][D], value [G][Dv] */
-    if (row == NULL) {
-        attn_cache_release(cache, layer);
-        return attn_fail_memory(error, groups * (d + dv) * sizeof *row);
-    }
-    for (size_t s = 0; s < count; s++) {
-        for (size_t g = 0; g < groups; g++) {
-            memcpy(row + g * d, key + (g * count + s) * d, d * sizeof *row);
-            memcpy(row + groups * d + g * dv, value + (g * count + s) * dv, dv * sizeof *row);
-        }
-        fits = attn_cache_put(cache, layer, length + s, row, row + groups * d) && fits;
-    }
-    attn_free(row);
-    if (!fits) {
-        attn_cache_release(cache, layer);
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "key", "a key or value does not fit %s",
-                         attn_dtype_name(l->spec->kv_dtype));
-    }
-    attn_cache_publish(cache, layer, length + count);
-    return ATTN_OK;
+    return attn_cache_put_rows(cache, layer, count, 0, key, value, error);
 }
 
 /* ---- Reading ---- */
@@ -369,33 +456,25 @@ void attn_cache_read(float *key, float *value, const struct attn_cache *cache, s
     attn_cache_read_from(key, value, cache, layer, 0, count);
 }
 
-/* Tokens [first, first + count) to the beginning of arrays of `total`. */
-static void read_tokens(float *key, float *value, size_t total, const struct cache_layer *l,
-                        size_t first, size_t count)
+void attn_cache_read_from(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                          size_t first, size_t count)
 {
+    attn_cache_read_apart(key, value, cache, layer, first, count, count);
+}
+
+void attn_cache_read_apart(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                           size_t first, size_t count, size_t apart)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    if (l == NULL || (key == NULL && value == NULL))
+        return;
     size_t d = l->spec->head_dim, dv = l->spec->value_head_dim, groups = l->spec->num_kv_heads;
     for (size_t s = 0; s < count; s++)
         for (size_t g = 0; g < groups; g++) {
             size_t slot = first + s;
             struct attn_tile tile = attn_block_tile(l->blocks[slot / ATTN_TILE], l->spec, g);
-            attn_tile_get(key ? key + (g * total + s) * d : NULL,
-                          value ? value + (g * total + s) * dv : NULL, &tile, slot % ATTN_TILE, d,
+            attn_tile_get(key ? key + (g * apart + s) * d : NULL,
+                          value ? value + (g * apart + s) * dv : NULL, &tile, slot % ATTN_TILE, d,
                           dv);
         }
-}
-
-void attn_cache_read_from(float *key, float *value, const struct attn_cache *cache, size_t layer,
-                          size_t first, size_t count)
-{
-    const struct cache_layer *l = layer_of(cache, layer);
-    if (l != NULL && (key != NULL || value != NULL))
-        read_tokens(key, value, count, l, first, count);
-}
-
-void attn_cache_read_part(float *key, float *value, size_t total, const struct attn_cache *cache,
-                          size_t layer, size_t first, size_t count)
-{
-    const struct cache_layer *l = layer_of(cache, layer);
-    read_tokens(key ? key + first * l->spec->head_dim : NULL,
-                value ? value + first * l->spec->value_head_dim : NULL, total, l, first, count);
 }

@@ -56,16 +56,34 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
 bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
                     const float *value);
 
-/* attn_cache_read of tokens [first, first + count) alone, to their places among `total`: key
- * [G][total][D], value [G][total][Dv].  They may be put but not yet visible. */
-void attn_cache_read_part(float *key, float *value, size_t total, const struct attn_cache *cache,
-                          size_t layer, size_t first, size_t count);
+/* Puts tokens [there, count) of key [G][count][D] and value [G][count][Dv] behind the visible ones,
+ * in slots that are reserved and of which the first `there` hold their tokens already, and
+ * publishes them all; or gives back what was reserved.
+ * Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
+enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
+                                     size_t there, const float *key, const float *value,
+                                     struct attn_error *error);
+
+/* Makes the list of a layer's blocks as long as so many tokens need it.  Error: ATTN_NO_MEMORY. */
+enum attn_status attn_cache_expect(struct attn_cache *cache, size_t layer, size_t tokens,
+                                   struct attn_error *error);
+
+/* Reserves the 64 slots behind a layer's blocks by sharing a block of another cache, of a layer of
+ * the same kind; what is put there before it is published must be what nobody sees in the others.
+ * Errors: ATTN_POOL_FULL (its place in the list), ATTN_NO_MEMORY. */
+enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct attn_block *block,
+                                  struct attn_error *error);
 
 /* Makes the first `length` tokens visible; those beyond the old length were put. */
 void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length);
 
 /* Gives back reserved blocks beyond the length. */
 void attn_cache_release(struct attn_cache *cache, size_t layer);
+
+/* attn_cache_read_from, where the tokens of a head stand `apart` tokens behind those of the head
+ * before it: key [G][apart][D], value [G][apart][Dv].  They may be put but not yet visible. */
+void attn_cache_read_apart(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                           size_t first, size_t count, size_t apart);
 
 const struct attn_model *attn_cache_model(const struct attn_cache *cache);
 

@@ -9,6 +9,8 @@
 #include "status.h"
 #include "tile.h"
 
+#define DIGITS 21 /* and a blank, of the longest length */
+
 enum attn_status attn_state_layers(struct attn_state_layer **out, size_t *count,
                                    const struct attn_model *model, struct attn_error *error)
 {
@@ -36,14 +38,21 @@ size_t attn_state_tensor(const struct attn_state_layer *layer, int what)
     return layer->spec->num_kv_heads * layer->length * attn_state_row(layer, what);
 }
 
-size_t attn_state_scratch(const struct attn_state_layer *layers, size_t count)
+size_t attn_state_scratch(const struct attn_model *model)
 {
     size_t most = 0;
-    for (size_t i = 0; i < count; i++) {
-        size_t token = attn_state_row(&layers[i], 0) + attn_state_row(&layers[i], 1);
-        most = attn_max(most, layers[i].spec->num_kv_heads * token);
+    for (size_t i = 0; i < attn_model_num_resident(model); i++) {
+        const struct attn_state_layer layer = {.spec = attn_model_slot_spec(model, i)};
+        size_t token = attn_state_row(&layer, 0) + attn_state_row(&layer, 1);
+        most = attn_max(most, layer.spec->num_kv_heads * token);
     }
     return ATTN_TILE * most;
+}
+
+size_t attn_state_lists(const struct attn_model *model)
+{
+    size_t layers = attn_model_num_resident(model);
+    return layers * sizeof(struct attn_state_layer) + (layers + 1) * DIGITS + 2 * ATTN_ALIGN;
 }
 
 void attn_state_name(char out[ATTN_STATE_NAME], const struct attn_state_layer *layer, int what)
@@ -54,7 +63,6 @@ void attn_state_name(char out[ATTN_STATE_NAME], const struct attn_state_layer *l
 enum attn_status attn_state_lengths(char **out, const struct attn_state_layer *layers, size_t count,
                                     struct attn_error *error)
 {
-    enum { DIGITS = 21 }; /* and a blank, of the longest length */
     char *text = attn_alloc(count + 1, DIGITS);
     if (text == NULL)
         return attn_fail_memory(error, (count + 1) * DIGITS);

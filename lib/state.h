@@ -25,7 +25,10 @@ size_t attn_state_row(const struct attn_state_layer *layer, int what);
 size_t attn_state_tensor(const struct attn_state_layer *layer, int what);
 
 /* Bytes of ATTN_TILE tokens in the largest layer, keys and values. */
-size_t attn_state_scratch(const struct attn_state_layer *layers, size_t count);
+size_t attn_state_scratch(const struct attn_model *model);
+
+/* What these lists of the model's layers take: attn_state_layers, and attn_state_lengths. */
+size_t attn_state_lists(const struct attn_model *model);
 
 /* "layers.3.key" or "layers.3.value". */
 #define ATTN_STATE_NAME 48

@@ -3,8 +3,8 @@
  * The file is the library's (attn_state.h), with the notes that a session adds to its cache
  * (session_notes.h).
  *
- * Both are jobs in pieces.  An export begins by forking the cache, which is one moment of it; the
- * pieces copy from the fork while steps go on.  An import fills a cache that nobody knows of, and
+ * Both are jobs in pieces.  An export begins by freezing the cache, which is one moment of it; the
+ * pieces copy from that while steps go on.  An import fills a cache that nobody knows of, and
  * becomes a session when all of it has been believed. */
 #include <stdint.h>
 #include <string.h>
@@ -22,7 +22,7 @@ struct state_job {
     struct srv_job job;
     /* Of an export. */
     struct attn_export *export;
-    struct attn_cache *fork;
+    struct attn_cache *frozen;
     char *file; /* in the reply's body */
     /* Of an import. */
     struct attn_import *import;
@@ -44,6 +44,16 @@ static enum srv_error_code new_state_job(struct state_job **out, struct srv_requ
     return srv_session_check_header(request, request->path_arg, error);
 }
 
+/* What is taken from here on counts as in flight. */
+static enum srv_error_code charge(struct srv_request *request, size_t bytes,
+                                  struct srv_error *error)
+{
+    if (srv_request_charge(request, bytes))
+        return SRV_OK;
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                    "requests in flight use the memory that max_in_flight_bytes grants");
+}
+
 static void end_state(struct srv_job *job)
 {
     struct state_job *state = (struct state_job *)job;
@@ -52,7 +62,7 @@ static void end_state(struct srv_job *job)
     srv_session_put(state->session);
     attn_export_close(state->export);
     attn_import_close(state->import);
-    attn_cache_free(state->fork);
+    attn_cache_free(state->frozen);
     attn_cache_free(state->cache);
 }
 
@@ -68,11 +78,15 @@ static enum srv_error_code open_export(struct state_job *state, const struct srv
     struct attn_note *notes = srv_arena_alloc(arena, most, sizeof *notes);
     if (texts == NULL || notes == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    size_t count = srv_notes_print(texts, session, false);
+    const struct srv_session_moment now = {.cache = session->cache, .last = session->last};
+    size_t count = srv_notes_print(texts, session, &now, false);
     for (size_t i = 0; i < count; i++)
         notes[i] = (struct attn_note){texts[i].name, texts[i].value};
-    if (attn_cache_fork(&state->fork, session->cache, SIZE_MAX, &cause) != ATTN_OK ||
-        attn_export_open(&state->export, state->fork, notes, count, &cause) != ATTN_OK)
+    if (charge(state->job.request, attn_export_memory(session->cache, notes, count), error) !=
+        SRV_OK)
+        return error->code;
+    if (attn_cache_freeze(&state->frozen, session->cache, &cause) != ATTN_OK ||
+        attn_export_open(&state->export, state->frozen, notes, count, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
     return SRV_OK;
 }
@@ -86,9 +100,8 @@ static enum srv_error_code take_room(struct state_job *state, struct srv_error *
     if (bytes > most)
         return srv_fail(error, SRV_E_REPLY_TOO_LARGE, NULL,
                         "the state has %zu bytes, max_state_bytes is %zu", bytes, most);
-    if (!srv_request_charge(request, bytes))
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
-                        "requests in flight use the memory that max_in_flight_bytes grants");
+    if (charge(request, bytes, error) != SRV_OK)
+        return error->code;
     request->reply.body.limit = bytes;
     state->file = srv_buffer_reserve(&request->reply.body, bytes);
     return state->file != NULL ? SRV_OK
@@ -150,7 +163,7 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 static enum srv_error_code open_cache(struct state_job *state, struct srv_error *error)
 {
     struct attn_error cause = {0};
-    const struct srv_request *request = state->job.request;
+    struct srv_request *request = state->job.request;
     const char *name = attn_import_note(state->import, "model");
     if (name == NULL)
         return srv_fail(error, SRV_E_MALFORMED_STATE, "model", "the state names no model");
@@ -159,6 +172,8 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
     if (state->model->is_cross)
         return srv_fail(error, SRV_E_UNSUPPORTED, "model",
                         "model %s is of cross-attention, which has no cache", state->model->name);
+    if (charge(request, attn_import_memory(state->model->attn), error) != SRV_OK)
+        return error->code;
     size_t limit = state->model->max_length, said = srv_notes_number(state->import, "max_length");
     if (attn_cache_new(&state->cache, state->model->pool, state->model->attn,
                        said > 0 ? least(said, limit) : limit, &cause) != ATTN_OK)
@@ -179,9 +194,8 @@ static enum srv_error_code open_import(struct state_job *state, struct srv_error
                         "session_id must be 1 to %d letters, digits, '.', '_' or '-', the first a "
                         "letter or digit",
                         SRV_ID_MAX);
-    if (!srv_request_charge(request, 4 * header + ATTN_MAX_STATE_HEADER))
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
-                        "requests in flight use the memory that max_in_flight_bytes grants");
+    if (charge(request, 4 * header + ATTN_MAX_STATE_HEADER, error) != SRV_OK)
+        return error->code;
     if (attn_import_open(&state->import, request->body_length > 0 ? request->body : "",
                          request->body_length, &cause) != ATTN_OK)
         return fail_state(error, &cause);

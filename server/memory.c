@@ -25,8 +25,7 @@
 #define THREAD (512 * KIB)          /* what one uses of its stack and its arena of the allocator */
 #define CONNECTION (4 * KIB)        /* libmicrohttpd's and ours, beside buffers and the exchange */
 #define SESSION (512)               /* places in tables and lists, the allocator's own */
-#define RECORDED (8 * KIB)          /* of a session in a snapshot: its file's header and notes */
-#define RECORDED_LAYER (256)        /* likewise, for each layer */
+#define RECORDED (1 * KIB)          /* of a session in a snapshot: places in lists of files */
 #define STORE (24 * MIB)            /* journals' buffers, the piece of a file that is written */
 #define RESTORING (8 * MIB)         /* windows over files, a file's header as import reads it */
 #define QUEUED (8 * sizeof(void *)) /* of a request in the lists of scheduler and clerks */
@@ -45,7 +44,7 @@ static size_t beyond(size_t a, size_t b) { return a > b ? a - b : 0; }
 /* What the models say, over all of them. */
 struct footprint {
     size_t weights, loading;
-    size_t session; /* of one: cache, last steps, layers in a snapshot */
+    size_t session; /* of one: cache, last steps, both in a snapshot */
     size_t blocks;  /* of the cache budget, at most */
     size_t slack;   /* of the cache pool */
     size_t tile;    /* 64 tokens of a layer, as a session is restored from them */
@@ -86,10 +85,10 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     struct attn_model_memory memory;
     attn_model_memory(&memory, model->attn);
     size_t layers = model->info.num_layers;
-    size_t session = memory.cache_bytes + layers * sizeof(struct srv_last_step) +
-                     (config->durability != SRV_DURABLE_NONE
-                          ? RECORDED + memory.cache_bytes + layers * RECORDED_LAYER
-                          : 0);
+    /* A snapshot's copy is another one of the same size, but for its list of blocks. */
+    size_t session = memory.cache_bytes + layers * sizeof(struct srv_last_step);
+    if (config->durability != SRV_DURABLE_NONE)
+        session += RECORDED + session;
     size_t blocks = limits->cache_bytes / memory.block_bytes + 1;
     size_t cached = most(SRV_BATCH_KEYS, limits->max_session_length);
     out->weights = add(out->weights, add(model->info.weight_bytes, memory.side_bytes));
@@ -164,7 +163,9 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     term(out, "queue", mul(limits->max_queue, QUEUED), "max_queue");
     term(out, "threads", add(mul(out->threads, THREAD), attn_engine_bytes(threads)),
          "stacks and scratch");
-    term(out, "store", stores ? most(STORE, add(RESTORING, all.tile)) : 0,
+    size_t snapshot = add(STORE, mul(all.blocks, sizeof(void *))); /* frozen lists */
+    size_t restoring = add(add(RESTORING, all.tile), mul(all.blocks, ATTN_ALIKE_BYTES));
+    term(out, "store", stores ? most(snapshot, restoring) : 0,
          "journal and snapshots, or before them a file that is restored");
     term(out, "loading", beyond(all.loading, add(add(caches, requests), working)),
          "what loading takes beyond what requests and caches take later");

@@ -292,6 +292,8 @@ enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_rest
     enum srv_restoring result = SRV_RESTORE_OK;
     enum srv_reading reading = SRV_READ_RECORD;
     restore->message[0] = '\0';
+    attn_alike_free(restore->alike); /* who steps on would copy the blocks that it keeps */
+    restore->alike = NULL;
     srv_journal_read_open(&reader, journal, generation);
     *out = (struct srv_replayed){.gaps = reader.head_damaged};
     while (result == SRV_RESTORE_OK && (reading == SRV_READ_RECORD || reading == SRV_READ_GAP)) {

@@ -33,6 +33,7 @@ void srv_restore_fini(struct srv_restore *restore)
 {
     for (size_t i = 0; i < restore->capacity; i++)
         srv_session_put(restore->entries[i].session);
+    attn_alike_free(restore->alike);
     free(restore->entries);
     *restore = (struct srv_restore){0};
 }
@@ -162,8 +163,11 @@ static enum srv_restoring read_cache(struct attn_cache **out, struct srv_restore
     bool more = true;
     enum attn_status status = attn_cache_new(
         out, model->pool, model->attn, (size_t)srv_notes_number(import, "max_length"), &cause);
+    if (status == ATTN_OK && restore->alike == NULL)
+        status = attn_alike_new(&restore->alike, model->pool, &cause);
     if (status == ATTN_OK)
         status = attn_import_begin(import, *out, &cause);
+    attn_import_share(import, restore->alike);
     for (size_t done = PIECE; status == ATTN_OK && more; done += PIECE) {
         status = attn_import_run(&more, import, PIECE, &cause);
         if (more)

@@ -4,6 +4,9 @@
  * of sessions at the end, together.  Files are bytes that nobody vouches for.  A session of which
  * a record is missing, or may be, is not made: a lost session is told of, a wrong one is not.
  *
+ * Sessions of files that hold the same tokens share blocks, as forks did when they were written:
+ * what the pool has held it holds again.  Journals fork for themselves.
+ *
  * However long a file is, what is held of it at a time is a window (source.h) and 256 KiB of rows,
  * or the header of a session and 64 tokens of a layer. */
 #ifndef SRV_RESTORE_H
@@ -30,7 +33,8 @@ struct srv_restore {
     size_t capacity, count, room; /* count: that are used; room: that may be, as things are */
     size_t made;                  /* all that ever were */
     size_t max_sessions;          /* of the table */
-    char message[256];            /* the last thing that was wrong */
+    struct attn_alike *alike; /* blocks of session files; NULL before the first and after them */
+    char message[256];        /* the last thing that was wrong */
 };
 
 enum srv_restoring {

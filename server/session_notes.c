@@ -38,11 +38,12 @@ static size_t note_number(struct srv_note_text *out, const char *name, uint64_t 
     return 1;
 }
 
-static size_t note_own(struct srv_note_text *out, const struct srv_session *session)
+static size_t note_own(struct srv_note_text *out, const struct srv_session *session,
+                       const struct srv_session_moment *moment)
 {
     size_t count = note_text(out, "id", session->id);
-    count += note_number(out + count, "used", srv_session_used(session));
-    count += note_number(out + count, "chain", session->chain);
+    count += note_number(out + count, "used", moment->used_ns);
+    count += note_number(out + count, "chain", moment->chain);
     if (session->key[0] == '\0')
         return count;
     count += note_text(out + count, "key", session->key);
@@ -53,17 +54,18 @@ static size_t note_own(struct srv_note_text *out, const struct srv_session *sess
     return count;
 }
 
-size_t srv_notes_print(struct srv_note_text *out, const struct srv_session *session, bool own)
+size_t srv_notes_print(struct srv_note_text *out, const struct srv_session *session,
+                       const struct srv_session_moment *moment, bool own)
 {
     size_t count = note_number(out, "epoch", session->epoch);
-    count += note_number(out + count, "max_length", attn_cache_max_length(session->cache));
+    count += note_number(out + count, "max_length", attn_cache_max_length(moment->cache));
     count += note_number(out + count, "ttl_s", session->ttl_ns / 1000000000);
     count += note_text(out + count, "model", session->model->name);
     if (own)
-        count += note_own(out + count, session);
+        count += note_own(out + count, session, moment);
     for (size_t i = 0; i < session->model->info.num_layers; i++) {
-        const struct srv_last_step *last = &session->last[i];
-        if (last->rows == 0 || last->position + last->rows != attn_cache_length(session->cache, i))
+        const struct srv_last_step *last = &moment->last[i];
+        if (last->rows == 0 || last->position + last->rows != attn_cache_length(moment->cache, i))
             continue;
         print_last_name(out[count].name, i);
         print_last(out[count++].value, last);

@@ -17,8 +17,17 @@ struct srv_note_text {
     char name[SRV_NOTE_MAX], value[SRV_NOTE_MAX];
 };
 
-/* Fills out [SRV_NOTES + layers]; returns how many there are. */
-size_t srv_notes_print(struct srv_note_text *out, const struct srv_session *session, bool own);
+/* What a session is at one moment; all else that is noted of it never changes. */
+struct srv_session_moment {
+    const struct attn_cache *cache;
+    const struct srv_last_step *last; /* [layers of the checkpoint] */
+    uint64_t used_ns, chain;          /* since 1970 */
+};
+
+/* Fills out [SRV_NOTES + layers]; returns how many there are.  `own`: of a file that attnd keeps
+ * for itself.  From any thread, as far as the moment's cache and last steps stay. */
+size_t srv_notes_print(struct srv_note_text *out, const struct srv_session *session,
+                       const struct srv_session_moment *moment, bool own);
 
 /* The number that a note holds, 0 where there is none or it holds something else. */
 uint64_t srv_notes_number(const struct attn_import *import, const char *name);

@@ -14,9 +14,10 @@
 struct srv_cut_entry {
     struct srv_session *session;
     struct srv_base_entry base;
-    struct attn_cache *fork;    /* what `export` reads, where steps go on meanwhile */
-    struct attn_export *export; /* NULL: its file is good as it is, */
+    struct attn_cache *frozen;  /* steps go on meanwhile; NULL: its file is good as it is, */
     bool written;               /* or the cut has written it */
+    struct srv_last_step *last; /* [layers of the checkpoint] */
+    uint64_t chain;
 };
 
 struct srv_cut {

@@ -1,10 +1,11 @@
 /* store_snapshot.c: all sessions as files.
  *
  * A cut is one moment of all sessions: between two batches the scheduler's thread goes on in a new
- * journal and forks the caches that have changed, which copies no token.  What follows takes its
- * time on the store's own thread: the forks are written as files, then the base that names them all
- * is put in its place, and what it replaces is removed.  Before the base is there the old one and
- * both journals say the same; so this may end anywhere, and what fails takes its files away. */
+ * journal, freezes the caches that have changed, which copies no token, and copies the last steps;
+ * nothing else, since all computing waits for it.  What follows takes its time on the store's own
+ * thread: what is frozen is written as files, one at a time, then the base that names them all is
+ * put in its place, and what it replaces is removed.  Before the base is there the old one and both
+ * journals say the same; so this may end anywhere, and what fails takes its files away. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -44,28 +45,16 @@ bool srv_store_new_journal(struct srv_journal *out, const struct srv_store *stor
     return false;
 }
 
-static bool open_export(struct srv_cut_entry *entry, const struct attn_cache *cache,
-                        struct attn_error *cause)
+/* Copies the last steps; NULL where memory is short. */
+static struct srv_last_step *copy_last(const struct srv_session *session)
 {
-    const struct srv_session *session = entry->session;
-    size_t most = SRV_NOTES + session->model->info.num_layers;
-    struct srv_note_text *texts = malloc(most * sizeof *texts);
-    struct attn_note *notes = malloc(most * sizeof *notes);
-    cause->status = ATTN_NO_MEMORY;
-    if (texts != NULL && notes != NULL) {
-        size_t count = srv_notes_print(texts, session, true);
-        for (size_t i = 0; i < count; i++)
-            notes[i] = (struct attn_note){texts[i].name, texts[i].value};
-        cause->status = attn_export_open(&entry->export, cache, notes, count, cause);
-    }
-    free(texts);
-    free(notes);
-    return cause->status == ATTN_OK;
+    size_t bytes = session->model->info.num_layers * sizeof *session->last;
+    struct srv_last_step *copy = malloc(bytes);
+    return copy != NULL ? memcpy(copy, session->last, bytes) : NULL;
 }
 
-/* `live`: steps go on while the file is written. */
 static bool take_session(struct srv_cut_entry *entry, const struct srv_store *store,
-                         uint64_t generation, bool live, struct srv_error *error)
+                         uint64_t generation, struct srv_error *error)
 {
     struct srv_session *session = entry->session;
     struct attn_error cause = {0};
@@ -73,8 +62,13 @@ static bool take_session(struct srv_cut_entry *entry, const struct srv_store *st
                                           srv_session_used(session)};
     if (!session->changed && session->file_generation != 0 && !atomic_load(&store->rewrite))
         return true;
-    if ((live && attn_cache_fork(&entry->fork, session->cache, SIZE_MAX, &cause) != ATTN_OK) ||
-        !open_export(entry, live ? entry->fork : session->cache, &cause)) {
+    entry->chain = session->chain;
+    entry->last = copy_last(session);
+    if (entry->last == NULL) {
+        srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session's last steps");
+        return false;
+    }
+    if (attn_cache_freeze(&entry->frozen, session->cache, &cause) != ATTN_OK) {
         srv_fail_attn(error, &cause);
         return false;
     }
@@ -121,7 +115,7 @@ static bool can_stay(const struct srv_store *store)
 
 /* NULL where memory is short, or something was recorded where it was to stay.  The journal that was
  * begun for it is gone on to in any case: a file has its number now. */
-static struct srv_cut *make_cut(struct srv_store *store, bool live)
+static struct srv_cut *make_cut(struct srv_store *store)
 {
     struct srv_cut *cut = calloc(1, sizeof *cut);
     pthread_mutex_lock(&store->lock);
@@ -143,15 +137,23 @@ static struct srv_cut *make_cut(struct srv_store *store, bool live)
     if (cut->failed)
         srv_fail(&cut->error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a list of sessions");
     for (size_t i = 0; i < cut->count && !cut->failed; i++)
-        cut->failed = !take_session(&cut->entries[i], store, cut->generation, live, &cut->error);
+        cut->failed = !take_session(&cut->entries[i], store, cut->generation, &cut->error);
     return cut;
+}
+
+/* What was taken of a session: others want its blocks. */
+static void let_go(struct srv_cut_entry *entry)
+{
+    attn_cache_free(entry->frozen);
+    free(entry->last);
+    entry->frozen = NULL;
+    entry->last = NULL;
 }
 
 static void free_cut(struct srv_cut *cut)
 {
     for (size_t i = 0; cut != NULL && i < cut->count; i++) {
-        attn_export_close(cut->entries[i].export);
-        attn_cache_free(cut->entries[i].fork);
+        let_go(&cut->entries[i]);
         srv_session_put(cut->entries[i].session);
     }
     if (cut != NULL)
@@ -168,7 +170,7 @@ void srv_store_cut(struct srv_store *store)
 {
     if (!srv_store_wants_cut(store) || store->imports > 0)
         return;
-    struct srv_cut *cut = make_cut(store, true);
+    struct srv_cut *cut = make_cut(store);
     pthread_mutex_lock(&store->lock);
     store->cut = cut;
     atomic_store(&store->cut_wanted, false);
@@ -178,24 +180,55 @@ void srv_store_cut(struct srv_store *store)
 
 /* ---- Writing it ------------------------------------------------------------------------------ */
 
-static bool write_files(const struct srv_cut *cut, const struct srv_store *store)
+/* NULL with errno. */
+static struct attn_export *open_export(const struct srv_cut_entry *entry)
+{
+    struct attn_export *export = NULL;
+    struct attn_error cause = {.status = ATTN_NO_MEMORY};
+    const struct srv_session_moment then = {entry->frozen, entry->last, entry->base.used_ns,
+                                            entry->chain};
+    size_t most = SRV_NOTES + entry->session->model->info.num_layers;
+    struct srv_note_text *texts = malloc(most * sizeof *texts);
+    struct attn_note *notes = malloc(most * sizeof *notes);
+    if (texts != NULL && notes != NULL) {
+        size_t count = srv_notes_print(texts, entry->session, &then, true);
+        for (size_t i = 0; i < count; i++)
+            notes[i] = (struct attn_note){texts[i].name, texts[i].value};
+        cause.status = attn_export_open(&export, entry->frozen, notes, count, &cause);
+    }
+    free(texts);
+    free(notes);
+    errno = cause.status == ATTN_NO_MEMORY ? ENOMEM : EOVERFLOW;
+    return cause.status == ATTN_OK ? export : NULL;
+}
+
+static bool write_file(const struct srv_cut_entry *entry, const struct srv_store *store, bool sync)
 {
     struct srv_file file;
+    struct attn_export *export = open_export(entry);
+    if (export == NULL)
+        return false;
+    srv_file_name(&file, SRV_FILE_SESSION, entry->base.generation, entry->base.epoch);
+    bool written = srv_file_export(store->directory, file.name, export, sync);
+    int error = errno;
+    attn_export_close(export);
+    errno = error;
+    return written;
+}
+
+static bool write_files(const struct srv_cut *cut, const struct srv_store *store)
+{
     size_t files = 0;
     for (size_t i = 0; i < cut->count; i++)
-        files += cut->entries[i].export != NULL;
+        files += cut->entries[i].frozen != NULL;
     for (size_t i = 0; i < cut->count; i++) {
         struct srv_cut_entry *entry = &cut->entries[i];
-        if (entry->export == NULL)
+        if (entry->frozen == NULL)
             continue;
-        srv_file_name(&file, SRV_FILE_SESSION, entry->base.generation, entry->base.epoch);
-        if (!srv_file_export(store->directory, file.name, entry->export, files <= MANY_FILES))
+        if (!write_file(entry, store, files <= MANY_FILES))
             return false;
         entry->written = true;
-        attn_export_close(entry->export); /* its blocks are wanted by others */
-        attn_cache_free(entry->fork);
-        entry->export = NULL;
-        entry->fork = NULL;
+        let_go(entry);
     }
     return (files <= MANY_FILES || syncfs(store->directory) == 0) && fsync(store->directory) == 0;
 }
@@ -299,7 +332,7 @@ static bool begin_journal(struct srv_store *store)
 
 bool srv_store_snapshot(struct srv_store *store)
 {
-    return begin_journal(store) && finish(store, make_cut(store, false));
+    return begin_journal(store) && finish(store, make_cut(store));
 }
 
 /* ---- The store's threads --------------------------------------------------------------------- */

@@ -294,6 +294,44 @@ START_TEST(test_state_beyond_max_state_bytes_or_cache_bytes_is_refused)
 }
 END_TEST
 
+/* A layer of which 64 tokens take 4 MiB. */
+#define TALL(bytes)                                                                     \
+    "{\"host\":\"127.0.0.1\",\"port\":0,\"memory_limit\":\"64GiB\",\"log\":\"error\","  \
+    "\"max_in_flight_bytes\":\"" bytes "\",\"models\":[{\"name\":\"tall\",\"random\":{" \
+    "\"hidden_size\":16,\"num_attention_heads\":16,\"head_dim\":512,\"seed\":7}}]}"
+
+/* The state of a session with one row of it. */
+static struct answer tall_file(void)
+{
+    struct text body = {0};
+    struct answer made = client_post(&client, "/sessions", "{\"session_id\":\"a\"}");
+    expect_answer(&made, 201, NULL, "create");
+    answer_free(&made);
+    text_add(&body, "{");
+    text_step(&body, "a", 1, "}");
+    made = client_post(&client, "/decode", body.data);
+    expect_answer(&made, 200, NULL, "decode");
+    answer_free(&made);
+    text_free(&body);
+    return export_of(&client, "a");
+}
+
+START_TEST(test_import_takes_nothing_that_is_not_in_flight)
+{
+    serve_end();
+    serve(TALL("6MiB"));
+    struct answer file = tall_file(), made = put("b", file.text, file.length);
+    expect_answer(&made, 201, NULL, "an import that has room");
+    answer_free(&made);
+    serve_end();
+    serve(TALL("5MiB"));
+    made = put("b", file.text, file.length);
+    expect_answer(&made, 503, "out_of_memory", "an import without room for 64 tokens");
+    answer_free(&made);
+    answer_free(&file);
+}
+END_TEST
+
 /* ---- At once --------------------------------------------------------------------------------- */
 
 #define STEPS 150
@@ -351,6 +389,7 @@ Suite *suite_state(void)
     tcase_add_test(tests, test_import_takes_a_body_of_no_type);
     tcase_add_test(tests, test_export_refuses_what_is_not_there);
     tcase_add_test(tests, test_state_beyond_max_state_bytes_or_cache_bytes_is_refused);
+    tcase_add_test(tests, test_import_takes_nothing_that_is_not_in_flight);
     tcase_add_test(tests, test_exports_of_a_session_that_is_stepped_are_moments_of_it);
     suite_add_tcase(suite, tests);
     return suite;

@@ -35,7 +35,7 @@ rank_of() { # name
     checkpoint | layer | linear) echo 4 ;;
     family | family_* | model) echo 5 ;;
     blockpool | kvcache) echo 6 ;;
-    attention | attention_keys | attention_unit | attention_sums | qkv | state | export | import) echo 7 ;;
+    attention | attention_keys | attention_unit | attention_sums | qkv | state | alike | export | import) echo 7 ;;
     attend | decode | footprint) echo 8 ;;
     self_check) echo 9 ;;
     esac

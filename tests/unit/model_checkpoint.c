@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "model_cases.h"
 
@@ -179,6 +180,46 @@ START_TEST(test_checkpoint_opens_only_the_shards_it_needs)
 }
 END_TEST
 
+#define MANY_TENSORS 100000
+#define MANY_SHARDS 1000
+
+/* An index of many tensors that lie in `shards` files in turn, the last name first; and of the two
+ * that are wanted. */
+static void write_large_index(unsigned shards)
+{
+    size_t size = (size_t)MANY_TENSORS * 64 + 256;
+    char *text = malloc(size);
+    int at = snprintf(text, size, "{\"weight_map\":{");
+    for (unsigned i = 0; i < MANY_TENSORS; i++)
+        at += snprintf(text + at, size - (size_t)at, "\"%u\":\"%u\",", i, MANY_SHARDS - i % shards);
+    at += snprintf(text + at, size - (size_t)at, PLACE("a.safetensors") "}}");
+    scratch_write(path, INDEX, text, (size_t)at);
+    free(text);
+}
+
+/* Processor time of opening such a checkpoint, the least of three. */
+static double time_large_index(unsigned shards)
+{
+    double least = 1e9;
+    write_large_index(shards);
+    for (unsigned i = 0; i < 3; i++) {
+        clock_t begin = clock();
+        attn_model_close(cases_open(path, NULL));
+        double took = (double)(clock() - begin) / CLOCKS_PER_SEC;
+        least = took < least ? took : least;
+    }
+    return least;
+}
+
+START_TEST(test_checkpoint_of_many_shards_is_opened_as_fast_as_one_of_few)
+{
+    scratch_write(path, "config.json", TINY, strlen(TINY));
+    scratch_write_tensors(path, "a.safetensors", HEADER, NULL, 64);
+    double few = time_large_index(1), many = time_large_index(MANY_SHARDS);
+    ck_assert_msg(many < 2 * few, "%.3f s, with few shards %.3f", many, few);
+}
+END_TEST
+
 TCase *tcase_checkpoint(void)
 {
     TCase *tcase = tcase_create("checkpoint");
@@ -192,5 +233,6 @@ TCase *tcase_checkpoint(void)
     tcase_add_loop_test(tcase, test_checkpoint_refuses_every_malformed_index, 0,
                         sizeof indices / sizeof indices[0]);
     tcase_add_test(tcase, test_checkpoint_opens_only_the_shards_it_needs);
+    tcase_add_test(tcase, test_checkpoint_of_many_shards_is_opened_as_fast_as_one_of_few);
     return tcase;
 }

@@ -12,6 +12,7 @@
     X(kvcache)       \
     X(kvtypes)       \
     X(state)         \
+    X(alike)         \
     X(attention)     \
     X(golden)        \
     X(json)          \
@@ -34,6 +35,7 @@
     X(record)        \
     X(store)         \
     X(restore)       \
+    X(cut)           \
     X(rope)          \
     X(position_bias) \
     X(stats)         \

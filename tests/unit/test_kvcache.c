@@ -1,5 +1,6 @@
 /* test_kvcache.c: caches as such: budget, sharing, truncation, and that failures change nothing. */
 #include <check.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@
 #define GROUPS 2
 #define WIDTH 4
 #define BLOCK_BYTES ((size_t)64 * GROUPS * 2 * WIDTH * sizeof(float))
-#define LINK_BYTES sizeof(void *) /* of a fork, for each block */
+#define LINK_BYTES (2 * sizeof(void *)) /* of a fork, for each block */
 
 static struct attn_model *model;
 static struct attn_cache_pool *pool;
@@ -141,21 +142,45 @@ START_TEST(test_kvcache_fork_shares_blocks_until_one_side_writes)
 }
 END_TEST
 
-/* Of blocks shared with another nothing is counted but the list, which must be all of it. */
-START_TEST(test_kvcache_lists_of_forks_are_charged_as_they_grow_and_shrink)
+/* Of blocks shared with another nothing is counted but the list. */
+START_TEST(test_kvcache_places_of_shared_blocks_are_charged_until_they_are_dropped)
 {
     struct attn_cache *cache = new_cache(1000), *fork;
     ck_assert_int_eq(append(cache, 0, 4 * 64, 1), ATTN_OK);
     ck_assert_int_eq(attn_cache_fork(&fork, cache, 1000, &error), ATTN_OK);
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 4 * BLOCK_BYTES + 4 * LINK_BYTES);
-    ck_assert_int_eq(append(fork, 0, 1, 2), ATTN_OK); /* doubles the list */
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 5 * BLOCK_BYTES + 8 * LINK_BYTES);
+    ck_assert_int_eq(append(fork, 0, 1, 2), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 5 * BLOCK_BYTES + 4 * LINK_BYTES);
     attn_cache_truncate(fork, 64);
     ck_assert_uint_eq(attn_cache_pool_used(pool), 4 * BLOCK_BYTES + LINK_BYTES);
     attn_cache_truncate(fork, 0);
     ck_assert_uint_eq(attn_cache_pool_used(pool), 4 * BLOCK_BYTES);
     ck_assert_float_eq(value_at(cache, 0, 255), 1);
     attn_cache_free(fork);
+    attn_cache_free(cache);
+}
+END_TEST
+
+/* Lists as the allocator counts them: those of forks with a token of their own, and those of caches
+ * that were cut to one. */
+START_TEST(test_kvcache_lists_take_no_more_memory_than_the_budget_says)
+{
+    enum { FORKS = 32, BLOCKS = 2000 };
+    struct attn_cache *cache, *forks[FORKS];
+    teardown();
+    setup_with((size_t)64 << 20);
+    cache = new_cache((BLOCKS + 1) * 64);
+    ck_assert_int_eq(append(cache, 0, BLOCKS * 64, 1), ATTN_OK);
+    size_t used = attn_cache_pool_used(pool), heap = mallinfo2().uordblks;
+    for (size_t i = 0; i < FORKS; i++) {
+        ck_assert_int_eq(attn_cache_fork(&forks[i], cache, SIZE_MAX, &error), ATTN_OK);
+        ck_assert_int_eq(append(forks[i], 0, 1, 2), ATTN_OK);
+    }
+    ck_assert_uint_le(mallinfo2().uordblks - heap, attn_cache_pool_used(pool) - used);
+    for (size_t i = 0; i < FORKS; i++)
+        attn_cache_truncate(forks[i], 1);
+    ck_assert_uint_le(mallinfo2().uordblks, heap + 2 * FORKS * BLOCK_BYTES); /* some stay idle */
+    for (size_t i = 0; i < FORKS; i++)
+        attn_cache_free(forks[i]);
     attn_cache_free(cache);
 }
 END_TEST
@@ -184,6 +209,37 @@ START_TEST(test_kvcache_writing_a_shared_block_beyond_budget_changes_nothing)
     attn_cache_free(fork);
     ck_assert_int_eq(append(cache, 0, 1, 3), ATTN_OK); /* no longer shared */
     attn_cache_free(cache);
+}
+END_TEST
+
+START_TEST(test_kvcache_frozen_copy_needs_nothing_of_a_full_budget_and_stays_as_it_was)
+{
+    struct attn_cache *cache = new_cache(1000), *frozen;
+    float key[GROUPS * WIDTH];
+    ck_assert_int_eq(append(cache, 0, 2 * 64 + 8, 1), ATTN_OK);
+    ck_assert_int_eq(append(cache, 1, 3 * 64, 2), ATTN_OK);
+    struct attn_cache *rest = new_cache(1000);
+    while (append(rest, 0, 64, 3) == ATTN_OK)
+        continue;
+    ck_assert_int_eq(error.status, ATTN_POOL_FULL);
+    size_t used = attn_cache_pool_used(pool);
+    ck_assert_int_eq(attn_cache_freeze(&frozen, cache, &error), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), used);
+    ck_assert_uint_eq(attn_cache_frozen_bytes(cache),
+                      attn_cache_memory(model) + 6 * sizeof(void *));
+    attn_cache_free(rest);
+    attn_cache_truncate(cache, 100);
+    ck_assert_int_eq(append(cache, 0, 28, 4), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_length(frozen, 0), 2 * 64 + 8);
+    ck_assert_uint_eq(attn_cache_length(frozen, 1), 3 * 64);
+    attn_cache_read_from(key, NULL, frozen, 0, 110, 1);
+    ck_assert(key[0] == 1);
+    attn_cache_read_from(key, NULL, cache, 0, 110, 1);
+    ck_assert(key[0] == 4);
+    attn_cache_free(cache);
+    attn_cache_read_from(key, NULL, frozen, 1, 191, 1);
+    ck_assert(key[0] == 2);
+    attn_cache_free(frozen);
 }
 END_TEST
 
@@ -232,10 +288,13 @@ Suite *suite_kvcache(void)
     tcase_add_test(cache, test_kvcache_append_past_budget_returns_pool_full_and_takes_no_block);
     tcase_add_test(cache, test_kvcache_release_returns_blocks_that_were_not_published);
     tcase_add_test(cache, test_kvcache_fork_shares_blocks_until_one_side_writes);
-    tcase_add_test(cache, test_kvcache_lists_of_forks_are_charged_as_they_grow_and_shrink);
+    tcase_add_test(cache, test_kvcache_places_of_shared_blocks_are_charged_until_they_are_dropped);
+    tcase_add_test(cache, test_kvcache_lists_take_no_more_memory_than_the_budget_says);
     tcase_add_test(cache,
                    test_kvcache_a_fork_whose_list_does_not_fit_is_refused_and_leaves_nothing);
     tcase_add_test(cache, test_kvcache_writing_a_shared_block_beyond_budget_changes_nothing);
+    tcase_add_test(cache,
+                   test_kvcache_frozen_copy_needs_nothing_of_a_full_budget_and_stays_as_it_was);
     tcase_add_test(cache, test_kvcache_truncate_forgets_and_returns_blocks);
     tcase_add_test(cache, test_kvcache_claim_is_exclusive);
     tcase_add_test(cache, test_kvcache_refuses_impossible_max_length);

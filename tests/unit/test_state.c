@@ -4,6 +4,7 @@
  * The model of a cache is the list of its tokens' seeds.  What such a cache must hold, and what a
  * step over it must give, is found by appending them to a fresh cache one after the other. */
 #include <check.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,11 @@
 #define LAYERS 2
 #define CACHES 5    /* alive at a time */
 #define LONGEST 140 /* tokens: more than two blocks */
+
+#ifndef INSTRUMENTED
+#define INSTRUMENTED 0
+#endif
+#define ALLOCATOR 1024 /* bytes that it takes for itself, for a dozen pieces */
 
 static struct attn_engine *engine;
 static struct attn_model *model;
@@ -464,6 +470,36 @@ START_TEST(test_state_notes_that_would_break_the_header_are_refused)
 }
 END_TEST
 
+static size_t heap_bytes(void) { return INSTRUMENTED ? 0 : mallinfo2().uordblks; }
+
+START_TEST(test_state_files_take_no_more_memory_than_is_said_before)
+{
+    static const struct attn_note notes[] = {{"model", "tiny"}, {"a", "b c"}};
+    struct attn_cache *cache = new_cache(), *frozen, *empty;
+    struct attn_export *export;
+    struct attn_import *import;
+    float rows[GROUPS * LONGEST * HEAD] = {0};
+    size_t size, before;
+    ck_assert_int_eq(attn_cache_write(cache, 0, LONGEST, rows, rows, &error), ATTN_OK);
+    char *file = save(&size, cache, 100000);
+    before = heap_bytes();
+    ck_assert_int_eq(attn_cache_freeze(&frozen, cache, &error), ATTN_OK);
+    ck_assert_int_eq(attn_export_open(&export, frozen, notes, 2, &error), ATTN_OK);
+    ck_assert_uint_le(heap_bytes() - before, attn_export_memory(cache, notes, 2) + ALLOCATOR);
+    attn_export_close(export);
+    attn_cache_free(frozen);
+    ck_assert_int_eq(attn_import_open(&import, file, size, &error), ATTN_OK);
+    before = heap_bytes();
+    empty = new_cache();
+    ck_assert_int_eq(attn_import_begin(import, empty, &error), ATTN_OK);
+    ck_assert_uint_le(heap_bytes() - before, attn_import_memory(model) + ALLOCATOR);
+    attn_import_close(import);
+    attn_cache_free(empty);
+    attn_cache_free(cache);
+    free(file);
+}
+END_TEST
+
 START_TEST(test_state_forks_of_a_long_cache_are_paid_for_by_the_pool)
 {
     struct attn_cache *cache = new_cache(), *fork;
@@ -471,7 +507,7 @@ START_TEST(test_state_forks_of_a_long_cache_are_paid_for_by_the_pool)
     ck_assert_int_eq(attn_cache_write(cache, 0, LONGEST, rows, rows, &error), ATTN_OK);
     size_t used = attn_cache_pool_used(pool);
     ck_assert_int_eq(attn_cache_fork(&fork, cache, SIZE_MAX, &error), ATTN_OK);
-    ck_assert_uint_eq(attn_cache_pool_used(pool), used + 3 * sizeof(void *));
+    ck_assert_uint_eq(attn_cache_pool_used(pool), used + 3 * 2 * sizeof(void *));
     attn_cache_free(fork);
     ck_assert_uint_eq(attn_cache_pool_used(pool), used);
     ck_assert_int_eq(attn_cache_write(cache, 0, 1, rows, rows, &error), ATTN_CACHE_FULL);
@@ -497,6 +533,7 @@ Suite *suite_state(void)
     tcase_add_test(
         tests, test_state_numbers_that_no_cache_can_hold_are_refused_though_the_checksum_is_right);
     tcase_add_test(tests, test_state_notes_that_would_break_the_header_are_refused);
+    tcase_add_test(tests, test_state_files_take_no_more_memory_than_is_said_before);
     tcase_add_test(tests, test_state_forks_of_a_long_cache_are_paid_for_by_the_pool);
     suite_add_tcase(suite, tests);
     return suite;

@@ -1,0 +1,276 @@
+/* test_forks.c: sessions that share their blocks, and pools that are full, on their way to the disk
+ * and back: what was held once is held again. */
+#include <check.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "served.h"
+#include "suites.h"
+#include "tensors.h"
+
+static char directory[64];
+static const char *durability;
+
+static void start(void)
+{
+    const char *const arguments[] = {
+        "--state-dir", directory, "--durability", durability, "--cache-bytes", "64KiB", NULL};
+    daemon_start(&served, CONFIG_SMALL("\"log\":\"error\","), arguments, NULL);
+    client_open(&client, &served);
+}
+
+static void die(void)
+{
+    client_close(&client);
+    process_end(&served.process); /* SIGKILL */
+}
+
+static void set_up(void)
+{
+    snprintf(directory, sizeof directory, "/tmp/attnd-forks-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    durability = "snapshot";
+}
+
+static void tear_down(void)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* ---- Helpers --------------------------------------------------------------------------------- */
+
+static char *next_bits(const char *id)
+{
+    struct answer answer = call_decode(&client, id, 4711, ",\"commit\":false");
+    expect_answer(&answer, 200, NULL, id);
+    char *bits = exact_text(answer.json, "output");
+    answer_free(&answer);
+    return bits;
+}
+
+static void fork_of(const char *parent, const char *id, size_t length)
+{
+    char path[128], body[128];
+    snprintf(path, sizeof path, "/sessions/%s/fork", parent);
+    snprintf(body, sizeof body, "{\"session_id\":\"%s\",\"length\":%zu}", id, length);
+    struct answer answer = client_post(&client, path, body);
+    expect_answer(&answer, 201, NULL, id);
+    answer_free(&answer);
+}
+
+static json_int_t snapshot_number(const char *name)
+{
+    struct answer now = client_get(&client, "/snapshot");
+    expect_answer(&now, 200, NULL, "snapshot");
+    json_int_t number = answer_integer(&now, name);
+    answer_free(&now);
+    return number;
+}
+
+static void make_snapshot(void)
+{
+    struct answer asked = client_post(&client, "/snapshot", NULL);
+    expect_answer(&asked, 202, NULL, "snapshot");
+    json_int_t before = answer_integer(&asked, "generation");
+    answer_free(&asked);
+    for (unsigned waited = 0; snapshot_number("base") <= before; waited++) {
+        ck_assert_uint_lt(waited, 1000);
+        pause_ms(20);
+    }
+}
+
+/* ---- Many ------------------------------------------------------------------------------------ */
+
+#define MANY 150
+#define WIDE                                                                                       \
+    "{\"host\":\"127.0.0.1\",\"port\":0,\"memory_limit\":\"64GiB\",\"log\":\"error\",\"models\":"  \
+    "[{\"name\":\"wide\",\"random\":{\"hidden_size\":1024,\"num_attention_heads\":8,\"seed\":7}}]" \
+    "}"
+
+/* 64 rows. */
+static void prefill_wide(const char *id)
+{
+    struct text body = {0};
+    text_add(&body, "{\"session_id\":\"%s\",\"hidden_states\":[", id);
+    for (size_t i = 0; i < 64 * 1024; i++)
+        text_add(&body, "%s0.5%s", i % 1024 == 0 ? "[" : "",
+                 i % 1024 < 1023     ? ","
+                 : i + 1 < 64 * 1024 ? "],"
+                                     : "]");
+    text_add(&body, "]}");
+    struct answer answer = client_post(&client, "/decode", body.data);
+    expect_answer(&answer, 200, NULL, id);
+    answer_free(&answer);
+    text_free(&body);
+}
+
+/* 64 tokens of that model are 512 KiB: a snapshot that held as much for each of its sessions would
+ * take 75 MiB. */
+START_TEST(test_snapshot_of_many_forks_takes_the_memory_of_one)
+{
+    const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
+    daemon_start(&served, WIDE, arguments, NULL);
+    client_open(&client, &served);
+    struct answer made = client_post(&client, "/sessions", "{\"session_id\":\"0\"}");
+    expect_answer(&made, 201, NULL, "create");
+    answer_free(&made);
+    prefill_wide("0");
+    for (unsigned i = 1; i <= MANY; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "%u", i);
+        fork_of("0", id, 64);
+    }
+    unsigned long before = daemon_status_number(&served, served.process.pid, "VmHWM", 10);
+    make_snapshot();
+    unsigned long after = daemon_status_number(&served, served.process.pid, "VmHWM", 10);
+    if (!INSTRUMENTED)
+        ck_assert_msg(after - before < 24 * 1024, "VmHWM from %lu to %lu KiB", before, after);
+    serve_end();
+}
+END_TEST
+
+/* ---- A full pool ----------------------------------------------------------------------------- */
+
+/* Fills the pool to its last byte, and each session's blocks but for a token; returns the number of
+ * sessions "0", "1", ... that are in it. */
+static unsigned fill_pool(void)
+{
+    char id[16];
+    for (unsigned i = 0;; i++) {
+        snprintf(id, sizeof id, "%u", i);
+        call_create(&client, id, "");
+        struct answer answer = call_prefill(&client, id, 100 * i, 63, "");
+        bool full = answer.status == 503;
+        expect_answer(&answer, full ? 503 : 200, full ? "pool_full" : NULL, id);
+        answer_free(&answer);
+        if (!full)
+            continue;
+        ck_assert(call_metric(&client, "attnd_cache_used_bytes") == 65536);
+        return i;
+    }
+}
+
+static const char *const durabilities[] = {"snapshot", "journal"};
+
+START_TEST(test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill)
+{
+    char *bits[64], id[16];
+    durability = durabilities[_i];
+    start();
+    unsigned count = fill_pool();
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(id, sizeof id, "%u", i);
+        bits[i] = next_bits(id);
+    }
+    struct answer file = client_get(&client, "/sessions/0/state");
+    expect_answer(&file, 200, NULL, "the state of a session in a full pool");
+    answer_free(&file);
+    make_snapshot();
+    ck_assert(call_metric(&client, "attnd_snapshots_failed_total") == 0);
+    die();
+    start();
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(id, sizeof id, "%u", i);
+        char *again = next_bits(id);
+        ck_assert_str_eq(again, bits[i]);
+        free(again);
+        free(bits[i]);
+    }
+    serve_end();
+}
+END_TEST
+
+/* ---- Forks over a restart -------------------------------------------------------------------- */
+
+#define FORKS 24
+
+static void name_fork(char out[16], unsigned i) { snprintf(out, 16, "fork-%u", i); }
+
+/* A parent of 100 tokens, in two blocks, and forks of all of it, of a block, and of a part of one;
+ * some of them have gone on. */
+static void make_family(void)
+{
+    static const size_t lengths[] = {100, 64, 40, 80};
+    char id[16];
+    call_create(&client, "parent", "");
+    struct answer answer = call_prefill(&client, "parent", 1, 100, "");
+    expect_answer(&answer, 200, NULL, "prefill");
+    answer_free(&answer);
+    for (unsigned i = 0; i < FORKS; i++) {
+        name_fork(id, i);
+        fork_of("parent", id, lengths[i % 4]);
+        if (i % 8 == 2)
+            expect_decode(&client, id, i, lengths[i % 4]);
+    }
+}
+
+/* A look at a session's next step would give it blocks of its own; its state does not. */
+static struct answer state_of(unsigned i)
+{
+    char id[16], path[64];
+    name_fork(id, i);
+    snprintf(path, sizeof path, "/sessions/%s/state", i < FORKS ? id : "parent");
+    struct answer answer = client_get(&client, path);
+    expect_answer(&answer, 200, NULL, path);
+    return answer;
+}
+
+static void expect_states(const struct answer want[FORKS + 1], unsigned but)
+{
+    for (unsigned i = 0; i <= FORKS; i++) {
+        struct answer got = state_of(i);
+        ck_assert_msg(i == but || (got.length == want[i].length &&
+                                   memcmp(got.text, want[i].text, got.length) == 0),
+                      "fork %u differs", i);
+        answer_free(&got);
+    }
+}
+
+/* Each for itself they would take more than twice the pool. */
+START_TEST(test_forks_fit_again_after_a_restart_and_go_on_each_for_itself)
+{
+    struct answer states[FORKS + 1];
+    durability = durabilities[_i];
+    start();
+    make_family();
+    make_snapshot();
+    expect_decode(&client, "fork-3", 99, 80); /* of a journal, to what comes from a file */
+    for (unsigned i = 0; i <= FORKS; i++)
+        states[i] = state_of(i);
+    double used = call_metric(&client, "attnd_cache_used_bytes");
+    serve_end();
+    for (unsigned i = 0; i < 2; i++) {
+        start();
+        ck_assert(call_metric(&client, "attnd_sessions_restored_total") == FORKS + 1);
+        ck_assert_double_le(call_metric(&client, "attnd_cache_used_bytes"), used);
+        expect_states(states, UINT_MAX);
+        if (i == 0)
+            serve_end();
+    }
+    expect_decode(&client, "fork-4", 5, 100);
+    expect_states(states, 4);
+    for (unsigned i = 0; i <= FORKS; i++)
+        answer_free(&states[i]);
+    serve_end();
+}
+END_TEST
+
+Suite *suite_forks(void)
+{
+    Suite *suite = suite_create("forks");
+    TCase *tests = tcase_create("forks");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, test_snapshot_of_many_forks_takes_the_memory_of_one);
+    tcase_add_loop_test(tests, test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill,
+                        0, 2);
+    tcase_add_loop_test(tests, test_forks_fit_again_after_a_restart_and_go_on_each_for_itself, 0,
+                        2);
+    suite_add_tcase(suite, tests);
+    return suite;
+}

@@ -1,0 +1,261 @@
+/* test_alike.c: caches that shared blocks, written as files one by one and read again in any order,
+ * take no more of a pool than they did, and none sees what becomes of the others. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn.h"
+#include "attn_limits.h"
+#include "attn_state.h"
+#include "blockpool.h"
+#include "kvcache.h"
+#include "rng.h"
+#include "suites.h"
+
+#define GROUPS 2
+#define HEAD 6
+#define ROW (GROUPS * HEAD)
+#define LAYERS 2
+#define LONGEST 300
+#define MOST 40 /* caches */
+
+static struct attn_model *model;
+static struct attn_error error;
+
+static void setup_as(enum attn_dtype kv_dtype)
+{
+    static const char config[] = "{\"hidden_size\":24,\"num_attention_heads\":4,"
+                                 "\"num_key_value_heads\":2,\"num_hidden_layers\":2}";
+    const struct attn_model_options options = {.kv_dtype = kv_dtype};
+    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), &options, &error),
+                     ATTN_OK);
+    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+}
+
+static void setup(void) { setup_as(ATTN_F32); }
+
+static void teardown(void) { attn_model_close(model); }
+
+static struct attn_cache_pool *new_pool(size_t budget)
+{
+    struct attn_cache_pool *pool;
+    ck_assert_int_eq(attn_cache_pool_new(&pool, budget), ATTN_OK);
+    return pool;
+}
+
+static void end_pool(struct attn_cache_pool *pool)
+{
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
+    attn_cache_pool_free(pool);
+}
+
+static struct attn_cache *new_cache(struct attn_cache_pool *pool)
+{
+    struct attn_cache *cache;
+    ck_assert_int_eq(attn_cache_new(&cache, pool, model, LONGEST, &error), ATTN_OK);
+    return cache;
+}
+
+static struct attn_cache *fork_of(const struct attn_cache *cache, size_t length)
+{
+    struct attn_cache *fork;
+    ck_assert_int_eq(attn_cache_fork(&fork, cache, length, &error), ATTN_OK);
+    return fork;
+}
+
+/* Appends tokens that depend on `seed` and where they stand. */
+static void append(struct attn_cache *cache, size_t layer, size_t count, unsigned seed)
+{
+    float key[ROW], value[ROW];
+    for (size_t i = 0; i < count; i++) {
+        size_t position = attn_cache_length(cache, layer);
+        for (size_t j = 0; j < ROW; j++) {
+            key[j] = (float)(seed % 97) + 0.37F * (float)(position * ROW + j);
+            value[j] = (float)(seed % 89) - 0.11F * (float)(position + layer + j * j);
+        }
+        ck_assert_int_eq(attn_cache_write(cache, layer, 1, key, value, &error), ATTN_OK);
+    }
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+struct file {
+    char *bytes;
+    size_t size;
+};
+
+static struct file save(const struct attn_cache *cache)
+{
+    struct attn_export *export;
+    ck_assert_int_eq(attn_export_open(&export, cache, NULL, 0, &error), ATTN_OK);
+    struct file file = {.size = attn_export_bytes(export)};
+    file.bytes = malloc(file.size);
+    while (attn_export_run(export, file.bytes, 100000))
+        continue;
+    attn_export_close(export);
+    return file;
+}
+
+static struct attn_cache *load(struct attn_cache_pool *pool, struct attn_alike *alike,
+                               const struct file *file)
+{
+    struct attn_cache *cache = new_cache(pool);
+    struct attn_import *import;
+    bool more = true;
+    ck_assert_int_eq(attn_import_open(&import, file->bytes, file->size, &error), ATTN_OK);
+    ck_assert_int_eq(attn_import_begin(import, cache, &error), ATTN_OK);
+    attn_import_share(import, alike);
+    while (more) {
+        enum attn_status status = attn_import_run(&more, import, 10000, &error);
+        ck_assert_msg(status == ATTN_OK, "%s", error.message);
+    }
+    attn_import_close(import);
+    return cache;
+}
+
+static void expect_saved(const struct attn_cache *cache, const struct file *want)
+{
+    struct file now = save(cache);
+    ck_assert_uint_eq(now.size, want->size);
+    ck_assert(memcmp(now.bytes, want->bytes, now.size) == 0);
+    free(now.bytes);
+}
+
+/* Writes all as files, and reads those again in the order that `order` gives into a pool that has
+ * what they took, not a byte more; they take the place of the old ones.  Returns what they take
+ * there. */
+static size_t restart(struct attn_cache *caches[], size_t count, const size_t order[],
+                      struct attn_cache_pool **pool)
+{
+    struct file files[MOST];
+    struct attn_alike *alike;
+    size_t used = attn_cache_pool_used(*pool);
+    for (size_t i = 0; i < count; i++)
+        files[i] = save(caches[i]);
+    for (size_t i = 0; i < count; i++)
+        attn_cache_free(caches[i]);
+    end_pool(*pool);
+    *pool = new_pool(used);
+    ck_assert_int_eq(attn_alike_new(&alike, *pool, &error), ATTN_OK);
+    for (size_t i = 0; i < count; i++)
+        caches[order[i]] = load(*pool, alike, &files[order[i]]);
+    attn_alike_free(alike);
+    for (size_t i = 0; i < count; i++) {
+        expect_saved(caches[i], &files[i]);
+        free(files[i].bytes);
+    }
+    return attn_cache_pool_used(*pool);
+}
+
+static void end_all(struct attn_cache *caches[], size_t count, struct attn_cache_pool *pool)
+{
+    for (size_t i = 0; i < count; i++)
+        attn_cache_free(caches[i]);
+    end_pool(pool);
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+#define PLACE 16 /* bytes that a shared block takes of the budget, each time but once */
+
+/* A parent of 100 tokens, a fork of all, one that ended in its first block and one in its second,
+ * and one that went on alone from there; whoever comes first. */
+START_TEST(test_alike_forks_share_what_they_shared_whichever_is_read_first)
+{
+    static const size_t orders[][5] = {
+        {0, 1, 2, 3, 4}, {4, 3, 2, 1, 0}, {2, 3, 0, 4, 1}, {3, 4, 0, 1, 2}, {1, 4, 2, 0, 3}};
+    struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
+    struct attn_cache *caches[5] = {new_cache(pool)};
+    append(caches[0], 0, 100, 1);
+    caches[1] = fork_of(caches[0], 100);
+    caches[2] = fork_of(caches[0], 40);
+    caches[3] = fork_of(caches[0], 80);
+    caches[4] = fork_of(caches[0], 80);
+    append(caches[4], 0, 1, 2);
+    const size_t block = attn_block_bytes(attn_model_layer(model, 0));
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 3 * block + 7 * PLACE);
+    ck_assert_uint_eq(restart(caches, 5, orders[_i], &pool), 3 * block + 6 * PLACE);
+    end_all(caches, 5, pool);
+}
+END_TEST
+
+START_TEST(test_alike_caches_that_share_blocks_go_on_each_for_itself)
+{
+    static const size_t order[] = {2, 0, 1};
+    struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
+    struct attn_cache *caches[3] = {new_cache(pool), new_cache(pool)}, *twin;
+    append(caches[0], 0, 90, 5);
+    append(caches[1], 0, 64, 7); /* makes room for a block when it goes */
+    caches[2] = fork_of(caches[0], 70);
+    twin = fork_of(caches[2], SIZE_MAX);
+    append(twin, 0, 1, 6);
+    struct file want = save(twin), parent = save(caches[0]);
+    attn_cache_free(twin);
+    restart(caches, 3, order, &pool);
+    attn_cache_free(caches[1]);
+    append(caches[2], 0, 1, 6); /* where the other holds other tokens */
+    expect_saved(caches[2], &want);
+    expect_saved(caches[0], &parent);
+    attn_cache_free(caches[2]);
+    expect_saved(caches[0], &parent);
+    free(want.bytes);
+    free(parent.bytes);
+    end_all(caches, 1, pool);
+}
+END_TEST
+
+/* One thing that somebody may do; returns how many caches there are then. */
+static size_t do_something(struct attn_cache *caches[], size_t count, struct rng *r)
+{
+    struct attn_cache *cache = caches[rng_below(r, (unsigned)count)];
+    size_t length = attn_cache_length(cache, 0), one = rng_below(r, LONGEST);
+    unsigned deed = rng_below(r, 8), n = 1 + rng_below(r, 90);
+    if (deed < 4 && count < MOST) {
+        caches[count++] = fork_of(cache, deed == 0 ? one : SIZE_MAX);
+    } else if (deed == 4) {
+        attn_cache_truncate(cache, one);
+    } else {
+        n = length + n > LONGEST ? (unsigned)(LONGEST - length) : n;
+        append(cache, 0, n, rng_below(r, 3)); /* some come to the same */
+        if (rng_below(r, 3) > 0 && attn_cache_length(cache, 1) + n <= LONGEST)
+            append(cache, 1, n, rng_below(r, 3));
+    }
+    return count;
+}
+
+START_TEST(test_alike_any_family_of_forks_fits_again_where_it_did)
+{
+    struct rng r = {.state = 77 + (uint64_t)_i};
+    teardown();
+    setup_as((enum attn_dtype)(_i % 4));
+    for (unsigned round = 0; round < 12; round++) {
+        struct attn_cache_pool *pool = new_pool((size_t)64 << 20);
+        struct attn_cache *caches[MOST] = {new_cache(pool)};
+        size_t order[MOST], count = 1;
+        for (unsigned i = 0; i < 120; i++)
+            count = do_something(caches, count, &r);
+        for (size_t i = 0; i < count; i++) {
+            size_t j = rng_below(&r, (unsigned)i + 1);
+            order[i] = order[j];
+            order[j] = i;
+        }
+        size_t used = attn_cache_pool_used(pool);
+        ck_assert_uint_le(restart(caches, count, order, &pool), used);
+        end_all(caches, count, pool);
+    }
+}
+END_TEST
+
+Suite *suite_alike(void)
+{
+    Suite *suite = suite_create("alike");
+    TCase *tests = tcase_create("alike");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_loop_test(tests, test_alike_forks_share_what_they_shared_whichever_is_read_first, 0,
+                        5);
+    tcase_add_test(tests, test_alike_caches_that_share_blocks_go_on_each_for_itself);
+    tcase_add_loop_test(tests, test_alike_any_family_of_forks_fits_again_where_it_did, 0, 8);
+    suite_add_tcase(suite, tests);
+    return suite;
+}

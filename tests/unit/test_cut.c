@@ -1,0 +1,188 @@
+/* test_cut.c: what the scheduler's thread, for which all computing waits, does for a snapshot. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "app.h"
+#include "attn_state.h"
+#include "session_notes.h"
+#include "store_files.h"
+#include "suites.h"
+
+#define LAYERS 256
+#define SESSIONS 24
+#define WIDTH 4
+
+static struct srv_app app;
+static char directory[64], message[512];
+static struct srv_error error;
+
+static void set_up(void)
+{
+    static struct srv_model_entry model = {.name = "deep"};
+    static char random[] =
+        "{\"hidden_size\":4,\"num_attention_heads\":1,\"num_hidden_layers\":256}";
+    model.random = random;
+    app = (struct srv_app){
+        .config = {
+            .models = &model,
+            .num_models = 1,
+            .durability = SRV_DURABLE_SNAPSHOT,
+            .state_dir = directory,
+            .limits = {.max_sessions = SESSIONS, .max_session_length = 64, .session_ttl_s = 3600}}};
+    snprintf(directory, sizeof directory, "/tmp/attnd-cut-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    srv_log_open(&app.log, SRV_LOG_OFF, STDERR_FILENO);
+    ck_assert(srv_metrics_open(&app.metrics));
+    ck_assert_int_eq(attn_cache_pool_new(&app.pool, (size_t)64 << 20), ATTN_OK);
+    ck_assert(srv_models_open(&app.models, &app.config, message, sizeof message) &&
+              srv_models_load(&app.models, app.pool, message, sizeof message));
+    ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
+    ck_assert_msg(srv_store_open(&app.store, &app, message, sizeof message) &&
+                      srv_store_load(app.store, message, sizeof message) &&
+                      srv_store_start(app.store, message, sizeof message),
+                  "%s", message);
+}
+
+static void tear_down(void)
+{
+    char command[96];
+    ck_assert(srv_store_close(app.store));
+    srv_sessions_close(app.sessions);
+    srv_models_close(&app.models);
+    attn_cache_pool_free(app.pool);
+    srv_metrics_close(app.metrics);
+    srv_log_close(&app.log);
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* A session with a token in each layer; it stays the caller's. */
+static struct srv_session *make_session(void)
+{
+    static const float row[WIDTH] = {1, 2, 3, 4};
+    struct srv_session *session;
+    struct attn_error cause;
+    const struct srv_session_options options = {.id = NULL};
+    ck_assert_int_eq(
+        srv_session_create(&session, app.sessions, &app.models.items[0], &options, &error), SRV_OK);
+    ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_OK);
+    for (size_t layer = 0; layer < LAYERS; layer++) {
+        ck_assert_int_eq(attn_cache_write(session->cache, layer, 1, row, row, &cause), ATTN_OK);
+        session->last[layer] = (struct srv_last_step){.rows = 1, .digest = {layer, 1}};
+    }
+    session->changed = true;
+    return session;
+}
+
+/* Of this thread. */
+static double cpu_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+/* The time that the notes and headers of all these sessions' files take. */
+static double time_headers(struct srv_session *const sessions[])
+{
+    double begin = cpu_ms();
+    for (size_t i = 0; i < SESSIONS; i++) {
+        static struct srv_note_text texts[SRV_NOTES + LAYERS];
+        static struct attn_note notes[SRV_NOTES + LAYERS];
+        struct attn_export *export;
+        struct attn_error cause;
+        const struct srv_session_moment now = {sessions[i]->cache, sessions[i]->last, 1, 1};
+        size_t count = srv_notes_print(texts, sessions[i], &now, true);
+        for (size_t n = 0; n < count; n++)
+            notes[n] = (struct attn_note){texts[n].name, texts[n].value};
+        ck_assert_int_eq(attn_export_open(&export, sessions[i]->cache, notes, count, &cause),
+                         ATTN_OK);
+        attn_export_close(export);
+    }
+    return cpu_ms() - begin;
+}
+
+static void await_cut(void)
+{
+    struct srv_store_status status;
+    srv_store_request(&status, app.store);
+    for (unsigned waited = 0; !srv_store_wants_cut(app.store); waited += 10) {
+        ck_assert_uint_lt(waited, 20000);
+        usleep(10000);
+    }
+}
+
+static void await_snapshot(void)
+{
+    struct srv_store_status status = {.running = true};
+    for (unsigned waited = 0; status.running; waited += 10) {
+        ck_assert_uint_lt(waited, 20000);
+        usleep(10000);
+        srv_store_describe(&status, app.store);
+    }
+    ck_assert_uint_gt(status.base, 0);
+}
+
+START_TEST(test_cut_leaves_the_writing_of_headers_to_the_thread_of_the_store)
+{
+    struct srv_session *sessions[SESSIONS];
+    for (size_t i = 0; i < SESSIONS; i++)
+        sessions[i] = make_session();
+    double headers = time_headers(sessions);
+    await_cut();
+    double begin = cpu_ms();
+    srv_store_cut(app.store);
+    double cut = cpu_ms() - begin;
+    ck_assert_msg(cut < headers / 4, "a cut takes %.2f ms, the headers of its files %.2f", cut,
+                  headers);
+    await_snapshot();
+    for (size_t i = 0; i < SESSIONS; i++)
+        srv_session_put(sessions[i]);
+}
+END_TEST
+
+/* A file says what its session was when the cut was made, however long it takes to be written. */
+START_TEST(test_cut_is_one_moment_of_lengths_and_last_steps)
+{
+    static const float row[WIDTH] = {4, 3, 2, 1};
+    struct srv_session *session = make_session();
+    struct attn_error cause;
+    char id[SRV_ID_MAX + 1];
+    await_cut();
+    srv_store_cut(app.store);
+    ck_assert_int_eq(attn_cache_write(session->cache, 0, 1, row, row, &cause), ATTN_OK);
+    session->last[0] = (struct srv_last_step){.position = 1, .rows = 1, .digest = {9, 9}};
+    snprintf(id, sizeof id, "%s", session->id);
+    await_snapshot();
+    session->changed = false; /* so that the end writes nothing more */
+    srv_session_put(session);
+    ck_assert(srv_store_close(app.store));
+    srv_sessions_close(app.sessions);
+    ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
+    ck_assert(srv_store_open(&app.store, &app, message, sizeof message) &&
+              srv_store_load(app.store, message, sizeof message));
+    session = srv_session_peek(app.sessions, id);
+    ck_assert_ptr_nonnull(session);
+    ck_assert_uint_eq(attn_cache_length(session->cache, 0), 1);
+    ck_assert_uint_eq(session->last[0].position, 0);
+    ck_assert_uint_eq(session->last[0].rows, 1);
+    ck_assert_uint_eq(session->last[7].digest[0], 7);
+    srv_session_put(session);
+}
+END_TEST
+
+Suite *suite_cut(void)
+{
+    Suite *suite = suite_create("cut");
+    TCase *tests = tcase_create("cut");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, test_cut_leaves_the_writing_of_headers_to_the_thread_of_the_store);
+    tcase_add_test(tests, test_cut_is_one_moment_of_lengths_and_last_steps);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
