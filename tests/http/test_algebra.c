@@ -63,7 +63,7 @@ START_TEST(test_fork_goes_on_as_its_parent_would)
     begin("parent", 70);
     double before = call_metric(&client, "attnd_cache_used_bytes");
     expect_change("parent", "fork", "{\"session_id\":\"child\"}");
-    ck_assert(call_metric(&client, "attnd_cache_used_bytes") == before + 2 * 8);
+    ck_assert(call_metric(&client, "attnd_cache_used_bytes") == before + 2 * 16);
     ck_assert_uint_eq(call_length(&client, "child", 0), 70);
     for (unsigned i = 70; i < 75; i++)
         expect_alike("parent", "child", i);
