@@ -79,9 +79,12 @@ enum deed {
     DEEDS
 };
 
+#define MAX_LEFT 2 /* of a session: as many as may wait (max_session_waiting) */
+
 struct session {
     char id[32];
     size_t length; /* of the first layer, about */
+    size_t left;   /* whole steps that nobody waited for, since the last that was answered */
     bool live;
 };
 
@@ -123,6 +126,7 @@ static void step(struct caller *caller, struct session *session)
     expect_answer(&answer, 200, NULL, "a step");
     answer_free(&answer);
     session->length++;
+    session->left = 0;
 }
 
 static void step_binary(struct caller *caller, struct session *session)
@@ -136,6 +140,7 @@ static void step_binary(struct caller *caller, struct session *session)
     binary_decode(&answer, "a binary step");
     answer_free(&answer);
     text_free(&body);
+    session->left = 0;
 }
 
 static void prefill(struct caller *caller, struct session *session)
@@ -304,10 +309,17 @@ static void leave_after(struct caller *caller, const struct session *session, bo
     text_free(&body);
 }
 
+/* On a busy machine what was left may all be in line when the next request comes, which would be
+ * one too many behind a third. */
 static void leave(struct caller *caller, struct session *session)
 {
+    if (session->left == MAX_LEFT) {
+        step(caller, session);
+        return;
+    }
     leave_after(caller, session, true);
     session->length++;
+    session->left++;
 }
 
 static void leave_early(struct caller *caller, struct session *session)
