@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensors.h"
+
 #define MAX_ROWS 512
 
 void text_step(struct text *body, const char *id, unsigned seed, const char *extra)
@@ -44,6 +46,15 @@ struct answer call_decode(struct client *client, const char *id, unsigned seed, 
     struct text body = {0};
     text_step(&body, id, seed, extra);
     return post(client, "/decode", &body);
+}
+
+char *call_next_bits(struct client *client, const char *id)
+{
+    struct answer answer = call_decode(client, id, 4711, ",\"commit\":false");
+    expect_answer(&answer, 200, NULL, id);
+    char *bits = exact_text(answer.json, "output");
+    answer_free(&answer);
+    return bits;
 }
 
 struct answer call_decode_rows(struct client *client, const char *id, unsigned seed, size_t n,

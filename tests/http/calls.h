@@ -13,6 +13,9 @@ void text_steps(struct text *body, const char *id, unsigned seed, size_t n, cons
 
 /* POST /decode of one row [E]; of n rows [n][E]; and the latter to /attend. */
 struct answer call_decode(struct client *client, const char *id, unsigned seed, const char *extra);
+
+/* The bits of what the session's next decode would be; free them. */
+char *call_next_bits(struct client *client, const char *id);
 struct answer call_decode_rows(struct client *client, const char *id, unsigned seed, size_t n,
                                const char *extra);
 struct answer call_prefill(struct client *client, const char *id, unsigned seed, size_t n,

@@ -56,19 +56,9 @@ static void tear_down(void)
 
 /* ---- Helpers --------------------------------------------------------------------------------- */
 
-/* The bits of what the next decode would be. */
-static char *next_bits(const char *id)
-{
-    struct answer answer = call_decode(&client, id, 4711, ",\"commit\":false");
-    expect_answer(&answer, 200, NULL, id);
-    char *bits = exact_text(answer.json, "output");
-    answer_free(&answer);
-    return bits;
-}
-
 static void expect_bits(const char *id, char *want)
 {
-    char *got = next_bits(id);
+    char *got = call_next_bits(&client, id);
     ck_assert_str_eq(got, want);
     free(got);
     free(want);
@@ -185,8 +175,9 @@ static void check_restart(void (*end)(void))
     struct answer made = create_with_key("-once"); /* no id may begin so */
     expect_answer(&made, 201, NULL, "create");
     struct answer last = call_decode(&client, "import", 70, ",\"position\":70");
-    char *whole = next_bits("whole"), *fork = next_bits("fork"), *import = next_bits("import");
-    char *pre = next_bits("pre");
+    char *whole = call_next_bits(&client, "whole"), *fork = call_next_bits(&client, "fork"),
+         *import = call_next_bits(&client, "import");
+    char *pre = call_next_bits(&client, "pre");
     end();
     start();
     ck_assert_int_eq(epoch_of("whole"), epoch);
@@ -247,7 +238,7 @@ START_TEST(test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigki
         ck_assert_uint_lt(waited, 500);
         pause_ms(20);
     }
-    char *a = next_bits("a"), *b = next_bits("b");
+    char *a = call_next_bits(&client, "a"), *b = call_next_bits(&client, "b");
     die();
     ck_assert_uint_ge(find_files(path, ".base"), 1); /* or it was killed before it removed others */
     start();
@@ -282,7 +273,7 @@ START_TEST(test_snapshot_on_request_is_what_a_killed_daemon_comes_back_to)
     start();
     call_create(&client, "kept", "");
     steps("kept", 0, 5);
-    char *kept = next_bits("kept");
+    char *kept = call_next_bits(&client, "kept");
     make_snapshot();
     steps("kept", 5, 9);
     die();
@@ -363,7 +354,7 @@ START_TEST(test_full_disk_refuses_what_would_be_lost_and_changes_nothing)
     start();
     call_create(&client, "a", "");
     steps("a", 0, 5);
-    char *a = next_bits("a");
+    char *a = call_next_bits(&client, "a");
     ck_assert_uint_eq(find_files(path, ".journal"), 1);
     ck_assert_int_eq(stat(path, &journal), 0);
     limit_files((rlim_t)journal.st_size + 50); /* a part of a record has room */
@@ -383,11 +374,11 @@ START_TEST(test_full_disk_refuses_what_would_be_lost_and_changes_nothing)
     answer_free(&retry);
     ck_assert_double_ge(call_metric(&client, "attnd_journal_refused_total"), 6);
     limit_files(RLIM_INFINITY);
-    char *same = next_bits("a");
+    char *same = call_next_bits(&client, "a");
     ck_assert_str_eq(same, a);
     free(same);
     steps("a", 5, 8);
-    char *later = next_bits("a");
+    char *later = call_next_bits(&client, "a");
     die();
     start();
     expect_bits("a", later);
@@ -475,7 +466,7 @@ START_TEST(test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone)
     steps("a", 0, 3);
     make_snapshot();
     steps("a", 3, 5);
-    char *bits = next_bits("a");
+    char *bits = call_next_bits(&client, "a");
     die();
     expect_unread(".base");
     expect_unread(".session");
@@ -521,7 +512,7 @@ START_TEST(test_damage_in_a_journal_costs_the_session_that_it_hits)
     ck_assert_uint_eq(call_length(&client, "b", 0), 2);
     steps("b", 2, 3);
     ck_assert_uint_eq(find_files(path, ".journal.damaged"), 1);
-    char *b = next_bits("b");
+    char *b = call_next_bits(&client, "b");
     die();
     start();
     expect_bits("b", b);

@@ -45,15 +45,6 @@ static void tear_down(void)
 
 /* ---- Helpers --------------------------------------------------------------------------------- */
 
-static char *next_bits(const char *id)
-{
-    struct answer answer = call_decode(&client, id, 4711, ",\"commit\":false");
-    expect_answer(&answer, 200, NULL, id);
-    char *bits = exact_text(answer.json, "output");
-    answer_free(&answer);
-    return bits;
-}
-
 static void fork_of(const char *parent, const char *id, size_t length)
 {
     char path[128], body[128];
@@ -166,7 +157,7 @@ START_TEST(test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill)
     unsigned count = fill_pool();
     for (unsigned i = 0; i < count; i++) {
         snprintf(id, sizeof id, "%u", i);
-        bits[i] = next_bits(id);
+        bits[i] = call_next_bits(&client, id);
     }
     struct answer file = client_get(&client, "/sessions/0/state");
     expect_answer(&file, 200, NULL, "the state of a session in a full pool");
@@ -177,7 +168,7 @@ START_TEST(test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill)
     start();
     for (unsigned i = 0; i < count; i++) {
         snprintf(id, sizeof id, "%u", i);
-        char *again = next_bits(id);
+        char *again = call_next_bits(&client, id);
         ck_assert_str_eq(again, bits[i]);
         free(again);
         free(bits[i]);
