@@ -1,5 +1,7 @@
-/* checksum.c: the only file that calls nettle. */
+/* checksum.c: SHA-256 by nettle. */
 #include "checksum.h"
+
+#include <nettle/base16.h>
 
 void attn_checksum_init(struct attn_checksum *sum) { sha256_init(&sum->sha256); }
 
@@ -10,11 +12,7 @@ void attn_checksum_add(struct attn_checksum *sum, const void *bytes, size_t coun
 
 void attn_checksum_print(char out[ATTN_CHECKSUM_DIGITS], struct attn_checksum *sum)
 {
-    static const char digits[] = "0123456789abcdef";
     uint8_t bytes[SHA256_DIGEST_SIZE];
     sha256_digest(&sum->sha256, sizeof bytes, bytes);
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        out[2 * i] = digits[bytes[i] >> 4];
-        out[2 * i + 1] = digits[bytes[i] & 15];
-    }
+    base16_encode_update(out, sizeof bytes, bytes);
 }

@@ -62,20 +62,13 @@ enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyri
     return SRV_OK;
 }
 
-_Static_assert(2 * SRV_KEY_DIGEST <= SRV_ID_MAX, "a digest stands where the key stood");
+_Static_assert(SRV_KEY_DIGITS <= SRV_ID_MAX, "a digest stands where the key stood");
 
 void srv_auth_own_key(struct srv_request *request)
 {
-    static const char digits[] = "0123456789abcdef";
-    char text[2 * SRV_ID_MAX + 2], *out = request->idempotency_key;
-    unsigned char digest[SRV_KEY_DIGEST];
-    if (out[0] == '\0')
+    char text[2 * SRV_ID_MAX + 2], *key = request->idempotency_key;
+    if (key[0] == '\0')
         return;
-    int length = snprintf(text, sizeof text, "%s\n%s", request->caller_name, out);
-    srv_key_digest(digest, text, (size_t)length);
-    for (size_t i = 0; i < sizeof digest; i++) {
-        *out++ = digits[digest[i] >> 4];
-        *out++ = digits[digest[i] & 15];
-    }
-    *out = '\0';
+    int length = snprintf(text, sizeof text, "%s\n%s", request->caller_name, key);
+    srv_key_digest_print(key, text, (size_t)length);
 }

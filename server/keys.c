@@ -6,6 +6,7 @@
 #include "keys.h"
 
 #include <jansson.h>
+#include <nettle/base16.h>
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
 #include <stdarg.h>
@@ -29,6 +30,14 @@ void srv_key_digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t l
     sha256_init(&context);
     sha256_update(&context, length, (const uint8_t *)key);
     sha256_digest(&context, SRV_KEY_DIGEST, out);
+}
+
+void srv_key_digest_print(char out[SRV_KEY_DIGITS + 1], const char *key, size_t length)
+{
+    unsigned char digest[SRV_KEY_DIGEST];
+    srv_key_digest(digest, key, length);
+    base16_encode_update(out, sizeof digest, digest);
+    out[SRV_KEY_DIGITS] = '\0';
 }
 
 /* ---- Looking up ------------------------------------------------------------------------------ */

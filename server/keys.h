@@ -18,6 +18,7 @@
 #define SRV_KEY_MIN 32           /* characters of a key that the file shows */
 #define SRV_KEY_MAX 256
 #define SRV_KEY_DIGEST 32 /* bytes */
+#define SRV_KEY_DIGITS (2 * SRV_KEY_DIGEST)
 
 /* Neither implies the other. */
 enum srv_scope {
@@ -43,6 +44,9 @@ bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t
 
 /* SHA-256 of what a caller sends, as keys are kept. */
 void srv_key_digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t length);
+
+/* The same in hexadecimal, with a NUL. */
+void srv_key_digest_print(char out[SRV_KEY_DIGITS + 1], const char *key, size_t length);
 
 /* The key of this digest, NULL where it is that of none. */
 const struct srv_key *srv_keys_find(const struct srv_keys *keys,

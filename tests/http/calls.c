@@ -120,6 +120,16 @@ void call_delete(struct client *client, const char *id)
     answer_free(&answer);
 }
 
+void call_fork(struct client *client, const char *parent, const char *id, const char *extra)
+{
+    char path[128], body[192];
+    snprintf(path, sizeof path, "/sessions/%s/fork", parent);
+    snprintf(body, sizeof body, "{\"session_id\":\"%s\"%s}", id, extra);
+    struct answer answer = client_post(client, path, body);
+    expect_answer(&answer, 201, NULL, id);
+    answer_free(&answer);
+}
+
 size_t call_length(struct client *client, const char *id, size_t layer)
 {
     struct answer answer = get_session(client, id);

@@ -13,9 +13,6 @@ void text_steps(struct text *body, const char *id, unsigned seed, size_t n, cons
 
 /* POST /decode of one row [E]; of n rows [n][E]; and the latter to /attend. */
 struct answer call_decode(struct client *client, const char *id, unsigned seed, const char *extra);
-
-/* The bits of what the session's next decode would be; free them. */
-char *call_next_bits(struct client *client, const char *id);
 struct answer call_decode_rows(struct client *client, const char *id, unsigned seed, size_t n,
                                const char *extra);
 struct answer call_prefill(struct client *client, const char *id, unsigned seed, size_t n,
@@ -28,10 +25,17 @@ void expect_decode(struct client *client, const char *id, unsigned seed, size_t 
 void refuse_decode(struct client *client, const char *id, unsigned seed, const char *extra,
                    long status, const char *code);
 
+/* The bits of what the session's next decode would be; free them. */
+char *call_next_bits(struct client *client, const char *id);
+
 /* POST /sessions with these members beside the id and model, expected to succeed; returns the
  * epoch. */
 json_int_t call_create(struct client *client, const char *id, const char *extra);
 void call_delete(struct client *client, const char *id);
+
+/* POST /sessions/{parent}/fork of all its tokens, or with these members beside the fork's id, ""
+ * or beginning with a comma; expected to succeed. */
+void call_fork(struct client *client, const char *parent, const char *id, const char *extra);
 
 /* GET /sessions/{id}: the length of a layer; the answer's status without more. */
 size_t call_length(struct client *client, const char *id, size_t layer);

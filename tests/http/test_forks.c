@@ -47,12 +47,9 @@ static void tear_down(void)
 
 static void fork_of(const char *parent, const char *id, size_t length)
 {
-    char path[128], body[128];
-    snprintf(path, sizeof path, "/sessions/%s/fork", parent);
-    snprintf(body, sizeof body, "{\"session_id\":\"%s\",\"length\":%zu}", id, length);
-    struct answer answer = client_post(&client, path, body);
-    expect_answer(&answer, 201, NULL, id);
-    answer_free(&answer);
+    char extra[48];
+    snprintf(extra, sizeof extra, ",\"length\":%zu", length);
+    call_fork(&client, parent, id, extra);
 }
 
 static json_int_t snapshot_number(const char *name)

@@ -114,11 +114,9 @@ START_TEST(test_a_long_attend_gets_its_share_beside_batches_of_any_length)
     long_begin(&call, &client, "\"session_id\":\"s0\",\"start\":true,", TOKENS);
     long_end(&call, 200, NULL);
     for (unsigned i = 1; i < STEPPERS; i++) {
-        char body[32];
-        snprintf(body, sizeof body, "{\"session_id\":\"s%u\"}", i);
-        struct answer answer = client_post(&client, "/sessions/s0/fork", body);
-        expect_answer(&answer, 201, NULL, body);
-        answer_free(&answer);
+        char id[32];
+        snprintf(id, sizeof id, "s%u", i);
+        call_fork(&client, "s0", id, "");
     }
     long_begin(&call, &client, "", TOKENS);
     for (unsigned i = 0; i < STEPPERS; i++) {

@@ -292,11 +292,9 @@ static void fill_session(const char *id)
 static void fork_sessions(void)
 {
     for (size_t i = 1; i <= FORKS; i++) {
-        char body[32];
-        snprintf(body, sizeof body, "{\"session_id\":\"t%zu\"}", i);
-        struct answer answer = client_post(&client, "/sessions/t0/fork", body);
-        expect_answer(&answer, 201, NULL, body);
-        answer_free(&answer);
+        char id[32];
+        snprintf(id, sizeof id, "t%zu", i);
+        call_fork(&client, "t0", id, "");
     }
 }
 

@@ -6,9 +6,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "app.h"
 #include "attn_state.h"
 #include "session_notes.h"
+#include "store_app.h"
 #include "store_files.h"
 #include "suites.h"
 
@@ -17,47 +17,23 @@
 #define WIDTH 4
 
 static struct srv_app app;
-static char directory[64], message[512];
 static struct srv_error error;
 
 static void set_up(void)
 {
-    static struct srv_model_entry model = {.name = "deep"};
     static char random[] =
         "{\"hidden_size\":4,\"num_attention_heads\":1,\"num_hidden_layers\":256}";
-    model.random = random;
-    app = (struct srv_app){
-        .config = {
-            .models = &model,
-            .num_models = 1,
-            .durability = SRV_DURABLE_SNAPSHOT,
-            .state_dir = directory,
-            .limits = {.max_sessions = SESSIONS, .max_session_length = 64, .session_ttl_s = 3600}}};
-    snprintf(directory, sizeof directory, "/tmp/attnd-cut-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
-    srv_log_open(&app.log, SRV_LOG_OFF, STDERR_FILENO);
-    ck_assert(srv_metrics_open(&app.metrics));
-    ck_assert_int_eq(attn_cache_pool_new(&app.pool, (size_t)64 << 20), ATTN_OK);
-    ck_assert(srv_models_open(&app.models, &app.config, message, sizeof message) &&
-              srv_models_load(&app.models, app.pool, message, sizeof message));
-    ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
-    ck_assert_msg(srv_store_open(&app.store, &app, message, sizeof message) &&
-                      srv_store_load(app.store, message, sizeof message) &&
-                      srv_store_start(app.store, message, sizeof message),
-                  "%s", message);
+    const struct srv_config config = {
+        .durability = SRV_DURABLE_SNAPSHOT,
+        .limits = {.max_sessions = SESSIONS, .max_session_length = 64, .session_ttl_s = 3600}};
+    store_app_open(&app, &config, "deep", random, (size_t)64 << 20);
+    store_app_begin(&app);
 }
 
 static void tear_down(void)
 {
-    char command[96];
-    ck_assert(srv_store_close(app.store));
-    srv_sessions_close(app.sessions);
-    srv_models_close(&app.models);
-    attn_cache_pool_free(app.pool);
-    srv_metrics_close(app.metrics);
-    srv_log_close(&app.log);
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    store_app_end(&app);
+    store_app_close(&app);
 }
 
 /* A session with a token in each layer; it stays the caller's. */
@@ -160,11 +136,8 @@ START_TEST(test_cut_is_one_moment_of_lengths_and_last_steps)
     await_snapshot();
     session->changed = false; /* so that the end writes nothing more */
     srv_session_put(session);
-    ck_assert(srv_store_close(app.store));
-    srv_sessions_close(app.sessions);
-    ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
-    ck_assert(srv_store_open(&app.store, &app, message, sizeof message) &&
-              srv_store_load(app.store, message, sizeof message));
+    store_app_end(&app);
+    store_app_begin(&app);
     session = srv_session_peek(app.sessions, id);
     ck_assert_ptr_nonnull(session);
     ck_assert_uint_eq(attn_cache_length(session->cache, 0), 1);

@@ -5,9 +5,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "app.h"
 #include "journal.h"
 #include "restore.h"
+#include "store_app.h"
 #include "suites.h"
 
 #define WIDTH 4
@@ -17,25 +17,17 @@ static float row[WIDTH] = {1, 2, 3, 4};
 
 static void set_up(void)
 {
-    static struct srv_model_entry model = {.name = "tiny"};
     static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    char message[512];
-    app = (struct srv_app){
-        .config = {.models = &model,
-                   .num_models = 1,
-                   .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = 3600}}};
-    model.random = random;
-    ck_assert_int_eq(attn_cache_pool_new(&app.pool, (size_t)1 << 20), ATTN_OK);
-    ck_assert(srv_models_open(&app.models, &app.config, message, sizeof message) &&
-              srv_models_load(&app.models, app.pool, message, sizeof message));
+    const struct srv_config config = {
+        .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = 3600}};
+    store_app_open(&app, &config, "tiny", random, (size_t)1 << 20);
     ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
 }
 
 static void tear_down(void)
 {
     srv_sessions_close(app.sessions);
-    srv_models_close(&app.models);
-    attn_cache_pool_free(app.pool);
+    store_app_close(&app);
 }
 
 /* The records of an import, up to its commit where it has one, and of another session. */

@@ -15,10 +15,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "app.h"
 #include "attn_state.h"
 #include "journal.h"
 #include "restore.h"
+#include "store_app.h"
 #include "store_files.h"
 #include "suites.h"
 
@@ -73,61 +73,29 @@ ssize_t pread(int fd, void *out, size_t count, off_t at)
 /* ---- A store and its sessions ---------------------------------------------------------------- */
 
 static struct srv_app app;
-static char directory[64], message[512];
+static char message[512];
 static struct srv_error error;
 static float row[WIDTH] = {1, 2, 3, 4};
 
-static void open_store(void)
-{
-    ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
-    ck_assert_msg(srv_store_open(&app.store, &app, message, sizeof message) &&
-                      srv_store_load(app.store, message, sizeof message) &&
-                      srv_store_start(app.store, message, sizeof message),
-                  "%s", message);
-}
-
-static void close_store(void)
-{
-    ck_assert(srv_store_close(app.store));
-    srv_sessions_close(app.sessions);
-}
-
 static void set_up(void)
 {
-    static struct srv_model_entry model = {.name = "tiny"};
     static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    app = (struct srv_app){
-        .config = {.models = &model,
-                   .num_models = 1,
-                   .durability = SRV_DURABLE_JOURNAL,
-                   .journal_fsync = SRV_FSYNC_EVERYSEC,
-                   .journal_bytes = (size_t)1 << 30,
-                   .state_dir = directory,
-                   .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = 3600}}};
-    model.random = random;
+    const struct srv_config config = {
+        .durability = SRV_DURABLE_JOURNAL,
+        .journal_fsync = SRV_FSYNC_EVERYSEC,
+        .journal_bytes = (size_t)1 << 30,
+        .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = 3600}};
     error = (struct srv_error){0};
     atomic_store(&slow_ms, 0);
     atomic_store(&unsafe_base, 0);
-    snprintf(directory, sizeof directory, "/tmp/attnd-store-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
-    srv_log_open(&app.log, SRV_LOG_OFF, STDERR_FILENO);
-    ck_assert(srv_metrics_open(&app.metrics));
-    ck_assert_int_eq(attn_cache_pool_new(&app.pool, (size_t)1 << 20), ATTN_OK);
-    ck_assert(srv_models_open(&app.models, &app.config, message, sizeof message) &&
-              srv_models_load(&app.models, app.pool, message, sizeof message));
-    open_store();
+    store_app_open(&app, &config, "tiny", random, (size_t)1 << 20);
+    store_app_begin(&app);
 }
 
 static void tear_down(void)
 {
-    char command[96];
-    close_store();
-    srv_models_close(&app.models);
-    attn_cache_pool_free(app.pool);
-    srv_metrics_close(app.metrics);
-    srv_log_close(&app.log);
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    store_app_end(&app);
+    store_app_close(&app);
 }
 
 static struct srv_session *list_session(const char *id)
@@ -163,8 +131,8 @@ static size_t length_of(const char *id)
 
 static size_t found_again(const char *id)
 {
-    close_store();
-    open_store();
+    store_app_end(&app);
+    store_app_begin(&app);
     return length_of(id);
 }
 
@@ -243,7 +211,7 @@ static size_t count_files(enum srv_file_kind kind)
 static void in_directory(const char *command)
 {
     char line[256];
-    snprintf(line, sizeof line, "cd %s && %s", directory, command);
+    snprintf(line, sizeof line, "cd %s && %s", app.config.state_dir, command);
     ck_assert_msg(system(line) == 0, "%s", line);
 }
 
@@ -278,11 +246,11 @@ static void kill_snapshot_before(uint64_t epoch)
     char command[128];
     in_directory("mkdir kept && find . -maxdepth 1 -name '*.*' -type f -exec cp {} kept \\;");
     make_snapshot();
-    close_store();
+    store_app_end(&app);
     snprintf(command, sizeof command, "rm *.base %016llx-*.session && cp -n kept/* .",
              (unsigned long long)epoch);
     in_directory(command);
-    open_store();
+    store_app_begin(&app);
 }
 
 /* The same where the snapshot has the parent's file and not yet that of its fork; gives the parent
@@ -460,9 +428,9 @@ END_TEST
 START_TEST(test_empty_files_of_a_first_snapshot_shadow_no_record)
 {
     kill_snapshot_between(list_session("a"));
-    close_store();
+    store_app_end(&app);
     in_directory("truncate -s 0 *.session");
-    open_store();
+    store_app_begin(&app);
     ck_assert_uint_eq(length_of("a"), 2);
     ck_assert_uint_eq(length_of("fork"), 1);
 }
@@ -477,9 +445,9 @@ START_TEST(test_damaged_base_leaves_its_files_and_the_journals_since)
     kill_snapshot_between(session);
     ck_assert_uint_eq(length_of("fork"), 2);
     for (int i = 0; i < 2; i++) { /* damaged, and set aside */
-        close_store();
+        store_app_end(&app);
         in_directory(i == 0 ? "truncate -s 5 *.base" : "test -f *.base.damaged");
-        open_store();
+        store_app_begin(&app);
         ck_assert_uint_eq(length_of("a"), 3);
         ck_assert_uint_eq(length_of("fork"), 2);
     }
@@ -490,7 +458,8 @@ END_TEST
 static void list_files(char out[4096])
 {
     char command[128];
-    snprintf(command, sizeof command, "find %s -type f -printf '%%f %%s\\n' | sort", directory);
+    snprintf(command, sizeof command, "find %s -type f -printf '%%f %%s\\n' | sort",
+             app.config.state_dir);
     FILE *stream = popen(command, "r");
     ck_assert_ptr_nonnull(stream);
     out[fread(out, 1, 4095, stream)] = '\0';
@@ -526,7 +495,7 @@ static void lose_one_of_four(void)
             ck_assert_int_eq(append(session), SRV_OK);
         srv_session_put(session);
     }
-    close_store();
+    store_app_end(&app);
     in_directory(
         "printf x | dd of=0000000000000001.journal bs=1 seek=140 conv=notrunc 2>/dev/null");
 }
@@ -544,7 +513,7 @@ START_TEST(test_start_whose_first_snapshot_fails_leaves_no_more_files_however_of
     if (_i < 2)
         ck_assert_str_eq(once, before);
     ck_assert_str_eq(twice, once);
-    open_store();
+    store_app_begin(&app);
     ck_assert_uint_eq(length_of("lost"), SIZE_MAX);
     ck_assert_uint_eq(length_of("small"), 1);
     ck_assert_uint_eq(length_of("large"), 60);
@@ -581,11 +550,11 @@ START_TEST(test_start_tells_how_far_it_is_within_one_journal)
     struct srv_store_status status;
     srv_store_describe(&status, app.store);
     int log = memfd_create("log", 0);
-    close_store();
+    store_app_end(&app);
     srv_log_close(&app.log);
     srv_log_open(&app.log, SRV_LOG_INFO, log);
     atomic_store(&slow_read_ms, READ_MS);
-    open_store();
+    store_app_begin(&app);
     atomic_store(&slow_read_ms, 0);
     size_t bytes = first_told(log);
     ck_assert_uint_gt(bytes, 0);
@@ -599,16 +568,16 @@ END_TEST
 /* A file of a snapshot that was killed has a number that no journal is to follow. */
 START_TEST(test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_killed)
 {
-    close_store();
+    store_app_end(&app);
     app.config.durability = SRV_DURABLE_SNAPSHOT;
-    open_store();
+    store_app_begin(&app);
     struct srv_session *session = list_session("a");
     ck_assert_int_eq(append(session), SRV_OK);
     srv_session_put(session);
-    close_store();
+    store_app_end(&app);
     in_directory("test -f *3.base && for f in *3.session; do cp $f ${f%3.session}4.session; done");
     app.config.durability = SRV_DURABLE_JOURNAL;
-    open_store();
+    store_app_begin(&app);
     ck_assert_uint_eq(length_of("a"), 1);
     ck_assert_uint_eq(found_again("a"), 1);
     ck_assert_uint_eq(found_again("a"), 1);
