@@ -45,12 +45,22 @@ struct attn_product {
     const float *start;     /* [rows][ldstart] */
     const void *x;          /* [rows][ldx] numbers, of which k are read; of int8 whole words */
     const void *w;          /* [panels][ldpanel] words */
+    const void *after;      /* weights that are read after these; NULL: none that are known */
     const float *row_scale; /* [rows], int8 only */
     const float *scale;     /* [n], int8 only */
     float *scratch;         /* [ATTN_PRODUCT_SCRATCH], aligned to ATTN_ALIGN */
     bool kept; /* scratch is as the product before left it, which had the same x, rows and k */
     size_t ldy, ldstart, ldx, ldpanel, rows, k, n;
 };
+
+/* The panel that is read after the one of column j, as far as it is known; else that one itself. */
+static inline const float *attn_next_panel(const struct attn_product *p, size_t j)
+{
+    const float *own = (const float *)p->w + j / ATTN_PANEL * p->ldpanel;
+    if ((j / ATTN_PANEL + 1) * ATTN_PANEL < p->n)
+        return own + p->ldpanel;
+    return p->after != NULL ? p->after : own;
+}
 
 /* A row that was prepared for int8: its numbers are integers in three bytes, and what sums of those
  * begin with, as bytes of int8 count 128 too much. */
@@ -121,9 +131,9 @@ struct attn_kernels {
 
     /* Projection, by the dtype of the weights; there is none for ATTN_F16.  An element is one chain
      * of multiply-adds over ascending i from zero, added to start; its bits depend on neither j nor
-     * n, so columns may be cut anywhere.  Weights that follow in the next panel are fetched ahead.
-     * Where rounds_rows is set, bf16 is instead one chain of vdpbf16ps over pairs (2i, 2i + 1) of
-     * rows rounded to bf16. */
+     * n, so columns may be cut anywhere.  The panel that is read next is fetched meanwhile.  Where
+     * rounds_rows is set, bf16 is instead one chain of vdpbf16ps over pairs (2i, 2i + 1) of rows
+     * rounded to bf16. */
     void (*project[ATTN_INT8 + 1])(const struct attn_product *product);
     bool rounds_rows;
 

@@ -209,7 +209,7 @@ INLINE void project_rows(const struct attn_product *p, const struct project_tile
         tile.y = p->y + j;
         tile.start = p->start != NULL ? p->start + j : zeros;
         tile.w = (const float *)p->w + j / ATTN_PANEL * p->ldpanel + j % ATTN_PANEL;
-        tile.ahead = tile.w + p->ldpanel;
+        tile.ahead = attn_next_panel(p, j) + j % ATTN_PANEL;
         tile.scale = op == OP_SHORTS ? p->scale + j : NULL;
         tile.n = p->n - j;
         if (few)

@@ -39,8 +39,8 @@ _Static_assert(ATTN_PRODUCT_ROWS *(COPY_STRIDE + 1) <= ATTN_PRODUCT_SCRATCH,
 struct project_tile {
     float *y;
     const float *start, *x, *w;
-    const float *ahead; /* weights of the next panel, to be fetched to L2 where x is a strip */
-    size_t lines;       /* of them in each STEPS: 0, 1, 2 or 4 */
+    const float *ahead[2]; /* halves of what is read next, to be fetched to L2 where x is a strip */
+    size_t lines;          /* in each STEPS: none, 1 of the first half, or 2 or 4 of both */
     size_t ldy, ldstart, ldx, ldpanel, words, n;
     /* Of integers alone: what sums begin with, and the scales of rows and columns. */
     const int32_t *offset;
@@ -222,15 +222,15 @@ INLINE void project_end(__m512 sum[STRIP_ROWS][4], const struct project_tile *t,
     }
 }
 
-/* Fetches 1, 2 or 4 lines, and returns what is next. */
-INLINE const float *fetch_ahead(const float *ahead, size_t lines)
+/* Fetches 1, 2 or 4 lines from `at` on, and returns what is next. */
+INLINE size_t fetch_ahead(const float *const ahead[2], size_t at, size_t lines)
 {
-    _mm_prefetch(ahead, _MM_HINT_T1);
+    _mm_prefetch(ahead[0] + at, _MM_HINT_T1);
     if (lines > 1)
-        _mm_prefetch(ahead + LANES, _MM_HINT_T1);
-    for (size_t l = 2; lines == 4 && l < 4; l++)
-        _mm_prefetch(ahead + l * LANES, _MM_HINT_T1);
-    return ahead + lines * LANES;
+        _mm_prefetch(ahead[1] + at, _MM_HINT_T1);
+    for (size_t h = 0; lines == 4 && h < 2; h++)
+        _mm_prefetch(ahead[h] + at + LANES, _MM_HINT_T1);
+    return at + (lines == 4 ? 2 * LANES : LANES);
 }
 
 /* Computes a tile of a constant number of rows and panels. */
@@ -241,11 +241,10 @@ INLINE void project_tile(const struct project_tile *tile, const int rows, const 
     __m512 sum[STRIP_ROWS][4];
     project_begin(sum, &t, rows, panels, strip, op);
     const float *y = t.y;
-    const float *ahead = t.ahead;
-    size_t i = 0;
+    size_t i = 0, at = 0;
     for (; i + STEPS <= t.words; i += STEPS) {
         if (strip && t.lines > 0)
-            ahead = fetch_ahead(ahead, t.lines);
+            at = fetch_ahead(t.ahead, at, t.lines);
         if (strip && i % ROW_STEPS == 0) {
             _mm_prefetch(y, _MM_HINT_T0);
             _mm_prefetch(y + LANES, _MM_HINT_T0);
@@ -299,15 +298,26 @@ INLINE void project_few(const struct attn_product *p, struct project_tile tile,
 
 /* ---- Many rows ------------------------------------------------------------------------------- */
 
-/* Strips as equal as can be.  Those of a panel share the fetching of the next one, evenly, for it
- * may come from memory. */
+/* What a tile has fetched is behind it; having fetched of one half, it leaves the other to the
+ * next. */
+INLINE void leave_fetched(struct project_tile *t)
+{
+    const size_t count = t->words / STEPS * attn_max(t->lines / 2, 1) * LANES;
+    const float *first = t->ahead[0] + count, *second = t->ahead[1];
+    if (t->lines == 0)
+        return;
+    t->ahead[0] = t->lines == 1 ? second : first;
+    t->ahead[1] = t->lines == 1 ? first : second + count;
+}
+
+/* Strips as equal as can be.  Those of a panel share the fetching of what is read next, evenly, for
+ * it may come from memory, and one stream alone does not get all of its bandwidth. */
 INLINE void project_many(const struct attn_product *p, struct project_tile tile,
                          const struct project_tiles *tiles, const enum project_op op)
 {
-    const size_t strips = attn_ceil_div(p->rows, STRIP_ROWS), words = tile.words;
+    const size_t strips = attn_ceil_div(p->rows, STRIP_ROWS);
     const size_t few = p->rows / strips, more = p->rows % strips; /* `more` strips have one more */
     const size_t panel = STEPS * ATTN_PANEL / LANES / op_halves(op); /* lines in each STEPS */
-    const size_t lines = attn_ceil_div(panel, strips), fetching = panel / lines;
     copy_rows(p, op);
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
         struct project_tile t = tile;
@@ -315,16 +325,17 @@ INLINE void project_many(const struct attn_product *p, struct project_tile tile,
         t.start += p->start != NULL ? j : 0;
         t.scale += op_integers(op) ? j : 0;
         t.w += j / ATTN_PANEL * p->ldpanel;
-        t.ahead = t.w + p->ldpanel;
+        t.ahead[0] = attn_next_panel(p, j);
+        t.ahead[1] = t.ahead[0] + t.words / op_halves(op) * ATTN_PANEL / 2;
         t.n = p->n - j;
         for (size_t s = 0; s < strips; s++) {
             size_t rows = few + (s < more);
-            t.lines = s * fetching % strips < fetching ? lines : 0;
+            t.lines = panel / strips + (s < panel % strips);
             tiles->strip[rows](&t);
+            leave_fetched(&t);
             t.y += rows * p->ldy;
             t.start += rows * t.ldstart;
             t.x += rows * COPY_STRIDE;
-            t.ahead += words / STEPS * t.lines * LANES;
             t.offset += op_integers(op) ? rows : 0;
             t.row_scale += op_integers(op) ? rows : 0;
         }
@@ -340,7 +351,7 @@ INLINE void project_rows(const struct attn_product *p, const struct project_tile
         .y = p->y,
         .start = p->start != NULL ? p->start : zeros,
         .w = p->w,
-        .ahead = p->w,
+        .ahead = {p->w, p->w},
         .ldy = p->ldy,
         .ldstart = p->start != NULL ? p->ldstart : 0,
         .x = p->scratch,

@@ -267,23 +267,37 @@ static const struct attn_projection *product_of(const struct group *group, size_
     return p;
 }
 
+/* The weights of input i in a panel of the group. */
+static const float *weights_of(const struct piece *piece, size_t panel, size_t i)
+{
+    const struct attn_linear *linear = product_of(&piece->group, &panel)->linear;
+    return (const float *)linear->panels + panel * panel_words(linear->in, linear->dtype) +
+           i / attn_per_word(linear->dtype) * ATTN_PANEL;
+}
+
+/* What the piece reads after inputs [i, i + k) of the panels before `panel`; NULL at its end. */
+static const float *weights_after(const struct piece *piece, size_t panel, size_t i, size_t k)
+{
+    if (panel < piece->panel + piece->panels)
+        return weights_of(piece, panel, i);
+    return i + k < piece->group.products->linear->in ? weights_of(piece, piece->panel, i + k)
+                                                     : NULL;
+}
+
 /* What the inputs [i, i + k) add to a product's columns [first, first + n). */
 static struct attn_product block_of(const struct piece *piece, const struct attn_projection *p,
                                     size_t first, size_t n, size_t i, size_t k)
 {
     const struct project_context *context = piece->context;
     const struct attn_linear *linear = p->linear;
-    const size_t words = panel_words(linear->in, linear->dtype);
     struct attn_product block = {
         .y = p->y + piece->row * p->ldy + first,
         .start = linear->bias != NULL ? linear->bias + first : NULL,
         .x = p->x + piece->row * p->ldx + i,
-        .w = (const float *)linear->panels + first / ATTN_PANEL * words +
-             i / attn_per_word(linear->dtype) * ATTN_PANEL,
         .scratch = context->scratch + piece->thread * ATTN_SCRATCH_FLOATS,
         .ldy = p->ldy,
         .ldx = p->ldx,
-        .ldpanel = words,
+        .ldpanel = panel_words(linear->in, linear->dtype),
         .rows = piece->rows,
         .k = k,
         .n = n,
@@ -325,6 +339,8 @@ static void run_inputs(const struct piece *piece, size_t i, size_t k)
         panels = attn_min(attn_min(end - panel, PAUSE_PANELS), panels_of(linear->out) - own);
         const size_t n = attn_min(panels * ATTN_PANEL, linear->out - own * ATTN_PANEL);
         struct attn_product block = block_of(piece, p, own * ATTN_PANEL, n, i, k);
+        block.w = weights_of(piece, panel, i);
+        block.after = weights_after(piece, panel + panels, i, k);
         block.kept = panel > piece->panel;
         attn_pool_pause(engine->pool, piece->thread);
         if (piece->blas)
