@@ -350,6 +350,41 @@ static bool take_memory(struct solve *solve, float **tiles, const struct attn_pr
     return *tiles != NULL && solve->items != NULL && solve->kept != NULL;
 }
 
+/* ---- Maps ---- */
+
+struct maps_context {
+    const struct attn_problem *problem;
+    struct attn_pool *pool;
+};
+
+static void begin_task(void *argument, size_t i, unsigned thread)
+{
+    const struct maps_context *context = argument;
+    (void)thread;
+    attn_maps_begin(&context->problem->maps, i);
+}
+
+static void end_task(void *argument, size_t i, unsigned thread)
+{
+    const struct maps_context *context = argument;
+    const struct attn_problem *p = context->problem;
+    attn_maps_end(&p->maps, i, p->mask.offset, context->pool, thread);
+}
+
+static void begin_maps(const struct attn_engine *engine, const struct attn_problem *problem)
+{
+    struct maps_context context = {problem, engine->pool};
+    attn_pool_run(engine->pool, begin_task, &context, attn_maps_begins(&problem->maps));
+}
+
+static void end_maps(const struct attn_engine *engine, const struct attn_problem *problem)
+{
+    struct maps_context context = {problem, engine->pool};
+    attn_pool_run(engine->pool, end_task, &context, attn_maps_ends(&problem->maps));
+}
+
+/* ---- All of it ---- */
+
 enum attn_status attn_solve(struct attn_engine *engine, const struct attn_problem *problems,
                             size_t count)
 {
@@ -358,13 +393,13 @@ enum attn_status attn_solve(struct attn_engine *engine, const struct attn_proble
     if (!take_memory(&solve, &tiles, problems, count))
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
-        attn_maps_begin(&problems[i].maps);
+        begin_maps(engine, &problems[i]);
     size_t items = list_items(solve.items, problems, count);
     if (!share_keys(&solve, items))
         return ATTN_NO_MEMORY;
     while (solve.first < items)
         solve_wave(&solve, items, tiles);
     for (size_t i = 0; i < count && !attn_engine_cancelled(engine, NULL); i++)
-        attn_maps_end(&problems[i].maps, problems[i].mask.offset);
+        end_maps(engine, &problems[i]);
     return ATTN_OK;
 }

@@ -26,8 +26,22 @@ static enum attn_dtype keys_dtype(const struct attn_problem *p)
     return p->cache.blocks != NULL ? p->cache.spec->kv_dtype : ATTN_F32;
 }
 
-static size_t row_token(const struct attn_unit *u, size_t r) { return u->t0 + r / u->heads; }
-static size_t row_head(const struct attn_unit *u, size_t r) { return u->h0 + r % u->heads; }
+/* Divisions of 32 bits take a third of the time of others. */
+static size_t row_token(const struct attn_unit *u, size_t r)
+{
+    return u->t0 + (uint32_t)r / (uint32_t)u->heads;
+}
+
+static size_t row_head(const struct attn_unit *u, size_t r)
+{
+    return u->h0 + (uint32_t)r % (uint32_t)u->heads;
+}
+
+/* Whether rows of weights are made. */
+static bool keeps_rows(const struct attn_unit *u)
+{
+    return u->p->maps.weights != NULL || u->kept != NULL;
+}
 
 /* Where row r of the weights is kept while it is made; NULL where nobody asks for it. */
 static float *kept_row(const struct attn_unit *u, size_t r)
@@ -138,7 +152,7 @@ static void show_scores(const struct attn_unit *u, enum attn_stage stage, size_t
 /* Keeps the tile's scores, which become weights when all tiles have passed. */
 static void keep_scores(const struct attn_unit *u, size_t first, size_t n)
 {
-    if (u->p->maps.weights == NULL && u->kept == NULL)
+    if (!keeps_rows(u))
         return;
     for (size_t r = 0; r < u->rows; r++) {
         float *row = kept_row(u, r);
@@ -200,7 +214,7 @@ static void walk_rows(struct attn_unit *u, struct tiles range)
         come_to(u, j);
         absorb(u, keys, first, !plain || first < tail.first || end > head.end);
     }
-    if (p->maps.weights != NULL || u->kept != NULL) {
+    if (keeps_rows(u)) {
         keep_unseen(u, 0, attn_min(begin * ATTN_TILE, p->keys));
         keep_unseen(u, attn_min(j * ATTN_TILE, p->keys), p->keys);
     }
@@ -218,8 +232,7 @@ static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
     return keys_dtype(p) == ATTN_F32 && u->rows >= u->kernels->column_rows && p->softcap == 0 &&
-           attn_mask_is_plain(&p->mask) && p->maps.scores == NULL && p->maps.weights == NULL &&
-           u->kept == NULL;
+           attn_mask_is_plain(&p->mask) && p->maps.scores == NULL && !keeps_rows(u);
 }
 
 static void begin_columns(struct attn_unit *u)
@@ -369,7 +382,7 @@ static void finish_weights(struct attn_unit *u, size_t r, float gate)
         attn_maps_measure(maps, h, t, row, u->reachable, p->mask.offset + (int64_t)t, p->first_key);
     if (p->head_mask != NULL)
         u->kernels->scale_rows(row, maps->columns, &gate, 1, maps->columns);
-    attn_maps_take(maps, h, t, row);
+    attn_maps_take(maps, h, t, row, u->pool, u->thread);
 }
 
 static void finish(struct attn_unit *u)
@@ -387,7 +400,8 @@ static void finish(struct attn_unit *u)
                               u->sums.sum[r] > 0 ? gate / u->sums.sum[r] : 0.0f, p->value_head_dim);
         if (p->lse != NULL)
             p->lse[h * p->queries + t] = u->sums.max[r] + logf(u->sums.sum[r]);
-        finish_weights(u, r, gate);
+        if (keeps_rows(u))
+            finish_weights(u, r, gate);
     }
 }
 

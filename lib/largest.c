@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 
+#define STEPS 4096 /* of the heap between two pauses: some 0.3 ms */
+
 struct heap {
     uint32_t *index;
     float *value;
@@ -45,16 +47,27 @@ static void sink(struct heap *heap, size_t at)
     }
 }
 
-void attn_largest(uint32_t *index, float *value, size_t k, const float *values, size_t n)
+/* Before step i of a loop. */
+static void rest(struct attn_pool *pool, unsigned thread, size_t i)
+{
+    if (pool != NULL && i % STEPS == 0)
+        attn_pool_pause(pool, thread);
+}
+
+void attn_largest(uint32_t *index, float *value, size_t k, const float *values, size_t n,
+                  struct attn_pool *pool, unsigned thread)
 {
     struct heap heap = {index, value, k};
     for (size_t i = 0; i < k; i++) {
         index[i] = (uint32_t)i;
         value[i] = values[i];
     }
-    for (size_t at = k / 2; at-- > 0;)
+    for (size_t at = k / 2; at-- > 0;) {
+        rest(pool, thread, at);
         sink(&heap, at);
+    }
     for (size_t i = k; i < n; i++) {
+        rest(pool, thread, i);
         if (!(values[i] > value[0])) /* an equal one stands later */
             continue;
         index[0] = (uint32_t)i;
@@ -63,6 +76,7 @@ void attn_largest(uint32_t *index, float *value, size_t k, const float *values, 
     }
     while (heap.size > 1) {
         heap.size--;
+        rest(pool, thread, heap.size);
         swap(&heap, 0, heap.size);
         sink(&heap, 0);
     }

@@ -8,6 +8,7 @@
 #define ATTN_LIB_MAPS_H
 
 #include "attn.h"
+#include "pool.h"
 #include "stats.h"
 #include "workspace.h"
 
@@ -48,8 +49,9 @@ bool attn_maps_keeps(const struct attn_maps *maps);
 float *attn_maps_weights(const struct attn_maps *maps, size_t h, size_t t);
 float *attn_maps_scores(const struct attn_maps *maps, size_t h, size_t t);
 
-/* Begins: the mean is zero. */
-void attn_maps_begin(const struct attn_maps *maps);
+/* Begins: the mean is zero.  In attn_maps_begins pieces, by any threads in any order. */
+size_t attn_maps_begins(const struct attn_maps *maps);
+void attn_maps_begin(const struct attn_maps *maps, size_t i);
 
 /* Measures the finished row of head h, query t: weights [W] before head_mask, of a query at key
  * position `query`; reachable and first as attn_stats_row has them. */
@@ -57,11 +59,14 @@ void attn_maps_measure(const struct attn_maps *maps, size_t h, size_t t, const f
                        const uint8_t *reachable, int64_t query, size_t first);
 
 /* Takes the finished row, head_mask applied.  Rows of one query come in the order of their heads,
- * from one thread, where the mean is wanted. */
-void attn_maps_take(const struct attn_maps *maps, size_t h, size_t t, const float *weights);
+ * from one thread, where the mean is wanted.  Pauses as this thread of the pool. */
+void attn_maps_take(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
+                    struct attn_pool *pool, unsigned thread);
 
 /* Ends, when all rows are taken: the largest of the mean; statistics of heads, query 0 being at key
- * position `query`. */
-void attn_maps_end(const struct attn_maps *maps, int64_t query);
+ * position `query`.  In attn_maps_ends pieces, by any threads in any order. */
+size_t attn_maps_ends(const struct attn_maps *maps);
+void attn_maps_end(const struct attn_maps *maps, size_t i, int64_t query, struct attn_pool *pool,
+                   unsigned thread);
 
 #endif

@@ -21,13 +21,6 @@
 
 /* ---- Numbers to a dtype and back ------------------------------------------------------------- */
 
-static bool encode_f32(void *out, float *scale, const float *x, size_t n)
-{
-    (void)scale;
-    memcpy(out, x, n * sizeof *x);
-    return true;
-}
-
 static bool encode_bf16(void *out, float *scale, const float *x, size_t n)
 {
     uint16_t *to = out;
@@ -180,14 +173,15 @@ static void copy_4(void *out, size_t to, const void *in, size_t from, size_t n)
 struct format {
     size_t bytes; /* of a number */
     size_t each;  /* numbers of a word: bytes of int8, else numbers themselves */
-    bool (*encode)(void *out, float *scale, const float *x, size_t n); /* whole words */
+    bool (*encode)(void *out, float *scale, const float *x, size_t n); /* whole words; NULL: as
+                                                                          numbers are */
     void (*decode)(float *out, const void *in, float scale, size_t n);
     void (*move_words)(void *out, size_t to, const void *in, size_t from, size_t n);
     void (*move)(void *out, size_t to, const void *in, size_t from, size_t n);
 };
 
 static const struct format formats[] = {
-    [ATTN_F32] = {4, 1, encode_f32, decode_f32, move_4, copy_4},
+    [ATTN_F32] = {4, 1, NULL, decode_f32, move_4, copy_4},
     [ATTN_BF16] = {2, 1, encode_bf16, decode_bf16, move_2, copy_2},
     [ATTN_F16] = {2, 1, encode_f16, decode_f16, move_2, copy_2},
     [ATTN_INT8] = {1, WORD, encode_int8, decode_int8, move_4, move_1},
@@ -206,6 +200,14 @@ static float *scale_at(float *scales, size_t slot) { return scales != NULL ? sca
 struct row {
     _Alignas(64) unsigned char numbers[ATTN_MAX_HEAD_DIM * sizeof(float)];
 };
+
+/* Makes *numbers those of x in the tile's dtype, which are x itself or stand in the row. */
+static bool encode(const unsigned char **numbers, struct row *row, const struct format *format,
+                   float *scale, const float *x, size_t n)
+{
+    *numbers = format->encode != NULL ? row->numbers : (const unsigned char *)x;
+    return format->encode == NULL || format->encode(row->numbers, scale, x, n);
+}
 
 /* Where in a tile the key of a slot begins, whose words are a panel apart. */
 static size_t key_at(const struct attn_tile *tile, size_t slot, size_t d)
@@ -227,12 +229,13 @@ bool attn_tile_put_value(const struct attn_tile *tile, size_t slot, const float 
 {
     const struct format *format = &formats[tile->dtype];
     unsigned char *v = tile->v;
+    const unsigned char *numbers;
     struct row row;
-    bool fits = format->encode(row.numbers, scale_at(tile->v_scale, slot), value, dv);
+    bool fits = encode(&numbers, &row, format, scale_at(tile->v_scale, slot), value, dv);
     for (size_t j = 0, width; j < dv; j += width) {
         width = attn_tile_width(tile->dtype, dv, j);
         format->move(v + value_at(format, slot, j, width), format->each,
-                     row.numbers + j * format->bytes, 1, width);
+                     numbers + j * format->bytes, 1, width);
     }
     return fits;
 }
@@ -242,9 +245,10 @@ bool attn_tile_put(const struct attn_tile *tile, size_t slot, const float *key, 
 {
     const struct format *format = &formats[tile->dtype];
     unsigned char *k = tile->k;
+    const unsigned char *numbers;
     struct row row;
-    bool fits = format->encode(row.numbers, scale_at(tile->k_scale, slot), key, d);
-    format->move_words(k + key_at(tile, slot, d), attn_tile_panel(tile->dtype), row.numbers, 1,
+    bool fits = encode(&numbers, &row, format, scale_at(tile->k_scale, slot), key, d);
+    format->move_words(k + key_at(tile, slot, d), attn_tile_panel(tile->dtype), numbers, 1,
                        words_of(format, d));
     return attn_tile_put_value(tile, slot, value, dv) && fits;
 }

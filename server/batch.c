@@ -8,6 +8,12 @@
 #define LEAST_WORK ((size_t)1 << 30)
 #define HEAVY 16 /* items of more than a sixteenth of that leave half of it to the others */
 
+/* Multiply-adds in whose time a weight is ranked (top_k), or measured (head_stats). */
+#define RANKED 1024
+#define MEASURED 64
+
+#define MAPS (SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_STATS)
+
 static const struct attn_layer_spec *spec_of(const struct srv_item *item)
 {
     return attn_model_layer(item->model->attn, (size_t)item->job->call.layer);
@@ -20,13 +26,13 @@ static size_t keys_of(const struct srv_item *item)
            item->sizes.queries;
 }
 
-/* What a window of the layer spares, the call may want back. */
+/* What a window of the layer spares, the call may want back, and maps have all keys. */
 static size_t visible_keys(const struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
     size_t keys = keys_of(item), seen = spec_of(item)->sliding_window + item->sizes.queries;
     bool windowed = spec_of(item)->sliding_window > 0 && !rows->sliding_window.present &&
-                    !rows->attention_mask.present;
+                    !rows->attention_mask.present && (rows->outputs & MAPS) == 0;
     return windowed && seen < keys ? seen : keys;
 }
 
@@ -37,9 +43,17 @@ static size_t work_of(const struct attn_layer_spec *spec, size_t rows, size_t ke
     return rows * (spec->hidden_size * (head + kv) + keys * head);
 }
 
+/* Of looking at weights one by one. */
+static size_t looking_work(const struct srv_item *item)
+{
+    const struct srv_rows *rows = item->rows;
+    size_t each = (rows->top_k > 0 ? RANKED : 0) + (rows->outputs & SRV_OUT_STATS ? MEASURED : 0);
+    return each * item->sizes.queries * spec_of(item)->num_heads * keys_of(item);
+}
+
 size_t srv_item_work(const struct srv_item *item)
 {
-    return work_of(spec_of(item), item->sizes.queries, visible_keys(item));
+    return work_of(spec_of(item), item->sizes.queries, visible_keys(item)) + looking_work(item);
 }
 
 /* Of a batch of the item's layer. */

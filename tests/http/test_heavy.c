@@ -19,17 +19,25 @@ static void end(struct daemon *daemon, struct client *client)
 /* ---- Heavy steps ----------------------------------------------------------------------------- */
 
 #define LONG_SESSION 8192
-#define HEAVY_CONFIG                                                                            \
+#define HEAVY_CONFIG(members)                                                                   \
     "{\"port\":0,\"threads\":1,\"models\":[{\"name\":\"heavy\",\"random\":{\"hidden_size\":64," \
-    "\"num_attention_heads\":16,\"num_key_value_heads\":1,\"head_dim\":128,\"is_causal\":true," \
-    "\"seed\":1}}]}"
+    "\"num_attention_heads\":16,\"num_key_value_heads\":1,\"head_dim\":128,\"is_causal\":"      \
+    "true," members "\"seed\":1}}]}"
+#define WINDOW "\"sliding_window\":64,"
 
 /* Steps over as many sessions h0, h1, ...: those of 64 rows are long each for itself, the others
  * together. */
 static const struct heavy {
     size_t items, rows;
-} heavies[] = {{6, 64}, {64, 6}};
-#define NUM_HEAVIES 2
+    const char *config, *wishes; /* of each item */
+} heavies[] = {
+    {6, 64, HEAVY_CONFIG(""), ""},
+    {64, 6, HEAVY_CONFIG(""), ""},
+    {64, 1, HEAVY_CONFIG(""), "\"outputs\":[\"attention_weights\"],\"top_k\":1024,"},
+    {64, 4, HEAVY_CONFIG(WINDOW), "\"outputs\":[\"attention_scores\"],\"heads\":[0],"},
+    {64, 8, HEAVY_CONFIG(WINDOW), "\"outputs\":[\"head_stats\"],"},
+};
+#define NUM_HEAVIES 5
 #define PART 3 /* of the time of all: a tenth is usual */
 
 static double now_ms(void)
@@ -39,15 +47,15 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static void begin_heavy(struct daemon *daemon, struct client *client, size_t sessions,
+static void begin_heavy(struct daemon *daemon, struct client *client, const struct heavy *heavy,
                         size_t tokens)
 {
     struct long_call call;
-    daemon_start(daemon, HEAVY_CONFIG, NULL, NULL);
+    daemon_start(daemon, heavy->config, NULL, NULL);
     client_open(client, daemon);
     long_begin(&call, client, "\"session_id\":\"h0\",\"start\":true,\"sliding_window\":1,", tokens);
     long_end(&call, 200, NULL);
-    for (size_t i = 1; i < sessions; i++) {
+    for (size_t i = 1; i < heavy->items; i++) {
         char id[32];
         snprintf(id, sizeof id, "h%zu", i);
         call_fork(client, "h0", id, "");
@@ -59,33 +67,75 @@ static void send_heavy(struct long_call *call, struct client *client, const char
                        const struct heavy *heavy)
 {
     *call = (struct long_call){.daemon = client->daemon, .path = "/decode", .headers = headers};
-    text_add(&call->body, "{\"sequences\":[");
+    text_add(&call->body, "{\"binary_output\":true,\"sequences\":[");
     for (size_t i = 0; i < heavy->items; i++) {
-        text_add(&call->body, "%s{\"session_id\":\"h%zu\",\"commit\":false,", i > 0 ? "," : "", i);
+        text_add(&call->body, "%s{\"session_id\":\"h%zu\",\"commit\":false,%s", i > 0 ? "," : "", i,
+                 heavy->wishes);
         add_rows(&call->body, heavy->rows);
     }
     text_add(&call->body, "]}");
     long_send(call, client);
 }
 
-/* None of the other's steps waits for more than a small part of the request. */
-START_TEST(test_decodes_are_answered_beside_a_request_of_heavy_steps_over_long_sessions)
+/* A tensor of one head and one component, in ascending order. */
+static void add_column(struct text *body, const char *name, size_t count, double step)
 {
-    struct daemon daemon;
-    struct client client;
-    struct long_call call;
-    begin_heavy(&daemon, &client, heavies[_i].items, LONG_SESSION);
-    ck_assert_int_eq(step(&client, "short", true), 0);
-    double began = now_ms(), longest = 0;
-    send_heavy(&call, &client, NULL, &heavies[_i]);
-    while (!atomic_load(&call.answered)) {
+    text_add(body, ",\"%s\":{\"shape\":[1,%zu,1],\"data\":[", name, count);
+    for (size_t i = 0; i < count; i++)
+        text_add(body, "%s%g", i > 0 ? "," : "", (double)(i + 1) * step);
+    text_add(body, "]}");
+}
+
+/* None of the other's steps waits for more than a small part of the request. */
+static void expect_short_waits(struct client *client, const struct long_call *call, double began)
+{
+    double longest = 0;
+    while (!atomic_load(&call->answered)) {
         double asked = now_ms();
-        (void)step(&client, "short", false);
+        (void)step(client, "short", false);
         longest = fmax(longest, now_ms() - asked);
     }
     double whole = now_ms() - began;
     ck_assert_msg(longest * PART < whole, "a decode took %.1f ms beside a request of %.1f ms",
                   longest, whole);
+}
+
+START_TEST(test_decodes_are_answered_beside_a_request_of_heavy_steps_over_long_sessions)
+{
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    begin_heavy(&daemon, &client, &heavies[_i], LONG_SESSION);
+    ck_assert_int_eq(step(&client, "short", true), 0);
+    double began = now_ms();
+    send_heavy(&call, &client, NULL, &heavies[_i]);
+    expect_short_waits(&client, &call, began);
+    long_end(&call, 200, NULL);
+    end(&daemon, &client);
+}
+END_TEST
+
+#define MEAN_KEYS 8192
+#define MEAN_ROWS 256
+
+/* Weights that ascend, for which ranking takes longest. */
+START_TEST(test_decodes_are_answered_while_mean_weights_are_ranked)
+{
+    struct daemon daemon;
+    struct client client;
+    struct long_call call = {.daemon = &daemon, .path = "/attend"};
+    daemon_start(&daemon, HEAVY_CONFIG(""), NULL, NULL);
+    client_open(&client, &daemon);
+    ck_assert_int_eq(step(&client, "short", true), 0);
+    text_add(&call.body, "{\"outputs\":[\"attention_weights\"],\"average_heads\":true,"
+                         "\"top_k\":1024,\"binary_output\":true,\"scale\":1");
+    add_column(&call.body, "query", MEAN_ROWS, 1);
+    add_column(&call.body, "key", MEAN_KEYS, 1e-3);
+    add_column(&call.body, "value", MEAN_KEYS, 1);
+    text_add(&call.body, "}");
+    double began = now_ms();
+    long_send(&call, &client);
+    expect_short_waits(&client, &call, began);
     long_end(&call, 200, NULL);
     end(&daemon, &client);
 }
@@ -93,11 +143,11 @@ END_TEST
 
 START_TEST(test_rows_of_32_sessions_of_4096_tokens_are_one_batch)
 {
-    static const struct heavy usual = {32, 1};
+    static const struct heavy usual = {32, 1, HEAVY_CONFIG(""), ""};
     struct daemon daemon;
     struct client client;
     struct long_call call;
-    begin_heavy(&daemon, &client, usual.items, 4096);
+    begin_heavy(&daemon, &client, &usual, 4096);
     send_heavy(&call, &client, NULL, &usual);
     long_end(&call, 200, NULL);
     ck_assert_double_eq(call_metric(&client, "attnd_decode_batch_size_count"), 1);
@@ -113,7 +163,7 @@ START_TEST(test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun)
     struct daemon daemon;
     struct client client;
     struct long_call call;
-    begin_heavy(&daemon, &client, heavy->items, LONG_SESSION);
+    begin_heavy(&daemon, &client, heavy, LONG_SESSION);
     double began = now_ms();
     send_heavy(&call, &client, NULL, heavy);
     long_end(&call, 200, NULL);
@@ -198,6 +248,7 @@ Suite *suite_heavy(void)
     tcase_add_loop_test(
         steps, test_decodes_are_answered_beside_a_request_of_heavy_steps_over_long_sessions, 0,
         NUM_HEAVIES);
+    tcase_add_test(steps, test_decodes_are_answered_while_mean_weights_are_ranked);
     tcase_add_test(steps, test_rows_of_32_sessions_of_4096_tokens_are_one_batch);
     tcase_add_loop_test(steps, test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun, 0,
                         NUM_HEAVIES);

@@ -26,7 +26,7 @@ static void require_largest(const float *values, size_t n, size_t k)
     uint32_t index[MOST];
     float value[MOST];
     bool taken[MOST] = {false};
-    attn_largest(index, value, k, values, n);
+    attn_largest(index, value, k, values, n, NULL, 0);
     for (size_t i = 0; i < k; i++) {
         uint32_t expected = pick(values, taken, n);
         taken[expected] = true;
@@ -67,7 +67,7 @@ START_TEST(test_largest_of_all_zeroes_are_the_first)
     static const float zeroes[9];
     uint32_t index[4];
     float value[4];
-    attn_largest(index, value, 4, zeroes, 9);
+    attn_largest(index, value, 4, zeroes, 9, NULL, 0);
     for (uint32_t i = 0; i < 4; i++) {
         ck_assert_uint_eq(index[i], i);
         ck_assert_float_eq(value[i], 0);
@@ -83,6 +83,38 @@ START_TEST(test_largest_takes_infinities_and_one_value)
 }
 END_TEST
 
+struct looks {
+    size_t count;
+};
+
+static bool look(void *context)
+{
+    struct looks *looks = context;
+    looks->count++;
+    return false;
+}
+
+/* Each value displaces the root, and the heap is taken apart at last: others may go first all
+ * along. */
+START_TEST(test_largest_of_a_long_row_pauses)
+{
+    enum { N = 1 << 16, K = 1 << 15, STEPS = 1 << 12 };
+    static float values[N], value[K];
+    static uint32_t index[K];
+    struct attn_pool *pool;
+    struct looks looks = {0};
+    const struct attn_yield yield = {.wanted = look, .context = &looks};
+    for (size_t i = 0; i < N; i++)
+        values[i] = (float)i;
+    ck_assert_int_eq(attn_pool_open(&pool, 1), ATTN_OK);
+    attn_pool_set_yield(pool, &yield);
+    attn_largest(index, value, K, values, N, pool, 0);
+    ck_assert_uint_ge(looks.count, (N - K + K / 2 + K) / STEPS - 2);
+    ck_assert_uint_eq(index[0], N - 1);
+    attn_pool_close(pool);
+}
+END_TEST
+
 /* Ascending, the worst order: each value goes to the root and down. */
 START_TEST(test_largest_sorts_a_million)
 {
@@ -94,7 +126,7 @@ START_TEST(test_largest_sorts_a_million)
         values[i] = (float)i;
     for (size_t k = n >> 10; k <= n; k <<= 10) {
         size_t wrong = 0;
-        attn_largest(index, value, k, values, n);
+        attn_largest(index, value, k, values, n, NULL, 0);
         for (size_t i = 0; i < k; i++)
             wrong += index[i] != n - 1 - i || value[i] != (float)(n - 1 - i);
         ck_assert_uint_eq(wrong, 0);
@@ -113,6 +145,7 @@ Suite *suite_largest(void)
     tcase_add_test(tcase, test_largest_of_equal_values_is_the_lower_index);
     tcase_add_test(tcase, test_largest_of_all_zeroes_are_the_first);
     tcase_add_test(tcase, test_largest_takes_infinities_and_one_value);
+    tcase_add_test(tcase, test_largest_of_a_long_row_pauses);
     tcase_add_test(tcase, test_largest_sorts_a_million);
     suite_add_tcase(suite, tcase);
     return suite;
