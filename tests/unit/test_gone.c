@@ -1,5 +1,5 @@
-/* test_gone.c: what filled the pool fills it again after a restart, with no room for sessions that
- * were gone before. */
+/* test_gone.c: what filled the pool fills it again after a restart, with no room for anything else:
+ * not for sessions that were gone before others took theirs, nor for more than each had. */
 #include <check.h>
 #include <stdio.h>
 
@@ -55,6 +55,14 @@ static void expect_sessions(char letter, size_t count, size_t length)
     char id[] = {letter, '0', '\0'};
     for (size_t i = 0; i < count; i++, id[1]++)
         ck_assert_uint_eq(store_app_length(&app, id), length);
+}
+
+static void delete_session(const char *id)
+{
+    struct srv_session *session = srv_session_peek(app.sessions, id);
+    ck_assert_int_eq(srv_store_delete(app.store, session, &error), SRV_OK);
+    ck_assert(srv_session_remove(app.sessions, session));
+    srv_session_put(session);
 }
 
 static void expire_all(void)
@@ -139,6 +147,22 @@ START_TEST(test_import_that_was_abandoned_while_the_disk_was_full_takes_no_room_
 }
 END_TEST
 
+/* Blocks of equal tokens, which a start makes one, are those of the session that is left. */
+START_TEST(test_session_whose_twins_go_takes_no_more_than_it_did)
+{
+    char id[] = "t0";
+    make_sessions('t', ROOM, 0);
+    store_app_snapshot(&app);
+    for (; id[1] < '0' + ROOM - 1; id[1]++)
+        delete_session(id);
+    make_sessions('n', ROOM - 1, 0);
+    ck_assert_uint_eq(attn_cache_pool_used(app.pool), ROOM * BLOCK);
+    ck_assert_uint_eq(store_app_find_again(&app, id), ROWS);
+    expect_sessions('n', ROOM - 1, ROWS);
+    ck_assert_uint_eq(attn_cache_pool_used(app.pool), ROOM * BLOCK);
+}
+END_TEST
+
 Suite *suite_gone(void)
 {
     Suite *suite = suite_create("gone");
@@ -151,6 +175,7 @@ Suite *suite_gone(void)
     tcase_add_test(tests, test_ends_are_owed_until_something_is_recorded);
     tcase_add_test(tests,
                    test_import_that_was_abandoned_while_the_disk_was_full_takes_no_room_later);
+    tcase_add_test(tests, test_session_whose_twins_go_takes_no_more_than_it_did);
     suite_add_tcase(suite, tests);
     return suite;
 }
