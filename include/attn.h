@@ -455,7 +455,7 @@ struct attn_cache;      /* keys and values of one sequence, in all resident laye
 ATTN_MUST_CHECK enum attn_status attn_cache_pool_new(struct attn_cache_pool **out, size_t budget);
 void attn_cache_pool_free(struct attn_cache_pool *pool);           /* after all its caches */
 size_t attn_cache_pool_used(const struct attn_cache_pool *pool);   /* bytes in live blocks, and of
-                                                                      forks' lists of them */
+                                                                      places where some share */
 size_t attn_cache_pool_budget(const struct attn_cache_pool *pool); /* bytes */
 
 /* An empty cache for sequences of up to max_length tokens; takes no block yet.  Model and pool

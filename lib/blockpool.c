@@ -11,6 +11,7 @@
 #include "blockpool.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #define MAX_SIZES 64                        /* different block sizes with lists of their own */
 #define LEAST_IN_SLAB (ATTN_HUGE_PAGE / 32) /* bytes of a block of which there are several in one */
@@ -32,7 +33,7 @@ struct free_lists {
 struct attn_cache_pool {
     pthread_mutex_t lock;
     size_t budget;
-    atomic_size_t used; /* bytes of live blocks and what is charged beside them */
+    atomic_size_t used; /* bytes of live blocks, and of places in caches that share them */
     size_t idle;        /* bytes of idle blocks */
     size_t num_sizes;
     struct free_lists sizes[MAX_SIZES];
@@ -210,15 +211,37 @@ static enum attn_status take(struct attn_block **out, struct attn_cache_pool *po
     return *out != NULL ? ATTN_OK : ATTN_NO_MEMORY;
 }
 
+/* Under the lock. */
+static enum attn_status get(struct attn_block **out, struct attn_cache_pool *pool, size_t bytes)
+{
+    enum attn_status status = take(out, pool, bytes);
+    if (status != ATTN_OK)
+        return status;
+    atomic_fetch_add(&pool->used, bytes);
+    (*out)->slab->live++;
+    (*out)->holders = 1;
+    atomic_store(&(*out)->references, 1);
+    return ATTN_OK;
+}
+
+/* Under the lock: a block to which nothing refers any more. */
+static void give(struct attn_cache_pool *pool, struct attn_block *block)
+{
+    struct free_lists *lists = lists_of(pool, block->bytes);
+    atomic_fetch_sub(&pool->used, block->bytes);
+    block->slab->live--;
+    if (lists != NULL) {
+        put_in(&lists->idle, block);
+        pool->idle += block->bytes;
+    } else {
+        slab_free(block->slab);
+    }
+}
+
 enum attn_status attn_block_get(struct attn_block **out, struct attn_cache_pool *pool, size_t bytes)
 {
     pthread_mutex_lock(&pool->lock);
-    enum attn_status status = take(out, pool, bytes);
-    if (status == ATTN_OK) {
-        atomic_fetch_add(&pool->used, bytes);
-        (*out)->slab->live++;
-        atomic_store(&(*out)->references, 1);
-    }
+    enum attn_status status = get(out, pool, bytes);
     pthread_mutex_unlock(&pool->lock);
     return status;
 }
@@ -230,33 +253,62 @@ void attn_block_put(struct attn_cache_pool *pool, struct attn_block *block)
     if (atomic_fetch_sub(&block->references, 1) != 1)
         return;
     pthread_mutex_lock(&pool->lock);
-    struct free_lists *lists = lists_of(pool, block->bytes);
-    atomic_fetch_sub(&pool->used, block->bytes);
-    block->slab->live--;
-    if (lists != NULL) {
-        put_in(&lists->idle, block);
-        pool->idle += block->bytes;
-    } else {
-        slab_free(block->slab);
-    }
+    give(pool, block);
     pthread_mutex_unlock(&pool->lock);
 }
 
-bool attn_pool_charge(struct attn_cache_pool *pool, size_t bytes)
+/* ---- Caches that hold a block ----
+ *
+ * What is charged is a matter of who holds a block now, and not of who had it first: after a
+ * restart that may be another one.  Caches that hold a block together take no more than if each had
+ * its own, so that a restart, by which more of them share, needs no more than there was. */
+
+/* Under the lock: what one of its caches gives back of the budget when it leaves. */
+static size_t place_bytes(const struct attn_block *block)
+{
+    return block->holders > 1 ? ATTN_PLACE_BYTES : 0;
+}
+
+bool attn_block_join(struct attn_cache_pool *pool, struct attn_block *block)
 {
     pthread_mutex_lock(&pool->lock);
+    size_t bytes = block->holders > 0 ? ATTN_PLACE_BYTES : 0;
     bool room = has_room(pool, bytes);
     if (room) {
         make_room(pool, bytes);
         atomic_fetch_add(&pool->used, bytes);
+        block->holders++;
+        attn_block_share(block);
     }
     pthread_mutex_unlock(&pool->lock);
     return room;
 }
 
-void attn_pool_discharge(struct attn_cache_pool *pool, size_t bytes)
+void attn_block_leave(struct attn_cache_pool *pool, struct attn_block *block)
 {
     pthread_mutex_lock(&pool->lock);
-    atomic_fetch_sub(&pool->used, bytes);
+    atomic_fetch_sub(&pool->used, place_bytes(block));
+    block->holders--;
+    if (atomic_fetch_sub(&block->references, 1) == 1)
+        give(pool, block);
     pthread_mutex_unlock(&pool->lock);
+}
+
+enum attn_status attn_block_copy(struct attn_block **out, struct attn_cache_pool *pool,
+                                 struct attn_block *block)
+{
+    pthread_mutex_lock(&pool->lock);
+    size_t place = place_bytes(block);
+    atomic_fetch_sub(&pool->used, place);
+    enum attn_status status = get(out, pool, block->bytes);
+    if (status == ATTN_OK)
+        block->holders--;
+    else
+        atomic_fetch_add(&pool->used, place);
+    pthread_mutex_unlock(&pool->lock);
+    if (status != ATTN_OK)
+        return status;
+    memcpy((*out)->data, block->data, block->bytes);
+    attn_block_put(pool, block);
+    return ATTN_OK;
 }

@@ -4,16 +4,27 @@
 
 #include "kvcache.h"
 
-/* A block of `bytes` with one reference, zeroed when it is new to the process, else holding old
- * tokens.  Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+/* What each cache that holds a block takes of the budget, but for one of them: its place in the
+ * cache's list, and the one in a frozen copy of that. */
+#define ATTN_PLACE_BYTES (2 * sizeof(struct attn_block *))
+
+/* A block of `bytes` for one cache, zeroed when it is new to the process, else holding old tokens.
+ * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 enum attn_status attn_block_get(struct attn_block **out, struct attn_cache_pool *pool,
                                 size_t bytes);
-void attn_block_share(struct attn_block *block); /* one reference more */
-void attn_block_put(struct attn_cache_pool *pool, struct attn_block *block); /* one less */
 
-/* Takes `bytes` of the budget for memory that goes with caches and is no block; false where they
- * are not left.  And gives them back. */
-bool attn_pool_charge(struct attn_cache_pool *pool, size_t bytes);
-void attn_pool_discharge(struct attn_cache_pool *pool, size_t bytes);
+/* One cache more that holds the block, false where the budget has no place left; and one less. */
+bool attn_block_join(struct attn_cache_pool *pool, struct attn_block *block);
+void attn_block_leave(struct attn_cache_pool *pool, struct attn_block *block);
+
+/* A copy for a cache that leaves the block for it, and so takes nothing for its place there.
+ * Errors as above, and then it has not left. */
+enum attn_status attn_block_copy(struct attn_block **out, struct attn_cache_pool *pool,
+                                 struct attn_block *block);
+
+/* One reference more, of a list that is not a cache's and takes nothing of the budget; and one
+ * less. */
+void attn_block_share(struct attn_block *block);
+void attn_block_put(struct attn_cache_pool *pool, struct attn_block *block);
 
 #endif

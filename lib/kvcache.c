@@ -46,14 +46,13 @@ static struct cache_layer *writable_layer(struct attn_cache *cache, size_t layer
 
 /* ---- Lists ----
  *
- * Blocks of a cache's own bound the memory of their list; those that came from others do not, and
- * many forks of a long cache must not take memory that nothing bounds.  So the pool's budget covers
- * the places of those: what a place takes, and as much again for the one in a frozen copy, which so
- * needs nothing of the budget.  What a list has room for beyond is in proportion to blocks of the
- * cache's own. */
+ * A block bounds the memory of one place in a list, not of the many that forks of a long cache
+ * have.  So the pool's budget covers the places of all caches that hold a block but one: what a
+ * place takes, and as much again for the one in a frozen copy, which so needs nothing of the
+ * budget.  What a list has room for beyond is in proportion to blocks that the cache did not get
+ * from others. */
 
 #define LIST_SLACK 4
-#define PLACE_BYTES (2 * sizeof(struct attn_block *))
 
 /* Gives a list room for `capacity` blocks, at least those it has; 0: none. */
 static bool resize_list(struct cache_layer *l, size_t capacity)
@@ -78,30 +77,37 @@ static bool grow_list(struct cache_layer *l, size_t blocks)
 static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, size_t keep)
 {
     while (l->reserved > keep)
-        attn_block_put(pool, l->blocks[--l->reserved]);
-    if (l->shared > l->reserved) {
-        attn_pool_discharge(pool, (l->shared - l->reserved) * PLACE_BYTES);
-        l->shared = l->reserved;
-    }
+        attn_block_leave(pool, l->blocks[--l->reserved]);
+    l->shared = attn_min(l->shared, l->reserved);
     if (l->capacity > l->shared + LIST_SLACK * attn_max(l->reserved - l->shared, 1))
         (void)resize_list(l, l->reserved);
+}
+
+/* A frozen copy refers to its blocks and does not hold them; its list goes with it. */
+static void free_list(struct attn_cache_pool *pool, struct cache_layer *l)
+{
+    bool frozen = l->capacity == 0;
+    while (frozen && l->reserved > 0)
+        attn_block_put(pool, l->blocks[--l->reserved]);
+    if (frozen)
+        return;
+    drop_blocks(pool, l, 0);
+    attn_free(l->blocks);
 }
 
 /* Takes a block of another cache behind those it has. */
 static enum attn_status share_block(struct attn_cache_pool *pool, struct cache_layer *l,
                                     struct attn_block *block)
 {
-    if (!attn_pool_charge(pool, PLACE_BYTES))
-        return ATTN_POOL_FULL;
     l->shared++;
-    if (!grow_list(l, l->reserved + 1)) {
+    enum attn_status status = grow_list(l, l->reserved + 1) ? ATTN_OK : ATTN_NO_MEMORY;
+    if (status == ATTN_OK && !attn_block_join(pool, block))
+        status = ATTN_POOL_FULL;
+    if (status == ATTN_OK)
+        l->blocks[l->reserved++] = block;
+    else
         l->shared--;
-        attn_pool_discharge(pool, PLACE_BYTES);
-        return ATTN_NO_MEMORY;
-    }
-    attn_block_share(block);
-    l->blocks[l->reserved++] = block;
-    return ATTN_OK;
+    return status;
 }
 
 /* ---- Life ---- */
@@ -144,11 +150,8 @@ void attn_cache_free(struct attn_cache *cache)
 {
     if (cache == NULL)
         return;
-    for (size_t i = 0; i < cache->num_slots; i++) {
-        drop_blocks(cache->pool, &cache->slots[i], 0);
-        if (cache->slots[i].capacity > 0)
-            attn_free(cache->slots[i].blocks);
-    }
+    for (size_t i = 0; i < cache->num_slots; i++)
+        free_list(cache->pool, &cache->slots[i]);
     attn_free(cache);
 }
 
@@ -189,15 +192,12 @@ static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_l
                                     size_t first, size_t end)
 {
     for (size_t i = first; i < end; i++) {
-        struct attn_block *shared = l->blocks[i], *copy;
+        struct attn_block *shared = l->blocks[i];
         if (atomic_load(&shared->references) == 1)
             continue;
-        enum attn_status status = attn_block_get(&copy, pool, shared->bytes);
+        enum attn_status status = attn_block_copy(&l->blocks[i], pool, shared);
         if (status != ATTN_OK)
             return status;
-        memcpy(copy->data, shared->data, shared->bytes);
-        l->blocks[i] = copy;
-        attn_block_put(pool, shared);
     }
     return ATTN_OK;
 }

@@ -20,9 +20,10 @@
 struct attn_block {
     struct attn_block *next, **link; /* in a free list, and what points to it there */
     size_t bytes;                    /* of data */
-    atomic_uint references;
-    unsigned char *data;    /* aligned to ATTN_ALIGN */
-    struct attn_slab *slab; /* that it is a piece of */
+    atomic_uint references;          /* of caches, frozen copies and other lists, */
+    unsigned holders;                /* and of those the caches, under the pool's lock */
+    unsigned char *data;             /* aligned to ATTN_ALIGN */
+    struct attn_slab *slab;          /* that it is a piece of */
 };
 
 /* What the attention of one layer reads. */

@@ -260,10 +260,9 @@ static void say_ready(struct srv_app *app)
 static void drop_expired(struct srv_app *app)
 {
     struct srv_session *session = srv_sessions_expire(app->sessions, srv_now_ns()), *next;
-    struct srv_error error;
     for (; session != NULL; session = next) {
         next = session->next;
-        (void)srv_store_delete(app->store, session, &error); /* else it expires at the restart */
+        srv_store_expire(app->store, session);
         srv_metrics_session(app->metrics, SRV_SESSION_EXPIRED, 1);
         srv_session_put(session);
     }

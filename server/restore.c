@@ -302,6 +302,7 @@ bool srv_restore_list(struct srv_restore_result *out, struct srv_restore *restor
         if (i + 1 < count && strcmp(list[i]->session->id, list[i + 1]->session->id) == 0)
             continue;
         listed = srv_session_list(restore->sessions, list[i]->session, &error) == SRV_OK;
+        list[i]->listed = listed;
         out->listed += listed;
         if (!listed)
             fail(restore, SRV_RESTORE_FULL, error.message);

@@ -24,6 +24,7 @@ struct srv_restored {
     bool foreign;                /* of a model that is not here */
     bool pending;                /* not committed yet */
     bool unproven;               /* records are missing that may be its own */
+    bool listed;                 /* in the table: it was whole, and had not expired */
 };
 
 struct srv_restore {
@@ -87,7 +88,8 @@ struct srv_restore_result {
     size_t listed, lost, foreign, expired;
 };
 
-/* Lists what is whole; false, with `message`, where the table has no room for all. */
+/* Lists what is whole; false, with `message`, where the table has no room for all.  Entries of the
+ * others that have a session are of those that were gone before this start. */
 bool srv_restore_list(struct srv_restore_result *out, struct srv_restore *restore);
 
 #endif

@@ -51,6 +51,7 @@ static void free_store(struct srv_store *store)
         close(store->directory);
     pthread_cond_destroy(&store->wake);
     pthread_mutex_destroy(&store->lock);
+    free(store->ends);
     free(store);
 }
 
@@ -116,11 +117,41 @@ bool srv_store_close(struct srv_store *store)
 
 /* ---- Records, under the lock ----------------------------------------------------------------- */
 
+/* Of sessions that ended since anything was recorded, so that there are no more than the table and
+ * the files have had. */
+void srv_store_owe_end(struct srv_store *store, uint64_t epoch)
+{
+    if (!srv_store_journals(store))
+        return;
+    if (store->num_ends == store->most_ends) {
+        size_t most = 2 * store->most_ends + 8;
+        uint64_t *more = realloc(store->ends, most * sizeof *more);
+        if (more == NULL) {
+            store->wanted = store->generation + 1; /* a snapshot says so too */
+            return;
+        }
+        store->ends = more;
+        store->most_ends = most;
+    }
+    store->ends[store->num_ends++] = epoch;
+}
+
+/* A deletion counts whatever its number. */
+static void add_ends(struct srv_store *store)
+{
+    for (size_t i = 0; i < store->num_ends && !store->ends_added; i++) {
+        struct srv_record_head head = {.type = SRV_RECORD_DELETE, .epoch = store->ends[i]};
+        srv_journal_add(&store->journal, &head, NULL, 0);
+    }
+    store->ends_added = true;
+}
+
 void srv_store_add(struct srv_store *store, const struct srv_session *session,
                    enum srv_record_type type, uint64_t chain, const struct srv_part parts[],
                    size_t count)
 {
     struct srv_record_head head = {.type = (uint16_t)type, .epoch = session->epoch, .chain = chain};
+    add_ends(store);
     srv_journal_add(&store->journal, &head, parts, count);
 }
 
@@ -151,6 +182,9 @@ enum srv_error_code srv_store_flush(struct srv_store *store, struct srv_error *e
 {
     uint64_t before = store->journal.length;
     int wrong = srv_journal_flush(&store->journal, store->fsync == SRV_FSYNC_ALWAYS);
+    if (wrong == 0 && store->ends_added)
+        store->num_ends = 0;
+    store->ends_added = false;
     if (wrong == 0) {
         srv_metrics_store(store->app->metrics, SRV_JOURNAL_BYTES,
                           (size_t)(store->journal.length - before));
@@ -221,6 +255,17 @@ enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session
     srv_store_count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
+}
+
+void srv_store_expire(struct srv_store *store, struct srv_session *session)
+{
+    struct srv_error error;
+    if (srv_store_delete(store, session, &error) == SRV_OK)
+        return;
+    pthread_mutex_lock(&store->lock);
+    session->record = SRV_GONE;
+    srv_store_owe_end(store, session->epoch);
+    pthread_mutex_unlock(&store->lock);
 }
 
 /* What a parent that has left the table meanwhile was is in no file. */

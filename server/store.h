@@ -50,9 +50,13 @@ bool srv_store_close(struct srv_store *store);
 enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session *session,
                                      struct srv_error *error);
 
-/* Before it leaves the table; and after, for one that expired, where a failure does no harm. */
+/* Before it leaves the table. */
 enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session *session,
                                      struct srv_error *error);
+
+/* A session that has left the table since it expired: where that cannot be recorded, it is with
+ * what is recorded next. */
+void srv_store_expire(struct srv_store *store, struct srv_session *session);
 
 /* From the scheduler's thread: a session that is a fork, and a truncation to come. */
 enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *session,

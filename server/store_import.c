@@ -143,13 +143,14 @@ enum srv_error_code srv_store_import_end(struct srv_store *store, struct srv_sto
 void srv_store_import_abandon(struct srv_store *store, struct srv_store_import *import,
                               const struct srv_session *session)
 {
-    struct srv_error error; /* restoring knows of it all the same, at the end of the journal */
+    struct srv_error error;
     if (!import->begun)
         return;
     pthread_mutex_lock(&store->lock);
     store->imports--;
     import->begun = false;
     srv_store_add(store, session, SRV_RECORD_DELETE, import->chain, NULL, 0);
-    (void)srv_store_flush(store, &error);
+    if (srv_store_flush(store, &error) != SRV_OK)
+        srv_store_owe_end(store, session->epoch);
     pthread_mutex_unlock(&store->lock);
 }

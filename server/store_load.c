@@ -337,11 +337,22 @@ static bool list_files(struct load *load)
     return true;
 }
 
+/* Files go on to hold sessions that expired meanwhile. */
+static void owe_ends(const struct load *load)
+{
+    for (size_t i = 0; i < load->restore.capacity; i++) {
+        const struct srv_restored *entry = &load->restore.entries[i];
+        if (entry->session != NULL && !entry->listed)
+            srv_store_owe_end(load->store, entry->epoch);
+    }
+}
+
 static bool list_sessions(struct load *load)
 {
     struct srv_restore_result result;
     if (!srv_restore_list(&result, &load->restore))
         return refuse(load);
+    owe_ends(load);
     struct srv_metrics *metrics = load->store->app->metrics;
     srv_metrics_store(metrics, SRV_SESSIONS_RESTORED, result.listed);
     srv_metrics_store(metrics, SRV_SESSIONS_LOST, result.lost + result.foreign);

@@ -47,7 +47,10 @@ struct srv_store {
     uint64_t wanted; /* the generation of which a base is owed, or a later one's */
     bool requested, running;
     bool keep_journals; /* something is wrong with those that the next snapshot replaces */
-    size_t imports; /* the scheduler's: that are being written, and want the journal they are in */
+    uint64_t *ends; /* [num_ends] epochs of sessions that are gone and of which no record says */
+    size_t num_ends, most_ends;
+    bool ends_added; /* before the records that are being added */
+    size_t imports;  /* the scheduler's: that are being written, and want the journal they are in */
     /* What the store's thread and the scheduler's hand each other. */
     atomic_bool cut_wanted;
     struct srv_journal next, old; /* the journal to go on in; the one that was left */
@@ -72,6 +75,11 @@ void srv_store_add_rows(struct srv_store *store, const struct srv_session *sessi
                         const struct srv_record_rows *rows, const float *key, const float *value);
 enum srv_error_code srv_store_flush(struct srv_store *store, struct srv_error *error);
 void srv_store_count_change(struct srv_store *store, size_t by);
+
+/* Of a session that is gone and of which no record says so, or can say so now: that stands before
+ * whatever is recorded next.  Else the next start would make it again beside sessions that have
+ * taken its room. */
+void srv_store_owe_end(struct srv_store *store, uint64_t epoch);
 
 /* store_snapshot.c: a snapshot from beginning to end where nothing else runs, and the threads that
  * make them while requests are served and, with `everysec`, flush the journal meanwhile. */

@@ -2,9 +2,12 @@
 #include "store_app.h"
 
 #include <check.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "attn_state.h"
 
 static struct srv_model_entry model;
 static char directory[SCRATCH_PATH], message[512];
@@ -51,4 +54,84 @@ void store_app_end(struct srv_app *app)
 {
     ck_assert(srv_store_close(app->store));
     srv_sessions_close(app->sessions);
+}
+
+/* ---- Sessions -------------------------------------------------------------------------------- */
+
+struct srv_session *store_app_session(struct srv_app *app, const char *id)
+{
+    struct srv_session *session;
+    struct srv_error error;
+    const struct srv_session_options options = {.id = id};
+    ck_assert_int_eq(
+        srv_session_create(&session, app->sessions, &app->models.items[0], &options, &error),
+        SRV_OK);
+    return session;
+}
+
+enum srv_error_code store_app_append(struct srv_app *app, struct srv_session *session)
+{
+    static const float row[STORE_APP_WIDTH] = {1, 2, 3, 4};
+    static const uint64_t digest[2] = {1, 2};
+    struct attn_error cause;
+    struct srv_error error;
+    const struct attn_step step = {.position = attn_cache_length(session->cache, 0), .rows = 1};
+    const struct attn_appended appended = {&step, row, row};
+    const struct srv_store_step one = {session, 0, &appended, digest};
+    enum srv_error_code code = srv_store_steps(app->store, &one, 1, &error);
+    ck_assert_int_eq(attn_cache_write(session->cache, 0, 1, row, row, &cause), ATTN_OK);
+    return code;
+}
+
+size_t store_app_length(struct srv_app *app, const char *id)
+{
+    struct srv_session *session = srv_session_peek(app->sessions, id);
+    size_t length = session != NULL ? attn_cache_length(session->cache, 0) : SIZE_MAX;
+    srv_session_put(session);
+    return length;
+}
+
+size_t store_app_find_again(struct srv_app *app, const char *id)
+{
+    store_app_end(app);
+    store_app_begin(app);
+    return store_app_length(app, id);
+}
+
+/* ---- Snapshots, and a disk that is full ------------------------------------------------------ */
+
+void store_app_await_cut(struct srv_app *app)
+{
+    for (unsigned waited = 0; !srv_store_wants_cut(app->store); waited += 10) {
+        ck_assert_uint_lt(waited, 20000);
+        usleep(10000);
+    }
+}
+
+struct srv_store_status store_app_cut(struct srv_app *app)
+{
+    struct srv_store_status status;
+    srv_store_cut(app->store);
+    do {
+        usleep(10000);
+        srv_store_describe(&status, app->store);
+    } while (status.running && !srv_store_wants_cut(app->store));
+    return status;
+}
+
+void store_app_snapshot(struct srv_app *app)
+{
+    struct srv_store_status before;
+    srv_store_request(&before, app->store);
+    store_app_await_cut(app);
+    ck_assert_uint_eq(store_app_cut(app).base, before.generation + 1);
+}
+
+void store_app_limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }

@@ -36,6 +36,7 @@
     X(store)         \
     X(restore)       \
     X(cut)           \
+    X(gone)          \
     X(rope)          \
     X(position_bias) \
     X(stats)         \

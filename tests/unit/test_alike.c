@@ -174,7 +174,7 @@ START_TEST(test_alike_forks_share_what_they_shared_whichever_is_read_first)
     caches[4] = fork_of(caches[0], 80);
     append(caches[4], 0, 1, 2);
     const size_t block = attn_block_bytes(attn_model_layer(model, 0));
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 3 * block + 7 * PLACE);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 3 * block + 6 * PLACE);
     ck_assert_uint_eq(restart(caches, 5, orders[_i], &pool), 3 * block + 6 * PLACE);
     end_all(caches, 5, pool);
 }
@@ -202,6 +202,26 @@ START_TEST(test_alike_caches_that_share_blocks_go_on_each_for_itself)
     free(want.bytes);
     free(parent.bytes);
     end_all(caches, 1, pool);
+}
+END_TEST
+
+/* Equal ones that had blocks of their own: whoever is left takes no more than those, and whoever
+ * goes on by a block of its own has room for it. */
+START_TEST(test_alike_twins_take_no_more_than_they_did_apart_whoever_goes)
+{
+    static const size_t orders[][2] = {{0, 1}, {1, 0}};
+    struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
+    struct attn_cache *caches[2] = {new_cache(pool), new_cache(pool)};
+    const size_t block = attn_block_bytes(attn_model_layer(model, 0));
+    append(caches[0], 0, 40, 1);
+    append(caches[1], 0, 40, 1);
+    ck_assert_uint_eq(restart(caches, 2, orders[_i / 2], &pool), block + PLACE);
+    attn_cache_free(caches[_i % 2]);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), block);
+    caches[_i % 2] = fork_of(caches[1 - _i % 2], SIZE_MAX);
+    append(caches[_i % 2], 0, 1, 2);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 2 * block);
+    end_all(caches, 2, pool);
 }
 END_TEST
 
@@ -255,6 +275,8 @@ Suite *suite_alike(void)
     tcase_add_loop_test(tests, test_alike_forks_share_what_they_shared_whichever_is_read_first, 0,
                         5);
     tcase_add_test(tests, test_alike_caches_that_share_blocks_go_on_each_for_itself);
+    tcase_add_loop_test(tests, test_alike_twins_take_no_more_than_they_did_apart_whoever_goes, 0,
+                        4);
     tcase_add_loop_test(tests, test_alike_any_family_of_forks_fits_again_where_it_did, 0, 8);
     suite_add_tcase(suite, tests);
     return suite;

@@ -12,7 +12,7 @@
 #define GROUPS 2
 #define WIDTH 4
 #define BLOCK_BYTES ((size_t)64 * GROUPS * 2 * WIDTH * sizeof(float))
-#define LINK_BYTES (2 * sizeof(void *)) /* of a fork, for each block */
+#define LINK_BYTES (2 * sizeof(void *)) /* of each cache that has a block but one */
 
 static struct attn_model *model;
 static struct attn_cache_pool *pool;
@@ -131,13 +131,13 @@ START_TEST(test_kvcache_fork_shares_blocks_until_one_side_writes)
     ck_assert_uint_eq(attn_cache_length(fork, 0), 100);
     ck_assert_uint_eq(attn_cache_pool_used(pool), 3 * BLOCK_BYTES + 2 * LINK_BYTES);
     ck_assert_int_eq(append(fork, 0, 5, 2), ATTN_OK); /* copies the second block */
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 4 * BLOCK_BYTES + 2 * LINK_BYTES);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 4 * BLOCK_BYTES + LINK_BYTES);
     ck_assert_float_eq(value_at(fork, 0, 99), 1);
     ck_assert_float_eq(value_at(fork, 0, 100), 2);
     ck_assert_float_eq(value_at(cache, 0, 100), 1);
     attn_cache_free(cache);
     ck_assert_float_eq(value_at(fork, 0, 0), 1);
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 2 * BLOCK_BYTES + 2 * LINK_BYTES);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 2 * BLOCK_BYTES); /* all its own now */
     attn_cache_free(fork);
 }
 END_TEST
@@ -157,6 +157,23 @@ START_TEST(test_kvcache_places_of_shared_blocks_are_charged_until_they_are_dropp
     ck_assert_float_eq(value_at(cache, 0, 255), 1);
     attn_cache_free(fork);
     attn_cache_free(cache);
+}
+END_TEST
+
+/* Whoever had the blocks first. */
+START_TEST(test_kvcache_blocks_that_one_cache_is_left_with_are_charged_no_places)
+{
+    struct attn_cache *caches[3] = {new_cache(1000)}, *frozen;
+    ck_assert_int_eq(append(caches[0], 0, 2 * 64, 1), ATTN_OK);
+    for (size_t i = 1; i < 3; i++)
+        ck_assert_int_eq(attn_cache_fork(&caches[i], caches[0], 1000, &error), ATTN_OK);
+    ck_assert_int_eq(attn_cache_freeze(&frozen, caches[0], &error), ATTN_OK);
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_uint_eq(attn_cache_pool_used(pool), 2 * (BLOCK_BYTES + (2 - i) * LINK_BYTES));
+        attn_cache_free(caches[((size_t)_i + i) % 3]);
+    }
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 2 * BLOCK_BYTES);
+    attn_cache_free(frozen);
 }
 END_TEST
 
@@ -289,6 +306,8 @@ Suite *suite_kvcache(void)
     tcase_add_test(cache, test_kvcache_release_returns_blocks_that_were_not_published);
     tcase_add_test(cache, test_kvcache_fork_shares_blocks_until_one_side_writes);
     tcase_add_test(cache, test_kvcache_places_of_shared_blocks_are_charged_until_they_are_dropped);
+    tcase_add_loop_test(
+        cache, test_kvcache_blocks_that_one_cache_is_left_with_are_charged_no_places, 0, 3);
     tcase_add_test(cache, test_kvcache_lists_take_no_more_memory_than_the_budget_says);
     tcase_add_test(cache,
                    test_kvcache_a_fork_whose_list_does_not_fit_is_refused_and_leaves_nothing);

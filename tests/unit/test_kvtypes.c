@@ -416,8 +416,8 @@ START_TEST(test_kvtypes_forks_and_truncation_keep_tokens_to_the_bit)
     ck_assert_int_eq(attn_cache_fork(&fork, cache, 100, &error), ATTN_OK);
     expect_same(fork, cache, 100);
     ck_assert_int_eq(append(fork, model, engines[0], x, out, 20), ATTN_OK); /* copies a block */
-    ck_assert_uint_eq(attn_cache_pool_used(pool), /* and two links of the fork */
-                      4 * 64 * token_bytes[dtype] + 2 * 2 * sizeof(void *));
+    ck_assert_uint_eq(attn_cache_pool_used(pool), /* and the place of the block that they share */
+                      4 * 64 * token_bytes[dtype] + 2 * sizeof(void *));
     expect_same(fork, cache, 100);
     attn_cache_truncate(cache, 100);
     ck_assert_int_eq(append(cache, model, engines[0], x, out, 20), ATTN_OK);

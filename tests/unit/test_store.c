@@ -5,13 +5,11 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,7 +20,6 @@
 #include "store_files.h"
 #include "suites.h"
 
-#define WIDTH 4
 #define SLOW_MS 2500
 
 static atomic_uint slow_ms, flushes, slow_read_ms;
@@ -75,7 +72,7 @@ ssize_t pread(int fd, void *out, size_t count, off_t at)
 static struct srv_app app;
 static char message[512];
 static struct srv_error error;
-static float row[WIDTH] = {1, 2, 3, 4};
+static float row[STORE_APP_WIDTH] = {1, 2, 3, 4};
 
 static void set_up(void)
 {
@@ -98,84 +95,15 @@ static void tear_down(void)
     store_app_close(&app);
 }
 
-static struct srv_session *list_session(const char *id)
-{
-    struct srv_session *session;
-    const struct srv_session_options options = {.id = id};
-    ck_assert_int_eq(
-        srv_session_create(&session, app.sessions, &app.models.items[0], &options, &error), SRV_OK);
-    return session;
-}
-
-/* A row behind those of the session, in its cache and on record. */
-static enum srv_error_code append(struct srv_session *session)
-{
-    static const uint64_t digest[2] = {1, 2};
-    struct attn_error cause;
-    const struct attn_step step = {.position = attn_cache_length(session->cache, 0), .rows = 1};
-    const struct attn_appended appended = {&step, row, row};
-    const struct srv_store_step one = {session, 0, &appended, digest};
-    enum srv_error_code code = srv_store_steps(app.store, &one, 1, &error);
-    ck_assert_int_eq(attn_cache_write(session->cache, 0, 1, row, row, &cause), ATTN_OK);
-    return code;
-}
-
-/* The session's length, SIZE_MAX where it is not there; and what a start finds of it. */
-static size_t length_of(const char *id)
-{
-    struct srv_session *session = srv_session_peek(app.sessions, id);
-    size_t length = session != NULL ? attn_cache_length(session->cache, 0) : SIZE_MAX;
-    srv_session_put(session);
-    return length;
-}
-
-static size_t found_again(const char *id)
-{
-    store_app_end(&app);
-    store_app_begin(&app);
-    return length_of(id);
-}
-
-/* Waits until the store asks for a cut. */
-static void await_cut(void)
-{
-    for (unsigned waited = 0; !srv_store_wants_cut(app.store); waited += 10) {
-        ck_assert_uint_lt(waited, 20000);
-        usleep(10000);
-    }
-}
-
-/* Makes the cut and waits for what becomes of it: the next one may be wanted at once. */
-static struct srv_store_status finish_snapshot(void)
-{
-    struct srv_store_status status;
-    srv_store_cut(app.store);
-    do {
-        usleep(10000);
-        srv_store_describe(&status, app.store);
-    } while (status.running && !srv_store_wants_cut(app.store));
-    return status;
-}
-
-/* Lets no file grow beyond `bytes`. */
-static void limit_files(rlim_t bytes)
-{
-    struct rlimit limit;
-    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    signal(SIGXFSZ, SIG_IGN);
-    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
-    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-}
-
 /* Of one that somebody asks for, while no file may be longer than a journal's head. */
 static struct srv_store_status fail_snapshot(void)
 {
     struct srv_store_status status;
-    limit_files(SRV_JOURNAL_HEAD);
+    store_app_limit_files(SRV_JOURNAL_HEAD);
     srv_store_request(&status, app.store);
-    await_cut();
-    struct srv_store_status after = finish_snapshot();
-    limit_files(RLIM_INFINITY);
+    store_app_await_cut(&app);
+    struct srv_store_status after = store_app_cut(&app);
+    store_app_limit_files(RLIM_INFINITY);
     ck_assert_uint_eq(after.base, status.base);
     ck_assert_uint_eq(after.generation, status.generation + 1);
     return after;
@@ -215,26 +143,18 @@ static void in_directory(const char *command)
     ck_assert_msg(system(line) == 0, "%s", line);
 }
 
-static void make_snapshot(void)
-{
-    struct srv_store_status before;
-    srv_store_request(&before, app.store);
-    await_cut();
-    ck_assert_uint_eq(finish_snapshot().base, before.generation + 1);
-}
-
 /* A step, a fork, and another step, on record; returns the fork's epoch. */
 static uint64_t fork_between_steps(struct srv_session *parent)
 {
     struct attn_error cause;
     struct srv_session *fork;
     struct srv_session_options options = {.id = "fork"};
-    ck_assert_int_eq(append(parent), SRV_OK);
+    ck_assert_int_eq(store_app_append(&app, parent), SRV_OK);
     ck_assert_int_eq(attn_cache_fork(&options.cache, parent->cache, SIZE_MAX, &cause), ATTN_OK);
     ck_assert_int_eq(
         srv_session_create(&fork, app.sessions, &app.models.items[0], &options, &error), SRV_OK);
     ck_assert_int_eq(srv_store_fork(app.store, fork, parent, SIZE_MAX, &error), SRV_OK);
-    ck_assert_int_eq(append(parent), SRV_OK);
+    ck_assert_int_eq(store_app_append(&app, parent), SRV_OK);
     uint64_t epoch = fork->epoch;
     srv_session_put(fork);
     return epoch;
@@ -245,7 +165,7 @@ static void kill_snapshot_before(uint64_t epoch)
 {
     char command[128];
     in_directory("mkdir kept && find . -maxdepth 1 -name '*.*' -type f -exec cp {} kept \\;");
-    make_snapshot();
+    store_app_snapshot(&app);
     store_app_end(&app);
     snprintf(command, sizeof command, "rm *.base %016llx-*.session && cp -n kept/* .",
              (unsigned long long)epoch);
@@ -266,16 +186,16 @@ static void kill_snapshot_between(struct srv_session *parent)
 
 START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_disk)
 {
-    struct srv_session *session = list_session("a");
-    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_session *session = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     atomic_store(&slow_ms, SLOW_MS);
     struct srv_store_status status;
     srv_store_request(&status, app.store);
     ck_assert(status.running);
-    await_cut();
+    store_app_await_cut(&app);
     unsigned before = atomic_load(&flushes);
     srv_store_cut(app.store);
-    ck_assert_int_eq(append(session), SRV_OK);
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     for (unsigned waited = 0; atomic_load(&flushes) < before + 2 && status.running; waited += 10) {
         usleep(10000);
         srv_store_describe(&status, app.store);
@@ -288,15 +208,15 @@ END_TEST
 
 START_TEST(test_session_that_could_not_be_recorded_is_not_recorded_by_a_step_that_found_it)
 {
-    struct srv_session *session = list_session("a");
-    limit_files(1);
+    struct srv_session *session = store_app_session(&app, "a");
+    store_app_limit_files(1);
     ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_E_STORAGE);
-    limit_files(RLIM_INFINITY);
-    (void)append(session); /* found it before its maker took it back */
+    store_app_limit_files(RLIM_INFINITY);
+    (void)store_app_append(&app, session); /* found it before its maker took it back */
     ck_assert_int_ne(srv_store_create(app.store, session, &error), SRV_OK); /* nor a twin's */
     srv_session_remove(app.sessions, session);
     srv_session_put(session);
-    ck_assert_uint_eq(found_again("a"), SIZE_MAX);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), SIZE_MAX);
 }
 END_TEST
 
@@ -304,8 +224,8 @@ END_TEST
  * what was answered later has the same number. */
 START_TEST(test_session_with_two_records_of_one_number_is_lost_and_not_wrong)
 {
-    struct srv_session *session = list_session("a");
-    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_session *session = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     const struct srv_record_rows rows = {srv_session_used(session), 0, 1, 0, {3, 4}};
     const struct srv_part parts[] = {{&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
     struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = session->epoch, .chain = 1};
@@ -318,47 +238,47 @@ START_TEST(test_session_with_two_records_of_one_number_is_lost_and_not_wrong)
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
     srv_journal_close(&journal);
     srv_session_put(session);
-    ck_assert_uint_eq(found_again("a"), SIZE_MAX);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), SIZE_MAX);
 }
 END_TEST
 
 /* And each that is asked for one of its own, since its caller waits for a larger number. */
 START_TEST(test_snapshot_that_is_tried_again_makes_no_new_journal)
 {
-    struct srv_session *session = list_session("a");
-    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_session *session = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     struct srv_store_status failed = fail_snapshot();
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 2);
     failed = fail_snapshot();
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 3);
-    await_cut(); /* after some seconds, by itself */
+    store_app_await_cut(&app); /* after some seconds, by itself */
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 3);
-    struct srv_store_status made = finish_snapshot();
+    struct srv_store_status made = store_app_cut(&app);
     ck_assert_uint_eq(made.generation, failed.generation);
     ck_assert_uint_eq(made.base, failed.generation);
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 1);
-    ck_assert_int_eq(append(session), SRV_OK);
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     srv_session_put(session);
-    ck_assert_uint_eq(found_again("a"), 2);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), 2);
 }
 END_TEST
 
 /* Between the moment that the store has found the journal empty and the cut. */
 START_TEST(test_snapshot_that_is_tried_again_begins_a_journal_where_something_was_recorded)
 {
-    struct srv_session *session = list_session("a");
-    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_session *session = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     struct srv_store_status failed = fail_snapshot();
-    await_cut();
-    ck_assert_int_eq(append(session), SRV_OK);
-    struct srv_store_status made = finish_snapshot();
+    store_app_await_cut(&app);
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+    struct srv_store_status made = store_app_cut(&app);
     ck_assert_uint_eq(made.base, 0);
-    await_cut();
-    made = finish_snapshot();
+    store_app_await_cut(&app);
+    made = store_app_cut(&app);
     ck_assert_uint_eq(made.base, failed.generation + 1);
-    ck_assert_int_eq(append(session), SRV_OK);
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     srv_session_put(session);
-    ck_assert_uint_eq(found_again("a"), 3);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), 3);
 }
 END_TEST
 
@@ -366,45 +286,45 @@ END_TEST
  * generation of its own. */
 START_TEST(test_snapshot_that_was_asked_for_is_owed_until_it_is_made)
 {
-    struct srv_session *session = list_session("a");
-    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_session *session = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     fail_snapshot();
     size_t failed = count_failed();
     struct srv_store_status asked, status;
-    limit_files(1);
+    store_app_limit_files(1);
     srv_store_request(&asked, app.store);
     do {
         usleep(10000);
         srv_store_describe(&status, app.store);
     } while (status.running);
     usleep(1500000); /* nor is it tried again without a pause */
-    limit_files(RLIM_INFINITY);
+    store_app_limit_files(RLIM_INFINITY);
     ck_assert_uint_eq(count_failed(), failed + 1);
     ck_assert_uint_eq(status.base, asked.base);
-    await_cut();
-    ck_assert_uint_eq(finish_snapshot().base, asked.generation + 1);
+    store_app_await_cut(&app);
+    ck_assert_uint_eq(store_app_cut(&app).base, asked.generation + 1);
     srv_session_put(session);
-    ck_assert_uint_eq(found_again("a"), 1);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), 1);
 }
 END_TEST
 
 /* It may be on the disk, and names files that nobody may write again. */
 START_TEST(test_snapshot_whose_base_may_stand_is_tried_again_in_a_new_generation)
 {
-    struct srv_session *session = list_session("a");
-    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_session *session = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     struct srv_store_status asked;
     srv_store_request(&asked, app.store);
-    await_cut();
+    store_app_await_cut(&app);
     atomic_store(&unsafe_base, asked.generation + 1);
-    ck_assert_uint_eq(finish_snapshot().base, asked.base);
+    ck_assert_uint_eq(store_app_cut(&app).base, asked.base);
     ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
     atomic_store(&unsafe_base, 0);
-    await_cut();
-    ck_assert_uint_eq(finish_snapshot().base, asked.generation + 2);
+    store_app_await_cut(&app);
+    ck_assert_uint_eq(store_app_cut(&app).base, asked.generation + 2);
     ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
     srv_session_put(session);
-    ck_assert_uint_eq(found_again("a"), 1);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), 1);
 }
 END_TEST
 
@@ -412,44 +332,44 @@ END_TEST
  * record, and goes with the next one. */
 START_TEST(test_fork_outlives_a_first_snapshot_that_was_killed)
 {
-    kill_snapshot_between(list_session("a"));
+    kill_snapshot_between(store_app_session(&app, "a"));
     ck_assert_uint_eq(count_files(SRV_FILE_SESSION), 1);
-    ck_assert_uint_eq(length_of("a"), 2);
-    ck_assert_uint_eq(length_of("fork"), 1);
-    make_snapshot();
+    ck_assert_uint_eq(store_app_length(&app, "a"), 2);
+    ck_assert_uint_eq(store_app_length(&app, "fork"), 1);
+    store_app_snapshot(&app);
     ck_assert_uint_eq(count_files(SRV_FILE_SESSION), 2);
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 1);
-    ck_assert_uint_eq(found_again("a"), 2);
-    ck_assert_uint_eq(found_again("fork"), 1);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), 2);
+    ck_assert_uint_eq(store_app_find_again(&app, "fork"), 1);
 }
 END_TEST
 
 /* As power loss leaves files whose names were on the disk before their bytes. */
 START_TEST(test_empty_files_of_a_first_snapshot_shadow_no_record)
 {
-    kill_snapshot_between(list_session("a"));
+    kill_snapshot_between(store_app_session(&app, "a"));
     store_app_end(&app);
     in_directory("truncate -s 0 *.session");
     store_app_begin(&app);
-    ck_assert_uint_eq(length_of("a"), 2);
-    ck_assert_uint_eq(length_of("fork"), 1);
+    ck_assert_uint_eq(store_app_length(&app, "a"), 2);
+    ck_assert_uint_eq(store_app_length(&app, "fork"), 1);
 }
 END_TEST
 
 /* Its files are what the journals beside it follow; younger ones are a part of a moment. */
 START_TEST(test_damaged_base_leaves_its_files_and_the_journals_since)
 {
-    struct srv_session *session = list_session("a");
-    ck_assert_int_eq(append(session), SRV_OK);
-    make_snapshot();
+    struct srv_session *session = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+    store_app_snapshot(&app);
     kill_snapshot_between(session);
-    ck_assert_uint_eq(length_of("fork"), 2);
+    ck_assert_uint_eq(store_app_length(&app, "fork"), 2);
     for (int i = 0; i < 2; i++) { /* damaged, and set aside */
         store_app_end(&app);
         in_directory(i == 0 ? "truncate -s 5 *.base" : "test -f *.base.damaged");
         store_app_begin(&app);
-        ck_assert_uint_eq(length_of("a"), 3);
-        ck_assert_uint_eq(length_of("fork"), 2);
+        ck_assert_uint_eq(store_app_length(&app, "a"), 3);
+        ck_assert_uint_eq(store_app_length(&app, "fork"), 2);
     }
 }
 END_TEST
@@ -471,7 +391,7 @@ static void list_files(char out[4096])
 static void fail_start(int why)
 {
     if (why == 0)
-        limit_files(1500);
+        store_app_limit_files(1500);
     atomic_store(&no_base, why == 1);
     atomic_store(&unsafe_base, why == 2 ? 2 : 0);
     ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
@@ -482,7 +402,7 @@ static void fail_start(int why)
     srv_sessions_close(app.sessions);
     atomic_store(&no_base, false);
     atomic_store(&unsafe_base, 0);
-    limit_files(RLIM_INFINITY);
+    store_app_limit_files(RLIM_INFINITY);
 }
 
 /* Makes sessions of which the first is lost to damage in the journal. */
@@ -490,9 +410,9 @@ static void lose_one_of_four(void)
 {
     static const char *const ids[] = {"lost", "small", "large", "tiny"};
     for (size_t i = 0; i < 4; i++) {
-        struct srv_session *session = list_session(ids[i]);
+        struct srv_session *session = store_app_session(&app, ids[i]);
         for (size_t rows = 0; rows < (i == 2 ? 60 : 1); rows++)
-            ck_assert_int_eq(append(session), SRV_OK);
+            ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
         srv_session_put(session);
     }
     store_app_end(&app);
@@ -514,11 +434,11 @@ START_TEST(test_start_whose_first_snapshot_fails_leaves_no_more_files_however_of
         ck_assert_str_eq(once, before);
     ck_assert_str_eq(twice, once);
     store_app_begin(&app);
-    ck_assert_uint_eq(length_of("lost"), SIZE_MAX);
-    ck_assert_uint_eq(length_of("small"), 1);
-    ck_assert_uint_eq(length_of("large"), 60);
-    ck_assert_uint_eq(length_of("tiny"), 1);
-    ck_assert_uint_eq(found_again("large"), 60);
+    ck_assert_uint_eq(store_app_length(&app, "lost"), SIZE_MAX);
+    ck_assert_uint_eq(store_app_length(&app, "small"), 1);
+    ck_assert_uint_eq(store_app_length(&app, "large"), 60);
+    ck_assert_uint_eq(store_app_length(&app, "tiny"), 1);
+    ck_assert_uint_eq(store_app_find_again(&app, "large"), 60);
 }
 END_TEST
 
@@ -541,7 +461,7 @@ static size_t first_told(int log)
 START_TEST(test_start_tells_how_far_it_is_within_one_journal)
 {
     for (unsigned i = 0; i < COME_AND_GO; i++) {
-        struct srv_session *session = list_session("a");
+        struct srv_session *session = store_app_session(&app, "a");
         ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_OK);
         ck_assert_int_eq(srv_store_delete(app.store, session, &error), SRV_OK);
         srv_session_remove(app.sessions, session);
@@ -571,16 +491,16 @@ START_TEST(test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_
     store_app_end(&app);
     app.config.durability = SRV_DURABLE_SNAPSHOT;
     store_app_begin(&app);
-    struct srv_session *session = list_session("a");
-    ck_assert_int_eq(append(session), SRV_OK);
+    struct srv_session *session = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     srv_session_put(session);
     store_app_end(&app);
     in_directory("test -f *3.base && for f in *3.session; do cp $f ${f%3.session}4.session; done");
     app.config.durability = SRV_DURABLE_JOURNAL;
     store_app_begin(&app);
-    ck_assert_uint_eq(length_of("a"), 1);
-    ck_assert_uint_eq(found_again("a"), 1);
-    ck_assert_uint_eq(found_again("a"), 1);
+    ck_assert_uint_eq(store_app_length(&app, "a"), 1);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), 1);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), 1);
 }
 END_TEST
 
@@ -602,9 +522,9 @@ START_TEST(test_session_file_that_is_gone_while_it_is_read_is_not_damaged)
     struct srv_restore restore;
     struct srv_source source;
     struct srv_file file;
-    struct srv_session *session = list_session("a");
-    ck_assert_int_eq(append(session), SRV_OK);
-    make_snapshot();
+    struct srv_session *session = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+    store_app_snapshot(&app);
     srv_file_name(&file, SRV_FILE_SESSION, session->file_generation, session->epoch);
     ck_assert(srv_source_open(&source, srv_store_directory(app.store), file.name));
     source.room = 64;
