@@ -39,6 +39,8 @@ static void end_job(struct srv_rounds *s, struct srv_job *job)
     /* A single item's error is the request's. */
     if (job->num_items == 1 && job->call.sequences == NULL)
         job->error = job->items[0].error;
+    if (job->error.code != SRV_OK && job->abandon != NULL)
+        job->abandon(job);
     end_request(s, job->request);
 }
 
