@@ -113,7 +113,9 @@ static void begin_export(struct srv_job *job)
     struct srv_session *session;
     if (srv_session_look(&session, job->request, &job->error) != SRV_OK)
         return;
-    if (open_export(state, session, &job->error) == SRV_OK)
+    if (session->unborn)
+        srv_session_fail_unknown(&job->error);
+    else if (open_export(state, session, &job->error) == SRV_OK)
         take_room(state, &job->error);
     srv_session_put(session);
 }
