@@ -100,7 +100,7 @@ static enum srv_error_code find_parent(struct srv_session **out, const struct ch
 {
     const struct srv_request *request = change->job.request;
     *out = srv_session_get(request->app->sessions, request->path_arg);
-    if (*out == NULL)
+    if (*out == NULL || (*out)->unborn)
         return srv_session_fail_unknown(error);
     return check_call(&change->call, *out, error);
 }

@@ -57,8 +57,6 @@ static enum srv_error_code charge(struct srv_request *request, size_t bytes,
 static void end_state(struct srv_job *job)
 {
     struct state_job *state = (struct state_job *)job;
-    if (state->session != NULL)
-        srv_store_import_abandon(job->request->app->store, &state->recorded, state->session);
     srv_session_put(state->session);
     attn_export_close(state->export);
     attn_import_close(state->import);
@@ -115,7 +113,9 @@ static void begin_export(struct srv_job *job)
     struct srv_session *session;
     if (srv_session_look(&session, job->request, &job->error) != SRV_OK)
         return;
-    if (open_export(state, session, &job->error) == SRV_OK)
+    if (session->unborn)
+        srv_session_fail_unknown(&job->error);
+    else if (open_export(state, session, &job->error) == SRV_OK)
         take_room(state, &job->error);
     srv_session_put(session);
 }
@@ -271,6 +271,12 @@ static bool advance_import(struct srv_job *job)
     return more || make_session(state, &job->error) == SRV_OK;
 }
 
+static void abandon_import(struct srv_job *job)
+{
+    struct state_job *state = (struct state_job *)job;
+    srv_store_import_abandon(job->request->app->store, &state->recorded, state->session);
+}
+
 enum srv_error_code srv_ep_import_parse(struct srv_request *request, struct srv_error *error)
 {
     struct state_job *state;
@@ -278,6 +284,7 @@ enum srv_error_code srv_ep_import_parse(struct srv_request *request, struct srv_
         return error->code;
     state->job.begin = begin_import;
     state->job.advance = advance_import;
+    state->job.abandon = abandon_import;
     state->job.end = end_state;
     if (open_import(state, error) != SRV_OK) {
         end_state(&state->job);

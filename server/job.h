@@ -46,6 +46,9 @@ struct srv_job {
     void (*begin)(struct srv_job *job);
     void (*compute)(struct srv_job *job);
     bool (*advance)(struct srv_job *job);
+    /* On the scheduler's thread too, when the job ends with an error: undoes what others wait for,
+     * since its reply may have to wait.  May be NULL. */
+    void (*abandon)(struct srv_job *job);
     void (*end)(struct srv_job *job); /* lets go of what the job holds; may be NULL */
     const struct attn_yield *yield;   /* what `compute` gives way to */
     struct srv_sizes sizes;           /* of a job without items, as are these: */

@@ -39,6 +39,8 @@ static void end_job(struct srv_rounds *s, struct srv_job *job)
     /* A single item's error is the request's. */
     if (job->num_items == 1 && job->call.sequences == NULL)
         job->error = job->items[0].error;
+    if (job->error.code != SRV_OK && job->abandon != NULL)
+        job->abandon(job);
     end_request(s, job->request);
 }
 
@@ -276,7 +278,6 @@ static void end_long(struct srv_rounds *s, struct srv_error *error)
         *error = s->stopped;
     s->long_request = NULL;
     s->prefill = NULL;
-    begin_changes(s);
 }
 
 bool srv_rounds_batch(struct srv_rounds *s, bool want_long)
@@ -295,6 +296,8 @@ bool srv_rounds_batch(struct srv_rounds *s, bool want_long)
         end_long(s, &lead->error);
     for (size_t i = 0; i < batch.count; i++)
         end_item(s, batch.items[i]);
+    if (want_long)
+        begin_changes(s); /* which find what has become of the session that it was to start */
     return true;
 }
 

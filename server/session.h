@@ -32,7 +32,7 @@ struct srv_session {
     atomic_uint_fast64_t used_ns; /* last use, monotonic */
     atomic_uint waiting;          /* requests with steps queued for it */
     struct srv_item *newest;      /* the scheduler's: the last of these (job.h) */
-    bool stillborn;               /* the scheduler's: the step that was to start it failed */
+    bool unborn;                  /* the scheduler's: the step that is to start it was not made */
     atomic_uint references;       /* the table's one included */
     char key[SRV_ID_MAX + 1];     /* its maker's Idempotency-Key (http_auth.h), "" for none */
     uint64_t key_digest[2];       /* of the request that came with it */

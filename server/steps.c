@@ -106,7 +106,7 @@ static bool create_session(struct srv_item *item, struct srv_app *app)
     if (srv_session_create(&item->session, app->sessions, item->model, &options, &item->error) !=
         SRV_OK)
         return false;
-    item->created = true;
+    item->created = item->session->unborn = true;
     return true;
 }
 
@@ -207,7 +207,7 @@ static bool make_step(struct srv_item *item)
         attn_model_layer(item->model->attn, (size_t)job->call.layer);
     struct srv_arena *arena = &job->request->arena;
     struct attn_step *step = &item->step;
-    if (item->session->stillborn) {
+    if (item->session->unborn && !item->created) { /* what was to start it has failed */
         fail_not_found(&item->error);
         return false;
     }
@@ -240,11 +240,11 @@ struct srv_item *srv_item_end(struct srv_item *item)
     struct srv_app *app = item->job->request->app;
     struct srv_session *session = item->session;
     bool failed = item->error.code != SRV_OK;
-    if (!failed && item->created)
-        srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
-    if (failed && item->created) {
-        session->stillborn = true;
+    if (failed && item->created)
         srv_session_remove(app->sessions, session);
+    if (!failed && item->created) {
+        session->unborn = false;
+        srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
     }
     leave_session(item, NULL);
     return item->behind;

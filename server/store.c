@@ -277,7 +277,7 @@ static enum srv_error_code record_fork(struct srv_store *store, struct srv_sessi
     create.parent = parent->epoch;
     create.parent_chain = parent->chain;
     create.length = length;
-    bool empty = parent->record == SRV_UNRECORDED; /* its first step has not been made */
+    bool empty = parent->record == SRV_UNRECORDED; /* its maker has yet to record it */
     if (parent->record == SRV_GONE)
         return fail_gone(error);
     srv_store_add(store, session, empty ? SRV_RECORD_CREATE : SRV_RECORD_FORK, 0,

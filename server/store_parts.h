@@ -12,7 +12,7 @@
 
 /* A session as a cut found it. */
 struct srv_cut_entry {
-    struct srv_session *session;
+    struct srv_session *session; /* NULL once its file is written or needs no writing */
     struct srv_base_entry base;
     struct attn_cache *frozen;  /* steps go on meanwhile; NULL: its file is good as it is, */
     bool written;               /* or the cut has written it */

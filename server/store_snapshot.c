@@ -113,6 +113,18 @@ static bool can_stay(const struct srv_store *store)
            store->journal.length == SRV_JOURNAL_HEAD;
 }
 
+/* What was taken of a session: others want its blocks, which are all free where it was deleted
+ * meanwhile. */
+static void let_go(struct srv_cut_entry *entry)
+{
+    attn_cache_free(entry->frozen);
+    free(entry->last);
+    srv_session_put(entry->session);
+    entry->frozen = NULL;
+    entry->last = NULL;
+    entry->session = NULL;
+}
+
 /* NULL where memory is short, or something was recorded where it was to stay.  The journal that was
  * begun for it is gone on to in any case: a file has its number now. */
 static struct srv_cut *make_cut(struct srv_store *store)
@@ -136,26 +148,18 @@ static struct srv_cut *make_cut(struct srv_store *store)
         return NULL;
     if (cut->failed)
         srv_fail(&cut->error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a list of sessions");
-    for (size_t i = 0; i < cut->count && !cut->failed; i++)
+    for (size_t i = 0; i < cut->count && !cut->failed; i++) {
         cut->failed = !take_session(&cut->entries[i], store, cut->generation, &cut->error);
+        if (cut->entries[i].frozen == NULL)
+            let_go(&cut->entries[i]);
+    }
     return cut;
-}
-
-/* What was taken of a session: others want its blocks. */
-static void let_go(struct srv_cut_entry *entry)
-{
-    attn_cache_free(entry->frozen);
-    free(entry->last);
-    entry->frozen = NULL;
-    entry->last = NULL;
 }
 
 static void free_cut(struct srv_cut *cut)
 {
-    for (size_t i = 0; cut != NULL && i < cut->count; i++) {
+    for (size_t i = 0; cut != NULL && i < cut->count; i++)
         let_go(&cut->entries[i]);
-        srv_session_put(cut->entries[i].session);
-    }
     if (cut != NULL)
         free(cut->entries);
     free(cut);

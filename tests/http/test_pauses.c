@@ -486,6 +486,93 @@ START_TEST(test_requests_of_one_connection_are_applied_in_their_order)
 }
 END_TEST
 
+/* ---- Changes --------------------------------------------------------------------------------- */
+
+#define CHANGES 3
+static const char starts_long[] = "\"session_id\":\"long\",\"start\":true,";
+
+static void post_change(struct raw *raw, const struct daemon *daemon, const char *path,
+                        const char *call)
+{
+    struct text body = {0};
+    text_add(&body, "%s", call);
+    post_body(raw, daemon, path, "1.1", "", &body);
+}
+
+/* A fork, a truncation and an export of the session `long`. */
+static void post_changes(struct raw changes[CHANGES], const struct daemon *daemon)
+{
+    post_change(&changes[0], daemon, "/sessions/long/fork", "{\"session_id\":\"fork\"}");
+    post_change(&changes[1], daemon, "/sessions/long/truncate", "{\"length\":0}");
+    raw_open(&changes[2], daemon->host, daemon->port);
+    ck_assert(raw_text(&changes[2], "GET /sessions/long/state HTTP/1.1\r\nHost: test\r\n\r\n"));
+}
+
+static void expect_none_found(struct client *client, struct raw changes[CHANGES])
+{
+    for (size_t i = 0; i < CHANGES; i++)
+        expect_refused(&changes[i], 404, "session_not_found");
+    ck_assert_int_eq(call_status(client, "fork"), 404);
+}
+
+START_TEST(test_changes_that_waited_for_a_prefill_that_failed_do_not_find_what_it_was_to_start)
+{
+    struct daemon daemon;
+    struct client client;
+    struct raw leaving, changes[CHANGES];
+    begin(&daemon, &client);
+    post_raw(&leaving, &daemon, "/attend", starts_long, ENDLESS);
+    await_session(&client, "long");
+    post_changes(changes, &daemon);
+    await_depth(&client, 1 + CHANGES, 1 + CHANGES);
+    raw_close(&leaving);
+    expect_none_found(&client, changes);
+    ck_assert_int_eq(call_status(&client, "long"), 404);
+    end(&daemon, &client);
+}
+END_TEST
+
+START_TEST(test_changes_do_not_find_a_session_whose_first_step_is_still_in_line)
+{
+    struct daemon daemon;
+    struct client client;
+    struct raw busy, starting, changes[CHANGES];
+    begin(&daemon, &client);
+    post_raw(&busy, &daemon, "/attend", "\"session_id\":\"busy\",\"start\":true,", ENDLESS);
+    await_session(&client, "busy");
+    post_raw(&starting, &daemon, "/attend", starts_long, FEW_ROWS + 1);
+    await_session(&client, "long");
+    post_changes(changes, &daemon);
+    await_depth(&client, 2 + CHANGES, 2 + CHANGES);
+    raw_close(&busy);
+    expect_none_found(&client, changes);
+    expect_position(&starting, 0);
+    raw_close(&starting);
+    ck_assert_int_eq(step(&client, "long", false), FEW_ROWS + 1);
+    end(&daemon, &client);
+}
+END_TEST
+
+START_TEST(test_fork_that_waited_for_the_prefill_that_starts_its_parent_has_all_its_tokens)
+{
+    struct daemon daemon;
+    struct client client;
+    struct long_call call;
+    struct raw fork;
+    begin(&daemon, &client);
+    long_begin(&call, &client, starts_long, TOKENS);
+    await_session(&client, "long");
+    post_change(&fork, &daemon, "/sessions/long/fork", "{\"session_id\":\"fork\"}");
+    struct raw_answer answer = raw_read(&fork, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, 201);
+    long_end(&call, 200, NULL);
+    ck_assert_uint_eq(call_length(&client, "fork", 0), TOKENS);
+    raw_answer_free(&answer);
+    raw_close(&fork);
+    end(&daemon, &client);
+}
+END_TEST
+
 Suite *suite_pauses(void)
 {
     Suite *suite = suite_create("pauses");
@@ -515,5 +602,13 @@ Suite *suite_pauses(void)
         3);
     tcase_add_test(session, test_requests_of_one_connection_are_applied_in_their_order);
     suite_add_tcase(suite, session);
+    TCase *changes = tcase_create("changes");
+    tcase_add_test(
+        changes,
+        test_changes_that_waited_for_a_prefill_that_failed_do_not_find_what_it_was_to_start);
+    tcase_add_test(changes, test_changes_do_not_find_a_session_whose_first_step_is_still_in_line);
+    tcase_add_test(changes,
+                   test_fork_that_waited_for_the_prefill_that_starts_its_parent_has_all_its_tokens);
+    suite_add_tcase(suite, changes);
     return suite;
 }

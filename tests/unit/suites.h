@@ -28,6 +28,7 @@
     X(digest)        \
     X(lines)         \
     X(clerk)         \
+    X(rounds)        \
     X(log)           \
     X(metrics)       \
     X(steps)         \

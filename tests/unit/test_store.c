@@ -95,6 +95,14 @@ static void tear_down(void)
     store_app_close(&app);
 }
 
+/* Out of the table too; it is the caller's last use. */
+static void delete_session(struct srv_session *session)
+{
+    ck_assert_int_eq(srv_store_delete(app.store, session, &error), SRV_OK);
+    ck_assert(srv_session_remove(app.sessions, session));
+    srv_session_put(session);
+}
+
 /* Of one that somebody asks for, while no file may be longer than a journal's head. */
 static struct srv_store_status fail_snapshot(void)
 {
@@ -203,6 +211,35 @@ START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_di
     ck_assert(status.running); /* one was of the journal that was left, one of the new one */
     atomic_store(&slow_ms, 0);
     srv_session_put(session);
+}
+END_TEST
+
+/* That of one whose file is good at once, that of the others with their files. */
+START_TEST(test_sessions_deleted_while_a_snapshot_is_written_give_their_memory_back_before_its_end)
+{
+    struct srv_session *unchanged = store_app_session(&app, "a");
+    struct srv_session *changed[] = {store_app_session(&app, "b"), store_app_session(&app, "c")};
+    struct srv_store_status status;
+    ck_assert_int_eq(store_app_append(&app, unchanged), SRV_OK);
+    store_app_snapshot(&app);
+    for (size_t i = 0; i < 2; i++)
+        ck_assert_int_eq(store_app_append(&app, changed[i]), SRV_OK);
+    srv_store_request(&status, app.store);
+    store_app_await_cut(&app);
+    atomic_store(&slow_ms, SLOW_MS / 5);
+    srv_store_cut(app.store);
+    size_t before = attn_cache_pool_used(app.pool), bytes = attn_cache_bytes(unchanged->cache);
+    delete_session(unchanged);
+    ck_assert_uint_eq(attn_cache_pool_used(app.pool), before - bytes);
+    for (size_t i = 0; i < 2; i++)
+        delete_session(changed[i]);
+    while (status.running && attn_cache_pool_used(app.pool) > 0) {
+        usleep(10000);
+        srv_store_describe(&status, app.store);
+    }
+    srv_store_describe(&status, app.store);
+    ck_assert(status.running); /* the base is still to be written */
+    atomic_store(&slow_ms, 0);
 }
 END_TEST
 
@@ -547,6 +584,9 @@ Suite *suite_store(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_disk);
+    tcase_add_test(
+        tests,
+        test_sessions_deleted_while_a_snapshot_is_written_give_their_memory_back_before_its_end);
     tcase_add_test(tests,
                    test_session_that_could_not_be_recorded_is_not_recorded_by_a_step_that_found_it);
     tcase_add_test(tests, test_session_with_two_records_of_one_number_is_lost_and_not_wrong);

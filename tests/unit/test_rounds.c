@@ -1,0 +1,173 @@
+/* test_rounds.c: what becomes of jobs between two replies, while the clerk that would write them is
+ * busy with others'. */
+#include <check.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attn_state.h"
+#include "endpoints.h"
+#include "http_exchange.h"
+#include "rounds.h"
+#include "session_notes.h"
+#include "store_app.h"
+#include "suites.h"
+
+#define WIDTH 64
+#define TOKENS 700 /* whose keys and values are more than a piece, and a body for a clerk */
+
+static struct srv_app app;
+static struct srv_error error;
+static struct srv_rounds rounds;
+static struct srv_exchange exchange;
+static struct srv_request *request = &exchange.request;
+static sem_t go_on;
+
+/* The clerk has other things to do, for as long as the test takes. */
+static bool be_busy(void *context, struct srv_request *given)
+{
+    (void)context;
+    (void)given;
+    sem_wait(&go_on);
+    return false;
+}
+
+static void set_up(void)
+{
+    static char random[] = "{\"hidden_size\":64,\"num_attention_heads\":1,\"seed\":1}";
+    const struct srv_config config = {.durability = SRV_DURABLE_JOURNAL,
+                                      .journal_bytes = (size_t)1 << 30,
+                                      .limits = {.max_sessions = 8,
+                                                 .max_session_length = TOKENS,
+                                                 .session_ttl_s = 3600,
+                                                 .max_state_bytes = (size_t)1 << 24,
+                                                 .max_in_flight_bytes = (size_t)1 << 30}};
+    store_app_open(&app, &config, "one", random, (size_t)8 << 20);
+    store_app_begin(&app);
+    ck_assert(srv_rounds_init(&rounds, &app, 8));
+    sem_init(&go_on, 0, 0);
+    ck_assert(srv_clerk_open(&rounds.clerk, 1, be_busy, NULL));
+}
+
+static void tear_down(void)
+{
+    sem_post(&go_on);
+    srv_clerk_finish(rounds.clerk);
+    srv_job_end(request->job);
+    free(request->body);
+    srv_buffer_fini(&request->reply.body);
+    srv_arena_fini(&request->arena);
+    srv_rounds_fini(&rounds);
+    store_app_end(&app);
+    store_app_close(&app);
+}
+
+/* One of that id in the table, and no longer the caller's. */
+static void list_session(const char *id)
+{
+    struct srv_session *session;
+    const struct srv_session_options options = {.id = id};
+    ck_assert_int_eq(
+        srv_session_create(&session, app.sessions, &app.models.items[0], &options, &error), SRV_OK);
+    ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_OK);
+    srv_session_put(session);
+}
+
+/* A session's file, as the body of the request. */
+static void make_body(void)
+{
+    static const float rows[TOKENS * WIDTH] = {1, 2, 3};
+    struct attn_cache *cache;
+    struct attn_export *export;
+    struct attn_error cause;
+    const struct attn_note notes[] = {{"model", "one"}};
+    const struct srv_model *model = &app.models.items[0];
+    ck_assert_int_eq(attn_cache_new(&cache, app.pool, model->attn, TOKENS, &cause), ATTN_OK);
+    ck_assert_int_eq(attn_cache_write(cache, 0, TOKENS, rows, rows, &cause), ATTN_OK);
+    ck_assert_int_eq(attn_export_open(&export, cache, notes, 1, &cause), ATTN_OK);
+    request->body_length = attn_export_bytes(export);
+    ck_assert_uint_gt(request->body_length, SRV_LARGE_BYTES);
+    request->body = aligned_alloc(64, (request->body_length + 63) / 64 * 64);
+    while (attn_export_run(export, request->body, SIZE_MAX))
+        ;
+    attn_export_close(export);
+    attn_cache_free(cache);
+}
+
+/* PUT /sessions/x/state, as it comes from a clerk that has read it. */
+static void begin_import(void)
+{
+    char allowed[64];
+    *request = (struct srv_request){.app = &app, .connection = &exchange};
+    request->route = srv_route_find(request->path_arg, allowed, SRV_PUT, "/sessions/x/state");
+    srv_arena_init(&request->arena, (size_t)1 << 20, NULL, NULL);
+    srv_buffer_init(&request->reply.body, (size_t)1 << 20);
+    make_body();
+    ck_assert_msg(request->route->parse(request, &error) == SRV_OK, "%s", error.message);
+    srv_rounds_read(&rounds, &(struct srv_request *){request}, 1, 0);
+    ck_assert(srv_rounds_waiting(&rounds));
+}
+
+/* Up to where some of it is in the journal. */
+static void import_some(void)
+{
+    struct srv_store_status before, now;
+    srv_store_describe(&before, app.store);
+    do {
+        srv_rounds_piece(&rounds);
+        srv_store_describe(&now, app.store);
+    } while (now.journal_bytes == before.journal_bytes && srv_rounds_waiting(&rounds));
+    ck_assert(srv_rounds_waiting(&rounds));
+}
+
+/* Another session of its id came first, its deadline passes, or its client leaves. */
+static enum srv_error_code fail_import(int way)
+{
+    if (way == 0)
+        list_session("x");
+    else if (way == 1)
+        request->deadline_ns = 1;
+    else
+        atomic_store(&request->left, true);
+    while (srv_rounds_waiting(&rounds))
+        srv_rounds_piece(&rounds);
+    srv_rounds_reply(&rounds);
+    return request->job->error.code;
+}
+
+static void await_cut(void)
+{
+    struct srv_store_status status;
+    srv_store_request(&status, app.store);
+    for (unsigned waited = 0; !srv_store_wants_cut(app.store); waited += 10) {
+        ck_assert_uint_lt(waited, 20000);
+        usleep(10000);
+    }
+}
+
+START_TEST(test_snapshot_does_not_wait_for_the_reply_of_an_import_that_failed)
+{
+    static const enum srv_error_code codes[] = {SRV_E_SESSION_EXISTS, SRV_E_DEADLINE,
+                                                SRV_E_CLIENT_GONE};
+    begin_import();
+    import_some();
+    ck_assert_int_eq(fail_import(_i), codes[_i]);
+    ck_assert_uint_eq(request->reply.status, 0); /* the clerk has it */
+    await_cut();
+    srv_store_cut(app.store);
+    ck_assert(!srv_store_wants_cut(app.store));
+}
+END_TEST
+
+Suite *suite_rounds(void)
+{
+    Suite *suite = suite_create("rounds");
+    TCase *tests = tcase_create("rounds");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(tests, test_snapshot_does_not_wait_for_the_reply_of_an_import_that_failed,
+                        0, 3);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
