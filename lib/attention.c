@@ -223,6 +223,39 @@ static void merge_task(void *argument, size_t i, unsigned thread)
     attn_unit_merge(&u, sums);
 }
 
+/* ---- Maps ---- */
+
+struct maps_context {
+    const struct attn_problem *problem;
+    struct attn_pool *pool;
+};
+
+static void begin_task(void *argument, size_t i, unsigned thread)
+{
+    const struct maps_context *context = argument;
+    (void)thread;
+    attn_maps_begin(&context->problem->maps, i);
+}
+
+static void end_task(void *argument, size_t i, unsigned thread)
+{
+    const struct maps_context *context = argument;
+    const struct attn_problem *p = context->problem;
+    attn_maps_end(&p->maps, i, p->mask.offset, context->pool, thread);
+}
+
+static void begin_maps(const struct attn_engine *engine, const struct attn_problem *problem)
+{
+    struct maps_context context = {problem, engine->pool};
+    attn_pool_run(engine->pool, begin_task, &context, attn_maps_begins(&problem->maps));
+}
+
+static void end_maps(const struct attn_engine *engine, const struct attn_problem *problem)
+{
+    struct maps_context context = {problem, engine->pool};
+    attn_pool_run(engine->pool, end_task, &context, attn_maps_ends(&problem->maps));
+}
+
 /* ---- All of it ---- */
 
 static size_t item_groups(const struct attn_problem *p)
@@ -349,41 +382,6 @@ static bool take_memory(struct solve *solve, float **tiles, const struct attn_pr
                                       attn_mul(solve->kept_stride, sizeof(float)));
     return *tiles != NULL && solve->items != NULL && solve->kept != NULL;
 }
-
-/* ---- Maps ---- */
-
-struct maps_context {
-    const struct attn_problem *problem;
-    struct attn_pool *pool;
-};
-
-static void begin_task(void *argument, size_t i, unsigned thread)
-{
-    const struct maps_context *context = argument;
-    (void)thread;
-    attn_maps_begin(&context->problem->maps, i);
-}
-
-static void end_task(void *argument, size_t i, unsigned thread)
-{
-    const struct maps_context *context = argument;
-    const struct attn_problem *p = context->problem;
-    attn_maps_end(&p->maps, i, p->mask.offset, context->pool, thread);
-}
-
-static void begin_maps(const struct attn_engine *engine, const struct attn_problem *problem)
-{
-    struct maps_context context = {problem, engine->pool};
-    attn_pool_run(engine->pool, begin_task, &context, attn_maps_begins(&problem->maps));
-}
-
-static void end_maps(const struct attn_engine *engine, const struct attn_problem *problem)
-{
-    struct maps_context context = {problem, engine->pool};
-    attn_pool_run(engine->pool, end_task, &context, attn_maps_ends(&problem->maps));
-}
-
-/* ---- All of it ---- */
 
 enum attn_status attn_solve(struct attn_engine *engine, const struct attn_problem *problems,
                             size_t count)

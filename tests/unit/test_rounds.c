@@ -66,10 +66,7 @@ static void tear_down(void)
 /* One of that id in the table, and no longer the caller's. */
 static void list_session(const char *id)
 {
-    struct srv_session *session;
-    const struct srv_session_options options = {.id = id};
-    ck_assert_int_eq(
-        srv_session_create(&session, app.sessions, &app.models.items[0], &options, &error), SRV_OK);
+    struct srv_session *session = store_app_session(&app, id);
     ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_OK);
     srv_session_put(session);
 }
