@@ -144,13 +144,7 @@ static double handover_ns(unsigned threads)
 
 /* ---- All of it ----------------------------------------------------------------------------- */
 
-static size_t cache_bytes_of_machine(void)
-{
-    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return bytes > 0 ? (size_t)bytes : (size_t)8 << 20;
-}
-
-double bench_cache_room(void) { return 0.75 * (double)cache_bytes_of_machine(); }
+double bench_cache_room(void) { return 0.75 * (double)bench_cache_bytes(); }
 
 struct bench_meter *bench_meter_new(void)
 {
@@ -159,7 +153,7 @@ struct bench_meter *bench_meter_new(void)
         return NULL;
     bench_simd_get(&meter->simd);
     meter->bytes =
-        attn_max(LEAST_BUFFER, attn_ceil_div(8 * cache_bytes_of_machine(), HUGE_PAGE) * HUGE_PAGE);
+        attn_max(LEAST_BUFFER, attn_ceil_div(8 * bench_cache_bytes(), HUGE_PAGE) * HUGE_PAGE);
     meter->buffer = aligned_alloc(HUGE_PAGE, meter->bytes);
     if (meter->buffer == NULL) {
         bench_meter_free(meter);
@@ -188,8 +182,7 @@ void bench_ceilings_measure(struct bench_ceilings *out, struct bench_meter *mete
     threads = threads < MAX_THREADS ? threads : MAX_THREADS;
     *out = (struct bench_ceilings){0};
     out->memory = best_rate(&lane, threads, meter->bytes);
-    out->cache =
-        best_rate(&lane, threads, fits ? (size_t)cache_bytes : cache_bytes_of_machine() / 4);
+    out->cache = best_rate(&lane, threads, fits ? (size_t)cache_bytes : bench_cache_bytes() / 4);
     lane.unit = compute_unit;
     for (lane.peak = 0; lane.peak < BENCH_NUM_PEAKS; lane.peak++)
         if (meter->simd.burst[lane.peak] != NULL)

@@ -60,13 +60,23 @@ void bench_machine_name(char *out, size_t size)
 {
     static const char path[] = "/proc/cpuinfo";
     char name[128], family[16], model[16], stepping[16];
-    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     proc_field(name, sizeof name, path, "model name");
     proc_field(family, sizeof family, path, "cpu family");
     proc_field(model, sizeof model, path, "model\t");
     proc_field(stepping, sizeof stepping, path, "stepping");
     snprintf(out, size, "%s (%s/%s/%s), %u CPUs, %.1f MiB L3", name, family, model, stepping,
-             bench_cpus(), (double)cache / 1048576);
+             bench_cpus(), (double)bench_cache_bytes() / 1048576);
+}
+
+/* What sysconf says is all of a processor's on some: 384 MiB where a CPU reaches 32. */
+size_t bench_cache_bytes(void)
+{
+    char kib[32];
+    proc_field(kib, sizeof kib, "/sys/devices/system/cpu/cpu0/cache/index3/size", "");
+    long bytes = strtol(kib, NULL, 10) * 1024;
+    if (bytes <= 0)
+        bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return bytes > 0 ? (size_t)bytes : (size_t)8 << 20;
 }
 
 static double status_mib(const char *field)

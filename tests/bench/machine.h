@@ -12,7 +12,8 @@ void bench_die(const char *format, ...) __attribute__((noreturn, format(printf, 
 /* memory, or bench_die. */
 void *bench_need(void *memory);
 
-unsigned bench_cpus(void); /* that this process may use */
+unsigned bench_cpus(void);      /* that this process may use */
+size_t bench_cache_bytes(void); /* of the L3 cache that the first CPU reaches */
 
 /* "Intel(R) Xeon(R) Processor @ 3.00GHz (6/85/7), 2 CPUs, 35.8 MiB L3", numbers being family, model
  * and stepping. */
