@@ -30,7 +30,6 @@ void attn_unit_meet_keys(const struct attn_unit *u, const struct attn_keys *keys
 {
     const struct attn_tile *tile = &keys->tile;
     const size_t d = u->p->head_dim, panel = attn_tile_panel(tile->dtype);
-    const size_t values = ATTN_TILE * attn_tile_value_bytes(tile->dtype, u->p->value_head_dim);
     const char *k = tile->k, *v = tile->v;
     for (size_t j = 0; j < keys->count; j += panel) {
         size_t at = j * attn_tile_key_bytes(tile->dtype, d);
@@ -46,8 +45,7 @@ void attn_unit_meet_keys(const struct attn_unit *u, const struct attn_keys *keys
                                   .n = attn_tile_width(tile->dtype, keys->count, j),
                                   .scale = tile->k_scale ? tile->k_scale + j : NULL,
                                   .prepared = u->queries,
-                                  .ahead = v + at / ATTN_STREAMS,
-                                  .stream = values / ATTN_STREAMS});
+                                  .ahead = v + at});
     }
 }
 
@@ -55,7 +53,7 @@ void attn_unit_meet_values(const struct attn_unit *u, const struct attn_keys *ke
 {
     const struct attn_tile *tile = &keys->tile;
     const enum attn_dtype dtype = tile->dtype;
-    const size_t dv = u->p->value_head_dim, key = attn_tile_key_bytes(dtype, u->p->head_dim);
+    const size_t dv = u->p->value_head_dim;
     const char *v = tile->v, *ahead = keys->next.k;
     for (size_t i = 0; keys->next.k_scale != NULL && i < 2 * ATTN_TILE; i += LINE_FLOATS)
         __builtin_prefetch(keys->next.k_scale + i);
@@ -74,7 +72,6 @@ void attn_unit_meet_values(const struct attn_unit *u, const struct attn_keys *ke
                                   .n = width,
                                   .accumulate = true,
                                   .prepared = u->weights,
-                                  .ahead = ahead != NULL ? ahead + at / ATTN_STREAMS : NULL,
-                                  .stream = ATTN_TILE * key / ATTN_STREAMS});
+                                  .ahead = ahead != NULL ? ahead + at : NULL});
     }
 }

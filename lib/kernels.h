@@ -69,9 +69,6 @@ struct attn_prepared {
     float unit; /* of the integers */
 };
 
-/* Streams by which memory is fetched: one alone does not get all of its bandwidth. */
-#define ATTN_STREAMS 2
-
 /* A small product inside attention, scores against a tile of keys or weights against a tile of
  * values: c[r][j] = (accumulate ? c[r][j] : 0) + sum_i a[r][i] * b[i][j], times scale[j] at last
  * b is of any dtype.  Of int8 a byte is the integer + 128; four of a column share a word, whole
@@ -81,8 +78,7 @@ struct attn_matmul {
     const float *a;     /* [rows][lda], of which k are read, of int8 whole words */
     const void *b;      /* [k][ldb] of dtype, of which n are read; of int8 [words of k][ldb][4] */
     const char *ahead;  /* what is read next, fetched beside b where rows are few and wait for
-                           memory: as many lines as b has, in turn from ATTN_STREAMS streams */
-    size_t stream;      /* from one to the next: bytes.  ahead NULL: none */
+                           memory: as many lines as b has; NULL: none */
     const float *scale; /* [n], int8 only; NULL: all 1 */
     const struct attn_prepared *prepared; /* [rows], int8 only */
     size_t ldc, lda, ldb, rows, k, n;

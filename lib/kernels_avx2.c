@@ -48,7 +48,7 @@ INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
     const size_t step = t.ldb * bytes_of(dtype), vector = LANES * bytes_of(dtype);
     const size_t depth = depth_of(dtype);
     const char *b = (const char *)t.b + j * bytes_of(dtype);
-    struct fetch fetch = begin_fetch(&t, j * bytes_of(dtype) / CACHE_LINE * t.k / depth);
+    const char *ahead = begin_fetch(&t, j * bytes_of(dtype) / CACHE_LINE * t.k / depth);
     const float *a = t.a + r0 * t.lda;
     __m256 sum[MAX_ROWS][4];
     __m256i mask[4];
@@ -63,7 +63,7 @@ INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
                                      : _mm256_setzero_ps();
     for (size_t i = 0; i < t.k; i += depth, b += step) {
         if (vectors == 4)
-            fetch_lines(&fetch, 4 * vector / CACHE_LINE);
+            ahead = fetch_lines(ahead, 4 * vector / CACHE_LINE);
         unroll_for(at, (int)depth) {
             __m256 row[4];
             if (at > 0 && i + (size_t)at == t.k)

@@ -50,7 +50,7 @@ INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
     const size_t depth = depth_of(dtype);
     const char *b = (const char *)t.b + j * bytes_of(dtype);
     const size_t lines = 4 * vector / CACHE_LINE;
-    struct fetch fetch = begin_fetch(&t, j * bytes_of(dtype) / CACHE_LINE * t.k / depth);
+    const char *ahead = begin_fetch(&t, j * bytes_of(dtype) / CACHE_LINE * t.k / depth);
     const float *a = t.a + r0 * t.lda;
     __m512 sum[MAX_ROWS][4];
     __mmask16 mask[4];
@@ -65,7 +65,7 @@ INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
     }
     for (size_t i = 0; i < t.k; i += depth, b += step) {
         if (vectors == 4)
-            fetch_lines(&fetch, lines);
+            ahead = fetch_lines(ahead, lines);
         unroll_for(at, (int)depth) {
             __m512 row[4];
             if (at > 0 && i + (size_t)at == t.k)

@@ -23,7 +23,9 @@ enum project_op {
 #define FEW_ROWS 6    /* x 4 vectors, two panels; read where they are */
 #define STRIP_ROWS 14 /* x 2 vectors, a panel: 28 accumulators; from a strip */
 #define STEPS 2       /* words of x between prefetches */
-#define NEAR 4        /* words ahead of use that weights are fetched from L2 */
+#define STEP_LINES (STEPS * ATTN_PANEL / LANES) /* of a panel, where a word of x meets its own */
+#define NEAR 24 /* words of a panel between prefetch and use, where x is read in place */
+#define FAR 64  /* and in strips, at least */
 
 /* Words between prefetches of a strip's rows of y, which come from far: all at once they would keep
  * everything else waiting. */
@@ -39,8 +41,10 @@ _Static_assert(ATTN_PRODUCT_ROWS *(COPY_STRIDE + 1) <= ATTN_PRODUCT_SCRATCH,
 struct project_tile {
     float *y;
     const float *start, *x, *w;
-    const float *ahead[2]; /* halves of what is read next, to be fetched to L2 where x is a strip */
-    size_t lines;          /* in each STEPS: none, 1 of the first half, or 2 or 4 of both */
+    /* What is fetched where x is a strip: so many lines in each STEPS, from word `at` of the panel
+     * on, behind which the next begins. */
+    const float *next;
+    size_t at, lines;
     size_t ldy, ldstart, ldx, ldpanel, words, n;
     /* Of integers alone: what sums begin with, and the scales of rows and columns. */
     const int32_t *offset;
@@ -172,10 +176,6 @@ INLINE void project_step(__m512 sum[STRIP_ROWS][4], const struct project_tile *t
     __m512 w[4];
     unroll_for(v, 2 * panels)
         w[v] = op_weights(t->w + v / 2 * t->ldpanel + line * ATTN_PANEL + v % 2 * LANES, op, half);
-    if (strip) {
-        for (int v = 0; v < 2 && (half == 0 || op_halves(op) == 1); v++)
-            _mm_prefetch(t->w + (line + NEAR) * ATTN_PANEL + v * LANES, _MM_HINT_T0);
-    }
     unroll_for(r, rows) {
         __m512 factor = load_factor(t->x + (size_t)r * (strip ? COPY_STRIDE : t->ldx) + word);
         unroll_for(v, 2 * panels)
@@ -222,15 +222,26 @@ INLINE void project_end(__m512 sum[STRIP_ROWS][4], const struct project_tile *t,
     }
 }
 
-/* Fetches 1, 2 or 4 lines from `at` on, and returns what is next. */
-INLINE size_t fetch_ahead(const float *const ahead[2], size_t at, size_t lines)
+/* Fetches what is read in a while, beside STEPS words of x from the i-th on; returns `at` of what
+ * is next.  A strip's weights come as project_many says.  Of the others one to four rows wait for
+ * memory, and two plain streams keep it busy; five and six have too few loads under way for
+ * that. */
+INLINE size_t fetch_weights(const struct project_tile *t, size_t i, size_t at, const int rows,
+                            const int panels, const bool strip, const enum project_op op)
 {
-    _mm_prefetch(ahead[0] + at, _MM_HINT_T1);
-    if (lines > 1)
-        _mm_prefetch(ahead[1] + at, _MM_HINT_T1);
-    for (size_t h = 0; lines == 4 && h < 2; h++)
-        _mm_prefetch(ahead[h] + at + LANES, _MM_HINT_T1);
-    return at + (lines == 4 ? 2 * LANES : LANES);
+    const size_t line = i / op_halves(op), lines = STEP_LINES / op_halves(op);
+    const size_t panel = t->words / op_halves(op) * ATTN_PANEL;
+    if (strip) {
+        const float *ahead = at < panel ? t->w + at : t->next + (at - panel);
+        for (size_t l = 0; l < t->lines; l++)
+            _mm_prefetch(ahead + l * LANES, _MM_HINT_T0);
+        return at + t->lines * LANES;
+    }
+    for (int v = 0; v < panels && rows > 4; v++)
+        for (size_t l = 0; l < lines; l++)
+            _mm_prefetch(t->w + v * t->ldpanel + (line + NEAR) * ATTN_PANEL + l * LANES,
+                         _MM_HINT_T0);
+    return at;
 }
 
 /* Computes a tile of a constant number of rows and panels. */
@@ -241,10 +252,9 @@ INLINE void project_tile(const struct project_tile *tile, const int rows, const 
     __m512 sum[STRIP_ROWS][4];
     project_begin(sum, &t, rows, panels, strip, op);
     const float *y = t.y;
-    size_t i = 0, at = 0;
+    size_t i = 0, at = t.at;
     for (; i + STEPS <= t.words; i += STEPS) {
-        if (strip && t.lines > 0)
-            at = fetch_ahead(t.ahead, at, t.lines);
+        at = fetch_weights(&t, i, at, rows, panels, strip, op);
         if (strip && i % ROW_STEPS == 0) {
             _mm_prefetch(y, _MM_HINT_T0);
             _mm_prefetch(y + LANES, _MM_HINT_T0);
@@ -298,26 +308,16 @@ INLINE void project_few(const struct attn_product *p, struct project_tile tile,
 
 /* ---- Many rows ------------------------------------------------------------------------------- */
 
-/* What a tile has fetched is behind it; having fetched of one half, it leaves the other to the
- * next. */
-INLINE void leave_fetched(struct project_tile *t)
-{
-    const size_t count = t->words / STEPS * attn_max(t->lines / 2, 1) * LANES;
-    const float *first = t->ahead[0] + count, *second = t->ahead[1];
-    if (t->lines == 0)
-        return;
-    t->ahead[0] = t->lines == 1 ? second : first;
-    t->ahead[1] = t->lines == 1 ? first : second + count;
-}
-
-/* Strips as equal as can be.  Those of a panel share the fetching of what is read next, evenly, for
- * it may come from memory, and one stream alone does not get all of its bandwidth. */
+/* Strips as equal as can be.  The first reads a panel from memory, the others from L2; that memory
+ * is not idle meanwhile, all of them fetch at the same rate, the beginning of the next panel too,
+ * as far ahead as the first needs while it reads faster than it fetches. */
 INLINE void project_many(const struct attn_product *p, struct project_tile tile,
                          const struct project_tiles *tiles, const enum project_op op)
 {
     const size_t strips = attn_ceil_div(p->rows, STRIP_ROWS);
     const size_t few = p->rows / strips, more = p->rows % strips; /* `more` strips have one more */
-    const size_t panel = STEPS * ATTN_PANEL / LANES / op_halves(op); /* lines in each STEPS */
+    const size_t lines = STEP_LINES / op_halves(op);
+    const size_t words = tile.words / op_halves(op) * ATTN_PANEL; /* of a panel */
     copy_rows(p, op);
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
         struct project_tile t = tile;
@@ -325,14 +325,14 @@ INLINE void project_many(const struct attn_product *p, struct project_tile tile,
         t.start += p->start != NULL ? j : 0;
         t.scale += op_integers(op) ? j : 0;
         t.w += j / ATTN_PANEL * p->ldpanel;
-        t.ahead[0] = attn_next_panel(p, j);
-        t.ahead[1] = t.ahead[0] + t.words / op_halves(op) * ATTN_PANEL / 2;
+        t.next = attn_next_panel(p, j);
+        t.at = attn_min(words - words / strips + FAR * ATTN_PANEL, words);
         t.n = p->n - j;
         for (size_t s = 0; s < strips; s++) {
             size_t rows = few + (s < more);
-            t.lines = panel / strips + (s < panel % strips);
+            t.lines = lines / strips + (s < lines % strips);
             tiles->strip[rows](&t);
-            leave_fetched(&t);
+            t.at += t.words / STEPS * t.lines * LANES;
             t.y += rows * p->ldy;
             t.start += rows * t.ldstart;
             t.x += rows * COPY_STRIDE;
@@ -351,7 +351,7 @@ INLINE void project_rows(const struct attn_product *p, const struct project_tile
         .y = p->y,
         .start = p->start != NULL ? p->start : zeros,
         .w = p->w,
-        .ahead = {p->w, p->w},
+        .next = p->w,
         .ldy = p->ldy,
         .ldstart = p->start != NULL ? p->ldstart : 0,
         .x = p->scratch,

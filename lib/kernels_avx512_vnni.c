@@ -96,7 +96,7 @@ INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j, const 
     const struct attn_prepared *prepared = t.prepared + r0;
     const float *a = t.a + r0 * t.lda;
     const int32_t *b = (const int32_t *)t.b + j;
-    struct fetch fetch = begin_fetch(&t, j / LANES * t.k / WORD_FLOATS);
+    const char *ahead = begin_fetch(&t, j / LANES * t.k / WORD_FLOATS);
     __m512i sum[MAX_ROWS][BYTES][2];
     __mmask16 mask[2];
     unroll_for(v, 2)
@@ -107,7 +107,7 @@ INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j, const 
                 sum[r][d][v] = _mm512_set1_epi32(prepared[r].start[d]);
     for (size_t i = 0; i < t.k; i += WORD_FLOATS, b += t.ldb) {
         __m512i row[2];
-        fetch_lines(&fetch, 2);
+        ahead = fetch_lines(ahead, 2);
         unroll_for(v, 2)
             row[v] = _mm512_maskz_loadu_epi32(mask[v], b + v * LANES);
         unroll_for(r, rows)

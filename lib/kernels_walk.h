@@ -42,25 +42,19 @@ static inline size_t depth_of(enum attn_dtype dtype) { return dtype == ATTN_INT8
 
 #define LINE 64 /* of the cache: bytes */
 
-/* Which of the lines ahead comes next. */
-struct fetch {
-    const char *at;
-    size_t stream, line;
-};
-
-/* From a line on; where nothing is read next, lines that are there anyway. */
-static inline struct fetch begin_fetch(const struct attn_matmul *p, size_t line)
+/* What is read next, from a line on; where nothing is, lines that are there anyway. */
+static inline const char *begin_fetch(const struct attn_matmul *p, size_t line)
 {
-    const char *from = p->ahead != NULL ? p->ahead : p->b;
-    return (struct fetch){from, p->ahead != NULL ? p->stream : 0, line};
+    return (p->ahead != NULL ? p->ahead : (const char *)p->b) + line * LINE;
 }
 
-/* Fetches the next `lines` (constant) into L2. */
-static inline __attribute__((always_inline)) void fetch_lines(struct fetch *f, const size_t lines)
+/* Fetches `lines` (constant) and returns what is behind them. */
+static inline __attribute__((always_inline)) const char *fetch_lines(const char *ahead,
+                                                                     const size_t lines)
 {
-    for (size_t l = f->line; l < f->line + lines; l++)
-        __builtin_prefetch(f->at + l % ATTN_STREAMS * f->stream + l / ATTN_STREAMS * LINE, 0, 2);
-    f->line += lines;
+    for (size_t l = 0; l < lines; l++)
+        __builtin_prefetch(ahead + l * LINE, 0, 3);
+    return ahead + lines * LINE;
 }
 
 /* Rows in pieces as equal as can be: `more` of them have one row more than `few`. */
