@@ -9,26 +9,46 @@
 
 static size_t panels_of(size_t out) { return attn_ceil_div(out, ATTN_PANEL); }
 
-/* Words of a panel. */
-static size_t panel_words(size_t in, enum attn_dtype dtype)
+/* Words of a column. */
+static size_t words_of(size_t in, enum attn_dtype dtype)
 {
-    return attn_ceil_div(in, attn_per_word(dtype)) * ATTN_PANEL;
+    return attn_ceil_div(in, attn_per_word(dtype));
+}
+
+static size_t total_words(size_t in, size_t out, enum attn_dtype dtype)
+{
+    return attn_mul(panels_of(out), attn_mul(words_of(in, dtype), ATTN_PANEL));
+}
+
+/* Inputs of a block of k. */
+static size_t block_inputs(enum attn_dtype dtype)
+{
+    return ATTN_BLOCK_WORDS * attn_per_word(dtype);
+}
+
+/* Where in the panels the words of a panel for inputs from i on stand, i being the first of a
+ * block. */
+static size_t block_at(const struct attn_linear *linear, size_t panel, size_t i)
+{
+    const size_t words = words_of(linear->in, linear->dtype),
+                 first = i / attn_per_word(linear->dtype);
+    const size_t count = attn_min(words - first, ATTN_BLOCK_WORDS);
+    return (first * panels_of(linear->out) + panel * count) * ATTN_PANEL;
 }
 
 /* ---- Packing ---- */
 
 /* Where in the panels weight i of output o stands, counted in numbers. */
-static size_t place(size_t o, size_t i, size_t in, enum attn_dtype dtype)
+static size_t place(const struct attn_linear *linear, size_t o, size_t i)
 {
-    const size_t each = attn_per_word(dtype);
-    return (o / ATTN_PANEL * panel_words(in, dtype) + i / each * ATTN_PANEL + o % ATTN_PANEL) *
-               each +
-           i % each;
+    const size_t each = attn_per_word(linear->dtype), within = i % block_inputs(linear->dtype);
+    const size_t panel = block_at(linear, o / ATTN_PANEL, i - within);
+    return (panel + within / each * ATTN_PANEL + o % ATTN_PANEL) * each + within % each;
 }
 
 float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
 {
-    const size_t at = place(o, i, linear->in, linear->dtype);
+    const size_t at = place(linear, o, i);
     switch (linear->dtype) {
     case ATTN_BF16:
         return attn_bf16_float(((const uint16_t *)linear->panels)[at]);
@@ -41,18 +61,19 @@ float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
 
 size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype)
 {
-    return panels_of(out) * panel_words(in, dtype) * sizeof(float) +
+    return total_words(in, out, dtype) * sizeof(float) +
            (dtype == ATTN_INT8 ? out * sizeof(float) : 0);
 }
 
-/* `integers` are those of the output where they are wanted. */
-static void pack_output(struct attn_linear *linear, size_t o, const int8_t *integers)
+/* Inputs [first, end) of an output, in one block; `integers` are the output's where they are
+ * wanted. */
+static void pack_block(struct attn_linear *linear, size_t o, const int8_t *integers, size_t first,
+                       size_t end)
 {
-    const size_t in = linear->in, each = attn_per_word(linear->dtype);
-    const size_t first = place(o, 0, in, linear->dtype);
-    const float *w = linear->weight + o * in;
-    for (size_t i = 0; i < in; i++) {
-        size_t at = first + i / each * ATTN_PANEL * each + i % each;
+    const size_t each = attn_per_word(linear->dtype), start = place(linear, o, first);
+    const float *w = linear->weight + o * linear->in;
+    for (size_t i = first; i < end; i++) {
+        size_t at = start + (i - first) / each * ATTN_PANEL * each + (i - first) % each;
         if (linear->dtype == ATTN_INT8)
             ((uint8_t *)linear->panels)[at] = (uint8_t)(integers[i] + 128);
         else if (linear->dtype == ATTN_BF16)
@@ -64,7 +85,7 @@ static void pack_output(struct attn_linear *linear, size_t o, const int8_t *inte
 
 bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype)
 {
-    const size_t words = attn_mul(panels_of(linear->out), panel_words(linear->in, dtype));
+    const size_t words = total_words(linear->in, linear->out, dtype), block = block_inputs(dtype);
     struct attn_kernels kernels;
     int8_t *integers = attn_alloc(linear->in, 1);
     attn_kernels_get(&kernels, ATTN_CPU_PORTABLE);
@@ -79,7 +100,8 @@ bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype)
         if (dtype == ATTN_INT8)
             kernels.quantize(integers, &linear->scale[o], linear->weight + o * linear->in,
                              linear->in);
-        pack_output(linear, o, integers);
+        for (size_t i = 0; i < linear->in; i += block)
+            pack_block(linear, o, integers, i, attn_min(i + block, linear->in));
     }
     attn_free(integers);
     if (made) {
@@ -215,29 +237,23 @@ static struct pieces cut(const struct attn_engine *engine, const struct group *g
     return cut;
 }
 
-#define BLAS_DEPTH (ATTN_PRODUCT_SCRATCH / ATTN_PANEL) /* of k that is widened at a time */
-
-/* Panel after panel of a piece through OpenBLAS. */
+/* Panel after panel of a block through OpenBLAS. */
 static void run_blas(struct attn_pool *pool, const struct attn_product *p, enum attn_dtype dtype,
                      unsigned thread)
 {
-    const size_t depth = dtype == ATTN_BF16 ? BLAS_DEPTH : p->k;
-    for (size_t r = 0; r < p->rows; r++)
+    for (size_t r = 0; r < p->rows && p->start != p->y; r++)
         for (size_t j = 0; j < p->n; j++)
             p->y[r * p->ldy + j] = p->start != NULL ? p->start[j] : 0;
-    for (size_t j = 0; j < p->n; j += ATTN_PANEL)
-        for (size_t i = 0; i < p->k; i += depth) {
-            attn_pool_pause(pool, thread);
-            const size_t k = attn_min(p->k - i, depth);
-            const float *w = (const float *)p->w + j / ATTN_PANEL * p->ldpanel +
-                             i / attn_per_word(dtype) * ATTN_PANEL;
-            if (dtype == ATTN_BF16) {
-                attn_widen_panel(p->scratch, (const void *)w, k);
-                w = p->scratch;
-            }
-            attn_gemm(p->y + j, p->ldy, (const float *)p->x + i, p->ldx, w, ATTN_PANEL, p->rows, k,
-                      attn_min(p->n - j, ATTN_PANEL));
+    for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
+        const float *w = (const float *)p->w + j / ATTN_PANEL * p->ldpanel;
+        attn_pool_pause(pool, thread);
+        if (dtype == ATTN_BF16) {
+            attn_widen_panel(p->scratch, (const void *)w, p->k);
+            w = p->scratch;
         }
+        attn_gemm(p->y + j, p->ldy, p->x, p->ldx, w, ATTN_PANEL, p->rows, p->k,
+                  attn_min(p->n - j, ATTN_PANEL));
+    }
 }
 
 struct project_context {
@@ -267,12 +283,11 @@ static const struct attn_projection *product_of(const struct group *group, size_
     return p;
 }
 
-/* The weights of input i in a panel of the group. */
+/* The weights of the block of inputs from i on in a panel of the group. */
 static const float *weights_of(const struct piece *piece, size_t panel, size_t i)
 {
     const struct attn_linear *linear = product_of(&piece->group, &panel)->linear;
-    return (const float *)linear->panels + panel * panel_words(linear->in, linear->dtype) +
-           i / attn_per_word(linear->dtype) * ATTN_PANEL;
+    return (const float *)linear->panels + block_at(linear, panel, i);
 }
 
 /* What the piece reads after inputs [i, i + k) of the panels before `panel`; NULL at its end. */
@@ -297,7 +312,7 @@ static struct attn_product block_of(const struct piece *piece, const struct attn
         .scratch = context->scratch + piece->thread * ATTN_SCRATCH_FLOATS,
         .ldy = p->ldy,
         .ldx = p->ldx,
-        .ldpanel = panel_words(linear->in, linear->dtype),
+        .ldpanel = words_of(k, linear->dtype) * ATTN_PANEL,
         .rows = piece->rows,
         .k = k,
         .n = n,
@@ -374,7 +389,7 @@ static void project_task(void *argument, size_t i, unsigned thread)
                           .thread = thread};
     piece.rows = attn_min(pieces.rows, group.products->rows - piece.row);
     piece.panels = attn_min(pieces.panels, group.panels - piece.panel);
-    size_t depth = pieces.blas ? linear->in : ATTN_BLOCK_WORDS * attn_per_word(linear->dtype);
+    const size_t depth = block_inputs(linear->dtype);
     for (size_t k = 0; k < linear->in; k += depth)
         run_inputs(&piece, k, attn_min(linear->in - k, depth));
 }

@@ -18,8 +18,9 @@ struct attn_linear {
     size_t in, out;
     float *weight;         /* [out][in], NULL once packed */
     enum attn_dtype dtype; /* of the packed weights: all but ATTN_F16 */
-    void *panels;          /* [ceil(out / ATTN_PANEL)][words of in][ATTN_PANEL], see kernels.h; NULL
-                              until packed */
+    void *panels;          /* of each ATTN_BLOCK_WORDS words of in, one after the other: [ceil(out /
+                              ATTN_PANEL)][these words][ATTN_PANEL], see kernels.h; NULL until
+                              packed */
     float *scale;          /* [out] of ATTN_INT8: max|w| / 127 of each output; else NULL */
     float *bias;           /* [out] or NULL */
 };
