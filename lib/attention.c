@@ -26,11 +26,14 @@
 
 enum tasks { PACKS, UNITS, MERGES };
 
-/* Consecutive key/value heads of one problem that a unit works through: one, or all of them where
- * the mean over heads is wanted, so that its additions happen in one order on one thread. */
+/* Consecutive key/value heads of one problem.  One; or all of them where the mean over heads is
+ * wanted, one after the other, so that its additions happen in one order on one thread; or some,
+ * side by side, where a unit has all rows of its head: the tiles of one block of a cache then are
+ * one stream from memory. */
 struct item {
     const struct attn_problem *problem;
     size_t first, groups;
+    bool beside;
     size_t units; /* tiles of rows */
     size_t tasks; /* of `together` units each, but for the last */
     size_t together;
@@ -48,6 +51,7 @@ struct solve {
     size_t kept_stride;
     struct item *items;
     size_t first, last; /* the items of this wave */
+    size_t beside;      /* heads side by side, at most */
 };
 
 /* Rows of a unit, at most ATTN_TILE: fewer where rows of weights are kept and are long. */
@@ -169,6 +173,18 @@ static void aim_units(struct attn_unit units[], size_t count, struct attn_head_t
     }
 }
 
+/* The only task of an item whose heads stand side by side: a unit of each. */
+static void solve_beside(const struct solve *solve, const struct item *item, unsigned thread)
+{
+    const size_t heads = attn_heads_per_group(item->problem);
+    struct attn_unit units[ATTN_TOGETHER];
+    for (size_t g = 0; g < item->groups; g++) {
+        units[g] = unit_of(solve, item, 0, thread, g);
+        aim_units(&units[g], 1, head_tiles(item, item->first + g), (item->first + g) * heads);
+    }
+    attn_units_solve(units, item->groups);
+}
+
 /* Task i of an item: some units, through all heads of the item's groups. */
 static void solve_units(const struct solve *solve, const struct item *item, size_t i,
                         unsigned thread)
@@ -210,8 +226,10 @@ static void solve_task(void *argument, size_t i, unsigned thread)
                                 sums + stretch * attn_sums_floats(item->problem->value_head_dim));
         return;
     }
-    /* the last see most keys: longest first */
-    solve_units(solve, item, item->tasks - 1 - i, thread);
+    if (item->beside)
+        solve_beside(solve, item, thread);
+    else /* the last see most keys: longest first */
+        solve_units(solve, item, item->tasks - 1 - i, thread);
 }
 
 static void merge_task(void *argument, size_t i, unsigned thread)
@@ -258,24 +276,47 @@ static void end_maps(const struct attn_engine *engine, const struct attn_problem
 
 /* ---- All of it ---- */
 
-static size_t item_groups(const struct attn_problem *p)
-{
-    return p->maps.average != NULL ? p->num_kv_heads : 1;
-}
-
 static size_t item_units(const struct attn_problem *p)
 {
     return attn_ceil_div(p->queries, unit_tokens(p));
 }
 
-static size_t list_items(struct item *items, const struct attn_problem *problems, size_t count)
+/* Whether heads may stand side by side: each is one unit, and keeps nothing. */
+static bool stands_beside(const struct attn_problem *p)
+{
+    return p->cache.blocks != NULL && !attn_maps_keeps(&p->maps) &&
+           p->queries * attn_heads_per_group(p) <= ATTN_TILE;
+}
+
+static size_t item_groups(const struct attn_problem *p, size_t beside)
+{
+    size_t groups = stands_beside(p) ? beside : 1;
+    while (p->num_kv_heads % groups != 0)
+        groups--;
+    return p->maps.average != NULL ? p->num_kv_heads : groups;
+}
+
+/* As many heads side by side as leave every thread a number of tasks. */
+static size_t heads_beside(const struct attn_problem *problems, size_t count, unsigned threads)
+{
+    size_t units = 0;
+    for (size_t i = 0; i < count; i++)
+        units += problems[i].num_kv_heads * item_units(&problems[i]);
+    return attn_max(attn_min(units / (TASKS_PER_THREAD * threads), ATTN_TOGETHER), 1);
+}
+
+static size_t list_items(struct solve *solve, const struct attn_problem *problems, size_t count)
 {
     size_t n = 0;
     for (size_t i = 0; i < count; i++) {
         const struct attn_problem *p = &problems[i];
-        for (size_t g = 0; g < p->num_kv_heads; g += item_groups(p))
-            items[n++] = (struct item){
-                .problem = p, .first = g, .groups = item_groups(p), .units = item_units(p)};
+        const size_t groups = item_groups(p, solve->beside);
+        for (size_t g = 0; g < p->num_kv_heads; g += groups)
+            solve->items[n++] = (struct item){.problem = p,
+                                              .first = g,
+                                              .groups = groups,
+                                              .beside = stands_beside(p),
+                                              .units = item_units(p)};
     }
     return n;
 }
@@ -369,10 +410,11 @@ static bool take_memory(struct solve *solve, float **tiles, const struct attn_pr
     size_t items = 0, largest = 0, total = 0;
     for (size_t i = 0; i < count; i++) {
         const struct attn_problem *p = &problems[i];
-        struct item item = {.problem = p, .groups = item_groups(p)};
-        items += p->num_kv_heads / item_groups(p);
+        struct item item = {.problem = p, .groups = item_groups(p, solve->beside)};
+        const size_t own = p->num_kv_heads / item.groups;
+        items += own;
         largest = attn_max(largest, item_floats(&item));
-        total += item_floats(&item) * (p->num_kv_heads / item_groups(p));
+        total += item_floats(&item) * own;
         solve->kept_stride = attn_max(solve->kept_stride, kept_floats(p));
     }
     size_t pack = attn_min(total, attn_max(largest, ATTN_PACK_BYTES / sizeof(float)));
@@ -386,13 +428,14 @@ static bool take_memory(struct solve *solve, float **tiles, const struct attn_pr
 enum attn_status attn_solve(struct attn_engine *engine, const struct attn_problem *problems,
                             size_t count)
 {
-    struct solve solve = {.engine = engine, .scratch = engine->scratch};
+    const size_t beside = heads_beside(problems, count, attn_pool_threads(engine->pool));
+    struct solve solve = {.engine = engine, .scratch = engine->scratch, .beside = beside};
     float *tiles;
     if (!take_memory(&solve, &tiles, problems, count))
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
         begin_maps(engine, &problems[i]);
-    size_t items = list_items(solve.items, problems, count);
+    size_t items = list_items(&solve, problems, count);
     if (!share_keys(&solve, items))
         return ATTN_NO_MEMORY;
     while (solve.first < items)

@@ -199,26 +199,47 @@ static void keep_unseen(const struct attn_unit *u, size_t first, size_t end)
     }
 }
 
-static void walk_rows(struct attn_unit *u, struct tiles range)
+/* The keys that a unit meets: those that one of its rows sees, but scores are shown of others
+ * too. */
+static struct attn_span met_keys(const struct attn_unit *u)
+{
+    if (u->p->maps.scores != NULL)
+        return (struct attn_span){0, u->p->keys};
+    return (struct attn_span){u->head.first, u->tail.end};
+}
+
+/* Those of tiles in a range. */
+static struct tiles met_tiles(const struct attn_unit *u, struct tiles range)
+{
+    const struct attn_span keys = met_keys(u);
+    return (struct tiles){
+        attn_max(keys.first / ATTN_TILE, range.first),
+        attn_min(attn_ceil_div(keys.end, ATTN_TILE), range.end),
+    };
+}
+
+/* The unit's part in tile j.  `next` meets its tile `then` after that, if there is one. */
+static void meet_rows(struct attn_unit *u, size_t j, const struct attn_unit *next, size_t then)
+{
+    const bool plain = attn_mask_is_plain(&u->p->mask);
+    struct attn_keys keys = attn_head_keys(&u->keys, j);
+    size_t first = j * ATTN_TILE, end = first + keys.count;
+    if (then < attn_key_tiles(next->p))
+        keys.next = attn_head_keys(&next->keys, then).tile;
+    attn_pool_pause(u->pool, u->thread);
+    come_to(u, j);
+    absorb(u, keys, first, !plain || first < u->tail.first || end > u->head.end);
+}
+
+static void end_rows(struct attn_unit *u, struct tiles range)
 {
     const struct attn_problem *p = u->p;
-    const struct attn_span head = u->head, tail = u->tail;
-    bool plain = attn_mask_is_plain(&p->mask);
-    bool all = p->maps.scores != NULL; /* scores are shown of keys unseen too */
-    size_t begin = all ? 0 : head.first / ATTN_TILE, j = attn_max(begin, range.first);
-    size_t stop = all ? p->keys : tail.end;
-    for (; j < range.end && j * ATTN_TILE < stop; j++) {
-        struct attn_keys keys = attn_head_keys(&u->keys, j);
-        size_t first = j * ATTN_TILE, end = first + keys.count;
-        attn_pool_pause(u->pool, u->thread);
-        come_to(u, j);
-        absorb(u, keys, first, !plain || first < tail.first || end > head.end);
-    }
+    const struct tiles met = met_tiles(u, range);
     if (keeps_rows(u)) {
-        keep_unseen(u, 0, attn_min(begin * ATTN_TILE, p->keys));
-        keep_unseen(u, attn_min(j * ATTN_TILE, p->keys), p->keys);
+        keep_unseen(u, 0, attn_min(met.first * ATTN_TILE, p->keys));
+        keep_unseen(u, attn_min(met.end * ATTN_TILE, p->keys), p->keys);
     }
-    if (p->extra > 0 && ends_in(range, stop)) {
+    if (p->extra > 0 && ends_in(range, met_keys(u).end)) {
         begin_rows(u, ATTN_F32);
         absorb(u, extra_keys(u), p->keys, false);
     }
@@ -303,13 +324,12 @@ static void absorb_columns(struct attn_unit *u, struct attn_keys keys, const int
     }
 }
 
-/* The unit's part in tile j of its keys, if it sees any of it. */
-static void meet_tile(struct attn_unit *u, struct attn_keys keys, size_t j)
+/* The unit's part in tile j. */
+static void meet_columns(struct attn_unit *u, size_t j)
 {
     int32_t firsts[ATTN_TILE], ends[ATTN_TILE];
+    struct attn_keys keys = attn_head_keys(&u->keys, j);
     size_t first = j * ATTN_TILE, end = first + keys.count;
-    if (end <= u->head.first || first >= u->tail.end)
-        return;
     keys.count = attn_min(keys.count, u->tail.end - first);
     bool bounded = first < u->tail.first || end > u->head.end;
     attn_pool_pause(u->pool, u->thread);
@@ -319,25 +339,10 @@ static void meet_tile(struct attn_unit *u, struct attn_keys keys, size_t j)
     absorb_columns(u, keys, bounded ? firsts : NULL, bounded ? ends : NULL);
 }
 
-/* Tile by tile through all of the units, so that a tile comes from memory once. */
-static void walk_columns(struct attn_unit units[], size_t count, struct tiles range)
+static void end_columns(struct attn_unit *u, struct tiles range)
 {
-    size_t first = SIZE_MAX, end = 0;
-    for (size_t i = 0; i < count; i++) {
-        first = attn_min(first, units[i].head.first / ATTN_TILE);
-        end = attn_max(end, units[i].tail.end);
-    }
-    size_t j = attn_max(first, range.first);
-    for (; j < range.end && j * ATTN_TILE < end; j++) {
-        struct attn_keys keys = attn_head_keys(&units->keys, j);
-        for (size_t i = 0; i < count; i++)
-            meet_tile(&units[i], keys, j);
-    }
-    for (size_t i = 0; i < count; i++) {
-        struct attn_unit *u = &units[i];
-        if (u->p->extra > 0 && ends_in(range, end))
-            absorb_columns(u, extra_keys(u), NULL, NULL);
-    }
+    if (u->p->extra > 0 && ends_in(range, met_keys(u).end))
+        absorb_columns(u, extra_keys(u), NULL, NULL);
 }
 
 /* ---- The end of both ---- */
@@ -417,18 +422,38 @@ static void begin_unit(struct attn_unit *u)
     attn_sums_clear(u->sums, u->rows, u->p->value_head_dim);
 }
 
+/* From the first tile that one of the units meets to behind the last. */
+static struct tiles all_tiles(const struct attn_unit units[], size_t count, struct tiles range)
+{
+    struct tiles all = {SIZE_MAX, 0};
+    for (size_t i = 0; i < count; i++) {
+        const struct tiles met = met_tiles(&units[i], range);
+        all.first = attn_min(all.first, met.first);
+        all.end = attn_max(all.end, met.end);
+    }
+    return all;
+}
+
+/* Tile by tile through all of the units: one that they share comes from memory once, and those that
+ * lie side by side come as one stream. */
 static void walk(struct attn_unit units[], size_t count, struct tiles range)
 {
-    if (by_columns(units)) {
-        for (size_t i = 0; i < count; i++)
-            begin_columns(&units[i]);
-        walk_columns(units, count, range);
-        return;
-    }
-    for (size_t i = 0; i < count; i++) {
-        begin_rows(&units[i], keys_dtype(units[i].p));
-        walk_rows(&units[i], range);
-    }
+    const bool columns = by_columns(units);
+    const struct tiles all = all_tiles(units, count, range);
+    for (size_t i = 0; i < count; i++)
+        columns ? begin_columns(&units[i]) : begin_rows(&units[i], keys_dtype(units[i].p));
+    for (size_t j = all.first; j < all.end; j++)
+        for (size_t i = 0; i < count; i++) {
+            const struct tiles met = met_tiles(&units[i], range);
+            if (j < met.first || j >= met.end)
+                continue;
+            if (columns)
+                meet_columns(&units[i], j);
+            else
+                meet_rows(&units[i], j, &units[(i + 1) % count], j + (i + 1) / count);
+        }
+    for (size_t i = 0; i < count; i++)
+        columns ? end_columns(&units[i], range) : end_rows(&units[i], range);
 }
 
 void attn_units_solve(struct attn_unit units[], size_t count)

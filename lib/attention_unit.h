@@ -25,7 +25,7 @@ static inline size_t attn_query_floats(const struct attn_problem *p)
 struct attn_keys {
     struct attn_tile tile; /* written to only where attention.c makes it */
     size_t count;          /* tokens in it */
-    struct attn_tile next; /* the one after it; no keys at the end */
+    struct attn_tile next; /* that is met after it; no keys at the end */
 };
 
 /* The tiles of one key/value head: those of keys, then those of values. */
@@ -79,9 +79,9 @@ void attn_unit_lay_out(struct attn_unit *u, float *scratch);
 void attn_unit_meet_keys(const struct attn_unit *u, const struct attn_keys *keys);
 void attn_unit_meet_values(const struct attn_unit *u, const struct attn_keys *keys);
 
-/* Units of one problem and the same heads, of consecutive tokens, equally many but for the last
- * one's: solves their rows, each tile of keys for all of them in turn, and hands out what the
- * problem wants. */
+/* Units of one problem: the same heads and consecutive tokens, equally many but for the last one's,
+ * or the same tokens and consecutive key/value heads.  Solves their rows, for all of them in turn
+ * with the keys of the same tokens, and hands out what the problem wants. */
 void attn_units_solve(struct attn_unit units[], size_t count);
 
 /* The same in two steps, for a unit of a problem that wants no maps: sums over one stretch each, in
