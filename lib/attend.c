@@ -143,6 +143,10 @@ enum attn_status attn_core(struct attn_engine *engine, const struct attn_core_ar
 
 /* ---- A layer over given rows ---- */
 
+/* Sequences are taken some at a time: what is between projections and output of so many rows stays
+ * in a cache, and takes memory for no more. */
+#define PORTION_ROWS 512 /* or those of one sequence */
+
 /* One call's memory and sizes. */
 struct attend {
     struct attn_engine *engine;
@@ -150,10 +154,11 @@ struct attend {
     const struct attn_attend_args *args;
     bool cross;
     size_t queries, keys;          /* of one sequence */
-    float *q, *k, *v, *o;          /* [B][T][H*D], [B][S][G*D], [B][S][G*Dv], [B][T][H*Dv] */
+    size_t first, count;           /* sequences of this portion: C of them */
+    float *q, *k, *v, *o;          /* [C][T][H*D], [C][S][G*D], [C][S][G*Dv], [C][T][H*Dv] */
     const float *inv_freq;         /* [rope.dim/2] of this call, NULL without RoPE */
     int64_t *positions;            /* [B][S + T] where masks need them, else NULL */
-    struct attn_problem *problems; /* [B] */
+    struct attn_problem *problems; /* [C] */
     struct attn_maps maps;
     atomic_bool overflow;
 };
@@ -202,19 +207,24 @@ static enum attn_status check_attend(struct attend *call, struct attn_error *err
     return status;
 }
 
+static size_t q_rows_of(const struct attend *call) { return call->count * call->queries; }
+
+static size_t k_rows_of(const struct attend *call) { return call->count * call->keys; }
+
+/* For portions of so many sequences. */
 static bool take_buffers(struct attend *call)
 {
     struct attn_workspace *workspace = &call->engine->workspace;
     const struct attn_layer *layer = call->layer;
-    size_t q_rows = call->args->batch * call->queries, k_rows = call->args->batch * call->keys;
+    const size_t q_rows = q_rows_of(call), k_rows = k_rows_of(call);
+    const size_t tokens = attn_mul(call->args->batch, attn_add(call->queries, call->keys));
     call->q = attn_workspace_take(workspace, attn_mul(q_rows, layer->q.out), sizeof(float));
     call->k = attn_workspace_take(workspace, attn_mul(k_rows, layer->k.out), sizeof(float));
     call->v = attn_workspace_take(workspace, attn_mul(k_rows, layer->v.out), sizeof(float));
     call->o = attn_workspace_take(workspace, attn_mul(q_rows, layer->o.in), sizeof(float));
-    call->problems = attn_workspace_take(workspace, call->args->batch, sizeof *call->problems);
+    call->problems = attn_workspace_take(workspace, call->count, sizeof *call->problems);
     if (attn_mask_is_placed(&call->args->modifiers, &layer->position_bias) &&
-        (call->positions = attn_workspace_take(workspace, attn_add(q_rows, k_rows),
-                                               sizeof *call->positions)) == NULL)
+        (call->positions = attn_workspace_take(workspace, tokens, sizeof *call->positions)) == NULL)
         return false;
     return call->q != NULL && call->k != NULL && call->v != NULL && call->o != NULL &&
            call->problems != NULL;
@@ -231,13 +241,14 @@ static enum attn_status project_in(struct attend *call)
 {
     const struct attn_attend_args *a = call->args;
     const struct attn_layer *layer = call->layer;
-    size_t q_rows = a->batch * call->queries, k_rows = a->batch * call->keys;
+    const size_t q_first = call->first * call->queries, k_first = call->first * call->keys;
     const float *keys = call->cross ? a->key_hidden_states : a->hidden_states;
     const float *values = a->value_hidden_states ? a->value_hidden_states : keys;
     struct attn_projection products[] = {
-        attn_projection_of(&layer->q, a->hidden_states, call->q, q_rows),
-        attn_projection_of(&layer->k, keys, call->k, k_rows),
-        attn_projection_of(&layer->v, values, call->v, k_rows),
+        attn_projection_of(&layer->q, a->hidden_states + q_first * layer->q.in, call->q,
+                           q_rows_of(call)),
+        attn_projection_of(&layer->k, keys + k_first * layer->k.in, call->k, k_rows_of(call)),
+        attn_projection_of(&layer->v, values + k_first * layer->v.in, call->v, k_rows_of(call)),
     };
     for (size_t i = 0; i < 3 && !settles(layer); i++) {
         products[i].limit = ATTN_MAX_MAGNITUDE;
@@ -253,9 +264,10 @@ static void settle_task(void *argument, size_t i, unsigned thread)
     struct attend *call = argument;
     const struct attn_layer *layer = call->layer;
     const int64_t *positions = call->args->modifiers.position_ids;
-    size_t q_rows = call->args->batch * call->queries, k_rows = call->args->batch * call->keys;
+    const size_t q_rows = q_rows_of(call), k_rows = k_rows_of(call);
     size_t end = attn_min((i + 1) * SETTLE_ROWS, attn_max(q_rows, k_rows));
     (void)thread;
+    positions = positions != NULL ? positions + call->first * call->queries : NULL;
     for (size_t r = i * SETTLE_ROWS; r < end; r++) {
         struct attn_qkv row = {.q = r < q_rows ? call->q + r * layer->q.out : NULL};
         if (r < k_rows) {
@@ -268,21 +280,23 @@ static void settle_task(void *argument, size_t i, unsigned thread)
     }
 }
 
-/* Normalises, rotates and checks the projections; false where one is beyond bounds. */
+/* Normalises, rotates and checks the projections; false where one is beyond bounds.  The length by
+ * which frequencies bend is that of all sequences. */
 static bool settle(struct attend *call)
 {
     const int64_t *positions = call->args->modifiers.position_ids;
-    size_t q_rows = call->args->batch * call->queries, k_rows = call->args->batch * call->keys;
+    const size_t rows = positions ? call->args->batch * call->queries : call->queries;
     float bent[ATTN_MAX_HEAD_DIM / 2];
-    int64_t length = attn_qkv_length(positions, positions ? q_rows : call->queries, 0);
+    int64_t length = attn_qkv_length(positions, rows, 0);
     call->inv_freq = attn_qkv_frequencies(bent, call->layer, length);
     if (settles(call->layer))
         attn_pool_run(call->engine->pool, settle_task, call,
-                      attn_ceil_div(attn_max(q_rows, k_rows), SETTLE_ROWS));
+                      attn_ceil_div(attn_max(q_rows_of(call), k_rows_of(call)), SETTLE_ROWS));
     call->inv_freq = NULL; /* which may be in this frame */
     return !atomic_load(&call->overflow);
 }
 
+/* Of sequence b of the portion. */
 static struct attn_problem attend_problem(const struct attend *call, size_t b)
 {
     const struct attn_layer *layer = call->layer;
@@ -299,31 +313,28 @@ static struct attn_problem attend_problem(const struct attend *call, size_t b)
     return p;
 }
 
-static enum attn_status make_problems(struct attend *call, struct attn_error *error)
+static void make_problems(struct attend *call)
 {
     const struct attn_attend_args *a = call->args;
     const struct attn_mask_defaults defaults =
         attn_layer_mask(call->layer, call->layer->spec.is_causal && !call->cross);
-    for (size_t b = 0; b < a->batch; b++)
-        call->problems[b] = attend_problem(call, b);
-    enum attn_status status =
-        take_maps(&call->maps, call->engine, &a->outputs, a->batch, call->problems, error);
-    for (size_t b = 0; b < a->batch && status == ATTN_OK; b++) {
-        struct attn_problem *p = &call->problems[b];
+    for (size_t i = 0; i < call->count; i++) {
+        const size_t b = call->first + i;
+        struct attn_problem *p = &call->problems[i];
+        *p = attend_problem(call, i);
         int64_t *positions = call->positions ? call->positions + b * (p->keys + p->queries) : NULL;
         attn_problem_aim(p, &defaults, &a->modifiers, positions, &call->maps, a->outputs.lse, b);
     }
-    return status;
 }
 
 static enum attn_status project_out(struct attend *call, struct attn_error *error)
 {
     const struct attn_attend_args *a = call->args;
-    float *output = a->outputs.output;
-    if (output == NULL)
+    const struct attn_linear *o = &call->layer->o;
+    if (a->outputs.output == NULL)
         return ATTN_OK;
-    struct attn_projection product =
-        attn_projection_of(&call->layer->o, call->o, output, a->batch * call->queries);
+    float *output = a->outputs.output + call->first * call->queries * o->out;
+    struct attn_projection product = attn_projection_of(o, call->o, output, q_rows_of(call));
     product.limit = FLT_MAX;
     product.beyond = &call->overflow;
     if (attn_project(call->engine, &product, 1, false) != ATTN_OK)
@@ -340,7 +351,7 @@ static void copy_head(float *out, const float *rows, size_t groups, size_t token
         memcpy(out + s * width, rows + s * groups * width, width * sizeof(float));
 }
 
-/* Task i is key/value head i, counted through the batch. */
+/* Task i is key/value head i, counted through the portion. */
 static void copy_task(void *argument, size_t i, unsigned thread)
 {
     const struct attend *call = argument;
@@ -348,13 +359,12 @@ static void copy_task(void *argument, size_t i, unsigned thread)
     const struct attn_outputs *outputs = &call->args->outputs;
     size_t groups = spec->num_kv_heads, d = spec->head_dim, dv = spec->value_head_dim;
     size_t first = i / groups * call->keys * groups, head = i % groups;
+    const size_t to = (call->first * groups + i) * call->keys;
     (void)thread;
     if (outputs->key != NULL)
-        copy_head(outputs->key + i * call->keys * d, call->k + (first + head) * d, groups,
-                  call->keys, d);
+        copy_head(outputs->key + to * d, call->k + (first + head) * d, groups, call->keys, d);
     if (outputs->value != NULL)
-        copy_head(outputs->value + i * call->keys * dv, call->v + (first + head) * dv, groups,
-                  call->keys, dv);
+        copy_head(outputs->value + to * dv, call->v + (first + head) * dv, groups, call->keys, dv);
 }
 
 static void copy_keys_and_values(struct attend *call)
@@ -362,26 +372,41 @@ static void copy_keys_and_values(struct attend *call)
     const struct attn_outputs *outputs = &call->args->outputs;
     if (outputs->key != NULL || outputs->value != NULL)
         attn_pool_run(call->engine->pool, copy_task, call,
-                      call->args->batch * call->layer->spec.num_kv_heads);
+                      call->count * call->layer->spec.num_kv_heads);
 }
 
-static enum attn_status run_attend(struct attend *call, struct attn_error *error)
+static enum attn_status run_portion(struct attend *call, struct attn_error *error)
 {
-    if (!take_buffers(call))
-        return attn_fail_memory(error, 0);
-    enum attn_status status = make_problems(call, error);
-    if (status != ATTN_OK)
-        return status;
+    make_problems(call);
     if (project_in(call) != ATTN_OK)
         return attn_fail_memory(error, 0);
     if (!settle(call))
         return attn_qkv_fail(error);
-    status =
-        solved(attn_solve(call->engine, call->problems, call->args->batch), call->engine, error);
+    enum attn_status status =
+        solved(attn_solve(call->engine, call->problems, call->count), call->engine, error);
     if (status != ATTN_OK)
         return status;
     copy_keys_and_values(call);
-    status = project_out(call, error);
+    return project_out(call, error);
+}
+
+static enum attn_status run_attend(struct attend *call, struct attn_error *error)
+{
+    struct attn_workspace *workspace = &call->engine->workspace;
+    const size_t batch = call->args->batch, rows = attn_max(call->queries, call->keys);
+    const size_t most = attn_min(attn_max(PORTION_ROWS / rows, 1), batch);
+    call->count = most;
+    if (!take_buffers(call))
+        return attn_fail_memory(error, 0);
+    call->problems[0] = attend_problem(call, 0);
+    enum attn_status status =
+        take_maps(&call->maps, call->engine, &call->args->outputs, batch, call->problems, error);
+    const struct attn_moment before = attn_workspace_now(workspace);
+    for (; call->first < batch && status == ATTN_OK; call->first += most) {
+        call->count = attn_min(most, batch - call->first);
+        status = run_portion(call, error);
+        attn_workspace_return(workspace, before);
+    }
     return attn_engine_cancelled(call->engine, error) ? ATTN_CANCELLED : status;
 }
 

@@ -223,6 +223,8 @@ static struct pieces cut(const struct attn_engine *engine, const struct group *g
                                  rows > ATTN_FEW_ROWS &&
                                  group->products->linear->dtype != ATTN_INT8};
     size_t down = attn_ceil_div(rows, cut.blas ? BLAS_ROWS : ATTN_PRODUCT_ROWS);
+    if (down > threads) /* as many for each, or rows are prepared for more pieces across */
+        down += (threads - down % threads) % threads;
     size_t wanted = attn_ceil_div((few ? FEW_PER_THREAD : PIECES_PER_THREAD) * threads, down);
     size_t good = attn_max(out / (few ? FEW_COLUMNS : GOOD_COLUMNS), 1);
     size_t most = attn_max(out / (few ? FEW_COLUMNS : LEAST_COLUMNS), 1);

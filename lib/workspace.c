@@ -44,6 +44,24 @@ void *attn_workspace_take(struct attn_workspace *workspace, size_t count, size_t
     return piece;
 }
 
+struct attn_moment attn_workspace_now(const struct attn_workspace *workspace)
+{
+    return (struct attn_moment){workspace->chunks, workspace->used};
+}
+
+/* One chunk that came since then stays, empty: what is taken next is likely to need it again. */
+void attn_workspace_return(struct attn_workspace *workspace, struct attn_moment moment)
+{
+    struct attn_chunk *chunk = workspace->chunks;
+    while (chunk != moment.chunk && chunk->next != moment.chunk) {
+        workspace->chunks = chunk->next;
+        workspace->held -= attn_add(chunk->size, sizeof *chunk);
+        attn_free(chunk);
+        chunk = workspace->chunks;
+    }
+    workspace->used = chunk == moment.chunk ? moment.used : 0;
+}
+
 /* Bytes that stay from call to call. */
 static size_t kept(const struct attn_workspace *workspace)
 {

@@ -25,6 +25,17 @@ struct attn_workspace {
  * the limit would be passed. */
 void *attn_workspace_take(struct attn_workspace *workspace, size_t count, size_t size);
 
+/* A moment of a call. */
+struct attn_moment {
+    struct attn_chunk *chunk;
+    size_t used;
+};
+
+struct attn_moment attn_workspace_now(const struct attn_workspace *workspace);
+
+/* What was taken since then is gone; something has been taken before it. */
+void attn_workspace_return(struct attn_workspace *workspace, struct attn_moment moment);
+
 /* Ends the call: all pieces are gone. */
 void attn_workspace_reset(struct attn_workspace *workspace);
 void attn_workspace_fini(struct attn_workspace *workspace);

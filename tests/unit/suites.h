@@ -44,6 +44,7 @@
     X(largest)       \
     X(dtype)         \
     X(yield)         \
+    X(portions)      \
     X(footprint)     \
     X(sandbox)       \
     X(property)

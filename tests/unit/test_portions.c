@@ -1,0 +1,182 @@
+/* test_portions.c: a batch is computed some sequences at a time, and no one can tell. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn.h"
+#include "mem.h"
+#include "rng.h"
+#include "suites.h"
+#include "workspace.h"
+
+#define BATCH ((size_t)5)
+#define TOKENS ((size_t)200) /* two sequences are a portion, the last one has one */
+#define WIDTH ((size_t)64)
+#define HEADS ((size_t)4)
+#define GROUPS ((size_t)2)
+#define HEAD_DIM ((size_t)16)
+
+static struct attn_engine *engine;
+static struct attn_model *model;
+static struct attn_error error;
+
+static void setup(void)
+{
+    static const char config[] = "{\"hidden_size\":64,\"num_attention_heads\":4,"
+                                 "\"num_key_value_heads\":2,\"rope_theta\":10000,\"seed\":3}";
+    ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
+    ck_assert_msg(attn_model_open_random(&model, config, sizeof config - 1, NULL, &error) ==
+                      ATTN_OK,
+                  "%s", error.message);
+    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+}
+
+static void teardown(void)
+{
+    attn_model_close(model);
+    attn_engine_close(engine);
+}
+
+/* ---- Sequences of a batch ---- */
+
+/* What a call gives of each sequence, by name: floats of one. */
+enum result { OUTPUT, LSE, KEY, VALUE, MEAN, RESULTS };
+
+static const size_t floats[RESULTS] = {
+    [OUTPUT] = TOKENS * WIDTH,          [LSE] = HEADS * TOKENS,
+    [KEY] = GROUPS * TOKENS * HEAD_DIM, [VALUE] = GROUPS * TOKENS * HEAD_DIM,
+    [MEAN] = TOKENS * TOKENS,
+};
+
+struct results {
+    float *of[RESULTS];
+};
+
+static void make_results(struct results *results, size_t batch)
+{
+    for (size_t i = 0; i < RESULTS; i++)
+        ck_assert_ptr_nonnull(results->of[i] = attn_calloc(batch * floats[i], sizeof(float)));
+}
+
+static void free_results(struct results *results)
+{
+    for (size_t i = 0; i < RESULTS; i++)
+        attn_free(results->of[i]);
+}
+
+/* Sequences [first, first + batch) of those that there are. */
+static void attend(const struct results *results, const float *x, const int64_t *positions,
+                   const uint8_t *padding, size_t first, size_t batch)
+{
+    const struct attn_attend_args args = {
+        .batch = batch,
+        .queries = TOKENS,
+        .hidden_states = x + first * TOKENS * WIDTH,
+        .modifiers = {.position_ids = positions + first * TOKENS,
+                      .padding_mask = padding + first * TOKENS},
+        .outputs = {.output = results->of[OUTPUT],
+                    .lse = results->of[LSE],
+                    .key = results->of[KEY],
+                    .value = results->of[VALUE],
+                    .average_weights = results->of[MEAN]},
+    };
+    ck_assert_msg(attn_attend(engine, model, 0, &args, &error) == ATTN_OK, "%s", error.message);
+}
+
+/* The portable level's products of many rows are OpenBLAS's, whose bits depend on their number. */
+static void expect_same(const float *a, const float *b, size_t n)
+{
+    struct attn_engine_info info;
+    attn_engine_describe(&info, engine);
+    if (info.level != ATTN_CPU_PORTABLE) {
+        ck_assert_mem_eq(a, b, n * sizeof *a);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        ck_assert_float_eq_tol(a[i], b[i], 1e-5f * fmaxf(1, fabsf(b[i])));
+}
+
+START_TEST(test_portions_give_what_each_sequence_gives_alone)
+{
+    struct rng rng = rng_seeded(17);
+    float *x = rng_floats(&rng, BATCH * TOKENS * WIDTH, 1);
+    uint8_t *padding = rng_bytes(&rng, BATCH * TOKENS, 90);
+    int64_t positions[BATCH * TOKENS];
+    struct results all, one;
+    for (size_t i = 0; i < BATCH * TOKENS; i++)
+        positions[i] = (int64_t)(i % TOKENS + i / TOKENS * 31);
+    for (size_t b = 0; b < BATCH; b++)
+        padding[b * TOKENS] = 1; /* so that every row sees a key */
+    make_results(&all, BATCH);
+    make_results(&one, 1);
+    attend(&all, x, positions, padding, 0, BATCH);
+    for (size_t b = 0; b < BATCH; b++) {
+        attend(&one, x, positions, padding, b, 1);
+        for (size_t i = 0; i < RESULTS; i++)
+            expect_same(all.of[i] + b * floats[i], one.of[i], floats[i]);
+    }
+    free_results(&all);
+    free_results(&one);
+    free(x);
+    free(padding);
+}
+END_TEST
+
+/* ---- Their memory ---- */
+
+#define PIECE ((size_t)1 << 20)
+
+/* A piece that is all `value`. */
+static unsigned char *take(struct attn_workspace *workspace, unsigned char value)
+{
+    unsigned char *piece = attn_workspace_take(workspace, PIECE, 1);
+    ck_assert_ptr_nonnull(piece);
+    return memset(piece, value, PIECE);
+}
+
+START_TEST(test_portions_return_their_memory)
+{
+    struct attn_workspace workspace = {.limit = 6 * PIECE};
+    const unsigned char *before = take(&workspace, 1);
+    const struct attn_moment moment = attn_workspace_now(&workspace);
+    for (size_t portion = 0; portion < 100; portion++) {
+        for (size_t i = 0; i < 3; i++)
+            take(&workspace, 2);
+        attn_workspace_return(&workspace, moment);
+        ck_assert_uint_le(workspace.held, 3 * PIECE);
+        for (size_t i = 0; i < PIECE; i++)
+            ck_assert_uint_eq(before[i], 1);
+    }
+    attn_workspace_reset(&workspace);
+    attn_workspace_fini(&workspace);
+    ck_assert_uint_eq(workspace.held, 0);
+}
+END_TEST
+
+/* Within one chunk, which stays. */
+START_TEST(test_portions_return_to_where_they_began)
+{
+    struct attn_workspace workspace = {0};
+    (void)attn_workspace_take(&workspace, 100, 1);
+    const struct attn_moment moment = attn_workspace_now(&workspace);
+    const void *piece = attn_workspace_take(&workspace, 1000, 1);
+    attn_workspace_return(&workspace, moment);
+    ck_assert_ptr_eq(attn_workspace_take(&workspace, 1000, 1), piece);
+    attn_workspace_fini(&workspace);
+}
+END_TEST
+
+Suite *suite_portions(void)
+{
+    Suite *suite = suite_create("portions");
+    TCase *sequences = tcase_create("sequences");
+    tcase_add_checked_fixture(sequences, setup, teardown);
+    tcase_add_test(sequences, test_portions_give_what_each_sequence_gives_alone);
+    suite_add_tcase(suite, sequences);
+    TCase *memory = tcase_create("memory");
+    tcase_add_test(memory, test_portions_return_their_memory);
+    tcase_add_test(memory, test_portions_return_to_where_they_began);
+    suite_add_tcase(suite, memory);
+    return suite;
+}
