@@ -26,6 +26,7 @@ enum project_op {
 #define STEP_LINES (STEPS * ATTN_PANEL / LANES) /* of a panel, where a word of x meets its own */
 #define NEAR 24 /* words of a panel between prefetch and use, where x is read in place */
 #define FAR 64  /* and in strips, at least */
+#define COPY_AHEAD 4
 
 /* Words between prefetches of a strip's rows of y, which come from far: all at once they would keep
  * everything else waiting. */
@@ -83,6 +84,12 @@ INLINE size_t op_words(const enum project_op op, size_t k)
     default:
         return k;
     }
+}
+
+/* Bytes of a row as it stands for each of its words. */
+INLINE size_t op_bytes(const enum project_op op)
+{
+    return op == OP_HALVES ? 8 : op == OP_SHORTS ? 2 : 4;
 }
 
 /* A vector of weights, as the first or the second of the words that x has for it. */
@@ -271,14 +278,19 @@ INLINE void project_tile(const struct project_tile *tile, const int rows, const 
 /* ---- Copied rows ----------------------------------------------------------------------------- */
 
 /* Words of x go into scratch memory, a row COPY_STRIDE behind the one before, if they are not there
- * yet. */
+ * yet; meanwhile the row COPY_AHEAD behind is fetched. */
 INLINE void copy_rows(const struct attn_product *p, const enum project_op op)
 {
     const size_t words = op_words(op, p->k), number = op_integers(op) ? 1 : sizeof(float);
     for (size_t r = 0; !p->kept && r < p->rows; r++) {
         const char *row = (const char *)p->x + r * p->ldx * number;
-        for (size_t i = 0; i < words; i += LANES)
+        const char *far =
+            (const char *)p->x + attn_min(r + COPY_AHEAD, p->rows - 1) * p->ldx * number;
+        for (size_t i = 0; i < words; i += LANES) {
+            for (size_t at = 0; at < LANES * op_bytes(op); at += CACHE_LINE)
+                _mm_prefetch(far + i * op_bytes(op) + at, _MM_HINT_T0);
             _mm512_storeu_si512(p->scratch + r * COPY_STRIDE + i, op_row_words(row, i, p->k, op));
+        }
     }
 }
 

@@ -99,17 +99,17 @@ void bench_print_machine(FILE *to, const struct attn_engine_info *engine,
 
 void bench_print_head(void)
 {
-    printf("\n%-9s %-5s %-8s %10s %9s %7s %10s %-6s %8s %8s %9s\n", "shape", "dtype", "level", "ms",
-           "GFLOP/s", "GB/s", "floor ms", "by", "fraction", "error", "growth");
+    printf("\n%-9s %-5s %-10s %9s %9s %7s %10s %-6s %8s %8s %11s %s\n", "shape", "dtype", "level",
+           "ms", "GFLOP/s", "GB/s", "floor ms", "by", "fraction", "error", "memory GB/s", "growth");
 }
 
 void bench_print_row(const struct bench_result *r)
 {
     char fraction[16];
     snprintf(fraction, sizeof fraction, "%s%.2f", steadiness(r), r->fraction);
-    printf("%-9s %-5s %-8s %10.3f %9.1f %7.1f %10.3f %-6s %8s %8.1e", r->shape->name,
+    printf("%-9s %-5s %-10s %9.3f %9.1f %7.1f %10.3f %-6s %8s %8.1e %11.1f", r->shape->name,
            r->dtype->name, r->engine.level_name, r->ms, r->gflops, r->gbs, r->floor_ms,
-           bench_bound_name(r->bound), fraction, r->max_error);
+           bench_bound_name(r->bound), fraction, r->max_error, r->ceilings.memory);
     if (r->shape->growth_mib > 0)
         printf(" %5.1f MiB", r->growth_mib);
     printf("%s\n", r->right ? "" : "  WRONG");
@@ -129,9 +129,10 @@ void bench_print_ratio(const struct bench_result sides[2])
 static void write_row(FILE *to, const struct bench_result *r)
 {
     const struct bench_shape *s = r->shape;
-    fprintf(to, "| %s | %s | %s | %.4g | %.0f | %.1f | %.4g | %s | %s%.2f | %.1e | ", s->name,
-            r->dtype->name, r->engine.level_name, r->ms, r->gflops, r->gbs, r->floor_ms,
-            bench_bound_name(r->bound), steadiness(r), r->fraction, r->max_error);
+    fprintf(to, "| %s | %s | %s | %.4g | %.0f | %.1f | %.4g | %s | %s%.2f | %.1e | %.0f | %.0f | ",
+            s->name, r->dtype->name, r->engine.level_name, r->ms, r->gflops, r->gbs, r->floor_ms,
+            bench_bound_name(r->bound), steadiness(r), r->fraction, r->max_error,
+            r->ceilings.memory, r->ceilings.handover_ns);
     if (s->growth_mib > 0)
         fprintf(to, "%.0f MiB of %.0f | ", r->growth_mib, s->growth_mib);
     else
@@ -150,8 +151,8 @@ static void write_measured(FILE *to, const struct bench_result results[], size_t
     bench_print_machine(to, &results[0].engine, meter, one, all);
     fputs("\n| shape | dtype | level | ms | GFLOP/s | GB/s | floor ms | bound by | fraction | max "
           "error "
-          "| growth | fastest fp32 peer, another machine |\n"
-          "|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+          "| memory GB/s | hand-over ns | growth | fastest fp32 peer, another run |\n"
+          "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
           to);
     for (size_t i = 0; i < count; i++)
         write_row(to, &results[i]);
