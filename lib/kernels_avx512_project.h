@@ -296,8 +296,7 @@ INLINE void copy_rows(const struct attn_product *p, const enum project_op op)
 
 /* ---- Few rows -------------------------------------------------------------------------------- */
 
-/* Two panels at a time, and the last one alone.  They wait for memory, and the hardware sees two
- * plain streams: prefetches only cost. */
+/* Two panels at a time, and the last one alone: two plain streams. */
 INLINE void project_few(const struct attn_product *p, struct project_tile tile,
                         const struct project_tiles *tiles, const enum project_op op)
 {
