@@ -280,19 +280,12 @@ static void settle_task(void *argument, size_t i, unsigned thread)
     }
 }
 
-/* Normalises, rotates and checks the projections; false where one is beyond bounds.  The length by
- * which frequencies bend is that of all sequences. */
+/* Normalises, rotates and checks the projections; false where one is beyond bounds. */
 static bool settle(struct attend *call)
 {
-    const int64_t *positions = call->args->modifiers.position_ids;
-    const size_t rows = positions ? call->args->batch * call->queries : call->queries;
-    float bent[ATTN_MAX_HEAD_DIM / 2];
-    int64_t length = attn_qkv_length(positions, rows, 0);
-    call->inv_freq = attn_qkv_frequencies(bent, call->layer, length);
     if (settles(call->layer))
         attn_pool_run(call->engine->pool, settle_task, call,
                       attn_ceil_div(attn_max(q_rows_of(call), k_rows_of(call)), SETTLE_ROWS));
-    call->inv_freq = NULL; /* which may be in this frame */
     return !atomic_load(&call->overflow);
 }
 
@@ -390,15 +383,25 @@ static enum attn_status run_portion(struct attend *call, struct attn_error *erro
     return project_out(call, error);
 }
 
+/* The length by which frequencies bend is that of all sequences. */
+static int64_t length_of(const struct attend *call)
+{
+    const int64_t *positions = call->args->modifiers.position_ids;
+    return attn_qkv_length(positions, positions ? call->args->batch * call->queries : call->queries,
+                           0);
+}
+
 static enum attn_status run_attend(struct attend *call, struct attn_error *error)
 {
     struct attn_workspace *workspace = &call->engine->workspace;
+    float bent[ATTN_MAX_HEAD_DIM / 2];
     const size_t batch = call->args->batch, rows = attn_max(call->queries, call->keys);
     const size_t most = attn_min(attn_max(PORTION_ROWS / rows, 1), batch);
     call->count = most;
     if (!take_buffers(call))
         return attn_fail_memory(error, 0);
     call->problems[0] = attend_problem(call, 0);
+    call->inv_freq = attn_qkv_frequencies(bent, call->layer, length_of(call));
     enum attn_status status =
         take_maps(&call->maps, call->engine, &call->args->outputs, batch, call->problems, error);
     const struct attn_moment before = attn_workspace_now(workspace);
@@ -407,6 +410,7 @@ static enum attn_status run_attend(struct attend *call, struct attn_error *error
         status = run_portion(call, error);
         attn_workspace_return(workspace, before);
     }
+    call->inv_freq = NULL; /* which may be in this frame */
     return attn_engine_cancelled(call->engine, error) ? ATTN_CANCELLED : status;
 }
 
