@@ -18,14 +18,10 @@
 
 /* The numbers of b from `from` on as float32, of words number `at` (constant) of each; those not in
  * the mask are not read. */
-INLINE __m512 load_numbers(const void *from, __mmask16 mask, const enum attn_dtype dtype,
+INLINE __m512 load_numbers(const char *from, __mmask16 mask, const enum attn_dtype dtype,
                            const int at)
 {
     switch (dtype) {
-    case ATTN_BF16: {
-        __m256i half = _mm256_maskz_loadu_epi16(mask, from);
-        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-    }
     case ATTN_F16:
         return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from));
     case ATTN_INT8: {
@@ -37,6 +33,44 @@ INLINE __m512 load_numbers(const void *from, __mmask16 mask, const enum attn_dty
     default:
         return _mm512_maskz_loadu_ps(mask, from);
     }
+}
+
+/* Two vectors of numbers of b.  Of bf16 the first has those of even columns and the second the
+ * others: a shift and a mask of one load widen them, and nothing is moved across lanes, which would
+ * keep a port from multiplying. */
+INLINE void load_pair(__m512 pair[2], const char *from, const __mmask16 mask[2],
+                      const enum attn_dtype dtype, const int at)
+{
+    if (dtype != ATTN_BF16) {
+        unroll_for(v, 2)
+            pair[v] = load_numbers(from + v * LANES * (int)bytes_of(dtype), mask[v], dtype, at);
+        return;
+    }
+    __m512i words = _mm512_maskz_loadu_epi16(_mm512_kunpackw(mask[1], mask[0]), from);
+    pair[0] = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+    pair[1] = _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000)));
+}
+
+/* Sums of two vectors of columns as load_pair has these, and back. */
+INLINE void part_columns(__m512 pair[2], const enum attn_dtype dtype)
+{
+    const __m512i even =
+        _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512 first = pair[0];
+    if (dtype != ATTN_BF16)
+        return;
+    pair[0] = _mm512_permutex2var_ps(first, even, pair[1]);
+    pair[1] = _mm512_permutex2var_ps(first, _mm512_add_epi32(even, _mm512_set1_epi32(1)), pair[1]);
+}
+
+INLINE void join_columns(__m512 pair[2], const enum attn_dtype dtype)
+{
+    const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512 first = pair[0];
+    if (dtype != ATTN_BF16)
+        return;
+    pair[0] = _mm512_permutex2var_ps(first, low, pair[1]);
+    pair[1] = _mm512_permutex2var_ps(first, _mm512_add_epi32(low, _mm512_set1_epi32(8)), pair[1]);
 }
 
 /* A tile of c, `rows` rows (constant) of up to vectors * LANES columns, from row r0 and column j
@@ -61,6 +95,8 @@ INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
         unroll_for(v, vectors)
             sum[r][v] =
                 t.accumulate ? _mm512_maskz_loadu_ps(mask[v], c + v * LANES) : _mm512_setzero_ps();
+        unroll_for(v, vectors / 2)
+            part_columns(&sum[r][2 * v], dtype);
         c += t.ldc;
     }
     for (size_t i = 0; i < t.k; i += depth, b += step) {
@@ -70,8 +106,8 @@ INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
             __m512 row[4];
             if (at > 0 && i + (size_t)at == t.k)
                 break;
-            unroll_for(v, vectors)
-                row[v] = load_numbers(b + v * vector, mask[v], dtype, at);
+            unroll_for(v, vectors / 2)
+                load_pair(&row[2 * v], b + 2 * v * vector, &mask[2 * v], dtype, at);
             unroll_for(r, rows) {
                 __m512 factor = load_factor(a + r * t.lda + i + at);
                 unroll_for(v, vectors)
@@ -87,6 +123,8 @@ INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
         }
     c = t.c + afresh(r0 * t.ldc + j);
     unroll_for(r, rows) {
+        unroll_for(v, vectors / 2)
+            join_columns(&sum[r][2 * v], dtype);
         unroll_for(v, vectors)
             _mm512_mask_storeu_ps(c + v * LANES, mask[v], sum[r][v]);
         c += t.ldc;
@@ -227,8 +265,8 @@ static void prepare(float *x, size_t ldx, struct attn_prepared *prepared, const 
 
 static void scale_rows(float *x, size_t ldx, const float *factor, size_t rows, size_t n)
 {
-    for (size_t r = 0; r < rows; r++)
-        for (size_t j = 0; j < n; j += LANES) {
+    for (size_t r = 0; r < rows; r++) /* most maxima have come with the first keys */
+        for (size_t j = 0; factor[r] != 1 && j < n; j += LANES) {
             __mmask16 mask = first_lanes(n - j);
             float *at = x + r * ldx + j;
             __m512 scaled =
