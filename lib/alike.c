@@ -92,7 +92,8 @@ static uint64_t hash_slot(uint64_t hash, const struct node *node, size_t slot)
     const struct attn_layer_spec *s = node->spec;
     float key[ATTN_MAX_HEAD_DIM], value[ATTN_MAX_HEAD_DIM];
     for (size_t g = 0; g < s->num_kv_heads; g++) {
-        struct attn_tile tile = attn_block_tile(node->block, s, g);
+        struct attn_tile tile;
+        attn_block_tile(&tile, node->block, s, g);
         attn_tile_get(key, value, &tile, slot, s->head_dim, s->value_head_dim);
         hash = mix_row(mix_row(hash, key, s->head_dim), value, s->value_head_dim);
     }
@@ -114,7 +115,8 @@ static bool same_token(const struct node *node, const struct tokens *tokens, siz
     float key[ATTN_MAX_HEAD_DIM], value[ATTN_MAX_HEAD_DIM];
     for (size_t g = 0; g < s->num_kv_heads; g++) {
         size_t row = g * tokens->count + i;
-        struct attn_tile tile = attn_block_tile(node->block, s, g);
+        struct attn_tile tile;
+        attn_block_tile(&tile, node->block, s, g);
         attn_tile_get(key, value, &tile, i, d, dv);
         if (memcmp(key, tokens->key + row * d, d * sizeof *key) != 0 ||
             memcmp(value, tokens->value + row * dv, dv * sizeof *value) != 0)

@@ -22,7 +22,9 @@
 #include "mem.h"
 
 #define TASKS_PER_THREAD 8
-#define UNITS_PER_THREAD 2 /* where there are fewer, threads share the keys of one */
+#define BESIDE_PER_THREAD 4 /* tasks, where heads stand side by side: */
+#define MOST_BESIDE 16      /* at most */
+#define UNITS_PER_THREAD 2  /* where there are fewer, threads share the keys of one */
 
 enum tasks { PACKS, UNITS, MERGES };
 
@@ -51,7 +53,7 @@ struct solve {
     size_t kept_stride;
     struct item *items;
     size_t first, last; /* the items of this wave */
-    size_t beside;      /* heads side by side, at most */
+    size_t tiles;       /* that heads side by side meet together, at most */
 };
 
 /* Rows of a unit, at most ATTN_TILE: fewer where rows of weights are kept and are long. */
@@ -103,17 +105,18 @@ static void pack_tile(const struct attn_kernels *kernels, const struct item *ite
 {
     const struct attn_problem *p = item->problem;
     const struct attn_head_tiles head = head_tiles(item, group);
-    struct attn_keys keys = attn_head_keys(&head, j);
-    size_t d = p->head_dim, dv = p->value_head_dim;
+    const size_t d = p->head_dim, dv = p->value_head_dim, count = attn_head_count(&head, j);
+    struct attn_tile tile;
     const float *rows[ATTN_TILE];
     const float *value = p->v.data + j * ATTN_TILE * p->v.token + group * p->v.head;
-    for (size_t s = 0; s < keys.count; s++)
+    attn_head_tile(&tile, &head, j);
+    for (size_t s = 0; s < count; s++)
         rows[s] = p->k.data + (j * ATTN_TILE + s) * p->k.token + group * p->k.head;
-    if (keys.count < ATTN_TILE)
-        memset(keys.tile.k, 0, d * ATTN_TILE * sizeof(float));
-    kernels->transpose(keys.tile.k, ATTN_TILE, rows, keys.count, d, 1);
-    for (size_t s = 0; s < keys.count; s++)
-        (void)attn_tile_put_value(&keys.tile, s, value + s * p->v.token, dv);
+    if (count < ATTN_TILE)
+        memset(tile.k, 0, d * ATTN_TILE * sizeof(float));
+    kernels->transpose(tile.k, ATTN_TILE, rows, count, d, 1);
+    for (size_t s = 0; s < count; s++)
+        (void)attn_tile_put_value(&tile, s, value + s * p->v.token, dv);
 }
 
 /* The item of this wave that task i belongs to, by bisection over running totals; *i becomes the
@@ -142,6 +145,20 @@ static void pack_task(void *argument, size_t i, unsigned thread)
     pack_tile(&solve->engine->kernels, item, item->first + i / per_group, i % per_group);
 }
 
+/* Rows that there is scratch for in a unit of heads side by side. */
+static size_t beside_rows(const struct attn_problem *p, const struct attn_kernels *kernels)
+{
+    const size_t rows = p->queries * attn_heads_per_group(p);
+    return rows < kernels->column_rows ? rows : ATTN_TILE;
+}
+
+/* Floats of that: units begin at cache lines. */
+static size_t beside_floats(const struct attn_problem *p, const struct attn_kernels *kernels)
+{
+    const size_t line = ATTN_ALIGN / sizeof(float);
+    return attn_ceil_div(attn_unit_floats(p, beside_rows(p, kernels)), line) * line;
+}
+
 /* Describes unit i of an item, with the scratch at `slot` of the thread's. */
 static struct attn_unit unit_of(const struct solve *solve, const struct item *item, size_t i,
                                 unsigned thread, size_t slot)
@@ -149,7 +166,12 @@ static struct attn_unit unit_of(const struct solve *solve, const struct item *it
     const struct attn_problem *p = item->problem;
     struct attn_unit u = {
         .kernels = &solve->engine->kernels, .pool = solve->engine->pool, .thread = thread, .p = p};
-    attn_unit_lay_out(&u, solve->scratch + thread * ATTN_SCRATCH_FLOATS + slot * ATTN_TILE_SCRATCH);
+    float *scratch = solve->scratch + thread * ATTN_SCRATCH_FLOATS;
+    if (item->beside)
+        attn_unit_lay_out(&u, scratch + slot * beside_floats(p, u.kernels),
+                          beside_rows(p, u.kernels));
+    else
+        attn_unit_lay_out(&u, scratch + slot * ATTN_TILE_SCRATCH, ATTN_TILE);
     u.t0 = i * unit_tokens(p);
     u.tokens = attn_min(unit_tokens(p), p->queries - u.t0);
     if (attn_maps_keeps(&p->maps)) {
@@ -177,7 +199,7 @@ static void aim_units(struct attn_unit units[], size_t count, struct attn_head_t
 static void solve_beside(const struct solve *solve, const struct item *item, unsigned thread)
 {
     const size_t heads = attn_heads_per_group(item->problem);
-    struct attn_unit units[ATTN_TOGETHER];
+    struct attn_unit units[MOST_BESIDE];
     for (size_t g = 0; g < item->groups; g++) {
         units[g] = unit_of(solve, item, 0, thread, g);
         aim_units(&units[g], 1, head_tiles(item, item->first + g), (item->first + g) * heads);
@@ -210,7 +232,8 @@ static struct attn_unit shared_unit(float **sums, const struct solve *solve,
     struct attn_unit u = unit_of(solve, item, i, thread, 0);
     aim_units(&u, 1, head_tiles(item, item->first),
               item->first * attn_heads_per_group(item->problem));
-    *sums = item->parts + i * item->stretches * attn_sums_floats(item->problem->value_head_dim);
+    *sums = item->parts +
+            i * item->stretches * attn_sums_floats(ATTN_TILE, item->problem->value_head_dim);
     return u;
 }
 
@@ -222,8 +245,9 @@ static void solve_task(void *argument, size_t i, unsigned thread)
         size_t stretch = i % item->stretches;
         float *sums;
         struct attn_unit u = shared_unit(&sums, solve, item, i / item->stretches, thread);
-        attn_unit_solve_stretch(&u, stretch,
-                                sums + stretch * attn_sums_floats(item->problem->value_head_dim));
+        attn_unit_solve_stretch(
+            &u, stretch,
+            sums + stretch * attn_sums_floats(ATTN_TILE, item->problem->value_head_dim));
         return;
     }
     if (item->beside)
@@ -288,21 +312,29 @@ static bool stands_beside(const struct attn_problem *p)
            p->queries * attn_heads_per_group(p) <= ATTN_TILE;
 }
 
-static size_t item_groups(const struct attn_problem *p, size_t beside)
+static size_t item_groups(const struct attn_problem *p, const struct solve *solve)
 {
-    size_t groups = stands_beside(p) ? beside : 1;
+    size_t groups = 1;
+    if (p->maps.average != NULL)
+        return p->num_kv_heads;
+    if (stands_beside(p)) {
+        const size_t fit = ATTN_SCRATCH_FLOATS / beside_floats(p, &solve->engine->kernels);
+        groups =
+            attn_min(solve->tiles / attn_max(attn_key_tiles(p), 1), attn_min(fit, MOST_BESIDE));
+        groups = attn_max(attn_min(groups, p->num_kv_heads), 1);
+    }
     while (p->num_kv_heads % groups != 0)
         groups--;
-    return p->maps.average != NULL ? p->num_kv_heads : groups;
+    return groups;
 }
 
-/* As many heads side by side as leave every thread a number of tasks. */
-static size_t heads_beside(const struct attn_problem *problems, size_t count, unsigned threads)
+/* As many as leave every thread a number of tasks. */
+static size_t tiles_beside(const struct attn_problem *problems, size_t count, unsigned threads)
 {
-    size_t units = 0;
+    size_t tiles = 0;
     for (size_t i = 0; i < count; i++)
-        units += problems[i].num_kv_heads * item_units(&problems[i]);
-    return attn_max(attn_min(units / (TASKS_PER_THREAD * threads), ATTN_TOGETHER), 1);
+        tiles += problems[i].num_kv_heads * item_units(&problems[i]) * attn_key_tiles(&problems[i]);
+    return tiles / (BESIDE_PER_THREAD * threads);
 }
 
 static size_t list_items(struct solve *solve, const struct attn_problem *problems, size_t count)
@@ -310,7 +342,7 @@ static size_t list_items(struct solve *solve, const struct attn_problem *problem
     size_t n = 0;
     for (size_t i = 0; i < count; i++) {
         const struct attn_problem *p = &problems[i];
-        const size_t groups = item_groups(p, solve->beside);
+        const size_t groups = item_groups(p, solve);
         for (size_t g = 0; g < p->num_kv_heads; g += groups)
             solve->items[n++] = (struct item){.problem = p,
                                               .first = g,
@@ -334,7 +366,7 @@ static bool shares_keys(const struct attn_problem *p, size_t units, unsigned thr
 static size_t item_parts(const struct item *item)
 {
     return item->units * attn_stretches(item->problem) *
-           attn_sums_floats(item->problem->value_head_dim);
+           attn_sums_floats(ATTN_TILE, item->problem->value_head_dim);
 }
 
 /* Gives items whose keys are shared out memory for that, while there is some. */
@@ -346,7 +378,8 @@ static bool share_keys(struct solve *solve, size_t count)
         units += solve->items[i].units;
     for (size_t i = 0; i < count; i++) {
         struct item *item = &solve->items[i];
-        if (!shares_keys(item->problem, units, threads) || item_parts(item) > left)
+        if (item->groups > 1 || !shares_keys(item->problem, units, threads) ||
+            item_parts(item) > left)
             continue;
         left -= item_parts(item);
         item->stretches = attn_stretches(item->problem);
@@ -410,7 +443,7 @@ static bool take_memory(struct solve *solve, float **tiles, const struct attn_pr
     size_t items = 0, largest = 0, total = 0;
     for (size_t i = 0; i < count; i++) {
         const struct attn_problem *p = &problems[i];
-        struct item item = {.problem = p, .groups = item_groups(p, solve->beside)};
+        struct item item = {.problem = p, .groups = item_groups(p, solve)};
         const size_t own = p->num_kv_heads / item.groups;
         items += own;
         largest = attn_max(largest, item_floats(&item));
@@ -428,9 +461,9 @@ static bool take_memory(struct solve *solve, float **tiles, const struct attn_pr
 enum attn_status attn_solve(struct attn_engine *engine, const struct attn_problem *problems,
                             size_t count)
 {
-    const size_t beside = heads_beside(problems, count, attn_pool_threads(engine->pool));
-    struct solve solve = {.engine = engine, .scratch = engine->scratch, .beside = beside};
+    struct solve solve = {.engine = engine, .scratch = engine->scratch};
     float *tiles;
+    solve.tiles = tiles_beside(problems, count, attn_pool_threads(engine->pool));
     if (!take_memory(&solve, &tiles, problems, count))
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < count; i++)

@@ -7,18 +7,20 @@
 
 #define LINE_FLOATS 16 /* of a cache line */
 
-struct attn_keys attn_head_keys(const struct attn_head_tiles *head, size_t j)
+void attn_head_tile(struct attn_tile *out, const struct attn_head_tiles *head, size_t j)
 {
     const struct attn_problem *p = head->problem;
-    size_t d = p->head_dim, dv = p->value_head_dim;
-    struct attn_keys keys = {.count = attn_min(p->keys - j * ATTN_TILE, ATTN_TILE)};
     if (head->tiles == NULL) {
-        keys.tile = attn_block_tile(p->cache.blocks[j], p->cache.spec, head->group);
-    } else {
-        keys.tile.k = head->tiles + j * d * ATTN_TILE;
-        keys.tile.v = head->tiles + attn_key_tiles(p) * d * ATTN_TILE + j * dv * ATTN_TILE;
+        attn_block_tile(out, p->cache.blocks[j], p->cache.spec, head->group);
+        return;
     }
-    return keys;
+    *out = (struct attn_tile){.k = head->tiles + j * ATTN_TILE * (p->head_dim + p->value_head_dim)};
+    out->v = (float *)out->k + ATTN_TILE * p->head_dim;
+}
+
+size_t attn_head_count(const struct attn_head_tiles *head, size_t j)
+{
+    return attn_min(head->problem->keys - j * ATTN_TILE, ATTN_TILE);
 }
 
 void attn_unit_meet_keys(const struct attn_unit *u, const struct attn_keys *keys)

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-struct attn_sums attn_sums_in(float *floats, size_t dv)
+struct attn_sums attn_sums_in(float *floats, size_t rows, size_t dv)
 {
-    struct attn_sums sums = {.out = floats, .max = floats + ATTN_TILE * dv};
-    sums.sum = sums.max + ATTN_TILE;
+    struct attn_sums sums = {.out = floats, .max = floats + rows * dv};
+    sums.sum = sums.max + rows;
     return sums;
 }
 

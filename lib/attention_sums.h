@@ -11,9 +11,9 @@ struct attn_sums {
     float *max, *sum; /* [rows]; -inf and 0 where nothing was seen */
 };
 
-/* Floats of the sums of ATTN_TILE rows, and these sums in as many. */
-static inline size_t attn_sums_floats(size_t dv) { return ATTN_TILE * (dv + 2); }
-struct attn_sums attn_sums_in(float *floats, size_t dv);
+/* Floats of the sums of so many rows, and these sums in as many. */
+static inline size_t attn_sums_floats(size_t rows, size_t dv) { return rows * (dv + 2); }
+struct attn_sums attn_sums_in(float *floats, size_t rows, size_t dv);
 
 /* Of nothing. */
 void attn_sums_clear(struct attn_sums sums, size_t rows, size_t dv);

@@ -50,16 +50,23 @@ static float *kept_row(const struct attn_unit *u, size_t r)
     return row != NULL || u->kept == NULL ? row : u->kept + r * u->p->maps.columns;
 }
 
-void attn_unit_lay_out(struct attn_unit *u, float *scratch)
+size_t attn_unit_floats(const struct attn_problem *p, size_t rows)
 {
-    const size_t dv = u->p->value_head_dim;
+    const size_t prepared = 2 * sizeof(struct attn_prepared) / sizeof(float);
+    return rows * (attn_query_floats(p) + ATTN_TILE + 1 + prepared) +
+           2 * attn_sums_floats(rows, p->value_head_dim);
+}
+
+void attn_unit_lay_out(struct attn_unit *u, float *scratch, size_t rows)
+{
+    const size_t dv = u->p->value_head_dim, sums = attn_sums_floats(rows, dv);
     u->q = scratch;
-    u->scores = u->q + ATTN_TILE * attn_query_floats(u->p);
-    u->rescale = u->scores + ATTN_TILE * ATTN_TILE;
-    u->sums = attn_sums_in(u->rescale + ATTN_TILE, dv);
-    u->total = attn_sums_in(u->rescale + ATTN_TILE + attn_sums_floats(dv), dv);
-    u->queries = (void *)(u->rescale + ATTN_TILE + 2 * attn_sums_floats(dv));
-    u->weights = u->queries + ATTN_TILE;
+    u->scores = u->q + rows * attn_query_floats(u->p);
+    u->sums = attn_sums_in(u->scores + rows * ATTN_TILE, rows, dv);
+    u->total = attn_sums_in(u->scores + rows * ATTN_TILE + sums, rows, dv);
+    u->rescale = u->scores + rows * ATTN_TILE + 2 * sums;
+    u->queries = (void *)(u->rescale + rows);
+    u->weights = u->queries + rows;
 }
 
 /* ---- Stretches ---- */
@@ -222,10 +229,11 @@ static struct tiles met_tiles(const struct attn_unit *u, struct tiles range)
 static void meet_rows(struct attn_unit *u, size_t j, const struct attn_unit *next, size_t then)
 {
     const bool plain = attn_mask_is_plain(&u->p->mask);
-    struct attn_keys keys = attn_head_keys(&u->keys, j);
+    struct attn_keys keys = {.count = attn_head_count(&u->keys, j)};
     size_t first = j * ATTN_TILE, end = first + keys.count;
+    attn_head_tile(&keys.tile, &u->keys, j);
     if (then < attn_key_tiles(next->p))
-        keys.next = attn_head_keys(&next->keys, then).tile;
+        attn_head_tile(&keys.next, &next->keys, then);
     attn_pool_pause(u->pool, u->thread);
     come_to(u, j);
     absorb(u, keys, first, !plain || first < u->tail.first || end > u->head.end);
@@ -328,8 +336,9 @@ static void absorb_columns(struct attn_unit *u, struct attn_keys keys, const int
 static void meet_columns(struct attn_unit *u, size_t j)
 {
     int32_t firsts[ATTN_TILE], ends[ATTN_TILE];
-    struct attn_keys keys = attn_head_keys(&u->keys, j);
+    struct attn_keys keys = {.count = attn_head_count(&u->keys, j)};
     size_t first = j * ATTN_TILE, end = first + keys.count;
+    attn_head_tile(&keys.tile, &u->keys, j);
     keys.count = attn_min(keys.count, u->tail.end - first);
     bool bounded = first < u->tail.first || end > u->head.end;
     attn_pool_pause(u->pool, u->thread);
@@ -469,7 +478,7 @@ void attn_units_solve(struct attn_unit units[], size_t count)
 
 void attn_unit_solve_stretch(struct attn_unit *u, size_t stretch, float *sums)
 {
-    u->sums = attn_sums_in(sums, u->p->value_head_dim);
+    u->sums = attn_sums_in(sums, ATTN_TILE, u->p->value_head_dim);
     begin_unit(u);
     u->stretch = stretch;
     walk(u, 1, (struct tiles){stretch * ATTN_STRETCH, (stretch + 1) * ATTN_STRETCH});
@@ -481,7 +490,7 @@ void attn_unit_merge(struct attn_unit *u, float *sums)
     begin_unit(u);
     for (size_t i = 0; i < attn_stretches(u->p); i++) {
         const size_t dv = u->p->value_head_dim;
-        fold(u, attn_sums_in(sums + i * attn_sums_floats(dv), dv));
+        fold(u, attn_sums_in(sums + i * attn_sums_floats(ATTN_TILE, dv), ATTN_TILE, dv));
     }
     swap_sums(u);
     finish(u);

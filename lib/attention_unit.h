@@ -28,15 +28,17 @@ struct attn_keys {
     struct attn_tile next; /* that is met after it; no keys at the end */
 };
 
-/* The tiles of one key/value head: those of keys, then those of values. */
+/* The tiles of one key/value head. */
 struct attn_head_tiles {
     const struct attn_problem *problem;
     size_t group;
-    float *tiles; /* NULL: the cache's */
+    float *tiles; /* keys, then values of each; NULL: the cache's */
 };
 
-/* Keys [j * ATTN_TILE, ...) of the head and their values. */
-struct attn_keys attn_head_keys(const struct attn_head_tiles *head, size_t j);
+/* Keys [j * ATTN_TILE, ...) of the head with their values, and how many these are.  (Tiles are
+ * written where they are read from: one that is copied meanwhile waits for the cache.) */
+void attn_head_tile(struct attn_tile *out, const struct attn_head_tiles *head, size_t j);
+size_t attn_head_count(const struct attn_head_tiles *head, size_t j);
 
 struct attn_unit {
     const struct attn_kernels *kernels;
@@ -71,8 +73,10 @@ static inline size_t attn_stretches(const struct attn_problem *p)
     return attn_ceil_div(attn_key_tiles(p), ATTN_STRETCH);
 }
 
-/* Gives the unit its scratch, ATTN_TILE_SCRATCH floats. */
-void attn_unit_lay_out(struct attn_unit *u, float *scratch);
+/* Floats of scratch for a unit of up to so many rows, ATTN_TILE_SCRATCH at most; and gives it to
+ * one.  Fewer than ATTN_TILE rows must not go by columns. */
+size_t attn_unit_floats(const struct attn_problem *p, size_t rows);
+void attn_unit_lay_out(struct attn_unit *u, float *scratch, size_t rows);
 
 /* The unit's scores of all of a tile's keys; and the weighted sum of its values, added up by what
  * scores have become. */

@@ -189,7 +189,7 @@ static struct attn_block *fresh_block(struct free_lists *lists, size_t bytes)
         return block;
     }
     struct attn_slab *slab = slab_new(lists != NULL ? blocks_of_slab(bytes) : 1, bytes);
-    for (size_t i = 1; slab != NULL && i < slab->count; i++)
+    for (size_t i = slab != NULL ? slab->count : 0; i-- > 1;) /* to be taken in order of address */
         put_in(&lists->empty, &slab->blocks[i]);
     return slab != NULL ? &slab->blocks[0] : NULL;
 }

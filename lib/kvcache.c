@@ -248,20 +248,19 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
                                     : attn_fail_memory(error, attn_block_bytes(l->spec));
 }
 
-struct attn_tile attn_block_tile(struct attn_block *block, const struct attn_layer_spec *spec,
-                                 size_t group)
+void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
+                     const struct attn_layer_spec *spec, size_t group)
 {
-    const size_t groups = spec->num_kv_heads;
-    const size_t key = ATTN_TILE * attn_tile_key_bytes(spec->kv_dtype, spec->head_dim);
-    const size_t value = ATTN_TILE * attn_tile_value_bytes(spec->kv_dtype, spec->value_head_dim);
-    struct attn_tile tile = {.k = block->data + group * key,
-                             .v = block->data + groups * key + group * value,
-                             .dtype = spec->kv_dtype};
-    if (attn_tile_scale_bytes(spec->kv_dtype) > 0) {
-        tile.k_scale = (float *)(block->data + groups * (key + value)) + group * 2 * ATTN_TILE;
-        tile.v_scale = tile.k_scale + ATTN_TILE;
-    }
-    return tile;
+    const enum attn_dtype dtype = spec->kv_dtype;
+    const size_t key = ATTN_TILE * attn_tile_key_bytes(dtype, spec->head_dim);
+    const size_t value = ATTN_TILE * attn_tile_value_bytes(dtype, spec->value_head_dim);
+    const size_t scales = ATTN_TILE * attn_tile_scale_bytes(dtype);
+    unsigned char *at = block->data + group * (key + value + scales);
+    out->dtype = dtype;
+    out->k = at;
+    out->v = at + key;
+    out->k_scale = scales > 0 ? (float *)(void *)(at + key + value) : NULL;
+    out->v_scale = scales > 0 ? out->k_scale + ATTN_TILE : NULL;
 }
 
 bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
@@ -271,7 +270,8 @@ bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const f
     size_t d = l->spec->head_dim, dv = l->spec->value_head_dim;
     bool fits = true;
     for (size_t g = 0; g < l->spec->num_kv_heads; g++) {
-        struct attn_tile tile = attn_block_tile(l->blocks[slot / ATTN_TILE], l->spec, g);
+        struct attn_tile tile;
+        attn_block_tile(&tile, l->blocks[slot / ATTN_TILE], l->spec, g);
         fits = attn_tile_put(&tile, slot % ATTN_TILE, key + g * d, value + g * dv, d, dv) && fits;
     }
     return fits;
@@ -472,7 +472,8 @@ void attn_cache_read_apart(float *key, float *value, const struct attn_cache *ca
     for (size_t s = 0; s < count; s++)
         for (size_t g = 0; g < groups; g++) {
             size_t slot = first + s;
-            struct attn_tile tile = attn_block_tile(l->blocks[slot / ATTN_TILE], l->spec, g);
+            struct attn_tile tile;
+            attn_block_tile(&tile, l->blocks[slot / ATTN_TILE], l->spec, g);
             attn_tile_get(key ? key + (g * apart + s) * d : NULL,
                           value ? value + (g * apart + s) * dv : NULL, &tile, slot % ATTN_TILE, d,
                           dv);

@@ -32,9 +32,10 @@ struct attn_cache_view {
     const struct attn_layer_spec *spec;
 };
 
-/* The tile of one key/value head in a block of such a layer. */
-struct attn_tile attn_block_tile(struct attn_block *block, const struct attn_layer_spec *spec,
-                                 size_t group);
+/* The tile of one key/value head in a block of such a layer.  Heads stand side by side, each with
+ * its keys, its values and their scales, which is the order that attention reads them in. */
+void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
+                     const struct attn_layer_spec *spec, size_t group);
 
 /* Memory of an empty cache of the model, and of a block of such a layer without its head. */
 size_t attn_cache_memory(const struct attn_model *model);
