@@ -170,6 +170,7 @@ static void *worker_main(void *argument)
 {
     struct worker *self = argument;
     struct attn_pool *pool = self->pool;
+    pthread_setname_np(pthread_self(), "attn-worker");
     while (!atomic_load(&pool->stop)) {
         unsigned generation = atomic_load(&pool->generation);
         uint64_t deadline = now_ns() + SPIN_NS;

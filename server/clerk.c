@@ -222,6 +222,7 @@ static void *clerk_main(void *argument)
     struct srv_request *request = NULL;
     bool more = false;
     struct srv_error error;
+    pthread_setname_np(pthread_self(), "attnd-clerk");
     while ((request = take(clerk, more ? request : NULL)) != NULL) {
         (void)srv_clerk_ask(request, &error);
         more = clerk->work(clerk->context, request);

@@ -217,6 +217,7 @@ static void *serve(void *context)
 {
     struct srv_loop *loop = context;
     sigset_t pipe;
+    pthread_setname_np(pthread_self(), "attnd-event");
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);

@@ -162,6 +162,7 @@ static void *scheduler_main(void *argument)
 {
     struct srv_scheduler *s = argument;
     bool goes_on = true;
+    pthread_setname_np(pthread_self(), "attnd-scheduler");
     while (goes_on) {
         goes_on = await_work(s); /* the last time round, an event thread may still have left work */
         pthread_mutex_lock(&s->drive);

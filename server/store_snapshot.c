@@ -421,6 +421,7 @@ static void wait_a_second(struct srv_store *store)
 void *srv_store_sync(void *argument)
 {
     struct srv_store *store = argument;
+    pthread_setname_np(pthread_self(), "attnd-sync");
     pthread_mutex_lock(&store->lock);
     while (!store->stop) {
         wait_a_second(store);
@@ -434,6 +435,7 @@ void *srv_store_main(void *argument)
 {
     struct srv_store *store = argument;
     uint64_t last_ns = srv_now_ns(), not_before = 0;
+    pthread_setname_np(pthread_self(), "attnd-store");
     pthread_mutex_lock(&store->lock);
     while (!store->stop) {
         if (!store->requested)
