@@ -6,7 +6,8 @@
 #   replies   a bare reply, GET /livez, and a /decode with next to nothing to compute (8 wide, one
 #             head): the hand-over to the scheduler and back
 #   one       one connection: what a call costs beyond the library's; the 4096 wide model has one
-#             head of 64, so that the computation does not drown the difference
+#             head of 64, so that the computation does not drown the difference.  Client and event
+#             threads, the bare server's too, share a CPU or have one each: wakes cost by that
 #   decode    /decode on the small model, JSON and binary
 #   batch     32 sessions of the small model, by 32 connections and as lists, beside the library
 # Each goal is said to be met or unmet.  The status is 1 only where something failed.
@@ -156,21 +157,42 @@ measure_replies() {
     goal 'the same, of the best rate of bare replies' "$(quotient "$best" "$best_bare")" least 50 %
 }
 
-measure_one() {
-    "$out/bench_http" one "$bare" "$attnd" "$calls" >"$work/one"
+# Puts both event threads on a CPU; attnd's other threads run where they like.
+serve_on() {
+    local task
+    taskset -cp "$1" "$bare_pid" >/dev/null
+    for task in /proc/"$attnd_pid"/task/*; do
+        [ "$(cat "$task/comm")" != attnd-event ] || taskset -cp "$1" "${task##*/}" >/dev/null
+    done
+}
+
+# The client stays on the first of these CPUs: measure_at PLACEMENT CPU_OF_SERVERS
+measure_at() {
+    serve_on "$2"
+    "$out/bench_http" one "$bare" "$attnd" "$calls" "${cpus%%[-,]*}" >"$work/one"
     at() { awk -v m="$1" -v k="$2" '$1 == m && $2 == k { print $3 }' "$work/one"; }
     if [ -n "$json" ]; then
-        awk '{ printf "{\"what\":\"one connection, %s\",\"model\":\"%s\",\"us\":%s}\n",
-                   $2, $1, $3 }' "$work/one"
+        awk -v where="$1" '{
+            printf "{\"what\":\"one connection, %s\",\"model\":\"%s\",\"cpus\":\"%s\",\"us\":%s}\n",
+                   $2, $1, where, $3 }' "$work/one"
     else
-        awk '{ printf "one connection, %s: %-31s %9.1f us\n", $1, $2, $3 }' "$work/one"
+        awk -v where="$1" '{
+            printf "one connection, %s, %s: %-31s %9.1f us\n", where, $1, $2, $3 }' "$work/one"
     fi
-    goal 'hand-over beyond bare reply and library call, p50 at one connection' \
+    goal "$1, hand-over beyond bare reply and library call, p50 at one connection" \
         "$(at tiny binary-beyond-library-and-bare)" most 15 us
-    goal 'one row of 4096 in binary beyond the library call' \
+    goal "$1, one row of 4096 in binary beyond the library call" \
         "$(at wide binary-beyond-library)" most 60 us
-    goal 'one row of 4096 in JSON beyond the library call' \
+    goal "$1, one row of 4096 in JSON beyond the library call" \
         "$(at wide json-beyond-library)" most 200 us
+}
+
+measure_one() {
+    local cpus
+    cpus=$(awk '/^Cpus_allowed_list/ { print $2 }' /proc/self/status)
+    measure_at 'one CPU' "${cpus%%[-,]*}"
+    [ "$(nproc)" -lt 2 ] || measure_at 'a CPU each' "${cpus##*[-,]}"
+    serve_on "$cpus"
 }
 
 start_small() {

@@ -3,13 +3,15 @@
  *   bare                                          serve a fixed reply, print the address
  *   sessions URL MODEL WIDTH COUNT CACHED PREFIX  start PREFIX1 ... with CACHED tokens each
  *   library MODEL SESSIONS CACHED SECONDS         decode steps per second without HTTP
- *   one BARE_URL URL CALLS                        one connection: what a call costs beyond the
- *                                                 library's, in microseconds
+ *   one BARE_URL URL CALLS CPU                    one connection from that CPU: what a call costs
+ *                                                 beyond the library's, in microseconds
  *
  * MODEL is a name of `models`; http.sh gives attnd the same. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "http_bench.h"
 #include "random.h"
@@ -114,7 +116,7 @@ static void prepare_decodes(struct kind *binary, struct kind *json, struct http_
     char id[64];
     const struct http_model *model = find_model(name);
     float *rows = new_rows(2 * model->width, 1);
-    snprintf(id, sizeof id, "one-%s", name);
+    snprintf(id, sizeof id, "one-%s-%d", name, (int)getpid());
     struct http_decode call = {
         .session = id, .rows = 1, .width = model->width, .hidden_states = rows, .binary = 1};
     start_session(client, name, &call);
@@ -162,16 +164,29 @@ static void print_times(const char *model, struct kind kinds[], size_t calls)
     free(over);
 }
 
+/* Keeps this thread, not those of the library, on a CPU. */
+static void stay_on(size_t cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0)
+        http_die("CPU %zu cannot be had", cpu);
+}
+
 /* Times calls of a model by all ways in turn, so that whatever else the machine does meets all. */
 static void time_model(const char *name, struct http_client *bare, struct http_client *attnd,
-                       size_t calls)
+                       size_t calls, size_t cpu)
 {
+    cpu_set_t before;
     struct http_library library;
     struct kind kinds[KINDS] = {[BARE] = {.name = "bare", .client = bare},
                                 [LIBRARY] = {.name = "library", .library = &library},
                                 [BINARY] = {.name = "binary"},
                                 [JSON] = {.name = "json"}};
     http_library_open(&library, find_model(name), 1, 1);
+    sched_getaffinity(0, sizeof before, &before);
+    stay_on(cpu);
     http_get(&kinds[BARE].request, "/");
     prepare_decodes(&kinds[BINARY], &kinds[JSON], attnd, name);
     for (size_t k = 0; k < KINDS; k++) {
@@ -188,17 +203,18 @@ static void time_model(const char *name, struct http_client *bare, struct http_c
         free(kinds[k].ns);
         free(kinds[k].compute);
     }
+    sched_setaffinity(0, sizeof before, &before);
     http_library_close(&library);
 }
 
 static int one(char *argv[])
 {
     struct http_client bare, attnd;
-    size_t calls = read_count(argv[2]);
+    size_t calls = read_count(argv[2]), cpu = read_count(argv[3]);
     http_client_open(&bare, argv[0]);
     http_client_open(&attnd, argv[1]);
-    time_model("tiny", &bare, &attnd, 20 * calls);
-    time_model("wide", &bare, &attnd, calls);
+    time_model("tiny", &bare, &attnd, 20 * calls, cpu);
+    time_model("wide", &bare, &attnd, calls, cpu);
     http_client_close(&bare);
     http_client_close(&attnd);
     return 0;
@@ -217,12 +233,12 @@ int main(int argc, char *argv[])
         int count;
         int (*run)(char *argv[]);
     } commands[] = {
-        {"bare", 0, bare}, {"sessions", 6, sessions}, {"library", 4, library}, {"one", 3, one}};
+        {"bare", 0, bare}, {"sessions", 6, sessions}, {"library", 4, library}, {"one", 4, one}};
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(commands[i].name, argv[1]) == 0 && argc == commands[i].count + 2)
             return commands[i].run(argv + 2);
     fputs("usage: bench_http bare | sessions URL MODEL WIDTH COUNT CACHED PREFIX |\n"
-          "       library MODEL SESSIONS CACHED SECONDS | one BARE_URL URL CALLS\n",
+          "       library MODEL SESSIONS CACHED SECONDS | one BARE_URL URL CALLS CPU\n",
           stderr);
     return 2;
 }
