@@ -384,7 +384,8 @@ static size_t record_hello(char *out, size_t most)
     gnutls_certificate_credentials_t trust;
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
     ck_assert_int_eq(gnutls_certificate_allocate_credentials(&trust), GNUTLS_E_SUCCESS);
-    ck_assert_int_eq(gnutls_init(&tls, GNUTLS_CLIENT | GNUTLS_NONBLOCK), GNUTLS_E_SUCCESS);
+    ck_assert_int_eq(gnutls_init(&tls, GNUTLS_CLIENT | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL),
+                     GNUTLS_E_SUCCESS);
     gnutls_set_default_priority(tls);
     gnutls_credentials_set(tls, GNUTLS_CRD_CERTIFICATE, trust);
     gnutls_transport_set_int(tls, ends[0]);
