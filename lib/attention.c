@@ -22,9 +22,13 @@
 #include "mem.h"
 
 #define TASKS_PER_THREAD 8
-#define BESIDE_PER_THREAD 4 /* tasks, where heads stand side by side: */
-#define MOST_BESIDE 16      /* at most */
-#define UNITS_PER_THREAD 2  /* where there are fewer, threads share the keys of one */
+#define UNITS_PER_THREAD 2 /* where there are fewer, threads share the keys of one */
+
+/* Heads side by side: so many at most, and a task of them is no more than this part of each
+ * thread's share of the work that is left, lest one thread end long after the others. */
+#define MOST_BESIDE 16
+#define PART_OF_LEFT 2
+#define TILE_ROWS 8 /* that meet a tile while one comes from memory */
 
 enum tasks { PACKS, UNITS, MERGES };
 
@@ -53,7 +57,6 @@ struct solve {
     size_t kept_stride;
     struct item *items;
     size_t first, last; /* the items of this wave */
-    size_t tiles;       /* that heads side by side meet together, at most */
 };
 
 /* Rows of a unit, at most ATTN_TILE: fewer where rows of weights are kept and are long. */
@@ -312,15 +315,26 @@ static bool stands_beside(const struct attn_problem *p)
            p->queries * attn_heads_per_group(p) <= ATTN_TILE;
 }
 
-static size_t item_groups(const struct attn_problem *p, const struct solve *solve)
+/* What a problem costs, in rows that meet a tile. */
+static size_t work_of(const struct attn_problem *p)
 {
+    const struct attn_span first = attn_mask_visible(&p->mask, 0);
+    const struct attn_span last = attn_mask_visible(&p->mask, p->queries - 1);
+    const size_t end = attn_max(attn_ceil_div(last.end, ATTN_TILE), first.first / ATTN_TILE + 1);
+    return (end - first.first / ATTN_TILE) *
+           (TILE_ROWS * item_units(p) * p->num_kv_heads + p->queries * p->num_heads);
+}
+
+/* Where so much work is left, this problem's included. */
+static size_t item_groups(const struct attn_problem *p, const struct solve *solve, size_t left)
+{
+    const size_t share = left / (PART_OF_LEFT * attn_pool_threads(solve->engine->pool));
     size_t groups = 1;
     if (p->maps.average != NULL)
         return p->num_kv_heads;
     if (stands_beside(p)) {
         const size_t fit = ATTN_SCRATCH_FLOATS / beside_floats(p, &solve->engine->kernels);
-        groups =
-            attn_min(solve->tiles / attn_max(attn_key_tiles(p), 1), attn_min(fit, MOST_BESIDE));
+        groups = attn_min(share / (work_of(p) / p->num_kv_heads), attn_min(fit, MOST_BESIDE));
         groups = attn_max(attn_min(groups, p->num_kv_heads), 1);
     }
     while (p->num_kv_heads % groups != 0)
@@ -328,27 +342,22 @@ static size_t item_groups(const struct attn_problem *p, const struct solve *solv
     return groups;
 }
 
-/* As many as leave every thread a number of tasks. */
-static size_t tiles_beside(const struct attn_problem *problems, size_t count, unsigned threads)
-{
-    size_t tiles = 0;
-    for (size_t i = 0; i < count; i++)
-        tiles += problems[i].num_kv_heads * item_units(&problems[i]) * attn_key_tiles(&problems[i]);
-    return tiles / (BESIDE_PER_THREAD * threads);
-}
-
+/* Lists the items, at most one for each key/value head of each problem. */
 static size_t list_items(struct solve *solve, const struct attn_problem *problems, size_t count)
 {
-    size_t n = 0;
+    size_t n = 0, left = 0;
+    for (size_t i = 0; i < count; i++)
+        left += work_of(&problems[i]);
     for (size_t i = 0; i < count; i++) {
         const struct attn_problem *p = &problems[i];
-        const size_t groups = item_groups(p, solve);
+        const size_t groups = item_groups(p, solve, left);
         for (size_t g = 0; g < p->num_kv_heads; g += groups)
             solve->items[n++] = (struct item){.problem = p,
                                               .first = g,
                                               .groups = groups,
                                               .beside = stands_beside(p),
                                               .units = item_units(p)};
+        left -= work_of(p);
     }
     return n;
 }
@@ -435,40 +444,41 @@ static void solve_wave(struct solve *solve, size_t count, float *tiles)
     solve->first = n;
 }
 
-/* Takes from the workspace what the whole solution needs. */
-static bool take_memory(struct solve *solve, float **tiles, const struct attn_problem *problems,
-                        size_t count)
+/* Lists the items and takes from the workspace what the whole solution needs. */
+static bool take_memory(struct solve *solve, float **tiles, size_t *items,
+                        const struct attn_problem *problems, size_t count)
 {
     struct attn_workspace *workspace = &solve->engine->workspace;
-    size_t items = 0, largest = 0, total = 0;
+    size_t heads = 0, largest = 0, total = 0;
     for (size_t i = 0; i < count; i++) {
-        const struct attn_problem *p = &problems[i];
-        struct item item = {.problem = p, .groups = item_groups(p, solve)};
-        const size_t own = p->num_kv_heads / item.groups;
-        items += own;
-        largest = attn_max(largest, item_floats(&item));
-        total += item_floats(&item) * own;
-        solve->kept_stride = attn_max(solve->kept_stride, kept_floats(p));
+        heads += problems[i].num_kv_heads;
+        solve->kept_stride = attn_max(solve->kept_stride, kept_floats(&problems[i]));
+    }
+    solve->items = attn_workspace_take(workspace, heads, sizeof *solve->items);
+    if (solve->items == NULL)
+        return false;
+    *items = list_items(solve, problems, count);
+    for (size_t i = 0; i < *items; i++) {
+        largest = attn_max(largest, item_floats(&solve->items[i]));
+        total += item_floats(&solve->items[i]);
     }
     size_t pack = attn_min(total, attn_max(largest, ATTN_PACK_BYTES / sizeof(float)));
     *tiles = attn_workspace_take(workspace, pack, sizeof(float));
-    solve->items = attn_workspace_take(workspace, items, sizeof *solve->items);
     solve->kept = attn_workspace_take(workspace, attn_pool_threads(solve->engine->pool),
                                       attn_mul(solve->kept_stride, sizeof(float)));
-    return *tiles != NULL && solve->items != NULL && solve->kept != NULL;
+    return *tiles != NULL && solve->kept != NULL;
 }
 
 enum attn_status attn_solve(struct attn_engine *engine, const struct attn_problem *problems,
                             size_t count)
 {
     struct solve solve = {.engine = engine, .scratch = engine->scratch};
+    size_t items;
     float *tiles;
-    solve.tiles = tiles_beside(problems, count, attn_pool_threads(engine->pool));
-    if (!take_memory(&solve, &tiles, problems, count))
+    if (!take_memory(&solve, &tiles, &items, problems, count))
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
         begin_maps(engine, &problems[i]);
-    size_t items = list_items(&solve, problems, count);
     if (!share_keys(&solve, items))
         return ATTN_NO_MEMORY;
     while (solve.first < items)

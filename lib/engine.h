@@ -27,7 +27,7 @@ struct attn_engine {
 /* Floats of scratch for each thread: what one block of a product needs, or its units
  * of attention at the widest heads. */
 #define ATTN_TILE_SCRATCH ((size_t)64 * (3 * ATTN_MAX_HEAD_DIM + 64 + 13))
-#define ATTN_TOGETHER 4 /* units of attention at a time, at most */
+#define ATTN_TOGETHER 4 /* units of attention of ATTN_TILE rows at a time, at most */
 #define ATTN_SCRATCH_FLOATS attn_max(ATTN_TOGETHER *ATTN_TILE_SCRATCH, ATTN_PRODUCT_SCRATCH)
 
 /* Begins a call, which gives way to `yield` (NULL: to nothing) at its pauses.  A call inside one

@@ -1,9 +1,9 @@
 /* kvcache.h: paged key/value caches inside the library; attn.h has the public calls.
  *
  * A cache holds, for each resident layer, a list of blocks of ATTN_TILE tokens.  A block is one
- * piece of memory with a tile for every key/value head, of the layer's kv_dtype: keys
- * [G][D][ATTN_TILE], then [G] tiles of values, then for int8 scales [G][2][ATTN_TILE] of keys and
- * values, in float32.  Blocks are reference-counted: a fork shares them, and whoever writes to a
+ * piece of memory with a tile for every key/value head, of the layer's kv_dtype, one head after the
+ * other: keys [D][ATTN_TILE], values, then for int8 scales [2][ATTN_TILE] of keys and values, in
+ * float32.  Blocks are reference-counted: a fork shares them, and whoever writes to a
  * shared one copies it first.
  *
  * Writing is reserve, put, publish: reserved slots beyond `length` are invisible, so a step that

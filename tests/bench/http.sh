@@ -191,7 +191,7 @@ measure_one() {
     local cpus
     cpus=$(awk '/^Cpus_allowed_list/ { print $2 }' /proc/self/status)
     measure_at 'one CPU' "${cpus%%[-,]*}"
-    [ "$(nproc)" -lt 2 ] || measure_at 'a CPU each' "${cpus##*[-,]}"
+    [ "${cpus%%[-,]*}" = "${cpus##*[-,]}" ] || measure_at 'a CPU each' "${cpus##*[-,]}"
     serve_on "$cpus"
 }
 

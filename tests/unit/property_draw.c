@@ -68,7 +68,7 @@ static void draw_shape(struct draw *d)
 {
     struct attn_layer_spec *s = &d->spec;
     do {
-        s->num_heads = between(d, 1, 12);
+        s->num_heads = between(d, 1, 16);
         s->num_kv_heads = between(d, 1, s->num_heads);
     } while (s->num_heads % s->num_kv_heads != 0);
     s->head_dim = between(d, 2, chance(d, 75) ? 24 : 80);
