@@ -453,6 +453,32 @@ START_TEST(test_metrics_cost_the_same_beside_many_connections_and_count_them)
 }
 END_TEST
 
+/* Threads name themselves as they begin. */
+static bool has_thread(const char *name)
+{
+    pid_t threads[DAEMON_MAX_THREADS];
+    char line[64];
+    bool found = false;
+    snprintf(line, sizeof line, "Name:\t%s\n", name);
+    for (size_t i = daemon_threads(threads, &served); i-- > 0 && !found;) {
+        char *status = daemon_status(&served, threads[i]);
+        found = strncmp(status, line, strlen(line)) == 0;
+        free(status);
+    }
+    return found;
+}
+
+START_TEST(test_threads_are_told_apart_by_their_names)
+{
+    static const char *const names[] = {"attnd-event", "attnd-scheduler", "attnd-clerk"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        for (unsigned waited = 0; !has_thread(names[i]); waited += 2) {
+            ck_assert_msg(waited < 5000, "no %s", names[i]);
+            pause_ms(2);
+        }
+}
+END_TEST
+
 Suite *suite_ops(void)
 {
     Suite *suite = suite_create("ops");
@@ -471,6 +497,7 @@ Suite *suite_ops(void)
     tcase_add_test(ops, test_computed_answers_tell_their_stages);
     tcase_add_test(ops, test_a_large_body_may_wait_for_100_continue);
     tcase_add_test(ops, test_each_request_is_a_log_line_with_the_routes_pattern);
+    tcase_add_test(ops, test_threads_are_told_apart_by_their_names);
     suite_add_tcase(suite, ops);
     TCase *costs = tcase_create("costs");
     tcase_set_timeout(costs, 240);
