@@ -39,12 +39,11 @@ enum tasks { PACKS, UNITS, MERGES };
 struct item {
     const struct attn_problem *problem;
     size_t first, groups;
-    bool beside;
     size_t units; /* tiles of rows */
     size_t tasks; /* of `together` units each, but for the last */
     size_t together;
     size_t stretches; /* of keys, a task each; 0: not shared out */
-    float *parts;     /* [units][stretches][attn_sums_floats] */
+    float *parts;     /* [units][stretches][attn_part_floats] */
     float *tiles;     /* keys then values of each group, or NULL: the cache's */
     size_t end[3]; /* by enum tasks: how many of this wave there are up to and with this item's */
 };
@@ -76,6 +75,13 @@ static size_t unit_heads(const struct attn_problem *p)
 static size_t unit_tokens(const struct attn_problem *p)
 {
     return attn_min(unit_rows(p) / unit_heads(p), p->queries);
+}
+
+/* Whether heads may stand side by side: each is one unit, and keeps nothing. */
+static bool stands_beside(const struct attn_problem *p)
+{
+    return p->cache.blocks != NULL && !attn_maps_keeps(&p->maps) &&
+           p->queries * attn_heads_per_group(p) <= ATTN_TILE;
 }
 
 /* Floats that a thread needs to keep rows of weights, and a byte per key beside them. */
@@ -148,18 +154,18 @@ static void pack_task(void *argument, size_t i, unsigned thread)
     pack_tile(&solve->engine->kernels, item, item->first + i / per_group, i % per_group);
 }
 
-/* Rows that there is scratch for in a unit of heads side by side. */
-static size_t beside_rows(const struct attn_problem *p, const struct attn_kernels *kernels)
+/* Rows that there is scratch for in a unit: no more than it may have, unless it goes by columns. */
+static size_t slot_rows(const struct attn_problem *p, const struct attn_kernels *kernels)
 {
-    const size_t rows = p->queries * attn_heads_per_group(p);
+    const size_t rows = unit_tokens(p) * unit_heads(p);
     return rows < kernels->column_rows ? rows : ATTN_TILE;
 }
 
-/* Floats of that: units begin at cache lines. */
-static size_t beside_floats(const struct attn_problem *p, const struct attn_kernels *kernels)
+/* Floats of that, ATTN_TILE_SCRATCH at most: units begin at cache lines. */
+static size_t slot_floats(const struct attn_problem *p, const struct attn_kernels *kernels)
 {
     const size_t line = ATTN_ALIGN / sizeof(float);
-    return attn_ceil_div(attn_unit_floats(p, beside_rows(p, kernels)), line) * line;
+    return attn_ceil_div(attn_unit_floats(p, slot_rows(p, kernels)), line) * line;
 }
 
 /* Describes unit i of an item, with the scratch at `slot` of the thread's. */
@@ -170,11 +176,7 @@ static struct attn_unit unit_of(const struct solve *solve, const struct item *it
     struct attn_unit u = {
         .kernels = &solve->engine->kernels, .pool = solve->engine->pool, .thread = thread, .p = p};
     float *scratch = solve->scratch + thread * ATTN_SCRATCH_FLOATS;
-    if (item->beside)
-        attn_unit_lay_out(&u, scratch + slot * beside_floats(p, u.kernels),
-                          beside_rows(p, u.kernels));
-    else
-        attn_unit_lay_out(&u, scratch + slot * ATTN_TILE_SCRATCH, ATTN_TILE);
+    attn_unit_lay_out(&u, scratch + slot * slot_floats(p, u.kernels), slot_rows(p, u.kernels));
     u.t0 = i * unit_tokens(p);
     u.tokens = attn_min(unit_tokens(p), p->queries - u.t0);
     if (attn_maps_keeps(&p->maps)) {
@@ -235,8 +237,7 @@ static struct attn_unit shared_unit(float **sums, const struct solve *solve,
     struct attn_unit u = unit_of(solve, item, i, thread, 0);
     aim_units(&u, 1, head_tiles(item, item->first),
               item->first * attn_heads_per_group(item->problem));
-    *sums = item->parts +
-            i * item->stretches * attn_sums_floats(ATTN_TILE, item->problem->value_head_dim);
+    *sums = item->parts + i * item->stretches * attn_part_floats(item->problem);
     return u;
 }
 
@@ -248,12 +249,10 @@ static void solve_task(void *argument, size_t i, unsigned thread)
         size_t stretch = i % item->stretches;
         float *sums;
         struct attn_unit u = shared_unit(&sums, solve, item, i / item->stretches, thread);
-        attn_unit_solve_stretch(
-            &u, stretch,
-            sums + stretch * attn_sums_floats(ATTN_TILE, item->problem->value_head_dim));
+        attn_unit_solve_stretch(&u, stretch, sums + stretch * attn_part_floats(item->problem));
         return;
     }
-    if (item->beside)
+    if (stands_beside(item->problem))
         solve_beside(solve, item, thread);
     else /* the last see most keys: longest first */
         solve_units(solve, item, item->tasks - 1 - i, thread);
@@ -308,13 +307,6 @@ static size_t item_units(const struct attn_problem *p)
     return attn_ceil_div(p->queries, unit_tokens(p));
 }
 
-/* Whether heads may stand side by side: each is one unit, and keeps nothing. */
-static bool stands_beside(const struct attn_problem *p)
-{
-    return p->cache.blocks != NULL && !attn_maps_keeps(&p->maps) &&
-           p->queries * attn_heads_per_group(p) <= ATTN_TILE;
-}
-
 /* What a problem costs, in rows that meet a tile. */
 static size_t work_of(const struct attn_problem *p)
 {
@@ -325,16 +317,17 @@ static size_t work_of(const struct attn_problem *p)
            (TILE_ROWS * item_units(p) * p->num_kv_heads + p->queries * p->num_heads);
 }
 
-/* Where so much work is left, this problem's included. */
-static size_t item_groups(const struct attn_problem *p, const struct solve *solve, size_t left)
+/* Of a problem that costs `work`, where so much is left, its own included. */
+static size_t item_groups(const struct attn_problem *p, const struct solve *solve, size_t work,
+                          size_t left)
 {
     const size_t share = left / (PART_OF_LEFT * attn_pool_threads(solve->engine->pool));
     size_t groups = 1;
     if (p->maps.average != NULL)
         return p->num_kv_heads;
     if (stands_beside(p)) {
-        const size_t fit = ATTN_SCRATCH_FLOATS / beside_floats(p, &solve->engine->kernels);
-        groups = attn_min(share / (work_of(p) / p->num_kv_heads), attn_min(fit, MOST_BESIDE));
+        const size_t fit = ATTN_SCRATCH_FLOATS / slot_floats(p, &solve->engine->kernels);
+        groups = attn_min(share / (work / p->num_kv_heads), attn_min(fit, MOST_BESIDE));
         groups = attn_max(attn_min(groups, p->num_kv_heads), 1);
     }
     while (p->num_kv_heads % groups != 0)
@@ -350,14 +343,11 @@ static size_t list_items(struct solve *solve, const struct attn_problem *problem
         left += work_of(&problems[i]);
     for (size_t i = 0; i < count; i++) {
         const struct attn_problem *p = &problems[i];
-        const size_t groups = item_groups(p, solve, left);
+        const size_t work = work_of(p), groups = item_groups(p, solve, work, left);
         for (size_t g = 0; g < p->num_kv_heads; g += groups)
-            solve->items[n++] = (struct item){.problem = p,
-                                              .first = g,
-                                              .groups = groups,
-                                              .beside = stands_beside(p),
-                                              .units = item_units(p)};
-        left -= work_of(p);
+            solve->items[n++] =
+                (struct item){.problem = p, .first = g, .groups = groups, .units = item_units(p)};
+        left -= work;
     }
     return n;
 }
@@ -374,8 +364,7 @@ static bool shares_keys(const struct attn_problem *p, size_t units, unsigned thr
 
 static size_t item_parts(const struct item *item)
 {
-    return item->units * attn_stretches(item->problem) *
-           attn_sums_floats(ATTN_TILE, item->problem->value_head_dim);
+    return item->units * attn_stretches(item->problem) * attn_part_floats(item->problem);
 }
 
 /* Gives items whose keys are shared out memory for that, while there is some. */

@@ -490,7 +490,7 @@ void attn_unit_merge(struct attn_unit *u, float *sums)
     begin_unit(u);
     for (size_t i = 0; i < attn_stretches(u->p); i++) {
         const size_t dv = u->p->value_head_dim;
-        fold(u, attn_sums_in(sums + i * attn_sums_floats(ATTN_TILE, dv), ATTN_TILE, dv));
+        fold(u, attn_sums_in(sums + i * attn_part_floats(u->p), ATTN_TILE, dv));
     }
     swap_sums(u);
     finish(u);

@@ -73,6 +73,12 @@ static inline size_t attn_stretches(const struct attn_problem *p)
     return attn_ceil_div(attn_key_tiles(p), ATTN_STRETCH);
 }
 
+/* Floats of the sums of a unit over one stretch. */
+static inline size_t attn_part_floats(const struct attn_problem *p)
+{
+    return attn_sums_floats(ATTN_TILE, p->value_head_dim);
+}
+
 /* Floats of scratch for a unit of up to so many rows, ATTN_TILE_SCRATCH at most; and gives it to
  * one.  Fewer than ATTN_TILE rows must not go by columns. */
 size_t attn_unit_floats(const struct attn_problem *p, size_t rows);
@@ -89,7 +95,7 @@ void attn_unit_meet_values(const struct attn_unit *u, const struct attn_keys *ke
 void attn_units_solve(struct attn_unit units[], size_t count);
 
 /* The same in two steps, for a unit of a problem that wants no maps: sums over one stretch each, in
- * any order and by any thread, then those of all stretches (attn_sums_floats behind each other)
+ * any order and by any thread, then those of all stretches (attn_part_floats behind each other)
  * merged and handed out.  The bits are those of attn_units_solve. */
 void attn_unit_solve_stretch(struct attn_unit *u, size_t stretch, float *sums);
 void attn_unit_merge(struct attn_unit *u, float *sums);

@@ -166,10 +166,9 @@ serve_on() {
     done
 }
 
-# The client stays on the first of these CPUs: measure_at PLACEMENT CPU_OF_SERVERS
-measure_at() {
-    serve_on "$2"
-    "$out/bench_http" one "$bare" "$attnd" "$calls" "${cpus%%[-,]*}" >"$work/one"
+measure_at() { # PLACEMENT CPU_OF_CLIENT CPU_OF_SERVERS
+    serve_on "$3"
+    "$out/bench_http" one "$bare" "$attnd" "$calls" "$2" >"$work/one"
     at() { awk -v m="$1" -v k="$2" '$1 == m && $2 == k { print $3 }' "$work/one"; }
     if [ -n "$json" ]; then
         awk -v where="$1" '{
@@ -188,10 +187,11 @@ measure_at() {
 }
 
 measure_one() {
-    local cpus
+    local cpus first last
     cpus=$(awk '/^Cpus_allowed_list/ { print $2 }' /proc/self/status)
-    measure_at 'one CPU' "${cpus%%[-,]*}"
-    [ "${cpus%%[-,]*}" = "${cpus##*[-,]}" ] || measure_at 'a CPU each' "${cpus##*[-,]}"
+    first=${cpus%%[-,]*} last=${cpus##*[-,]}
+    measure_at 'one CPU' "$first" "$first"
+    [ "$first" = "$last" ] || measure_at 'a CPU each' "$first" "$last"
     serve_on "$cpus"
 }
 
