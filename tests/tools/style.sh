@@ -6,6 +6,7 @@ export LC_ALL=C
 cd "$(dirname "$0")/../.."
 
 mapfile -t sources < <(find include lib server tests -name '*.[ch]' | sort)
+mapfile -t documents < <(find . -path ./build -prune -o \( -name '*.yml' -o -name '*.yaml' \) -print)
 mapfile -t scripts < <(find tests .ci -name '*.sh' -o -path '.ci/run' | sort)
 
 report=$(mktemp)
@@ -124,6 +125,7 @@ summary_of() { # reads functions_of
     check_suites
     check_files "${sources[@]}"
     functions_of "${sources[@]}" | check_functions
+    yamllint --strict -f parsable "${documents[@]}" || true
     if command -v shellcheck >/dev/null; then
         shellcheck -S warning -f gcc "${scripts[@]}" || true
     fi
@@ -131,7 +133,7 @@ summary_of() { # reads functions_of
 
 cat "$report"
 breaches=$(wc -l <"$report")
-counts="${#sources[@]} files, $(functions_of "${sources[@]}" | summary_of)"
+counts="${#sources[@]} C files, ${#documents[@]} YAML files, $(functions_of "${sources[@]}" | summary_of)"
 if [ "$breaches" -ne 0 ]; then
     echo "style: $counts: $breaches breaches"
     exit 1
