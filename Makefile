@@ -1,11 +1,11 @@
 # Makefile of attnd.  `make help` lists the targets; `make run` shows the daemon at work.
 #
-# One file, no recursion into directories.  Sources are found by wildcard, so a new .c file in one
-# of the directories below needs no line here.  What a variant (asan, ubsan, tsan) changes is the
+# One file, no recursive make.  Sources are found by wildcard, so a new .c file in one of the
+# directories below, or in a room of lib/ or server/, needs no line here.  What a variant (asan, ubsan, tsan) changes is the
 # output directory and the sanitizer flags: `make asan` calls this file again with VARIANT=asan.
 #
-#   build/attnd         the daemon             lib/*.c + server/*.c
-#   build/libattn.a     the library            lib/*.c
+#   build/attnd         the daemon             lib/ + server/
+#   build/libattn.a     the library            lib/*.c, lib/*/*.c
 #   build/kernelcheck   every kernel, checked  tests/kernels/*.c
 #   build/bench         attention, measured    tests/bench/*.c but the next two's
 #   build/bench_json    JSON numbers, measured tests/bench/json.c
@@ -73,7 +73,7 @@ VARIANT_FLAGS := $(VARIANT_$(VARIANT))
 # libFuzzer comes with clang.  Kernels read no input, and cost minutes to compile instrumented.
 ifeq ($(VARIANT),fuzz)
 CC = clang
-build/fuzz/obj/lib/kernels%: VARIANT_FLAGS = -O1 -w
+build/fuzz/obj/lib/kernels/%: VARIANT_FLAGS = -O1 -w
 BRANCHES = -mbranches-within-32B-boundaries
 endif
 
@@ -90,6 +90,10 @@ LIB_PKGS    = openblas jansson nettle
 SERVER_PKGS = libmicrohttpd jansson libseccomp zlib nettle gnutls
 TEST_PKGS   = check libcurl jansson zlib gnutls
 
+# The objects of the sources that a pattern names.  A pattern that names none is an error: flags
+# would be lost without a word when a file moves.
+objects_of = $(patsubst %.c,$(OBJ)/%.o,$(or $(wildcard $(1)),$(error Makefile: no source is named $(1))))
+
 # What a directory may include; `make layers` checks the rest.
 LOCAL =
 $(OBJ)/lib/%.o:    LOCAL = -Ilib $(call pkg_cflags,$(LIB_PKGS))
@@ -101,33 +105,32 @@ $(OBJ)/tests/invariance/%.o: LOCAL = -Itests/unit
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/load/%.o: LOCAL =
 $(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o $(OBJ)/tests/fault/%.o: LOCAL = -Ilib -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
-$(OBJ)/tests/bench/json.o: LOCAL = -Iserver $(call pkg_cflags,jansson)
-$(OBJ)/tests/bench/http_bare.o: LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
+$(call objects_of,tests/bench/json.c): LOCAL = -Iserver $(call pkg_cflags,jansson)
+$(call objects_of,tests/bench/http_bare.c): LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
 # Kernels: only these files may use instructions beyond the baseline.  A branch that crosses or ends
 # at 32 bytes keeps a loop out of several Intel CPUs' cache of decoded instructions; the assembler
 # moves them.  The compiler must not fuse or reorder what the portable kernels and the tests' oracle
 # spell out.
 EXTRA =
-$(OBJ)/lib/kernels_avx2%:   EXTRA = -mavx2 -mfma -mf16c
 AVX512 = -mavx512f -mavx512bw -mavx512dq -mavx512vl $(BRANCHES)
-$(OBJ)/lib/kernels_avx512%:      EXTRA = $(AVX512)
-$(OBJ)/lib/kernels_avx512_vnni%: EXTRA = $(AVX512) -mavx512vnni
-$(OBJ)/lib/kernels_avx512_bf16%: EXTRA = $(AVX512) -mavx512bf16
-$(OBJ)/tests/kernels/emulated%:  EXTRA = $(AVX512)
-$(OBJ)/lib/kernels_portable%: EXTRA = -O3 -ffp-contract=off
-$(OBJ)/server/tensor_json.o: EXTRA = -O3
-$(OBJ)/server/tensor_binary.o: EXTRA = -O3
-$(OBJ)/tests/unit/oracle.o:    EXTRA = -O1 -ffp-contract=off
-$(OBJ)/tests/bench/check.o:    EXTRA = -O3 -ffp-contract=off
-$(OBJ)/tests/unit/oracle_layer.o: EXTRA = -O1 -ffp-contract=off
+$(call objects_of,lib/kernels/kernels_avx2*.c):        EXTRA = -mavx2 -mfma -mf16c
+$(call objects_of,lib/kernels/kernels_avx512*.c):      EXTRA = $(AVX512)
+$(call objects_of,lib/kernels/kernels_avx512_vnni*.c): EXTRA = $(AVX512) -mavx512vnni
+$(call objects_of,lib/kernels/kernels_avx512_bf16*.c): EXTRA = $(AVX512) -mavx512bf16
+$(call objects_of,tests/kernels/emulated*.c):          EXTRA = $(AVX512)
+$(call objects_of,lib/kernels/kernels_portable*.c):    EXTRA = -O3 -ffp-contract=off
+$(call objects_of,server/wire/tensor_json.c):          EXTRA = -O3
+$(call objects_of,server/wire/tensor_binary.c):        EXTRA = -O3
+$(call objects_of,tests/bench/check.c):                EXTRA = -O3 -ffp-contract=off
+$(call objects_of,tests/unit/oracle*.c):               EXTRA = -O1 -ffp-contract=off
 
 # ---- Sources ---------------------------------------------------------------------------------
 
 objects = $(patsubst %.c,$(OBJ)/%.o,$(wildcard $(1)))
 
-LIB_OBJS    = $(call objects,lib/*.c)
-SERVER_OBJS = $(filter-out $(OBJ)/server/main.o,$(call objects,server/*.c))
+LIB_OBJS    = $(call objects,lib/*.c lib/*/*.c)
+SERVER_OBJS = $(filter-out $(OBJ)/server/main.o,$(call objects,server/*.c server/*/*.c))
 COMMON_OBJS = $(call objects,tests/common/*.c)
 UNIT_OBJS   = $(call objects,tests/unit/*.c) $(COMMON_OBJS)
 HTTP_OBJS   = $(call objects,tests/http/*.c) $(COMMON_OBJS)
@@ -418,8 +421,7 @@ $(OUT)/models_md: $(OBJ)/tests/tools/models_md.o $(OUT)/libattn.a
 $(OUT)/kernelcheck: $(KERNEL_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
 
-$(OUT)/bench_json: $(addprefix $(OBJ)/server/,$(addsuffix .o,arena buffer errors huge json number \
-                                                         number_write tensor_json utf8))
+$(OUT)/bench_json: $(call objects_of,server/base/*.c server/wire/json.c server/wire/tensor_json.c)
 $(OUT)/bench_json: $(OBJ)/tests/bench/json.o
 	$(call link,jansson)
 

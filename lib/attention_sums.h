@@ -2,7 +2,7 @@
 #ifndef ATTN_LIB_ATTENTION_SUMS_H
 #define ATTN_LIB_ATTENTION_SUMS_H
 
-#include "kernels.h"
+#include "kernels/kernels.h"
 #include "tile.h"
 
 /* For each row the largest score m, the sum of e^(score - m), and that of e^(score - m) value. */

@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "attn.h"
-#include "kernels.h"
+#include "kernels/kernels.h"
 #include "mem.h"
 #include "pool.h"
 #include "workspace.h"

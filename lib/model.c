@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "checkpoint.h"
-#include "family_config.h"
-#include "family_weights.h"
+#include "families/family_config.h"
+#include "families/family_weights.h"
 #include "mem.h"
 #include "random.h"
 #include "status.h"

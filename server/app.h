@@ -4,17 +4,17 @@
 
 #include <stdatomic.h>
 
-#include "config.h"
-#include "http.h"
-#include "keys.h"
-#include "log.h"
-#include "memory.h"
-#include "metrics.h"
-#include "models.h"
-#include "scheduler.h"
-#include "session.h"
-#include "store.h"
-#include "usage.h"
+#include "config/config.h"
+#include "config/keys.h"
+#include "http/http.h"
+#include "ops/log.h"
+#include "ops/memory.h"
+#include "ops/metrics.h"
+#include "ops/usage.h"
+#include "schedule/scheduler.h"
+#include "session/models.h"
+#include "session/session.h"
+#include "store/store.h"
 
 enum srv_phase { SRV_LOADING, SRV_READY, SRV_DRAINING };
 

@@ -6,14 +6,14 @@
 #include <string.h>
 
 #include "attn.h"
-#include "buffer.h"
-#include "http.h"
-#include "keys.h"
-#include "memory.h"
-#include "models.h"
-#include "sandbox.h"
+#include "base/buffer.h"
+#include "config/keys.h"
+#include "http/http.h"
+#include "http/tls.h"
+#include "ops/memory.h"
+#include "ops/sandbox.h"
 #include "self_check.h"
-#include "tls.h"
+#include "session/models.h"
 
 #define TEXT_MAX ((size_t)1 << 20) /* of what a command prints */
 

@@ -2,7 +2,7 @@
 #ifndef SRV_COMMANDS_H
 #define SRV_COMMANDS_H
 
-#include "config.h"
+#include "config/config.h"
 
 int srv_command_help(void);
 int srv_command_version(void);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "http.h"
+#include "http/http.h"
 
 struct asker {
     int fd;

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "buffer.h"
-#include "config.h"
+#include "api/layer_json.h"
+#include "base/buffer.h"
+#include "config/config.h"
 #include "inspect_measure.h"
-#include "layer_json.h"
-#include "models.h"
+#include "session/models.h"
 
 #define TEXT_MAX ((size_t)4 << 20) /* of what is printed */
 #define BLOCK_TOKENS 64            /* that a session's cache grows by */

@@ -3,7 +3,7 @@
 #define SRV_INSPECT_MEASURE_H
 
 #include "attn.h"
-#include "buffer.h"
+#include "base/buffer.h"
 
 /* Computes each resident layer of `model`, which is not loaded and was opened from `path` with
  * `options`, with the dtypes of the options and in float32, over the same random rows, and prints a

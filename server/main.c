@@ -15,16 +15,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "api/endpoints.h"
 #include "app.h"
 #include "attn_json.h"
 #include "commands.h"
-#include "endpoints.h"
-#include "heap.h"
-#include "http_loop.h"
+#include "http/http_loop.h"
+#include "http/tls.h"
 #include "inspect.h"
-#include "sandbox.h"
+#include "ops/heap.h"
+#include "ops/sandbox.h"
 #include "self_check.h"
-#include "tls.h"
 
 #define FILES_BESIDE_CONNECTIONS 64        /* descriptors for all else, and */
 #define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* for each thread that watches connections */

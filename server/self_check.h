@@ -3,7 +3,7 @@
 #define SRV_SELF_CHECK_H
 
 #include "app.h"
-#include "buffer.h"
+#include "base/buffer.h"
 
 /* Proves batch invariance (attn_self_check) for every loaded model on the daemon's engine, a line
  * in the log for each.  False, with a line in `message`, where it does not hold. */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tensor_json.h"
+#include "wire/tensor_json.h"
 
 struct sample {
     size_t count;

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "source.h"
+#include "store/source.h"
 
 #define SMALL_WINDOW 1024
 #define WHOLE_WINDOW ((size_t)16 << 10)

@@ -14,15 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sum.h"
 #include "bytes_source.h"
 #include "checksum.h"
-#include "http.h"
-#include "record.h"
-#include "restore.h"
+#include "http/http.h"
 #include "safetensors.h"
 #include "scene.h"
-#include "store_files.h"
-#include "sum.h"
+#include "store/record.h"
+#include "store/restore.h"
+#include "store/store_files.h"
 
 #define MUTATIONS 200000
 #define MUTATIONS_QUICK 10000

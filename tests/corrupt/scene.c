@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "store_files.h"
-#include "sum.h"
+#include "base/sum.h"
+#include "store/store_files.h"
 
 #define WIDTH 4
 

@@ -5,8 +5,8 @@
 #include <math.h>
 
 #include "fuzz.h"
-#include "request.h"
-#include "tensor_json.h"
+#include "wire/request.h"
+#include "wire/tensor_json.h"
 
 #define BODY_MEMORY ((size_t)1 << 20)
 #define WRITTEN_BYTES ((size_t)1 << 22)

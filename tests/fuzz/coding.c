@@ -1,6 +1,6 @@
 /* coding.c: bodies in gzip and deflate.  The first byte says which.  What may come out is little,
  * so that an input costs little; most of those that are sound would give more. */
-#include "coding.h"
+#include "wire/coding.h"
 
 #include "fuzz.h"
 

@@ -2,8 +2,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "buffer.h"
-#include "config.h"
+#include "base/buffer.h"
+#include "config/config.h"
 #include "fuzz.h"
 
 #define MAX_WORDS 16

@@ -1,5 +1,5 @@
 /* document.c: the small bodies of /sessions and below. */
-#include "document.h"
+#include "wire/document.h"
 
 #include "fuzz.h"
 

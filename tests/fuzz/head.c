@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "fuzz.h"
-#include "http_guard.h"
+#include "http/http_guard.h"
 
 /* Ends the line at `at` where CR, LF or both come, whatever other bytes it has; returns what
  * follows, the limit where nothing does. */

@@ -4,8 +4,8 @@
  * sums and lengths of records are made right, and unless its second and third bit are set their
  * numbers and the fingerprints of models too, so that what records say is reached.  Whatever the
  * window is through which the file is read, it says the same. */
-#include "record.h"
 #include "saved.h"
+#include "store/record.h"
 
 #define GENERATION 1
 enum { RAW = 1, NUMBERS_AS_THEY_ARE = 2, MODEL_AS_IT_IS = 4 };

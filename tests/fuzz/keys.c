@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "config/keys.h"
 #include "fuzz.h"
-#include "keys.h"
 
 static int file = -1;
 static char path[32];

@@ -1,5 +1,5 @@
 /* model_config.c: config.json, of every family by its own model_type and as a random model's. */
-#include "family_config.h"
+#include "families/family_config.h"
 #include "fuzz.h"
 
 static void resolve(const struct attn_family *family, const char *stack, const char *text,

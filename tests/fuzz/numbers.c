@@ -2,8 +2,8 @@
  * and four bytes as a float that must come back from its text. */
 #include <math.h>
 
+#include "base/number.h"
 #include "fuzz.h"
-#include "number.h"
 
 #define LIST 64
 

@@ -1,7 +1,7 @@
 /* path.c: paths against the table of routes, and session ids. */
 #include "fuzz.h"
-#include "http.h"
-#include "request.h"
+#include "http/http.h"
+#include "wire/request.h"
 
 #define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 

@@ -3,12 +3,12 @@
 #define TESTS_FUZZ_SAVED_H
 
 #include "bytes_source.h"
-#include "config.h"
+#include "config/config.h"
 #include "fuzz.h"
-#include "models.h"
-#include "request.h"
-#include "restore.h"
-#include "session.h"
+#include "session/models.h"
+#include "session/session.h"
+#include "store/restore.h"
+#include "wire/request.h"
 
 #define SAVED_MODEL                                                                            \
     "{\"hidden_size\":4,\"num_attention_heads\":1,\"num_hidden_layers\":2,\"is_causal\":true," \

@@ -3,10 +3,10 @@
  * The first byte says which (its second bit: a base) and, unless it is odd, that sums and
  * fingerprint are made right; with its third bit the file is larger than the window it is read
  * through. */
+#include "base/sum.h"
 #include "saved.h"
 #include "state_file.h"
-#include "store_files.h"
-#include "sum.h"
+#include "store/store_files.h"
 
 #define GENERATION 7
 #define BASE_SUM 32 /* where a base has the sum of what stands before it and behind it */

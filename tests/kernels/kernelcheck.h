@@ -3,7 +3,7 @@
 #define TESTS_KERNELS_KERNELCHECK_H
 
 #include "guard.h"
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 #define PENS 9
 #define PEN_FLOATS (1u << 20)
@@ -41,7 +41,7 @@ extern const float product_scales[NUM_PRODUCT_SCALES][2];
  * take `least` of each. */
 bool product_near(double got, double exact, double magnitude, size_t terms, double least);
 
-/* lib/kernels_avx512_bf16.c with vdpbf16ps emulated, for any CPU of level avx512. */
+/* lib/kernels/kernels_avx512_bf16.c with vdpbf16ps emulated, for any CPU of level avx512. */
 void kernels_emulated_bf16(struct attn_kernels *table);
 
 /* |got - exact| in units of the last place of the float nearest to exact. */

@@ -78,21 +78,21 @@ start() { # configuration, as the example names it
 
 error_rows() {
     sed -nE 's/^ *X\([A-Z_]+, "([a-z_]+)", ([0-9]+), (true|false), "([^"]*)"\).*/| `\1` | \2 | \3 | \4 |/p' \
-        server/errors.h | sed -E 's/ true / yes /; s/ false / no /'
+        server/base/errors.h | sed -E 's/ true / yes /; s/ false / no /'
 }
 
 route_rows() {
-    sed -nE 's/^ *\{SRV_([A-Z]+), "([^"]+)", SRV_BODY_.*/| `\1` | `\2` |/p' server/routes.c
+    sed -nE 's/^ *\{SRV_([A-Z]+), "([^"]+)", SRV_BODY_.*/| `\1` | `\2` |/p' server/api/routes.c
 }
 
 # A: /attend, D: /decode, I: an item of its `sequences`.
 field_rows() {
     sed -nE 's/^ *\{"([a-z_]+)", [A-Z]+, ([A-Z| ]+), IN_.*/| `\1` | \2 |/p' \
-        server/request.c | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
+        server/wire/request.c | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
 }
 
 create_rows() {
-    sed -nE 's/^ *\{"([a-z_]+)", (true|false), offsetof\(struct create_call.*/| `\1` |/p' server/ep_sessions.c
+    sed -nE 's/^ *\{"([a-z_]+)", (true|false), offsetof\(struct create_call.*/| `\1` |/p' server/api/endpoint_sessions.c
 }
 
 metric_rows() {
@@ -100,7 +100,7 @@ metric_rows() {
 }
 
 slot_rows() {
-    sed -nE 's/^    (void|bool) \(\*([a-z_]+)(\[[^]]*\])?\)\(.*/| `\2` |/p' lib/kernels.h
+    sed -nE 's/^    (void|bool) \(\*([a-z_]+)(\[[^]]*\])?\)\(.*/| `\2` |/p' lib/kernels/kernels.h
 }
 
 # What --check prints without a configuration: options at their defaults, whatever memory there is.

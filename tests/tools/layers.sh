@@ -1,110 +1,189 @@
 #!/bin/bash
-# layers.sh: who may include what.  The layers of docs/ARCHITECTURE.md, kept by looking at every
-# #include of include/, lib/ and server/.
+# layers.sh: who may include what, held against the order in layers.txt.
 #
-#   1. Some system headers have one home each (home_of).
-#   2. include/attn.h stands alone; lib/ sees itself and include/; server/ sees itself and include/.
-#   3. Inside lib/ no file includes from a layer above its own (rank_of).
+#   tests/tools/layers.sh           the layers with files, lines and arrows; every breach; the sum
+#   tests/tools/layers.sh --table   the layers as docs/ARCHITECTURE.md prints them
+#
+# An arrow is an #include that crosses layers.  What is a breach:
+#
+#   order    an #include of a header from a higher layer, or of one that does not exist
+#   place    a file without a layer; a layer, or a pattern of one, without a file
+#   public   include/ includes more than standard headers and itself
+#   home     a package's header, or a word such as `struct srv_app`, outside its home (homes below);
+#            a home without a file
 set -euo pipefail
+export LC_ALL=C
 cd "$(dirname "$0")/../.."
 
-# The files that may include a system header; files without an entry may include it anywhere.
-home_of() { # header
-    case $1 in
-    cblas.h) echo 'lib/gemm.c' ;;
-    nettle/*) echo 'lib/checksum.[ch] server/keys.c' ;;
-    gnutls/*) echo 'server/tls.c server/health.c' ;;
-    microhttpd.h) echo 'server/http*.c' ;;
-    *intrin.h) echo 'lib/kernels_avx*.[ch]' ;;
-    seccomp.h | linux/landlock.h) echo 'server/sandbox.c' ;;
-    cpuid.h) echo 'lib/cpu.c' ;;
-    zlib.h) echo 'server/coding.c' ;;
-    jansson.h) echo 'lib/members.[ch] lib/json_memory.c lib/safetensors.c lib/checkpoint.c lib/family*.c lib/model.c server/*' ;;
-    curl/*.h | check.h) echo 'tests/*' ;;
-    esac
+# What may stand in which files only: an extended regular expression for the text of a line, and
+# patterns of files.
+homes() {
+    cat <<'TABLE'
+include <cblas.h>|lib/gemm.c
+include <nettle/|lib/checksum.[ch] server/config/keys.c
+include <gnutls/|server/http/tls.c server/health.c
+include <microhttpd.h>|server/http/*
+include <[a-z0-9]*intrin.h>|lib/kernels/kernels_avx*
+include <seccomp.h>|server/ops/sandbox.c
+include <linux/landlock.h>|server/ops/sandbox.c
+include <cpuid.h>|lib/cpu.c
+include <zlib.h>|server/wire/coding.c
+include <jansson.h>|lib/members.[ch] lib/json_memory.c lib/families/* server/*
+include <curl/|tests/*
+include <check.h>|tests/*
+TABLE
 }
 
-# The layer of a file of lib/, by its name without extension; a file includes from its own layer and
-# those below.  A new file of lib/ needs a place here.
-rank_of() { # name
-    case $1 in
-    attn | attn_json | attn_state | attn_limits | attn_self_check) echo 0 ;;
-    status | mem | dtype | half_float | tile | widen | random) echo 1 ;;
-    cgroup | cpu | checksum | json_memory | gemm | kernels | kernels_* | pool | file | members | workspace | stats | largest) echo 2 ;;
-    engine | maps | mask | rope | position_bias | safetensors) echo 3 ;;
-    checkpoint | layer | linear) echo 4 ;;
-    family | family_* | model) echo 5 ;;
-    blockpool | kvcache) echo 6 ;;
-    attention | attention_keys | attention_unit | attention_sums | qkv | state | alike | export | import) echo 7 ;;
-    attend | decode | footprint) echo 8 ;;
-    self_check) echo 9 ;;
-    esac
-}
+# Lines `file:line:#include ...` of all sources, then the tables, in one pass.
+{
+    sed -E '/^ *(#|$)/d; s/^/L|/; s/ *\| */|/g' tests/tools/layers.txt
+    homes | sed 's/^/H|/'
+    find include lib server -name '*.[ch]' -print0 | sort -z | xargs -0 wc -l |
+        awk '$2 != "total" { print "F|" $2 "|" $1 }'
+    grep -rnE --include='*.[ch]' '^[[:space:]]*#[[:space:]]*include|struct srv_app' include lib server |
+        sed 's/^/I|/'
+} | awk -F'|' -v table="${1:-}" '
+    function breach(where, what) { print where ": " what; breaches++ }
 
-breaches=0
-breach() { # place, what is wrong
-    echo "$1: $2"
-    breaches=$((breaches + 1))
-}
+    # A pattern with * and [..] as an anchored regular expression.
+    function regex(pattern) {
+        gsub(/\./, "[.]", pattern)
+        gsub(/\*/, ".*", pattern)
+        return "^" pattern "$"
+    }
+    function layer_of(file,    l, p) {
+        for (l = 1; l <= num_layers; l++)
+            for (p = 1; p <= num_patterns[l]; p++)
+                if (file ~ pattern[l, p]) {
+                    used[l, p] = 1
+                    return l
+                }
+        return 0
+    }
 
-check_system() { # place, file, header
-    local homes home
-    homes=$(home_of "$3")
-    if [ -z "$homes" ]; then
-        return
-    fi
-    for home in $homes; do
-        # shellcheck disable=SC2254,SC2053 # a pattern on purpose
-        if [[ $2 == $home ]]; then
+    $1 == "L" {
+        name[++num_layers] = $2
+        answers[num_layers] = $4
+        area = $2
+        sub(/:.*/, "", area)
+        num_patterns[num_layers] = split($3, words, " ")
+        for (p in words) {
+            whole = words[p]
+            if (area != "include")
+                whole = area "/" whole
+            pattern[num_layers, p] = regex(whole ~ /\/\*$/ ? whole : whole ".[ch]")
+        }
+    }
+    $1 == "H" { home_text[++num_homes] = $2; home_files[num_homes] = $3 }
+    $1 == "F" {
+        l = layer[$2] = layer_of($2)
+        if (!l)
+            breach($2, "has no layer; give it one in tests/tools/layers.txt")
+        files[l]++
+        lines[l] += $3
+        sum += $3
+    }
+    $1 == "I" {
+        rest = substr($0, 3)
+        file = rest; sub(/:.*/, "", file)
+        place = rest; match(rest, /^[^:]*:[0-9]+/); place = substr(rest, 1, RLENGTH)
+        text = substr(rest, RLENGTH + 2)
+        check_homes()
+        if (text ~ /^[ \t]*#[ \t]*include/)
+            check_include()
+    }
+    function check_homes(    h, n, i, words, inside) {
+        for (h = 1; h <= num_homes; h++) {
+            if (text !~ home_text[h])
+                continue
+            n = split(home_files[h], words, " ")
+            inside = 0
+            for (i = 1; i <= n; i++)
+                if (file ~ regex(words[i])) {
+                    inside = 1
+                    home_used[h, i] = 1
+                }
+            if (!inside)
+                breach(place, "\"" home_text[h] "\" belongs to " home_files[h] " only")
+        }
+    }
+    function check_include(    header, area, target, own, other) {
+        includes++
+        header = text
+        sub(/^[^<"]*[<"]/, "", header)
+        sub(/[>"].*/, "", header)
+        area = file
+        sub(/\/.*/, "", area)
+        if (text ~ /</) {
+            if (area == "include" && header !~ /^std(bool|def|int)[.]h$/)
+                breach(place, "the public headers include standard headers only, not <" header ">")
             return
-        fi
-    done
-    breach "$1" "<$3> belongs to $homes only"
-}
+        }
+        target = area "/" header
+        if (!(target in layer))
+            target = "include/" header
+        if (!(target in layer)) {
+            breach(place, area "/ has no \"" header "\", nor has include/")
+            return
+        }
+        own = layer[file]
+        other = layer[target]
+        if (other > own)
+            breach(place, "is in layer \"" name[own] "\" and includes " target " from \"" name[other] "\" above it")
+        if (other != own && !((own, other) in arrows))
+            reaches[own] = reaches[own] (reaches[own] == "" ? "" : " ") other
+        if (other != own)
+            arrows[own, other]++
+    }
 
-check_local() { # place, file, header
-    local directory=${2%%/*} name own other
-    if [ "$directory" = include ] && [ "$3" != attn.h ]; then
-        breach "$1" "include/ includes standard headers and attn.h only, not \"$3\""
-    elif [ -e "include/$3" ]; then
-        return
-    elif [ ! -e "$directory/$3" ]; then
-        breach "$1" "$directory/ includes its own headers and include/, not \"$3\""
-    elif [ "$directory" = lib ]; then
-        name=$(basename "${2%.*}")
-        own=$(rank_of "$name")
-        other=$(rank_of "${3%.*}")
-        if [ "${own:-0}" -lt "${other:-99}" ]; then
-            breach "$1" "$name (layer ${own:-none}) includes $3 (layer ${other:-none}) from above"
-        fi
-    fi
-}
-
-for file in lib/*.[ch]; do
-    if [ -z "$(rank_of "$(basename "${file%.*}")")" ]; then
-        breach "$file" "has no layer; give it one in tests/tools/layers.sh"
-    fi
-done
-
-includes=0
-while IFS=: read -r file line text; do
-    includes=$((includes + 1))
-    header=${text#*[<\"]}
-    header=${header%%[>\"]*}
-    case $file:$text in
-    include/*'<'*)
-        case $header in
-        stdbool.h | stddef.h | stdint.h) ;;
-        *) breach "$file:$line" "attn.h includes standard headers only, not <$header>" ;;
-        esac
-        ;;
-    *'<'*) check_system "$file:$line" "$file" "$header" ;;
-    *) check_local "$file:$line" "$file" "$header" ;;
-    esac
-done < <(grep -nHE '^[[:space:]]*#[[:space:]]*include' -r --include='*.[ch]' include lib server)
-
-if [ "$breaches" -ne 0 ]; then
-    echo "layers: $includes includes, $breaches breaches"
-    exit 1
-fi
-echo "layers: $includes includes of include/, lib/, server/ in order: ok"
+    END {
+        for (l = 1; l <= num_layers; l++)
+            for (p = 1; p <= num_patterns[l]; p++)
+                if (!((l, p) in used))
+                    breach("tests/tools/layers.txt", "layer \"" name[l] "\": no file matches " pattern[l, p])
+        for (h = 1; h <= num_homes; h++) {
+            n = split(home_files[h], words, " ")
+            for (i = 1; i <= n; i++)
+                if (words[i] !~ /^(tests|server)\/\*$/ && !((h, i) in home_used))
+                    breach("tests/tools/layers.sh", "home of \"" home_text[h] "\": no file " words[i] " has it")
+        }
+        if (table == "--table")
+            print_table()
+        else
+            print_layers()
+        if (breaches) {
+            printf "layers: %d includes, %d breaches\n", includes, breaches
+            exit 1
+        }
+        if (table != "--table")
+            printf "layers: %d layers, %d files, %d lines, %d includes in order, 0 against it: ok\n",
+                   num_layers, length(layer), sum, includes
+    }
+    function arrows_of(l,    o, text) {
+        for (o = l - 1; o >= 1; o--)
+            if ((l, o) in arrows) {
+                own_area = name[l]; sub(/:.*/, "", own_area)
+                short = name[o]; sub("^" own_area ": ", "", short)
+                text = text (text == "" ? "" : ", ") short " " arrows[l, o]
+            }
+        return text
+    }
+    function print_layers(    l) {
+        printf "%-18s %5s %6s  %s\n", "layer", "files", "lines", "includes from"
+        for (l = 1; l <= num_layers; l++)
+            printf "%-18s %5d %6d  %s\n", name[l], files[l], lines[l], arrows_of(l)
+    }
+    function print_table(    l) {
+        print "| layer | answers for | includes from |"
+        print "|---|---|---|"
+        for (l = 1; l <= num_layers; l++) {
+            seen = ""
+            for (o = l - 1; o >= 1; o--)
+                if ((l, o) in arrows) {
+                    own_area = name[l]; sub(/:.*/, "", own_area)
+                    short = name[o]; sub("^" own_area ": ", "", short)
+                    seen = seen (seen == "" ? "" : ", ") short
+                }
+            printf "| %s | %s | %s |\n", name[l], answers[l], seen == "" ? "nothing" : seen
+        }
+    }'

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "family.h"
+#include "families/family.h"
 
 #define SETTING(field) offsetof(struct attn_settings, field)
 #define ROPE_SETTING(field) offsetof(struct attn_rope_settings, field)
@@ -380,7 +380,7 @@ int main(void)
     printf(
         "# Model families\n\n"
         "Which checkpoints attnd reads, and how. This file is printed by `make models-md` from "
-        "the table in\n`lib/family_*.c`; `make check` compares the two.\n\n"
+        "the table in\n`lib/families/family_*.c`; `make check` compares the two.\n\n"
         "A checkpoint is a directory as Hugging Face publishes models: `config.json`, and "
         "`model.safetensors` or shards with\n`model.safetensors.index.json`. `model_type` chooses "
         "the family. Every key of the configuration is in one of the\ntables below or is refused "

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "checkpoint.h"
-#include "family_config.h"
+#include "families/family_config.h"
 #include "model_cases.h"
 
 /* ---- Configurations that were published ---------------------------------------------------- */

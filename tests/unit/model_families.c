@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "family_config.h"
+#include "families/family_config.h"
 #include "model_cases.h"
 
 /* A configuration of that family and these widths, to be closed. */

@@ -3,7 +3,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "family_config.h"
+#include "families/family_config.h"
 #include "layer.h"
 #include "model_cases.h"
 

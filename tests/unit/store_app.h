@@ -6,7 +6,7 @@
 
 #include "app.h"
 #include "scratch.h"
-#include "store.h"
+#include "store/store.h"
 
 /* Makes the state directory and all that sessions and a store are opened with: `config` but for
  * models and state_dir, one model, `name`, of a `random` that stays, and a pool of so many

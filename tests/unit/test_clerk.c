@@ -8,10 +8,10 @@
 #include <zlib.h>
 
 #include "app.h"
-#include "clerk.h"
-#include "job.h"
+#include "schedule/clerk.h"
+#include "schedule/job.h"
 #include "suites.h"
-#include "tensor_json.h"
+#include "wire/tensor_json.h"
 
 #define MANY 8
 #define LARGE (SRV_LARGE_BYTES + 1)

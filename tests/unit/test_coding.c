@@ -5,9 +5,9 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "coding.h"
-#include "http_guard.h"
+#include "http/http_guard.h"
 #include "suites.h"
+#include "wire/coding.h"
 
 #define TEXT_MAX 300000
 

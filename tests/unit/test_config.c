@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "buffer.h"
-#include "config.h"
-#include "config_options.h"
+#include "base/buffer.h"
+#include "config/config.h"
+#include "config/config_options.h"
 #include "scratch.h"
 #include "suites.h"
 

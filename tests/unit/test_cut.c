@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "attn_state.h"
-#include "session_notes.h"
+#include "store/session_notes.h"
+#include "store/store_files.h"
 #include "store_app.h"
-#include "store_files.h"
 #include "suites.h"
 
 #define LAYERS 256

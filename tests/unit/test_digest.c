@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "digest.h"
+#include "base/digest.h"
 #include "suites.h"
 
 #define LONGEST 100 /* bytes: several groups of words, words and bytes behind them */

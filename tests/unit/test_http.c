@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "http.h"
-#include "http_guard.h"
+#include "http/http.h"
+#include "http/http_guard.h"
 #include "suites.h"
 
 static struct srv_error error;

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "buffer.h"
-#include "json.h"
+#include "base/buffer.h"
+#include "base/utf8.h"
 #include "suites.h"
-#include "utf8.h"
+#include "wire/json.h"
 
 static struct srv_error error;
 

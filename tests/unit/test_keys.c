@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "http_auth.h"
-#include "keys.h"
+#include "config/keys.h"
+#include "http/http_auth.h"
 #include "scratch.h"
 #include "suites.h"
 

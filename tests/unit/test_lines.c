@@ -2,8 +2,8 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "admission.h"
-#include "lines.h"
+#include "schedule/admission.h"
+#include "schedule/lines.h"
 #include "suites.h"
 
 #define MANY 3000

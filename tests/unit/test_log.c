@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "ops/log.h"
 #include "suites.h"
 
 static struct srv_log log_;

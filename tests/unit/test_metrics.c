@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "metrics.h"
+#include "ops/metrics.h"
 #include "suites.h"
 
 #define MS UINT64_C(1000000)

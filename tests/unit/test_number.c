@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "number.h"
-#include "number_tables.h"
+#include "base/number.h"
+#include "base/number_tables.h"
 #include "suites.h"
 
 /* ck_assert_msg, but free where it holds: libcheck notes every assertion in a file. */

@@ -10,12 +10,12 @@
 #include <unistd.h>
 
 #include "attn_state.h"
+#include "base/sum.h"
 #include "bytes_source.h"
-#include "journal.h"
-#include "record.h"
 #include "rng.h"
+#include "store/journal.h"
+#include "store/record.h"
 #include "suites.h"
-#include "sum.h"
 
 #define TOKENS 70
 #define WIDTH 16

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "request.h"
 #include "suites.h"
+#include "wire/request.h"
 
 static struct srv_arena arena;
 static struct srv_error error;

@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "journal.h"
-#include "restore.h"
+#include "store/journal.h"
+#include "store/restore.h"
 #include "store_app.h"
 #include "suites.h"
 

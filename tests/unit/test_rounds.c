@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/endpoints.h"
 #include "attn_state.h"
-#include "endpoints.h"
-#include "http_exchange.h"
-#include "rounds.h"
-#include "session_notes.h"
+#include "http/http_exchange.h"
+#include "schedule/rounds.h"
+#include "store/session_notes.h"
 #include "store_app.h"
 #include "suites.h"
 

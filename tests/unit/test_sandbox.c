@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sandbox.h"
+#include "ops/sandbox.h"
 #include "suites.h"
 
 static char inside[64], outside[64], file[96];

@@ -8,9 +8,9 @@
 #include <time.h>
 
 #include "attn.h"
-#include "http.h"
-#include "models.h"
-#include "session.h"
+#include "http/http.h"
+#include "session/models.h"
+#include "session/session.h"
 #include "suites.h"
 
 #define NS_PER_S UINT64_C(1000000000)

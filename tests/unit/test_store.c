@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #include "attn_state.h"
-#include "journal.h"
-#include "restore.h"
+#include "store/journal.h"
+#include "store/restore.h"
+#include "store/store_files.h"
 #include "store_app.h"
-#include "store_files.h"
 #include "suites.h"
 
 #define SLOW_MS 2500

@@ -9,7 +9,7 @@
 
 #include "half.h"
 #include "suites.h"
-#include "tensor_object.h"
+#include "wire/tensor_object.h"
 
 static struct srv_arena arena;
 static struct srv_error error;

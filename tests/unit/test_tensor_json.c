@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "number.h"
+#include "base/number.h"
 #include "suites.h"
-#include "tensor_json.h"
-#include "tensor_object.h"
+#include "wire/tensor_json.h"
+#include "wire/tensor_object.h"
 
 static struct srv_arena arena;
 static struct srv_error error;

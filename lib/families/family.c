@@ -1,0 +1,34 @@
+/* family.c: the table of families, and finding a row.  The rows are in family_decoders.c (what came
+ * after Llama), family_fused.c (GPT-2 to OPT) and family_encoders.c (BERT, T5, PyTorch). */
+#include "families/family.h"
+
+#include <string.h>
+
+#include "families/family_rows.h"
+
+/* Of an architecture with several stacks the first row is the default. */
+static const struct attn_family *const families[] = {
+    &attn_family_llama,      &attn_family_mistral,    &attn_family_qwen2,
+    &attn_family_qwen3,      &attn_family_gemma2,     &attn_family_gpt_oss,
+    &attn_family_phi,        &attn_family_phi3,       &attn_family_gpt2,
+    &attn_family_gpt_neox,   &attn_family_gptj,       &attn_family_falcon,
+    &attn_family_bloom,      &attn_family_opt,        &attn_family_bert,
+    &attn_family_roberta,    &attn_family_distilbert, &attn_family_t5_decoder,
+    &attn_family_t5_encoder, &attn_family_t5_cross,   &attn_family_torch,
+};
+
+const struct attn_family *attn_family_at(size_t i)
+{
+    return i < sizeof families / sizeof families[0] ? families[i] : NULL;
+}
+
+const struct attn_family *attn_family_find(const char *model_type, const char *stack)
+{
+    const struct attn_family *family;
+    for (size_t i = 0; (family = attn_family_at(i)) != NULL; i++) {
+        bool fits = stack == NULL || (family->stack != NULL && strcmp(family->stack, stack) == 0);
+        if (fits && strcmp(family->model_type, model_type) == 0)
+            return family;
+    }
+    return NULL;
+}

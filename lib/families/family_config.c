@@ -1,0 +1,401 @@
+/* family_config.c: reads the keys of a configuration by its family's list.
+ *
+ * JSON -> struct attn_settings, which starts as the family's defaults.  Every key is checked alone
+ * and against others that mean the same: `given` marks, by offset, the fields that some key has
+ * filled.  null clears what no key has filled, as it does in Hugging Face's classes, where it
+ * overrides the default.  What settings mean for a layer is for family_resolve.c. */
+#include "families/family_config.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "attn_json.h"
+#include "checkpoint.h"
+#include "families/family_resolve.h"
+#include "members.h"
+#include "status.h"
+
+struct reader {
+    const struct attn_family *family;
+    struct attn_config *config; /* keeps lists */
+    struct attn_settings settings;
+    bool given[sizeof(struct attn_settings)];
+};
+
+/* ---- Complaints ---------------------------------------------------------------------------- */
+
+static enum attn_status fail_type(const char *key, const char *wanted, struct attn_error *error)
+{
+    return attn_fail(error, ATTN_MALFORMED, key, "%.96s must be %s", key, wanted);
+}
+
+static enum attn_status fail_contradiction(const char *key, struct attn_error *error)
+{
+    return attn_fail(error, ATTN_MALFORMED, key, "%.96s contradicts another key", key);
+}
+
+static enum attn_status fail_value(const char *key, const json_t *value, struct attn_error *error)
+{
+    char text[64];
+    size_t length = json_dumpb(value, text, sizeof text - 1, JSON_ENCODE_ANY | JSON_COMPACT);
+    text[length < sizeof text ? length : 0] = '\0';
+    return attn_fail(error, ATTN_UNSUPPORTED, key, "%.96s: %s is not supported", key,
+                     text[0] != '\0' ? text : "this value");
+}
+
+static enum attn_status check_range(const struct attn_key *key, double value,
+                                    struct attn_error *error)
+{
+    if (value >= key->min && value <= key->max)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_OUT_OF_RANGE, key->name, "%s is %.17g, must be %.17g to %.17g",
+                     key->name, value, key->min, key->max);
+}
+
+/* ---- Single values ------------------------------------------------------------------------- */
+
+/* Fills the field at `offset`; a field that another key has filled must stay what it is. */
+static enum attn_status store(struct reader *reader, const struct attn_key *key, size_t offset,
+                              const void *value, size_t size, struct attn_error *error)
+{
+    char *field = (char *)&reader->settings + offset;
+    if (reader->given[offset] && memcmp(field, value, size) != 0)
+        return fail_contradiction(key->name, error);
+    reader->given[offset] = true;
+    memcpy(field, value, size);
+    return ATTN_OK;
+}
+
+static enum attn_status read_size(struct reader *reader, const struct attn_key *key, size_t offset,
+                                  const json_t *value, struct attn_error *error)
+{
+    if (!json_is_integer(value))
+        return fail_type(key->name, "an integer", error);
+    enum attn_status status = check_range(key, (double)json_integer_value(value), error);
+    size_t size = (size_t)json_integer_value(value);
+    return status == ATTN_OK ? store(reader, key, offset, &size, sizeof size, error) : status;
+}
+
+static enum attn_status read_number(struct reader *reader, const struct attn_key *key,
+                                    size_t offset, const json_t *value, struct attn_error *error)
+{
+    if (!json_is_number(value))
+        return fail_type(key->name, "a number", error);
+    double number = json_number_value(value);
+    enum attn_status status = check_range(key, number, error);
+    return status == ATTN_OK ? store(reader, key, offset, &number, sizeof number, error) : status;
+}
+
+static enum attn_status read_flag(struct reader *reader, const struct attn_key *key, size_t offset,
+                                  const json_t *value, struct attn_error *error)
+{
+    if (!json_is_boolean(value))
+        return fail_type(key->name, "true or false", error);
+    bool flag = json_is_true(value);
+    return store(reader, key, offset, &flag, sizeof flag, error);
+}
+
+static enum attn_status read_rope_type(struct reader *reader, const struct attn_key *key,
+                                       size_t offset, const json_t *value, struct attn_error *error)
+{
+    if (!json_is_string(value))
+        return fail_type(key->name, "a string", error);
+    for (const struct attn_rope_name *known = attn_rope_names; known->name != NULL; known++) {
+        size_t type = known->type;
+        if (strcmp(known->name, json_string_value(value)) == 0)
+            return store(reader, key, offset, &type, sizeof type, error);
+    }
+    return fail_value(key->name, value, error);
+}
+
+/* Whether a value is the only one that is computed; 1 and 1.0 are the same. */
+static enum attn_status read_fixed(const struct attn_key *key, const json_t *value,
+                                   struct attn_error *error)
+{
+    json_t *only;
+    json_error_t why;
+    if (attn_json_load(&only, key->only, strlen(key->only), JSON_DECODE_ANY, &why) != ATTN_OK)
+        return attn_fail_memory(error, strlen(key->only));
+    bool same = json_is_number(only) && json_is_number(value)
+                    ? json_number_value(only) == json_number_value(value)
+                    : json_equal(only, value) != 0;
+    json_decref(only);
+    return same ? ATTN_OK : fail_value(key->name, value, error);
+}
+
+/* ---- Lists --------------------------------------------------------------------------------- */
+
+/* Into the configuration's next free list. */
+static enum attn_status read_factors(struct reader *reader, const struct attn_key *key,
+                                     size_t offset, const json_t *value, struct attn_error *error)
+{
+    struct attn_config *config = reader->config;
+    if (!json_is_array(value))
+        return fail_type(key->name, "a list of numbers", error);
+    if (config->num_lists == ATTN_CONFIG_LISTS || reader->given[offset])
+        return fail_contradiction(key->name, error);
+    struct attn_factors list = {json_array_size(value), config->factors[config->num_lists]};
+    if (list.count == 0 || list.count > ATTN_MAX_HEAD_DIM / 2)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, key->name, "%s has %zu entries, must be 1 to %d",
+                         key->name, list.count, ATTN_MAX_HEAD_DIM / 2);
+    for (size_t i = 0; i < list.count; i++) {
+        const json_t *item = json_array_get(value, i);
+        if (!json_is_number(item))
+            return fail_type(key->name, "a list of numbers", error);
+        enum attn_status status = check_range(key, json_number_value(item), error);
+        if (status != ATTN_OK)
+            return status;
+        config->factors[config->num_lists][i] = json_number_value(item);
+    }
+    config->num_lists++;
+    return store(reader, key, offset, &list, sizeof list, error);
+}
+
+/* The two types of layers, as layer_types and rope_parameters name them: full, sliding. */
+static const char *const layer_types[] = {"full_attention", "sliding_attention"};
+
+static enum attn_status read_layer_types(struct reader *reader, const struct attn_key *key,
+                                         size_t offset, const json_t *value,
+                                         struct attn_error *error)
+{
+    size_t count = json_array_size(value);
+    if (!json_is_array(value))
+        return fail_type(key->name, "a list of strings", error);
+    if (count == 0 || count > ATTN_MAX_LAYERS)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, key->name, "%s has %zu entries, must be 1 to %d",
+                         key->name, count, ATTN_MAX_LAYERS);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_array_get(value, i);
+        if (!json_is_string(item))
+            return fail_type(key->name, "a list of strings", error);
+        bool sliding = strcmp(json_string_value(item), layer_types[1]) == 0;
+        if (!sliding && strcmp(json_string_value(item), layer_types[0]) != 0)
+            return fail_value(key->name, item, error);
+        reader->config->sliding[i] = sliding;
+    }
+    return store(reader, key, offset, &count, sizeof count, error);
+}
+
+/* ---- Keys ---------------------------------------------------------------------------------- */
+
+/* Forgets a row's default scaling, unless an object has been read already. */
+static void clear_rope(struct reader *reader)
+{
+    struct attn_rope_settings *rope = &reader->settings.rope;
+    if (reader->given[offsetof(struct attn_settings, rope.type)])
+        return;
+    *rope = (struct attn_rope_settings){
+        .type = rope->type != ATTN_ROPE_NONE ? ATTN_ROPE_DEFAULT : ATTN_ROPE_NONE,
+        .dim = rope->dim,
+        .partial = rope->partial,
+        .interleaved = rope->interleaved,
+        .truncate = true,
+        .theta = rope->theta,
+    };
+}
+
+static void clear(struct reader *reader, const struct attn_key *key, size_t offset)
+{
+    static const size_t sizes[] = {
+        [ATTN_KEY_SIZE] = sizeof(size_t),        [ATTN_KEY_NUMBER] = sizeof(double),
+        [ATTN_KEY_FLAG] = sizeof(bool),          [ATTN_KEY_FACTORS] = sizeof(struct attn_factors),
+        [ATTN_KEY_LAYER_TYPES] = sizeof(size_t), [ATTN_KEY_HARMLESS] = 0,
+    };
+    if (key->kind == ATTN_KEY_ROPE)
+        clear_rope(reader);
+    else if (!reader->given[offset])
+        memset((char *)&reader->settings + offset, 0, sizes[key->kind]);
+}
+
+/* `offset` is that of the key's field in the settings.  Objects of RoPE are read_rope's. */
+static enum attn_status read_key(struct reader *reader, const struct attn_key *key, size_t offset,
+                                 const json_t *value, struct attn_error *error)
+{
+    if (json_is_null(value)) {
+        clear(reader, key, offset);
+        return ATTN_OK;
+    }
+    switch (key->kind) {
+    case ATTN_KEY_SIZE:
+        return read_size(reader, key, offset, value, error);
+    case ATTN_KEY_NUMBER:
+        return read_number(reader, key, offset, value, error);
+    case ATTN_KEY_FLAG:
+        return read_flag(reader, key, offset, value, error);
+    case ATTN_KEY_ROPE_TYPE:
+        return read_rope_type(reader, key, offset, value, error);
+    case ATTN_KEY_FACTORS:
+        return read_factors(reader, key, offset, value, error);
+    case ATTN_KEY_LAYER_TYPES:
+        return read_layer_types(reader, key, offset, value, error);
+    case ATTN_KEY_FIXED:
+        return read_fixed(key, value, error);
+    case ATTN_KEY_ROPE:
+    case ATTN_KEY_HARMLESS:
+        break;
+    }
+    return ATTN_OK;
+}
+
+/* ---- RoPE ---------------------------------------------------------------------------------- */
+
+/* The keys of one object, into the RoPE settings at `base`. */
+static enum attn_status read_rope_keys(struct reader *reader, size_t base, const char *name,
+                                       json_t *object, struct attn_error *error)
+{
+    const char *types[] = {"rope_type", "type"};
+    bool typed = false;
+    if (!json_is_object(object))
+        return fail_type(name, "an object", error);
+
+    /* The type first: what else there may be depends on it, and it is the better complaint. */
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *type = json_object_get(object, types[i]);
+        const struct attn_key *key = attn_key_find(attn_rope_keys, types[i]);
+        if (type == NULL)
+            continue;
+        typed = true;
+        enum attn_status status = read_rope_type(reader, key, base + key->offset, type, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    if (!typed)
+        return attn_fail(error, ATTN_MALFORMED, name, "%s has no rope_type", name);
+
+    const char *key;
+    json_t *item;
+    json_object_foreach(object, key, item) {
+        const struct attn_key *known = attn_key_find(attn_rope_keys, key);
+        if (known == NULL)
+            return attn_fail(error, ATTN_UNSUPPORTED, key, "%s: key '%.96s' is not understood",
+                             name, key);
+        enum attn_status status = read_key(reader, known, base + known->offset, item, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return ATTN_OK;
+}
+
+/* An object for each type of layers; either may be missing, and is then as without scaling. */
+static enum attn_status read_rope_by_type(struct reader *reader, const char *name, json_t *object,
+                                          struct attn_error *error)
+{
+    static const size_t bases[] = {offsetof(struct attn_settings, rope),
+                                   offsetof(struct attn_settings, sliding_rope)};
+    const char *key;
+    json_t *item;
+    reader->settings.sliding_rope = reader->settings.rope;
+    reader->settings.rope_by_type = true;
+    json_object_foreach(object, key, item) {
+        size_t type = 0;
+        while (type < 2 && strcmp(layer_types[type], key) != 0)
+            type++;
+        if (type == 2)
+            return attn_fail(error, ATTN_UNSUPPORTED, key, "%s: key '%.96s' is not understood",
+                             name, key);
+        enum attn_status status =
+            json_is_null(item) ? ATTN_OK : read_rope_keys(reader, bases[type], key, item, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return ATTN_OK;
+}
+
+static enum attn_status read_rope(struct reader *reader, const struct attn_key *key, json_t *value,
+                                  struct attn_error *error)
+{
+    bool by_type = json_object_get(value, layer_types[0]) != NULL ||
+                   json_object_get(value, layer_types[1]) != NULL;
+    clear_rope(reader);
+    if (json_is_null(value))
+        return ATTN_OK;
+    /* Types that one object names would be lost in, or mixed with, those of another. */
+    if (reader->settings.rope_by_type ||
+        (by_type && reader->given[offsetof(struct attn_settings, rope.type)]))
+        return fail_contradiction(key->name, error);
+    if (by_type)
+        return read_rope_by_type(reader, key->name, value, error);
+    return read_rope_keys(reader, key->offset, key->name, value, error);
+}
+
+/* Objects of RoPE last: what stands beside them holds for both types of layers. */
+static enum attn_status read_settings(struct reader *reader, json_t *object,
+                                      struct attn_error *error)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        const char *key;
+        json_t *value;
+        json_object_foreach(object, key, value) {
+            const struct attn_key *known = attn_family_key(reader->family, key);
+            enum attn_status status = ATTN_OK;
+            if (known == NULL)
+                return attn_fail(error, ATTN_UNSUPPORTED, key, "key '%.96s' is not understood",
+                                 key);
+            if (pass == 0 && known->kind != ATTN_KEY_ROPE)
+                status = read_key(reader, known, known->offset, value, error);
+            if (pass == 1 && known->kind == ATTN_KEY_ROPE)
+                status = read_rope(reader, known, value, error);
+            if (status != ATTN_OK)
+                return status;
+        }
+    }
+    return ATTN_OK;
+}
+
+/* ---- The whole ----------------------------------------------------------------------------- */
+
+static enum attn_status parse(json_t **out, const char *text, size_t length,
+                              struct attn_error *error)
+{
+    json_error_t why;
+    if (length > ATTN_CHECKPOINT_MAX_CONFIG)
+        return attn_fail(error, ATTN_MALFORMED, "", "configuration of %zu bytes, limit %d", length,
+                         ATTN_CHECKPOINT_MAX_CONFIG);
+    enum attn_status status = attn_json_load(out, text, length, JSON_REJECT_DUPLICATES, &why);
+    if (status == ATTN_NO_MEMORY)
+        return attn_fail_memory(error, length);
+    if (status != ATTN_OK)
+        return attn_fail(error, ATTN_MALFORMED, "", "not valid JSON, line %d column %d", why.line,
+                         why.column);
+    if (!json_is_object(*out)) {
+        json_decref(*out);
+        return attn_fail(error, ATTN_MALFORMED, "", "configuration is not a JSON object");
+    }
+    return ATTN_OK;
+}
+
+static enum attn_status find_family(const struct attn_family **out, const json_t *object,
+                                    const char *stack, struct attn_error *error)
+{
+    const json_t *type = json_object_get(object, "model_type");
+    if (!json_is_string(type))
+        return fail_type("model_type", "a string", error);
+    if (attn_family_find(json_string_value(type), NULL) == NULL)
+        return fail_value("model_type", type, error);
+    *out = attn_family_find(json_string_value(type), stack);
+    if (*out != NULL)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_UNSUPPORTED, "stack", "stack: a %.32s model has no stack '%.64s'",
+                     json_string_value(type), stack);
+}
+
+enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
+                                  const char *stack, const char *text, size_t length,
+                                  struct attn_error *error)
+{
+    json_t *object;
+    enum attn_status status = parse(&object, text, length, error);
+    if (status != ATTN_OK)
+        return status;
+    if (family == NULL)
+        status = find_family(&family, object, stack, error);
+    if (status == ATTN_OK) {
+        struct reader reader = {family, out, family->defaults, {false}};
+        *out = (struct attn_config){.family = family};
+        status = read_settings(&reader, object, error);
+        if (status == ATTN_OK)
+            status = attn_config_resolve(out, &reader.settings, error);
+    }
+    json_decref(object);
+    return status;
+}

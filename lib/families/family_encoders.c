@@ -1,0 +1,289 @@
+/* family_encoders.c: rows of BERT and its relatives, of T5's three stacks, of PyTorch's own layer
+ * and of random models.  Nothing here computes.
+ *
+ * Sources: as in family_decoders.c, and torch.nn.MultiheadAttention. */
+#include "families/family_keys.h"
+#include "families/family_rows.h"
+
+/* ---- bert, roberta --------------------------------------------------------------------------- */
+
+static const struct attn_key bert_keys[] = {
+    HIDDEN_SIZE,
+    HEADS,
+    LAYERS,
+    POSITIONS,
+    FLAG("is_decoder", is_causal),
+    FIXED("position_embedding_type", "\"absolute\""),
+    END,
+};
+
+static const char *const bert_prefixes[] = {"bert.", "", NULL};
+static const char *const roberta_prefixes[] = {"roberta.", "", NULL};
+
+static const struct attn_family_tensor bert_tensors[] = {
+    {"encoder.layer.*.attention.self.query.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},
+    {"encoder.layer.*.attention.self.key.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},
+    {"encoder.layer.*.attention.self.value.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},
+    {"encoder.layer.*.attention.output.dense.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {"encoder.layer.*.attention.self.query.bias", ATTN_PART_Q, ATTN_ROLE_BIAS},
+    {"encoder.layer.*.attention.self.key.bias", ATTN_PART_K, ATTN_ROLE_BIAS},
+    {"encoder.layer.*.attention.self.value.bias", ATTN_PART_V, ATTN_ROLE_BIAS},
+    {"encoder.layer.*.attention.output.dense.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {.name = NULL},
+};
+
+const struct attn_family attn_family_bert = {
+    .model_type = "bert",
+    .name = "bert",
+    .keys = bert_keys,
+    .common_keys = true,
+    .prefixes = bert_prefixes,
+    .tensors = bert_tensors,
+    .defaults = {.bias = true, .scaled = true},
+};
+
+const struct attn_family attn_family_roberta = {
+    .model_type = "roberta",
+    .name = "roberta",
+    .keys = bert_keys,
+    .common_keys = true,
+    .prefixes = roberta_prefixes,
+    .tensors = bert_tensors,
+    .defaults = {.bias = true, .scaled = true},
+};
+
+/* ---- distilbert ------------------------------------------------------------------------------ */
+
+static const struct attn_key distilbert_keys[] = {
+    SIZE("dim", hidden_size, ATTN_MAX_HIDDEN_SIZE),
+    HIDDEN_SIZE,
+    SIZE("n_heads", num_heads, ATTN_MAX_HEADS),
+    HEADS,
+    SIZE("n_layers", num_layers, ATTN_MAX_LAYERS),
+    LAYERS,
+    POSITIONS,
+    HARMLESS("activation"),
+    HARMLESS("hidden_dim"),
+    HARMLESS("qa_dropout"),
+    HARMLESS("seq_classif_dropout"),
+    HARMLESS("sinusoidal_pos_embds"),
+    HARMLESS("tie_weights_"),
+    END,
+};
+
+static const char *const distilbert_prefixes[] = {"distilbert.", "", NULL};
+
+static const struct attn_family_tensor distilbert_tensors[] = {
+    {"transformer.layer.*.attention.q_lin.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},
+    {"transformer.layer.*.attention.k_lin.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},
+    {"transformer.layer.*.attention.v_lin.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},
+    {"transformer.layer.*.attention.out_lin.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {"transformer.layer.*.attention.q_lin.bias", ATTN_PART_Q, ATTN_ROLE_BIAS},
+    {"transformer.layer.*.attention.k_lin.bias", ATTN_PART_K, ATTN_ROLE_BIAS},
+    {"transformer.layer.*.attention.v_lin.bias", ATTN_PART_V, ATTN_ROLE_BIAS},
+    {"transformer.layer.*.attention.out_lin.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {.name = NULL},
+};
+
+const struct attn_family attn_family_distilbert = {
+    .model_type = "distilbert",
+    .name = "distilbert",
+    .keys = distilbert_keys,
+    .common_keys = true,
+    .prefixes = distilbert_prefixes,
+    .tensors = distilbert_tensors,
+    .defaults = {.bias = true, .scaled = true},
+};
+
+/* ---- t5: scores are not scaled; block 0 holds the position bias of its stack ---------------- */
+
+#define T5_SIZES                                        \
+    SIZE("d_model", hidden_size, ATTN_MAX_HIDDEN_SIZE), \
+        SIZE("num_heads", num_heads, ATTN_MAX_HEADS), SIZE("d_kv", head_dim, ATTN_MAX_HEAD_DIM)
+
+#define T5_BUCKETS                                                     \
+    SIZE("relative_attention_num_buckets", buckets, ATTN_MAX_BUCKETS), \
+        SIZE("relative_attention_max_distance", max_distance, ATTN_MAX_BUCKETS)
+
+/* The decoder has as many layers as the encoder unless the configuration says. */
+#define T5_DECODER_LAYERS                                    \
+    SIZE("num_decoder_layers", num_layers, ATTN_MAX_LAYERS), \
+        SIZE("num_layers", num_layers_otherwise, ATTN_MAX_LAYERS)
+
+#define T5_HARMLESS                                                                  \
+    HARMLESS("dense_act_fn"), HARMLESS("feed_forward_proj"), HARMLESS("is_decoder"), \
+        HARMLESS("is_encoder_decoder"), HARMLESS("is_gated_act"), HARMLESS("n_positions")
+
+static const struct attn_key t5_encoder_keys[] = {
+    T5_SIZES,
+    SIZE("num_layers", num_layers, ATTN_MAX_LAYERS),
+    HARMLESS("num_decoder_layers"),
+    T5_BUCKETS,
+    T5_HARMLESS,
+    END,
+};
+
+static const struct attn_key t5_decoder_keys[] = {
+    T5_SIZES, T5_DECODER_LAYERS, T5_BUCKETS, T5_HARMLESS, END,
+};
+
+static const struct attn_key t5_cross_keys[] = {
+    T5_SIZES,
+    T5_DECODER_LAYERS,
+    HARMLESS("relative_attention_num_buckets"),
+    HARMLESS("relative_attention_max_distance"),
+    T5_HARMLESS,
+    END,
+};
+
+static const char *const t5_prefixes[] = {"", NULL};
+
+#define T5_SELF_TENSORS(stack)                                                                   \
+    {                                                                                            \
+        {stack ".block.*.layer.0.SelfAttention.q.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},        \
+            {stack ".block.*.layer.0.SelfAttention.k.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},    \
+            {stack ".block.*.layer.0.SelfAttention.v.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},    \
+            {stack ".block.*.layer.0.SelfAttention.o.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},    \
+            {stack ".block.0.layer.0.SelfAttention.relative_attention_bias.weight", ATTN_PART_Q, \
+             ATTN_ROLE_POSITION_BIAS},                                                           \
+            {.name = NULL},                                                                      \
+    }
+
+static const struct attn_family_tensor t5_encoder_tensors[] = T5_SELF_TENSORS("encoder");
+static const struct attn_family_tensor t5_decoder_tensors[] = T5_SELF_TENSORS("decoder");
+
+static const struct attn_family_tensor t5_cross_tensors[] = {
+    {"decoder.block.*.layer.1.EncDecAttention.q.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},
+    {"decoder.block.*.layer.1.EncDecAttention.k.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},
+    {"decoder.block.*.layer.1.EncDecAttention.v.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},
+    {"decoder.block.*.layer.1.EncDecAttention.o.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {.name = NULL},
+};
+
+const struct attn_family attn_family_t5_decoder = {
+    .model_type = "t5",
+    .stack = "decoder",
+    .name = "t5",
+    .keys = t5_decoder_keys,
+    .common_keys = true,
+    .prefixes = t5_prefixes,
+    .tensors = t5_decoder_tensors,
+    .unbiased = ATTN_PART_ALL,
+    .defaults = {.head_dim = 64, .buckets = 32, .max_distance = 128, .is_causal = true},
+};
+
+const struct attn_family attn_family_t5_encoder = {
+    .model_type = "t5",
+    .stack = "encoder",
+    .name = "t5",
+    .keys = t5_encoder_keys,
+    .common_keys = true,
+    .prefixes = t5_prefixes,
+    .tensors = t5_encoder_tensors,
+    .unbiased = ATTN_PART_ALL,
+    .defaults = {.head_dim = 64, .buckets = 32, .max_distance = 128},
+};
+
+const struct attn_family attn_family_t5_cross = {
+    .model_type = "t5",
+    .stack = "cross",
+    .name = "t5",
+    .keys = t5_cross_keys,
+    .common_keys = true,
+    .prefixes = t5_prefixes,
+    .tensors = t5_cross_tensors,
+    .unbiased = ATTN_PART_ALL,
+    .defaults = {.head_dim = 64, .is_cross = true},
+};
+
+/* ---- torch.nn.MultiheadAttention, alone or in the layers of a TransformerEncoder ------------- */
+
+static const struct attn_key torch_keys[] = {
+    SIZE("embed_dim", hidden_size, ATTN_MAX_HIDDEN_SIZE),
+    SIZE("num_heads", num_heads, ATTN_MAX_HEADS),
+    SIZE("kdim", key_size, ATTN_MAX_HIDDEN_SIZE),
+    SIZE("vdim", value_size, ATTN_MAX_HIDDEN_SIZE),
+    LAYERS,
+    FLAG("bias", bias),
+    FLAG("add_bias_kv", bias_kv),
+    FLAG("add_zero_attn", add_zero_attn),
+    HARMLESS("batch_first"),
+    HARMLESS("device"),
+    END,
+};
+
+static const char *const torch_prefixes[] = {"layers.*.self_attn.", "", NULL};
+
+static const struct attn_family_tensor torch_tensors[] = {
+    {"in_proj_weight", ATTN_PART_QKV, ATTN_ROLE_WEIGHT},
+    {"q_proj_weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},
+    {"k_proj_weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},
+    {"v_proj_weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},
+    {"out_proj.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {"in_proj_bias", ATTN_PART_QKV, ATTN_ROLE_BIAS},
+    {"out_proj.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {"bias_k", ATTN_PART_K, ATTN_ROLE_EXTRA},
+    {"bias_v", ATTN_PART_V, ATTN_ROLE_EXTRA},
+    {.name = NULL},
+};
+
+const struct attn_family attn_family_torch = {
+    .model_type = "torch_multihead_attention",
+    .name = "torch_mha",
+    .keys = torch_keys,
+    .common_keys = true,
+    .prefixes = torch_prefixes,
+    .tensors = torch_tensors,
+    .defaults = {.bias = true, .scaled = true, .num_layers = 1},
+};
+
+/* ---- random: every field of a specification has a key --------------------------------------- */
+
+static const struct attn_key random_keys[] = {
+    HIDDEN_SIZE,
+    HEADS,
+    KV_HEADS,
+    HEAD_DIM,
+    SIZE("value_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM),
+    SIZE("kdim", key_size, ATTN_MAX_HIDDEN_SIZE),
+    SIZE("vdim", value_size, ATTN_MAX_HIDDEN_SIZE),
+    LAYERS,
+    POSITIONS,
+    FLAG("attention_bias", bias),
+    FLAG("add_bias_kv", bias_kv),
+    FLAG("add_zero_attn", add_zero_attn),
+    FLAG("attention_sinks", sinks),
+    FLAG("qk_norm", qk_norm),
+    NUMBER("rms_norm_eps", norm_eps, 0, 1),
+    FLAG("is_causal", is_causal),
+    FLAG("is_cross", is_cross),
+    NUMBER("scale", scale, 1e-9, ATTN_MAX_SCALE),
+    NUMBER("query_pre_attn_scalar", query_scalar, 1e-9, 1e9),
+    NUMBER("attn_logit_softcapping", softcap, ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP),
+    WINDOW,
+    LAYER_TYPES("layer_types"),
+    FLAG("alibi", alibi),
+    FLAG("alibi_scaled", alibi_scaled),
+    FLAG("alibi_bfloat16", alibi_bfloat16),
+    SIZE("relative_attention_num_buckets", buckets, ATTN_MAX_BUCKETS),
+    SIZE("relative_attention_max_distance", max_distance, ATTN_MAX_BUCKETS),
+    THETA,
+    PARTIAL,
+    FLAG("rope_interleaved", rope.interleaved),
+    ROPE_OBJECTS,
+    SIZE("original_max_position_embeddings", original_position, MAX_POSITION),
+    FIELD("seed", ATTN_KEY_SIZE, seed, 0, MAX_SEED),
+    END,
+};
+
+const struct attn_family attn_family_random = {
+    .name = "random",
+    .keys = random_keys,
+    .defaults = {.num_layers = 1,
+                 .is_causal = true,
+                 .scaled = true,
+                 .norm_eps = 1e-6,
+                 .use_window = true,
+                 .max_distance = 128,
+                 .rope = {.truncate = true}},
+};

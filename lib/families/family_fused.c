@@ -1,0 +1,248 @@
+/* family_fused.c: rows of GPT-2 and its relatives.  Nothing here computes.
+ *
+ * Most of them keep queries, keys and values in one tensor: GPT-2 as columns, GPT-NeoX, Falcon and
+ * BLOOM as rows that go round by key/value head.  Sources: as in family_decoders.c. */
+#include "families/family_keys.h"
+#include "families/family_rows.h"
+
+static const char *const transformer_prefixes[] = {"transformer.", "", NULL};
+
+/* The names of GPT-2's configuration, and those that it has in common with the others. */
+#define GPT2_SIZES                                                  \
+    SIZE("n_embd", hidden_size, ATTN_MAX_HIDDEN_SIZE), HIDDEN_SIZE, \
+        SIZE("n_head", num_heads, ATTN_MAX_HEADS), HEADS,           \
+        SIZE("n_layer", num_layers, ATTN_MAX_LAYERS), LAYERS,       \
+        SIZE("n_positions", max_position, MAX_POSITION), POSITIONS
+
+/* ---- gpt2: Hugging Face's Conv1D stores [in][out]; h.N.attn.bias is the causal mask ---------- */
+
+static const struct attn_key gpt2_keys[] = {
+    GPT2_SIZES,
+    FLAG("scale_attn_weights", scaled),
+    FLAG("scale_attn_by_inverse_layer_idx", scale_by_layer),
+    HARMLESS("reorder_and_upcast_attn"),
+    HARMLESS("n_ctx"),
+    HARMLESS("is_decoder"),
+    END,
+};
+
+static const char *const gpt2_prefixes[] = {"", "transformer.", NULL};
+
+static const struct attn_family_tensor gpt2_tensors[] = {
+    {"h.*.attn.c_attn.weight", ATTN_PART_QKV, ATTN_ROLE_WEIGHT},
+    {"h.*.attn.c_attn.bias", ATTN_PART_QKV, ATTN_ROLE_BIAS},
+    {"h.*.attn.c_proj.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {"h.*.attn.c_proj.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {.name = NULL},
+};
+
+const struct attn_family attn_family_gpt2 = {
+    .model_type = "gpt2",
+    .name = "gpt2",
+    .keys = gpt2_keys,
+    .common_keys = true,
+    .prefixes = gpt2_prefixes,
+    .tensors = gpt2_tensors,
+    .layout = ATTN_LAYOUT_TRANSPOSED,
+    .defaults = {.is_causal = true, .bias = true, .scaled = true},
+};
+
+/* ---- gpt_neox: a quarter of each head rotates ----------------------------------------------- */
+
+static const struct attn_key gpt_neox_keys[] = {
+    HIDDEN_SIZE,
+    HEADS,
+    LAYERS,
+    POSITIONS,
+    FLAG("attention_bias", bias),
+    NUMBER("rotary_pct", rope.partial, 1e-6, 1),
+    PARTIAL,
+    NUMBER("rotary_emb_base", rope.theta, 1, MAX_THETA),
+    THETA,
+    ROPE_OBJECTS,
+    HARMLESS("is_decoder"),
+    HARMLESS("use_parallel_residual"),
+    END,
+};
+
+static const char *const gpt_neox_prefixes[] = {"gpt_neox.", "", NULL};
+
+static const struct attn_family_tensor gpt_neox_tensors[] = {
+    {"layers.*.attention.query_key_value.weight", ATTN_PART_QKV, ATTN_ROLE_WEIGHT},
+    {"layers.*.attention.query_key_value.bias", ATTN_PART_QKV, ATTN_ROLE_BIAS},
+    {"layers.*.attention.dense.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {"layers.*.attention.dense.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {.name = NULL},
+};
+
+const struct attn_family attn_family_gpt_neox = {
+    .model_type = "gpt_neox",
+    .name = "gpt_neox",
+    .keys = gpt_neox_keys,
+    .common_keys = true,
+    .prefixes = gpt_neox_prefixes,
+    .tensors = gpt_neox_tensors,
+    .layout = ATTN_LAYOUT_GROUPED,
+    .defaults = {.is_causal = true,
+                 .bias = true,
+                 .scaled = true,
+                 .rope = {ROPE_OF(10000), .partial = 0.25}},
+};
+
+/* ---- gptj: neighbouring components rotate --------------------------------------------------- */
+
+static const struct attn_key gptj_keys[] = {
+    GPT2_SIZES,
+    SIZE("rotary_dim", rope.dim, ATTN_MAX_HEAD_DIM),
+    FIXED("rotary", "true"),
+    FIXED("scale_attn_weights", "true"),
+    HARMLESS("n_ctx"),
+    HARMLESS("is_decoder"),
+    END,
+};
+
+static const struct attn_family_tensor gptj_tensors[] = {
+    {"h.*.attn.q_proj.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},
+    {"h.*.attn.k_proj.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},
+    {"h.*.attn.v_proj.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},
+    {"h.*.attn.out_proj.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {.name = NULL},
+};
+
+const struct attn_family attn_family_gptj = {
+    .model_type = "gptj",
+    .name = "gptj",
+    .keys = gptj_keys,
+    .common_keys = true,
+    .prefixes = transformer_prefixes,
+    .tensors = gptj_tensors,
+    .unbiased = ATTN_PART_ALL,
+    .defaults = {.is_causal = true,
+                 .scaled = true,
+                 .rope = {ROPE_OF(10000), .dim = 64, .interleaved = true}},
+};
+
+/* ---- falcon: RoPE, or ALiBi that the scale applies to as well ------------------------------- */
+
+static const struct attn_key falcon_keys[] = {
+    HIDDEN_SIZE,
+    SIZE("n_embed", hidden_size, ATTN_MAX_HIDDEN_SIZE),
+    HEADS,
+    SIZE("n_head", num_heads, ATTN_MAX_HEADS),
+    LAYERS,
+    SIZE("n_layer", num_layers, ATTN_MAX_LAYERS),
+    SIZE("num_kv_heads", num_kv_heads, ATTN_MAX_HEADS),
+    SIZE("n_head_kv", num_kv_heads, ATTN_MAX_HEADS),
+    FLAG("new_decoder_architecture", grouped),
+    FLAG("multi_query", multi_query),
+    FLAG("bias", bias),
+    FLAG("alibi", alibi),
+    POSITIONS,
+    THETA,
+    ROPE_OBJECTS,
+    HARMLESS("activation"),
+    HARMLESS("auto_map"),
+    HARMLESS("ff_factor"),
+    HARMLESS("ffn_hidden_size"),
+    HARMLESS("num_ln_in_parallel_attn"),
+    HARMLESS("parallel_attn"),
+    END,
+};
+
+static const struct attn_family_tensor falcon_tensors[] = {
+    {"h.*.self_attention.query_key_value.weight", ATTN_PART_QKV, ATTN_ROLE_WEIGHT},
+    {"h.*.self_attention.query_key_value.bias", ATTN_PART_QKV, ATTN_ROLE_BIAS},
+    {"h.*.self_attention.dense.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {"h.*.self_attention.dense.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {.name = NULL},
+};
+
+const struct attn_family attn_family_falcon = {
+    .model_type = "falcon",
+    .name = "falcon",
+    .keys = falcon_keys,
+    .common_keys = true,
+    .prefixes = transformer_prefixes,
+    .tensors = falcon_tensors,
+    .layout = ATTN_LAYOUT_GROUPED,
+    .kv_by_flags = true,
+    .defaults = {.multi_query = true,
+                 .is_causal = true,
+                 .scaled = true,
+                 .alibi_scaled = true,
+                 .alibi_bfloat16 = true,
+                 .alibi_replaces_rope = true,
+                 .rope = {ROPE_OF(10000)}},
+};
+
+/* ---- bloom: ALiBi --------------------------------------------------------------------------- */
+
+static const struct attn_key bloom_keys[] = {
+    HIDDEN_SIZE,
+    SIZE("n_embed", hidden_size, ATTN_MAX_HIDDEN_SIZE),
+    HEADS,
+    SIZE("n_head", num_heads, ATTN_MAX_HEADS),
+    LAYERS,
+    SIZE("n_layer", num_layers, ATTN_MAX_LAYERS),
+    HARMLESS("attention_softmax_in_fp32"),
+    HARMLESS("bias_dropout_fusion"),
+    HARMLESS("masked_softmax_fusion"),
+    HARMLESS("offset_alibi"),
+    HARMLESS("seq_length"),
+    HARMLESS("skip_bias_add"),
+    HARMLESS("skip_bias_add_qkv"),
+    HARMLESS("slow_but_exact"),
+    END,
+};
+
+const struct attn_family attn_family_bloom = {
+    .model_type = "bloom",
+    .name = "bloom",
+    .keys = bloom_keys,
+    .common_keys = true,
+    .prefixes = transformer_prefixes,
+    .tensors = falcon_tensors,
+    .layout = ATTN_LAYOUT_GROUPED,
+    .defaults = {.is_causal = true, .bias = true, .scaled = true, .alibi = true},
+};
+
+/* ---- opt ------------------------------------------------------------------------------------ */
+
+static const struct attn_key opt_keys[] = {
+    HIDDEN_SIZE,
+    HEADS,
+    LAYERS,
+    POSITIONS,
+    FLAG("enable_bias", bias),
+    HARMLESS("do_layer_norm_before"),
+    HARMLESS("ffn_dim"),
+    HARMLESS("init_std"),
+    HARMLESS("is_decoder"),
+    HARMLESS("layer_norm_elementwise_affine"),
+    HARMLESS("word_embed_proj_dim"),
+    END,
+};
+
+static const char *const opt_prefixes[] = {"model.decoder.", "decoder.", "", NULL};
+
+static const struct attn_family_tensor opt_tensors[] = {
+    {"layers.*.self_attn.q_proj.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},
+    {"layers.*.self_attn.k_proj.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},
+    {"layers.*.self_attn.v_proj.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},
+    {"layers.*.self_attn.out_proj.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {"layers.*.self_attn.q_proj.bias", ATTN_PART_Q, ATTN_ROLE_BIAS},
+    {"layers.*.self_attn.k_proj.bias", ATTN_PART_K, ATTN_ROLE_BIAS},
+    {"layers.*.self_attn.v_proj.bias", ATTN_PART_V, ATTN_ROLE_BIAS},
+    {"layers.*.self_attn.out_proj.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {.name = NULL},
+};
+
+const struct attn_family attn_family_opt = {
+    .model_type = "opt",
+    .name = "opt",
+    .keys = opt_keys,
+    .common_keys = true,
+    .prefixes = opt_prefixes,
+    .tensors = opt_tensors,
+    .defaults = {.is_causal = true, .bias = true, .scaled = true},
+};

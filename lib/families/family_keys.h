@@ -1,0 +1,59 @@
+/* family_keys.h: the words in which rows and lists of configuration keys are written.
+ *
+ *     SIZE("hidden_size", hidden_size, most)    integer from 1 on, into that field of the settings
+ *     NUMBER("rope_theta", rope.theta, 1, 1e12) number in a range
+ *     FLAG("bias", bias)                        true or false
+ *     ROPE("rope_scaling")                      object of the keys in attn_rope_keys
+ *     LAYER_TYPES("layer_types")                list of names, one a layer
+ *     FIXED("sliding_window", "null")           only this JSON value is computed
+ *     HARMLESS("n_ctx")                         does not touch attention
+ *     END                                       ends every list
+ */
+#ifndef ATTN_LIB_FAMILY_KEYS_H
+#define ATTN_LIB_FAMILY_KEYS_H
+
+#include "families/family.h"
+
+#define MEMBER(key, what, in, field, least, most)                                                  \
+    {                                                                                              \
+        .name = key, .kind = what, .offset = offsetof(struct in, field), .min = least, .max = most \
+    }
+#define FIELD(key, what, field, least, most) MEMBER(key, what, attn_settings, field, least, most)
+#define SIZE(key, field, most) FIELD(key, ATTN_KEY_SIZE, field, 1, most)
+#define NUMBER(key, field, least, most) FIELD(key, ATTN_KEY_NUMBER, field, least, most)
+#define FLAG(key, field) FIELD(key, ATTN_KEY_FLAG, field, 0, 1)
+#define ROPE(key) FIELD(key, ATTN_KEY_ROPE, rope, 0, 0)
+#define LAYER_TYPES(key) FIELD(key, ATTN_KEY_LAYER_TYPES, num_layer_types, 0, 0)
+#define FIXED(key, value)                                  \
+    {                                                      \
+        .name = key, .kind = ATTN_KEY_FIXED, .only = value \
+    }
+#define HARMLESS(key)                          \
+    {                                          \
+        .name = key, .kind = ATTN_KEY_HARMLESS \
+    }
+#define END          \
+    {                \
+        .name = NULL \
+    }
+
+/* The keys by which most families give their widths. */
+#define HIDDEN_SIZE SIZE("hidden_size", hidden_size, ATTN_MAX_HIDDEN_SIZE)
+#define HEADS SIZE("num_attention_heads", num_heads, ATTN_MAX_HEADS)
+#define KV_HEADS SIZE("num_key_value_heads", num_kv_heads, ATTN_MAX_HEADS)
+#define HEAD_DIM SIZE("head_dim", head_dim, ATTN_MAX_HEAD_DIM)
+#define LAYERS SIZE("num_hidden_layers", num_layers, ATTN_MAX_LAYERS)
+#define POSITIONS SIZE("max_position_embeddings", max_position, MAX_POSITION)
+#define THETA NUMBER("rope_theta", rope.theta, 1, MAX_THETA)
+#define PARTIAL NUMBER("partial_rotary_factor", rope.partial, 1e-6, 1)
+#define WINDOW SIZE("sliding_window", sliding_window, MAX_POSITION)
+#define ROPE_OBJECTS ROPE("rope_scaling"), ROPE("rope_parameters")
+
+/* A row's .rope: plain RoPE of that base. */
+#define ROPE_OF(base) .type = ATTN_ROPE_DEFAULT, .theta = base, .truncate = true
+
+#define MAX_POSITION 2147483647
+#define MAX_THETA 1e12
+#define MAX_SEED 9007199254740992 /* 2^53: what JSON numbers carry everywhere */
+
+#endif

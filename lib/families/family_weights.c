@@ -1,0 +1,433 @@
+/* family_weights.c: names -> tensors -> the float32 arrays of a layer.
+ *
+ * A layer's tensors are bound first: each part (q, k, v, o) of each role (weight, bias, ...) that
+ * the specification asks for gets the one tensor that holds it, checked in type and shape.  Reading
+ * then cannot meet anything unexpected but bytes.  A fused tensor holds its parts as rows, one
+ * after the other or going round by key/value head, or as columns. */
+#include "families/family_weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mem.h"
+#include "random.h"
+#include "status.h"
+
+#define MAX_BINDINGS 16  /* no family has more tensors in a layer */
+#define NAME_SIZE 160    /* prefix, name and index, all from the tables */
+#define SCRATCH 262144   /* floats read at a time on the way to a transposed weight, or one row */
+#define RANDOM_BIAS 0.1f /* bound of random biases, and of random norm weights about 1 */
+#define RANDOM_SCORE 1.f /* bound of random sinks and position biases */
+
+struct binding {
+    const struct attn_family_tensor *kind;
+    struct attn_tensor tensor;
+};
+
+struct bindings {
+    struct binding items[MAX_BINDINGS];
+    size_t count;
+};
+
+/* What is being bound: a layer of a checkpoint, with its specification. */
+struct wanted {
+    const struct attn_config *config;
+    struct attn_layer_spec spec;
+    size_t layer;
+};
+
+static struct wanted want(const struct attn_config *config, size_t layer)
+{
+    struct wanted wanted = {.config = config, .layer = layer};
+    attn_config_layer(&wanted.spec, config, layer);
+    return wanted;
+}
+
+static const unsigned parts[] = {ATTN_PART_Q, ATTN_PART_K, ATTN_PART_V, ATTN_PART_O};
+#define NUM_PARTS (sizeof parts / sizeof parts[0])
+
+/* ---- What a layer needs -------------------------------------------------------------------- */
+
+struct part_shape {
+    size_t in, out;
+};
+
+static struct part_shape shape_of(const struct attn_layer_spec *spec, unsigned part)
+{
+    switch (part) {
+    case ATTN_PART_Q:
+        return (struct part_shape){spec->hidden_size, spec->num_heads * spec->head_dim};
+    case ATTN_PART_K:
+        return (struct part_shape){spec->key_size, spec->num_kv_heads * spec->head_dim};
+    case ATTN_PART_V:
+        return (struct part_shape){spec->value_size, spec->num_kv_heads * spec->value_head_dim};
+    default:
+        return (struct part_shape){spec->num_heads * spec->value_head_dim, spec->hidden_size};
+    }
+}
+
+/* The parts for which the specification asks for a tensor of this role. */
+static unsigned needed_parts(const struct attn_layer_spec *spec, enum attn_role role)
+{
+    switch (role) {
+    case ATTN_ROLE_WEIGHT:
+        return ATTN_PART_ALL;
+    case ATTN_ROLE_BIAS:
+        return (spec->q_bias ? ATTN_PART_Q : 0u) | (spec->k_bias ? ATTN_PART_K : 0u) |
+               (spec->v_bias ? ATTN_PART_V : 0u) | (spec->o_bias ? ATTN_PART_O : 0u);
+    case ATTN_ROLE_EXTRA:
+        return spec->bias_kv ? ATTN_PART_K | ATTN_PART_V : 0u;
+    case ATTN_ROLE_NORM:
+        return spec->qk_norm ? ATTN_PART_Q | ATTN_PART_K : 0u;
+    case ATTN_ROLE_SINKS:
+        return spec->sinks ? ATTN_PART_Q : 0u;
+    case ATTN_ROLE_POSITION_BIAS:
+        break;
+    }
+    return spec->position_bias.type == ATTN_BIAS_T5 ? ATTN_PART_Q : 0u;
+}
+
+/* Width of input and output of `kind`'s parts together; false if they cannot stand in one tensor,
+ * since they read inputs of different width. */
+static bool fuse(struct part_shape *out, const struct attn_layer_spec *spec,
+                 const struct attn_family_tensor *kind)
+{
+    *out = (struct part_shape){0, 0};
+    for (size_t i = 0; i < NUM_PARTS; i++) {
+        if ((kind->parts & parts[i]) == 0)
+            continue;
+        struct part_shape shape = shape_of(spec, parts[i]);
+        if (out->in != 0 && out->in != shape.in && kind->role == ATTN_ROLE_WEIGHT)
+            return false;
+        out->in = shape.in;
+        out->out += shape.out;
+    }
+    return true;
+}
+
+struct tensor_shape {
+    size_t ndim, size[3];
+};
+
+static struct tensor_shape tensor_shape(const struct wanted *wanted,
+                                        const struct attn_family_tensor *kind)
+{
+    const struct attn_layer_spec *spec = &wanted->spec;
+    struct part_shape fused;
+    fuse(&fused, spec, kind);
+    switch (kind->role) {
+    case ATTN_ROLE_WEIGHT:
+        if (wanted->config->family->layout == ATTN_LAYOUT_TRANSPOSED)
+            return (struct tensor_shape){2, {fused.in, fused.out}};
+        return (struct tensor_shape){2, {fused.out, fused.in}};
+    case ATTN_ROLE_BIAS:
+        return (struct tensor_shape){1, {fused.out}};
+    case ATTN_ROLE_EXTRA:
+        return (struct tensor_shape){3, {1, 1, fused.out}};
+    case ATTN_ROLE_NORM:
+        return (struct tensor_shape){1, {spec->head_dim}};
+    case ATTN_ROLE_SINKS:
+        return (struct tensor_shape){1, {spec->num_heads}};
+    case ATTN_ROLE_POSITION_BIAS:
+        break;
+    }
+    return (struct tensor_shape){2, {spec->position_bias.buckets, spec->num_heads}};
+}
+
+/* ---- Binding ------------------------------------------------------------------------------- */
+
+/* out = prefix and name with the layer's index for each '*'. */
+static void expand(char out[NAME_SIZE], const char *prefix, const char *name, size_t layer)
+{
+    const char *pieces[] = {prefix, name};
+    size_t at = 0;
+    for (size_t i = 0; i < 2; i++)
+        for (const char *c = pieces[i]; *c != '\0' && at + 24 < NAME_SIZE; c++) {
+            if (*c == '*')
+                at += (size_t)snprintf(out + at, NAME_SIZE - at, "%zu", layer);
+            else
+                out[at++] = *c;
+        }
+    out[at] = '\0';
+}
+
+/* Finds the tensor of a row under the first prefix that has it; entry NULL if none does.  A name
+ * without an index is that of an only layer, or of what all layers share. */
+static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
+                                    const struct wanted *wanted,
+                                    const struct attn_family_tensor *kind, struct attn_error *error)
+{
+    const struct attn_config *config = wanted->config;
+    bool single = config->num_layers == 1 || kind->role == ATTN_ROLE_POSITION_BIAS;
+    char name[NAME_SIZE];
+    *out = (struct attn_tensor){.entry = NULL};
+    for (const char *const *prefix = config->family->prefixes; *prefix != NULL; prefix++) {
+        bool indexed = strchr(*prefix, '*') != NULL || strchr(kind->name, '*') != NULL;
+        if (!indexed && !single)
+            continue;
+        expand(name, *prefix, kind->name, wanted->layer);
+        enum attn_status status = attn_checkpoint_find(out, checkpoint, name, error);
+        if (status != ATTN_OK || out->entry != NULL)
+            return status;
+    }
+    return ATTN_OK;
+}
+
+static void write_shape(char *out, size_t size, const size_t *shape, size_t ndim)
+{
+    size_t at = (size_t)snprintf(out, size, "[");
+    for (size_t i = 0; i < ndim && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%zu", i > 0 ? ", " : "", shape[i]);
+    if (at < size)
+        snprintf(out + at, size - at, "]");
+}
+
+static enum attn_status check_tensor(const struct wanted *wanted,
+                                     const struct attn_family_tensor *kind,
+                                     const struct attn_tensor_entry *entry,
+                                     struct attn_error *error)
+{
+    struct tensor_shape shape = tensor_shape(wanted, kind);
+    if (!entry->dtype->readable)
+        return attn_fail(error, ATTN_UNSUPPORTED, entry->name,
+                         "tensor '%.96s' is %s, supported are F32, F16 and BF16", entry->name,
+                         entry->dtype->name);
+    if (entry->ndim == shape.ndim &&
+        memcmp(entry->shape, shape.size, shape.ndim * sizeof *shape.size) == 0)
+        return ATTN_OK;
+    char got[64], needed[64];
+    write_shape(got, sizeof got, entry->shape, entry->ndim);
+    write_shape(needed, sizeof needed, shape.size, shape.ndim);
+    return attn_fail(error, ATTN_SHAPE_MISMATCH, entry->name,
+                     "tensor '%.80s' is %s, the configuration asks for %s", entry->name, got,
+                     needed);
+}
+
+static enum attn_status fail_missing(const struct wanted *wanted, enum attn_role role,
+                                     unsigned missing, struct attn_error *error)
+{
+    const struct attn_family *family = wanted->config->family;
+    char name[NAME_SIZE];
+    struct part_shape shape;
+    const struct attn_family_tensor *kind = family->tensors;
+    while (kind->name != NULL && (kind->role != role || (kind->parts & missing) == 0 ||
+                                  !fuse(&shape, &wanted->spec, kind)))
+        kind++;
+    expand(name, family->prefixes[0], kind->name != NULL ? kind->name : "", wanted->layer);
+    return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing", name);
+}
+
+static enum attn_status bind_layer(struct bindings *out, struct attn_checkpoint *checkpoint,
+                                   const struct wanted *wanted, struct attn_error *error)
+{
+    const struct attn_family_tensor *kind = wanted->config->family->tensors;
+    unsigned bound[ATTN_NUM_ROLES] = {0};
+    out->count = 0;
+    for (; kind->name != NULL; kind++) {
+        struct part_shape shape;
+        struct attn_tensor tensor;
+        if ((bound[kind->role] & kind->parts) != 0 || !fuse(&shape, &wanted->spec, kind))
+            continue;
+        enum attn_status status = find_tensor(&tensor, checkpoint, wanted, kind, error);
+        if (status == ATTN_OK && tensor.entry == NULL)
+            continue;
+        if (status == ATTN_OK && (kind->parts & ~needed_parts(&wanted->spec, kind->role)) != 0)
+            status = attn_fail(error, ATTN_MALFORMED, tensor.entry->name,
+                               "tensor '%.96s' is there, but the configuration denies it",
+                               tensor.entry->name);
+        if (status == ATTN_OK)
+            status = check_tensor(wanted, kind, tensor.entry, error);
+        if (status != ATTN_OK)
+            return status;
+        bound[kind->role] |= kind->parts;
+        out->items[out->count++] = (struct binding){kind, tensor};
+    }
+    for (enum attn_role role = 0; role < ATTN_NUM_ROLES; role++) {
+        unsigned missing = needed_parts(&wanted->spec, role) & ~bound[role];
+        if (missing != 0)
+            return fail_missing(wanted, role, missing, error);
+    }
+    return ATTN_OK;
+}
+
+enum attn_status attn_weights_check(const char **dtype, struct attn_checkpoint *checkpoint,
+                                    const struct attn_config *config, size_t layer,
+                                    struct attn_error *error)
+{
+    struct bindings bindings;
+    struct wanted wanted = want(config, layer);
+    enum attn_status status = bind_layer(&bindings, checkpoint, &wanted, error);
+    if (status == ATTN_OK)
+        *dtype = bindings.items[0].tensor.entry->dtype->name;
+    return status;
+}
+
+/* ---- Reading ------------------------------------------------------------------------------- */
+
+static struct attn_linear *linear_of(struct attn_layer *layer, unsigned part)
+{
+    switch (part) {
+    case ATTN_PART_Q:
+        return &layer->q;
+    case ATTN_PART_K:
+        return &layer->k;
+    case ATTN_PART_V:
+        return &layer->v;
+    default:
+        return &layer->o;
+    }
+}
+
+static float *target_of(struct attn_layer *layer, enum attn_role role, unsigned part)
+{
+    struct attn_linear *linear = linear_of(layer, part);
+    switch (role) {
+    case ATTN_ROLE_WEIGHT:
+        return linear->weight;
+    case ATTN_ROLE_BIAS:
+        return linear->bias;
+    case ATTN_ROLE_EXTRA:
+        return part == ATTN_PART_K ? layer->bias_k : layer->bias_v;
+    case ATTN_ROLE_NORM:
+        return part == ATTN_PART_Q ? layer->q_norm : layer->k_norm;
+    case ATTN_ROLE_SINKS:
+        return layer->sinks;
+    case ATTN_ROLE_POSITION_BIAS:
+        break;
+    }
+    return layer->bias_table;
+}
+
+/* Elements of one part in a tensor; of other roles than these two each has a tensor of its own. */
+static size_t elements_of(const struct binding *binding, const struct attn_linear *linear)
+{
+    const struct attn_tensor_entry *entry = binding->tensor.entry;
+    if (binding->kind->role == ATTN_ROLE_WEIGHT)
+        return linear->out * linear->in;
+    if (binding->kind->role == ATTN_ROLE_BIAS)
+        return linear->out;
+    size_t elements = 1;
+    for (size_t i = 0; i < entry->ndim; i++)
+        elements *= entry->shape[i];
+    return elements;
+}
+
+/* The parts of a tensor follow each other, each as its rows, once or once for each of `groups`
+ * key/value heads: one range of elements per part and group. */
+static enum attn_status read_rows(struct attn_layer *out, const struct binding *binding,
+                                  size_t groups, struct attn_error *error)
+{
+    size_t first = 0;
+    for (size_t g = 0; g < groups; g++)
+        for (size_t i = 0; i < NUM_PARTS; i++) {
+            if ((binding->kind->parts & parts[i]) == 0)
+                continue;
+            size_t count = elements_of(binding, linear_of(out, parts[i])) / groups;
+            float *target = target_of(out, binding->kind->role, parts[i]);
+            enum attn_status status =
+                attn_safetensors_read_f32(target + g * count, binding->tensor.file,
+                                          binding->tensor.entry, first, count, error);
+            if (status != ATTN_OK)
+                return status;
+            first += count;
+        }
+    return ATTN_OK;
+}
+
+/* weight[o][row + r] = columns[r][o], r < rows: a strip of a weight [out][in]. */
+static void transpose(struct attn_linear *linear, size_t row, const float *columns, size_t stride,
+                      size_t rows)
+{
+    for (size_t o = 0; o < linear->out; o++) {
+        float *strip = linear->weight + o * linear->in + row;
+        for (size_t r = 0; r < rows; r++)
+            strip[r] = columns[r * stride + o];
+    }
+}
+
+/* A tensor [in][total out], in strips of some rows each; the parts are ranges of columns. */
+static enum attn_status read_columns(struct attn_layer *out, const struct binding *binding,
+                                     struct attn_error *error)
+{
+    const struct attn_tensor_entry *entry = binding->tensor.entry;
+    size_t in = entry->shape[0], total = entry->shape[1];
+    size_t most = attn_max(SCRATCH / total, 1);
+    float *scratch = attn_alloc(attn_mul(most, total), sizeof *scratch); /* [most][total] */
+    if (scratch == NULL)
+        return attn_fail_memory(error, most * total * sizeof *scratch);
+
+    enum attn_status status = ATTN_OK;
+    for (size_t row = 0; row < in && status == ATTN_OK; row += most) {
+        size_t rows = attn_min(in - row, most), column = 0;
+        status = attn_safetensors_read_f32(scratch, binding->tensor.file, entry, row * total,
+                                           rows * total, error);
+        for (size_t i = 0; i < NUM_PARTS && status == ATTN_OK; i++) {
+            if ((binding->kind->parts & parts[i]) == 0)
+                continue;
+            struct attn_linear *linear = linear_of(out, parts[i]);
+            transpose(linear, row, scratch + column, total, rows);
+            column += linear->out;
+        }
+    }
+    attn_free(scratch);
+    return status;
+}
+
+enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoint *checkpoint,
+                                   const struct attn_config *config, size_t layer,
+                                   struct attn_error *error)
+{
+    enum attn_layout layout = config->family->layout;
+    struct bindings bindings;
+    struct wanted wanted = want(config, layer);
+    enum attn_status status = bind_layer(&bindings, checkpoint, &wanted, error);
+    for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
+        const struct binding *binding = &bindings.items[i];
+        bool grouped = layout == ATTN_LAYOUT_GROUPED && binding->kind->parts == ATTN_PART_QKV;
+        if (layout == ATTN_LAYOUT_TRANSPOSED && binding->kind->role == ATTN_ROLE_WEIGHT)
+            status = read_columns(out, binding, error);
+        else
+            status = read_rows(out, binding, grouped ? wanted.spec.num_kv_heads : 1, error);
+    }
+    return status;
+}
+
+/* ---- Random weights ------------------------------------------------------------------------ */
+
+static void fill(float *out, size_t count, uint64_t stream, float bound)
+{
+    if (out != NULL)
+        attn_random_uniform(out, count, stream, bound);
+}
+
+/* Streams are numbered by tensor: weights, biases, then the rest in a fixed order. */
+void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
+{
+    const struct attn_layer_spec *spec = &out->spec;
+    for (size_t i = 0; i < NUM_PARTS; i++) {
+        const struct attn_linear *linear = linear_of(out, parts[i]);
+        fill(linear->weight, linear->out * linear->in, attn_random_stream(seed, layer, i),
+             (float)sqrt(3.0 / (double)linear->in));
+        fill(linear->bias, linear->out, attn_random_stream(seed, layer, NUM_PARTS + i),
+             RANDOM_BIAS);
+    }
+    const struct {
+        float *values;
+        size_t count;
+        float bound, center;
+    } others[] = {
+        {out->bias_k, out->k.out, RANDOM_BIAS, 0},
+        {out->bias_v, out->v.out, RANDOM_BIAS, 0},
+        {out->q_norm, spec->head_dim, RANDOM_BIAS, 1},
+        {out->k_norm, spec->head_dim, RANDOM_BIAS, 1},
+        {out->sinks, spec->num_heads, RANDOM_SCORE, 0},
+        {out->bias_table, spec->position_bias.buckets * spec->num_heads, RANDOM_SCORE, 0},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        fill(others[i].values, others[i].count, attn_random_stream(seed, layer, 2 * NUM_PARTS + i),
+             others[i].bound);
+        for (size_t j = 0; others[i].values != NULL && j < others[i].count; j++)
+            others[i].values[j] += others[i].center;
+    }
+}

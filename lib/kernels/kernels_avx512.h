@@ -1,0 +1,118 @@
+/* kernels_avx512.h: what the files of the AVX-512 levels share. */
+#ifndef ATTN_LIB_KERNELS_AVX512_H
+#define ATTN_LIB_KERNELS_AVX512_H
+
+#include <immintrin.h>
+#include <math.h>
+
+#include "kernels/kernels.h"
+#include "kernels/kernels_exp.h"
+#include "mem.h"
+
+#define INLINE static inline __attribute__((always_inline))
+/* Loops over the registers of a tile: unrolled, so that an index is a register. */
+#define unroll_for(i, count) _Pragma("GCC unroll 16") for (int i = 0; i < (count); i++)
+
+#define CACHE_LINE 64
+#define LANES 16
+
+/* The first `count` lanes; all where count is LANES or more. */
+INLINE __mmask16 first_lanes(size_t count)
+{
+    return (__mmask16)(count >= LANES ? 0xffffu : (1u << count) - 1u);
+}
+
+/* A factor of a row.  The register is opaque to the compiler, which would rather load anew for
+ * each use and saturate the load ports. */
+INLINE __m512 load_factor(const float *x)
+{
+    __m512 v = _mm512_set1_ps(*x);
+    __asm__("" : "+v"(v));
+    return v;
+}
+
+/* The same number, of which the compiler does not know that.  Where a tile's rows begin, behind
+ * such an offset, is worked out before its loop and again behind it: kept through the loop for all
+ * rows, as the compiler otherwise would, it costs more than a hundred cycles. */
+INLINE size_t afresh(size_t offset)
+{
+    __asm__("" : "+r"(offset));
+    return offset;
+}
+
+/* x[i] = exp(x[i]), see kernels_exp.h.  Each step is taken for all `count` (constant, at most
+ * EXP_VECTORS) vectors before the next: a chain of exp is long, and the processor does not look far
+ * enough ahead to overlap those of a loop.  Lanes below EXP_LOWEST leave the chain early, as those
+ * of 0 times 1, so that no mask is kept through it. */
+#define EXP_VECTORS 8
+
+INLINE void exp_vectors(__m512 x[], const int count)
+{
+    const __m512 round = _mm512_set1_ps(EXP_ROUND);
+    __m512 power[EXP_VECTORS], q[EXP_VECTORS];
+    unroll_for(i, count)
+        power[i] = _mm512_fmadd_ps(x[i], _mm512_set1_ps(EXP_LOG2E), round);
+    unroll_for(i, count) {
+        __mmask16 normal = _mm512_cmp_ps_mask(x[i], _mm512_set1_ps(EXP_LOWEST), _CMP_GE_OQ);
+        __m512 n = _mm512_sub_ps(power[i], round);
+        x[i] = _mm512_fnmadd_ps(n, _mm512_set1_ps(EXP_LN2_HI), x[i]);
+        x[i] = _mm512_maskz_fnmadd_ps(normal, n, _mm512_set1_ps(EXP_LN2_LO), x[i]);
+        power[i] =
+            _mm512_castsi512_ps(_mm512_maskz_slli_epi32(normal, _mm512_castps_si512(power[i]), 23));
+    }
+    unroll_for(i, count)
+        q[i] = _mm512_fmadd_ps(_mm512_set1_ps(EXP_Q4), x[i], _mm512_set1_ps(EXP_Q3));
+    unroll_for(i, count)
+        q[i] = _mm512_fmadd_ps(q[i], x[i], _mm512_set1_ps(EXP_Q2));
+    unroll_for(i, count)
+        q[i] = _mm512_fmadd_ps(q[i], x[i], _mm512_set1_ps(EXP_Q1));
+    unroll_for(i, count)
+        q[i] = _mm512_fmadd_ps(q[i], x[i], _mm512_set1_ps(EXP_Q0));
+    unroll_for(i, count)
+        q[i] = _mm512_fmadd_ps(q[i], x[i], _mm512_set1_ps(1.0f));
+    unroll_for(i, count)
+        q[i] = _mm512_fmadd_ps(q[i], x[i], _mm512_set1_ps(1.0f));
+    unroll_for(i, count)
+        x[i] = _mm512_mul_ps(q[i], power[i]);
+}
+
+INLINE __m512 exp_lanes(__m512 x)
+{
+    exp_vectors(&x, 1);
+    return x;
+}
+
+/* out[c][r] = in[r][c] */
+INLINE void transpose_lanes(__m512 out[LANES], __m512 in[LANES])
+{
+    __m512 t[LANES];
+    unroll_for(i, 8) {
+        t[2 * i] = _mm512_unpacklo_ps(in[2 * i], in[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_ps(in[2 * i], in[2 * i + 1]);
+    }
+    unroll_for(i, 4)
+        unroll_for(h, 2) {
+            __m512d a = _mm512_castps_pd(t[4 * i + h]), b = _mm512_castps_pd(t[4 * i + 2 + h]);
+            in[4 * i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+            in[4 * i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        }
+    /* in[4 i + c]: in its quarter q column 4 q + c of rows 4 i to 4 i + 3 */
+    unroll_for(c, 4) {
+        __m512 low = _mm512_shuffle_f32x4(in[c], in[4 + c], 0x88);
+        __m512 odd = _mm512_shuffle_f32x4(in[c], in[4 + c], 0xdd);
+        __m512 high = _mm512_shuffle_f32x4(in[8 + c], in[12 + c], 0x88);
+        __m512 rest = _mm512_shuffle_f32x4(in[8 + c], in[12 + c], 0xdd);
+        out[c] = _mm512_shuffle_f32x4(low, high, 0x88);
+        out[8 + c] = _mm512_shuffle_f32x4(low, high, 0xdd);
+        out[4 + c] = _mm512_shuffle_f32x4(odd, rest, 0x88);
+        out[12 + c] = _mm512_shuffle_f32x4(odd, rest, 0xdd);
+    }
+}
+
+/* Lanes beyond the row read as -inf: the neutral element of max, and of a sum of exp. */
+INLINE __m512 load_scores(const float *s, __mmask16 mask)
+{
+    return _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), mask, s);
+}
+
+#endif

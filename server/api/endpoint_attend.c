@@ -1,0 +1,237 @@
+/* endpoint_attend.c: POST /attend: attention over given rows, or, with session_id, a prefill.
+ *
+ * Three kinds of body: a session's rows (an item, as /decode has), rows for a layer (self- or
+ * cross-attention), and query, key, value without any weights. */
+#include "api/endpoints.h"
+#include "app.h"
+#include "schedule/job.h"
+#include "schedule/steps.h"
+#include "wire/meaning.h"
+#include "wire/outputs.h"
+
+/* ---- The reply ---- */
+
+static void write_given(const struct srv_job *job, struct srv_buffer *out)
+{
+    srv_buffer_text(out, "{\"model\":");
+    if (job->model != NULL)
+        srv_buffer_json_string(out, job->model->name);
+    else
+        srv_buffer_text(out, "null");
+    srv_buffer_text(out, ",\"layer\":");
+    srv_buffer_unsigned(out, (uint64_t)job->call.layer);
+    srv_outputs_write(out, &job->outputs, &job->sizes, job->request->binary);
+    srv_buffer_text(out, "}");
+}
+
+static void write_prefill(const struct srv_job *job, struct srv_buffer *out)
+{
+    srv_buffer_text(out, "{\"model\":");
+    srv_buffer_json_string(out, job->items[0].model->name);
+    srv_buffer_text(out, ",");
+    srv_item_write(out, &job->items[0]);
+    srv_buffer_text(out, "}");
+}
+
+/* The rows that keys come from, absent for self-attention. */
+static const struct srv_tensor *key_rows(const struct srv_rows *rows)
+{
+    return rows->encoder_hidden_states.present ? &rows->encoder_hidden_states
+                                               : &rows->key_hidden_states;
+}
+
+/* ---- Computing, on the scheduler's thread ---- */
+
+static void compute_layer(struct srv_job *job)
+{
+    struct srv_app *app = job->request->app;
+    const struct srv_rows *rows = &job->call.rows;
+    const struct srv_tensor *keys = key_rows(rows);
+    struct attn_error cause;
+    struct attn_attend_args args = {
+        .batch = job->sizes.batch,
+        .queries = job->sizes.queries,
+        .keys = job->sizes.keys,
+        .hidden_states = rows->hidden_states.f32,
+        .key_hidden_states = keys->f32,
+        .value_hidden_states = rows->value_hidden_states.f32,
+        .modifiers = job->modifiers,
+        .outputs = job->outputs,
+        .yield = job->yield,
+    };
+    if (attn_attend(app->engine, job->model->attn, (size_t)job->call.layer, &args, &cause) !=
+        ATTN_OK)
+        srv_fail_attn(&job->error, &cause);
+}
+
+static void compute_core(struct srv_job *job)
+{
+    struct srv_app *app = job->request->app;
+    const struct srv_rows *rows = &job->call.rows;
+    struct attn_error cause;
+    struct attn_core_args args = {
+        .batch = job->sizes.batch,
+        .queries = job->sizes.queries,
+        .keys = job->sizes.keys,
+        .num_heads = job->sizes.num_heads,
+        .num_kv_heads = job->sizes.num_kv_heads,
+        .head_dim = job->sizes.head_dim,
+        .value_head_dim = job->sizes.value_head_dim,
+        .query = rows->query.f32,
+        .key = rows->key.f32,
+        .value = rows->value.f32,
+        .modifiers = job->modifiers,
+        .outputs = job->outputs,
+        .yield = job->yield,
+    };
+    if (attn_core(app->engine, &args, &cause) != ATTN_OK)
+        srv_fail_attn(&job->error, &cause);
+}
+
+/* ---- Reading ---- */
+
+/* Modifiers and outputs of a body whose sizes are known. */
+static enum srv_error_code finish_given(struct srv_job *job, struct srv_error *error)
+{
+    struct srv_request *request = job->request;
+    enum srv_error_code code =
+        srv_modifiers_read(&job->modifiers, &job->call.rows, &job->sizes, &request->arena, error);
+    if (code == SRV_OK)
+        code = srv_reply_reserve(request, 1, error);
+    if (code == SRV_OK)
+        code = srv_outputs_take(&job->outputs, &job->call.rows, &job->sizes, request, error);
+    job->encode = write_given;
+    return code;
+}
+
+/* Rows that keys or values come from: as many sequences as hidden_states has. */
+static enum srv_error_code read_source(struct srv_job *job, const struct srv_tensor *tensor,
+                                       const char *param, size_t width, size_t *tokens,
+                                       struct srv_error *error)
+{
+    size_t batch;
+    bool batched;
+    enum srv_error_code code =
+        srv_shape_rows(&batch, tokens, &batched, tensor, param, width, error);
+    if (code == SRV_OK && (batched != job->sizes.batched || batch != job->sizes.batch))
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, param,
+                        "%s and hidden_states hold different batches", param);
+    return code;
+}
+
+static enum srv_error_code read_keys_and_values(struct srv_job *job,
+                                                const struct attn_layer_spec *spec,
+                                                struct srv_error *error)
+{
+    const struct srv_rows *rows = &job->call.rows;
+    bool encoder = rows->encoder_hidden_states.present;
+    const char *param = encoder ? "encoder_hidden_states" : "key_hidden_states";
+    const struct srv_tensor *keys = key_rows(rows);
+    size_t values = 0;
+    if (!keys->present) {
+        job->sizes.keys = job->sizes.queries;
+        return SRV_OK;
+    }
+    enum srv_error_code code =
+        read_source(job, keys, param, spec->key_size, &job->sizes.keys, error);
+    if (code != SRV_OK || !rows->value_hidden_states.present)
+        return code;
+    code = read_source(job, &rows->value_hidden_states, "value_hidden_states", spec->value_size,
+                       &values, error);
+    if (code == SRV_OK && values != job->sizes.keys)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "value_hidden_states",
+                        "%zu value rows for %zu key rows", values, job->sizes.keys);
+    return code;
+}
+
+static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error *error)
+{
+    const struct srv_rows *rows = &job->call.rows;
+    const struct attn_layer_spec *spec = NULL;
+    enum srv_error_code code = srv_job_find_model(&job->model, job, error);
+    if (code == SRV_OK)
+        code = srv_job_find_layer(&spec, job, job->model, error);
+    if (code == SRV_OK)
+        code = srv_meaning_check(rows, key_rows(rows)->present ? SRV_FORM_CROSS : SRV_FORM_SELF,
+                                 spec, error);
+    if (code != SRV_OK)
+        return code;
+    job->sizes = srv_sizes_of_layer(spec);
+    job->compute = compute_layer;
+    code = srv_shape_rows(&job->sizes.batch, &job->sizes.queries, &job->sizes.batched,
+                          &rows->hidden_states, "hidden_states", spec->hidden_size, error);
+    if (code == SRV_OK)
+        code = read_keys_and_values(job, spec, error);
+    if (code == SRV_OK)
+        code = srv_sizes_check(&job->sizes, &job->request->app->config.limits, "hidden_states",
+                               "key_hidden_states", error);
+    job->sizes.columns = attn_weight_columns(spec, job->sizes.keys);
+    return code == SRV_OK ? finish_given(job, error) : code;
+}
+
+static enum srv_error_code read_core_sizes(struct srv_job *job, struct srv_error *error)
+{
+    const struct srv_rows *rows = &job->call.rows;
+    const struct srv_tensor *q = &rows->query, *k = &rows->key, *v = &rows->value;
+    struct srv_sizes *s = &job->sizes;
+    unsigned rank = q->rank, skip = rank == 4 ? 0 : 1;
+    if (rank < 3 || rank > 4 || k->rank != rank || v->rank != rank)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "query",
+                        "query, key and value need 3 dimensions [heads,tokens,width], or 4 with "
+                        "the batch first; they have %u, %u and %u",
+                        q->rank, k->rank, v->rank);
+    *s = (struct srv_sizes){
+        .batch = skip ? 1 : q->shape[0],
+        .queries = q->shape[rank - 2],
+        .keys = k->shape[rank - 2],
+        .num_heads = q->shape[rank - 3],
+        .num_kv_heads = k->shape[rank - 3],
+        .head_dim = q->shape[rank - 1],
+        .value_head_dim = v->shape[rank - 1],
+        .columns = k->shape[rank - 2],
+        .batched = skip == 0,
+    };
+    const size_t key[] = {s->batch, s->num_kv_heads, s->keys, s->head_dim};
+    const size_t value[] = {s->batch, s->num_kv_heads, s->keys, s->value_head_dim};
+    if (q->count == 0 || k->count == 0 || v->count == 0)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "query", "query, key or value is empty");
+    if (s->num_heads % s->num_kv_heads != 0)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "key",
+                        "%zu key heads do not divide %zu query heads", s->num_kv_heads,
+                        s->num_heads);
+    enum srv_error_code code = srv_shape_check(k, "key", key + skip, rank, error);
+    return code == SRV_OK ? srv_shape_check(v, "value", value + skip, rank, error) : code;
+}
+
+static enum srv_error_code read_core(struct srv_job *job, struct srv_error *error)
+{
+    const struct srv_rows *rows = &job->call.rows;
+    job->compute = compute_core;
+    enum srv_error_code code = srv_meaning_check(rows, SRV_FORM_WEIGHTLESS, NULL, error);
+    if (code == SRV_OK)
+        code = read_core_sizes(job, error);
+    if (code == SRV_OK)
+        code =
+            srv_sizes_check(&job->sizes, &job->request->app->config.limits, "query", "key", error);
+    return code == SRV_OK ? finish_given(job, error) : code;
+}
+
+enum srv_error_code srv_ep_attend_parse(struct srv_request *request, struct srv_error *error)
+{
+    struct srv_job *job;
+    enum srv_error_code code = srv_job_read(&job, request, SRV_CALL_ATTEND, error);
+    if (code != SRV_OK)
+        return code;
+    request->job = job;
+    const struct srv_rows *rows = &job->call.rows;
+    if (rows->session_id == NULL)
+        code = srv_job_check_header(job, NULL, error);
+    if (code != SRV_OK)
+        return code;
+    if (rows->query.present)
+        return read_core(job, error);
+    if (rows->session_id == NULL)
+        return read_layer_rows(job, error);
+    job->encode = write_prefill;
+    return srv_item_prepare_only(job, error);
+}

@@ -1,0 +1,62 @@
+/* endpoint_decode.c: POST /decode: one step over one session, or one over each of many.
+ *
+ * The steps themselves are steps.c's and their batching scheduler.c's; here is the form of the
+ * body and of the reply. */
+#include "api/endpoints.h"
+#include "schedule/job.h"
+#include "schedule/steps.h"
+#include "wire/error_body.h"
+
+static void write_one(const struct srv_job *job, struct srv_buffer *out)
+{
+    srv_buffer_text(out, "{");
+    srv_item_write(out, &job->items[0]);
+    srv_buffer_text(out, "}");
+}
+
+/* In a list each item succeeds or fails alone. */
+static void write_many(const struct srv_job *job, struct srv_buffer *out)
+{
+    srv_buffer_text(out, "{\"sequences\":[");
+    for (size_t i = 0; i < job->num_items; i++) {
+        const struct srv_item *item = &job->items[i];
+        srv_buffer_text(out, i > 0 ? ",{" : "{");
+        if (item->error.code == SRV_OK) {
+            srv_item_write(out, item);
+        } else {
+            srv_buffer_text(out, "\"session_id\":");
+            srv_buffer_json_string(out, item->rows->session_id);
+            srv_buffer_text(out, ",\"error\":");
+            srv_error_write(out, &item->error, NULL);
+        }
+        srv_buffer_text(out, "}");
+    }
+    srv_buffer_text(out, "]}");
+}
+
+static enum srv_error_code prepare_many(struct srv_job *job, struct srv_error *error)
+{
+    enum srv_error_code code = srv_job_take_items(job, job->call.num_sequences, error);
+    for (size_t i = 0; i < job->num_items && code == SRV_OK; i++) {
+        struct srv_item *item = &job->items[i];
+        item->rows = &job->call.sequences[i];
+        code = srv_job_check_header(job, item->rows->session_id, error);
+        if (code == SRV_OK)
+            srv_item_prepare(item, &item->error);
+    }
+    job->encode = write_many;
+    return code == SRV_OK ? srv_job_room(job, error) : code;
+}
+
+enum srv_error_code srv_ep_decode_parse(struct srv_request *request, struct srv_error *error)
+{
+    struct srv_job *job;
+    enum srv_error_code code = srv_job_read(&job, request, SRV_CALL_DECODE, error);
+    if (code != SRV_OK)
+        return code;
+    request->job = job;
+    if (job->call.sequences != NULL)
+        return prepare_many(job, error);
+    job->encode = write_one;
+    return srv_item_prepare_only(job, error);
+}

@@ -1,0 +1,215 @@
+/* endpoint_session_change.c: POST /sessions/{id}/fork and /truncate.
+ *
+ * Bodies are read on a compute thread; the rest is done on the scheduler's thread between two
+ * batches, at once, since neither copies a token: both take as long as there are blocks. */
+#include <stdint.h>
+#include <string.h>
+
+#include "api/endpoints.h"
+#include "api/session_reply.h"
+#include "app.h"
+#include "attn_state.h"
+#include "schedule/job.h"
+
+#define NOT_GIVEN SIZE_MAX
+
+struct change_call {
+    const char *session_id; /* of the fork; NULL: one is made */
+    size_t length, epoch;   /* NOT_GIVEN */
+};
+
+struct change {
+    struct srv_job job;
+    struct change_call call;
+};
+
+static const struct srv_document_field fields[] = {
+    {"length", false, offsetof(struct change_call, length), 0},
+    {"epoch", false, offsetof(struct change_call, epoch), 1},
+    {"session_id", true, offsetof(struct change_call, session_id), 0}, /* of a fork only */
+};
+#define FORK_FIELDS 3
+#define TRUNCATE_FIELDS 2
+
+/* ---- On a compute thread --------------------------------------------------------------------- */
+
+/* Copies the id out of the body, which ends with its reading. */
+static enum srv_error_code keep_id(struct change_call *call, struct srv_request *request,
+                                   struct srv_error *error)
+{
+    if (call->session_id == NULL)
+        return SRV_OK;
+    call->session_id = srv_arena_copy(&request->arena, call->session_id, strlen(call->session_id));
+    return call->session_id != NULL
+               ? SRV_OK
+               : srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+}
+
+static enum srv_error_code read_change(struct change **out, struct srv_request *request,
+                                       size_t num_fields, struct srv_error *error)
+{
+    json_t *body = NULL;
+    struct change *change = srv_arena_alloc(&request->arena, 1, sizeof *change);
+    if (change == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+    *change = (struct change){.job.request = request, .call = {NULL, NOT_GIVEN, NOT_GIVEN}};
+    enum srv_error_code code = srv_session_check_header(request, request->path_arg, error);
+    if (code == SRV_OK)
+        code = srv_document_read(&body, request, error);
+    if (code == SRV_OK)
+        code = srv_document_fields(&change->call, fields, num_fields, body, error);
+    if (code == SRV_OK)
+        code = keep_id(&change->call, request, error);
+    json_decref(body);
+    *out = change;
+    return code;
+}
+
+/* ---- On the scheduler's thread --------------------------------------------------------------- */
+
+/* The tokens of the layer that has most. */
+static size_t longest_of(const struct srv_session *session)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < session->model->info.num_layers; i++) {
+        size_t length = attn_cache_length(session->cache, i);
+        longest = length > longest ? length : longest;
+    }
+    return longest;
+}
+
+/* Whether the session is the one that the caller thinks of. */
+static enum srv_error_code check_call(const struct change_call *call,
+                                      const struct srv_session *session, struct srv_error *error)
+{
+    size_t longest = longest_of(session);
+    if (call->epoch != NOT_GIVEN && call->epoch != session->epoch)
+        return srv_fail(error, SRV_E_EPOCH_MISMATCH, "epoch", "epoch is %zu, the session's is %llu",
+                        call->epoch, (unsigned long long)session->epoch);
+    if (call->length == NOT_GIVEN || call->length <= longest)
+        return SRV_OK;
+    srv_fail(error, SRV_E_POSITION_GAP, "length", "length is %zu, the longest layer has %zu",
+             call->length, longest);
+    error->has_length = true;
+    error->length = longest;
+    return error->code;
+}
+
+static enum srv_error_code find_parent(struct srv_session **out, const struct change *change,
+                                       struct srv_error *error)
+{
+    const struct srv_request *request = change->job.request;
+    *out = srv_session_get(request->app->sessions, request->path_arg);
+    if (*out == NULL || (*out)->unborn)
+        return srv_session_fail_unknown(error);
+    return check_call(&change->call, *out, error);
+}
+
+/* The last steps that end where their layer ends now: only those can be repeated. */
+static enum srv_error_code copy_last(struct srv_last_step **out, const struct srv_session *session,
+                                     const struct attn_cache *cache, struct srv_arena *arena,
+                                     struct srv_error *error)
+{
+    size_t layers = session->model->info.num_layers;
+    struct srv_last_step *last = srv_arena_alloc(arena, layers, sizeof *last);
+    if (last == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
+    for (size_t i = 0; i < layers; i++) {
+        last[i] = session->last[i];
+        if (last[i].position + last[i].rows != attn_cache_length(cache, i))
+            last[i] = (struct srv_last_step){0};
+    }
+    *out = last;
+    return SRV_OK;
+}
+
+static enum srv_error_code fork_session(struct srv_session **out, struct change *change,
+                                        const struct srv_session *parent,
+                                        struct srv_session_options *options,
+                                        struct srv_error *error)
+{
+    struct srv_request *request = change->job.request;
+    struct attn_error cause = {0};
+    struct srv_last_step *last = NULL;
+    if (attn_cache_fork(&options->cache, parent->cache, change->call.length, &cause) != ATTN_OK)
+        return srv_fail_attn(error, &cause);
+    if (copy_last(&last, parent, options->cache, &request->arena, error) != SRV_OK) {
+        attn_cache_free(options->cache);
+        return error->code;
+    }
+    options->last = last;
+    options->ttl_s = parent->ttl_ns / 1000000000;
+    return srv_session_create(out, request->app->sessions, parent->model, options, error);
+}
+
+static void begin_fork(struct srv_job *job)
+{
+    struct change *change = (struct change *)job;
+    struct srv_request *request = job->request;
+    struct srv_session *session = NULL, *parent = NULL;
+    struct srv_session_options options = {.id = change->call.session_id};
+    srv_session_take_key(&options, request);
+    enum srv_error_code code =
+        srv_session_made(&session, request->app->sessions, &options, &job->error);
+    bool replayed = session != NULL;
+    if (code == SRV_OK && !replayed)
+        code = find_parent(&parent, change, &job->error);
+    if (code == SRV_OK && !replayed)
+        code = srv_session_room(request, parent->model, &job->error);
+    if (code == SRV_OK && !replayed)
+        code = fork_session(&session, change, parent, &options, &job->error);
+    if (code == SRV_OK && !replayed &&
+        srv_store_fork(request->app->store, session, parent, change->call.length, &job->error) !=
+            SRV_OK)
+        code = srv_session_take_back(session, request, &job->error);
+    srv_session_put(parent);
+    if (code != SRV_OK)
+        return;
+    if (!replayed)
+        srv_metrics_session(request->app->metrics, SRV_SESSION_CREATED, 1);
+    srv_session_reply(request, 201, session, replayed);
+}
+
+static void begin_truncate(struct srv_job *job)
+{
+    const struct change *change = (const struct change *)job;
+    struct srv_session *session;
+    if (find_parent(&session, change, &job->error) != SRV_OK) {
+        srv_session_put(session);
+        return;
+    }
+    if (srv_session_room(job->request, session->model, &job->error) != SRV_OK ||
+        srv_store_truncate(job->request->app->store, session, change->call.length, &job->error) !=
+            SRV_OK) {
+        srv_session_put(session);
+        return;
+    }
+    srv_session_truncate(session, change->call.length);
+    srv_session_reply(job->request, 200, session, false);
+}
+
+/* ---- Parsers --------------------------------------------------------------------------------- */
+
+enum srv_error_code srv_ep_fork_parse(struct srv_request *request, struct srv_error *error)
+{
+    struct change *change;
+    enum srv_error_code code = read_change(&change, request, FORK_FIELDS, error);
+    if (code != SRV_OK)
+        return code;
+    change->job.begin = begin_fork;
+    request->job = &change->job;
+    return SRV_OK;
+}
+
+enum srv_error_code srv_ep_truncate_parse(struct srv_request *request, struct srv_error *error)
+{
+    struct change *change;
+    enum srv_error_code code = read_change(&change, request, TRUNCATE_FIELDS, error);
+    if (code != SRV_OK)
+        return code;
+    if (change->call.length == NOT_GIVEN)
+        return srv_fail(error, SRV_E_MISSING_FIELD, "length", "length is missing");
+    change->job.begin = begin_truncate;
+    request->job = &change->job;
+    return SRV_OK;
+}

@@ -1,0 +1,250 @@
+/* endpoint_sessions.c: POST, GET and DELETE of /sessions.
+ *
+ * Runs on an event thread: none of it touches what is in a cache. */
+#include <string.h>
+
+#include "api/endpoints.h"
+#include "api/session_reply.h"
+#include "app.h"
+#include "wire/document.h"
+#include "wire/request.h"
+
+#define PAGE_DEFAULT 100
+#define LIMIT_DIGITS 20 /* with zeros before it: a query that http_exchange.h cuts is never good */
+
+/* ---- POST ------------------------------------------------------------------------------------ */
+
+struct create_call {
+    const char *session_id, *model; /* NULL: not given */
+    size_t max_length, ttl_s;       /* 0: not given */
+};
+
+static const struct srv_document_field create_fields[] = {
+    {"session_id", true, offsetof(struct create_call, session_id), 0},
+    {"model", true, offsetof(struct create_call, model), 0},
+    {"max_length", false, offsetof(struct create_call, max_length), 1},
+    {"ttl_s", false, offsetof(struct create_call, ttl_s), 1},
+};
+#define CREATE_FIELDS (sizeof create_fields / sizeof create_fields[0])
+
+/* What the body says; texts live in it. */
+static enum srv_error_code read_call(struct srv_session_options *out,
+                                     const struct srv_model **model,
+                                     const struct srv_request *request, json_t *body,
+                                     struct srv_error *error)
+{
+    struct create_call call = {0};
+    if (srv_document_fields(&call, create_fields, CREATE_FIELDS, body, error) != SRV_OK)
+        return error->code;
+    const char *id = call.session_id != NULL ? call.session_id : "";
+    if (srv_session_check_header(request, id, error) != SRV_OK)
+        return error->code;
+    if (srv_models_find(model, &request->app->models, call.model, error) != SRV_OK)
+        return error->code;
+    if ((*model)->is_cross)
+        return srv_fail(error, SRV_E_UNSUPPORTED, "model",
+                        "model %s is of cross-attention, which has no cache", (*model)->name);
+    *out = (struct srv_session_options){
+        .id = call.session_id, .max_length = call.max_length, .ttl_s = call.ttl_s};
+    srv_session_take_key(out, request);
+    return SRV_OK;
+}
+
+/* Creates the session, or finds the one that the same request made before: in *replayed. */
+static enum srv_error_code create(struct srv_session **out, bool *replayed,
+                                  struct srv_request *request, json_t *body,
+                                  struct srv_error *error)
+{
+    const struct srv_model *model;
+    struct srv_session_options options;
+    struct srv_sessions *sessions = request->app->sessions;
+    enum srv_error_code code = read_call(&options, &model, request, body, error);
+    if (code == SRV_OK)
+        code = srv_session_made(out, sessions, &options, error);
+    *replayed = code == SRV_OK && *out != NULL;
+    if (code != SRV_OK || *replayed)
+        return code;
+    if (srv_session_room(request, model, error) != SRV_OK)
+        return error->code;
+    code = srv_session_create(out, sessions, model, &options, error);
+    if (code != SRV_E_IDEMPOTENCY)
+        return code;
+    /* Its twin came in between. */
+    if (srv_session_made(out, sessions, &options, error) != SRV_OK || *out == NULL)
+        return code;
+    *replayed = true;
+    return SRV_OK;
+}
+
+/* The same, on record: also where a twin made it and has not come to that. */
+static enum srv_error_code create_recorded(struct srv_session **out, bool *replayed,
+                                           struct srv_request *request, json_t *body,
+                                           struct srv_error *error)
+{
+    enum srv_error_code code = create(out, replayed, request, body, error);
+    if (code == SRV_OK && srv_store_create(request->app->store, *out, error) != SRV_OK)
+        code = srv_session_take_back(*out, request, error);
+    return code;
+}
+
+void srv_post_sessions(struct srv_request *request)
+{
+    struct srv_session *session = NULL;
+    struct srv_error error = {0};
+    json_t *body = NULL;
+    bool replayed = false;
+    enum srv_error_code code = srv_document_read(&body, request, &error);
+    if (code == SRV_OK)
+        code = create_recorded(&session, &replayed, request, body, &error);
+    json_decref(body);
+    if (code != SRV_OK) {
+        srv_reply_error(request, &error);
+        return;
+    }
+    if (!replayed)
+        srv_metrics_session(request->app->metrics, SRV_SESSION_CREATED, 1);
+    srv_session_reply(request, 201, session, replayed);
+}
+
+/* ---- One session ----------------------------------------------------------------------------- */
+
+void srv_get_session(struct srv_request *request)
+{
+    struct srv_error error = {0};
+    struct srv_session *session;
+    if (srv_session_look(&session, request, &error) == SRV_OK)
+        srv_session_reply(request, 200, session, false);
+    else
+        srv_reply_error(request, &error);
+}
+
+static enum srv_error_code drop(struct srv_app *app, const char *id, struct srv_error *error)
+{
+    struct srv_session *session = srv_session_peek(app->sessions, id);
+    enum srv_error_code code = SRV_OK;
+    if (session != NULL)
+        code = srv_store_delete(app->store, session, error);
+    if (code == SRV_OK && (session == NULL || !srv_session_remove(app->sessions, session)))
+        code = srv_session_fail_unknown(error);
+    srv_session_put(session);
+    return code;
+}
+
+void srv_delete_session(struct srv_request *request)
+{
+    struct srv_error error = {0};
+    const char *id = request->path_arg;
+    if (srv_session_check_header(request, id, &error) != SRV_OK) {
+        srv_reply_error(request, &error);
+        return;
+    }
+    if (drop(request->app, id, &error) != SRV_OK) {
+        srv_reply_error(request, &error);
+        return;
+    }
+    srv_metrics_session(request->app->metrics, SRV_SESSION_DELETED, 1);
+    srv_reply_status(request, 204);
+}
+
+/* ---- The list -------------------------------------------------------------------------------- */
+
+struct page_query {
+    char after[SRV_ID_MAX + 1]; /* "": not given */
+    size_t limit;               /* 0: not given */
+};
+
+static enum srv_error_code read_limit(size_t *out, const char *value, size_t length,
+                                      struct srv_error *error)
+{
+    size_t limit = 0;
+    for (size_t i = 0; i < length && limit <= SRV_PAGE_MAX; i++) {
+        bool digit = value[i] >= '0' && value[i] <= '9';
+        limit = digit ? limit * 10 + (size_t)(value[i] - '0') : SRV_PAGE_MAX + 1;
+    }
+    if (length > LIMIT_DIGITS || limit < 1 || limit > SRV_PAGE_MAX)
+        return srv_fail(error, SRV_E_INVALID_VALUE, "limit", "limit must be from 1 to %d",
+                        SRV_PAGE_MAX);
+    *out = limit;
+    return SRV_OK;
+}
+
+static enum srv_error_code read_after(char out[SRV_ID_MAX + 1], const char *value, size_t length,
+                                      struct srv_error *error)
+{
+    size_t kept = length <= SRV_ID_MAX ? length : 0;
+    memcpy(out, value, kept);
+    out[kept] = '\0';
+    if (!srv_id_valid(out))
+        return srv_fail(error, SRV_E_INVALID_VALUE, "after", "after must be a session id");
+    return SRV_OK;
+}
+
+static enum srv_error_code read_pair(struct page_query *query, const char *pair, size_t length,
+                                     struct srv_error *error)
+{
+    bool is_after = length >= 6 && memcmp(pair, "after=", 6) == 0;
+    bool is_limit = length >= 6 && memcmp(pair, "limit=", 6) == 0;
+    if ((is_after && query->after[0] != '\0') || (is_limit && query->limit > 0))
+        return srv_fail(error, SRV_E_DUPLICATE_FIELD, is_after ? "after" : "limit",
+                        "%.5s is given twice", pair);
+    if (is_after)
+        return read_after(query->after, pair + 6, length - 6, error);
+    if (is_limit)
+        return read_limit(&query->limit, pair + 6, length - 6, error);
+    return srv_fail(error, SRV_E_UNKNOWN_FIELD, "query",
+                    "the query knows after=ID and limit=N only");
+}
+
+static enum srv_error_code read_query(struct page_query *query, const char *text,
+                                      struct srv_error *error)
+{
+    while (text != NULL && *text != '\0') {
+        size_t length = strcspn(text, "&");
+        enum srv_error_code code = read_pair(query, text, length, error);
+        if (code != SRV_OK)
+            return code;
+        text += length + (text[length] == '&');
+    }
+    query->limit = query->limit > 0 ? query->limit : PAGE_DEFAULT;
+    return SRV_OK;
+}
+
+/* One session more than fits the page is asked for, to know whether there is a next page. */
+static void print_page(struct srv_buffer *out, struct srv_session *const page[], size_t count,
+                       size_t limit)
+{
+    size_t shown = count < limit ? count : limit;
+    srv_buffer_text(out, "{\"sessions\":[");
+    for (size_t i = 0; i < shown; i++) {
+        srv_buffer_text(out, i > 0 ? "," : "");
+        srv_session_print(out, page[i], false);
+    }
+    srv_buffer_text(out, "],\"next\":");
+    if (count > limit)
+        srv_buffer_json_string(out, page[limit - 1]->id);
+    else
+        srv_buffer_text(out, "null");
+    srv_buffer_text(out, "}");
+}
+
+void srv_get_sessions(struct srv_request *request)
+{
+    struct page_query query = {"", 0};
+    struct srv_error error = {0};
+    if (read_query(&query, request->query, &error) != SRV_OK) {
+        srv_reply_error(request, &error);
+        return;
+    }
+    struct srv_session **page =
+        srv_arena_alloc(&request->arena, query.limit + 1, sizeof(struct srv_session *));
+    if (page == NULL) {
+        srv_fail(&error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the list");
+        srv_reply_error(request, &error);
+        return;
+    }
+    size_t count = srv_sessions_page(page, query.limit + 1, request->app->sessions, query.after);
+    print_page(&request->reply.body, page, count, query.limit);
+    srv_reply_status(request, 200);
+    for (size_t i = 0; i < count; i++)
+        srv_session_put(page[i]);
+}

@@ -1,0 +1,33 @@
+/* endpoint_snapshot.c: POST and GET of /snapshot: all sessions to disk, now.
+ *
+ * Writing takes its time, so POST replies at once; a snapshot that was begun after it is whole when
+ * GET shows a larger `base`. */
+#include "api/endpoints.h"
+#include "app.h"
+#include "wire/document.h"
+
+typedef void look_function(struct srv_store_status *out, struct srv_store *store);
+
+static json_t *status_json(const struct srv_store_status *status)
+{
+    return json_pack("{s:I, s:I, s:I, s:b}", "generation", (json_int_t)status->generation, "base",
+                     (json_int_t)status->base, "journal_bytes", (json_int_t)status->journal_bytes,
+                     "running", status->running);
+}
+
+static void reply(struct srv_request *request, unsigned code, look_function *look)
+{
+    struct srv_store_status status;
+    struct srv_error error = {0};
+    if (request->app->store != NULL) {
+        look(&status, request->app->store);
+        srv_document_reply(request, code, status_json(&status));
+        return;
+    }
+    srv_fail(&error, SRV_E_UNSUPPORTED, "durability", "durability is none: nothing is kept");
+    srv_reply_error(request, &error);
+}
+
+void srv_post_snapshot(struct srv_request *request) { reply(request, 202, srv_store_request); }
+
+void srv_get_snapshot(struct srv_request *request) { reply(request, 200, srv_store_describe); }

@@ -1,0 +1,40 @@
+/* endpoints.h: what the route table calls, one group per ep_*.c. */
+#ifndef SRV_ENDPOINTS_H
+#define SRV_ENDPOINTS_H
+
+#include "http/http.h"
+
+/* endpoint_attend.c, ep_decode.c */
+srv_job_parser srv_ep_attend_parse;
+srv_job_parser srv_ep_decode_parse;
+
+/* endpoint_sessions.c */
+srv_handler srv_post_sessions;
+srv_handler srv_get_sessions;
+srv_handler srv_get_session;
+srv_handler srv_delete_session;
+
+/* endpoint_session_change.c */
+srv_job_parser srv_ep_fork_parse;
+srv_job_parser srv_ep_truncate_parse;
+
+/* endpoint_session_state.c */
+srv_job_parser srv_ep_export_parse;
+srv_job_parser srv_ep_import_parse;
+
+/* endpoint_snapshot.c */
+srv_handler srv_post_snapshot;
+srv_handler srv_get_snapshot;
+
+/* endpoint_models.c, which makes these replies once, when models are loaded; false where memory is
+ * short */
+bool srv_models_describe(struct srv_app *app);
+srv_handler srv_get_models;
+srv_handler srv_get_model;
+
+/* endpoint_ops.c */
+srv_handler srv_get_health;
+srv_handler srv_get_ready;
+srv_handler srv_get_metrics;
+
+#endif

@@ -1,0 +1,122 @@
+/* layer_json.c: the members of a layer's specification. */
+#include "api/layer_json.h"
+
+#include "wire/document.h"
+
+static json_t *doubles_json(const double *numbers, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        srv_document_add(&list, json_real(numbers[i]));
+    return list;
+}
+
+static const char *rope_name(enum attn_rope_type type)
+{
+    static const char *const names[ATTN_NUM_ROPE_TYPES] = {
+        [ATTN_ROPE_NONE] = "none",         [ATTN_ROPE_DEFAULT] = "default",
+        [ATTN_ROPE_LINEAR] = "linear",     [ATTN_ROPE_DYNAMIC] = "dynamic",
+        [ATTN_ROPE_YARN] = "yarn",         [ATTN_ROPE_LLAMA3] = "llama3",
+        [ATTN_ROPE_LONGROPE] = "longrope",
+    };
+    return names[type];
+}
+
+/* The numbers that some types of rotation have. */
+static void add_rope_numbers(json_t **json, const struct attn_rope_spec *rope)
+{
+    enum {
+        LINEAR = 1 << ATTN_ROPE_LINEAR,
+        DYNAMIC = 1 << ATTN_ROPE_DYNAMIC,
+        YARN = 1 << ATTN_ROPE_YARN,
+        LLAMA3 = 1 << ATTN_ROPE_LLAMA3,
+        LONGROPE = 1 << ATTN_ROPE_LONGROPE,
+    };
+    const struct {
+        const char *name;
+        double value;
+        unsigned types;
+    } numbers[] = {
+        {"factor", rope->factor, LINEAR | DYNAMIC | YARN | LLAMA3},
+        {"attention_factor", rope->attention_factor, YARN | LONGROPE},
+        {"low_freq_factor", rope->low_freq_factor, LLAMA3},
+        {"high_freq_factor", rope->high_freq_factor, LLAMA3},
+        {"beta_fast", rope->beta_fast, YARN},
+        {"beta_slow", rope->beta_slow, YARN},
+        {"original_max_position_embeddings", rope->original_max_position,
+         DYNAMIC | YARN | LLAMA3 | LONGROPE},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if ((numbers[i].types >> rope->type & 1) != 0)
+            srv_document_put(json, numbers[i].name, json_real(numbers[i].value));
+}
+
+static json_t *rope_json(const struct attn_rope_spec *rope)
+{
+    if (rope->type == ATTN_ROPE_NONE)
+        return json_null();
+    json_t *json =
+        json_pack("{s:s, s:f, s:I, s:b}", "type", rope_name(rope->type), "theta", rope->theta,
+                  "dim", (json_int_t)rope->dim, "interleaved", rope->interleaved);
+    add_rope_numbers(&json, rope);
+    if (rope->type == ATTN_ROPE_YARN)
+        srv_document_put(&json, "truncate", json_boolean(rope->truncate));
+    if (rope->type == ATTN_ROPE_LONGROPE) {
+        srv_document_put(&json, "short_factor", doubles_json(rope->short_factor, rope->dim / 2));
+        srv_document_put(&json, "long_factor", doubles_json(rope->long_factor, rope->dim / 2));
+    }
+    return json;
+}
+
+static json_t *position_bias_json(const struct attn_position_bias_spec *bias)
+{
+    switch (bias->type) {
+    case ATTN_BIAS_NONE:
+        break;
+    case ATTN_BIAS_ALIBI:
+        return json_pack("{s:s, s:f, s:b}", "type", "alibi", "scale", bias->scale, "bfloat16",
+                         bias->bfloat16);
+    case ATTN_BIAS_T5:
+        return json_pack("{s:s, s:I, s:I, s:b}", "type", "t5", "buckets", (json_int_t)bias->buckets,
+                         "max_distance", (json_int_t)bias->max_distance, "bidirectional",
+                         bias->bidirectional);
+    }
+    return json_null();
+}
+
+static const char *mask_kind(const struct attn_layer_spec *spec)
+{
+    return spec->sliding_window > 0 ? "sliding_window" : spec->is_causal ? "causal" : "full";
+}
+
+static json_t *sizes_json(const struct attn_layer_spec *spec)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "hidden_size",
+                     (json_int_t)spec->hidden_size, "key_size", (json_int_t)spec->key_size,
+                     "value_size", (json_int_t)spec->value_size, "num_attention_heads",
+                     (json_int_t)spec->num_heads, "num_key_value_heads",
+                     (json_int_t)spec->num_kv_heads, "head_dim", (json_int_t)spec->head_dim,
+                     "value_head_dim", (json_int_t)spec->value_head_dim);
+}
+
+json_t *srv_layer_json(const struct attn_layer_spec *spec)
+{
+    json_t *json = sizes_json(spec);
+    json_t *rest = json_pack(
+        "{s:f, s:o, s:b, s:b, s:s, s:o, s:o, s:o, s:b, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b}",
+        "scale", spec->scale, "softcap", spec->softcap > 0 ? json_real(spec->softcap) : json_null(),
+        "is_causal", spec->is_causal, "is_cross", spec->is_cross, "mask", mask_kind(spec),
+        "sliding_window",
+        spec->sliding_window > 0 ? json_integer((json_int_t)spec->sliding_window) : json_null(),
+        "rope", rope_json(&spec->rope), "position_bias", position_bias_json(&spec->position_bias),
+        "sinks", spec->sinks, "qk_norm",
+        spec->qk_norm ? json_pack("{s:s, s:f}", "type", "rms", "eps", spec->norm_eps) : json_null(),
+        "biases", "query", spec->q_bias, "key", spec->k_bias, "value", spec->v_bias, "output",
+        spec->o_bias, "bias_kv", spec->bias_kv, "add_zero_attn", spec->add_zero_attn);
+    if (json == NULL || rest == NULL || json_object_update(json, rest) != 0) {
+        json_decref(json);
+        json = NULL;
+    }
+    json_decref(rest);
+    return json;
+}

@@ -1,0 +1,35 @@
+/* routes.c: the route table and nothing else. */
+#include "api/endpoints.h"
+
+const struct srv_route srv_routes[] = {
+    {SRV_POST, "/attend", SRV_BODY_TENSORS, .parse = srv_ep_attend_parse},
+    {SRV_POST, "/decode", SRV_BODY_TENSORS, .parse = srv_ep_decode_parse},
+
+    {SRV_POST, "/sessions", SRV_BODY_OPTIONAL, .handle = srv_post_sessions},
+    {SRV_GET, "/sessions", SRV_BODY_NONE, .handle = srv_get_sessions, .access = SRV_FOR_ADMIN},
+    {SRV_GET, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_get_session},
+    {SRV_DELETE, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_delete_session},
+    {SRV_POST, "/sessions/{id}/fork", SRV_BODY_OPTIONAL, .parse = srv_ep_fork_parse},
+    {SRV_POST, "/sessions/{id}/truncate", SRV_BODY_OPTIONAL, .parse = srv_ep_truncate_parse},
+    {SRV_GET, "/sessions/{id}/state", SRV_BODY_NONE, .parse = srv_ep_export_parse,
+     .type = "application/octet-stream"},
+    {SRV_PUT, "/sessions/{id}/state", SRV_BODY_BYTES, .parse = srv_ep_import_parse},
+
+    {SRV_POST, "/snapshot", SRV_BODY_NONE, .handle = srv_post_snapshot, .access = SRV_FOR_ADMIN},
+    {SRV_GET, "/snapshot", SRV_BODY_NONE, .handle = srv_get_snapshot, .access = SRV_FOR_ADMIN},
+
+    {SRV_GET, "/models", SRV_BODY_NONE, .handle = srv_get_models},
+    {SRV_GET, "/models/{name}", SRV_BODY_NONE, .handle = srv_get_model},
+
+    {SRV_GET, "/healthz", SRV_BODY_NONE, .handle = srv_get_health, .access = SRV_FOR_ALL,
+     .while_draining = true},
+    {SRV_GET, "/health", SRV_BODY_NONE, .handle = srv_get_health, .access = SRV_FOR_ALL,
+     .while_draining = true},
+    {SRV_GET, "/livez", SRV_BODY_NONE, .handle = srv_get_health, .access = SRV_FOR_ALL,
+     .while_draining = true},
+    {SRV_GET, "/readyz", SRV_BODY_NONE, .handle = srv_get_ready, .access = SRV_FOR_ALL,
+     .while_draining = true},
+    {SRV_GET, "/metrics", SRV_BODY_NONE, .handle = srv_get_metrics, .access = SRV_FOR_ANY_KEY,
+     .while_draining = true, .type = "text/plain"},
+};
+const size_t srv_route_count = sizeof srv_routes / sizeof srv_routes[0];

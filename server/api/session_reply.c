@@ -1,0 +1,100 @@
+/* session_reply.c: a session as JSON, and the ways to find none.
+ *
+ * Lengths may advance while they are read: each is a value that the layer had. */
+#include "api/session_reply.h"
+
+#include <string.h>
+
+#include "app.h"
+#include "base/digest.h"
+
+#define TEXT_MAX 1024 /* of a session without its lengths */
+#define LAYER_MAX 64  /* of a length */
+
+static void print_lengths(struct srv_buffer *out, const struct srv_session *session)
+{
+    const struct srv_model *model = session->model;
+    const char *comma = "";
+    for (size_t i = 0; i < model->info.num_layers; i++) {
+        if (attn_model_layer(model->attn, i) == NULL)
+            continue;
+        srv_buffer_printf(out, "%s{\"layer\":%zu,\"length\":%zu}", comma, i,
+                          attn_cache_length(session->cache, i));
+        comma = ",";
+    }
+}
+
+void srv_session_print(struct srv_buffer *out, const struct srv_session *session, bool replayed)
+{
+    uint64_t now = srv_now_ns(), used = atomic_load(&session->used_ns);
+    double idle_s = now > used ? (double)((now - used) / 1000000) / 1000 : 0;
+    srv_buffer_text(out, "{\"session_id\":");
+    srv_buffer_json_string(out, session->id);
+    srv_buffer_text(out, ",\"model\":");
+    srv_buffer_json_string(out, session->model->name);
+    srv_buffer_printf(out, ",\"epoch\":%llu,\"max_length\":%zu,\"ttl_s\":%llu,\"idle_s\":%.3f",
+                      (unsigned long long)session->epoch, attn_cache_max_length(session->cache),
+                      (unsigned long long)(session->ttl_ns / 1000000000), idle_s);
+    srv_buffer_printf(out, ",\"bytes\":%zu,\"lengths\":[", attn_cache_bytes(session->cache));
+    print_lengths(out, session);
+    srv_buffer_text(out, replayed ? "],\"replayed\":true}" : "]}");
+}
+
+enum srv_error_code srv_session_room(struct srv_request *request, const struct srv_model *model,
+                                     struct srv_error *error)
+{
+    size_t bytes = TEXT_MAX + LAYER_MAX * model->info.num_layers;
+    if (srv_buffer_reserve(&request->reply.body, bytes) != NULL)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
+}
+
+void srv_session_reply(struct srv_request *request, unsigned status, struct srv_session *session,
+                       bool replayed)
+{
+    srv_session_print(&request->reply.body, session, replayed);
+    srv_reply_status(request, status);
+    srv_session_put(session);
+}
+
+enum srv_error_code srv_session_take_back(struct srv_session *session,
+                                          const struct srv_request *request,
+                                          const struct srv_error *error)
+{
+    srv_session_remove(request->app->sessions, session);
+    srv_session_put(session);
+    return error->code;
+}
+
+enum srv_error_code srv_session_check_header(const struct srv_request *request, const char *id,
+                                             struct srv_error *error)
+{
+    if (request->session_header[0] == '\0' || strcmp(request->session_header, id) == 0)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_INVALID_VALUE, "X-Session-Id",
+                    "X-Session-Id does not name the session of the request");
+}
+
+enum srv_error_code srv_session_fail_unknown(struct srv_error *error)
+{
+    return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id", "there is no such session");
+}
+
+enum srv_error_code srv_session_look(struct srv_session **out, const struct srv_request *request,
+                                     struct srv_error *error)
+{
+    if (srv_session_check_header(request, request->path_arg, error) != SRV_OK)
+        return error->code;
+    *out = srv_session_peek(request->app->sessions, request->path_arg);
+    return *out != NULL ? SRV_OK : srv_session_fail_unknown(error);
+}
+
+void srv_session_take_key(struct srv_session_options *out, const struct srv_request *request)
+{
+    out->key = request->idempotency_key;
+    srv_digest_init(out->key_digest);
+    srv_digest_add(out->key_digest, request->route->path, strlen(request->route->path));
+    srv_digest_add(out->key_digest, request->path_arg, strlen(request->path_arg));
+    srv_digest_add(out->key_digest, request->body_length > 0 ? request->body : "",
+                   request->body_length);
+}

@@ -1,0 +1,119 @@
+/* arena.c: a list of chunks that pieces are carved from, all freed together.
+ *
+ * Only the newest chunk is carved; a piece that does not fit opens another, twice as large as the
+ * last up to CHUNK_MAX, or of the piece's own size where that is larger.  A piece that is shrunk
+ * leaves its tail to the pieces after it. */
+#include "base/arena.h"
+
+#include <assert.h>
+#include <stdalign.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/huge.h"
+
+#define ALIGNMENT 64 /* bytes: one cache line, one AVX-512 register */
+#define CHUNK_MIN (SRV_ARENA_FIRST - sizeof(struct srv_arena_chunk))
+#define CHUNK_MAX 262144
+
+struct srv_arena_chunk {
+    alignas(ALIGNMENT) struct srv_arena_chunk *next; /* older */
+    size_t capacity, fill;                           /* bytes behind this header */
+    size_t last;                                     /* where the newest piece begins */
+};
+
+static char *chunk_bytes(struct srv_arena_chunk *chunk) { return (char *)(chunk + 1); }
+
+static size_t round_up(size_t bytes) { return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1); }
+
+void srv_arena_init(struct srv_arena *arena, size_t limit,
+                    bool (*grant)(void *context, size_t bytes), void *context)
+{
+    *arena = (struct srv_arena){.limit = limit, .grant = grant, .context = context};
+}
+
+void srv_arena_lend(struct srv_arena *arena, void *memory) { arena->lent = memory; }
+
+void srv_arena_fini(struct srv_arena *arena)
+{
+    struct srv_arena_chunk *chunk = arena->chunks;
+    while (chunk != NULL) {
+        struct srv_arena_chunk *older = chunk->next;
+        if ((void *)chunk != arena->lent)
+            free(chunk);
+        chunk = older;
+    }
+    *arena = (struct srv_arena){0};
+}
+
+void srv_arena_populate(const struct srv_arena *arena)
+{
+    for (struct srv_arena_chunk *c = arena->chunks; c != NULL; c = c->next)
+        srv_huge_populate(c, sizeof *c + c->capacity);
+}
+
+size_t srv_arena_room(const struct srv_arena *arena)
+{
+    return (arena->limit - arena->used) & ~(size_t)(ALIGNMENT - 1);
+}
+
+/* Makes a chunk with room for `bytes` the one that is carved. */
+static struct srv_arena_chunk *open_chunk(struct srv_arena *arena, size_t bytes)
+{
+    size_t capacity = CHUNK_MIN;
+    if (arena->chunks != NULL)
+        capacity = arena->chunks->capacity * 2;
+    if (capacity > CHUNK_MAX)
+        capacity = CHUNK_MAX;
+    if (capacity < bytes)
+        capacity = bytes;
+    struct srv_arena_chunk *chunk = NULL;
+    if (capacity <= PTRDIFF_MAX - sizeof *chunk &&
+        (arena->grant == NULL || arena->grant(arena->context, sizeof *chunk + capacity)))
+        chunk = arena->lent != NULL && arena->chunks == NULL && capacity == CHUNK_MIN
+                    ? arena->lent
+                    : srv_huge_alloc(sizeof *chunk + capacity);
+    if (chunk == NULL)
+        return NULL;
+    *chunk = (struct srv_arena_chunk){.next = arena->chunks, .capacity = capacity};
+    arena->chunks = chunk;
+    return chunk;
+}
+
+void *srv_arena_alloc(struct srv_arena *arena, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > srv_arena_room(arena))
+        return NULL;
+    bytes = round_up(bytes); /* does not wrap: the room is a multiple of ALIGNMENT */
+    struct srv_arena_chunk *chunk = arena->chunks;
+    if (chunk == NULL || chunk->capacity - chunk->fill < bytes)
+        chunk = open_chunk(arena, bytes);
+    if (chunk == NULL)
+        return NULL;
+    chunk->last = chunk->fill;
+    chunk->fill += bytes;
+    arena->used += bytes;
+    return chunk_bytes(chunk) + chunk->last;
+}
+
+char *srv_arena_copy(struct srv_arena *arena, const char *text, size_t length)
+{
+    char *copy = length < SIZE_MAX ? srv_arena_alloc(arena, length + 1, 1) : NULL;
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    return copy;
+}
+
+void srv_arena_shrink(struct srv_arena *arena, void *last, size_t bytes)
+{
+    struct srv_arena_chunk *chunk = arena->chunks;
+    assert(chunk != NULL && last == chunk_bytes(chunk) + chunk->last);
+    size_t old = chunk->fill - chunk->last;
+    assert(bytes <= old);
+    chunk->fill = chunk->last + round_up(bytes);
+    arena->used -= old - round_up(bytes);
+}

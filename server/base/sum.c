@@ -1,0 +1,64 @@
+/* sum.c: multiply and fold, four lanes beside each other. */
+#include "base/sum.h"
+
+#include <string.h>
+
+#define PRIME UINT64_C(0x9e3779b97f4a7c15)
+#define WORD sizeof(uint32_t)
+
+static inline uint64_t mix(uint64_t lane, uint64_t word)
+{
+    lane = (lane ^ word) * PRIME;
+    return lane ^ lane >> 32;
+}
+
+static inline uint32_t word_at(const unsigned char *at)
+{
+    uint32_t word;
+    memcpy(&word, at, WORD);
+    return word;
+}
+
+void srv_sum_init(struct srv_sum *sum) { *sum = (struct srv_sum){.lanes = {1, 2, 3, 4}}; }
+
+static void add_word(struct srv_sum *sum, const unsigned char *at)
+{
+    uint64_t *lane = &sum->lanes[sum->words++ % 4];
+    *lane = mix(*lane, word_at(at));
+}
+
+void srv_sum_add(struct srv_sum *sum, const void *bytes, size_t size)
+{
+    const unsigned char *at = bytes, *end = at + size / WORD * WORD;
+    while (at < end && sum->words % 4 != 0) {
+        add_word(sum, at);
+        at += WORD;
+    }
+    uint64_t a = sum->lanes[0], b = sum->lanes[1], c = sum->lanes[2], d = sum->lanes[3];
+    for (; (size_t)(end - at) >= 4 * WORD; at += 4 * WORD) {
+        a = mix(a, word_at(at));
+        b = mix(b, word_at(at + WORD));
+        c = mix(c, word_at(at + 2 * WORD));
+        d = mix(d, word_at(at + 3 * WORD));
+        sum->words += 4;
+    }
+    *sum = (struct srv_sum){{a, b, c, d}, sum->words};
+    for (; at < end; at += WORD)
+        add_word(sum, at);
+}
+
+uint64_t srv_sum_end(const struct srv_sum *sum)
+{
+    uint64_t end = sum->words;
+    for (size_t i = 0; i < 4; i++)
+        end = mix(end, sum->lanes[i]);
+    return end;
+}
+
+uint64_t srv_sum_of(const void *bytes, size_t size)
+{
+    struct srv_sum sum;
+    srv_sum_init(&sum);
+    srv_sum_add(&sum, bytes, size);
+    return srv_sum_end(&sum);
+}

@@ -1,0 +1,73 @@
+/* bounds.h: every bound of the daemon: those that options of the same names set, in one struct (the
+ * defaults stand in their table, config_options.c), those that are constants, and the table of all
+ * (bounds.c) that --check prints and docs/OPERATIONS.md shows. */
+#ifndef SRV_BOUNDS_H
+#define SRV_BOUNDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/errors.h"
+
+struct srv_limits {
+    size_t max_body_bytes;      /* of one request */
+    size_t max_reply_bytes;     /* of one reply, estimated before computing */
+    size_t max_state_bytes;     /* of one exported or imported session */
+    size_t max_in_flight_bytes; /* bodies, tensors and replies of all requests together */
+    size_t max_connections;
+    size_t max_queue; /* requests waiting or running */
+    size_t max_sessions;
+    size_t max_session_length;  /* tokens; also the default max_length */
+    size_t max_tokens;          /* T, and S, of one /attend; rows of one decode item */
+    size_t max_scores;          /* scores of one computation: B * H * T * S */
+    size_t max_sequences;       /* items of one /decode */
+    size_t max_session_waiting; /* requests waiting for one session, beside the one that runs */
+    size_t cache_bytes;         /* the cache pool's budget */
+    size_t session_ttl_s;       /* idle seconds until a session expires */
+    size_t header_timeout_ms;   /* from the first byte, or the last reply, to the last header */
+    size_t body_timeout_ms;     /* from the last header to the last byte of the body */
+    size_t idle_timeout_s;      /* of a kept-alive connection */
+    size_t drain_timeout_s;     /* from SIGTERM to exit */
+};
+
+/* Bounds that are not options. */
+#define SRV_JSON_MAX_DEPTH 16      /* nesting of a request body */
+#define SRV_MAX_HEADERS 64         /* header fields of a request */
+#define SRV_MAX_HEADER_BYTES 16384 /* of all header fields together */
+#define SRV_ID_MAX 64              /* characters of a session id, model name or request id */
+#define SRV_TENSOR_RANK 4
+#define SRV_CONNECTION_BYTES 24576   /* buffers of one connection, for its headers */
+#define SRV_TLS_SESSION_BYTES 49152  /* GnuTLS: 11 KiB idle, and a record of 16 KiB each way */
+#define SRV_MAX_MODELS 256           /* entries of `models` */
+#define SRV_MAX_CONFIG_BYTES 1048576 /* of the configuration file */
+#define SRV_MAX_DOCUMENT_BYTES 16384 /* of a body that is read into a tree */
+#define SRV_MAX_TTL_S 31536000       /* a year */
+#define SRV_MAX_DEADLINE_MS 86400000 /* of X-Deadline-Ms: a day */
+#define SRV_MAX_RETRY_S 60           /* of Retry-After */
+#define SRV_MAX_CALLERS 64           /* API keys */
+#define SRV_LOOPS_MAX 64             /* event threads */
+#define SRV_PAGE_MAX 100             /* sessions of one page of their list */
+#define SRV_DROP_BYTES 1048576  /* of a refused body that is read so that the connection goes on */
+#define SRV_PROBE_BYTES 1048576 /* that probes and metrics may take beyond max_in_flight_bytes */
+#define SRV_WRITE_RATE 65536    /* bytes per second below which a reader of replies is given up */
+
+/* A row of the table of bounds. */
+struct srv_bound {
+    const char *name;
+    size_t value;
+    bool is_option;           /* value is the offset of a size_t in struct srv_config */
+    const char *unit;         /* "bytes", "" where it counts what its name says */
+    enum srv_error_code code; /* what a caller is told; SRV_OK: no caller meets it, but: */
+    const char *beyond;       /* what happens, where that is no code */
+    const char *what;         /* it bounds */
+};
+
+extern const struct srv_bound srv_bounds[];
+extern const size_t srv_bound_count;
+
+/* The table with the configuration's values, one row a line, as --check prints it. */
+struct srv_buffer;
+struct srv_config;
+void srv_bounds_print(struct srv_buffer *out, const struct srv_config *config);
+
+#endif

@@ -1,0 +1,299 @@
+/* config.c: reads the configuration: flags and variables name options of the table in
+ * config_options.c, the file holds the same options as JSON members and the list of models.
+ *
+ * Values are applied from the weakest source to the strongest, each checked as it is applied, so a
+ * wrong value is an error even where a stronger source would have hidden it. */
+#include "config/config.h"
+#include "attn_json.h"
+
+#include <arpa/inet.h>
+#include <jansson.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text_file.h"
+#include "config/config_models.h"
+#include "config/config_options.h"
+
+/* What the command line and the environment give: a text for each option, NULL where none. */
+struct given {
+    const char *flags[SRV_MAX_OPTIONS];
+    const char *variables[SRV_MAX_OPTIONS];
+};
+
+bool srv_config_refuse(struct srv_config_reading *reading, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reading->message, reading->size, format, args);
+    va_end(args);
+    return false;
+}
+
+/* ---- Flags and variables --------------------------------------------------------------------- */
+
+/* Takes the flag at argv[*at]: `--name=value`, `--name value`, or `--name` of a mode. */
+static bool take_flag(struct srv_config_reading *reading, struct given *given, int *at, int argc,
+                      char *const argv[])
+{
+    const char *flag = argv[*at];
+    size_t length = strcspn(flag, "=");
+    const struct srv_option *option = srv_option_find(flag, length, SRV_FROM_FLAG);
+    if (option == NULL)
+        return srv_config_refuse(reading, "unknown argument \"%.64s\" (see attnd --help)", flag);
+    const char *value = flag[length] == '=' ? flag + length + 1 : NULL;
+    if (option->kind == SRV_OPTION_MODE) {
+        if (value != NULL)
+            return srv_config_refuse(reading, "%.*s takes no value", (int)length, flag);
+        reading->config->mode = (unsigned)option->min;
+        return true;
+    }
+    if (value == NULL && *at + 1 == argc)
+        return srv_config_refuse(reading, "%.64s needs a value", flag);
+    if (value == NULL)
+        value = argv[++*at];
+    given->flags[option - srv_options] = value;
+    return true;
+}
+
+/* Takes the variable `NAME=value` if its name begins with ATTN_. */
+static bool take_variable(struct srv_config_reading *reading, struct given *given,
+                          const char *variable)
+{
+    if (strncmp(variable, "ATTN_", 5) != 0)
+        return true;
+    size_t length = strcspn(variable, "=");
+    const struct srv_option *option = srv_option_find(variable, length, SRV_FROM_VARIABLE);
+    if (option == NULL || option->kind == SRV_OPTION_MODE)
+        return srv_config_refuse(reading, "unknown variable %.*s (see attnd --help)",
+                                 (int)(length < 64 ? length : 64), variable);
+    given->variables[option - srv_options] = variable[length] == '=' ? variable + length + 1 : "";
+    return true;
+}
+
+static bool set(struct srv_config_reading *reading, const struct srv_option *option,
+                enum srv_config_source source, const char *text)
+{
+    return srv_option_set(reading->config, option, source, text, reading->message, reading->size);
+}
+
+static bool apply_given(struct srv_config_reading *reading, const char *const texts[],
+                        enum srv_config_source source)
+{
+    for (size_t i = 0; i < srv_option_count; i++) {
+        if (texts[i] != NULL && !set(reading, &srv_options[i], source, texts[i]))
+            return false;
+    }
+    return true;
+}
+
+/* ---- Defaults -------------------------------------------------------------------------------- */
+
+void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    size_t length = strcspn(host, ".");
+    size_t first = length > SRV_INSTANCE_MAX ? length - SRV_INSTANCE_MAX : 0, n = 0;
+    for (size_t i = first; i < length; i++) {
+        bool letter = strchr(letters, host[i]) != NULL;
+        if (letter || n > 0)
+            out[n++] = letter ? host[i] : '-';
+    }
+    out[n] = '\0';
+    if (n == 0)
+        memcpy(out, "attnd", sizeof "attnd");
+}
+
+static char *host_instance(void)
+{
+    char host[HOST_NAME_MAX + 1] = "", name[SRV_INSTANCE_MAX + 1];
+    if (gethostname(host, sizeof host) != 0)
+        host[0] = '\0';
+    host[HOST_NAME_MAX] = '\0';
+    srv_instance_of(name, host);
+    return strdup(name);
+}
+
+static bool apply_defaults(struct srv_config_reading *reading)
+{
+    for (size_t i = 0; i < srv_option_count; i++) {
+        const struct srv_option *option = &srv_options[i];
+        if (option->initial != NULL && !set(reading, option, SRV_FROM_DEFAULT, option->initial))
+            return false;
+    }
+    reading->config->instance = host_instance();
+    return reading->config->instance != NULL || srv_config_refuse(reading, "out of memory");
+}
+
+/* ---- The file -------------------------------------------------------------------------------- */
+
+static json_t *parse(struct srv_config_reading *reading, const char *path)
+{
+    size_t length;
+    char *text;
+    if (!srv_text_read(&text, &length, path, SRV_MAX_CONFIG_BYTES, SRV_TEXT_OPEN, reading->message,
+                       reading->size))
+        return NULL;
+    json_error_t error;
+    json_t *root;
+    enum attn_status status = attn_json_load(&root, text, length, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    if (status == ATTN_NO_MEMORY)
+        srv_config_refuse(reading, "%s: out of memory", path);
+    else if (status != ATTN_OK)
+        srv_config_refuse(reading, "%s: line %d, column %d: %s", path, error.line, error.column,
+                          error.text);
+    return root;
+}
+
+static bool apply_member(struct srv_config_reading *reading, const char *key, const json_t *value)
+{
+    const struct srv_option *option = srv_option_find(key, strlen(key), SRV_FROM_FILE);
+    if (strcmp(key, "models") == 0)
+        return srv_config_models(reading, value);
+    if (option == NULL || !srv_option_in_file(option))
+        return srv_config_refuse(reading, "unknown key \"%.64s\"", key);
+    if (json_is_string(value))
+        return set(reading, option, SRV_FROM_FILE, json_string_value(value));
+    if (json_is_boolean(value) && option->kind == SRV_OPTION_CHOICE)
+        return set(reading, option, SRV_FROM_FILE, json_is_true(value) ? "true" : "false");
+    if (!json_is_integer(value) || option->kind != SRV_OPTION_SIZE)
+        return srv_config_refuse(reading, "%s: must be a string%s", key,
+                                 option->kind == SRV_OPTION_SIZE ? " or a whole number" : "");
+    char text[32];
+    snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    return set(reading, option, SRV_FROM_FILE, text);
+}
+
+static bool apply_root(struct srv_config_reading *reading, const char *path, json_t *root)
+{
+    char message[256];
+    struct srv_config_reading inner = {reading->config, message, sizeof message};
+    const char *key;
+    json_t *value;
+    if (!json_is_object(root))
+        return srv_config_refuse(reading, "%s: must hold one JSON object", path);
+    json_object_foreach(root, key, value) {
+        if (!apply_member(&inner, key, value))
+            return srv_config_refuse(reading, "%s: %s", path, message);
+    }
+    return true;
+}
+
+static bool apply_file(struct srv_config_reading *reading, const char *path)
+{
+    json_t *root = parse(reading, path);
+    bool applied = root != NULL && apply_root(reading, path, root);
+    json_decref(root);
+    return applied;
+}
+
+/* ---- All together ---------------------------------------------------------------------------- */
+
+static bool take_flags(struct srv_config_reading *reading, struct given *given, int argc,
+                       char *const argv[])
+{
+    for (int i = 1; i < argc; i++) {
+        if (!take_flag(reading, given, &i, argc, argv))
+            return false;
+    }
+    return true;
+}
+
+static bool take_variables(struct srv_config_reading *reading, struct given *given,
+                           char *const variables[])
+{
+    for (; *variables != NULL; variables++) {
+        if (!take_variable(reading, given, *variables))
+            return false;
+    }
+    return true;
+}
+
+/* The file is named by a flag or a variable, so its name is settled before the other options. */
+static bool apply_named_file(struct srv_config_reading *reading, const struct given *given)
+{
+    static const char key[] = "config";
+    size_t i = (size_t)(srv_option_find(key, strlen(key), SRV_FROM_FILE) - srv_options);
+    if (given->variables[i] != NULL &&
+        !set(reading, &srv_options[i], SRV_FROM_VARIABLE, given->variables[i]))
+        return false;
+    if (given->flags[i] != NULL && !set(reading, &srv_options[i], SRV_FROM_FLAG, given->flags[i]))
+        return false;
+    const char *path = reading->config->config_file;
+    return path == NULL || apply_file(reading, path);
+}
+
+bool srv_config_is_loopback(const char *host)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (inet_pton(AF_INET, host, &v4) == 1)
+        return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+    return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+/* Whoever can reach the port could use and end every session, so that has to be meant. */
+static bool check_exposure(struct srv_config_reading *reading)
+{
+    const struct srv_config *config = reading->config;
+    if (config->mode == SRV_RUN_HEALTH || config->api_keys != NULL ||
+        config->allow_unauthenticated || srv_config_is_loopback(config->host))
+        return true;
+    return srv_config_refuse(reading,
+                             "host: %s can be reached from elsewhere: give api_keys, or say "
+                             "allow_unauthenticated true where something in front of attnd decides "
+                             "who may ask",
+                             config->host);
+}
+
+/* What no option can say alone. */
+static bool check_together(struct srv_config_reading *reading)
+{
+    const struct srv_config *config = reading->config;
+    if (!check_exposure(reading))
+        return false;
+    if ((config->tls_cert == NULL) != (config->tls_key == NULL))
+        return srv_config_refuse(reading, "tls_cert and tls_key: one needs the other");
+    return config->durability == 0 || config->state_dir != NULL ||
+           srv_config_refuse(reading, "durability: snapshot and journal need a state_dir");
+}
+
+bool srv_config_read(struct srv_config *config, int argc, char *const argv[],
+                     char *const variables[], char *message, size_t size)
+{
+    struct srv_config_reading reading = {config, message, size};
+    struct given given = {{NULL}, {NULL}};
+    memset(config, 0, sizeof *config);
+    if (!take_flags(&reading, &given, argc, argv))
+        return false;
+    if (config->mode == SRV_RUN_HELP || config->mode == SRV_RUN_VERSION)
+        return true; /* whatever else is wrong */
+    return take_variables(&reading, &given, variables) && apply_defaults(&reading) &&
+           apply_named_file(&reading, &given) &&
+           apply_given(&reading, given.variables, SRV_FROM_VARIABLE) &&
+           apply_given(&reading, given.flags, SRV_FROM_FLAG) && check_together(&reading);
+}
+
+void srv_config_fini(struct srv_config *config)
+{
+    for (size_t i = 0; i < config->num_models; i++) {
+        free(config->models[i].path);
+        free(config->models[i].random);
+        free(config->models[i].layers);
+    }
+    free(config->models);
+    free(config->config_file);
+    free(config->host);
+    free(config->instance);
+    free(config->state_dir);
+    free(config->api_keys);
+    free(config->tls_cert);
+    free(config->tls_key);
+    memset(config, 0, sizeof *config);
+}

@@ -1,0 +1,92 @@
+/* config.h: the daemon's configuration: one JSON file, ATTN_* variables and flags.
+ *
+ * One option table (config_options.c) gives each option its name, kind, default, bounds and help:
+ * the file's key `max_queue`, the variable ATTN_MAX_QUEUE and the flag --max-queue are the same
+ * option.  Flag beats variable beats file beats default.  Unknown keys, ATTN_* variables and flags
+ * are errors that name them. */
+#ifndef SRV_CONFIG_H
+#define SRV_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "attn.h"
+#include "config/bounds.h"
+
+/* The stacks that a model may be one of. */
+#define SRV_STACKS 3
+extern const char *const srv_stack_names[SRV_STACKS];
+
+struct srv_model_entry {
+    char name[SRV_ID_MAX + 1];
+    char *path;     /* a checkpoint directory, or NULL */
+    char *random;   /* the text of a `random` object, or NULL */
+    size_t *layers; /* [num_layers] or NULL: all */
+    size_t num_layers;
+    const char *stack; /* of srv_stack_names, or NULL: the default */
+    enum attn_dtype dtype, kv_dtype;
+};
+
+enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };
+
+/* Where an option's value came from; a later one beats an earlier one.  SRV_FROM_MEMORY: the
+ * default, halved until all of them fit the memory that there is. */
+enum srv_config_source {
+    SRV_FROM_DEFAULT,
+    SRV_FROM_MEMORY,
+    SRV_FROM_FILE,
+    SRV_FROM_VARIABLE,
+    SRV_FROM_FLAG,
+};
+
+#define SRV_MAX_OPTIONS 64 /* rows of the option table at most */
+
+struct srv_config {
+    unsigned mode;                      /* enum srv_run_mode */
+    char *config_file;                  /* NULL: none was given */
+    char *host;                         /* numeric, IPv4 or IPv6 */
+    char *instance;                     /* [A-Za-z0-9][A-Za-z0-9-]*, at most 32 */
+    unsigned cpu_level;                 /* enum attn_cpu_level */
+    unsigned log;                       /* enum srv_log_level */
+    unsigned sandbox;                   /* 0: off */
+    unsigned durability, journal_fsync; /* enums of store.h */
+    unsigned allow_unauthenticated;     /* 1: beyond loopback without api_keys */
+    char *state_dir;                    /* NULL: none */
+    char *tls_cert, *tls_key;           /* PEM files, NULL: plain HTTP */
+    char *api_keys;                     /* a file, NULL: no keys are asked for */
+    size_t snapshot_interval_s, snapshot_tokens, journal_bytes;
+    size_t port, threads, event_threads;
+    size_t memory_limit; /* 0: what the control group or the machine gives */
+    struct srv_limits limits;
+    struct srv_model_entry *models;
+    size_t num_models;
+    unsigned char sources[SRV_MAX_OPTIONS]; /* enum srv_config_source, by row of the table */
+};
+
+/* Reads flags, variables and file.  Where it fails, `message` is one line that names the option,
+ * its source and what it may be.  In either case srv_config_fini frees what was read. */
+bool srv_config_read(struct srv_config *config, int argc, char *const argv[], char *const environ[],
+                     char *message, size_t size);
+void srv_config_fini(struct srv_config *config);
+
+/* An instance's name from the host's: up to its first dot, with a hyphen for what is neither letter
+ * nor digit and none at the beginning; of a long one the end, by which replicas of one deployment
+ * differ; "attnd" where nothing is left. */
+#define SRV_INSTANCE_MAX 32
+void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host);
+
+/* Halves every option whose default is a share of memory and that nobody has set, down to a 64th of
+ * its default.  False where nothing was left to halve. */
+bool srv_config_halve(struct srv_config *config);
+
+/* Whether only this machine can reach an address: 127.0.0.0/8, ::1. */
+bool srv_config_is_loopback(const char *host);
+
+/* The resolved options as text, one per line with where each came from, for --check. */
+struct srv_buffer;
+void srv_config_print(struct srv_buffer *out, const struct srv_config *config);
+
+/* What --help prints: every option with its default and variable. */
+void srv_config_help(struct srv_buffer *out);
+
+#endif

@@ -1,0 +1,50 @@
+/* config_options.h: the option table, and how one option gets its value. */
+#ifndef SRV_CONFIG_OPTIONS_H
+#define SRV_CONFIG_OPTIONS_H
+
+#include "config/config.h"
+
+enum srv_option_kind {
+    SRV_OPTION_TEXT,   /* char * */
+    SRV_OPTION_SIZE,   /* size_t */
+    SRV_OPTION_CHOICE, /* unsigned: which of the words */
+    SRV_OPTION_MODE,   /* a flag without a value: what attnd is to do */
+};
+
+struct srv_option {
+    const char *name; /* the file's key; ATTN_NAME and --na-me follow from it */
+    enum srv_option_kind kind;
+    size_t offset;       /* in struct srv_config */
+    bool is_share;       /* SIZE: of memory, and halved where there is little and nobody set it */
+    const char *initial; /* the default as text; NULL: none, or found out at start */
+    size_t min, max;     /* SIZE: bounds; MODE: min is the enum srv_run_mode */
+    const char *words;   /* TEXT: what it must be; SIZE: the unit; CHOICE: the words, | between */
+    const char *help;
+    bool (*valid)(const char *text); /* TEXT: NULL where anything but "" will do */
+};
+
+extern const struct srv_option srv_options[];
+extern const size_t srv_option_count;
+
+/* The option's name as a source spells it: "max_queue", "ATTN_MAX_QUEUE", "--max-queue". */
+#define SRV_OPTION_SPELLED 32
+void srv_option_spell(char out[SRV_OPTION_SPELLED], const struct srv_option *option,
+                      enum srv_config_source source);
+
+/* The option that `source` spells as these `length` bytes, NULL where there is none. */
+const struct srv_option *srv_option_find(const char *text, size_t length,
+                                         enum srv_config_source source);
+
+/* Whether the option may stand in the configuration file. */
+bool srv_option_in_file(const struct srv_option *option);
+
+/* Gives the option the value that `text` stands for.  Where it cannot be that, `message` says what
+ * it may be and nothing has changed. */
+bool srv_option_set(struct srv_config *config, const struct srv_option *option,
+                    enum srv_config_source source, const char *text, char *message, size_t size);
+
+/* A whole number with an optional suffix KiB, MiB, GiB, k, M or G; false where the text is none or
+ * passes SIZE_MAX. */
+bool srv_size_parse(size_t *out, const char *text);
+
+#endif

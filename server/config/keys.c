@@ -1,0 +1,305 @@
+/* keys.c: the file of keys, and looking one up.
+ *
+ * The file is read as strictly as the configuration: an unknown field is an error that names it,
+ * since a misspelt `scopes` must not become a key for everything.  What jansson says of a syntax
+ * error quotes the text around it, so only the place is passed on. */
+#include "config/keys.h"
+
+#include <jansson.h>
+#include <nettle/base16.h>
+#include <nettle/memops.h>
+#include <nettle/sha2.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text_file.h"
+#include "wire/request.h"
+
+_Static_assert(SRV_KEY_DIGEST == SHA256_DIGEST_SIZE, "a digest is SHA-256");
+
+static const struct {
+    const char *text;
+    enum srv_scope scope;
+} scope_names[] = {{"infer", SRV_SCOPE_INFER}, {"admin", SRV_SCOPE_ADMIN}};
+
+void srv_key_digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t length)
+{
+    struct sha256_ctx context;
+    sha256_init(&context);
+    sha256_update(&context, length, (const uint8_t *)key);
+    sha256_digest(&context, SRV_KEY_DIGEST, out);
+}
+
+void srv_key_digest_print(char out[SRV_KEY_DIGITS + 1], const char *key, size_t length)
+{
+    unsigned char digest[SRV_KEY_DIGEST];
+    srv_key_digest(digest, key, length);
+    base16_encode_update(out, sizeof digest, digest);
+    out[SRV_KEY_DIGITS] = '\0';
+}
+
+/* ---- Looking up ------------------------------------------------------------------------------ */
+
+/* All are compared, whichever it is.  No two digests are alike, so `found` gets one number. */
+const struct srv_key *srv_keys_find(const struct srv_keys *keys,
+                                    const unsigned char digest[SRV_KEY_DIGEST])
+{
+    size_t found = 0;
+    for (size_t i = 0; i < keys->count; i++) {
+        size_t equal = (size_t)memeql_sec(digest, keys->items[i].digest, SRV_KEY_DIGEST);
+        found |= (0 - equal) & (i + 1);
+    }
+    return found > 0 ? &keys->items[found - 1] : NULL;
+}
+
+bool srv_keyring_find(struct srv_key *out, unsigned *place, struct srv_keyring *ring,
+                      const char *key, size_t length)
+{
+    unsigned char digest[SRV_KEY_DIGEST];
+    srv_key_digest(digest, key, length);
+    pthread_mutex_lock(&ring->lock);
+    const struct srv_key *found = srv_keys_find(&ring->keys, digest);
+    if (found != NULL) {
+        *out = *found;
+        *place = (unsigned)(found - ring->keys.items);
+    }
+    pthread_mutex_unlock(&ring->lock);
+    return found != NULL;
+}
+
+const char *srv_scopes_text(unsigned scopes)
+{
+    static const char *const texts[] = {"none", "infer", "admin", "infer admin"};
+    return texts[scopes & (SRV_SCOPE_INFER | SRV_SCOPE_ADMIN)];
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+struct reading {
+    struct srv_keys *keys;
+    const char *path;
+    char *message;
+    size_t size;
+};
+
+/* The member being read, for messages: keys[index].field */
+struct member {
+    struct reading *reading;
+    struct srv_key *key;
+    size_t index;
+    const char *field;
+    bool has_digest;
+};
+
+static bool refuse(const struct reading *reading, const char *format, ...)
+{
+    char what[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    snprintf(reading->message, reading->size, "%s: %s", reading->path, what);
+    return false;
+}
+
+static bool bad(const struct member *member, const char *what)
+{
+    return refuse(member->reading, "keys[%zu].%.64s: %s", member->index, member->field, what);
+}
+
+static bool read_name(struct member *member, json_t *value)
+{
+    const char *name = json_string_value(value);
+    const struct srv_keys *keys = member->reading->keys;
+    if (name == NULL || !srv_id_valid(name))
+        return bad(member, "must be 1 to 64 letters, digits, '.', '_' or '-', the first a letter "
+                           "or digit");
+    for (size_t i = 0; i < keys->count; i++) {
+        if (strcmp(keys->items[i].name, name) == 0)
+            return bad(member, "names an earlier key too");
+    }
+    memcpy(member->key->name, name, strlen(name) + 1);
+    return true;
+}
+
+static bool has_digest(const struct member *member)
+{
+    return member->has_digest && !bad(member, "a key has either key or sha256");
+}
+
+/* Characters that a header field can carry without quotes (RFC 6750, token68). */
+static bool read_key(struct member *member, json_t *value)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=";
+    const char *text = json_string_value(value);
+    size_t length = json_string_length(value);
+    if (has_digest(member))
+        return false;
+    if (text == NULL || length < SRV_KEY_MIN || length > SRV_KEY_MAX ||
+        strspn(text, letters) != length)
+        return bad(member, "must be 32 to 256 letters, digits or -._~+/=");
+    srv_key_digest(member->key->digest, text, length);
+    explicit_bzero((char *)(uintptr_t)text, length); /* the tree is not read again */
+    member->has_digest = true;
+    return true;
+}
+
+static int hex_digit(char c)
+{
+    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+    const char *found = c != '\0' ? strchr(digits, c) : NULL;
+    return found != NULL ? (int)(found - digits) % 16 : -1;
+}
+
+static bool read_sha256(struct member *member, json_t *value)
+{
+    const char *text = json_string_value(value);
+    bool good = json_string_length(value) == 2 * (size_t)SRV_KEY_DIGEST;
+    if (has_digest(member))
+        return false;
+    for (size_t i = 0; good && i < SRV_KEY_DIGEST; i++) {
+        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+        good = high >= 0 && low >= 0;
+        member->key->digest[i] = (unsigned char)(16 * (unsigned)high + (unsigned)low);
+    }
+    member->has_digest = good;
+    return good || bad(member, "must be the 64 hexadecimal digits of a key's SHA-256");
+}
+
+static bool read_scope(struct member *member, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    for (size_t i = 0; text != NULL && i < sizeof scope_names / sizeof scope_names[0]; i++) {
+        if (strcmp(scope_names[i].text, text) != 0)
+            continue;
+        if ((member->key->scopes & scope_names[i].scope) != 0)
+            return bad(member, "names a scope twice");
+        member->key->scopes |= scope_names[i].scope;
+        return true;
+    }
+    return bad(member, "must be a list of \"infer\" and \"admin\", one of them or both");
+}
+
+static bool read_scopes(struct member *member, json_t *value)
+{
+    size_t i;
+    json_t *scope;
+    json_array_foreach(value, i, scope) {
+        if (!read_scope(member, scope))
+            return false;
+    }
+    return json_array_size(value) > 0 || read_scope(member, NULL);
+}
+
+static bool read_member(struct member *member, json_t *value)
+{
+    static const struct {
+        const char *field;
+        bool (*read)(struct member *member, json_t *value);
+    } readers[] = {
+        {"name", read_name}, {"key", read_key}, {"sha256", read_sha256}, {"scopes", read_scopes}};
+    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
+        if (strcmp(readers[i].field, member->field) == 0)
+            return readers[i].read(member, value);
+    }
+    return bad(member, "unknown field");
+}
+
+/* An earlier entry of the same key, or NULL. */
+static const struct srv_key *find_twin(const struct srv_keys *keys, const struct srv_key *key)
+{
+    for (size_t i = 0; i < keys->count; i++) {
+        if (memeql_sec(keys->items[i].digest, key->digest, SRV_KEY_DIGEST))
+            return &keys->items[i];
+    }
+    return NULL;
+}
+
+static bool read_entry(struct reading *reading, json_t *object)
+{
+    struct srv_keys *keys = reading->keys;
+    struct member member = {reading, &keys->items[keys->count], keys->count, "", false};
+    json_t *value;
+    if (!json_is_object(object))
+        return refuse(reading, "keys[%zu]: must be an object", member.index);
+    json_object_foreach(object, member.field, value) {
+        if (!read_member(&member, value))
+            return false;
+    }
+    member.field = "name";
+    if (member.key->name[0] == '\0')
+        return bad(&member, "is missing");
+    member.field = "scopes";
+    if (member.key->scopes == 0)
+        return bad(&member, "is missing");
+    member.field = "key";
+    if (!member.has_digest)
+        return bad(&member, "is missing, and so is sha256");
+    const struct srv_key *twin = find_twin(keys, member.key);
+    if (twin != NULL)
+        return refuse(reading, "keys[%zu]: is the same key as %s", member.index, twin->name);
+    keys->count++;
+    return true;
+}
+
+static bool read_list(struct reading *reading, json_t *list)
+{
+    size_t i, count = json_array_size(list);
+    json_t *object;
+    if (count == 0 || count > SRV_MAX_KEYS)
+        return refuse(reading, "keys: must be a list of 1 to %d keys", SRV_MAX_KEYS);
+    json_array_foreach(list, i, object) {
+        if (!read_entry(reading, object))
+            return false;
+    }
+    return true;
+}
+
+static bool read_root(struct reading *reading, json_t *root)
+{
+    const char *field;
+    json_t *value;
+    if (!json_is_object(root))
+        return refuse(reading, "must hold one JSON object");
+    json_object_foreach(root, field, value) {
+        if (strcmp(field, "keys") != 0)
+            return refuse(reading, "unknown field \"%.64s\"", field);
+    }
+    return read_list(reading, json_object_get(root, "keys"));
+}
+
+bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t size)
+{
+    struct reading reading = {out, path, message, size};
+    json_error_t error;
+    char *text;
+    size_t length;
+    *out = (struct srv_keys){.count = 0};
+    if (!srv_text_read(&text, &length, path, SRV_MAX_KEYS_BYTES, SRV_TEXT_SECRET, message, size))
+        return false;
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    srv_text_wipe(text, length);
+    bool read = root != NULL ? read_root(&reading, root)
+                             : refuse(&reading, "line %d, column %d: %s", error.line, error.column,
+                                      json_error_code(&error) == json_error_duplicate_key
+                                          ? "a field that is given twice"
+                                          : "not JSON");
+    json_decref(root);
+    if (!read)
+        explicit_bzero(out, sizeof *out);
+    return read;
+}
+
+size_t srv_keyring_read(struct srv_keyring *ring, const char *path, char *message, size_t size)
+{
+    struct srv_keys read;
+    if (!srv_keys_read(&read, path, message, size))
+        return 0;
+    pthread_mutex_lock(&ring->lock);
+    ring->keys = read;
+    pthread_mutex_unlock(&ring->lock);
+    return read.count;
+}

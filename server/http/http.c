@@ -1,0 +1,288 @@
+/* http.c: the server: its listening socket, its event threads, libmicrohttpd's callbacks.
+ *
+ * Each event thread has a libmicrohttpd daemon of its own; they share the listening socket, so
+ * whichever is free accepts.  What happens to a request is told in http_exchange.c. */
+#include "http/http.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "app.h"
+#include "http/http_exchange.h"
+#include "http/http_loop.h"
+#include "http/tls.h"
+
+#define BACKLOG 4096
+#define AT_BOOT_NS (UINT64_C(1) << 60) /* 36 years: sessions were used before the machine started */
+
+uint64_t srv_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return AT_BOOT_NS + (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+const char *srv_http_library(void) { return MHD_get_version(); }
+
+/* ---- libmicrohttpd's callbacks --------------------------------------------------------------- */
+
+static void *opened(void *context, const char *target, struct MHD_Connection *mhd)
+{
+    (void)context;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct srv_connection *connection = info != NULL ? info->socket_context : NULL;
+    return connection != NULL ? srv_exchange_open(connection, mhd, target) : NULL;
+}
+
+static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const char *path,
+                              const char *method, const char *version, const char *bytes,
+                              size_t *count, void **state)
+{
+    (void)mhd;
+    if (*state != NULL && srv_exchange_waits(*state))
+        return MHD_YES;
+    ((struct srv_loop *)context)->silent_turns = 0;
+    struct srv_step step = {method, path, version, bytes};
+    bool goes_on = *state != NULL && srv_exchange_step(*state, &step, count);
+    return goes_on ? MHD_YES : MHD_NO;
+}
+
+static void completed(void *context, struct MHD_Connection *mhd, void **state,
+                      enum MHD_RequestTerminationCode how)
+{
+    (void)context, (void)mhd;
+    enum srv_end end = SRV_END_GONE;
+    if (how == MHD_REQUEST_TERMINATED_COMPLETED_OK)
+        end = SRV_END_DONE;
+    else if (how == MHD_REQUEST_TERMINATED_WITH_ERROR)
+        end = SRV_END_ERROR;
+    if (*state != NULL)
+        srv_exchange_close(*state, end);
+    *state = NULL;
+}
+
+/* A TLS connection is open from here on, though its handshake is still to come: that has to be done
+ * within the time for a head. */
+static void connected(void *context, struct MHD_Connection *mhd, void **socket_context,
+                      enum MHD_ConnectionNotificationCode what)
+{
+    struct srv_loop *loop = context;
+    struct srv_http *http = loop->http;
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*socket_context != NULL)
+            srv_tls_end(*socket_context);
+        srv_loop_disconnected(*socket_context);
+        *socket_context = NULL;
+        atomic_fetch_sub(&http->connections, 1);
+        return;
+    }
+    int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    struct srv_connection *connection = srv_loop_connected(loop, fd);
+    *socket_context = connection;
+    atomic_fetch_add(&http->connections, 1);
+    if (connection != NULL) {
+        const union MHD_ConnectionInfo *tls =
+            MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+        connection->tls = tls != NULL ? tls->tls_session : NULL;
+        if (connection->tls != NULL)
+            srv_tls_begin(connection, &http->certificate);
+        srv_connection_deadline(connection, http->app->config.limits.header_timeout_ms);
+    } else
+        shutdown(fd, SHUT_RDWR); /* memory was short: the connection ends */
+}
+
+/* Paths stay as they were sent. */
+static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text)
+{
+    (void)context, (void)mhd;
+    return strlen(text);
+}
+
+/* Most of what libmicrohttpd reports is what some client did wrong. */
+static void log_message(void *context, const char *format, va_list args)
+{
+    struct srv_loop *loop = context;
+    char message[256];
+    vsnprintf(message, sizeof message, format, args);
+    message[strcspn(message, "\r\n")] = '\0';
+    srv_log_event(&loop->http->app->log, SRV_LOG_ACCESS, "http", "%s", message);
+}
+
+static void panic(void *context, const char *file, unsigned line, const char *reason)
+{
+    struct srv_app *app = context;
+    srv_log_event(&app->log, SRV_LOG_ERROR, "panic", "libmicrohttpd %s:%u: %s", file, line,
+                  reason != NULL ? reason : "");
+    abort();
+}
+
+/* ---- The listening socket -------------------------------------------------------------------- */
+
+union address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+static bool read_address(union address *out, socklen_t *size, const char *host, unsigned port)
+{
+    memset(out, 0, sizeof *out);
+    if (inet_pton(AF_INET, host, &out->v4.sin_addr) == 1) {
+        out->v4.sin_family = AF_INET;
+        out->v4.sin_port = htons((uint16_t)port);
+        *size = sizeof out->v4;
+        return true;
+    }
+    if (inet_pton(AF_INET6, host, &out->v6.sin6_addr) == 1) {
+        out->v6.sin6_family = AF_INET6;
+        out->v6.sin6_port = htons((uint16_t)port);
+        *size = sizeof out->v6;
+        return true;
+    }
+    return false;
+}
+
+/* Sets listen_fd and port. */
+static bool listen_at(struct srv_http *http, const char *host, unsigned port)
+{
+    union address address;
+    socklen_t size;
+    int on = 1;
+    if (port > UINT16_MAX || !read_address(&address, &size, host, port)) {
+        errno = EINVAL;
+        return false;
+    }
+    http->listen_fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (http->listen_fd < 0 ||
+        setsockopt(http->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        bind(http->listen_fd, &address.any, size) != 0 || listen(http->listen_fd, BACKLOG) != 0 ||
+        getsockname(http->listen_fd, &address.any, &size) != 0)
+        return false;
+    http->port =
+        ntohs(address.any.sa_family == AF_INET ? address.v4.sin_port : address.v6.sin6_port);
+    return true;
+}
+
+/* ---- Opening and closing --------------------------------------------------------------------- */
+
+/* Strictness 0, because what the level above refuses it refuses without a reply of ours: the guard
+ * checks the same and more.  No timeout, because deadlines are http_loop.c's. */
+static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls, size_t max_connections)
+{
+    struct srv_http *http = loop->http;
+    bool https = tls->certificate != NULL;
+    struct MHD_OptionItem https_options[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, tls->certificate},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, tls->key},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, SRV_TLS_PRIORITIES},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    loop->late = srv_exchange_late;
+    loop->look = srv_exchange_look;
+    loop->turned = srv_exchange_turned;
+    loop->listen_fd = http->listen_fd;
+    loop->max_connections = max_connections;
+    loop->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+            (https ? (unsigned)MHD_USE_TLS : 0),
+        0, NULL, NULL, handle, loop, MHD_OPTION_EXTERNAL_LOGGER, log_message, loop,
+        MHD_OPTION_LISTEN_SOCKET, http->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, SRV_CONNECTION_BYTES,
+        MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+        MHD_OPTION_URI_LOG_CALLBACK, opened, loop, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
+        MHD_OPTION_NOTIFY_CONNECTION, connected, loop, MHD_OPTION_NOTIFY_COMPLETED, completed, loop,
+        MHD_OPTION_ARRAY, https ? https_options : https_options + 3, MHD_OPTION_END);
+    return loop->daemon != NULL && srv_loop_start(loop);
+}
+
+static bool start_loops(struct srv_http *http, const struct srv_tls *tls, size_t count)
+{
+    size_t share = http->app->config.limits.max_connections / count;
+    http->loop_count = count;
+    for (size_t i = 0; i < count; i++) {
+        if (!srv_loop_open(&http->loops[i], http))
+            return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!start_loop(&http->loops[i], tls, share > 0 ? share : 1))
+            return false;
+    }
+    return true;
+}
+
+static struct srv_http *new_http(struct srv_app *app)
+{
+    struct srv_http *http = calloc(1, sizeof *http);
+    if (http == NULL)
+        return NULL;
+    http->app = app;
+    http->certificate = (struct srv_tls_use){.lock = PTHREAD_MUTEX_INITIALIZER};
+    http->listen_fd = -1;
+    for (size_t i = 0; i < SRV_LOOPS_MAX; i++)
+        http->loops[i].wake_fd = -1;
+    if (getrandom(&http->id_seed, sizeof http->id_seed, 0) != (ssize_t)sizeof http->id_seed)
+        http->id_seed = srv_now_ns();
+    return http;
+}
+
+bool srv_http_open(struct srv_http **out, struct srv_app *app,
+                   const struct srv_http_options *options, char *message, size_t size)
+{
+    struct srv_http *http = *out = new_http(app);
+    size_t loops = options->threads < SRV_LOOPS_MAX ? options->threads : SRV_LOOPS_MAX;
+    MHD_set_panic_func(panic, app);
+    if (http == NULL)
+        snprintf(message, size, "out of memory");
+    else if (!listen_at(http, options->host, options->port))
+        snprintf(message, size, "cannot listen on %s port %u: %s", options->host, options->port,
+                 strerror(errno));
+    else if (!start_loops(http, options->tls, loops > 0 ? loops : 1))
+        snprintf(message, size, "cannot start %zu event threads", loops);
+    else
+        return true;
+    srv_http_close(http);
+    *out = NULL;
+    return false;
+}
+
+bool srv_http_certify(struct srv_http *http, const struct srv_tls *tls)
+{
+    return srv_tls_replace(&http->certificate, tls);
+}
+
+unsigned srv_http_port(const struct srv_http *http) { return http->port; }
+
+void srv_http_quiesce(struct srv_http *http)
+{
+    shutdown(http->listen_fd, SHUT_RDWR); /* clients are refused from here on */
+    for (size_t i = 0; i < http->loop_count; i++)
+        srv_loop_quiesce(&http->loops[i]);
+}
+
+size_t srv_http_active(const struct srv_http *http) { return atomic_load(&http->active); }
+
+size_t srv_http_connections(const struct srv_http *http) { return atomic_load(&http->connections); }
+
+void srv_http_close(struct srv_http *http)
+{
+    if (http == NULL)
+        return;
+    for (size_t i = 0; i < http->loop_count; i++) {
+        srv_loop_stop(&http->loops[i]);
+        srv_exchange_free_kept(&http->loops[i]);
+    }
+    if (http->listen_fd >= 0)
+        close(http->listen_fd);
+    srv_tls_use_fini(&http->certificate);
+    free(http);
+}

@@ -1,0 +1,74 @@
+/* http_auth.c: the Authorization field against the keys, and what is a caller's own.
+ *
+ * It is looked at as soon as the head can be believed, before any byte of the body and before what
+ * is said of a path: who has no key learns nothing but that. */
+#include "http/http_auth.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define SCHEME "Bearer "
+
+/* Scopes of which a route asks for one; 0: it asks for no key. */
+static unsigned scopes_for(const struct srv_route *route)
+{
+    static const unsigned scopes[] = {
+        [SRV_FOR_INFER] = SRV_SCOPE_INFER,
+        [SRV_FOR_ADMIN] = SRV_SCOPE_ADMIN,
+        [SRV_FOR_ANY_KEY] = SRV_SCOPE_INFER | SRV_SCOPE_ADMIN,
+        [SRV_FOR_ALL] = 0,
+    };
+    return scopes[route != NULL ? route->access : SRV_FOR_ANY_KEY];
+}
+
+/* What stands behind "Bearer" in the one Authorization field; false where it is not so. */
+static bool take_bearer(const char **key, size_t *length, const struct srv_head *head,
+                        struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *field = srv_head_single(&repeated, head, "Authorization");
+    size_t scheme = strlen(SCHEME);
+    if (field == NULL || repeated || field->value_length <= scheme ||
+        strncasecmp(field->value, SCHEME, scheme) != 0) {
+        srv_fail(error, SRV_E_UNAUTHORIZED, "Authorization",
+                 "this needs an API key: Authorization: Bearer KEY, once");
+        return false;
+    }
+    *key = field->value + scheme;
+    *length = field->value_length - scheme;
+    while (**key == ' ' && *length > 1)
+        ++*key, --*length;
+    return true;
+}
+
+enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyring *keys,
+                                   const struct srv_head *head, struct srv_error *error)
+{
+    const char *text;
+    size_t length;
+    unsigned scopes = scopes_for(request->route);
+    if (keys == NULL || scopes == 0)
+        return SRV_OK;
+    if (!take_bearer(&text, &length, head, error))
+        return SRV_E_UNAUTHORIZED;
+    struct srv_key key;
+    if (!srv_keyring_find(&key, &request->caller, keys, text, length))
+        return srv_fail(error, SRV_E_UNAUTHORIZED, "Authorization", "this API key is not known");
+    memcpy(request->caller_name, key.name, sizeof key.name);
+    if ((key.scopes & scopes) == 0)
+        return srv_fail(error, SRV_E_FORBIDDEN, NULL, "this path is for the scope %s",
+                        srv_scopes_text(scopes));
+    return SRV_OK;
+}
+
+_Static_assert(SRV_KEY_DIGITS <= SRV_ID_MAX, "a digest stands where the key stood");
+
+void srv_auth_own_key(struct srv_request *request)
+{
+    char text[2 * SRV_ID_MAX + 2], *key = request->idempotency_key;
+    if (key[0] == '\0')
+        return;
+    int length = snprintf(text, sizeof text, "%s\n%s", request->caller_name, key);
+    srv_key_digest_print(key, text, (size_t)length);
+}

@@ -1,0 +1,499 @@
+/* http_guard.c: refuses heads that two parsers could read in two ways.
+ *
+ * libmicrohttpd is lenient: of two Content-Lengths the first wins, Transfer-Encoding beats
+ * Content-Length, values end at a NUL, a folded line is glued to the field's name, lines may end in
+ * a bare LF.  Behind a proxy that reads otherwise, each of these smuggles a request.  What its
+ * parser dropped cannot be seen in the fields, but in where they lie: they point into the bytes as
+ * received, so each must begin two bytes (CR LF) behind the end of the one before it.
+ *
+ * Rules are one function each, tried in the order of `rules`. */
+#include "http/http_guard.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define TEXT(field) (int)(field)->value_length, (field)->value
+
+static bool name_is(const struct srv_field *field, const char *name, size_t length)
+{
+    return length == field->name_length && strncasecmp(field->name, name, length) == 0;
+}
+
+static bool value_is(const struct srv_field *field, const char *value)
+{
+    return strlen(value) == field->value_length &&
+           strncasecmp(field->value, value, field->value_length) == 0;
+}
+
+const struct srv_field *srv_head_find(const struct srv_head *head, const char *name)
+{
+    size_t length = strlen(name);
+    for (size_t i = 0; i < head->count && i < SRV_MAX_HEADERS; i++)
+        if (name_is(&head->fields[i], name, length))
+            return &head->fields[i];
+    return NULL;
+}
+
+const struct srv_field *srv_head_single(bool *repeated, const struct srv_head *head,
+                                        const char *name)
+{
+    const struct srv_field *field = srv_head_find(head, name);
+    size_t rest = field != NULL ? (size_t)(field - head->fields) + 1 : head->count;
+    *repeated = false;
+    for (size_t i = rest; i < head->count && !*repeated; i++)
+        *repeated = name_is(&head->fields[i], name, field->name_length);
+    return field;
+}
+
+/* A number of digits and nothing else. */
+static bool read_decimal(uint64_t *out, const struct srv_field *field)
+{
+    *out = 0;
+    for (size_t i = 0; i < field->value_length; i++) {
+        unsigned digit = (unsigned)(field->value[i] - '0');
+        if (digit > 9 || __builtin_mul_overflow(*out, 10u, out) ||
+            __builtin_add_overflow(*out, digit, out))
+            return false;
+    }
+    return field->value_length > 0;
+}
+
+static bool is_alphanumeric(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+/* Letters, digits and !#$%&'*+-.^_`|~: a bit for each character below 128 that tokens have. */
+static const uint64_t token_characters[2] = {0x3ff6cfa00000000, 0x57ffffffc7fffffe};
+
+static bool is_token(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c >= 128 || (token_characters[c / 64] >> c % 64 & 1) == 0)
+            return false;
+    }
+    return length > 0;
+}
+
+bool srv_field_id(char out[SRV_ID_MAX + 1], const struct srv_field *field)
+{
+    out[0] = '\0';
+    if (field == NULL || field->value_length == 0 || field->value_length > SRV_ID_MAX)
+        return false;
+    for (size_t i = 0; i < field->value_length; i++) {
+        if (!is_alphanumeric(field->value[i]) && !memchr("_.-", field->value[i], 3))
+            return false;
+    }
+    memcpy(out, field->value, field->value_length);
+    out[field->value_length] = '\0';
+    return true;
+}
+
+enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head *head,
+                                 const char *name, struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *field = srv_head_single(&repeated, head, name);
+    if ((srv_field_id(out, field) || field == NULL) && !repeated)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_INVALID_VALUE, name, "%s must be once 1 to %d of [A-Za-z0-9_.-]",
+                    name, SRV_ID_MAX);
+}
+
+/* ---- The rules ------------------------------------------------------------------------------- */
+
+static enum srv_error_code check_size(struct srv_framing *out, const struct srv_head *head,
+                                      struct srv_error *error)
+{
+    (void)out;
+    if (head->count > SRV_MAX_HEADERS)
+        return srv_fail(error, SRV_E_HEADERS_TOO_LARGE, NULL, "%zu header fields, at most %d",
+                        head->count, SRV_MAX_HEADERS);
+    if (head->bytes > SRV_MAX_HEADER_BYTES)
+        return srv_fail(error, SRV_E_HEADERS_TOO_LARGE, NULL, "%zu bytes of header, at most %d",
+                        head->bytes, SRV_MAX_HEADER_BYTES);
+    return SRV_OK;
+}
+
+static enum srv_error_code check_line(struct srv_framing *out, const struct srv_head *head,
+                                      struct srv_error *error)
+{
+    (void)out;
+    if (strcmp(head->version, "HTTP/1.1") != 0 && strcmp(head->version, "HTTP/1.0") != 0)
+        return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "the version must be HTTP/1.1 or HTTP/1.0");
+    if (!is_token(head->method, strlen(head->method)))
+        return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "the method is not a token");
+    if (head->target[0] != '/')
+        return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "the request target must begin with '/'");
+    for (const char *c = head->target; *c != '\0'; c++) {
+        if (*c <= ' ' || *c > '~' || *c == '#')
+            return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
+                            "the request target holds byte 0x%02x at offset %zu", (unsigned char)*c,
+                            (size_t)(c - head->target));
+    }
+    return SRV_OK;
+}
+
+static enum srv_error_code check_fields(struct srv_framing *out, const struct srv_head *head,
+                                        struct srv_error *error)
+{
+    (void)out;
+    for (size_t i = 0; i < head->count; i++) {
+        const struct srv_field *field = &head->fields[i];
+        if (!is_token(field->name, field->name_length))
+            return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "header field %zu has no valid name",
+                            i + 1);
+        for (size_t j = 0; j < field->value_length; j++) {
+            unsigned char c = (unsigned char)field->value[j];
+            if ((c < ' ' && c != '\t') || c == 0x7f)
+                return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
+                                "header field %zu holds control character 0x%02x", i + 1, c);
+        }
+    }
+    return SRV_OK;
+}
+
+/* No byte of the head is unaccounted for: no NUL, no folded line, no bare LF. */
+static enum srv_error_code check_gaps(struct srv_framing *out, const struct srv_head *head,
+                                      struct srv_error *error)
+{
+    (void)out;
+    if (head->path != head->method + strlen(head->method) + 1 ||
+        head->version != head->path + strlen(head->target) + 1)
+        return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
+                        "the request line holds a NUL or more than two spaces");
+    const char *next = head->version + strlen(head->version) + 2;
+    for (size_t i = 0; i < head->count; i++) {
+        const struct srv_field *field = &head->fields[i];
+        if (field->name != next || field->value <= field->name + field->name_length)
+            return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
+                            "line %zu of the header holds a NUL, is folded or lacks CR LF", i + 1);
+        next = field->value + field->value_length + 2;
+    }
+    if (head->end != next + 2)
+        return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
+                        "line %zu of the header holds a NUL, is folded or lacks CR LF",
+                        head->count + 1);
+    return SRV_OK;
+}
+
+static enum srv_error_code check_host(struct srv_framing *out, const struct srv_head *head,
+                                      struct srv_error *error)
+{
+    (void)out;
+    bool repeated;
+    const struct srv_field *host = srv_head_single(&repeated, head, "Host");
+    if (repeated)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Host", "Host is given more than once");
+    if (host == NULL && strcmp(head->version, "HTTP/1.1") == 0)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Host", "HTTP/1.1 needs Host");
+    return SRV_OK;
+}
+
+static enum srv_error_code check_coding(struct srv_framing *out, const struct srv_head *head,
+                                        struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *coding = srv_head_single(&repeated, head, "Transfer-Encoding");
+    if (coding == NULL)
+        return SRV_OK;
+    if (repeated)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Transfer-Encoding",
+                        "Transfer-Encoding is given more than once");
+    if (strcmp(head->version, "HTTP/1.1") != 0)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Transfer-Encoding",
+                        "HTTP/1.0 has no Transfer-Encoding");
+    if (srv_head_find(head, "Content-Length") != NULL)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Transfer-Encoding",
+                        "Transfer-Encoding and Content-Length exclude each other");
+    if (!value_is(coding, "chunked"))
+        return srv_fail(error, SRV_E_NOT_IMPLEMENTED, "Transfer-Encoding",
+                        "Transfer-Encoding '%.*s' is not `chunked`", TEXT(coding));
+    out->chunked = true;
+    return SRV_OK;
+}
+
+static enum srv_error_code check_length(struct srv_framing *out, const struct srv_head *head,
+                                        struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *length = srv_head_single(&repeated, head, "Content-Length");
+    if (length == NULL)
+        return SRV_OK;
+    if (repeated)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Content-Length",
+                        "Content-Length is given more than once");
+    out->has_length = true;
+    if (read_decimal(&out->length, length))
+        return SRV_OK;
+    return srv_fail(error, SRV_E_BAD_REQUEST, "Content-Length",
+                    "Content-Length '%.*s' is not a number of bytes", TEXT(length));
+}
+
+static enum srv_error_code check_expect(struct srv_framing *out, const struct srv_head *head,
+                                        struct srv_error *error)
+{
+    const struct srv_field *expect = srv_head_find(head, "Expect");
+    if (expect == NULL || strcmp(head->version, "HTTP/1.1") != 0)
+        return SRV_OK;
+    if (!value_is(expect, "100-continue"))
+        return srv_fail(error, SRV_E_NOT_IMPLEMENTED, "Expect",
+                        "Expect '%.*s' is not `100-continue`", TEXT(expect));
+    out->expects_continue = true;
+    return SRV_OK;
+}
+
+static enum srv_error_code (*const rules[])(struct srv_framing *, const struct srv_head *,
+                                            struct srv_error *) = {
+    check_size, check_line,   check_fields, check_gaps,
+    check_host, check_coding, check_length, check_expect,
+};
+
+enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_head *head,
+                                   struct srv_error *error)
+{
+    *out = (struct srv_framing){0};
+    enum srv_error_code code = SRV_OK;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0] && code == SRV_OK; i++)
+        code = rules[i](out, head, error);
+    return code;
+}
+
+/* ---- Media types ----------------------------------------------------------------------------- */
+
+static const char *skip_blanks(const char *text, const char *end)
+{
+    while (text < end && (*text == ' ' || *text == '\t'))
+        text++;
+    return text;
+}
+
+/* Length of `text` without the blanks at its end. */
+static size_t trimmed(const char *text, const char *end)
+{
+    while (end > text && (end[-1] == ' ' || end[-1] == '\t'))
+        end--;
+    return (size_t)(end - text);
+}
+
+static const char *find_byte(const char *text, const char *end, char byte)
+{
+    const char *found = memchr(text, byte, (size_t)(end - text));
+    return found != NULL ? found : end;
+}
+
+#define JSON_TYPE "application/json"
+#define BYTES_TYPE "application/octet-stream"
+#define JSON_LENGTH "Inference-Header-Content-Length"
+#define DEADLINE "X-Deadline-Ms"
+
+/* Whether the field's value is the media type, with any parameters. */
+static bool type_is(const struct srv_field *field, const char *type)
+{
+    const char *end = field->value + field->value_length;
+    size_t length = trimmed(field->value, find_byte(field->value, end, ';'));
+    return length == strlen(type) && strncasecmp(field->value, type, length) == 0;
+}
+
+static const struct {
+    const char *name;
+    enum srv_coding coding;
+} codings[] = {{"gzip", SRV_GZIP}, {"deflate", SRV_DEFLATE}, {"x-gzip", SRV_GZIP}};
+#define NUM_CODINGS (sizeof codings / sizeof codings[0])
+
+enum srv_error_code srv_guard_coding(enum srv_coding *out, const struct srv_head *head,
+                                     struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *coding = srv_head_single(&repeated, head, "Content-Encoding");
+    *out = SRV_IDENTITY;
+    if (coding == NULL || (!repeated && value_is(coding, "identity")))
+        return SRV_OK;
+    for (size_t i = 0; i < NUM_CODINGS && !repeated; i++) {
+        if (!value_is(coding, codings[i].name))
+            continue;
+        *out = codings[i].coding;
+        return SRV_OK;
+    }
+    return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Encoding",
+                    "Content-Encoding '%.*s' is not one of gzip, deflate, identity", TEXT(coding));
+}
+
+enum srv_error_code srv_guard_bytes(const struct srv_head *head, struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *type = srv_head_single(&repeated, head, "Content-Type");
+    if (type != NULL && (repeated || !type_is(type, BYTES_TYPE)))
+        return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
+                        "Content-Type '%.*s' is not " BYTES_TYPE, TEXT(type));
+    return SRV_OK;
+}
+
+enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
+                                   struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *type = srv_head_single(&repeated, head, "Content-Type");
+    if (type == NULL || repeated)
+        return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
+                        "a body needs one Content-Type: " JSON_TYPE);
+    if (!type_is(type, JSON_TYPE) && !(framed && type_is(type, BYTES_TYPE)))
+        return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
+                        "Content-Type '%.*s' is not " JSON_TYPE "%s", TEXT(type),
+                        framed ? " or " BYTES_TYPE : "");
+    return SRV_OK;
+}
+
+enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
+                                          const struct srv_head *head, struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *field = srv_head_single(&repeated, head, JSON_LENGTH);
+    const struct srv_field *type = srv_head_find(head, "Content-Type");
+    *framed = field != NULL;
+    if (field == NULL && type != NULL && type_is(type, BYTES_TYPE))
+        return srv_fail(error, SRV_E_BAD_REQUEST, JSON_LENGTH,
+                        "a body of " BYTES_TYPE " needs " JSON_LENGTH);
+    if (repeated)
+        return srv_fail(error, SRV_E_BAD_REQUEST, JSON_LENGTH,
+                        JSON_LENGTH " is given more than once");
+    if (field != NULL && !read_decimal(length, field))
+        return srv_fail(error, SRV_E_BAD_REQUEST, JSON_LENGTH,
+                        JSON_LENGTH " '%.*s' is not a number of bytes", TEXT(field));
+    return SRV_OK;
+}
+
+enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head,
+                                       struct srv_error *error)
+{
+    bool repeated;
+    const struct srv_field *field = srv_head_single(&repeated, head, DEADLINE);
+    *ms = 0;
+    if (field == NULL)
+        return SRV_OK;
+    if (!repeated && read_decimal(ms, field) && *ms > 0 && *ms <= SRV_MAX_DEADLINE_MS)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_INVALID_VALUE, DEADLINE,
+                    DEADLINE " must be one number of milliseconds from 1 to %d",
+                    SRV_MAX_DEADLINE_MS);
+}
+
+/* How closely a media range (of `length` characters) names `type`: 3 exactly, 2 as "kind/" and a
+ * star, 1 as two stars, 0 not at all.  A coding has no kind: 1 is one star. */
+static int closeness(const char *range, size_t length, const char *type)
+{
+    const char *slash = strchr(type, '/');
+    size_t kind = slash != NULL ? (size_t)(slash - type) + 1 : SIZE_MAX - 1;
+    if (length == strlen(type) && strncasecmp(range, type, length) == 0)
+        return 3;
+    if (length == kind + 1 && strncasecmp(range, type, kind) == 0 && range[kind] == '*')
+        return 2;
+    const char *any = slash != NULL ? "*/*" : "*";
+    return length == strlen(any) && memcmp(range, any, length) == 0 ? 1 : 0;
+}
+
+/* A weight as Accept has it, in thousandths: 250 for "0.25"; 1000 for what is none. */
+static unsigned read_weight(const char *text, size_t length)
+{
+    unsigned weight = 0, unit = 1000;
+    for (size_t i = 0; i < length; i++) {
+        unsigned digit = (unsigned)(text[i] - '0');
+        if (text[i] == '.')
+            continue;
+        if (digit > 9)
+            return 1000;
+        weight += digit * unit;
+        unit /= 10;
+    }
+    return weight < 1000 ? weight : 1000;
+}
+
+/* The weight among the parameters behind a media range; 1000 without one. */
+static unsigned find_weight(const char *text, const char *end)
+{
+    while (text < end) {
+        const char *stop = find_byte(text, end, ';');
+        text = skip_blanks(text, stop);
+        size_t length = trimmed(text, stop);
+        if (length >= 3 && (text[0] == 'q' || text[0] == 'Q') && text[1] == '=')
+            return read_weight(text + 2, length - 2);
+        text = stop < end ? stop + 1 : end;
+    }
+    return 1000;
+}
+
+/* What Accept says of a media type. */
+struct wish {
+    bool given;      /* whether there is an Accept at all */
+    int closeness;   /* of the range that names it most closely */
+    unsigned weight; /* of that; 0: not wanted */
+};
+
+/* Goes through one Accept field. */
+static void weigh_accept(struct wish *out, const struct srv_field *field, const char *type)
+{
+    const char *at = field->value, *end = field->value + field->value_length;
+    while (at < end) {
+        const char *stop = find_byte(at, end, ',');
+        const char *parameters = find_byte(at, stop, ';');
+        at = skip_blanks(at, parameters);
+        int close = closeness(at, trimmed(at, parameters), type);
+        if (close > out->closeness) {
+            out->closeness = close;
+            out->weight = find_weight(parameters < stop ? parameters + 1 : stop, stop);
+        }
+        at = stop < end ? stop + 1 : end;
+    }
+}
+
+static struct wish find_wish(const struct srv_head *head, const char *name, const char *type)
+{
+    struct wish wish = {0};
+    size_t length = strlen(name);
+    for (size_t i = 0; i < head->count; i++) {
+        if (!name_is(&head->fields[i], name, length))
+            continue;
+        wish.given = wish.given || head->fields[i].value_length > 0;
+        weigh_accept(&wish, &head->fields[i], type);
+    }
+    return wish;
+}
+
+enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *type,
+                                     struct srv_error *error)
+{
+    struct wish wish = find_wish(head, "Accept", type);
+    if (wish.given && wish.weight == 0)
+        return srv_fail(error, SRV_E_NOT_ACCEPTABLE, "Accept", "Accept excludes %s", type);
+    return SRV_OK;
+}
+
+enum srv_error_code srv_guard_accept_binary(bool *binary, const struct srv_head *head,
+                                            struct srv_error *error)
+{
+    struct wish json = find_wish(head, "Accept", JSON_TYPE);
+    struct wish bytes = find_wish(head, "Accept", BYTES_TYPE);
+    bool named = bytes.closeness == 3;
+    *binary = named && bytes.weight > 0 && bytes.weight >= json.weight;
+    return *binary ? SRV_OK : srv_guard_accept(head, JSON_TYPE, error);
+}
+
+/* The one of most weight, gzip of equals; identity where it was given more than that. */
+enum srv_coding srv_guard_accept_coding(const struct srv_head *head)
+{
+    const char *const field = "Accept-Encoding";
+    struct wish plain = find_wish(head, field, "identity");
+    unsigned most = plain.closeness == 3 && plain.weight > 0 ? plain.weight : 1;
+    enum srv_coding chosen = SRV_IDENTITY;
+    for (size_t i = 0; i < 2; i++) { /* without the old name, which a star would mean too */
+        struct wish wish = find_wish(head, field, codings[i].name);
+        bool better = chosen == SRV_IDENTITY ? wish.weight >= most : wish.weight > most;
+        if (wish.closeness == 0 || !better)
+            continue;
+        most = wish.weight;
+        chosen = codings[i].coding;
+    }
+    return chosen;
+}

@@ -1,0 +1,59 @@
+/* route_match.c: which route a path means: whole segments, compared byte by byte.
+ *
+ * Paths are matched as they were sent.  A percent sign stays one, so an encoded path never turns
+ * into another route; ids need no encoding. */
+#include <stdio.h>
+#include <string.h>
+
+#include "http/http.h"
+
+/* Whether `path` is of the form `pattern`; *arg receives what stands for {..}. */
+static bool matches(char arg[SRV_ID_MAX + 1], const char *pattern, const char *path)
+{
+    arg[0] = '\0';
+    if (path[0] != '/' || path[1] != pattern[1]) /* nearly all */
+        return false;
+    const char *open = strchr(pattern, '{');
+    if (open == NULL)
+        return strcmp(pattern, path) == 0;
+    size_t before = (size_t)(open - pattern);
+    if (strncmp(pattern, path, before) != 0)
+        return false;
+    size_t length = strcspn(path + before, "/");
+    if (length == 0 || length > SRV_ID_MAX)
+        return false;
+    if (strcmp(strchr(open, '}') + 1, path + before + length) != 0)
+        return false;
+    memcpy(arg, path + before, length);
+    arg[length] = '\0';
+    return true;
+}
+
+static void allow(char allowed[64], enum srv_method method)
+{
+    static const char *const names[SRV_METHOD_COUNT] = {
+        [SRV_GET] = "GET, HEAD",
+        [SRV_POST] = "POST",
+        [SRV_PUT] = "PUT",
+        [SRV_DELETE] = "DELETE",
+    };
+    size_t length = strlen(allowed);
+    snprintf(allowed + length, 64 - length, "%s%s", length > 0 ? ", " : "", names[method]);
+}
+
+const struct srv_route *srv_route_find(char arg[SRV_ID_MAX + 1], char allowed[64],
+                                       enum srv_method method, const char *path)
+{
+    allowed[0] = '\0';
+    for (size_t i = 0; i < srv_route_count; i++) {
+        if (!matches(arg, srv_routes[i].path, path))
+            continue;
+        if (srv_routes[i].method == method) {
+            allowed[0] = '\0';
+            return &srv_routes[i];
+        }
+        allow(allowed, srv_routes[i].method);
+    }
+    arg[0] = '\0';
+    return NULL;
+}

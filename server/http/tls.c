@@ -1,0 +1,204 @@
+/* tls.c: PEM files, checked before libmicrohttpd is given them: it would only say that it cannot
+ * start. */
+#include "http/tls.h"
+
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/text_file.h"
+#include "http/http_loop.h"
+
+/* libmicrohttpd takes texts up to their NUL, so that is what is looked at. */
+static gnutls_datum_t datum(char *text)
+{
+    return (gnutls_datum_t){(unsigned char *)text, (unsigned)strlen(text)};
+}
+
+static bool refuse(const char *path, const char *what, int cause, char *message, size_t size)
+{
+    snprintf(message, size, "%s: %s: %s", path, what, gnutls_strerror(cause));
+    return false;
+}
+
+static bool check_certificate(struct srv_tls *tls, const char *path, char *message, size_t size)
+{
+    gnutls_x509_crt_t *chain = NULL;
+    unsigned count = 0;
+    gnutls_datum_t text = datum(tls->certificate);
+    int result = gnutls_x509_crt_list_import2(&chain, &count, &text, GNUTLS_X509_FMT_PEM,
+                                              GNUTLS_X509_CRT_LIST_FAIL_IF_UNSORTED);
+    if (result < 0)
+        return refuse(path, "no certificate in PEM form", result, message, size);
+    tls->expires = gnutls_x509_crt_get_expiration_time(chain[0]);
+    for (unsigned i = 0; i < count; i++)
+        gnutls_x509_crt_deinit(chain[i]);
+    gnutls_free(chain);
+    return true;
+}
+
+static bool check_key(struct srv_tls *tls, const char *path, char *message, size_t size)
+{
+    gnutls_x509_privkey_t key;
+    gnutls_datum_t text = datum(tls->key);
+    int result = gnutls_x509_privkey_init(&key);
+    if (result == GNUTLS_E_SUCCESS) {
+        result = gnutls_x509_privkey_import2(key, &text, GNUTLS_X509_FMT_PEM, NULL, 0);
+        gnutls_x509_privkey_deinit(key);
+    }
+    return result == GNUTLS_E_SUCCESS ||
+           refuse(path, "no key in PEM form without a password", result, message, size);
+}
+
+static bool check_pair(struct srv_tls *tls, const char *path, char *message, size_t size)
+{
+    gnutls_certificate_credentials_t both;
+    gnutls_datum_t certificate = datum(tls->certificate), key = datum(tls->key);
+    int result = gnutls_certificate_allocate_credentials(&both);
+    if (result == GNUTLS_E_SUCCESS) {
+        result = gnutls_certificate_set_x509_key_mem(both, &certificate, &key, GNUTLS_X509_FMT_PEM);
+        gnutls_certificate_free_credentials(both);
+    }
+    return result == GNUTLS_E_SUCCESS ||
+           refuse(path, "not the key of the certificate", result, message, size);
+}
+
+bool srv_tls_read(struct srv_tls *out, const char *certificate, const char *key, char *message,
+                  size_t size)
+{
+    size_t length;
+    *out = (struct srv_tls){.certificate = NULL};
+    if (certificate == NULL || key == NULL)
+        return true;
+    bool read =
+        srv_text_read(&out->certificate, &length, certificate, SRV_MAX_PEM_BYTES, SRV_TEXT_OPEN,
+                      message, size) &&
+        srv_text_read(&out->key, &length, key, SRV_MAX_PEM_BYTES, SRV_TEXT_SECRET, message, size) &&
+        check_certificate(out, certificate, message, size) && check_key(out, key, message, size) &&
+        check_pair(out, key, message, size);
+    if (!read)
+        srv_tls_fini(out);
+    return read;
+}
+
+void srv_tls_fini(struct srv_tls *tls)
+{
+    free(tls->certificate);
+    if (tls->key != NULL)
+        srv_text_wipe(tls->key, strlen(tls->key));
+    *tls = (struct srv_tls){.certificate = NULL};
+}
+
+void srv_tls_date(char out[SRV_TLS_DATE], const struct srv_tls *tls)
+{
+    struct tm utc = {0};
+    gmtime_r(&tls->expires, &utc);
+    if (strftime(out, SRV_TLS_DATE, "%Y-%m-%d", &utc) == 0)
+        out[0] = '\0';
+}
+
+/* ---- The certificate in use ------------------------------------------------------------------ */
+
+struct srv_credentials {
+    atomic_size_t users; /* sessions, and the place it is in */
+    gnutls_certificate_credentials_t both;
+};
+
+static void let_go(struct srv_credentials *credentials)
+{
+    if (credentials == NULL || atomic_fetch_sub(&credentials->users, 1) > 1)
+        return;
+    gnutls_certificate_free_credentials(credentials->both);
+    free(credentials);
+}
+
+bool srv_tls_replace(struct srv_tls_use *use, const struct srv_tls *tls)
+{
+    struct srv_credentials *made = calloc(1, sizeof *made);
+    gnutls_datum_t certificate = datum(tls->certificate), key = datum(tls->key);
+    if (made == NULL || gnutls_certificate_allocate_credentials(&made->both) != GNUTLS_E_SUCCESS) {
+        free(made);
+        return false;
+    }
+    atomic_init(&made->users, 1);
+    if (gnutls_certificate_set_x509_key_mem(made->both, &certificate, &key, GNUTLS_X509_FMT_PEM) !=
+        GNUTLS_E_SUCCESS) {
+        let_go(made);
+        return false;
+    }
+    pthread_mutex_lock(&use->lock);
+    struct srv_credentials *old = use->current;
+    use->current = made;
+    pthread_mutex_unlock(&use->lock);
+    let_go(old);
+    return true;
+}
+
+void srv_tls_use_fini(struct srv_tls_use *use)
+{
+    let_go(use->current);
+    use->current = NULL;
+}
+
+static struct srv_credentials *take(struct srv_tls_use *use)
+{
+    pthread_mutex_lock(&use->lock);
+    struct srv_credentials *current = use->current;
+    if (current != NULL)
+        atomic_fetch_add(&current->users, 1);
+    pthread_mutex_unlock(&use->lock);
+    return current;
+}
+
+/* ---- Sessions -------------------------------------------------------------------------------- */
+
+/* A reply goes out a record a turn, so a turn in which one went is not a silent one. */
+static ssize_t push(gnutls_transport_ptr_t to, const void *bytes, size_t count)
+{
+    const struct srv_connection *connection = to;
+    ssize_t sent = send(connection->fd, bytes, count, MSG_NOSIGNAL);
+    if (sent > 0)
+        connection->loop->silent_turns = 0;
+    return sent;
+}
+
+/* GnuTLS writes its part of a handshake in pieces, of which all but the first would wait 40 ms for
+ * the peer's delayed acknowledgement. */
+void srv_tls_begin(struct srv_connection *connection, struct srv_tls_use *use)
+{
+    int on = 1;
+    connection->credentials = take(use);
+    if (connection->credentials != NULL)
+        (void)gnutls_credentials_set(connection->tls, GNUTLS_CRD_CERTIFICATE,
+                                     connection->credentials->both);
+    setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    gnutls_transport_set_ptr2(connection->tls, (gnutls_transport_ptr_t)(intptr_t)connection->fd,
+                              connection);
+    gnutls_transport_set_push_function(connection->tls, push);
+}
+
+void srv_tls_end(struct srv_connection *connection) { let_go(connection->credentials); }
+
+void srv_tls_send(void *session, const void *bytes, size_t count)
+{
+    const char *at = bytes;
+    ssize_t sent = 1;
+    while (count > 0 && sent > 0) {
+        sent = gnutls_record_send(session, at, count);
+        if (sent > 0) {
+            at += sent;
+            count -= (size_t)sent;
+        }
+    }
+    if (count == 0)
+        (void)gnutls_bye(session, GNUTLS_SHUT_WR);
+}
+
+bool srv_tls_pending(void *session) { return gnutls_record_check_pending(session) > 0; }

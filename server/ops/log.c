@@ -1,0 +1,198 @@
+/* log.c: builds a line in memory of its own and writes it with one write(2).
+ *
+ * Standard error may be shared with other processes, so its flags are left alone; instead the
+ * descriptor is asked first whether it takes a line.  A pipe that says yes has room for PIPE_BUF
+ * bytes, which no line here exceeds, and a lock keeps our own threads from filling that room
+ * between the question and the write. */
+#include "ops/log.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/number.h"
+#include "ops/stage.h"
+
+#define TIME_MAX sizeof "2026-01-31T23:59:59.999Z"
+#define MESSAGE_MAX 512 /* of an event, before escaping; six times that still fits a line */
+
+static const char *const level_names[] = {"off", "error", "info", "access"};
+
+void srv_log_open(struct srv_log *log, enum srv_log_level level, int fd)
+{
+    log->level = level;
+    log->fd = fd;
+    log->dropped = 0;
+    pthread_mutex_init(&log->lock, NULL);
+}
+
+void srv_log_close(struct srv_log *log) { pthread_mutex_destroy(&log->lock); }
+
+static void put_digits(char *out, unsigned number, size_t width)
+{
+    for (size_t i = width; i-- > 0; number /= 10)
+        out[i] = (char)('0' + number % 10);
+}
+
+static void print_time(char out[TIME_MAX])
+{
+    struct timespec now;
+    struct tm utc;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    memcpy(out, "0000-00-00T00:00:00.000Z", TIME_MAX);
+    put_digits(out, (unsigned)utc.tm_year + 1900, 4);
+    put_digits(out + 5, (unsigned)utc.tm_mon + 1, 2);
+    put_digits(out + 8, (unsigned)utc.tm_mday, 2);
+    put_digits(out + 11, (unsigned)utc.tm_hour, 2);
+    put_digits(out + 14, (unsigned)utc.tm_min, 2);
+    put_digits(out + 17, (unsigned)utc.tm_sec, 2);
+    put_digits(out + 20, (unsigned)(now.tv_nsec / 1000000), 3);
+}
+
+/* Under the lock: writes the line where that can be done without waiting. */
+static bool try_write(int fd, const char *line, size_t length)
+{
+    struct pollfd writable = {.fd = fd, .events = POLLOUT};
+    ssize_t written;
+    if (length > PIPE_BUF || poll(&writable, 1, 0) != 1 || !(writable.revents & POLLOUT))
+        return false;
+    do
+        written = write(fd, line, length);
+    while (written < 0 && errno == EINTR);
+    return written == (ssize_t)length;
+}
+
+/* Says how many lines were lost, once there is room again. */
+static void write_dropped(struct srv_log *log, const char *time)
+{
+    char line[160];
+    int length = snprintf(line, sizeof line,
+                          "{\"time\":\"%s\",\"level\":\"error\",\"event\":\"log_dropped\","
+                          "\"message\":\"%zu lines\"}\n",
+                          time, log->dropped);
+    if (try_write(log->fd, line, (size_t)length))
+        log->dropped = 0;
+}
+
+static void write_line(struct srv_log *log, const char *time, const char *line, size_t length)
+{
+    pthread_mutex_lock(&log->lock);
+    if (log->dropped > 0)
+        write_dropped(log, time);
+    if (log->dropped > 0 || !try_write(log->fd, line, length))
+        log->dropped++;
+    pthread_mutex_unlock(&log->lock);
+}
+
+void srv_log_event(struct srv_log *log, enum srv_log_level level, const char *event,
+                   const char *format, ...)
+{
+    if (level == SRV_LOG_OFF || level > log->level)
+        return;
+    char time[TIME_MAX], message[MESSAGE_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    print_time(time);
+    struct srv_buffer line;
+    srv_buffer_init(&line, PIPE_BUF);
+    srv_buffer_printf(&line,
+                      "{\"time\":\"%s\",\"level\":\"%s\",\"event\":\"%s\",\"message\":", time,
+                      level_names[level], event);
+    srv_buffer_json_string(&line, message);
+    srv_buffer_text(&line, "}\n");
+    if (!line.failed)
+        write_line(log, time, line.data, line.length);
+    srv_buffer_fini(&line);
+}
+
+/* A line that is put together without printf (number.h says why). */
+struct line {
+    char text[1024];
+    size_t length;
+};
+
+static void put_text(struct line *line, const char *text)
+{
+    size_t length = strlen(text);
+    if (length <= sizeof line->text - line->length) {
+        memcpy(line->text + line->length, text, length);
+        line->length += length;
+    }
+}
+
+/* The number in decimal, with zeros in front up to `width` digits. */
+static void put_number(struct line *line, uint64_t number, size_t width)
+{
+    char digits[SRV_UNSIGNED_MAX + 1];
+    digits[srv_unsigned_write(digits, number, width)] = '\0';
+    put_text(line, digits);
+}
+
+static void put_member(struct line *line, const char *name, const char *value)
+{
+    put_text(line, ",\"");
+    put_text(line, name);
+    put_text(line, "\":\"");
+    put_text(line, value);
+    put_text(line, "\"");
+}
+
+static void put_count(struct line *line, const char *name, uint64_t value)
+{
+    put_text(line, ",\"");
+    put_text(line, name);
+    put_text(line, "\":");
+    put_number(line, value, 1);
+}
+
+/* Milliseconds, to the microsecond. */
+static void put_stage(struct line *line, const char *name, uint64_t ns)
+{
+    put_count(line, name, ns / 1000000);
+    put_text(line, ".");
+    put_number(line, ns / 1000 % 1000, 3);
+}
+
+/* Every text in it is ours or an id, whose letters need no escape. */
+void srv_log_request(struct srv_log *log, const struct srv_request *request)
+{
+    static const char *const stages[SRV_STAGE_TOTAL] = {
+        [SRV_STAGE_PARSE] = "parse_ms",
+        [SRV_STAGE_QUEUE] = "queue_ms",
+        [SRV_STAGE_COMPUTE] = "compute_ms",
+        [SRV_STAGE_WRITE] = "write_ms",
+    };
+    if (log->level < SRV_LOG_ACCESS)
+        return;
+    char time[TIME_MAX];
+    struct line line = {.length = 0};
+    print_time(time);
+    put_text(&line, "{\"time\":\"");
+    put_text(&line, time);
+    put_text(&line, "\"");
+    put_member(&line, "level", level_names[SRV_LOG_ACCESS]);
+    put_member(&line, "request_id", request->request_id);
+    put_member(&line, "method", srv_method_name(request->method));
+    put_member(&line, "route", request->route != NULL ? request->route->path : "none");
+    if (request->caller_name[0] != '\0')
+        put_member(&line, "caller", request->caller_name);
+    put_count(&line, "status", request->reply.status);
+    if (request->reply.code != SRV_OK)
+        put_member(&line, "code", srv_error_word(request->reply.code));
+    put_count(&line, "bytes_in", request->body_length);
+    put_count(&line, "bytes_out", request->reply.body.length);
+    put_stage(&line, "ms", srv_stage_ns(request, SRV_STAGE_TOTAL));
+    for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL && request->t_computed != 0; stage++)
+        put_stage(&line, stages[stage], srv_stage_ns(request, stage));
+    put_text(&line, "}\n");
+    write_line(log, time, line.text, line.length);
+}

@@ -1,0 +1,327 @@
+/* metrics.c: atomics in fixed tables, printed as Prometheus text.
+ *
+ * Requests are counted by row and status: a row for each route of the route table, which knows its
+ * method, and one for each method of requests that matched no route.  Counters only ever rise, so a
+ * print while others count is a little behind itself but never wrong; a histogram's _count is the
+ * sum of its buckets as they were read, so the two agree in every print. */
+#include "ops/metrics.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn.h"
+#include "ops/stage.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+typedef atomic_uint_fast64_t counter;
+
+/* ---- Histograms ------------------------------------------------------------------------------ */
+
+#define MAX_BOUNDS 16
+
+struct bounds {
+    double unit; /* of one counted unit, as it is printed */
+    size_t count;
+    uint64_t upper[MAX_BOUNDS];
+};
+
+#define US UINT64_C(1000)
+#define MS (1000 * US)
+
+static const struct bounds seconds = {1e-9,
+                                      16,
+                                      {100 * US, 250 * US, 500 * US, MS, 2500 * US, 5 * MS, 10 * MS,
+                                       25 * MS, 50 * MS, 100 * MS, 250 * MS, 500 * MS, 1000 * MS,
+                                       2500 * MS, 5000 * MS, 10000 * MS}};
+
+static const struct bounds steps_together = {1, 11, {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}};
+
+struct histogram {
+    counter buckets[MAX_BOUNDS + 1]; /* not cumulative; the last has no upper bound */
+    counter sum;
+};
+
+static void observe(struct histogram *histogram, const struct bounds *bounds, uint64_t value)
+{
+    size_t i = 0;
+    while (i < bounds->count && value > bounds->upper[i])
+        i++;
+    atomic_fetch_add_explicit(&histogram->buckets[i], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&histogram->sum, value, memory_order_relaxed);
+}
+
+static void count_up(counter *value, uint64_t by)
+{
+    atomic_fetch_add_explicit(value, by, memory_order_relaxed);
+}
+
+static unsigned long long read_count(const counter *value)
+{
+    return atomic_load_explicit(value, memory_order_relaxed);
+}
+
+/* ---- What is counted ------------------------------------------------------------------------- */
+
+static const unsigned statuses[] = {
+    200, 201, 202, 204, 400, 401, 403, 404, 405, 406, 408, 409, 411,
+    413, 415, 422, 429, 431, 499, 500, 501, 503, 504, 507, 0 /* any other */};
+
+struct row {
+    counter by_status[COUNT(statuses)];
+    struct histogram seconds;
+};
+
+struct srv_metrics {
+    counter errors[SRV_ERROR_COUNT];
+    struct histogram stages[SRV_STAGE_TOTAL];
+    struct histogram decode_batch_size, decode_batch_seconds, attend_seconds;
+    counter decode_rows, attend_rows;
+    counter sessions[3]; /* by enum srv_session_event */
+    counter store[SRV_STORE_EVENTS];
+    struct row rows[]; /* [srv_route_count + SRV_METHOD_COUNT + 1] */
+};
+
+static size_t row_count(void) { return srv_route_count + SRV_METHOD_COUNT + 1; }
+
+bool srv_metrics_open(struct srv_metrics **out)
+{
+    *out = calloc(1, sizeof **out + row_count() * sizeof(struct row));
+    return *out != NULL;
+}
+
+void srv_metrics_close(struct srv_metrics *metrics) { free(metrics); }
+
+static size_t row_of(const struct srv_request *request)
+{
+    if (request->route != NULL)
+        return (size_t)(request->route - srv_routes);
+    size_t method = (size_t)request->method;
+    return srv_route_count + (method < SRV_METHOD_COUNT ? method : SRV_METHOD_COUNT);
+}
+
+static size_t status_of(const struct srv_request *request)
+{
+    size_t i = 0;
+    while (statuses[i] != 0 && statuses[i] != request->reply.status)
+        i++;
+    return i;
+}
+
+void srv_metrics_request(struct srv_metrics *metrics, const struct srv_request *request)
+{
+    struct row *row = &metrics->rows[row_of(request)];
+    count_up(&row->by_status[status_of(request)], 1);
+    observe(&row->seconds, &seconds, srv_stage_ns(request, SRV_STAGE_TOTAL));
+    if (request->reply.code != SRV_OK && request->reply.code < SRV_ERROR_COUNT)
+        count_up(&metrics->errors[request->reply.code], 1);
+    if (request->t_computed == 0)
+        return;
+    for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL; stage++)
+        observe(&metrics->stages[stage], &seconds, srv_stage_ns(request, stage));
+}
+
+void srv_metrics_decode(struct srv_metrics *metrics, size_t steps, size_t rows, uint64_t ns)
+{
+    observe(&metrics->decode_batch_size, &steps_together, steps);
+    observe(&metrics->decode_batch_seconds, &seconds, ns);
+    count_up(&metrics->decode_rows, rows);
+}
+
+void srv_metrics_attend(struct srv_metrics *metrics, size_t rows, uint64_t ns)
+{
+    observe(&metrics->attend_seconds, &seconds, ns);
+    count_up(&metrics->attend_rows, rows);
+}
+
+void srv_metrics_store(struct srv_metrics *metrics, enum srv_store_event event, size_t count)
+{
+    count_up(&metrics->store[event], count);
+}
+
+void srv_metrics_session(struct srv_metrics *metrics, enum srv_session_event event, size_t count)
+{
+    count_up(&metrics->sessions[event], count);
+}
+
+/* ---- Printing -------------------------------------------------------------------------------- */
+
+static void print_head(struct srv_buffer *out, const char *name, const char *type, const char *help)
+{
+    srv_buffer_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* labels: "" or `name="value"` pairs that end in a comma */
+static void print_histogram(struct srv_buffer *out, const struct histogram *histogram,
+                            const struct bounds *bounds, const char *name, const char *labels)
+{
+    unsigned long long total = 0;
+    for (size_t i = 0; i < bounds->count; i++) {
+        total += read_count(&histogram->buckets[i]);
+        srv_buffer_printf(out, "%s_bucket{%sle=\"%g\"} %llu\n", name, labels,
+                          (double)bounds->upper[i] * bounds->unit, total);
+    }
+    total += read_count(&histogram->buckets[bounds->count]);
+    double sum = (double)read_count(&histogram->sum) * bounds->unit;
+    int bare = labels[0] != '\0' ? (int)strlen(labels) - 1 : 0;
+    const char *open = bare > 0 ? "{" : "", *close = bare > 0 ? "}" : "";
+    srv_buffer_printf(out, "%s_bucket{%sle=\"+Inf\"} %llu\n", name, labels, total);
+    srv_buffer_printf(out, "%s_sum%s%.*s%s %.9g\n", name, open, bare, labels, close, sum);
+    srv_buffer_printf(out, "%s_count%s%.*s%s %llu\n", name, open, bare, labels, close, total);
+}
+
+static void row_labels(char out[160], size_t row)
+{
+    bool matched = row < srv_route_count;
+    enum srv_method method =
+        matched ? srv_routes[row].method : (enum srv_method)(row - srv_route_count);
+    snprintf(out, 160, "route=\"%s\",method=\"%s\",", matched ? srv_routes[row].path : "none",
+             srv_method_name(method));
+}
+
+static bool row_used(const struct row *row)
+{
+    unsigned long long total = 0;
+    for (size_t i = 0; i < COUNT(statuses); i++)
+        total += read_count(&row->by_status[i]);
+    return total > 0;
+}
+
+static void print_row_statuses(struct srv_buffer *out, const struct row *row, const char *labels)
+{
+    for (size_t i = 0; i < COUNT(statuses); i++) {
+        unsigned long long count = read_count(&row->by_status[i]);
+        char status[16] = "other";
+        if (statuses[i] != 0)
+            snprintf(status, sizeof status, "%u", statuses[i]);
+        if (count > 0)
+            srv_buffer_printf(out, "attnd_requests_total{%sstatus=\"%s\"} %llu\n", labels, status,
+                              count);
+    }
+}
+
+static void print_requests(struct srv_buffer *out, const struct srv_metrics *metrics)
+{
+    char labels[160];
+    print_head(out, "attnd_requests_total", "counter", "Requests answered.");
+    for (size_t i = 0; i < row_count(); i++) {
+        row_labels(labels, i);
+        print_row_statuses(out, &metrics->rows[i], labels);
+    }
+    print_head(out, "attnd_errors_total", "counter", "Errors sent, by code.");
+    for (size_t i = SRV_OK + 1; i < SRV_ERROR_COUNT; i++) {
+        unsigned long long count = read_count(&metrics->errors[i]);
+        if (count > 0)
+            srv_buffer_printf(out, "attnd_errors_total{code=\"%s\"} %llu\n",
+                              srv_error_word((enum srv_error_code)i), count);
+    }
+    print_head(out, "attnd_request_seconds", "histogram", "From first header to reply.");
+    for (size_t i = 0; i < row_count(); i++) {
+        row_labels(labels, i);
+        if (row_used(&metrics->rows[i]))
+            print_histogram(out, &metrics->rows[i].seconds, &seconds, "attnd_request_seconds",
+                            labels);
+    }
+}
+
+static void print_stages(struct srv_buffer *out, const struct srv_metrics *metrics)
+{
+    char labels[32];
+    print_head(out, "attnd_stage_seconds", "histogram", "Stages of computed requests.");
+    for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL; stage++) {
+        snprintf(labels, sizeof labels, "stage=\"%s\",", srv_stage_name(stage));
+        print_histogram(out, &metrics->stages[stage], &seconds, "attnd_stage_seconds", labels);
+    }
+}
+
+#define MEMBER(m) offsetof(struct srv_metrics, m)
+
+static const struct {
+    const char *name, *help;
+    size_t offset;
+    const struct bounds *bounds;
+} histograms[] = {
+    {"attnd_decode_batch_size", "Decode steps of one layer that were computed together.",
+     MEMBER(decode_batch_size), &steps_together},
+    {"attnd_decode_batch_seconds", "Computing one batch of decode steps.",
+     MEMBER(decode_batch_seconds), &seconds},
+    {"attnd_attend_seconds", "Computing one attention over given rows or one prefill.",
+     MEMBER(attend_seconds), &seconds},
+};
+
+static const struct {
+    const char *name, *help;
+    size_t offset;
+} counters[] = {
+    {"attnd_decode_rows_total", "Rows computed by decode steps.", MEMBER(decode_rows)},
+    {"attnd_attend_rows_total", "Query rows computed by /attend.", MEMBER(attend_rows)},
+    {"attnd_sessions_created_total", "Sessions created.", MEMBER(sessions[SRV_SESSION_CREATED])},
+    {"attnd_sessions_expired_total", "Sessions that expired.",
+     MEMBER(sessions[SRV_SESSION_EXPIRED])},
+    {"attnd_sessions_deleted_total", "Sessions deleted.", MEMBER(sessions[SRV_SESSION_DELETED])},
+    {"attnd_sessions_restored_total", "Sessions restored at start.",
+     MEMBER(store[SRV_SESSIONS_RESTORED])},
+    {"attnd_sessions_lost_total", "Sessions that could not be restored.",
+     MEMBER(store[SRV_SESSIONS_LOST])},
+    {"attnd_journal_bytes_total", "Bytes written to journals.", MEMBER(store[SRV_JOURNAL_BYTES])},
+    {"attnd_journal_refused_total", "Writes that a journal did not take.",
+     MEMBER(store[SRV_JOURNAL_REFUSED])},
+    {"attnd_snapshots_total", "Snapshots written.", MEMBER(store[SRV_SNAPSHOT_MADE])},
+    {"attnd_snapshots_failed_total", "Snapshots that could not be written.",
+     MEMBER(store[SRV_SNAPSHOT_FAILED])},
+    {"attnd_damaged_files_total", "Files of state_dir found damaged.",
+     MEMBER(store[SRV_FILE_DAMAGED])},
+};
+
+static void print_totals(struct srv_buffer *out, const struct srv_metrics *metrics)
+{
+    const char *base = (const char *)metrics;
+    for (size_t i = 0; i < COUNT(histograms); i++) {
+        print_head(out, histograms[i].name, "histogram", histograms[i].help);
+        print_histogram(out, (const struct histogram *)(base + histograms[i].offset),
+                        histograms[i].bounds, histograms[i].name, "");
+    }
+    for (size_t i = 0; i < COUNT(counters); i++) {
+        print_head(out, counters[i].name, "counter", counters[i].help);
+        srv_buffer_printf(out, "%s %llu\n", counters[i].name,
+                          read_count((const counter *)(base + counters[i].offset)));
+    }
+}
+
+static void print_gauges(struct srv_buffer *out, const struct srv_gauges *g)
+{
+    const struct {
+        const char *name, *help;
+        size_t value;
+    } gauges[] = {
+        {"attnd_ready", "1 while requests are served.", g->ready},
+        {"attnd_draining", "1 after SIGTERM.", g->draining},
+        {"attnd_sessions", "Live sessions.", g->sessions},
+        {"attnd_queue_depth", "Requests waiting or running.", g->queue},
+        {"attnd_in_flight_bytes", "Memory admitted for requests.", g->in_flight},
+        {"attnd_connections", "Open connections.", g->connections},
+        {"attnd_cache_used_bytes", "Key/value blocks in use.", g->cache_used_bytes},
+        {"attnd_cache_budget_bytes", "Key/value blocks at most.", g->cache_budget_bytes},
+        {"attnd_weight_bytes", "Resident weights.", g->weight_bytes},
+        {"process_resident_memory_bytes", "Resident memory size in bytes.", g->resident_bytes},
+        {"attnd_heap_bytes", "Memory given out by the allocator.", g->heap_bytes},
+        {"process_open_fds", "Number of open file descriptors.", g->open_files},
+    };
+    for (size_t i = 0; i < COUNT(gauges); i++) {
+        print_head(out, gauges[i].name, "gauge", gauges[i].help);
+        srv_buffer_printf(out, "%s %zu\n", gauges[i].name, gauges[i].value);
+    }
+    print_head(out, "attnd_build_info", "gauge", "Always 1; the label says what runs.");
+    srv_buffer_text(out, "attnd_build_info{version=\"" ATTN_VERSION "\"} 1\n");
+}
+
+void srv_metrics_print(struct srv_buffer *out, const struct srv_metrics *metrics,
+                       const struct srv_gauges *gauges)
+{
+    print_requests(out, metrics);
+    print_stages(out, metrics);
+    print_totals(out, metrics);
+    print_gauges(out, gauges);
+}

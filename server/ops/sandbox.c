@@ -1,0 +1,183 @@
+/* sandbox.c: landlock early, seccomp late.
+ *
+ * Landlock restricts a thread and those it starts, so it comes first; by then models have not been
+ * read, and where their files are (links lead anywhere) is not for us to say: it is about writing
+ * alone.  The filter of system calls reaches all threads, and comes when there is nothing left to
+ * open but files of the state directory.  It answers EPERM and does not kill: a call that a later C
+ * library makes in passing costs no session, and what an intruder wants is refused all the same. */
+#include "ops/sandbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/landlock.h>
+#include <seccomp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef LANDLOCK_ACCESS_FS_TRUNCATE
+#define LANDLOCK_ACCESS_FS_TRUNCATE (1ULL << 14) /* version 3 */
+#endif
+
+/* ---- What the kernel has --------------------------------------------------------------------- */
+
+/* 0: none. */
+static int landlock_version(void)
+{
+    long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    return version > 0 ? (int)version : 0;
+}
+
+bool srv_sandbox_describe(char out[SRV_SANDBOX_WORDS])
+{
+    int version = landlock_version();
+    bool filters = prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0 && seccomp_api_get() >= 2;
+    int used = snprintf(out, SRV_SANDBOX_WORDS, "%s", filters ? "seccomp" : "no seccomp");
+    if (version > 0)
+        snprintf(out + used, SRV_SANDBOX_WORDS - (size_t)used, ", landlock (version %d)", version);
+    else
+        snprintf(out + used, SRV_SANDBOX_WORDS - (size_t)used, ", no landlock");
+    return filters;
+}
+
+static bool refuse(char *message, size_t size, const char *what, int error)
+{
+    snprintf(message, size, "sandbox: %s: %s", what, strerror(error));
+    return false;
+}
+
+/* ---- Landlock -------------------------------------------------------------------------------- */
+
+/* What nobody may do outside of the state directory: all but reading. */
+static uint64_t changes(int version)
+{
+    uint64_t all =
+        LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
+        LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
+        LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK |
+        LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM;
+    return all | (version >= 2 ? LANDLOCK_ACCESS_FS_REFER : 0) |
+           (version >= 3 ? LANDLOCK_ACCESS_FS_TRUNCATE : 0);
+}
+
+static bool allow_directory(int rules, const char *path, uint64_t handled)
+{
+    const uint64_t files = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_FILE |
+                           LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_TRUNCATE;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return false;
+    int directory = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return false;
+    struct landlock_path_beneath_attr beneath = {.allowed_access = files & handled,
+                                                 .parent_fd = directory};
+    bool allowed =
+        syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0) == 0;
+    int error = errno;
+    close(directory);
+    errno = error;
+    return allowed;
+}
+
+static bool lock_files(int version, const char *state_dir, char *message, size_t size)
+{
+    struct landlock_ruleset_attr ruleset = {.handled_access_fs = changes(version)};
+    int rules =
+        (int)syscall(SYS_landlock_create_ruleset, &ruleset, sizeof ruleset.handled_access_fs, 0);
+    if (rules < 0)
+        return refuse(message, size, "landlock", errno);
+    bool locked = true;
+    if (state_dir != NULL && !allow_directory(rules, state_dir, ruleset.handled_access_fs))
+        locked = refuse(message, size, state_dir, errno);
+    if (locked && syscall(SYS_landlock_restrict_self, rules, 0) != 0)
+        locked = refuse(message, size, "landlock", errno);
+    close(rules);
+    return locked;
+}
+
+bool srv_sandbox_begin(const char *state_dir, char *message, size_t size)
+{
+    char words[SRV_SANDBOX_WORDS];
+    int version = landlock_version();
+    if (!srv_sandbox_describe(words))
+        return refuse(message, size, "this kernel filters no system calls", ENOSYS);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return refuse(message, size, "no new privileges", errno);
+    return version == 0 || lock_files(version, state_dir, message, size);
+}
+
+/* ---- System calls ---------------------------------------------------------------------------- */
+
+/* What serving, saving and stopping need; no process, no program, no socket that leads outside. */
+static const int allowed[] = {
+    /* memory */
+    SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise),
+    /* threads and time */
+    SCMP_SYS(futex), SCMP_SYS(sched_yield), SCMP_SYS(sched_getaffinity), SCMP_SYS(set_robust_list),
+    SCMP_SYS(rseq), SCMP_SYS(gettid), SCMP_SYS(getpid), SCMP_SYS(getcpu), SCMP_SYS(clock_gettime),
+    SCMP_SYS(clock_nanosleep), SCMP_SYS(nanosleep), SCMP_SYS(gettimeofday), SCMP_SYS(time),
+    SCMP_SYS(restart_syscall), SCMP_SYS(exit), SCMP_SYS(exit_group),
+    /* signals */
+    SCMP_SYS(rt_sigaction), SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(rt_sigtimedwait), SCMP_SYS(sigaltstack),
+    /* connections */
+    SCMP_SYS(socketpair), SCMP_SYS(accept), SCMP_SYS(accept4), SCMP_SYS(recvfrom),
+    SCMP_SYS(recvmsg), SCMP_SYS(sendto), SCMP_SYS(sendmsg), SCMP_SYS(shutdown),
+    SCMP_SYS(getsockopt), SCMP_SYS(setsockopt), SCMP_SYS(getsockname), SCMP_SYS(getpeername),
+    SCMP_SYS(poll), SCMP_SYS(ppoll), SCMP_SYS(epoll_ctl), SCMP_SYS(epoll_wait),
+    SCMP_SYS(epoll_pwait),
+    /* what is open */
+    SCMP_SYS(read), SCMP_SYS(readv), SCMP_SYS(pread64), SCMP_SYS(write), SCMP_SYS(writev),
+    SCMP_SYS(pwrite64), SCMP_SYS(lseek), SCMP_SYS(fstat), SCMP_SYS(newfstatat),
+    SCMP_SYS(getdents64), SCMP_SYS(fcntl), SCMP_SYS(dup), SCMP_SYS(close), SCMP_SYS(fsync),
+    SCMP_SYS(fdatasync), SCMP_SYS(syncfs), SCMP_SYS(ftruncate), SCMP_SYS(fallocate),
+    SCMP_SYS(flock),
+    /* chance, and what the system is */
+    SCMP_SYS(getrandom), SCMP_SYS(sysinfo), SCMP_SYS(uname)};
+
+/* Calls that name a file by a directory and a name. */
+static const int named[] = {SCMP_SYS(openat), SCMP_SYS(unlinkat), SCMP_SYS(renameat),
+                            SCMP_SYS(renameat2)};
+
+static int add_rules(scmp_filter_ctx filter, int directory, bool reads)
+{
+    const uint64_t run = PROT_EXEC, change = O_ACCMODE | O_CREAT | O_TRUNC;
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof allowed / sizeof allowed[0] && wrong == 0; i++)
+        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
+    for (size_t i = 0; i < sizeof named / sizeof named[0] && wrong == 0 && directory >= 0; i++)
+        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
+                                 SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directory));
+    if (wrong == 0)
+        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
+                                 SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
+    if (wrong == 0 && reads)
+        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
+                                 SCMP_A2(SCMP_CMP_MASKED_EQ, change, O_RDONLY));
+    if (wrong == 0)
+        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
+                                 SCMP_A2(SCMP_CMP_MASKED_EQ, run, 0));
+    if (wrong == 0)
+        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
+                                 SCMP_A2(SCMP_CMP_MASKED_EQ, run, 0));
+    return wrong;
+}
+
+bool srv_sandbox_close(int directory, bool reads, char *message, size_t size)
+{
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+    if (filter == NULL)
+        return refuse(message, size, "seccomp", ENOMEM);
+    int wrong = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
+    if (wrong == 0)
+        wrong = add_rules(filter, directory, reads);
+    if (wrong == 0)
+        wrong = seccomp_load(filter);
+    seccomp_release(filter);
+    return wrong == 0 || refuse(message, size, "seccomp", -wrong);
+}

@@ -1,0 +1,104 @@
+/* usage.c: /proc/self/statm and /proc/self/fd, read again and again; but what takes the longer the
+ * more connections there are, once a second. */
+#include "ops/usage.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "http/http.h"
+#include "ops/heap.h"
+
+#define KEPT_NS UINT64_C(1000000000)
+
+struct sample {
+    uint64_t taken_ns; /* 0: never */
+    size_t value;
+};
+
+struct srv_usage {
+    int memory;           /* -1: none */
+    pthread_mutex_t lock; /* of the directory's position, and of the samples */
+    DIR *files;           /* NULL: none */
+    struct sample open_files, heap;
+};
+
+struct srv_usage *srv_usage_open(void)
+{
+    struct srv_usage *usage = calloc(1, sizeof *usage);
+    if (usage == NULL)
+        return NULL;
+    pthread_mutex_init(&usage->lock, NULL);
+    usage->memory = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    usage->files = opendir("/proc/self/fd");
+    return usage;
+}
+
+void srv_usage_close(struct srv_usage *usage)
+{
+    if (usage == NULL)
+        return;
+    if (usage->memory >= 0)
+        close(usage->memory);
+    if (usage->files != NULL)
+        closedir(usage->files);
+    pthread_mutex_destroy(&usage->lock);
+    free(usage);
+}
+
+size_t srv_usage_resident_bytes(struct srv_usage *usage)
+{
+    char text[128], *end;
+    ssize_t length = usage->memory >= 0 ? pread(usage->memory, text, sizeof text - 1, 0) : 0;
+    if (length <= 0)
+        return 0;
+    text[length] = '\0';
+    (void)strtoul(text, &end, 10); /* all pages; then those in memory */
+    return strtoul(end, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* What measure() says, or said within the last second. */
+static size_t sampled(struct srv_usage *usage, struct sample *sample,
+                      size_t (*measure)(const struct srv_usage *usage))
+{
+    pthread_mutex_lock(&usage->lock);
+    uint64_t now = srv_now_ns();
+    if (sample->taken_ns == 0 || now - sample->taken_ns >= KEPT_NS)
+        *sample = (struct sample){now, measure(usage)};
+    size_t value = sample->value;
+    pthread_mutex_unlock(&usage->lock);
+    return value;
+}
+
+static size_t count_files(const struct srv_usage *usage)
+{
+    size_t count = 0;
+    rewinddir(usage->files);
+    while (readdir(usage->files) != NULL)
+        count++;
+    return count > 2 ? count - 2 : 0; /* ".", ".." */
+}
+
+static size_t measure_heap(const struct srv_usage *usage)
+{
+    (void)usage;
+    return srv_heap_bytes();
+}
+
+size_t srv_usage_open_files(struct srv_usage *usage)
+{
+    struct stat status;
+    if (usage->files == NULL)
+        return 0;
+    if (fstat(dirfd(usage->files), &status) == 0 && status.st_size > 0)
+        return (size_t)status.st_size; /* which is their number since Linux 6.2 */
+    return sampled(usage, &usage->open_files, count_files);
+}
+
+size_t srv_usage_heap_bytes(struct srv_usage *usage)
+{
+    return sampled(usage, &usage->heap, measure_heap);
+}

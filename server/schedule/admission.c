@@ -1,0 +1,126 @@
+/* admission.c: depth, shares and pace of the queue. */
+#include "schedule/admission.h"
+
+#include <stdlib.h>
+
+#define RESERVE 8 /* one in so many places is kept for small shares */
+#define FEW 8     /* requests: the wait behind fewer is not foretold, they may be unlike the last */
+#define AVERAGED_NS UINT64_C(1000000000) /* of work, over which a pace is the mean */
+#define SECOND_NS UINT64_C(1000000000)
+
+bool srv_admission_init(struct srv_admission *a, size_t capacity)
+{
+    a->capacity = capacity;
+    atomic_init(&a->num_callers, 1);
+    a->routes = calloc(srv_route_count, sizeof *a->routes);
+    return a->routes != NULL;
+}
+
+void srv_admission_fini(struct srv_admission *a) { free(a->routes); }
+
+static size_t read_count(const atomic_size_t *count)
+{
+    return atomic_load_explicit(count, memory_order_relaxed);
+}
+
+static struct srv_pace *pace_of(const struct srv_admission *a, const struct srv_request *request)
+{
+    return &a->routes[request->route - srv_routes];
+}
+
+/* ---- Shares ---------------------------------------------------------------------------------- */
+
+/* Callers that have something waiting, and this one. */
+static size_t count_active(const struct srv_admission *a, unsigned caller)
+{
+    size_t active = 0, callers = read_count(&a->num_callers);
+    for (size_t i = 0; i < callers; i++)
+        active += i == caller || read_count(&a->of[i]) > 0;
+    return active > 0 ? active : 1;
+}
+
+static bool has_place(const struct srv_admission *a, unsigned caller)
+{
+    size_t depth = read_count(&a->depth), reserve = (a->capacity + RESERVE - 1) / RESERVE;
+    if (depth >= a->capacity)
+        return false;
+    if (depth + reserve < a->capacity || read_count(&a->num_callers) == 1)
+        return true;
+    size_t active = count_active(a, caller), mine = read_count(&a->of[caller]);
+    return mine == 0 || mine < a->capacity / (active > 1 ? active : 2);
+}
+
+void srv_admission_join(struct srv_admission *a, const struct srv_request *request)
+{
+    size_t callers = atomic_load(&a->num_callers);
+    while (request->caller >= callers &&
+           !atomic_compare_exchange_weak(&a->num_callers, &callers, (size_t)request->caller + 1))
+        ;
+    atomic_fetch_add(&pace_of(a, request)->depth, 1);
+    atomic_fetch_add(&a->of[request->caller], 1);
+    atomic_fetch_add(&a->depth, 1);
+}
+
+void srv_admission_leave(struct srv_admission *a, const struct srv_request *request)
+{
+    atomic_fetch_sub(&pace_of(a, request)->depth, 1);
+    atomic_fetch_sub(&a->of[request->caller], 1);
+    atomic_fetch_sub(&a->depth, 1);
+}
+
+/* ---- Pace ------------------------------------------------------------------------------------ */
+
+/* One has ended.  Time without work does not count: only what lies behind the end of the one before
+ * and this one's being taken. */
+static void pace_one(struct srv_pace *pace, uint64_t taken_ns, uint64_t now_ns)
+{
+    uint64_t since = taken_ns > pace->ended_ns ? taken_ns : pace->ended_ns;
+    pace->busy_ns += now_ns > since ? now_ns - since : 0;
+    pace->ended_ns = now_ns;
+    pace->count++;
+    atomic_store_explicit(&pace->ns_each, pace->busy_ns / pace->count, memory_order_relaxed);
+    if (pace->busy_ns < AVERAGED_NS || pace->count < 2)
+        return;
+    pace->busy_ns /= 2;
+    pace->count /= 2;
+}
+
+void srv_admission_pace(struct srv_admission *a, struct srv_request *const requests[], size_t count)
+{
+    uint64_t now = srv_now_ns();
+    for (size_t i = 0; i < count; i++)
+        pace_one(pace_of(a, requests[i]), requests[i]->t_taken, now);
+}
+
+uint64_t srv_admission_wait_ns(const struct srv_admission *a, const struct srv_request *request)
+{
+    /* Callers are served in turn: those with more than this one has do not add to its wait. */
+    const struct srv_pace *pace = pace_of(a, request);
+    size_t mine = read_count(&a->of[request->caller]) + 1, depth = read_count(&pace->depth);
+    size_t turns = mine * count_active(a, request->caller);
+    return (turns < depth ? turns : depth) * atomic_load(&pace->ns_each);
+}
+
+unsigned srv_admission_retry_s(const struct srv_admission *a, const struct srv_request *request)
+{
+    uint64_t seconds = (srv_admission_wait_ns(a, request) + SECOND_NS - 1) / SECOND_NS;
+    return seconds < 1 ? 1 : seconds > SRV_MAX_RETRY_S ? SRV_MAX_RETRY_S : (unsigned)seconds;
+}
+
+/* ---- Both ------------------------------------------------------------------------------------ */
+
+enum srv_error_code srv_admission_check(const struct srv_admission *a,
+                                        const struct srv_request *request, struct srv_error *error)
+{
+    if (!has_place(a, request->caller))
+        return srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting, at most %zu",
+                        read_count(&a->depth), a->capacity);
+    if (request->deadline_ns == 0 || read_count(&pace_of(a, request)->depth) < FEW)
+        return SRV_OK;
+    uint64_t wait = srv_admission_wait_ns(a, request);
+    if (srv_now_ns() + wait < request->deadline_ns)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_DEADLINE, "X-Deadline-Ms",
+                    "the queue takes about %llu ms, which is beyond the deadline",
+                    (unsigned long long)(wait / SRV_MS_NS));
+}

@@ -1,0 +1,130 @@
+/* job.c: what every job begins and ends with. */
+#include "schedule/job.h"
+
+#include <string.h>
+
+#include "app.h"
+#include "schedule/clerk.h"
+#include "wire/outputs.h"
+
+enum srv_error_code srv_request_check(const struct srv_request *request, uint64_t now_ns,
+                                      struct srv_error *error)
+{
+    if (atomic_load_explicit(&request->left, memory_order_relaxed))
+        return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "the client has left");
+    if (request->deadline_ns != 0 && now_ns >= request->deadline_ns)
+        return srv_fail(error, SRV_E_DEADLINE, "X-Deadline-Ms", "the deadline has passed");
+    if (atomic_load_explicit(&request->app->stopping, memory_order_relaxed))
+        return srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
+    return SRV_OK;
+}
+
+/* Where the JSON of the body ends, the bytes of tensors begin. */
+static enum srv_error_code cut_body(struct srv_body *out, struct srv_request *request,
+                                    struct srv_error *error)
+{
+    uint64_t length = request->framed ? request->json_length : request->body_length;
+    if (length > request->body_length)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Inference-Header-Content-Length",
+                        "Inference-Header-Content-Length is %llu, the body has %zu bytes",
+                        (unsigned long long)length, request->body_length);
+    *out = (struct srv_body){
+        .json = request->body,
+        .json_length = (size_t)length,
+        .bytes = {request->body + length, request->body_length - (size_t)length, request->framed},
+        .pause = {srv_clerk_ask, request},
+    };
+    return SRV_OK;
+}
+
+enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
+                                 enum srv_call_kind kind, struct srv_error *error)
+{
+    const struct srv_limits *limits = &request->app->config.limits;
+    struct srv_job *job = srv_arena_alloc(&request->arena, 1, sizeof *job);
+    struct srv_body body;
+    if (job == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+    *job = (struct srv_job){.request = request, .call.binary_output = request->binary};
+    *out = job;
+    enum srv_error_code code = cut_body(&body, request, error);
+    if (code == SRV_OK)
+        code =
+            srv_call_read(&job->call, &body, kind, limits->max_sequences, &request->arena, error);
+    request->binary = job->call.binary_output;
+    return code;
+}
+
+enum srv_error_code srv_job_find_model(const struct srv_model **out, const struct srv_job *job,
+                                       struct srv_error *error)
+{
+    return srv_models_find(out, &job->request->app->models, job->call.model, error);
+}
+
+enum srv_error_code srv_job_find_layer(const struct attn_layer_spec **out,
+                                       const struct srv_job *job, const struct srv_model *model,
+                                       struct srv_error *error)
+{
+    *out = attn_model_layer(model->attn, (size_t)job->call.layer);
+    if (*out != NULL)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_LAYER_NOT_FOUND, "layer", "model %s has no layer %lld (of %zu)",
+                    model->name, (long long)job->call.layer, model->info.num_layers);
+}
+
+enum srv_error_code srv_job_take_items(struct srv_job *job, size_t count, struct srv_error *error)
+{
+    if (srv_reply_reserve(job->request, count, error) != SRV_OK)
+        return error->code;
+    job->items = srv_arena_alloc(&job->request->arena, count, sizeof *job->items);
+    if (job->items == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for %zu sequences", count);
+    job->num_items = job->pending = count;
+    for (size_t i = 0; i < count; i++)
+        job->items[i] = (struct srv_item){.job = job};
+    return SRV_OK;
+}
+
+enum srv_error_code srv_job_check_header(const struct srv_job *job, const char *session_id,
+                                         struct srv_error *error)
+{
+    const char *header = job->request->session_header;
+    if (header[0] == '\0' || (session_id != NULL && strcmp(header, session_id) == 0))
+        return SRV_OK;
+    return srv_fail(error, SRV_E_INVALID_VALUE, "session_id",
+                    "the X-Session-Id header does not name the session of the body");
+}
+
+enum srv_error_code srv_job_room(struct srv_job *job, struct srv_error *error)
+{
+    struct srv_request *request = job->request;
+    if (srv_buffer_reserve(&request->reply.body, request->reply_bytes) != NULL)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
+}
+
+void srv_job_write(const struct srv_job *job)
+{
+    struct srv_request *request = job->request;
+    struct srv_buffer *out = &request->reply.body;
+    srv_buffer_reserve(out, request->reply_bytes); /* at once, so that nothing is moved again */
+    out->pause = (struct srv_pause){srv_clerk_ask, request};
+    job->encode(job, out);
+    if (!request->binary)
+        return;
+    request->reply.content_type = "application/octet-stream";
+    request->reply.json_length = out->length;
+    if (job->num_items == 0)
+        srv_outputs_write_bytes(out, &job->outputs, &job->sizes);
+    for (size_t i = 0; i < job->num_items; i++)
+        if (job->items[i].error.code == SRV_OK)
+            srv_outputs_write_bytes(out, &job->items[i].step.outputs, &job->items[i].sizes);
+}
+
+void srv_job_end(struct srv_job *job)
+{
+    for (size_t i = 0; i < job->num_items; i++)
+        srv_session_put(job->items[i].session);
+    if (job->end != NULL)
+        job->end(job);
+}

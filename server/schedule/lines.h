@@ -1,0 +1,75 @@
+/* lines.h: what waits to be computed, or for a clerk, in a line for each caller.
+ *
+ * Each caller (an API key; all requests without keys are one) has a list for each kind of work, in
+ * the order it came.  Next is always the first of the caller that has been given fewest rows so
+ * far, so a caller with little to compute does not wait behind one with much.  Who comes after
+ * having had nothing to wait for begins level with the others: rest earns nothing.
+ *
+ * Nothing here locks: lines are whoever drives' (scheduler.c), or under a lock (clerk.c). */
+#ifndef SRV_LINES_H
+#define SRV_LINES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/bounds.h"
+
+/* The first member of what can wait. */
+struct srv_waiting {
+    struct srv_waiting *next;
+    unsigned caller; /* below SRV_MAX_CALLERS */
+    size_t rows;     /* that computing it counts for; at least 1 */
+};
+
+struct srv_queue {
+    struct srv_waiting *first, **last;
+};
+
+enum srv_kind {
+    SRV_STEPS,    /* items of few rows, which are computed in batches */
+    SRV_PREFILLS, /* items of many, and others that take as long */
+    SRV_ATTENDS,  /* jobs: attention over given rows */
+    SRV_PIECES,   /* jobs: exports and imports */
+    SRV_CHANGES,  /* jobs: changes to sessions, until a prefill that runs has ended */
+    SRV_READS,    /* in lines of clerks: requests whose bodies are to be read, */
+    SRV_WRITES,   /* and those whose replies are to be written */
+    SRV_NUM_KINDS
+};
+
+struct srv_line {
+    struct srv_queue of[SRV_NUM_KINDS];
+    size_t waiting; /* of all kinds */
+    uint64_t given; /* rows so far */
+};
+
+struct srv_lines {
+    struct srv_line callers[SRV_MAX_CALLERS];
+    size_t num_callers; /* the highest that ever waited, and 1 */
+    size_t waiting[SRV_NUM_KINDS];
+    uint64_t level; /* what the caller that was served last had been given until then */
+};
+
+void srv_lines_init(struct srv_lines *lines);
+void srv_lines_put(struct srv_lines *lines, enum srv_kind kind, struct srv_waiting *waiting);
+struct srv_waiting *srv_lines_take(struct srv_lines *lines, enum srv_kind kind); /* NULL: none */
+bool srv_lines_empty(const struct srv_lines *lines);
+
+/* A walk over all that waits of a kind, fairest first, which may take some of it and pass over the
+ * rest.  What is put meanwhile it may see or not. */
+struct srv_walk {
+    struct srv_lines *lines;
+    enum srv_kind kind;
+    size_t num_callers;
+    size_t caller;                               /* of the one that is looked at */
+    struct srv_waiting **links[SRV_MAX_CALLERS]; /* to each caller's next one */
+};
+
+/* Begins before the first. */
+void srv_walk_begin(struct srv_walk *walk, struct srv_lines *lines, enum srv_kind kind);
+struct srv_waiting *srv_walk_look(struct srv_walk *walk); /* at the next one; NULL at the end */
+void srv_walk_pass(struct srv_walk *walk);                /* leaves it in line */
+void srv_walk_take(struct srv_walk *walk);                /* takes it, and counts its rows */
+void srv_walk_drop(struct srv_walk *walk);                /* takes it for nothing */
+
+#endif

@@ -1,0 +1,331 @@
+/* steps.c: steps over sessions: positions, retries, publishing.
+ *
+ * A caller that never saw our reply repeats its request.  So each session remembers, per layer, the
+ * last step it published: a step at that position with the same rows is computed again over what
+ * is cached, which gives the same bits, and appends nothing.  Other rows there are a conflict. */
+#include "schedule/steps.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "app.h"
+#include "base/digest.h"
+#include "wire/meaning.h"
+#include "wire/outputs.h"
+
+static enum srv_error_code fail_not_found(struct srv_error *error)
+{
+    return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id",
+                    "there is no session of this id; `start` makes one");
+}
+
+/* ---- On a compute thread ---- */
+
+static enum srv_error_code check_item(struct srv_item *item, const struct attn_layer_spec *spec,
+                                      struct srv_error *error)
+{
+    const struct srv_tensor *tensor = &item->rows->hidden_states;
+    struct srv_sizes *sizes = &item->sizes;
+    if (tensor->rank == 1) { /* one row */
+        sizes->queries = 1;
+        sizes->one_row = true;
+        return srv_shape_check(tensor, "hidden_states", &spec->hidden_size, 1, error);
+    }
+    enum srv_error_code code = srv_shape_rows(&sizes->batch, &sizes->queries, &sizes->batched,
+                                              tensor, "hidden_states", spec->hidden_size, error);
+    if (code != SRV_OK)
+        return code;
+    if (sizes->batch != 1)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "hidden_states",
+                        "hidden_states hold %zu sequences, a session is one", sizes->batch);
+    return SRV_OK;
+}
+
+/* A session knows its model, so a body that continues one need not name it. */
+static enum srv_error_code find_model(struct srv_item *item, struct srv_error *error)
+{
+    const struct srv_app *app = item->job->request->app;
+    if (item->job->call.model != NULL || app->models.count < 2 || item->rows->start)
+        return srv_job_find_model(&item->model, item->job, error);
+    struct srv_session *session = srv_session_peek(app->sessions, item->rows->session_id);
+    if (session == NULL)
+        return fail_not_found(error);
+    item->model = session->model;
+    srv_session_put(session);
+    return SRV_OK;
+}
+
+enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *error)
+{
+    const struct srv_job *job = item->job;
+    const struct srv_rows *rows = item->rows;
+    const struct attn_layer_spec *spec = NULL;
+    enum srv_error_code code = find_model(item, error);
+    if (code == SRV_OK)
+        code = srv_job_find_layer(&spec, job, item->model, error);
+    if (code == SRV_OK)
+        code = srv_meaning_check(rows, SRV_FORM_STEP, spec, error);
+    if (code != SRV_OK)
+        return code;
+    item->sizes = srv_sizes_of_layer(spec);
+    item->sizes.over_cache = true;
+    code = check_item(item, spec, error);
+    if (code != SRV_OK)
+        return code;
+    srv_digest_init(item->digest);
+    srv_digest_add(item->digest, rows->hidden_states.data,
+                   rows->hidden_states.count * sizeof(float));
+    if (rows->position_ids.present)
+        srv_digest_add(item->digest, rows->position_ids.data,
+                       rows->position_ids.count * sizeof(int64_t));
+    return SRV_OK;
+}
+
+enum srv_error_code srv_item_prepare_only(struct srv_job *job, struct srv_error *error)
+{
+    enum srv_error_code code = srv_job_check_header(job, job->call.rows.session_id, error);
+    if (code == SRV_OK)
+        code = srv_job_take_items(job, 1, error);
+    if (code != SRV_OK)
+        return code;
+    job->items[0].rows = &job->call.rows;
+    code = srv_item_prepare(&job->items[0], error);
+    return code == SRV_OK ? srv_job_room(job, error) : code;
+}
+
+/* ---- On the scheduler's thread ---- */
+
+static bool create_session(struct srv_item *item, struct srv_app *app)
+{
+    const struct srv_session_options options = {.id = item->rows->session_id};
+    if (item->rows->has_epoch) {
+        srv_fail(&item->error, SRV_E_EPOCH_MISMATCH, "epoch",
+                 "a session that starts has no epoch yet");
+        return false;
+    }
+    if (srv_session_create(&item->session, app->sessions, item->model, &options, &item->error) !=
+        SRV_OK)
+        return false;
+    item->created = item->session->unborn = true;
+    return true;
+}
+
+static bool find_session(struct srv_item *item, struct srv_app *app)
+{
+    const struct srv_rows *rows = item->rows;
+    item->session = srv_session_get(app->sessions, rows->session_id);
+    if (item->session == NULL)
+        fail_not_found(&item->error);
+    else if (item->session->model != item->model)
+        srv_fail(&item->error, SRV_E_MODEL_MISMATCH, "model",
+                 "the session belongs to model %s, not to %s", item->session->model->name,
+                 item->model->name);
+    else if (rows->has_epoch && (uint64_t)rows->epoch != item->session->epoch)
+        srv_fail(&item->error, SRV_E_EPOCH_MISMATCH, "epoch",
+                 "epoch is %lld, the session's is %llu", (long long)rows->epoch,
+                 (unsigned long long)item->session->epoch);
+    return item->error.code == SRV_OK;
+}
+
+/* Items of one request count as one, for they are bound together. */
+static bool follows(const struct srv_item *item, const struct srv_item *before)
+{
+    return before != NULL && item != NULL && before->job == item->job;
+}
+
+/* Takes an item out of its session's steps, where it stands behind `before`, or NULL: first. */
+static void leave_session(struct srv_item *item, struct srv_item *before)
+{
+    struct srv_session *session = item->session;
+    session->used_ns = srv_now_ns();
+    if (!follows(item->behind, item) && !follows(item, before))
+        atomic_fetch_sub(&session->waiting, 1);
+    item->job->pending--;
+    if (before != NULL)
+        before->behind = item->behind;
+    if (session->newest == item)
+        session->newest = before;
+}
+
+bool srv_item_bind(struct srv_item *item, struct srv_app *app)
+{
+    bool bound = item->rows->start ? create_session(item, app) : find_session(item, app);
+    if (!bound)
+        return false;
+    struct srv_session *session = item->session;
+    size_t limit = app->config.limits.max_session_waiting + 1; /* with the one that runs, or will */
+    if (!follows(item, session->newest)) {
+        if (atomic_load(&session->waiting) >= limit) {
+            srv_fail(&item->error, SRV_E_SESSION_BUSY, "session_id",
+                     "%zu requests wait for this session already", limit);
+            return false;
+        }
+        atomic_fetch_add(&session->waiting, 1);
+    }
+    item->first = session->newest == NULL;
+    if (!item->first)
+        session->newest->behind = item;
+    session->newest = item;
+    return true;
+}
+
+static struct srv_last_step *last_step(const struct srv_item *item)
+{
+    return &item->session->last[item->job->call.layer];
+}
+
+static bool repeats_last(const struct srv_item *item, size_t position, size_t length)
+{
+    const struct srv_last_step *last = last_step(item);
+    return last->rows == item->sizes.queries && last->position == position &&
+           position + last->rows == length &&
+           memcmp(last->digest, item->digest, sizeof last->digest) == 0;
+}
+
+/* Decides where the rows go: behind the cached ones, or over the last step again. */
+static enum srv_error_code place(struct srv_item *item)
+{
+    const struct srv_rows *rows = item->rows;
+    size_t length = attn_cache_length(item->session->cache, (size_t)item->job->call.layer);
+    size_t position = rows->has_position ? (size_t)rows->position : length;
+    item->step.position = position;
+    item->replayed = position < length && repeats_last(item, position, length);
+    if (position == length || item->replayed)
+        return SRV_OK;
+    srv_fail(&item->error, position < length ? SRV_E_POSITION_CONFLICT : SRV_E_POSITION_GAP,
+             "position", "position is %zu, the length of this layer is %zu", position, length);
+    item->error.has_length = true; /* after srv_fail, which begins a new record */
+    item->error.length = length;
+    return item->error.code;
+}
+
+/* Fills item->step; false, with item->error set, where the item cannot run. */
+static bool make_step(struct srv_item *item)
+{
+    const struct srv_job *job = item->job;
+    const struct attn_layer_spec *spec =
+        attn_model_layer(item->model->attn, (size_t)job->call.layer);
+    struct srv_arena *arena = &job->request->arena;
+    struct attn_step *step = &item->step;
+    if (item->session->unborn && !item->created) { /* what was to start it has failed */
+        fail_not_found(&item->error);
+        return false;
+    }
+    if (place(item) != SRV_OK)
+        return false;
+    step->cache = item->session->cache;
+    step->rows = item->sizes.queries;
+    step->hidden_states = item->rows->hidden_states.f32;
+    step->commit = item->rows->commit;
+    item->sizes.keys = step->position + step->rows;
+    item->sizes.columns = attn_weight_columns(spec, item->sizes.keys);
+    const struct srv_limits *limits = &job->request->app->config.limits;
+    return srv_sizes_check(&item->sizes, limits, "hidden_states", NULL, &item->error) == SRV_OK &&
+           srv_modifiers_read(&step->modifiers, item->rows, &item->sizes, arena, &item->error) ==
+               SRV_OK &&
+           srv_outputs_take(&step->outputs, item->rows, &item->sizes, job->request, &item->error) ==
+               SRV_OK;
+}
+
+static void remember(const struct srv_item *item)
+{
+    struct srv_last_step *last = last_step(item);
+    last->position = item->step.position;
+    last->rows = item->step.rows;
+    memcpy(last->digest, item->digest, sizeof last->digest);
+}
+
+struct srv_item *srv_item_end(struct srv_item *item)
+{
+    struct srv_app *app = item->job->request->app;
+    struct srv_session *session = item->session;
+    bool failed = item->error.code != SRV_OK;
+    if (failed && item->created)
+        srv_session_remove(app->sessions, session);
+    if (!failed && item->created) {
+        session->unborn = false;
+        srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
+    }
+    leave_session(item, NULL);
+    return item->behind;
+}
+
+/* It made no session: what does is the first of its steps. */
+void srv_item_end_behind(struct srv_item *item) { leave_session(item->behind, item); }
+
+/* What the library made of a step that ran. */
+static void take_result(struct srv_item *item)
+{
+    if (item->error.code == SRV_OK && item->step.error.status != ATTN_OK)
+        srv_fail_attn(&item->error, &item->step.error);
+    if (item->error.code == SRV_OK && item->step.commit && !item->replayed)
+        remember(item);
+}
+
+/* A prefill counts as attention over rows, not as a batch of decodes. */
+static void count_batch(struct srv_metrics *metrics, size_t steps, size_t rows, uint64_t ns)
+{
+    if (steps == 1 && rows > SRV_FEW_ROWS)
+        srv_metrics_attend(metrics, rows, ns);
+    else
+        srv_metrics_decode(metrics, steps, rows, ns);
+}
+
+/* Called with the steps of a batch that are about to be published. */
+static bool record(void *context, const struct attn_appended list[], size_t count,
+                   struct attn_error *error)
+{
+    struct srv_store_step steps[SRV_BATCH_STEPS];
+    struct srv_error cause = {0};
+    for (size_t i = 0; i < count; i++) {
+        const struct srv_item *item =
+            (const void *)((const char *)list[i].step - offsetof(struct srv_item, step));
+        steps[i] = (struct srv_store_step){item->session, (size_t)item->job->call.layer, &list[i],
+                                           item->digest};
+    }
+    if (srv_store_steps(context, steps, count, &cause) == SRV_OK)
+        return true;
+    snprintf(error->message, sizeof error->message, "%s", cause.message);
+    return false;
+}
+
+void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app *app)
+{
+    struct attn_step *steps[SRV_BATCH_STEPS];
+    size_t ready = 0, rows = 0;
+    const struct srv_job *first = items[0]->job;
+    const struct attn_recorder recorder = {record, app->store};
+    uint64_t start = srv_now_ns();
+    for (size_t i = 0; i < count; i++)
+        if (make_step(items[i])) {
+            steps[ready++] = &items[i]->step;
+            rows += items[i]->step.rows;
+        }
+    /* Whether each step succeeded stands in the steps, even when none could run. */
+    if (ready > 0 &&
+        attn_decode_recorded(app->engine, items[0]->model->attn, (size_t)first->call.layer, steps,
+                             ready, app->store != NULL ? &recorder : NULL) == ATTN_OK)
+        count_batch(app->metrics, ready, rows, srv_now_ns() - start);
+    for (size_t i = 0; i < count; i++)
+        take_result(items[i]);
+}
+
+void srv_item_write(struct srv_buffer *out, const struct srv_item *item)
+{
+    const struct attn_step *step = &item->step;
+    bool kept = step->commit && !item->replayed;
+    size_t length = item->replayed || kept ? step->position + step->rows : step->position;
+    srv_buffer_text(out, "\"session_id\":");
+    srv_buffer_json_string(out, item->session->id);
+    srv_buffer_text(out, ",\"layer\":");
+    srv_buffer_unsigned(out, (uint64_t)item->job->call.layer);
+    srv_buffer_text(out, ",\"position\":");
+    srv_buffer_unsigned(out, step->position);
+    srv_buffer_text(out, ",\"length\":");
+    srv_buffer_unsigned(out, length);
+    srv_buffer_text(out, ",\"epoch\":");
+    srv_buffer_unsigned(out, item->session->epoch);
+    if (item->replayed)
+        srv_buffer_text(out, ",\"replayed\":true");
+    srv_outputs_write(out, &step->outputs, &item->sizes, item->job->request->binary);
+}

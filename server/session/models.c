@@ -1,0 +1,137 @@
+/* models.c: opens, loads and finds the models of the configuration. */
+#include "session/models.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config.h"
+
+static enum attn_status open_entry(struct srv_model *model, const struct srv_model_entry *entry,
+                                   struct attn_error *error)
+{
+    struct attn_model_options options = {
+        .layers = entry->layers,
+        .num_layers = entry->num_layers,
+        .stack = entry->stack,
+        .dtype = entry->dtype,
+        .kv_dtype = entry->kv_dtype,
+    };
+    memcpy(model->name, entry->name, sizeof model->name);
+    if (entry->random != NULL)
+        return attn_model_open_random(&model->attn, entry->random, strlen(entry->random), &options,
+                                      error);
+    return attn_model_open(&model->attn, entry->path, &options, error);
+}
+
+/* "model NAME: PARAM: MESSAGE"; many messages name the parameter themselves. */
+static bool report(const struct srv_model *model, const struct attn_error *error, char *message,
+                   size_t size)
+{
+    bool named = strncmp(error->message, error->param, strlen(error->param)) == 0;
+    snprintf(message, size, "model %s: %s%s%s", model->name, named ? "" : error->param,
+             named ? "" : ": ", error->message);
+    return false;
+}
+
+const struct attn_layer_spec *srv_model_first_layer(const struct attn_model *model)
+{
+    size_t i = 0;
+    while (i < ATTN_MAX_LAYERS - 1 && attn_model_layer(model, i) == NULL)
+        i++;
+    return attn_model_layer(model, i);
+}
+
+void srv_model_print_family(char out[SRV_FAMILY_MAX], const struct attn_model_info *info)
+{
+    snprintf(out, SRV_FAMILY_MAX, "%s%s%s", info->family, info->stack[0] != '\0' ? " " : "",
+             info->stack);
+}
+
+/* The longest sequence that the positions reach: what the configuration says, or what it was before
+ * RoPE was stretched, times the stretch.  0: without end. */
+static double reach_of(const struct srv_model *model)
+{
+    const struct attn_rope_spec *rope = &srv_model_first_layer(model->attn)->rope;
+    double said = (double)model->info.max_position;
+    if (rope->type == ATTN_ROPE_LINEAR)
+        return said * fmax(1, rope->factor);
+    if (rope->type == ATTN_ROPE_DYNAMIC || rope->type == ATTN_ROPE_YARN)
+        return fmax(said, rope->original_max_position * rope->factor);
+    return said;
+}
+
+static size_t max_length_of(const struct srv_model *model, size_t limit)
+{
+    double reach = reach_of(model);
+    return reach > 0 && reach < (double)limit ? (size_t)reach : limit;
+}
+
+bool srv_models_open(struct srv_models *models, const struct srv_config *config, char *message,
+                     size_t size)
+{
+    models->count = 0;
+    models->items = calloc(config->num_models > 0 ? config->num_models : 1, sizeof *models->items);
+    if (models->items == NULL) {
+        snprintf(message, size, "out of memory");
+        return false;
+    }
+    for (size_t i = 0; i < config->num_models; i++) {
+        struct srv_model *model = &models->items[i];
+        struct attn_error error = {0};
+        if (open_entry(model, &config->models[i], &error) != ATTN_OK)
+            return report(model, &error, message, size);
+        models->count++;
+        attn_model_describe(&model->info, model->attn);
+        model->is_cross = srv_model_first_layer(model->attn)->is_cross;
+        model->max_length = max_length_of(model, config->limits.max_session_length);
+    }
+    return true;
+}
+
+bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, char *message,
+                     size_t size)
+{
+    for (size_t i = 0; i < models->count; i++) {
+        struct srv_model *model = &models->items[i];
+        struct attn_error error = {0};
+        model->pool = pool;
+        if (attn_model_load(model->attn, &error) != ATTN_OK)
+            return report(model, &error, message, size);
+        attn_model_describe(&model->info, model->attn); /* now with its fingerprint */
+    }
+    return true;
+}
+
+void srv_models_close(struct srv_models *models)
+{
+    for (size_t i = 0; i < models->count; i++) {
+        attn_model_close(models->items[i].attn);
+        srv_buffer_fini(&models->items[i].text);
+    }
+    srv_buffer_fini(&models->text);
+    free(models->items);
+    *models = (struct srv_models){0};
+}
+
+enum srv_error_code srv_models_find(const struct srv_model **out, const struct srv_models *models,
+                                    const char *name, struct srv_error *error)
+{
+    if (name == NULL && models->count == 1) {
+        *out = &models->items[0];
+        return SRV_OK;
+    }
+    if (name == NULL && models->count == 0)
+        return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model", "no model is configured");
+    if (name == NULL)
+        return srv_fail(error, SRV_E_MISSING_FIELD, "model",
+                        "model must say which of the %zu models is meant", models->count);
+    for (size_t i = 0; i < models->count; i++) {
+        if (strcmp(models->items[i].name, name) == 0) {
+            *out = &models->items[i];
+            return SRV_OK;
+        }
+    }
+    return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model", "there is no model \"%.64s\"", name);
+}

@@ -1,0 +1,140 @@
+/* journal.c: appending to a journal.
+ *
+ * A batch gathers in a buffer and goes out with one pwrite; what does not fit the buffer goes out
+ * on the way.  Nothing counts before the flush: a write that fails is cut off again, and where even
+ * that fails the journal takes no more, since what is left behind could be taken for records. */
+#include "store/journal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUFFER ((size_t)1 << 20)
+
+static void write_bytes(struct srv_journal *journal, const void *bytes, size_t size)
+{
+    const unsigned char *at = bytes;
+    if (journal->broken)
+        journal->error = EIO;
+    while (size > 0 && journal->error == 0) {
+        ssize_t written = pwrite(journal->fd, at, size, (off_t)journal->end);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0) {
+            journal->error = written < 0 ? errno : ENOSPC;
+            return;
+        }
+        at += written;
+        size -= (size_t)written;
+        journal->end += (uint64_t)written;
+    }
+}
+
+static void empty_buffer(struct srv_journal *journal)
+{
+    write_bytes(journal, journal->buffer, journal->used);
+    journal->used = 0;
+}
+
+static void put(struct srv_journal *journal, const void *bytes, size_t size)
+{
+    if (size > BUFFER - journal->used)
+        empty_buffer(journal);
+    if (size > BUFFER) {
+        write_bytes(journal, bytes, size);
+        return;
+    }
+    memcpy(journal->buffer + journal->used, bytes, size);
+    journal->used += size;
+}
+
+bool srv_journal_open(struct srv_journal *journal, int fd, uint64_t generation)
+{
+    unsigned char head[SRV_JOURNAL_HEAD];
+    *journal = (struct srv_journal){.fd = fd, .generation = generation, .sequence = 1, .first = 1};
+    journal->buffer = malloc(BUFFER);
+    if (journal->buffer == NULL) {
+        errno = ENOMEM;
+        journal->fd = -1;
+        return false;
+    }
+    srv_journal_print_head(head, generation);
+    put(journal, head, sizeof head);
+    int error = srv_journal_flush(journal, false);
+    if (error == 0)
+        return true;
+    free(journal->buffer);
+    *journal = (struct srv_journal){.fd = -1};
+    errno = error;
+    return false;
+}
+
+void srv_journal_close(struct srv_journal *journal)
+{
+    if (journal->fd >= 0)
+        close(journal->fd);
+    free(journal->buffer);
+    *journal = (struct srv_journal){.fd = -1};
+}
+
+void srv_journal_add(struct srv_journal *journal, struct srv_record_head *head,
+                     const struct srv_part parts[], size_t count)
+{
+    head->sequence = journal->sequence++;
+    head->first = journal->first;
+    head->previous = journal->previous;
+    srv_record_seal(head, parts, count);
+    journal->previous = head->epoch;
+    if (sizeof *head > BUFFER - journal->used)
+        empty_buffer(journal);
+    journal->head = *head;
+    journal->head_at = journal->end + journal->used;
+    put(journal, head, sizeof *head);
+    for (size_t i = 0; i < count; i++)
+        put(journal, parts[i].bytes, parts[i].size);
+}
+
+/* Marks the last record as such, in the buffer or where it stands already. */
+static void end_batch(struct srv_journal *journal)
+{
+    struct srv_record_head *head = &journal->head;
+    if (journal->head_at == 0 || journal->error != 0)
+        return;
+    srv_record_end(head);
+    if (journal->head_at >= journal->end)
+        memcpy(journal->buffer + (journal->head_at - journal->end), head, sizeof *head);
+    else if (pwrite(journal->fd, head, sizeof *head, (off_t)journal->head_at) != sizeof *head)
+        journal->error = EIO;
+    journal->head_at = 0;
+}
+
+static void take_back(struct srv_journal *journal)
+{
+    if (journal->end > journal->length && ftruncate(journal->fd, (off_t)journal->length) != 0)
+        journal->broken = true;
+    journal->end = journal->length;
+    journal->head_at = 0;
+    journal->sequence = journal->first;
+    journal->previous = journal->through;
+}
+
+int srv_journal_flush(struct srv_journal *journal, bool sync)
+{
+    end_batch(journal);
+    empty_buffer(journal);
+    if (sync && journal->error == 0 && fdatasync(journal->fd) != 0) {
+        journal->error = errno;
+        journal->broken = true; /* what the disk holds is anybody's guess */
+    }
+    int error = journal->error;
+    journal->error = 0;
+    if (error != 0) {
+        take_back(journal);
+        return error;
+    }
+    journal->length = journal->end;
+    journal->first = journal->sequence;
+    journal->through = journal->previous;
+    return 0;
+}

@@ -1,0 +1,149 @@
+/* record.c: writing and believing records.
+ *
+ * Whatever the bytes are, reading ends and stays within them: a record is believed when its head's
+ * sum, its length, its number and its payload's sum are right, and what is not believed is searched
+ * for the next record, of which there must be one whose write began later, else it is torn. */
+#include "store/record.h"
+
+#include <string.h>
+
+#include "base/sum.h"
+
+#define RECORD_MAGIC UINT32_C(0x6e744152)
+#define VERSION 1
+
+_Static_assert(sizeof(struct srv_record_head) == SRV_RECORD_HEAD, "no padding");
+_Static_assert(sizeof(struct srv_record_create) == 312, "no padding");
+
+struct journal_head {
+    char magic[8];
+    uint64_t generation;
+    uint32_t version, zero;
+    uint64_t sum;
+};
+_Static_assert(sizeof(struct journal_head) == SRV_JOURNAL_HEAD, "no padding");
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+void srv_record_seal(struct srv_record_head *head, const struct srv_part parts[], size_t count)
+{
+    struct srv_sum sum;
+    head->magic = RECORD_MAGIC;
+    head->length = 0;
+    srv_sum_init(&sum);
+    for (size_t i = 0; i < count; i++) {
+        head->length += parts[i].size;
+        srv_sum_add(&sum, parts[i].bytes, parts[i].size);
+    }
+    head->payload_sum = srv_sum_end(&sum);
+    head->head_sum = srv_sum_of(head, offsetof(struct srv_record_head, head_sum));
+}
+
+void srv_record_end(struct srv_record_head *head)
+{
+    head->last = 1;
+    head->head_sum = srv_sum_of(head, offsetof(struct srv_record_head, head_sum));
+}
+
+static struct journal_head journal_head(uint64_t generation)
+{
+    struct journal_head head = {.magic = "ATTNJRNL", .generation = generation, .version = VERSION};
+    head.sum = srv_sum_of(&head, offsetof(struct journal_head, sum));
+    return head;
+}
+
+void srv_journal_print_head(unsigned char out[SRV_JOURNAL_HEAD], uint64_t generation)
+{
+    struct journal_head head = journal_head(generation);
+    memcpy(out, &head, sizeof head);
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_source *source,
+                           uint64_t generation)
+{
+    struct journal_head head = journal_head(generation), found;
+    size_t at = source->size < sizeof head ? source->size : sizeof head;
+    *reader = (struct srv_journal_reader){.source = source, .at = at, .sequence = 1};
+    reader->head_damaged = at == sizeof head && (!srv_source_read(&found, source, 0, at) ||
+                                                 memcmp(&found, &head, sizeof head) != 0);
+}
+
+/* A head at `at` whose sum is right and that is of this place in the journal or a later one. */
+static bool read_head(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
+{
+    struct srv_source *source = reader->source;
+    struct srv_record_head *head = &out->head;
+    if (at > source->size || source->size - at < sizeof *head ||
+        !srv_source_read(head, source, at, sizeof *head))
+        return false;
+    out->source = source;
+    out->payload = at + sizeof *head;
+    return head->magic == RECORD_MAGIC &&
+           head->head_sum == srv_sum_of(head, offsetof(struct srv_record_head, head_sum)) &&
+           head->sequence >= reader->sequence && head->length % 4 == 0;
+}
+
+static bool read_at(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
+{
+    struct srv_sum sum;
+    const struct srv_record_head *head = &out->head;
+    if (!read_head(out, reader, at) || head->length > reader->source->size - out->payload)
+        return false;
+    srv_sum_init(&sum);
+    return srv_source_sum(&sum, reader->source, out->payload, (size_t)head->length) &&
+           head->payload_sum == srv_sum_end(&sum);
+}
+
+/* The first sound record from `at` on; returns where it is, the size where there is none. */
+static size_t search(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
+{
+    const struct srv_source *source = reader->source;
+    while (at + SRV_RECORD_HEAD <= source->size && source->error == 0 && !read_at(out, reader, at))
+        at += 4;
+    return at + SRV_RECORD_HEAD <= source->size && source->error == 0 ? at : source->size;
+}
+
+/* Whether one of the records from `at` on was written by a later write than the one that is
+ * expected now. */
+static bool goes_on(const struct srv_journal_reader *reader, size_t at)
+{
+    struct srv_record record;
+    bool later = false;
+    for (at = search(&record, reader, at); at < reader->source->size && !later;
+         at = search(&record, reader, at + SRV_RECORD_HEAD + (size_t)record.head.length))
+        later = record.head.first > reader->sequence;
+    return later;
+}
+
+/* What there is, where the file could be read. */
+static enum srv_reading read_next(struct srv_record *out, struct srv_journal_reader *reader)
+{
+    if (reader->at == reader->source->size)
+        return reader->open ? SRV_READ_TORN : SRV_READ_END;
+    if (read_at(out, reader, reader->at) && out->head.sequence == reader->sequence) {
+        reader->at += SRV_RECORD_HEAD + (size_t)out->head.length;
+        reader->sequence++;
+        reader->open = out->head.last == 0;
+        return SRV_READ_RECORD;
+    }
+    if (!goes_on(reader, reader->at))
+        return SRV_READ_TORN;
+    reader->at = search(out, reader, reader->at);
+    reader->missing = out->head.sequence - reader->sequence;
+    reader->sequence = out->head.sequence;
+    reader->open = false;
+    return SRV_READ_GAP;
+}
+
+enum srv_reading srv_journal_read(struct srv_record *out, struct srv_journal_reader *reader)
+{
+    enum srv_reading reading = read_next(out, reader);
+    return reader->source->error == 0 ? reading : SRV_READ_FAILED;
+}
+
+bool srv_record_read(void *out, const struct srv_record *record, size_t offset, size_t count)
+{
+    return srv_source_read(out, record->source, record->payload + offset, count);
+}

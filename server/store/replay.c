@@ -1,0 +1,318 @@
+/* replay.c: a journal's records, applied to the sessions that are being restored.
+ *
+ * Each record is numbered among its session's: one that is contained in the session's file is
+ * passed over, one that follows is applied, and where one is missing or there twice the session is
+ * lost.  Of records that are damaged or missing the one before the next sound record is known by
+ * its session; where there are more, every session is in doubt until a record of its own
+ * follows. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn_state.h"
+#include "store/restore.h"
+#include "wire/request.h"
+
+#define PIECE ((size_t)256 << 10) /* bytes of rows that are held at a time, one row at least */
+
+/* ---- Making sessions ------------------------------------------------------------------------- */
+
+static bool is_text(const char *text, size_t room) { return memchr(text, '\0', room) != NULL; }
+
+static bool read_create(struct srv_record_create *out, const struct srv_record *record)
+{
+    if (record->head.length != sizeof *out || !srv_record_read(out, record, 0, sizeof *out))
+        return false;
+    return is_text(out->id, sizeof out->id) && is_text(out->model, sizeof out->model) &&
+           is_text(out->key, sizeof out->key) &&
+           is_text(out->fingerprint, sizeof out->fingerprint) && srv_id_valid(out->id) &&
+           (out->key[0] == '\0' || srv_id_valid(out->key)) && out->ttl_s >= 1 &&
+           out->ttl_s <= SRV_MAX_TTL_S && out->max_length >= 1 &&
+           out->max_length <= ATTN_MAX_TOKENS;
+}
+
+/* The parent as it was when it was forked; NULL where it is not there. */
+static struct srv_session *find_parent(const struct srv_restore *restore,
+                                       const struct srv_record_create *create,
+                                       const struct srv_model *model)
+{
+    const struct srv_restored *parent = srv_restore_find(restore, create->parent);
+    if (parent == NULL || parent->session == NULL || parent->session->model != model ||
+        parent->session->chain != create->parent_chain)
+        return NULL;
+    return parent->session;
+}
+
+/* The steps of the parent that end where the fork's layers end can be repeated there too. */
+static void inherit(struct srv_session *session, const struct srv_session *parent)
+{
+    for (size_t i = 0; i < session->model->info.num_layers; i++) {
+        const struct srv_last_step *last = &parent->last[i];
+        if (last->position + last->rows == attn_cache_length(session->cache, i))
+            session->last[i] = *last;
+    }
+}
+
+static enum srv_restoring make(struct srv_restored *entry, const struct srv_restore *restore,
+                               const struct srv_record_create *create, bool fork)
+{
+    struct attn_error cause = {0};
+    struct srv_error error = {0};
+    struct srv_session_options options = {
+        .id = create->id,
+        .max_length = (size_t)create->max_length,
+        .ttl_s = (size_t)create->ttl_s,
+        .key = create->key,
+        .key_digest = {create->key_digest[0], create->key_digest[1]},
+        .epoch = entry->epoch,
+    };
+    const struct srv_model *model = srv_restore_model(restore, create->model, create->fingerprint);
+    const struct srv_session *parent = fork ? find_parent(restore, create, model) : NULL;
+    entry->foreign = model == NULL;
+    entry->lost = model == NULL || (fork && parent == NULL);
+    if (entry->lost)
+        return SRV_RESTORE_OK;
+    if (fork &&
+        attn_cache_fork(&options.cache, parent->cache, (size_t)create->length, &cause) != ATTN_OK)
+        return SRV_RESTORE_FULL;
+    if (srv_session_new(&entry->session, restore->sessions, model, &options, &error) != SRV_OK)
+        return SRV_RESTORE_FULL;
+    if (fork)
+        inherit(entry->session, parent);
+    srv_session_set_used(entry->session, create->used_ns);
+    entry->session->record = SRV_RECORDED;
+    entry->session->chain = 1;
+    entry->pending = create->pending != 0;
+    return SRV_RESTORE_OK;
+}
+
+static enum srv_restoring apply_create(struct srv_restored *entry, struct srv_restore *restore,
+                                       const struct srv_record *record)
+{
+    struct srv_record_create create;
+    if (record->head.chain != 0 || !read_create(&create, record)) {
+        entry->lost = true;
+        return SRV_RESTORE_OK;
+    }
+    return make(entry, restore, &create, record->head.type == SRV_RECORD_FORK);
+}
+
+/* ---- Changing them --------------------------------------------------------------------------- */
+
+/* All of these return ATTN_OK, the reason why it cannot go on, or another status where the record
+ * is not one that its session can have, or cannot be read, which its source knows. */
+
+/* Appends rows: key [rows][keys], value [rows][values]. */
+static enum attn_status append(struct srv_session *session, size_t layer, size_t rows,
+                               const float *key, size_t keys, const float *value, size_t values)
+{
+    struct attn_error cause = {0};
+    enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < rows && status == ATTN_OK; i++)
+        status =
+            attn_cache_write(session->cache, layer, 1, key + i * keys, value + i * values, &cause);
+    return status;
+}
+
+/* Appends the rows of a record, which may be many: key [rows][keys] and value [rows][values] behind
+ * its head. */
+static enum attn_status append_rows(struct srv_session *session, const struct srv_record *record,
+                                    const struct srv_record_rows *head, size_t keys, size_t values)
+{
+    const size_t number = sizeof(float);
+    size_t rows = (size_t)head->rows, most = PIECE / ((keys + values) * number);
+    size_t key_at = sizeof *head, value_at = key_at + rows * keys * number;
+    most = most < 1 ? 1 : most < rows ? most : rows;
+    float *key = malloc(most * (keys + values) * number);
+    enum attn_status status = key != NULL ? ATTN_OK : ATTN_NO_MEMORY;
+    for (size_t first = 0; first < rows && status == ATTN_OK; first += most) {
+        size_t n = most < rows - first ? most : rows - first;
+        float *value = key + n * keys;
+        status = ATTN_IO;
+        if (srv_record_read(key, record, key_at + first * keys * number, n * keys * number) &&
+            srv_record_read(value, record, value_at + first * values * number, n * values * number))
+            status = append(session, (size_t)head->layer, n, key, keys, value, values);
+    }
+    free(key);
+    return status;
+}
+
+static enum attn_status apply_rows(struct srv_session *session, const struct srv_record *record)
+{
+    struct srv_record_rows rows;
+    if (record->head.length < sizeof rows || !srv_record_read(&rows, record, 0, sizeof rows))
+        return ATTN_MALFORMED;
+    if (rows.rows < 1 || rows.rows > ATTN_MAX_TOKENS ||
+        rows.layer >= session->model->info.num_layers)
+        return ATTN_MALFORMED;
+    size_t layer = (size_t)rows.layer, n = (size_t)rows.rows;
+    const struct attn_layer_spec *spec = attn_model_layer(session->model->attn, layer);
+    if (spec == NULL || rows.position != attn_cache_length(session->cache, layer))
+        return ATTN_MALFORMED;
+    size_t keys = spec->num_kv_heads * spec->head_dim;
+    size_t values = spec->num_kv_heads * spec->value_head_dim;
+    if (record->head.length != sizeof rows + n * (keys + values) * sizeof(float))
+        return ATTN_MALFORMED;
+    enum attn_status status = append_rows(session, record, &rows, keys, values);
+    session->last[layer] = (struct srv_last_step){
+        .position = (size_t)rows.position, .rows = n, .digest = {rows.digest[0], rows.digest[1]}};
+    srv_session_set_used(session, rows.used_ns);
+    return status;
+}
+
+static enum attn_status apply_truncate(struct srv_session *session, const struct srv_record *record)
+{
+    struct srv_record_truncate truncate;
+    if (record->head.length != sizeof truncate ||
+        !srv_record_read(&truncate, record, 0, sizeof truncate))
+        return ATTN_MALFORMED;
+    srv_session_truncate(session, (size_t)truncate.length);
+    srv_session_set_used(session, truncate.used_ns);
+    return ATTN_OK;
+}
+
+static enum attn_status apply_commit(struct srv_session *session, const struct srv_record *record)
+{
+    struct srv_record_last last;
+    size_t layers = session->model->info.num_layers;
+    if (record->head.length != layers * sizeof last)
+        return ATTN_MALFORMED;
+    for (size_t i = 0; i < layers; i++) {
+        size_t length = attn_cache_length(session->cache, i);
+        if (!srv_record_read(&last, record, i * sizeof last, sizeof last) || last.rows > length ||
+            (last.rows > 0 && last.position != length - last.rows))
+            return ATTN_MALFORMED;
+        session->last[i] = (struct srv_last_step){.position = (size_t)last.position,
+                                                  .rows = (size_t)last.rows,
+                                                  .digest = {last.digest[0], last.digest[1]}};
+    }
+    return ATTN_OK;
+}
+
+static enum srv_restoring apply_change(struct srv_restored *entry, const struct srv_record *record)
+{
+    static enum attn_status (*const changes[])(struct srv_session *, const struct srv_record *) = {
+        [SRV_RECORD_ROWS] = apply_rows,
+        [SRV_RECORD_TRUNCATE] = apply_truncate,
+        [SRV_RECORD_COMMIT] = apply_commit,
+    };
+    size_t type = record->head.type;
+    enum attn_status status = ATTN_MALFORMED;
+    if (record->head.chain == entry->session->chain && type < sizeof changes / sizeof changes[0] &&
+        changes[type] != NULL)
+        status = changes[type](entry->session, record);
+    if (status == ATTN_POOL_FULL || status == ATTN_NO_MEMORY)
+        return SRV_RESTORE_FULL;
+    if (status != ATTN_OK) {
+        srv_restore_lose(entry);
+        return SRV_RESTORE_OK;
+    }
+    entry->session->chain++;
+    entry->session->changed = true;
+    entry->unproven = false;
+    if (type == SRV_RECORD_COMMIT)
+        entry->pending = false;
+    return SRV_RESTORE_OK;
+}
+
+/* ---- The journal ----------------------------------------------------------------------------- */
+
+static void forget(struct srv_restored *entry)
+{
+    srv_session_put(entry->session);
+    *entry = (struct srv_restored){.epoch = entry->epoch, .order = entry->order};
+}
+
+/* A record with a number that the session has passed: it is contained in its file, or the bytes of
+ * a write that failed were not cut off and have its number. */
+static enum srv_restoring pass_over(struct srv_restored *entry, uint64_t generation)
+{
+    if (entry->session->file_generation <= generation)
+        srv_restore_lose(entry);
+    return SRV_RESTORE_OK;
+}
+
+static enum srv_restoring apply(struct srv_restore *restore, const struct srv_record *record,
+                                uint64_t generation)
+{
+    struct srv_restored *entry = srv_restore_find(restore, record->head.epoch);
+    if (record->head.type == SRV_RECORD_DELETE) {
+        if (entry != NULL)
+            forget(entry);
+        return SRV_RESTORE_OK;
+    }
+    bool makes = record->head.type == SRV_RECORD_CREATE || record->head.type == SRV_RECORD_FORK;
+    if (entry == NULL && makes && record->head.epoch != 0) {
+        entry = srv_restore_entry(restore, record->head.epoch);
+        return entry != NULL ? apply_create(entry, restore, record) : SRV_RESTORE_FULL;
+    }
+    if (entry == NULL || entry->session == NULL)
+        return SRV_RESTORE_OK; /* gone before or later */
+    if (record->head.chain < entry->session->chain)
+        return pass_over(entry, generation);
+    return apply_change(entry, record);
+}
+
+/* `record` is the first sound one behind `missing` others. */
+static enum srv_restoring pass_gap(struct srv_restore *restore, const struct srv_record *record,
+                                   uint64_t missing)
+{
+    if (missing != 1)
+        srv_restore_doubt(restore);
+    if (record->head.previous == 0)
+        return SRV_RESTORE_OK;
+    struct srv_restored *entry = srv_restore_entry(restore, record->head.previous);
+    if (entry == NULL)
+        return SRV_RESTORE_FULL;
+    entry->lost = entry->session == NULL;
+    entry->unproven = !entry->lost;
+    return SRV_RESTORE_OK;
+}
+
+/* Imports that ended with the daemon: nobody was told of them, and the next journal may hold as
+ * much again.  Of one with damage, which may have hit its commit, somebody may have been told. */
+static void drop_pending(struct srv_restore *restore)
+{
+    for (size_t i = 0; i < restore->capacity; i++) {
+        struct srv_restored *entry = &restore->entries[i];
+        if (!entry->pending)
+            continue;
+        bool lost = entry->lost || entry->unproven;
+        forget(entry);
+        entry->lost = lost;
+    }
+}
+
+enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_restore *restore,
+                                       uint64_t generation, struct srv_source *journal)
+{
+    struct srv_journal_reader reader;
+    struct srv_record record;
+    enum srv_restoring result = SRV_RESTORE_OK;
+    enum srv_reading reading = SRV_READ_RECORD;
+    restore->message[0] = '\0';
+    attn_alike_free(restore->alike); /* who steps on would copy the blocks that it keeps */
+    restore->alike = NULL;
+    srv_journal_read_open(&reader, journal, generation);
+    *out = (struct srv_replayed){.gaps = reader.head_damaged};
+    while (result == SRV_RESTORE_OK && (reading == SRV_READ_RECORD || reading == SRV_READ_GAP)) {
+        out->good = reader.at;
+        reading = srv_journal_read(&record, &reader);
+        if (reading == SRV_READ_GAP) {
+            out->gaps++;
+            result = pass_gap(restore, &record, reader.missing);
+        } else if (reading == SRV_READ_RECORD) {
+            out->records++;
+            result = apply(restore, &record, generation);
+        }
+    }
+    out->torn = reading == SRV_READ_TORN;
+    if (journal->error != 0)
+        result = SRV_RESTORE_UNREAD;
+    else if (result == SRV_RESTORE_FULL && restore->message[0] == '\0')
+        snprintf(restore->message, sizeof restore->message,
+                 "there is no room in the pool or in memory for what a journal holds");
+    drop_pending(restore);
+    return result;
+}

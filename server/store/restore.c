@@ -1,0 +1,312 @@
+/* restore.c: entries by epoch, sessions from files, and listing them. */
+#include "store/restore.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "http/http.h"
+#include "store/session_notes.h"
+#include "wire/request.h"
+
+#define FEW 128     /* sessions that do not count as too many, whatever max_sessions is */
+#define MANY_LOST 8 /* times max_sessions: more that are lost are not counted either */
+#define PIECE ((size_t)16 << 20) /* of a session's file, after which progress is told */
+
+static enum srv_restoring fail(struct srv_restore *restore, enum srv_restoring what,
+                               const char *message)
+{
+    snprintf(restore->message, sizeof restore->message, "%s", message);
+    return what;
+}
+
+/* ---- Entries --------------------------------------------------------------------------------- */
+
+void srv_restore_init(struct srv_restore *restore, struct srv_sessions *sessions,
+                      size_t max_sessions, const struct srv_models *models)
+{
+    *restore =
+        (struct srv_restore){.sessions = sessions, .models = models, .max_sessions = max_sessions};
+}
+
+void srv_restore_fini(struct srv_restore *restore)
+{
+    for (size_t i = 0; i < restore->capacity; i++)
+        srv_session_put(restore->entries[i].session);
+    attn_alike_free(restore->alike);
+    free(restore->entries);
+    *restore = (struct srv_restore){0};
+}
+
+/* Where the epoch's entry is or would be; epochs count up from a random number, so that their low
+ * bits are as good as a hash. */
+static struct srv_restored *slot_of(struct srv_restored *entries, size_t capacity, uint64_t epoch)
+{
+    size_t i = (size_t)epoch & (capacity - 1);
+    while (entries[i].epoch != 0 && entries[i].epoch != epoch)
+        i = (i + 1) & (capacity - 1);
+    return &entries[i];
+}
+
+/* Of a session that was deleted nothing comes any more, so that its entry can go. */
+static bool is_wanted(const struct srv_restored *entry)
+{
+    return entry->epoch != 0 && (entry->session != NULL || entry->lost);
+}
+
+/* Moves what is wanted to a table of which it takes a quarter at most; it is counted again when
+ * there may be a quarter more of it. */
+static bool make_room(struct srv_restore *restore)
+{
+    size_t capacity = 64, count = 0, sessions = 0, most = restore->max_sessions + FEW;
+    for (size_t i = 0; i < restore->capacity; i++) {
+        count += is_wanted(&restore->entries[i]);
+        sessions += restore->entries[i].session != NULL;
+    }
+    while (capacity < 4 * count)
+        capacity *= 2;
+    bool crowded = sessions / 2 > most, lost = (count - sessions) / MANY_LOST > most;
+    struct srv_restored *entries = crowded || lost ? NULL : calloc(capacity, sizeof *entries);
+    if (entries == NULL) {
+        fail(restore, SRV_RESTORE_FULL,
+             crowded ? "they are more than twice max_sessions"
+             : lost  ? "more than eight times max_sessions are lost"
+                     : "out of memory");
+        return false;
+    }
+    for (size_t i = 0; i < restore->capacity; i++)
+        if (is_wanted(&restore->entries[i]))
+            *slot_of(entries, capacity, restore->entries[i].epoch) = restore->entries[i];
+    free(restore->entries);
+    restore->entries = entries;
+    restore->capacity = capacity;
+    restore->count = count;
+    restore->room = count + count / 4 + 8;
+    return true;
+}
+
+struct srv_restored *srv_restore_find(const struct srv_restore *restore, uint64_t epoch)
+{
+    if (restore->capacity == 0 || epoch == 0)
+        return NULL;
+    struct srv_restored *entry = slot_of(restore->entries, restore->capacity, epoch);
+    return entry->epoch != 0 ? entry : NULL;
+}
+
+struct srv_restored *srv_restore_entry(struct srv_restore *restore, uint64_t epoch)
+{
+    if (restore->count >= restore->room && !make_room(restore))
+        return NULL;
+    struct srv_restored *entry = slot_of(restore->entries, restore->capacity, epoch);
+    if (entry->epoch == 0) {
+        *entry = (struct srv_restored){.epoch = epoch, .order = ++restore->made};
+        restore->count++;
+    }
+    return entry;
+}
+
+void srv_restore_lose(struct srv_restored *entry)
+{
+    srv_session_put(entry->session);
+    entry->session = NULL;
+    entry->lost = true;
+}
+
+void srv_restore_doubt(struct srv_restore *restore)
+{
+    for (size_t i = 0; i < restore->capacity; i++)
+        restore->entries[i].unproven = restore->entries[i].session != NULL;
+}
+
+const struct srv_model *srv_restore_model(const struct srv_restore *restore, const char *name,
+                                          const char *fingerprint)
+{
+    const struct srv_model *model = NULL;
+    struct srv_error error;
+    if (name == NULL || fingerprint == NULL ||
+        srv_models_find(&model, restore->models, name, &error) != SRV_OK || model->is_cross ||
+        strcmp(model->info.fingerprint, fingerprint) != 0)
+        return NULL;
+    return model;
+}
+
+/* ---- Session files --------------------------------------------------------------------------- */
+
+static enum srv_restoring fail_attn(struct srv_restore *restore, const struct attn_error *cause)
+{
+    bool full = cause->status == ATTN_POOL_FULL || cause->status == ATTN_NO_MEMORY;
+    bool unread = cause->status == ATTN_IO || cause->status == ATTN_NOT_FOUND;
+    enum srv_restoring damaged = unread ? SRV_RESTORE_UNREAD : SRV_RESTORE_DAMAGED;
+    return fail(restore, full ? SRV_RESTORE_FULL : damaged, cause->message);
+}
+
+/* What is small is read at once. */
+static enum srv_restoring open_import(struct attn_import **out, struct srv_restore *restore,
+                                      struct srv_source *file)
+{
+    struct attn_error cause = {0};
+    const void *bytes = srv_source_whole(file);
+    if (file->error != 0)
+        return fail(restore, SRV_RESTORE_UNREAD, strerrordesc_np(file->error));
+    enum attn_status status = bytes != NULL
+                                  ? attn_import_open(out, bytes, file->size, &cause)
+                                  : attn_import_open_file(out, file->fd, file->size, &cause);
+    return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
+}
+
+/* Fills a cache that nobody knows of from the file. */
+static enum srv_restoring read_cache(struct attn_cache **out, struct srv_restore *restore,
+                                     const struct srv_model *model, struct attn_import *import,
+                                     const struct srv_source *file)
+{
+    struct attn_error cause = {0};
+    bool more = true;
+    enum attn_status status = attn_cache_new(
+        out, model->pool, model->attn, (size_t)srv_notes_number(import, "max_length"), &cause);
+    if (status == ATTN_OK && restore->alike == NULL)
+        status = attn_alike_new(&restore->alike, model->pool, &cause);
+    if (status == ATTN_OK)
+        status = attn_import_begin(import, *out, &cause);
+    attn_import_share(import, restore->alike);
+    for (size_t done = PIECE; status == ATTN_OK && more; done += PIECE) {
+        status = attn_import_run(&more, import, PIECE, &cause);
+        if (more)
+            srv_source_tell(file, done / 2); /* each byte is summed up, and later copied */
+    }
+    return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
+}
+
+/* What the notes say of the session beside its cache; texts live in the import. */
+static bool read_options(struct srv_session_options *out, const struct attn_import *import,
+                         uint64_t epoch)
+{
+    const char *key = attn_import_note(import, "key");
+    *out = (struct srv_session_options){
+        .id = attn_import_note(import, "id"),
+        .ttl_s = (size_t)srv_notes_number(import, "ttl_s"),
+        .key = key,
+        .epoch = epoch,
+    };
+    return out->id != NULL && srv_id_valid(out->id) && out->ttl_s >= 1 &&
+           out->ttl_s <= SRV_MAX_TTL_S && srv_notes_number(import, "epoch") == epoch &&
+           srv_notes_number(import, "used") > 0 && srv_notes_number(import, "chain") > 0 &&
+           (key == NULL ||
+            (srv_id_valid(key) && srv_notes_digest(out->key_digest, import, "key_digest")));
+}
+
+static enum srv_restoring make_session(struct srv_restored *entry, struct srv_restore *restore,
+                                       const struct srv_model *model, struct attn_import *import,
+                                       const struct srv_source *file, uint64_t generation)
+{
+    struct srv_session_options options;
+    struct srv_error error = {0};
+    struct attn_cache *cache = NULL;
+    struct srv_last_step *last = calloc(model->info.num_layers, sizeof *last);
+    enum srv_restoring result = fail(restore, SRV_RESTORE_FULL, "out of memory");
+    if (last != NULL)
+        result = read_cache(&cache, restore, model, import, file);
+    if (result == SRV_RESTORE_OK && (!read_options(&options, import, entry->epoch) ||
+                                     srv_notes_lasts(last, import, model, cache, &error) != SRV_OK))
+        result = fail(restore, SRV_RESTORE_DAMAGED, "its notes are not those of a session");
+    if (result != SRV_RESTORE_OK)
+        goto done;
+    options.cache = cache;
+    options.last = last;
+    cache = NULL; /* the session's from here on */
+    if (srv_session_new(&entry->session, restore->sessions, model, &options, &error) != SRV_OK) {
+        result = fail(restore, SRV_RESTORE_FULL, error.message);
+        goto done;
+    }
+    srv_session_set_used(entry->session, srv_notes_number(import, "used"));
+    entry->session->chain = srv_notes_number(import, "chain");
+    entry->session->record = SRV_RECORDED;
+    entry->session->changed = false;
+    entry->session->file_generation = generation;
+done:
+    attn_cache_free(cache);
+    free(last);
+    return result;
+}
+
+enum srv_restoring srv_restore_file(struct srv_restore *restore, uint64_t epoch,
+                                    uint64_t generation, struct srv_source *file)
+{
+    struct attn_import *import = NULL;
+    struct srv_restored *entry = srv_restore_entry(restore, epoch);
+    if (entry == NULL)
+        return SRV_RESTORE_FULL;
+    enum srv_restoring result = open_import(&import, restore, file);
+    if (result != SRV_RESTORE_OK) {
+        entry->lost = true;
+        return result;
+    }
+    const struct srv_model *model = srv_restore_model(restore, attn_import_note(import, "model"),
+                                                      attn_import_note(import, "fingerprint"));
+    if (model != NULL)
+        result = make_session(entry, restore, model, import, file, generation);
+    else
+        result =
+            fail(restore, SRV_RESTORE_FOREIGN, "its model, by name and fingerprint, is not here");
+    entry->lost = result != SRV_RESTORE_OK;
+    entry->foreign = result == SRV_RESTORE_FOREIGN;
+    attn_import_close(import);
+    return result;
+}
+
+/* ---- Listing --------------------------------------------------------------------------------- */
+
+static int by_id(const void *a, const void *b)
+{
+    const struct srv_restored *x = *(struct srv_restored *const *)a;
+    const struct srv_restored *y = *(struct srv_restored *const *)b;
+    int order = strcmp(x->session->id, y->session->id);
+    return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
+}
+
+/* Collects the entries that are whole; the others are counted. */
+static size_t collect(struct srv_restored *out[], struct srv_restore_result *result,
+                      struct srv_restore *restore)
+{
+    size_t found = 0;
+    uint64_t now = srv_now_ns();
+    for (size_t i = 0; i < restore->capacity; i++) {
+        struct srv_restored *entry = &restore->entries[i];
+        if (entry->session != NULL && entry->unproven)
+            srv_restore_lose(entry);
+        result->foreign += entry->foreign;
+        result->lost += entry->lost && !entry->foreign;
+        if (entry->session == NULL || entry->pending)
+            continue;
+        if (now - entry->session->used_ns >= entry->session->ttl_ns)
+            result->expired++;
+        else
+            out[found++] = entry;
+    }
+    return found;
+}
+
+bool srv_restore_list(struct srv_restore_result *out, struct srv_restore *restore)
+{
+    struct srv_error error = {0};
+    struct srv_restored **list = malloc((restore->count + 1) * sizeof(struct srv_restored *));
+    *out = (struct srv_restore_result){0};
+    if (list == NULL) {
+        fail(restore, SRV_RESTORE_FULL, "out of memory");
+        return false;
+    }
+    size_t count = collect(list, out, restore);
+    qsort(list, count, sizeof(struct srv_restored *), by_id);
+    bool listed = true;
+    for (size_t i = 0; i < count && listed; i++) {
+        /* Of two of one id the older one was gone before the younger one came. */
+        if (i + 1 < count && strcmp(list[i]->session->id, list[i + 1]->session->id) == 0)
+            continue;
+        listed = srv_session_list(restore->sessions, list[i]->session, &error) == SRV_OK;
+        list[i]->listed = listed;
+        out->listed += listed;
+        if (!listed)
+            fail(restore, SRV_RESTORE_FULL, error.message);
+    }
+    free(list);
+    return listed;
+}

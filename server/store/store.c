@@ -1,0 +1,383 @@
+/* store.c: opening and closing the directory, and the records.
+ *
+ * The lock orders the records of all threads: whether a session is recorded is known and changed
+ * under it alone.  So a step that meets a session's end has either come before it, or leaves no
+ * record. */
+#include "store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/store_parts.h"
+
+/* ---- The directory --------------------------------------------------------------------------- */
+
+static bool refuse(char *message, size_t size, const char *path, const char *what)
+{
+    snprintf(message, size, "state_dir %s: %s", path, what);
+    return false;
+}
+
+static bool open_directory(struct srv_store *store, char *message, size_t size)
+{
+    const char *path = store->app->config.state_dir;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return refuse(message, size, path, strerror(errno));
+    store->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (store->directory < 0)
+        return refuse(message, size, path, strerror(errno));
+    store->lock_file =
+        openat(store->directory, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (store->lock_file < 0)
+        return refuse(message, size, path, strerror(errno));
+    if (flock(store->lock_file, LOCK_EX | LOCK_NB) != 0)
+        return refuse(message, size, path,
+                      errno == EWOULDBLOCK ? "another attnd uses it" : strerror(errno));
+    return true;
+}
+
+static void free_store(struct srv_store *store)
+{
+    srv_journal_close(&store->journal);
+    if (store->lock_file >= 0)
+        close(store->lock_file);
+    if (store->directory >= 0)
+        close(store->directory);
+    pthread_cond_destroy(&store->wake);
+    pthread_mutex_destroy(&store->lock);
+    free(store->ends);
+    free(store);
+}
+
+bool srv_store_open(struct srv_store **out, struct srv_app *app, char *message, size_t size)
+{
+    pthread_condattr_t monotonic;
+    *out = NULL;
+    if (app->config.durability == SRV_DURABLE_NONE)
+        return true;
+    struct srv_store *store = calloc(1, sizeof *store);
+    if (store == NULL) {
+        snprintf(message, size, "out of memory");
+        return false;
+    }
+    store->app = app;
+    store->durability = (enum srv_durability)app->config.durability;
+    store->fsync = (enum srv_journal_fsync)app->config.journal_fsync;
+    store->directory = store->lock_file = -1;
+    store->journal.fd = store->next.fd = store->old.fd = -1;
+    pthread_mutex_init(&store->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&store->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (!open_directory(store, message, size)) {
+        free_store(store);
+        return false;
+    }
+    *out = store;
+    return true;
+}
+
+int srv_store_directory(const struct srv_store *store)
+{
+    return store != NULL ? store->directory : -1;
+}
+
+static bool save(struct srv_store *store)
+{
+    if (!srv_store_journals(store))
+        return srv_store_snapshot(store);
+    if (store->journal.fd < 0 || fdatasync(store->journal.fd) == 0)
+        return true;
+    srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage", "the journal is not on disk: %s",
+                  strerror(errno));
+    return false;
+}
+
+bool srv_store_close(struct srv_store *store)
+{
+    if (store == NULL)
+        return true;
+    pthread_mutex_lock(&store->lock);
+    store->stop = true;
+    pthread_cond_broadcast(&store->wake);
+    pthread_mutex_unlock(&store->lock);
+    for (size_t i = 0; i < store->started; i++)
+        pthread_join(store->threads[i], NULL);
+    bool saved = !store->loaded || save(store);
+    free_store(store);
+    return saved;
+}
+
+/* ---- Records, under the lock ----------------------------------------------------------------- */
+
+/* Of sessions that ended since anything was recorded, so that there are no more than the table and
+ * the files have had. */
+void srv_store_owe_end(struct srv_store *store, uint64_t epoch)
+{
+    if (!srv_store_journals(store))
+        return;
+    if (store->num_ends == store->most_ends) {
+        size_t most = 2 * store->most_ends + 8;
+        uint64_t *more = realloc(store->ends, most * sizeof *more);
+        if (more == NULL) {
+            store->wanted = store->generation + 1; /* a snapshot says so too */
+            return;
+        }
+        store->ends = more;
+        store->most_ends = most;
+    }
+    store->ends[store->num_ends++] = epoch;
+}
+
+/* A deletion counts whatever its number. */
+static void add_ends(struct srv_store *store)
+{
+    for (size_t i = 0; i < store->num_ends && !store->ends_added; i++) {
+        struct srv_record_head head = {.type = SRV_RECORD_DELETE, .epoch = store->ends[i]};
+        srv_journal_add(&store->journal, &head, NULL, 0);
+    }
+    store->ends_added = true;
+}
+
+void srv_store_add(struct srv_store *store, const struct srv_session *session,
+                   enum srv_record_type type, uint64_t chain, const struct srv_part parts[],
+                   size_t count)
+{
+    struct srv_record_head head = {.type = (uint16_t)type, .epoch = session->epoch, .chain = chain};
+    add_ends(store);
+    srv_journal_add(&store->journal, &head, parts, count);
+}
+
+static struct srv_record_create describe(const struct srv_session *session)
+{
+    struct srv_record_create create = {
+        .used_ns = srv_session_used(session),
+        .ttl_s = session->ttl_ns / 1000000000,
+        .max_length = attn_cache_max_length(session->cache),
+        .key_digest = {session->key_digest[0], session->key_digest[1]},
+    };
+    snprintf(create.id, sizeof create.id, "%s", session->id);
+    snprintf(create.model, sizeof create.model, "%s", session->model->name);
+    snprintf(create.key, sizeof create.key, "%s", session->key);
+    snprintf(create.fingerprint, sizeof create.fingerprint, "%s", session->model->info.fingerprint);
+    return create;
+}
+
+void srv_store_add_create(struct srv_store *store, const struct srv_session *session, bool pending)
+{
+    struct srv_record_create create = describe(session);
+    create.pending = pending;
+    srv_store_add(store, session, SRV_RECORD_CREATE, 0, &(struct srv_part){&create, sizeof create},
+                  1);
+}
+
+enum srv_error_code srv_store_flush(struct srv_store *store, struct srv_error *error)
+{
+    uint64_t before = store->journal.length;
+    int wrong = srv_journal_flush(&store->journal, store->fsync == SRV_FSYNC_ALWAYS);
+    if (wrong == 0 && store->ends_added)
+        store->num_ends = 0;
+    store->ends_added = false;
+    if (wrong == 0) {
+        srv_metrics_store(store->app->metrics, SRV_JOURNAL_BYTES,
+                          (size_t)(store->journal.length - before));
+        store->unsynced = true;
+        return SRV_OK;
+    }
+    srv_metrics_store(store->app->metrics, SRV_JOURNAL_REFUSED, 1);
+    if (store->journal.broken)
+        pthread_cond_broadcast(&store->wake); /* a new one is needed */
+    return srv_fail(error, SRV_E_STORAGE, NULL, "the journal cannot be written: %s",
+                    strerrordesc_np(wrong));
+}
+
+void srv_store_count_change(struct srv_store *store, size_t by)
+{
+    atomic_fetch_add(&store->changes, by);
+}
+
+/* ---- Records --------------------------------------------------------------------------------- */
+
+/* A session whose first record is written, or is the next snapshot's to write; or that is taken
+ * back, of which nobody who has found it meanwhile may leave a record. */
+static void become_recorded(struct srv_session *session, enum srv_error_code code)
+{
+    if (session->record != SRV_UNRECORDED)
+        return;
+    session->record = code == SRV_OK ? SRV_RECORDED : SRV_GONE;
+    session->chain = 1;
+}
+
+static enum srv_error_code fail_gone(struct srv_error *error)
+{
+    return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id", "there is no such session");
+}
+
+enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session *session,
+                                     struct srv_error *error)
+{
+    enum srv_error_code code = SRV_OK;
+    if (store == NULL)
+        return SRV_OK;
+    pthread_mutex_lock(&store->lock);
+    if (session->record == SRV_UNRECORDED && srv_store_journals(store)) {
+        srv_store_add_create(store, session, false);
+        code = srv_store_flush(store, error);
+    } else if (session->record == SRV_GONE) {
+        code = fail_gone(error);
+    }
+    become_recorded(session, code);
+    srv_store_count_change(store, 1);
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
+enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session *session,
+                                     struct srv_error *error)
+{
+    enum srv_error_code code = SRV_OK;
+    if (store == NULL)
+        return SRV_OK;
+    pthread_mutex_lock(&store->lock);
+    if (session->record == SRV_RECORDED && srv_store_journals(store)) {
+        srv_store_add(store, session, SRV_RECORD_DELETE, session->chain, NULL, 0);
+        code = srv_store_flush(store, error);
+    }
+    if (code == SRV_OK)
+        session->record = SRV_GONE;
+    srv_store_count_change(store, 1);
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
+void srv_store_expire(struct srv_store *store, struct srv_session *session)
+{
+    struct srv_error error;
+    if (srv_store_delete(store, session, &error) == SRV_OK)
+        return;
+    pthread_mutex_lock(&store->lock);
+    session->record = SRV_GONE;
+    srv_store_owe_end(store, session->epoch);
+    pthread_mutex_unlock(&store->lock);
+}
+
+/* What a parent that has left the table meanwhile was is in no file. */
+static enum srv_error_code record_fork(struct srv_store *store, struct srv_session *session,
+                                       const struct srv_session *parent, size_t length,
+                                       struct srv_error *error)
+{
+    struct srv_record_create create = describe(session);
+    create.parent = parent->epoch;
+    create.parent_chain = parent->chain;
+    create.length = length;
+    bool empty = parent->record == SRV_UNRECORDED; /* its maker has yet to record it */
+    if (parent->record == SRV_GONE)
+        return fail_gone(error);
+    srv_store_add(store, session, empty ? SRV_RECORD_CREATE : SRV_RECORD_FORK, 0,
+                  &(struct srv_part){&create, sizeof create}, 1);
+    return srv_store_flush(store, error);
+}
+
+enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *session,
+                                   const struct srv_session *parent, size_t length,
+                                   struct srv_error *error)
+{
+    enum srv_error_code code = SRV_OK;
+    if (store == NULL)
+        return SRV_OK;
+    pthread_mutex_lock(&store->lock);
+    if (session->record == SRV_UNRECORDED && srv_store_journals(store))
+        code = record_fork(store, session, parent, length, error);
+    become_recorded(session, code);
+    srv_store_count_change(store, 1);
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
+enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_session *session,
+                                       size_t length, struct srv_error *error)
+{
+    const struct srv_record_truncate truncate = {srv_session_used(session), length};
+    enum srv_error_code code = SRV_OK;
+    if (store == NULL)
+        return SRV_OK;
+    pthread_mutex_lock(&store->lock);
+    if (session->record == SRV_RECORDED && srv_store_journals(store)) {
+        srv_store_add(store, session, SRV_RECORD_TRUNCATE, session->chain,
+                      &(struct srv_part){&truncate, sizeof truncate}, 1);
+        code = srv_store_flush(store, error);
+        session->chain += code == SRV_OK;
+    }
+    session->changed = true;
+    srv_store_count_change(store, 1);
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+void srv_store_add_rows(struct srv_store *store, const struct srv_session *session, uint64_t chain,
+                        const struct srv_record_rows *rows, const float *key, const float *value)
+{
+    const struct attn_layer_spec *spec =
+        attn_model_layer(session->model->attn, (size_t)rows->layer);
+    size_t heads = (size_t)rows->rows * spec->num_kv_heads * sizeof(float);
+    const struct srv_part parts[] = {
+        {rows, sizeof *rows},
+        {key, heads * spec->head_dim},
+        {value, heads * spec->value_head_dim},
+    };
+    srv_store_add(store, session, SRV_RECORD_ROWS, chain, parts, 3);
+}
+
+static void add_step(struct srv_store *store, const struct srv_store_step *step)
+{
+    const struct srv_session *session = step->session;
+    const struct srv_record_rows rows = {
+        .used_ns = srv_session_used(session),
+        .position = step->rows->step->position,
+        .rows = step->rows->step->rows,
+        .layer = step->layer,
+        .digest = {step->digest[0], step->digest[1]},
+    };
+    bool starts = session->record == SRV_UNRECORDED;
+    if (starts)
+        srv_store_add_create(store, session, false);
+    if (session->record != SRV_GONE)
+        srv_store_add_rows(store, session, starts ? 1 : session->chain, &rows, step->rows->key,
+                           step->rows->value);
+}
+
+static void note_step(struct srv_store *store, const struct srv_store_step *step)
+{
+    struct srv_session *session = step->session;
+    bool starts = session->record == SRV_UNRECORDED;
+    session->chain = starts ? 2 : session->chain + 1;
+    session->record = starts ? SRV_RECORDED : session->record;
+    session->changed = true;
+    srv_store_count_change(store, step->rows->step->rows);
+}
+
+enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_store_step steps[],
+                                    size_t count, struct srv_error *error)
+{
+    enum srv_error_code code = SRV_OK;
+    if (store == NULL)
+        return SRV_OK;
+    pthread_mutex_lock(&store->lock);
+    for (size_t i = 0; i < count && srv_store_journals(store); i++)
+        add_step(store, &steps[i]);
+    if (srv_store_journals(store))
+        code = srv_store_flush(store, error);
+    for (size_t i = 0; i < count && code == SRV_OK; i++)
+        note_step(store, &steps[i]);
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}

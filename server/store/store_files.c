@@ -1,0 +1,270 @@
+/* store_files.c: names, files that appear whole, and bases. */
+#include "store/store_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/sum.h"
+
+#define PIECE ((size_t)16 << 20) /* bytes of an export that are made at a time */
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+static const char *const suffixes[] = {
+    [SRV_FILE_JOURNAL] = ".journal", [SRV_FILE_SESSION] = ".session", [SRV_FILE_BASE] = ".base"};
+
+void srv_file_name(struct srv_file *out, enum srv_file_kind kind, uint64_t generation,
+                   uint64_t epoch)
+{
+    *out = (struct srv_file){.kind = kind, .epoch = epoch, .generation = generation};
+    if (kind == SRV_FILE_SESSION)
+        snprintf(out->name, sizeof out->name, "%016llx-%016llx.session", (unsigned long long)epoch,
+                 (unsigned long long)generation);
+    else
+        snprintf(out->name, sizeof out->name, "%016llx%s", (unsigned long long)generation,
+                 suffixes[kind]);
+}
+
+/* Reads 16 digits off *at. */
+static bool take_number(uint64_t *out, const char **at)
+{
+    char digits[17];
+    if (strspn(*at, "0123456789abcdef") != 16)
+        return false;
+    memcpy(digits, *at, 16);
+    digits[16] = '\0';
+    *out = strtoull(digits, NULL, 16);
+    *at += 16;
+    return true;
+}
+
+static bool parse_name(struct srv_file *out, const char *name)
+{
+    uint64_t first = 0, second = 0;
+    const char *at = name;
+    size_t length = strlen(name);
+    enum srv_file_kind kind = SRV_FILE_OTHER;
+    if (length >= sizeof out->name)
+        return false;
+    if (length > 4 && strcmp(name + length - 4, ".new") == 0)
+        kind = SRV_FILE_UNFINISHED;
+    else if (!take_number(&first, &at))
+        return false;
+    else if (*at == '-' && (at++, take_number(&second, &at)))
+        kind = SRV_FILE_SESSION;
+    for (size_t i = SRV_FILE_JOURNAL; kind == SRV_FILE_OTHER && i <= SRV_FILE_BASE; i++)
+        if (i != SRV_FILE_SESSION && strcmp(at, suffixes[i]) == 0)
+            kind = (enum srv_file_kind)i;
+    if (kind == SRV_FILE_OTHER ||
+        (kind == SRV_FILE_SESSION && strcmp(at, suffixes[SRV_FILE_SESSION]) != 0))
+        return false;
+    *out = (struct srv_file){.kind = kind};
+    out->epoch = kind == SRV_FILE_SESSION ? first : 0;
+    out->generation = kind == SRV_FILE_SESSION ? second : first;
+    memcpy(out->name, name, length + 1);
+    return true;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct srv_file *x = a, *y = b;
+    if (x->kind != y->kind)
+        return x->kind < y->kind ? -1 : 1;
+    if (x->generation != y->generation)
+        return x->generation < y->generation ? -1 : 1;
+    return (x->epoch > y->epoch) - (x->epoch < y->epoch);
+}
+
+bool srv_files_list(struct srv_file **out, size_t *count, int directory)
+{
+    int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    size_t capacity = 64, found = 0;
+    struct srv_file *list = malloc(capacity * sizeof *list), one;
+    const struct dirent *entry;
+    errno = 0;
+    while (stream != NULL && list != NULL && (entry = readdir(stream)) != NULL) {
+        if (!parse_name(&one, entry->d_name))
+            continue;
+        list[found++] = one;
+        if (found < capacity)
+            continue;
+        capacity *= 2;
+        struct srv_file *more = realloc(list, capacity * sizeof *list);
+        if (more == NULL)
+            free(list);
+        list = more;
+    }
+    int error = errno;
+    if (stream != NULL)
+        closedir(stream);
+    else if (fd >= 0)
+        close(fd);
+    errno = error;
+    if (stream == NULL || list == NULL || error != 0) { /* a part of them is none of them */
+        free(list);
+        return false;
+    }
+    qsort(list, found, sizeof *list, by_place);
+    *out = list;
+    *count = found;
+    return true;
+}
+
+void srv_file_set_aside(int directory, const char *name)
+{
+    char aside[SRV_FILE_NAME + sizeof ".damaged"];
+    snprintf(aside, sizeof aside, "%s.damaged", name);
+    (void)renameat(directory, name, directory, aside);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+static void unfinished(char out[SRV_FILE_NAME + 4], const char *name)
+{
+    snprintf(out, SRV_FILE_NAME + 4, "%s.new", name);
+}
+
+int srv_file_begin(int directory, const char *name)
+{
+    char other[SRV_FILE_NAME + 4];
+    unfinished(other, name);
+    return openat(directory, other, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+void srv_file_abandon(int directory, int fd, const char *name)
+{
+    char other[SRV_FILE_NAME + 4];
+    int error = errno;
+    unfinished(other, name);
+    if (fd >= 0)
+        close(fd);
+    unlinkat(directory, other, 0);
+    errno = error;
+}
+
+bool srv_file_finish(int directory, int fd, const char *name, bool sync)
+{
+    char other[SRV_FILE_NAME + 4];
+    unfinished(other, name);
+    if (sync && fsync(fd) != 0) {
+        srv_file_abandon(directory, fd, name);
+        return false;
+    }
+    if (close(fd) != 0 || renameat(directory, other, directory, name) != 0) {
+        srv_file_abandon(directory, -1, name);
+        return false;
+    }
+    return true;
+}
+
+/* Room is taken before the file is mapped, so that a full disk says so here. */
+static bool fill(int fd, struct attn_export *state)
+{
+    size_t size = attn_export_bytes(state);
+    int error = posix_fallocate(fd, 0, (off_t)size);
+    if (error != 0) {
+        errno = error;
+        return false;
+    }
+    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return false;
+    while (attn_export_run(state, map, PIECE))
+        continue;
+    munmap(map, size);
+    return true;
+}
+
+bool srv_file_export(int directory, const char *name, struct attn_export *state, bool sync)
+{
+    int fd = srv_file_begin(directory, name);
+    if (fd < 0)
+        return false;
+    if (!fill(fd, state)) {
+        srv_file_abandon(directory, fd, name);
+        return false;
+    }
+    return srv_file_finish(directory, fd, name, sync);
+}
+
+/* ---- Bases ----------------------------------------------------------------------------------- */
+
+struct base_head {
+    char magic[8];
+    uint64_t generation, count;
+    uint64_t version, sum; /* of the head without it, and of the entries */
+};
+
+/* The head of a base but its sum, which is begun. */
+static struct base_head base_head(struct srv_sum *sum, uint64_t generation, size_t count)
+{
+    struct base_head head = {
+        .magic = "ATTNBASE", .generation = generation, .count = count, .version = 1};
+    srv_sum_init(sum);
+    srv_sum_add(sum, &head, offsetof(struct base_head, sum));
+    return head;
+}
+
+static bool write_all(int fd, const void *bytes, size_t size)
+{
+    const char *at = bytes;
+    while (size > 0) {
+        ssize_t written = write(fd, at, size);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0) {
+            errno = written == 0 ? ENOSPC : errno;
+            return false;
+        }
+        at += written;
+        size -= (size_t)written;
+    }
+    return true;
+}
+
+bool srv_base_write(int directory, uint64_t generation, const struct srv_base_entry entries[],
+                    size_t count)
+{
+    struct srv_file file;
+    struct srv_sum sum;
+    struct base_head head = base_head(&sum, generation, count);
+    srv_sum_add(&sum, entries, count * sizeof *entries);
+    head.sum = srv_sum_end(&sum);
+    srv_file_name(&file, SRV_FILE_BASE, generation, 0);
+    int fd = srv_file_begin(directory, file.name);
+    if (fd < 0)
+        return false;
+    if (!write_all(fd, &head, sizeof head) || !write_all(fd, entries, count * sizeof *entries)) {
+        srv_file_abandon(directory, fd, file.name);
+        return false;
+    }
+    return srv_file_finish(directory, fd, file.name, true) && fsync(directory) == 0;
+}
+
+bool srv_base_check(size_t *count, struct srv_source *base, uint64_t generation)
+{
+    struct srv_sum sum;
+    struct base_head head, found;
+    const size_t each = sizeof(struct srv_base_entry);
+    if (base->size < sizeof head || (base->size - sizeof head) % each != 0)
+        return false;
+    *count = (base->size - sizeof head) / each;
+    head = base_head(&sum, generation, *count);
+    if (!srv_source_read(&found, base, 0, sizeof found) ||
+        !srv_source_sum(&sum, base, sizeof found, *count * each))
+        return false;
+    head.sum = srv_sum_end(&sum);
+    return memcmp(&head, &found, sizeof head) == 0;
+}
+
+bool srv_base_entry(struct srv_base_entry *out, struct srv_source *base, size_t i)
+{
+    return srv_source_read(out, base, sizeof(struct base_head) + i * sizeof *out, sizeof *out);
+}

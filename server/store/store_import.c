@@ -1,0 +1,156 @@
+/* store_import.c: an imported session's way into the journal.
+ *
+ * It may have gigabytes, and no step can be recorded while the journal is written.  So its rows go
+ * there in pieces, as those of a session that is pending: what stands between a create that says so
+ * and the commit counts only with the commit, and restoring drops what has none.  All of it stands
+ * in one journal: no cut is made while an import is being written, and none begins while one is
+ * wanted.  One that ends otherwise is followed by its deletion, so that its rows take no place when
+ * the journal is read. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "store/store_parts.h"
+
+#define PIECE ((size_t)256 << 10) /* bytes that are written at a time, about */
+#define TOKENS 64                 /* of one record, at most */
+
+/* Tokens [first, first + n) of a layer: key [n][G][D], value [n][G][Dv]. */
+static void read_tokens(float *key, float *value, const struct srv_session *session, size_t layer,
+                        size_t first, size_t n)
+{
+    const struct attn_layer_spec *spec = attn_model_layer(session->model->attn, layer);
+    for (size_t i = 0; i < n; i++)
+        attn_cache_read_from(key + i * spec->num_kv_heads * spec->head_dim,
+                             value + i * spec->num_kv_heads * spec->value_head_dim, session->cache,
+                             layer, first + i, 1);
+}
+
+/* On to a layer that has tokens left; false where there is none. */
+static bool find_layer(struct srv_store_import *import, const struct srv_session *session)
+{
+    while (import->layer < session->model->info.num_layers &&
+           (attn_model_layer(session->model->attn, import->layer) == NULL ||
+            import->first >= attn_cache_length(session->cache, import->layer))) {
+        import->layer++;
+        import->first = 0;
+    }
+    return import->layer < session->model->info.num_layers;
+}
+
+/* Adds the next tokens as one record; returns its bytes, 0 where memory is short. */
+static size_t add_tokens(struct srv_store *store, struct srv_store_import *import,
+                         const struct srv_session *session)
+{
+    const struct attn_layer_spec *spec = attn_model_layer(session->model->attn, import->layer);
+    size_t width = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim) * sizeof(float);
+    size_t left = attn_cache_length(session->cache, import->layer) - import->first;
+    size_t n = PIECE / width < TOKENS ? PIECE / width : TOKENS;
+    n = n < 1 ? 1 : n;
+    n = n < left ? n : left;
+    float *key = malloc(n * width);
+    if (key == NULL)
+        return 0;
+    float *value = key + n * spec->num_kv_heads * spec->head_dim;
+    const struct srv_record_rows rows = {
+        srv_session_used(session), import->first, n, import->layer, {0, 0}};
+    read_tokens(key, value, session, import->layer, import->first, n);
+    srv_store_add_rows(store, session, import->chain++, &rows, key, value);
+    free(key);
+    import->first += n;
+    return n * width;
+}
+
+enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
+                                           struct srv_store_import *import,
+                                           const struct srv_session *session,
+                                           struct srv_error *error)
+{
+    *more = false;
+    if (store == NULL || !srv_store_journals(store))
+        return SRV_OK;
+    *more = true;
+    if (!import->begun && srv_store_wants_cut(store))
+        return SRV_OK;
+    pthread_mutex_lock(&store->lock);
+    if (!import->begun) {
+        *import = (struct srv_store_import){.begun = true, .chain = 1};
+        store->imports++;
+        srv_store_add_create(store, session, true);
+    }
+    for (size_t bytes = 0, added = 1; bytes < PIECE && added > 0 && *more; bytes += added) {
+        *more = find_layer(import, session);
+        added = *more ? add_tokens(store, import, session) : 0;
+        if (*more && added == 0)
+            store->journal.error = ENOMEM;
+    }
+    enum srv_error_code code = srv_store_flush(store, error);
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
+/* Adds a commit behind the session's rows; false where memory is short. */
+static bool add_commit(struct srv_store *store, const struct srv_session *session, uint64_t chain)
+{
+    size_t layers = session->model->info.num_layers;
+    struct srv_record_last *last = calloc(layers, sizeof *last);
+    if (last == NULL)
+        return false;
+    for (size_t i = 0; i < layers; i++)
+        last[i] = (struct srv_record_last){
+            .position = session->last[i].position,
+            .rows = session->last[i].rows,
+            .digest = {session->last[i].digest[0], session->last[i].digest[1]}};
+    srv_store_add(store, session, SRV_RECORD_COMMIT, chain,
+                  &(struct srv_part){last, layers * sizeof *last}, 1);
+    free(last);
+    return true;
+}
+
+/* Under the lock. */
+static enum srv_error_code commit(struct srv_store *store, const struct srv_store_import *import,
+                                  struct srv_session *session, struct srv_error *error)
+{
+    if (!add_commit(store, session, import->chain))
+        store->journal.error = ENOMEM;
+    if (srv_store_flush(store, error) != SRV_OK)
+        return error->code;
+    session->chain = import->chain + 1;
+    return SRV_OK;
+}
+
+enum srv_error_code srv_store_import_end(struct srv_store *store, struct srv_store_import *import,
+                                         struct srv_session *session, struct srv_error *error)
+{
+    enum srv_error_code code = SRV_OK;
+    if (store == NULL)
+        return SRV_OK;
+    pthread_mutex_lock(&store->lock);
+    bool listed = session->record == SRV_UNRECORDED; /* and not gone again */
+    session->chain = 1;
+    if (listed && import->begun)
+        code = commit(store, import, session, error);
+    if (listed && code == SRV_OK)
+        session->record = SRV_RECORDED;
+    if (code == SRV_OK) {
+        store->imports -= import->begun;
+        import->begun = false;
+    }
+    srv_store_count_change(store, 1);
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
+void srv_store_import_abandon(struct srv_store *store, struct srv_store_import *import,
+                              const struct srv_session *session)
+{
+    struct srv_error error;
+    if (!import->begun)
+        return;
+    pthread_mutex_lock(&store->lock);
+    store->imports--;
+    import->begun = false;
+    srv_store_add(store, session, SRV_RECORD_DELETE, import->chain, NULL, 0);
+    if (srv_store_flush(store, &error) != SRV_OK)
+        srv_store_owe_end(store, session->epoch);
+    pthread_mutex_unlock(&store->lock);
+}

@@ -1,0 +1,222 @@
+/* coding.c: zlib, one stream at a time.
+ *
+ * Memory for what comes out grows by doubling, and is granted before it is taken, so that a bomb
+ * takes no more than its request may have; the compressed form stays until all has come out.
+ * Replies are coded in pieces, between which a clerk does what else there is to do. */
+#include "wire/coding.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "http/http.h"
+#include "schedule/clerk.h"
+
+#define FIRST 4096              /* bytes: least room for what comes out */
+#define PIECE ((size_t)1 << 20) /* bytes that go through zlib at a time */
+#define WRITTEN ((size_t)64 << 10)
+#define LEVEL 1 /* numbers hardly get shorter with more */
+
+/* What zlib calls them: the window's bits, and 16 for gzip. */
+static const struct {
+    const char *name;
+    int window;
+} codings[] = {
+    [SRV_IDENTITY] = {"identity", 0},
+    [SRV_GZIP] = {"gzip", MAX_WBITS + 16},
+    [SRV_DEFLATE] = {"deflate", MAX_WBITS},
+};
+
+const char *srv_coding_name(enum srv_coding coding) { return codings[coding].name; }
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* ---- Expanding ------------------------------------------------------------------------------- */
+
+struct expansion {
+    z_stream z;
+    const struct srv_expand_limits *limits;
+    struct srv_error *error;
+    size_t in;   /* bytes that zlib has not been given yet */
+    size_t most; /* that may come out */
+    char *out;   /* [capacity + 1] */
+    size_t length, capacity;
+};
+
+static enum srv_error_code grow(struct expansion *e)
+{
+    size_t capacity = least(e->capacity > 0 ? 2 * e->capacity : FIRST, e->most + 1);
+    char *out = NULL;
+    if (e->limits->grant(e->limits->context, capacity - e->capacity))
+        out = realloc(e->out, capacity + 1);
+    if (out == NULL)
+        return srv_fail(e->error, SRV_E_OUT_OF_MEMORY, "Content-Encoding",
+                        "no memory for a body of %zu bytes and more", e->length);
+    e->out = out;
+    e->capacity = capacity;
+    return SRV_OK;
+}
+
+static enum srv_error_code fail(const struct expansion *e, int status)
+{
+    if (status == Z_MEM_ERROR)
+        return srv_fail(e->error, SRV_E_OUT_OF_MEMORY, "Content-Encoding", "no memory for zlib");
+    return srv_fail(e->error, SRV_E_MALFORMED_ENCODING, "Content-Encoding",
+                    status == Z_BUF_ERROR ? "the coded body ends too early"
+                                          : "the coded body is damaged near byte %lu",
+                    e->z.total_in);
+}
+
+/* Gives zlib a piece and takes what comes; *ended at the end of the stream. */
+static enum srv_error_code run(struct expansion *e, bool *ended)
+{
+    if (srv_pause_ask(&e->limits->pause, e->error) != SRV_OK)
+        return e->error->code;
+    if (e->length == e->capacity && grow(e) != SRV_OK)
+        return e->error->code;
+    size_t given = least(e->in, PIECE), room = least(e->capacity - e->length, PIECE);
+    e->z.avail_in = (uInt)given;
+    e->z.next_out = (Bytef *)e->out + e->length;
+    e->z.avail_out = (uInt)room;
+    int status = inflate(&e->z, Z_NO_FLUSH);
+    e->in -= given - e->z.avail_in;
+    e->length += room - e->z.avail_out;
+    *ended = status == Z_STREAM_END;
+    if (e->length > e->most)
+        return srv_fail(e->error, SRV_E_BODY_TOO_LARGE, "Content-Encoding",
+                        "the body expands to more than %zu bytes", e->most);
+    return status == Z_OK || *ended ? SRV_OK : fail(e, status);
+}
+
+static enum srv_error_code expand(struct expansion *e)
+{
+    bool ended = false;
+    enum srv_error_code code = SRV_OK;
+    while (code == SRV_OK && !ended)
+        code = run(e, &ended);
+    if (code == SRV_OK && e->in > 0)
+        return srv_fail(e->error, SRV_E_MALFORMED_ENCODING, "Content-Encoding",
+                        "%zu bytes follow the end of the coded body", e->in);
+    return code;
+}
+
+enum srv_error_code srv_expand(char **out, size_t *length, enum srv_coding coding,
+                               const char *bytes, size_t size,
+                               const struct srv_expand_limits *limits, struct srv_error *error)
+{
+    struct expansion e = {.limits = limits, .error = error, .in = size};
+    size_t expanded = size > SIZE_MAX / SRV_EXPANSION_MAX ? SIZE_MAX : size * SRV_EXPANSION_MAX;
+    e.most = least(limits->most, expanded > SRV_FREE_BYTES ? expanded : SRV_FREE_BYTES);
+    e.most = least(e.most, SIZE_MAX / 4);
+    e.z.next_in = (Bytef *)(uintptr_t)bytes;
+    int status = inflateInit2(&e.z, codings[coding].window);
+    enum srv_error_code code = status == Z_OK ? expand(&e) : fail(&e, status);
+    inflateEnd(&e.z);
+    if (code != SRV_OK) {
+        free(e.out);
+        return code;
+    }
+    e.out[e.length] = '\0';
+    *out = e.out;
+    *length = e.length;
+    return SRV_OK;
+}
+
+static bool grant(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
+
+enum srv_error_code srv_body_expand(struct srv_request *request, size_t most,
+                                    struct srv_error *error)
+{
+    const struct srv_expand_limits limits = {most, grant, request, {srv_clerk_ask, request}};
+    char *body;
+    size_t length;
+    if (request->coding == SRV_IDENTITY)
+        return SRV_OK;
+    if (srv_expand(&body, &length, request->coding, request->body, request->body_length, &limits,
+                   error) != SRV_OK)
+        return error->code;
+    request->coding = SRV_IDENTITY;
+    srv_request_replace_body(request, body, length);
+    return SRV_OK;
+}
+
+/* ---- Coding replies -------------------------------------------------------------------------- */
+
+#define CODER_BYTES ((size_t)256 << 10) /* what zlib takes for a stream, and this */
+
+struct srv_coder {
+    z_stream z;
+    struct srv_buffer out;
+    size_t left; /* bytes of the reply that zlib has not been given */
+};
+
+/* NULL where memory is short. */
+static struct srv_coder *begin(struct srv_request *request)
+{
+    const struct srv_buffer *plain = &request->reply.body;
+    struct srv_coder *c = NULL;
+    if (srv_request_charge(request, CODER_BYTES))
+        c = calloc(1, sizeof *c);
+    if (c == NULL || deflateInit2(&c->z, LEVEL, Z_DEFLATED, codings[request->accepted].window,
+                                  MAX_MEM_LEVEL - 1, Z_DEFAULT_STRATEGY) != Z_OK) {
+        free(c);
+        return NULL;
+    }
+    c->z.next_in = (Bytef *)plain->data;
+    c->left = plain->length;
+    srv_buffer_init(&c->out, plain->length - 1);
+    return c;
+}
+
+/* As deflate: Z_OK while there is more, Z_STREAM_END at the end; an error where it gets no shorter
+ * or memory is short. */
+static int code_piece(struct srv_coder *c, struct srv_request *request)
+{
+    struct srv_buffer *out = &c->out;
+    size_t given = least(c->left, PIECE), room = least(out->limit - out->length, WRITTEN);
+    char *to = srv_request_charge(request, room) ? srv_buffer_reserve(out, room) : NULL;
+    if (to == NULL || room == 0)
+        return Z_BUF_ERROR;
+    c->z.avail_in = (uInt)given;
+    c->z.next_out = (Bytef *)to;
+    c->z.avail_out = (uInt)room;
+    int status = deflate(&c->z, given == c->left ? Z_FINISH : Z_NO_FLUSH);
+    c->left -= given - c->z.avail_in;
+    out->length += room - c->z.avail_out;
+    return status;
+}
+
+bool srv_reply_code(struct srv_request *request)
+{
+    struct srv_reply *reply = &request->reply;
+    if (reply->body.length <= SRV_LARGE_BYTES)
+        return false;
+    reply->varies = true;
+    if (request->accepted == SRV_IDENTITY)
+        return false;
+    if (request->coder == NULL)
+        request->coder = begin(request);
+    int status = request->coder != NULL ? code_piece(request->coder, request) : Z_MEM_ERROR;
+    if (status == Z_OK)
+        return true;
+    if (status == Z_STREAM_END) {
+        struct srv_buffer plain = reply->body;
+        reply->body = request->coder->out;
+        reply->coding = request->accepted;
+        request->coder->out = plain;
+    }
+    srv_reply_code_stop(request);
+    return false;
+}
+
+void srv_reply_code_stop(struct srv_request *request)
+{
+    struct srv_coder *c = request->coder;
+    if (c == NULL)
+        return;
+    deflateEnd(&c->z);
+    srv_buffer_fini(&c->out);
+    free(c);
+    request->coder = NULL;
+}

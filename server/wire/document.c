@@ -1,0 +1,133 @@
+/* document.c: between request and reply bodies and jansson's trees. */
+#include "wire/document.h"
+
+#include "attn_json.h"
+
+#include <string.h>
+
+/* 16 digits: a tenth is 0.1, and no double is off by more than its last bit. */
+#define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(16))
+
+enum srv_error_code srv_document_read(json_t **out, const struct srv_request *request,
+                                      struct srv_error *error)
+{
+    json_error_t cause;
+    if (request->body_length > SRV_MAX_DOCUMENT_BYTES)
+        return srv_fail(error, SRV_E_TOO_COMPLEX, NULL, "the body has %zu bytes, the limit is %d",
+                        request->body_length, SRV_MAX_DOCUMENT_BYTES);
+    const char *text = request->body_length > 0 ? request->body : "{}";
+    size_t length = request->body_length > 0 ? request->body_length : 2;
+    json_t *document;
+    enum attn_status status =
+        attn_json_load(&document, text, length, JSON_REJECT_DUPLICATES, &cause);
+    if (status == ATTN_NO_MEMORY)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the body");
+    if (status != ATTN_OK) {
+        switch (json_error_code(&cause)) {
+        case json_error_duplicate_key:
+            return srv_fail(error, SRV_E_DUPLICATE_FIELD, NULL, "%.160s", cause.text);
+        case json_error_numeric_overflow:
+            return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, NULL, "%.160s", cause.text);
+        default:
+            return srv_fail(error, SRV_E_MALFORMED_JSON, NULL, "at byte %d: %.160s", cause.position,
+                            cause.text);
+        }
+    }
+    if (!json_is_object(document)) {
+        json_decref(document);
+        return srv_fail(error, SRV_E_MALFORMED_JSON, NULL, "the body is not a JSON object");
+    }
+    *out = document;
+    return SRV_OK;
+}
+
+static enum srv_error_code read_text(const char **out, const char *name, const json_t *value,
+                                     struct srv_error *error)
+{
+    *out = json_string_value(value);
+    return *out != NULL ? SRV_OK
+                        : srv_fail(error, SRV_E_INVALID_TYPE, name, "%s must be a string", name);
+}
+
+static enum srv_error_code read_count(size_t *out, const struct srv_document_field *field,
+                                      const json_t *value, struct srv_error *error)
+{
+    json_int_t count = json_integer_value(value);
+    if (!json_is_integer(value))
+        return srv_fail(error, SRV_E_INVALID_TYPE, field->name, "%s must be an integer",
+                        field->name);
+    if (count < (json_int_t)field->least)
+        return srv_fail(error, SRV_E_INVALID_VALUE, field->name,
+                        "%s is %" JSON_INTEGER_FORMAT ", it must be at least %zu", field->name,
+                        count, field->least);
+    *out = (size_t)count;
+    return SRV_OK;
+}
+
+static enum srv_error_code read_field(void *out, const struct srv_document_field fields[],
+                                      size_t count, const char *name, const json_t *value,
+                                      struct srv_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(fields[i].name, name) != 0)
+            continue;
+        void *to = (char *)out + fields[i].offset;
+        if (json_is_null(value)) /* as in /decode: the same as leaving it out */
+            return SRV_OK;
+        return fields[i].is_text ? read_text(to, name, value, error)
+                                 : read_count(to, &fields[i], value, error);
+    }
+    return srv_fail(error, SRV_E_UNKNOWN_FIELD, name, "there is no field \"%.64s\"", name);
+}
+
+enum srv_error_code srv_document_fields(void *out, const struct srv_document_field fields[],
+                                        size_t count, json_t *document, struct srv_error *error)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(document, name, value) {
+        enum srv_error_code code = read_field(out, fields, count, name, value, error);
+        if (code != SRV_OK)
+            return code;
+    }
+    return SRV_OK;
+}
+
+static void drop_unless(int result, json_t **document)
+{
+    if (result == 0)
+        return;
+    json_decref(*document);
+    *document = NULL;
+}
+
+void srv_document_put(json_t **object, const char *name, json_t *value)
+{
+    drop_unless(json_object_set_new(*object, name, value), object);
+}
+
+void srv_document_add(json_t **list, json_t *value)
+{
+    drop_unless(json_array_append_new(*list, value), list);
+}
+
+bool srv_document_write(struct srv_buffer *out, json_t *document)
+{
+    size_t length = json_dumpb(document, NULL, 0, DUMP_FLAGS); /* of NULL: 0 */
+    char *to = length > 0 ? srv_buffer_reserve(out, length) : NULL;
+    bool written = to != NULL && json_dumpb(document, to, length, DUMP_FLAGS) == length;
+    out->length += written ? length : 0;
+    json_decref(document);
+    return written;
+}
+
+void srv_document_reply(struct srv_request *request, unsigned status, json_t *document)
+{
+    if (srv_document_write(&request->reply.body, document)) {
+        srv_reply_status(request, status);
+        return;
+    }
+    struct srv_error error = {0};
+    srv_fail(&error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
+    srv_reply_error(request, &error);
+}

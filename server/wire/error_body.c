@@ -1,0 +1,23 @@
+/* error_body.c: an error as a JSON object. */
+#include "wire/error_body.h"
+
+void srv_error_write(struct srv_buffer *out, const struct srv_error *error, const char *request_id)
+{
+    srv_buffer_text(out, "{\"code\":");
+    srv_buffer_json_string(out, srv_error_word(error->code));
+    srv_buffer_text(out, ",\"message\":");
+    srv_buffer_json_string(out, error->message);
+    if (error->param[0] != '\0') {
+        srv_buffer_text(out, ",\"param\":");
+        srv_buffer_json_string(out, error->param);
+    }
+    srv_buffer_printf(out, ",\"retryable\":%s",
+                      srv_error_retryable(error->code) ? "true" : "false");
+    if (error->has_length)
+        srv_buffer_printf(out, ",\"length\":%zu", error->length);
+    if (request_id != NULL) {
+        srv_buffer_text(out, ",\"request_id\":");
+        srv_buffer_json_string(out, request_id);
+    }
+    srv_buffer_text(out, "}");
+}

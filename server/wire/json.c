@@ -1,0 +1,434 @@
+/* json.c: the pull reader.
+ *
+ * The reader keeps no state per level: whether a member or element is the first one shows in the
+ * byte before `at`, which is the opening bracket just entered and otherwise the last byte of a
+ * value.  So a value must leave `at` right behind itself, before any white space.
+ *
+ * Every function begins by looking at the error, so that callers may check once, at the end. */
+#include "wire/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "base/utf8.h"
+
+void srv_json_init(struct srv_json *json, const char *text, size_t length, struct srv_error *error)
+{
+    const char *start = text == NULL ? "" : text;
+    *error = (struct srv_error){.code = SRV_OK};
+    *json = (struct srv_json){
+        .start = start, .at = start, .end = start + length, .error = error, .pause_at = start};
+}
+
+static bool failed(const struct srv_json *json) { return json->error->code != SRV_OK; }
+
+/* What stands at `at`, for a message: "'x'", "byte 0xff", "the end". */
+static void describe(char out[16], const char *at, const char *end)
+{
+    if (at >= end)
+        snprintf(out, 16, "the end");
+    else if (*at > ' ' && *at < 0x7f)
+        snprintf(out, 16, "'%c'", *at);
+    else
+        snprintf(out, 16, "byte 0x%02x", (unsigned char)*at);
+}
+
+bool srv_json_expected(struct srv_json *json, const char *what)
+{
+    char found[16];
+    if (failed(json))
+        return false;
+    describe(found, json->at, json->end);
+    srv_fail(json->error, SRV_E_MALFORMED_JSON, NULL,
+             "malformed JSON at byte %zu: expected %s, found %s", (size_t)(json->at - json->start),
+             what, found);
+    return false;
+}
+
+static void skip_space(struct srv_json *json)
+{
+    while (json->at < json->end &&
+           (*json->at == ' ' || *json->at == '\n' || *json->at == '\r' || *json->at == '\t'))
+        json->at++;
+}
+
+/* Consumes `byte` after white space, if it comes next. */
+static bool accept(struct srv_json *json, char byte)
+{
+    skip_space(json);
+    if (json->at == json->end || *json->at != byte)
+        return false;
+    json->at++;
+    return true;
+}
+
+enum srv_json_type srv_json_peek(struct srv_json *json)
+{
+    static const unsigned char types[256] = {
+        ['{'] = SRV_JSON_OBJECT, ['['] = SRV_JSON_ARRAY,  ['"'] = SRV_JSON_STRING,
+        ['t'] = SRV_JSON_TRUE,   ['f'] = SRV_JSON_FALSE,  ['n'] = SRV_JSON_NULL,
+        ['-'] = SRV_JSON_NUMBER, ['0'] = SRV_JSON_NUMBER, ['1'] = SRV_JSON_NUMBER,
+        ['2'] = SRV_JSON_NUMBER, ['3'] = SRV_JSON_NUMBER, ['4'] = SRV_JSON_NUMBER,
+        ['5'] = SRV_JSON_NUMBER, ['6'] = SRV_JSON_NUMBER, ['7'] = SRV_JSON_NUMBER,
+        ['8'] = SRV_JSON_NUMBER, ['9'] = SRV_JSON_NUMBER,
+    };
+    if (failed(json))
+        return SRV_JSON_BAD;
+    skip_space(json);
+    enum srv_json_type type =
+        json->at == json->end ? SRV_JSON_BAD : types[(unsigned char)*json->at];
+    if (type != SRV_JSON_BAD)
+        return type;
+    srv_json_expected(json, "a value");
+    return SRV_JSON_BAD;
+}
+
+static const char *type_name(enum srv_json_type type)
+{
+    static const char *const names[] = {
+        [SRV_JSON_OBJECT] = "an object", [SRV_JSON_ARRAY] = "an array",
+        [SRV_JSON_STRING] = "a string",  [SRV_JSON_NUMBER] = "a number",
+        [SRV_JSON_TRUE] = "true",        [SRV_JSON_FALSE] = "false",
+        [SRV_JSON_NULL] = "null",        [SRV_JSON_BAD] = "nothing",
+    };
+    return names[type];
+}
+
+bool srv_json_wrong_type(struct srv_json *json, const char *wanted, const char *param)
+{
+    enum srv_json_type type = srv_json_peek(json);
+    if (type != SRV_JSON_BAD)
+        srv_fail(json->error, SRV_E_INVALID_TYPE, param, "%s must be %s, not %s", param, wanted,
+                 type_name(type));
+    return false;
+}
+
+/* ---- Objects and arrays ---------------------------------------------------------------------- */
+
+static bool enter(struct srv_json *json, char bracket, const char *what)
+{
+    if (failed(json))
+        return false;
+    if (!accept(json, bracket))
+        return srv_json_expected(json, what);
+    if (++json->depth > SRV_JSON_MAX_DEPTH) {
+        srv_fail(json->error, SRV_E_TOO_COMPLEX, NULL,
+                 "nesting at byte %zu is deeper than %d levels",
+                 (size_t)(json->at - 1 - json->start), SRV_JSON_MAX_DEPTH);
+        return false;
+    }
+    return true;
+}
+
+/* Asks, once in so many bytes; what says no has set the error. */
+static bool goes_on(struct srv_json *json)
+{
+    if (json->pause.ask == NULL || json->at < json->pause_at)
+        return true;
+    size_t left = (size_t)(json->end - json->at);
+    json->pause_at = json->at + (left < SRV_PAUSE_BYTES ? left : SRV_PAUSE_BYTES);
+    return srv_pause_ask(&json->pause, json->error) == SRV_OK;
+}
+
+/* Goes to the next item of a list that ends in `closing`; false behind the end of the list. */
+static bool next_item(struct srv_json *json, char opening, char closing, const char *separator)
+{
+    if (failed(json) || !goes_on(json))
+        return false;
+    bool first = json->at[-1] == opening;
+    if (accept(json, closing)) {
+        json->depth--;
+        return false;
+    }
+    if (!first && !accept(json, ','))
+        return srv_json_expected(json, separator);
+    return true;
+}
+
+bool srv_json_enter_object(struct srv_json *json) { return enter(json, '{', "'{'"); }
+bool srv_json_enter_array(struct srv_json *json) { return enter(json, '[', "'['"); }
+
+bool srv_json_next_element(struct srv_json *json)
+{
+    return next_item(json, '[', ']', "',' or ']'") && srv_json_peek(json) != SRV_JSON_BAD;
+}
+
+/* ---- Strings --------------------------------------------------------------------------------- */
+
+/* The value of four hexadecimal digits at `at`, or -1. */
+static long hex4(const char *at, const char *end)
+{
+    long value = 0;
+    if (end - at < 4)
+        return -1;
+    for (size_t i = 0; i < 4; i++) {
+        static const char digits[] = "0123456789abcdef";
+        char lower = at[i] >= 'A' && at[i] <= 'F' ? (char)(at[i] + 32) : at[i];
+        const char *digit = lower == '\0' ? NULL : strchr(digits, lower);
+        if (digit == NULL)
+            return -1;
+        value = value * 16 + (digit - digits);
+    }
+    return value;
+}
+
+/* A \uXXXX escape, or a pair of them for a character beyond U+FFFF; `at` stands behind the 'u'.
+ * NUL is refused: it would cut the C string that the text becomes. */
+static size_t unicode_escape(char out[4], struct srv_json *json)
+{
+    long code = hex4(json->at, json->end);
+    if (code <= 0 || (code >= 0xDC00 && code <= 0xDFFF)) {
+        srv_json_expected(json, "four hex digits of a character other than NUL");
+        return 0;
+    }
+    json->at += 4;
+    if (code < 0xD800 || code > 0xDBFF)
+        return srv_utf8_write(out, (unsigned long)code);
+    long low = -1;
+    if (json->end - json->at >= 6 && json->at[0] == '\\' && json->at[1] == 'u')
+        low = hex4(json->at + 2, json->end);
+    if (low < 0xDC00 || low > 0xDFFF) {
+        srv_json_expected(json, "the second half of a surrogate pair");
+        return 0;
+    }
+    json->at += 6;
+    return srv_utf8_write(out, 0x10000UL + ((unsigned long)(code - 0xD800) << 10) +
+                                   (unsigned long)(low - 0xDC00));
+}
+
+/* An escape; `at` stands behind the backslash. */
+static size_t escape(char out[4], struct srv_json *json)
+{
+    static const char letters[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
+    char letter = json->at == json->end ? '\0' : *json->at;
+    if (letter == 'u') {
+        json->at++;
+        return unicode_escape(out, json);
+    }
+    const char *found = letter == '\0' ? NULL : strchr(letters, letter);
+    if (found == NULL) {
+        srv_json_expected(json, "an escape");
+        return 0;
+    }
+    json->at++;
+    out[0] = bytes[found - letters];
+    return 1;
+}
+
+/* One character of a string as UTF-8 in `out`; returns its bytes, 0 after an error. */
+static size_t read_character(char out[4], struct srv_json *json)
+{
+    if (json->at < json->end && *json->at == '\\') {
+        json->at++;
+        return escape(out, json);
+    }
+    size_t bytes = srv_utf8_length(json->at, json->end);
+    if (bytes == 0 || (unsigned char)*json->at < 0x20) {
+        srv_json_expected(json, bytes == 0 ? "a character in UTF-8 or '\"'"
+                                           : "no control character in a string");
+        return 0;
+    }
+    memcpy(out, json->at, bytes);
+    json->at += bytes;
+    return bytes;
+}
+
+/* How many of the bytes from `at` on are characters of their own that stand for themselves: nearly
+ * all of nearly all strings. */
+static size_t count_plain(const char *at, const char *end)
+{
+    const char *start = at;
+    while (at < end && *at >= ' ' && *at != '"' && *at != '\\' && (unsigned char)*at < 0x80)
+        at++;
+    return (size_t)(at - start);
+}
+
+/* Reads the string whose quote is next.  As many whole characters as fit go to `out` of `size`
+ * bytes (at least 1) with a NUL; *length is that of the whole text. */
+static bool read_string(char *out, size_t size, size_t *length, struct srv_json *json)
+{
+    json->at++;
+    *length = 0;
+    size_t kept = 0;
+    while (json->at == json->end || *json->at != '"') {
+        char character[4];
+        const char *from = json->at;
+        size_t room = kept == *length ? size - 1 - kept : 0;
+        size_t bytes = count_plain(from, json->end), fit = bytes < room ? bytes : room;
+        json->at += bytes;
+        if (bytes == 0) {
+            from = character;
+            bytes = read_character(character, json);
+            fit = bytes <= room ? bytes : 0;
+        }
+        if (bytes == 0)
+            return false;
+        memcpy(out + kept, from, fit);
+        kept += fit;
+        *length += bytes;
+    }
+    json->at++;
+    out[kept] = '\0';
+    return true;
+}
+
+bool srv_json_next_member(struct srv_json *json, char *key, size_t size)
+{
+    size_t length;
+    if (!next_item(json, '{', '}', "',' or '}'"))
+        return false;
+    skip_space(json);
+    if (json->at == json->end || *json->at != '"')
+        return srv_json_expected(json, "a member's name in quotes");
+    if (!read_string(key, size, &length, json))
+        return false;
+    return accept(json, ':') || srv_json_expected(json, "':'");
+}
+
+bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena, size_t max_length,
+                     const char *param)
+{
+    if (srv_json_peek(json) != SRV_JSON_STRING)
+        return srv_json_wrong_type(json, "a string", param);
+    size_t left = (size_t)(json->end - json->at), length;
+    size_t size = (max_length < left ? max_length : left) + 1;
+    char *text = srv_arena_alloc(arena, size, 1);
+    if (text == NULL) {
+        srv_fail(json->error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
+        return false;
+    }
+    if (!read_string(text, size, &length, json))
+        return false;
+    if (length > max_length) {
+        srv_fail(json->error, SRV_E_INVALID_VALUE, param,
+                 "%s has %zu bytes, at most %zu are allowed", param, length, max_length);
+        return false;
+    }
+    srv_arena_shrink(arena, text, length + 1);
+    *out = text;
+    return true;
+}
+
+/* ---- Other scalars --------------------------------------------------------------------------- */
+
+bool srv_json_literal(struct srv_json *json, const char *word)
+{
+    size_t length = strlen(word);
+    if (failed(json))
+        return false;
+    if ((size_t)(json->end - json->at) < length || memcmp(json->at, word, length) != 0)
+        return srv_json_expected(json, word);
+    json->at += length;
+    return true;
+}
+
+bool srv_json_bool(bool *out, struct srv_json *json, const char *param)
+{
+    enum srv_json_type type = srv_json_peek(json);
+    if (type != SRV_JSON_TRUE && type != SRV_JSON_FALSE)
+        return srv_json_wrong_type(json, "true or false", param);
+    *out = type == SRV_JSON_TRUE;
+    return srv_json_literal(json, *out ? "true" : "false");
+}
+
+/* The digits in [at, end) as an integer; false where it does not fit. */
+static bool to_integer(int64_t *out, const char *at, const char *end)
+{
+    bool negative = *at == '-', wraps = false;
+    int64_t value = 0;
+    for (at += negative; at < end; at++) {
+        int64_t digit = negative ? '0' - *at : *at - '0';
+        wraps |= __builtin_mul_overflow(value, 10, &value);
+        wraps |= __builtin_add_overflow(value, digit, &value);
+    }
+    *out = value;
+    return !wraps;
+}
+
+bool srv_json_integer(int64_t *out, struct srv_json *json, const char *param)
+{
+    const char *end;
+    if (srv_json_peek(json) != SRV_JSON_NUMBER)
+        return srv_json_wrong_type(json, "an integer", param);
+    const char *at = json->at;
+    if (!srv_number_skip(at, json->end, &end)) {
+        json->at = end;
+        return srv_json_expected(json, "a digit");
+    }
+    for (const char *digit = at + (*at == '-'); digit < end; digit++)
+        if (*digit < '0' || *digit > '9')
+            return srv_json_wrong_type(json, "an integer, without fraction and exponent", param);
+    if (!to_integer(out, at, end)) {
+        srv_fail(json->error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s does not fit 64 bits", param);
+        return false;
+    }
+    json->at = end;
+    return true;
+}
+
+bool srv_json_double(double *out, struct srv_json *json, const char *param)
+{
+    const char *end;
+    if (srv_json_peek(json) != SRV_JSON_NUMBER)
+        return srv_json_wrong_type(json, "a number", param);
+    if (!srv_number_read_double(out, json->at, json->end, &end)) {
+        json->at = end;
+        return srv_json_expected(json, "a digit");
+    }
+    if (!isfinite(*out)) {
+        srv_fail(json->error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s does not fit a double", param);
+        return false;
+    }
+    json->at = end;
+    return true;
+}
+
+/* ---- Passing over ---------------------------------------------------------------------------- */
+
+static bool skip_list(struct srv_json *json, bool object)
+{
+    char key[1];
+    if (!(object ? srv_json_enter_object(json) : srv_json_enter_array(json)))
+        return false;
+    while (object ? srv_json_next_member(json, key, sizeof key) : srv_json_next_element(json))
+        if (!srv_json_skip(json))
+            return false;
+    return !failed(json);
+}
+
+bool srv_json_skip(struct srv_json *json)
+{
+    char unused[1];
+    size_t length;
+    const char *end;
+    switch (srv_json_peek(json)) {
+    case SRV_JSON_OBJECT:
+        return skip_list(json, true);
+    case SRV_JSON_ARRAY:
+        return skip_list(json, false);
+    case SRV_JSON_STRING:
+        return read_string(unused, sizeof unused, &length, json);
+    case SRV_JSON_NUMBER: {
+        bool valid = srv_number_skip(json->at, json->end, &end);
+        json->at = end;
+        return valid || srv_json_expected(json, "a digit");
+    }
+    case SRV_JSON_TRUE:
+        return srv_json_literal(json, "true");
+    case SRV_JSON_FALSE:
+        return srv_json_literal(json, "false");
+    case SRV_JSON_NULL:
+        return srv_json_literal(json, "null");
+    case SRV_JSON_BAD:
+        break;
+    }
+    return false;
+}
+
+bool srv_json_at_end(struct srv_json *json)
+{
+    skip_space(json);
+    return json->at == json->end;
+}

@@ -1,0 +1,360 @@
+/* outputs.c: from the names of outputs to buffers, and from those to text or bytes.
+ *
+ * A part is one buffer of struct attn_outputs.  list_parts is the table of them: their shapes under
+ * the call's selection, and what stands around them in a reply.  Taking and writing both go through
+ * it, so what is charged is what is written. */
+#include "wire/outputs.h"
+
+#include <string.h>
+
+#include "app.h"
+#include "base/number.h"
+#include "wire/tensor_binary.h"
+#include "wire/tensor_json.h"
+
+/* ---- The table ---- */
+
+enum form {
+    FLOATS,
+    INDICES, /* uint32_t */
+    STATS,   /* struct attn_head_stats, an object each */
+    SCRATCH, /* floats that the library needs and nobody is shown */
+};
+
+#define NUMBER_TEXT (SRV_NUMBER_MAX + 1) /* bytes that the writer reserves */
+#define STATS_TEXT 350 /* bytes that the text of a head's statistics, at most 310, counts as */
+#define ITEM_TEXT 600 /* bytes that all but the outputs of a reply's item, or its error, count as */
+
+static const struct {
+    size_t element;   /* bytes in memory */
+    size_t text;      /* bytes that it counts as in a reply */
+    const char *type; /* datatype in binary form; NULL: always text, or nothing */
+} forms[] = {
+    [FLOATS] = {sizeof(float), NUMBER_TEXT, "FP32"},
+    [INDICES] = {sizeof(uint32_t), NUMBER_TEXT, "UINT32"},
+    [STATS] = {sizeof(struct attn_head_stats), STATS_TEXT, NULL},
+    [SCRATCH] = {sizeof(float), 0, NULL},
+};
+
+struct part {
+    const char *name;           /* the output it belongs to */
+    const char *before, *after; /* around it in the reply */
+    size_t offset;              /* of its pointer in struct attn_outputs */
+    enum form form;
+    bool wanted;
+    size_t shape[4]; /* [B] first */
+    unsigned rank;
+};
+#define PART_COUNT 10
+
+struct parts {
+    struct part list[PART_COUNT];
+};
+
+#define PART(name, buffer) name, ",\"" name "\":", "", offsetof(struct attn_outputs, buffer)
+#define TOP_INDEX                                                  \
+    "attention_weights", ",\"attention_weights\":{\"index\":", "", \
+        offsetof(struct attn_outputs, top_index)
+#define TOP_WEIGHT \
+    "attention_weights", ",\"weight\":", "}", offsetof(struct attn_outputs, top_weight)
+
+/* What is asked of attention_weights beside the selection. */
+struct wish {
+    unsigned outputs; /* enum srv_output */
+    bool average, top;
+};
+
+static struct parts list_parts(const struct attn_outputs *out, const struct wish *wish,
+                               const struct srv_sizes *s)
+{
+    size_t b = s->batch, t = s->queries, h = s->num_heads, g = s->num_kv_heads, k = out->top_k;
+    size_t hs = out->selection.heads != NULL ? out->selection.num_heads : h;
+    size_t ts = out->selection.rows != NULL ? out->selection.num_rows : t;
+    bool core = s->hidden_size == 0, mean = wish->average;
+    bool weights = (wish->outputs & SRV_OUT_WEIGHTS) != 0, top = weights && wish->top;
+    return (struct parts){{
+        {PART("output", output),
+         FLOATS,
+         (wish->outputs & SRV_OUT_OUTPUT) != 0,
+         {b, core ? h : t, core ? t : s->hidden_size, s->value_head_dim},
+         core ? 4 : 3},
+        {PART("attention_weights", attention_weights),
+         FLOATS,
+         weights && !mean && !top,
+         {b, hs, ts, s->columns},
+         4},
+        {PART("attention_weights", average_weights),
+         top ? SCRATCH : FLOATS,
+         weights && mean,
+         {b, ts, s->columns},
+         3},
+        {TOP_INDEX, INDICES, top, {b, mean ? ts : hs, mean ? k : ts, k}, mean ? 3 : 4},
+        {TOP_WEIGHT, FLOATS, top, {b, mean ? ts : hs, mean ? k : ts, k}, mean ? 3 : 4},
+        {PART("attention_scores", attention_scores),
+         FLOATS,
+         (wish->outputs & SRV_OUT_SCORES) != 0,
+         {b, hs, ts, s->keys},
+         4},
+        {PART("head_stats", head_stats), STATS, (wish->outputs & SRV_OUT_STATS) != 0, {b, h}, 2},
+        {PART("lse", lse), FLOATS, (wish->outputs & SRV_OUT_LSE) != 0, {b, h, t}, 3},
+        {PART("key", key),
+         FLOATS,
+         (wish->outputs & SRV_OUT_KEY) != 0,
+         {b, g, s->keys, s->head_dim},
+         4},
+        {PART("value", value),
+         FLOATS,
+         (wish->outputs & SRV_OUT_VALUE) != 0,
+         {b, g, s->keys, s->value_head_dim},
+         4},
+    }};
+}
+
+/* The part's buffer; all pointers to objects look alike on the machines that this runs on. */
+static void *buffer_of(const struct attn_outputs *outputs, const struct part *part)
+{
+    void *buffer;
+    memcpy(&buffer, (const char *)outputs + part->offset, sizeof buffer);
+    return buffer;
+}
+
+/* ---- Selecting ---- */
+
+static enum srv_error_code fail_index(struct srv_error *error, const char *param, size_t i,
+                                      int64_t index, size_t limit)
+{
+    if (index >= 0 && (uint64_t)index < limit)
+        return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s[%zu] is %lld a second time",
+                        param, i, (long long)index);
+    return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param,
+                    "%s[%zu] is %lld, there are 0 to %zu in this call", param, i, (long long)index,
+                    limit - 1);
+}
+
+/* A list of distinct indices below `limit`; *out stays NULL where the field was not given. */
+static enum srv_error_code read_selection(const size_t **out, size_t *count,
+                                          const struct srv_tensor *list, const char *param,
+                                          size_t limit, struct srv_arena *arena,
+                                          struct srv_error *error)
+{
+    if (!list->present)
+        return SRV_OK;
+    if (list->rank != 1)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, param,
+                        "%s has %u dimensions, expected a list of indices", param, list->rank);
+    if (list->count == 0)
+        return srv_fail(error, SRV_E_INVALID_VALUE, param, "%s is empty", param);
+    size_t *indices = srv_arena_alloc(arena, list->count, sizeof *indices);
+    bool *seen = srv_arena_alloc(arena, limit, sizeof *seen);
+    if (indices == NULL || seen == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
+    memset(seen, 0, limit * sizeof *seen);
+    for (size_t i = 0; i < list->count; i++) {
+        int64_t index = list->i64[i];
+        if (index < 0 || (uint64_t)index >= limit || seen[index])
+            return fail_index(error, param, i, index, limit);
+        seen[index] = true;
+        indices[i] = (size_t)index;
+    }
+    *out = indices;
+    *count = list->count;
+    return SRV_OK;
+}
+
+/* ---- Taking ---- */
+
+enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
+                                      struct srv_error *error)
+{
+    size_t max_bytes = request->app->config.limits.max_reply_bytes;
+    request->reply_bytes = items * ITEM_TEXT; /* items are bounded by max_sequences */
+    if (request->reply_bytes <= max_bytes)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_REPLY_TOO_LARGE, items > 1 ? "sequences" : NULL,
+                    "a reply of %zu items could pass max_reply_bytes %zu", items, max_bytes);
+}
+
+#define COUNT_MAX (SIZE_MAX / 512) /* what many elements count as: their text's size fits size_t */
+
+static size_t count_elements(const struct part *part)
+{
+    size_t count = 1;
+    for (unsigned i = 0; i < part->rank; i++)
+        if (__builtin_mul_overflow(count, part->shape[i], &count))
+            return COUNT_MAX;
+    return count < COUNT_MAX ? count : COUNT_MAX;
+}
+
+/* The bytes that a part may take in the reply. */
+static size_t reply_bytes(const struct part *part, size_t count, bool binary)
+{
+    if (binary && forms[part->form].type != NULL)
+        return SRV_DESCRIPTION_MAX + count * SRV_WRITTEN_ELEMENT;
+    return count * forms[part->form].text;
+}
+
+/* Memory for one part, and leave to hold `bytes` of reply later. */
+static enum srv_error_code take_part(struct attn_outputs *out, const struct part *part,
+                                     size_t count, size_t bytes, struct srv_request *request,
+                                     struct srv_error *error)
+{
+    void *buffer = NULL;
+    if (srv_request_charge(request, bytes))
+        buffer = srv_arena_alloc(&request->arena, count, forms[part->form].element);
+    memcpy((char *)out + part->offset, &buffer, sizeof buffer);
+    if (buffer != NULL)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, part->name,
+                    "no memory for %zu numbers of %s beside the requests in flight", count,
+                    part->name);
+}
+
+static enum srv_error_code take_parts(struct attn_outputs *out, const struct wish *wish,
+                                      const struct srv_sizes *sizes, struct srv_request *request,
+                                      struct srv_error *error)
+{
+    const struct parts parts = list_parts(out, wish, sizes);
+    size_t max_bytes = request->app->config.limits.max_reply_bytes;
+    size_t total = request->reply_bytes;
+    for (int i = 0; i < PART_COUNT; i++) {
+        const struct part *part = &parts.list[i];
+        if (!part->wanted)
+            continue;
+        size_t count = count_elements(part);
+        size_t bytes = reply_bytes(part, count, request->binary);
+        if (bytes > max_bytes - total)
+            return srv_fail(error, SRV_E_REPLY_TOO_LARGE, part->name,
+                            "a reply with %s could pass max_reply_bytes %zu", part->name,
+                            max_bytes);
+        total += bytes;
+        if (take_part(out, part, count, bytes, request, error) != SRV_OK)
+            return error->code;
+    }
+    request->reply_bytes = total;
+    return SRV_OK;
+}
+
+enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_rows *rows,
+                                     const struct srv_sizes *sizes, struct srv_request *request,
+                                     struct srv_error *error)
+{
+    const struct wish wish = {rows->outputs, rows->average_heads, rows->top_k > 0};
+    struct attn_selection *selection = &out->selection;
+    size_t top_k = (size_t)rows->top_k;
+    *out = (struct attn_outputs){
+        .stage = rows->stage,
+        .top_k = top_k < sizes->columns ? top_k : sizes->columns,
+        .local_radius = (size_t)rows->local_radius,
+    };
+    enum srv_error_code code =
+        read_selection(&selection->heads, &selection->num_heads, &rows->heads, "heads",
+                       sizes->num_heads, &request->arena, error);
+    if (code == SRV_OK)
+        code = read_selection(&selection->rows, &selection->num_rows, &rows->query_rows, "rows",
+                              sizes->queries, &request->arena, error);
+    return code == SRV_OK ? take_parts(out, &wish, sizes, request, error) : code;
+}
+
+/* ---- Writing ---- */
+
+static void write_stats(struct srv_buffer *out, const struct attn_head_stats *stats, size_t head)
+{
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"entropy", stats->entropy}, {"mean_distance", stats->mean_distance},
+        {"self", stats->self},       {"previous", stats->previous},
+        {"first", stats->first},     {"local", stats->local},
+        {"largest", stats->largest},
+    };
+    srv_buffer_text(out, "{\"head\":");
+    srv_buffer_unsigned(out, head);
+    srv_buffer_text(out, ",\"pattern\":");
+    srv_buffer_json_string(out, attn_pattern_name(stats->pattern));
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        float value = (float)numbers[i].value;
+        srv_buffer_text(out, ",\"");
+        srv_buffer_text(out, numbers[i].name);
+        srv_buffer_text(out, "\":");
+        srv_tensor_write_json(out, &value, NULL, 0);
+    }
+    srv_buffer_text(out, ",\"rows\":");
+    srv_buffer_unsigned(out, stats->rows);
+    srv_buffer_text(out, "}");
+}
+
+/* [H'], or [B][H'] where replies are batched. */
+static void write_all_stats(struct srv_buffer *out, const struct attn_outputs *outputs,
+                            const struct srv_sizes *sizes)
+{
+    const struct attn_selection *selection = &outputs->selection;
+    size_t count = selection->heads ? selection->num_heads : sizes->num_heads;
+    const struct attn_head_stats *stats = outputs->head_stats; /* [B][H] */
+    srv_buffer_text(out, sizes->batched ? "[[" : "[");
+    for (size_t b = 0; b < sizes->batch; b++, stats += sizes->num_heads) {
+        srv_buffer_text(out, b > 0 ? "],[" : "");
+        for (size_t i = 0; i < count; i++) {
+            size_t head = selection->heads ? selection->heads[i] : i;
+            srv_buffer_text(out, i > 0 ? "," : "");
+            write_stats(out, &stats[head], head);
+        }
+    }
+    srv_buffer_text(out, sizes->batched ? "]]" : "]");
+}
+
+/* The parts that a call took. */
+static struct parts list_taken(const struct attn_outputs *outputs, const struct srv_sizes *sizes)
+{
+    const struct wish all = {~0u, outputs->average_weights != NULL, outputs->top_index != NULL};
+    struct parts parts = list_parts(outputs, &all, sizes);
+    for (int i = 0; i < PART_COUNT; i++)
+        parts.list[i].wanted =
+            buffer_of(outputs, &parts.list[i]) != NULL && parts.list[i].form != SCRATCH;
+    return parts;
+}
+
+/* How many leading dimensions, which are 1, the reply leaves out. */
+static unsigned count_skipped(const struct part *part, const struct srv_sizes *sizes)
+{
+    if (sizes->one_row && part->offset == offsetof(struct attn_outputs, output))
+        return 2;
+    return sizes->batched ? 0 : 1;
+}
+
+static void write_part(struct srv_buffer *out, const struct part *part,
+                       const struct attn_outputs *outputs, const struct srv_sizes *sizes,
+                       bool binary)
+{
+    unsigned skip = count_skipped(part, sizes), rank = part->rank - skip;
+    const size_t *shape = part->shape + skip;
+    srv_buffer_text(out, part->before);
+    if (part->form == STATS)
+        write_all_stats(out, outputs, sizes);
+    else if (binary)
+        srv_tensor_describe(out, forms[part->form].type, shape, rank);
+    else if (part->form == FLOATS)
+        srv_tensor_write_json(out, buffer_of(outputs, part), shape, rank);
+    else
+        srv_indices_write_json(out, buffer_of(outputs, part), shape, rank);
+    srv_buffer_text(out, part->after);
+}
+
+void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
+                       const struct srv_sizes *sizes, bool binary)
+{
+    const struct parts parts = list_taken(outputs, sizes);
+    for (int i = 0; i < PART_COUNT; i++)
+        if (parts.list[i].wanted)
+            write_part(out, &parts.list[i], outputs, sizes, binary);
+}
+
+void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *outputs,
+                             const struct srv_sizes *sizes)
+{
+    const struct parts parts = list_taken(outputs, sizes);
+    for (int i = 0; i < PART_COUNT; i++)
+        if (parts.list[i].wanted && forms[parts.list[i].form].type != NULL)
+            srv_tensor_write_binary(out, buffer_of(outputs, &parts.list[i]),
+                                    count_elements(&parts.list[i]));
+}

@@ -1,0 +1,240 @@
+/* shapes.c: comparing shapes, broadcasting masks. */
+#include "wire/shapes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct srv_sizes srv_sizes_of_layer(const struct attn_layer_spec *spec)
+{
+    return (struct srv_sizes){
+        .batch = 1,
+        .num_heads = spec->num_heads,
+        .num_kv_heads = spec->num_kv_heads,
+        .head_dim = spec->head_dim,
+        .value_head_dim = spec->value_head_dim,
+        .hidden_size = spec->hidden_size,
+    };
+}
+
+/* ---- Comparing ---- */
+
+static void print_shape(char *out, size_t size, const size_t *shape, unsigned rank)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (unsigned i = 0; i < rank && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%zu", i ? "," : "", shape[i]);
+}
+
+enum srv_error_code srv_shape_check(const struct srv_tensor *tensor, const char *param,
+                                    const size_t *shape, unsigned rank, struct srv_error *error)
+{
+    char got[96], want[96];
+    bool same = tensor->rank == rank;
+    for (unsigned i = 0; i < rank && same; i++)
+        same = tensor->shape[i] == shape[i];
+    if (same)
+        return SRV_OK;
+    print_shape(got, sizeof got, tensor->shape, tensor->rank);
+    print_shape(want, sizeof want, shape, rank);
+    return srv_fail(error, SRV_E_SHAPE_MISMATCH, param, "%s has shape [%s], expected [%s]", param,
+                    got, want);
+}
+
+enum srv_error_code srv_shape_rows(size_t *batch, size_t *tokens, bool *batched,
+                                   const struct srv_tensor *tensor, const char *param, size_t width,
+                                   struct srv_error *error)
+{
+    unsigned rank = tensor->rank;
+    if (rank < 2 || rank > 3)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, param,
+                        "%s has %u dimensions, expected [tokens,%zu] or [batch,tokens,%zu]", param,
+                        rank, width, width);
+    *batched = rank == 3;
+    *batch = *batched ? tensor->shape[0] : 1;
+    *tokens = tensor->shape[rank - 2];
+    if (*batch == 0 || *tokens == 0)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, param, "%s holds no rows", param);
+    const size_t shape[] = {*batch, *tokens, width};
+    return srv_shape_check(tensor, param, *batched ? shape : shape + 1, rank, error);
+}
+
+static bool passes_scores(const struct srv_sizes *s, size_t max_scores)
+{
+    size_t scores;
+    return __builtin_mul_overflow(s->queries, s->keys, &scores) ||
+           __builtin_mul_overflow(scores, s->batch, &scores) ||
+           __builtin_mul_overflow(scores, s->num_heads, &scores) || scores > max_scores;
+}
+
+enum srv_error_code srv_sizes_check(const struct srv_sizes *sizes, const struct srv_limits *limits,
+                                    const char *queries, const char *keys, struct srv_error *error)
+{
+    if (sizes->batch > ATTN_MAX_BATCH)
+        return srv_fail(error, SRV_E_TOO_MANY_TOKENS, queries,
+                        "%s holds %zu sequences, at most %d are allowed", queries, sizes->batch,
+                        ATTN_MAX_BATCH);
+    if (sizes->queries > limits->max_tokens || (keys != NULL && sizes->keys > limits->max_tokens))
+        return srv_fail(error, SRV_E_TOO_MANY_TOKENS,
+                        sizes->queries > limits->max_tokens ? queries : keys,
+                        "%zu query and %zu key tokens, max_tokens is %zu", sizes->queries,
+                        sizes->keys, limits->max_tokens);
+    if (passes_scores(sizes, limits->max_scores))
+        return srv_fail(error, SRV_E_TOO_MANY_TOKENS, queries,
+                        "%zu sequences x %zu heads x %zu query x %zu key tokens pass max_scores "
+                        "%zu",
+                        sizes->batch, sizes->num_heads, sizes->queries, sizes->keys,
+                        limits->max_scores);
+    return SRV_OK;
+}
+
+/* ---- Modifiers ---- */
+
+struct plane_strides {
+    size_t batch, head; /* 0 = broadcast */
+};
+
+/* A mask over [T][S] with leading dimensions for batch and heads, each whole or 1.  Of rank 3 the
+ * leading dimension is the batch, or the heads where `per_head` and only they fit. */
+static enum srv_error_code read_plane(struct plane_strides *out, const struct srv_tensor *tensor,
+                                      const char *param, const struct srv_sizes *sizes,
+                                      bool per_head, struct srv_error *error)
+{
+    size_t plane = sizes->queries * sizes->keys;
+    size_t shape[4] = {sizes->batch, sizes->num_heads, sizes->queries, sizes->keys};
+    const size_t *lead = tensor->shape;
+    *out = (struct plane_strides){0, 0};
+    if (tensor->rank == 4) {
+        shape[0] = lead[0] == 1 ? 1 : shape[0];
+        shape[1] = lead[1] == 1 ? 1 : shape[1];
+        *out = (struct plane_strides){lead[0] == 1 ? 0 : lead[1] * plane, lead[1] == 1 ? 0 : plane};
+        return srv_shape_check(tensor, param, shape, 4, error);
+    }
+    if (tensor->rank != 3)
+        return srv_shape_check(tensor, param, shape + 2, 2, error);
+    bool heads = per_head && lead[0] == sizes->num_heads && lead[0] != sizes->batch;
+    shape[1] = heads ? sizes->num_heads : sizes->batch;
+    if (heads)
+        out->head = plane;
+    else if (sizes->batch > 1)
+        out->batch = plane;
+    return srv_shape_check(tensor, param, shape + 1, 3, error);
+}
+
+/* A value per sequence, [n] or [B][n], as the library wants it: always [B][n]. */
+static enum srv_error_code spread(const void **out, const struct srv_tensor *tensor,
+                                  const char *param, size_t batch, size_t n, size_t element,
+                                  struct srv_arena *arena, struct srv_error *error)
+{
+    const size_t shape[] = {batch, n};
+    bool whole = tensor->rank == 2;
+    enum srv_error_code code =
+        srv_shape_check(tensor, param, whole ? shape : shape + 1, whole ? 2 : 1, error);
+    *out = tensor->data;
+    if (code != SRV_OK || whole || batch == 1)
+        return code;
+    char *copies = srv_arena_alloc(arena, batch, n * element);
+    if (copies == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
+    for (size_t b = 0; b < batch; b++)
+        memcpy(copies + b * n * element, tensor->data, n * element);
+    *out = copies;
+    return SRV_OK;
+}
+
+static enum srv_error_code read_offsets(const int64_t **out, const struct srv_tensor *tensor,
+                                        size_t batch, struct srv_arena *arena,
+                                        struct srv_error *error)
+{
+    *out = tensor->i64;
+    if (tensor->rank != 0)
+        return srv_shape_check(tensor, "query_offset", &batch, 1, error);
+    int64_t *offsets = srv_arena_alloc(arena, batch, sizeof *offsets);
+    if (offsets == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, "query_offset", "no memory for query_offset");
+    for (size_t b = 0; b < batch; b++)
+        offsets[b] = tensor->i64[0];
+    *out = offsets;
+    return SRV_OK;
+}
+
+/* Over cached tokens a mask as wide as the new rows speaks of them alone. */
+static bool is_tree(const struct srv_tensor *mask, const struct srv_sizes *sizes)
+{
+    return sizes->over_cache && sizes->keys != sizes->queries && mask->rank >= 2 &&
+           mask->shape[mask->rank - 1] == sizes->queries;
+}
+
+static enum srv_error_code read_masks(struct attn_modifiers *out, const struct srv_rows *rows,
+                                      const struct srv_sizes *sizes, struct srv_error *error)
+{
+    struct plane_strides strides;
+    enum srv_error_code code = SRV_OK;
+    if (rows->attention_mask.present) {
+        struct srv_sizes spoken_of = *sizes;
+        out->tree = is_tree(&rows->attention_mask, sizes);
+        spoken_of.keys = out->tree ? sizes->queries : sizes->keys;
+        code =
+            read_plane(&strides, &rows->attention_mask, "attention_mask", &spoken_of, false, error);
+        out->attention_mask = rows->attention_mask.u8;
+        out->attention_mask_batch_stride = strides.batch;
+        out->attention_mask_head_stride = strides.head;
+    }
+    if (code == SRV_OK && rows->attention_bias.present) {
+        code = read_plane(&strides, &rows->attention_bias, "attention_bias", sizes, true, error);
+        out->attention_bias = rows->attention_bias.f32;
+        out->attention_bias_batch_stride = strides.batch;
+        out->attention_bias_head_stride = strides.head;
+    }
+    return code;
+}
+
+/* W: the key itself and the W - 1 before it; or [left, right], -1 = open. */
+static enum srv_error_code read_window(struct attn_modifiers *out, const struct srv_tensor *window,
+                                       struct srv_error *error)
+{
+    const size_t pair = 2;
+    out->has_window = true;
+    if (window->rank != 0) {
+        out->window_left = window->count == 2 ? window->i64[0] : 0;
+        out->window_right = window->count == 2 ? window->i64[1] : 0;
+        return srv_shape_check(window, "sliding_window", &pair, 1, error);
+    }
+    if (window->i64[0] < 1)
+        return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, "sliding_window",
+                        "sliding_window is %lld, must be at least 1", (long long)window->i64[0]);
+    out->window_left = window->i64[0] - 1;
+    return SRV_OK;
+}
+
+enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct srv_rows *rows,
+                                       const struct srv_sizes *sizes, struct srv_arena *arena,
+                                       struct srv_error *error)
+{
+    const void *spread_out = NULL;
+    *out = (struct attn_modifiers){.scale = rows->has_scale ? rows->scale : 0,
+                                   .has_softcap = rows->has_softcap,
+                                   .softcap = rows->softcap};
+    if (rows->has_is_causal)
+        out->is_causal = rows->is_causal ? ATTN_CAUSAL_YES : ATTN_CAUSAL_NO;
+    enum srv_error_code code = read_masks(out, rows, sizes, error);
+    if (code == SRV_OK && rows->padding_mask.present) {
+        code = spread(&spread_out, &rows->padding_mask, "padding_mask", sizes->batch, sizes->keys,
+                      1, arena, error);
+        out->padding_mask = spread_out;
+    }
+    if (code == SRV_OK && rows->position_ids.present) {
+        code = spread(&spread_out, &rows->position_ids, "position_ids", sizes->batch,
+                      sizes->queries, sizeof(int64_t), arena, error);
+        out->position_ids = spread_out;
+    }
+    if (code == SRV_OK && rows->sliding_window.present)
+        code = read_window(out, &rows->sliding_window, error);
+    if (code == SRV_OK && rows->query_offset.present)
+        code = read_offsets(&out->query_offset, &rows->query_offset, sizes->batch, arena, error);
+    if (code == SRV_OK && rows->head_mask.present) {
+        code = srv_shape_check(&rows->head_mask, "head_mask", &sizes->num_heads, 1, error);
+        out->head_mask = rows->head_mask.f32;
+    }
+    return code;
+}

@@ -1,0 +1,31 @@
+/* tensor.h: a tensor as a request carries it, whatever wire form it came in. */
+#ifndef SRV_TENSOR_H
+#define SRV_TENSOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/bounds.h"
+
+enum srv_tensor_kind {
+    SRV_FLOATS,         /* finite numbers -> float32, rounded to nearest */
+    SRV_FLOATS_OR_NULL, /* the same, and null = -infinity (attention_bias) */
+    SRV_BOOLS,          /* true, false, 1, 0 -> uint8_t */
+    SRV_INTEGERS,       /* integers -> int64_t */
+};
+
+struct srv_tensor {
+    bool present;
+    enum srv_tensor_kind kind;
+    unsigned rank;                 /* 0 for a bare scalar, where a field allows one */
+    size_t shape[SRV_TENSOR_RANK]; /* [rank] */
+    size_t count;                  /* product of shape */
+    union {
+        float *f32;
+        uint8_t *u8;
+        int64_t *i64;
+        void *data;
+    }; /* in the request's arena or in its body, row-major */
+};
+
+#endif

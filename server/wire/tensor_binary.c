@@ -1,0 +1,251 @@
+/* tensor_binary.c: tensors as bytes.
+ *
+ * A datatype is one line of a table: its name, the bytes of an element, the kinds of tensor that
+ * can have it, and how elements are checked and brought into the form that calls compute with.
+ * Where bytes are of that form already and aligned they are checked where they arrived; otherwise
+ * they are copied once, into the arena. */
+#include "wire/tensor_binary.h"
+
+#include <math.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "bytes on the wire are little-endian and used as they are");
+
+/* ---- Elements --------------------------------------------------------------------------------
+ *
+ * A reader brings n elements to `to` from `from`, which may be unaligned, or the same place where
+ * both have the same form.  It returns how many leading elements are good: n where all are. */
+
+typedef size_t element_reader(void *to, const char *from, size_t n);
+
+#define FLOAT_INFINITY 0x7f800000u
+#define HALF_INFINITY 0x7c00u
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static bool is_finite(float x) { return (bits_of(x) & FLOAT_INFINITY) != FLOAT_INFINITY; }
+
+/* An IEEE half as the bits of a float, exactly, without touching a subnormal float. */
+static uint32_t widen_half(uint16_t half)
+{
+    uint32_t sign = (half & 0x8000u) << 16, rest = half & 0x7fffu;
+    if (rest >= HALF_INFINITY)
+        return sign | FLOAT_INFINITY | (rest & 0x3ffu) << 13;
+    if (rest >= 0x0400u)
+        return sign | ((rest << 13) + ((127u - 15u) << 23));
+    return sign | bits_of((float)rest * 0x1p-24f);
+}
+
+/* The index of the first of n floats that is NaN or infinite; n without one.  All are looked at
+ * before the first is searched for, so that the common case takes many at a time. */
+static size_t find_non_finite(const float *x, size_t n)
+{
+    uint32_t any = 0;
+    for (size_t i = 0; i < n; i++)
+        any |= !is_finite(x[i]);
+    size_t i = any == 0 ? n : 0;
+    while (i < n && is_finite(x[i]))
+        i++;
+    return i;
+}
+
+static size_t read_fp32(void *to, const char *from, size_t n)
+{
+    if (to != from)
+        memcpy(to, from, n * sizeof(float));
+    return find_non_finite(to, n);
+}
+
+static size_t read_fp16(void *to, const char *from, size_t n)
+{
+    float *out = to;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, from + i * sizeof half, sizeof half);
+        uint32_t bits = widen_half(half);
+        memcpy(out + i, &bits, sizeof bits);
+    }
+    return find_non_finite(out, n);
+}
+
+static size_t read_bf16(void *to, const char *from, size_t n)
+{
+    float *out = to;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t upper;
+        memcpy(&upper, from + i * sizeof upper, sizeof upper);
+        uint32_t bits = (uint32_t)upper << 16;
+        memcpy(out + i, &bits, sizeof bits);
+    }
+    return find_non_finite(out, n);
+}
+
+static size_t read_bool(void *to, const char *from, size_t n)
+{
+    const uint8_t *flags = to;
+    if (to != from)
+        memcpy(to, from, n);
+    size_t i = 0;
+    while (i < n && flags[i] <= 1)
+        i++;
+    return i;
+}
+
+static size_t read_int64(void *to, const char *from, size_t n)
+{
+    if (to != from)
+        memcpy(to, from, n * sizeof(int64_t));
+    return n;
+}
+
+static size_t read_int32(void *to, const char *from, size_t n)
+{
+    int64_t *out = to;
+    for (size_t i = 0; i < n; i++) {
+        int32_t number;
+        memcpy(&number, from + i * sizeof number, sizeof number);
+        out[i] = number;
+    }
+    return n;
+}
+
+/* ---- Datatypes ------------------------------------------------------------------------------- */
+
+enum {
+    FLOATS = 1 << SRV_FLOATS | 1 << SRV_FLOATS_OR_NULL,
+    BOOLS = 1 << SRV_BOOLS,
+    INTEGERS = 1 << SRV_INTEGERS
+};
+
+struct srv_datatype {
+    const char *name;
+    unsigned kinds;       /* bits of enum srv_tensor_kind */
+    size_t size;          /* bytes of an element; 0: only numbers in JSON can be said to have it */
+    bool as_is;           /* its bytes are what calls compute with */
+    element_reader *read; /* NULL likewise */
+};
+
+static const struct srv_datatype datatypes[] = {
+    {"FP32", FLOATS, 4, true, read_fp32},     {"FP16", FLOATS, 2, false, read_fp16},
+    {"BF16", FLOATS, 2, false, read_bf16},    {"FP64", FLOATS, 0, false, NULL},
+    {"BOOL", BOOLS, 1, true, read_bool},      {"INT64", BOOLS, 0, false, NULL},
+    {"INT64", INTEGERS, 8, true, read_int64}, {"INT32", INTEGERS, 4, false, read_int32},
+};
+
+const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_kind kind)
+{
+    for (size_t i = 0; i < sizeof datatypes / sizeof datatypes[0]; i++)
+        if (strcmp(name, datatypes[i].name) == 0 && (datatypes[i].kinds & 1u << kind) != 0)
+            return &datatypes[i];
+    return NULL;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+/* Whether `size` bytes of the datatype are what the tensor wants and are there to be taken. */
+static bool check_size(const struct srv_tensor *tensor, const struct srv_bytes *bytes,
+                       uint64_t size, const struct srv_datatype *type, const char *param,
+                       struct srv_error *error)
+{
+    size_t wanted;
+    if (type->read == NULL)
+        srv_fail(error, SRV_E_INVALID_VALUE, param, "%s cannot have datatype \"%s\" in binary form",
+                 param, type->name);
+    else if (!bytes->framed)
+        srv_fail(error, SRV_E_INVALID_VALUE, param,
+                 "%s has binary_data_size, but the request no Inference-Header-Content-Length",
+                 param);
+    else if (__builtin_mul_overflow(tensor->count, type->size, &wanted) || wanted != size)
+        srv_fail(error, SRV_E_SHAPE_MISMATCH, param,
+                 "%s has binary_data_size %llu, its shape wants %zu elements of %zu bytes", param,
+                 (unsigned long long)size, tensor->count, type->size);
+    else if (wanted > bytes->left)
+        srv_fail(error, SRV_E_BAD_REQUEST, param,
+                 "%s wants %zu bytes, %zu are left behind the JSON", param, wanted, bytes->left);
+    else
+        return true;
+    return false;
+}
+
+/* Where the elements go: where they are, if they can be used there. */
+static void *place(const struct srv_tensor *tensor, char *at, const struct srv_datatype *type,
+                   struct srv_arena *arena)
+{
+    static const size_t sizes[] = {
+        [SRV_FLOATS] = sizeof(float),
+        [SRV_FLOATS_OR_NULL] = sizeof(float),
+        [SRV_BOOLS] = sizeof(uint8_t),
+        [SRV_INTEGERS] = sizeof(int64_t),
+    };
+    size_t size = sizes[tensor->kind];
+    if (type->as_is && (uintptr_t)at % size == 0 && tensor->count > 0)
+        return at;
+    return srv_arena_alloc(arena, tensor->count, size);
+}
+
+/* Whether all elements are good, minus infinities too where null is.  `good` of them are known to
+ * be, from the first on. */
+static bool check_elements(const struct srv_tensor *tensor, size_t good, const char *param,
+                           struct srv_error *error)
+{
+    const float *x = tensor->data; /* of floats only */
+    bool nulls = tensor->kind == SRV_FLOATS_OR_NULL;
+    while (nulls && good < tensor->count && (is_finite(x[good]) || x[good] == -INFINITY))
+        good++;
+    if (good == tensor->count)
+        return true;
+    if (tensor->kind == SRV_BOOLS)
+        srv_fail(error, SRV_E_INVALID_VALUE, param, "%s has byte %u at element %zu, not 1 or 0",
+                 param, tensor->u8[good], good);
+    else
+        srv_fail(error, SRV_E_NON_FINITE_INPUT, param, "%s is NaN or infinite at element %zu",
+                 param, good);
+    return false;
+}
+
+bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_bytes *bytes, uint64_t size,
+                            const struct srv_datatype *type, struct srv_arena *arena,
+                            const char *param, struct srv_error *error)
+{
+    if (!check_size(tensor, bytes, size, type, param, error))
+        return false;
+    tensor->data = place(tensor, bytes->at, type, arena);
+    if (tensor->data == NULL) {
+        srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
+        return false;
+    }
+    size_t good = type->read(tensor->data, bytes->at, tensor->count);
+    bytes->at += size;
+    bytes->left -= (size_t)size;
+    return check_elements(tensor, good, param, error);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const size_t *shape,
+                         unsigned rank)
+{
+    size_t count = 1;
+    srv_buffer_text(out, "{\"shape\":[");
+    for (unsigned d = 0; d < rank; d++) {
+        srv_buffer_text(out, d > 0 ? "," : "");
+        srv_buffer_unsigned(out, shape[d]);
+        count *= shape[d];
+    }
+    srv_buffer_text(out, "],\"datatype\":\"");
+    srv_buffer_text(out, datatype);
+    srv_buffer_text(out, "\",\"binary_data_size\":");
+    srv_buffer_unsigned(out, count * SRV_WRITTEN_ELEMENT);
+    srv_buffer_text(out, "}");
+}
+
+void srv_tensor_write_binary(struct srv_buffer *out, const void *data, size_t count)
+{
+    srv_buffer_append(out, data, count * SRV_WRITTEN_ELEMENT);
+}

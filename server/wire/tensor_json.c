@@ -1,0 +1,403 @@
+/* tensor_json.c: tensors as JSON text.
+ *
+ * Reading is recursive over dimensions, at most SRV_TENSOR_RANK deep, down to rows of elements,
+ * which go straight to their place.  The place is asked of the arena for as many elements as the
+ * rest of the body could hold (a digit and a comma each), and what was not needed is given back at
+ * the end: untouched memory costs nothing, and no row is ever moved.
+ *
+ * Digits are number.c's, strings and objects are json.c's, the other forms of a tensor are
+ * tensor_object.c's; models and sizes that fit them are the endpoints'. */
+#include "wire/tensor_json.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/number.h"
+
+#define UNKNOWN SIZE_MAX /* a dimension no row of which has ended yet */
+
+struct reader {
+    struct srv_json *json;
+    struct srv_arena *arena;
+    const char *param;
+    const char *member; /* ".data" of a tensor object, "" otherwise */
+    enum srv_tensor_kind kind;
+    unsigned rank;
+    size_t shape[SRV_TENSOR_RANK]; /* [rank] */
+    size_t index[SRV_TENSOR_RANK]; /* [rank] of the element being read */
+    char *data;
+    size_t count, capacity; /* elements */
+};
+
+static const size_t element_sizes[] = {
+    [SRV_FLOATS] = sizeof(float),
+    [SRV_FLOATS_OR_NULL] = sizeof(float),
+    [SRV_BOOLS] = sizeof(uint8_t),
+    [SRV_INTEGERS] = sizeof(int64_t),
+};
+
+static const char *const element_names[] = {
+    [SRV_FLOATS] = "a number",
+    [SRV_FLOATS_OR_NULL] = "a number or null",
+    [SRV_BOOLS] = "true, false, 1 or 0",
+    [SRV_INTEGERS] = "an integer",
+};
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+/* Fails with "hidden_states[3][17] ...", the first `depth` indices being those at fault. */
+static __attribute__((format(printf, 4, 5))) bool fail_at(struct reader *r, unsigned depth,
+                                                          enum srv_error_code code,
+                                                          const char *format, ...)
+{
+    char place[64 + 24 * SRV_TENSOR_RANK], what[128];
+    int length = snprintf(place, 64, "%s%s", r->param, r->member);
+    length = length < 64 ? length : 63;
+    for (unsigned d = 0; d < depth; d++)
+        length += snprintf(place + length, 24, "[%zu]", r->index[d]);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    srv_fail(r->json->error, code, r->param, "%s %s", place, what);
+    return false;
+}
+
+/* The next value cannot be an element: says why. */
+static bool fail_element(struct reader *r, enum srv_json_type type)
+{
+    if (type == SRV_JSON_BAD)
+        return false;
+    if (type == SRV_JSON_ARRAY)
+        return fail_at(r, r->rank, SRV_E_SHAPE_MISMATCH,
+                       "is an array where other elements are no arrays");
+    return fail_at(r, r->rank, SRV_E_INVALID_TYPE, "is not %s", element_names[r->kind]);
+}
+
+/* ---- Elements and rows ----------------------------------------------------------------------- */
+
+static bool is_float(const struct reader *r)
+{
+    return r->kind == SRV_FLOATS || r->kind == SRV_FLOATS_OR_NULL;
+}
+
+static bool read_float(struct reader *r, float *to)
+{
+    const char *end;
+    bool valid = srv_number_read(to, r->json->at, r->json->end, &end);
+    if (valid && !isfinite(*to))
+        return fail_at(r, r->rank, SRV_E_NUMBER_OUT_OF_RANGE, "does not fit float32");
+    r->json->at = end;
+    return valid || srv_json_expected(r->json, "a digit");
+}
+
+static bool read_null(struct reader *r, float *to)
+{
+    *to = -INFINITY;
+    return srv_json_literal(r->json, "null");
+}
+
+static bool read_integer(struct reader *r, int64_t *to)
+{
+    if (srv_json_integer(to, r->json, r->param))
+        return true;
+    switch (r->json->error->code) { /* the same error again, with the index */
+    case SRV_E_INVALID_TYPE:
+        return fail_at(r, r->rank, SRV_E_INVALID_TYPE, "is not %s", element_names[r->kind]);
+    case SRV_E_NUMBER_OUT_OF_RANGE:
+        return fail_at(r, r->rank, SRV_E_NUMBER_OUT_OF_RANGE, "does not fit 64 bits");
+    default:
+        return false;
+    }
+}
+
+static bool read_bool(struct reader *r, uint8_t *to, enum srv_json_type type)
+{
+    bool flag = false;
+    int64_t number = 0;
+    if (type != SRV_JSON_NUMBER) {
+        bool read = srv_json_bool(&flag, r->json, r->param);
+        *to = flag;
+        return read;
+    }
+    if (!read_integer(r, &number))
+        return false;
+    *to = number == 1;
+    return number == 0 || number == 1 ||
+           fail_at(r, r->rank, SRV_E_INVALID_VALUE, "is not true, false, 1 or 0");
+}
+
+/* Reads the element that comes next. */
+static bool read_element(struct reader *r)
+{
+    bool read;
+    enum srv_json_type type = srv_json_peek(r->json);
+    bool number = type == SRV_JSON_NUMBER, flag = type == SRV_JSON_TRUE || type == SRV_JSON_FALSE;
+    if (r->count == r->capacity)
+        return fail_at(r, 0, SRV_E_OUT_OF_MEMORY, "is too large for the memory of one request");
+    if (is_float(r) && number)
+        read = read_float(r, (float *)r->data + r->count);
+    else if (r->kind == SRV_FLOATS_OR_NULL && type == SRV_JSON_NULL)
+        read = read_null(r, (float *)r->data + r->count);
+    else if (r->kind == SRV_INTEGERS && number)
+        read = read_integer(r, (int64_t *)r->data + r->count);
+    else if (r->kind == SRV_BOOLS && (number || flag))
+        read = read_bool(r, (uint8_t *)r->data + r->count, type);
+    else
+        read = fail_element(r, type);
+    r->count += read;
+    return read;
+}
+
+#define READ_PIECE ((size_t)8192) /* numbers between two times that the reader may pause */
+
+/* The way that almost all elements of a request go: reads numbers as long as each is finite and has
+ * a comma right behind it, and leaves the reader before the first element that is not so. */
+static void read_floats(struct reader *r)
+{
+    float *data = (float *)r->data + r->count;
+    size_t room = r->capacity - r->count, most = room < READ_PIECE ? room : READ_PIECE;
+    r->count += srv_numbers_read(data, most, &r->json->at, r->json->end);
+}
+
+/* Reads the elements of an innermost array, which has been entered, and leaves it. */
+static bool read_row(struct reader *r, size_t *length)
+{
+    size_t first = r->count;
+    while (srv_json_next_element(r->json)) {
+        if (is_float(r))
+            read_floats(r);
+        r->index[r->rank - 1] = r->count - first;
+        if (!read_element(r))
+            return false;
+    }
+    *length = r->count - first;
+    return r->json->error->code == SRV_OK;
+}
+
+/* Reads the array that comes next, which is dimension `d`. */
+static bool read_array(struct reader *r, unsigned d)
+{
+    size_t length = 0;
+    if (!srv_json_enter_array(r->json))
+        return false;
+    if (d + 1 == r->rank) {
+        if (!read_row(r, &length))
+            return false;
+    } else {
+        for (; srv_json_next_element(r->json); length++) {
+            r->index[d] = length;
+            if (srv_json_peek(r->json) != SRV_JSON_ARRAY)
+                return fail_at(r, d + 1, SRV_E_SHAPE_MISMATCH,
+                               "is not an array as the other rows are");
+            if (!read_array(r, d + 1))
+                return false;
+        }
+        if (r->json->error->code != SRV_OK)
+            return false;
+    }
+    if (r->shape[d] == UNKNOWN)
+        r->shape[d] = length;
+    if (r->shape[d] != length)
+        return fail_at(r, d, SRV_E_SHAPE_MISMATCH, "has %zu elements where others have %zu", length,
+                       r->shape[d]);
+    return true;
+}
+
+/* ---- Tensors --------------------------------------------------------------------------------- */
+
+static size_t count_commas(const char *at, const char *end)
+{
+    size_t count = 0;
+    while (at < end) {
+        size_t piece = (size_t)(end - at) < UINT8_MAX ? (size_t)(end - at) : UINT8_MAX;
+        uint8_t commas = 0; /* as narrow as the text, so that the loop is done 16 bytes at a time */
+        for (size_t i = 0; i < piece; i++)
+            commas = (uint8_t)(commas + (at[i] == ','));
+        count += commas;
+        at += piece;
+    }
+    return count;
+}
+
+#define AHEAD 4096 /* bytes that are gone over several times while they are in the first cache */
+
+/* The most elements that the arrays ahead can hold: they end before the next quote or closing
+ * brace, and elements are parted by commas. */
+static size_t count_ahead(const struct srv_json *json)
+{
+    size_t commas = 0;
+    bool more = true;
+    for (const char *at = json->at; more && at < json->end;) {
+        size_t length = json->end - at < AHEAD ? (size_t)(json->end - at) : AHEAD;
+        const char *quote = memchr(at, '"', length);
+        const char *brace = memchr(at, '}', quote != NULL ? (size_t)(quote - at) : length);
+        const char *stop = brace != NULL ? brace : quote;
+        commas += count_commas(at, stop != NULL ? stop : at + length);
+        more = stop == NULL;
+        at += length;
+    }
+    return commas + 1;
+}
+
+/* Asks for room for all that may follow; what was not needed is given back at the end. */
+static bool open_data(struct reader *r)
+{
+    size_t size = element_sizes[r->kind];
+    size_t most = count_ahead(r->json);
+    size_t room = srv_arena_room(r->arena) / size;
+    r->capacity = most < room ? most : room;
+    r->data = srv_arena_alloc(r->arena, r->capacity, size);
+    if (r->data == NULL)
+        return fail_at(r, 0, SRV_E_OUT_OF_MEMORY, "finds no memory");
+    return true;
+}
+
+static const char *skip_space(const char *at, const char *end)
+{
+    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
+        at++;
+    return at;
+}
+
+/* Counts the opening brackets that come next: the rank of the nested form. */
+static bool count_brackets(struct reader *r)
+{
+    unsigned room = SRV_JSON_MAX_DEPTH - r->json->depth;
+    const char *at = r->json->at, *end = r->json->end;
+    unsigned rank = 0;
+    for (at = skip_space(at, end); at < end && *at == '[' && rank <= room; rank++)
+        at = skip_space(at + 1, end);
+    if (rank > room)
+        return fail_at(r, 0, SRV_E_TOO_COMPLEX, "is nested too deeply");
+    if (rank > SRV_TENSOR_RANK)
+        return fail_at(r, 0, SRV_E_SHAPE_MISMATCH, "has %u dimensions, at most %d are possible",
+                       rank, SRV_TENSOR_RANK);
+    r->rank = rank;
+    return true;
+}
+
+static bool read_nested(struct reader *r)
+{
+    if (!count_brackets(r) || !open_data(r))
+        return false;
+    for (unsigned d = 0; d < SRV_TENSOR_RANK; d++)
+        r->shape[d] = UNKNOWN;
+    if (!read_array(r, 0))
+        return false;
+    for (unsigned d = 0; d < r->rank; d++) /* below an empty dimension nothing was seen */
+        if (r->shape[d] == UNKNOWN)
+            r->shape[d] = 0;
+    return true;
+}
+
+static bool read_scalar(struct reader *r)
+{
+    r->rank = 0;
+    return open_data(r) && read_element(r);
+}
+
+/* Hands over what was read. */
+static bool keep(struct srv_tensor *out, struct reader *r)
+{
+    srv_arena_shrink(r->arena, r->data, r->count * element_sizes[r->kind]);
+    *out = (struct srv_tensor){
+        .present = true, .kind = r->kind, .rank = r->rank, .count = r->count, .data = r->data};
+    memcpy(out->shape, r->shape, r->rank * sizeof r->shape[0]);
+    return true;
+}
+
+bool srv_tensor_read_json(struct srv_tensor *out, struct srv_json *json, struct srv_arena *arena,
+                          enum srv_tensor_kind kind, bool allow_scalar, const char *param)
+{
+    struct reader r = {.json = json, .arena = arena, .param = param, .member = "", .kind = kind};
+    enum srv_json_type type = srv_json_peek(json);
+    if (type == SRV_JSON_BAD)
+        return false;
+    if (type != SRV_JSON_ARRAY && !allow_scalar)
+        return srv_json_wrong_type(json, "an array", param);
+    return (type == SRV_JSON_ARRAY ? read_nested(&r) : read_scalar(&r)) && keep(out, &r);
+}
+
+bool srv_tensor_read_flat(struct srv_tensor *out, struct srv_json *json, struct srv_arena *arena,
+                          enum srv_tensor_kind kind, const char *param)
+{
+    struct reader r = {.json = json,
+                       .arena = arena,
+                       .param = param,
+                       .member = ".data",
+                       .kind = kind,
+                       .rank = 1,
+                       .shape = {UNKNOWN}};
+    enum srv_json_type type = srv_json_peek(json);
+    if (type == SRV_JSON_BAD)
+        return false;
+    if (type != SRV_JSON_ARRAY)
+        return fail_at(&r, 0, SRV_E_INVALID_TYPE, "is not an array");
+    return open_data(&r) && read_array(&r, 0) && keep(out, &r);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+#define WRITE_PIECE 256 /* numbers that room is reserved for at once */
+
+/* Writes one row of n elements with commas between them. */
+typedef void row_writer(struct srv_buffer *out, const void *row, size_t n);
+
+static void write_floats(struct srv_buffer *out, const void *row, size_t n)
+{
+    const float *data = row;
+    for (size_t i = 0; i < n && !out->failed; i += WRITE_PIECE) {
+        size_t piece = n - i < WRITE_PIECE ? n - i : WRITE_PIECE;
+        char *to = srv_buffer_reserve(out, piece * (SRV_NUMBER_MAX + 1));
+        if (to != NULL)
+            out->length += srv_numbers_write(to, data + i, piece);
+    }
+    if (n > 0 && !out->failed)
+        out->length--; /* the last comma */
+}
+
+static void write_indices(struct srv_buffer *out, const void *row, size_t n)
+{
+    const uint32_t *data = row;
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0)
+            srv_buffer_append(out, ",", 1);
+        srv_buffer_unsigned(out, data[i]);
+    }
+}
+
+/* Appends the array of the first dimension of `shape`; returns the data behind it. */
+static const char *write_array(struct srv_buffer *out, row_writer *write, const char *data,
+                               size_t element, const size_t *shape, unsigned rank)
+{
+    srv_buffer_append(out, "[", 1);
+    if (rank == 1) {
+        write(out, data, shape[0]);
+        data += shape[0] * element;
+    }
+    for (size_t i = 0; rank > 1 && i < shape[0] && !out->failed; i++) {
+        if (i > 0)
+            srv_buffer_append(out, ",", 1);
+        data = write_array(out, write, data, element, shape + 1, rank - 1);
+    }
+    srv_buffer_append(out, "]", 1);
+    return data;
+}
+
+void srv_tensor_write_json(struct srv_buffer *out, const float *data, const size_t *shape,
+                           unsigned rank)
+{
+    if (rank == 0)
+        write_floats(out, data, 1);
+    else
+        write_array(out, write_floats, (const char *)data, sizeof *data, shape, rank);
+}
+
+void srv_indices_write_json(struct srv_buffer *out, const uint32_t *data, const size_t *shape,
+                            unsigned rank)
+{
+    write_array(out, write_indices, (const char *)data, sizeof *data, shape, rank);
+}

@@ -1,0 +1,161 @@
+/* tensor_object.c: the tensor object, {"shape":[..],"datatype":"FP32",...}.
+ *
+ * Members may come in any order, so they are noted while the object is read and put together at its
+ * end.  Objects end in the order in which they appear, and so do their bytes. */
+#include "wire/tensor_object.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "wire/tensor_json.h"
+
+enum { SHAPE, DATATYPE, DATA, BINARY_DATA_SIZE, MEMBERS };
+
+struct object {
+    struct srv_json *json;
+    struct srv_arena *arena;
+    const char *param;
+    enum srv_tensor_kind kind;
+    bool allow_scalar;
+    bool seen[MEMBERS];
+    size_t shape[SRV_TENSOR_RANK], count; /* [rank], and their product */
+    unsigned rank;
+    const struct srv_datatype *type;
+    struct srv_tensor data; /* [count of elements] */
+    int64_t size;           /* binary_data_size */
+};
+
+#define PARAM_SIZE 96 /* a field's name and a member's */
+
+static __attribute__((format(printf, 3, 4))) bool fail(const struct object *o,
+                                                       enum srv_error_code code, const char *format,
+                                                       ...)
+{
+    char what[160];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    srv_fail(o->json->error, code, o->param, "%s %s", o->param, what);
+    return false;
+}
+
+/* ---- Members --------------------------------------------------------------------------------- */
+
+static bool read_shape(struct object *o, const char *param)
+{
+    if (srv_json_peek(o->json) != SRV_JSON_ARRAY)
+        return srv_json_wrong_type(o->json, "an array of integers", param);
+    srv_json_enter_array(o->json);
+    for (o->rank = 0, o->count = 1; srv_json_next_element(o->json); o->rank++) {
+        int64_t dimension;
+        if (o->rank == SRV_TENSOR_RANK)
+            return fail(o, SRV_E_SHAPE_MISMATCH, "has more than %d dimensions", SRV_TENSOR_RANK);
+        if (!srv_json_integer(&dimension, o->json, param))
+            return false;
+        if (dimension < 0)
+            return fail(o, SRV_E_INVALID_VALUE, "has a negative dimension in its shape");
+        if (__builtin_mul_overflow(o->count, (size_t)dimension, &o->count))
+            return fail(o, SRV_E_SHAPE_MISMATCH, "has a shape of more elements than memory");
+        o->shape[o->rank] = (size_t)dimension;
+    }
+    return o->json->error->code == SRV_OK;
+}
+
+static bool read_datatype(struct object *o, const char *param)
+{
+    char *name;
+    if (!srv_json_string(&name, o->json, o->arena, 16, param))
+        return false;
+    o->type = srv_datatype_find(name, o->kind);
+    return o->type != NULL || fail(o, SRV_E_INVALID_VALUE, "cannot have datatype \"%s\"", name);
+}
+
+static bool read_size(struct object *o, const char *param)
+{
+    if (!srv_json_integer(&o->size, o->json, param))
+        return false;
+    return o->size >= 0 || fail(o, SRV_E_INVALID_VALUE, "has a negative binary_data_size");
+}
+
+/* Reads the member of that name, which comes next. */
+static bool read_member(struct object *o, const char *name)
+{
+    static const char *const names[MEMBERS] = {
+        [SHAPE] = "shape",
+        [DATATYPE] = "datatype",
+        [DATA] = "data",
+        [BINARY_DATA_SIZE] = "binary_data_size",
+    };
+    char param[PARAM_SIZE];
+    size_t i = 0;
+    while (i < MEMBERS && strcmp(name, names[i]) != 0)
+        i++;
+    if (i == MEMBERS)
+        return fail(o, SRV_E_UNKNOWN_FIELD, "has an unknown member \"%s\"", name);
+    if (o->seen[i])
+        return fail(o, SRV_E_DUPLICATE_FIELD, "has \"%s\" twice", name);
+    o->seen[i] = true;
+    srv_name_within(param, sizeof param, o->param, name);
+    switch (i) {
+    case SHAPE:
+        return read_shape(o, param);
+    case DATATYPE:
+        return read_datatype(o, param);
+    case DATA:
+        return srv_tensor_read_flat(&o->data, o->json, o->arena, o->kind, o->param);
+    default:
+        return read_size(o, param);
+    }
+}
+
+/* ---- Objects --------------------------------------------------------------------------------- */
+
+static bool check_members(const struct object *o)
+{
+    bool data = o->seen[DATA], binary = o->seen[BINARY_DATA_SIZE];
+    if (data && binary)
+        return fail(o, SRV_E_INVALID_VALUE, "has both \"data\" and \"binary_data_size\"");
+    if (!data && !binary)
+        return fail(o, SRV_E_MISSING_FIELD, "has neither \"data\" nor \"binary_data_size\"");
+    if (!o->seen[SHAPE])
+        return fail(o, SRV_E_MISSING_FIELD, "has no \"shape\"");
+    if (o->rank == 0 && !o->allow_scalar)
+        return fail(o, SRV_E_SHAPE_MISMATCH, "has no dimension");
+    if (binary && !o->seen[DATATYPE])
+        return fail(o, SRV_E_MISSING_FIELD, "has \"binary_data_size\" and no \"datatype\"");
+    if (data && o->count != o->data.count)
+        return fail(o, SRV_E_SHAPE_MISMATCH, "has %zu elements in data, its shape wants %zu",
+                    o->data.count, o->count);
+    return true;
+}
+
+static bool read_object(struct srv_tensor *out, struct object *o, struct srv_bytes *bytes)
+{
+    char name[32];
+    if (!srv_json_enter_object(o->json))
+        return false;
+    while (srv_json_next_member(o->json, name, sizeof name))
+        if (!read_member(o, name))
+            return false;
+    if (o->json->error->code != SRV_OK || !check_members(o))
+        return false;
+    *out = (struct srv_tensor){
+        .kind = o->kind, .rank = o->rank, .count = o->count, .data = o->data.data};
+    memcpy(out->shape, o->shape, o->rank * sizeof o->shape[0]);
+    out->present = o->seen[DATA] || srv_tensor_read_binary(out, bytes, (uint64_t)o->size, o->type,
+                                                           o->arena, o->param, o->json->error);
+    return out->present;
+}
+
+bool srv_tensor_read(struct srv_tensor *out, struct srv_json *json, struct srv_bytes *bytes,
+                     struct srv_arena *arena, enum srv_tensor_kind kind, bool allow_scalar,
+                     const char *param)
+{
+    if (srv_json_peek(json) != SRV_JSON_OBJECT)
+        return srv_tensor_read_json(out, json, arena, kind, allow_scalar, param);
+    struct object o = {
+        .json = json, .arena = arena, .param = param, .kind = kind, .allow_scalar = allow_scalar};
+    return read_object(out, &o, bytes);
+}
