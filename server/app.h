@@ -7,8 +7,8 @@
 #include "config/config.h"
 #include "config/keys.h"
 #include "http/http.h"
+#include "memory.h"
 #include "ops/log.h"
-#include "ops/memory.h"
 #include "ops/metrics.h"
 #include "ops/usage.h"
 #include "schedule/scheduler.h"
@@ -19,6 +19,7 @@
 enum srv_phase { SRV_LOADING, SRV_READY, SRV_DRAINING };
 
 struct srv_app {
+    const struct srv_routes *routes;
     struct srv_config config;
     struct srv_keyring keys;
     struct srv_log log;
@@ -32,9 +33,9 @@ struct srv_app {
     struct srv_store *store; /* NULL: sessions end with the process */
     struct srv_scheduler *scheduler;
     struct srv_http *http;
-    atomic_int phase;              /* enum srv_phase */
-    atomic_bool stopping;          /* what still runs or waits is refused */
-    atomic_size_t in_flight_bytes; /* bodies, arenas and replies, as admitted */
+    atomic_int phase;            /* enum srv_phase */
+    atomic_bool stopping;        /* what still runs or waits is refused */
+    struct srv_budget in_flight; /* bodies, arenas and replies, as admitted */
 };
 
 #endif

@@ -10,7 +10,7 @@
 #include "config/keys.h"
 #include "http/http.h"
 #include "http/tls.h"
-#include "ops/memory.h"
+#include "memory.h"
 #include "ops/sandbox.h"
 #include "self_check.h"
 #include "session/models.h"

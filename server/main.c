@@ -18,6 +18,7 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "attn_json.h"
+#include "base/clock.h"
 #include "commands.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
@@ -161,6 +162,7 @@ static bool fit_memory(struct srv_app *app, char *message)
     struct srv_memory *memory = &app->memory;
     if (!srv_memory_fit(memory, &app->config, &app->models, message, MESSAGE_MAX))
         return false;
+    app->in_flight.limit = app->config.limits.max_in_flight_bytes;
     if (memory->divisor > 1)
         srv_log_event(&app->log, SRV_LOG_INFO, "limit",
                       "%s gives %zu MiB: defaults that are shares of memory are divided by %u",
@@ -176,7 +178,8 @@ static bool open_parts(struct srv_app *app, char *message)
         srv_keyring_read(&app->keys, app->config.api_keys, message, MESSAGE_MAX) == 0)
         return false;
     snprintf(message, MESSAGE_MAX, "out of memory");
-    return srv_metrics_open(&app->metrics) && (app->usage = srv_usage_open()) != NULL &&
+    return srv_metrics_open(&app->metrics, app->routes) &&
+           (app->usage = srv_usage_open()) != NULL &&
            srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
            fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
@@ -385,7 +388,7 @@ static int run(struct srv_app *app)
 int main(int argc, char *argv[])
 {
     /* The destructors take what was never opened. */
-    struct srv_app app = {.keys = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+    struct srv_app app = {.routes = &srv_routes, .keys = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     char message[MESSAGE_MAX];
     int status = 2;
     attn_json_watch();

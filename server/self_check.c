@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "attn_self_check.h"
+#include "base/clock.h"
 
 /* Runs it for one model; false, with a message, where it fails or finds a difference. */
 static bool prove(struct attn_self_check *found, struct attn_engine *engine,

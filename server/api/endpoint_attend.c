@@ -163,7 +163,7 @@ static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error
     if (code == SRV_OK)
         code = read_keys_and_values(job, spec, error);
     if (code == SRV_OK)
-        code = srv_sizes_check(&job->sizes, &job->request->app->config.limits, "hidden_states",
+        code = srv_sizes_check(&job->sizes, job->request->limits, "hidden_states",
                                "key_hidden_states", error);
     job->sizes.columns = attn_weight_columns(spec, job->sizes.keys);
     return code == SRV_OK ? finish_given(job, error) : code;
@@ -211,8 +211,7 @@ static enum srv_error_code read_core(struct srv_job *job, struct srv_error *erro
     if (code == SRV_OK)
         code = read_core_sizes(job, error);
     if (code == SRV_OK)
-        code =
-            srv_sizes_check(&job->sizes, &job->request->app->config.limits, "query", "key", error);
+        code = srv_sizes_check(&job->sizes, job->request->limits, "query", "key", error);
     return code == SRV_OK ? finish_given(job, error) : code;
 }
 

@@ -53,7 +53,7 @@ void srv_get_metrics(struct srv_request *request)
     struct srv_gauges gauges = {
         .sessions = srv_sessions_count(app->sessions),
         .queue = srv_scheduler_depth(app->scheduler),
-        .in_flight = atomic_load(&app->in_flight_bytes),
+        .in_flight = atomic_load(&app->in_flight.used),
         .connections = loading ? 0 : srv_http_connections(app->http),
         .cache_used_bytes = attn_cache_pool_used(app->pool),
         .cache_budget_bytes = attn_cache_pool_budget(app->pool),

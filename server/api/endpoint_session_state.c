@@ -94,7 +94,7 @@ static enum srv_error_code take_room(struct state_job *state, struct srv_error *
 {
     struct srv_request *request = state->job.request;
     size_t bytes = attn_export_bytes(state->export);
-    size_t most = request->app->config.limits.max_state_bytes;
+    size_t most = request->limits->max_state_bytes;
     if (bytes > most)
         return srv_fail(error, SRV_E_REPLY_TOO_LARGE, NULL,
                         "the state has %zu bytes, max_state_bytes is %zu", bytes, most);

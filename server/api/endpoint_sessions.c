@@ -6,8 +6,8 @@
 #include "api/endpoints.h"
 #include "api/session_reply.h"
 #include "app.h"
+#include "wire/call.h"
 #include "wire/document.h"
-#include "wire/request.h"
 
 #define PAGE_DEFAULT 100
 #define LIMIT_DIGITS 20 /* with zeros before it: a query that http_exchange.h cuts is never good */

@@ -2,9 +2,11 @@
 #ifndef SRV_ENDPOINTS_H
 #define SRV_ENDPOINTS_H
 
-#include "http/http.h"
+#include "wire/route.h"
 
-/* endpoint_attend.c, ep_decode.c */
+extern const struct srv_routes srv_routes; /* routes.c: all of them */
+
+/* endpoint_attend.c, endpoint_decode.c */
 srv_job_parser srv_ep_attend_parse;
 srv_job_parser srv_ep_decode_parse;
 

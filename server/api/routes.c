@@ -1,7 +1,7 @@
 /* routes.c: the route table and nothing else. */
 #include "api/endpoints.h"
 
-const struct srv_route srv_routes[] = {
+static const struct srv_route table[] = {
     {SRV_POST, "/attend", SRV_BODY_TENSORS, .parse = srv_ep_attend_parse},
     {SRV_POST, "/decode", SRV_BODY_TENSORS, .parse = srv_ep_decode_parse},
 
@@ -32,4 +32,5 @@ const struct srv_route srv_routes[] = {
     {SRV_GET, "/metrics", SRV_BODY_NONE, .handle = srv_get_metrics, .access = SRV_FOR_ANY_KEY,
      .while_draining = true, .type = "text/plain"},
 };
-const size_t srv_route_count = sizeof srv_routes / sizeof srv_routes[0];
+
+const struct srv_routes srv_routes = {.items = table, .count = sizeof table / sizeof table[0]};

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app.h"
+#include "base/clock.h"
 #include "base/digest.h"
 
 #define TEXT_MAX 1024 /* of a session without its lengths */

@@ -2,9 +2,9 @@
 #ifndef SRV_SESSION_REPLY_H
 #define SRV_SESSION_REPLY_H
 
-#include "http/http.h"
 #include "session/session.h"
 #include "wire/document.h"
+#include "wire/request.h"
 
 /* Appends the session as GET shows it.  `replayed`: the request had been here before. */
 void srv_session_print(struct srv_buffer *out, const struct srv_session *session, bool replayed);

@@ -12,7 +12,6 @@
 #include "base/buffer.h"
 #include "config/config.h"
 #include "config/keys.h"
-#include "wire/coding.h"
 
 #define OPTION(member) #member, offsetof(struct srv_config, member), true
 #define LIMIT(member) #member, offsetof(struct srv_config, limits.member), true

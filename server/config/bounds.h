@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "base/errors.h"
+#include "base/id.h"
 
 struct srv_limits {
     size_t max_body_bytes;      /* of one request */
@@ -34,7 +35,6 @@ struct srv_limits {
 #define SRV_JSON_MAX_DEPTH 16      /* nesting of a request body */
 #define SRV_MAX_HEADERS 64         /* header fields of a request */
 #define SRV_MAX_HEADER_BYTES 16384 /* of all header fields together */
-#define SRV_ID_MAX 64              /* characters of a session id, model name or request id */
 #define SRV_TENSOR_RANK 4
 #define SRV_CONNECTION_BYTES 24576   /* buffers of one connection, for its headers */
 #define SRV_TLS_SESSION_BYTES 49152  /* GnuTLS: 11 KiB idle, and a record of 16 KiB each way */
@@ -69,5 +69,10 @@ extern const size_t srv_bound_count;
 struct srv_buffer;
 struct srv_config;
 void srv_bounds_print(struct srv_buffer *out, const struct srv_config *config);
+
+/* Beyond SRV_FREE_BYTES a body expands to no more than so many times its length: text of numbers
+ * comes nowhere near. */
+#define SRV_EXPANSION_MAX 200
+#define SRV_FREE_BYTES 1048576
 
 #endif

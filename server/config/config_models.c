@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "attn.h"
-#include "wire/request.h"
+#include "base/id.h"
 
 const char *const srv_stack_names[SRV_STACKS] = {"encoder", "decoder", "cross"};
 

@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/id.h"
 #include "base/text_file.h"
-#include "wire/request.h"
 
 _Static_assert(SRV_KEY_DIGEST == SHA256_DIGEST_SIZE, "a digest is SHA-256");
 

@@ -17,19 +17,12 @@
 #include <unistd.h>
 
 #include "app.h"
+#include "base/clock.h"
 #include "http/http_exchange.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
 
 #define BACKLOG 4096
-#define AT_BOOT_NS (UINT64_C(1) << 60) /* 36 years: sessions were used before the machine started */
-
-uint64_t srv_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return AT_BOOT_NS + (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 const char *srv_http_library(void) { return MHD_get_version(); }
 

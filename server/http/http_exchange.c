@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 
 #include "app.h"
+#include "base/clock.h"
 #include "http/http_auth.h"
 #include "http/http_guard.h"
 #include "http/http_reply.h"
@@ -152,8 +153,8 @@ static enum srv_error_code find_route(struct srv_request *request, const struct 
     if (i == count)
         return srv_fail(error, SRV_E_NOT_IMPLEMENTED, NULL, "unknown method '%.32s'", head->method);
     request->method = methods[i].method;
-    request->route =
-        srv_route_find(request->path_arg, request->reply.allow, request->method, head->path);
+    request->route = srv_route_find(request->path_arg, request->reply.allow, request->app->routes,
+                                    request->method, head->path);
     if (request->route != NULL)
         return SRV_OK;
     if (request->reply.allow[0] != '\0')
@@ -231,7 +232,7 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
         return error->code;
     if (srv_exchange_check_length(x, x->framing.length, error) != SRV_OK)
         return error->code;
-    size_t used = atomic_load(&app->in_flight_bytes);
+    size_t used = atomic_load(&app->in_flight.used);
     if (used > limits->max_in_flight_bytes ||
         x->framing.length > limits->max_in_flight_bytes - used)
         return srv_exchange_full(error);
@@ -344,6 +345,10 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
     x->loop = connection->loop;
     x->connection = connection;
     request->app = http->app;
+    request->limits = limits;
+    request->stopping = &http->app->stopping;
+    request->in_flight = &http->app->in_flight;
+    request->small_body = x->body;
     request->method = SRV_METHOD_COUNT;
     request->connection = x;
     request->t_start = srv_now_ns();

@@ -39,7 +39,6 @@ struct srv_exchange {
     bool unread;     /* refused before the body was read */
     size_t capacity; /* of request.body */
     size_t dropped;
-    size_t charged;            /* to in_flight_bytes */
     struct srv_exchange *next; /* in a list of the loop's; nothing below is cleared */
     char query[QUERY_MAX + 1]; /* request.query */
     _Alignas(64) union {

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app.h"
 #include "http/http_exchange.h"
 
 #define KEPT 256         /* exchanges of an event thread */
@@ -98,21 +97,11 @@ void srv_exchange_discard(struct srv_exchange *x, bool own)
         free(x);
 }
 
-void srv_request_release(struct srv_request *request)
-{
-    const struct srv_exchange *x = request->connection;
-    if (request->body != x->body)
-        free(request->body);
-    request->body = NULL;
-    request->job = NULL;
-    srv_arena_fini(&request->arena);
-}
-
 void srv_exchange_free(struct srv_exchange *x, bool own)
 {
     struct srv_request *request = &x->request;
     struct srv_http *http = x->loop->http;
-    atomic_fetch_sub(&request->app->in_flight_bytes, x->charged);
+    srv_budget_return(request->in_flight, request->charged);
     srv_request_release(request);
     srv_buffer_fini(&request->reply.body);
     srv_exchange_discard(x, own);
@@ -123,28 +112,11 @@ void srv_exchange_free_kept(struct srv_loop *loop) { free(loop->kept); }
 
 /* ---- Charging and bodies --------------------------------------------------------------------- */
 
-/* Probes and metrics are answered when requests have used up what they may take. */
-static bool charge(struct srv_exchange *x, size_t bytes)
+bool srv_exchange_grant(void *context, size_t bytes)
 {
-    struct srv_app *app = x->request.app;
-    const struct srv_route *route = x->request.route;
-    size_t limit = app->config.limits.max_in_flight_bytes +
-                   (route != NULL && route->while_draining ? SRV_PROBE_BYTES : 0);
-    size_t used = atomic_load(&app->in_flight_bytes);
-    do {
-        if (bytes > limit || used > limit - bytes)
-            return false;
-    } while (!atomic_compare_exchange_weak(&app->in_flight_bytes, &used, used + bytes));
-    x->charged += bytes;
-    return true;
+    struct srv_exchange *x = context;
+    return srv_request_charge(&x->request, bytes);
 }
-
-bool srv_request_charge(struct srv_request *request, size_t bytes)
-{
-    return charge(request->connection, bytes);
-}
-
-bool srv_exchange_grant(void *context, size_t bytes) { return charge(context, bytes); }
 
 enum srv_error_code srv_exchange_full(struct srv_error *error)
 {
@@ -169,8 +141,8 @@ static char *resize_body(struct srv_exchange *x, size_t capacity)
 static enum srv_error_code make_room(struct srv_exchange *x, size_t needed, size_t capacity,
                                      struct srv_error *error)
 {
-    if (!charge(x, capacity - x->capacity)) {
-        if (!charge(x, needed - x->capacity))
+    if (!srv_request_charge(&x->request, capacity - x->capacity)) {
+        if (!srv_request_charge(&x->request, needed - x->capacity))
             return srv_exchange_full(error);
         capacity = needed;
     }
@@ -184,22 +156,6 @@ static enum srv_error_code make_room(struct srv_exchange *x, size_t needed, size
 }
 
 size_t srv_request_memory(void) { return sizeof(struct srv_exchange); }
-
-void srv_request_replace_body(struct srv_request *request, char *body, size_t length)
-{
-    const struct srv_exchange *x = request->connection;
-    if (request->body != x->body)
-        free(request->body);
-    request->body = body;
-    request->body_length = length;
-}
-
-size_t srv_body_limit(const struct srv_request *request)
-{
-    const struct srv_limits *limits = &request->app->config.limits;
-    return request->route->body == SRV_BODY_BYTES ? limits->max_state_bytes
-                                                  : limits->max_body_bytes;
-}
 
 enum srv_error_code srv_exchange_check_length(const struct srv_exchange *x, uint64_t length,
                                               struct srv_error *error)

@@ -15,33 +15,7 @@
 #include "http/http_exchange.h"
 #include "http/tls.h"
 #include "ops/stage.h"
-#include "schedule/clerk.h"
-#include "wire/error_body.h"
-
-void srv_reply_status(struct srv_request *request, unsigned status)
-{
-    request->reply.status = status;
-    request->reply.code = SRV_OK;
-}
-
-void srv_reply_error(struct srv_request *request, const struct srv_error *error)
-{
-    struct srv_reply *reply = &request->reply;
-    size_t limit = reply->body.limit;
-    srv_buffer_fini(&reply->body);
-    srv_buffer_init(&reply->body, limit);
-    reply->status = srv_error_status(error->code);
-    reply->code = error->code;
-    reply->content_type = NULL;
-    reply->json_length = 0;
-    reply->coding = SRV_IDENTITY;
-    reply->varies = false;
-    if (srv_error_retryable(error->code) && (reply->status == 429 || reply->status == 503))
-        reply->retry_after_s = srv_scheduler_retry_s(request->app->scheduler, request);
-    srv_buffer_text(&reply->body, "{\"error\":");
-    srv_error_write(&reply->body, error, request->request_id);
-    srv_buffer_text(&reply->body, "}");
-}
+#include "schedule/scheduler.h"
 
 /* The body of an error for which there is no memory either. */
 static const char no_memory[] =
@@ -66,6 +40,13 @@ static void settle(struct srv_request *request)
     else
         return;
     srv_reply_error(request, &error);
+}
+
+static void set_retry_after(struct srv_request *request)
+{
+    struct srv_reply *reply = &request->reply;
+    if (srv_error_retryable(reply->code) && (reply->status == 429 || reply->status == 503))
+        reply->retry_after_s = srv_scheduler_retry_s(request->app->scheduler, request);
 }
 
 /* ---- Header fields --------------------------------------------------------------------------- */
@@ -224,6 +205,7 @@ static struct MHD_Response *make_response(struct srv_request *request, const cha
 bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *request, bool close)
 {
     settle(request);
+    set_retry_after(request);
     struct fields fields;
     size_t length;
     const char *body = body_of(&length, &request->reply);
@@ -243,6 +225,7 @@ bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *requ
 void srv_reply_send(const struct srv_connection *connection, struct srv_request *request)
 {
     settle(request);
+    set_retry_after(request);
     struct fields fields;
     struct srv_buffer out;
     size_t length;

@@ -42,17 +42,18 @@ static void allow(char allowed[64], enum srv_method method)
 }
 
 const struct srv_route *srv_route_find(char arg[SRV_ID_MAX + 1], char allowed[64],
-                                       enum srv_method method, const char *path)
+                                       const struct srv_routes *routes, enum srv_method method,
+                                       const char *path)
 {
     allowed[0] = '\0';
-    for (size_t i = 0; i < srv_route_count; i++) {
-        if (!matches(arg, srv_routes[i].path, path))
+    for (size_t i = 0; i < routes->count; i++) {
+        if (!matches(arg, routes->items[i].path, path))
             continue;
-        if (srv_routes[i].method == method) {
+        if (routes->items[i].method == method) {
             allowed[0] = '\0';
-            return &srv_routes[i];
+            return &routes->items[i];
         }
-        allow(allowed, srv_routes[i].method);
+        allow(allowed, routes->items[i].method);
     }
     arg[0] = '\0';
     return NULL;

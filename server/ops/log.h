@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "http/http.h"
+#include "wire/route.h"
 
 enum srv_log_level { SRV_LOG_OFF, SRV_LOG_ERROR, SRV_LOG_INFO, SRV_LOG_ACCESS };
 

@@ -81,25 +81,32 @@ struct srv_metrics {
     counter decode_rows, attend_rows;
     counter sessions[3]; /* by enum srv_session_event */
     counter store[SRV_STORE_EVENTS];
-    struct row rows[]; /* [srv_route_count + SRV_METHOD_COUNT + 1] */
+    const struct srv_routes *routes;
+    struct row rows[]; /* [routes->count + SRV_METHOD_COUNT + 1] */
 };
 
-static size_t row_count(void) { return srv_route_count + SRV_METHOD_COUNT + 1; }
-
-bool srv_metrics_open(struct srv_metrics **out)
+static size_t row_count(const struct srv_routes *routes)
 {
-    *out = calloc(1, sizeof **out + row_count() * sizeof(struct row));
-    return *out != NULL;
+    return routes->count + SRV_METHOD_COUNT + 1;
+}
+
+bool srv_metrics_open(struct srv_metrics **out, const struct srv_routes *routes)
+{
+    *out = calloc(1, sizeof **out + row_count(routes) * sizeof(struct row));
+    if (*out == NULL)
+        return false;
+    (*out)->routes = routes;
+    return true;
 }
 
 void srv_metrics_close(struct srv_metrics *metrics) { free(metrics); }
 
-static size_t row_of(const struct srv_request *request)
+static size_t row_of(const struct srv_routes *routes, const struct srv_request *request)
 {
     if (request->route != NULL)
-        return (size_t)(request->route - srv_routes);
+        return (size_t)(request->route - routes->items);
     size_t method = (size_t)request->method;
-    return srv_route_count + (method < SRV_METHOD_COUNT ? method : SRV_METHOD_COUNT);
+    return routes->count + (method < SRV_METHOD_COUNT ? method : SRV_METHOD_COUNT);
 }
 
 static size_t status_of(const struct srv_request *request)
@@ -112,7 +119,7 @@ static size_t status_of(const struct srv_request *request)
 
 void srv_metrics_request(struct srv_metrics *metrics, const struct srv_request *request)
 {
-    struct row *row = &metrics->rows[row_of(request)];
+    struct row *row = &metrics->rows[row_of(metrics->routes, request)];
     count_up(&row->by_status[status_of(request)], 1);
     observe(&row->seconds, &seconds, srv_stage_ns(request, SRV_STAGE_TOTAL));
     if (request->reply.code != SRV_OK && request->reply.code < SRV_ERROR_COUNT)
@@ -172,12 +179,12 @@ static void print_histogram(struct srv_buffer *out, const struct histogram *hist
     srv_buffer_printf(out, "%s_count%s%.*s%s %llu\n", name, open, bare, labels, close, total);
 }
 
-static void row_labels(char out[160], size_t row)
+static void row_labels(char out[160], const struct srv_routes *routes, size_t row)
 {
-    bool matched = row < srv_route_count;
+    bool matched = row < routes->count;
     enum srv_method method =
-        matched ? srv_routes[row].method : (enum srv_method)(row - srv_route_count);
-    snprintf(out, 160, "route=\"%s\",method=\"%s\",", matched ? srv_routes[row].path : "none",
+        matched ? routes->items[row].method : (enum srv_method)(row - routes->count);
+    snprintf(out, 160, "route=\"%s\",method=\"%s\",", matched ? routes->items[row].path : "none",
              srv_method_name(method));
 }
 
@@ -206,8 +213,8 @@ static void print_requests(struct srv_buffer *out, const struct srv_metrics *met
 {
     char labels[160];
     print_head(out, "attnd_requests_total", "counter", "Requests answered.");
-    for (size_t i = 0; i < row_count(); i++) {
-        row_labels(labels, i);
+    for (size_t i = 0; i < row_count(metrics->routes); i++) {
+        row_labels(labels, metrics->routes, i);
         print_row_statuses(out, &metrics->rows[i], labels);
     }
     print_head(out, "attnd_errors_total", "counter", "Errors sent, by code.");
@@ -218,8 +225,8 @@ static void print_requests(struct srv_buffer *out, const struct srv_metrics *met
                               srv_error_word((enum srv_error_code)i), count);
     }
     print_head(out, "attnd_request_seconds", "histogram", "From first header to reply.");
-    for (size_t i = 0; i < row_count(); i++) {
-        row_labels(labels, i);
+    for (size_t i = 0; i < row_count(metrics->routes); i++) {
+        row_labels(labels, metrics->routes, i);
         if (row_used(&metrics->rows[i]))
             print_histogram(out, &metrics->rows[i].seconds, &seconds, "attnd_request_seconds",
                             labels);

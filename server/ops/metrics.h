@@ -7,11 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "http/http.h"
+#include "wire/route.h"
 
 struct srv_metrics;
 
-bool srv_metrics_open(struct srv_metrics **out);
+/* `routes` must outlive the metrics. */
+bool srv_metrics_open(struct srv_metrics **out, const struct srv_routes *routes);
 void srv_metrics_close(struct srv_metrics *metrics);
 
 /* One finished request: attnd_requests_total{route,method,status},

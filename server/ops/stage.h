@@ -2,7 +2,7 @@
 #ifndef SRV_STAGE_H
 #define SRV_STAGE_H
 
-#include "http/http.h"
+#include "wire/route.h"
 
 enum srv_stage {
     SRV_STAGE_PARSE,   /* from the job's being taken to its computing: reading the body */

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "http/http.h"
+#include "base/clock.h"
 #include "ops/heap.h"
 
 #define KEPT_NS UINT64_C(1000000000)

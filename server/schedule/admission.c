@@ -3,20 +3,23 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
+
 #define RESERVE 8 /* one in so many places is kept for small shares */
 #define FEW 8     /* requests: the wait behind fewer is not foretold, they may be unlike the last */
 #define AVERAGED_NS UINT64_C(1000000000) /* of work, over which a pace is the mean */
 #define SECOND_NS UINT64_C(1000000000)
 
-bool srv_admission_init(struct srv_admission *a, size_t capacity)
+bool srv_admission_init(struct srv_admission *a, size_t capacity, const struct srv_routes *routes)
 {
     a->capacity = capacity;
     atomic_init(&a->num_callers, 1);
-    a->routes = calloc(srv_route_count, sizeof *a->routes);
-    return a->routes != NULL;
+    a->routes = routes;
+    a->paces = calloc(routes->count, sizeof *a->paces);
+    return a->paces != NULL;
 }
 
-void srv_admission_fini(struct srv_admission *a) { free(a->routes); }
+void srv_admission_fini(struct srv_admission *a) { free(a->paces); }
 
 static size_t read_count(const atomic_size_t *count)
 {
@@ -25,7 +28,7 @@ static size_t read_count(const atomic_size_t *count)
 
 static struct srv_pace *pace_of(const struct srv_admission *a, const struct srv_request *request)
 {
-    return &a->routes[request->route - srv_routes];
+    return &a->paces[request->route - a->routes->items];
 }
 
 /* ---- Shares ---------------------------------------------------------------------------------- */

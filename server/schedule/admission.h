@@ -11,7 +11,7 @@
 
 #include <stdatomic.h>
 
-#include "http/http.h"
+#include "wire/route.h"
 
 struct srv_pace {
     atomic_size_t depth;          /* requests of a route, waiting or running */
@@ -24,10 +24,12 @@ struct srv_admission {
     atomic_size_t depth;               /* requests waiting or running */
     atomic_size_t of[SRV_MAX_CALLERS]; /* of each caller */
     atomic_size_t num_callers;         /* the highest that ever came, and 1 */
-    struct srv_pace *routes;           /* [srv_route_count] */
+    struct srv_pace *paces;            /* [routes->count] */
+    const struct srv_routes *routes;
 };
 
-bool srv_admission_init(struct srv_admission *admission, size_t capacity); /* false: no memory */
+bool srv_admission_init(struct srv_admission *admission, size_t capacity,
+                        const struct srv_routes *routes); /* false: no memory */
 void srv_admission_fini(struct srv_admission *admission);
 
 /* Whether the request may join, and be answered before its deadline as far as can be told.  Errors:

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "app.h"
+#include "base/clock.h"
 #include "schedule/job.h"
 
 #define SMALL_CODED ((size_t)64 << 10) /* of a coded body that is read where others are */
@@ -133,11 +134,11 @@ static void put(struct srv_clerk *clerk, struct srv_request *request)
     size_t bytes = request->coder != NULL ? CODED_COUNT
                    : written              ? request->reply_bytes
                                           : request->body_length;
-    request->waiting = (struct srv_waiting){.caller = request->caller, .rows = bytes + 1};
+    request->waiting = (struct srv_queue_node){.caller = request->caller, .rows = bytes + 1};
     srv_lines_put(&clerk->lines, written ? SRV_WRITES : SRV_READS, &request->waiting);
 }
 
-static struct srv_request *request_of(struct srv_waiting *waiting)
+static struct srv_request *request_of(struct srv_queue_node *waiting)
 {
     return (struct srv_request *)((char *)waiting - offsetof(struct srv_request, waiting));
 }
@@ -149,10 +150,10 @@ static struct srv_request *take_next(struct srv_clerk *clerk)
     const struct srv_line *callers = clerk->lines.callers;
     srv_walk_begin(&reads, &clerk->lines, SRV_READS);
     srv_walk_begin(&writes, &clerk->lines, SRV_WRITES);
-    struct srv_waiting *read = srv_walk_look(&reads), *write = srv_walk_look(&writes);
+    struct srv_queue_node *read = srv_walk_look(&reads), *write = srv_walk_look(&writes);
     bool reads_first = write == NULL || (read != NULL && callers[reads.caller].given <=
                                                              callers[writes.caller].given);
-    struct srv_waiting *next = reads_first ? read : write;
+    struct srv_queue_node *next = reads_first ? read : write;
     if (next == NULL)
         return NULL;
     srv_walk_take(reads_first ? &reads : &writes);
@@ -165,7 +166,7 @@ static struct srv_request *take_useless(struct srv_clerk *clerk, enum srv_kind k
     struct srv_walk walk;
     struct srv_error error;
     srv_walk_begin(&walk, &clerk->lines, kind);
-    for (struct srv_waiting *waiting; (waiting = srv_walk_look(&walk)) != NULL;) {
+    for (struct srv_queue_node *waiting; (waiting = srv_walk_look(&walk)) != NULL;) {
         if (check(request_of(waiting), &error) != SRV_OK) {
             srv_walk_drop(&walk);
             return request_of(waiting);

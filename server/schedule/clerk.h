@@ -5,9 +5,7 @@
 #ifndef SRV_CLERK_H
 #define SRV_CLERK_H
 
-#include "http/http.h"
-
-#define SRV_LARGE_BYTES ((size_t)256 << 10) /* of a body, or of a reply's outputs */
+#include "wire/request.h"
 
 struct srv_clerk;
 

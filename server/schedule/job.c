@@ -14,7 +14,7 @@ enum srv_error_code srv_request_check(const struct srv_request *request, uint64_
         return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "the client has left");
     if (request->deadline_ns != 0 && now_ns >= request->deadline_ns)
         return srv_fail(error, SRV_E_DEADLINE, "X-Deadline-Ms", "the deadline has passed");
-    if (atomic_load_explicit(&request->app->stopping, memory_order_relaxed))
+    if (atomic_load_explicit(request->stopping, memory_order_relaxed))
         return srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
     return SRV_OK;
 }
@@ -40,7 +40,7 @@ static enum srv_error_code cut_body(struct srv_body *out, struct srv_request *re
 enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
                                  enum srv_call_kind kind, struct srv_error *error)
 {
-    const struct srv_limits *limits = &request->app->config.limits;
+    const struct srv_limits *limits = request->limits;
     struct srv_job *job = srv_arena_alloc(&request->arena, 1, sizeof *job);
     struct srv_body body;
     if (job == NULL)

@@ -6,17 +6,17 @@
 #ifndef SRV_JOB_H
 #define SRV_JOB_H
 
-#include "http/http.h"
 #include "schedule/lines.h"
 #include "session/models.h"
 #include "session/session.h"
-#include "wire/request.h"
+#include "wire/call.h"
+#include "wire/route.h"
 #include "wire/shapes.h"
 
 struct srv_item {
-    struct srv_waiting waiting; /* the first step of its session in line, and none behind it */
-    struct srv_item *behind;    /* the session's next step */
-    bool first;                 /* there was no step of the session before it */
+    struct srv_queue_node waiting; /* the first step of its session in line, and none behind it */
+    struct srv_item *behind;       /* the session's next step */
+    bool first;                    /* there was no step of the session before it */
     struct srv_job *job;
     const struct srv_rows *rows;
     const struct srv_model *model; /* the body's, or the session's where it names none */
@@ -31,7 +31,7 @@ struct srv_item {
 };
 
 struct srv_job {
-    struct srv_waiting waiting; /* in line, where it has no items */
+    struct srv_queue_node waiting; /* in line, where it has no items */
     struct srv_request *request;
     struct srv_call call;
     const struct srv_model *model; /* of a job without items; NULL: weightless */

@@ -3,7 +3,7 @@
 
 /* ---- One queue ---- */
 
-static void put_last(struct srv_queue *queue, struct srv_waiting *waiting)
+static void put_last(struct srv_queue *queue, struct srv_queue_node *waiting)
 {
     waiting->next = NULL;
     *queue->last = waiting;
@@ -11,9 +11,9 @@ static void put_last(struct srv_queue *queue, struct srv_waiting *waiting)
 }
 
 /* Takes what *link points to. */
-static struct srv_waiting *unlink_at(struct srv_queue *queue, struct srv_waiting **link)
+static struct srv_queue_node *unlink_at(struct srv_queue *queue, struct srv_queue_node **link)
 {
-    struct srv_waiting *waiting = *link;
+    struct srv_queue_node *waiting = *link;
     *link = waiting->next;
     if (queue->last == &waiting->next)
         queue->last = link;
@@ -30,7 +30,7 @@ void srv_lines_init(struct srv_lines *lines)
             lines->callers[i].of[kind].last = &lines->callers[i].of[kind].first;
 }
 
-void srv_lines_put(struct srv_lines *lines, enum srv_kind kind, struct srv_waiting *waiting)
+void srv_lines_put(struct srv_lines *lines, enum srv_kind kind, struct srv_queue_node *waiting)
 {
     struct srv_line *line = &lines->callers[waiting->caller];
     if (waiting->caller >= lines->num_callers)
@@ -42,11 +42,11 @@ void srv_lines_put(struct srv_lines *lines, enum srv_kind kind, struct srv_waiti
     lines->waiting[kind]++;
 }
 
-struct srv_waiting *srv_lines_take(struct srv_lines *lines, enum srv_kind kind)
+struct srv_queue_node *srv_lines_take(struct srv_lines *lines, enum srv_kind kind)
 {
     struct srv_walk walk;
     srv_walk_begin(&walk, lines, kind);
-    struct srv_waiting *waiting = srv_walk_look(&walk);
+    struct srv_queue_node *waiting = srv_walk_look(&walk);
     if (waiting != NULL)
         srv_walk_take(&walk);
     return waiting;
@@ -71,7 +71,7 @@ void srv_walk_begin(struct srv_walk *walk, struct srv_lines *lines, enum srv_kin
         walk->links[i] = &lines->callers[i].of[kind].first;
 }
 
-struct srv_waiting *srv_walk_look(struct srv_walk *walk)
+struct srv_queue_node *srv_walk_look(struct srv_walk *walk)
 {
     const struct srv_lines *lines = walk->lines;
     const struct srv_line *best = NULL;

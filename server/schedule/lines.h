@@ -13,17 +13,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/queue_node.h"
 #include "config/bounds.h"
 
-/* The first member of what can wait. */
-struct srv_waiting {
-    struct srv_waiting *next;
-    unsigned caller; /* below SRV_MAX_CALLERS */
-    size_t rows;     /* that computing it counts for; at least 1 */
-};
-
 struct srv_queue {
-    struct srv_waiting *first, **last;
+    struct srv_queue_node *first, **last;
 };
 
 enum srv_kind {
@@ -51,8 +45,8 @@ struct srv_lines {
 };
 
 void srv_lines_init(struct srv_lines *lines);
-void srv_lines_put(struct srv_lines *lines, enum srv_kind kind, struct srv_waiting *waiting);
-struct srv_waiting *srv_lines_take(struct srv_lines *lines, enum srv_kind kind); /* NULL: none */
+void srv_lines_put(struct srv_lines *lines, enum srv_kind kind, struct srv_queue_node *waiting);
+struct srv_queue_node *srv_lines_take(struct srv_lines *lines, enum srv_kind kind); /* NULL: none */
 bool srv_lines_empty(const struct srv_lines *lines);
 
 /* A walk over all that waits of a kind, fairest first, which may take some of it and pass over the
@@ -61,15 +55,15 @@ struct srv_walk {
     struct srv_lines *lines;
     enum srv_kind kind;
     size_t num_callers;
-    size_t caller;                               /* of the one that is looked at */
-    struct srv_waiting **links[SRV_MAX_CALLERS]; /* to each caller's next one */
+    size_t caller;                                  /* of the one that is looked at */
+    struct srv_queue_node **links[SRV_MAX_CALLERS]; /* to each caller's next one */
 };
 
 /* Begins before the first. */
 void srv_walk_begin(struct srv_walk *walk, struct srv_lines *lines, enum srv_kind kind);
-struct srv_waiting *srv_walk_look(struct srv_walk *walk); /* at the next one; NULL at the end */
-void srv_walk_pass(struct srv_walk *walk);                /* leaves it in line */
-void srv_walk_take(struct srv_walk *walk);                /* takes it, and counts its rows */
-void srv_walk_drop(struct srv_walk *walk);                /* takes it for nothing */
+struct srv_queue_node *srv_walk_look(struct srv_walk *walk); /* at the next one; NULL at the end */
+void srv_walk_pass(struct srv_walk *walk);                   /* leaves it in line */
+void srv_walk_take(struct srv_walk *walk);                   /* takes it, and counts its rows */
+void srv_walk_drop(struct srv_walk *walk);                   /* takes it for nothing */
 
 #endif

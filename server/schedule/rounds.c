@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "app.h"
+#include "base/clock.h"
 #include "schedule/batch.h"
 #include "schedule/steps.h"
 
@@ -265,7 +266,7 @@ static void begin_changes(struct srv_rounds *s)
 {
     struct srv_walk walk;
     srv_walk_begin(&walk, &s->lines, SRV_CHANGES);
-    for (struct srv_waiting *job; (job = srv_walk_look(&walk)) != NULL;) {
+    for (struct srv_queue_node *job; (job = srv_walk_look(&walk)) != NULL;) {
         srv_walk_drop(&walk);
         begin_job(s, (struct srv_job *)job);
     }
@@ -333,13 +334,14 @@ void srv_rounds_piece(struct srv_rounds *s)
 
 static bool is_item(enum srv_kind kind) { return kind == SRV_STEPS || kind == SRV_PREFILLS; }
 
-static const struct srv_request *request_of(enum srv_kind kind, const struct srv_waiting *waiting)
+static const struct srv_request *request_of(enum srv_kind kind,
+                                            const struct srv_queue_node *waiting)
 {
     return is_item(kind) ? ((const struct srv_item *)waiting)->job->request
                          : ((const struct srv_job *)waiting)->request;
 }
 
-static void refuse(struct srv_rounds *s, enum srv_kind kind, struct srv_waiting *waiting,
+static void refuse(struct srv_rounds *s, enum srv_kind kind, struct srv_queue_node *waiting,
                    const struct srv_error *error)
 {
     if (is_item(kind)) {
@@ -372,7 +374,7 @@ static void sweep_line(struct srv_rounds *s, enum srv_kind kind)
     struct srv_error error;
     uint64_t now = srv_now_ns();
     srv_walk_begin(&walk, &s->lines, kind);
-    for (struct srv_waiting *waiting; (waiting = srv_walk_look(&walk)) != NULL;) {
+    for (struct srv_queue_node *waiting; (waiting = srv_walk_look(&walk)) != NULL;) {
         if (is_item(kind))
             sweep_behind(s, (struct srv_item *)waiting, now);
         if (srv_request_check(request_of(kind, waiting), now, &error) == SRV_OK) {
@@ -407,7 +409,7 @@ void srv_rounds_refuse(struct srv_rounds *s, struct srv_request *requests[], siz
         end_request(s, requests[i]);
     }
     for (enum srv_kind kind = 0; kind < SRV_NUM_KINDS; kind++)
-        for (struct srv_waiting *waiting; (waiting = srv_lines_take(&s->lines, kind)) != NULL;)
+        for (struct srv_queue_node *waiting; (waiting = srv_lines_take(&s->lines, kind)) != NULL;)
             refuse(s, kind, waiting, &error);
 }
 
@@ -429,7 +431,7 @@ static size_t work_from(const struct srv_item *item)
 bool srv_rounds_are_small(struct srv_rounds *s)
 {
     struct srv_walk walk;
-    struct srv_waiting *waiting;
+    struct srv_queue_node *waiting;
     const size_t *count = s->lines.waiting;
     size_t work = 0;
     if (count[SRV_PREFILLS] + count[SRV_ATTENDS] + count[SRV_PIECES] > 0)
@@ -449,7 +451,7 @@ bool srv_rounds_init(struct srv_rounds *s, struct srv_app *app, size_t capacity)
     s->app = app;
     s->ended = calloc(capacity, sizeof *s->ended);
     srv_lines_init(&s->lines);
-    return srv_admission_init(&s->admission, capacity) && s->ended != NULL;
+    return srv_admission_init(&s->admission, capacity, app->routes) && s->ended != NULL;
 }
 
 void srv_rounds_fini(struct srv_rounds *s)

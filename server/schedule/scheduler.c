@@ -25,6 +25,7 @@
 #include <time.h>
 
 #include "app.h"
+#include "base/clock.h"
 #include "schedule/rounds.h"
 #include "store/store.h"
 

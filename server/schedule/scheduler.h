@@ -6,7 +6,7 @@
 #ifndef SRV_SCHEDULER_H
 #define SRV_SCHEDULER_H
 
-#include "http/http.h"
+#include "wire/request.h"
 
 struct srv_scheduler;
 

@@ -17,9 +17,9 @@
 #include <time.h>
 
 #include "attn.h"
-#include "http/http.h"
+#include "base/clock.h"
 #include "session/models.h"
-#include "wire/request.h"
+#include "wire/call.h"
 
 #define NS_PER_S UINT64_C(1000000000)
 #define HASH_PRIME ((UINT64_C(1) << 61) - 1)

@@ -12,7 +12,7 @@
 
 #include "attn_state.h"
 #include "store/restore.h"
-#include "wire/request.h"
+#include "wire/call.h"
 
 #define PIECE ((size_t)256 << 10) /* bytes of rows that are held at a time, one row at least */
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/http.h"
+#include "base/clock.h"
 #include "store/session_notes.h"
-#include "wire/request.h"
+#include "wire/call.h"
 
 #define FEW 128     /* sessions that do not count as too many, whatever max_sessions is */
 #define MANY_LOST 8 /* times max_sessions: more that are lost are not counted either */

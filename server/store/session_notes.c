@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/http.h"
+#include "base/clock.h"
 #include "session/models.h"
 
 /* ---- Printing -------------------------------------------------------------------------------- */

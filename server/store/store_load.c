@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "store/restore.h"
 #include "store/store_parts.h"
 

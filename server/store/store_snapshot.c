@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "store/session_notes.h"
 #include "store/store_parts.h"
 

@@ -10,8 +10,9 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "http/http.h"
+#include "config/bounds.h"
 #include "schedule/clerk.h"
+#include "wire/request.h"
 
 #define FIRST 4096              /* bytes: least room for what comes out */
 #define PIECE ((size_t)1 << 20) /* bytes that go through zlib at a time */

@@ -16,11 +16,6 @@ enum srv_coding { SRV_IDENTITY, SRV_GZIP, SRV_DEFLATE };
 /* What it is in Content-Encoding. */
 const char *srv_coding_name(enum srv_coding coding);
 
-/* Beyond SRV_FREE_BYTES a body expands to no more than so many times its length: text of numbers
- * comes nowhere near. */
-#define SRV_EXPANSION_MAX 200
-#define SRV_FREE_BYTES 1048576
-
 struct srv_expand_limits {
     size_t most;                                /* bytes of what comes out */
     bool (*grant)(void *context, size_t bytes); /* asked before memory is taken */

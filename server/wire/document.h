@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "http/http.h"
+#include "wire/request.h"
 
 /* Reads the request's body: one JSON object without duplicate keys, {} where there is no body.
  * *out is the caller's to json_decref.  Errors: malformed_json, duplicate_field, too_complex (above

@@ -3,7 +3,7 @@
 #define SRV_MEANING_H
 
 #include "attn.h"
-#include "wire/request.h"
+#include "wire/call.h"
 
 enum srv_form {
     SRV_FORM_SELF = 1 << 0,       /* rows for a layer, keys from the same rows */

@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#include "app.h"
 #include "base/number.h"
 #include "wire/tensor_binary.h"
 #include "wire/tensor_json.h"
@@ -166,7 +165,7 @@ static enum srv_error_code read_selection(const size_t **out, size_t *count,
 enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
                                       struct srv_error *error)
 {
-    size_t max_bytes = request->app->config.limits.max_reply_bytes;
+    size_t max_bytes = request->limits->max_reply_bytes;
     request->reply_bytes = items * ITEM_TEXT; /* items are bounded by max_sequences */
     if (request->reply_bytes <= max_bytes)
         return SRV_OK;
@@ -214,7 +213,7 @@ static enum srv_error_code take_parts(struct attn_outputs *out, const struct wis
                                       struct srv_error *error)
 {
     const struct parts parts = list_parts(out, wish, sizes);
-    size_t max_bytes = request->app->config.limits.max_reply_bytes;
+    size_t max_bytes = request->limits->max_reply_bytes;
     size_t total = request->reply_bytes;
     for (int i = 0; i < PART_COUNT; i++) {
         const struct part *part = &parts.list[i];

@@ -4,7 +4,7 @@
 #define SRV_OUTPUTS_H
 
 #include "base/buffer.h"
-#include "http/http.h"
+#include "wire/request.h"
 #include "wire/shapes.h"
 
 /* Sets aside room in the reply for the text of so many items beside their outputs, whether they

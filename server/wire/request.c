@@ -1,495 +1,68 @@
-/* request.c: the field table of /attend and /decode, and the checks that need no model.
- *
- * A field is one line of the table: its name, how it is read, where it goes, which bodies have it.
- * Reading a body is a loop over its members; a bit per field tells what was given, which is all
- * that the checks behind the loop look at.  The items of `sequences` go through the same loop.
- *
- * null is the same as leaving a field out: callers in dynamic languages write it. */
+/* request.c: a request's memory, and the two ways to fill a reply. */
 #include "wire/request.h"
 
-#include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
-#include "wire/json.h"
-#include "wire/tensor_object.h"
+#include "wire/error_body.h"
+#include "wire/route.h"
 
-enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = 1 << 2 };
-
-enum field_kind {
-    NAME,
-    ID,
-    FLAG,
-    INDEX,
-    LAYER,
-    COUNT,
-    RADIUS,
-    SCALE,
-    SOFTCAP,
-    TENSOR,
-    OUTPUTS,
-    STAGE,
-    SEQUENCES
-};
-
-struct field {
-    const char *name;
-    enum field_kind kind;
-    unsigned where;    /* ATTEND, DECODE, ITEM */
-    bool of_call;      /* belongs to struct srv_call, not to struct srv_rows */
-    size_t offset;     /* of the value */
-    size_t has_offset; /* of the flag that it was given, 0 for none */
-    enum srv_tensor_kind tensor;
-    bool scalar;       /* a bare number will do */
-    unsigned refines;  /* the outputs of which it says more, one of which must be asked for; or 0 */
-    const char *words; /* and their names */
-};
-
-#define IN_CALL(member) .of_call = true, .offset = offsetof(struct srv_call, member)
-#define IN_ROWS(member) .offset = offsetof(struct srv_rows, member)
-#define HAS(member) .has_offset = offsetof(struct srv_rows, has_##member)
-#define REFINES(outputs, names) .refines = (outputs), .words = (names)
-#define ALL (ATTEND | DECODE | ITEM)
-
-static const struct field fields[] = {
-    {"model", NAME, ATTEND | DECODE, IN_CALL(model)},
-    {"layer", LAYER, ATTEND | DECODE, IN_CALL(layer)},
-    {"sequences", SEQUENCES, DECODE, IN_CALL(sequences)},
-    {"binary_output", FLAG, ATTEND | DECODE, IN_CALL(binary_output)},
-    {"session_id", ID, ALL, IN_ROWS(session_id)},
-    {"position", INDEX, ALL, IN_ROWS(position), HAS(position)},
-    {"epoch", INDEX, ALL, IN_ROWS(epoch), HAS(epoch)},
-    {"start", FLAG, ALL, IN_ROWS(start), HAS(start)},
-    {"commit", FLAG, ALL, IN_ROWS(commit), HAS(commit)},
-    {"hidden_states", TENSOR, ALL, IN_ROWS(hidden_states), .tensor = SRV_FLOATS},
-    {"encoder_hidden_states", TENSOR, ATTEND, IN_ROWS(encoder_hidden_states)},
-    {"key_hidden_states", TENSOR, ATTEND, IN_ROWS(key_hidden_states)},
-    {"value_hidden_states", TENSOR, ATTEND, IN_ROWS(value_hidden_states)},
-    {"query", TENSOR, ATTEND, IN_ROWS(query)},
-    {"key", TENSOR, ATTEND, IN_ROWS(key)},
-    {"value", TENSOR, ATTEND, IN_ROWS(value)},
-    {"is_causal", FLAG, ALL, IN_ROWS(is_causal), HAS(is_causal)},
-    {"query_offset", TENSOR, ALL, IN_ROWS(query_offset), .tensor = SRV_INTEGERS, .scalar = true},
-    {"padding_mask", TENSOR, ALL, IN_ROWS(padding_mask), .tensor = SRV_BOOLS},
-    {"attention_mask", TENSOR, ALL, IN_ROWS(attention_mask), .tensor = SRV_BOOLS},
-    {"attention_bias", TENSOR, ALL, IN_ROWS(attention_bias), .tensor = SRV_FLOATS_OR_NULL},
-    {"head_mask", TENSOR, ALL, IN_ROWS(head_mask), .tensor = SRV_FLOATS},
-    {"position_ids", TENSOR, ALL, IN_ROWS(position_ids), .tensor = SRV_INTEGERS},
-    {"scale", SCALE, ALL, IN_ROWS(scale), HAS(scale)},
-    {"softcap", SOFTCAP, ALL, IN_ROWS(softcap), HAS(softcap)},
-    {"sliding_window", TENSOR, ALL, IN_ROWS(sliding_window), .tensor = SRV_INTEGERS,
-     .scalar = true},
-    {"outputs", OUTPUTS, ALL, IN_ROWS(outputs)},
-    {"heads", TENSOR, ALL, IN_ROWS(heads), .tensor = SRV_INTEGERS,
-     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_STATS,
-             "attention_weights, attention_scores or head_stats")},
-    {"rows", TENSOR, ALL, IN_ROWS(query_rows), .tensor = SRV_INTEGERS,
-     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES, "attention_weights or attention_scores")},
-    {"top_k", COUNT, ALL, IN_ROWS(top_k), REFINES(SRV_OUT_WEIGHTS, "attention_weights")},
-    {"average_heads", FLAG, ALL, IN_ROWS(average_heads),
-     REFINES(SRV_OUT_WEIGHTS, "attention_weights")},
-    {"stage", STAGE, ALL, IN_ROWS(stage), REFINES(SRV_OUT_SCORES, "attention_scores")},
-    {"local_radius", RADIUS, ALL, IN_ROWS(local_radius), REFINES(SRV_OUT_STATS, "head_stats")},
-};
-#define FIELD_COUNT (sizeof fields / sizeof fields[0])
-_Static_assert(FIELD_COUNT <= 64, "body->given has a bit for each");
-
-static const struct {
-    const char *name;
-    enum srv_output bit;
-} outputs[] = {
-    {"output", SRV_OUT_OUTPUT},    {"attention_weights", SRV_OUT_WEIGHTS},
-    {"lse", SRV_OUT_LSE},          {"key", SRV_OUT_KEY},
-    {"value", SRV_OUT_VALUE},      {"attention_scores", SRV_OUT_SCORES},
-    {"head_stats", SRV_OUT_STATS},
-};
-
-/* A body or an item while it is read. */
-struct body {
-    struct srv_call *call;
-    struct srv_rows *rows; /* of this body or item */
-    unsigned where;        /* one of ATTEND, DECODE, ITEM */
-    const char *prefix;    /* "sequences[3]", for ITEM */
-    size_t max_sequences;
-    struct srv_json *json;
-    struct srv_bytes *bytes;
-    struct srv_arena *arena;
-    uint64_t given, named; /* bits of fields: with a value; at all */
-};
-
-#define NAME_SIZE 32  /* of a field's name; a longer one is cut and then matches none */
-#define PARAM_SIZE 64 /* "sequences[", an index, "]." and a name */
-
-/* A field's name as errors have it: "position", "sequences[3].position"; in `out` or as it is. */
-static const char *full_name(char out[PARAM_SIZE], const struct body *body, const char *name)
+bool srv_request_charge(struct srv_request *request, size_t bytes)
 {
-    if (body->where != ITEM)
-        return name;
-    srv_name_within(out, PARAM_SIZE, body->prefix, name);
-    return out;
-}
-
-/* Fails with "<field> <why>". */
-static bool fail(const struct body *body, enum srv_error_code code, const char *name,
-                 const char *why)
-{
-    char text[PARAM_SIZE];
-    const char *param = full_name(text, body, name);
-    srv_fail(body->json->error, code, param, "%s %s", param, why);
-    return false;
-}
-
-/* The index of a field in the table, FIELD_COUNT for none. */
-static size_t find_field(const char *name)
-{
-    size_t i = 0;
-    while (i < FIELD_COUNT && (fields[i].name[0] != name[0] || strcmp(fields[i].name, name) != 0))
-        i++;
-    return i;
-}
-
-static bool given(const struct body *body, const char *name)
-{
-    return (body->given >> find_field(name) & 1) != 0;
-}
-
-/* ---- Reading fields -------------------------------------------------------------------------- */
-
-static bool is_alphanumeric(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-}
-
-bool srv_id_valid(const char *id)
-{
-    size_t length = 0;
-    while (is_alphanumeric(id[length]) || id[length] == '_' || id[length] == '.' ||
-           id[length] == '-')
-        length++;
-    return is_alphanumeric(id[0]) && length <= SRV_ID_MAX && id[length] == '\0';
-}
-
-static bool read_id(char **out, const struct body *body, const char *param)
-{
-    if (!srv_json_string(out, body->json, body->arena, SRV_ID_MAX, param))
+    const struct srv_route *route = request->route;
+    size_t beyond = route != NULL && route->while_draining ? SRV_PROBE_BYTES : 0;
+    if (!srv_budget_take(request->in_flight, bytes, beyond))
         return false;
-    if (srv_id_valid(*out))
-        return true;
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param,
-             "%s must be a letter or digit and up to %d letters, digits, '_', '.' or '-'", param,
-             SRV_ID_MAX - 1);
-    return false;
-}
-
-/* An integer from `least` to `most`. */
-static bool read_integer(int64_t *out, const struct body *body, int64_t least, int64_t most,
-                         const char *param)
-{
-    if (!srv_json_integer(out, body->json, param))
-        return false;
-    if (*out >= least && *out <= most)
-        return true;
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s is %lld, must be from %lld to %lld",
-             param, (long long)*out, (long long)least, (long long)most);
-    return false;
-}
-
-/* A number above 0, or 0 itself where that means none. */
-static bool read_scale(double *out, const struct body *body, bool or_none, const char *param)
-{
-    if (!srv_json_double(out, body->json, param))
-        return false;
-    if (*out > 0 || (or_none && *out == 0))
-        return true;
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s is %g, must be above 0%s", param,
-             *out, or_none ? ", or 0 for none" : "");
-    return false;
-}
-
-/* The bit of the output name that comes next, 0 after an error. */
-static unsigned read_output(const struct body *body, const char *param)
-{
-    char *name;
-    if (!srv_json_string(&name, body->json, body->arena, SRV_ID_MAX, param))
-        return 0;
-    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++)
-        if (strcmp(name, outputs[i].name) == 0)
-            return outputs[i].bit;
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%s\"", param, name);
-    return 0;
-}
-
-static bool read_outputs(unsigned *out, const struct body *body, const char *param)
-{
-    if (srv_json_peek(body->json) != SRV_JSON_ARRAY)
-        return srv_json_wrong_type(body->json, "a list of names", param);
-    srv_json_enter_array(body->json);
-    *out = 0;
-    while (srv_json_next_element(body->json)) {
-        unsigned bit = read_output(body, param);
-        if (bit == 0)
-            return false;
-        if ((*out & bit) != 0)
-            return fail(body, SRV_E_INVALID_VALUE, "outputs", "names an output twice");
-        *out |= bit;
-    }
-    if (body->json->error->code != SRV_OK)
-        return false;
-    return *out != 0 || fail(body, SRV_E_INVALID_VALUE, "outputs", "is empty");
-}
-
-static bool read_stage(enum attn_stage *out, const struct body *body, const char *param)
-{
-    static const char *const names[] = {"raw", "softcap", "masked"}; /* by enum attn_stage */
-    char *name;
-    if (!srv_json_string(&name, body->json, body->arena, SRV_ID_MAX, param))
-        return false;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *out = (enum attn_stage)i;
-            return true;
-        }
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%s\"", param, name);
-    return false;
-}
-
-static bool read_sequences(struct body *body);
-
-/* Reads the value that comes next into the field's place. */
-static bool read_value(struct body *body, const struct field *field, const char *param)
-{
-    void *to = (field->of_call ? (char *)body->call : (char *)body->rows) + field->offset;
-    switch (field->kind) {
-    case NAME:
-        return srv_json_string(to, body->json, body->arena, SRV_ID_MAX, param);
-    case ID:
-        return read_id(to, body, param);
-    case FLAG:
-        return srv_json_bool(to, body->json, param);
-    case INDEX:
-        return read_integer(to, body, 0, INT64_MAX, param);
-    case LAYER:
-        return read_integer(to, body, 0, ATTN_MAX_LAYERS - 1, param);
-    case COUNT:
-        return read_integer(to, body, 1, INT64_MAX, param);
-    case RADIUS:
-        return read_integer(to, body, 0, ATTN_MAX_TOKENS, param);
-    case SCALE:
-        return read_scale(to, body, false, param);
-    case SOFTCAP:
-        return read_scale(to, body, true, param);
-    case TENSOR:
-        return srv_tensor_read(to, body->json, body->bytes, body->arena, field->tensor,
-                               field->scalar, param);
-    case OUTPUTS:
-        return read_outputs(to, body, param);
-    case STAGE:
-        return read_stage(to, body, param);
-    case SEQUENCES:
-        return read_sequences(body);
-    }
-    return false;
-}
-
-/* Reads one member, whose name has been read. */
-static bool read_member(struct body *body, const char *name)
-{
-    char param[PARAM_SIZE];
-    size_t i = find_field(name);
-    if (i == FIELD_COUNT || (fields[i].where & body->where) == 0)
-        return fail(body, SRV_E_UNKNOWN_FIELD, name, "is no field of this request");
-    uint64_t bit = UINT64_C(1) << i;
-    if ((body->named & bit) != 0)
-        return fail(body, SRV_E_DUPLICATE_FIELD, name, "is given twice");
-    body->named |= bit;
-    if (srv_json_peek(body->json) == SRV_JSON_NULL)
-        return srv_json_literal(body->json, "null");
-    body->given |= bit;
-    if (!read_value(body, &fields[i], full_name(param, body, name)))
-        return false;
-    if (fields[i].has_offset != 0)
-        *(bool *)((char *)body->rows + fields[i].has_offset) = true;
+    request->charged += bytes;
     return true;
 }
 
-/* ---- Checks ---------------------------------------------------------------------------------- */
-
-static bool need(const struct body *body, const char *name)
+static void free_body(struct srv_request *request)
 {
-    return given(body, name) || fail(body, SRV_E_MISSING_FIELD, name, "is missing");
+    if (request->body != request->small_body)
+        free(request->body);
 }
 
-/* Fails where both are given. */
-static bool exclude(const struct body *body, const char *name, const char *other)
+void srv_request_replace_body(struct srv_request *request, char *body, size_t length)
 {
-    char why[PARAM_SIZE];
-    if (!given(body, name) || !given(body, other))
-        return true;
-    snprintf(why, sizeof why, "cannot stand beside %s", other);
-    return fail(body, SRV_E_INVALID_VALUE, name, why);
+    free_body(request);
+    request->body = body;
+    request->body_length = length;
 }
 
-/* Fails where `name` is given without `other`. */
-static bool require(const struct body *body, const char *name, const char *other)
+void srv_request_release(struct srv_request *request)
 {
-    return !given(body, name) || need(body, other);
+    free_body(request);
+    request->body = NULL;
+    request->job = NULL;
+    srv_arena_fini(&request->arena);
 }
 
-/* Rows come as hidden_states, or as query, key and value that are projected already. */
-static bool check_source(const struct body *body)
+size_t srv_body_limit(const struct srv_request *request)
 {
-    if (given(body, "query") || given(body, "key") || given(body, "value"))
-        return need(body, "query") && need(body, "key") && need(body, "value") &&
-               exclude(body, "hidden_states", "query") &&
-               exclude(body, "encoder_hidden_states", "query") &&
-               exclude(body, "key_hidden_states", "query") &&
-               exclude(body, "value_hidden_states", "query") &&
-               exclude(body, "session_id", "query") && exclude(body, "model", "query") &&
-               exclude(body, "layer", "query");
-    return need(body, "hidden_states") && exclude(body, "encoder_hidden_states", "session_id") &&
-           exclude(body, "key_hidden_states", "session_id") &&
-           exclude(body, "key_hidden_states", "encoder_hidden_states") &&
-           exclude(body, "value_hidden_states", "encoder_hidden_states") &&
-           require(body, "key_hidden_states", "value_hidden_states") &&
-           require(body, "value_hidden_states", "key_hidden_states");
+    const struct srv_limits *limits = request->limits;
+    return request->route->body == SRV_BODY_BYTES ? limits->max_state_bytes
+                                                  : limits->max_body_bytes;
 }
 
-/* What is about a session needs one. */
-static bool check_session(const struct body *body)
+void srv_reply_status(struct srv_request *request, unsigned status)
 {
-    return require(body, "position", "session_id") && require(body, "epoch", "session_id") &&
-           require(body, "start", "session_id") && require(body, "commit", "session_id");
+    request->reply.status = status;
+    request->reply.code = SRV_OK;
 }
 
-/* Beside `sequences` only the call's own fields may stand: the others are in its items. */
-static bool check_list(const struct body *body)
+void srv_reply_error(struct srv_request *request, const struct srv_error *error)
 {
-    for (size_t i = 0; i < FIELD_COUNT; i++)
-        if (!fields[i].of_call && !exclude(body, fields[i].name, "sequences"))
-            return false;
-    return true;
-}
-
-/* Whether a field that was given asks for anything: a flag that is false does not. */
-static bool asks(const struct body *body, const struct field *field)
-{
-    return field->kind != FLAG || *(const bool *)((const char *)body->rows + field->offset);
-}
-
-static bool check_refinements(const struct body *body)
-{
-    char why[PARAM_SIZE + 64];
-    for (uint64_t left = body->given; left != 0; left &= left - 1) {
-        const struct field *field = &fields[__builtin_ctzll(left)];
-        if (field->refines == 0 || (field->refines & body->rows->outputs) != 0 ||
-            !asks(body, field))
-            continue;
-        snprintf(why, sizeof why, "has no meaning without the output %s", field->words);
-        return fail(body, SRV_E_INVALID_VALUE, field->name, why);
-    }
-    return true;
-}
-
-static bool check(const struct body *body)
-{
-    if (body->where == ATTEND)
-        return check_source(body) && check_session(body) && check_refinements(body);
-    if (given(body, "sequences"))
-        return check_list(body);
-    return need(body, "session_id") && need(body, "hidden_states") && check_refinements(body);
-}
-
-/* ---- Bodies ---------------------------------------------------------------------------------- */
-
-static bool read_body(struct body *body)
-{
-    char key[NAME_SIZE];
-    *body->rows = (struct srv_rows){
-        .commit = true, .outputs = SRV_OUT_OUTPUT, .local_radius = SRV_LOCAL_RADIUS};
-    if (!srv_json_enter_object(body->json))
-        return false;
-    while (srv_json_next_member(body->json, key, sizeof key))
-        if (!read_member(body, key))
-            return false;
-    return body->json->error->code == SRV_OK;
-}
-
-static bool read_item(struct body *parent, size_t index)
-{
-    char prefix[PARAM_SIZE];
-    struct body body = *parent;
-    body.rows = &parent->call->sequences[index];
-    body.where = ITEM;
-    body.given = body.named = 0;
-    snprintf(prefix, sizeof prefix, "sequences[%zu]", index);
-    body.prefix = prefix;
-    if (srv_json_peek(body.json) != SRV_JSON_OBJECT)
-        return srv_json_wrong_type(body.json, "an object", prefix);
-    return read_body(&body) && check(&body);
-}
-
-/* Makes room for one more item, at least doubling: the old items move, what they point to stays. */
-static bool reserve_item(struct body *body, size_t *capacity)
-{
-    struct srv_call *call = body->call;
-    if (call->num_sequences < *capacity)
-        return true;
-    size_t doubled = *capacity == 0 ? 8 : *capacity * 2;
-    struct srv_rows *grown = srv_arena_alloc(body->arena, doubled, sizeof *grown);
-    if (grown == NULL)
-        return fail(body, SRV_E_OUT_OF_MEMORY, "sequences", "find no memory");
-    if (call->num_sequences > 0)
-        memcpy(grown, call->sequences, call->num_sequences * sizeof *grown);
-    call->sequences = grown;
-    *capacity = doubled;
-    return true;
-}
-
-static bool read_sequences(struct body *body)
-{
-    struct srv_call *call = body->call;
-    size_t capacity = 0;
-    if (srv_json_peek(body->json) != SRV_JSON_ARRAY)
-        return srv_json_wrong_type(body->json, "a list of objects", "sequences");
-    srv_json_enter_array(body->json);
-    while (srv_json_next_element(body->json)) {
-        if (call->num_sequences == body->max_sequences) {
-            srv_fail(body->json->error, SRV_E_TOO_COMPLEX, "sequences",
-                     "sequences has more than %zu items", body->max_sequences);
-            return false;
-        }
-        if (!reserve_item(body, &capacity) || !read_item(body, call->num_sequences))
-            return false;
-        call->num_sequences++;
-    }
-    if (body->json->error->code != SRV_OK)
-        return false;
-    return call->num_sequences > 0 || fail(body, SRV_E_INVALID_VALUE, "sequences", "is empty");
-}
-
-enum srv_error_code srv_call_read(struct srv_call *out, const struct srv_body *source,
-                                  enum srv_call_kind kind, size_t max_sequences,
-                                  struct srv_arena *arena, struct srv_error *error)
-{
-    struct srv_json json;
-    struct srv_bytes bytes = source->bytes;
-    struct body whole = {.call = out,
-                         .rows = &out->rows,
-                         .where = kind,
-                         .max_sequences = max_sequences,
-                         .json = &json,
-                         .bytes = &bytes,
-                         .arena = arena};
-    *out = (struct srv_call){.binary_output = out->binary_output};
-    srv_json_init(&json, source->json, source->json_length, error);
-    json.pause = source->pause;
-    if (!read_body(&whole))
-        return error->code;
-    if (!srv_json_at_end(&json))
-        srv_json_expected(&json, "nothing behind the object");
-    else if (bytes.left > 0)
-        srv_fail(error, SRV_E_BAD_REQUEST, NULL, "%zu bytes behind the JSON belong to no tensor",
-                 bytes.left);
-    else
-        check(&whole);
-    return error->code;
+    struct srv_reply *reply = &request->reply;
+    size_t limit = reply->body.limit;
+    srv_buffer_fini(&reply->body);
+    srv_buffer_init(&reply->body, limit);
+    reply->status = srv_error_status(error->code);
+    reply->code = error->code;
+    reply->content_type = NULL;
+    reply->json_length = 0;
+    reply->coding = SRV_IDENTITY;
+    reply->varies = false;
+    srv_buffer_text(&reply->body, "{\"error\":");
+    srv_error_write(&reply->body, error, request->request_id);
+    srv_buffer_text(&reply->body, "}");
 }

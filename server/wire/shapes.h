@@ -7,7 +7,7 @@
 #define SRV_SHAPES_H
 
 #include "attn.h"
-#include "wire/request.h"
+#include "wire/call.h"
 
 /* The sizes that a set of rows is checked against. */
 struct srv_sizes {

@@ -1,5 +1,6 @@
 /* scene.c: the parts of a daemon that a store needs, and what it writes. */
 #include "scene.h"
+#include "api/endpoints.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +51,7 @@ void scene_open(void)
     config->limits = (struct srv_limits){
         .max_sessions = MAX_SESSIONS, .max_session_length = 4096, .session_ttl_s = 3600};
     srv_log_open(&scene.app.log, SRV_LOG_OFF, STDERR_FILENO);
-    need(srv_metrics_open(&scene.app.metrics), "metrics");
+    need(srv_metrics_open(&scene.app.metrics, &srv_routes), "metrics");
     need(attn_engine_open(&scene.app.engine, &(struct attn_engine_options){.threads = 1}, &error) ==
              ATTN_OK,
          "an engine");

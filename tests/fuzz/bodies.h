@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "fuzz.h"
-#include "wire/request.h"
+#include "wire/call.h"
 #include "wire/tensor_json.h"
 
 #define BODY_MEMORY ((size_t)1 << 20)

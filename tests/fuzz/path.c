@@ -1,7 +1,8 @@
 /* path.c: paths against the table of routes, and session ids. */
+#include "api/endpoints.h"
 #include "fuzz.h"
 #include "http/http.h"
-#include "wire/request.h"
+#include "wire/call.h"
 
 #define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -24,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t length;
     enum srv_method method = fuzz_byte(&in) % SRV_METHOD_COUNT;
     char *path = fuzz_text(&length, &in, 512);
-    const struct srv_route *route = srv_route_find(arg, allowed, method, path);
+    const struct srv_route *route = srv_route_find(arg, allowed, &srv_routes, method, path);
     FUZZ_EXPECT(strlen(allowed) < sizeof allowed);
     if (route != NULL)
         expect_whole(route, arg, path);

@@ -8,7 +8,7 @@
 #include "session/models.h"
 #include "session/session.h"
 #include "store/restore.h"
-#include "wire/request.h"
+#include "wire/call.h"
 
 #define SAVED_MODEL                                                                            \
     "{\"hidden_size\":4,\"num_attention_heads\":1,\"num_hidden_layers\":2,\"is_causal\":true," \

@@ -88,7 +88,7 @@ route_rows() {
 # A: /attend, D: /decode, I: an item of its `sequences`.
 field_rows() {
     sed -nE 's/^ *\{"([a-z_]+)", [A-Z]+, ([A-Z| ]+), IN_.*/| `\1` | \2 |/p' \
-        server/wire/request.c | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
+        server/wire/call.c | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
 }
 
 create_rows() {

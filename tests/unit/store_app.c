@@ -1,5 +1,6 @@
 /* store_app.c: of the daemon what its store needs. */
 #include "store_app.h"
+#include "api/endpoints.h"
 
 #include <check.h>
 #include <signal.h>
@@ -23,7 +24,7 @@ void store_app_open(struct srv_app *app, const struct srv_config *config, const 
     app->config.num_models = 1;
     app->config.state_dir = directory;
     srv_log_open(&app->log, SRV_LOG_OFF, STDERR_FILENO);
-    ck_assert(srv_metrics_open(&app->metrics));
+    ck_assert(srv_metrics_open(&app->metrics, &srv_routes));
     ck_assert_int_eq(attn_cache_pool_new(&app->pool, cache_bytes), ATTN_OK);
     ck_assert_msg(srv_models_open(&app->models, &app->config, message, sizeof message) &&
                       srv_models_load(&app->models, app->pool, message, sizeof message),

@@ -49,6 +49,9 @@ static void add(size_t which, unsigned caller, bool written)
 {
     struct srv_request *request = &requests[which], *list[] = {request};
     *request = (struct srv_request){.app = &app,
+                                    .limits = &app.config.limits,
+                                    .stopping = &app.stopping,
+                                    .in_flight = &app.in_flight,
                                     .caller = caller,
                                     .body_length = written ? 0 : LARGE,
                                     .reply_bytes = written ? LARGE : 0,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "attn_limits.h"
+#include "base/clock.h"
 #include "store_app.h"
 #include "suites.h"
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/endpoints.h"
 #include "http/http.h"
 #include "http/http_guard.h"
 #include "suites.h"
@@ -20,21 +21,21 @@ static void setup(void) { memset(&error, 0, sizeof error); }
 static const struct srv_route *find(enum srv_method method, const char *path, char allowed[64])
 {
     char arg[SRV_ID_MAX + 1];
-    return srv_route_find(arg, allowed, method, path);
+    return srv_route_find(arg, allowed, &srv_routes, method, path);
 }
 
 START_TEST(test_route_every_entry_finds_itself)
 {
     char allowed[64], path[128], arg[SRV_ID_MAX + 1];
-    for (size_t i = 0; i < srv_route_count; i++) {
-        const struct srv_route *route = &srv_routes[i];
+    for (size_t i = 0; i < srv_routes.count; i++) {
+        const struct srv_route *route = &srv_routes.items[i];
         size_t before = strcspn(route->path, "{");
         bool has_arg = route->path[before] == '{';
         ck_assert_uint_lt(before + 8, sizeof path);
         const char *after = has_arg ? strchr(route->path, '}') + 1 : "";
         snprintf(path, sizeof path, "%.*s%s%s", (int)before, route->path, has_arg ? "a.b" : "",
                  after);
-        ck_assert_ptr_eq(srv_route_find(arg, allowed, route->method, path), route);
+        ck_assert_ptr_eq(srv_route_find(arg, allowed, &srv_routes, route->method, path), route);
         ck_assert_str_eq(arg, has_arg ? "a.b" : "");
     }
 }
@@ -42,8 +43,8 @@ END_TEST
 
 START_TEST(test_route_every_entry_has_either_handler_or_parser)
 {
-    for (size_t i = 0; i < srv_route_count; i++)
-        ck_assert_int_ne(srv_routes[i].handle != NULL, srv_routes[i].parse != NULL);
+    for (size_t i = 0; i < srv_routes.count; i++)
+        ck_assert_int_ne(srv_routes.items[i].handle != NULL, srv_routes.items[i].parse != NULL);
 }
 END_TEST
 
@@ -80,13 +81,13 @@ END_TEST
 START_TEST(test_route_argument_keeps_escapes_and_ends_at_its_ceiling)
 {
     char arg[SRV_ID_MAX + 1], allowed[64], path[128] = "/sessions/";
-    ck_assert_ptr_nonnull(srv_route_find(arg, allowed, SRV_GET, "/sessions/a%2Fb"));
+    ck_assert_ptr_nonnull(srv_route_find(arg, allowed, &srv_routes, SRV_GET, "/sessions/a%2Fb"));
     ck_assert_str_eq(arg, "a%2Fb");
     memset(path + strlen("/sessions/"), 'x', SRV_ID_MAX);
-    ck_assert_ptr_nonnull(srv_route_find(arg, allowed, SRV_GET, path));
+    ck_assert_ptr_nonnull(srv_route_find(arg, allowed, &srv_routes, SRV_GET, path));
     ck_assert_uint_eq(strlen(arg), SRV_ID_MAX);
     path[strlen(path)] = 'x';
-    ck_assert_ptr_null(srv_route_find(arg, allowed, SRV_GET, path));
+    ck_assert_ptr_null(srv_route_find(arg, allowed, &srv_routes, SRV_GET, path));
     ck_assert_str_eq(arg, "");
 }
 END_TEST

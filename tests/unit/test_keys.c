@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "api/endpoints.h"
 #include "config/keys.h"
 #include "http/http_auth.h"
 #include "scratch.h"
@@ -325,8 +326,8 @@ static void read_three(void)
 START_TEST(test_auth_asks_for_what_the_route_table_says)
 {
     read_three();
-    for (size_t i = 0; i <= srv_route_count; i++) {
-        const struct srv_route *route = i < srv_route_count ? &srv_routes[i] : NULL;
+    for (size_t i = 0; i <= srv_routes.count; i++) {
+        const struct srv_route *route = i < srv_routes.count ? &srv_routes.items[i] : NULL;
         enum srv_access access = route != NULL ? route->access : SRV_FOR_ANY_KEY;
         bool open = access == SRV_FOR_ALL, infer = access == SRV_FOR_INFER;
         bool admin = access == SRV_FOR_ADMIN;
@@ -350,12 +351,12 @@ START_TEST(test_auth_routes_for_others_than_infer_are_these)
                   {"/health", SRV_FOR_ALL},     {"/livez", SRV_FOR_ALL},
                   {"/readyz", SRV_FOR_ALL},     {"/metrics", SRV_FOR_ANY_KEY}};
     size_t found = 0;
-    for (size_t i = 0; i < srv_route_count; i++) {
-        if (srv_routes[i].access == SRV_FOR_INFER)
+    for (size_t i = 0; i < srv_routes.count; i++) {
+        if (srv_routes.items[i].access == SRV_FOR_INFER)
             continue;
         ck_assert_uint_lt(found, sizeof others / sizeof others[0]);
-        ck_assert_str_eq(srv_routes[i].path, others[found].path);
-        ck_assert_int_eq(srv_routes[i].access, others[found].access);
+        ck_assert_str_eq(srv_routes.items[i].path, others[found].path);
+        ck_assert_int_eq(srv_routes.items[i].access, others[found].access);
         found++;
     }
     ck_assert_uint_eq(found, sizeof others / sizeof others[0]);
@@ -383,24 +384,25 @@ START_TEST(test_auth_reads_one_bearer_field_of_any_case)
                                       "Digest username=" KEY_A};
     read_three();
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
-        ck_assert_msg(ask(&srv_routes[0], good[i], NULL) == SRV_OK, "%s", good[i]);
+        ck_assert_msg(ask(&srv_routes.items[0], good[i], NULL) == SRV_OK, "%s", good[i]);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        ck_assert_msg(ask(&srv_routes[0], bad[i], NULL) == SRV_E_UNAUTHORIZED, "%s", bad[i]);
+        ck_assert_msg(ask(&srv_routes.items[0], bad[i], NULL) == SRV_E_UNAUTHORIZED, "%s", bad[i]);
         ck_assert_str_eq(request.caller_name, "");
         ck_assert_ptr_null(strstr(error.message, KEY_A));
     }
-    ck_assert_int_eq(ask(&srv_routes[0], "Bearer " KEY_A, "Bearer " KEY_A), SRV_E_UNAUTHORIZED);
-    ck_assert_int_eq(ask(&srv_routes[0], "Bearer " KEY_A, "Basic x"), SRV_E_UNAUTHORIZED);
+    ck_assert_int_eq(ask(&srv_routes.items[0], "Bearer " KEY_A, "Bearer " KEY_A),
+                     SRV_E_UNAUTHORIZED);
+    ck_assert_int_eq(ask(&srv_routes.items[0], "Bearer " KEY_A, "Basic x"), SRV_E_UNAUTHORIZED);
 }
 END_TEST
 
 START_TEST(test_auth_notes_who_asks_also_where_it_refuses)
 {
     read_three();
-    ck_assert_int_eq(ask(&srv_routes[0], "Bearer " KEY_C, NULL), SRV_OK);
+    ck_assert_int_eq(ask(&srv_routes.items[0], "Bearer " KEY_C, NULL), SRV_OK);
     ck_assert_uint_eq(request.caller, 2);
     ck_assert_str_eq(request.caller_name, "b");
-    ck_assert_int_eq(ask(&srv_routes[0], "Bearer " KEY_B, NULL), SRV_E_FORBIDDEN);
+    ck_assert_int_eq(ask(&srv_routes.items[0], "Bearer " KEY_B, NULL), SRV_E_FORBIDDEN);
     ck_assert_uint_eq(request.caller, 1);
     ck_assert_str_eq(request.caller_name, "m");
 }
@@ -409,9 +411,9 @@ END_TEST
 START_TEST(test_auth_without_keys_asks_for_nothing)
 {
     keys = (struct srv_keys){.count = 0};
-    for (size_t i = 0; i < srv_route_count; i++)
-        ck_assert_int_eq(ask(&srv_routes[i], NULL, NULL), SRV_OK);
-    ck_assert_int_eq(ask(&srv_routes[0], "Bearer " KEY_A, NULL), SRV_OK);
+    for (size_t i = 0; i < srv_routes.count; i++)
+        ck_assert_int_eq(ask(&srv_routes.items[i], NULL, NULL), SRV_OK);
+    ck_assert_int_eq(ask(&srv_routes.items[0], "Bearer " KEY_A, NULL), SRV_OK);
     ck_assert_uint_eq(request.caller, 0);
     ck_assert_str_eq(request.caller_name, "");
 }

@@ -2,6 +2,8 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "api/endpoints.h"
+#include "base/clock.h"
 #include "schedule/admission.h"
 #include "schedule/lines.h"
 #include "suites.h"
@@ -9,16 +11,16 @@
 #define MANY 3000
 
 static struct srv_lines lines;
-static struct srv_waiting items[MANY];
+static struct srv_queue_node items[MANY];
 
-static struct srv_waiting *put(size_t i, unsigned caller, size_t rows)
+static struct srv_queue_node *put(size_t i, unsigned caller, size_t rows)
 {
-    items[i] = (struct srv_waiting){.caller = caller, .rows = rows};
+    items[i] = (struct srv_queue_node){.caller = caller, .rows = rows};
     srv_lines_put(&lines, SRV_STEPS, &items[i]);
     return &items[i];
 }
 
-static void expect_next(const struct srv_waiting *item)
+static void expect_next(const struct srv_queue_node *item)
 {
     ck_assert_ptr_eq(srv_lines_take(&lines, SRV_STEPS), item);
 }
@@ -89,7 +91,7 @@ END_TEST
 START_TEST(test_lines_kinds_wait_apart)
 {
     srv_lines_init(&lines);
-    struct srv_waiting attend = {.caller = 1, .rows = 100}, *step = put(0, 1, 1);
+    struct srv_queue_node attend = {.caller = 1, .rows = 100}, *step = put(0, 1, 1);
     srv_lines_put(&lines, SRV_ATTENDS, &attend);
     ck_assert_ptr_eq(srv_lines_take(&lines, SRV_ATTENDS), &attend);
     ck_assert_ptr_null(srv_lines_take(&lines, SRV_ATTENDS));
@@ -106,7 +108,7 @@ START_TEST(test_lines_walk_leaves_what_it_passes_in_order)
         put(i, (unsigned)(i % 7), 1);
     srv_walk_begin(&walk, &lines, SRV_STEPS);
     size_t looks = 0;
-    for (struct srv_waiting *w; (w = srv_walk_look(&walk)) != NULL; looks++) {
+    for (struct srv_queue_node *w; (w = srv_walk_look(&walk)) != NULL; looks++) {
         size_t i = (size_t)(w - items);
         (i % 3 == 0 ? srv_walk_take : i % 3 == 1 ? srv_walk_drop : srv_walk_pass)(&walk);
     }
@@ -114,7 +116,7 @@ START_TEST(test_lines_walk_leaves_what_it_passes_in_order)
     ck_assert_uint_eq(lines.waiting[SRV_STEPS], MANY / 3);
     put(0, 3, 1); /* behind the others of its caller, though the walk has taken the last of them */
     size_t before[7] = {0}, left = 0;
-    for (struct srv_waiting *w; (w = srv_lines_take(&lines, SRV_STEPS)) != NULL; left++) {
+    for (struct srv_queue_node *w; (w = srv_lines_take(&lines, SRV_STEPS)) != NULL; left++) {
         size_t i = (size_t)(w - items);
         ck_assert(i % 3 == 2 || i == 0);
         ck_assert(i > before[w->caller] || i == 0);
@@ -134,7 +136,7 @@ static struct srv_error error;
 
 static struct srv_request from(unsigned caller)
 {
-    return (struct srv_request){.route = &srv_routes[0], .caller = caller};
+    return (struct srv_request){.route = &srv_routes.items[0], .caller = caller};
 }
 
 /* Has `count` of a caller's join, as many as may; returns how many did. */
@@ -149,7 +151,7 @@ static size_t join(unsigned caller, size_t count)
     return joined;
 }
 
-static void setup(void) { ck_assert(srv_admission_init(&admission, CAPACITY)); }
+static void setup(void) { ck_assert(srv_admission_init(&admission, CAPACITY, &srv_routes)); }
 static void teardown(void)
 {
     srv_admission_fini(&admission);
@@ -180,7 +182,7 @@ END_TEST
 START_TEST(test_admission_a_queue_of_one_takes_one_of_anybody)
 {
     teardown();
-    ck_assert(srv_admission_init(&admission, 1));
+    ck_assert(srv_admission_init(&admission, 1, &srv_routes));
     ck_assert_uint_eq(join(63, 5), 1);
     ck_assert_uint_eq(join(0, 5), 0);
 }
@@ -191,7 +193,7 @@ static void run(size_t count, uint64_t each_ms)
 {
     struct srv_request request = from(0), *list[] = {&request};
     for (size_t i = 0; i < count; i++) {
-        struct srv_pace *pace = &admission.routes[0];
+        struct srv_pace *pace = &admission.paces[0];
         request.t_taken = 1;
         pace->ended_ns = srv_now_ns() - each_ms * MS;
         srv_admission_pace(&admission, list, 1);
@@ -208,7 +210,7 @@ START_TEST(test_admission_tells_the_wait_by_depth_and_pace)
     uint64_t wait = srv_admission_wait_ns(&admission, &request);
     ck_assert(wait >= 10000 * MS && wait < 11000 * MS);
     ck_assert_uint_eq(srv_admission_retry_s(&admission, &request), 11);
-    other.route = &srv_routes[1];
+    other.route = &srv_routes.items[1];
     ck_assert_uint_eq(srv_admission_wait_ns(&admission, &other), 0);
     run(40, 10000);
     ck_assert_uint_eq(srv_admission_retry_s(&admission, &request), SRV_MAX_RETRY_S);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/endpoints.h"
 #include "ops/log.h"
 #include "suites.h"
 
@@ -89,7 +90,8 @@ END_TEST
 
 START_TEST(test_log_request_has_route_status_code_and_times)
 {
-    struct srv_request request = {.route = &srv_routes[0], .method = SRV_POST, .body_length = 77};
+    struct srv_request request = {
+        .route = &srv_routes.items[0], .method = SRV_POST, .body_length = 77};
     memcpy(request.request_id, "abc", 4);
     request.reply.status = 429;
     request.reply.code = SRV_E_QUEUE_FULL;
@@ -112,7 +114,7 @@ END_TEST
 
 START_TEST(test_log_computed_request_has_its_stages)
 {
-    struct srv_request request = {.route = &srv_routes[0]};
+    struct srv_request request = {.route = &srv_routes.items[0]};
     request.t_compute = 5000000;
     request.t_computed = 6234999;
     srv_log_request(&log_, &request);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/endpoints.h"
 #include "ops/metrics.h"
 #include "suites.h"
 
@@ -14,7 +15,7 @@ static struct srv_buffer text;
 
 static void open_metrics(void)
 {
-    ck_assert(srv_metrics_open(&metrics));
+    ck_assert(srv_metrics_open(&metrics, &srv_routes));
     srv_buffer_init(&text, 1 << 20);
 }
 
@@ -60,8 +61,8 @@ static struct srv_request finished(const struct srv_route *route, unsigned statu
 
 START_TEST(test_metrics_requests_are_counted_by_route_method_status_and_code)
 {
-    struct srv_request good = finished(&srv_routes[0], 200, SRV_OK);
-    struct srv_request full = finished(&srv_routes[0], 429, SRV_E_QUEUE_FULL);
+    struct srv_request good = finished(&srv_routes.items[0], 200, SRV_OK);
+    struct srv_request full = finished(&srv_routes.items[0], 429, SRV_E_QUEUE_FULL);
     struct srv_request lost = finished(NULL, 404, SRV_E_ROUTE_NOT_FOUND);
     struct srv_request odd = finished(NULL, 418, SRV_OK);
     srv_metrics_request(metrics, &good);
@@ -98,7 +99,7 @@ END_TEST
 
 START_TEST(test_metrics_stages_are_of_computed_requests_only)
 {
-    struct srv_request plain = finished(&srv_routes[0], 200, SRV_OK), job = plain;
+    struct srv_request plain = finished(&srv_routes.items[0], 200, SRV_OK), job = plain;
     job.t_body = 1000 * MS;
     job.t_taken = 1001 * MS;
     job.t_compute = 1001 * MS + MS / 5;
@@ -155,7 +156,7 @@ END_TEST
 /* Every sample follows the TYPE line of its family, and each family has one HELP and one TYPE. */
 START_TEST(test_metrics_every_sample_stands_below_its_own_type_line)
 {
-    struct srv_request request = finished(&srv_routes[1], 200, SRV_OK);
+    struct srv_request request = finished(&srv_routes.items[1], 200, SRV_OK);
     char family[128] = "";
     size_t samples = 0, families = 0;
     srv_metrics_request(metrics, &request);

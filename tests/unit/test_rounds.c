@@ -45,6 +45,8 @@ static void set_up(void)
                                                  .max_in_flight_bytes = (size_t)1 << 30}};
     store_app_open(&app, &config, "one", random, (size_t)8 << 20);
     store_app_begin(&app);
+    app.routes = &srv_routes;
+    app.in_flight.limit = config.limits.max_in_flight_bytes;
     ck_assert(srv_rounds_init(&rounds, &app, 8));
     sem_init(&go_on, 0, 0);
     ck_assert(srv_clerk_open(&rounds.clerk, 1, be_busy, NULL));
@@ -96,8 +98,13 @@ static void make_body(void)
 static void begin_import(void)
 {
     char allowed[64];
-    *request = (struct srv_request){.app = &app, .connection = &exchange};
-    request->route = srv_route_find(request->path_arg, allowed, SRV_PUT, "/sessions/x/state");
+    *request = (struct srv_request){.app = &app,
+                                    .limits = &app.config.limits,
+                                    .stopping = &app.stopping,
+                                    .in_flight = &app.in_flight,
+                                    .connection = &exchange};
+    request->route =
+        srv_route_find(request->path_arg, allowed, &srv_routes, SRV_PUT, "/sessions/x/state");
     srv_arena_init(&request->arena, (size_t)1 << 20, NULL, NULL);
     srv_buffer_init(&request->reply.body, (size_t)1 << 20);
     make_body();

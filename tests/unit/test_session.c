@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "attn.h"
+#include "base/clock.h"
 #include "http/http.h"
 #include "session/models.h"
 #include "session/session.h"

@@ -1,4 +1,4 @@
-/* test_request.c: bodies of /attend and /decode: fields, errors, and 300,000 broken bodies. */
+/* test_call.c: bodies of /attend and /decode: fields, errors, and 300,000 broken bodies. */
 #include <check.h>
 #include <math.h>
 #include <stdint.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "suites.h"
-#include "wire/request.h"
+#include "wire/call.h"
 
 static struct srv_arena arena;
 static struct srv_error error;

@@ -3,7 +3,7 @@
  * Weights are read before there are requests, and sessions restored before there are any too, so of
  * those phases only what passes the later ones' memory is added.  Address space (RLIMIT_AS) is
  * reserved beyond what is touched: stacks and arenas of the allocator are counted whole there. */
-#include "ops/memory.h"
+#include "memory.h"
 
 #include <stdint.h>
 #include <stdio.h>

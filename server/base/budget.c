@@ -1,0 +1,18 @@
+/* budget.c: bytes that are counted against a limit. */
+#include "base/budget.h"
+
+bool srv_budget_take(struct srv_budget *budget, size_t bytes, size_t beyond)
+{
+    size_t limit = budget->limit + beyond;
+    size_t used = atomic_load(&budget->used);
+    do {
+        if (bytes > limit || used > limit - bytes)
+            return false;
+    } while (!atomic_compare_exchange_weak(&budget->used, &used, used + bytes));
+    return true;
+}
+
+void srv_budget_return(struct srv_budget *budget, size_t bytes)
+{
+    atomic_fetch_sub(&budget->used, bytes);
+}

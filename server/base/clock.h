@@ -1,0 +1,13 @@
+/* clock.h: monotonic time. */
+#ifndef SRV_CLOCK_H
+#define SRV_CLOCK_H
+
+#include <stdint.h>
+
+#define SRV_MS_NS UINT64_C(1000000)
+
+/* CLOCK_MONOTONIC in nanoseconds, from 2^60 at boot: times that lie before the machine started, as
+ * last uses of restored sessions may, stay positive.  Any thread. */
+uint64_t srv_now_ns(void);
+
+#endif

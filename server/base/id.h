@@ -1,0 +1,16 @@
+/* id.h: the one rule for names that clients choose: sessions, models, API keys, requests. */
+#ifndef SRV_ID_H
+#define SRV_ID_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SRV_ID_MAX 64 /* characters */
+
+/* Whether the character may stand in an id: a letter, a digit, '_', '.' or '-'. */
+bool srv_id_character(char c);
+
+/* Whether `id` is 1 to SRV_ID_MAX such characters, the first of them a letter or digit. */
+bool srv_id_valid(const char *id);
+
+#endif

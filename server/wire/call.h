@@ -1,0 +1,82 @@
+/* call.h: the bodies of /attend and /decode as structs.
+ *
+ * One field table (call.c) says for every field its JSON name, its kind, where it goes in
+ * struct srv_rows or struct srv_call, and which routes have it; both wire forms use it.  Nothing
+ * here looks at models or sessions: shapes are checked against those by the endpoints. */
+#ifndef SRV_CALL_H
+#define SRV_CALL_H
+
+#include "attn.h"
+#include "base/arena.h"
+#include "base/errors.h"
+#include "base/pause.h"
+#include "config/bounds.h"
+#include "wire/tensor_binary.h"
+
+enum srv_output {
+    SRV_OUT_OUTPUT = 1 << 0,
+    SRV_OUT_WEIGHTS = 1 << 1, /* "attention_weights" */
+    SRV_OUT_LSE = 1 << 2,
+    SRV_OUT_KEY = 1 << 3,
+    SRV_OUT_VALUE = 1 << 4,
+    SRV_OUT_SCORES = 1 << 5, /* "attention_scores" */
+    SRV_OUT_STATS = 1 << 6,  /* "head_stats" */
+};
+
+/* One set of rows and all that modifies it: the body of /attend, of /decode, or one item of the
+ * `sequences` of /decode. */
+struct srv_rows {
+    char *session_id; /* NULL: none */
+    bool has_position, has_epoch, has_start, has_commit, has_is_causal, has_scale, has_softcap;
+    int64_t position, epoch;
+    bool start, commit; /* commit is true unless said otherwise */
+    bool is_causal;
+    double scale;
+    double softcap; /* 0: none, whatever the layer has */
+    struct srv_tensor hidden_states, encoder_hidden_states;
+    struct srv_tensor key_hidden_states, value_hidden_states;
+    struct srv_tensor query, key, value;
+    struct srv_tensor query_offset, padding_mask, attention_mask, attention_bias;
+    struct srv_tensor head_mask, position_ids;
+    struct srv_tensor sliding_window; /* W, or [left, right] */
+    unsigned outputs;                 /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
+    struct srv_tensor heads;          /* that attention_weights and attention_scores show */
+    struct srv_tensor query_rows;     /* and rows, `rows` in the body */
+    int64_t top_k;                    /* largest attention_weights of a row; 0: all */
+    bool average_heads;               /* attention_weights are the mean over heads */
+    enum attn_stage stage;            /* of attention_scores */
+    int64_t local_radius;             /* of head_stats; SRV_LOCAL_RADIUS where not given */
+};
+
+#define SRV_LOCAL_RADIUS 4
+
+struct srv_call {
+    char *model; /* NULL: the only one */
+    int64_t layer;
+    bool binary_output;         /* the reply's tensors are to be bytes */
+    struct srv_rows rows;       /* the body itself, unless `sequences` is given */
+    struct srv_rows *sequences; /* [num_sequences] or NULL */
+    size_t num_sequences;
+};
+
+enum srv_call_kind { SRV_CALL_ATTEND = 1 << 0, SRV_CALL_DECODE = 1 << 1 };
+
+/* A body as it came: JSON, and the bytes behind it, most often none. */
+struct srv_body {
+    const char *json;
+    size_t json_length;
+    struct srv_bytes bytes;
+    struct srv_pause pause; /* asked while the JSON is read */
+};
+
+/* Reads a body into *out; strings live in the arena, tensors there or in the body.  What
+ * out->binary_output is before is its default.  Errors: malformed_json, unknown_field,
+ * duplicate_field, missing_field, invalid_type, invalid_value, too_complex, shape_mismatch (ragged,
+ * or another number of bytes), non_finite_input, number_out_of_range, out_of_memory, bad_request
+ * (bytes that are missing or belong to no tensor), each with the field as param
+ * ("sequences[3].position" in a list). */
+enum srv_error_code srv_call_read(struct srv_call *out, const struct srv_body *body,
+                                  enum srv_call_kind kind, size_t max_sequences,
+                                  struct srv_arena *arena, struct srv_error *error);
+
+#endif
