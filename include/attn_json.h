@@ -2,8 +2,9 @@
  *
  * Where an allocation fails while jansson 2.14 gathers a token it loses characters, then reads and
  * writes beyond the token's end, or takes another number for the one that was written.  So a
- * program that has called attn_json_watch() has jansson never see a failure while it reads: what
- * malloc refuses comes out of a reserve that was taken before, and what was read is thrown away. */
+ * program that has called attn_json_set_allocator() has jansson never see a failure while it reads:
+ * what malloc refuses comes out of a reserve that was taken before, and what was read is thrown
+ * away. */
 #ifndef ATTN_JSON_H
 #define ATTN_JSON_H
 
@@ -14,7 +15,7 @@ struct json_error_t;
 
 /* Sets jansson's allocator, for the whole program: it behaves as malloc and free.  Once, before
  * threads are started. */
-void attn_json_watch(void);
+void attn_json_set_allocator(void);
 
 /* json_loadb, telling what is wrong from what there was no memory to read: ATTN_OK, ATTN_MALFORMED
  * with *why, or ATTN_NO_MEMORY.  *out is the caller's to json_decref; NULL without ATTN_OK.  Takes,

@@ -212,7 +212,7 @@ static void remember(struct attn_alike *alike, struct node *node, size_t depth, 
                           .spec = tokens->spec,
                           .count = (uint32_t)tokens->count,
                           .leaf = true};
-    attn_block_share(block);
+    attn_block_ref(block);
     alike->count++;
 }
 
@@ -235,7 +235,7 @@ void attn_alike_free(struct attn_alike *alike)
         return;
     for (size_t i = 0; i < alike->capacity; i++)
         if (alike->nodes[i].edge != 0 && alike->nodes[i].leaf)
-            attn_block_put(alike->pool, alike->nodes[i].block);
+            attn_block_unref(alike->pool, alike->nodes[i].block);
     attn_free(alike->nodes);
     attn_free(alike);
 }

@@ -75,7 +75,7 @@ static enum attn_status check_core(struct attn_engine *engine, const struct attn
                            "a mask of new rows among themselves needs a step over a cache");
     for (int i = 0; i < 3 && status == ATTN_OK; i++) {
         size_t n = a->batch * inputs[i].heads * inputs[i].tokens * inputs[i].width;
-        if (attn_engine_within(engine, inputs[i].data, n, ATTN_MAX_MAGNITUDE))
+        if (attn_engine_all_within(engine, inputs[i].data, n, ATTN_MAX_MAGNITUDE))
             continue;
         status = attn_input_check(engine, inputs[i].data, n, inputs[i].name, error);
         if (status == ATTN_OK)
@@ -126,7 +126,8 @@ static enum attn_status run_core(struct attn_engine *engine, const struct attn_c
     if (status != ATTN_OK)
         return status;
     for (size_t b = 0; b < a->batch; b++)
-        attn_problem_aim(&problems[b], &defaults, &a->modifiers, NULL, &maps, a->outputs.lse, b);
+        attn_problem_set_modifiers(&problems[b], &defaults, &a->modifiers, NULL, &maps,
+                                   a->outputs.lse, b);
     return solved(attn_solve(engine, problems, a->batch), engine, error);
 }
 
@@ -223,7 +224,7 @@ static bool take_buffers(struct attend *call)
     call->v = attn_workspace_take(workspace, attn_mul(k_rows, layer->v.out), sizeof(float));
     call->o = attn_workspace_take(workspace, attn_mul(q_rows, layer->o.in), sizeof(float));
     call->problems = attn_workspace_take(workspace, call->count, sizeof *call->problems);
-    if (attn_mask_is_placed(&call->args->modifiers, &layer->position_bias) &&
+    if (attn_mask_needs_positions(&call->args->modifiers, &layer->position_bias) &&
         (call->positions = attn_workspace_take(workspace, tokens, sizeof *call->positions)) == NULL)
         return false;
     return call->q != NULL && call->k != NULL && call->v != NULL && call->o != NULL &&
@@ -275,7 +276,7 @@ static void settle_task(void *argument, size_t i, unsigned thread)
             row.v = call->v + r * layer->v.out;
         }
         int64_t position = positions && r < q_rows ? positions[r] : (int64_t)(r % call->queries);
-        if (!attn_qkv_settle(row, layer, &call->engine->kernels, call->inv_freq, position))
+        if (!attn_qkv_postprocess(row, layer, &call->engine->kernels, call->inv_freq, position))
             atomic_store(&call->overflow, true);
     }
 }
@@ -310,13 +311,14 @@ static void make_problems(struct attend *call)
 {
     const struct attn_attend_args *a = call->args;
     const struct attn_mask_defaults defaults =
-        attn_layer_mask(call->layer, call->layer->spec.is_causal && !call->cross);
+        attn_layer_mask_defaults(call->layer, call->layer->spec.is_causal && !call->cross);
     for (size_t i = 0; i < call->count; i++) {
         const size_t b = call->first + i;
         struct attn_problem *p = &call->problems[i];
         *p = attend_problem(call, i);
         int64_t *positions = call->positions ? call->positions + b * (p->keys + p->queries) : NULL;
-        attn_problem_aim(p, &defaults, &a->modifiers, positions, &call->maps, a->outputs.lse, b);
+        attn_problem_set_modifiers(p, &defaults, &a->modifiers, positions, &call->maps,
+                                   a->outputs.lse, b);
     }
 }
 
@@ -404,11 +406,11 @@ static enum attn_status run_attend(struct attend *call, struct attn_error *error
     call->inv_freq = attn_qkv_frequencies(bent, call->layer, length_of(call));
     enum attn_status status =
         take_maps(&call->maps, call->engine, &call->args->outputs, batch, call->problems, error);
-    const struct attn_moment before = attn_workspace_now(workspace);
+    const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);
     for (; call->first < batch && status == ATTN_OK; call->first += most) {
         call->count = attn_min(most, batch - call->first);
         status = run_portion(call, error);
-        attn_workspace_return(workspace, before);
+        attn_workspace_rewind(workspace, before);
     }
     call->inv_freq = NULL; /* which may be in this frame */
     return attn_engine_cancelled(call->engine, error) ? ATTN_CANCELLED : status;
@@ -420,7 +422,7 @@ enum attn_status attn_attend(struct attn_engine *engine, const struct attn_model
 {
     struct attend call = {
         .engine = engine,
-        .layer = attn_model_resident(model, layer),
+        .layer = attn_model_loaded_layer(model, layer),
         .args = args,
         .cross = args->key_hidden_states != NULL,
         .queries = args->queries,

@@ -11,9 +11,9 @@
  * Where units are fewer than threads, the keys of one are shared out in stretches
  * (attention_unit.h).
  *
- * Memory beyond the results: scratch per thread, at most ATTN_PARTS_FLOATS of stretches, tiles of
- * as many key/value heads at a time as fit ATTN_PACK_BYTES, at least one, and ATTN_KEPT_FLOATS per
- * thread, or one row, where weights are looked at. */
+ * Memory beyond the results: scratch per thread, at most ATTN_SPLITS_FLOATS of splits, tiles of as
+ * many key/value heads at a time as fit ATTN_PACK_BYTES, at least one, and ATTN_WEIGHT_ROWS_FLOATS
+ * per thread, or one row, where weights are looked at. */
 #include "attention.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ struct item {
     size_t tasks; /* of `together` units each, but for the last */
     size_t together;
     size_t stretches; /* of keys, a task each; 0: not shared out */
-    float *parts;     /* [units][stretches][attn_part_floats] */
+    float *parts;     /* [units][stretches][attn_split_floats] */
     float *tiles;     /* keys then values of each group, or NULL: the cache's */
     size_t end[3]; /* by enum tasks: how many of this wave there are up to and with this item's */
 };
@@ -61,9 +61,9 @@ struct solve {
 /* Rows of a unit, at most ATTN_TILE: fewer where rows of weights are kept and are long. */
 static size_t unit_rows(const struct attn_problem *p)
 {
-    if (!attn_maps_keeps(&p->maps))
+    if (!attn_maps_need_rows(&p->maps))
         return ATTN_TILE;
-    return attn_min(attn_max(ATTN_KEPT_FLOATS / p->maps.columns, 1), ATTN_TILE);
+    return attn_min(attn_max(ATTN_WEIGHT_ROWS_FLOATS / p->maps.columns, 1), ATTN_TILE);
 }
 
 /* They are `tokens` query tokens times `heads` heads. */
@@ -80,7 +80,7 @@ static size_t unit_tokens(const struct attn_problem *p)
 /* Whether heads may stand side by side: each is one unit, and keeps nothing. */
 static bool stands_beside(const struct attn_problem *p)
 {
-    return p->cache.blocks != NULL && !attn_maps_keeps(&p->maps) &&
+    return p->cache.blocks != NULL && !attn_maps_need_rows(&p->maps) &&
            p->queries * attn_heads_per_group(p) <= ATTN_TILE;
 }
 
@@ -88,7 +88,7 @@ static bool stands_beside(const struct attn_problem *p)
 static size_t kept_floats(const struct attn_problem *p)
 {
     size_t columns = p->maps.columns;
-    return attn_maps_keeps(&p->maps) ? unit_rows(p) * columns + columns / sizeof(float) + 1 : 0;
+    return attn_maps_need_rows(&p->maps) ? unit_rows(p) * columns + columns / sizeof(float) + 1 : 0;
 }
 
 /* ---- Tiles of keys and values ---- */
@@ -114,7 +114,7 @@ static void pack_tile(const struct attn_kernels *kernels, const struct item *ite
 {
     const struct attn_problem *p = item->problem;
     const struct attn_head_tiles head = head_tiles(item, group);
-    const size_t d = p->head_dim, dv = p->value_head_dim, count = attn_head_count(&head, j);
+    const size_t d = p->head_dim, dv = p->value_head_dim, count = attn_head_tile_tokens(&head, j);
     struct attn_tile tile;
     const float *rows[ATTN_TILE];
     const float *value = p->v.data + j * ATTN_TILE * p->v.token + group * p->v.head;
@@ -161,11 +161,11 @@ static size_t slot_rows(const struct attn_problem *p, const struct attn_kernels 
     return rows < kernels->column_rows ? rows : ATTN_TILE;
 }
 
-/* Floats of that, ATTN_TILE_SCRATCH at most: units begin at cache lines. */
+/* Floats of that, ATTN_UNIT_SCRATCH at most: units begin at cache lines. */
 static size_t slot_floats(const struct attn_problem *p, const struct attn_kernels *kernels)
 {
     const size_t line = ATTN_ALIGN / sizeof(float);
-    return attn_ceil_div(attn_unit_floats(p, slot_rows(p, kernels)), line) * line;
+    return attn_ceil_div(attn_unit_scratch_floats(p, slot_rows(p, kernels)), line) * line;
 }
 
 /* Describes unit i of an item, with the scratch at `slot` of the thread's. */
@@ -176,10 +176,10 @@ static struct attn_unit unit_of(const struct solve *solve, const struct item *it
     struct attn_unit u = {
         .kernels = &solve->engine->kernels, .pool = solve->engine->pool, .thread = thread, .p = p};
     float *scratch = solve->scratch + thread * ATTN_SCRATCH_FLOATS;
-    attn_unit_lay_out(&u, scratch + slot * slot_floats(p, u.kernels), slot_rows(p, u.kernels));
+    attn_unit_layout(&u, scratch + slot * slot_floats(p, u.kernels), slot_rows(p, u.kernels));
     u.t0 = i * unit_tokens(p);
     u.tokens = attn_min(unit_tokens(p), p->queries - u.t0);
-    if (attn_maps_keeps(&p->maps)) {
+    if (attn_maps_need_rows(&p->maps)) {
         u.kept = solve->kept + thread * solve->kept_stride;
         u.reachable = (uint8_t *)(u.kept + unit_rows(p) * p->maps.columns);
     }
@@ -217,7 +217,7 @@ static void solve_units(const struct solve *solve, const struct item *item, size
                         unsigned thread)
 {
     const struct attn_problem *p = item->problem;
-    struct attn_unit units[ATTN_TOGETHER];
+    struct attn_unit units[ATTN_TASK_UNITS];
     size_t first = i * item->together, count = attn_min(item->units - first, item->together);
     for (size_t n = 0; n < count; n++)
         units[n] = unit_of(solve, item, first + n, thread, n);
@@ -237,7 +237,7 @@ static struct attn_unit shared_unit(float **sums, const struct solve *solve,
     struct attn_unit u = unit_of(solve, item, i, thread, 0);
     aim_units(&u, 1, head_tiles(item, item->first),
               item->first * attn_heads_per_group(item->problem));
-    *sums = item->parts + i * item->stretches * attn_part_floats(item->problem);
+    *sums = item->parts + i * item->stretches * attn_split_floats(item->problem);
     return u;
 }
 
@@ -249,7 +249,7 @@ static void solve_task(void *argument, size_t i, unsigned thread)
         size_t stretch = i % item->stretches;
         float *sums;
         struct attn_unit u = shared_unit(&sums, solve, item, i / item->stretches, thread);
-        attn_unit_solve_stretch(&u, stretch, sums + stretch * attn_part_floats(item->problem));
+        attn_unit_solve_split(&u, stretch, sums + stretch * attn_split_floats(item->problem));
         return;
     }
     if (stands_beside(item->problem))
@@ -278,26 +278,26 @@ static void begin_task(void *argument, size_t i, unsigned thread)
 {
     const struct maps_context *context = argument;
     (void)thread;
-    attn_maps_begin(&context->problem->maps, i);
+    attn_maps_begin_task(&context->problem->maps, i);
 }
 
 static void end_task(void *argument, size_t i, unsigned thread)
 {
     const struct maps_context *context = argument;
     const struct attn_problem *p = context->problem;
-    attn_maps_end(&p->maps, i, p->mask.offset, context->pool, thread);
+    attn_maps_end_task(&p->maps, i, p->mask.offset, context->pool, thread);
 }
 
 static void begin_maps(const struct attn_engine *engine, const struct attn_problem *problem)
 {
     struct maps_context context = {problem, engine->pool};
-    attn_pool_run(engine->pool, begin_task, &context, attn_maps_begins(&problem->maps));
+    attn_pool_run(engine->pool, begin_task, &context, attn_maps_begin_tasks(&problem->maps));
 }
 
 static void end_maps(const struct attn_engine *engine, const struct attn_problem *problem)
 {
     struct maps_context context = {problem, engine->pool};
-    attn_pool_run(engine->pool, end_task, &context, attn_maps_ends(&problem->maps));
+    attn_pool_run(engine->pool, end_task, &context, attn_maps_end_tasks(&problem->maps));
 }
 
 /* ---- All of it ---- */
@@ -357,21 +357,21 @@ static size_t list_items(struct solve *solve, const struct attn_problem *problem
 static bool shares_keys(const struct attn_problem *p, size_t units, unsigned threads)
 {
     const struct attn_maps *maps = &p->maps;
-    return threads > 1 && units < UNITS_PER_THREAD * threads && attn_stretches(p) > 1 &&
-           !attn_maps_keeps(maps) && maps->weights == NULL && maps->scores == NULL &&
+    return threads > 1 && units < UNITS_PER_THREAD * threads && attn_splits(p) > 1 &&
+           !attn_maps_need_rows(maps) && maps->weights == NULL && maps->scores == NULL &&
            attn_heads_per_group(p) <= ATTN_TILE;
 }
 
 static size_t item_parts(const struct item *item)
 {
-    return item->units * attn_stretches(item->problem) * attn_part_floats(item->problem);
+    return item->units * attn_splits(item->problem) * attn_split_floats(item->problem);
 }
 
 /* Gives items whose keys are shared out memory for that, while there is some. */
 static bool share_keys(struct solve *solve, size_t count)
 {
     const unsigned threads = attn_pool_threads(solve->engine->pool);
-    size_t units = 0, left = ATTN_PARTS_FLOATS;
+    size_t units = 0, left = ATTN_SPLITS_FLOATS;
     for (size_t i = 0; i < count; i++)
         units += solve->items[i].units;
     for (size_t i = 0; i < count; i++) {
@@ -380,7 +380,7 @@ static bool share_keys(struct solve *solve, size_t count)
             item_parts(item) > left)
             continue;
         left -= item_parts(item);
-        item->stretches = attn_stretches(item->problem);
+        item->stretches = attn_splits(item->problem);
         item->parts =
             attn_workspace_take(&solve->engine->workspace, item_parts(item), sizeof(float));
         if (item->parts == NULL)
@@ -400,7 +400,7 @@ static size_t item_floats(const struct item *item)
  * are in one, the seldomer keys come from far.  Units that keep rows of weights stay alone. */
 static void make_tasks(struct item *item, size_t units, unsigned threads)
 {
-    size_t most = attn_maps_keeps(&item->problem->maps) ? 1 : ATTN_TOGETHER;
+    size_t most = attn_maps_need_rows(&item->problem->maps) ? 1 : ATTN_TASK_UNITS;
     item->together = attn_max(attn_min(units / (TASKS_PER_THREAD * threads), most), 1);
     item->tasks = item->stretches > 0 ? item->units * item->stretches
                                       : attn_ceil_div(item->units, item->together);

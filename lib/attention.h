@@ -22,8 +22,8 @@ struct attn_rows {
  * take more; rows of weights that a thread keeps, where one does not take more; sums of stretches
  * of keys, at most; and the list of heads. */
 #define ATTN_PACK_BYTES ((size_t)8 << 20)
-#define ATTN_KEPT_FLOATS ((size_t)2 << 20)
-#define ATTN_PARTS_FLOATS ((size_t)2 << 20)
+#define ATTN_WEIGHT_ROWS_FLOATS ((size_t)2 << 20)
+#define ATTN_SPLITS_FLOATS ((size_t)2 << 20)
 #define ATTN_ITEM_BYTES ((size_t)120)
 
 /* What a sequence of a call or a step of a batch takes beside its rows (attend.c, decode.c). */

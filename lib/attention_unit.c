@@ -2,18 +2,17 @@
  *
  * There are two ways with the same results, bit for bit.  By rows: scores stand as they are
  * written, so they can be masked, shown and kept; it suits few rows.  By columns: queries and
- * scores stand transposed, so that softmax and products stream; it suits many rows of which
- * nothing but the output is wanted, and whose mask is no more than a span of keys for each row. */
+ * scores stand transposed, so that softmax and products stream; it suits many rows with spans. */
 #include "attention_unit.h"
 
 #include <math.h>
 #include <string.h>
 
 /* The keys that the layer appends to all others. */
-static struct attn_keys extra_keys(const struct attn_unit *u)
+static struct attn_unit_tile extra_keys(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
-    return (struct attn_keys){
+    return (struct attn_unit_tile){
         .tile.k = p->extra_k + u->keys.group * p->head_dim * ATTN_TILE,
         .tile.v = p->extra_v + u->keys.group * p->value_head_dim * ATTN_TILE,
         .count = p->extra,
@@ -50,18 +49,18 @@ static float *kept_row(const struct attn_unit *u, size_t r)
     return row != NULL || u->kept == NULL ? row : u->kept + r * u->p->maps.columns;
 }
 
-size_t attn_unit_floats(const struct attn_problem *p, size_t rows)
+size_t attn_unit_scratch_floats(const struct attn_problem *p, size_t rows)
 {
-    const size_t prepared = 2 * sizeof(struct attn_prepared) / sizeof(float);
-    return rows * (attn_query_floats(p) + ATTN_TILE + 1 + prepared) +
+    const size_t prepared = 2 * sizeof(struct attn_prepared_row) / sizeof(float);
+    return rows * (attn_query_stride(p) + ATTN_TILE + 1 + prepared) +
            2 * attn_sums_floats(rows, p->value_head_dim);
 }
 
-void attn_unit_lay_out(struct attn_unit *u, float *scratch, size_t rows)
+void attn_unit_layout(struct attn_unit *u, float *scratch, size_t rows)
 {
     const size_t dv = u->p->value_head_dim, sums = attn_sums_floats(rows, dv);
     u->q = scratch;
-    u->scores = u->q + rows * attn_query_floats(u->p);
+    u->scores = u->q + rows * attn_query_stride(u->p);
     u->sums = attn_sums_in(u->scores + rows * ATTN_TILE, rows, dv);
     u->total = attn_sums_in(u->scores + rows * ATTN_TILE + sums, rows, dv);
     u->rescale = u->scores + rows * ATTN_TILE + 2 * sums;
@@ -84,11 +83,11 @@ static void fold(struct attn_unit *u, struct attn_sums sums)
 /* Before tile j: the unit may have come to another stretch. */
 static void come_to(struct attn_unit *u, size_t j)
 {
-    if (j / ATTN_STRETCH != u->stretch) {
+    if (j / ATTN_SPLIT_TILES != u->stretch) {
         fold(u, u->sums);
         attn_sums_clear(u->sums, u->rows, u->p->value_head_dim);
     }
-    u->stretch = j / ATTN_STRETCH;
+    u->stretch = j / ATTN_SPLIT_TILES;
 }
 
 /* Makes the total the sums that are handed out; the unit's next heads need both. */
@@ -126,7 +125,7 @@ static bool ends_in(struct tiles range, size_t keys)
 static void begin_rows(struct attn_unit *u, enum attn_dtype dtype)
 {
     const struct attn_problem *p = u->p;
-    const size_t ldq = attn_query_floats(p);
+    const size_t ldq = attn_query_stride(p);
     for (size_t r = 0; r < u->rows; r++) {
         const float *q = p->q.data + row_token(u, r) * p->q.token + row_head(u, r) * p->q.head;
         u->kernels->scale(u->q + r * ldq, q, p->scale, p->head_dim);
@@ -171,13 +170,13 @@ static void keep_scores(const struct attn_unit *u, size_t first, size_t n)
 /* One tile: scores, cap, mask, running softmax, weighted sum.  `first` is the tile's first key; the
  * extra tile is not masked.  Scales of a tile's numbers are brought in where they are few: with the
  * scores of a key, and with its weights before they meet its value. */
-static void absorb(struct attn_unit *u, struct attn_keys keys, size_t first, bool masked)
+static void absorb(struct attn_unit *u, struct attn_unit_tile keys, size_t first, bool masked)
 {
     const struct attn_problem *p = u->p;
     const struct attn_kernels *kernels = u->kernels;
     const struct attn_tile *tile = &keys.tile;
     size_t n = keys.count, dv = p->value_head_dim;
-    attn_unit_meet_keys(u, &keys);
+    attn_unit_scores(u, &keys);
     show_scores(u, ATTN_STAGE_RAW, first, n);
     if (p->softcap > 0)
         cap(u->scores, u->rows, n, p->softcap);
@@ -192,7 +191,7 @@ static void absorb(struct attn_unit *u, struct attn_keys keys, size_t first, boo
     kernels->scale_rows(u->sums.out, dv, u->rescale, u->rows, dv);
     if (tile->dtype == ATTN_INT8)
         kernels->prepare(u->scores, ATTN_TILE, u->weights, tile->v_scale, u->rows, n);
-    attn_unit_meet_values(u, &keys);
+    attn_unit_weighted_sum(u, &keys);
 }
 
 /* Scores of keys that no row of the unit may see are not computed; where they are kept they are
@@ -228,8 +227,8 @@ static struct tiles met_tiles(const struct attn_unit *u, struct tiles range)
 /* The unit's part in tile j.  `next` meets its tile `then` after that, if there is one. */
 static void meet_rows(struct attn_unit *u, size_t j, const struct attn_unit *next, size_t then)
 {
-    const bool plain = attn_mask_is_plain(&u->p->mask);
-    struct attn_keys keys = {.count = attn_head_count(&u->keys, j)};
+    const bool plain = attn_mask_is_span(&u->p->mask);
+    struct attn_unit_tile keys = {.count = attn_head_tile_tokens(&u->keys, j)};
     size_t first = j * ATTN_TILE, end = first + keys.count;
     attn_head_tile(&keys.tile, &u->keys, j);
     if (then < attn_key_tiles(next->p))
@@ -261,7 +260,7 @@ static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
     return keys_dtype(p) == ATTN_F32 && u->rows >= u->kernels->column_rows && p->softcap == 0 &&
-           attn_mask_is_plain(&p->mask) && p->maps.scores == NULL && !keeps_rows(u);
+           attn_mask_is_span(&p->mask) && p->maps.scores == NULL && !keeps_rows(u);
 }
 
 static void begin_columns(struct attn_unit *u)
@@ -285,7 +284,8 @@ static void bound_rows(const struct attn_unit *u, int32_t *first, int32_t *end, 
 }
 
 /* The tile's first n keys for some of the unit's rows: scores, running softmax, weighted sum. */
-static void absorb_part(struct attn_unit *u, const struct attn_tile *tile, struct attn_columns part)
+static void absorb_part(struct attn_unit *u, const struct attn_tile *tile,
+                        struct attn_score_columns part)
 {
     const struct attn_kernels *kernels = u->kernels;
     const size_t d = u->p->head_dim, dv = u->p->value_head_dim, r = (size_t)(part.s - u->scores);
@@ -316,14 +316,15 @@ static void absorb_part(struct attn_unit *u, const struct attn_tile *tile, struc
 
 /* One tile.  `first`, `end`: NULL where all rows see all of it; otherwise a part of the rows at a
  * time meets the keys up to the last that they see, which of a causal tile are far from all. */
-static void absorb_columns(struct attn_unit *u, struct attn_keys keys, const int32_t *first,
+static void absorb_columns(struct attn_unit *u, struct attn_unit_tile keys, const int32_t *first,
                            const int32_t *end)
 {
-    struct attn_columns part = {.s = u->scores, .lds = ATTN_TILE, .rows = u->rows, .n = keys.count};
+    struct attn_score_columns part = {
+        .s = u->scores, .lds = ATTN_TILE, .rows = u->rows, .n = keys.count};
     for (size_t r = 0; r < u->rows; r += part.rows) {
         if (end != NULL) {
-            part = (struct attn_columns){u->scores + r, ATTN_TILE, attn_min(u->rows - r, PART), 0,
-                                         first + r,     end + r};
+            part = (struct attn_score_columns){
+                u->scores + r, ATTN_TILE, attn_min(u->rows - r, PART), 0, first + r, end + r};
             for (size_t i = 0; i < part.rows; i++)
                 part.n = attn_max(part.n, (size_t)part.end[i]);
         }
@@ -336,7 +337,7 @@ static void absorb_columns(struct attn_unit *u, struct attn_keys keys, const int
 static void meet_columns(struct attn_unit *u, size_t j)
 {
     int32_t firsts[ATTN_TILE], ends[ATTN_TILE];
-    struct attn_keys keys = {.count = attn_head_count(&u->keys, j)};
+    struct attn_unit_tile keys = {.count = attn_head_tile_tokens(&u->keys, j)};
     size_t first = j * ATTN_TILE, end = first + keys.count;
     attn_head_tile(&keys.tile, &u->keys, j);
     keys.count = attn_min(keys.count, u->tail.end - first);
@@ -393,10 +394,11 @@ static void finish_weights(struct attn_unit *u, size_t r, float gate)
         mark_reachable(u, r, row);
     u->kernels->normalize(row, u->sums.sum[r] > 0 ? u->sums.max[r] : 0.0f, share, maps->columns);
     if (maps->head_stats != NULL)
-        attn_maps_measure(maps, h, t, row, u->reachable, p->mask.offset + (int64_t)t, p->first_key);
+        attn_maps_measure_row(maps, h, t, row, u->reachable, p->mask.offset + (int64_t)t,
+                              p->first_key);
     if (p->head_mask != NULL)
         u->kernels->scale_rows(row, maps->columns, &gate, 1, maps->columns);
-    attn_maps_take(maps, h, t, row, u->pool, u->thread);
+    attn_maps_take_row(maps, h, t, row, u->pool, u->thread);
 }
 
 static void finish(struct attn_unit *u)
@@ -426,7 +428,7 @@ static void begin_unit(struct attn_unit *u)
     const struct attn_mask *mask = &u->p->mask;
     u->head = attn_mask_visible(mask, u->t0);
     u->tail = attn_mask_visible(mask, u->t0 + u->tokens - 1);
-    u->stretch = u->head.first / ATTN_TILE / ATTN_STRETCH;
+    u->stretch = u->head.first / ATTN_TILE / ATTN_SPLIT_TILES;
     u->folded = false;
     attn_sums_clear(u->sums, u->rows, u->p->value_head_dim);
 }
@@ -476,21 +478,21 @@ void attn_units_solve(struct attn_unit units[], size_t count)
     }
 }
 
-void attn_unit_solve_stretch(struct attn_unit *u, size_t stretch, float *sums)
+void attn_unit_solve_split(struct attn_unit *u, size_t stretch, float *sums)
 {
     u->sums = attn_sums_in(sums, ATTN_TILE, u->p->value_head_dim);
     begin_unit(u);
     u->stretch = stretch;
-    walk(u, 1, (struct tiles){stretch * ATTN_STRETCH, (stretch + 1) * ATTN_STRETCH});
+    walk(u, 1, (struct tiles){stretch * ATTN_SPLIT_TILES, (stretch + 1) * ATTN_SPLIT_TILES});
 }
 
 /* A stretch of which the unit sees nothing has sums that change nothing. */
 void attn_unit_merge(struct attn_unit *u, float *sums)
 {
     begin_unit(u);
-    for (size_t i = 0; i < attn_stretches(u->p); i++) {
+    for (size_t i = 0; i < attn_splits(u->p); i++) {
         const size_t dv = u->p->value_head_dim;
-        fold(u, attn_sums_in(sums + i * attn_part_floats(u->p), ATTN_TILE, dv));
+        fold(u, attn_sums_in(sums + i * attn_split_floats(u->p), ATTN_TILE, dv));
     }
     swap_sums(u);
     finish(u);

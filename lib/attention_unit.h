@@ -17,12 +17,12 @@ static inline size_t attn_key_tiles(const struct attn_problem *p)
 }
 
 /* From one row of queries to the next: whole words, as rows that meet int8 are of. */
-static inline size_t attn_query_floats(const struct attn_problem *p)
+static inline size_t attn_query_stride(const struct attn_problem *p)
 {
     return attn_ceil_div(p->head_dim, 4) * 4;
 }
 
-struct attn_keys {
+struct attn_unit_tile {
     struct attn_tile tile; /* written to only where attention.c makes it */
     size_t count;          /* tokens in it */
     struct attn_tile next; /* that is met after it; no keys at the end */
@@ -38,7 +38,7 @@ struct attn_head_tiles {
 /* Keys [j * ATTN_TILE, ...) of the head with their values, and how many these are.  (Tiles are
  * written where they are read from: one that is copied meanwhile waits for the cache.) */
 void attn_head_tile(struct attn_tile *out, const struct attn_head_tiles *head, size_t j);
-size_t attn_head_count(const struct attn_head_tiles *head, size_t j);
+size_t attn_head_tile_tokens(const struct attn_head_tiles *head, size_t j);
 
 struct attn_unit {
     const struct attn_kernels *kernels;
@@ -56,38 +56,38 @@ struct attn_unit {
     float *q;       /* scaled: [rows][D to whole words] or, by columns, [D][ATTN_TILE] */
     float *scores;  /* [rows][ATTN_TILE] or [ATTN_TILE][ATTN_TILE] */
     float *rescale; /* [rows] */
-    struct attn_prepared *queries, *weights; /* [rows], where tiles are of int8 */
-    struct attn_sums sums;                   /* of the stretch that it is in */
-    struct attn_sums total;                  /* of those behind it */
-    size_t stretch;                          /* that it is in */
-    bool folded;                             /* some are behind it */
+    struct attn_prepared_row *queries, *weights; /* [rows], where tiles are of int8 */
+    struct attn_sums sums;                       /* of the stretch that it is in */
+    struct attn_sums total;                      /* of those behind it */
+    size_t stretch;                              /* that it is in */
+    bool folded;                                 /* some are behind it */
 };
 
 /* Keys are summed up by stretches of as many tiles, which begin at fixed places, and the sums of
  * stretches are merged in order by their log-sum-exp: a sum over 65,536 keys in one chain would
  * lose a digit, and several threads can share the keys of one unit. */
-#define ATTN_STRETCH 64
+#define ATTN_SPLIT_TILES 64
 
-static inline size_t attn_stretches(const struct attn_problem *p)
+static inline size_t attn_splits(const struct attn_problem *p)
 {
-    return attn_ceil_div(attn_key_tiles(p), ATTN_STRETCH);
+    return attn_ceil_div(attn_key_tiles(p), ATTN_SPLIT_TILES);
 }
 
 /* Floats of the sums of a unit over one stretch. */
-static inline size_t attn_part_floats(const struct attn_problem *p)
+static inline size_t attn_split_floats(const struct attn_problem *p)
 {
     return attn_sums_floats(ATTN_TILE, p->value_head_dim);
 }
 
-/* Floats of scratch for a unit of up to so many rows, ATTN_TILE_SCRATCH at most; and gives it to
+/* Floats of scratch for a unit of up to so many rows, ATTN_UNIT_SCRATCH at most; and gives it to
  * one.  Fewer than ATTN_TILE rows must not go by columns. */
-size_t attn_unit_floats(const struct attn_problem *p, size_t rows);
-void attn_unit_lay_out(struct attn_unit *u, float *scratch, size_t rows);
+size_t attn_unit_scratch_floats(const struct attn_problem *p, size_t rows);
+void attn_unit_layout(struct attn_unit *u, float *scratch, size_t rows);
 
 /* The unit's scores of all of a tile's keys; and the weighted sum of its values, added up by what
  * scores have become. */
-void attn_unit_meet_keys(const struct attn_unit *u, const struct attn_keys *keys);
-void attn_unit_meet_values(const struct attn_unit *u, const struct attn_keys *keys);
+void attn_unit_scores(const struct attn_unit *u, const struct attn_unit_tile *keys);
+void attn_unit_weighted_sum(const struct attn_unit *u, const struct attn_unit_tile *keys);
 
 /* Units of one problem: the same heads and consecutive tokens, equally many but for the last one's,
  * or the same tokens and consecutive key/value heads.  Solves their rows, for all of them in turn
@@ -95,9 +95,9 @@ void attn_unit_meet_values(const struct attn_unit *u, const struct attn_keys *ke
 void attn_units_solve(struct attn_unit units[], size_t count);
 
 /* The same in two steps, for a unit of a problem that wants no maps: sums over one stretch each, in
- * any order and by any thread, then those of all stretches (attn_part_floats behind each other)
+ * any order and by any thread, then those of all stretches (attn_split_floats behind each other)
  * merged and handed out.  The bits are those of attn_units_solve. */
-void attn_unit_solve_stretch(struct attn_unit *u, size_t stretch, float *sums);
+void attn_unit_solve_split(struct attn_unit *u, size_t stretch, float *sums);
 void attn_unit_merge(struct attn_unit *u, float *sums);
 
 #endif

@@ -238,7 +238,8 @@ static void give(struct attn_cache_pool *pool, struct attn_block *block)
     }
 }
 
-enum attn_status attn_block_get(struct attn_block **out, struct attn_cache_pool *pool, size_t bytes)
+enum attn_status attn_block_alloc(struct attn_block **out, struct attn_cache_pool *pool,
+                                  size_t bytes)
 {
     pthread_mutex_lock(&pool->lock);
     enum attn_status status = get(out, pool, bytes);
@@ -246,9 +247,9 @@ enum attn_status attn_block_get(struct attn_block **out, struct attn_cache_pool 
     return status;
 }
 
-void attn_block_share(struct attn_block *block) { atomic_fetch_add(&block->references, 1); }
+void attn_block_ref(struct attn_block *block) { atomic_fetch_add(&block->references, 1); }
 
-void attn_block_put(struct attn_cache_pool *pool, struct attn_block *block)
+void attn_block_unref(struct attn_cache_pool *pool, struct attn_block *block)
 {
     if (atomic_fetch_sub(&block->references, 1) != 1)
         return;
@@ -266,25 +267,25 @@ void attn_block_put(struct attn_cache_pool *pool, struct attn_block *block)
 /* Under the lock: what one of its caches gives back of the budget when it leaves. */
 static size_t place_bytes(const struct attn_block *block)
 {
-    return block->holders > 1 ? ATTN_PLACE_BYTES : 0;
+    return block->holders > 1 ? ATTN_HOLDER_BYTES : 0;
 }
 
-bool attn_block_join(struct attn_cache_pool *pool, struct attn_block *block)
+bool attn_block_add_holder(struct attn_cache_pool *pool, struct attn_block *block)
 {
     pthread_mutex_lock(&pool->lock);
-    size_t bytes = block->holders > 0 ? ATTN_PLACE_BYTES : 0;
+    size_t bytes = block->holders > 0 ? ATTN_HOLDER_BYTES : 0;
     bool room = has_room(pool, bytes);
     if (room) {
         make_room(pool, bytes);
         atomic_fetch_add(&pool->used, bytes);
         block->holders++;
-        attn_block_share(block);
+        attn_block_ref(block);
     }
     pthread_mutex_unlock(&pool->lock);
     return room;
 }
 
-void attn_block_leave(struct attn_cache_pool *pool, struct attn_block *block)
+void attn_block_remove_holder(struct attn_cache_pool *pool, struct attn_block *block)
 {
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_sub(&pool->used, place_bytes(block));
@@ -294,8 +295,8 @@ void attn_block_leave(struct attn_cache_pool *pool, struct attn_block *block)
     pthread_mutex_unlock(&pool->lock);
 }
 
-enum attn_status attn_block_copy(struct attn_block **out, struct attn_cache_pool *pool,
-                                 struct attn_block *block)
+enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_cache_pool *pool,
+                                          struct attn_block *block)
 {
     pthread_mutex_lock(&pool->lock);
     size_t place = place_bytes(block);
@@ -309,6 +310,6 @@ enum attn_status attn_block_copy(struct attn_block **out, struct attn_cache_pool
     if (status != ATTN_OK)
         return status;
     memcpy((*out)->data, block->data, block->bytes);
-    attn_block_put(pool, block);
+    attn_block_unref(pool, block);
     return ATTN_OK;
 }

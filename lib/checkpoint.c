@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "file.h"
+#include "json_members.h"
 #include "mem.h"
-#include "members.h"
 #include "status.h"
 
 #define CONFIG "config.json"
@@ -47,7 +47,7 @@ struct attn_checkpoint {
     size_t num_shards, most_shards;
 };
 
-static enum attn_status fail_index(const struct attn_members *m, enum attn_status status,
+static enum attn_status fail_index(const struct attn_json_members *m, enum attn_status status,
                                    struct attn_error *error)
 {
     if (status == ATTN_NO_MEMORY)
@@ -116,13 +116,13 @@ static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoi
     return ATTN_OK;
 }
 
-static enum attn_status add_place(struct attn_checkpoint *checkpoint, struct attn_members *m,
+static enum attn_status add_place(struct attn_checkpoint *checkpoint, struct attn_json_members *m,
                                   const char *tensor, struct attn_error *error)
 {
     json_t *value;
     if (checkpoint->num_places == checkpoint->capacity)
         return fail_index(m, ATTN_MALFORMED, error);
-    enum attn_status status = attn_members_value(&value, m, NAME_TEXT);
+    enum attn_status status = attn_json_members_value(&value, m, NAME_TEXT);
     if (status != ATTN_OK)
         return fail_index(m, status, error);
 
@@ -136,12 +136,13 @@ static enum attn_status add_place(struct attn_checkpoint *checkpoint, struct att
     return status;
 }
 
-static enum attn_status walk_weight_map(struct attn_checkpoint *checkpoint, struct attn_members *m,
-                                        struct attn_error *error)
+static enum attn_status walk_weight_map(struct attn_checkpoint *checkpoint,
+                                        struct attn_json_members *m, struct attn_error *error)
 {
     char *tensor;
-    enum attn_status status = attn_members_enter(m);
-    while (status == ATTN_OK && (status = attn_members_next(&tensor, m)) == ATTN_OK && tensor) {
+    enum attn_status status = attn_json_members_enter(m);
+    while (status == ATTN_OK && (status = attn_json_members_next(&tensor, m)) == ATTN_OK &&
+           tensor) {
         status = add_place(checkpoint, m, tensor, error);
         if (status != ATTN_OK)
             return status;
@@ -168,11 +169,11 @@ static enum attn_status sort_places(struct attn_checkpoint *checkpoint, struct a
 
 static enum attn_status walk_index(struct attn_checkpoint *checkpoint, struct attn_error *error)
 {
-    struct attn_members m = {.text = checkpoint->index, .length = checkpoint->index_length};
+    struct attn_json_members m = {.text = checkpoint->index, .length = checkpoint->index_length};
     bool mapped = false;
     char *key;
-    enum attn_status status = attn_members_enter(&m);
-    while (status == ATTN_OK && (status = attn_members_next(&key, &m)) == ATTN_OK && key) {
+    enum attn_status status = attn_json_members_enter(&m);
+    while (status == ATTN_OK && (status = attn_json_members_next(&key, &m)) == ATTN_OK && key) {
         if (strcmp(key, "weight_map") == 0) {
             if (mapped)
                 return fail_index(&m, ATTN_MALFORMED, error);
@@ -182,11 +183,11 @@ static enum attn_status walk_index(struct attn_checkpoint *checkpoint, struct at
             continue;
         }
         json_t *value;
-        if ((status = attn_members_value(&value, &m, METADATA_TEXT)) == ATTN_OK)
+        if ((status = attn_json_members_value(&value, &m, METADATA_TEXT)) == ATTN_OK)
             json_decref(value);
     }
     if (status == ATTN_OK)
-        status = attn_members_finish(&m);
+        status = attn_json_members_finish(&m);
     if (status == ATTN_OK && !mapped)
         return attn_fail(error, ATTN_MALFORMED, "weight_map", INDEX ": no weight_map");
     return status == ATTN_OK ? sort_places(checkpoint, error) : fail_index(&m, status, error);

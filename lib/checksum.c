@@ -10,7 +10,7 @@ void attn_checksum_add(struct attn_checksum *sum, const void *bytes, size_t coun
     sha256_update(&sum->sha256, count, bytes);
 }
 
-void attn_checksum_print(char out[ATTN_CHECKSUM_DIGITS], struct attn_checksum *sum)
+void attn_checksum_hex(char out[ATTN_CHECKSUM_DIGITS], struct attn_checksum *sum)
 {
     uint8_t bytes[SHA256_DIGEST_SIZE];
     sha256_digest(&sum->sha256, sizeof bytes, bytes);

@@ -18,6 +18,6 @@ void attn_checksum_init(struct attn_checksum *sum);
 void attn_checksum_add(struct attn_checksum *sum, const void *bytes, size_t count);
 
 /* The digits, in lower case and without a NUL, of all that was added; ends the sum. */
-void attn_checksum_print(char out[ATTN_CHECKSUM_DIGITS], struct attn_checksum *sum);
+void attn_checksum_hex(char out[ATTN_CHECKSUM_DIGITS], struct attn_checksum *sum);
 
 #endif

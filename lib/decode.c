@@ -50,7 +50,8 @@ struct batch {
     struct attn_appended *appended; /* [count] */
 };
 
-_Static_assert(sizeof(struct live) + 3 * (sizeof(struct attn_projection) + ATTN_INTEGERS_BYTES) +
+_Static_assert(sizeof(struct live) +
+                       3 * (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_BYTES) +
                        sizeof(struct attn_problem) + sizeof(struct attn_appended) <=
                    ATTN_SEQUENCE_BYTES,
                "what is added up is what is taken");
@@ -148,11 +149,11 @@ static void prepare(const struct batch *batch, struct live *live)
     int64_t length =
         attn_qkv_length(step->modifiers.position_ids, step->rows, (int64_t)step->position);
     float *bent = NULL;
-    if (attn_rope_bends(&layer->spec.rope, length) &&
+    if (attn_rope_is_rescaled(&layer->spec.rope, length) &&
         (bent = take_own(batch, live, half, sizeof *bent)) == NULL)
         return;
     live->inv_freq = attn_qkv_frequencies(bent, layer, length);
-    if (attn_mask_is_placed(&step->modifiers, &layer->position_bias) &&
+    if (attn_mask_needs_positions(&step->modifiers, &layer->position_bias) &&
         (live->positions =
              take_own(batch, live, attn_add(keys, step->rows), sizeof *live->positions)) == NULL)
         return;
@@ -241,8 +242,8 @@ static void settle_row(const struct batch *batch, struct live *live, size_t r)
                            batch->v + r * layer->v.out};
     size_t i = r - live->row, slot = step->position + i;
     const int64_t *positions = step->modifiers.position_ids;
-    bool within = attn_qkv_settle(row, layer, &batch->engine->kernels, live->inv_freq,
-                                  positions ? positions[i] : (int64_t)slot);
+    bool within = attn_qkv_postprocess(row, layer, &batch->engine->kernels, live->inv_freq,
+                                       positions ? positions[i] : (int64_t)slot);
     bool fits =
         !live->append || attn_cache_put(step->cache, batch->layer_index, slot, row.k, row.v);
     if (!within || !fits)
@@ -270,15 +271,15 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = live->step;
-    const struct attn_mask_defaults defaults = attn_layer_mask(layer, true);
+    const struct attn_mask_defaults defaults = attn_layer_mask_defaults(layer, true);
     struct attn_problem p = attn_layer_problem(layer, &step->modifiers);
     p.queries = step->rows;
     p.keys = step->position + step->rows;
     p.q = (struct attn_rows){batch->q + live->row * layer->q.out, layer->q.out, p.head_dim};
     p.out = (struct attn_rows){batch->o + live->row * layer->o.in, layer->o.in, p.value_head_dim};
     p.cache = attn_cache_view(step->cache, batch->layer_index);
-    attn_problem_aim(&p, &defaults, &step->modifiers, live->positions, &live->maps,
-                     step->outputs.lse, 0);
+    attn_problem_set_modifiers(&p, &defaults, &step->modifiers, live->positions, &live->maps,
+                               step->outputs.lse, 0);
     return p;
 }
 
@@ -327,7 +328,8 @@ static enum attn_status check_output(const struct batch *batch, const struct liv
                          attn_dtype_name(batch->layer->spec.kv_dtype));
     if (atomic_load(&live->failed))
         return attn_qkv_fail(&step->error);
-    if (few ? !attn_engine_within(batch->engine, output, n, FLT_MAX) : atomic_load(&live->beyond))
+    if (few ? !attn_engine_all_within(batch->engine, output, n, FLT_MAX)
+            : atomic_load(&live->beyond))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
                          "the output does not fit float32");
     if (few && step->outputs.output != NULL)
@@ -350,10 +352,10 @@ static void copy_task(void *argument, size_t i, unsigned thread)
     const struct attn_outputs *to = &step->outputs;
     size_t keys = step->position + step->rows, first = i * ATTN_TILE;
     (void)thread;
-    attn_cache_read_apart(to->key != NULL ? to->key + first * spec->head_dim : NULL,
-                          to->value != NULL ? to->value + first * spec->value_head_dim : NULL,
-                          step->cache, copy->batch->layer_index, first,
-                          attn_min(keys - first, ATTN_TILE), keys);
+    attn_cache_read_strided(to->key != NULL ? to->key + first * spec->head_dim : NULL,
+                            to->value != NULL ? to->value + first * spec->value_head_dim : NULL,
+                            step->cache, copy->batch->layer_index, first,
+                            attn_min(keys - first, ATTN_TILE), keys);
 }
 
 static void copy_keys_and_values(const struct batch *batch)
@@ -404,7 +406,7 @@ static void end_step(const struct batch *batch, const struct live *live)
     size_t end = step->position + step->rows;
     if (publishes(live))
         attn_cache_publish(step->cache, batch->layer_index, end);
-    attn_cache_release(step->cache, batch->layer_index);
+    attn_cache_unreserve(step->cache, batch->layer_index);
     attn_cache_unclaim(step->cache);
 }
 
@@ -463,7 +465,7 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
 {
     struct batch batch = {.engine = engine,
                           .model = model,
-                          .layer = attn_model_resident(model, layer),
+                          .layer = attn_model_loaded_layer(model, layer),
                           .layer_index = layer};
     for (size_t i = 0; i < count; i++)
         steps[i]->error.status = ATTN_OK;
@@ -476,9 +478,9 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
         for (size_t i = 0; i < count; i++)
             admit(&batch, steps[i]);
         lay_rows(&batch);
-        attn_pool_alone(engine->pool, work_of(&batch) < ALONE_WORK);
+        attn_pool_set_caller_only(engine->pool, work_of(&batch) < ALONE_WORK);
         status = batch.count > 0 ? run(&batch) : ATTN_OK;
-        attn_pool_alone(engine->pool, false);
+        attn_pool_set_caller_only(engine->pool, false);
     }
     if (status != ATTN_OK)
         fail_all(steps, count, status, NULL,

@@ -58,7 +58,7 @@ static bool pause_run(void *context)
 void attn_engine_lock(struct attn_engine *engine, const struct attn_yield *yield)
 {
     pthread_mutex_lock(&engine->lock);
-    if (attn_pool_inside(engine->pool))
+    if (attn_pool_in_yield(engine->pool))
         return;
     engine->yield = yield;
     attn_pool_set_yield(engine->pool, yield != NULL ? &engine->pauses : NULL);
@@ -67,14 +67,14 @@ void attn_engine_lock(struct attn_engine *engine, const struct attn_yield *yield
 void attn_engine_unlock(struct attn_engine *engine)
 {
     attn_workspace_reset(&engine->workspace);
-    if (!attn_pool_inside(engine->pool))
+    if (!attn_pool_in_yield(engine->pool))
         attn_pool_set_yield(engine->pool, NULL);
     pthread_mutex_unlock(&engine->lock);
 }
 
 bool attn_engine_cancelled(const struct attn_engine *engine, struct attn_error *error)
 {
-    bool cancelled = !attn_pool_inside(engine->pool) && attn_pool_cancelled(engine->pool);
+    bool cancelled = !attn_pool_in_yield(engine->pool) && attn_pool_cancelled(engine->pool);
     if (cancelled)
         attn_fail(error, ATTN_CANCELLED, NULL, "the call was told to stop");
     return cancelled;
@@ -188,7 +188,7 @@ static void within_task(void *argument, size_t i, unsigned thread)
         atomic_store(&within->beyond, true);
 }
 
-bool attn_engine_within(struct attn_engine *engine, const float *x, size_t n, float limit)
+bool attn_engine_all_within(struct attn_engine *engine, const float *x, size_t n, float limit)
 {
     struct within within = {.engine = engine, .x = x, .n = n, .limit = limit};
     attn_pool_run(engine->pool, within_task, &within, attn_ceil_div(n, WITHIN_FLOATS));

@@ -26,9 +26,9 @@ struct attn_engine {
 
 /* Floats of scratch for each thread: what one block of a product needs, or its units
  * of attention at the widest heads. */
-#define ATTN_TILE_SCRATCH ((size_t)64 * (3 * ATTN_MAX_HEAD_DIM + 64 + 13))
-#define ATTN_TOGETHER 4 /* units of attention of ATTN_TILE rows at a time, at most */
-#define ATTN_SCRATCH_FLOATS attn_max(ATTN_TOGETHER *ATTN_TILE_SCRATCH, ATTN_PRODUCT_SCRATCH)
+#define ATTN_UNIT_SCRATCH ((size_t)64 * (3 * ATTN_MAX_HEAD_DIM + 64 + 13))
+#define ATTN_TASK_UNITS 4 /* units of attention of ATTN_TILE rows at a time, at most */
+#define ATTN_SCRATCH_FLOATS attn_max(ATTN_TASK_UNITS *ATTN_UNIT_SCRATCH, ATTN_PRODUCT_SCRATCH)
 
 /* Begins a call, which gives way to `yield` (NULL: to nothing) at its pauses.  A call inside one
  * comes in on the same thread, and has no pauses of its own. */
@@ -42,6 +42,6 @@ void attn_engine_unlock(struct attn_engine *engine);
 bool attn_engine_cancelled(const struct attn_engine *engine, struct attn_error *error);
 
 /* Whether x [n] is within +-limit throughout, without NaN, on all threads. */
-bool attn_engine_within(struct attn_engine *engine, const float *x, size_t n, float limit);
+bool attn_engine_all_within(struct attn_engine *engine, const float *x, size_t n, float limit);
 
 #endif

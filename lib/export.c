@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache_file.h"
 #include "kvcache.h"
 #include "mem.h"
 #include "model.h"
-#include "state.h"
 #include "status.h"
 
 #define PREFIX 8 /* bytes of the header's length */
@@ -22,7 +22,7 @@ static const char opening[] = "{\"__metadata__\":{\"checksum\":\"";
 
 struct attn_export {
     const struct attn_cache *cache;
-    struct attn_state_layer *layers; /* [num_layers] */
+    struct attn_cache_file_layer *layers; /* [num_layers] */
     size_t num_layers;
     struct attn_model_info info; /* of the cache's model: its fingerprint is a note */
     char *lengths;
@@ -93,7 +93,7 @@ static enum attn_status take_notes(struct attn_export *state, const struct attn_
     state->notes = attn_alloc(OWN_NOTES + count, sizeof *state->notes);
     if (state->notes == NULL)
         return attn_fail_memory(error, (OWN_NOTES + count) * sizeof *state->notes);
-    state->notes[0] = (struct attn_note){"format", ATTN_STATE_FORMAT};
+    state->notes[0] = (struct attn_note){"format", ATTN_CACHE_FILE_FORMAT};
     state->notes[1] = (struct attn_note){"fingerprint", state->info.fingerprint};
     state->notes[2] = (struct attn_note){"lengths", state->lengths};
     state->num_notes = OWN_NOTES;
@@ -130,14 +130,15 @@ static void add(struct text *text, const char *format, ...)
     text->length += (size_t)length;
 }
 
-static void add_tensor(struct text *text, const struct attn_state_layer *layer, int what,
+static void add_tensor(struct text *text, const struct attn_cache_file_layer *layer, int what,
                        size_t begin)
 {
-    char name[ATTN_STATE_NAME];
-    attn_state_name(name, layer, what);
+    char name[ATTN_CACHE_FILE_NAME];
+    attn_cache_file_tensor_name(name, layer, what);
     add(text, ",\"%s\":{\"dtype\":\"F32\",\"shape\":[%zu,%zu,%zu],\"data_offsets\":[%zu,%zu]}",
-        name, layer->spec->num_kv_heads, layer->length, attn_state_row(layer, what) / sizeof(float),
-        begin, begin + attn_state_tensor(layer, what));
+        name, layer->spec->num_kv_heads, layer->length,
+        attn_cache_file_row_bytes(layer, what) / sizeof(float), begin,
+        begin + attn_cache_file_tensor_bytes(layer, what));
 }
 
 static void add_header(struct text *text, const struct attn_export *state)
@@ -150,7 +151,7 @@ static void add_header(struct text *text, const struct attn_export *state)
     for (size_t i = 0; i < state->num_layers; i++)
         for (int what = 0; what < 2; what++) {
             add_tensor(text, &state->layers[i], what, at);
-            at += attn_state_tensor(&state->layers[i], what);
+            at += attn_cache_file_tensor_bytes(&state->layers[i], what);
         }
     add(text, "}");
 }
@@ -183,15 +184,17 @@ static enum attn_status make_header(struct attn_export *state, struct attn_error
 static enum attn_status look_at_cache(struct attn_export *state, struct attn_error *error)
 {
     const struct attn_model *model = attn_cache_model(state->cache);
-    enum attn_status status = attn_state_layers(&state->layers, &state->num_layers, model, error);
+    enum attn_status status =
+        attn_cache_file_layers(&state->layers, &state->num_layers, model, error);
     if (status != ATTN_OK)
         return status;
     for (size_t i = 0; i < state->num_layers; i++) {
-        struct attn_state_layer *layer = &state->layers[i];
+        struct attn_cache_file_layer *layer = &state->layers[i];
         layer->length = attn_cache_length(state->cache, layer->layer);
-        state->data_bytes += attn_state_tensor(layer, 0) + attn_state_tensor(layer, 1);
+        state->data_bytes +=
+            attn_cache_file_tensor_bytes(layer, 0) + attn_cache_file_tensor_bytes(layer, 1);
     }
-    return attn_state_lengths(&state->lengths, state->layers, state->num_layers, error);
+    return attn_cache_file_lengths(&state->lengths, state->layers, state->num_layers, error);
 }
 
 enum attn_status attn_export_open(struct attn_export **out, const struct attn_cache *cache,
@@ -241,7 +244,7 @@ size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note
                           size_t num_notes)
 {
     const struct attn_model *model = attn_cache_model(cache);
-    size_t lists = attn_state_lists(model), texts = 0;
+    size_t lists = attn_cache_file_lists_bytes(model), texts = 0;
     for (size_t i = 0; i < num_notes; i++)
         texts += strlen(notes[i].name) + strlen(notes[i].value);
     size_t header =
@@ -255,20 +258,21 @@ size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note
 /* Copies up to 64 tokens of the layer that is being copied; returns their bytes. */
 static size_t copy_piece(char *out, struct attn_export *state)
 {
-    const struct attn_state_layer *layer = &state->layers[state->layer];
+    const struct attn_cache_file_layer *layer = &state->layers[state->layer];
     size_t count = attn_min(ATTN_TILE, layer->length - state->token);
-    size_t groups = layer->spec->num_kv_heads, keys = attn_state_tensor(layer, 0);
-    char *key = out + state->at + state->token * attn_state_row(layer, 0);
-    char *value = out + state->at + keys + state->token * attn_state_row(layer, 1);
-    attn_cache_read_apart((float *)(void *)key, (float *)(void *)value, state->cache, layer->layer,
-                          state->token, count, layer->length);
+    size_t groups = layer->spec->num_kv_heads, keys = attn_cache_file_tensor_bytes(layer, 0);
+    char *key = out + state->at + state->token * attn_cache_file_row_bytes(layer, 0);
+    char *value = out + state->at + keys + state->token * attn_cache_file_row_bytes(layer, 1);
+    attn_cache_read_strided((float *)(void *)key, (float *)(void *)value, state->cache,
+                            layer->layer, state->token, count, layer->length);
     state->token += count;
     if (state->token == layer->length) {
-        state->at += keys + attn_state_tensor(layer, 1);
+        state->at += keys + attn_cache_file_tensor_bytes(layer, 1);
         state->token = 0;
         state->layer++;
     }
-    return groups * count * (attn_state_row(layer, 0) + attn_state_row(layer, 1));
+    return groups * count *
+           (attn_cache_file_row_bytes(layer, 0) + attn_cache_file_row_bytes(layer, 1));
 }
 
 static size_t sum_piece(const char *data, struct attn_export *state, size_t most)
@@ -282,8 +286,8 @@ static size_t sum_piece(const char *data, struct attn_export *state, size_t most
 static void finish(char *out, struct attn_export *state)
 {
     for (size_t i = 0; i < state->num_notes; i++)
-        attn_state_sum_note(&state->sum, state->notes[i].name, state->notes[i].value);
-    attn_checksum_print(out + PREFIX + sizeof opening - 1, &state->sum);
+        attn_cache_file_sum_note(&state->sum, state->notes[i].name, state->notes[i].value);
+    attn_checksum_hex(out + PREFIX + sizeof opening - 1, &state->sum);
 }
 
 bool attn_export_run(struct attn_export *state, void *out, size_t budget)

@@ -54,7 +54,7 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
         spec.dtype = ATTN_F32;
         out->loading_bytes = attn_max(out->loading_bytes, attn_layer_weight_bytes(&spec));
     }
-    out->loading_bytes += attn_model_files_memory(model);
+    out->loading_bytes += attn_model_headers_memory(model);
 }
 
 /* ---- Calls ---- */
@@ -79,8 +79,8 @@ static size_t row_bytes(const struct attn_layer_spec *s)
 static size_t solve_bytes(size_t tile_floats, size_t threads)
 {
     size_t pack = attn_max(attn_mul(tile_floats, sizeof(float)), ATTN_PACK_BYTES);
-    size_t kept = ATTN_KEPT_FLOATS + ATTN_KEPT_FLOATS / sizeof(float) + ATTN_ALIGN;
-    size_t floats = attn_add(attn_mul(threads, kept), ATTN_PARTS_FLOATS);
+    size_t kept = ATTN_WEIGHT_ROWS_FLOATS + ATTN_WEIGHT_ROWS_FLOATS / sizeof(float) + ATTN_ALIGN;
+    size_t floats = attn_add(attn_mul(threads, kept), ATTN_SPLITS_FLOATS);
     return attn_add(pack, attn_mul(floats, sizeof(float)));
 }
 

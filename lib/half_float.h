@@ -10,14 +10,14 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t attn_float_bits(float x)
+static inline uint32_t attn_float_to_bits(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float attn_bits_float(uint32_t bits)
+static inline float attn_bits_to_float(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
@@ -30,7 +30,7 @@ static inline uint32_t attn_all_ones(bool condition) { return 0u - (uint32_t)con
 /* Half: 1 sign, 5 exponent, 10 fraction bits; float: 1, 8, 23.  An exponent field of 0 means
  * fraction x 2^-24, which is built as (2^-14 + fraction) - 2^-14; 31 means infinity or NaN and
  * needs the float's 255. */
-static inline float attn_f16_float(uint16_t half)
+static inline float attn_f16_to_float(uint16_t half)
 {
     const uint32_t shift = 112u << 23;    /* between the biases of the exponents, 127 and 15 */
     const uint32_t smallest = 113u << 23; /* 2^-14, the least normal half */
@@ -38,27 +38,31 @@ static inline float attn_f16_float(uint16_t half)
     uint32_t rest = (uint32_t)(half & 0x7fffu) << 13;
     uint32_t exponent = rest & 0x0f800000u;
     uint32_t normal = rest + shift + (shift & attn_all_ones(exponent == 0x0f800000u));
-    uint32_t small = attn_float_bits(attn_bits_float(rest + smallest) - attn_bits_float(smallest));
+    uint32_t small =
+        attn_float_to_bits(attn_bits_to_float(rest + smallest) - attn_bits_to_float(smallest));
     uint32_t is_small = attn_all_ones(exponent == 0);
-    return attn_bits_float(sign | (small & is_small) | (normal & ~is_small));
+    return attn_bits_to_float(sign | (small & is_small) | (normal & ~is_small));
 }
 
-static inline float attn_bf16_float(uint16_t half) { return attn_bits_float((uint32_t)half << 16); }
+static inline float attn_bf16_to_float(uint16_t half)
+{
+    return attn_bits_to_float((uint32_t)half << 16);
+}
 
 /* A float that is not NaN; beyond the largest bfloat16 it becomes an infinity. */
-static inline uint16_t attn_float_bf16(float x)
+static inline uint16_t attn_float_to_bf16(float x)
 {
-    uint32_t bits = attn_float_bits(x);
+    uint32_t bits = attn_float_to_bits(x);
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
 /* A float that is not NaN; from 65520 on it becomes an infinity.  Below 2^-14 halves are multiples
  * of 2^-24: adding 0.5, whose last bit counts 2^-24, rounds to one. */
-static inline uint16_t attn_float_f16(float x)
+static inline uint16_t attn_float_to_f16(float x)
 {
     const uint32_t infinity = 0x7c00, limit = 143u << 23; /* 2^16 */
-    uint32_t bits = attn_float_bits(x), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-    uint32_t small = attn_float_bits(attn_bits_float(size) + 0.5f) - attn_float_bits(0.5f);
+    uint32_t bits = attn_float_to_bits(x), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+    uint32_t small = attn_float_to_bits(attn_bits_to_float(size) + 0.5f) - attn_float_to_bits(0.5f);
     uint32_t normal = (size - (112u << 23) + 0xfffu + (size >> 13 & 1)) >> 13;
     uint32_t is_small = attn_all_ones(size < 113u << 23);
     uint32_t is_large = attn_all_ones(size >= limit);

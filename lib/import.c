@@ -8,19 +8,19 @@
 #include <string.h>
 
 #include "alike.h"
+#include "cache_file.h"
 #include "kvcache.h"
 #include "mem.h"
 #include "model.h"
 #include "safetensors.h"
-#include "state.h"
 #include "status.h"
 #include "widen.h"
 
 struct attn_import {
     struct attn_safetensors *file;
     struct attn_cache *cache;
-    struct attn_alike *alike;        /* NULL: its blocks are its own */
-    struct attn_state_layer *layers; /* [num_layers] */
+    struct attn_alike *alike;             /* NULL: its blocks are its own */
+    struct attn_cache_file_layer *layers; /* [num_layers] */
     size_t num_layers;
     const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each */
     float *scratch;                           /* [scratch_bytes] 64 tokens */
@@ -50,8 +50,8 @@ static enum attn_status open_source(struct attn_import **out,
     enum attn_status status =
         attn_safetensors_open_source(&state->file, source, "state", ATTN_MAX_STATE_HEADER, error);
     const char *format = status == ATTN_OK ? attn_import_note(state, "format") : NULL;
-    if (status == ATTN_OK && (format == NULL || strcmp(format, ATTN_STATE_FORMAT) != 0))
-        status = fail_form(error, "format", "its format is not " ATTN_STATE_FORMAT);
+    if (status == ATTN_OK && (format == NULL || strcmp(format, ATTN_CACHE_FILE_FORMAT) != 0))
+        status = fail_form(error, "format", "its format is not " ATTN_CACHE_FILE_FORMAT);
     if (status == ATTN_OK)
         *out = state;
     else
@@ -92,15 +92,16 @@ const char *attn_import_note(const struct attn_import *state, const char *name)
 /* Finds one tensor and reads its length off its shape. */
 static enum attn_status find_tensor(const struct attn_tensor_entry **out, size_t *length,
                                     const struct attn_import *state,
-                                    const struct attn_state_layer *layer, int what,
+                                    const struct attn_cache_file_layer *layer, int what,
                                     struct attn_error *error)
 {
-    char name[ATTN_STATE_NAME];
-    attn_state_name(name, layer, what);
+    char name[ATTN_CACHE_FILE_NAME];
+    attn_cache_file_tensor_name(name, layer, what);
     const struct attn_tensor_entry *entry = attn_safetensors_find(state->file, name);
     if (entry == NULL)
         return fail_form(error, name, "a tensor of the model's layers is missing");
-    size_t groups = layer->spec->num_kv_heads, width = attn_state_row(layer, what) / sizeof(float);
+    size_t groups = layer->spec->num_kv_heads,
+           width = attn_cache_file_row_bytes(layer, what) / sizeof(float);
     if (strcmp(entry->dtype->name, "F32") != 0)
         return attn_fail(error, ATTN_SHAPE_MISMATCH, name, "%s is %s, not F32", name,
                          entry->dtype->name);
@@ -114,7 +115,7 @@ static enum attn_status find_tensor(const struct attn_tensor_entry **out, size_t
 
 static enum attn_status find_layer(struct attn_import *state, size_t i, struct attn_error *error)
 {
-    struct attn_state_layer *layer = &state->layers[i];
+    struct attn_cache_file_layer *layer = &state->layers[i];
     size_t lengths[2], limit = attn_cache_max_length(state->cache);
     for (int what = 0; what < 2; what++) {
         enum attn_status status = find_tensor(&state->tensors[2 * i + (size_t)what], &lengths[what],
@@ -140,7 +141,8 @@ static enum attn_status check_lengths(const struct attn_import *state, struct at
 {
     char *lengths;
     const char *note = attn_import_note(state, "lengths");
-    enum attn_status status = attn_state_lengths(&lengths, state->layers, state->num_layers, error);
+    enum attn_status status =
+        attn_cache_file_lengths(&lengths, state->layers, state->num_layers, error);
     if (status != ATTN_OK)
         return status;
     if (note == NULL || strcmp(note, lengths) != 0)
@@ -164,8 +166,8 @@ static enum attn_status check_fingerprint(const struct attn_import *state, struc
 size_t attn_import_memory(const struct attn_model *model)
 {
     size_t tensors = 2 * attn_model_num_resident(model) * sizeof(struct attn_tensor_entry *);
-    return attn_cache_memory(model) + attn_state_lists(model) + attn_state_scratch(model) +
-           tensors + 2 * ATTN_ALIGN;
+    return attn_cache_memory(model) + attn_cache_file_lists_bytes(model) +
+           attn_cache_file_scratch_bytes(model) + tensors + 2 * ATTN_ALIGN;
 }
 
 enum attn_status attn_import_begin(struct attn_import *state, struct attn_cache *cache,
@@ -174,12 +176,12 @@ enum attn_status attn_import_begin(struct attn_import *state, struct attn_cache 
     state->cache = cache;
     enum attn_status status = check_fingerprint(state, error);
     if (status == ATTN_OK)
-        status =
-            attn_state_layers(&state->layers, &state->num_layers, attn_cache_model(cache), error);
+        status = attn_cache_file_layers(&state->layers, &state->num_layers, attn_cache_model(cache),
+                                        error);
     if (status != ATTN_OK)
         return status;
     state->tensors = attn_alloc(2 * state->num_layers, sizeof *state->tensors);
-    state->scratch_bytes = attn_state_scratch(attn_cache_model(cache));
+    state->scratch_bytes = attn_cache_file_scratch_bytes(attn_cache_model(cache));
     state->scratch = attn_alloc(state->scratch_bytes, 1);
     if (state->tensors == NULL || state->scratch == NULL)
         return attn_fail_memory(error, state->scratch_bytes);
@@ -202,11 +204,11 @@ static bool sum_agrees(struct attn_import *state)
     size_t count;
     char digits[ATTN_CHECKSUM_DIGITS + 1];
     const char *said = attn_import_note(state, "checksum");
-    const struct attn_tensor_note *notes = attn_safetensors_notes(&count, state->file);
+    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, state->file);
     for (size_t i = 0; i < count; i++)
         if (notes[i].value != said)
-            attn_state_sum_note(&state->sum, notes[i].name, notes[i].value);
-    attn_checksum_print(digits, &state->sum);
+            attn_cache_file_sum_note(&state->sum, notes[i].name, notes[i].value);
+    attn_checksum_hex(digits, &state->sum);
     digits[ATTN_CHECKSUM_DIGITS] = '\0';
     return said != NULL && strcmp(said, digits) == 0;
 }
@@ -216,12 +218,12 @@ static enum attn_status sum_piece(size_t *done, struct attn_import *state, size_
                                   struct attn_error *error)
 {
     const void *bytes;
-    const struct attn_state_layer *layer = &state->layers[state->tensor / 2];
-    size_t left = attn_state_tensor(layer, (int)(state->tensor % 2)) - state->offset;
+    const struct attn_cache_file_layer *layer = &state->layers[state->tensor / 2];
+    size_t left = attn_cache_file_tensor_bytes(layer, (int)(state->tensor % 2)) - state->offset;
     size_t count = attn_min(attn_min(most, left), state->scratch_bytes);
     enum attn_status status =
-        attn_safetensors_piece(&bytes, state->file, state->tensors[state->tensor], state->offset,
-                               count, state->scratch, error);
+        attn_safetensors_read_bytes(&bytes, state->file, state->tensors[state->tensor],
+                                    state->offset, count, state->scratch, error);
     if (status != ATTN_OK)
         return status;
     attn_checksum_add(&state->sum, bytes, count);
@@ -238,21 +240,21 @@ static enum attn_status sum_piece(size_t *done, struct attn_import *state, size_
 static enum attn_status gather(float *rows, const struct attn_import *state, size_t count, int what,
                                struct attn_error *error)
 {
-    const struct attn_state_layer *layer = &state->layers[state->layer];
+    const struct attn_cache_file_layer *layer = &state->layers[state->layer];
     const struct attn_tensor_entry *from = state->tensors[2 * state->layer + (size_t)what];
-    size_t row = attn_state_row(layer, what), groups = layer->spec->num_kv_heads;
+    size_t row = attn_cache_file_row_bytes(layer, what), groups = layer->spec->num_kv_heads;
     for (size_t g = 0; g < groups; g++) {
         const void *bytes;
         char *room = (char *)rows + g * count * row;
         size_t first = (g * layer->length + state->token) * row;
         enum attn_status status =
-            attn_safetensors_piece(&bytes, state->file, from, first, count * row, room, error);
+            attn_safetensors_read_bytes(&bytes, state->file, from, first, count * row, room, error);
         if (status != ATTN_OK)
             return status;
         if (bytes != room)
             memcpy(room, bytes, count * row);
     }
-    if (attn_widen_check(rows, groups * count * row / sizeof(float)))
+    if (attn_all_finite(rows, groups * count * row / sizeof(float)))
         return ATTN_OK;
     return attn_fail(error, ATTN_NON_FINITE, what == 0 ? "key" : "value",
                      "layer %zu: a %s from token %zu on is not finite", layer->layer,
@@ -271,18 +273,20 @@ static enum attn_status write_piece(struct attn_import *state, size_t layer, siz
 static enum attn_status copy_piece(size_t *done, struct attn_import *state,
                                    struct attn_error *error)
 {
-    const struct attn_state_layer *layer = &state->layers[state->layer];
+    const struct attn_cache_file_layer *layer = &state->layers[state->layer];
     size_t count = attn_min(ATTN_TILE, layer->length - state->token);
     size_t groups = layer->spec->num_kv_heads;
     float *key = state->scratch, *value = key + groups * count * layer->spec->head_dim;
-    enum attn_status status = attn_cache_expect(state->cache, layer->layer, layer->length, error);
+    enum attn_status status =
+        attn_cache_reserve_list(state->cache, layer->layer, layer->length, error);
     if (status == ATTN_OK)
         status = gather(key, state, count, 0, error);
     if (status == ATTN_OK)
         status = gather(value, state, count, 1, error);
     if (status == ATTN_OK)
         status = write_piece(state, layer->layer, count, key, value, error);
-    *done += groups * count * (attn_state_row(layer, 0) + attn_state_row(layer, 1));
+    *done += groups * count *
+             (attn_cache_file_row_bytes(layer, 0) + attn_cache_file_row_bytes(layer, 1));
     state->token += count;
     if (state->token == layer->length) {
         state->token = 0;

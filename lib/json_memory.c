@@ -38,7 +38,7 @@ static void give(void *memory)
         free(memory);
 }
 
-void attn_json_watch(void) { json_set_alloc_funcs(take, give); }
+void attn_json_set_allocator(void) { json_set_alloc_funcs(take, give); }
 
 static bool hold(const char *text, size_t length)
 {

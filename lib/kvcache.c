@@ -77,7 +77,7 @@ static bool grow_list(struct cache_layer *l, size_t blocks)
 static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, size_t keep)
 {
     while (l->reserved > keep)
-        attn_block_leave(pool, l->blocks[--l->reserved]);
+        attn_block_remove_holder(pool, l->blocks[--l->reserved]);
     l->shared = attn_min(l->shared, l->reserved);
     if (l->capacity > l->shared + LIST_SLACK * attn_max(l->reserved - l->shared, 1))
         (void)resize_list(l, l->reserved);
@@ -88,7 +88,7 @@ static void free_list(struct attn_cache_pool *pool, struct cache_layer *l)
 {
     bool frozen = l->capacity == 0;
     while (frozen && l->reserved > 0)
-        attn_block_put(pool, l->blocks[--l->reserved]);
+        attn_block_unref(pool, l->blocks[--l->reserved]);
     if (frozen)
         return;
     drop_blocks(pool, l, 0);
@@ -101,7 +101,7 @@ static enum attn_status share_block(struct attn_cache_pool *pool, struct cache_l
 {
     l->shared++;
     enum attn_status status = grow_list(l, l->reserved + 1) ? ATTN_OK : ATTN_NO_MEMORY;
-    if (status == ATTN_OK && !attn_block_join(pool, block))
+    if (status == ATTN_OK && !attn_block_add_holder(pool, block))
         status = ATTN_POOL_FULL;
     if (status == ATTN_OK)
         l->blocks[l->reserved++] = block;
@@ -195,7 +195,7 @@ static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_l
         struct attn_block *shared = l->blocks[i];
         if (atomic_load(&shared->references) == 1)
             continue;
-        enum attn_status status = attn_block_copy(&l->blocks[i], pool, shared);
+        enum attn_status status = attn_block_copy_on_write(&l->blocks[i], pool, shared);
         if (status != ATTN_OK)
             return status;
     }
@@ -208,7 +208,7 @@ static enum attn_status take_blocks(struct attn_cache_pool *pool, struct cache_l
 {
     enum attn_status status = grow_list(l, count) ? ATTN_OK : ATTN_NO_MEMORY;
     while (status == ATTN_OK && l->reserved < count) {
-        status = attn_block_get(&l->blocks[l->reserved], pool, attn_block_bytes(l->spec));
+        status = attn_block_alloc(&l->blocks[l->reserved], pool, attn_block_bytes(l->spec));
         if (status == ATTN_OK)
             l->reserved++;
     }
@@ -283,7 +283,7 @@ void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
     atomic_store_explicit(&l->length, length, memory_order_release);
 }
 
-void attn_cache_release(struct attn_cache *cache, size_t layer)
+void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
 {
     struct cache_layer *l = writable_layer(cache, layer);
     drop_blocks(cache->pool, l, blocks_for(atomic_load(&l->length)));
@@ -359,7 +359,7 @@ enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_ca
         l->reserved = blocks_for(atomic_load(&l->length));
         l->capacity = l->shared = 0;
         for (size_t b = 0; b < l->reserved; b++)
-            attn_block_share(places[b] = l->blocks[b]);
+            attn_block_ref(places[b] = l->blocks[b]);
         l->blocks = places;
         places += l->reserved;
     }
@@ -390,7 +390,7 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
     float *row =
         attn_alloc(spec->num_kv_heads, width * sizeof *row); /* key [G][D], value [G][Dv] */
     if (row == NULL) {
-        attn_cache_release(cache, layer);
+        attn_cache_unreserve(cache, layer);
         return attn_fail_memory(error, spec->num_kv_heads * width * sizeof *row);
     }
     bool fits = true;
@@ -398,7 +398,7 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
         fits = put_token(cache, layer, length + i, i, count, key, value, row) && fits;
     attn_free(row);
     if (!fits) {
-        attn_cache_release(cache, layer);
+        attn_cache_unreserve(cache, layer);
         return attn_fail(error, ATTN_OUT_OF_RANGE, "key", "a key or value does not fit %s",
                          attn_dtype_name(spec->kv_dtype));
     }
@@ -406,8 +406,8 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
     return ATTN_OK;
 }
 
-enum attn_status attn_cache_expect(struct attn_cache *cache, size_t layer, size_t tokens,
-                                   struct attn_error *error)
+enum attn_status attn_cache_reserve_list(struct attn_cache *cache, size_t layer, size_t tokens,
+                                         struct attn_error *error)
 {
     struct cache_layer *l = writable_layer(cache, layer);
     const size_t blocks = blocks_for(tokens);
@@ -459,11 +459,11 @@ void attn_cache_read(float *key, float *value, const struct attn_cache *cache, s
 void attn_cache_read_from(float *key, float *value, const struct attn_cache *cache, size_t layer,
                           size_t first, size_t count)
 {
-    attn_cache_read_apart(key, value, cache, layer, first, count, count);
+    attn_cache_read_strided(key, value, cache, layer, first, count, count);
 }
 
-void attn_cache_read_apart(float *key, float *value, const struct attn_cache *cache, size_t layer,
-                           size_t first, size_t count, size_t apart)
+void attn_cache_read_strided(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                             size_t first, size_t count, size_t apart)
 {
     const struct cache_layer *l = layer_of(cache, layer);
     if (l == NULL || (key == NULL && value == NULL))

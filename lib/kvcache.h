@@ -7,7 +7,7 @@
  * shared one copies it first.
  *
  * Writing is reserve, put, publish: reserved slots beyond `length` are invisible, so a step that
- * fails needs no undo but attn_cache_release. */
+ * fails needs no undo but attn_cache_unreserve. */
 #ifndef ATTN_LIB_KVCACHE_H
 #define ATTN_LIB_KVCACHE_H
 
@@ -67,8 +67,8 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
                                      struct attn_error *error);
 
 /* Makes the list of a layer's blocks as long as so many tokens need it.  Error: ATTN_NO_MEMORY. */
-enum attn_status attn_cache_expect(struct attn_cache *cache, size_t layer, size_t tokens,
-                                   struct attn_error *error);
+enum attn_status attn_cache_reserve_list(struct attn_cache *cache, size_t layer, size_t tokens,
+                                         struct attn_error *error);
 
 /* Reserves the 64 slots behind a layer's blocks by sharing a block of another cache, of a layer of
  * the same kind; what is put there before it is published must be what nobody sees in the others.
@@ -80,12 +80,12 @@ enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct
 void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length);
 
 /* Gives back reserved blocks beyond the length. */
-void attn_cache_release(struct attn_cache *cache, size_t layer);
+void attn_cache_unreserve(struct attn_cache *cache, size_t layer);
 
 /* attn_cache_read_from, where the tokens of a head stand `apart` tokens behind those of the head
  * before it: key [G][apart][D], value [G][apart][Dv].  They may be put but not yet visible. */
-void attn_cache_read_apart(float *key, float *value, const struct attn_cache *cache, size_t layer,
-                           size_t first, size_t count, size_t apart);
+void attn_cache_read_strided(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                             size_t first, size_t count, size_t apart);
 
 const struct attn_model *attn_cache_model(const struct attn_cache *cache);
 

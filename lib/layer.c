@@ -256,7 +256,7 @@ static enum attn_status check_weights(const struct attn_layer *layer, struct att
     return status;
 }
 
-enum attn_status attn_layer_finish(struct attn_layer *layer, struct attn_error *error)
+enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *error)
 {
     const struct attn_rope_spec *rope = &layer->spec.rope;
     enum attn_status status = check_weights(layer, error);

@@ -28,13 +28,13 @@ struct attn_layer {
 };
 
 /* Allocates zeroed weights and biases for layer->spec, which is checked here against the bounds
- * of attn.h.  The loader fills them and then calls attn_layer_finish and attn_layer_pack. */
+ * of attn.h.  The loader fills them and then calls attn_layer_derive and attn_layer_pack. */
 enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_layer_spec *spec,
                                  struct attn_error *error);
 
 /* Derives what follows from the weights: inv_freq, position bias, extra tiles; checks the bounds of
  * those that no projection passes on.  Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
-enum attn_status attn_layer_finish(struct attn_layer *layer, struct attn_error *error);
+enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *error);
 
 /* Packs the weights, freeing them as they stood.  Errors: ATTN_NO_MEMORY. */
 enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *error);

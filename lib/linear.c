@@ -12,7 +12,7 @@ static size_t panels_of(size_t out) { return attn_ceil_div(out, ATTN_PANEL); }
 /* Words of a column. */
 static size_t words_of(size_t in, enum attn_dtype dtype)
 {
-    return attn_ceil_div(in, attn_per_word(dtype));
+    return attn_ceil_div(in, attn_numbers_per_word(dtype));
 }
 
 static size_t total_words(size_t in, size_t out, enum attn_dtype dtype)
@@ -23,7 +23,7 @@ static size_t total_words(size_t in, size_t out, enum attn_dtype dtype)
 /* Inputs of a block of k. */
 static size_t block_inputs(enum attn_dtype dtype)
 {
-    return ATTN_BLOCK_WORDS * attn_per_word(dtype);
+    return ATTN_BLOCK_WORDS * attn_numbers_per_word(dtype);
 }
 
 /* Where in the panels the words of a panel for inputs from i on stand, i being the first of a
@@ -31,7 +31,7 @@ static size_t block_inputs(enum attn_dtype dtype)
 static size_t block_at(const struct attn_linear *linear, size_t panel, size_t i)
 {
     const size_t words = words_of(linear->in, linear->dtype),
-                 first = i / attn_per_word(linear->dtype);
+                 first = i / attn_numbers_per_word(linear->dtype);
     const size_t count = attn_min(words - first, ATTN_BLOCK_WORDS);
     return (first * panels_of(linear->out) + panel * count) * ATTN_PANEL;
 }
@@ -41,7 +41,8 @@ static size_t block_at(const struct attn_linear *linear, size_t panel, size_t i)
 /* Where in the panels weight i of output o stands, counted in numbers. */
 static size_t place(const struct attn_linear *linear, size_t o, size_t i)
 {
-    const size_t each = attn_per_word(linear->dtype), within = i % block_inputs(linear->dtype);
+    const size_t each = attn_numbers_per_word(linear->dtype),
+                 within = i % block_inputs(linear->dtype);
     const size_t panel = block_at(linear, o / ATTN_PANEL, i - within);
     return (panel + within / each * ATTN_PANEL + o % ATTN_PANEL) * each + within % each;
 }
@@ -51,7 +52,7 @@ float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
     const size_t at = place(linear, o, i);
     switch (linear->dtype) {
     case ATTN_BF16:
-        return attn_bf16_float(((const uint16_t *)linear->panels)[at]);
+        return attn_bf16_to_float(((const uint16_t *)linear->panels)[at]);
     case ATTN_INT8:
         return linear->scale[o] * (float)(((const uint8_t *)linear->panels)[at] - 128);
     default:
@@ -70,14 +71,14 @@ size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype)
 static void pack_block(struct attn_linear *linear, size_t o, const int8_t *integers, size_t first,
                        size_t end)
 {
-    const size_t each = attn_per_word(linear->dtype), start = place(linear, o, first);
+    const size_t each = attn_numbers_per_word(linear->dtype), start = place(linear, o, first);
     const float *w = linear->weight + o * linear->in;
     for (size_t i = first; i < end; i++) {
         size_t at = start + (i - first) / each * ATTN_PANEL * each + (i - first) % each;
         if (linear->dtype == ATTN_INT8)
             ((uint8_t *)linear->panels)[at] = (uint8_t)(integers[i] + 128);
         else if (linear->dtype == ATTN_BF16)
-            ((uint16_t *)linear->panels)[at] = attn_float_bf16(w[i]);
+            ((uint16_t *)linear->panels)[at] = attn_float_to_bf16(w[i]);
         else
             ((float *)linear->panels)[at] = w[i];
     }
@@ -131,7 +132,7 @@ struct integers {
     size_t ldx;
 };
 
-_Static_assert(sizeof(struct integers) <= ATTN_INTEGERS_BYTES, "what linear.h says");
+_Static_assert(sizeof(struct integers) <= ATTN_QUANTIZED_ROWS_BYTES, "what linear.h says");
 
 static void quantize_task(void *argument, size_t i, unsigned thread)
 {
@@ -240,8 +241,8 @@ static struct pieces cut(const struct attn_engine *engine, const struct group *g
 }
 
 /* Panel after panel of a block through OpenBLAS. */
-static void run_blas(struct attn_pool *pool, const struct attn_product *p, enum attn_dtype dtype,
-                     unsigned thread)
+static void run_blas(struct attn_pool *pool, const struct attn_project_block *p,
+                     enum attn_dtype dtype, unsigned thread)
 {
     for (size_t r = 0; r < p->rows && p->start != p->y; r++)
         for (size_t j = 0; j < p->n; j++)
@@ -302,12 +303,13 @@ static const float *weights_after(const struct piece *piece, size_t panel, size_
 }
 
 /* What the inputs [i, i + k) add to a product's columns [first, first + n). */
-static struct attn_product block_of(const struct piece *piece, const struct attn_projection *p,
-                                    size_t first, size_t n, size_t i, size_t k)
+static struct attn_project_block block_of(const struct piece *piece,
+                                          const struct attn_projection *p, size_t first, size_t n,
+                                          size_t i, size_t k)
 {
     const struct project_context *context = piece->context;
     const struct attn_linear *linear = p->linear;
-    struct attn_product block = {
+    struct attn_project_block block = {
         .y = p->y + piece->row * p->ldy + first,
         .start = linear->bias != NULL ? linear->bias + first : NULL,
         .x = p->x + piece->row * p->ldx + i,
@@ -334,7 +336,7 @@ static struct attn_product block_of(const struct piece *piece, const struct attn
 }
 
 /* The block's y is whole and, but now, in a cache near by. */
-static void look(const struct attn_projection *p, const struct attn_product *block,
+static void look(const struct attn_projection *p, const struct attn_project_block *block,
                  const struct attn_kernels *kernels)
 {
     bool within = true;
@@ -355,7 +357,7 @@ static void run_inputs(const struct piece *piece, size_t i, size_t k)
         const struct attn_linear *linear = p->linear;
         panels = attn_min(attn_min(end - panel, PAUSE_PANELS), panels_of(linear->out) - own);
         const size_t n = attn_min(panels * ATTN_PANEL, linear->out - own * ATTN_PANEL);
-        struct attn_product block = block_of(piece, p, own * ATTN_PANEL, n, i, k);
+        struct attn_project_block block = block_of(piece, p, own * ATTN_PANEL, n, i, k);
         block.w = weights_of(piece, panel, i);
         block.after = weights_after(piece, panel + panels, i, k);
         block.kept = panel > piece->panel;

@@ -57,7 +57,7 @@ static inline struct attn_projection attn_projection_of(const struct attn_linear
         .linear = linear, .x = x, .ldx = linear->in, .y = y, .ldy = linear->out, .rows = rows};
 }
 
-#define ATTN_INTEGERS_BYTES 64 /* that such a product takes to describe rows made integers */
+#define ATTN_QUANTIZED_ROWS_BYTES 64 /* that such a product takes to describe rows made integers */
 
 /* Runs `count` products of one dtype on all threads.  Of int8 weights rows are first made integers,
  * in the engine's workspace, once for neighbours that have the same.  A row's bits depend on the

@@ -92,7 +92,7 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
                                   : attn_fail_memory(error, count * sizeof *out->row_stats);
 }
 
-struct attn_maps attn_maps_at(const struct attn_maps *maps, size_t b)
+struct attn_maps attn_maps_of_sequence(const struct attn_maps *maps, size_t b)
 {
     struct attn_maps at = *maps;
     size_t rows = maps->heads * maps->rows;
@@ -109,7 +109,7 @@ struct attn_maps attn_maps_at(const struct attn_maps *maps, size_t b)
     return at;
 }
 
-bool attn_maps_keeps(const struct attn_maps *maps)
+bool attn_maps_need_rows(const struct attn_maps *maps)
 {
     return maps->average != NULL || maps->top_index != NULL || maps->head_stats != NULL;
 }
@@ -146,20 +146,20 @@ static size_t rows_of(const struct attn_maps *maps, size_t numbers)
     return attn_max(numbers / attn_max(maps->columns, 1), 1);
 }
 
-size_t attn_maps_begins(const struct attn_maps *maps)
+size_t attn_maps_begin_tasks(const struct attn_maps *maps)
 {
     return maps->average != NULL ? attn_ceil_div(maps->rows, rows_of(maps, ZEROED)) : 0;
 }
 
-void attn_maps_begin(const struct attn_maps *maps, size_t i)
+void attn_maps_begin_task(const struct attn_maps *maps, size_t i)
 {
     size_t rows = rows_of(maps, ZEROED), first = i * rows;
     memset(maps->average + first * maps->columns, 0,
            attn_min(rows, maps->rows - first) * maps->columns * sizeof(float));
 }
 
-void attn_maps_measure(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
-                       const uint8_t *reachable, int64_t query, size_t first)
+void attn_maps_measure_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
+                           const uint8_t *reachable, int64_t query, size_t first)
 {
     attn_stats_row(&maps->row_stats[h * maps->queries + t], weights, reachable, maps->keys, query,
                    first, maps->local_radius);
@@ -172,8 +172,8 @@ static void pick(const struct attn_maps *maps, size_t at, const float *weights,
                  maps->top_k, weights, maps->columns, pool, thread);
 }
 
-void attn_maps_take(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
-                    struct attn_pool *pool, unsigned thread)
+void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
+                        struct attn_pool *pool, unsigned thread)
 {
     size_t at = place_of(maps, h, t);
     if (at == ATTN_MAPS_NONE)
@@ -195,13 +195,13 @@ static size_t ranks(const struct attn_maps *maps)
     return ranked ? attn_ceil_div(maps->rows, rows_of(maps, RANKED)) : 0;
 }
 
-size_t attn_maps_ends(const struct attn_maps *maps)
+size_t attn_maps_end_tasks(const struct attn_maps *maps)
 {
     return ranks(maps) + (maps->head_stats != NULL ? maps->num_heads : 0);
 }
 
-void attn_maps_end(const struct attn_maps *maps, size_t i, int64_t query, struct attn_pool *pool,
-                   unsigned thread)
+void attn_maps_end_task(const struct attn_maps *maps, size_t i, int64_t query,
+                        struct attn_pool *pool, unsigned thread)
 {
     size_t rows = rows_of(maps, RANKED), h = i - ranks(maps);
     if (i >= ranks(maps)) {

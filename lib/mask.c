@@ -57,7 +57,8 @@ static bool counts_tokens(const struct attn_modifiers *m, const struct attn_posi
     return m->padding_mask != NULL && (alibi || has_tree_positions(m));
 }
 
-bool attn_mask_is_placed(const struct attn_modifiers *m, const struct attn_position_bias *bias)
+bool attn_mask_needs_positions(const struct attn_modifiers *m,
+                               const struct attn_position_bias *bias)
 {
     return counts_tokens(m, bias) || has_tree_positions(m);
 }
@@ -82,8 +83,8 @@ static size_t tree_first(const struct attn_mask *mask, const int64_t *queries)
     return attn_min((size_t)(lowest - mask->left), mask->allowed_from);
 }
 
-void attn_mask_place(struct attn_mask *mask, int64_t *positions, const struct attn_modifiers *m,
-                     size_t b)
+void attn_mask_set_positions(struct attn_mask *mask, int64_t *positions,
+                             const struct attn_modifiers *m, size_t b)
 {
     int64_t *keys = positions, *queries = positions + mask->keys, real = 0;
     bool count = counts_tokens(m, mask->position_bias);
@@ -231,7 +232,7 @@ void attn_mask_reachable(uint8_t *reachable, const struct attn_mask *mask, size_
         reachable[s] = (!mask->causal || (int64_t)s <= at) && (!mask->padding || mask->padding[s]);
 }
 
-bool attn_mask_is_plain(const struct attn_mask *mask)
+bool attn_mask_is_span(const struct attn_mask *mask)
 {
     return mask->padding == NULL && mask->allowed == NULL && mask->bias == NULL &&
            mask->position_bias == NULL && !mask->tree;

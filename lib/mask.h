@@ -44,13 +44,13 @@ struct attn_mask attn_mask_of(const struct attn_modifiers *modifiers,
                               const struct attn_mask_defaults *defaults, size_t b, size_t queries,
                               size_t keys);
 
-/* Whether the call's positions are not simply slots: attn_mask_place is then needed. */
-bool attn_mask_is_placed(const struct attn_modifiers *modifiers,
-                         const struct attn_position_bias *position_bias);
+/* Whether the call's positions are not simply slots: attn_mask_set_positions is then needed. */
+bool attn_mask_needs_positions(const struct attn_modifiers *modifiers,
+                               const struct attn_position_bias *position_bias);
 
 /* Fills positions [S + T] for the mask of sequence b, which keeps them. */
-void attn_mask_place(struct attn_mask *mask, int64_t *positions,
-                     const struct attn_modifiers *modifiers, size_t b);
+void attn_mask_set_positions(struct attn_mask *mask, int64_t *positions,
+                             const struct attn_modifiers *modifiers, size_t b);
 
 /* Checks the modifiers of a call for B = batch, H = heads: values only, shapes are the caller's
  * word.  Errors: ATTN_NON_FINITE (a NaN in the bias), ATTN_OUT_OF_RANGE. */
@@ -71,7 +71,7 @@ size_t attn_mask_first_key(const struct attn_mask *mask);
 void attn_mask_reachable(uint8_t *reachable, const struct attn_mask *mask, size_t t);
 
 /* True where a visible key's score is final, so that apply need not be called for it. */
-bool attn_mask_is_plain(const struct attn_mask *mask);
+bool attn_mask_is_span(const struct attn_mask *mask);
 
 /* Applies the mask to scores [n] of head h, query t and the keys from `first` on; those of keys
  * outside the visible span become -inf. */

@@ -76,7 +76,7 @@ static enum attn_status choose_layers(struct attn_model *model,
     for (size_t i = 0; i < model->num_resident; i++) {
         model->indices[i] = all ? i : options->layers[i];
         model->slots[model->indices[i]] = i;
-        attn_config_layer(&model->specs[i], &model->config, model->indices[i]);
+        attn_config_layer_spec(&model->specs[i], &model->config, model->indices[i]);
         if (options != NULL) {
             model->specs[i].dtype = options->dtype;
             model->specs[i].kv_dtype = options->kv_dtype;
@@ -252,7 +252,7 @@ static enum attn_status load_layer(struct attn_model *model, size_t slot, struct
         status = attn_weights_read(layer, model->checkpoint, &model->config, index, error);
     else
         attn_weights_random(layer, model->config.seed, index);
-    return status == ATTN_OK ? attn_layer_finish(layer, error) : status;
+    return status == ATTN_OK ? attn_layer_derive(layer, error) : status;
 }
 
 static void unload(struct attn_model *model)
@@ -279,7 +279,7 @@ enum attn_status attn_model_load(struct attn_model *model, struct attn_error *er
         }
     }
     snprintf(model->fingerprint, sizeof model->fingerprint, "%016llx",
-             (unsigned long long)attn_random_mix(hash));
+             (unsigned long long)attn_hash_mix(hash));
     attn_checkpoint_close(model->checkpoint);
     model->checkpoint = NULL;
     model->loaded = true;
@@ -339,13 +339,13 @@ const struct attn_layer_spec *attn_model_layer(const struct attn_model *model, s
     return attn_model_slot_spec(model, attn_model_slot(model, layer));
 }
 
-const struct attn_layer *attn_model_resident(const struct attn_model *model, size_t layer)
+const struct attn_layer *attn_model_loaded_layer(const struct attn_model *model, size_t layer)
 {
     size_t slot = attn_model_slot(model, layer);
     return model->loaded && slot != NO_SLOT ? &model->layers[slot] : NULL;
 }
 
-size_t attn_model_files_memory(const struct attn_model *model)
+size_t attn_model_headers_memory(const struct attn_model *model)
 {
     return attn_checkpoint_memory(model->checkpoint);
 }

@@ -9,7 +9,7 @@
 #include "layer.h"
 
 /* The layer with its weights; NULL where it is not resident or the model is not loaded. */
-const struct attn_layer *attn_model_resident(const struct attn_model *model, size_t layer);
+const struct attn_layer *attn_model_loaded_layer(const struct attn_model *model, size_t layer);
 
 size_t attn_model_num_resident(const struct attn_model *model);
 
@@ -20,6 +20,6 @@ size_t attn_model_slot(const struct attn_model *model, size_t layer);
 const struct attn_layer_spec *attn_model_slot_spec(const struct attn_model *model, size_t slot);
 
 /* Memory of its files' headers, until it is loaded. */
-size_t attn_model_files_memory(const struct attn_model *model);
+size_t attn_model_headers_memory(const struct attn_model *model);
 
 #endif

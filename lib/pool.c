@@ -124,7 +124,7 @@ static void help(struct worker *self)
 static void give_way(struct attn_pool *pool)
 {
     const struct attn_yield *yield = pool->yield;
-    if (yield == NULL || attn_pool_inside(pool) || attn_pool_cancelled(pool) ||
+    if (yield == NULL || attn_pool_in_yield(pool) || attn_pool_cancelled(pool) ||
         !yield->wanted(yield->context))
         return;
     atomic_store(&pool->inside, true);
@@ -142,7 +142,7 @@ void attn_pool_pause(struct attn_pool *pool, unsigned thread)
         help(&pool->workers[thread - 1]);
 }
 
-bool attn_pool_inside(const struct attn_pool *pool)
+bool attn_pool_in_yield(const struct attn_pool *pool)
 {
     return atomic_load_explicit(&pool->inside, memory_order_relaxed);
 }
@@ -196,7 +196,7 @@ static void run_alone(struct attn_pool *pool, attn_pool_task *task, void *contex
 {
     for (size_t i = 0; i < count; i++) {
         give_way(pool);
-        if (!attn_pool_inside(pool) && attn_pool_cancelled(pool))
+        if (!attn_pool_in_yield(pool) && attn_pool_cancelled(pool))
             return;
         task(context, i, 0);
     }
@@ -208,7 +208,7 @@ void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, 
         run_alone(pool, task, context, count);
         return;
     }
-    unsigned which = attn_pool_inside(pool) ? INNER : OUTER;
+    unsigned which = attn_pool_in_yield(pool) ? INNER : OUTER;
     struct lane *lane = &pool->lanes[which];
     lane->task = task;
     lane->context = context;
@@ -225,7 +225,7 @@ void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, 
     }
 }
 
-void attn_pool_alone(struct attn_pool *pool, bool alone) { pool->alone = alone; }
+void attn_pool_set_caller_only(struct attn_pool *pool, bool alone) { pool->alone = alone; }
 
 enum attn_status attn_pool_open(struct attn_pool **out, unsigned threads)
 {

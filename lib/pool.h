@@ -32,7 +32,7 @@ void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, 
 
 /* Until told otherwise, runs tasks on the caller alone: for work that is over before a worker would
  * wake. */
-void attn_pool_alone(struct attn_pool *pool, bool alone);
+void attn_pool_set_caller_only(struct attn_pool *pool, bool alone);
 
 /* What runs from here on gives way to; NULL: to nothing.  Forgets a cancellation.  By the caller,
  * between runs. */
@@ -40,7 +40,7 @@ void attn_pool_set_yield(struct attn_pool *pool, const struct attn_yield *yield)
 
 /* A place in a task, or in the caller's own work (thread 0), where others may go first. */
 void attn_pool_pause(struct attn_pool *pool, unsigned thread);
-bool attn_pool_inside(const struct attn_pool *pool);    /* whether the caller is within its yield */
+bool attn_pool_in_yield(const struct attn_pool *pool);  /* whether the caller is within its yield */
 bool attn_pool_cancelled(const struct attn_pool *pool); /* its run() said to stop */
 
 #endif

@@ -63,7 +63,7 @@ static size_t one_way(const struct attn_position_bias_spec *spec)
 
 static size_t exact(const struct attn_position_bias_spec *spec) { return one_way(spec) / 2; }
 
-size_t attn_position_bucket(const struct attn_position_bias_spec *spec, int64_t distance)
+size_t attn_t5_bucket(const struct attn_position_bias_spec *spec, int64_t distance)
 {
     size_t buckets = one_way(spec), singles = exact(spec);
     size_t offset = spec->bidirectional && distance > 0 ? buckets : 0;
@@ -109,7 +109,7 @@ static enum attn_status init_t5(struct attn_position_bias *out, const struct att
     if (out->table == NULL)
         return attn_fail_memory(error, attn_mul(size, sizeof(float)));
     for (size_t d = 0; d < width; d++) {
-        size_t bucket = attn_position_bucket(bias, (int64_t)d - (int64_t)out->reach);
+        size_t bucket = attn_t5_bucket(bias, (int64_t)d - (int64_t)out->reach);
         for (size_t h = 0; h < spec->num_heads; h++)
             out->table[h * width + d] = weights[bucket * spec->num_heads + h];
     }

@@ -31,7 +31,7 @@ enum attn_status attn_position_bias_init(struct attn_position_bias *out,
 void attn_position_bias_fini(struct attn_position_bias *bias);
 
 /* The T5 bucket of a distance key - query. */
-size_t attn_position_bucket(const struct attn_position_bias_spec *spec, int64_t distance);
+size_t attn_t5_bucket(const struct attn_position_bias_spec *spec, int64_t distance);
 
 /* scores[j] += bias of head h for a query at position `query` and n keys at positions keys[j], or
  * first + j where keys is NULL.  -inf stays; a finite sum stays finite, at least -FLT_MAX. */

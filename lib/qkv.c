@@ -11,7 +11,7 @@
 const float *attn_qkv_frequencies(float *bent, const struct attn_layer *layer, int64_t length)
 {
     const struct attn_rope_spec *rope = &layer->spec.rope;
-    if (layer->inv_freq == NULL || !attn_rope_bends(rope, length))
+    if (layer->inv_freq == NULL || !attn_rope_is_rescaled(rope, length))
         return layer->inv_freq;
     attn_rope_frequencies(bent, rope, length);
     return bent;
@@ -44,8 +44,9 @@ static void rotate(float *x, const struct attn_layer_spec *spec, const float *tu
         attn_rope_rotate(x + h * spec->head_dim, &spec->rope, turn);
 }
 
-bool attn_qkv_settle(struct attn_qkv row, const struct attn_layer *layer,
-                     const struct attn_kernels *kernels, const float *inv_freq, int64_t position)
+bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
+                          const struct attn_kernels *kernels, const float *inv_freq,
+                          int64_t position)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
@@ -56,7 +57,7 @@ bool attn_qkv_settle(struct attn_qkv row, const struct attn_layer *layer,
     }
     if (inv_freq != NULL) {
         float turn[ATTN_MAX_HEAD_DIM];
-        attn_rope_turn(turn, &spec->rope, inv_freq, position);
+        attn_rope_cos_sin(turn, &spec->rope, inv_freq, position);
         rotate(row.q, spec, turn, q_heads);
         rotate(row.k, spec, turn, k_heads);
     }
@@ -74,7 +75,7 @@ enum attn_status attn_qkv_fail(struct attn_error *error)
 enum attn_status attn_input_check(struct attn_engine *engine, const float *x, size_t n,
                                   const char *param, struct attn_error *error)
 {
-    if (attn_engine_within(engine, x, n, FLT_MAX))
+    if (attn_engine_all_within(engine, x, n, FLT_MAX))
         return ATTN_OK;
     size_t i = 0;
     while (i + 1 < n && isfinite(x[i]))
@@ -101,20 +102,20 @@ struct attn_problem attn_layer_problem(const struct attn_layer *layer,
     };
 }
 
-void attn_problem_aim(struct attn_problem *p, const struct attn_mask_defaults *defaults,
-                      const struct attn_modifiers *modifiers, int64_t *positions,
-                      const struct attn_maps *maps, float *lse, size_t b)
+void attn_problem_set_modifiers(struct attn_problem *p, const struct attn_mask_defaults *defaults,
+                                const struct attn_modifiers *modifiers, int64_t *positions,
+                                const struct attn_maps *maps, float *lse, size_t b)
 {
     p->mask = attn_mask_of(modifiers, defaults, b, p->queries, p->keys);
     if (positions != NULL)
-        attn_mask_place(&p->mask, positions, modifiers, b);
-    p->maps = attn_maps_at(maps, b);
+        attn_mask_set_positions(&p->mask, positions, modifiers, b);
+    p->maps = attn_maps_of_sequence(maps, b);
     if (p->maps.head_stats != NULL)
         p->first_key = attn_mask_first_key(&p->mask);
     p->lse = lse ? lse + b * p->num_heads * p->queries : NULL;
 }
 
-struct attn_mask_defaults attn_layer_mask(const struct attn_layer *layer, bool causal)
+struct attn_mask_defaults attn_layer_mask_defaults(const struct attn_layer *layer, bool causal)
 {
     return (struct attn_mask_defaults){
         .causal = causal,

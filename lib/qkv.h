@@ -21,8 +21,9 @@ int64_t attn_qkv_length(const int64_t *positions, size_t rows, int64_t first);
 /* Normalises q and k where the layer does, rotates them to `position` by the frequencies inv_freq
  * unless that is NULL, and checks all three against ATTN_MAX_MAGNITUDE: false where one is
  * beyond. */
-bool attn_qkv_settle(struct attn_qkv row, const struct attn_layer *layer,
-                     const struct attn_kernels *kernels, const float *inv_freq, int64_t position);
+bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
+                          const struct attn_kernels *kernels, const float *inv_freq,
+                          int64_t position);
 
 /* The failure that false means. */
 enum attn_status attn_qkv_fail(struct attn_error *error);
@@ -38,15 +39,15 @@ struct attn_problem attn_layer_problem(const struct attn_layer *layer,
                                        const struct attn_modifiers *modifiers);
 
 /* Tells a problem, whose sizes stand, what sequence b of a call wants: its mask, with positions
- * [S + T] where attn_mask_is_placed, else NULL; its part of the maps and of lse [B][H][T], which
- * may be NULL. */
+ * [S + T] where attn_mask_needs_positions, else NULL; its part of the maps and of lse [B][H][T],
+ * which may be NULL. */
 struct attn_mask_defaults;
 struct attn_maps;
-void attn_problem_aim(struct attn_problem *p, const struct attn_mask_defaults *defaults,
-                      const struct attn_modifiers *modifiers, int64_t *positions,
-                      const struct attn_maps *maps, float *lse, size_t b);
+void attn_problem_set_modifiers(struct attn_problem *p, const struct attn_mask_defaults *defaults,
+                                const struct attn_modifiers *modifiers, int64_t *positions,
+                                const struct attn_maps *maps, float *lse, size_t b);
 
 /* What its mask is unless the modifiers say otherwise. */
-struct attn_mask_defaults attn_layer_mask(const struct attn_layer *layer, bool causal);
+struct attn_mask_defaults attn_layer_mask_defaults(const struct attn_layer *layer, bool causal);
 
 #endif

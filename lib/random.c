@@ -9,16 +9,16 @@
 
 uint64_t attn_random_stream(uint64_t seed, uint64_t layer, uint64_t tensor)
 {
-    uint64_t stream = attn_random_mix(seed + GOLDEN);
-    stream = attn_random_mix(stream + (layer + 1) * GOLDEN);
-    return attn_random_mix(stream + (tensor + 1) * GOLDEN);
+    uint64_t stream = attn_hash_mix(seed + GOLDEN);
+    stream = attn_hash_mix(stream + (layer + 1) * GOLDEN);
+    return attn_hash_mix(stream + (tensor + 1) * GOLDEN);
 }
 
 void attn_random_uniform(float *out, size_t count, uint64_t stream, float bound)
 {
     const float step = bound * 0x1p-24f;
     for (size_t i = 0; i < count; i++) {
-        uint64_t bits = attn_random_mix(stream + (uint64_t)i * GOLDEN);
+        uint64_t bits = attn_hash_mix(stream + (uint64_t)i * GOLDEN);
         int32_t odd = (int32_t)(bits >> 40) * 2 + 1 - (1 << 24); /* -2^24 + 1 .. 2^24 - 1 */
         out[i] = (float)odd * step;
     }

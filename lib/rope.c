@@ -64,7 +64,8 @@ static float llama3(const struct attn_rope_spec *spec, float period, size_t i, i
 
 static float longrope(const struct attn_rope_spec *spec, float period, size_t i, int64_t length)
 {
-    const double *factors = attn_rope_bends(spec, length) ? spec->long_factor : spec->short_factor;
+    const double *factors =
+        attn_rope_is_rescaled(spec, length) ? spec->long_factor : spec->short_factor;
     return 1 / ((float)factors[i] * period);
 }
 
@@ -85,7 +86,7 @@ static float grown_theta(const struct attn_rope_spec *spec, int64_t length)
 
 void attn_rope_frequencies(float *inv_freq, const struct attn_rope_spec *spec, int64_t length)
 {
-    bool grown = spec->type == ATTN_ROPE_DYNAMIC && attn_rope_bends(spec, length);
+    bool grown = spec->type == ATTN_ROPE_DYNAMIC && attn_rope_is_rescaled(spec, length);
     float theta = grown ? grown_theta(spec, length) : (float)spec->theta;
     for (size_t i = 0; i < spec->dim / 2; i++) {
         float exponent = (float)(2 * i) / (float)spec->dim;
@@ -94,7 +95,7 @@ void attn_rope_frequencies(float *inv_freq, const struct attn_rope_spec *spec, i
     }
 }
 
-bool attn_rope_bends(const struct attn_rope_spec *spec, int64_t length)
+bool attn_rope_is_rescaled(const struct attn_rope_spec *spec, int64_t length)
 {
     return (spec->type == ATTN_ROPE_DYNAMIC || spec->type == ATTN_ROPE_LONGROPE) &&
            (double)length > spec->original_max_position;
@@ -102,8 +103,8 @@ bool attn_rope_bends(const struct attn_rope_spec *spec, int64_t length)
 
 /* ---- Rotation ---- */
 
-void attn_rope_turn(float *turn, const struct attn_rope_spec *spec, const float *inv_freq,
-                    int64_t position)
+void attn_rope_cos_sin(float *turn, const struct attn_rope_spec *spec, const float *inv_freq,
+                       int64_t position)
 {
     size_t half = spec->dim / 2;
     float factor = (float)spec->attention_factor;

@@ -13,11 +13,11 @@
 void attn_rope_frequencies(float *inv_freq, const struct attn_rope_spec *spec, int64_t length);
 
 /* Whether a call of that length has other frequencies than one of length 0. */
-bool attn_rope_bends(const struct attn_rope_spec *spec, int64_t length);
+bool attn_rope_is_rescaled(const struct attn_rope_spec *spec, int64_t length);
 
 /* turn[i] = cos, turn[dim/2 + i] = sin of position * inv_freq[i], times the attention factor. */
-void attn_rope_turn(float *turn, const struct attn_rope_spec *spec, const float *inv_freq,
-                    int64_t position);
+void attn_rope_cos_sin(float *turn, const struct attn_rope_spec *spec, const float *inv_freq,
+                       int64_t position);
 
 /* Rotates the pairs of one head in place. */
 void attn_rope_rotate(float *x, const struct attn_rope_spec *spec, const float *turn);

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "file.h"
+#include "json_members.h"
 #include "mem.h"
-#include "members.h"
 #include "status.h"
 #include "widen.h"
 
@@ -35,11 +35,11 @@ struct attn_safetensors {
     size_t data_begin, data_length;    /* bytes */
     struct attn_tensor_entry *entries; /* [count], by name; names live in the header */
     size_t count, capacity;
-    struct attn_tensor_note *notes; /* [num_notes], by name; kept of a source */
+    struct attn_safetensors_note_pair *notes; /* [num_notes], by name; kept of a source */
     size_t num_notes;
 };
 
-static const struct attn_stored_type dtypes[] = {
+static const struct attn_safetensors_dtype dtypes[] = {
     {"F32", 32, true},  {"F16", 16, true},     {"BF16", 16, true},    {"F64", 64, false},
     {"I64", 64, false}, {"I32", 32, false},    {"I16", 16, false},    {"I8", 8, false},
     {"U64", 64, false}, {"U32", 32, false},    {"U16", 16, false},    {"U8", 8, false},
@@ -47,7 +47,7 @@ static const struct attn_stored_type dtypes[] = {
     {"F4", 4, false},   {"F6_E2M3", 6, false}, {"F6_E3M2", 6, false}, {"C64", 64, false},
 };
 
-static const struct attn_stored_type *find_dtype(const char *name)
+static const struct attn_safetensors_dtype *find_dtype(const char *name)
 {
     for (size_t i = 0; name != NULL && i < sizeof dtypes / sizeof dtypes[0]; i++)
         if (strcmp(dtypes[i].name, name) == 0)
@@ -58,7 +58,7 @@ static const struct attn_stored_type *find_dtype(const char *name)
 /* ---- The header ---------------------------------------------------------------------------- */
 
 static enum attn_status fail_header(const struct attn_safetensors *file,
-                                    const struct attn_members *m, enum attn_status status,
+                                    const struct attn_json_members *m, enum attn_status status,
                                     struct attn_error *error)
 {
     if (status == ATTN_NO_MEMORY)
@@ -117,7 +117,7 @@ static const char *read_entry(struct attn_tensor_entry *entry, const json_t *obj
     return NULL;
 }
 
-static enum attn_status add_entry(struct attn_safetensors *file, struct attn_members *m,
+static enum attn_status add_entry(struct attn_safetensors *file, struct attn_json_members *m,
                                   const char *name, struct attn_error *error)
 {
     if (strlen(name) > ATTN_SAFETENSORS_MAX_NAME)
@@ -126,7 +126,7 @@ static enum attn_status add_entry(struct attn_safetensors *file, struct attn_mem
         return attn_fail(error, ATTN_MALFORMED, file->name, "%s: more than %zu tensors", file->name,
                          file->capacity);
     json_t *value;
-    enum attn_status status = attn_members_value(&value, m, ENTRY_TEXT);
+    enum attn_status status = attn_json_members_value(&value, m, ENTRY_TEXT);
     if (status != ATTN_OK)
         return fail_header(file, m, status, error);
 
@@ -145,20 +145,21 @@ static enum attn_status add_note(struct attn_safetensors *file, const char *name
         return file->notes == NULL ? ATTN_OK : ATTN_MALFORMED;
     }
     file->notes[file->num_notes++] =
-        (struct attn_tensor_note){name, json_string_value(value), value};
+        (struct attn_safetensors_note_pair){name, json_string_value(value), value};
     return ATTN_OK;
 }
 
 /* __metadata__ maps strings to strings, none of which means anything here. */
-static enum attn_status read_metadata(struct attn_safetensors *file, struct attn_members *m)
+static enum attn_status read_metadata(struct attn_safetensors *file, struct attn_json_members *m)
 {
     char *key;
-    enum attn_status status = attn_members_enter(m);
-    while (status == ATTN_OK && (status = attn_members_next(&key, m)) == ATTN_OK && key != NULL) {
+    enum attn_status status = attn_json_members_enter(m);
+    while (status == ATTN_OK && (status = attn_json_members_next(&key, m)) == ATTN_OK &&
+           key != NULL) {
         json_t *value;
         if (m->text[m->at] != '"')
             return ATTN_MALFORMED;
-        if ((status = attn_members_value(&value, m, METADATA_TEXT)) == ATTN_OK)
+        if ((status = attn_json_members_value(&value, m, METADATA_TEXT)) == ATTN_OK)
             status = add_note(file, key, value);
     }
     return status;
@@ -166,14 +167,14 @@ static enum attn_status read_metadata(struct attn_safetensors *file, struct attn
 
 static enum attn_status walk_header(struct attn_safetensors *file, struct attn_error *error)
 {
-    struct attn_members m = {.text = file->header, .length = file->header_length};
+    struct attn_json_members m = {.text = file->header, .length = file->header_length};
     if (file->header[0] != '{')
         return fail_header(file, &m, ATTN_MALFORMED, error);
 
     bool metadata = false;
     char *key;
-    enum attn_status status = attn_members_enter(&m);
-    while (status == ATTN_OK && (status = attn_members_next(&key, &m)) == ATTN_OK && key) {
+    enum attn_status status = attn_json_members_enter(&m);
+    while (status == ATTN_OK && (status = attn_json_members_next(&key, &m)) == ATTN_OK && key) {
         if (strcmp(key, "__metadata__") != 0) {
             status = add_entry(file, &m, key, error);
             if (status != ATTN_OK)
@@ -184,7 +185,7 @@ static enum attn_status walk_header(struct attn_safetensors *file, struct attn_e
         metadata = true;
     }
     if (status == ATTN_OK)
-        status = attn_members_finish(&m);
+        status = attn_json_members_finish(&m);
     return status == ATTN_OK ? ATTN_OK : fail_header(file, &m, status, error);
 }
 
@@ -204,7 +205,7 @@ static int by_name(const void *a, const void *b)
 
 static int by_note(const void *a, const void *b)
 {
-    const struct attn_tensor_note *x = a, *y = b;
+    const struct attn_safetensors_note_pair *x = a, *y = b;
     return strcmp(x->name, y->name);
 }
 
@@ -376,8 +377,8 @@ const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetens
     return bsearch(&key, file->entries, file->count, sizeof key, by_name);
 }
 
-const struct attn_tensor_note *attn_safetensors_notes(size_t *count,
-                                                      const struct attn_safetensors *file)
+const struct attn_safetensors_note_pair *attn_safetensors_notes(size_t *count,
+                                                                const struct attn_safetensors *file)
 {
     *count = file->num_notes;
     return file->notes;
@@ -385,7 +386,7 @@ const struct attn_tensor_note *attn_safetensors_notes(size_t *count,
 
 const char *attn_safetensors_note(const struct attn_safetensors *file, const char *name)
 {
-    const struct attn_tensor_note key = {.name = name}, *note = NULL;
+    const struct attn_safetensors_note_pair key = {.name = name}, *note = NULL;
     if (file->num_notes > 0)
         note = bsearch(&key, file->notes, file->num_notes, sizeof key, by_note);
     return note != NULL ? note->value : NULL;
@@ -393,9 +394,9 @@ const char *attn_safetensors_note(const struct attn_safetensors *file, const cha
 
 /* ---- The data ------------------------------------------------------------------------------ */
 
-enum attn_status attn_safetensors_piece(const void **out, const struct attn_safetensors *file,
-                                        const struct attn_tensor_entry *entry, size_t first,
-                                        size_t count, void *room, struct attn_error *error)
+enum attn_status attn_safetensors_read_bytes(const void **out, const struct attn_safetensors *file,
+                                             const struct attn_tensor_entry *entry, size_t first,
+                                             size_t count, void *room, struct attn_error *error)
 {
     size_t at = file->data_begin + entry->begin + first;
     *out = file->bytes != NULL ? file->bytes + at : room;
@@ -414,7 +415,7 @@ static enum attn_status read_chunk(float *out, bool *finite, const struct attn_s
     if (status != ATTN_OK)
         return status;
     if (raw == out)
-        *finite = attn_widen_check(out, count);
+        *finite = attn_all_finite(out, count);
     else if (entry->dtype->name[0] == 'B')
         *finite = attn_widen_bf16(out, halves, count);
     else
@@ -426,7 +427,7 @@ static enum attn_status fail_non_finite(const float *chunk, const struct attn_te
                                         size_t first, struct attn_error *error)
 {
     size_t i = 0;
-    while (attn_widen_check(&chunk[i], 1))
+    while (attn_all_finite(&chunk[i], 1))
         i++;
     return attn_fail(error, ATTN_NON_FINITE, entry->name,
                      "tensor '%.96s': element %zu is not finite", entry->name, first + i);

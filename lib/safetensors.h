@@ -13,7 +13,7 @@
 #include "attn.h"
 #include "attn_limits.h"
 
-struct attn_stored_type {
+struct attn_safetensors_dtype {
     const char *name; /* as the file writes it, "BF16" */
     unsigned bits;    /* of one element */
     bool readable;    /* attn_safetensors_read_f32 widens it */
@@ -21,14 +21,14 @@ struct attn_stored_type {
 
 struct attn_tensor_entry {
     const char *name;
-    const struct attn_stored_type *dtype;
+    const struct attn_safetensors_dtype *dtype;
     size_t ndim;
     size_t shape[ATTN_SAFETENSORS_MAX_RANK]; /* [ndim] */
     size_t begin, end;                       /* bytes from the start of the data */
 };
 
 /* A pair of __metadata__. */
-struct attn_tensor_note {
+struct attn_safetensors_note_pair {
     const char *name, *value;
     void *owner; /* of value: the reader's */
 };
@@ -65,8 +65,8 @@ const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetens
 
 /* The pairs of __metadata__ in the order of their names, and the value of one (NULL where there is
  * none): of a source only, since headers of checkpoints may be of any length. */
-const struct attn_tensor_note *attn_safetensors_notes(size_t *count,
-                                                      const struct attn_safetensors *file);
+const struct attn_safetensors_note_pair *attn_safetensors_notes(
+    size_t *count, const struct attn_safetensors *file);
 const char *attn_safetensors_note(const struct attn_safetensors *file, const char *name);
 
 /* Memory that the open file takes: its header and the entries. */
@@ -74,9 +74,9 @@ size_t attn_safetensors_memory(const struct attn_safetensors *file);
 
 /* Bytes [first, first + count) of the tensor, at any alignment: where they lie in memory, or in
  * `room` [count], read out of the file.  The range lies inside the tensor.  Errors: ATTN_IO. */
-enum attn_status attn_safetensors_piece(const void **out, const struct attn_safetensors *file,
-                                        const struct attn_tensor_entry *entry, size_t first,
-                                        size_t count, void *room, struct attn_error *error);
+enum attn_status attn_safetensors_read_bytes(const void **out, const struct attn_safetensors *file,
+                                             const struct attn_tensor_entry *entry, size_t first,
+                                             size_t count, void *room, struct attn_error *error);
 
 /* out[i] = element first + i of the flattened tensor, i < count, widened exactly from F32, F16 or
  * BF16.  The range lies inside the tensor: the caller has compared its shape.

@@ -28,9 +28,9 @@ static bool encode_bf16(void *out, float *scale, const float *x, size_t n)
     (void)scale;
     for (; i + BLOCK <= n; i += BLOCK)
         for (size_t j = 0; j < BLOCK; j++)
-            to[i + j] = attn_float_bf16(x[i + j]);
+            to[i + j] = attn_float_to_bf16(x[i + j]);
     for (; i < n; i++)
-        to[i] = attn_float_bf16(x[i]);
+        to[i] = attn_float_to_bf16(x[i]);
     return true;
 }
 
@@ -42,13 +42,13 @@ static bool encode_f16(void *out, float *scale, const float *x, size_t n)
     (void)scale;
     for (; i + BLOCK <= n; i += BLOCK)
         for (size_t j = 0; j < BLOCK; j++) {
-            uint16_t half = attn_float_f16(x[i + j]);
+            uint16_t half = attn_float_to_f16(x[i + j]);
             uint32_t size = half & 0x7fffu;
             largest[j] = size > largest[j] ? size : largest[j];
             to[i + j] = half;
         }
     for (; i < n; i++) {
-        to[i] = attn_float_f16(x[i]);
+        to[i] = attn_float_to_f16(x[i]);
         most = (to[i] & 0x7fffu) > most ? to[i] & 0x7fffu : most;
     }
     for (size_t j = 0; j < BLOCK; j++)
@@ -63,29 +63,30 @@ static float magnitude(const float *x, size_t n)
     size_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
         for (size_t j = 0; j < BLOCK; j++) {
-            uint32_t size = attn_float_bits(x[i + j]) & 0x7fffffffu;
+            uint32_t size = attn_float_to_bits(x[i + j]) & 0x7fffffffu;
             largest[j] = size > largest[j] ? size : largest[j];
         }
     for (; i < n; i++)
-        most = (attn_float_bits(x[i]) & 0x7fffffffu) > most ? attn_float_bits(x[i]) & 0x7fffffffu
-                                                            : most;
+        most = (attn_float_to_bits(x[i]) & 0x7fffffffu) > most
+                   ? attn_float_to_bits(x[i]) & 0x7fffffffu
+                   : most;
     for (size_t j = 0; j < BLOCK; j++)
         most = largest[j] > most ? largest[j] : most;
-    return attn_bits_float(most);
+    return attn_bits_to_float(most);
 }
 
 /* The nearest integer to x, which is within +-127, and 128: beside 1.5 * 2^23 the last bit of a
  * float counts 1, so adding rounds, and the low byte is the integer. */
 INLINE uint8_t nearest(float x)
 {
-    return (uint8_t)((attn_float_bits(x + 12582912.0f) & 0xffu) ^ 0x80u);
+    return (uint8_t)((attn_float_to_bits(x + 12582912.0f) & 0xffu) ^ 0x80u);
 }
 
 /* The scale of 127 steps to `largest`, rounded up to 17 bits: so 127 steps are a float exactly, and
  * numbers that were read from a tile come back as the same integers. */
 static float scale_of(float largest)
 {
-    return attn_bits_float((attn_float_bits(largest / INT8_LARGEST) + 0x7fu) & ~0x7fu);
+    return attn_bits_to_float((attn_float_to_bits(largest / INT8_LARGEST) + 0x7fu) & ~0x7fu);
 }
 
 /* Numbers whose scale would not be a normal float become 0. */

@@ -16,11 +16,11 @@ bool attn_widen_f16(float *restrict out, const uint16_t *restrict in, size_t n)
     size_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
         for (size_t j = 0; j < BLOCK; j++) {
-            out[i + j] = attn_f16_float(in[i + j]);
+            out[i + j] = attn_f16_to_float(in[i + j]);
             special |= is_special(in[i + j], 0x7c00);
         }
     for (; i < n; i++) {
-        out[i] = attn_f16_float(in[i]);
+        out[i] = attn_f16_to_float(in[i]);
         special |= is_special(in[i], 0x7c00);
     }
     return special == 0;
@@ -32,25 +32,25 @@ bool attn_widen_bf16(float *restrict out, const uint16_t *restrict in, size_t n)
     size_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
         for (size_t j = 0; j < BLOCK; j++) {
-            out[i + j] = attn_bf16_float(in[i + j]);
+            out[i + j] = attn_bf16_to_float(in[i + j]);
             special |= is_special(in[i + j], 0x7f80);
         }
     for (; i < n; i++) {
-        out[i] = attn_bf16_float(in[i]);
+        out[i] = attn_bf16_to_float(in[i]);
         special |= is_special(in[i], 0x7f80);
     }
     return special == 0;
 }
 
-bool attn_widen_check(const float *x, size_t n)
+bool attn_all_finite(const float *x, size_t n)
 {
     const uint32_t exponent = 0x7f800000;
     uint32_t special = 0;
     size_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
         for (size_t j = 0; j < BLOCK; j++)
-            special |= (attn_float_bits(x[i + j]) & exponent) == exponent;
+            special |= (attn_float_to_bits(x[i + j]) & exponent) == exponent;
     for (; i < n; i++)
-        special |= (attn_float_bits(x[i]) & exponent) == exponent;
+        special |= (attn_float_to_bits(x[i]) & exponent) == exponent;
     return special == 0;
 }

@@ -14,6 +14,6 @@ bool attn_widen_f16(float *restrict out, const uint16_t *restrict in, size_t n);
 bool attn_widen_bf16(float *restrict out, const uint16_t *restrict in, size_t n); /* bfloat16 */
 
 /* True if all n floats are finite. */
-bool attn_widen_check(const float *x, size_t n);
+bool attn_all_finite(const float *x, size_t n);
 
 #endif

@@ -44,13 +44,13 @@ void *attn_workspace_take(struct attn_workspace *workspace, size_t count, size_t
     return piece;
 }
 
-struct attn_moment attn_workspace_now(const struct attn_workspace *workspace)
+struct attn_workspace_mark attn_workspace_get_mark(const struct attn_workspace *workspace)
 {
-    return (struct attn_moment){workspace->chunks, workspace->used};
+    return (struct attn_workspace_mark){workspace->chunks, workspace->used};
 }
 
 /* One chunk that came since then stays, empty: what is taken next is likely to need it again. */
-void attn_workspace_return(struct attn_workspace *workspace, struct attn_moment moment)
+void attn_workspace_rewind(struct attn_workspace *workspace, struct attn_workspace_mark moment)
 {
     struct attn_chunk *chunk = workspace->chunks;
     while (chunk != moment.chunk && chunk->next != moment.chunk) {

@@ -26,15 +26,15 @@ struct attn_workspace {
 void *attn_workspace_take(struct attn_workspace *workspace, size_t count, size_t size);
 
 /* A moment of a call. */
-struct attn_moment {
+struct attn_workspace_mark {
     struct attn_chunk *chunk;
     size_t used;
 };
 
-struct attn_moment attn_workspace_now(const struct attn_workspace *workspace);
+struct attn_workspace_mark attn_workspace_get_mark(const struct attn_workspace *workspace);
 
 /* What was taken since then is gone; something has been taken before it. */
-void attn_workspace_return(struct attn_workspace *workspace, struct attn_moment moment);
+void attn_workspace_rewind(struct attn_workspace *workspace, struct attn_workspace_mark moment);
 
 /* Ends the call: all pieces are gone. */
 void attn_workspace_reset(struct attn_workspace *workspace);

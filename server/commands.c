@@ -49,7 +49,7 @@ int srv_command_version(void)
     srv_buffer_init(&text, TEXT_MAX);
     srv_buffer_printf(
         &text, "attnd %s\nlibattn %s, %s kernels\nOpenBLAS core %s\nlibmicrohttpd %s\n",
-        ATTN_VERSION, ATTN_VERSION, info.level_name, info.blas_core, srv_http_library());
+        ATTN_VERSION, ATTN_VERSION, info.level_name, info.blas_core, srv_http_library_version());
     attn_engine_close(engine);
     return print(&text);
 }
@@ -105,7 +105,7 @@ static bool print_tls(struct srv_buffer *out, const struct srv_config *config, c
 static bool print_sandbox(struct srv_buffer *out, const struct srv_config *config, char *message,
                           size_t size)
 {
-    char words[SRV_SANDBOX_WORDS];
+    char words[SRV_SANDBOX_TEXT_MAX];
     bool able = srv_sandbox_describe(words);
     srv_buffer_printf(out, "sandbox: this kernel has %s\n", words);
     if (!able && config->sandbox)
@@ -126,7 +126,7 @@ int srv_command_check(struct srv_config *config)
     struct srv_models models = {0};
     struct srv_memory memory;
     struct srv_buffer text;
-    char message[SRV_MEMORY_MESSAGE];
+    char message[SRV_MESSAGE_MAX];
     srv_buffer_init(&text, TEXT_MAX);
     bool good = srv_models_open(&models, config, message, sizeof message);
     bool fits = good && srv_memory_fit(&memory, config, &models, message, sizeof message);

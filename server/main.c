@@ -29,7 +29,7 @@
 
 #define FILES_BESIDE_CONNECTIONS 64        /* descriptors for all else, and */
 #define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* for each thread that watches connections */
-#define MESSAGE_MAX SRV_MEMORY_MESSAGE
+#define MESSAGE_MAX SRV_MESSAGE_MAX
 #define TRIM_NS UINT64_C(10000000000) /* from one giving back to the next, at least */
 #define TRIM_SHARE 1000
 
@@ -237,15 +237,15 @@ static void warn_of_exposure(struct srv_app *app)
 static bool close_sandbox(struct srv_app *app, char *message)
 {
     return !app->config.sandbox ||
-           srv_sandbox_close(srv_store_directory(app->store), reads_again(&app->config), message,
-                             MESSAGE_MAX);
+           srv_sandbox_restrict_calls(srv_store_directory(app->store), reads_again(&app->config),
+                                      message, MESSAGE_MAX);
 }
 
 static bool begin_sandbox(struct srv_app *app, char *message)
 {
     const struct srv_config *config = &app->config;
     const char *directory = config->durability != SRV_DURABLE_NONE ? config->state_dir : NULL;
-    return !config->sandbox || srv_sandbox_begin(directory, message, MESSAGE_MAX);
+    return !config->sandbox || srv_sandbox_restrict_files(directory, message, MESSAGE_MAX);
 }
 
 static void say_ready(struct srv_app *app)
@@ -287,7 +287,7 @@ static void read_certificate_again(struct srv_app *app)
     struct srv_tls tls;
     char message[MESSAGE_MAX], date[SRV_TLS_DATE];
     bool read = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, sizeof message);
-    bool used = read && srv_http_certify(app->http, &tls);
+    bool used = read && srv_http_replace_certificate(app->http, &tls);
     if (read)
         srv_tls_date(date, &tls);
     if (used)
@@ -364,7 +364,7 @@ static bool close_all(struct srv_app *app)
 static int run(struct srv_app *app)
 {
     char message[MESSAGE_MAX];
-    srv_heap_begin(app->config.event_threads);
+    srv_heap_configure(app->config.event_threads);
     srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
     hold_signals(&app->config);
     signal(SIGPIPE, SIG_IGN);
@@ -391,7 +391,7 @@ int main(int argc, char *argv[])
     struct srv_app app = {.routes = &srv_routes, .keys = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     char message[MESSAGE_MAX];
     int status = 2;
-    attn_json_watch();
+    attn_json_set_allocator();
     if (argc > 1 && strcmp(argv[1], "inspect") == 0)
         return srv_command_inspect(argc - 2, argv + 2);
     if (!srv_config_read(&app.config, argc, argv, environ, message, sizeof message)) {

@@ -101,7 +101,8 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     }
     const struct attn_call_size call = {rows_of(config, model), limits->max_tokens, SRV_BATCH_ROWS,
                                         cached};
-    const struct attn_call_size inner = {SRV_BATCH_ROWS, SRV_FEW_ROWS, SRV_BATCH_ROWS, cached};
+    const struct attn_call_size inner = {SRV_BATCH_ROWS, SRV_DECODE_ROWS_MAX, SRV_BATCH_ROWS,
+                                         cached};
     out->call = most(out->call, attn_call_bytes(model->attn, &call, threads));
     out->inner = most(out->inner, attn_call_bytes(model->attn, &inner, threads));
 }
@@ -143,7 +144,7 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     size_t caches = all.blocks > 0 ? limits->cache_bytes : 0;
     size_t requests = add(limits->max_in_flight_bytes, SRV_PROBE_BYTES);
     size_t working = add(all.call, all.inner);
-    size_t connection = SRV_CONNECTION_BYTES + CONNECTION + srv_request_memory() +
+    size_t connection = SRV_CONNECTION_BYTES + CONNECTION + srv_http_exchange_bytes() +
                         (config->tls_cert != NULL ? SRV_TLS_SESSION_BYTES : 0);
     *out = (struct srv_memory){.call_bytes = all.call, .inner_bytes = all.inner};
     out->threads = threads + (unsigned)config->event_threads + threads / 4 + 4;

@@ -35,7 +35,7 @@ struct srv_memory {
 /* Adds up what this configuration takes, whose models have been opened, and halves what nobody has
  * set (srv_config_halve) until there is as much.  False where nothing is left to halve: `message`
  * is then one line with every term, and *out is the last sum. */
-#define SRV_MEMORY_MESSAGE 1024
+#define SRV_MESSAGE_MAX 1024
 bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
                     const struct srv_models *models, char *message, size_t size);
 

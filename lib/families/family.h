@@ -17,7 +17,7 @@ struct attn_factors {
 };
 
 /* What a configuration says of RoPE; 0 where it says nothing. */
-struct attn_rope_settings {
+struct attn_hf_rope {
     size_t type;    /* enum attn_rope_type; with theta, ATTN_ROPE_NONE means the default type */
     size_t dim;     /* components that rotate; 0: by `partial` */
     double partial; /* share of head_dim that rotates, rounded down; 0: all of it */
@@ -29,7 +29,7 @@ struct attn_rope_settings {
 
 /* What a configuration says.  A row's defaults stand here first, then what keys say; null sets 0
  * or false, which mean: none, or computed from the rest. */
-struct attn_settings {
+struct attn_hf_config {
     size_t hidden_size, num_heads, num_kv_heads, head_dim, value_head_dim, key_size, value_size;
     size_t num_layers, num_layers_otherwise; /* the second where the first is 0 */
     size_t max_position,
@@ -47,10 +47,10 @@ struct attn_settings {
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_replaces_rope;
     size_t buckets, max_distance;
     bool rope_by_type; /* sliding_rope is of its own; else the same as rope */
-    struct attn_rope_settings rope, sliding_rope;
+    struct attn_hf_rope rope, sliding_rope;
 };
 
-enum attn_key_kind {
+enum attn_hf_key_kind {
     ATTN_KEY_SIZE,      /* integer in [min, max] -> size_t */
     ATTN_KEY_NUMBER,    /* number in [min, max] -> double */
     ATTN_KEY_FLAG,      /* boolean -> bool */
@@ -59,28 +59,28 @@ enum attn_key_kind {
     ATTN_KEY_FACTORS,   /* list of numbers in [min, max] -> struct attn_factors */
     ATTN_KEY_LAYER_TYPES, /* list of "full_attention" and "sliding_attention" -> its length */
     ATTN_KEY_FIXED,       /* would change the mathematics; only the JSON value `only` is computed */
-    ATTN_KEY_HARMLESS,    /* does not touch attention */
+    ATTN_KEY_IGNORED,     /* does not touch attention */
 };
 
 /* How one key is understood. */
-struct attn_key {
+struct attn_hf_key {
     const char *name; /* NULL ends a list */
-    enum attn_key_kind kind;
-    size_t offset; /* into struct attn_settings; of attn_rope_keys into attn_rope_settings */
+    enum attn_hf_key_kind kind;
+    size_t offset; /* into struct attn_hf_config; of attn_rope_keys into attn_hf_rope */
     double min, max;
     const char *only;
 };
 
 /* The projections that a tensor holds, as bits; fused ones follow each other in this order. */
-enum attn_part { ATTN_PART_Q = 1, ATTN_PART_K = 2, ATTN_PART_V = 4, ATTN_PART_O = 8 };
+enum attn_proj { ATTN_PROJ_Q = 1, ATTN_PROJ_K = 2, ATTN_PROJ_V = 4, ATTN_PROJ_O = 8 };
 
-#define ATTN_PART_QKV (ATTN_PART_Q | ATTN_PART_K | ATTN_PART_V)
-#define ATTN_PART_ALL (ATTN_PART_QKV | ATTN_PART_O)
+#define ATTN_PROJ_QKV (ATTN_PROJ_Q | ATTN_PROJ_K | ATTN_PROJ_V)
+#define ATTN_PROJ_ALL (ATTN_PROJ_QKV | ATTN_PROJ_O)
 
-enum attn_role {
+enum attn_tensor_role {
     ATTN_ROLE_WEIGHT,        /* [out][in], or [in][out] where the row says so */
     ATTN_ROLE_BIAS,          /* [out] */
-    ATTN_ROLE_EXTRA,         /* [1][1][out], the key or value of PyTorch's add_bias_kv */
+    ATTN_ROLE_BIAS_KV,       /* [1][1][out], the key or value of PyTorch's add_bias_kv */
     ATTN_ROLE_NORM,          /* [D], weights of qk_norm; part Q or K */
     ATTN_ROLE_SINKS,         /* [H]; part Q */
     ATTN_ROLE_POSITION_BIAS, /* [buckets][H], one for all layers; part Q */
@@ -92,7 +92,7 @@ enum attn_role {
 struct attn_family_tensor {
     const char *name; /* after the prefix; '*' stands for the layer's index.  NULL ends a list */
     unsigned parts;
-    enum attn_role role;
+    enum attn_tensor_role role;
 };
 
 /* How weights are stored, and how the parts of a fused tensor lie in it. */
@@ -106,15 +106,15 @@ struct attn_family {
     const char *model_type; /* as config.json says it; NULL: not a family of checkpoints */
     const char *stack;      /* of an architecture with several, else NULL */
     const char *name;       /* as attn_model_info says it */
-    const struct attn_key *keys;
+    const struct attn_hf_key *keys;
     bool common_keys; /* the keys that all Hugging Face configurations share are known too */
     const char *const *prefixes; /* of tensor names, tried in order; '*' as above; NULL ends */
     const struct attn_family_tensor *tensors;
     enum attn_layout layout;
-    unsigned unbiased;             /* parts that have no bias whatever the configuration says */
-    bool kv_by_flags;              /* num_kv_heads counts only where `grouped`; else there is one
+    unsigned unbiased;              /* parts that have no bias whatever the configuration says */
+    bool kv_by_flags;               /* num_kv_heads counts only where `grouped`; else there is one
                                       kv head where `multi_query`, and H where not */
-    struct attn_settings defaults; /* where keys are absent */
+    struct attn_hf_config defaults; /* where keys are absent */
 };
 
 /* Row i of the table, NULL behind the last. */
@@ -127,7 +127,7 @@ const struct attn_family *attn_family_find(const char *model_type, const char *s
 extern const struct attn_family attn_family_random;
 
 /* Keys inside rope_scaling and rope_parameters. */
-extern const struct attn_key attn_rope_keys[];
+extern const struct attn_hf_key attn_rope_keys[];
 
 /* The names of RoPE types, name NULL at the end. */
 struct attn_rope_name {
@@ -138,16 +138,16 @@ extern const struct attn_rope_name attn_rope_names[];
 
 /* Keys of every Hugging Face configuration that only one value is computed of, and those that do
  * not touch attention; both end with NULL. */
-extern const struct attn_key attn_common_fixed[];
-extern const char *const attn_common_harmless[];
+extern const struct attn_hf_key attn_common_fixed_keys[];
+extern const char *const attn_common_ignored_keys[];
 
 /* How `family` understands a key of its configuration, NULL if it does not. */
-const struct attn_key *attn_family_key(const struct attn_family *family, const char *key);
+const struct attn_hf_key *attn_family_key(const struct attn_family *family, const char *key);
 
 /* The key of that name in a list that ends with NULL, NULL if it is not there. */
-const struct attn_key *attn_key_find(const struct attn_key *keys, const char *name);
+const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name);
 
 /* The first key of the list that fills the field at `offset`, NULL if none does. */
-const struct attn_key *attn_key_of(const struct attn_key *keys, size_t offset);
+const struct attn_hf_key *attn_hf_key_for_field(const struct attn_hf_key *keys, size_t offset);
 
 #endif

@@ -1,6 +1,6 @@
 /* family_config.c: reads the keys of a configuration by its family's list.
  *
- * JSON -> struct attn_settings, which starts as the family's defaults.  Every key is checked alone
+ * JSON -> struct attn_hf_config, which starts as the family's defaults.  Every key is checked alone
  * and against others that mean the same: `given` marks, by offset, the fields that some key has
  * filled.  null clears what no key has filled, as it does in Hugging Face's classes, where it
  * overrides the default.  What settings mean for a layer is for family_resolve.c. */
@@ -11,15 +11,15 @@
 
 #include "attn_json.h"
 #include "checkpoint.h"
-#include "families/family_resolve.h"
-#include "members.h"
+#include "families/family_spec.h"
+#include "json_members.h"
 #include "status.h"
 
 struct reader {
     const struct attn_family *family;
     struct attn_config *config; /* keeps lists */
-    struct attn_settings settings;
-    bool given[sizeof(struct attn_settings)];
+    struct attn_hf_config settings;
+    bool given[sizeof(struct attn_hf_config)];
 };
 
 /* ---- Complaints ---------------------------------------------------------------------------- */
@@ -43,7 +43,7 @@ static enum attn_status fail_value(const char *key, const json_t *value, struct 
                      text[0] != '\0' ? text : "this value");
 }
 
-static enum attn_status check_range(const struct attn_key *key, double value,
+static enum attn_status check_range(const struct attn_hf_key *key, double value,
                                     struct attn_error *error)
 {
     if (value >= key->min && value <= key->max)
@@ -55,7 +55,7 @@ static enum attn_status check_range(const struct attn_key *key, double value,
 /* ---- Single values ------------------------------------------------------------------------- */
 
 /* Fills the field at `offset`; a field that another key has filled must stay what it is. */
-static enum attn_status store(struct reader *reader, const struct attn_key *key, size_t offset,
+static enum attn_status store(struct reader *reader, const struct attn_hf_key *key, size_t offset,
                               const void *value, size_t size, struct attn_error *error)
 {
     char *field = (char *)&reader->settings + offset;
@@ -66,8 +66,8 @@ static enum attn_status store(struct reader *reader, const struct attn_key *key,
     return ATTN_OK;
 }
 
-static enum attn_status read_size(struct reader *reader, const struct attn_key *key, size_t offset,
-                                  const json_t *value, struct attn_error *error)
+static enum attn_status read_size(struct reader *reader, const struct attn_hf_key *key,
+                                  size_t offset, const json_t *value, struct attn_error *error)
 {
     if (!json_is_integer(value))
         return fail_type(key->name, "an integer", error);
@@ -76,7 +76,7 @@ static enum attn_status read_size(struct reader *reader, const struct attn_key *
     return status == ATTN_OK ? store(reader, key, offset, &size, sizeof size, error) : status;
 }
 
-static enum attn_status read_number(struct reader *reader, const struct attn_key *key,
+static enum attn_status read_number(struct reader *reader, const struct attn_hf_key *key,
                                     size_t offset, const json_t *value, struct attn_error *error)
 {
     if (!json_is_number(value))
@@ -86,8 +86,8 @@ static enum attn_status read_number(struct reader *reader, const struct attn_key
     return status == ATTN_OK ? store(reader, key, offset, &number, sizeof number, error) : status;
 }
 
-static enum attn_status read_flag(struct reader *reader, const struct attn_key *key, size_t offset,
-                                  const json_t *value, struct attn_error *error)
+static enum attn_status read_flag(struct reader *reader, const struct attn_hf_key *key,
+                                  size_t offset, const json_t *value, struct attn_error *error)
 {
     if (!json_is_boolean(value))
         return fail_type(key->name, "true or false", error);
@@ -95,7 +95,7 @@ static enum attn_status read_flag(struct reader *reader, const struct attn_key *
     return store(reader, key, offset, &flag, sizeof flag, error);
 }
 
-static enum attn_status read_rope_type(struct reader *reader, const struct attn_key *key,
+static enum attn_status read_rope_type(struct reader *reader, const struct attn_hf_key *key,
                                        size_t offset, const json_t *value, struct attn_error *error)
 {
     if (!json_is_string(value))
@@ -109,7 +109,7 @@ static enum attn_status read_rope_type(struct reader *reader, const struct attn_
 }
 
 /* Whether a value is the only one that is computed; 1 and 1.0 are the same. */
-static enum attn_status read_fixed(const struct attn_key *key, const json_t *value,
+static enum attn_status read_fixed(const struct attn_hf_key *key, const json_t *value,
                                    struct attn_error *error)
 {
     json_t *only;
@@ -126,7 +126,7 @@ static enum attn_status read_fixed(const struct attn_key *key, const json_t *val
 /* ---- Lists --------------------------------------------------------------------------------- */
 
 /* Into the configuration's next free list. */
-static enum attn_status read_factors(struct reader *reader, const struct attn_key *key,
+static enum attn_status read_factors(struct reader *reader, const struct attn_hf_key *key,
                                      size_t offset, const json_t *value, struct attn_error *error)
 {
     struct attn_config *config = reader->config;
@@ -154,7 +154,7 @@ static enum attn_status read_factors(struct reader *reader, const struct attn_ke
 /* The two types of layers, as layer_types and rope_parameters name them: full, sliding. */
 static const char *const layer_types[] = {"full_attention", "sliding_attention"};
 
-static enum attn_status read_layer_types(struct reader *reader, const struct attn_key *key,
+static enum attn_status read_layer_types(struct reader *reader, const struct attn_hf_key *key,
                                          size_t offset, const json_t *value,
                                          struct attn_error *error)
 {
@@ -181,10 +181,10 @@ static enum attn_status read_layer_types(struct reader *reader, const struct att
 /* Forgets a row's default scaling, unless an object has been read already. */
 static void clear_rope(struct reader *reader)
 {
-    struct attn_rope_settings *rope = &reader->settings.rope;
-    if (reader->given[offsetof(struct attn_settings, rope.type)])
+    struct attn_hf_rope *rope = &reader->settings.rope;
+    if (reader->given[offsetof(struct attn_hf_config, rope.type)])
         return;
-    *rope = (struct attn_rope_settings){
+    *rope = (struct attn_hf_rope){
         .type = rope->type != ATTN_ROPE_NONE ? ATTN_ROPE_DEFAULT : ATTN_ROPE_NONE,
         .dim = rope->dim,
         .partial = rope->partial,
@@ -194,12 +194,12 @@ static void clear_rope(struct reader *reader)
     };
 }
 
-static void clear(struct reader *reader, const struct attn_key *key, size_t offset)
+static void clear(struct reader *reader, const struct attn_hf_key *key, size_t offset)
 {
     static const size_t sizes[] = {
         [ATTN_KEY_SIZE] = sizeof(size_t),        [ATTN_KEY_NUMBER] = sizeof(double),
         [ATTN_KEY_FLAG] = sizeof(bool),          [ATTN_KEY_FACTORS] = sizeof(struct attn_factors),
-        [ATTN_KEY_LAYER_TYPES] = sizeof(size_t), [ATTN_KEY_HARMLESS] = 0,
+        [ATTN_KEY_LAYER_TYPES] = sizeof(size_t), [ATTN_KEY_IGNORED] = 0,
     };
     if (key->kind == ATTN_KEY_ROPE)
         clear_rope(reader);
@@ -208,8 +208,8 @@ static void clear(struct reader *reader, const struct attn_key *key, size_t offs
 }
 
 /* `offset` is that of the key's field in the settings.  Objects of RoPE are read_rope's. */
-static enum attn_status read_key(struct reader *reader, const struct attn_key *key, size_t offset,
-                                 const json_t *value, struct attn_error *error)
+static enum attn_status read_key(struct reader *reader, const struct attn_hf_key *key,
+                                 size_t offset, const json_t *value, struct attn_error *error)
 {
     if (json_is_null(value)) {
         clear(reader, key, offset);
@@ -231,7 +231,7 @@ static enum attn_status read_key(struct reader *reader, const struct attn_key *k
     case ATTN_KEY_FIXED:
         return read_fixed(key, value, error);
     case ATTN_KEY_ROPE:
-    case ATTN_KEY_HARMLESS:
+    case ATTN_KEY_IGNORED:
         break;
     }
     return ATTN_OK;
@@ -251,7 +251,7 @@ static enum attn_status read_rope_keys(struct reader *reader, size_t base, const
     /* The type first: what else there may be depends on it, and it is the better complaint. */
     for (size_t i = 0; i < 2; i++) {
         const json_t *type = json_object_get(object, types[i]);
-        const struct attn_key *key = attn_key_find(attn_rope_keys, types[i]);
+        const struct attn_hf_key *key = attn_hf_key_find(attn_rope_keys, types[i]);
         if (type == NULL)
             continue;
         typed = true;
@@ -265,7 +265,7 @@ static enum attn_status read_rope_keys(struct reader *reader, size_t base, const
     const char *key;
     json_t *item;
     json_object_foreach(object, key, item) {
-        const struct attn_key *known = attn_key_find(attn_rope_keys, key);
+        const struct attn_hf_key *known = attn_hf_key_find(attn_rope_keys, key);
         if (known == NULL)
             return attn_fail(error, ATTN_UNSUPPORTED, key, "%s: key '%.96s' is not understood",
                              name, key);
@@ -280,8 +280,8 @@ static enum attn_status read_rope_keys(struct reader *reader, size_t base, const
 static enum attn_status read_rope_by_type(struct reader *reader, const char *name, json_t *object,
                                           struct attn_error *error)
 {
-    static const size_t bases[] = {offsetof(struct attn_settings, rope),
-                                   offsetof(struct attn_settings, sliding_rope)};
+    static const size_t bases[] = {offsetof(struct attn_hf_config, rope),
+                                   offsetof(struct attn_hf_config, sliding_rope)};
     const char *key;
     json_t *item;
     reader->settings.sliding_rope = reader->settings.rope;
@@ -301,8 +301,8 @@ static enum attn_status read_rope_by_type(struct reader *reader, const char *nam
     return ATTN_OK;
 }
 
-static enum attn_status read_rope(struct reader *reader, const struct attn_key *key, json_t *value,
-                                  struct attn_error *error)
+static enum attn_status read_rope(struct reader *reader, const struct attn_hf_key *key,
+                                  json_t *value, struct attn_error *error)
 {
     bool by_type = json_object_get(value, layer_types[0]) != NULL ||
                    json_object_get(value, layer_types[1]) != NULL;
@@ -311,7 +311,7 @@ static enum attn_status read_rope(struct reader *reader, const struct attn_key *
         return ATTN_OK;
     /* Types that one object names would be lost in, or mixed with, those of another. */
     if (reader->settings.rope_by_type ||
-        (by_type && reader->given[offsetof(struct attn_settings, rope.type)]))
+        (by_type && reader->given[offsetof(struct attn_hf_config, rope.type)]))
         return fail_contradiction(key->name, error);
     if (by_type)
         return read_rope_by_type(reader, key->name, value, error);
@@ -326,7 +326,7 @@ static enum attn_status read_settings(struct reader *reader, json_t *object,
         const char *key;
         json_t *value;
         json_object_foreach(object, key, value) {
-            const struct attn_key *known = attn_family_key(reader->family, key);
+            const struct attn_hf_key *known = attn_family_key(reader->family, key);
             enum attn_status status = ATTN_OK;
             if (known == NULL)
                 return attn_fail(error, ATTN_UNSUPPORTED, key, "key '%.96s' is not understood",
@@ -394,7 +394,7 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
         *out = (struct attn_config){.family = family};
         status = read_settings(&reader, object, error);
         if (status == ATTN_OK)
-            status = attn_config_resolve(out, &reader.settings, error);
+            status = attn_config_from_hf(out, &reader.settings, error);
     }
     json_decref(object);
     return status;

@@ -11,9 +11,10 @@
 struct attn_config {
     const struct attn_family *family;
     size_t num_layers;
-    size_t max_position;           /* 0: the configuration sets none */
-    uint64_t seed;                 /* random weights only */
-    struct attn_layer_spec spec;   /* what layers have in common; the rest is attn_config_layer's */
+    size_t max_position; /* 0: the configuration sets none */
+    uint64_t seed;       /* random weights only */
+    struct attn_layer_spec
+        spec; /* what layers have in common; the rest is attn_config_layer_spec's */
     struct attn_rope_spec rope[2]; /* of layers that attend in full, and of those that slide */
     size_t sliding_window;         /* of those that slide; 0: none */
     bool scale_by_layer;           /* layer l's scale is divided by l + 1 */
@@ -32,6 +33,7 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
                                   struct attn_error *error);
 
 /* The specification of layer `layer`, which exists; it borrows from the configuration. */
-void attn_config_layer(struct attn_layer_spec *out, const struct attn_config *config, size_t layer);
+void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,
+                            size_t layer);
 
 #endif

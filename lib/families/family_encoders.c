@@ -7,7 +7,7 @@
 
 /* ---- bert, roberta --------------------------------------------------------------------------- */
 
-static const struct attn_key bert_keys[] = {
+static const struct attn_hf_key bert_keys[] = {
     HIDDEN_SIZE,
     HEADS,
     LAYERS,
@@ -21,14 +21,14 @@ static const char *const bert_prefixes[] = {"bert.", "", NULL};
 static const char *const roberta_prefixes[] = {"roberta.", "", NULL};
 
 static const struct attn_family_tensor bert_tensors[] = {
-    {"encoder.layer.*.attention.self.query.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},
-    {"encoder.layer.*.attention.self.key.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},
-    {"encoder.layer.*.attention.self.value.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},
-    {"encoder.layer.*.attention.output.dense.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
-    {"encoder.layer.*.attention.self.query.bias", ATTN_PART_Q, ATTN_ROLE_BIAS},
-    {"encoder.layer.*.attention.self.key.bias", ATTN_PART_K, ATTN_ROLE_BIAS},
-    {"encoder.layer.*.attention.self.value.bias", ATTN_PART_V, ATTN_ROLE_BIAS},
-    {"encoder.layer.*.attention.output.dense.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {"encoder.layer.*.attention.self.query.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
+    {"encoder.layer.*.attention.self.key.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
+    {"encoder.layer.*.attention.self.value.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
+    {"encoder.layer.*.attention.output.dense.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    {"encoder.layer.*.attention.self.query.bias", ATTN_PROJ_Q, ATTN_ROLE_BIAS},
+    {"encoder.layer.*.attention.self.key.bias", ATTN_PROJ_K, ATTN_ROLE_BIAS},
+    {"encoder.layer.*.attention.self.value.bias", ATTN_PROJ_V, ATTN_ROLE_BIAS},
+    {"encoder.layer.*.attention.output.dense.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
     {.name = NULL},
 };
 
@@ -54,7 +54,7 @@ const struct attn_family attn_family_roberta = {
 
 /* ---- distilbert ------------------------------------------------------------------------------ */
 
-static const struct attn_key distilbert_keys[] = {
+static const struct attn_hf_key distilbert_keys[] = {
     SIZE("dim", hidden_size, ATTN_MAX_HIDDEN_SIZE),
     HIDDEN_SIZE,
     SIZE("n_heads", num_heads, ATTN_MAX_HEADS),
@@ -74,14 +74,14 @@ static const struct attn_key distilbert_keys[] = {
 static const char *const distilbert_prefixes[] = {"distilbert.", "", NULL};
 
 static const struct attn_family_tensor distilbert_tensors[] = {
-    {"transformer.layer.*.attention.q_lin.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},
-    {"transformer.layer.*.attention.k_lin.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},
-    {"transformer.layer.*.attention.v_lin.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},
-    {"transformer.layer.*.attention.out_lin.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
-    {"transformer.layer.*.attention.q_lin.bias", ATTN_PART_Q, ATTN_ROLE_BIAS},
-    {"transformer.layer.*.attention.k_lin.bias", ATTN_PART_K, ATTN_ROLE_BIAS},
-    {"transformer.layer.*.attention.v_lin.bias", ATTN_PART_V, ATTN_ROLE_BIAS},
-    {"transformer.layer.*.attention.out_lin.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {"transformer.layer.*.attention.q_lin.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
+    {"transformer.layer.*.attention.k_lin.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
+    {"transformer.layer.*.attention.v_lin.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
+    {"transformer.layer.*.attention.out_lin.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    {"transformer.layer.*.attention.q_lin.bias", ATTN_PROJ_Q, ATTN_ROLE_BIAS},
+    {"transformer.layer.*.attention.k_lin.bias", ATTN_PROJ_K, ATTN_ROLE_BIAS},
+    {"transformer.layer.*.attention.v_lin.bias", ATTN_PROJ_V, ATTN_ROLE_BIAS},
+    {"transformer.layer.*.attention.out_lin.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
     {.name = NULL},
 };
 
@@ -114,7 +114,7 @@ const struct attn_family attn_family_distilbert = {
     HARMLESS("dense_act_fn"), HARMLESS("feed_forward_proj"), HARMLESS("is_decoder"), \
         HARMLESS("is_encoder_decoder"), HARMLESS("is_gated_act"), HARMLESS("n_positions")
 
-static const struct attn_key t5_encoder_keys[] = {
+static const struct attn_hf_key t5_encoder_keys[] = {
     T5_SIZES,
     SIZE("num_layers", num_layers, ATTN_MAX_LAYERS),
     HARMLESS("num_decoder_layers"),
@@ -123,11 +123,11 @@ static const struct attn_key t5_encoder_keys[] = {
     END,
 };
 
-static const struct attn_key t5_decoder_keys[] = {
+static const struct attn_hf_key t5_decoder_keys[] = {
     T5_SIZES, T5_DECODER_LAYERS, T5_BUCKETS, T5_HARMLESS, END,
 };
 
-static const struct attn_key t5_cross_keys[] = {
+static const struct attn_hf_key t5_cross_keys[] = {
     T5_SIZES,
     T5_DECODER_LAYERS,
     HARMLESS("relative_attention_num_buckets"),
@@ -140,11 +140,11 @@ static const char *const t5_prefixes[] = {"", NULL};
 
 #define T5_SELF_TENSORS(stack)                                                                   \
     {                                                                                            \
-        {stack ".block.*.layer.0.SelfAttention.q.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},        \
-            {stack ".block.*.layer.0.SelfAttention.k.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},    \
-            {stack ".block.*.layer.0.SelfAttention.v.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},    \
-            {stack ".block.*.layer.0.SelfAttention.o.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},    \
-            {stack ".block.0.layer.0.SelfAttention.relative_attention_bias.weight", ATTN_PART_Q, \
+        {stack ".block.*.layer.0.SelfAttention.q.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},        \
+            {stack ".block.*.layer.0.SelfAttention.k.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},    \
+            {stack ".block.*.layer.0.SelfAttention.v.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},    \
+            {stack ".block.*.layer.0.SelfAttention.o.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},    \
+            {stack ".block.0.layer.0.SelfAttention.relative_attention_bias.weight", ATTN_PROJ_Q, \
              ATTN_ROLE_POSITION_BIAS},                                                           \
             {.name = NULL},                                                                      \
     }
@@ -153,10 +153,10 @@ static const struct attn_family_tensor t5_encoder_tensors[] = T5_SELF_TENSORS("e
 static const struct attn_family_tensor t5_decoder_tensors[] = T5_SELF_TENSORS("decoder");
 
 static const struct attn_family_tensor t5_cross_tensors[] = {
-    {"decoder.block.*.layer.1.EncDecAttention.q.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},
-    {"decoder.block.*.layer.1.EncDecAttention.k.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},
-    {"decoder.block.*.layer.1.EncDecAttention.v.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},
-    {"decoder.block.*.layer.1.EncDecAttention.o.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {"decoder.block.*.layer.1.EncDecAttention.q.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
+    {"decoder.block.*.layer.1.EncDecAttention.k.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
+    {"decoder.block.*.layer.1.EncDecAttention.v.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
+    {"decoder.block.*.layer.1.EncDecAttention.o.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
     {.name = NULL},
 };
 
@@ -168,7 +168,7 @@ const struct attn_family attn_family_t5_decoder = {
     .common_keys = true,
     .prefixes = t5_prefixes,
     .tensors = t5_decoder_tensors,
-    .unbiased = ATTN_PART_ALL,
+    .unbiased = ATTN_PROJ_ALL,
     .defaults = {.head_dim = 64, .buckets = 32, .max_distance = 128, .is_causal = true},
 };
 
@@ -180,7 +180,7 @@ const struct attn_family attn_family_t5_encoder = {
     .common_keys = true,
     .prefixes = t5_prefixes,
     .tensors = t5_encoder_tensors,
-    .unbiased = ATTN_PART_ALL,
+    .unbiased = ATTN_PROJ_ALL,
     .defaults = {.head_dim = 64, .buckets = 32, .max_distance = 128},
 };
 
@@ -192,13 +192,13 @@ const struct attn_family attn_family_t5_cross = {
     .common_keys = true,
     .prefixes = t5_prefixes,
     .tensors = t5_cross_tensors,
-    .unbiased = ATTN_PART_ALL,
+    .unbiased = ATTN_PROJ_ALL,
     .defaults = {.head_dim = 64, .is_cross = true},
 };
 
 /* ---- torch.nn.MultiheadAttention, alone or in the layers of a TransformerEncoder ------------- */
 
-static const struct attn_key torch_keys[] = {
+static const struct attn_hf_key torch_keys[] = {
     SIZE("embed_dim", hidden_size, ATTN_MAX_HIDDEN_SIZE),
     SIZE("num_heads", num_heads, ATTN_MAX_HEADS),
     SIZE("kdim", key_size, ATTN_MAX_HIDDEN_SIZE),
@@ -215,15 +215,15 @@ static const struct attn_key torch_keys[] = {
 static const char *const torch_prefixes[] = {"layers.*.self_attn.", "", NULL};
 
 static const struct attn_family_tensor torch_tensors[] = {
-    {"in_proj_weight", ATTN_PART_QKV, ATTN_ROLE_WEIGHT},
-    {"q_proj_weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},
-    {"k_proj_weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},
-    {"v_proj_weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},
-    {"out_proj.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
-    {"in_proj_bias", ATTN_PART_QKV, ATTN_ROLE_BIAS},
-    {"out_proj.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
-    {"bias_k", ATTN_PART_K, ATTN_ROLE_EXTRA},
-    {"bias_v", ATTN_PART_V, ATTN_ROLE_EXTRA},
+    {"in_proj_weight", ATTN_PROJ_QKV, ATTN_ROLE_WEIGHT},
+    {"q_proj_weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
+    {"k_proj_weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
+    {"v_proj_weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
+    {"out_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    {"in_proj_bias", ATTN_PROJ_QKV, ATTN_ROLE_BIAS},
+    {"out_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
+    {"bias_k", ATTN_PROJ_K, ATTN_ROLE_BIAS_KV},
+    {"bias_v", ATTN_PROJ_V, ATTN_ROLE_BIAS_KV},
     {.name = NULL},
 };
 
@@ -239,7 +239,7 @@ const struct attn_family attn_family_torch = {
 
 /* ---- random: every field of a specification has a key --------------------------------------- */
 
-static const struct attn_key random_keys[] = {
+static const struct attn_hf_key random_keys[] = {
     HIDDEN_SIZE,
     HEADS,
     KV_HEADS,

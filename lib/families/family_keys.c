@@ -9,11 +9,11 @@
 #include <string.h>
 
 #define ROPE_NUMBER(key, field, least, most) \
-    MEMBER(key, ATTN_KEY_NUMBER, attn_rope_settings, field, least, most)
+    MEMBER(key, ATTN_KEY_NUMBER, attn_hf_rope, field, least, most)
 
-const struct attn_key attn_rope_keys[] = {
-    MEMBER("rope_type", ATTN_KEY_ROPE_TYPE, attn_rope_settings, type, 0, 0),
-    MEMBER("type", ATTN_KEY_ROPE_TYPE, attn_rope_settings, type, 0, 0),
+const struct attn_hf_key attn_rope_keys[] = {
+    MEMBER("rope_type", ATTN_KEY_ROPE_TYPE, attn_hf_rope, type, 0, 0),
+    MEMBER("type", ATTN_KEY_ROPE_TYPE, attn_hf_rope, type, 0, 0),
     ROPE_NUMBER("rope_theta", theta, 1, MAX_THETA),
     ROPE_NUMBER("factor", factor, 1, 1e6),
     ROPE_NUMBER("attention_factor", attention_factor, 1e-6, 1e6),
@@ -25,9 +25,9 @@ const struct attn_key attn_rope_keys[] = {
     ROPE_NUMBER("beta_slow", beta_slow, 0, 1e6),
     ROPE_NUMBER("original_max_position_embeddings", original_max_position, 1, MAX_POSITION),
     ROPE_NUMBER("partial_rotary_factor", partial, 1e-6, 1),
-    MEMBER("truncate", ATTN_KEY_FLAG, attn_rope_settings, truncate, 0, 1),
-    MEMBER("short_factor", ATTN_KEY_FACTORS, attn_rope_settings, short_factor, 1e-6, 1e6),
-    MEMBER("long_factor", ATTN_KEY_FACTORS, attn_rope_settings, long_factor, 1e-6, 1e6),
+    MEMBER("truncate", ATTN_KEY_FLAG, attn_hf_rope, truncate, 0, 1),
+    MEMBER("short_factor", ATTN_KEY_FACTORS, attn_hf_rope, short_factor, 1e-6, 1e6),
+    MEMBER("long_factor", ATTN_KEY_FACTORS, attn_hf_rope, long_factor, 1e-6, 1e6),
     END,
 };
 
@@ -42,14 +42,14 @@ const struct attn_rope_name attn_rope_names[] = {
     {.name = NULL},
 };
 
-const struct attn_key attn_common_fixed[] = {
+const struct attn_hf_key attn_common_fixed_keys[] = {
     FIXED("add_cross_attention", "false"), FIXED("is_encoder_decoder", "false"),
     FIXED("partial_rotary_factor", "1.0"), FIXED("pruned_heads", "{}"),
     FIXED("quantization_config", "null"),  FIXED("rope_interleaved", "false"),
     FIXED("sliding_window", "null"),       END,
 };
 
-const char *const attn_common_harmless[] = {
+const char *const attn_common_ignored_keys[] = {
     /* what the file is and who wrote it */
     "architectures",
     "attn_implementation",
@@ -169,7 +169,7 @@ const char *const attn_common_harmless[] = {
     NULL,
 };
 
-const struct attn_key *attn_key_find(const struct attn_key *keys, const char *name)
+const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name)
 {
     for (; keys->name != NULL; keys++)
         if (strcmp(keys->name, name) == 0)
@@ -177,7 +177,7 @@ const struct attn_key *attn_key_find(const struct attn_key *keys, const char *na
     return NULL;
 }
 
-const struct attn_key *attn_key_of(const struct attn_key *keys, size_t offset)
+const struct attn_hf_key *attn_hf_key_for_field(const struct attn_hf_key *keys, size_t offset)
 {
     for (; keys->name != NULL; keys++)
         if (keys->kind < ATTN_KEY_FIXED && keys->offset == offset)
@@ -185,15 +185,15 @@ const struct attn_key *attn_key_of(const struct attn_key *keys, size_t offset)
     return NULL;
 }
 
-const struct attn_key *attn_family_key(const struct attn_family *family, const char *key)
+const struct attn_hf_key *attn_family_key(const struct attn_family *family, const char *key)
 {
-    static const struct attn_key harmless = HARMLESS("");
-    const struct attn_key *known = attn_key_find(family->keys, key);
+    static const struct attn_hf_key harmless = HARMLESS("");
+    const struct attn_hf_key *known = attn_hf_key_find(family->keys, key);
     if (known != NULL || !family->common_keys)
         return known;
-    if ((known = attn_key_find(attn_common_fixed, key)) != NULL)
+    if ((known = attn_hf_key_find(attn_common_fixed_keys, key)) != NULL)
         return known;
-    for (const char *const *name = attn_common_harmless; *name != NULL; name++)
+    for (const char *const *name = attn_common_ignored_keys; *name != NULL; name++)
         if (strcmp(*name, key) == 0)
             return &harmless;
     return key[0] == '_' ? &harmless : NULL; /* private notes such as _name_or_path */

@@ -18,7 +18,7 @@
     {                                                                                              \
         .name = key, .kind = what, .offset = offsetof(struct in, field), .min = least, .max = most \
     }
-#define FIELD(key, what, field, least, most) MEMBER(key, what, attn_settings, field, least, most)
+#define FIELD(key, what, field, least, most) MEMBER(key, what, attn_hf_config, field, least, most)
 #define SIZE(key, field, most) FIELD(key, ATTN_KEY_SIZE, field, 1, most)
 #define NUMBER(key, field, least, most) FIELD(key, ATTN_KEY_NUMBER, field, least, most)
 #define FLAG(key, field) FIELD(key, ATTN_KEY_FLAG, field, 0, 1)
@@ -28,9 +28,9 @@
     {                                                      \
         .name = key, .kind = ATTN_KEY_FIXED, .only = value \
     }
-#define HARMLESS(key)                          \
-    {                                          \
-        .name = key, .kind = ATTN_KEY_HARMLESS \
+#define HARMLESS(key)                         \
+    {                                         \
+        .name = key, .kind = ATTN_KEY_IGNORED \
     }
 #define END          \
     {                \

@@ -5,11 +5,11 @@
  * in themselves mean the same everywhere. */
 #include <math.h>
 
-#include "families/family_resolve.h"
+#include "families/family_spec.h"
 #include "rope.h"
 #include "status.h"
 
-#define SETTING(field) offsetof(struct attn_settings, field)
+#define SETTING(field) offsetof(struct attn_hf_config, field)
 
 /* ---- What a type needs --------------------------------------------------------------------- */
 
@@ -21,7 +21,7 @@ static const char *type_name(size_t type)
     return known->name != NULL ? known->name : "";
 }
 
-static enum attn_status check_given(const struct attn_rope_settings *rope, struct attn_error *error)
+static enum attn_status check_given(const struct attn_hf_rope *rope, struct attn_error *error)
 {
     static const struct {
         enum attn_rope_type type;
@@ -38,7 +38,7 @@ static enum attn_status check_given(const struct attn_rope_settings *rope, struc
         {ATTN_ROPE_LONGROPE, "long_factor"},
     };
     for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
-        const struct attn_key *key = attn_key_find(attn_rope_keys, needs[i].key);
+        const struct attn_hf_key *key = attn_hf_key_find(attn_rope_keys, needs[i].key);
         const void *field = (const char *)rope + key->offset;
         bool given = key->kind == ATTN_KEY_FACTORS
                          ? ((const struct attn_factors *)field)->count != 0
@@ -50,7 +50,7 @@ static enum attn_status check_given(const struct attn_rope_settings *rope, struc
     return ATTN_OK;
 }
 
-static enum attn_status check_factors(const struct attn_rope_settings *rope, size_t dim,
+static enum attn_status check_factors(const struct attn_hf_rope *rope, size_t dim,
                                       struct attn_error *error)
 {
     const struct {
@@ -72,12 +72,12 @@ static enum attn_status check_factors(const struct attn_rope_settings *rope, siz
 /* ---- Width --------------------------------------------------------------------------------- */
 
 static enum attn_status rotary_dim(size_t *out, const struct attn_family *family,
-                                   const struct attn_rope_settings *rope, size_t head_dim,
+                                   const struct attn_hf_rope *rope, size_t head_dim,
                                    struct attn_error *error)
 {
-    const char *key = attn_config_key(family, SETTING(rope.dim));
+    const char *key = attn_family_key_name(family, SETTING(rope.dim));
     bool partial = rope->partial != 0 && rope->partial != 1;
-    if (partial && attn_key_of(family->keys, SETTING(rope.partial)) == NULL)
+    if (partial && attn_hf_key_for_field(family->keys, SETTING(rope.partial)) == NULL)
         return attn_fail(error, ATTN_UNSUPPORTED, "partial_rotary_factor",
                          "partial_rotary_factor: %g is not supported", rope->partial);
     *out = partial ? (size_t)((double)head_dim * rope->partial) : head_dim;
@@ -98,8 +98,7 @@ static enum attn_status rotary_dim(size_t *out, const struct attn_family *family
 /* The trained length: dynamic takes max_position_embeddings whatever else is there, as both
  * versions do; yarn takes its own original_max_position_embeddings, as v4.55.4 does (v4.46.3 did
  * not look); longrope that of the whole model first. */
-static size_t trained_length(const struct attn_settings *settings,
-                             const struct attn_rope_settings *rope)
+static size_t trained_length(const struct attn_hf_config *settings, const struct attn_hf_rope *rope)
 {
     size_t own = (size_t)rope->original_max_position;
     if (rope->type == ATTN_ROPE_LONGROPE && settings->original_position != 0)
@@ -118,7 +117,7 @@ static double yarn_gain(double factor, double m)
 /* yarn: `factor` is what the configuration says.  Some versions between the two tags took
  * max_position_embeddings / original_max_position_embeddings for it; files that have the trained
  * length in both would then not be scaled at all, though their authors scale them. */
-static double yarn_attention(const struct attn_rope_settings *rope)
+static double yarn_attention(const struct attn_hf_rope *rope)
 {
     if (rope->attention_factor != 0)
         return rope->attention_factor;
@@ -130,8 +129,8 @@ static double yarn_attention(const struct attn_rope_settings *rope)
 
 /* longrope: the ratio of the two lengths where the model gives the trained one, whatever `factor`
  * says; else `factor`, and the ratio where there is none. */
-static double longrope_attention(const struct attn_settings *settings,
-                                 const struct attn_rope_settings *rope, double trained)
+static double longrope_attention(const struct attn_hf_config *settings,
+                                 const struct attn_hf_rope *rope, double trained)
 {
     double factor = (double)settings->max_position / trained;
     if (settings->original_position == 0 && rope->factor != 0)
@@ -142,11 +141,10 @@ static double longrope_attention(const struct attn_settings *settings,
 }
 
 static enum attn_status resolve_length(struct attn_rope_spec *out, const struct attn_family *family,
-                                       const struct attn_settings *settings,
-                                       const struct attn_rope_settings *rope,
-                                       struct attn_error *error)
+                                       const struct attn_hf_config *settings,
+                                       const struct attn_hf_rope *rope, struct attn_error *error)
 {
-    const char *key = attn_config_key(family, SETTING(max_position));
+    const char *key = attn_family_key_name(family, SETTING(max_position));
     size_t trained = trained_length(settings, rope);
     if (trained == 0 || (rope->type == ATTN_ROPE_LONGROPE && settings->max_position == 0))
         return attn_fail(error, ATTN_MALFORMED, key, "%s is missing, rope_scaling needs it", key);
@@ -159,13 +157,13 @@ static enum attn_status resolve_length(struct attn_rope_spec *out, const struct 
 
 /* ---- The whole ----------------------------------------------------------------------------- */
 
-static void resolve_llama3(struct attn_rope_spec *out, const struct attn_rope_settings *rope)
+static void resolve_llama3(struct attn_rope_spec *out, const struct attn_hf_rope *rope)
 {
     out->low_freq_factor = rope->low_freq_factor;
     out->high_freq_factor = rope->high_freq_factor;
 }
 
-static void resolve_yarn(struct attn_rope_spec *out, const struct attn_rope_settings *rope)
+static void resolve_yarn(struct attn_rope_spec *out, const struct attn_hf_rope *rope)
 {
     out->beta_fast = rope->beta_fast != 0 ? rope->beta_fast : 32;
     out->beta_slow = rope->beta_slow != 0 ? rope->beta_slow : 1;
@@ -174,9 +172,8 @@ static void resolve_yarn(struct attn_rope_spec *out, const struct attn_rope_sett
 }
 
 static enum attn_status resolve_type(struct attn_rope_spec *out, const struct attn_family *family,
-                                     const struct attn_settings *settings,
-                                     const struct attn_rope_settings *rope,
-                                     struct attn_error *error)
+                                     const struct attn_hf_config *settings,
+                                     const struct attn_hf_rope *rope, struct attn_error *error)
 {
     if (out->type == ATTN_ROPE_DEFAULT)
         return ATTN_OK;
@@ -199,9 +196,9 @@ static enum attn_status resolve_type(struct attn_rope_spec *out, const struct at
     return ATTN_OK;
 }
 
-enum attn_status attn_rope_resolve(struct attn_rope_spec *out, const struct attn_family *family,
-                                   const struct attn_settings *settings,
-                                   const struct attn_rope_settings *rope, size_t head_dim,
+enum attn_status attn_rope_from_hf(struct attn_rope_spec *out, const struct attn_family *family,
+                                   const struct attn_hf_config *settings,
+                                   const struct attn_hf_rope *rope, size_t head_dim,
                                    struct attn_error *error)
 {
     *out = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};

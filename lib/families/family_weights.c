@@ -40,11 +40,11 @@ struct wanted {
 static struct wanted want(const struct attn_config *config, size_t layer)
 {
     struct wanted wanted = {.config = config, .layer = layer};
-    attn_config_layer(&wanted.spec, config, layer);
+    attn_config_layer_spec(&wanted.spec, config, layer);
     return wanted;
 }
 
-static const unsigned parts[] = {ATTN_PART_Q, ATTN_PART_K, ATTN_PART_V, ATTN_PART_O};
+static const unsigned parts[] = {ATTN_PROJ_Q, ATTN_PROJ_K, ATTN_PROJ_V, ATTN_PROJ_O};
 #define NUM_PARTS (sizeof parts / sizeof parts[0])
 
 /* ---- What a layer needs -------------------------------------------------------------------- */
@@ -56,11 +56,11 @@ struct part_shape {
 static struct part_shape shape_of(const struct attn_layer_spec *spec, unsigned part)
 {
     switch (part) {
-    case ATTN_PART_Q:
+    case ATTN_PROJ_Q:
         return (struct part_shape){spec->hidden_size, spec->num_heads * spec->head_dim};
-    case ATTN_PART_K:
+    case ATTN_PROJ_K:
         return (struct part_shape){spec->key_size, spec->num_kv_heads * spec->head_dim};
-    case ATTN_PART_V:
+    case ATTN_PROJ_V:
         return (struct part_shape){spec->value_size, spec->num_kv_heads * spec->value_head_dim};
     default:
         return (struct part_shape){spec->num_heads * spec->value_head_dim, spec->hidden_size};
@@ -68,24 +68,24 @@ static struct part_shape shape_of(const struct attn_layer_spec *spec, unsigned p
 }
 
 /* The parts for which the specification asks for a tensor of this role. */
-static unsigned needed_parts(const struct attn_layer_spec *spec, enum attn_role role)
+static unsigned needed_parts(const struct attn_layer_spec *spec, enum attn_tensor_role role)
 {
     switch (role) {
     case ATTN_ROLE_WEIGHT:
-        return ATTN_PART_ALL;
+        return ATTN_PROJ_ALL;
     case ATTN_ROLE_BIAS:
-        return (spec->q_bias ? ATTN_PART_Q : 0u) | (spec->k_bias ? ATTN_PART_K : 0u) |
-               (spec->v_bias ? ATTN_PART_V : 0u) | (spec->o_bias ? ATTN_PART_O : 0u);
-    case ATTN_ROLE_EXTRA:
-        return spec->bias_kv ? ATTN_PART_K | ATTN_PART_V : 0u;
+        return (spec->q_bias ? ATTN_PROJ_Q : 0u) | (spec->k_bias ? ATTN_PROJ_K : 0u) |
+               (spec->v_bias ? ATTN_PROJ_V : 0u) | (spec->o_bias ? ATTN_PROJ_O : 0u);
+    case ATTN_ROLE_BIAS_KV:
+        return spec->bias_kv ? ATTN_PROJ_K | ATTN_PROJ_V : 0u;
     case ATTN_ROLE_NORM:
-        return spec->qk_norm ? ATTN_PART_Q | ATTN_PART_K : 0u;
+        return spec->qk_norm ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
     case ATTN_ROLE_SINKS:
-        return spec->sinks ? ATTN_PART_Q : 0u;
+        return spec->sinks ? ATTN_PROJ_Q : 0u;
     case ATTN_ROLE_POSITION_BIAS:
         break;
     }
-    return spec->position_bias.type == ATTN_BIAS_T5 ? ATTN_PART_Q : 0u;
+    return spec->position_bias.type == ATTN_BIAS_T5 ? ATTN_PROJ_Q : 0u;
 }
 
 /* Width of input and output of `kind`'s parts together; false if they cannot stand in one tensor,
@@ -123,7 +123,7 @@ static struct tensor_shape tensor_shape(const struct wanted *wanted,
         return (struct tensor_shape){2, {fused.out, fused.in}};
     case ATTN_ROLE_BIAS:
         return (struct tensor_shape){1, {fused.out}};
-    case ATTN_ROLE_EXTRA:
+    case ATTN_ROLE_BIAS_KV:
         return (struct tensor_shape){3, {1, 1, fused.out}};
     case ATTN_ROLE_NORM:
         return (struct tensor_shape){1, {spec->head_dim}};
@@ -204,7 +204,7 @@ static enum attn_status check_tensor(const struct wanted *wanted,
                      needed);
 }
 
-static enum attn_status fail_missing(const struct wanted *wanted, enum attn_role role,
+static enum attn_status fail_missing(const struct wanted *wanted, enum attn_tensor_role role,
                                      unsigned missing, struct attn_error *error)
 {
     const struct attn_family *family = wanted->config->family;
@@ -243,7 +243,7 @@ static enum attn_status bind_layer(struct bindings *out, struct attn_checkpoint 
         bound[kind->role] |= kind->parts;
         out->items[out->count++] = (struct binding){kind, tensor};
     }
-    for (enum attn_role role = 0; role < ATTN_NUM_ROLES; role++) {
+    for (enum attn_tensor_role role = 0; role < ATTN_NUM_ROLES; role++) {
         unsigned missing = needed_parts(&wanted->spec, role) & ~bound[role];
         if (missing != 0)
             return fail_missing(wanted, role, missing, error);
@@ -268,18 +268,18 @@ enum attn_status attn_weights_check(const char **dtype, struct attn_checkpoint *
 static struct attn_linear *linear_of(struct attn_layer *layer, unsigned part)
 {
     switch (part) {
-    case ATTN_PART_Q:
+    case ATTN_PROJ_Q:
         return &layer->q;
-    case ATTN_PART_K:
+    case ATTN_PROJ_K:
         return &layer->k;
-    case ATTN_PART_V:
+    case ATTN_PROJ_V:
         return &layer->v;
     default:
         return &layer->o;
     }
 }
 
-static float *target_of(struct attn_layer *layer, enum attn_role role, unsigned part)
+static float *target_of(struct attn_layer *layer, enum attn_tensor_role role, unsigned part)
 {
     struct attn_linear *linear = linear_of(layer, part);
     switch (role) {
@@ -287,10 +287,10 @@ static float *target_of(struct attn_layer *layer, enum attn_role role, unsigned 
         return linear->weight;
     case ATTN_ROLE_BIAS:
         return linear->bias;
-    case ATTN_ROLE_EXTRA:
-        return part == ATTN_PART_K ? layer->bias_k : layer->bias_v;
+    case ATTN_ROLE_BIAS_KV:
+        return part == ATTN_PROJ_K ? layer->bias_k : layer->bias_v;
     case ATTN_ROLE_NORM:
-        return part == ATTN_PART_Q ? layer->q_norm : layer->k_norm;
+        return part == ATTN_PROJ_Q ? layer->q_norm : layer->k_norm;
     case ATTN_ROLE_SINKS:
         return layer->sinks;
     case ATTN_ROLE_POSITION_BIAS:
@@ -384,7 +384,7 @@ enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoin
     enum attn_status status = bind_layer(&bindings, checkpoint, &wanted, error);
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
         const struct binding *binding = &bindings.items[i];
-        bool grouped = layout == ATTN_LAYOUT_GROUPED && binding->kind->parts == ATTN_PART_QKV;
+        bool grouped = layout == ATTN_LAYOUT_GROUPED && binding->kind->parts == ATTN_PROJ_QKV;
         if (layout == ATTN_LAYOUT_TRANSPOSED && binding->kind->role == ATTN_ROLE_WEIGHT)
             status = read_columns(out, binding, error);
         else

@@ -24,7 +24,7 @@
 #define ATTN_PRODUCT_SCRATCH ((size_t)ATTN_PRODUCT_ROWS * (2 * ATTN_BLOCK_WORDS + 32)) /* floats */
 
 /* Weights of a column that share a word of 32 bits: 1, 2 or 4. */
-static inline size_t attn_per_word(enum attn_dtype dtype)
+static inline size_t attn_numbers_per_word(enum attn_dtype dtype)
 {
     return dtype == ATTN_BF16 ? 2 : dtype == ATTN_INT8 ? 4 : 1;
 }
@@ -40,7 +40,7 @@ static inline size_t attn_per_word(enum attn_dtype dtype)
  * k, its rows beginning at whole words, and
  *   y[r][j] = start[r][j] + float(sum_i x[r][i] * w[i][j]) * (row_scale[r] * scale[j])
  * where each operation rounds on its own: the sum is exact, so no level has other bits. */
-struct attn_product {
+struct attn_project_block {
     float *y;               /* [rows][ldy], of which n are written */
     const float *start;     /* [rows][ldstart] */
     const void *x;          /* [rows][ldx] numbers, of which k are read; of int8 whole words */
@@ -54,7 +54,7 @@ struct attn_product {
 };
 
 /* The panel that is read after the one of column j, as far as it is known; else that one itself. */
-static inline const float *attn_next_panel(const struct attn_product *p, size_t j)
+static inline const float *attn_next_panel(const struct attn_project_block *p, size_t j)
 {
     const float *own = (const float *)p->w + j / ATTN_PANEL * p->ldpanel;
     if ((j / ATTN_PANEL + 1) * ATTN_PANEL < p->n)
@@ -64,7 +64,7 @@ static inline const float *attn_next_panel(const struct attn_product *p, size_t 
 
 /* A row that was prepared for int8: its numbers are integers in three bytes, and what sums of those
  * begin with, as bytes of int8 count 128 too much. */
-struct attn_prepared {
+struct attn_prepared_row {
     int32_t start[3];
     float unit; /* of the integers */
 };
@@ -80,7 +80,7 @@ struct attn_matmul {
     const char *ahead;  /* what is read next, fetched beside b where rows are few and wait for
                            memory: as many lines as b has; NULL: none */
     const float *scale; /* [n], int8 only; NULL: all 1 */
-    const struct attn_prepared *prepared; /* [rows], int8 only */
+    const struct attn_prepared_row *prepared; /* [rows], int8 only */
     size_t ldc, lda, ldb, rows, k, n;
     bool accumulate;
 };
@@ -99,12 +99,12 @@ struct attn_outer {
 };
 
 /* Scores that stand transposed, s[j][r] of key j and row r, and the keys that each row sees. */
-struct attn_columns {
+struct attn_score_columns {
     float *s; /* [n][lds], of which rows are in use */
     size_t lds, rows, n;
     const int32_t *first, *end; /* [rows] row r sees keys first[r] <= j < end[r]; NULL: all */
 };
-#define ATTN_MIN_ROW 1e-36f /* 127 over less might be infinite */
+#define ATTN_MIN_QUANTIZABLE 1e-36f /* 127 over less might be infinite */
 
 struct attn_kernels {
     const char *name;
@@ -122,7 +122,7 @@ struct attn_kernels {
      * multiples of prepared[r].unit, a power of two that is at most 2^-21 max_j |x[r][j]| or
      * 2^-126, in bytes, and a sum of matmul is exact but for the roundings at its end; others leave
      * `prepared` alone. */
-    void (*prepare)(float *x, size_t ldx, struct attn_prepared *prepared, const float *factor,
+    void (*prepare)(float *x, size_t ldx, struct attn_prepared_row *prepared, const float *factor,
                     size_t rows, size_t n);
 
     /* Projection, by the dtype of the weights; there is none for ATTN_F16.  An element is one chain
@@ -130,11 +130,11 @@ struct attn_kernels {
      * n, so columns may be cut anywhere.  The panel that is read next is fetched meanwhile.  Where
      * rounds_rows is set, bf16 is instead one chain of vdpbf16ps over pairs (2i, 2i + 1) of rows
      * rounded to bf16. */
-    void (*project[ATTN_INT8 + 1])(const struct attn_product *product);
+    void (*project[ATTN_INT8 + 1])(const struct attn_project_block *product);
     bool rounds_rows;
 
     /* x as integers: scale = m/127, m = max_j |x[j]|, out[j] = x[j] * (127/m), to nearest, ties to
-     * even.  Where m < ATTN_MIN_ROW all are 0.  The same bits at all levels. */
+     * even.  Where m < ATTN_MIN_QUANTIZABLE all are 0.  The same bits at all levels. */
     void (*quantize)(int8_t *out, float *scale, const float *x, size_t n);
 
     /* One step of the running softmax over a tile of scores, in place, for each row r:
@@ -152,7 +152,7 @@ struct attn_kernels {
 
     /* softmax for scores that stand transposed: the same results, bit for bit.  What a row does not
      * see becomes 0. */
-    void (*softmax_columns)(const struct attn_columns *scores, float *max, float *sum,
+    void (*softmax_columns)(const struct attn_score_columns *scores, float *max, float *sum,
                             float *rescale);
 
     /* out[i][r] = in[r][i] * factor for r < rows, i < n. */

@@ -211,7 +211,7 @@ static void normalize(float *w, float max, float factor, size_t n)
 
 /* ---- The rest -------------------------------------------------------------------------------- */
 
-static void prepare(float *x, size_t ldx, struct attn_prepared *prepared, const float *factor,
+static void prepare(float *x, size_t ldx, struct attn_prepared_row *prepared, const float *factor,
                     size_t rows, size_t n)
 {
     (void)prepared;

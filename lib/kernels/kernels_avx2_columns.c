@@ -154,7 +154,7 @@ INLINE void softmax_lanes(const struct lanes *l, float *max, float *sum, float *
 }
 
 /* Scores that a row does not see become -inf. */
-static void hide(const struct attn_columns *c)
+static void hide(const struct attn_score_columns *c)
 {
     const __m256 unseen = _mm256_set1_ps(-INFINITY);
     for (size_t r = 0; r < c->rows; r += LANES) {
@@ -170,7 +170,8 @@ static void hide(const struct attn_columns *c)
     }
 }
 
-static void softmax_columns(const struct attn_columns *c, float *max, float *sum, float *rescale)
+static void softmax_columns(const struct attn_score_columns *c, float *max, float *sum,
+                            float *rescale)
 {
     if (c->first != NULL)
         hide(c);

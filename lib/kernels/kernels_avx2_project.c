@@ -184,7 +184,7 @@ static void project_half(struct project_tile tile, size_t rows, const struct pro
     }
 }
 
-INLINE void project_rows(const struct attn_product *p, const struct project_tiles *tiles,
+INLINE void project_rows(const struct attn_project_block *p, const struct project_tiles *tiles,
                          const enum project_op op)
 {
     static const float zeros[ATTN_PANEL];
@@ -227,7 +227,7 @@ INLINE void project_rows(const struct attn_product *p, const struct project_tile
         project_tile(tile, rows, vectors, op);                 \
     }
 
-/* static void name(const struct attn_product *) */
+/* static void name(const struct attn_project_block *) */
 #define PROJECT(name, op)                                                           \
     TILE(name##_whole, 1, 4, op)                                                    \
     TILE(name##_whole, 2, 4, op)                                                    \
@@ -238,7 +238,7 @@ INLINE void project_rows(const struct attn_product *p, const struct project_tile
     TILE(name##_half, 4, 2, op)                                                     \
     TILE(name##_half, 5, 2, op)                                                     \
     TILE(name##_half, 6, 2, op)                                                     \
-    static void name(const struct attn_product *p)                                  \
+    static void name(const struct attn_project_block *p)                            \
     {                                                                               \
         static const struct project_tiles tiles = {.whole = {LIST_3(name##_whole)}, \
                                                    .half = {LIST_6(name##_half)}};  \

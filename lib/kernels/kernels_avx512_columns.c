@@ -184,7 +184,7 @@ INLINE void softmax_lanes(const struct lanes *l, float *max, float *sum, float *
 }
 
 /* Scores that a row does not see become -inf. */
-static void hide(const struct attn_columns *c)
+static void hide(const struct attn_score_columns *c)
 {
     const __m512 unseen = _mm512_set1_ps(-INFINITY);
     for (size_t r = 0; r < c->rows; r += LANES) {
@@ -200,7 +200,8 @@ static void hide(const struct attn_columns *c)
     }
 }
 
-static void softmax_columns(const struct attn_columns *c, float *max, float *sum, float *rescale)
+static void softmax_columns(const struct attn_score_columns *c, float *max, float *sum,
+                            float *rescale)
 {
     if (c->first != NULL)
         hide(c);

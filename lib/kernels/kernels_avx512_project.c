@@ -12,7 +12,7 @@ static void quantize(int8_t *out, float *scale, const float *x, size_t n)
     for (size_t i = 0; i < n; i += LANES)
         lane = _mm512_max_ps(lane, _mm512_abs_ps(_mm512_maskz_loadu_ps(first_lanes(n - i), x + i)));
     const float max = _mm512_reduce_max_ps(lane);
-    const bool none = max < ATTN_MIN_ROW;
+    const bool none = max < ATTN_MIN_QUANTIZABLE;
     const __m512 factor = _mm512_set1_ps(none ? 0 : 127 / max);
     *scale = none ? 0 : max / 127;
     for (size_t i = 0; i < n; i += LANES) {

@@ -279,7 +279,7 @@ INLINE void project_tile(const struct project_tile *tile, const int rows, const 
 
 /* Words of x go into scratch memory, a row COPY_STRIDE behind the one before, if they are not there
  * yet; meanwhile the row COPY_AHEAD behind is fetched. */
-INLINE void copy_rows(const struct attn_product *p, const enum project_op op)
+INLINE void copy_rows(const struct attn_project_block *p, const enum project_op op)
 {
     const size_t words = op_words(op, p->k), number = op_integers(op) ? 1 : sizeof(float);
     for (size_t r = 0; !p->kept && r < p->rows; r++) {
@@ -297,7 +297,7 @@ INLINE void copy_rows(const struct attn_product *p, const enum project_op op)
 /* ---- Few rows -------------------------------------------------------------------------------- */
 
 /* Two panels at a time, and the last one alone: two plain streams. */
-INLINE void project_few(const struct attn_product *p, struct project_tile tile,
+INLINE void project_few(const struct attn_project_block *p, struct project_tile tile,
                         const struct project_tiles *tiles, const enum project_op op)
 {
     if (op_plain(op)) {
@@ -322,7 +322,7 @@ INLINE void project_few(const struct attn_product *p, struct project_tile tile,
 /* Strips as equal as can be.  The first reads a panel from memory, the others from L2; that memory
  * is not idle meanwhile, all of them fetch at the same rate, the beginning of the next panel too,
  * as far ahead as the first needs while it reads faster than it fetches. */
-INLINE void project_many(const struct attn_product *p, struct project_tile tile,
+INLINE void project_many(const struct attn_project_block *p, struct project_tile tile,
                          const struct project_tiles *tiles, const enum project_op op)
 {
     const size_t strips = attn_ceil_div(p->rows, STRIP_ROWS);
@@ -353,7 +353,7 @@ INLINE void project_many(const struct attn_product *p, struct project_tile tile,
     }
 }
 
-INLINE void project_rows(const struct attn_product *p, const struct project_tiles *tiles,
+INLINE void project_rows(const struct attn_project_block *p, const struct project_tiles *tiles,
                          const enum project_op op)
 {
     static const float zeros[2 * ATTN_PANEL];
@@ -397,33 +397,33 @@ INLINE void project_rows(const struct attn_product *p, const struct project_tile
     TILE(name, 6, panels, false, op)
 #define LIST_6(name) NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6
 
-/* static void name(const struct attn_product *) */
-#define PROJECT(name, op)                           \
-    TILES_6(name##_pair, 2, op)                     \
-    TILES_6(name##_last, 1, op)                     \
-    TILE(name##_strip, 7, 1, true, op)              \
-    TILE(name##_strip, 8, 1, true, op)              \
-    TILE(name##_strip, 9, 1, true, op)              \
-    TILE(name##_strip, 10, 1, true, op)             \
-    TILE(name##_strip, 11, 1, true, op)             \
-    TILE(name##_strip, 12, 1, true, op)             \
-    TILE(name##_strip, 13, 1, true, op)             \
-    TILE(name##_strip, 14, 1, true, op)             \
-    static void name(const struct attn_product *p)  \
-    {                                               \
-        static const struct project_tiles tiles = { \
-            .pair = {LIST_6(name##_pair)},          \
-            .last = {LIST_6(name##_last)},          \
-            .strip = {[7] = name##_strip_7,         \
-                      name##_strip_8,               \
-                      name##_strip_9,               \
-                      name##_strip_10,              \
-                      name##_strip_11,              \
-                      name##_strip_12,              \
-                      name##_strip_13,              \
-                      name##_strip_14},             \
-        };                                          \
-        project_rows(p, &tiles, op);                \
+/* static void name(const struct attn_project_block *) */
+#define PROJECT(name, op)                                \
+    TILES_6(name##_pair, 2, op)                          \
+    TILES_6(name##_last, 1, op)                          \
+    TILE(name##_strip, 7, 1, true, op)                   \
+    TILE(name##_strip, 8, 1, true, op)                   \
+    TILE(name##_strip, 9, 1, true, op)                   \
+    TILE(name##_strip, 10, 1, true, op)                  \
+    TILE(name##_strip, 11, 1, true, op)                  \
+    TILE(name##_strip, 12, 1, true, op)                  \
+    TILE(name##_strip, 13, 1, true, op)                  \
+    TILE(name##_strip, 14, 1, true, op)                  \
+    static void name(const struct attn_project_block *p) \
+    {                                                    \
+        static const struct project_tiles tiles = {      \
+            .pair = {LIST_6(name##_pair)},               \
+            .last = {LIST_6(name##_last)},               \
+            .strip = {[7] = name##_strip_7,              \
+                      name##_strip_8,                    \
+                      name##_strip_9,                    \
+                      name##_strip_10,                   \
+                      name##_strip_11,                   \
+                      name##_strip_12,                   \
+                      name##_strip_13,                   \
+                      name##_strip_14},                  \
+        };                                               \
+        project_rows(p, &tiles, op);                     \
     }
 
 #endif

@@ -41,7 +41,7 @@ INLINE float largest(const float *x, const float *factor, size_t n)
     return _mm512_reduce_max_ps(top);
 }
 
-INLINE void cut_row(float *x, struct attn_prepared *prepared, const float *factor, size_t n,
+INLINE void cut_row(float *x, struct attn_prepared_row *prepared, const float *factor, size_t n,
                     float per_unit)
 {
     __m512i sum = _mm512_setzero_si512();
@@ -61,7 +61,7 @@ INLINE void cut_row(float *x, struct attn_prepared *prepared, const float *facto
 
 /* LANES rows at a time, so that they overlap instead of each waiting for its own largest.  That
  * becomes at least 2^22 and less than 127.5 * 65536, whose upper byte still fits. */
-static void prepare(float *x, size_t ldx, struct attn_prepared *prepared, const float *factor,
+static void prepare(float *x, size_t ldx, struct attn_prepared_row *prepared, const float *factor,
                     size_t rows, size_t n)
 {
     float most[LANES] = {0}, per_unit[LANES];
@@ -93,7 +93,7 @@ INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j, const 
                         const bool masked)
 {
     const struct attn_matmul t = *p;
-    const struct attn_prepared *prepared = t.prepared + r0;
+    const struct attn_prepared_row *prepared = t.prepared + r0;
     const float *a = t.a + r0 * t.lda;
     const int32_t *b = (const int32_t *)t.b + j;
     const char *ahead = begin_fetch(&t, j / LANES * t.k / WORD_FLOATS);

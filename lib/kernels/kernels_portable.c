@@ -17,9 +17,9 @@ INLINE float number_at(const void *b, size_t i, const enum attn_dtype dtype)
 {
     switch (dtype) {
     case ATTN_BF16:
-        return attn_bf16_float(((const uint16_t *)b)[i]);
+        return attn_bf16_to_float(((const uint16_t *)b)[i]);
     case ATTN_F16:
-        return attn_f16_float(((const uint16_t *)b)[i]);
+        return attn_f16_to_float(((const uint16_t *)b)[i]);
     default:
         return ((const float *)b)[i];
     }
@@ -134,14 +134,14 @@ static void normalize(float *w, float max, float factor, size_t n)
 {
     for (size_t j = 0; j < n; j++) {
         float e = exp_one(w[j] - max);
-        w[j] = attn_bits_float(attn_float_bits(e * factor) &
-                               -(uint32_t)(e > 0)); /* factor may be 1/0 */
+        w[j] = attn_bits_to_float(attn_float_to_bits(e * factor) &
+                                  -(uint32_t)(e > 0)); /* factor may be 1/0 */
     }
 }
 
 /* ---- The rest -------------------------------------------------------------------------------- */
 
-static void prepare(float *x, size_t ldx, struct attn_prepared *prepared, const float *factor,
+static void prepare(float *x, size_t ldx, struct attn_prepared_row *prepared, const float *factor,
                     size_t rows, size_t n)
 {
     (void)prepared;

@@ -27,8 +27,8 @@ INLINE float exp_one(float x)
     float rounded = x * EXP_LOG2E + EXP_ROUND, n = rounded - EXP_ROUND;
     float r = (x - n * EXP_LN2_HI) - n * EXP_LN2_LO;
     float q = (((EXP_Q4 * r + EXP_Q3) * r + EXP_Q2) * r + EXP_Q1) * r + EXP_Q0;
-    float e = (1.0f + (r + r * r * q)) * attn_bits_float(attn_float_bits(rounded) << 23);
-    return attn_bits_float(attn_float_bits(e) & -(uint32_t)(x >= EXP_LOWEST));
+    float e = (1.0f + (r + r * r * q)) * attn_bits_to_float(attn_float_to_bits(rounded) << 23);
+    return attn_bits_to_float(attn_float_to_bits(e) & -(uint32_t)(x >= EXP_LOWEST));
 }
 
 #endif

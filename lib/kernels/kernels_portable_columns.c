@@ -30,7 +30,7 @@ static void outer(const struct attn_outer *p)
 }
 
 /* Hides from row r what it does not see. */
-static void bound_row(const struct attn_columns *c, size_t r)
+static void bound_row(const struct attn_score_columns *c, size_t r)
 {
     for (size_t j = 0; j < c->n; j++)
         if ((int32_t)j < c->first[r] || (int32_t)j >= c->end[r])
@@ -39,7 +39,7 @@ static void bound_row(const struct attn_columns *c, size_t r)
 
 /* s = exp(s - top) down column r; returns the sum, keys LANES apart one after another, then halves
  * upon halves. */
-static float exp_of_column(const struct attn_columns *c, size_t r, float top)
+static float exp_of_column(const struct attn_score_columns *c, size_t r, float top)
 {
     float lane[LANES] = {0};
     for (size_t j = 0; j < c->n; j++) {
@@ -50,7 +50,8 @@ static float exp_of_column(const struct attn_columns *c, size_t r, float top)
     return add_lanes(lane);
 }
 
-static void softmax_columns(const struct attn_columns *c, float *max, float *sum, float *rescale)
+static void softmax_columns(const struct attn_score_columns *c, float *max, float *sum,
+                            float *rescale)
 {
     for (size_t r = 0; r < c->rows; r++) {
         float top = max[r];

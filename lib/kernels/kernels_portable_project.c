@@ -13,7 +13,7 @@
 
 static const float zeros[ATTN_PANEL];
 
-INLINE const float *start_of(const struct attn_product *p, size_t r, size_t j)
+INLINE const float *start_of(const struct attn_project_block *p, size_t r, size_t j)
 {
     return p->start != NULL ? p->start + r * p->ldstart + j : zeros;
 }
@@ -21,7 +21,7 @@ INLINE const float *start_of(const struct attn_product *p, size_t r, size_t j)
 /* ---- float32 and bf16 ------------------------------------------------------------------------ */
 
 /* All rows of a plain panel, from column j on. */
-static void project_panel(const struct attn_product *p, const float *w, size_t j)
+static void project_panel(const struct attn_project_block *p, const float *w, size_t j)
 {
     const size_t cols = attn_min(p->n - j, ATTN_PANEL);
     for (size_t r = 0; r < p->rows; r++) {
@@ -35,7 +35,7 @@ static void project_panel(const struct attn_product *p, const float *w, size_t j
     }
 }
 
-static void project(const struct attn_product *p)
+static void project(const struct attn_project_block *p)
 {
     for (size_t j = 0; j < p->n; j += ATTN_PANEL)
         project_panel(p, (const float *)p->w + j / ATTN_PANEL * p->ldpanel, j);
@@ -46,10 +46,10 @@ void attn_widen_panel(float *out, const uint16_t *w, size_t k)
     for (size_t i = 0; i < k; i += 2, w += 2 * ATTN_PANEL)
         for (size_t half = 0; half < attn_min(k - i, 2); half++)
             for (size_t c = 0; c < ATTN_PANEL; c++)
-                out[(i + half) * ATTN_PANEL + c] = attn_bf16_float(w[2 * c + half]);
+                out[(i + half) * ATTN_PANEL + c] = attn_bf16_to_float(w[2 * c + half]);
 }
 
-static void project_bf16(const struct attn_product *p)
+static void project_bf16(const struct attn_project_block *p)
 {
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
         attn_widen_panel(p->scratch, (const uint16_t *)p->w + 2 * (j / ATTN_PANEL * p->ldpanel),
@@ -67,7 +67,7 @@ static void plain_bytes(int16_t *out, const uint8_t *w, size_t k)
             out[i * ATTN_PANEL + c] = (int16_t)(w[(i / 4 * ATTN_PANEL + c) * 4 + i % 4] - 128);
 }
 
-static void project_int8(const struct attn_product *p)
+static void project_int8(const struct attn_project_block *p)
 {
     int16_t *plain = (int16_t *)(void *)p->scratch;
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
@@ -100,11 +100,12 @@ static void quantize(int8_t *out, float *scale, const float *x, size_t n)
         lane[l] = fabsf(x[i + l]) > lane[l] ? fabsf(x[i + l]) : lane[l];
     for (size_t l = 0; l < ATTN_PANEL; l++)
         max = lane[l] > max ? lane[l] : max;
-    const bool none = max < ATTN_MIN_ROW;
+    const bool none = max < ATTN_MIN_QUANTIZABLE;
     const float factor = none ? 0 : 127 / max;
     *scale = none ? 0 : max / 127;
     for (i = 0; i < n; i++)
-        out[i] = (int8_t)(attn_float_bits(x[i] * factor + rounder) - attn_float_bits(rounder));
+        out[i] =
+            (int8_t)(attn_float_to_bits(x[i] * factor + rounder) - attn_float_to_bits(rounder));
 }
 
 void attn_kernels_portable_project(struct attn_kernels *table)

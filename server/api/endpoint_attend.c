@@ -6,7 +6,7 @@
 #include "app.h"
 #include "schedule/job.h"
 #include "schedule/steps.h"
-#include "wire/meaning.h"
+#include "wire/field_rules.h"
 #include "wire/outputs.h"
 
 /* ---- The reply ---- */
@@ -99,7 +99,7 @@ static enum srv_error_code finish_given(struct srv_job *job, struct srv_error *e
     if (code == SRV_OK)
         code = srv_reply_reserve(request, 1, error);
     if (code == SRV_OK)
-        code = srv_outputs_take(&job->outputs, &job->call.rows, &job->sizes, request, error);
+        code = srv_outputs_alloc(&job->outputs, &job->call.rows, &job->sizes, request, error);
     job->encode = write_given;
     return code;
 }
@@ -152,8 +152,8 @@ static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error
     if (code == SRV_OK)
         code = srv_job_find_layer(&spec, job, job->model, error);
     if (code == SRV_OK)
-        code = srv_meaning_check(rows, key_rows(rows)->present ? SRV_FORM_CROSS : SRV_FORM_SELF,
-                                 spec, error);
+        code = srv_field_rules_check(rows, key_rows(rows)->present ? SRV_FORM_CROSS : SRV_FORM_SELF,
+                                     spec, error);
     if (code != SRV_OK)
         return code;
     job->sizes = srv_sizes_of_layer(spec);
@@ -207,7 +207,7 @@ static enum srv_error_code read_core(struct srv_job *job, struct srv_error *erro
 {
     const struct srv_rows *rows = &job->call.rows;
     job->compute = compute_core;
-    enum srv_error_code code = srv_meaning_check(rows, SRV_FORM_WEIGHTLESS, NULL, error);
+    enum srv_error_code code = srv_field_rules_check(rows, SRV_FORM_WEIGHTLESS, NULL, error);
     if (code == SRV_OK)
         code = read_core_sizes(job, error);
     if (code == SRV_OK)
@@ -215,7 +215,7 @@ static enum srv_error_code read_core(struct srv_job *job, struct srv_error *erro
     return code == SRV_OK ? finish_given(job, error) : code;
 }
 
-enum srv_error_code srv_ep_attend_parse(struct srv_request *request, struct srv_error *error)
+enum srv_error_code srv_parse_attend(struct srv_request *request, struct srv_error *error)
 {
     struct srv_job *job;
     enum srv_error_code code = srv_job_read(&job, request, SRV_CALL_ATTEND, error);
@@ -224,7 +224,7 @@ enum srv_error_code srv_ep_attend_parse(struct srv_request *request, struct srv_
     request->job = job;
     const struct srv_rows *rows = &job->call.rows;
     if (rows->session_id == NULL)
-        code = srv_job_check_header(job, NULL, error);
+        code = srv_job_check_session_header(job, NULL, error);
     if (code != SRV_OK)
         return code;
     if (rows->query.present)
@@ -232,5 +232,5 @@ enum srv_error_code srv_ep_attend_parse(struct srv_request *request, struct srv_
     if (rows->session_id == NULL)
         return read_layer_rows(job, error);
     job->encode = write_prefill;
-    return srv_item_prepare_only(job, error);
+    return srv_job_prepare_single(job, error);
 }

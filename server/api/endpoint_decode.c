@@ -36,19 +36,19 @@ static void write_many(const struct srv_job *job, struct srv_buffer *out)
 
 static enum srv_error_code prepare_many(struct srv_job *job, struct srv_error *error)
 {
-    enum srv_error_code code = srv_job_take_items(job, job->call.num_sequences, error);
+    enum srv_error_code code = srv_job_alloc_items(job, job->call.num_sequences, error);
     for (size_t i = 0; i < job->num_items && code == SRV_OK; i++) {
         struct srv_item *item = &job->items[i];
         item->rows = &job->call.sequences[i];
-        code = srv_job_check_header(job, item->rows->session_id, error);
+        code = srv_job_check_session_header(job, item->rows->session_id, error);
         if (code == SRV_OK)
             srv_item_prepare(item, &item->error);
     }
     job->encode = write_many;
-    return code == SRV_OK ? srv_job_room(job, error) : code;
+    return code == SRV_OK ? srv_job_reserve_reply(job, error) : code;
 }
 
-enum srv_error_code srv_ep_decode_parse(struct srv_request *request, struct srv_error *error)
+enum srv_error_code srv_parse_decode(struct srv_request *request, struct srv_error *error)
 {
     struct srv_job *job;
     enum srv_error_code code = srv_job_read(&job, request, SRV_CALL_DECODE, error);
@@ -58,5 +58,5 @@ enum srv_error_code srv_ep_decode_parse(struct srv_request *request, struct srv_
     if (job->call.sequences != NULL)
         return prepare_many(job, error);
     job->encode = write_one;
-    return srv_item_prepare_only(job, error);
+    return srv_job_prepare_single(job, error);
 }

@@ -16,7 +16,7 @@ static json_t *resident_json(const struct srv_model *model)
     json_t *list = json_array();
     for (size_t i = 0; i < model->info.num_layers; i++)
         if (attn_model_layer(model->attn, i) != NULL)
-            srv_document_add(&list, json_integer((json_int_t)i));
+            srv_document_append(&list, json_integer((json_int_t)i));
     return list;
 }
 
@@ -27,7 +27,7 @@ static json_t *difference_json(json_t *layer, const json_t *first)
     const char *key;
     json_object_foreach(layer, key, value) {
         if (!json_equal(value, json_object_get(first, key)))
-            srv_document_put(&different, key, json_incref(value));
+            srv_document_set(&different, key, json_incref(value));
     }
     json_decref(layer);
     return different;
@@ -46,8 +46,8 @@ static json_t *differing_json(const struct srv_model *model, const json_t *first
             json_decref(different);
             continue;
         }
-        srv_document_put(&different, "layer", json_integer((json_int_t)i));
-        srv_document_add(&list, different);
+        srv_document_set(&different, "layer", json_integer((json_int_t)i));
+        srv_document_append(&list, different);
     }
     return list;
 }
@@ -76,13 +76,13 @@ static json_t *model_json(const struct srv_app *app, const struct srv_model *mod
         (json_int_t)info->cache_bytes_per_token, "fingerprint", info->fingerprint, "kernels",
         kernels_json(app));
     if (strcmp(info->family, "random") == 0)
-        srv_document_put(&json, "note",
+        srv_document_set(&json, "note",
                          json_string("random weights, for trying and for load tests"));
     if (json_object_update(json, first) != 0) {
         json_decref(json);
         json = NULL;
     }
-    srv_document_put(&json, "differing_layers", differing_json(model, first));
+    srv_document_set(&json, "differing_layers", differing_json(model, first));
     json_decref(first);
     return json;
 }
@@ -102,7 +102,7 @@ bool srv_models_describe(struct srv_app *app)
     for (size_t i = 0; i < app->models.count; i++) {
         struct srv_model *model = &app->models.items[i];
         json_t *json = model_json(app, model);
-        srv_document_add(&list, json_incref(json));
+        srv_document_append(&list, json_incref(json));
         written = write_text(&model->text, json) && written;
     }
     json_t *all = json_pack("{s:o, s:o}", "models", list, "kernels", kernels_json(app));

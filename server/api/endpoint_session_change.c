@@ -100,8 +100,8 @@ static enum srv_error_code find_parent(struct srv_session **out, const struct ch
 {
     const struct srv_request *request = change->job.request;
     *out = srv_session_get(request->app->sessions, request->path_arg);
-    if (*out == NULL || (*out)->unborn)
-        return srv_session_fail_unknown(error);
+    if (*out == NULL || (*out)->pending_creation)
+        return srv_session_fail_not_found(error);
     return check_call(&change->call, *out, error);
 }
 
@@ -148,20 +148,20 @@ static void begin_fork(struct srv_job *job)
     struct srv_request *request = job->request;
     struct srv_session *session = NULL, *parent = NULL;
     struct srv_session_options options = {.id = change->call.session_id};
-    srv_session_take_key(&options, request);
+    srv_session_set_idempotency_key(&options, request);
     enum srv_error_code code =
-        srv_session_made(&session, request->app->sessions, &options, &job->error);
+        srv_session_find_by_key(&session, request->app->sessions, &options, &job->error);
     bool replayed = session != NULL;
     if (code == SRV_OK && !replayed)
         code = find_parent(&parent, change, &job->error);
     if (code == SRV_OK && !replayed)
-        code = srv_session_room(request, parent->model, &job->error);
+        code = srv_session_reserve_reply(request, parent->model, &job->error);
     if (code == SRV_OK && !replayed)
         code = fork_session(&session, change, parent, &options, &job->error);
     if (code == SRV_OK && !replayed &&
         srv_store_fork(request->app->store, session, parent, change->call.length, &job->error) !=
             SRV_OK)
-        code = srv_session_take_back(session, request, &job->error);
+        code = srv_session_undo_create(session, request, &job->error);
     srv_session_put(parent);
     if (code != SRV_OK)
         return;
@@ -178,7 +178,7 @@ static void begin_truncate(struct srv_job *job)
         srv_session_put(session);
         return;
     }
-    if (srv_session_room(job->request, session->model, &job->error) != SRV_OK ||
+    if (srv_session_reserve_reply(job->request, session->model, &job->error) != SRV_OK ||
         srv_store_truncate(job->request->app->store, session, change->call.length, &job->error) !=
             SRV_OK) {
         srv_session_put(session);
@@ -190,7 +190,7 @@ static void begin_truncate(struct srv_job *job)
 
 /* ---- Parsers --------------------------------------------------------------------------------- */
 
-enum srv_error_code srv_ep_fork_parse(struct srv_request *request, struct srv_error *error)
+enum srv_error_code srv_parse_fork(struct srv_request *request, struct srv_error *error)
 {
     struct change *change;
     enum srv_error_code code = read_change(&change, request, FORK_FIELDS, error);
@@ -201,7 +201,7 @@ enum srv_error_code srv_ep_fork_parse(struct srv_request *request, struct srv_er
     return SRV_OK;
 }
 
-enum srv_error_code srv_ep_truncate_parse(struct srv_request *request, struct srv_error *error)
+enum srv_error_code srv_parse_truncate(struct srv_request *request, struct srv_error *error)
 {
     struct change *change;
     enum srv_error_code code = read_change(&change, request, TRUNCATE_FIELDS, error);

@@ -111,10 +111,10 @@ static void begin_export(struct srv_job *job)
 {
     struct state_job *state = (struct state_job *)job;
     struct srv_session *session;
-    if (srv_session_look(&session, job->request, &job->error) != SRV_OK)
+    if (srv_session_of_path(&session, job->request, &job->error) != SRV_OK)
         return;
-    if (session->unborn)
-        srv_session_fail_unknown(&job->error);
+    if (session->pending_creation)
+        srv_session_fail_not_found(&job->error);
     else if (open_export(state, session, &job->error) == SRV_OK)
         take_room(state, &job->error);
     srv_session_put(session);
@@ -132,7 +132,7 @@ static bool advance_export(struct srv_job *job)
     return false;
 }
 
-enum srv_error_code srv_ep_export_parse(struct srv_request *request, struct srv_error *error)
+enum srv_error_code srv_parse_export(struct srv_request *request, struct srv_error *error)
 {
     struct state_job *state;
     if (new_state_job(&state, request, error) != SRV_OK)
@@ -210,8 +210,9 @@ static enum srv_error_code make_session(struct state_job *state, struct srv_erro
         srv_arena_alloc(&request->arena, state->model->info.num_layers, sizeof *state->last);
     if (state->last == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
-    if (srv_session_room(request, state->model, error) != SRV_OK ||
-        srv_notes_lasts(state->last, state->import, state->model, state->cache, error) != SRV_OK)
+    if (srv_session_reserve_reply(request, state->model, error) != SRV_OK ||
+        srv_notes_last_steps(state->last, state->import, state->model, state->cache, error) !=
+            SRV_OK)
         return error->code;
     struct srv_session_options options = {
         .id = request->path_arg,
@@ -229,7 +230,7 @@ static enum srv_error_code publish(struct state_job *state, struct srv_error *er
     struct srv_request *request = state->job.request;
     struct srv_app *app = request->app;
     struct srv_session *session = state->session;
-    if (srv_session_list(app->sessions, session, error) != SRV_OK)
+    if (srv_session_insert(app->sessions, session, error) != SRV_OK)
         return error->code;
     if (srv_store_import_end(app->store, &state->recorded, session, error) != SRV_OK) {
         srv_session_remove(app->sessions, session);
@@ -277,7 +278,7 @@ static void abandon_import(struct srv_job *job)
     srv_store_import_abandon(job->request->app->store, &state->recorded, state->session);
 }
 
-enum srv_error_code srv_ep_import_parse(struct srv_request *request, struct srv_error *error)
+enum srv_error_code srv_parse_import(struct srv_request *request, struct srv_error *error)
 {
     struct state_job *state;
     if (new_state_job(&state, request, error) != SRV_OK)

@@ -46,7 +46,7 @@ static enum srv_error_code read_call(struct srv_session_options *out,
                         "model %s is of cross-attention, which has no cache", (*model)->name);
     *out = (struct srv_session_options){
         .id = call.session_id, .max_length = call.max_length, .ttl_s = call.ttl_s};
-    srv_session_take_key(out, request);
+    srv_session_set_idempotency_key(out, request);
     return SRV_OK;
 }
 
@@ -60,17 +60,17 @@ static enum srv_error_code create(struct srv_session **out, bool *replayed,
     struct srv_sessions *sessions = request->app->sessions;
     enum srv_error_code code = read_call(&options, &model, request, body, error);
     if (code == SRV_OK)
-        code = srv_session_made(out, sessions, &options, error);
+        code = srv_session_find_by_key(out, sessions, &options, error);
     *replayed = code == SRV_OK && *out != NULL;
     if (code != SRV_OK || *replayed)
         return code;
-    if (srv_session_room(request, model, error) != SRV_OK)
+    if (srv_session_reserve_reply(request, model, error) != SRV_OK)
         return error->code;
     code = srv_session_create(out, sessions, model, &options, error);
     if (code != SRV_E_IDEMPOTENCY)
         return code;
     /* Its twin came in between. */
-    if (srv_session_made(out, sessions, &options, error) != SRV_OK || *out == NULL)
+    if (srv_session_find_by_key(out, sessions, &options, error) != SRV_OK || *out == NULL)
         return code;
     *replayed = true;
     return SRV_OK;
@@ -83,7 +83,7 @@ static enum srv_error_code create_recorded(struct srv_session **out, bool *repla
 {
     enum srv_error_code code = create(out, replayed, request, body, error);
     if (code == SRV_OK && srv_store_create(request->app->store, *out, error) != SRV_OK)
-        code = srv_session_take_back(*out, request, error);
+        code = srv_session_undo_create(*out, request, error);
     return code;
 }
 
@@ -112,7 +112,7 @@ void srv_get_session(struct srv_request *request)
 {
     struct srv_error error = {0};
     struct srv_session *session;
-    if (srv_session_look(&session, request, &error) == SRV_OK)
+    if (srv_session_of_path(&session, request, &error) == SRV_OK)
         srv_session_reply(request, 200, session, false);
     else
         srv_reply_error(request, &error);
@@ -125,7 +125,7 @@ static enum srv_error_code drop(struct srv_app *app, const char *id, struct srv_
     if (session != NULL)
         code = srv_store_delete(app->store, session, error);
     if (code == SRV_OK && (session == NULL || !srv_session_remove(app->sessions, session)))
-        code = srv_session_fail_unknown(error);
+        code = srv_session_fail_not_found(error);
     srv_session_put(session);
     return code;
 }
@@ -157,13 +157,13 @@ static enum srv_error_code read_limit(size_t *out, const char *value, size_t len
                                       struct srv_error *error)
 {
     size_t limit = 0;
-    for (size_t i = 0; i < length && limit <= SRV_PAGE_MAX; i++) {
+    for (size_t i = 0; i < length && limit <= SRV_MAX_PAGE_SESSIONS; i++) {
         bool digit = value[i] >= '0' && value[i] <= '9';
-        limit = digit ? limit * 10 + (size_t)(value[i] - '0') : SRV_PAGE_MAX + 1;
+        limit = digit ? limit * 10 + (size_t)(value[i] - '0') : SRV_MAX_PAGE_SESSIONS + 1;
     }
-    if (length > LIMIT_DIGITS || limit < 1 || limit > SRV_PAGE_MAX)
+    if (length > LIMIT_DIGITS || limit < 1 || limit > SRV_MAX_PAGE_SESSIONS)
         return srv_fail(error, SRV_E_INVALID_VALUE, "limit", "limit must be from 1 to %d",
-                        SRV_PAGE_MAX);
+                        SRV_MAX_PAGE_SESSIONS);
     *out = limit;
     return SRV_OK;
 }

@@ -28,6 +28,9 @@ static void reply(struct srv_request *request, unsigned code, look_function *loo
     srv_reply_error(request, &error);
 }
 
-void srv_post_snapshot(struct srv_request *request) { reply(request, 202, srv_store_request); }
+void srv_post_snapshot(struct srv_request *request)
+{
+    reply(request, 202, srv_store_request_checkpoint);
+}
 
 void srv_get_snapshot(struct srv_request *request) { reply(request, 200, srv_store_describe); }

@@ -7,8 +7,8 @@
 extern const struct srv_routes srv_routes; /* routes.c: all of them */
 
 /* endpoint_attend.c, endpoint_decode.c */
-srv_job_parser srv_ep_attend_parse;
-srv_job_parser srv_ep_decode_parse;
+srv_job_parser srv_parse_attend;
+srv_job_parser srv_parse_decode;
 
 /* endpoint_sessions.c */
 srv_handler srv_post_sessions;
@@ -17,12 +17,12 @@ srv_handler srv_get_session;
 srv_handler srv_delete_session;
 
 /* endpoint_session_change.c */
-srv_job_parser srv_ep_fork_parse;
-srv_job_parser srv_ep_truncate_parse;
+srv_job_parser srv_parse_fork;
+srv_job_parser srv_parse_truncate;
 
 /* endpoint_session_state.c */
-srv_job_parser srv_ep_export_parse;
-srv_job_parser srv_ep_import_parse;
+srv_job_parser srv_parse_export;
+srv_job_parser srv_parse_import;
 
 /* endpoint_snapshot.c */
 srv_handler srv_post_snapshot;

@@ -7,7 +7,7 @@ static json_t *doubles_json(const double *numbers, size_t count)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
-        srv_document_add(&list, json_real(numbers[i]));
+        srv_document_append(&list, json_real(numbers[i]));
     return list;
 }
 
@@ -48,7 +48,7 @@ static void add_rope_numbers(json_t **json, const struct attn_rope_spec *rope)
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if ((numbers[i].types >> rope->type & 1) != 0)
-            srv_document_put(json, numbers[i].name, json_real(numbers[i].value));
+            srv_document_set(json, numbers[i].name, json_real(numbers[i].value));
 }
 
 static json_t *rope_json(const struct attn_rope_spec *rope)
@@ -60,10 +60,10 @@ static json_t *rope_json(const struct attn_rope_spec *rope)
                   "dim", (json_int_t)rope->dim, "interleaved", rope->interleaved);
     add_rope_numbers(&json, rope);
     if (rope->type == ATTN_ROPE_YARN)
-        srv_document_put(&json, "truncate", json_boolean(rope->truncate));
+        srv_document_set(&json, "truncate", json_boolean(rope->truncate));
     if (rope->type == ATTN_ROPE_LONGROPE) {
-        srv_document_put(&json, "short_factor", doubles_json(rope->short_factor, rope->dim / 2));
-        srv_document_put(&json, "long_factor", doubles_json(rope->long_factor, rope->dim / 2));
+        srv_document_set(&json, "short_factor", doubles_json(rope->short_factor, rope->dim / 2));
+        srv_document_set(&json, "long_factor", doubles_json(rope->long_factor, rope->dim / 2));
     }
     return json;
 }

@@ -2,18 +2,18 @@
 #include "api/endpoints.h"
 
 static const struct srv_route table[] = {
-    {SRV_POST, "/attend", SRV_BODY_TENSORS, .parse = srv_ep_attend_parse},
-    {SRV_POST, "/decode", SRV_BODY_TENSORS, .parse = srv_ep_decode_parse},
+    {SRV_POST, "/attend", SRV_BODY_TENSORS, .parse = srv_parse_attend},
+    {SRV_POST, "/decode", SRV_BODY_TENSORS, .parse = srv_parse_decode},
 
     {SRV_POST, "/sessions", SRV_BODY_OPTIONAL, .handle = srv_post_sessions},
     {SRV_GET, "/sessions", SRV_BODY_NONE, .handle = srv_get_sessions, .access = SRV_FOR_ADMIN},
     {SRV_GET, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_get_session},
     {SRV_DELETE, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_delete_session},
-    {SRV_POST, "/sessions/{id}/fork", SRV_BODY_OPTIONAL, .parse = srv_ep_fork_parse},
-    {SRV_POST, "/sessions/{id}/truncate", SRV_BODY_OPTIONAL, .parse = srv_ep_truncate_parse},
-    {SRV_GET, "/sessions/{id}/state", SRV_BODY_NONE, .parse = srv_ep_export_parse,
+    {SRV_POST, "/sessions/{id}/fork", SRV_BODY_OPTIONAL, .parse = srv_parse_fork},
+    {SRV_POST, "/sessions/{id}/truncate", SRV_BODY_OPTIONAL, .parse = srv_parse_truncate},
+    {SRV_GET, "/sessions/{id}/state", SRV_BODY_NONE, .parse = srv_parse_export,
      .type = "application/octet-stream"},
-    {SRV_PUT, "/sessions/{id}/state", SRV_BODY_BYTES, .parse = srv_ep_import_parse},
+    {SRV_PUT, "/sessions/{id}/state", SRV_BODY_BYTES, .parse = srv_parse_import},
 
     {SRV_POST, "/snapshot", SRV_BODY_NONE, .handle = srv_post_snapshot, .access = SRV_FOR_ADMIN},
     {SRV_GET, "/snapshot", SRV_BODY_NONE, .handle = srv_get_snapshot, .access = SRV_FOR_ADMIN},

@@ -41,8 +41,9 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
     srv_buffer_text(out, replayed ? "],\"replayed\":true}" : "]}");
 }
 
-enum srv_error_code srv_session_room(struct srv_request *request, const struct srv_model *model,
-                                     struct srv_error *error)
+enum srv_error_code srv_session_reserve_reply(struct srv_request *request,
+                                              const struct srv_model *model,
+                                              struct srv_error *error)
 {
     size_t bytes = TEXT_MAX + LAYER_MAX * model->info.num_layers;
     if (srv_buffer_reserve(&request->reply.body, bytes) != NULL)
@@ -58,9 +59,9 @@ void srv_session_reply(struct srv_request *request, unsigned status, struct srv_
     srv_session_put(session);
 }
 
-enum srv_error_code srv_session_take_back(struct srv_session *session,
-                                          const struct srv_request *request,
-                                          const struct srv_error *error)
+enum srv_error_code srv_session_undo_create(struct srv_session *session,
+                                            const struct srv_request *request,
+                                            const struct srv_error *error)
 {
     srv_session_remove(request->app->sessions, session);
     srv_session_put(session);
@@ -76,21 +77,22 @@ enum srv_error_code srv_session_check_header(const struct srv_request *request, 
                     "X-Session-Id does not name the session of the request");
 }
 
-enum srv_error_code srv_session_fail_unknown(struct srv_error *error)
+enum srv_error_code srv_session_fail_not_found(struct srv_error *error)
 {
     return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id", "there is no such session");
 }
 
-enum srv_error_code srv_session_look(struct srv_session **out, const struct srv_request *request,
-                                     struct srv_error *error)
+enum srv_error_code srv_session_of_path(struct srv_session **out, const struct srv_request *request,
+                                        struct srv_error *error)
 {
     if (srv_session_check_header(request, request->path_arg, error) != SRV_OK)
         return error->code;
     *out = srv_session_peek(request->app->sessions, request->path_arg);
-    return *out != NULL ? SRV_OK : srv_session_fail_unknown(error);
+    return *out != NULL ? SRV_OK : srv_session_fail_not_found(error);
 }
 
-void srv_session_take_key(struct srv_session_options *out, const struct srv_request *request)
+void srv_session_set_idempotency_key(struct srv_session_options *out,
+                                     const struct srv_request *request)
 {
     out->key = request->idempotency_key;
     srv_digest_init(out->key_digest);

@@ -58,10 +58,10 @@ static bool grow(struct srv_buffer *buffer, size_t needed)
 static bool is_to_stop(struct srv_buffer *buffer)
 {
     struct srv_error error;
-    if (buffer->pause.ask == NULL || buffer->length < buffer->pause_at)
+    if (buffer->pause.ask == NULL || buffer->length < buffer->cancel_at)
         return false;
-    buffer->pause_at = buffer->length + SRV_PAUSE_BYTES;
-    return srv_pause_ask(&buffer->pause, &error) != SRV_OK;
+    buffer->cancel_at = buffer->length + SRV_CANCEL_BYTES;
+    return srv_cancel_ask(&buffer->pause, &error) != SRV_OK;
 }
 
 char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes)

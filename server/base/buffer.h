@@ -8,15 +8,15 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/pause.h"
+#include "base/cancel.h"
 
 struct srv_buffer {
     char *data;
     size_t length, capacity, limit;
     bool failed;
-    void *lent;             /* where it began, or NULL */
-    struct srv_pause pause; /* asked as the buffer grows; one that is told to stop has failed */
-    size_t pause_at;        /* the length at which it is asked next */
+    void *lent;              /* where it began, or NULL */
+    struct srv_cancel pause; /* asked as the buffer grows; one that is told to stop has failed */
+    size_t cancel_at;        /* the length at which it is asked next */
 };
 
 void srv_buffer_init(struct srv_buffer *buffer, size_t limit);

@@ -48,7 +48,7 @@ enum srv_error_code srv_fail(struct srv_error *error, enum srv_error_code code, 
 }
 
 /* For every member that is read, so no printf: number.h says why. */
-void srv_name_within(char *out, size_t size, const char *outer, const char *name)
+void srv_field_path(char *out, size_t size, const char *outer, const char *name)
 {
     const char *const parts[] = {outer, ".", name};
     size_t length = 0;

@@ -85,7 +85,7 @@ enum srv_error_code srv_fail(struct srv_error *error, enum srv_error_code code, 
                              const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* "outer.name", cut to fit `size` bytes: a field as errors have it. */
-void srv_name_within(char *out, size_t size, const char *outer, const char *name);
+void srv_field_path(char *out, size_t size, const char *outer, const char *name);
 
 /* Translates a library error; messages are passed on as they are. */
 enum srv_error_code srv_fail_attn(struct srv_error *error, const struct attn_error *cause);

@@ -36,7 +36,7 @@ bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
     *length = 0;
     if (text == NULL) {
         snprintf(message, size, "%s: %s", path, strerror(errno));
-    } else if (kind == SRV_TEXT_OPEN || is_private(file, path, message, size)) {
+    } else if (kind == SRV_TEXT_PUBLIC || is_private(file, path, message, size)) {
         setvbuf(file, NULL, _IONBF, 0); /* no second copy of it */
         *length = fread(text, 1, limit + 1, file);
         whole = ferror(file) == 0 && *length <= limit;

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 enum srv_text_kind {
-    SRV_TEXT_OPEN,
+    SRV_TEXT_PUBLIC,
     SRV_TEXT_SECRET, /* refused where anyone on the machine may read or change it */
 };
 

@@ -32,7 +32,7 @@ const struct srv_bound srv_bounds[] = {
     {FIXED("id_characters", SRV_ID_MAX), "", TELLS(SRV_E_INVALID_VALUE),
      "session ids, names of models, X-Request-Id, Idempotency-Key"},
     {LIMIT(max_body_bytes), "bytes", TELLS(SRV_E_BODY_TOO_LARGE), "one request body"},
-    {FIXED("expansion", SRV_EXPANSION_MAX), "times", TELLS(SRV_E_BODY_TOO_LARGE),
+    {FIXED("expansion", SRV_DECOMPRESS_RATIO_MAX), "times", TELLS(SRV_E_BODY_TOO_LARGE),
      "what a coded body of more than 1 MiB becomes, to what it was"},
     {LIMIT(max_state_bytes), "bytes", TELLS(SRV_E_BODY_TOO_LARGE),
      "one imported state; exported: 422 reply_too_large"},
@@ -42,9 +42,9 @@ const struct srv_bound srv_bounds[] = {
      "one reply, estimated before computing"},
     {LIMIT(max_in_flight_bytes), "bytes", TELLS(SRV_E_OUT_OF_MEMORY),
      "bodies, tensors and replies of all requests together"},
-    {FIXED("dropped_bytes", SRV_DROP_BYTES), "bytes", ENDS(CLOSED),
+    {FIXED("dropped_bytes", SRV_DISCARD_BYTES), "bytes", ENDS(CLOSED),
      "of a refused body that is read so that the connection goes on"},
-    {FIXED("write_rate", SRV_WRITE_RATE), "bytes/s", ENDS(CLOSED),
+    {FIXED("write_rate", SRV_MIN_WRITE_RATE), "bytes/s", ENDS(CLOSED),
      "below which a reader of replies is given up"},
     /* What a body says. */
     {FIXED("json_depth", SRV_JSON_MAX_DEPTH), "", TELLS(SRV_E_TOO_COMPLEX),
@@ -57,7 +57,7 @@ const struct srv_bound srv_bounds[] = {
     {LIMIT(max_scores), "", TELLS(SRV_E_TOO_MANY_TOKENS),
      "sequences x heads x query tokens x key tokens"},
     {LIMIT(max_sequences), "", TELLS(SRV_E_TOO_COMPLEX), "items of one /decode"},
-    {FIXED("page_sessions", SRV_PAGE_MAX), "", TELLS(SRV_E_INVALID_VALUE),
+    {FIXED("page_sessions", SRV_MAX_PAGE_SESSIONS), "", TELLS(SRV_E_INVALID_VALUE),
      "sessions of one page of GET /sessions"},
     /* Sessions. */
     {LIMIT(max_sessions), "", TELLS(SRV_E_SESSION_LIMIT), "live sessions"},
@@ -87,7 +87,7 @@ const struct srv_bound srv_bounds[] = {
     {LIMIT(drain_timeout_s), "s", TELLS(SRV_E_DRAINING), "running requests after SIGTERM"},
     /* Models and files. */
     {FIXED("threads", ATTN_MAX_THREADS), "", ENDS(NOT_STARTED), "threads that compute"},
-    {FIXED("event_threads", SRV_LOOPS_MAX), "", ENDS(NOT_STARTED),
+    {FIXED("event_threads", SRV_MAX_EVENT_THREADS), "", ENDS(NOT_STARTED),
      "threads that watch connections"},
     {FIXED("api_keys", SRV_MAX_KEYS), "", ENDS(NOT_STARTED), "keys of the file `api_keys`"},
     {FIXED("config_bytes", SRV_MAX_CONFIG_BYTES), "bytes", ENDS(NOT_STARTED),

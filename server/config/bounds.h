@@ -45,11 +45,12 @@ struct srv_limits {
 #define SRV_MAX_DEADLINE_MS 86400000 /* of X-Deadline-Ms: a day */
 #define SRV_MAX_RETRY_S 60           /* of Retry-After */
 #define SRV_MAX_CALLERS 64           /* API keys */
-#define SRV_LOOPS_MAX 64             /* event threads */
-#define SRV_PAGE_MAX 100             /* sessions of one page of their list */
-#define SRV_DROP_BYTES 1048576  /* of a refused body that is read so that the connection goes on */
-#define SRV_PROBE_BYTES 1048576 /* that probes and metrics may take beyond max_in_flight_bytes */
-#define SRV_WRITE_RATE 65536    /* bytes per second below which a reader of replies is given up */
+#define SRV_MAX_EVENT_THREADS 64     /* event threads */
+#define SRV_MAX_PAGE_SESSIONS 100    /* sessions of one page of their list */
+#define SRV_DISCARD_BYTES \
+    1048576                      /* of a refused body that is read so that the connection goes on */
+#define SRV_PROBE_BYTES 1048576  /* that probes and metrics may take beyond max_in_flight_bytes */
+#define SRV_MIN_WRITE_RATE 65536 /* bytes per second below which a reader of replies is given up */
 
 /* A row of the table of bounds. */
 struct srv_bound {
@@ -70,9 +71,9 @@ struct srv_buffer;
 struct srv_config;
 void srv_bounds_print(struct srv_buffer *out, const struct srv_config *config);
 
-/* Beyond SRV_FREE_BYTES a body expands to no more than so many times its length: text of numbers
- * comes nowhere near. */
-#define SRV_EXPANSION_MAX 200
-#define SRV_FREE_BYTES 1048576
+/* Beyond SRV_DECOMPRESS_FREE_BYTES a body expands to no more than so many times its length: text of
+ * numbers comes nowhere near. */
+#define SRV_DECOMPRESS_RATIO_MAX 200
+#define SRV_DECOMPRESS_FREE_BYTES 1048576
 
 #endif

@@ -136,8 +136,8 @@ static json_t *parse(struct srv_config_reading *reading, const char *path)
 {
     size_t length;
     char *text;
-    if (!srv_text_read(&text, &length, path, SRV_MAX_CONFIG_BYTES, SRV_TEXT_OPEN, reading->message,
-                       reading->size))
+    if (!srv_text_read(&text, &length, path, SRV_MAX_CONFIG_BYTES, SRV_TEXT_PUBLIC,
+                       reading->message, reading->size))
         return NULL;
     json_error_t error;
     json_t *root;

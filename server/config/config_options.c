@@ -46,7 +46,7 @@ const struct srv_option srv_options[] = {
     {"instance", SRV_OPTION_TEXT, AT(instance), NULL, 0, 0,
      "1 to 32 letters, digits and hyphens, the first no hyphen",
      "this daemon's name, which begins its session ids [the host's]", instance_valid},
-    {"event_threads", SRV_OPTION_SIZE, AT(event_threads), "1", 1, SRV_LOOPS_MAX, "",
+    {"event_threads", SRV_OPTION_SIZE, AT(event_threads), "1", 1, SRV_MAX_EVENT_THREADS, "",
      "threads that watch connections", NULL},
     {"threads", SRV_OPTION_SIZE, AT(threads), "0", 0, ATTN_MAX_THREADS, "",
      "threads that compute; 0 for one per usable CPU", NULL},
@@ -123,12 +123,12 @@ const size_t srv_option_count = sizeof srv_options / sizeof srv_options[0];
 _Static_assert(sizeof srv_options / sizeof srv_options[0] <= SRV_MAX_OPTIONS,
                "struct srv_config has a source for each option");
 
-void srv_option_spell(char out[SRV_OPTION_SPELLED], const struct srv_option *option,
+void srv_option_spell(char out[SRV_OPTION_SPELL_MAX], const struct srv_option *option,
                       enum srv_config_source source)
 {
     static const char *const prefixes[] = {"", "", "", "ATTN_", "--"};
     size_t start = strlen(prefixes[source]);
-    snprintf(out, SRV_OPTION_SPELLED, "%s%s", prefixes[source], option->name);
+    snprintf(out, SRV_OPTION_SPELL_MAX, "%s%s", prefixes[source], option->name);
     for (char *c = out + start; *c != '\0'; c++) {
         if (source == SRV_FROM_VARIABLE)
             *c = (char)toupper((unsigned char)*c);
@@ -140,7 +140,7 @@ void srv_option_spell(char out[SRV_OPTION_SPELLED], const struct srv_option *opt
 const struct srv_option *srv_option_find(const char *text, size_t length,
                                          enum srv_config_source source)
 {
-    char spelled[SRV_OPTION_SPELLED];
+    char spelled[SRV_OPTION_SPELL_MAX];
     for (size_t i = 0; i < srv_option_count; i++) {
         srv_option_spell(spelled, &srv_options[i], source);
         if (strlen(spelled) == length && memcmp(spelled, text, length) == 0)
@@ -264,7 +264,7 @@ bool srv_option_set(struct srv_config *config, const struct srv_option *option,
         break;
     }
     if (!set) {
-        char name[SRV_OPTION_SPELLED], wanted[160];
+        char name[SRV_OPTION_SPELL_MAX], wanted[160];
         srv_option_spell(name, option, source);
         describe(wanted, sizeof wanted, option);
         snprintf(message, size, "%s: \"%.64s\" is not %s", name, text, wanted);
@@ -323,7 +323,7 @@ void srv_config_print(struct srv_buffer *out, const struct srv_config *config)
 static void help_option(struct srv_buffer *out, const struct srv_option *option)
 {
     static const char *const values[] = {" TEXT", " N", " WORD", ""};
-    char flag[SRV_OPTION_SPELLED];
+    char flag[SRV_OPTION_SPELL_MAX];
     srv_option_spell(flag, option, SRV_FROM_FLAG);
     int width = 28 - (int)strlen(flag);
     srv_buffer_printf(out, "  %s%-*s %s", flag, width, values[option->kind], option->help);

@@ -27,8 +27,8 @@ extern const struct srv_option srv_options[];
 extern const size_t srv_option_count;
 
 /* The option's name as a source spells it: "max_queue", "ATTN_MAX_QUEUE", "--max-queue". */
-#define SRV_OPTION_SPELLED 32
-void srv_option_spell(char out[SRV_OPTION_SPELLED], const struct srv_option *option,
+#define SRV_OPTION_SPELL_MAX 32
+void srv_option_spell(char out[SRV_OPTION_SPELL_MAX], const struct srv_option *option,
                       enum srv_config_source source);
 
 /* The option that `source` spells as these `length` bytes, NULL where there is none. */

@@ -24,7 +24,7 @@
 
 #define BACKLOG 4096
 
-const char *srv_http_library(void) { return MHD_get_version(); }
+const char *srv_http_library_version(void) { return MHD_get_version(); }
 
 /* ---- libmicrohttpd's callbacks --------------------------------------------------------------- */
 
@@ -221,7 +221,7 @@ static struct srv_http *new_http(struct srv_app *app)
     http->app = app;
     http->certificate = (struct srv_tls_use){.lock = PTHREAD_MUTEX_INITIALIZER};
     http->listen_fd = -1;
-    for (size_t i = 0; i < SRV_LOOPS_MAX; i++)
+    for (size_t i = 0; i < SRV_MAX_EVENT_THREADS; i++)
         http->loops[i].wake_fd = -1;
     if (getrandom(&http->id_seed, sizeof http->id_seed, 0) != (ssize_t)sizeof http->id_seed)
         http->id_seed = srv_now_ns();
@@ -232,7 +232,8 @@ bool srv_http_open(struct srv_http **out, struct srv_app *app,
                    const struct srv_http_options *options, char *message, size_t size)
 {
     struct srv_http *http = *out = new_http(app);
-    size_t loops = options->threads < SRV_LOOPS_MAX ? options->threads : SRV_LOOPS_MAX;
+    size_t loops =
+        options->threads < SRV_MAX_EVENT_THREADS ? options->threads : SRV_MAX_EVENT_THREADS;
     MHD_set_panic_func(panic, app);
     if (http == NULL)
         snprintf(message, size, "out of memory");
@@ -248,7 +249,7 @@ bool srv_http_open(struct srv_http **out, struct srv_app *app,
     return false;
 }
 
-bool srv_http_certify(struct srv_http *http, const struct srv_tls *tls)
+bool srv_http_replace_certificate(struct srv_http *http, const struct srv_tls *tls)
 {
     return srv_tls_replace(&http->certificate, tls);
 }

@@ -34,8 +34,8 @@ unsigned srv_http_port(const struct srv_http *http);
 
 /* Connections that are accepted from now on see this certificate, where it was HTTPS from the
  * start.  False where memory is short: nothing has changed. */
-bool srv_http_certify(struct srv_http *http, const struct srv_tls *tls);
-const char *srv_http_library(void); /* libmicrohttpd's version, "0.9.75" */
+bool srv_http_replace_certificate(struct srv_http *http, const struct srv_tls *tls);
+const char *srv_http_library_version(void); /* libmicrohttpd's version, "0.9.75" */
 
 /* Stops accepting connections; those that are open go on. */
 void srv_http_quiesce(struct srv_http *http);
@@ -48,6 +48,6 @@ void srv_http_close(struct srv_http *http);               /* after the scheduler
 void srv_http_resume(struct srv_http *http, struct srv_request *const requests[], size_t count);
 
 /* Memory that each request takes, whatever it is charged. */
-size_t srv_request_memory(void);
+size_t srv_http_exchange_bytes(void);
 
 #endif

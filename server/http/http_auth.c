@@ -27,7 +27,7 @@ static bool take_bearer(const char **key, size_t *length, const struct srv_head 
                         struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *field = srv_head_single(&repeated, head, "Authorization");
+    const struct srv_header_field *field = srv_head_single(&repeated, head, "Authorization");
     size_t scheme = strlen(SCHEME);
     if (field == NULL || repeated || field->value_length <= scheme ||
         strncasecmp(field->value, SCHEME, scheme) != 0) {

@@ -57,7 +57,7 @@ static bool reply(struct srv_exchange *x)
     x->request.t_replied = srv_now_ns();
     if (!srv_reply_queue(x->mhd, &x->request, ends || client_left(x)))
         return false;
-    uint64_t seconds = x->request.reply.body.length / SRV_WRITE_RATE;
+    uint64_t seconds = x->request.reply.body.length / SRV_MIN_WRITE_RATE;
     srv_connection_deadline(x->connection, limits->body_timeout_ms + 1000 * seconds);
     return true;
 }
@@ -79,7 +79,7 @@ static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool f
     const struct srv_framing *framing = &x->framing;
     srv_reply_error(&x->request, error);
     if (framed && !framing->chunked && !framing->expects_continue &&
-        framing->length <= SRV_DROP_BYTES) {
+        framing->length <= SRV_DISCARD_BYTES) {
         x->stage = AT_DROP;
         return true;
     }
@@ -95,7 +95,7 @@ static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const 
     (void)kind;
     struct srv_head *head = context;
     if (head->count < SRV_MAX_HEADERS)
-        head->fields[head->count] = (struct srv_field){
+        head->fields[head->count] = (struct srv_header_field){
             .name = name,
             .name_length = name_length,
             .value = value != NULL ? value : "",
@@ -182,13 +182,14 @@ static enum srv_error_code check_forms(struct srv_request *request, const struct
     if (tensors &&
         srv_guard_json_length(&request->framed, &request->json_length, head, error) != SRV_OK)
         return error->code;
-    if (route->body == SRV_BODY_BYTES && srv_guard_bytes(head, error) != SRV_OK)
+    if (route->body == SRV_BODY_BYTES && srv_guard_content_type_bytes(head, error) != SRV_OK)
         return error->code;
-    if (has_body && route->body != SRV_BODY_BYTES && srv_guard_body(head, tensors, error) != SRV_OK)
+    if (has_body && route->body != SRV_BODY_BYTES &&
+        srv_guard_content_type(head, tensors, error) != SRV_OK)
         return error->code;
-    if (has_body && srv_guard_coding(&request->coding, head, error) != SRV_OK)
+    if (has_body && srv_guard_content_encoding(&request->coding, head, error) != SRV_OK)
         return error->code;
-    request->accepted = srv_guard_accept_coding(head);
+    request->accepted = srv_guard_accept_encoding(head);
     if (tensors)
         return srv_guard_accept_binary(&request->binary, head, error);
     return srv_guard_accept(head, route->type != NULL ? route->type : "application/json", error);
@@ -244,7 +245,7 @@ static bool drop(struct srv_exchange *x, size_t *count)
 {
     x->dropped += *count;
     *count = 0;
-    if (x->dropped <= SRV_DROP_BYTES && !client_left(x))
+    if (x->dropped <= SRV_DISCARD_BYTES && !client_left(x))
         return true;
     reply_now(x);
     return false;
@@ -297,7 +298,7 @@ static bool begin(struct srv_exchange *x, const char *method, const char *path, 
     struct srv_head head;
     read_head(&head, x, method, path, version);
     char id[SRV_ID_MAX + 1];
-    if (srv_field_id(id, srv_head_find(&head, "X-Request-Id")))
+    if (srv_header_field_id(id, srv_head_find(&head, "X-Request-Id")))
         memcpy(request->request_id, id, sizeof id);
     x->stage = AT_BODY;
     x->interim = strcmp(version, "HTTP/1.1") == 0;
@@ -318,7 +319,7 @@ static bool finish_body(struct srv_exchange *x)
         return srv_exchange_submit(x) || reply(x);
     struct srv_error error = {0};
     if (request->body_length <= SRV_MAX_DOCUMENT_BYTES &&
-        srv_body_expand(request, SRV_MAX_DOCUMENT_BYTES, &error) != SRV_OK)
+        srv_body_decompress(request, SRV_MAX_DOCUMENT_BYTES, &error) != SRV_OK)
         srv_reply_error(request, &error);
     else
         request->route->handle(request);

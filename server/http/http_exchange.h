@@ -61,7 +61,7 @@ struct srv_http {
     atomic_size_t active, connections;
     struct srv_tls_use certificate;
     size_t loop_count;
-    struct srv_loop loops[SRV_LOOPS_MAX];
+    struct srv_loop loops[SRV_MAX_EVENT_THREADS];
 };
 
 /* What libmicrohttpd's handler is told; `bytes` are a piece of the body. */

@@ -3,10 +3,8 @@
  * libmicrohttpd is lenient: of two Content-Lengths the first wins, Transfer-Encoding beats
  * Content-Length, values end at a NUL, a folded line is glued to the field's name, lines may end in
  * a bare LF.  Behind a proxy that reads otherwise, each of these smuggles a request.  What its
- * parser dropped cannot be seen in the fields, but in where they lie: they point into the bytes as
- * received, so each must begin two bytes (CR LF) behind the end of the one before it.
- *
- * Rules are one function each, tried in the order of `rules`. */
+ * parser dropped shows in where the fields lie: they point into the bytes as received, so each must
+ * begin two bytes (CR LF) behind the end of the one before it.  `rules` lists the checks. */
 #include "http/http_guard.h"
 
 #include <stdlib.h>
@@ -15,18 +13,18 @@
 
 #define TEXT(field) (int)(field)->value_length, (field)->value
 
-static bool name_is(const struct srv_field *field, const char *name, size_t length)
+static bool name_is(const struct srv_header_field *field, const char *name, size_t length)
 {
     return length == field->name_length && strncasecmp(field->name, name, length) == 0;
 }
 
-static bool value_is(const struct srv_field *field, const char *value)
+static bool value_is(const struct srv_header_field *field, const char *value)
 {
     return strlen(value) == field->value_length &&
            strncasecmp(field->value, value, field->value_length) == 0;
 }
 
-const struct srv_field *srv_head_find(const struct srv_head *head, const char *name)
+const struct srv_header_field *srv_head_find(const struct srv_head *head, const char *name)
 {
     size_t length = strlen(name);
     for (size_t i = 0; i < head->count && i < SRV_MAX_HEADERS; i++)
@@ -35,10 +33,10 @@ const struct srv_field *srv_head_find(const struct srv_head *head, const char *n
     return NULL;
 }
 
-const struct srv_field *srv_head_single(bool *repeated, const struct srv_head *head,
-                                        const char *name)
+const struct srv_header_field *srv_head_single(bool *repeated, const struct srv_head *head,
+                                               const char *name)
 {
-    const struct srv_field *field = srv_head_find(head, name);
+    const struct srv_header_field *field = srv_head_find(head, name);
     size_t rest = field != NULL ? (size_t)(field - head->fields) + 1 : head->count;
     *repeated = false;
     for (size_t i = rest; i < head->count && !*repeated; i++)
@@ -47,7 +45,7 @@ const struct srv_field *srv_head_single(bool *repeated, const struct srv_head *h
 }
 
 /* A number of digits and nothing else. */
-static bool read_decimal(uint64_t *out, const struct srv_field *field)
+static bool read_decimal(uint64_t *out, const struct srv_header_field *field)
 {
     *out = 0;
     for (size_t i = 0; i < field->value_length; i++) {
@@ -77,7 +75,7 @@ static bool is_token(const char *text, size_t length)
     return length > 0;
 }
 
-bool srv_field_id(char out[SRV_ID_MAX + 1], const struct srv_field *field)
+bool srv_header_field_id(char out[SRV_ID_MAX + 1], const struct srv_header_field *field)
 {
     out[0] = '\0';
     if (field == NULL || field->value_length == 0 || field->value_length > SRV_ID_MAX)
@@ -95,8 +93,8 @@ enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head
                                  const char *name, struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *field = srv_head_single(&repeated, head, name);
-    if ((srv_field_id(out, field) || field == NULL) && !repeated)
+    const struct srv_header_field *field = srv_head_single(&repeated, head, name);
+    if ((srv_header_field_id(out, field) || field == NULL) && !repeated)
         return SRV_OK;
     return srv_fail(error, SRV_E_INVALID_VALUE, name, "%s must be once 1 to %d of [A-Za-z0-9_.-]",
                     name, SRV_ID_MAX);
@@ -141,7 +139,7 @@ static enum srv_error_code check_fields(struct srv_framing *out, const struct sr
 {
     (void)out;
     for (size_t i = 0; i < head->count; i++) {
-        const struct srv_field *field = &head->fields[i];
+        const struct srv_header_field *field = &head->fields[i];
         if (!is_token(field->name, field->name_length))
             return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "header field %zu has no valid name",
                             i + 1);
@@ -166,7 +164,7 @@ static enum srv_error_code check_gaps(struct srv_framing *out, const struct srv_
                         "the request line holds a NUL or more than two spaces");
     const char *next = head->version + strlen(head->version) + 2;
     for (size_t i = 0; i < head->count; i++) {
-        const struct srv_field *field = &head->fields[i];
+        const struct srv_header_field *field = &head->fields[i];
         if (field->name != next || field->value <= field->name + field->name_length)
             return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
                             "line %zu of the header holds a NUL, is folded or lacks CR LF", i + 1);
@@ -184,7 +182,7 @@ static enum srv_error_code check_host(struct srv_framing *out, const struct srv_
 {
     (void)out;
     bool repeated;
-    const struct srv_field *host = srv_head_single(&repeated, head, "Host");
+    const struct srv_header_field *host = srv_head_single(&repeated, head, "Host");
     if (repeated)
         return srv_fail(error, SRV_E_BAD_REQUEST, "Host", "Host is given more than once");
     if (host == NULL && strcmp(head->version, "HTTP/1.1") == 0)
@@ -196,7 +194,7 @@ static enum srv_error_code check_coding(struct srv_framing *out, const struct sr
                                         struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *coding = srv_head_single(&repeated, head, "Transfer-Encoding");
+    const struct srv_header_field *coding = srv_head_single(&repeated, head, "Transfer-Encoding");
     if (coding == NULL)
         return SRV_OK;
     if (repeated)
@@ -219,7 +217,7 @@ static enum srv_error_code check_length(struct srv_framing *out, const struct sr
                                         struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *length = srv_head_single(&repeated, head, "Content-Length");
+    const struct srv_header_field *length = srv_head_single(&repeated, head, "Content-Length");
     if (length == NULL)
         return SRV_OK;
     if (repeated)
@@ -235,7 +233,7 @@ static enum srv_error_code check_length(struct srv_framing *out, const struct sr
 static enum srv_error_code check_expect(struct srv_framing *out, const struct srv_head *head,
                                         struct srv_error *error)
 {
-    const struct srv_field *expect = srv_head_find(head, "Expect");
+    const struct srv_header_field *expect = srv_head_find(head, "Expect");
     if (expect == NULL || strcmp(head->version, "HTTP/1.1") != 0)
         return SRV_OK;
     if (!value_is(expect, "100-continue"))
@@ -290,7 +288,7 @@ static const char *find_byte(const char *text, const char *end, char byte)
 #define DEADLINE "X-Deadline-Ms"
 
 /* Whether the field's value is the media type, with any parameters. */
-static bool type_is(const struct srv_field *field, const char *type)
+static bool type_is(const struct srv_header_field *field, const char *type)
 {
     const char *end = field->value + field->value_length;
     size_t length = trimmed(field->value, find_byte(field->value, end, ';'));
@@ -303,11 +301,11 @@ static const struct {
 } codings[] = {{"gzip", SRV_GZIP}, {"deflate", SRV_DEFLATE}, {"x-gzip", SRV_GZIP}};
 #define NUM_CODINGS (sizeof codings / sizeof codings[0])
 
-enum srv_error_code srv_guard_coding(enum srv_coding *out, const struct srv_head *head,
-                                     struct srv_error *error)
+enum srv_error_code srv_guard_content_encoding(enum srv_coding *out, const struct srv_head *head,
+                                               struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *coding = srv_head_single(&repeated, head, "Content-Encoding");
+    const struct srv_header_field *coding = srv_head_single(&repeated, head, "Content-Encoding");
     *out = SRV_IDENTITY;
     if (coding == NULL || (!repeated && value_is(coding, "identity")))
         return SRV_OK;
@@ -321,21 +319,22 @@ enum srv_error_code srv_guard_coding(enum srv_coding *out, const struct srv_head
                     "Content-Encoding '%.*s' is not one of gzip, deflate, identity", TEXT(coding));
 }
 
-enum srv_error_code srv_guard_bytes(const struct srv_head *head, struct srv_error *error)
+enum srv_error_code srv_guard_content_type_bytes(const struct srv_head *head,
+                                                 struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *type = srv_head_single(&repeated, head, "Content-Type");
+    const struct srv_header_field *type = srv_head_single(&repeated, head, "Content-Type");
     if (type != NULL && (repeated || !type_is(type, BYTES_TYPE)))
         return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
                         "Content-Type '%.*s' is not " BYTES_TYPE, TEXT(type));
     return SRV_OK;
 }
 
-enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
-                                   struct srv_error *error)
+enum srv_error_code srv_guard_content_type(const struct srv_head *head, bool framed,
+                                           struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *type = srv_head_single(&repeated, head, "Content-Type");
+    const struct srv_header_field *type = srv_head_single(&repeated, head, "Content-Type");
     if (type == NULL || repeated)
         return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
                         "a body needs one Content-Type: " JSON_TYPE);
@@ -350,8 +349,8 @@ enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
                                           const struct srv_head *head, struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *field = srv_head_single(&repeated, head, JSON_LENGTH);
-    const struct srv_field *type = srv_head_find(head, "Content-Type");
+    const struct srv_header_field *field = srv_head_single(&repeated, head, JSON_LENGTH);
+    const struct srv_header_field *type = srv_head_find(head, "Content-Type");
     *framed = field != NULL;
     if (field == NULL && type != NULL && type_is(type, BYTES_TYPE))
         return srv_fail(error, SRV_E_BAD_REQUEST, JSON_LENGTH,
@@ -369,7 +368,7 @@ enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head
                                        struct srv_error *error)
 {
     bool repeated;
-    const struct srv_field *field = srv_head_single(&repeated, head, DEADLINE);
+    const struct srv_header_field *field = srv_head_single(&repeated, head, DEADLINE);
     *ms = 0;
     if (field == NULL)
         return SRV_OK;
@@ -432,7 +431,7 @@ struct wish {
 };
 
 /* Goes through one Accept field. */
-static void weigh_accept(struct wish *out, const struct srv_field *field, const char *type)
+static void weigh_accept(struct wish *out, const struct srv_header_field *field, const char *type)
 {
     const char *at = field->value, *end = field->value + field->value_length;
     while (at < end) {
@@ -481,7 +480,7 @@ enum srv_error_code srv_guard_accept_binary(bool *binary, const struct srv_head 
 }
 
 /* The one of most weight, gzip of equals; identity where it was given more than that. */
-enum srv_coding srv_guard_accept_coding(const struct srv_head *head)
+enum srv_coding srv_guard_accept_encoding(const struct srv_head *head)
 {
     const char *const field = "Accept-Encoding";
     struct wish plain = find_wish(head, field, "identity");

@@ -11,7 +11,7 @@
 #include "config/bounds.h"
 #include "wire/coding.h"
 
-struct srv_field {
+struct srv_header_field {
     const char *name, *value;
     size_t name_length, value_length;
 };
@@ -22,7 +22,7 @@ struct srv_head {
     const char *end;                     /* behind the empty line that ends the head */
     size_t bytes;                        /* from the method to `end` */
     size_t count;                        /* fields; may pass SRV_MAX_HEADERS, which are kept */
-    struct srv_field fields[SRV_MAX_HEADERS];
+    struct srv_header_field fields[SRV_MAX_HEADERS];
 };
 
 /* How the body is framed. */
@@ -40,20 +40,21 @@ enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_hea
 /* Checks Content-Type (application/json) of a request that has a body.  Where
  * `framed`, tensors may follow the JSON, and application/octet-stream will do too.
  * Errors: unsupported_media_type. */
-enum srv_error_code srv_guard_body(const struct srv_head *head, bool framed,
-                                   struct srv_error *error);
+enum srv_error_code srv_guard_content_type(const struct srv_head *head, bool framed,
+                                           struct srv_error *error);
 
 /* The same for a route whose body is bytes and nothing else: application/octet-stream, or nothing
  * said. */
-enum srv_error_code srv_guard_bytes(const struct srv_head *head, struct srv_error *error);
+enum srv_error_code srv_guard_content_type_bytes(const struct srv_head *head,
+                                                 struct srv_error *error);
 
 /* Reads Content-Encoding: one of gzip, x-gzip, deflate, identity, once.  Error:
  * unsupported_media_type. */
-enum srv_error_code srv_guard_coding(enum srv_coding *out, const struct srv_head *head,
-                                     struct srv_error *error);
+enum srv_error_code srv_guard_content_encoding(enum srv_coding *out, const struct srv_head *head,
+                                               struct srv_error *error);
 
 /* The coding that Accept-Encoding prefers for a reply; SRV_IDENTITY where it names none of ours. */
-enum srv_coding srv_guard_accept_coding(const struct srv_head *head);
+enum srv_coding srv_guard_accept_encoding(const struct srv_head *head);
 
 /* Reads Inference-Header-Content-Length, where there is one: *framed tells.  Without it a body of
  * application/octet-stream cannot be read.  Error: bad_request. */
@@ -75,15 +76,15 @@ enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head
                                        struct srv_error *error);
 
 /* The first field of that name, without regard to case; NULL where there is none. */
-const struct srv_field *srv_head_find(const struct srv_head *head, const char *name);
+const struct srv_header_field *srv_head_find(const struct srv_head *head, const char *name);
 
 /* The same for a field that may stand once: *repeated tells of others. */
-const struct srv_field *srv_head_single(bool *repeated, const struct srv_head *head,
-                                        const char *name);
+const struct srv_header_field *srv_head_single(bool *repeated, const struct srv_head *head,
+                                               const char *name);
 
 /* Copies the field's value where it is an id: 1 to SRV_ID_MAX of [A-Za-z0-9_.-].  False, with out
  * empty, where the field is NULL or holds anything else. */
-bool srv_field_id(char out[SRV_ID_MAX + 1], const struct srv_field *field);
+bool srv_header_field_id(char out[SRV_ID_MAX + 1], const struct srv_header_field *field);
 
 /* Reads a field that must hold one id where it is there; else out is empty.  Error:
  * invalid_value. */

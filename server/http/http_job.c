@@ -100,13 +100,13 @@ bool srv_exchange_waits(struct srv_exchange *x)
 void srv_exchange_turned(struct srv_loop *loop)
 {
     if (loop->submitted)
-        srv_scheduler_run(loop->http->app->scheduler);
+        srv_scheduler_run_or_wake(loop->http->app->scheduler);
     loop->submitted = false;
 }
 
 void srv_http_resume(struct srv_http *http, struct srv_request *const requests[], size_t count)
 {
-    bool touched[SRV_LOOPS_MAX] = {false};
+    bool touched[SRV_MAX_EVENT_THREADS] = {false};
     for (size_t i = 0; i < count; i++) {
         struct srv_exchange *x = requests[i]->connection;
         struct MHD_Connection *mhd = x->mhd;

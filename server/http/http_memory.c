@@ -155,7 +155,7 @@ static enum srv_error_code make_room(struct srv_exchange *x, size_t needed, size
     return SRV_OK;
 }
 
-size_t srv_request_memory(void) { return sizeof(struct srv_exchange); }
+size_t srv_http_exchange_bytes(void) { return sizeof(struct srv_exchange); }
 
 enum srv_error_code srv_exchange_check_length(const struct srv_exchange *x, uint64_t length,
                                               struct srv_error *error)

@@ -46,7 +46,7 @@ static void set_retry_after(struct srv_request *request)
 {
     struct srv_reply *reply = &request->reply;
     if (srv_error_retryable(reply->code) && (reply->status == 429 || reply->status == 503))
-        reply->retry_after_s = srv_scheduler_retry_s(request->app->scheduler, request);
+        reply->retry_after_s = srv_scheduler_retry_after_s(request->app->scheduler, request);
 }
 
 /* ---- Header fields --------------------------------------------------------------------------- */

@@ -78,7 +78,7 @@ bool srv_tls_read(struct srv_tls *out, const char *certificate, const char *key,
     if (certificate == NULL || key == NULL)
         return true;
     bool read =
-        srv_text_read(&out->certificate, &length, certificate, SRV_MAX_PEM_BYTES, SRV_TEXT_OPEN,
+        srv_text_read(&out->certificate, &length, certificate, SRV_MAX_PEM_BYTES, SRV_TEXT_PUBLIC,
                       message, size) &&
         srv_text_read(&out->key, &length, key, SRV_MAX_PEM_BYTES, SRV_TEXT_SECRET, message, size) &&
         check_certificate(out, certificate, message, size) && check_key(out, key, message, size) &&

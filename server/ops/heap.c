@@ -9,7 +9,7 @@
 /* Left to itself malloc puts blocks of up to 32 MiB among others once one as large was freed; there
  * a body that grows is copied, all of it.  And each thread gets an arena of its own, of which every
  * one keeps what it ever needed at once. */
-void srv_heap_begin(size_t threads)
+void srv_heap_configure(size_t threads)
 {
     (void)mallopt(M_MMAP_THRESHOLD, OWN_BYTES);
     (void)mallopt(M_TRIM_THRESHOLD, 4 * OWN_BYTES);

@@ -8,7 +8,7 @@
 /* Large blocks come from the system and go back to it whole, and growing they are not copied; the
  * others share as many arenas as there are threads that allocate all the time.  Called once, before
  * there is another thread. */
-void srv_heap_begin(size_t threads);
+void srv_heap_configure(size_t threads);
 
 /* What has been given out and not been given back: resident memory less what is kept for later,
  * code, and what is mapped beside it.  Any thread. */

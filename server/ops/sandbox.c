@@ -33,15 +33,16 @@ static int landlock_version(void)
     return version > 0 ? (int)version : 0;
 }
 
-bool srv_sandbox_describe(char out[SRV_SANDBOX_WORDS])
+bool srv_sandbox_describe(char out[SRV_SANDBOX_TEXT_MAX])
 {
     int version = landlock_version();
     bool filters = prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0 && seccomp_api_get() >= 2;
-    int used = snprintf(out, SRV_SANDBOX_WORDS, "%s", filters ? "seccomp" : "no seccomp");
+    int used = snprintf(out, SRV_SANDBOX_TEXT_MAX, "%s", filters ? "seccomp" : "no seccomp");
     if (version > 0)
-        snprintf(out + used, SRV_SANDBOX_WORDS - (size_t)used, ", landlock (version %d)", version);
+        snprintf(out + used, SRV_SANDBOX_TEXT_MAX - (size_t)used, ", landlock (version %d)",
+                 version);
     else
-        snprintf(out + used, SRV_SANDBOX_WORDS - (size_t)used, ", no landlock");
+        snprintf(out + used, SRV_SANDBOX_TEXT_MAX - (size_t)used, ", no landlock");
     return filters;
 }
 
@@ -100,9 +101,9 @@ static bool lock_files(int version, const char *state_dir, char *message, size_t
     return locked;
 }
 
-bool srv_sandbox_begin(const char *state_dir, char *message, size_t size)
+bool srv_sandbox_restrict_files(const char *state_dir, char *message, size_t size)
 {
-    char words[SRV_SANDBOX_WORDS];
+    char words[SRV_SANDBOX_TEXT_MAX];
     int version = landlock_version();
     if (!srv_sandbox_describe(words))
         return refuse(message, size, "this kernel filters no system calls", ENOSYS);
@@ -168,7 +169,7 @@ static int add_rules(scmp_filter_ctx filter, int directory, bool reads)
     return wrong;
 }
 
-bool srv_sandbox_close(int directory, bool reads, char *message, size_t size)
+bool srv_sandbox_restrict_calls(int directory, bool reads, char *message, size_t size)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (filter == NULL)

@@ -104,7 +104,8 @@ uint64_t srv_admission_wait_ns(const struct srv_admission *a, const struct srv_r
     return (turns < depth ? turns : depth) * atomic_load(&pace->ns_each);
 }
 
-unsigned srv_admission_retry_s(const struct srv_admission *a, const struct srv_request *request)
+unsigned srv_admission_retry_after_s(const struct srv_admission *a,
+                                     const struct srv_request *request)
 {
     uint64_t seconds = (srv_admission_wait_ns(a, request) + SECOND_NS - 1) / SECOND_NS;
     return seconds < 1 ? 1 : seconds > SRV_MAX_RETRY_S ? SRV_MAX_RETRY_S : (unsigned)seconds;

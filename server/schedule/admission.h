@@ -49,7 +49,7 @@ void srv_admission_pace(struct srv_admission *admission, struct srv_request *con
  * for whoever is to come again. */
 uint64_t srv_admission_wait_ns(const struct srv_admission *admission,
                                const struct srv_request *request);
-unsigned srv_admission_retry_s(const struct srv_admission *admission,
-                               const struct srv_request *request);
+unsigned srv_admission_retry_after_s(const struct srv_admission *admission,
+                                     const struct srv_request *request);
 
 #endif

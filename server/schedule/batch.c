@@ -65,7 +65,7 @@ static size_t most_work(const struct srv_item *item)
 
 bool srv_item_is_long(const struct srv_item *item)
 {
-    return item->sizes.queries > SRV_FEW_ROWS || item->work > most_work(item) / 2;
+    return item->sizes.queries > SRV_DECODE_ROWS_MAX || item->work > most_work(item) / 2;
 }
 
 /* Keys whose positions the library may write down (memory.c counts them). */
@@ -90,7 +90,7 @@ static bool has_room(const struct srv_batch *batch, const struct srv_item *item)
            batch->placed + placed_keys(item) <= SRV_BATCH_KEYS;
 }
 
-void srv_batch_begin(struct srv_batch *batch)
+void srv_batch_clear(struct srv_batch *batch)
 {
     batch->count = batch->rows = batch->work = batch->placed = 0;
 }

@@ -21,7 +21,7 @@ size_t srv_item_work(const struct srv_item *item);
 /* Whether an item whose `work` is set runs on its own. */
 bool srv_item_is_long(const struct srv_item *item);
 
-void srv_batch_begin(struct srv_batch *batch); /* empties it */
+void srv_batch_clear(struct srv_batch *batch); /* empties it */
 
 /* Adds an item, of a session that has none in the batch: the first in any case, another if it is of
  * the same layer and there is room; false where not. */

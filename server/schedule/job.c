@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "app.h"
-#include "schedule/clerk.h"
+#include "schedule/io_workers.h"
 #include "wire/outputs.h"
 
-enum srv_error_code srv_request_check(const struct srv_request *request, uint64_t now_ns,
-                                      struct srv_error *error)
+enum srv_error_code srv_request_check_cancelled(const struct srv_request *request, uint64_t now_ns,
+                                                struct srv_error *error)
 {
     if (atomic_load_explicit(&request->left, memory_order_relaxed))
         return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "the client has left");
@@ -32,7 +32,7 @@ static enum srv_error_code cut_body(struct srv_body *out, struct srv_request *re
         .json = request->body,
         .json_length = (size_t)length,
         .bytes = {request->body + length, request->body_length - (size_t)length, request->framed},
-        .pause = {srv_clerk_ask, request},
+        .pause = {srv_io_workers_check, request},
     };
     return SRV_OK;
 }
@@ -72,7 +72,7 @@ enum srv_error_code srv_job_find_layer(const struct attn_layer_spec **out,
                     model->name, (long long)job->call.layer, model->info.num_layers);
 }
 
-enum srv_error_code srv_job_take_items(struct srv_job *job, size_t count, struct srv_error *error)
+enum srv_error_code srv_job_alloc_items(struct srv_job *job, size_t count, struct srv_error *error)
 {
     if (srv_reply_reserve(job->request, count, error) != SRV_OK)
         return error->code;
@@ -85,8 +85,8 @@ enum srv_error_code srv_job_take_items(struct srv_job *job, size_t count, struct
     return SRV_OK;
 }
 
-enum srv_error_code srv_job_check_header(const struct srv_job *job, const char *session_id,
-                                         struct srv_error *error)
+enum srv_error_code srv_job_check_session_header(const struct srv_job *job, const char *session_id,
+                                                 struct srv_error *error)
 {
     const char *header = job->request->session_header;
     if (header[0] == '\0' || (session_id != NULL && strcmp(header, session_id) == 0))
@@ -95,7 +95,7 @@ enum srv_error_code srv_job_check_header(const struct srv_job *job, const char *
                     "the X-Session-Id header does not name the session of the body");
 }
 
-enum srv_error_code srv_job_room(struct srv_job *job, struct srv_error *error)
+enum srv_error_code srv_job_reserve_reply(struct srv_job *job, struct srv_error *error)
 {
     struct srv_request *request = job->request;
     if (srv_buffer_reserve(&request->reply.body, request->reply_bytes) != NULL)
@@ -103,12 +103,12 @@ enum srv_error_code srv_job_room(struct srv_job *job, struct srv_error *error)
     return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
 }
 
-void srv_job_write(const struct srv_job *job)
+void srv_job_write_reply(const struct srv_job *job)
 {
     struct srv_request *request = job->request;
     struct srv_buffer *out = &request->reply.body;
     srv_buffer_reserve(out, request->reply_bytes); /* at once, so that nothing is moved again */
-    out->pause = (struct srv_pause){srv_clerk_ask, request};
+    out->pause = (struct srv_cancel){srv_io_workers_check, request};
     job->encode(job, out);
     if (!request->binary)
         return;
@@ -121,7 +121,7 @@ void srv_job_write(const struct srv_job *job)
             srv_outputs_write_bytes(out, &job->items[i].step.outputs, &job->items[i].sizes);
 }
 
-void srv_job_end(struct srv_job *job)
+void srv_job_release(struct srv_job *job)
 {
     for (size_t i = 0; i < job->num_items; i++)
         srv_session_put(job->items[i].session);

@@ -6,7 +6,7 @@
 #ifndef SRV_JOB_H
 #define SRV_JOB_H
 
-#include "schedule/lines.h"
+#include "schedule/fair_queue.h"
 #include "session/models.h"
 #include "session/session.h"
 #include "wire/call.h"
@@ -60,8 +60,8 @@ struct srv_job {
 
 /* Whether somebody still waits for the request's reply, and the daemon still gives one.  Errors:
  * client_gone, deadline_exceeded, draining. */
-enum srv_error_code srv_request_check(const struct srv_request *request, uint64_t now_ns,
-                                      struct srv_error *error);
+enum srv_error_code srv_request_check_cancelled(const struct srv_request *request, uint64_t now_ns,
+                                                struct srv_error *error);
 
 /* Makes request->job's struct in the arena, reads the body into it and settles the reply's form. */
 enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
@@ -78,21 +78,21 @@ enum srv_error_code srv_job_find_layer(const struct attn_layer_spec **out,
                                        struct srv_error *error);
 
 /* Gives the job `count` empty items. */
-enum srv_error_code srv_job_take_items(struct srv_job *job, size_t count, struct srv_error *error);
+enum srv_error_code srv_job_alloc_items(struct srv_job *job, size_t count, struct srv_error *error);
 
 /* X-Session-Id, where it was sent, has to name the session of the body. */
-enum srv_error_code srv_job_check_header(const struct srv_job *job, const char *session_id,
-                                         struct srv_error *error);
+enum srv_error_code srv_job_check_session_header(const struct srv_job *job, const char *session_id,
+                                                 struct srv_error *error);
 
 /* Takes the memory of the reply, before steps are computed: one that is kept is also answered.
  * Errors: out_of_memory. */
-enum srv_error_code srv_job_room(struct srv_job *job, struct srv_error *error);
+enum srv_error_code srv_job_reserve_reply(struct srv_job *job, struct srv_error *error);
 
 /* Writes the reply's body, on a compute thread: its JSON and, in binary form, the bytes behind
  * it. */
-void srv_job_write(const struct srv_job *job);
+void srv_job_write_reply(const struct srv_job *job);
 
 /* Lets go of the sessions of all items, and of what the job itself holds. */
-void srv_job_end(struct srv_job *job);
+void srv_job_release(struct srv_job *job);
 
 #endif

@@ -26,7 +26,7 @@
 
 #include "app.h"
 #include "base/clock.h"
-#include "schedule/rounds.h"
+#include "schedule/dispatch.h"
 #include "store/store.h"
 
 #define ROUND_BATCHES 4 /* of decodes, before a prefill and an attend begin */
@@ -50,7 +50,7 @@ struct srv_scheduler {
     struct srv_request **taken; /* [inbox_capacity] this round's */
     size_t num_taken, taken_bytes;
     bool stopping; /* what still waits is refused */
-    struct srv_rounds rounds;
+    struct srv_dispatch rounds;
     uint64_t next_pause_ns; /* a long computation has the engine until then */
     uint64_t next_sweep_ns;
 };
@@ -80,12 +80,12 @@ static bool take_inbox(struct srv_scheduler *s)
     for (size_t i = 0; i < s->num_taken; i++)
         if (s->taken[i]->t_taken == 0)
             s->taken[i]->t_taken = now;
-    return s->num_taken > 0 || srv_rounds_waiting(&s->rounds);
+    return s->num_taken > 0 || srv_dispatch_has_work(&s->rounds);
 }
 
 static void read_taken(struct srv_scheduler *s)
 {
-    srv_rounds_read(&s->rounds, s->taken, s->num_taken, s->taken_bytes);
+    srv_dispatch_read(&s->rounds, s->taken, s->num_taken, s->taken_bytes);
     s->num_taken = 0;
 }
 
@@ -94,14 +94,14 @@ static void sweep(struct srv_scheduler *s)
 {
     if (srv_now_ns() < s->next_sweep_ns)
         return;
-    srv_rounds_sweep(&s->rounds);
-    srv_rounds_reply(&s->rounds);
+    srv_dispatch_drop_cancelled(&s->rounds);
+    srv_dispatch_reply(&s->rounds);
     s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
 }
 
 static void refuse_all(struct srv_scheduler *s)
 {
-    srv_rounds_refuse(&s->rounds, s->taken, s->num_taken);
+    srv_dispatch_refuse(&s->rounds, s->taken, s->num_taken);
     s->num_taken = 0;
 }
 
@@ -110,7 +110,7 @@ static bool read_or_write(void *context, struct srv_request *request)
 {
     struct srv_scheduler *s = context;
     if (request->t_computed != 0)
-        return srv_rounds_write(&s->rounds, request);
+        return srv_dispatch_write_piece(&s->rounds, request);
     srv_read_body(request);
     srv_arena_populate(&request->arena);
     request->t_compute = srv_now_ns();
@@ -127,31 +127,32 @@ static bool read_or_write(void *context, struct srv_request *request)
  * arrives meanwhile joins the next batch. */
 static void run_round(struct srv_scheduler *s)
 {
-    struct srv_rounds *rounds = &s->rounds;
-    srv_store_cut(s->app->store);
+    struct srv_dispatch *rounds = &s->rounds;
+    srv_store_take_checkpoint(s->app->store);
     read_taken(s);
     sweep(s);
-    for (int i = 0; i < ROUND_BATCHES && !s->stopping && srv_rounds_batch(rounds, false); i++) {
-        srv_rounds_reply(rounds);
+    for (int i = 0; i < ROUND_BATCHES && !s->stopping && srv_dispatch_batch(rounds, false); i++) {
+        srv_dispatch_reply(rounds);
         sweep(s);
         if (take_inbox(s) && !s->stopping)
             read_taken(s);
     }
     if (s->stopping)
         return;
-    srv_rounds_reply(rounds);
-    srv_rounds_batch(rounds, true);
+    srv_dispatch_reply(rounds);
+    srv_dispatch_batch(rounds, true);
     if (!s->stopping)
-        srv_rounds_attend(rounds);
+        srv_dispatch_attend(rounds);
     if (!s->stopping)
-        srv_rounds_piece(rounds);
+        srv_dispatch_piece(rounds);
 }
 
 /* False once it is to stop and nothing is left. */
 static bool await_work(struct srv_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (s->inbox_count == 0 && !s->left && !s->stop && !srv_store_wants_cut(s->app->store))
+    while (s->inbox_count == 0 && !s->left && !s->stop &&
+           !srv_store_wants_checkpoint(s->app->store))
         pthread_cond_wait(&s->wake, &s->lock);
     bool found = s->inbox_count > 0 || s->left || !s->stop;
     s->left = false;
@@ -167,13 +168,13 @@ static void *scheduler_main(void *argument)
     while (goes_on) {
         goes_on = await_work(s); /* the last time round, an event thread may still have left work */
         pthread_mutex_lock(&s->drive);
-        srv_store_cut(s->app->store);
+        srv_store_take_checkpoint(s->app->store);
         while (take_inbox(s)) {
             if (!s->stopping)
                 run_round(s);
             if (s->stopping)
                 refuse_all(s);
-            srv_rounds_reply(&s->rounds);
+            srv_dispatch_reply(&s->rounds);
         }
         pthread_mutex_unlock(&s->drive);
     }
@@ -188,7 +189,7 @@ static bool pause_wanted(void *context)
     uint64_t now = srv_now_ns();
     bool knocks = s->rounds.more || atomic_load_explicit(&s->knocking, memory_order_relaxed);
     return (knocks && now >= s->next_pause_ns) || now >= s->next_sweep_ns ||
-           srv_request_check(s->rounds.long_request, now, NULL) != SRV_OK;
+           srv_request_check_cancelled(s->rounds.long_request, now, NULL) != SRV_OK;
 }
 
 /* Of this thread: what a busy machine took from it is not held against the decodes. */
@@ -205,20 +206,20 @@ static bool pause_run(void *context)
 {
     struct srv_scheduler *s = context;
     uint64_t start = busy_ns();
-    if (!srv_rounds_go_on(&s->rounds))
+    if (!srv_dispatch_check_long(&s->rounds))
         return false;
     sweep(s);
     if (srv_now_ns() < s->next_pause_ns)
         return true;
     take_inbox(s);
     if (s->stopping) {
-        srv_rounds_fail_draining(&s->rounds.stopped);
+        srv_dispatch_fail_draining(&s->rounds.stopped);
         return false;
     }
     read_taken(s);
-    srv_rounds_batch(&s->rounds, false);
-    srv_rounds_reply(&s->rounds);
-    s->rounds.more = srv_rounds_have_short(&s->rounds);
+    srv_dispatch_batch(&s->rounds, false);
+    srv_dispatch_reply(&s->rounds);
+    s->rounds.more = srv_dispatch_has_short_steps(&s->rounds);
     s->next_pause_ns = srv_now_ns() + (busy_ns() - start) * LONG_SHARE;
     return true;
 }
@@ -243,14 +244,14 @@ static bool drive_small(struct srv_scheduler *s)
     if (s->stopping)
         refuse_all(s);
     read_taken(s);
-    bool small = srv_rounds_are_small(&s->rounds);
-    while (small && srv_rounds_batch(&s->rounds, false))
+    bool small = srv_dispatch_is_small(&s->rounds);
+    while (small && srv_dispatch_batch(&s->rounds, false))
         ;
-    srv_rounds_reply(&s->rounds);
-    return small && !srv_rounds_waiting(&s->rounds); /* something long may have come in line */
+    srv_dispatch_reply(&s->rounds);
+    return small && !srv_dispatch_has_work(&s->rounds); /* something long may have come in line */
 }
 
-void srv_scheduler_run(struct srv_scheduler *s)
+void srv_scheduler_run_or_wake(struct srv_scheduler *s)
 {
     bool done = false;
     if (pthread_mutex_trylock(&s->drive) == 0) {
@@ -273,10 +274,11 @@ enum srv_error_code srv_scheduler_admits(const struct srv_scheduler *s,
     return srv_admission_check(&s->rounds.admission, request, error);
 }
 
-unsigned srv_scheduler_retry_s(const struct srv_scheduler *s, const struct srv_request *request)
+unsigned srv_scheduler_retry_after_s(const struct srv_scheduler *s,
+                                     const struct srv_request *request)
 {
     return s != NULL && request->route != NULL
-               ? srv_admission_retry_s(&s->rounds.admission, request)
+               ? srv_admission_retry_after_s(&s->rounds.admission, request)
                : 1;
 }
 
@@ -286,7 +288,7 @@ bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
     bool taken = false;
     pthread_mutex_lock(&s->lock);
     if (s->stop)
-        srv_rounds_fail_draining(error);
+        srv_dispatch_fail_draining(error);
     else if (srv_scheduler_admits(s, request, error) == SRV_OK) {
         srv_admission_join(&s->rounds.admission, request);
         put_into_inbox(s, request);
@@ -296,7 +298,7 @@ bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
     return taken;
 }
 
-void srv_scheduler_poke(struct srv_scheduler *s)
+void srv_scheduler_wake(struct srv_scheduler *s)
 {
     if (s == NULL)
         return;
@@ -314,7 +316,7 @@ static void free_scheduler(struct srv_scheduler *s)
 {
     free(s->inbox);
     free(s->taken);
-    srv_rounds_fini(&s->rounds);
+    srv_dispatch_fini(&s->rounds);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->drive);
@@ -325,11 +327,12 @@ static bool start_threads(struct srv_scheduler *s)
 {
     struct attn_engine_info engine;
     attn_engine_describe(&engine, s->app->engine);
-    if (!srv_clerk_open(&s->rounds.clerk, 1 + engine.threads / THREADS_PER_CLERK, read_or_write, s))
+    if (!srv_io_workers_open(&s->rounds.clerk, 1 + engine.threads / THREADS_PER_CLERK,
+                             read_or_write, s))
         return false;
     if (pthread_create(&s->thread, NULL, scheduler_main, s) == 0)
         return true;
-    srv_clerk_finish(s->rounds.clerk);
+    srv_io_workers_finish(s->rounds.clerk);
     return false;
 }
 
@@ -347,7 +350,7 @@ bool srv_scheduler_open(struct srv_scheduler **out, struct srv_app *app)
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->drive, NULL);
     pthread_cond_init(&s->wake, NULL);
-    bool made = srv_rounds_init(&s->rounds, app, s->inbox_capacity);
+    bool made = srv_dispatch_init(&s->rounds, app, s->inbox_capacity);
     s->rounds.yield = (struct attn_yield){pause_wanted, pause_run, s};
     if (!made || s->inbox == NULL || s->taken == NULL || !start_threads(s)) {
         free_scheduler(s);
@@ -362,7 +365,7 @@ void srv_scheduler_stop(struct srv_scheduler *s)
     if (s == NULL)
         return;
     atomic_store(&s->app->stopping, true);
-    srv_clerk_finish(s->rounds.clerk); /* before the thread that it gives back to */
+    srv_io_workers_finish(s->rounds.clerk); /* before the thread that it gives back to */
     pthread_mutex_lock(&s->lock);
     s->stop = true;
     atomic_store(&s->knocking, true);

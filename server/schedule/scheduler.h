@@ -19,8 +19,8 @@ enum srv_error_code srv_scheduler_admits(const struct srv_scheduler *scheduler,
                                          struct srv_error *error);
 
 /* After how many seconds a refused request should be sent again.  Takes NULL. */
-unsigned srv_scheduler_retry_s(const struct srv_scheduler *scheduler,
-                               const struct srv_request *request);
+unsigned srv_scheduler_retry_after_s(const struct srv_scheduler *scheduler,
+                                     const struct srv_request *request);
 
 /* Queues a request whose body is whole.  False with *error (as before, draining) where it was not
  * taken; otherwise it comes back through srv_http_resume.  Any thread. */
@@ -29,11 +29,11 @@ bool srv_scheduler_submit(struct srv_scheduler *scheduler, struct srv_request *r
 
 /* Has what was submitted computed: by this event thread where that takes next to no time and nobody
  * computes, else by the scheduler's, which is woken.  For event threads, once a turn. */
-void srv_scheduler_run(struct srv_scheduler *scheduler);
+void srv_scheduler_run_or_wake(struct srv_scheduler *scheduler);
 size_t srv_scheduler_depth(const struct srv_scheduler *scheduler); /* waiting or running */
 
-/* Has the thread call srv_store_cut soon, if it is wanted.  Takes NULL. */
-void srv_scheduler_poke(struct srv_scheduler *scheduler);
+/* Has the thread call srv_store_take_checkpoint soon, if it is wanted.  Takes NULL. */
+void srv_scheduler_wake(struct srv_scheduler *scheduler);
 
 /* Ends the thread: what is being computed is finished and answered, what waits is refused with
  * `draining`, as is what is submitted from then on.  Free it when no event thread is left.  Both

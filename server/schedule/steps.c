@@ -11,7 +11,7 @@
 #include "app.h"
 #include "base/clock.h"
 #include "base/digest.h"
-#include "wire/meaning.h"
+#include "wire/field_rules.h"
 #include "wire/outputs.h"
 
 static enum srv_error_code fail_not_found(struct srv_error *error)
@@ -65,7 +65,7 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
     if (code == SRV_OK)
         code = srv_job_find_layer(&spec, job, item->model, error);
     if (code == SRV_OK)
-        code = srv_meaning_check(rows, SRV_FORM_STEP, spec, error);
+        code = srv_field_rules_check(rows, SRV_FORM_STEP, spec, error);
     if (code != SRV_OK)
         return code;
     item->sizes = srv_sizes_of_layer(spec);
@@ -82,16 +82,16 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
     return SRV_OK;
 }
 
-enum srv_error_code srv_item_prepare_only(struct srv_job *job, struct srv_error *error)
+enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error *error)
 {
-    enum srv_error_code code = srv_job_check_header(job, job->call.rows.session_id, error);
+    enum srv_error_code code = srv_job_check_session_header(job, job->call.rows.session_id, error);
     if (code == SRV_OK)
-        code = srv_job_take_items(job, 1, error);
+        code = srv_job_alloc_items(job, 1, error);
     if (code != SRV_OK)
         return code;
     job->items[0].rows = &job->call.rows;
     code = srv_item_prepare(&job->items[0], error);
-    return code == SRV_OK ? srv_job_room(job, error) : code;
+    return code == SRV_OK ? srv_job_reserve_reply(job, error) : code;
 }
 
 /* ---- On the scheduler's thread ---- */
@@ -107,7 +107,7 @@ static bool create_session(struct srv_item *item, struct srv_app *app)
     if (srv_session_create(&item->session, app->sessions, item->model, &options, &item->error) !=
         SRV_OK)
         return false;
-    item->created = item->session->unborn = true;
+    item->created = item->session->pending_creation = true;
     return true;
 }
 
@@ -208,7 +208,7 @@ static bool make_step(struct srv_item *item)
         attn_model_layer(item->model->attn, (size_t)job->call.layer);
     struct srv_arena *arena = &job->request->arena;
     struct attn_step *step = &item->step;
-    if (item->session->unborn && !item->created) { /* what was to start it has failed */
+    if (item->session->pending_creation && !item->created) { /* what was to start it has failed */
         fail_not_found(&item->error);
         return false;
     }
@@ -224,8 +224,8 @@ static bool make_step(struct srv_item *item)
     return srv_sizes_check(&item->sizes, limits, "hidden_states", NULL, &item->error) == SRV_OK &&
            srv_modifiers_read(&step->modifiers, item->rows, &item->sizes, arena, &item->error) ==
                SRV_OK &&
-           srv_outputs_take(&step->outputs, item->rows, &item->sizes, job->request, &item->error) ==
-               SRV_OK;
+           srv_outputs_alloc(&step->outputs, item->rows, &item->sizes, job->request,
+                             &item->error) == SRV_OK;
 }
 
 static void remember(const struct srv_item *item)
@@ -244,7 +244,7 @@ struct srv_item *srv_item_end(struct srv_item *item)
     if (failed && item->created)
         srv_session_remove(app->sessions, session);
     if (!failed && item->created) {
-        session->unborn = false;
+        session->pending_creation = false;
         srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
     }
     leave_session(item, NULL);
@@ -252,7 +252,7 @@ struct srv_item *srv_item_end(struct srv_item *item)
 }
 
 /* It made no session: what does is the first of its steps. */
-void srv_item_end_behind(struct srv_item *item) { leave_session(item->behind, item); }
+void srv_item_end_next(struct srv_item *item) { leave_session(item->behind, item); }
 
 /* What the library made of a step that ran. */
 static void take_result(struct srv_item *item)
@@ -266,7 +266,7 @@ static void take_result(struct srv_item *item)
 /* A prefill counts as attention over rows, not as a batch of decodes. */
 static void count_batch(struct srv_metrics *metrics, size_t steps, size_t rows, uint64_t ns)
 {
-    if (steps == 1 && rows > SRV_FEW_ROWS)
+    if (steps == 1 && rows > SRV_DECODE_ROWS_MAX)
         srv_metrics_attend(metrics, rows, ns);
     else
         srv_metrics_decode(metrics, steps, rows, ns);

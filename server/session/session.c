@@ -274,8 +274,8 @@ static enum srv_error_code check_first(struct srv_sessions *sessions,
     return code;
 }
 
-enum srv_error_code srv_session_list(struct srv_sessions *sessions, struct srv_session *session,
-                                     struct srv_error *error)
+enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv_session *session,
+                                       struct srv_error *error)
 {
     pthread_mutex_lock(&sessions->lock);
     enum srv_error_code code = check_room(sessions, session->id, session->key, error);
@@ -302,7 +302,7 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
     }
     code = srv_session_new(&session, sessions, model, options, error);
     if (code == SRV_OK)
-        code = srv_session_list(sessions, session, error); /* another may have come first */
+        code = srv_session_insert(sessions, session, error); /* another may have come first */
     if (code == SRV_OK)
         *out = session;
     else
@@ -310,9 +310,9 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
     return code;
 }
 
-enum srv_error_code srv_session_made(struct srv_session **out, struct srv_sessions *sessions,
-                                     const struct srv_session_options *options,
-                                     struct srv_error *error)
+enum srv_error_code srv_session_find_by_key(struct srv_session **out, struct srv_sessions *sessions,
+                                            const struct srv_session_options *options,
+                                            struct srv_error *error)
 {
     *out = NULL;
     if (options->key == NULL || options->key[0] == '\0')

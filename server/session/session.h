@@ -32,12 +32,12 @@ struct srv_session {
     atomic_uint_fast64_t used_ns; /* last use, monotonic */
     atomic_uint waiting;          /* requests with steps queued for it */
     struct srv_item *newest;      /* the scheduler's: the last of these (job.h) */
-    bool unborn;                  /* the scheduler's: the step that is to start it was not made */
+    bool pending_creation;        /* the scheduler's: the step that is to start it was not made */
     atomic_uint references;       /* the table's one included */
     char key[SRV_ID_MAX + 1];     /* its maker's Idempotency-Key (http_auth.h), "" for none */
     uint64_t key_digest[2];       /* of the request that came with it */
     /* What the store (store.h) knows of it: under its lock, */
-    enum { SRV_UNRECORDED, SRV_RECORDED, SRV_GONE } record;
+    enum { SRV_UNRECORDED, SRV_RECORDED, SRV_DELETED } record;
     uint64_t chain; /* records of it so far */
     /* and the scheduler's: */
     bool changed;                           /* since the file that holds it was begun */
@@ -70,8 +70,8 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
                                     const struct srv_model *model,
                                     const struct srv_session_options *options,
                                     struct srv_error *error);
-enum srv_error_code srv_session_list(struct srv_sessions *sessions, struct srv_session *session,
-                                     struct srv_error *error);
+enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv_session *session,
+                                       struct srv_error *error);
 
 /* Creates a session and returns it with a reference for the caller.  Errors: session_exists,
  * session_limit, idempotency_conflict (a session was made with that key), invalid_value,
@@ -83,9 +83,9 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
 
 /* The live session that was made with the key of these options, with a reference; NULL where there
  * is none or they have no key.  Error: idempotency_conflict, where another request made it. */
-enum srv_error_code srv_session_made(struct srv_session **out, struct srv_sessions *sessions,
-                                     const struct srv_session_options *options,
-                                     struct srv_error *error);
+enum srv_error_code srv_session_find_by_key(struct srv_session **out, struct srv_sessions *sessions,
+                                            const struct srv_session_options *options,
+                                            struct srv_error *error);
 
 /* A reference to the live session of that id; NULL where there is none.  Touches used_ns. */
 struct srv_session *srv_session_get(struct srv_sessions *sessions, const char *id);

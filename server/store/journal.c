@@ -79,7 +79,7 @@ void srv_journal_close(struct srv_journal *journal)
 }
 
 void srv_journal_add(struct srv_journal *journal, struct srv_record_head *head,
-                     const struct srv_part parts[], size_t count)
+                     const struct srv_record_part parts[], size_t count)
 {
     head->sequence = journal->sequence++;
     head->first = journal->first;
@@ -101,7 +101,7 @@ static void end_batch(struct srv_journal *journal)
     struct srv_record_head *head = &journal->head;
     if (journal->head_at == 0 || journal->error != 0)
         return;
-    srv_record_end(head);
+    srv_record_mark_last(head);
     if (journal->head_at >= journal->end)
         memcpy(journal->buffer + (journal->head_at - journal->end), head, sizeof *head);
     else if (pwrite(journal->fd, head, sizeof *head, (off_t)journal->head_at) != sizeof *head)

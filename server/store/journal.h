@@ -28,7 +28,7 @@ void srv_journal_close(struct srv_journal *journal); /* takes a zeroed one whose
 /* Adds a record to the batch: type, epoch and chain of `head` are the caller's, the rest is filled
  * in.  What fails is told by srv_journal_flush. */
 void srv_journal_add(struct srv_journal *journal, struct srv_record_head *head,
-                     const struct srv_part parts[], size_t count);
+                     const struct srv_record_part parts[], size_t count);
 
 /* Ends the batch: all of it is in the file, and with `sync` on the disk; or none of it is, and the
  * errno is returned. */

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "base/sum.h"
+#include "base/checksum.h"
 
 #define RECORD_MAGIC UINT32_C(0x6e744152)
 #define VERSION 1
@@ -25,30 +25,31 @@ _Static_assert(sizeof(struct journal_head) == SRV_JOURNAL_HEAD, "no padding");
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-void srv_record_seal(struct srv_record_head *head, const struct srv_part parts[], size_t count)
+void srv_record_seal(struct srv_record_head *head, const struct srv_record_part parts[],
+                     size_t count)
 {
-    struct srv_sum sum;
+    struct srv_checksum sum;
     head->magic = RECORD_MAGIC;
     head->length = 0;
-    srv_sum_init(&sum);
+    srv_checksum_init(&sum);
     for (size_t i = 0; i < count; i++) {
         head->length += parts[i].size;
-        srv_sum_add(&sum, parts[i].bytes, parts[i].size);
+        srv_checksum_add(&sum, parts[i].bytes, parts[i].size);
     }
-    head->payload_sum = srv_sum_end(&sum);
-    head->head_sum = srv_sum_of(head, offsetof(struct srv_record_head, head_sum));
+    head->payload_sum = srv_checksum_end(&sum);
+    head->head_sum = srv_checksum_of(head, offsetof(struct srv_record_head, head_sum));
 }
 
-void srv_record_end(struct srv_record_head *head)
+void srv_record_mark_last(struct srv_record_head *head)
 {
     head->last = 1;
-    head->head_sum = srv_sum_of(head, offsetof(struct srv_record_head, head_sum));
+    head->head_sum = srv_checksum_of(head, offsetof(struct srv_record_head, head_sum));
 }
 
 static struct journal_head journal_head(uint64_t generation)
 {
     struct journal_head head = {.magic = "ATTNJRNL", .generation = generation, .version = VERSION};
-    head.sum = srv_sum_of(&head, offsetof(struct journal_head, sum));
+    head.sum = srv_checksum_of(&head, offsetof(struct journal_head, sum));
     return head;
 }
 
@@ -60,46 +61,46 @@ void srv_journal_print_head(unsigned char out[SRV_JOURNAL_HEAD], uint64_t genera
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_source *source,
+void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_file_reader *source,
                            uint64_t generation)
 {
     struct journal_head head = journal_head(generation), found;
     size_t at = source->size < sizeof head ? source->size : sizeof head;
     *reader = (struct srv_journal_reader){.source = source, .at = at, .sequence = 1};
-    reader->head_damaged = at == sizeof head && (!srv_source_read(&found, source, 0, at) ||
+    reader->head_damaged = at == sizeof head && (!srv_file_reader_read(&found, source, 0, at) ||
                                                  memcmp(&found, &head, sizeof head) != 0);
 }
 
 /* A head at `at` whose sum is right and that is of this place in the journal or a later one. */
 static bool read_head(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
 {
-    struct srv_source *source = reader->source;
+    struct srv_file_reader *source = reader->source;
     struct srv_record_head *head = &out->head;
     if (at > source->size || source->size - at < sizeof *head ||
-        !srv_source_read(head, source, at, sizeof *head))
+        !srv_file_reader_read(head, source, at, sizeof *head))
         return false;
     out->source = source;
     out->payload = at + sizeof *head;
     return head->magic == RECORD_MAGIC &&
-           head->head_sum == srv_sum_of(head, offsetof(struct srv_record_head, head_sum)) &&
+           head->head_sum == srv_checksum_of(head, offsetof(struct srv_record_head, head_sum)) &&
            head->sequence >= reader->sequence && head->length % 4 == 0;
 }
 
 static bool read_at(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
 {
-    struct srv_sum sum;
+    struct srv_checksum sum;
     const struct srv_record_head *head = &out->head;
     if (!read_head(out, reader, at) || head->length > reader->source->size - out->payload)
         return false;
-    srv_sum_init(&sum);
-    return srv_source_sum(&sum, reader->source, out->payload, (size_t)head->length) &&
-           head->payload_sum == srv_sum_end(&sum);
+    srv_checksum_init(&sum);
+    return srv_file_reader_sum(&sum, reader->source, out->payload, (size_t)head->length) &&
+           head->payload_sum == srv_checksum_end(&sum);
 }
 
 /* The first sound record from `at` on; returns where it is, the size where there is none. */
 static size_t search(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
 {
-    const struct srv_source *source = reader->source;
+    const struct srv_file_reader *source = reader->source;
     while (at + SRV_RECORD_HEAD <= source->size && source->error == 0 && !read_at(out, reader, at))
         at += 4;
     return at + SRV_RECORD_HEAD <= source->size && source->error == 0 ? at : source->size;
@@ -145,5 +146,5 @@ enum srv_reading srv_journal_read(struct srv_record *out, struct srv_journal_rea
 
 bool srv_record_read(void *out, const struct srv_record *record, size_t offset, size_t count)
 {
-    return srv_source_read(out, record->source, record->payload + offset, count);
+    return srv_file_reader_read(out, record->source, record->payload + offset, count);
 }

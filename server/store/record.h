@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "config/bounds.h"
-#include "store/source.h"
+#include "store/file_reader.h"
 
 enum srv_record_type {
     SRV_RECORD_CREATE = 1, /* an empty session; `pending`: nobody may see it before its COMMIT */
@@ -63,14 +63,15 @@ struct srv_record_last { /* a commit has one for each layer of the checkpoint */
 };
 
 /* Fills the sums of a head whose payload is these parts. */
-struct srv_part {
+struct srv_record_part {
     const void *bytes;
     size_t size;
 };
-void srv_record_seal(struct srv_record_head *head, const struct srv_part parts[], size_t count);
+void srv_record_seal(struct srv_record_head *head, const struct srv_record_part parts[],
+                     size_t count);
 
 /* Marks a sealed head as that of the last record of a write. */
-void srv_record_end(struct srv_record_head *head);
+void srv_record_mark_last(struct srv_record_head *head);
 
 /* The head of a journal file, of a generation. */
 void srv_journal_print_head(unsigned char out[SRV_JOURNAL_HEAD], uint64_t generation);
@@ -86,7 +87,7 @@ enum srv_reading {
 };
 
 struct srv_journal_reader {
-    struct srv_source *source;
+    struct srv_file_reader *source;
     size_t at;                  /* of the next record */
     uint64_t sequence, missing; /* of the next record; how many the last GAP has lost */
     bool head_damaged;
@@ -95,13 +96,13 @@ struct srv_journal_reader {
 
 struct srv_record {
     struct srv_record_head head;
-    struct srv_source *source;
+    struct srv_file_reader *source;
     size_t payload; /* where it begins in the file, a multiple of 4 */
 };
 
 /* Begins to read.  A damaged head is noted and passed over: it says nothing that the file's name
  * does not. */
-void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_source *source,
+void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_file_reader *source,
                            uint64_t generation);
 
 /* The next record.  With a GAP, *out is the first sound record behind it, which comes again with

@@ -37,7 +37,7 @@ static struct srv_session *find_parent(const struct srv_restore *restore,
                                        const struct srv_record_create *create,
                                        const struct srv_model *model)
 {
-    const struct srv_restored *parent = srv_restore_find(restore, create->parent);
+    const struct srv_restored_session *parent = srv_restore_find(restore, create->parent);
     if (parent == NULL || parent->session == NULL || parent->session->model != model ||
         parent->session->chain != create->parent_chain)
         return NULL;
@@ -54,8 +54,9 @@ static void inherit(struct srv_session *session, const struct srv_session *paren
     }
 }
 
-static enum srv_restoring make(struct srv_restored *entry, const struct srv_restore *restore,
-                               const struct srv_record_create *create, bool fork)
+static enum srv_restore_status make(struct srv_restored_session *entry,
+                                    const struct srv_restore *restore,
+                                    const struct srv_record_create *create, bool fork)
 {
     struct attn_error cause = {0};
     struct srv_error error = {0};
@@ -87,8 +88,9 @@ static enum srv_restoring make(struct srv_restored *entry, const struct srv_rest
     return SRV_RESTORE_OK;
 }
 
-static enum srv_restoring apply_create(struct srv_restored *entry, struct srv_restore *restore,
-                                       const struct srv_record *record)
+static enum srv_restore_status apply_create(struct srv_restored_session *entry,
+                                            struct srv_restore *restore,
+                                            const struct srv_record *record)
 {
     struct srv_record_create create;
     if (record->head.chain != 0 || !read_create(&create, record)) {
@@ -190,7 +192,8 @@ static enum attn_status apply_commit(struct srv_session *session, const struct s
     return ATTN_OK;
 }
 
-static enum srv_restoring apply_change(struct srv_restored *entry, const struct srv_record *record)
+static enum srv_restore_status apply_change(struct srv_restored_session *entry,
+                                            const struct srv_record *record)
 {
     static enum attn_status (*const changes[])(struct srv_session *, const struct srv_record *) = {
         [SRV_RECORD_ROWS] = apply_rows,
@@ -218,25 +221,25 @@ static enum srv_restoring apply_change(struct srv_restored *entry, const struct 
 
 /* ---- The journal ----------------------------------------------------------------------------- */
 
-static void forget(struct srv_restored *entry)
+static void forget(struct srv_restored_session *entry)
 {
     srv_session_put(entry->session);
-    *entry = (struct srv_restored){.epoch = entry->epoch, .order = entry->order};
+    *entry = (struct srv_restored_session){.epoch = entry->epoch, .order = entry->order};
 }
 
 /* A record with a number that the session has passed: it is contained in its file, or the bytes of
  * a write that failed were not cut off and have its number. */
-static enum srv_restoring pass_over(struct srv_restored *entry, uint64_t generation)
+static enum srv_restore_status pass_over(struct srv_restored_session *entry, uint64_t generation)
 {
     if (entry->session->file_generation <= generation)
         srv_restore_lose(entry);
     return SRV_RESTORE_OK;
 }
 
-static enum srv_restoring apply(struct srv_restore *restore, const struct srv_record *record,
-                                uint64_t generation)
+static enum srv_restore_status apply(struct srv_restore *restore, const struct srv_record *record,
+                                     uint64_t generation)
 {
-    struct srv_restored *entry = srv_restore_find(restore, record->head.epoch);
+    struct srv_restored_session *entry = srv_restore_find(restore, record->head.epoch);
     if (record->head.type == SRV_RECORD_DELETE) {
         if (entry != NULL)
             forget(entry);
@@ -255,14 +258,14 @@ static enum srv_restoring apply(struct srv_restore *restore, const struct srv_re
 }
 
 /* `record` is the first sound one behind `missing` others. */
-static enum srv_restoring pass_gap(struct srv_restore *restore, const struct srv_record *record,
-                                   uint64_t missing)
+static enum srv_restore_status pass_gap(struct srv_restore *restore,
+                                        const struct srv_record *record, uint64_t missing)
 {
     if (missing != 1)
         srv_restore_doubt(restore);
     if (record->head.previous == 0)
         return SRV_RESTORE_OK;
-    struct srv_restored *entry = srv_restore_entry(restore, record->head.previous);
+    struct srv_restored_session *entry = srv_restore_entry(restore, record->head.previous);
     if (entry == NULL)
         return SRV_RESTORE_FULL;
     entry->lost = entry->session == NULL;
@@ -275,7 +278,7 @@ static enum srv_restoring pass_gap(struct srv_restore *restore, const struct srv
 static void drop_pending(struct srv_restore *restore)
 {
     for (size_t i = 0; i < restore->capacity; i++) {
-        struct srv_restored *entry = &restore->entries[i];
+        struct srv_restored_session *entry = &restore->entries[i];
         if (!entry->pending)
             continue;
         bool lost = entry->lost || entry->unproven;
@@ -284,18 +287,19 @@ static void drop_pending(struct srv_restore *restore)
     }
 }
 
-enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_restore *restore,
-                                       uint64_t generation, struct srv_source *journal)
+enum srv_restore_status srv_restore_journal(struct srv_replay_result *out,
+                                            struct srv_restore *restore, uint64_t generation,
+                                            struct srv_file_reader *journal)
 {
     struct srv_journal_reader reader;
     struct srv_record record;
-    enum srv_restoring result = SRV_RESTORE_OK;
+    enum srv_restore_status result = SRV_RESTORE_OK;
     enum srv_reading reading = SRV_READ_RECORD;
     restore->message[0] = '\0';
     attn_alike_free(restore->alike); /* who steps on would copy the blocks that it keeps */
     restore->alike = NULL;
     srv_journal_read_open(&reader, journal, generation);
-    *out = (struct srv_replayed){.gaps = reader.head_damaged};
+    *out = (struct srv_replay_result){.gaps = reader.head_damaged};
     while (result == SRV_RESTORE_OK && (reading == SRV_READ_RECORD || reading == SRV_READ_GAP)) {
         out->good = reader.at;
         reading = srv_journal_read(&record, &reader);
@@ -309,7 +313,7 @@ enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_rest
     }
     out->torn = reading == SRV_READ_TORN;
     if (journal->error != 0)
-        result = SRV_RESTORE_UNREAD;
+        result = SRV_RESTORE_UNREADABLE;
     else if (result == SRV_RESTORE_FULL && restore->message[0] == '\0')
         snprintf(restore->message, sizeof restore->message,
                  "there is no room in the pool or in memory for what a journal holds");

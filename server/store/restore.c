@@ -13,8 +13,8 @@
 #define MANY_LOST 8 /* times max_sessions: more that are lost are not counted either */
 #define PIECE ((size_t)16 << 20) /* of a session's file, after which progress is told */
 
-static enum srv_restoring fail(struct srv_restore *restore, enum srv_restoring what,
-                               const char *message)
+static enum srv_restore_status fail(struct srv_restore *restore, enum srv_restore_status what,
+                                    const char *message)
 {
     snprintf(restore->message, sizeof restore->message, "%s", message);
     return what;
@@ -40,7 +40,8 @@ void srv_restore_fini(struct srv_restore *restore)
 
 /* Where the epoch's entry is or would be; epochs count up from a random number, so that their low
  * bits are as good as a hash. */
-static struct srv_restored *slot_of(struct srv_restored *entries, size_t capacity, uint64_t epoch)
+static struct srv_restored_session *slot_of(struct srv_restored_session *entries, size_t capacity,
+                                            uint64_t epoch)
 {
     size_t i = (size_t)epoch & (capacity - 1);
     while (entries[i].epoch != 0 && entries[i].epoch != epoch)
@@ -49,7 +50,7 @@ static struct srv_restored *slot_of(struct srv_restored *entries, size_t capacit
 }
 
 /* Of a session that was deleted nothing comes any more, so that its entry can go. */
-static bool is_wanted(const struct srv_restored *entry)
+static bool is_wanted(const struct srv_restored_session *entry)
 {
     return entry->epoch != 0 && (entry->session != NULL || entry->lost);
 }
@@ -66,7 +67,8 @@ static bool make_room(struct srv_restore *restore)
     while (capacity < 4 * count)
         capacity *= 2;
     bool crowded = sessions / 2 > most, lost = (count - sessions) / MANY_LOST > most;
-    struct srv_restored *entries = crowded || lost ? NULL : calloc(capacity, sizeof *entries);
+    struct srv_restored_session *entries =
+        crowded || lost ? NULL : calloc(capacity, sizeof *entries);
     if (entries == NULL) {
         fail(restore, SRV_RESTORE_FULL,
              crowded ? "they are more than twice max_sessions"
@@ -85,27 +87,27 @@ static bool make_room(struct srv_restore *restore)
     return true;
 }
 
-struct srv_restored *srv_restore_find(const struct srv_restore *restore, uint64_t epoch)
+struct srv_restored_session *srv_restore_find(const struct srv_restore *restore, uint64_t epoch)
 {
     if (restore->capacity == 0 || epoch == 0)
         return NULL;
-    struct srv_restored *entry = slot_of(restore->entries, restore->capacity, epoch);
+    struct srv_restored_session *entry = slot_of(restore->entries, restore->capacity, epoch);
     return entry->epoch != 0 ? entry : NULL;
 }
 
-struct srv_restored *srv_restore_entry(struct srv_restore *restore, uint64_t epoch)
+struct srv_restored_session *srv_restore_entry(struct srv_restore *restore, uint64_t epoch)
 {
     if (restore->count >= restore->room && !make_room(restore))
         return NULL;
-    struct srv_restored *entry = slot_of(restore->entries, restore->capacity, epoch);
+    struct srv_restored_session *entry = slot_of(restore->entries, restore->capacity, epoch);
     if (entry->epoch == 0) {
-        *entry = (struct srv_restored){.epoch = epoch, .order = ++restore->made};
+        *entry = (struct srv_restored_session){.epoch = epoch, .order = ++restore->made};
         restore->count++;
     }
     return entry;
 }
 
-void srv_restore_lose(struct srv_restored *entry)
+void srv_restore_lose(struct srv_restored_session *entry)
 {
     srv_session_put(entry->session);
     entry->session = NULL;
@@ -132,22 +134,23 @@ const struct srv_model *srv_restore_model(const struct srv_restore *restore, con
 
 /* ---- Session files --------------------------------------------------------------------------- */
 
-static enum srv_restoring fail_attn(struct srv_restore *restore, const struct attn_error *cause)
+static enum srv_restore_status fail_attn(struct srv_restore *restore,
+                                         const struct attn_error *cause)
 {
     bool full = cause->status == ATTN_POOL_FULL || cause->status == ATTN_NO_MEMORY;
     bool unread = cause->status == ATTN_IO || cause->status == ATTN_NOT_FOUND;
-    enum srv_restoring damaged = unread ? SRV_RESTORE_UNREAD : SRV_RESTORE_DAMAGED;
+    enum srv_restore_status damaged = unread ? SRV_RESTORE_UNREADABLE : SRV_RESTORE_DAMAGED;
     return fail(restore, full ? SRV_RESTORE_FULL : damaged, cause->message);
 }
 
 /* What is small is read at once. */
-static enum srv_restoring open_import(struct attn_import **out, struct srv_restore *restore,
-                                      struct srv_source *file)
+static enum srv_restore_status open_import(struct attn_import **out, struct srv_restore *restore,
+                                           struct srv_file_reader *file)
 {
     struct attn_error cause = {0};
-    const void *bytes = srv_source_whole(file);
+    const void *bytes = srv_file_reader_whole(file);
     if (file->error != 0)
-        return fail(restore, SRV_RESTORE_UNREAD, strerrordesc_np(file->error));
+        return fail(restore, SRV_RESTORE_UNREADABLE, strerrordesc_np(file->error));
     enum attn_status status = bytes != NULL
                                   ? attn_import_open(out, bytes, file->size, &cause)
                                   : attn_import_open_file(out, file->fd, file->size, &cause);
@@ -155,9 +158,9 @@ static enum srv_restoring open_import(struct attn_import **out, struct srv_resto
 }
 
 /* Fills a cache that nobody knows of from the file. */
-static enum srv_restoring read_cache(struct attn_cache **out, struct srv_restore *restore,
-                                     const struct srv_model *model, struct attn_import *import,
-                                     const struct srv_source *file)
+static enum srv_restore_status read_cache(struct attn_cache **out, struct srv_restore *restore,
+                                          const struct srv_model *model, struct attn_import *import,
+                                          const struct srv_file_reader *file)
 {
     struct attn_error cause = {0};
     bool more = true;
@@ -171,7 +174,7 @@ static enum srv_restoring read_cache(struct attn_cache **out, struct srv_restore
     for (size_t done = PIECE; status == ATTN_OK && more; done += PIECE) {
         status = attn_import_run(&more, import, PIECE, &cause);
         if (more)
-            srv_source_tell(file, done / 2); /* each byte is summed up, and later copied */
+            srv_file_reader_report(file, done / 2); /* each byte is summed up, and later copied */
     }
     return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
 }
@@ -194,19 +197,22 @@ static bool read_options(struct srv_session_options *out, const struct attn_impo
             (srv_id_valid(key) && srv_notes_digest(out->key_digest, import, "key_digest")));
 }
 
-static enum srv_restoring make_session(struct srv_restored *entry, struct srv_restore *restore,
-                                       const struct srv_model *model, struct attn_import *import,
-                                       const struct srv_source *file, uint64_t generation)
+static enum srv_restore_status make_session(struct srv_restored_session *entry,
+                                            struct srv_restore *restore,
+                                            const struct srv_model *model,
+                                            struct attn_import *import,
+                                            const struct srv_file_reader *file, uint64_t generation)
 {
     struct srv_session_options options;
     struct srv_error error = {0};
     struct attn_cache *cache = NULL;
     struct srv_last_step *last = calloc(model->info.num_layers, sizeof *last);
-    enum srv_restoring result = fail(restore, SRV_RESTORE_FULL, "out of memory");
+    enum srv_restore_status result = fail(restore, SRV_RESTORE_FULL, "out of memory");
     if (last != NULL)
         result = read_cache(&cache, restore, model, import, file);
-    if (result == SRV_RESTORE_OK && (!read_options(&options, import, entry->epoch) ||
-                                     srv_notes_lasts(last, import, model, cache, &error) != SRV_OK))
+    if (result == SRV_RESTORE_OK &&
+        (!read_options(&options, import, entry->epoch) ||
+         srv_notes_last_steps(last, import, model, cache, &error) != SRV_OK))
         result = fail(restore, SRV_RESTORE_DAMAGED, "its notes are not those of a session");
     if (result != SRV_RESTORE_OK)
         goto done;
@@ -228,14 +234,14 @@ done:
     return result;
 }
 
-enum srv_restoring srv_restore_file(struct srv_restore *restore, uint64_t epoch,
-                                    uint64_t generation, struct srv_source *file)
+enum srv_restore_status srv_restore_file(struct srv_restore *restore, uint64_t epoch,
+                                         uint64_t generation, struct srv_file_reader *file)
 {
     struct attn_import *import = NULL;
-    struct srv_restored *entry = srv_restore_entry(restore, epoch);
+    struct srv_restored_session *entry = srv_restore_entry(restore, epoch);
     if (entry == NULL)
         return SRV_RESTORE_FULL;
-    enum srv_restoring result = open_import(&import, restore, file);
+    enum srv_restore_status result = open_import(&import, restore, file);
     if (result != SRV_RESTORE_OK) {
         entry->lost = true;
         return result;
@@ -246,9 +252,9 @@ enum srv_restoring srv_restore_file(struct srv_restore *restore, uint64_t epoch,
         result = make_session(entry, restore, model, import, file, generation);
     else
         result =
-            fail(restore, SRV_RESTORE_FOREIGN, "its model, by name and fingerprint, is not here");
+            fail(restore, SRV_RESTORE_NO_MODEL, "its model, by name and fingerprint, is not here");
     entry->lost = result != SRV_RESTORE_OK;
-    entry->foreign = result == SRV_RESTORE_FOREIGN;
+    entry->foreign = result == SRV_RESTORE_NO_MODEL;
     attn_import_close(import);
     return result;
 }
@@ -257,20 +263,20 @@ enum srv_restoring srv_restore_file(struct srv_restore *restore, uint64_t epoch,
 
 static int by_id(const void *a, const void *b)
 {
-    const struct srv_restored *x = *(struct srv_restored *const *)a;
-    const struct srv_restored *y = *(struct srv_restored *const *)b;
+    const struct srv_restored_session *x = *(struct srv_restored_session *const *)a;
+    const struct srv_restored_session *y = *(struct srv_restored_session *const *)b;
     int order = strcmp(x->session->id, y->session->id);
     return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
 }
 
 /* Collects the entries that are whole; the others are counted. */
-static size_t collect(struct srv_restored *out[], struct srv_restore_result *result,
+static size_t collect(struct srv_restored_session *out[], struct srv_restore_result *result,
                       struct srv_restore *restore)
 {
     size_t found = 0;
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < restore->capacity; i++) {
-        struct srv_restored *entry = &restore->entries[i];
+        struct srv_restored_session *entry = &restore->entries[i];
         if (entry->session != NULL && entry->unproven)
             srv_restore_lose(entry);
         result->foreign += entry->foreign;
@@ -285,23 +291,24 @@ static size_t collect(struct srv_restored *out[], struct srv_restore_result *res
     return found;
 }
 
-bool srv_restore_list(struct srv_restore_result *out, struct srv_restore *restore)
+bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *restore)
 {
     struct srv_error error = {0};
-    struct srv_restored **list = malloc((restore->count + 1) * sizeof(struct srv_restored *));
+    struct srv_restored_session **list =
+        malloc((restore->count + 1) * sizeof(struct srv_restored_session *));
     *out = (struct srv_restore_result){0};
     if (list == NULL) {
         fail(restore, SRV_RESTORE_FULL, "out of memory");
         return false;
     }
     size_t count = collect(list, out, restore);
-    qsort(list, count, sizeof(struct srv_restored *), by_id);
+    qsort(list, count, sizeof(struct srv_restored_session *), by_id);
     bool listed = true;
     for (size_t i = 0; i < count && listed; i++) {
         /* Of two of one id the older one was gone before the younger one came. */
         if (i + 1 < count && strcmp(list[i]->session->id, list[i + 1]->session->id) == 0)
             continue;
-        listed = srv_session_list(restore->sessions, list[i]->session, &error) == SRV_OK;
+        listed = srv_session_insert(restore->sessions, list[i]->session, &error) == SRV_OK;
         list[i]->listed = listed;
         out->listed += listed;
         if (!listed)

@@ -16,7 +16,7 @@
 #include "session/session.h"
 #include "store/record.h"
 
-struct srv_restored {
+struct srv_restored_session {
     uint64_t epoch;
     struct srv_session *session; /* NULL: deleted, or lost */
     size_t order;                /* of its making */
@@ -30,7 +30,7 @@ struct srv_restored {
 struct srv_restore {
     struct srv_sessions *sessions; /* where they will be listed */
     const struct srv_models *models;
-    struct srv_restored *entries; /* [capacity] hashed by epoch; epoch 0: free */
+    struct srv_restored_session *entries; /* [capacity] hashed by epoch; epoch 0: free */
     size_t capacity, count, room; /* count: that are used; room: that may be, as things are */
     size_t made;                  /* all that ever were */
     size_t max_sessions;          /* of the table */
@@ -38,12 +38,12 @@ struct srv_restore {
     char message[256];        /* the last thing that was wrong */
 };
 
-enum srv_restoring {
+enum srv_restore_status {
     SRV_RESTORE_OK,
-    SRV_RESTORE_DAMAGED, /* a session's file: the entry is there and lost */
-    SRV_RESTORE_FOREIGN, /* likewise: its model or fingerprint is not here */
-    SRV_RESTORE_FULL,    /* the pool, or memory: nothing more can be restored */
-    SRV_RESTORE_UNREAD,  /* nor here: the file cannot be read, and may be sound */
+    SRV_RESTORE_DAMAGED,    /* a session's file: the entry is there and lost */
+    SRV_RESTORE_NO_MODEL,   /* likewise: its model or fingerprint is not here */
+    SRV_RESTORE_FULL,       /* the pool, or memory: nothing more can be restored */
+    SRV_RESTORE_UNREADABLE, /* nor here: the file cannot be read, and may be sound */
 };
 
 /* For a table of `max_sessions`.  More may stand in files, of which some have expired; where they
@@ -55,21 +55,21 @@ void srv_restore_fini(struct srv_restore *restore); /* frees what was not listed
 
 /* The entry of an epoch, made where there is none; NULL where memory is short, or there are too
  * many, with `message`.  Entries move, and those of sessions that were deleted go. */
-struct srv_restored *srv_restore_entry(struct srv_restore *restore, uint64_t epoch);
-struct srv_restored *srv_restore_find(const struct srv_restore *restore, uint64_t epoch);
+struct srv_restored_session *srv_restore_entry(struct srv_restore *restore, uint64_t epoch);
+struct srv_restored_session *srv_restore_find(const struct srv_restore *restore, uint64_t epoch);
 
 /* Lets go of the entry's session. */
-void srv_restore_lose(struct srv_restored *entry);
+void srv_restore_lose(struct srv_restored_session *entry);
 
 /* The model of that name and fingerprint; NULL where there is none. */
 const struct srv_model *srv_restore_model(const struct srv_restore *restore, const char *name,
                                           const char *fingerprint);
 
 /* Reads the file of a session's that was begun with `generation`. */
-enum srv_restoring srv_restore_file(struct srv_restore *restore, uint64_t epoch,
-                                    uint64_t generation, struct srv_source *file);
+enum srv_restore_status srv_restore_file(struct srv_restore *restore, uint64_t epoch,
+                                         uint64_t generation, struct srv_file_reader *file);
 
-struct srv_replayed {
+struct srv_replay_result {
     size_t good;    /* bytes up to a torn tail */
     size_t records; /* that were there */
     size_t gaps;    /* places where records are missing or damaged */
@@ -78,8 +78,9 @@ struct srv_replayed {
 };
 
 /* Reads a journal. */
-enum srv_restoring srv_restore_journal(struct srv_replayed *out, struct srv_restore *restore,
-                                       uint64_t generation, struct srv_source *journal);
+enum srv_restore_status srv_restore_journal(struct srv_replay_result *out,
+                                            struct srv_restore *restore, uint64_t generation,
+                                            struct srv_file_reader *journal);
 
 /* Sessions may have records in a journal that is missing. */
 void srv_restore_doubt(struct srv_restore *restore);
@@ -90,6 +91,6 @@ struct srv_restore_result {
 
 /* Lists what is whole; false, with `message`, where the table has no room for all.  Entries of the
  * others that have a session are of those that were gone before this start. */
-bool srv_restore_list(struct srv_restore_result *out, struct srv_restore *restore);
+bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *restore);
 
 #endif

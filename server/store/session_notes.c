@@ -107,9 +107,10 @@ static bool read_last(struct srv_last_step *out, const char *text)
     return strcmp(again, text) == 0;
 }
 
-enum srv_error_code srv_notes_lasts(struct srv_last_step *out, const struct attn_import *import,
-                                    const struct srv_model *model, const struct attn_cache *cache,
-                                    struct srv_error *error)
+enum srv_error_code srv_notes_last_steps(struct srv_last_step *out,
+                                         const struct attn_import *import,
+                                         const struct srv_model *model,
+                                         const struct attn_cache *cache, struct srv_error *error)
 {
     char name[SRV_NOTE_MAX];
     for (size_t i = 0; i < model->info.num_layers; i++) {

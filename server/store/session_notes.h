@@ -37,8 +37,9 @@ bool srv_notes_digest(uint64_t out[2], const struct attn_import *import, const c
 
 /* The last steps out [layers of the checkpoint]; they end where the layers of the cache end.
  * Error: malformed_state. */
-enum srv_error_code srv_notes_lasts(struct srv_last_step *out, const struct attn_import *import,
-                                    const struct srv_model *model, const struct attn_cache *cache,
-                                    struct srv_error *error);
+enum srv_error_code srv_notes_last_steps(struct srv_last_step *out,
+                                         const struct attn_import *import,
+                                         const struct srv_model *model,
+                                         const struct attn_cache *cache, struct srv_error *error);
 
 #endif

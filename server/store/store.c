@@ -147,7 +147,7 @@ static void add_ends(struct srv_store *store)
 }
 
 void srv_store_add(struct srv_store *store, const struct srv_session *session,
-                   enum srv_record_type type, uint64_t chain, const struct srv_part parts[],
+                   enum srv_record_type type, uint64_t chain, const struct srv_record_part parts[],
                    size_t count)
 {
     struct srv_record_head head = {.type = (uint16_t)type, .epoch = session->epoch, .chain = chain};
@@ -174,8 +174,8 @@ void srv_store_add_create(struct srv_store *store, const struct srv_session *ses
 {
     struct srv_record_create create = describe(session);
     create.pending = pending;
-    srv_store_add(store, session, SRV_RECORD_CREATE, 0, &(struct srv_part){&create, sizeof create},
-                  1);
+    srv_store_add(store, session, SRV_RECORD_CREATE, 0,
+                  &(struct srv_record_part){&create, sizeof create}, 1);
 }
 
 enum srv_error_code srv_store_flush(struct srv_store *store, struct srv_error *error)
@@ -211,7 +211,7 @@ static void become_recorded(struct srv_session *session, enum srv_error_code cod
 {
     if (session->record != SRV_UNRECORDED)
         return;
-    session->record = code == SRV_OK ? SRV_RECORDED : SRV_GONE;
+    session->record = code == SRV_OK ? SRV_RECORDED : SRV_DELETED;
     session->chain = 1;
 }
 
@@ -230,7 +230,7 @@ enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session
     if (session->record == SRV_UNRECORDED && srv_store_journals(store)) {
         srv_store_add_create(store, session, false);
         code = srv_store_flush(store, error);
-    } else if (session->record == SRV_GONE) {
+    } else if (session->record == SRV_DELETED) {
         code = fail_gone(error);
     }
     become_recorded(session, code);
@@ -251,7 +251,7 @@ enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session
         code = srv_store_flush(store, error);
     }
     if (code == SRV_OK)
-        session->record = SRV_GONE;
+        session->record = SRV_DELETED;
     srv_store_count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
@@ -263,7 +263,7 @@ void srv_store_expire(struct srv_store *store, struct srv_session *session)
     if (srv_store_delete(store, session, &error) == SRV_OK)
         return;
     pthread_mutex_lock(&store->lock);
-    session->record = SRV_GONE;
+    session->record = SRV_DELETED;
     srv_store_owe_end(store, session->epoch);
     pthread_mutex_unlock(&store->lock);
 }
@@ -278,10 +278,10 @@ static enum srv_error_code record_fork(struct srv_store *store, struct srv_sessi
     create.parent_chain = parent->chain;
     create.length = length;
     bool empty = parent->record == SRV_UNRECORDED; /* its maker has yet to record it */
-    if (parent->record == SRV_GONE)
+    if (parent->record == SRV_DELETED)
         return fail_gone(error);
     srv_store_add(store, session, empty ? SRV_RECORD_CREATE : SRV_RECORD_FORK, 0,
-                  &(struct srv_part){&create, sizeof create}, 1);
+                  &(struct srv_record_part){&create, sizeof create}, 1);
     return srv_store_flush(store, error);
 }
 
@@ -311,7 +311,7 @@ enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_sessi
     pthread_mutex_lock(&store->lock);
     if (session->record == SRV_RECORDED && srv_store_journals(store)) {
         srv_store_add(store, session, SRV_RECORD_TRUNCATE, session->chain,
-                      &(struct srv_part){&truncate, sizeof truncate}, 1);
+                      &(struct srv_record_part){&truncate, sizeof truncate}, 1);
         code = srv_store_flush(store, error);
         session->chain += code == SRV_OK;
     }
@@ -329,7 +329,7 @@ void srv_store_add_rows(struct srv_store *store, const struct srv_session *sessi
     const struct attn_layer_spec *spec =
         attn_model_layer(session->model->attn, (size_t)rows->layer);
     size_t heads = (size_t)rows->rows * spec->num_kv_heads * sizeof(float);
-    const struct srv_part parts[] = {
+    const struct srv_record_part parts[] = {
         {rows, sizeof *rows},
         {key, heads * spec->head_dim},
         {value, heads * spec->value_head_dim},
@@ -350,7 +350,7 @@ static void add_step(struct srv_store *store, const struct srv_store_step *step)
     bool starts = session->record == SRV_UNRECORDED;
     if (starts)
         srv_store_add_create(store, session, false);
-    if (session->record != SRV_GONE)
+    if (session->record != SRV_DELETED)
         srv_store_add_rows(store, session, starts ? 1 : session->chain, &rows, step->rows->key,
                            step->rows->value);
 }

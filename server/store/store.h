@@ -99,11 +99,11 @@ enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_st
 
 /* ---- Snapshots ------------------------------------------------------------------------------- */
 
-/* Whether the scheduler's thread is to call srv_store_cut, between two batches: it notes what all
- * sessions are at this moment, which a thread of the store's then writes.  One that follows a
- * failure by itself may have the generation of that. */
-bool srv_store_wants_cut(const struct srv_store *store);
-void srv_store_cut(struct srv_store *store);
+/* Whether the scheduler's thread is to call srv_store_take_checkpoint, between two batches: it
+ * notes what all sessions are at this moment, which a thread of the store's then writes.  One that
+ * follows a failure by itself may have the generation of that. */
+bool srv_store_wants_checkpoint(const struct srv_store *store);
+void srv_store_take_checkpoint(struct srv_store *store);
 
 struct srv_store_status {
     uint64_t generation, base; /* the newest, and the last one that is whole on disk; 0: none */
@@ -114,6 +114,6 @@ void srv_store_describe(struct srv_store_status *out, struct srv_store *store);
 
 /* Asks for a snapshot soon.  *out is what was before: the snapshot that holds all of this moment
  * has a larger generation. */
-void srv_store_request(struct srv_store_status *out, struct srv_store *store);
+void srv_store_request_checkpoint(struct srv_store_status *out, struct srv_store *store);
 
 #endif

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/sum.h"
+#include "base/checksum.h"
 
 #define PIECE ((size_t)16 << 20) /* bytes of an export that are made at a time */
 
@@ -203,12 +203,12 @@ struct base_head {
 };
 
 /* The head of a base but its sum, which is begun. */
-static struct base_head base_head(struct srv_sum *sum, uint64_t generation, size_t count)
+static struct base_head base_head(struct srv_checksum *sum, uint64_t generation, size_t count)
 {
     struct base_head head = {
         .magic = "ATTNBASE", .generation = generation, .count = count, .version = 1};
-    srv_sum_init(sum);
-    srv_sum_add(sum, &head, offsetof(struct base_head, sum));
+    srv_checksum_init(sum);
+    srv_checksum_add(sum, &head, offsetof(struct base_head, sum));
     return head;
 }
 
@@ -233,10 +233,10 @@ bool srv_base_write(int directory, uint64_t generation, const struct srv_base_en
                     size_t count)
 {
     struct srv_file file;
-    struct srv_sum sum;
+    struct srv_checksum sum;
     struct base_head head = base_head(&sum, generation, count);
-    srv_sum_add(&sum, entries, count * sizeof *entries);
-    head.sum = srv_sum_end(&sum);
+    srv_checksum_add(&sum, entries, count * sizeof *entries);
+    head.sum = srv_checksum_end(&sum);
     srv_file_name(&file, SRV_FILE_BASE, generation, 0);
     int fd = srv_file_begin(directory, file.name);
     if (fd < 0)
@@ -248,23 +248,23 @@ bool srv_base_write(int directory, uint64_t generation, const struct srv_base_en
     return srv_file_finish(directory, fd, file.name, true) && fsync(directory) == 0;
 }
 
-bool srv_base_check(size_t *count, struct srv_source *base, uint64_t generation)
+bool srv_base_check(size_t *count, struct srv_file_reader *base, uint64_t generation)
 {
-    struct srv_sum sum;
+    struct srv_checksum sum;
     struct base_head head, found;
     const size_t each = sizeof(struct srv_base_entry);
     if (base->size < sizeof head || (base->size - sizeof head) % each != 0)
         return false;
     *count = (base->size - sizeof head) / each;
     head = base_head(&sum, generation, *count);
-    if (!srv_source_read(&found, base, 0, sizeof found) ||
-        !srv_source_sum(&sum, base, sizeof found, *count * each))
+    if (!srv_file_reader_read(&found, base, 0, sizeof found) ||
+        !srv_file_reader_sum(&sum, base, sizeof found, *count * each))
         return false;
-    head.sum = srv_sum_end(&sum);
+    head.sum = srv_checksum_end(&sum);
     return memcmp(&head, &found, sizeof head) == 0;
 }
 
-bool srv_base_entry(struct srv_base_entry *out, struct srv_source *base, size_t i)
+bool srv_base_entry(struct srv_base_entry *out, struct srv_file_reader *base, size_t i)
 {
-    return srv_source_read(out, base, sizeof(struct base_head) + i * sizeof *out, sizeof *out);
+    return srv_file_reader_read(out, base, sizeof(struct base_head) + i * sizeof *out, sizeof *out);
 }

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "attn_state.h"
-#include "store/source.h"
+#include "store/file_reader.h"
 
 #define SRV_FILE_NAME 56
 
@@ -64,7 +64,7 @@ bool srv_base_write(int directory, uint64_t generation, const struct srv_base_en
 
 /* And back: how many entries it has, and one of them.  False where it is damaged, or where `base`
  * says that it cannot be read. */
-bool srv_base_check(size_t *count, struct srv_source *base, uint64_t generation);
-bool srv_base_entry(struct srv_base_entry *out, struct srv_source *base, size_t i);
+bool srv_base_check(size_t *count, struct srv_file_reader *base, uint64_t generation);
+bool srv_base_entry(struct srv_base_entry *out, struct srv_file_reader *base, size_t i);
 
 #endif

@@ -69,7 +69,7 @@ enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
     if (store == NULL || !srv_store_journals(store))
         return SRV_OK;
     *more = true;
-    if (!import->begun && srv_store_wants_cut(store))
+    if (!import->begun && srv_store_wants_checkpoint(store))
         return SRV_OK;
     pthread_mutex_lock(&store->lock);
     if (!import->begun) {
@@ -101,7 +101,7 @@ static bool add_commit(struct srv_store *store, const struct srv_session *sessio
             .rows = session->last[i].rows,
             .digest = {session->last[i].digest[0], session->last[i].digest[1]}};
     srv_store_add(store, session, SRV_RECORD_COMMIT, chain,
-                  &(struct srv_part){last, layers * sizeof *last}, 1);
+                  &(struct srv_record_part){last, layers * sizeof *last}, 1);
     free(last);
     return true;
 }

@@ -32,7 +32,7 @@ struct load {
     struct srv_file *files; /* [count] */
     size_t count;
     uint64_t generation; /* of the base; 0: none */
-    struct srv_source base;
+    struct srv_file_reader base;
     size_t num_base;  /* entries of it */
     size_t bytes;     /* of files that were read, */
     size_t reached;   /* and of the one that is being read */
@@ -59,18 +59,18 @@ static void tell_progress(void *context, size_t end)
                   load->restore.made, load->bytes + load->reached);
 }
 
-static bool begin_file(struct srv_source *out, struct load *load, const char *name)
+static bool begin_file(struct srv_file_reader *out, struct load *load, const char *name)
 {
-    if (!srv_source_open(out, load->store->directory, name))
+    if (!srv_file_reader_open(out, load->store->directory, name))
         return false;
     out->progress = tell_progress;
     out->context = load;
     return true;
 }
 
-static void end_file(struct load *load, struct srv_source *file)
+static void end_file(struct load *load, struct srv_file_reader *file)
 {
-    srv_source_close(file);
+    srv_file_reader_close(file);
     load->bytes += file->size;
     load->reached = 0;
     tell_progress(load, 0);
@@ -155,14 +155,14 @@ static void mend_files(const struct load *load)
 
 static bool read_base(struct load *load, const struct srv_file *file)
 {
-    if (!srv_source_open(&load->base, load->store->directory, file->name))
+    if (!srv_file_reader_open(&load->base, load->store->directory, file->name))
         return refuse_unread(load, file->name, strerror(errno));
     if (srv_base_check(&load->num_base, &load->base, file->generation)) {
         load->generation = file->generation;
         return true;
     }
     int error = load->base.error;
-    srv_source_close(&load->base);
+    srv_file_reader_close(&load->base);
     if (error != 0)
         return refuse_unread(load, file->name, strerror(error));
     return set_aside(load, file->name, "its checksum is wrong");
@@ -183,7 +183,7 @@ static bool find_base(struct load *load)
 /* The session's file is not there. */
 static bool miss_session(struct load *load, uint64_t epoch, const char *name)
 {
-    struct srv_restored *entry = srv_restore_entry(&load->restore, epoch);
+    struct srv_restored_session *entry = srv_restore_entry(&load->restore, epoch);
     if (entry == NULL)
         return refuse(load);
     entry->lost = true;
@@ -195,16 +195,16 @@ static bool miss_session(struct load *load, uint64_t epoch, const char *name)
 static bool read_session(struct load *load, uint64_t epoch, uint64_t generation)
 {
     struct srv_file file;
-    struct srv_source source;
+    struct srv_file_reader source;
     srv_file_name(&file, SRV_FILE_SESSION, generation, epoch);
     if (!begin_file(&source, load, file.name))
         return errno == ENOENT ? miss_session(load, epoch, file.name)
                                : refuse_unread(load, file.name, strerror(errno));
-    enum srv_restoring result = srv_restore_file(&load->restore, epoch, generation, &source);
+    enum srv_restore_status result = srv_restore_file(&load->restore, epoch, generation, &source);
     end_file(load, &source);
-    if (result == SRV_RESTORE_UNREAD)
+    if (result == SRV_RESTORE_UNREADABLE)
         return refuse_unread(load, file.name, load->restore.message);
-    if (result == SRV_RESTORE_DAMAGED || result == SRV_RESTORE_FOREIGN)
+    if (result == SRV_RESTORE_DAMAGED || result == SRV_RESTORE_NO_MODEL)
         return set_aside(load, file.name, load->restore.message);
     return result != SRV_RESTORE_FULL || refuse(load);
 }
@@ -219,11 +219,11 @@ static bool read_listed(struct load *load)
             continue;
         }
         going = read_session(load, entry.epoch, entry.generation);
-        const struct srv_restored *restored = srv_restore_find(&load->restore, entry.epoch);
+        const struct srv_restored_session *restored = srv_restore_find(&load->restore, entry.epoch);
         if (restored != NULL && restored->session != NULL)
             srv_session_set_used(restored->session, entry.used_ns);
     }
-    srv_source_close(&load->base);
+    srv_file_reader_close(&load->base);
     return going;
 }
 
@@ -265,14 +265,14 @@ static bool read_found(struct load *load)
 
 static bool read_journal(struct load *load, const struct srv_file *file)
 {
-    struct srv_source journal;
-    struct srv_replayed replayed;
+    struct srv_file_reader journal;
+    struct srv_replay_result replayed;
     if (!begin_file(&journal, load, file->name))
         return refuse_unread(load, file->name, strerror(errno));
-    enum srv_restoring result =
+    enum srv_restore_status result =
         srv_restore_journal(&replayed, &load->restore, file->generation, &journal);
     end_file(load, &journal);
-    if (result == SRV_RESTORE_UNREAD)
+    if (result == SRV_RESTORE_UNREADABLE)
         return refuse_unread(load, file->name, strerror(journal.error));
     if (result == SRV_RESTORE_FULL)
         return refuse(load);
@@ -342,7 +342,7 @@ static bool list_files(struct load *load)
 static void owe_ends(const struct load *load)
 {
     for (size_t i = 0; i < load->restore.capacity; i++) {
-        const struct srv_restored *entry = &load->restore.entries[i];
+        const struct srv_restored_session *entry = &load->restore.entries[i];
         if (entry->session != NULL && !entry->listed)
             srv_store_owe_end(load->store, entry->epoch);
     }
@@ -351,7 +351,7 @@ static void owe_ends(const struct load *load)
 static bool list_sessions(struct load *load)
 {
     struct srv_restore_result result;
-    if (!srv_restore_list(&result, &load->restore))
+    if (!srv_restore_publish(&result, &load->restore))
         return refuse(load);
     owe_ends(load);
     struct srv_metrics *metrics = load->store->app->metrics;
@@ -461,7 +461,7 @@ static bool is_replaced(const struct srv_file *file, const struct srv_base_entry
 
 /* Session files go before journals, so that without a base too no file outlives the record of its
  * session's end. */
-void srv_store_remove_older(const struct srv_store *store, const struct srv_cut *cut)
+void srv_store_remove_older(const struct srv_store *store, const struct srv_checkpoint *cut)
 {
     struct srv_file *files;
     size_t count;

@@ -11,7 +11,7 @@
 #include "store/store_files.h"
 
 /* A session as a cut found it. */
-struct srv_cut_entry {
+struct srv_checkpoint_entry {
     struct srv_session *session; /* NULL once its file is written or needs no writing */
     struct srv_base_entry base;
     struct attn_cache *frozen;  /* steps go on meanwhile; NULL: its file is good as it is, */
@@ -20,9 +20,9 @@ struct srv_cut_entry {
     uint64_t chain;
 };
 
-struct srv_cut {
+struct srv_checkpoint {
     uint64_t generation;
-    struct srv_cut_entry *entries; /* [count] */
+    struct srv_checkpoint_entry *entries; /* [count] */
     size_t count;
     bool failed;
     struct srv_error error;
@@ -54,7 +54,7 @@ struct srv_store {
     /* What the store's thread and the scheduler's hand each other. */
     atomic_bool cut_wanted;
     struct srv_journal next, old; /* the journal to go on in; the one that was left */
-    struct srv_cut *cut;
+    struct srv_checkpoint *cut;
     bool stay;             /* the journal was empty, and the cut is to be made without a new one */
     bool missed;           /* it is not any more, and no cut was made */
     atomic_bool rewrite;   /* files that a failed snapshot was to write are not there */
@@ -68,7 +68,7 @@ static inline bool srv_store_journals(const struct srv_store *store)
 
 /* store.c: records, under the lock.  What was added is written, all or none, by the flush. */
 void srv_store_add(struct srv_store *store, const struct srv_session *session,
-                   enum srv_record_type type, uint64_t chain, const struct srv_part parts[],
+                   enum srv_record_type type, uint64_t chain, const struct srv_record_part parts[],
                    size_t count);
 void srv_store_add_create(struct srv_store *store, const struct srv_session *session, bool pending);
 void srv_store_add_rows(struct srv_store *store, const struct srv_session *session, uint64_t chain,
@@ -92,6 +92,6 @@ void *srv_store_sync(void *argument);
 bool srv_store_new_journal(struct srv_journal *out, const struct srv_store *store);
 
 /* store_files' part of it: removes what a snapshot that is whole has replaced. */
-void srv_store_remove_older(const struct srv_store *store, const struct srv_cut *cut);
+void srv_store_remove_older(const struct srv_store *store, const struct srv_checkpoint *cut);
 
 #endif

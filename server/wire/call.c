@@ -111,7 +111,7 @@ struct body {
     const char *prefix;    /* "sequences[3]", for ITEM */
     size_t max_sequences;
     struct srv_json *json;
-    struct srv_bytes *bytes;
+    struct srv_binary_data *bytes;
     struct srv_arena *arena;
     uint64_t given, named; /* bits of fields: with a value; at all */
 };
@@ -124,7 +124,7 @@ static const char *full_name(char out[PARAM_SIZE], const struct body *body, cons
 {
     if (body->where != ITEM)
         return name;
-    srv_name_within(out, PARAM_SIZE, body->prefix, name);
+    srv_field_path(out, PARAM_SIZE, body->prefix, name);
     return out;
 }
 
@@ -457,7 +457,7 @@ enum srv_error_code srv_call_read(struct srv_call *out, const struct srv_body *s
                                   struct srv_arena *arena, struct srv_error *error)
 {
     struct srv_json json;
-    struct srv_bytes bytes = source->bytes;
+    struct srv_binary_data bytes = source->bytes;
     struct body whole = {.call = out,
                          .rows = &out->rows,
                          .where = kind,

@@ -8,8 +8,8 @@
 
 #include "attn.h"
 #include "base/arena.h"
+#include "base/cancel.h"
 #include "base/errors.h"
-#include "base/pause.h"
 #include "config/bounds.h"
 #include "wire/tensor_binary.h"
 
@@ -65,8 +65,8 @@ enum srv_call_kind { SRV_CALL_ATTEND = 1 << 0, SRV_CALL_DECODE = 1 << 1 };
 struct srv_body {
     const char *json;
     size_t json_length;
-    struct srv_bytes bytes;
-    struct srv_pause pause; /* asked while the JSON is read */
+    struct srv_binary_data bytes;
+    struct srv_cancel pause; /* asked while the JSON is read */
 };
 
 /* Reads a body into *out; strings live in the arena, tensors there or in the body.  What

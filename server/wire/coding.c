@@ -11,7 +11,7 @@
 #include <zlib.h>
 
 #include "config/bounds.h"
-#include "schedule/clerk.h"
+#include "schedule/io_workers.h"
 #include "wire/request.h"
 
 #define FIRST 4096              /* bytes: least room for what comes out */
@@ -37,7 +37,7 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 struct expansion {
     z_stream z;
-    const struct srv_expand_limits *limits;
+    const struct srv_decompress_limits *limits;
     struct srv_error *error;
     size_t in;   /* bytes that zlib has not been given yet */
     size_t most; /* that may come out */
@@ -72,7 +72,7 @@ static enum srv_error_code fail(const struct expansion *e, int status)
 /* Gives zlib a piece and takes what comes; *ended at the end of the stream. */
 static enum srv_error_code run(struct expansion *e, bool *ended)
 {
-    if (srv_pause_ask(&e->limits->pause, e->error) != SRV_OK)
+    if (srv_cancel_ask(&e->limits->pause, e->error) != SRV_OK)
         return e->error->code;
     if (e->length == e->capacity && grow(e) != SRV_OK)
         return e->error->code;
@@ -102,13 +102,16 @@ static enum srv_error_code expand(struct expansion *e)
     return code;
 }
 
-enum srv_error_code srv_expand(char **out, size_t *length, enum srv_coding coding,
-                               const char *bytes, size_t size,
-                               const struct srv_expand_limits *limits, struct srv_error *error)
+enum srv_error_code srv_decompress(char **out, size_t *length, enum srv_coding coding,
+                                   const char *bytes, size_t size,
+                                   const struct srv_decompress_limits *limits,
+                                   struct srv_error *error)
 {
     struct expansion e = {.limits = limits, .error = error, .in = size};
-    size_t expanded = size > SIZE_MAX / SRV_EXPANSION_MAX ? SIZE_MAX : size * SRV_EXPANSION_MAX;
-    e.most = least(limits->most, expanded > SRV_FREE_BYTES ? expanded : SRV_FREE_BYTES);
+    size_t expanded =
+        size > SIZE_MAX / SRV_DECOMPRESS_RATIO_MAX ? SIZE_MAX : size * SRV_DECOMPRESS_RATIO_MAX;
+    e.most = least(limits->most,
+                   expanded > SRV_DECOMPRESS_FREE_BYTES ? expanded : SRV_DECOMPRESS_FREE_BYTES);
     e.most = least(e.most, SIZE_MAX / 4);
     e.z.next_in = (Bytef *)(uintptr_t)bytes;
     int status = inflateInit2(&e.z, codings[coding].window);
@@ -126,16 +129,17 @@ enum srv_error_code srv_expand(char **out, size_t *length, enum srv_coding codin
 
 static bool grant(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
 
-enum srv_error_code srv_body_expand(struct srv_request *request, size_t most,
-                                    struct srv_error *error)
+enum srv_error_code srv_body_decompress(struct srv_request *request, size_t most,
+                                        struct srv_error *error)
 {
-    const struct srv_expand_limits limits = {most, grant, request, {srv_clerk_ask, request}};
+    const struct srv_decompress_limits limits = {
+        most, grant, request, {srv_io_workers_check, request}};
     char *body;
     size_t length;
     if (request->coding == SRV_IDENTITY)
         return SRV_OK;
-    if (srv_expand(&body, &length, request->coding, request->body, request->body_length, &limits,
-                   error) != SRV_OK)
+    if (srv_decompress(&body, &length, request->coding, request->body, request->body_length,
+                       &limits, error) != SRV_OK)
         return error->code;
     request->coding = SRV_IDENTITY;
     srv_request_replace_body(request, body, length);
@@ -146,17 +150,17 @@ enum srv_error_code srv_body_expand(struct srv_request *request, size_t most,
 
 #define CODER_BYTES ((size_t)256 << 10) /* what zlib takes for a stream, and this */
 
-struct srv_coder {
+struct srv_compressor {
     z_stream z;
     struct srv_buffer out;
     size_t left; /* bytes of the reply that zlib has not been given */
 };
 
 /* NULL where memory is short. */
-static struct srv_coder *begin(struct srv_request *request)
+static struct srv_compressor *begin(struct srv_request *request)
 {
     const struct srv_buffer *plain = &request->reply.body;
-    struct srv_coder *c = NULL;
+    struct srv_compressor *c = NULL;
     if (srv_request_charge(request, CODER_BYTES))
         c = calloc(1, sizeof *c);
     if (c == NULL || deflateInit2(&c->z, LEVEL, Z_DEFLATED, codings[request->accepted].window,
@@ -172,7 +176,7 @@ static struct srv_coder *begin(struct srv_request *request)
 
 /* As deflate: Z_OK while there is more, Z_STREAM_END at the end; an error where it gets no shorter
  * or memory is short. */
-static int code_piece(struct srv_coder *c, struct srv_request *request)
+static int code_piece(struct srv_compressor *c, struct srv_request *request)
 {
     struct srv_buffer *out = &c->out;
     size_t given = least(c->left, PIECE), room = least(out->limit - out->length, WRITTEN);
@@ -188,7 +192,7 @@ static int code_piece(struct srv_coder *c, struct srv_request *request)
     return status;
 }
 
-bool srv_reply_code(struct srv_request *request)
+bool srv_reply_compress(struct srv_request *request)
 {
     struct srv_reply *reply = &request->reply;
     if (reply->body.length <= SRV_LARGE_BYTES)
@@ -196,28 +200,29 @@ bool srv_reply_code(struct srv_request *request)
     reply->varies = true;
     if (request->accepted == SRV_IDENTITY)
         return false;
-    if (request->coder == NULL)
-        request->coder = begin(request);
-    int status = request->coder != NULL ? code_piece(request->coder, request) : Z_MEM_ERROR;
+    if (request->compressor == NULL)
+        request->compressor = begin(request);
+    int status =
+        request->compressor != NULL ? code_piece(request->compressor, request) : Z_MEM_ERROR;
     if (status == Z_OK)
         return true;
     if (status == Z_STREAM_END) {
         struct srv_buffer plain = reply->body;
-        reply->body = request->coder->out;
+        reply->body = request->compressor->out;
         reply->coding = request->accepted;
-        request->coder->out = plain;
+        request->compressor->out = plain;
     }
-    srv_reply_code_stop(request);
+    srv_reply_compress_stop(request);
     return false;
 }
 
-void srv_reply_code_stop(struct srv_request *request)
+void srv_reply_compress_stop(struct srv_request *request)
 {
-    struct srv_coder *c = request->coder;
+    struct srv_compressor *c = request->compressor;
     if (c == NULL)
         return;
     deflateEnd(&c->z);
     srv_buffer_fini(&c->out);
     free(c);
-    request->coder = NULL;
+    request->compressor = NULL;
 }

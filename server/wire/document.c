@@ -101,12 +101,12 @@ static void drop_unless(int result, json_t **document)
     *document = NULL;
 }
 
-void srv_document_put(json_t **object, const char *name, json_t *value)
+void srv_document_set(json_t **object, const char *name, json_t *value)
 {
     drop_unless(json_object_set_new(*object, name, value), object);
 }
 
-void srv_document_add(json_t **list, json_t *value)
+void srv_document_append(json_t **list, json_t *value)
 {
     drop_unless(json_array_append_new(*list, value), list);
 }

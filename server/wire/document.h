@@ -28,8 +28,8 @@ enum srv_error_code srv_document_fields(void *out, const struct srv_document_fie
 /* Sets a member, appends an element; both take the reference to `value`.  Where that fails the
  * object or list is dropped and becomes NULL, as one that could not be built at all is, and stays
  * so. */
-void srv_document_put(json_t **object, const char *name, json_t *value);
-void srv_document_add(json_t **list, json_t *value);
+void srv_document_set(json_t **object, const char *name, json_t *value);
+void srv_document_append(json_t **list, json_t *value);
 
 /* Appends the document's text and drops the reference.  False for NULL, a document that could not
  * be built, and where memory is short. */

@@ -19,7 +19,7 @@ void srv_json_init(struct srv_json *json, const char *text, size_t length, struc
     const char *start = text == NULL ? "" : text;
     *error = (struct srv_error){.code = SRV_OK};
     *json = (struct srv_json){
-        .start = start, .at = start, .end = start + length, .error = error, .pause_at = start};
+        .start = start, .at = start, .end = start + length, .error = error, .cancel_at = start};
 }
 
 static bool failed(const struct srv_json *json) { return json->error->code != SRV_OK; }
@@ -125,11 +125,11 @@ static bool enter(struct srv_json *json, char bracket, const char *what)
 /* Asks, once in so many bytes; what says no has set the error. */
 static bool goes_on(struct srv_json *json)
 {
-    if (json->pause.ask == NULL || json->at < json->pause_at)
+    if (json->pause.ask == NULL || json->at < json->cancel_at)
         return true;
     size_t left = (size_t)(json->end - json->at);
-    json->pause_at = json->at + (left < SRV_PAUSE_BYTES ? left : SRV_PAUSE_BYTES);
-    return srv_pause_ask(&json->pause, json->error) == SRV_OK;
+    json->cancel_at = json->at + (left < SRV_CANCEL_BYTES ? left : SRV_CANCEL_BYTES);
+    return srv_cancel_ask(&json->pause, json->error) == SRV_OK;
 }
 
 /* Goes to the next item of a list that ends in `closing`; false behind the end of the list. */

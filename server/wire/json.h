@@ -11,16 +11,16 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/cancel.h"
 #include "base/errors.h"
-#include "base/pause.h"
 #include "config/bounds.h"
 
 struct srv_json {
     const char *start, *at, *end; /* at: behind the last bracket entered or value read */
     unsigned depth;
     struct srv_error *error; /* code SRV_OK until something is wrong */
-    struct srv_pause pause;  /* asked between members and elements; set it after `init` */
-    const char *pause_at;    /* from where on it is asked again */
+    struct srv_cancel pause; /* asked between members and elements; set it after `init` */
+    const char *cancel_at;   /* from where on it is asked again */
 };
 
 enum srv_json_type {

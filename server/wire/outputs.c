@@ -188,7 +188,7 @@ static size_t count_elements(const struct part *part)
 static size_t reply_bytes(const struct part *part, size_t count, bool binary)
 {
     if (binary && forms[part->form].type != NULL)
-        return SRV_DESCRIPTION_MAX + count * SRV_WRITTEN_ELEMENT;
+        return SRV_TENSOR_DESCRIPTION_MAX + count * SRV_BINARY_ELEMENT_BYTES;
     return count * forms[part->form].text;
 }
 
@@ -233,9 +233,9 @@ static enum srv_error_code take_parts(struct attn_outputs *out, const struct wis
     return SRV_OK;
 }
 
-enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_rows *rows,
-                                     const struct srv_sizes *sizes, struct srv_request *request,
-                                     struct srv_error *error)
+enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv_rows *rows,
+                                      const struct srv_sizes *sizes, struct srv_request *request,
+                                      struct srv_error *error)
 {
     const struct wish wish = {rows->outputs, rows->average_heads, rows->top_k > 0};
     struct attn_selection *selection = &out->selection;

@@ -17,9 +17,9 @@ enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
  * charged to it together with the text or bytes they will become.  What is not selected costs
  * nothing.  Errors: number_out_of_range, shape_mismatch, invalid_value (`heads`, `rows`),
  * reply_too_large where those could pass max_reply_bytes, out_of_memory. */
-enum srv_error_code srv_outputs_take(struct attn_outputs *out, const struct srv_rows *rows,
-                                     const struct srv_sizes *sizes, struct srv_request *request,
-                                     struct srv_error *error);
+enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv_rows *rows,
+                                      const struct srv_sizes *sizes, struct srv_request *request,
+                                      struct srv_error *error);
 
 /* Appends ,"output":[..] and so on for each output that was asked for; where `binary`, tensors are
  * only described. */

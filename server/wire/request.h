@@ -19,10 +19,10 @@
 #include "config/bounds.h"
 #include "wire/coding.h"
 
-struct srv_app;   /* app.h; for api/ only */
-struct srv_clerk; /* schedule/clerk.h */
-struct srv_job;   /* schedule/job.h */
-struct srv_route; /* wire/route.h */
+struct srv_app;        /* app.h; for api/ only */
+struct srv_io_workers; /* schedule/clerk.h */
+struct srv_job;        /* schedule/job.h */
+struct srv_route;      /* wire/route.h */
 
 #define SRV_LARGE_BYTES ((size_t)256 << 10) /* of a body, or of a reply's outputs */
 
@@ -66,11 +66,12 @@ struct srv_request {
     char caller_name[SRV_ID_MAX + 1]; /* of that key, "" without one */
     unsigned caller;                  /* place of the API key it came with; 0 without keys */
     size_t reply_bytes;               /* that the outputs taken so far will take at most */
-    struct srv_coder *coder;          /* of a reply that is being coded (coding.h); NULL: none is */
-    struct srv_clerk *clerk;          /* that has it (clerk.h), or NULL; as is the next: */
-    struct srv_queue_node waiting;    /* in its line */
-    bool expands;                     /* the body, to more than is small */
-    struct srv_job *job;              /* the scheduler's, in the arena; job.h */
+    struct srv_compressor
+        *compressor;               /* of a reply that is being coded (coding.h); NULL: none is */
+    struct srv_io_workers *clerk;  /* that has it (clerk.h), or NULL; as is the next: */
+    struct srv_queue_node waiting; /* in its line */
+    bool expands;                  /* the body, to more than is small */
+    struct srv_job *job;           /* the scheduler's, in the arena; job.h */
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
      * replied.  0 where a stage was not reached. */
     uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;

@@ -149,7 +149,7 @@ const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_k
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 /* Whether `size` bytes of the datatype are what the tensor wants and are there to be taken. */
-static bool check_size(const struct srv_tensor *tensor, const struct srv_bytes *bytes,
+static bool check_size(const struct srv_tensor *tensor, const struct srv_binary_data *bytes,
                        uint64_t size, const struct srv_datatype *type, const char *param,
                        struct srv_error *error)
 {
@@ -209,7 +209,7 @@ static bool check_elements(const struct srv_tensor *tensor, size_t good, const c
     return false;
 }
 
-bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_bytes *bytes, uint64_t size,
+bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_binary_data *bytes, uint64_t size,
                             const struct srv_datatype *type, struct srv_arena *arena,
                             const char *param, struct srv_error *error)
 {
@@ -241,11 +241,11 @@ void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const siz
     srv_buffer_text(out, "],\"datatype\":\"");
     srv_buffer_text(out, datatype);
     srv_buffer_text(out, "\",\"binary_data_size\":");
-    srv_buffer_unsigned(out, count * SRV_WRITTEN_ELEMENT);
+    srv_buffer_unsigned(out, count * SRV_BINARY_ELEMENT_BYTES);
     srv_buffer_text(out, "}");
 }
 
 void srv_tensor_write_binary(struct srv_buffer *out, const void *data, size_t count)
 {
-    srv_buffer_append(out, data, count * SRV_WRITTEN_ELEMENT);
+    srv_buffer_append(out, data, count * SRV_BINARY_ELEMENT_BYTES);
 }

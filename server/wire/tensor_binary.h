@@ -9,7 +9,7 @@
 #include "wire/tensor.h"
 
 /* The bytes behind a body's JSON that no tensor has taken yet. */
-struct srv_bytes {
+struct srv_binary_data {
     char *at;
     size_t left;
     bool framed; /* the request said where its JSON ends, so there may be some */
@@ -26,16 +26,16 @@ const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_k
  * without binary form, no framing, a BOOL that is neither 0 nor 1), shape_mismatch (the shape wants
  * another size), bad_request (fewer bytes are left), non_finite_input (minus infinity is taken
  * where the kind allows null), out_of_memory. */
-bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_bytes *bytes, uint64_t size,
+bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_binary_data *bytes, uint64_t size,
                             const struct srv_datatype *type, struct srv_arena *arena,
                             const char *param, struct srv_error *error);
 
 /* What is written has elements of this size: float ("FP32") or uint32_t ("UINT32"). */
-#define SRV_WRITTEN_ELEMENT 4
+#define SRV_BINARY_ELEMENT_BYTES 4
 
-/* Appends {"shape":[..],"datatype":"FP32","binary_data_size":n}, at most SRV_DESCRIPTION_MAX
+/* Appends {"shape":[..],"datatype":"FP32","binary_data_size":n}, at most SRV_TENSOR_DESCRIPTION_MAX
  * bytes. */
-#define SRV_DESCRIPTION_MAX 160
+#define SRV_TENSOR_DESCRIPTION_MAX 160
 void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const size_t *shape,
                          unsigned rank);
 

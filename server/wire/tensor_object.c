@@ -97,7 +97,7 @@ static bool read_member(struct object *o, const char *name)
     if (o->seen[i])
         return fail(o, SRV_E_DUPLICATE_FIELD, "has \"%s\" twice", name);
     o->seen[i] = true;
-    srv_name_within(param, sizeof param, o->param, name);
+    srv_field_path(param, sizeof param, o->param, name);
     switch (i) {
     case SHAPE:
         return read_shape(o, param);
@@ -131,7 +131,7 @@ static bool check_members(const struct object *o)
     return true;
 }
 
-static bool read_object(struct srv_tensor *out, struct object *o, struct srv_bytes *bytes)
+static bool read_object(struct srv_tensor *out, struct object *o, struct srv_binary_data *bytes)
 {
     char name[32];
     if (!srv_json_enter_object(o->json))
@@ -149,7 +149,7 @@ static bool read_object(struct srv_tensor *out, struct object *o, struct srv_byt
     return out->present;
 }
 
-bool srv_tensor_read(struct srv_tensor *out, struct srv_json *json, struct srv_bytes *bytes,
+bool srv_tensor_read(struct srv_tensor *out, struct srv_json *json, struct srv_binary_data *bytes,
                      struct srv_arena *arena, enum srv_tensor_kind kind, bool allow_scalar,
                      const char *param)
 {

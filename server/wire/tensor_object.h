@@ -10,7 +10,7 @@
  * its bytes are taken from `bytes` when the object ends.  Members come in any order; "datatype" may
  * be left out beside "data" and changes nothing there; it must be one that the kind can have.
  * Errors are those of the two forms, and unknown_field, duplicate_field, missing_field. */
-bool srv_tensor_read(struct srv_tensor *out, struct srv_json *json, struct srv_bytes *bytes,
+bool srv_tensor_read(struct srv_tensor *out, struct srv_json *json, struct srv_binary_data *bytes,
                      struct srv_arena *arena, enum srv_tensor_kind kind, bool allow_scalar,
                      const char *param);
 

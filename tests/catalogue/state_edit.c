@@ -123,7 +123,7 @@ static void repair_sum(struct text *file, const char *value, size_t size)
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, file->data + begin, file->length - begin);
     sum_notes(&sum, notes);
-    attn_checksum_print(digits, &sum);
+    attn_checksum_hex(digits, &sum);
     char *at = memmem(file->data, begin, old, strlen(old));
     ck_assert_uint_eq(strlen(old), sizeof digits);
     memcpy(at, digits, sizeof digits);

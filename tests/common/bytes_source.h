@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "store/source.h"
+#include "store/file_reader.h"
 
 #define SMALL_WINDOW 1024
 #define WHOLE_WINDOW ((size_t)16 << 10)
@@ -25,11 +25,11 @@ static inline int bytes_file(const void *bytes, size_t size)
     return fd;
 }
 
-/* The same as a source; srv_source_close it. */
-static inline struct srv_source bytes_source(const void *bytes, size_t size, size_t window)
+/* The same as a source; srv_file_reader_close it. */
+static inline struct srv_file_reader bytes_source(const void *bytes, size_t size, size_t window)
 {
-    struct srv_source source;
-    if (!srv_source_take(&source, bytes_file(bytes, size)))
+    struct srv_file_reader source;
+    if (!srv_file_reader_take(&source, bytes_file(bytes, size)))
         abort();
     source.room = window;
     return source;

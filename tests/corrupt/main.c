@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sum.h"
+#include "base/checksum.h"
 #include "bytes_source.h"
 #include "checksum.h"
 #include "http/http.h"
@@ -41,7 +41,7 @@ static size_t next_window(void)
 {
     static bool small;
     small = !small;
-    return small ? SMALL_WINDOW : SRV_SOURCE_WINDOW;
+    return small ? SMALL_WINDOW : SRV_FILE_READER_WINDOW;
 }
 
 /* ---- Journals -------------------------------------------------------------------------------- */
@@ -78,14 +78,14 @@ static uint64_t restore_journal(bool *sound, bool *told, const unsigned char *by
 {
     struct srv_restore restore;
     struct srv_restore_result result;
-    struct srv_replayed replayed;
+    struct srv_replay_result replayed;
     uint64_t sum = 0;
     scene_open_table();
     srv_restore_init(&restore, scene.app.sessions, MAX_SESSIONS, &scene.app.models);
-    struct srv_source source = bytes_source(bytes, size, next_window());
-    enum srv_restoring end = srv_restore_journal(&replayed, &restore, 1, &source);
-    srv_source_close(&source);
-    bool listed = end == SRV_RESTORE_OK && srv_restore_list(&result, &restore);
+    struct srv_file_reader source = bytes_source(bytes, size, next_window());
+    enum srv_restore_status end = srv_restore_journal(&replayed, &restore, 1, &source);
+    srv_file_reader_close(&source);
+    bool listed = end == SRV_RESTORE_OK && srv_restore_publish(&result, &restore);
     *told = !listed || replayed.gaps > 0 || replayed.torn || result.lost > 0;
     *sound = listed;
     struct srv_session *page[16];
@@ -110,7 +110,7 @@ static void walk(const unsigned char *bytes, size_t size)
     struct srv_record record;
     bool sound, told;
     uint64_t write = 0;
-    struct srv_source source = bytes_source(bytes, size, SMALL_WINDOW);
+    struct srv_file_reader source = bytes_source(bytes, size, SMALL_WINDOW);
     srv_journal_read_open(&reader, &source, 1);
     for (size_t at = reader.at; srv_journal_read(&record, &reader) == SRV_READ_RECORD;
          at = reader.at) {
@@ -121,7 +121,7 @@ static void walk(const unsigned char *bytes, size_t size)
         write = record.head.first;
         restore_journal(&sound, &told, bytes, reader.at, true);
     }
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     states.ends[states.writes] = size;
     states.all[states.writes++] = restore_journal(&sound, &told, bytes, size, true);
 }
@@ -153,16 +153,16 @@ static void damage_journal(unsigned char *bytes, size_t size)
 
 /* ---- Session files and bases ----------------------------------------------------------------- */
 
-static enum srv_restoring restore_file(const unsigned char *bytes, size_t size)
+static enum srv_restore_status restore_file(const unsigned char *bytes, size_t size)
 {
     struct srv_restore restore;
     struct srv_restore_result result;
     scene_open_table();
     srv_restore_init(&restore, scene.app.sessions, MAX_SESSIONS, &scene.app.models);
-    struct srv_source source = bytes_source(bytes, size, next_window());
-    enum srv_restoring end = srv_restore_file(&restore, scene.epoch, 1, &source);
-    srv_source_close(&source);
-    if (end == SRV_RESTORE_OK && !srv_restore_list(&result, &restore))
+    struct srv_file_reader source = bytes_source(bytes, size, next_window());
+    enum srv_restore_status end = srv_restore_file(&restore, scene.epoch, 1, &source);
+    srv_file_reader_close(&source);
+    if (end == SRV_RESTORE_OK && !srv_restore_publish(&result, &restore))
         end = SRV_RESTORE_FULL;
     srv_restore_fini(&restore);
     scene_close_table();
@@ -177,9 +177,9 @@ static bool refuses_file(const unsigned char *bytes, size_t size)
 static bool refuses_base(const unsigned char *bytes, size_t size)
 {
     size_t n;
-    struct srv_source source = bytes_source(bytes, size, next_window());
+    struct srv_file_reader source = bytes_source(bytes, size, next_window());
     bool sound = srv_base_check(&n, &source, 7);
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     return !sound;
 }
 
@@ -231,8 +231,8 @@ static void mutate_journal(unsigned char *bytes, size_t size)
             scribble(bytes + at + sizeof head, length);
         if (below(16) == 0)
             scribble((unsigned char *)&head, offsetof(struct srv_record_head, payload_sum));
-        const struct srv_part part = {bytes + at + sizeof head,
-                                      head.length <= left ? (size_t)head.length & ~(size_t)3 : 0};
+        const struct srv_record_part part = {
+            bytes + at + sizeof head, head.length <= left ? (size_t)head.length & ~(size_t)3 : 0};
         srv_record_seal(&head, &part, 1);
         memcpy(bytes + at, &head, sizeof head);
         at += sizeof head + length;
@@ -258,11 +258,11 @@ static void repair_file(unsigned char *bytes, size_t size)
         const void *from;
         size_t count = entry != NULL ? entry->end - entry->begin : 0;
         if (entry != NULL &&
-            attn_safetensors_piece(&from, file, entry, 0, count, NULL, &error) == ATTN_OK)
+            attn_safetensors_read_bytes(&from, file, entry, 0, count, NULL, &error) == ATTN_OK)
             attn_checksum_add(&sum, from, count);
     }
     size_t n;
-    const struct attn_tensor_note *notes = attn_safetensors_notes(&n, file);
+    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&n, file);
     for (size_t i = 0; i < n; i++) {
         if (strcmp(notes[i].name, "checksum") == 0)
             continue;
@@ -272,7 +272,7 @@ static void repair_file(unsigned char *bytes, size_t size)
         attn_checksum_add(&sum, "\n", 1);
     }
     attn_safetensors_close(file);
-    attn_checksum_print((char *)bytes + 8 + sizeof opening - 1, &sum);
+    attn_checksum_hex((char *)bytes + 8 + sizeof opening - 1, &sum);
 }
 
 /* A digit for a digit keeps the header readable. */

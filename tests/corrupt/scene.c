@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/sum.h"
+#include "base/checksum.h"
 #include "store/store_files.h"
 
 #define WIDTH 4
@@ -83,22 +83,22 @@ void scene_close(void)
 
 uint64_t scene_state_of(const struct srv_session *session)
 {
-    struct srv_sum sum;
+    struct srv_checksum sum;
     float key[64 * WIDTH], value[64 * WIDTH];
-    srv_sum_init(&sum);
-    srv_sum_add(&sum, session->id, sizeof session->id / 4 * 4);
-    srv_sum_add(&sum, &session->epoch, sizeof session->epoch);
-    srv_sum_add(&sum, session->key_digest, sizeof session->key_digest);
+    srv_checksum_init(&sum);
+    srv_checksum_add(&sum, session->id, sizeof session->id / 4 * 4);
+    srv_checksum_add(&sum, &session->epoch, sizeof session->epoch);
+    srv_checksum_add(&sum, session->key_digest, sizeof session->key_digest);
     for (size_t i = 0; i < 2; i++) {
         size_t length = attn_cache_length(session->cache, i);
         attn_cache_read(key, value, session->cache, i, length);
-        srv_sum_add(&sum, &length, sizeof length);
-        srv_sum_add(&sum, key, length * WIDTH * sizeof *key);
-        srv_sum_add(&sum, value, length * WIDTH * sizeof *value);
+        srv_checksum_add(&sum, &length, sizeof length);
+        srv_checksum_add(&sum, key, length * WIDTH * sizeof *key);
+        srv_checksum_add(&sum, value, length * WIDTH * sizeof *value);
         if (session->last[i].position + session->last[i].rows == length)
-            srv_sum_add(&sum, &session->last[i], sizeof session->last[i]);
+            srv_checksum_add(&sum, &session->last[i], sizeof session->last[i]);
     }
-    return srv_sum_end(&sum);
+    return srv_checksum_end(&sum);
 }
 
 /* ---- What is written ------------------------------------------------------------------------- */
@@ -202,14 +202,14 @@ static void read_file(unsigned char **out, size_t *size, enum srv_file_kind kind
                       uint64_t generation, uint64_t epoch)
 {
     struct srv_file file;
-    struct srv_source source;
+    struct srv_file_reader source;
     int directory = open(scene.directory, O_RDONLY | O_DIRECTORY);
     srv_file_name(&file, kind, generation, epoch);
-    need(srv_source_open(&source, directory, file.name), file.name);
+    need(srv_file_reader_open(&source, directory, file.name), file.name);
     *size = source.size;
     *out = malloc(*size);
-    need(srv_source_read(*out, &source, 0, *size), file.name);
-    srv_source_close(&source);
+    need(srv_file_reader_read(*out, &source, 0, *size), file.name);
+    srv_file_reader_close(&source);
     close(directory);
 }
 

@@ -29,7 +29,7 @@ static inline void body_check_writing(const struct srv_tensor *t)
     FUZZ_EXPECT(t->count == 0 || memcmp(again.f32, t->f32, t->count * sizeof(float)) == 0);
     out.length = 0;
     srv_tensor_describe(&out, "FP32", t->shape, t->rank);
-    FUZZ_EXPECT(out.length <= SRV_DESCRIPTION_MAX);
+    FUZZ_EXPECT(out.length <= SRV_TENSOR_DESCRIPTION_MAX);
     out.length = 0;
     srv_tensor_write_binary(&out, t->f32, t->count);
     if (t->rank > 0)

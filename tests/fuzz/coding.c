@@ -23,10 +23,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum srv_coding coding = data[0] % 2 == 1 ? SRV_GZIP : SRV_DEFLATE;
     size_t left = MOST + 1, length, coded_size;
     struct srv_error error = {0};
-    const struct srv_expand_limits limits = {.most = MOST, .grant = grant, .context = &left};
+    const struct srv_decompress_limits limits = {.most = MOST, .grant = grant, .context = &left};
     char *out = NULL, *coded = fuzz_copy(&coded_size, &in, in.left);
     enum srv_error_code code =
-        srv_expand(&out, &length, coding, coded, coded_size, &limits, &error);
+        srv_decompress(&out, &length, coding, coded, coded_size, &limits, &error);
     FUZZ_EXPECT(code == error.code && (code == SRV_OK) == (out != NULL));
     FUZZ_EXPECT(code == SRV_OK || code == SRV_E_MALFORMED_ENCODING || code == SRV_E_BODY_TOO_LARGE);
     if (code == SRV_OK)

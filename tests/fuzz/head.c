@@ -38,7 +38,8 @@ static void add_field(struct srv_head *head, char *line)
     *colon = '\0';
     value += strspn(value, " \t");
     if (head->count < SRV_MAX_HEADERS)
-        head->fields[head->count] = (struct srv_field){line, value, strlen(line), strlen(value)};
+        head->fields[head->count] =
+            (struct srv_header_field){line, value, strlen(line), strlen(value)};
     head->count++;
 }
 
@@ -94,12 +95,12 @@ static void ask(const struct srv_head *head)
     char id[SRV_ID_MAX + 1];
     bool flag;
     uint64_t length;
-    srv_guard_body(head, false, &error);
-    srv_guard_body(head, true, &error);
-    srv_guard_bytes(head, &error);
+    srv_guard_content_type(head, false, &error);
+    srv_guard_content_type(head, true, &error);
+    srv_guard_content_type_bytes(head, &error);
     enum srv_coding coding;
-    srv_guard_coding(&coding, head, &error);
-    FUZZ_EXPECT(srv_guard_accept_coding(head) <= SRV_DEFLATE);
+    srv_guard_content_encoding(&coding, head, &error);
+    FUZZ_EXPECT(srv_guard_accept_encoding(head) <= SRV_DEFLATE);
     if (srv_guard_json_length(&flag, &length, head, &error) == SRV_OK)
         FUZZ_EXPECT(flag || srv_head_find(head, "Inference-Header-Content-Length") == NULL);
     srv_guard_accept(head, "application/json", &error);
@@ -109,7 +110,7 @@ static void ask(const struct srv_head *head)
         FUZZ_EXPECT(length <= SRV_MAX_DEADLINE_MS);
     if (srv_guard_id(id, head, "X-Session-Id", &error) == SRV_OK)
         FUZZ_EXPECT(strlen(id) <= SRV_ID_MAX);
-    srv_field_id(id, srv_head_find(head, "X-Request-Id"));
+    srv_header_field_id(id, srv_head_find(head, "X-Request-Id"));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

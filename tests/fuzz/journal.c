@@ -18,8 +18,8 @@ static void seal(unsigned char *bytes, size_t size, unsigned how)
     for (size_t at = SRV_JOURNAL_HEAD; at < size && size - at >= sizeof head;) {
         memcpy(&head, bytes + at, sizeof head);
         size_t left = (size - at - sizeof head) & ~(size_t)3;
-        const struct srv_part part = {bytes + at + sizeof head,
-                                      head.length < left ? (size_t)head.length & ~(size_t)3 : left};
+        const struct srv_record_part part = {
+            bytes + at + sizeof head, head.length < left ? (size_t)head.length & ~(size_t)3 : left};
         bool makes = head.type == SRV_RECORD_CREATE || head.type == SRV_RECORD_FORK;
         if (!(how & MODEL_AS_IT_IS) && makes && part.size == sizeof(struct srv_record_create))
             memcpy(bytes + at + sizeof head + offsetof(struct srv_record_create, fingerprint),
@@ -30,7 +30,7 @@ static void seal(unsigned char *bytes, size_t size, unsigned how)
         }
         srv_record_seal(&head, &part, 1);
         if (head.last & 1) {
-            srv_record_end(&head);
+            srv_record_mark_last(&head);
             first = sequence;
         }
         memcpy(bytes + at, &head, sizeof head);
@@ -38,16 +38,16 @@ static void seal(unsigned char *bytes, size_t size, unsigned how)
     }
 }
 
-static struct srv_replayed replay(enum srv_restoring *result, const void *bytes, size_t size,
-                                  size_t window)
+static struct srv_replay_result replay(enum srv_restore_status *result, const void *bytes,
+                                       size_t size, size_t window)
 {
     struct srv_restore restore;
-    struct srv_replayed replayed;
-    struct srv_source source = bytes_source(bytes, size, window);
+    struct srv_replay_result replayed;
+    struct srv_file_reader source = bytes_source(bytes, size, window);
     saved_begin(&restore);
     *result = srv_restore_journal(&replayed, &restore, GENERATION, &source);
-    FUZZ_EXPECT(*result != SRV_RESTORE_UNREAD && source.error == 0);
-    srv_source_close(&source);
+    FUZZ_EXPECT(*result != SRV_RESTORE_UNREADABLE && source.error == 0);
+    srv_file_reader_close(&source);
     FUZZ_EXPECT(replayed.good <= size && replayed.records <= size / SRV_RECORD_HEAD);
     saved_end(&restore, *result == SRV_RESTORE_OK);
     return replayed;
@@ -56,7 +56,7 @@ static struct srv_replayed replay(enum srv_restoring *result, const void *bytes,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
-    enum srv_restoring result, again;
+    enum srv_restore_status result, again;
     unsigned how = fuzz_byte(&in);
     size_t length;
     unsigned char *bytes = (unsigned char *)fuzz_copy(&length, &in, in.left);
@@ -66,13 +66,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             srv_journal_print_head(bytes, GENERATION);
         seal(bytes, length, how);
     }
-    struct srv_replayed whole = replay(&result, bytes, length, WHOLE_WINDOW);
-    struct srv_replayed pieces = replay(&again, bytes, length, SMALL_WINDOW);
+    struct srv_replay_result whole = replay(&result, bytes, length, WHOLE_WINDOW);
+    struct srv_replay_result pieces = replay(&again, bytes, length, SMALL_WINDOW);
     FUZZ_EXPECT(result == again && whole.good == pieces.good && whole.records == pieces.records &&
                 whole.gaps == pieces.gaps && whole.torn == pieces.torn);
     /* A sound journal that is cut where its tail is torn says the same. */
     if (result == SRV_RESTORE_OK && whole.torn && whole.gaps == 0) {
-        struct srv_replayed part = replay(&again, bytes, whole.good, WHOLE_WINDOW);
+        struct srv_replay_result part = replay(&again, bytes, whole.good, WHOLE_WINDOW);
         FUZZ_EXPECT(again == SRV_RESTORE_OK && whole.records == part.records);
     }
     free(bytes);

@@ -12,7 +12,7 @@ static void resolve(const struct attn_family *family, const char *stack, const c
     FUZZ_EXPECT(status == error.status && (status == ATTN_OK) == (error.message[0] == '\0'));
     for (size_t i = 0; status == ATTN_OK && i < config->num_layers && i < 4; i++) {
         struct attn_layer_spec spec;
-        attn_config_layer(&spec, config, i);
+        attn_config_layer_spec(&spec, config, i);
         FUZZ_EXPECT(spec.num_heads > 0 && spec.num_kv_heads > 0);
         FUZZ_EXPECT(spec.num_heads % spec.num_kv_heads == 0);
         FUZZ_EXPECT(spec.head_dim > 0 && spec.head_dim <= ATTN_MAX_HEAD_DIM);

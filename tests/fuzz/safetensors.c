@@ -12,7 +12,7 @@ static void read_all(const struct attn_safetensors *file)
     static const char *const names[] = {"a", "b", "layers.0.key", ""};
     float out[64];
     size_t count;
-    const struct attn_tensor_note *notes = attn_safetensors_notes(&count, file);
+    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, file);
     for (size_t i = 0; i < count; i++)
         FUZZ_EXPECT(attn_safetensors_note(file, notes[i].name) == notes[i].value);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -26,8 +26,8 @@ static void read_all(const struct attn_safetensors *file)
         enum attn_status status =
             attn_safetensors_read_f32(out, file, entry, elements - most, most, &error);
         FUZZ_EXPECT(status == ATTN_OK || status == error.status);
-        FUZZ_EXPECT(attn_safetensors_piece(&bytes, file, entry, 0, entry->end - entry->begin, NULL,
-                                           &error) == ATTN_OK);
+        FUZZ_EXPECT(attn_safetensors_read_bytes(&bytes, file, entry, 0, entry->end - entry->begin,
+                                                NULL, &error) == ATTN_OK);
     }
 }
 

@@ -3,7 +3,7 @@
  * The first byte says which (its second bit: a base) and, unless it is odd, that sums and
  * fingerprint are made right; with its third bit the file is larger than the window it is read
  * through. */
-#include "base/sum.h"
+#include "base/checksum.h"
 #include "saved.h"
 #include "state_file.h"
 #include "store/store_files.h"
@@ -35,11 +35,11 @@ static void restore_session(const struct fuzz_input *in, bool repaired, size_t w
     char *bytes = state_file(&size, in, repaired, saved.fingerprint);
     uint64_t epoch = epoch_of(bytes, size);
     saved_begin(&restore);
-    struct srv_source source = bytes_source(bytes, size, window);
-    enum srv_restoring result = srv_restore_file(&restore, epoch, GENERATION, &source);
-    FUZZ_EXPECT(result != SRV_RESTORE_UNREAD && source.error == 0);
-    srv_source_close(&source);
-    const struct srv_restored *entry = srv_restore_find(&restore, epoch);
+    struct srv_file_reader source = bytes_source(bytes, size, window);
+    enum srv_restore_status result = srv_restore_file(&restore, epoch, GENERATION, &source);
+    FUZZ_EXPECT(result != SRV_RESTORE_UNREADABLE && source.error == 0);
+    srv_file_reader_close(&source);
+    const struct srv_restored_session *entry = srv_restore_find(&restore, epoch);
     FUZZ_EXPECT(entry != NULL && entry->lost == (result != SRV_RESTORE_OK));
     FUZZ_EXPECT((entry->session != NULL) == (result == SRV_RESTORE_OK));
     saved_end(&restore, true);
@@ -49,23 +49,23 @@ static void restore_session(const struct fuzz_input *in, bool repaired, size_t w
 static void read_base(struct fuzz_input *in, bool repaired, size_t window)
 {
     struct srv_base_entry entry;
-    struct srv_sum sum;
+    struct srv_checksum sum;
     size_t size, count = 0;
     unsigned char *bytes = (unsigned char *)fuzz_copy(&size, in, in->left);
     if (repaired && size >= BASE_HEAD) {
-        srv_sum_init(&sum);
-        srv_sum_add(&sum, bytes, BASE_SUM);
-        srv_sum_add(&sum, bytes + BASE_HEAD, (size - BASE_HEAD) & ~(size_t)3);
-        uint64_t right = srv_sum_end(&sum);
+        srv_checksum_init(&sum);
+        srv_checksum_add(&sum, bytes, BASE_SUM);
+        srv_checksum_add(&sum, bytes + BASE_HEAD, (size - BASE_HEAD) & ~(size_t)3);
+        uint64_t right = srv_checksum_end(&sum);
         memcpy(bytes + BASE_SUM, &right, sizeof right);
     }
-    struct srv_source source = bytes_source(bytes, size, window);
+    struct srv_file_reader source = bytes_source(bytes, size, window);
     if (srv_base_check(&count, &source, GENERATION)) {
         FUZZ_EXPECT(BASE_HEAD + count * sizeof entry == size);
         FUZZ_EXPECT(count == 0 || srv_base_entry(&entry, &source, count - 1));
     }
     FUZZ_EXPECT(source.error == 0);
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     free(bytes);
 }
 

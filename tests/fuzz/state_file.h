@@ -7,10 +7,10 @@
 #define TESTS_FUZZ_STATE_FILE_H
 
 #include "attn_state.h"
+#include "cache_file.h"
 #include "checksum.h"
 #include "fuzz.h"
 #include "safetensors.h"
-#include "state.h"
 
 #define STATE_PREFIX 8 /* bytes before the header: its length */
 
@@ -35,11 +35,11 @@ static inline void state_repair_sum(char *bytes, size_t size, size_t header)
         return;
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, bytes + STATE_PREFIX + header, size - STATE_PREFIX - header);
-    const struct attn_tensor_note *notes = attn_safetensors_notes(&count, file);
+    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, file);
     for (size_t i = 0; i < count; i++)
         if (strcmp(notes[i].name, "checksum") != 0)
-            attn_state_sum_note(&sum, notes[i].name, notes[i].value);
-    attn_checksum_print(digits, &sum);
+            attn_cache_file_sum_note(&sum, notes[i].name, notes[i].value);
+    attn_checksum_hex(digits, &sum);
     attn_safetensors_close(file);
     state_overwrite(bytes + STATE_PREFIX, header, "\"checksum\":\"", digits, sizeof digits);
 }

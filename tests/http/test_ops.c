@@ -470,7 +470,7 @@ static bool has_thread(const char *name)
 
 START_TEST(test_threads_are_told_apart_by_their_names)
 {
-    static const char *const names[] = {"attnd-event", "attnd-scheduler", "attnd-clerk"};
+    static const char *const names[] = {"attnd-event", "attnd-scheduler", "attnd-io"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         for (unsigned waited = 0; !has_thread(names[i]); waited += 2) {
             ck_assert_msg(waited < 5000, "no %s", names[i]);

@@ -43,8 +43,8 @@ static void run_matmul_int8(const struct bench *b) { multiply(b, ATTN_INT8); }
 /* Block after block, as a projection is computed.  What is in x and w does not matter. */
 static void run_project(const struct bench *b)
 {
-    const size_t each = attn_per_word(b->dtype), depth = ATTN_BLOCK_WORDS * each;
-    struct attn_product block = {
+    const size_t each = attn_numbers_per_word(b->dtype), depth = ATTN_BLOCK_WORDS * each;
+    struct attn_project_block block = {
         .y = b->c,
         .x = b->a,
         .w = b->b,
@@ -90,7 +90,7 @@ static void run_softmax(const struct bench *b)
 
 static void run_softmax_columns(const struct bench *b)
 {
-    const struct attn_columns columns = {b->c, b->rows, b->rows, b->n, NULL, NULL};
+    const struct attn_score_columns columns = {b->c, b->rows, b->rows, b->n, NULL, NULL};
     memcpy(b->c, b->a, b->rows * b->n * sizeof(float));
     memset(b->d, 0, 2 * b->rows * sizeof(float));
     b->kernels->softmax_columns(&columns, b->d, b->d + b->rows, b->d + 2 * b->rows);
@@ -182,8 +182,8 @@ static const struct {
 /* A word of which each half is an ordinary bf16, and which is an ordinary float. */
 static float twice(float x)
 {
-    const uint32_t half = attn_float_bf16(x);
-    return attn_bits_float(half << 16 | half);
+    const uint32_t half = attn_float_to_bf16(x);
+    return attn_bits_to_float(half << 16 | half);
 }
 
 static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
@@ -197,7 +197,7 @@ static void bench_shape(struct bench *bench, size_t i, enum attn_dtype dtype)
     bench->dtype = dtype;
     double took = time_of(shapes[i].run, bench);
     double flops = shapes[i].flops * (double)(bench->rows * bench->k * bench->n);
-    double bytes = 4 * shapes[i].floats / (double)attn_per_word(dtype);
+    double bytes = 4 * shapes[i].floats / (double)attn_numbers_per_word(dtype);
     printf("%-10s %-15s %-4s %3zu x %4zu x %-8zu %9.2f us %7.1f GFLOP/s %6.1f GB/s\n",
            bench->kernels->name, shapes[i].name, attn_dtype_name(dtype), bench->rows, bench->k,
            bench->n, took * 1e6, flops / took * 1e-9, bytes / took * 1e-9);

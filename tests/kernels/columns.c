@@ -123,7 +123,7 @@ const char *check_softmax_columns(struct check *check, size_t rows, size_t k, si
     if (bounded)
         draw_bounds(check, &want, first, end);
     check->kernels->softmax(want.at, want.ld, max, sum, rescale, rows, n);
-    const struct attn_columns columns = {
+    const struct attn_score_columns columns = {
         got.at, got.ld, rows, n, bounded ? first : NULL, bounded ? end : NULL};
     check->kernels->softmax_columns(&columns, top.at, total.at, by.at);
     turn(&turned, &want);

@@ -39,7 +39,7 @@ struct multiplication {
     struct attn_matmul product;
     struct grid c, start, a, b; /* what they stand for */
     struct grid ready;          /* what the kernel is given for a: of int8, prepared */
-    struct attn_prepared prepared[MOST_ROWS];
+    struct attn_prepared_row prepared[MOST_ROWS];
     float *factor;     /* [k] that a was prepared with, or NULL */
     struct grid scale; /* of columns; of int8, where product.scale is not NULL */
 };
@@ -85,20 +85,20 @@ static void *as_numbers(const struct grid *b, enum attn_dtype dtype)
     char *numbers = malloc((number_place(b, dtype, b->rows - 1, b->cols - 1) / 4 + 1) * 4 * bytes);
     for (size_t i = 0; i < b->rows * b->cols && numbers != NULL; i++) {
         float *x = &b->at[i / b->cols * b->ld + i % b->cols], large = fmodf(*x * 1e3f, 128.0f);
-        uint16_t half = dtype == ATTN_BF16 ? attn_float_bf16(*x) : attn_float_f16(*x);
+        uint16_t half = dtype == ATTN_BF16 ? attn_float_to_bf16(*x) : attn_float_to_f16(*x);
         uint8_t byte = (uint8_t)((int)large + 128);
         memcpy(numbers + number_place(b, dtype, i / b->cols, i % b->cols) * bytes,
                bytes == 1 ? (void *)&byte : (void *)&half, bytes);
         *x = dtype == ATTN_INT8   ? (float)(byte - 128)
-             : dtype == ATTN_BF16 ? attn_bf16_float(half)
-                                  : attn_f16_float(half);
+             : dtype == ATTN_BF16 ? attn_bf16_to_float(half)
+                                  : attn_f16_to_float(half);
     }
     return numbers;
 }
 
 /* Rows [first, ...) of a, as the kernel is to be given them. */
 static void make_ready(struct check *check, const struct multiplication *m,
-                       const struct grid *ready, struct attn_prepared *prepared, size_t first)
+                       const struct grid *ready, struct attn_prepared_row *prepared, size_t first)
 {
     for (size_t r = 0; r < ready->rows; r++)
         memcpy(ready->at + r * ready->ld, m->a.at + (first + r) * m->a.ld,
@@ -113,7 +113,7 @@ static bool matmul_rows_same(struct check *check, const struct multiplication *m
 {
     struct grid part = grid_place(&check->pens[4], &check->rng, count, m->c.cols);
     struct grid rows = grid_place(&check->pens[5], &check->rng, count, m->ready.cols);
-    struct attn_prepared prepared[MOST_ROWS];
+    struct attn_prepared_row prepared[MOST_ROWS];
     struct attn_matmul product = m->product;
     if (product.accumulate)
         grid_copy(&part, &m->start, first);

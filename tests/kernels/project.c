@@ -36,7 +36,7 @@ static uint8_t byte_at(const struct grid *grid, size_t row, size_t i)
 /* Where weight i of column j stands in its panel, in numbers. */
 static size_t place(const struct projection *p, size_t i, size_t j)
 {
-    size_t each = attn_per_word(p->dtype);
+    size_t each = attn_numbers_per_word(p->dtype);
     return (i / each * ATTN_PANEL + j % ATTN_PANEL) * each + i % each;
 }
 
@@ -50,13 +50,13 @@ static double weight(const struct projection *p, size_t i, size_t j)
     if (p->dtype == ATTN_INT8)
         return (double)byte_at(&p->w, j / ATTN_PANEL, at) - 128;
     memcpy(&half, (const char *)panel + 2 * at, 2);
-    return (double)attn_bf16_float(half);
+    return (double)attn_bf16_to_float(half);
 }
 
 /* What a kernel that rounds rows makes of x; denormals count as zeros there. */
 static double rounded(float x)
 {
-    float half = attn_bf16_float(attn_float_bf16(x));
+    float half = attn_bf16_to_float(attn_float_to_bf16(x));
     return fabsf(half) < FLT_MIN ? 0 : (double)half;
 }
 
@@ -87,7 +87,7 @@ static void make_halves(const struct projection *p)
     for (size_t row = 0; row < p->w.rows; row++)
         for (size_t i = 0; i < p->w.cols; i++) {
             float *word = p->w.at + row * p->w.ld + i, second = *word * 0.7f;
-            uint16_t halves[2] = {attn_float_bf16(*word), attn_float_bf16(second)};
+            uint16_t halves[2] = {attn_float_to_bf16(*word), attn_float_to_bf16(second)};
             halves[1] = 2 * (i / ATTN_PANEL) + 1 < p->k ? halves[1] : 0;
             memcpy(word, halves, sizeof halves);
         }
@@ -101,7 +101,7 @@ static void run_project(const struct check *check, const struct projection *p, c
                         const struct grid *x, size_t first, size_t panel, size_t n, bool kept)
 {
     const bool integers = p->dtype == ATTN_INT8;
-    const struct attn_product product = {
+    const struct attn_project_block product = {
         .y = y->at,
         .start = p->from == FROM_ZERO  ? NULL
                  : p->from == FROM_ROW ? p->start.at + panel * ATTN_PANEL
@@ -202,7 +202,7 @@ static struct projection place_case(struct check *check, enum attn_dtype dtype, 
                                     size_t k, size_t n)
 {
     struct rng *rng = &check->rng;
-    size_t words = attn_ceil_div(k, attn_per_word(dtype));
+    size_t words = attn_ceil_div(k, attn_numbers_per_word(dtype));
     struct projection p = {.dtype = dtype, .from = rng_next(rng) % 3, .k = k, .n = n};
     p.x = grid_place(&check->pens[0], rng, rows, dtype == ATTN_INT8 ? words : k);
     p.w = grid_place(&check->pens[1], rng, attn_ceil_div(n, ATTN_PANEL), words * ATTN_PANEL);
@@ -219,7 +219,7 @@ static const char *check_dtype(struct check *check, enum attn_dtype dtype, size_
 {
     struct rng *rng = &check->rng;
     const float *scale = product_scales[rng_next(rng) % NUM_PRODUCT_SCALES];
-    const size_t most = ATTN_BLOCK_WORDS * attn_per_word(dtype);
+    const size_t most = ATTN_BLOCK_WORDS * attn_numbers_per_word(dtype);
     k = rng_next(rng) % 8 == 0 ? rng_between(rng, 1, most) : attn_min(k, most);
     if (rng_next(rng) % 8 == 0)
         rows = rng_between(rng, 1, ATTN_PRODUCT_ROWS);
@@ -287,7 +287,7 @@ const char *check_quantize(struct check *check, size_t rows, size_t k, size_t n)
         return "wrote outside its result";
     for (size_t i = 0; i < n; i++)
         max = fmaxf(max, fabsf(x.at[i]));
-    bool none = max < ATTN_MIN_ROW;
+    bool none = max < ATTN_MIN_QUANTIZABLE;
     if (*scale.at != (none ? 0 : max / 127))
         return "the scale is wrong";
     for (size_t i = 0; i < n; i++)

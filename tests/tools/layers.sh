@@ -28,7 +28,7 @@ include <seccomp.h>|server/ops/sandbox.c
 include <linux/landlock.h>|server/ops/sandbox.c
 include <cpuid.h>|lib/cpu.c
 include <zlib.h>|server/wire/coding.c
-include <jansson.h>|lib/members.[ch] lib/json_memory.c lib/families/* server/*
+include <jansson.h>|lib/json_members.[ch] lib/json_memory.c lib/families/* server/*
 include <curl/|tests/*
 include <check.h>|tests/*
 TABLE

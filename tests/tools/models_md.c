@@ -8,8 +8,8 @@
 
 #include "families/family.h"
 
-#define SETTING(field) offsetof(struct attn_settings, field)
-#define ROPE_SETTING(field) offsetof(struct attn_rope_settings, field)
+#define SETTING(field) offsetof(struct attn_hf_config, field)
+#define ROPE_SETTING(field) offsetof(struct attn_hf_rope, field)
 
 /* What a field of the settings means, and what 0 or null in it means. */
 struct field_words {
@@ -93,7 +93,7 @@ static const struct field_words *words_for(const struct field_words *words, size
 
 /* ---- Keys ---------------------------------------------------------------------------------- */
 
-static void print_bounds(const struct attn_key *key)
+static void print_bounds(const struct attn_hf_key *key)
 {
     switch (key->kind) {
     case ATTN_KEY_SIZE:
@@ -120,13 +120,13 @@ static void print_bounds(const struct attn_key *key)
     case ATTN_KEY_FIXED:
         printf("only `%s`", key->only);
         break;
-    case ATTN_KEY_HARMLESS:
+    case ATTN_KEY_IGNORED:
         break;
     }
 }
 
 /* What holds where the key is absent: the field of `defaults` that it fills. */
-static void print_default(const struct attn_key *key, const void *defaults, const char *zero)
+static void print_default(const struct attn_hf_key *key, const void *defaults, const char *zero)
 {
     const void *field = (const char *)defaults + key->offset;
     bool value = false;
@@ -144,8 +144,8 @@ static void print_default(const struct attn_key *key, const void *defaults, cons
 static void print_keys(const struct attn_family *family)
 {
     printf("\n| key | means | value | absent |\n|---|---|---|---|\n");
-    for (const struct attn_key *key = family->keys; key->name != NULL; key++) {
-        if (key->kind == ATTN_KEY_HARMLESS)
+    for (const struct attn_hf_key *key = family->keys; key->name != NULL; key++) {
+        if (key->kind == ATTN_KEY_IGNORED)
             continue;
         const struct field_words *words =
             words_for(settings_words, COUNT(settings_words), key->offset);
@@ -162,8 +162,8 @@ static void print_keys(const struct attn_family *family)
     }
 
     const char *comma = "\nDoes not touch attention: ";
-    for (const struct attn_key *key = family->keys; key->name != NULL; key++)
-        if (key->kind == ATTN_KEY_HARMLESS) {
+    for (const struct attn_hf_key *key = family->keys; key->name != NULL; key++)
+        if (key->kind == ATTN_KEY_IGNORED) {
             printf("%s`%s`", comma, key->name);
             comma = ", ";
         }
@@ -186,7 +186,7 @@ static void print_parts(unsigned parts)
 static const char *layout_words(const struct attn_family *family,
                                 const struct attn_family_tensor *tensor)
 {
-    bool fused = tensor->parts == ATTN_PART_QKV;
+    bool fused = tensor->parts == ATTN_PROJ_QKV;
     switch (family->layout) {
     case ATTN_LAYOUT_TRANSPOSED:
         if (tensor->role == ATTN_ROLE_WEIGHT)
@@ -212,7 +212,7 @@ static void print_tensors(const struct attn_family *family)
         "weight of ", "bias of ", "appended ", "norm of ", "sinks", "position bias, for all layers",
     };
     static const char *const shapes[ATTN_NUM_ROLES] = {
-        [ATTN_ROLE_EXTRA] = "[1, 1, out]",
+        [ATTN_ROLE_BIAS_KV] = "[1, 1, out]",
         [ATTN_ROLE_NORM] = "[D]",
         [ATTN_ROLE_SINKS] = "[H]",
         [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
@@ -237,13 +237,13 @@ static void print_tensors(const struct attn_family *family)
 
 static const char *key_name(const struct attn_family *family, size_t offset)
 {
-    const struct attn_key *key = attn_key_of(family->keys, offset);
+    const struct attn_hf_key *key = attn_hf_key_for_field(family->keys, offset);
     return key != NULL ? key->name : NULL;
 }
 
 static void print_sliding(const struct attn_family *family)
 {
-    const struct attn_settings *defaults = &family->defaults;
+    const struct attn_hf_config *defaults = &family->defaults;
     const char *types = key_name(family, SETTING(num_layer_types));
     const char *flag = key_name(family, SETTING(use_window));
     const char *first = key_name(family, SETTING(first_sliding));
@@ -272,7 +272,7 @@ static const char *rope_name(size_t type)
 
 static void print_rope(const struct attn_family *family)
 {
-    const struct attn_rope_settings *rope = &family->defaults.rope;
+    const struct attn_hf_rope *rope = &family->defaults.rope;
     if (rope->type == ATTN_ROPE_NONE) {
         printf("- RoPE: %s.\n",
                key_name(family, SETTING(rope.theta)) != NULL ? "where a base is given" : "none");
@@ -288,8 +288,8 @@ static void print_rope(const struct attn_family *family)
 
 static void print_traits(const struct attn_family *family)
 {
-    const struct attn_settings *defaults = &family->defaults;
-    unsigned biased = ATTN_PART_ALL & ~family->unbiased;
+    const struct attn_hf_config *defaults = &family->defaults;
+    unsigned biased = ATTN_PROJ_ALL & ~family->unbiased;
     bool rescaled = key_name(family, SETTING(scaled)) != NULL ||
                     key_name(family, SETTING(scale)) != NULL ||
                     key_name(family, SETTING(query_scalar)) != NULL;
@@ -344,7 +344,7 @@ static void print_family(const struct attn_family *family)
 
 static void print_rope_keys(void)
 {
-    static const struct attn_rope_settings defaults = {.truncate = true};
+    static const struct attn_hf_rope defaults = {.truncate = true};
     printf("\n## RoPE scaling\n\nKeys inside `rope_scaling` and `rope_parameters`. The type is one "
            "of");
     for (const struct attn_rope_name *known = attn_rope_names; known->name != NULL; known++)
@@ -353,7 +353,7 @@ static void print_rope_keys(void)
            "`full_attention` and one under `sliding_attention`.\n",
            rope_name(ATTN_ROPE_LONGROPE));
     printf("\n| key | means | value | absent |\n|---|---|---|---|\n");
-    for (const struct attn_key *key = attn_rope_keys; key->name != NULL; key++) {
+    for (const struct attn_hf_key *key = attn_rope_keys; key->name != NULL; key++) {
         const struct field_words *words = words_for(rope_words, COUNT(rope_words), key->offset);
         printf("| `%s` | %s | ", key->name, words->meaning);
         print_bounds(key);
@@ -367,11 +367,11 @@ static void print_common(void)
 {
     printf("\n## Keys of every family\n\nOf these only one value is computed, unless the family "
            "has a key of that name:\n\n| key | value |\n|---|---|\n");
-    for (const struct attn_key *key = attn_common_fixed; key->name != NULL; key++)
+    for (const struct attn_hf_key *key = attn_common_fixed_keys; key->name != NULL; key++)
         printf("| `%s` | `%s` |\n", key->name, key->only);
     printf("\nThese do not touch attention, nor does any that begins with `_`: ");
-    for (const char *const *name = attn_common_harmless; *name != NULL; name++)
-        printf("%s`%s`", name == attn_common_harmless ? "" : ", ", *name);
+    for (const char *const *name = attn_common_ignored_keys; *name != NULL; name++)
+        printf("%s`%s`", name == attn_common_ignored_keys ? "" : ", ", *name);
     printf(".\n");
 }
 

@@ -133,7 +133,7 @@ START_TEST(test_config_of_published_models_resolves)
     struct attn_config config;
     read_good(&config, published[_i].text);
     struct attn_layer_spec layer, *spec = &layer;
-    attn_config_layer(spec, &config, published[_i].layers - 1);
+    attn_config_layer_spec(spec, &config, published[_i].layers - 1);
     ck_assert_uint_eq(config.num_layers, published[_i].layers);
     ck_assert_uint_eq(config.max_position, published[_i].max_position);
     ck_assert_uint_eq(spec->hidden_size, published[_i].hidden);
@@ -158,7 +158,7 @@ START_TEST(test_config_reads_llama3_scaling)
     struct attn_config config;
     read_good(&config, published[3].text);
     struct attn_layer_spec spec;
-    attn_config_layer(&spec, &config, 15);
+    attn_config_layer_spec(&spec, &config, 15);
     ck_assert_double_eq(spec.rope.factor, 32);
     ck_assert_double_eq(spec.rope.low_freq_factor, 1);
     ck_assert_double_eq(spec.rope.high_freq_factor, 4);
@@ -173,7 +173,7 @@ START_TEST(test_config_gpt2_without_scaling_has_scale_1)
     read_good(&config, "{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_head\":4,\"n_layer\":1,"
                        "\"scale_attn_weights\":false}");
     struct attn_layer_spec spec;
-    attn_config_layer(&spec, &config, 0);
+    attn_config_layer_spec(&spec, &config, 0);
     ck_assert_double_eq(spec.scale, 1);
 }
 END_TEST

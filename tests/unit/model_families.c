@@ -24,7 +24,7 @@ static struct attn_layer_spec spec_of(const char *text, const char *stack, size_
     struct attn_layer_spec spec;
     enum attn_status status = attn_config_read(&config, NULL, stack, text, strlen(text), &error);
     ck_assert_msg(status == ATTN_OK, "%s: %s", text, error.message);
-    attn_config_layer(&spec, &config, layer);
+    attn_config_layer_spec(&spec, &config, layer);
     return spec;
 }
 

@@ -114,7 +114,7 @@ START_TEST(test_layout_grouped_goes_round_by_kv_head)
              falcons[_i].keys);
     write_model(text, tensors, 4);
     struct attn_model *model = open_stack(path, NULL);
-    const struct attn_layer *layer = attn_model_resident(model, 0);
+    const struct attn_layer *layer = attn_model_loaded_layer(model, 0);
     ck_assert_uint_eq(layer->spec.num_kv_heads, groups);
     for (size_t g = 0; g < groups; g++)
         for (size_t j = 0; j < (each + 2) * d; j++) {
@@ -144,7 +144,7 @@ START_TEST(test_layout_plain_has_queries_first_then_keys_then_values)
                 "\"num_key_value_heads\":2,\"num_hidden_layers\":1}",
                 tensors, 2);
     struct attn_model *model = open_stack(path, NULL);
-    const struct attn_layer *layer = attn_model_resident(model, 0);
+    const struct attn_layer *layer = attn_model_loaded_layer(model, 0);
     for (size_t r = 0; r < 8; r++)
         check_row(&layer->q, r, 0, r);
     for (size_t r = 0; r < 4; r++) {
@@ -213,7 +213,7 @@ START_TEST(test_layout_finds_tensors_under_each_prefix)
             "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", 4, 4};
         write_model(named[_i].config, tensors, 5);
         struct attn_model *model = open_stack(path, NULL);
-        const struct attn_layer *layer = attn_model_resident(model, 0);
+        const struct attn_layer *layer = attn_model_loaded_layer(model, 0);
         const struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
         for (size_t i = 0; i < 4; i++)
             check_row(linears[i], 7, i, 7);
@@ -267,7 +267,7 @@ START_TEST(test_layout_t5_stacks_share_block_0s_table)
         ck_assert_str_eq(info.stack, stacks[s].stack);
         ck_assert_uint_eq(info.weight_bytes, 2 * ((3 * 4 + 6) * ATTN_PANEL + 8) * sizeof(float));
         for (size_t l = 0; l < 2; l++) {
-            const struct attn_layer *layer = attn_model_resident(model, l);
+            const struct attn_layer *layer = attn_model_loaded_layer(model, l);
             check_row(&layer->q, 5, stacks[s].first + 4 * l, 5);
             check_row(&layer->o, 3, stacks[s].first + 4 * l + 3, 3);
             for (size_t i = 0; i < 8; i++)
@@ -286,7 +286,7 @@ START_TEST(test_layout_t5_cross_stack_has_no_table_and_no_cache)
     struct attn_model *model = cases_open(
         path, &(struct attn_model_options){.layers = zeroth, .num_layers = 1, .stack = "cross"});
     cases_load(model);
-    const struct attn_layer *layer = attn_model_resident(model, 0);
+    const struct attn_layer *layer = attn_model_loaded_layer(model, 0);
     check_row(&layer->k, 2, 17, 2);
     ck_assert_ptr_null(layer->bias_table);
     ck_assert(layer->spec.is_cross);
@@ -334,8 +334,8 @@ START_TEST(test_layout_opens_no_shard_of_an_unwanted_layer)
     struct attn_model *model = cases_open(
         path, &(struct attn_model_options){.layers = second, .num_layers = 1, .stack = "encoder"});
     cases_load(model);
-    ck_assert_float_eq(attn_model_resident(model, 1)->bias_table[7], element(4, 7));
-    check_row(&attn_model_resident(model, 1)->q, 1, 0, 1);
+    ck_assert_float_eq(attn_model_loaded_layer(model, 1)->bias_table[7], element(4, 7));
+    check_row(&attn_model_loaded_layer(model, 1)->q, 1, 0, 1);
     attn_model_close(model);
 
     struct attn_error error = {0};
@@ -364,12 +364,12 @@ static void check_array(const char *name, const char *tensor, const float *got, 
 START_TEST(test_layout_reads_norms_and_sinks)
 {
     struct attn_model *model = open_stack(REFERENCE "qwen3/model", NULL);
-    const struct attn_layer *layer = attn_model_resident(model, 1);
+    const struct attn_layer *layer = attn_model_loaded_layer(model, 1);
     check_array("qwen3", "model.layers.1.self_attn.q_norm.weight", layer->q_norm, 8);
     check_array("qwen3", "model.layers.1.self_attn.k_norm.weight", layer->k_norm, 8);
     attn_model_close(model);
     model = open_stack(REFERENCE "gpt_oss/model", NULL);
-    layer = attn_model_resident(model, 1);
+    layer = attn_model_loaded_layer(model, 1);
     check_array("gpt_oss", "model.layers.1.self_attn.sinks", layer->sinks, 4);
     attn_model_close(model);
 }

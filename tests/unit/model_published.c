@@ -175,7 +175,7 @@ START_TEST(test_config_of_every_family_is_read_with_all_its_published_keys)
     const char *text = published[_i].text;
     enum attn_status status = attn_config_read(&config, NULL, NULL, text, strlen(text), &error);
     ck_assert_msg(status == ATTN_OK, "%s: %s", published[_i].name, error.message);
-    attn_config_layer(&spec, &config, published[_i].layers - 1);
+    attn_config_layer_spec(&spec, &config, published[_i].layers - 1);
     ck_assert_uint_eq(config.num_layers, published[_i].layers);
     ck_assert_uint_eq(spec.num_kv_heads, published[_i].kv_heads);
     ck_assert_uint_eq(spec.head_dim, published[_i].head_dim);

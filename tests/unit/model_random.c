@@ -31,8 +31,8 @@ static struct attn_model *open_random(const char *config)
 START_TEST(test_random_mixer_is_splitmix64)
 {
     /* The first outputs of SplitMix64 seeded with 0. */
-    ck_assert_uint_eq(attn_random_mix(UINT64_C(0x9e3779b97f4a7c15)), UINT64_C(0xe220a8397b1dcdaf));
-    ck_assert_uint_eq(attn_random_mix(UINT64_C(0x9e3779b97f4a7c15) * 2),
+    ck_assert_uint_eq(attn_hash_mix(UINT64_C(0x9e3779b97f4a7c15)), UINT64_C(0xe220a8397b1dcdaf));
+    ck_assert_uint_eq(attn_hash_mix(UINT64_C(0x9e3779b97f4a7c15) * 2),
                       UINT64_C(0x6e789e6aa1b965f4));
 }
 END_TEST
@@ -125,7 +125,7 @@ START_TEST(test_random_weights_fill_norms_sinks_tables_and_extra_keys)
     struct attn_model *model = open_random(
         "{\"hidden_size\":64,\"num_attention_heads\":16,\"head_dim\":32,\"qk_norm\":true,"
         "\"attention_sinks\":true,\"add_bias_kv\":true,\"relative_attention_num_buckets\":8}");
-    const struct attn_layer *layer = attn_model_resident(model, 0);
+    const struct attn_layer *layer = attn_model_loaded_layer(model, 0);
     check_spread(layer->q_norm, 32, 1, 0.1001f);
     check_spread(layer->k_norm, 32, 1, 0.1001f);
     check_spread(layer->sinks, 16, 0, 1);
@@ -188,7 +188,7 @@ START_TEST(test_random_weights_are_uniform_with_variance_1_over_in)
 {
     struct attn_model *model =
         open_random("{\"hidden_size\":512,\"num_attention_heads\":8,\"attention_bias\":true}");
-    const struct attn_linear *q = &attn_model_resident(model, 0)->q;
+    const struct attn_linear *q = &attn_model_loaded_layer(model, 0)->q;
     const double bound = sqrt(3.0 / 512);
     double sum = 0, squares = 0, least = 1, most = -1;
     for (size_t i = 0; i < q->in * q->out; i++) {
@@ -256,7 +256,8 @@ START_TEST(test_random_weights_follow_seed_layer_and_tensor_only)
     }
 
     struct attn_model *model = open_random(config);
-    const struct attn_layer *a = attn_model_resident(model, 0), *b = attn_model_resident(model, 1);
+    const struct attn_layer *a = attn_model_loaded_layer(model, 0),
+                            *b = attn_model_loaded_layer(model, 1);
     ck_assert_mem_ne(a->q.panels, b->q.panels, 64 * 64 * sizeof(float));
     ck_assert_mem_ne(a->q.panels, a->k.panels, 64 * 64 * sizeof(float));
     /* Element 0 of seed 0, layer 0, q: the same on every machine. */

@@ -101,31 +101,31 @@ size_t store_app_find_again(struct srv_app *app, const char *id)
 
 /* ---- Snapshots, and a disk that is full ------------------------------------------------------ */
 
-void store_app_await_cut(struct srv_app *app)
+void store_app_await_checkpoint(struct srv_app *app)
 {
-    for (unsigned waited = 0; !srv_store_wants_cut(app->store); waited += 10) {
+    for (unsigned waited = 0; !srv_store_wants_checkpoint(app->store); waited += 10) {
         ck_assert_uint_lt(waited, 20000);
         usleep(10000);
     }
 }
 
-struct srv_store_status store_app_cut(struct srv_app *app)
+struct srv_store_status store_app_checkpoint(struct srv_app *app)
 {
     struct srv_store_status status;
-    srv_store_cut(app->store);
+    srv_store_take_checkpoint(app->store);
     do {
         usleep(10000);
         srv_store_describe(&status, app->store);
-    } while (status.running && !srv_store_wants_cut(app->store));
+    } while (status.running && !srv_store_wants_checkpoint(app->store));
     return status;
 }
 
 void store_app_snapshot(struct srv_app *app)
 {
     struct srv_store_status before;
-    srv_store_request(&before, app->store);
-    store_app_await_cut(app);
-    ck_assert_uint_eq(store_app_cut(app).base, before.generation + 1);
+    srv_store_request_checkpoint(&before, app->store);
+    store_app_await_checkpoint(app);
+    ck_assert_uint_eq(store_app_checkpoint(app).base, before.generation + 1);
 }
 
 void store_app_limit_files(rlim_t bytes)

@@ -34,8 +34,8 @@ size_t store_app_find_again(struct srv_app *app, const char *id);
 
 /* Waits until the store asks for a cut; makes it and waits for what becomes of it, after which the
  * next one may be wanted at once; and a snapshot that must be made, from asking for it on. */
-void store_app_await_cut(struct srv_app *app);
-struct srv_store_status store_app_cut(struct srv_app *app);
+void store_app_await_checkpoint(struct srv_app *app);
+struct srv_store_status store_app_checkpoint(struct srv_app *app);
 void store_app_snapshot(struct srv_app *app);
 
 /* Lets no file grow beyond `bytes`. */

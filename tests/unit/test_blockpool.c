@@ -29,7 +29,7 @@ static bool is_filled(const struct attn_block *block, unsigned char value)
 static void take_all(void)
 {
     for (size_t i = 0; i < COUNT; i++) {
-        ck_assert_int_eq(attn_block_get(&blocks[i], pool, LARGE), ATTN_OK);
+        ck_assert_int_eq(attn_block_alloc(&blocks[i], pool, LARGE), ATTN_OK);
         memset(blocks[i]->data, (int)i + 1, LARGE);
     }
 }
@@ -39,13 +39,13 @@ static void put_most(void)
 {
     for (size_t i = 0; i < COUNT; i++)
         if (i % 4 != 0)
-            attn_block_put(pool, blocks[i]);
+            attn_block_unref(pool, blocks[i]);
 }
 
 static void put_rest(void)
 {
     for (size_t i = 0; i < COUNT; i += 4)
-        attn_block_put(pool, blocks[i]);
+        attn_block_unref(pool, blocks[i]);
 }
 
 START_TEST(test_blockpool_new_blocks_are_aligned_zeros)
@@ -53,11 +53,11 @@ START_TEST(test_blockpool_new_blocks_are_aligned_zeros)
     static const size_t sizes[] = {64, 4096, LARGE, OTHER, (size_t)3 << 20};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         struct attn_block *block;
-        ck_assert_int_eq(attn_block_get(&block, pool, sizes[i]), ATTN_OK);
+        ck_assert_int_eq(attn_block_alloc(&block, pool, sizes[i]), ATTN_OK);
         ck_assert_uint_eq((uintptr_t)block->data % ATTN_ALIGN, 0);
         ck_assert(is_filled(block, 0));
         ck_assert_uint_eq(attn_cache_pool_used(pool), sizes[i]);
-        attn_block_put(pool, block);
+        attn_block_unref(pool, block);
     }
 }
 END_TEST
@@ -68,7 +68,7 @@ START_TEST(test_blockpool_blocks_of_a_slab_do_not_overlap)
     for (size_t i = 0; i < COUNT; i++)
         ck_assert(is_filled(blocks[i], (unsigned char)(i + 1)));
     struct attn_block *more;
-    ck_assert_int_eq(attn_block_get(&more, pool, LARGE), ATTN_POOL_FULL);
+    ck_assert_int_eq(attn_block_alloc(&more, pool, LARGE), ATTN_POOL_FULL);
     put_most();
     put_rest();
 }
@@ -77,8 +77,8 @@ END_TEST
 START_TEST(test_blockpool_a_returned_block_is_used_again_as_it_is)
 {
     take_all();
-    attn_block_put(pool, blocks[3]);
-    ck_assert_int_eq(attn_block_get(&blocks[3], pool, LARGE), ATTN_OK);
+    attn_block_unref(pool, blocks[3]);
+    ck_assert_int_eq(attn_block_alloc(&blocks[3], pool, LARGE), ATTN_OK);
     ck_assert(is_filled(blocks[3], 4));
     put_most();
     put_rest();
@@ -91,15 +91,15 @@ START_TEST(test_blockpool_idle_memory_goes_back_before_another_size_passes_the_b
     take_all();
     put_most();
     for (size_t i = 0; i < COUNT; i++)
-        ck_assert_int_eq(attn_block_get(&others[i], pool, OTHER), ATTN_OK);
+        ck_assert_int_eq(attn_block_alloc(&others[i], pool, OTHER), ATTN_OK);
     for (size_t i = 0; i < COUNT; i += 4) /* the live ones of those slabs kept what they hold */
         ck_assert(is_filled(blocks[i], (unsigned char)(i + 1)));
     for (size_t i = 0; i < COUNT; i++)
-        attn_block_put(pool, others[i]);
+        attn_block_unref(pool, others[i]);
     for (size_t i = 0; i < COUNT; i++) {
         if (i % 4 == 0)
             continue;
-        ck_assert_int_eq(attn_block_get(&blocks[i], pool, LARGE), ATTN_OK);
+        ck_assert_int_eq(attn_block_alloc(&blocks[i], pool, LARGE), ATTN_OK);
         ck_assert(is_filled(blocks[i], 0)); /* their pages were dropped, else they would be old */
     }
     put_most();
@@ -112,11 +112,11 @@ START_TEST(test_blockpool_a_slab_with_nothing_live_goes_back_whole)
     struct attn_block *other;
     take_all();
     put_most();
-    ck_assert_int_eq(attn_block_get(&other, pool, COUNT * LARGE - 4 * LARGE), ATTN_OK);
+    ck_assert_int_eq(attn_block_alloc(&other, pool, COUNT * LARGE - 4 * LARGE), ATTN_OK);
     put_rest();
-    ck_assert_int_eq(attn_block_get(&blocks[0], pool, 4 * LARGE), ATTN_OK); /* trims again */
-    attn_block_put(pool, blocks[0]);
-    attn_block_put(pool, other);
+    ck_assert_int_eq(attn_block_alloc(&blocks[0], pool, 4 * LARGE), ATTN_OK); /* trims again */
+    attn_block_unref(pool, blocks[0]);
+    attn_block_unref(pool, other);
     take_all();
     put_most();
     put_rest();
@@ -127,11 +127,11 @@ START_TEST(test_blockpool_more_sizes_than_it_keeps_lists_for_work_too)
 {
     struct attn_block *all[80];
     for (size_t i = 0; i < 80; i++) {
-        ck_assert_int_eq(attn_block_get(&all[i], pool, 64 * (i + 1)), ATTN_OK);
+        ck_assert_int_eq(attn_block_alloc(&all[i], pool, 64 * (i + 1)), ATTN_OK);
         ck_assert(is_filled(all[i], 0));
     }
     for (size_t i = 0; i < 80; i++)
-        attn_block_put(pool, all[i]);
+        attn_block_unref(pool, all[i]);
 }
 END_TEST
 

@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 #include "app.h"
-#include "schedule/clerk.h"
+#include "schedule/io_workers.h"
 #include "schedule/job.h"
 #include "suites.h"
 #include "wire/tensor_json.h"
@@ -19,7 +19,7 @@
 static struct srv_app app;
 static struct srv_job computed; /* an attention over given rows */
 static struct srv_request requests[MANY];
-static struct srv_clerk *clerk;
+static struct srv_io_workers *clerk;
 static char order[64]; /* a digit for each call: which request it was for */
 static int pieces[MANY];
 static size_t drops; /* the first call asks whether to go on until so many were dropped, */
@@ -39,7 +39,7 @@ static bool work(void *context, struct srv_request *request)
         sem_post(&begun);
         sem_wait(&go_on);
         do
-            told = srv_clerk_ask(request, &error);
+            told = srv_io_workers_check(request, &error);
         while (told == SRV_OK && strlen(order) < 1 + drops);
     }
     return --pieces[which] > 0;
@@ -57,7 +57,7 @@ static void add(size_t which, unsigned caller, bool written)
                                     .reply_bytes = written ? LARGE : 0,
                                     .job = written ? &computed : NULL,
                                     .t_computed = written};
-    ck_assert_uint_eq(srv_clerk_relieve(clerk, list, 1), 0);
+    ck_assert_uint_eq(srv_io_workers_take_large(clerk, list, 1), 0);
 }
 
 static void setup(void)
@@ -70,7 +70,7 @@ static void setup(void)
     computed = (struct srv_job){.compute = compute};
     sem_init(&begun, 0, 0);
     sem_init(&go_on, 0, 0);
-    ck_assert(srv_clerk_open(&clerk, 1, work, NULL));
+    ck_assert(srv_io_workers_open(&clerk, 1, work, NULL));
     add(0, 1, false);
     sem_wait(&begun);
 }
@@ -78,8 +78,8 @@ static void setup(void)
 static void expect_order(const char *wanted)
 {
     sem_post(&go_on);
-    srv_clerk_finish(clerk);
-    srv_clerk_free(clerk);
+    srv_io_workers_finish(clerk);
+    srv_io_workers_free(clerk);
     ck_assert_str_eq(order, wanted);
 }
 
@@ -158,7 +158,7 @@ static enum srv_error_code ask(void *context, struct srv_error *error)
     return asked++ < allowed ? SRV_OK : srv_fail(error, SRV_E_DEADLINE, NULL, "enough");
 }
 
-static const struct srv_pause asking = {ask, NULL};
+static const struct srv_cancel asking = {ask, NULL};
 
 static void pause_after(size_t times)
 {
@@ -179,7 +179,7 @@ START_TEST(test_pause_stops_what_is_written)
         srv_tensor_write_json(&out, zeros, (const size_t[]){NUMBERS}, 1);
         ck_assert(out.failed);
         ck_assert_uint_eq(asked, times + 1);
-        ck_assert_uint_le(out.length, times * 2 * SRV_PAUSE_BYTES);
+        ck_assert_uint_le(out.length, times * 2 * SRV_CANCEL_BYTES);
         srv_buffer_fini(&out);
     }
 }
@@ -224,14 +224,14 @@ START_TEST(test_pause_stops_what_is_expanded)
 {
     static Bytef plain[1 << 22], coded[1 << 16];
     uLongf size = sizeof coded;
-    const struct srv_expand_limits limits = {sizeof plain, grant, NULL, asking};
+    const struct srv_decompress_limits limits = {sizeof plain, grant, NULL, asking};
     struct srv_error error;
     char *out;
     size_t length;
     ck_assert_int_eq(compress(coded, &size, plain, sizeof plain), Z_OK);
     pause_after(2);
     ck_assert_int_eq(
-        srv_expand(&out, &length, SRV_DEFLATE, (const char *)coded, size, &limits, &error),
+        srv_decompress(&out, &length, SRV_DEFLATE, (const char *)coded, size, &limits, &error),
         SRV_E_DEADLINE);
     ck_assert_uint_eq(asked, 3);
 }

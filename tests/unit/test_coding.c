@@ -39,11 +39,12 @@ static void expect(enum srv_coding coding, size_t most, enum srv_error_code want
 {
     char *out, *exact = malloc(coded_size > 0 ? coded_size : 1);
     size_t length;
-    const struct srv_expand_limits limits = {.most = most, .grant = grant};
+    const struct srv_decompress_limits limits = {.most = most, .grant = grant};
     memcpy(exact, coded, coded_size); /* of its own size, so that a sanitizer sees what is read */
     error = (struct srv_error){0};
     granted = 0;
-    enum srv_error_code got = srv_expand(&out, &length, coding, exact, coded_size, &limits, &error);
+    enum srv_error_code got =
+        srv_decompress(&out, &length, coding, exact, coded_size, &limits, &error);
     ck_assert_msg(got == wanted && error.code == wanted, "%s: %s", srv_error_word(got),
                   error.message);
     free(exact);
@@ -111,13 +112,13 @@ END_TEST
 START_TEST(test_coding_a_turned_bit_is_found_or_means_nothing)
 {
     size_t refused = 0, whole = code(coded, sizeof coded, CODING, text, 300);
-    const struct srv_expand_limits limits = {.most = TEXT_MAX, .grant = grant};
+    const struct srv_decompress_limits limits = {.most = TEXT_MAX, .grant = grant};
     coded_size = whole;
     for (size_t bit = 0; bit < 8 * whole; bit++) {
         char *out;
         size_t length;
         coded[bit / 8] ^= (char)(1 << bit % 8);
-        if (srv_expand(&out, &length, CODING, coded, whole, &limits, &error) == SRV_OK) {
+        if (srv_decompress(&out, &length, CODING, coded, whole, &limits, &error) == SRV_OK) {
             ck_assert(length == 300 && memcmp(out, text, 300) == 0);
             free(out);
         } else {
@@ -135,9 +136,9 @@ START_TEST(test_coding_a_bomb_takes_no_more_than_it_may)
     enum { BOMB = 64 << 20 };
     char *zeros = calloc(BOMB, 1);
     coded_size = code(coded, sizeof coded, CODING, zeros, BOMB);
-    ck_assert_uint_lt(SRV_EXPANSION_MAX * coded_size, BOMB);
+    ck_assert_uint_lt(SRV_DECOMPRESS_RATIO_MAX * coded_size, BOMB);
     expect(CODING, SIZE_MAX, SRV_E_BODY_TOO_LARGE, 0);
-    ck_assert_uint_le(granted, SRV_EXPANSION_MAX * coded_size + 1);
+    ck_assert_uint_le(granted, SRV_DECOMPRESS_RATIO_MAX * coded_size + 1);
     expect(CODING, 5000000, SRV_E_BODY_TOO_LARGE, 0);
     ck_assert_uint_le(granted, 5000001);
     grant_limit = 2000000;
@@ -150,7 +151,7 @@ START_TEST(test_coding_what_is_short_may_expand_as_far_as_it_likes)
 {
     memset(text, ' ', TEXT_MAX);
     coded_size = code(coded, sizeof coded, CODING, text, TEXT_MAX);
-    ck_assert_uint_lt(coded_size * SRV_EXPANSION_MAX, TEXT_MAX);
+    ck_assert_uint_lt(coded_size * SRV_DECOMPRESS_RATIO_MAX, TEXT_MAX);
     expect(CODING, TEXT_MAX, SRV_OK, TEXT_MAX);
 }
 END_TEST
@@ -160,9 +161,9 @@ END_TEST
 static struct srv_head head_of(const char *name, const char *value, const char *second)
 {
     struct srv_head head = {.count = second != NULL ? 2 : 1};
-    head.fields[0] = (struct srv_field){name, value, strlen(name), strlen(value)};
+    head.fields[0] = (struct srv_header_field){name, value, strlen(name), strlen(value)};
     if (second != NULL)
-        head.fields[1] = (struct srv_field){name, second, strlen(name), strlen(second)};
+        head.fields[1] = (struct srv_header_field){name, second, strlen(name), strlen(second)};
     return head;
 }
 
@@ -186,7 +187,7 @@ START_TEST(test_coding_of_a_body_is_one_of_three)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct srv_head head = head_of("content-encoding", cases[i].value, cases[i].second);
         enum srv_coding coding = SRV_DEFLATE;
-        enum srv_error_code got = srv_guard_coding(&coding, &head, &error);
+        enum srv_error_code got = srv_guard_content_encoding(&coding, &head, &error);
         ck_assert_msg(cases[i].wanted < 0 ? got == SRV_E_UNSUPPORTED_MEDIA
                                           : got == SRV_OK && (int)coding == cases[i].wanted,
                       "%s", cases[i].value);
@@ -223,10 +224,10 @@ START_TEST(test_coding_of_a_reply_is_what_weighs_most)
                  {"gzi", NULL, SRV_IDENTITY}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct srv_head head = head_of("Accept-Encoding", cases[i].value, cases[i].second);
-        ck_assert_msg(srv_guard_accept_coding(&head) == cases[i].wanted, "%s", cases[i].value);
+        ck_assert_msg(srv_guard_accept_encoding(&head) == cases[i].wanted, "%s", cases[i].value);
     }
     struct srv_head other = head_of("Accept", "gzip", NULL);
-    ck_assert_int_eq(srv_guard_accept_coding(&other), SRV_IDENTITY);
+    ck_assert_int_eq(srv_guard_accept_encoding(&other), SRV_IDENTITY);
 }
 END_TEST
 

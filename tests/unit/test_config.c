@@ -274,7 +274,7 @@ START_TEST(test_config_help_names_every_option)
     srv_buffer_append(&out, "", 1);
     ck_assert(!out.failed);
     for (size_t i = 0; i < srv_option_count; i++) {
-        char flag[SRV_OPTION_SPELLED];
+        char flag[SRV_OPTION_SPELL_MAX];
         srv_option_spell(flag, &srv_options[i], SRV_FROM_FLAG);
         ck_assert_msg(strstr(out.data, flag) != NULL, "%s", flag);
     }

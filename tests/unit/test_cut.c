@@ -85,8 +85,8 @@ static double time_headers(struct srv_session *const sessions[])
 static void await_cut(void)
 {
     struct srv_store_status status;
-    srv_store_request(&status, app.store);
-    for (unsigned waited = 0; !srv_store_wants_cut(app.store); waited += 10) {
+    srv_store_request_checkpoint(&status, app.store);
+    for (unsigned waited = 0; !srv_store_wants_checkpoint(app.store); waited += 10) {
         ck_assert_uint_lt(waited, 20000);
         usleep(10000);
     }
@@ -111,7 +111,7 @@ START_TEST(test_cut_leaves_the_writing_of_headers_to_the_thread_of_the_store)
     double headers = time_headers(sessions);
     await_cut();
     double begin = cpu_ms();
-    srv_store_cut(app.store);
+    srv_store_take_checkpoint(app.store);
     double cut = cpu_ms() - begin;
     ck_assert_msg(cut < headers / 4, "a cut takes %.2f ms, the headers of its files %.2f", cut,
                   headers);
@@ -129,7 +129,7 @@ START_TEST(test_cut_is_one_moment_of_lengths_and_last_steps)
     struct attn_error cause;
     char id[SRV_ID_MAX + 1];
     await_cut();
-    srv_store_cut(app.store);
+    srv_store_take_checkpoint(app.store);
     ck_assert_int_eq(attn_cache_write(session->cache, 0, 1, row, row, &cause), ATTN_OK);
     session->last[0] = (struct srv_last_step){.position = 1, .rows = 1, .digest = {9, 9}};
     snprintf(id, sizeof id, "%s", session->id);

@@ -59,7 +59,7 @@ static void round_row(float *out, const float *x, size_t n, enum attn_dtype dtyp
         if (dtype == ATTN_INT8)
             out[i] = max == 0 ? 0 : rintf(x[i] * (127 / max)) * (max / 127);
         if (dtype == ATTN_BF16 && rounds_rows(level))
-            out[i] = attn_bf16_float(attn_float_bf16(x[i]));
+            out[i] = attn_bf16_to_float(attn_float_to_bf16(x[i]));
     }
 }
 
@@ -82,7 +82,7 @@ START_TEST(test_dtype_rows_have_the_same_bits_however_many_there_are)
 {
     enum attn_dtype dtype = dtypes[_i / ATTN_NUM_CPU_LEVELS];
     struct attn_model *model = open_model(WIDE, dtype);
-    const struct attn_linear *linear = &attn_model_resident(model, 0)->q;
+    const struct attn_linear *linear = &attn_model_loaded_layer(model, 0)->q;
     size_t in = linear->in, out = linear->out;
     struct rng r = rng_seeded(5);
     struct attn_engine *engine;
@@ -133,7 +133,7 @@ START_TEST(test_dtype_products_of_the_same_rows_have_the_bits_of_each_alone)
     enum { ROWS = 190, WIDEST = 18 * 37 };
     enum attn_dtype dtype = dtypes[_i / ATTN_NUM_CPU_LEVELS];
     struct attn_model *model = open_model(GROUPED, dtype);
-    const struct attn_layer *layer = attn_model_resident(model, 0);
+    const struct attn_layer *layer = attn_model_loaded_layer(model, 0);
     const struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v};
     struct rng r = rng_seeded(8);
     float *x = rng_floats(&r, ROWS * layer->q.in, 2), *alone = malloc(ROWS * WIDEST * sizeof *x);
@@ -169,7 +169,7 @@ START_TEST(test_dtype_a_product_tells_an_element_beyond_its_limit)
 {
     enum { ROWS = 190 };
     struct attn_model *model = open_model(GROUPED, ATTN_F32);
-    const struct attn_linear *k = &attn_model_resident(model, 0)->k;
+    const struct attn_linear *k = &attn_model_loaded_layer(model, 0)->k;
     struct rng r = rng_seeded(9);
     float *x = rng_floats(&r, ROWS * k->in, 2), *y = malloc(2 * ROWS * k->out * sizeof *y),
           most = 0;
@@ -202,7 +202,7 @@ START_TEST(test_dtype_products_are_those_of_the_weights_and_rows_as_kept)
     enum { ROWS = 70 };
     enum attn_dtype dtype = dtypes[_i];
     struct attn_model *model = open_model(WIDE, dtype);
-    const struct attn_linear *linear = &attn_model_resident(model, 0)->q;
+    const struct attn_linear *linear = &attn_model_loaded_layer(model, 0)->q;
     struct rng r = rng_seeded(6);
     float *x = rng_floats(&r, ROWS * linear->in, 2), *kept = rng_floats(&r, ROWS * linear->in, 1);
     float *y = rng_floats(&r, ROWS * linear->out, 1);
@@ -246,7 +246,7 @@ START_TEST(test_dtype_rows_of_zeros_give_the_bias)
             if (!open_engine(&engine, level, 1))
                 continue;
             struct attn_model *model = open_model(WIDE, dtypes[d]);
-            const struct attn_linear *linear = &attn_model_resident(model, 0)->q;
+            const struct attn_linear *linear = &attn_model_loaded_layer(model, 0)->q;
             float *x = calloc(linear->in, sizeof *x), *y = malloc(linear->out * sizeof *y);
             project(y, engine, linear, x, 1);
             ck_assert_mem_eq(y, linear->bias, linear->out * sizeof *y);
@@ -264,7 +264,7 @@ START_TEST(test_dtype_weights_are_the_nearest_that_the_dtype_has)
     const struct attn_linear *linears[NUM_DTYPES];
     for (size_t d = 0; d < NUM_DTYPES; d++) {
         models[d] = open_model(WIDE, dtypes[d]);
-        linears[d] = &attn_model_resident(models[d], 0)->q;
+        linears[d] = &attn_model_loaded_layer(models[d], 0)->q;
     }
     for (size_t o = 0; o < linears[0]->out; o++) {
         float max = 0;
@@ -272,7 +272,8 @@ START_TEST(test_dtype_weights_are_the_nearest_that_the_dtype_has)
             max = fmaxf(max, fabsf(attn_linear_weight(linears[0], o, i)));
         for (size_t i = 0; i < linears[0]->in; i++) {
             float w = attn_linear_weight(linears[0], o, i);
-            ck_assert(attn_linear_weight(linears[1], o, i) == attn_bf16_float(attn_float_bf16(w)));
+            ck_assert(attn_linear_weight(linears[1], o, i) ==
+                      attn_bf16_to_float(attn_float_to_bf16(w)));
             ck_assert(fabsf(attn_linear_weight(linears[2], o, i) - w) <= max / 127 * 0.50001f);
         }
     }
@@ -349,7 +350,7 @@ START_TEST(test_dtype_a_layer_is_that_of_the_weights_and_rows_as_kept)
         for (size_t t = 0; t < TOKENS; t++)
             round_row(kept + t * WIDTH, x + t * WIDTH, WIDTH, dtype, level);
         const struct attn_attend_args args = {.batch = 1, .queries = TOKENS, .hidden_states = kept};
-        oracle_layer(&oracle, attn_model_resident(model, 0), &args);
+        oracle_layer(&oracle, attn_model_loaded_layer(model, 0), &args);
         attend(&got, engine, model, x);
         bool rounds = dtype == ATTN_INT8 || (dtype == ATTN_BF16 && rounds_rows(level));
         ck_assert_double_lt(oracle_error(got.key, oracle.key, TOKENS * 2, 32), 1e-5);

@@ -145,7 +145,8 @@ static void split_field(struct srv_head *head, char *line)
     *colon = '\0';
     char *value = colon + 1 + strspn(colon + 1, " \t");
     if (head->count < SRV_MAX_HEADERS)
-        head->fields[head->count] = (struct srv_field){line, value, strlen(line), strlen(value)};
+        head->fields[head->count] =
+            (struct srv_header_field){line, value, strlen(line), strlen(value)};
     head->count++;
 }
 
@@ -308,8 +309,8 @@ static struct srv_head fields(size_t count, const char *const pairs[])
 {
     struct srv_head head = {.count = count};
     for (size_t i = 0; i < count; i++)
-        head.fields[i] = (struct srv_field){pairs[2 * i], pairs[2 * i + 1], strlen(pairs[2 * i]),
-                                            strlen(pairs[2 * i + 1])};
+        head.fields[i] = (struct srv_header_field){pairs[2 * i], pairs[2 * i + 1],
+                                                   strlen(pairs[2 * i]), strlen(pairs[2 * i + 1])};
     return head;
 }
 
@@ -317,7 +318,7 @@ static bool body_taken(const char *type)
 {
     const char *pairs[] = {"content-type", type};
     struct srv_head head = fields(1, pairs);
-    return srv_guard_body(&head, false, &error) == SRV_OK;
+    return srv_guard_content_type(&head, false, &error) == SRV_OK;
 }
 
 START_TEST(test_guard_takes_json_bodies_only)
@@ -329,10 +330,10 @@ START_TEST(test_guard_takes_json_bodies_only)
     ck_assert(!body_taken("text/json"));
     ck_assert(!body_taken(""));
     struct srv_head none = {0};
-    ck_assert_int_eq(srv_guard_body(&none, true, &error), SRV_E_UNSUPPORTED_MEDIA);
+    ck_assert_int_eq(srv_guard_content_type(&none, true, &error), SRV_E_UNSUPPORTED_MEDIA);
     const char *twice[] = {"Content-Type", "application/json", "Content-Type", "application/json"};
     struct srv_head both = fields(2, twice);
-    ck_assert_int_eq(srv_guard_body(&both, true, &error), SRV_E_UNSUPPORTED_MEDIA);
+    ck_assert_int_eq(srv_guard_content_type(&both, true, &error), SRV_E_UNSUPPORTED_MEDIA);
 }
 END_TEST
 
@@ -345,7 +346,7 @@ static enum srv_error_code framed_body(const char *type, const char *length, uin
     bool framed;
     enum srv_error_code code = srv_guard_json_length(&framed, out, &head, &error);
     ck_assert(framed == (length != NULL));
-    return code == SRV_OK ? srv_guard_body(&head, true, &error) : code;
+    return code == SRV_OK ? srv_guard_content_type(&head, true, &error) : code;
 }
 
 START_TEST(test_guard_takes_the_length_of_json_before_tensors)
@@ -451,8 +452,8 @@ END_TEST
 static bool is_id(const char *value)
 {
     char id[SRV_ID_MAX + 1];
-    struct srv_field field = {"X-Request-Id", value, 12, strlen(value)};
-    bool taken = srv_field_id(id, &field);
+    struct srv_header_field field = {"X-Request-Id", value, 12, strlen(value)};
+    bool taken = srv_header_field_id(id, &field);
     ck_assert_str_eq(id, taken ? value : "");
     return taken;
 }
@@ -470,7 +471,7 @@ START_TEST(test_guard_ids_are_short_and_plain)
     ck_assert(!is_id("a b"));
     ck_assert(!is_id("a\"b"));
     ck_assert(!is_id("\xc3\xa9"));
-    ck_assert(!srv_field_id(id, NULL));
+    ck_assert(!srv_header_field_id(id, NULL));
 }
 END_TEST
 

@@ -306,10 +306,10 @@ static enum srv_error_code ask(const struct srv_route *route, const char *first,
     const char *const values[] = {first, second};
     struct srv_head head = {.count = 0};
     for (size_t i = 0; i < 2 && values[i] != NULL; i++)
-        head.fields[head.count++] = (struct srv_field){.name = name,
-                                                       .name_length = strlen(name),
-                                                       .value = values[i],
-                                                       .value_length = strlen(values[i])};
+        head.fields[head.count++] = (struct srv_header_field){.name = name,
+                                                              .name_length = strlen(name),
+                                                              .value = values[i],
+                                                              .value_length = strlen(values[i])};
     request = (struct srv_request){.route = route};
     error = (struct srv_error){0};
     struct srv_keyring ring = {PTHREAD_MUTEX_INITIALIZER, keys};

@@ -116,7 +116,7 @@ START_TEST(test_kvcache_release_returns_blocks_that_were_not_published)
     ck_assert_int_eq(append(cache, 0, 10, 1), ATTN_OK);
     ck_assert_int_eq(attn_cache_reserve(cache, 0, 10, 200, &error), ATTN_OK);
     ck_assert_uint_eq(attn_cache_pool_used(pool), 4 * BLOCK_BYTES);
-    attn_cache_release(cache, 0);
+    attn_cache_unreserve(cache, 0);
     ck_assert_uint_eq(attn_cache_pool_used(pool), BLOCK_BYTES);
     ck_assert_uint_eq(attn_cache_length(cache, 0), 10);
     attn_cache_free(cache);

@@ -289,7 +289,7 @@ static void check_sequence(unsigned seed, enum attn_dtype kv_dtype)
                  s.draw.spec.rope.type == ATTN_ROPE_LONGROPE; /* keys turn as their call does */
     if (cached && !bends) {
         s.model = open_model(s.draw.json, kv_dtype);
-        s.layer = attn_model_resident(s.model, s.draw.layer);
+        s.layer = attn_model_loaded_layer(s.model, s.draw.layer);
         draw_call(&s.draw, &s.layer->spec);
         const struct attn_modifiers *m = &s.draw.call.modifiers;
         s.modifiers = (struct attn_modifiers){.head_mask = m->head_mask,

@@ -5,38 +5,38 @@
 #include "api/endpoints.h"
 #include "base/clock.h"
 #include "schedule/admission.h"
-#include "schedule/lines.h"
+#include "schedule/fair_queue.h"
 #include "suites.h"
 
 #define MANY 3000
 
-static struct srv_lines lines;
+static struct srv_fair_queue lines;
 static struct srv_queue_node items[MANY];
 
 static struct srv_queue_node *put(size_t i, unsigned caller, size_t rows)
 {
     items[i] = (struct srv_queue_node){.caller = caller, .rows = rows};
-    srv_lines_put(&lines, SRV_STEPS, &items[i]);
+    srv_fair_queue_put(&lines, SRV_QUEUE_STEPS, &items[i]);
     return &items[i];
 }
 
 static void expect_next(const struct srv_queue_node *item)
 {
-    ck_assert_ptr_eq(srv_lines_take(&lines, SRV_STEPS), item);
+    ck_assert_ptr_eq(srv_fair_queue_take(&lines, SRV_QUEUE_STEPS), item);
 }
 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
 START_TEST(test_lines_one_caller_is_served_in_order)
 {
-    srv_lines_init(&lines);
+    srv_fair_queue_init(&lines);
     for (size_t i = 0; i < 10; i++)
         put(i, 5, 1 + i % 3);
-    ck_assert_uint_eq(lines.waiting[SRV_STEPS], 10);
+    ck_assert_uint_eq(lines.waiting[SRV_QUEUE_STEPS], 10);
     for (size_t i = 0; i < 10; i++)
         expect_next(&items[i]);
-    ck_assert_ptr_null(srv_lines_take(&lines, SRV_STEPS));
-    ck_assert(srv_lines_empty(&lines));
+    ck_assert_ptr_null(srv_fair_queue_take(&lines, SRV_QUEUE_STEPS));
+    ck_assert(srv_fair_queue_is_empty(&lines));
 }
 END_TEST
 
@@ -44,27 +44,27 @@ END_TEST
 START_TEST(test_lines_callers_get_equal_shares_however_much_they_ask_for)
 {
     size_t taken[4] = {0};
-    srv_lines_init(&lines);
+    srv_fair_queue_init(&lines);
     for (size_t i = 0; i < 1000; i++)
         put(i, 0, 1);
     for (size_t i = 0; i < 30; i++)
         put(1000 + i, 1 + (unsigned)(i % 3), 1);
     for (size_t i = 0; i < 40; i++)
-        taken[srv_lines_take(&lines, SRV_STEPS)->caller]++;
+        taken[srv_fair_queue_take(&lines, SRV_QUEUE_STEPS)->caller]++;
     for (size_t i = 0; i < 4; i++)
         ck_assert_uint_eq(taken[i], 10);
-    ck_assert_uint_eq(lines.waiting[SRV_STEPS], 990);
+    ck_assert_uint_eq(lines.waiting[SRV_QUEUE_STEPS], 990);
 }
 END_TEST
 
 START_TEST(test_lines_shares_are_counted_in_rows)
 {
     size_t taken[2] = {0};
-    srv_lines_init(&lines);
+    srv_fair_queue_init(&lines);
     for (size_t i = 0; i < 200; i++)
         put(i, i % 2 ? 1 : 0, i % 2 ? 8 : 1);
     for (size_t i = 0; i < 90; i++)
-        taken[srv_lines_take(&lines, SRV_STEPS)->caller]++;
+        taken[srv_fair_queue_take(&lines, SRV_QUEUE_STEPS)->caller]++;
     ck_assert_uint_eq(taken[0], 80);
     ck_assert_uint_eq(taken[1], 10);
 }
@@ -74,7 +74,7 @@ END_TEST
 START_TEST(test_lines_rest_earns_nothing)
 {
     size_t taken[2] = {0};
-    srv_lines_init(&lines);
+    srv_fair_queue_init(&lines);
     for (size_t i = 0; i < 1000; i++)
         put(i, 0, 1);
     for (size_t i = 0; i < 500; i++)
@@ -82,7 +82,7 @@ START_TEST(test_lines_rest_earns_nothing)
     for (size_t i = 0; i < 100; i++)
         put(1000 + i, 1, 1);
     for (size_t i = 0; i < 100; i++)
-        taken[srv_lines_take(&lines, SRV_STEPS)->caller]++;
+        taken[srv_fair_queue_take(&lines, SRV_QUEUE_STEPS)->caller]++;
     ck_assert_uint_eq(taken[0], 50);
     ck_assert_uint_eq(taken[1], 50);
 }
@@ -90,33 +90,36 @@ END_TEST
 
 START_TEST(test_lines_kinds_wait_apart)
 {
-    srv_lines_init(&lines);
+    srv_fair_queue_init(&lines);
     struct srv_queue_node attend = {.caller = 1, .rows = 100}, *step = put(0, 1, 1);
-    srv_lines_put(&lines, SRV_ATTENDS, &attend);
-    ck_assert_ptr_eq(srv_lines_take(&lines, SRV_ATTENDS), &attend);
-    ck_assert_ptr_null(srv_lines_take(&lines, SRV_ATTENDS));
-    ck_assert(!srv_lines_empty(&lines));
+    srv_fair_queue_put(&lines, SRV_QUEUE_ATTENDS, &attend);
+    ck_assert_ptr_eq(srv_fair_queue_take(&lines, SRV_QUEUE_ATTENDS), &attend);
+    ck_assert_ptr_null(srv_fair_queue_take(&lines, SRV_QUEUE_ATTENDS));
+    ck_assert(!srv_fair_queue_is_empty(&lines));
     expect_next(step);
 }
 END_TEST
 
 START_TEST(test_lines_walk_leaves_what_it_passes_in_order)
 {
-    struct srv_walk walk;
-    srv_lines_init(&lines);
+    struct srv_queue_walk walk;
+    srv_fair_queue_init(&lines);
     for (size_t i = 0; i < MANY; i++)
         put(i, (unsigned)(i % 7), 1);
-    srv_walk_begin(&walk, &lines, SRV_STEPS);
+    srv_queue_walk_begin(&walk, &lines, SRV_QUEUE_STEPS);
     size_t looks = 0;
-    for (struct srv_queue_node *w; (w = srv_walk_look(&walk)) != NULL; looks++) {
+    for (struct srv_queue_node *w; (w = srv_queue_walk_peek(&walk)) != NULL; looks++) {
         size_t i = (size_t)(w - items);
-        (i % 3 == 0 ? srv_walk_take : i % 3 == 1 ? srv_walk_drop : srv_walk_pass)(&walk);
+        (i % 3 == 0   ? srv_queue_walk_take
+         : i % 3 == 1 ? srv_queue_walk_drop
+                      : srv_queue_walk_pass)(&walk);
     }
     ck_assert_uint_eq(looks, MANY);
-    ck_assert_uint_eq(lines.waiting[SRV_STEPS], MANY / 3);
+    ck_assert_uint_eq(lines.waiting[SRV_QUEUE_STEPS], MANY / 3);
     put(0, 3, 1); /* behind the others of its caller, though the walk has taken the last of them */
     size_t before[7] = {0}, left = 0;
-    for (struct srv_queue_node *w; (w = srv_lines_take(&lines, SRV_STEPS)) != NULL; left++) {
+    for (struct srv_queue_node *w; (w = srv_fair_queue_take(&lines, SRV_QUEUE_STEPS)) != NULL;
+         left++) {
         size_t i = (size_t)(w - items);
         ck_assert(i % 3 == 2 || i == 0);
         ck_assert(i > before[w->caller] || i == 0);
@@ -203,19 +206,19 @@ static void run(size_t count, uint64_t each_ms)
 START_TEST(test_admission_tells_the_wait_by_depth_and_pace)
 {
     struct srv_request request = from(0), other = from(0);
-    ck_assert_uint_eq(srv_admission_retry_s(&admission, &request), 1); /* nothing is known */
+    ck_assert_uint_eq(srv_admission_retry_after_s(&admission, &request), 1); /* nothing is known */
     run(40, 500);
     ck_assert_uint_eq(srv_admission_wait_ns(&admission, &request), 0); /* nobody waits */
     ck_assert_uint_eq(join(0, 20), 20);
     uint64_t wait = srv_admission_wait_ns(&admission, &request);
     ck_assert(wait >= 10000 * MS && wait < 11000 * MS);
-    ck_assert_uint_eq(srv_admission_retry_s(&admission, &request), 11);
+    ck_assert_uint_eq(srv_admission_retry_after_s(&admission, &request), 11);
     other.route = &srv_routes.items[1];
     ck_assert_uint_eq(srv_admission_wait_ns(&admission, &other), 0);
     run(40, 10000);
-    ck_assert_uint_eq(srv_admission_retry_s(&admission, &request), SRV_MAX_RETRY_S);
+    ck_assert_uint_eq(srv_admission_retry_after_s(&admission, &request), SRV_MAX_RETRY_S);
     run(400, 1);
-    ck_assert_uint_eq(srv_admission_retry_s(&admission, &request), 1); /* of late */
+    ck_assert_uint_eq(srv_admission_retry_after_s(&admission, &request), 1); /* of late */
 }
 END_TEST
 

@@ -71,7 +71,7 @@ START_TEST(test_model_loads_golden_checkpoint_with_its_query_weights)
     char where[SCRATCH_PATH];
     cases_golden(where, golden[_i].name);
     struct attn_model *model = cases_open(where, NULL);
-    ck_assert_ptr_null(attn_model_resident(model, 0));
+    ck_assert_ptr_null(attn_model_loaded_layer(model, 0));
     cases_load(model);
     cases_load(model); /* a second time is nothing */
 
@@ -88,7 +88,7 @@ START_TEST(test_model_loads_golden_checkpoint_with_its_query_weights)
         size_t count;
         float *raw = golden_tensor(&count, golden[_i].name, golden[_i].file, golden[_i].query, l);
         ck_assert_ptr_nonnull(raw);
-        const struct attn_layer *layer = attn_model_resident(model, l);
+        const struct attn_layer *layer = attn_model_loaded_layer(model, l);
         ck_assert_ptr_nonnull(layer);
         check_weight(&layer->q, raw, 0, transposed, count / layer->q.in);
         free(raw);
@@ -114,7 +114,7 @@ START_TEST(test_model_splits_fused_weights_and_biases)
         cases_golden(where, fused[f].name);
         struct attn_model *model = cases_open(where, NULL);
         cases_load(model);
-        const struct attn_layer *layer = attn_model_resident(model, 1);
+        const struct attn_layer *layer = attn_model_loaded_layer(model, 1);
         const struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v};
         float *weight = golden_tensor(&count, fused[f].name, SINGLE, fused[f].weight, 1);
         float *bias = golden_tensor(&count, fused[f].name, SINGLE, fused[f].bias, 1);
@@ -142,7 +142,7 @@ START_TEST(test_model_reads_torch_widths_and_extra_keys)
     cases_golden(where, "torch_mha_cross");
     struct attn_model *model = cases_open(where, NULL);
     cases_load(model);
-    const struct attn_layer *layer = attn_model_resident(model, 0);
+    const struct attn_layer *layer = attn_model_loaded_layer(model, 0);
     ck_assert_uint_eq(layer->spec.key_size, 48);
     ck_assert_uint_eq(layer->spec.value_size, 80);
     float *raw = golden_tensor(&count, "torch_mha_cross", SINGLE, "v_proj_weight", 0);
@@ -153,7 +153,7 @@ START_TEST(test_model_reads_torch_widths_and_extra_keys)
     cases_golden(where, "torch_mha_bias_kv");
     model = cases_open(where, NULL);
     cases_load(model);
-    layer = attn_model_resident(model, 0);
+    layer = attn_model_loaded_layer(model, 0);
     ck_assert(layer->spec.bias_kv && !layer->spec.add_zero_attn);
     raw = golden_tensor(&count, "torch_mha_bias_kv", SINGLE, "bias_v", 0);
     ck_assert_mem_eq(layer->bias_v, raw, 64 * sizeof *raw);
@@ -167,7 +167,7 @@ START_TEST(test_model_reads_torch_widths_and_extra_keys)
     cases_golden(where, "torch_mha_nobias");
     model = cases_open(where, NULL);
     cases_load(model);
-    ck_assert_ptr_null(attn_model_resident(model, 0)->q.bias);
+    ck_assert_ptr_null(attn_model_loaded_layer(model, 0)->q.bias);
     attn_model_close(model);
 }
 END_TEST
@@ -199,11 +199,11 @@ START_TEST(test_model_keeps_only_the_chosen_layers)
     ck_assert_uint_eq(one.cache_bytes_per_token, 2 * 2 * 16 * sizeof(float));
     ck_assert_str_eq(one.fingerprint, "");
     cases_load(model);
-    ck_assert_ptr_null(attn_model_resident(model, 0));
+    ck_assert_ptr_null(attn_model_loaded_layer(model, 0));
     size_t count;
     float *raw =
         golden_tensor(&count, "llama_gqa", SINGLE, "model.layers.*.self_attn.k_proj.weight", 1);
-    check_weight(&attn_model_resident(model, 1)->k, raw, 0, false, 0);
+    check_weight(&attn_model_loaded_layer(model, 1)->k, raw, 0, false, 0);
     free(raw);
     attn_model_close(model);
 }
@@ -267,7 +267,7 @@ START_TEST(test_model_refuses_nan_weight_with_tensor_and_index)
     ck_assert_int_eq(attn_model_load(model, &error), ATTN_NON_FINITE);
     ck_assert_str_eq(error.param, "h.1.attn.c_attn.weight");
     ck_assert_ptr_nonnull(strstr(error.message, "777"));
-    ck_assert_ptr_null(attn_model_resident(model, 0));
+    ck_assert_ptr_null(attn_model_loaded_layer(model, 0));
     ck_assert_int_eq(attn_model_load(model, NULL), ATTN_NON_FINITE); /* and again */
     attn_model_close(model);
 

@@ -139,11 +139,11 @@ START_TEST(test_portions_return_their_memory)
 {
     struct attn_workspace workspace = {.limit = 6 * PIECE};
     const unsigned char *before = take(&workspace, 1);
-    const struct attn_moment moment = attn_workspace_now(&workspace);
+    const struct attn_workspace_mark moment = attn_workspace_get_mark(&workspace);
     for (size_t portion = 0; portion < 100; portion++) {
         for (size_t i = 0; i < 3; i++)
             take(&workspace, 2);
-        attn_workspace_return(&workspace, moment);
+        attn_workspace_rewind(&workspace, moment);
         ck_assert_uint_le(workspace.held, 3 * PIECE);
         ck_assert(before[0] == 1 && memcmp(before, before + 1, PIECE - 1) == 0);
     }
@@ -158,9 +158,9 @@ START_TEST(test_portions_return_to_where_they_began)
 {
     struct attn_workspace workspace = {0};
     (void)attn_workspace_take(&workspace, 100, 1);
-    const struct attn_moment moment = attn_workspace_now(&workspace);
+    const struct attn_workspace_mark moment = attn_workspace_get_mark(&workspace);
     const void *piece = attn_workspace_take(&workspace, 1000, 1);
-    attn_workspace_return(&workspace, moment);
+    attn_workspace_rewind(&workspace, moment);
     ck_assert_ptr_eq(attn_workspace_take(&workspace, 1000, 1), piece);
     attn_workspace_fini(&workspace);
 }

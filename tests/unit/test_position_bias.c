@@ -135,7 +135,7 @@ START_TEST(test_position_bias_buckets_are_those_of_hugging_face)
                                                .max_distance = cases[c].max_distance,
                                                .bidirectional = cases[c].bidirectional};
         for (size_t i = 0; i < 30; i++)
-            ck_assert_uint_eq(attn_position_bucket(&spec, distances[i]), cases[c].expected[i]);
+            ck_assert_uint_eq(attn_t5_bucket(&spec, distances[i]), cases[c].expected[i]);
     }
 }
 END_TEST
@@ -156,11 +156,11 @@ START_TEST(test_position_bias_t5_adds_the_number_of_head_and_bucket_at_any_dista
         fill(weights, 16, 3);
         struct attn_position_bias bias = make(&spec, weights);
         for (int64_t key = 0; key <= 600; key += 3) {
-            size_t bucket = attn_position_bucket(&spec.position_bias, key - 300);
+            size_t bucket = attn_t5_bucket(&spec.position_bias, key - 300);
             ck_assert_float_eq(bias_at(&bias, 2, 300, key), (float)(2000 + bucket));
         }
         ck_assert_float_eq(bias_at(&bias, 1, INT32_MAX, 0),
-                           (float)(1000 + attn_position_bucket(&spec.position_bias, -INT32_MAX)));
+                           (float)(1000 + attn_t5_bucket(&spec.position_bias, -INT32_MAX)));
         attn_position_bias_fini(&bias);
     }
 }

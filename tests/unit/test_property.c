@@ -648,7 +648,7 @@ static void check_case(unsigned seed)
                   attn_model_open_random(&s.model, s.draw.json, strlen(s.draw.json), NULL, &error),
                   &error);
     expect_status(&s, attn_model_load(s.model, &error), &error);
-    s.layer = attn_model_resident(s.model, s.draw.layer);
+    s.layer = attn_model_loaded_layer(s.model, s.draw.layer);
     check_spec(&s);
     draw_call(&s.draw, &s.layer->spec);
     check_attend(&s);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "attn_state.h"
-#include "base/sum.h"
+#include "base/checksum.h"
 #include "bytes_source.h"
 #include "rng.h"
 #include "store/journal.h"
@@ -160,15 +160,15 @@ static const float numbers[LARGE] = {1, 2, 3};
 static void add(struct srv_journal *journal, uint64_t i, size_t floats)
 {
     struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = i, .chain = i};
-    const struct srv_part parts[] = {{&i, sizeof i}, {numbers, floats * sizeof *numbers}};
+    const struct srv_record_part parts[] = {{&i, sizeof i}, {numbers, floats * sizeof *numbers}};
     srv_journal_add(journal, &head, parts, 2);
 }
 
-/* The file, from its beginning; srv_source_close it. */
-static struct srv_source source_of(const struct srv_journal *journal)
+/* The file, from its beginning; srv_file_reader_close it. */
+static struct srv_file_reader source_of(const struct srv_journal *journal)
 {
-    struct srv_source source;
-    ck_assert(srv_source_take(&source, dup(journal->fd)));
+    struct srv_file_reader source;
+    ck_assert(srv_file_reader_take(&source, dup(journal->fd)));
     ck_assert_uint_eq(source.size, journal->length);
     return source;
 }
@@ -198,8 +198,8 @@ START_TEST(test_journal_gives_back_the_records_that_were_added)
             ck_assert_int_eq(srv_journal_flush(&journal, true), 0);
     }
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    struct srv_source source = source_of(&journal);
-    source.room = _i == 0 ? SRV_SOURCE_WINDOW : SMALL_WINDOW; /* a record fits neither */
+    struct srv_file_reader source = source_of(&journal);
+    source.room = _i == 0 ? SRV_FILE_READER_WINDOW : SMALL_WINDOW; /* a record fits neither */
     srv_journal_read_open(&reader, &source, 9);
     ck_assert(!reader.head_damaged);
     for (uint64_t i = 1; i <= RECORDS; i++) {
@@ -212,7 +212,7 @@ START_TEST(test_journal_gives_back_the_records_that_were_added)
         check_payload(&record, i);
     }
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -232,14 +232,14 @@ START_TEST(test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_pl
     ck_assert(!journal.broken);
     add(&journal, 4, 5);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    struct srv_source source = source_of(&journal);
+    struct srv_file_reader source = source_of(&journal);
     srv_journal_read_open(&reader, &source, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_uint_eq(record.head.epoch, 4);
     ck_assert_uint_eq(record.head.previous, 1);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -265,7 +265,7 @@ START_TEST(test_damage_before_the_last_write_is_a_gap_and_within_it_a_torn_tail)
             ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
     }
     flip(&journal, SRV_JOURNAL_HEAD + each + 80); /* of the second record */
-    struct srv_source source = source_of(&journal);
+    struct srv_file_reader source = source_of(&journal);
     srv_journal_read_open(&reader, &source, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_GAP);
@@ -273,7 +273,7 @@ START_TEST(test_damage_before_the_last_write_is_a_gap_and_within_it_a_torn_tail)
     ck_assert_uint_eq(record.head.previous, 2); /* whose record it was */
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_uint_eq(record.head.epoch, 3);
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     flip(&journal, SRV_JOURNAL_HEAD + each + 80);
     flip(&journal, SRV_JOURNAL_HEAD + 2 * each + 80); /* the first of two of the last write */
     source = source_of(&journal);
@@ -281,7 +281,7 @@ START_TEST(test_damage_before_the_last_write_is_a_gap_and_within_it_a_torn_tail)
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_TORN);
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -296,13 +296,13 @@ START_TEST(test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damage
     add(&journal, 1, 5);
     add(&journal, 2, LARGE);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    struct srv_source source = source_of(&journal);
-    ck_assert_int_eq(ftruncate(journal.fd, SRV_SOURCE_WINDOW + 100), 0);
+    struct srv_file_reader source = source_of(&journal);
+    ck_assert_int_eq(ftruncate(journal.fd, SRV_FILE_READER_WINDOW + 100), 0);
     srv_journal_read_open(&reader, &source, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_FAILED);
     ck_assert_int_eq(source.error, EIO);
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -312,20 +312,20 @@ START_TEST(test_sum_depends_on_every_bit_and_not_on_how_it_was_divided)
     unsigned char bytes[52];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(i * 37);
-    uint64_t whole = srv_sum_of(bytes, sizeof bytes);
+    uint64_t whole = srv_checksum_of(bytes, sizeof bytes);
     for (size_t cut = 0; cut <= sizeof bytes; cut += 4) {
-        struct srv_sum sum;
-        srv_sum_init(&sum);
-        srv_sum_add(&sum, bytes, cut);
-        srv_sum_add(&sum, bytes + cut, sizeof bytes - cut);
-        ck_assert_uint_eq(srv_sum_end(&sum), whole);
+        struct srv_checksum sum;
+        srv_checksum_init(&sum);
+        srv_checksum_add(&sum, bytes, cut);
+        srv_checksum_add(&sum, bytes + cut, sizeof bytes - cut);
+        ck_assert_uint_eq(srv_checksum_end(&sum), whole);
     }
     for (size_t bit = 0; bit < 8 * sizeof bytes; bit++) {
         bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
-        ck_assert_uint_ne(srv_sum_of(bytes, sizeof bytes), whole);
+        ck_assert_uint_ne(srv_checksum_of(bytes, sizeof bytes), whole);
         bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
-    ck_assert_uint_ne(srv_sum_of(bytes, sizeof bytes - 4), whole);
+    ck_assert_uint_ne(srv_checksum_of(bytes, sizeof bytes - 4), whole);
 }
 END_TEST
 

@@ -36,8 +36,9 @@ static void write_import(struct srv_journal *journal, bool committed)
     struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
     const struct srv_record_rows rows = {.used_ns = 1, .rows = 1};
     const struct srv_record_last last = {0};
-    const struct srv_part made = {&create, sizeof create}, commit = {&last, sizeof last};
-    const struct srv_part parts[] = {{&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
+    const struct srv_record_part made = {&create, sizeof create}, commit = {&last, sizeof last};
+    const struct srv_record_part parts[] = {
+        {&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
     struct srv_record_head head = {.type = SRV_RECORD_CREATE, .epoch = 7};
     snprintf(create.model, sizeof create.model, "tiny");
     snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
@@ -62,9 +63,9 @@ static struct srv_restore_result restore_import(bool committed, off_t damaged)
 {
     struct srv_journal journal;
     struct srv_restore restore;
-    struct srv_replayed replayed;
+    struct srv_replay_result replayed;
     struct srv_restore_result result;
-    struct srv_source source;
+    struct srv_file_reader source;
     unsigned char byte;
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
     write_import(&journal, committed);
@@ -72,13 +73,13 @@ static struct srv_restore_result restore_import(bool committed, off_t damaged)
     byte ^= 1;
     if (damaged != 0)
         ck_assert_int_eq(pwrite(journal.fd, &byte, 1, damaged), 1);
-    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    ck_assert(srv_file_reader_take(&source, dup(journal.fd)));
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
     ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
     ck_assert_uint_eq(replayed.gaps, damaged != 0);
-    ck_assert(srv_restore_list(&result, &restore));
+    ck_assert(srv_restore_publish(&result, &restore));
     srv_restore_fini(&restore);
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     srv_journal_close(&journal);
     return result;
 }
@@ -106,10 +107,10 @@ START_TEST(test_sessions_that_are_gone_take_no_room_while_a_journal_is_read)
 {
     struct srv_journal journal;
     struct srv_restore restore;
-    struct srv_replayed replayed;
-    struct srv_source source;
+    struct srv_replay_result replayed;
+    struct srv_file_reader source;
     struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
-    const struct srv_part part = {&create, sizeof create};
+    const struct srv_record_part part = {&create, sizeof create};
     snprintf(create.model, sizeof create.model, "tiny");
     snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
              app.models.items[0].info.fingerprint);
@@ -122,17 +123,17 @@ START_TEST(test_sessions_that_are_gone_take_no_room_while_a_journal_is_read)
             srv_journal_add(&journal, &gone, NULL, 0);
     }
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    ck_assert(srv_file_reader_take(&source, dup(journal.fd)));
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
     ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
     ck_assert_uint_eq(replayed.records, 2 * MANY - 4);
     ck_assert_uint_le(restore.capacity, 64);
     for (uint64_t i = 1; i <= 4; i++) {
-        const struct srv_restored *left = srv_restore_find(&restore, i * (MANY / 4));
+        const struct srv_restored_session *left = srv_restore_find(&restore, i * (MANY / 4));
         ck_assert(left != NULL && left->session != NULL);
     }
     srv_restore_fini(&restore);
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -143,10 +144,10 @@ START_TEST(test_journal_with_too_many_sessions_is_left_before_its_end)
     static const size_t most[] = {2 * 136, 8 * 136};
     struct srv_journal journal;
     struct srv_restore restore;
-    struct srv_replayed replayed;
-    struct srv_source source;
+    struct srv_replay_result replayed;
+    struct srv_file_reader source;
     struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
-    const struct srv_part part = {&create, sizeof create};
+    const struct srv_record_part part = {&create, sizeof create};
     snprintf(create.model, sizeof create.model, _i == 0 ? "tiny" : "another");
     snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
              app.models.items[0].info.fingerprint);
@@ -156,13 +157,13 @@ START_TEST(test_journal_with_too_many_sessions_is_left_before_its_end)
         srv_journal_add(&journal, &made, &part, 1);
     }
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    ck_assert(srv_file_reader_take(&source, dup(journal.fd)));
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
     ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_FULL);
     ck_assert_ptr_nonnull(strstr(restore.message, "max_sessions"));
     ck_assert_uint_gt(restore.made, most[_i]);
     srv_restore_fini(&restore);
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -184,19 +185,19 @@ START_TEST(test_progress_is_told_within_a_record_as_long_as_a_journal)
 {
     static const float many[ROWS * WIDTH];
     const struct srv_record_rows rows = {.used_ns = 1, .rows = ROWS};
-    const struct srv_part parts[] = {
+    const struct srv_record_part parts[] = {
         {&rows, sizeof rows}, {many, sizeof many}, {many, sizeof many}};
     struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = 9, .chain = 1};
     struct told told = {0};
     struct srv_journal journal;
     struct srv_restore restore;
-    struct srv_replayed replayed;
-    struct srv_source source;
+    struct srv_replay_result replayed;
+    struct srv_file_reader source;
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
     write_import(&journal, true);
     srv_journal_add(&journal, &head, parts, 3);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    ck_assert(srv_source_take(&source, dup(journal.fd)));
+    ck_assert(srv_file_reader_take(&source, dup(journal.fd)));
     source.room = 1024;
     source.progress = note_progress;
     source.context = &told;
@@ -205,7 +206,7 @@ START_TEST(test_progress_is_told_within_a_record_as_long_as_a_journal)
     ck_assert_uint_ge(told.times, source.size / source.room);
     ck_assert_uint_eq(told.most, source.size);
     srv_restore_fini(&restore);
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     srv_journal_close(&journal);
 }
 END_TEST

@@ -62,7 +62,7 @@ END_TEST
 START_TEST(test_rope_dynamic_is_plain_up_to_the_trained_length)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_DYNAMIC, 8);
-    ck_assert(!attn_rope_bends(&spec, 4096));
+    ck_assert(!attn_rope_is_rescaled(&spec, 4096));
     require_frequencies(&spec, 4096, (const float[]){1, 0.1f, 0.01f, 0.001f});
 }
 END_TEST
@@ -74,7 +74,7 @@ START_TEST(test_rope_dynamic_grows_theta_with_the_length)
     spec.theta = 100;
     spec.factor = 2;
     spec.original_max_position = 10;
-    ck_assert(attn_rope_bends(&spec, 20));
+    ck_assert(attn_rope_is_rescaled(&spec, 20));
     require_frequencies(&spec, 20, (const float[]){1, 1.0f / 30});
     spec = spec_of(ATTN_ROPE_DYNAMIC, 16);
     spec.factor = 2;
@@ -144,9 +144,9 @@ START_TEST(test_rope_longrope_takes_short_factors_up_to_the_trained_length_then_
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_LONGROPE, 8);
     spec.short_factor = near;
     spec.long_factor = far;
-    ck_assert(!attn_rope_bends(&spec, 4096));
+    ck_assert(!attn_rope_is_rescaled(&spec, 4096));
     require_frequencies(&spec, 4096, (const float[]){1, 0.1f, 0.005f, 0.00025f});
-    ck_assert(attn_rope_bends(&spec, 4097));
+    ck_assert(attn_rope_is_rescaled(&spec, 4097));
     require_frequencies(&spec, 4097, (const float[]){0.5f, 0.02f, 0.001f, 0.00002f});
 }
 END_TEST
@@ -156,8 +156,8 @@ START_TEST(test_rope_bends_only_where_the_type_looks_at_the_length)
     for (int type = 0; type < ATTN_NUM_ROPE_TYPES; type++) {
         struct attn_rope_spec spec = spec_of((enum attn_rope_type)type, 8);
         bool looks = type == ATTN_ROPE_DYNAMIC || type == ATTN_ROPE_LONGROPE;
-        ck_assert_int_eq(attn_rope_bends(&spec, 4097), looks);
-        ck_assert(!attn_rope_bends(&spec, 4096));
+        ck_assert_int_eq(attn_rope_is_rescaled(&spec, 4097), looks);
+        ck_assert(!attn_rope_is_rescaled(&spec, 4096));
     }
 }
 END_TEST
@@ -174,7 +174,7 @@ START_TEST(test_rope_turn_takes_the_float32_angle)
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_DEFAULT, 16);
     float frequencies[8], turn[16];
     attn_rope_frequencies(frequencies, &spec, 4001);
-    attn_rope_turn(turn, &spec, frequencies, 4000);
+    attn_rope_cos_sin(turn, &spec, frequencies, 4000);
     for (size_t i = 0; i < 16; i++)
         ck_assert_float_eq_tol(turn[i], expected[i], 2e-7f);
 }
@@ -184,12 +184,12 @@ START_TEST(test_rope_attention_factor_multiplies_cosine_and_sine)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_YARN, 4);
     float frequencies[] = {1, 0.5f}, plain[4], turn[4];
-    attn_rope_turn(plain, &spec, frequencies, 3);
+    attn_rope_cos_sin(plain, &spec, frequencies, 3);
     spec.attention_factor = 1.25;
-    attn_rope_turn(turn, &spec, frequencies, 3);
+    attn_rope_cos_sin(turn, &spec, frequencies, 3);
     for (size_t i = 0; i < 4; i++)
         ck_assert_float_eq(turn[i], plain[i] * 1.25f);
-    attn_rope_turn(turn, &spec, frequencies, 0);
+    attn_rope_cos_sin(turn, &spec, frequencies, 0);
     ck_assert_float_eq(turn[0], 1.25f);
     ck_assert_float_eq(turn[3], 0);
 }
@@ -311,7 +311,7 @@ START_TEST(test_rope_at_its_bounds_stays_finite)
             spec.short_factor = spec.long_factor = least;
             ck_assert_int_eq(attn_rope_check(&spec, 8, NULL), ATTN_OK);
             attn_rope_frequencies(frequencies, &spec, INT32_MAX);
-            attn_rope_turn(turn, &spec, frequencies, INT32_MAX);
+            attn_rope_cos_sin(turn, &spec, frequencies, INT32_MAX);
             for (size_t j = 0; j < 8; j++)
                 ck_assert_float_finite(turn[j]);
         }

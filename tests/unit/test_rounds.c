@@ -9,7 +9,7 @@
 #include "api/endpoints.h"
 #include "attn_state.h"
 #include "http/http_exchange.h"
-#include "schedule/rounds.h"
+#include "schedule/dispatch.h"
 #include "store/session_notes.h"
 #include "store_app.h"
 #include "suites.h"
@@ -19,7 +19,7 @@
 
 static struct srv_app app;
 static struct srv_error error;
-static struct srv_rounds rounds;
+static struct srv_dispatch rounds;
 static struct srv_exchange exchange;
 static struct srv_request *request = &exchange.request;
 static sem_t go_on;
@@ -47,20 +47,20 @@ static void set_up(void)
     store_app_begin(&app);
     app.routes = &srv_routes;
     app.in_flight.limit = config.limits.max_in_flight_bytes;
-    ck_assert(srv_rounds_init(&rounds, &app, 8));
+    ck_assert(srv_dispatch_init(&rounds, &app, 8));
     sem_init(&go_on, 0, 0);
-    ck_assert(srv_clerk_open(&rounds.clerk, 1, be_busy, NULL));
+    ck_assert(srv_io_workers_open(&rounds.clerk, 1, be_busy, NULL));
 }
 
 static void tear_down(void)
 {
     sem_post(&go_on);
-    srv_clerk_finish(rounds.clerk);
-    srv_job_end(request->job);
+    srv_io_workers_finish(rounds.clerk);
+    srv_job_release(request->job);
     free(request->body);
     srv_buffer_fini(&request->reply.body);
     srv_arena_fini(&request->arena);
-    srv_rounds_fini(&rounds);
+    srv_dispatch_fini(&rounds);
     store_app_end(&app);
     store_app_close(&app);
 }
@@ -109,8 +109,8 @@ static void begin_import(void)
     srv_buffer_init(&request->reply.body, (size_t)1 << 20);
     make_body();
     ck_assert_msg(request->route->parse(request, &error) == SRV_OK, "%s", error.message);
-    srv_rounds_read(&rounds, &(struct srv_request *){request}, 1, 0);
-    ck_assert(srv_rounds_waiting(&rounds));
+    srv_dispatch_read(&rounds, &(struct srv_request *){request}, 1, 0);
+    ck_assert(srv_dispatch_has_work(&rounds));
 }
 
 /* Up to where some of it is in the journal. */
@@ -119,10 +119,10 @@ static void import_some(void)
     struct srv_store_status before, now;
     srv_store_describe(&before, app.store);
     do {
-        srv_rounds_piece(&rounds);
+        srv_dispatch_piece(&rounds);
         srv_store_describe(&now, app.store);
-    } while (now.journal_bytes == before.journal_bytes && srv_rounds_waiting(&rounds));
-    ck_assert(srv_rounds_waiting(&rounds));
+    } while (now.journal_bytes == before.journal_bytes && srv_dispatch_has_work(&rounds));
+    ck_assert(srv_dispatch_has_work(&rounds));
 }
 
 /* Another session of its id came first, its deadline passes, or its client leaves. */
@@ -134,17 +134,17 @@ static enum srv_error_code fail_import(int way)
         request->deadline_ns = 1;
     else
         atomic_store(&request->left, true);
-    while (srv_rounds_waiting(&rounds))
-        srv_rounds_piece(&rounds);
-    srv_rounds_reply(&rounds);
+    while (srv_dispatch_has_work(&rounds))
+        srv_dispatch_piece(&rounds);
+    srv_dispatch_reply(&rounds);
     return request->job->error.code;
 }
 
 static void await_cut(void)
 {
     struct srv_store_status status;
-    srv_store_request(&status, app.store);
-    for (unsigned waited = 0; !srv_store_wants_cut(app.store); waited += 10) {
+    srv_store_request_checkpoint(&status, app.store);
+    for (unsigned waited = 0; !srv_store_wants_checkpoint(app.store); waited += 10) {
         ck_assert_uint_lt(waited, 20000);
         usleep(10000);
     }
@@ -159,8 +159,8 @@ START_TEST(test_snapshot_does_not_wait_for_the_reply_of_an_import_that_failed)
     ck_assert_int_eq(fail_import(_i), codes[_i]);
     ck_assert_uint_eq(request->reply.status, 0); /* the clerk has it */
     await_cut();
-    srv_store_cut(app.store);
-    ck_assert(!srv_store_wants_cut(app.store));
+    srv_store_take_checkpoint(app.store);
+    ck_assert(!srv_store_wants_checkpoint(app.store));
 }
 END_TEST
 

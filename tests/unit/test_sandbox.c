@@ -37,7 +37,7 @@ static void tear_down(void)
 static bool begin(void)
 {
     char message[256];
-    return srv_sandbox_begin(inside, message, sizeof message);
+    return srv_sandbox_restrict_files(inside, message, sizeof message);
 }
 
 /* With the inner directory open, as the daemon has it. */
@@ -45,7 +45,7 @@ static int begin_and_close(void)
 {
     char message[256];
     int directory = begin() ? open(inside, O_RDONLY | O_DIRECTORY) : -1;
-    return directory >= 0 && srv_sandbox_close(directory, false, message, sizeof message)
+    return directory >= 0 && srv_sandbox_restrict_calls(directory, false, message, sizeof message)
                ? directory
                : -1;
 }
@@ -97,7 +97,7 @@ static bool keeps_files_in_its_directory(void)
 /* An absolute path passes the filter by way of the directory; landlock stands behind it. */
 static bool writes_nothing_elsewhere(void)
 {
-    char words[SRV_SANDBOX_WORDS];
+    char words[SRV_SANDBOX_TEXT_MAX];
     (void)srv_sandbox_describe(words);
     if (strstr(words, "no landlock") != NULL)
         return true;

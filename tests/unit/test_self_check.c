@@ -84,7 +84,7 @@ static struct attn_kernels right; /* what the wrong ones below are made of */
 /* One bit more in the last row, as where a tile's remainder is summed in another order. */
 static void nudge(float *row) { row[0] = nextafterf(row[0], INFINITY); }
 
-static void project_by_rows(const struct attn_product *product)
+static void project_by_rows(const struct attn_project_block *product)
 {
     right.project[ATTN_F32](product);
     if (product->rows > 1)
@@ -92,7 +92,7 @@ static void project_by_rows(const struct attn_product *product)
 }
 
 /* Only where more than one tile of rows is full. */
-static void project_by_tile(const struct attn_product *product)
+static void project_by_tile(const struct attn_project_block *product)
 {
     right.project[ATTN_F32](product);
     if (product->rows > 14)
@@ -100,7 +100,7 @@ static void project_by_tile(const struct attn_product *product)
 }
 
 /* In the last column of a piece: threads decide where a product is cut. */
-static void project_by_cut(const struct attn_product *product)
+static void project_by_cut(const struct attn_project_block *product)
 {
     right.project[ATTN_F32](product);
     for (size_t r = 0; r < product->rows; r++)
@@ -108,7 +108,7 @@ static void project_by_cut(const struct attn_product *product)
 }
 
 /* Results that f16 does not hold. */
-static void project_far(const struct attn_product *product)
+static void project_far(const struct attn_project_block *product)
 {
     right.project[ATTN_F32](product);
     for (size_t r = 0; r < product->rows; r++)
@@ -118,7 +118,7 @@ static void project_far(const struct attn_product *product)
 
 struct fault {
     const char *what;
-    void (*project)(const struct attn_product *product);
+    void (*project)(const struct attn_project_block *product);
     unsigned least_threads; /* with which it shows */
 };
 
@@ -131,7 +131,7 @@ static const struct fault faults[] = {
 
 /* Opens an engine with that product in the place of its own. */
 static struct attn_engine *open_faulty(unsigned threads,
-                                       void (*project)(const struct attn_product *product))
+                                       void (*project)(const struct attn_project_block *product))
 {
     struct attn_engine *engine = open_engine(threads);
     right = engine->kernels;

@@ -429,7 +429,7 @@ static void repair(char *file, size_t size, const struct attn_import *state)
         attn_checksum_add(&sum, line, strlen(line));
     }
     char *at = memmem(file, size, "\"checksum\":\"", 12);
-    attn_checksum_print(at + 12, &sum);
+    attn_checksum_hex(at + 12, &sum);
 }
 
 START_TEST(test_state_numbers_that_no_cache_can_hold_are_refused_though_the_checksum_is_right)

@@ -411,7 +411,7 @@ START_TEST(test_steps_one_number_that_overflows_fails_few_rows_and_many)
     float *x = rng_floats(&r, ROWS * WIDTH, 1);
     for (int i = 0; i < 2 * 4; i++) { /* a query, key, value, output */
         struct attn_model *model = random_model(configs[i / 4]);
-        struct attn_layer *layer = (struct attn_layer *)attn_model_resident(model, 0);
+        struct attn_layer *layer = (struct attn_layer *)attn_model_loaded_layer(model, 0);
         struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
         linears[i % 4]->bias[linears[i % 4]->out - 1] = i % 4 == 3 ? INFINITY : 2e15f;
         expect_overflow(model, x, 3);

@@ -108,9 +108,9 @@ static struct srv_store_status fail_snapshot(void)
 {
     struct srv_store_status status;
     store_app_limit_files(SRV_JOURNAL_HEAD);
-    srv_store_request(&status, app.store);
-    store_app_await_cut(&app);
-    struct srv_store_status after = store_app_cut(&app);
+    srv_store_request_checkpoint(&status, app.store);
+    store_app_await_checkpoint(&app);
+    struct srv_store_status after = store_app_checkpoint(&app);
     store_app_limit_files(RLIM_INFINITY);
     ck_assert_uint_eq(after.base, status.base);
     ck_assert_uint_eq(after.generation, status.generation + 1);
@@ -198,11 +198,11 @@ START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_di
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     atomic_store(&slow_ms, SLOW_MS);
     struct srv_store_status status;
-    srv_store_request(&status, app.store);
+    srv_store_request_checkpoint(&status, app.store);
     ck_assert(status.running);
-    store_app_await_cut(&app);
+    store_app_await_checkpoint(&app);
     unsigned before = atomic_load(&flushes);
-    srv_store_cut(app.store);
+    srv_store_take_checkpoint(app.store);
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     for (unsigned waited = 0; atomic_load(&flushes) < before + 2 && status.running; waited += 10) {
         usleep(10000);
@@ -224,10 +224,10 @@ START_TEST(test_sessions_deleted_while_a_snapshot_is_written_give_their_memory_b
     store_app_snapshot(&app);
     for (size_t i = 0; i < 2; i++)
         ck_assert_int_eq(store_app_append(&app, changed[i]), SRV_OK);
-    srv_store_request(&status, app.store);
-    store_app_await_cut(&app);
+    srv_store_request_checkpoint(&status, app.store);
+    store_app_await_checkpoint(&app);
     atomic_store(&slow_ms, SLOW_MS / 5);
-    srv_store_cut(app.store);
+    srv_store_take_checkpoint(app.store);
     size_t before = attn_cache_pool_used(app.pool), bytes = attn_cache_bytes(unchanged->cache);
     delete_session(unchanged);
     ck_assert_uint_eq(attn_cache_pool_used(app.pool), before - bytes);
@@ -264,7 +264,8 @@ START_TEST(test_session_with_two_records_of_one_number_is_lost_and_not_wrong)
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     const struct srv_record_rows rows = {srv_session_used(session), 0, 1, 0, {3, 4}};
-    const struct srv_part parts[] = {{&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
+    const struct srv_record_part parts[] = {
+        {&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
     struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = session->epoch, .chain = 1};
     struct srv_journal journal;
     struct srv_file file;
@@ -288,9 +289,9 @@ START_TEST(test_snapshot_that_is_tried_again_makes_no_new_journal)
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 2);
     failed = fail_snapshot();
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 3);
-    store_app_await_cut(&app); /* after some seconds, by itself */
+    store_app_await_checkpoint(&app); /* after some seconds, by itself */
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 3);
-    struct srv_store_status made = store_app_cut(&app);
+    struct srv_store_status made = store_app_checkpoint(&app);
     ck_assert_uint_eq(made.generation, failed.generation);
     ck_assert_uint_eq(made.base, failed.generation);
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 1);
@@ -306,12 +307,12 @@ START_TEST(test_snapshot_that_is_tried_again_begins_a_journal_where_something_wa
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     struct srv_store_status failed = fail_snapshot();
-    store_app_await_cut(&app);
+    store_app_await_checkpoint(&app);
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
-    struct srv_store_status made = store_app_cut(&app);
+    struct srv_store_status made = store_app_checkpoint(&app);
     ck_assert_uint_eq(made.base, 0);
-    store_app_await_cut(&app);
-    made = store_app_cut(&app);
+    store_app_await_checkpoint(&app);
+    made = store_app_checkpoint(&app);
     ck_assert_uint_eq(made.base, failed.generation + 1);
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     srv_session_put(session);
@@ -329,7 +330,7 @@ START_TEST(test_snapshot_that_was_asked_for_is_owed_until_it_is_made)
     size_t failed = count_failed();
     struct srv_store_status asked, status;
     store_app_limit_files(1);
-    srv_store_request(&asked, app.store);
+    srv_store_request_checkpoint(&asked, app.store);
     do {
         usleep(10000);
         srv_store_describe(&status, app.store);
@@ -338,8 +339,8 @@ START_TEST(test_snapshot_that_was_asked_for_is_owed_until_it_is_made)
     store_app_limit_files(RLIM_INFINITY);
     ck_assert_uint_eq(count_failed(), failed + 1);
     ck_assert_uint_eq(status.base, asked.base);
-    store_app_await_cut(&app);
-    ck_assert_uint_eq(store_app_cut(&app).base, asked.generation + 1);
+    store_app_await_checkpoint(&app);
+    ck_assert_uint_eq(store_app_checkpoint(&app).base, asked.generation + 1);
     srv_session_put(session);
     ck_assert_uint_eq(store_app_find_again(&app, "a"), 1);
 }
@@ -351,14 +352,14 @@ START_TEST(test_snapshot_whose_base_may_stand_is_tried_again_in_a_new_generation
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     struct srv_store_status asked;
-    srv_store_request(&asked, app.store);
-    store_app_await_cut(&app);
+    srv_store_request_checkpoint(&asked, app.store);
+    store_app_await_checkpoint(&app);
     atomic_store(&unsafe_base, asked.generation + 1);
-    ck_assert_uint_eq(store_app_cut(&app).base, asked.base);
+    ck_assert_uint_eq(store_app_checkpoint(&app).base, asked.base);
     ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
     atomic_store(&unsafe_base, 0);
-    store_app_await_cut(&app);
-    ck_assert_uint_eq(store_app_cut(&app).base, asked.generation + 2);
+    store_app_await_checkpoint(&app);
+    ck_assert_uint_eq(store_app_checkpoint(&app).base, asked.generation + 2);
     ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
     srv_session_put(session);
     ck_assert_uint_eq(store_app_find_again(&app, "a"), 1);
@@ -543,11 +544,11 @@ END_TEST
 
 START_TEST(test_what_is_no_regular_file_is_not_waited_for)
 {
-    struct srv_source source;
+    struct srv_file_reader source;
     in_directory("mkfifo fifo && mkdir folder");
     static const char *const names[] = {"fifo", "folder"};
     for (size_t i = 0; i < 2; i++) {
-        ck_assert(!srv_source_open(&source, srv_store_directory(app.store), names[i]));
+        ck_assert(!srv_file_reader_open(&source, srv_store_directory(app.store), names[i]));
         ck_assert_int_eq(errno, EINVAL);
     }
 }
@@ -557,22 +558,22 @@ END_TEST
 START_TEST(test_session_file_that_is_gone_while_it_is_read_is_not_damaged)
 {
     struct srv_restore restore;
-    struct srv_source source;
+    struct srv_file_reader source;
     struct srv_file file;
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     store_app_snapshot(&app);
     srv_file_name(&file, SRV_FILE_SESSION, session->file_generation, session->epoch);
-    ck_assert(srv_source_open(&source, srv_store_directory(app.store), file.name));
+    ck_assert(srv_file_reader_open(&source, srv_store_directory(app.store), file.name));
     source.room = 64;
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
     atomic_store(&unreadable, true);
-    enum srv_restoring result =
+    enum srv_restore_status result =
         srv_restore_file(&restore, session->epoch, session->file_generation, &source);
     atomic_store(&unreadable, false);
-    ck_assert_int_eq(result, SRV_RESTORE_UNREAD);
+    ck_assert_int_eq(result, SRV_RESTORE_UNREADABLE);
     srv_restore_fini(&restore);
-    srv_source_close(&source);
+    srv_file_reader_close(&source);
     srv_session_put(session);
 }
 END_TEST

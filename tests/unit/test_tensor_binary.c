@@ -14,7 +14,7 @@
 static struct srv_arena arena;
 static struct srv_error error;
 static struct srv_tensor tensor;
-static struct srv_bytes bytes;
+static struct srv_binary_data bytes;
 
 static void setup(void) { srv_arena_init(&arena, 1 << 20, NULL, NULL); }
 static void teardown(void) { srv_arena_fini(&arena); }
@@ -26,7 +26,7 @@ static enum srv_error_code read_bytes(char *at, size_t size, const char *type, s
     const struct srv_datatype *datatype = srv_datatype_find(type, kind);
     ck_assert_msg(datatype != NULL, "%s", type);
     error = (struct srv_error){0};
-    bytes = (struct srv_bytes){at, size, true};
+    bytes = (struct srv_binary_data){at, size, true};
     tensor = (struct srv_tensor){.kind = kind, .rank = 1, .shape = {count}, .count = count};
     bool read = srv_tensor_read_binary(&tensor, &bytes, size, datatype, &arena, "x", &error);
     ck_assert_int_eq(read, error.code == SRV_OK);
@@ -152,7 +152,7 @@ START_TEST(test_memory_that_is_short_is_an_error)
     struct srv_arena small;
     char x[256] = {0};
     srv_arena_init(&small, 128, NULL, NULL);
-    bytes = (struct srv_bytes){x + 1, 128, true};
+    bytes = (struct srv_binary_data){x + 1, 128, true};
     tensor = (struct srv_tensor){.kind = SRV_FLOATS, .rank = 1, .shape = {64}, .count = 64};
     ck_assert(!srv_tensor_read_binary(&tensor, &bytes, 128, srv_datatype_find("FP16", SRV_FLOATS),
                                       &small, "x", &error));
@@ -168,7 +168,7 @@ static enum srv_error_code read_object(const char *text, size_t left, enum srv_t
 {
     struct srv_json json;
     char *zeros = calloc(1, left + (left == 0));
-    bytes = (struct srv_bytes){zeros, left, true};
+    bytes = (struct srv_binary_data){zeros, left, true};
     srv_json_init(&json, text, strlen(text), &error);
     bool read = srv_tensor_read(&tensor, &json, &bytes, &arena, kind, true, "x");
     ck_assert_int_eq(read, error.code == SRV_OK);
@@ -228,7 +228,7 @@ START_TEST(test_without_framing_there_are_no_bytes)
 {
     static const char text[] = "{\"shape\":[0],\"datatype\":\"FP32\",\"binary_data_size\":0}";
     struct srv_json json;
-    bytes = (struct srv_bytes){0};
+    bytes = (struct srv_binary_data){0};
     srv_json_init(&json, text, strlen(text), &error);
     ck_assert(!srv_tensor_read(&tensor, &json, &bytes, &arena, SRV_FLOATS, false, "x"));
     ck_assert_int_eq(error.code, SRV_E_INVALID_VALUE);
@@ -248,7 +248,7 @@ START_TEST(test_descriptions_say_shape_type_and_size_within_their_bound)
     buffer.length = 0;
     srv_tensor_describe(&buffer, "UINT32", (const size_t[]){SIZE_MAX, SIZE_MAX, SIZE_MAX, 1 << 20},
                         4);
-    ck_assert_uint_le(buffer.length, SRV_DESCRIPTION_MAX);
+    ck_assert_uint_le(buffer.length, SRV_TENSOR_DESCRIPTION_MAX);
     buffer.length = 0;
     const float x[2] = {-INFINITY, 1};
     srv_tensor_write_binary(&buffer, x, 2);

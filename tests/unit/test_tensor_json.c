@@ -26,7 +26,7 @@ static enum srv_error_code read_kind(const char *text, enum srv_tensor_kind kind
     memcpy(copy, text, length);
     srv_json_init(&json, copy, length, &error);
     memset(&tensor, 0, sizeof tensor);
-    struct srv_bytes none = {0};
+    struct srv_binary_data none = {0};
     bool read = srv_tensor_read(&tensor, &json, &none, &arena, kind, allow_scalar, "x");
     ck_assert_int_eq(read, error.code == SRV_OK);
     ck_assert_int_eq(read, tensor.present);

@@ -382,7 +382,7 @@ static bool always(void *context)
 static bool run_inner(void *context)
 {
     struct counts *counts = context;
-    ck_assert(attn_pool_inside(counts->pool));
+    ck_assert(attn_pool_in_yield(counts->pool));
     attn_pool_run(counts->pool, inner_task, counts, INNER_TASKS);
     counts->runs++;
     return true;

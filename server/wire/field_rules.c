@@ -1,8 +1,8 @@
-/* meaning.c: the rules, a row each.
+/* field_rules.c: the rules, a row each.
  *
  * Most fields mean something in every form of call, and stand in no rule.  Those that a form's body
  * does not have at all, or that exclude each other, are request.c's to refuse. */
-#include "wire/meaning.h"
+#include "wire/field_rules.h"
 
 static bool gives_positions(const struct srv_rows *rows, const struct attn_layer_spec *spec)
 {
@@ -39,7 +39,7 @@ static bool crosses(const struct srv_rows *rows, const struct attn_layer_spec *s
 }
 
 static const struct {
-    unsigned forms; /* enum srv_form */
+    unsigned forms; /* enum srv_call_form */
     const char *param;
     bool (*broken)(const struct srv_rows *rows, const struct attn_layer_spec *spec);
     const char *why;
@@ -63,8 +63,9 @@ static const struct {
      "session_id has no meaning for a layer of cross-attention, which has no cache"},
 };
 
-enum srv_error_code srv_meaning_check(const struct srv_rows *rows, enum srv_form form,
-                                      const struct attn_layer_spec *spec, struct srv_error *error)
+enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_call_form form,
+                                          const struct attn_layer_spec *spec,
+                                          struct srv_error *error)
 {
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         if ((rules[i].forms & form) != 0 && rules[i].broken(rows, spec))

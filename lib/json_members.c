@@ -1,7 +1,7 @@
-/* members.c: a cursor over the members of a JSON object; jansson parses each key and value.
+/* json_members.c: a cursor over the members of a JSON object; jansson parses each key and value.
  *
  * This file itself knows only the punctuation between them: { , : } and white space. */
-#include "members.h"
+#include "json_members.h"
 
 #include <string.h>
 
@@ -11,14 +11,14 @@
 #define TREE_TEXT 65536 /* bytes of a value that is no string */
 #define KEY_TEXT 4096   /* bytes of a key as written: 512 characters, each escaped, and quotes */
 
-static void skip_space(struct attn_members *m)
+static void skip_space(struct attn_json_members *m)
 {
     while (m->at < m->length && memchr(" \t\n\r", m->text[m->at], 4) != NULL)
         m->at++;
 }
 
 /* Passes white space and then `mark`, if that is what comes. */
-static bool accept(struct attn_members *m, char mark)
+static bool accept(struct attn_json_members *m, char mark)
 {
     skip_space(m);
     if (m->at == m->length || m->text[m->at] != mark)
@@ -27,13 +27,13 @@ static bool accept(struct attn_members *m, char mark)
     return true;
 }
 
-enum attn_status attn_members_enter(struct attn_members *m)
+enum attn_status attn_json_members_enter(struct attn_json_members *m)
 {
     m->fresh = true;
     return accept(m, '{') ? ATTN_OK : ATTN_MALFORMED;
 }
 
-enum attn_status attn_members_next(char **key, struct attn_members *m)
+enum attn_status attn_json_members_next(char **key, struct attn_json_members *m)
 {
     bool fresh = m->fresh;
     m->fresh = false;
@@ -46,7 +46,7 @@ enum attn_status attn_members_next(char **key, struct attn_members *m)
     skip_space(m);
     char *place = m->text + m->at;
     json_t *name;
-    enum attn_status status = attn_members_value(&name, m, KEY_TEXT);
+    enum attn_status status = attn_json_members_value(&name, m, KEY_TEXT);
     if (status != ATTN_OK)
         return status;
     if (json_is_string(name) && accept(m, ':')) {
@@ -61,7 +61,7 @@ enum attn_status attn_members_next(char **key, struct attn_members *m)
 
 /* The text to parse: a string up to its end, since memory is held by the length; of anything else
  * what comes next. */
-static size_t value_text(const struct attn_members *m, size_t limit)
+static size_t value_text(const struct attn_json_members *m, size_t limit)
 {
     const char *text = m->text + m->at;
     size_t most = attn_min(limit, m->length - m->at), length = 1;
@@ -72,7 +72,7 @@ static size_t value_text(const struct attn_members *m, size_t limit)
     return attn_min(length + 1, most);
 }
 
-enum attn_status attn_members_value(json_t **out, struct attn_members *m, size_t limit)
+enum attn_status attn_json_members_value(json_t **out, struct attn_json_members *m, size_t limit)
 {
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK;
     json_error_t why;
@@ -84,7 +84,7 @@ enum attn_status attn_members_value(json_t **out, struct attn_members *m, size_t
     return status;
 }
 
-enum attn_status attn_members_finish(struct attn_members *m)
+enum attn_status attn_json_members_finish(struct attn_json_members *m)
 {
     skip_space(m);
     return m->at == m->length ? ATTN_OK : ATTN_MALFORMED;

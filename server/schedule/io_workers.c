@@ -1,4 +1,4 @@
-/* clerk.c: reading and writing requests, and the lines of those that other threads do it for.
+/* io_workers.c: reading and writing requests, and the lines of those that other threads do it for.
  *
  * They wait as what is to be computed does (lines.h), counted in bytes: next is always the caller
  * that has been given least, and of its requests what is to be read before what is to be written.
@@ -6,7 +6,7 @@
  * the end of its line.  A clerk that is busy pauses many times a second all the same.  It drops
  * what it does once nobody waits for that, and ten times a second, whichever clerk comes first,
  * what waits in line. */
-#include "schedule/clerk.h"
+#include "schedule/io_workers.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,12 +19,12 @@
 #define CODED_COUNT ((size_t)1 << 20)  /* bytes that a piece of coding takes as long as */
 #define SWEEP_NS UINT64_C(100000000)   /* from one look at all that waits to the next */
 
-struct srv_clerk {
-    srv_clerk_work *work;
+struct srv_io_workers {
+    srv_io_work *work;
     void *context;
     pthread_mutex_t lock; /* guards what follows, up to the threads */
     pthread_cond_t wake;
-    struct srv_lines lines;
+    struct srv_fair_queue lines;
     uint64_t next_sweep_ns;
     bool closing;
     pthread_t *threads; /* [started] */
@@ -39,7 +39,7 @@ static enum srv_error_code check_reply(struct srv_request *request, struct srv_e
 {
     if (request->reply_bytes <= SRV_LARGE_BYTES)
         return SRV_OK;
-    enum srv_error_code code = srv_request_check(request, srv_now_ns(), error);
+    enum srv_error_code code = srv_request_check_cancelled(request, srv_now_ns(), error);
     if (request->job->compute != NULL || code == SRV_OK || code == SRV_E_CLIENT_GONE)
         return code;
     if (code == SRV_E_DEADLINE)
@@ -50,7 +50,7 @@ static enum srv_error_code check_reply(struct srv_request *request, struct srv_e
 
 static enum srv_error_code check(struct srv_request *request, struct srv_error *error)
 {
-    return request->t_computed == 0 ? srv_request_check(request, srv_now_ns(), error)
+    return request->t_computed == 0 ? srv_request_check_cancelled(request, srv_now_ns(), error)
                                     : check_reply(request, error);
 }
 
@@ -74,7 +74,7 @@ static enum srv_error_code read_body(struct srv_request *request, struct srv_err
     request->expands = false;
     if (check(request, error) != SRV_OK)
         return error->code;
-    if (srv_body_expand(request, most, error) == SRV_OK)
+    if (srv_body_decompress(request, most, error) == SRV_OK)
         return request->route->parse(request, error);
     request->expands = error->code == SRV_E_BODY_TOO_LARGE && most < srv_body_limit(request);
     return error->code;
@@ -97,24 +97,24 @@ static enum srv_error_code write_text(struct srv_request *request)
     struct srv_error *error = &job->error;
     if (error->code != SRV_OK || check_reply(request, error) != SRV_OK)
         return error->code;
-    if (request->coder != NULL)
+    if (request->compressor != NULL)
         return SRV_OK;
-    srv_job_write(job);
+    srv_job_write_reply(job);
     if (!request->reply.body.failed || check_reply(request, error) != SRV_OK)
         return error->code;
     return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
 }
 
-bool srv_write_piece(struct srv_request *request)
+bool srv_write_reply_piece(struct srv_request *request)
 {
     if (request->reply.status != 0)
         return false; /* reading it failed, and said so */
     if (write_text(request) != SRV_OK) {
-        srv_reply_code_stop(request);
+        srv_reply_compress_stop(request);
         srv_reply_error(request, &request->job->error);
         return false;
     }
-    bool more = srv_reply_code(request);
+    bool more = srv_reply_compress(request);
     if (!more)
         srv_reply_status(request, 200);
     return more;
@@ -122,20 +122,21 @@ bool srv_write_piece(struct srv_request *request)
 
 void srv_write_reply(struct srv_request *request)
 {
-    while (srv_write_piece(request))
+    while (srv_write_reply_piece(request))
         ;
 }
 
 /* ---- The lines ---- */
 
-static void put(struct srv_clerk *clerk, struct srv_request *request)
+static void put(struct srv_io_workers *clerk, struct srv_request *request)
 {
     bool written = request->t_computed != 0;
-    size_t bytes = request->coder != NULL ? CODED_COUNT
-                   : written              ? request->reply_bytes
-                                          : request->body_length;
+    size_t bytes = request->compressor != NULL ? CODED_COUNT
+                   : written                   ? request->reply_bytes
+                                               : request->body_length;
     request->waiting = (struct srv_queue_node){.caller = request->caller, .rows = bytes + 1};
-    srv_lines_put(&clerk->lines, written ? SRV_WRITES : SRV_READS, &request->waiting);
+    srv_fair_queue_put(&clerk->lines, written ? SRV_QUEUE_WRITES : SRV_QUEUE_READS,
+                       &request->waiting);
 }
 
 static struct srv_request *request_of(struct srv_queue_node *waiting)
@@ -144,48 +145,49 @@ static struct srv_request *request_of(struct srv_queue_node *waiting)
 }
 
 /* Takes the next request out of line; NULL where none waits. */
-static struct srv_request *take_next(struct srv_clerk *clerk)
+static struct srv_request *take_next(struct srv_io_workers *clerk)
 {
-    struct srv_walk reads, writes;
-    const struct srv_line *callers = clerk->lines.callers;
-    srv_walk_begin(&reads, &clerk->lines, SRV_READS);
-    srv_walk_begin(&writes, &clerk->lines, SRV_WRITES);
-    struct srv_queue_node *read = srv_walk_look(&reads), *write = srv_walk_look(&writes);
+    struct srv_queue_walk reads, writes;
+    const struct srv_caller_queues *callers = clerk->lines.callers;
+    srv_queue_walk_begin(&reads, &clerk->lines, SRV_QUEUE_READS);
+    srv_queue_walk_begin(&writes, &clerk->lines, SRV_QUEUE_WRITES);
+    struct srv_queue_node *read = srv_queue_walk_peek(&reads),
+                          *write = srv_queue_walk_peek(&writes);
     bool reads_first = write == NULL || (read != NULL && callers[reads.caller].given <=
                                                              callers[writes.caller].given);
     struct srv_queue_node *next = reads_first ? read : write;
     if (next == NULL)
         return NULL;
-    srv_walk_take(reads_first ? &reads : &writes);
+    srv_queue_walk_take(reads_first ? &reads : &writes);
     return request_of(next);
 }
 
 /* Takes one out of line that nobody waits for any more; NULL where there is none. */
-static struct srv_request *take_useless(struct srv_clerk *clerk, enum srv_kind kind)
+static struct srv_request *take_useless(struct srv_io_workers *clerk, enum srv_queue_kind kind)
 {
-    struct srv_walk walk;
+    struct srv_queue_walk walk;
     struct srv_error error;
-    srv_walk_begin(&walk, &clerk->lines, kind);
-    for (struct srv_queue_node *waiting; (waiting = srv_walk_look(&walk)) != NULL;) {
+    srv_queue_walk_begin(&walk, &clerk->lines, kind);
+    for (struct srv_queue_node *waiting; (waiting = srv_queue_walk_peek(&walk)) != NULL;) {
         if (check(request_of(waiting), &error) != SRV_OK) {
-            srv_walk_drop(&walk);
+            srv_queue_walk_drop(&walk);
             return request_of(waiting);
         }
-        srv_walk_pass(&walk);
+        srv_queue_walk_pass(&walk);
     }
     return NULL;
 }
 
 /* One to be dropped, if it is time to look for them; the next look is at once then. */
-static struct srv_request *sweep(struct srv_clerk *clerk)
+static struct srv_request *sweep(struct srv_io_workers *clerk)
 {
     struct srv_request *request = NULL;
     uint64_t now = srv_now_ns();
     pthread_mutex_lock(&clerk->lock);
     if (now >= clerk->next_sweep_ns) {
-        request = take_useless(clerk, SRV_READS);
+        request = take_useless(clerk, SRV_QUEUE_READS);
         if (request == NULL)
-            request = take_useless(clerk, SRV_WRITES);
+            request = take_useless(clerk, SRV_QUEUE_WRITES);
         if (request == NULL)
             clerk->next_sweep_ns = now + SWEEP_NS;
     }
@@ -193,10 +195,10 @@ static struct srv_request *sweep(struct srv_clerk *clerk)
     return request;
 }
 
-enum srv_error_code srv_clerk_ask(void *context, struct srv_error *error)
+enum srv_error_code srv_io_workers_check(void *context, struct srv_error *error)
 {
     struct srv_request *request = context, *useless;
-    struct srv_clerk *clerk = request->clerk;
+    struct srv_io_workers *clerk = request->clerk;
     if (clerk == NULL)
         return SRV_OK;
     while ((useless = sweep(clerk)) != NULL)
@@ -205,7 +207,7 @@ enum srv_error_code srv_clerk_ask(void *context, struct srv_error *error)
 }
 
 /* Puts back what there is more to do for, and waits for the next; NULL where none will come. */
-static struct srv_request *take(struct srv_clerk *clerk, struct srv_request *unfinished)
+static struct srv_request *take(struct srv_io_workers *clerk, struct srv_request *unfinished)
 {
     struct srv_request *request;
     pthread_mutex_lock(&clerk->lock);
@@ -219,20 +221,20 @@ static struct srv_request *take(struct srv_clerk *clerk, struct srv_request *unf
 
 static void *clerk_main(void *argument)
 {
-    struct srv_clerk *clerk = argument;
+    struct srv_io_workers *clerk = argument;
     struct srv_request *request = NULL;
     bool more = false;
     struct srv_error error;
-    pthread_setname_np(pthread_self(), "attnd-clerk");
+    pthread_setname_np(pthread_self(), "attnd-io");
     while ((request = take(clerk, more ? request : NULL)) != NULL) {
-        (void)srv_clerk_ask(request, &error);
+        (void)srv_io_workers_check(request, &error);
         more = clerk->work(clerk->context, request);
     }
     return NULL;
 }
 
 /* False where it is closing. */
-static bool give(struct srv_clerk *clerk, struct srv_request *request)
+static bool give(struct srv_io_workers *clerk, struct srv_request *request)
 {
     pthread_mutex_lock(&clerk->lock);
     bool taken = !clerk->closing;
@@ -254,7 +256,8 @@ static bool is_large(const struct srv_request *request)
     return (large || request->reply_bytes > SRV_LARGE_BYTES) && request->reply.status == 0;
 }
 
-size_t srv_clerk_relieve(struct srv_clerk *clerk, struct srv_request *requests[], size_t count)
+size_t srv_io_workers_take_large(struct srv_io_workers *clerk, struct srv_request *requests[],
+                                 size_t count)
 {
     size_t kept = 0;
     for (size_t i = 0; i < count; i++)
@@ -263,15 +266,16 @@ size_t srv_clerk_relieve(struct srv_clerk *clerk, struct srv_request *requests[]
     return kept;
 }
 
-bool srv_clerk_open(struct srv_clerk **out, unsigned threads, srv_clerk_work *work, void *context)
+bool srv_io_workers_open(struct srv_io_workers **out, unsigned threads, srv_io_work *work,
+                         void *context)
 {
-    struct srv_clerk *clerk = calloc(1, sizeof *clerk);
+    struct srv_io_workers *clerk = calloc(1, sizeof *clerk);
     if (clerk == NULL)
         return false;
     clerk->work = work;
     clerk->context = context;
     clerk->threads = calloc(threads, sizeof *clerk->threads);
-    srv_lines_init(&clerk->lines);
+    srv_fair_queue_init(&clerk->lines);
     pthread_mutex_init(&clerk->lock, NULL);
     pthread_cond_init(&clerk->wake, NULL);
     bool made = clerk->threads != NULL;
@@ -280,15 +284,15 @@ bool srv_clerk_open(struct srv_clerk **out, unsigned threads, srv_clerk_work *wo
         clerk->started += made;
     }
     if (!made) {
-        srv_clerk_finish(clerk);
-        srv_clerk_free(clerk);
+        srv_io_workers_finish(clerk);
+        srv_io_workers_free(clerk);
         return false;
     }
     *out = clerk;
     return true;
 }
 
-void srv_clerk_finish(struct srv_clerk *clerk)
+void srv_io_workers_finish(struct srv_io_workers *clerk)
 {
     pthread_mutex_lock(&clerk->lock);
     clerk->closing = true;
@@ -299,7 +303,7 @@ void srv_clerk_finish(struct srv_clerk *clerk)
     clerk->started = 0;
 }
 
-void srv_clerk_free(struct srv_clerk *clerk)
+void srv_io_workers_free(struct srv_io_workers *clerk)
 {
     if (clerk == NULL)
         return;

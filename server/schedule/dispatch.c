@@ -1,5 +1,5 @@
-/* rounds.c: reading, computing and replying, for whoever drives. */
-#include "schedule/rounds.h"
+/* dispatch.c: reading, computing and replying, for whoever drives. */
+#include "schedule/dispatch.h"
 
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@
 #define BATCH_WORK 200000  /* that it takes to begin a batch, and to end it */
 
 /* For each i below count, on all threads where as many `bytes` are read or written make it pay. */
-static void run_tasks(struct srv_rounds *s, void (*task)(void *context, size_t i), void *context,
+static void run_tasks(struct srv_dispatch *s, void (*task)(void *context, size_t i), void *context,
                       size_t count, size_t bytes)
 {
     if (count > 1 && bytes > ALONE_BYTES) {
@@ -29,13 +29,13 @@ static void run_tasks(struct srv_rounds *s, void (*task)(void *context, size_t i
 
 /* ---- Ended jobs ---- */
 
-static void end_request(struct srv_rounds *s, struct srv_request *request)
+static void end_request(struct srv_dispatch *s, struct srv_request *request)
 {
     request->t_computed = srv_now_ns();
     s->ended[s->num_ended++] = request;
 }
 
-static void end_job(struct srv_rounds *s, struct srv_job *job)
+static void end_job(struct srv_dispatch *s, struct srv_job *job)
 {
     /* A single item's error is the request's. */
     if (job->num_items == 1 && job->call.sequences == NULL)
@@ -51,17 +51,17 @@ static void write_task(void *requests, size_t i)
 }
 
 /* Before it is handed back. */
-static void let_go(struct srv_rounds *s, struct srv_request *request)
+static void let_go(struct srv_dispatch *s, struct srv_request *request)
 {
     if (request->job != NULL)
-        srv_job_end(request->job);
+        srv_job_release(request->job);
     srv_admission_leave(&s->admission, request);
 }
 
-void srv_rounds_reply(struct srv_rounds *s)
+void srv_dispatch_reply(struct srv_dispatch *s)
 {
     srv_admission_pace(&s->admission, s->ended, s->num_ended);
-    s->num_ended = srv_clerk_relieve(s->clerk, s->ended, s->num_ended);
+    s->num_ended = srv_io_workers_take_large(s->clerk, s->ended, s->num_ended);
     if (s->num_ended == 0)
         return;
     size_t bytes = 0;
@@ -74,9 +74,9 @@ void srv_rounds_reply(struct srv_rounds *s)
     s->num_ended = 0;
 }
 
-bool srv_rounds_write(struct srv_rounds *s, struct srv_request *request)
+bool srv_dispatch_write_piece(struct srv_dispatch *s, struct srv_request *request)
 {
-    if (srv_write_piece(request))
+    if (srv_write_reply_piece(request))
         return true;
     let_go(s, request);
     srv_request_release(request);
@@ -91,15 +91,16 @@ static void read_task(void *requests, size_t i)
     srv_read_body(((struct srv_request **)requests)[i]);
 }
 
-static void put_item(struct srv_rounds *s, struct srv_item *item)
+static void put_item(struct srv_dispatch *s, struct srv_item *item)
 {
     item->work = srv_item_work(item);
     item->waiting.caller = item->job->request->caller;
     item->waiting.rows = item->sizes.queries;
-    srv_lines_put(&s->lines, srv_item_is_long(item) ? SRV_PREFILLS : SRV_STEPS, &item->waiting);
+    srv_fair_queue_put(&s->lines, srv_item_is_long(item) ? SRV_QUEUE_PREFILLS : SRV_QUEUE_STEPS,
+                       &item->waiting);
 }
 
-static void queue_item(struct srv_rounds *s, struct srv_item *item)
+static void queue_item(struct srv_dispatch *s, struct srv_item *item)
 {
     if (item->error.code != SRV_OK || !srv_item_bind(item, s->app))
         item->job->pending--;
@@ -107,34 +108,35 @@ static void queue_item(struct srv_rounds *s, struct srv_item *item)
         put_item(s, item);
 }
 
-static void put_job(struct srv_rounds *s, enum srv_kind kind, struct srv_job *job, size_t rows)
+static void put_job(struct srv_dispatch *s, enum srv_queue_kind kind, struct srv_job *job,
+                    size_t rows)
 {
     job->waiting.caller = job->request->caller;
     job->waiting.rows = rows;
-    srv_lines_put(&s->lines, kind, &job->waiting);
+    srv_fair_queue_put(&s->lines, kind, &job->waiting);
 }
 
 /* Where a job goes that has been begun. */
-static void queue_begun(struct srv_rounds *s, struct srv_job *job)
+static void queue_begun(struct srv_dispatch *s, struct srv_job *job)
 {
     if (job->compute != NULL)
-        put_job(s, SRV_ATTENDS, job, job->sizes.batch * job->sizes.queries);
+        put_job(s, SRV_QUEUE_ATTENDS, job, job->sizes.batch * job->sizes.queries);
     else if (job->advance != NULL && job->error.code == SRV_OK)
-        put_job(s, SRV_PIECES, job, PIECE_ROWS);
+        put_job(s, SRV_QUEUE_PIECES, job, PIECE_ROWS);
     else if (job->pending == 0)
         end_job(s, job);
 }
 
 /* Ends a job that nobody waits for any more. */
-static bool drop_job(struct srv_rounds *s, struct srv_job *job)
+static bool drop_job(struct srv_dispatch *s, struct srv_job *job)
 {
-    if (srv_request_check(job->request, srv_now_ns(), &job->error) == SRV_OK)
+    if (srv_request_check_cancelled(job->request, srv_now_ns(), &job->error) == SRV_OK)
         return false;
     end_job(s, job);
     return true;
 }
 
-static void begin_job(struct srv_rounds *s, struct srv_job *job)
+static void begin_job(struct srv_dispatch *s, struct srv_job *job)
 {
     if (drop_job(s, job))
         return;
@@ -143,36 +145,36 @@ static void begin_job(struct srv_rounds *s, struct srv_job *job)
 }
 
 /* The next job of a kind that somebody waits for; those before it end. */
-static struct srv_job *take_live(struct srv_rounds *s, enum srv_kind kind)
+static struct srv_job *take_live(struct srv_dispatch *s, enum srv_queue_kind kind)
 {
-    struct srv_job *job = (struct srv_job *)srv_lines_take(&s->lines, kind);
+    struct srv_job *job = (struct srv_job *)srv_fair_queue_take(&s->lines, kind);
     while (job != NULL && drop_job(s, job))
-        job = (struct srv_job *)srv_lines_take(&s->lines, kind);
+        job = (struct srv_job *)srv_fair_queue_take(&s->lines, kind);
     return job;
 }
 
 /* What changes sessions waits for the end of a running prefill: it may be of that one. */
-static void queue_job(struct srv_rounds *s, struct srv_job *job)
+static void queue_job(struct srv_dispatch *s, struct srv_job *job)
 {
     for (size_t i = 0; i < job->num_items; i++)
         queue_item(s, &job->items[i]);
     if (job->begin == NULL)
         queue_begun(s, job);
     else if (s->prefill != NULL)
-        put_job(s, SRV_CHANGES, job, 1);
+        put_job(s, SRV_QUEUE_CHANGES, job, 1);
     else
         begin_job(s, job);
 }
 
 /* Ends requests that nobody waits for any more, before they are read; the rest move up. */
-static size_t drop_requests(struct srv_rounds *s, struct srv_request *requests[], size_t count)
+static size_t drop_requests(struct srv_dispatch *s, struct srv_request *requests[], size_t count)
 {
     size_t kept = 0;
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < count; i++) {
         struct srv_error error;
         bool read = requests[i]->job != NULL || requests[i]->reply.status != 0;
-        if (read || srv_request_check(requests[i], now, &error) == SRV_OK) {
+        if (read || srv_request_check_cancelled(requests[i], now, &error) == SRV_OK) {
             requests[kept++] = requests[i];
         } else {
             srv_reply_error(requests[i], &error);
@@ -182,13 +184,14 @@ static size_t drop_requests(struct srv_rounds *s, struct srv_request *requests[]
     return kept;
 }
 
-void srv_rounds_read(struct srv_rounds *s, struct srv_request *requests[], size_t count,
-                     size_t bytes)
+void srv_dispatch_read(struct srv_dispatch *s, struct srv_request *requests[], size_t count,
+                       size_t bytes)
 {
     count = drop_requests(s, requests, count);
-    count = srv_clerk_relieve(s->clerk, requests, count);
+    count = srv_io_workers_take_large(s->clerk, requests, count);
     run_tasks(s, read_task, requests, count, bytes);
-    count = srv_clerk_relieve(s->clerk, requests, count); /* what expands to more than is small */
+    count = srv_io_workers_take_large(s->clerk, requests,
+                                      count); /* what expands to more than is small */
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < count; i++) {
         srv_read_body(requests[i]); /* what no clerk takes any more is refused */
@@ -204,7 +207,7 @@ void srv_rounds_read(struct srv_rounds *s, struct srv_request *requests[], size_
 /* ---- Steps ---- */
 
 /* One of the job's items has ended, maybe the last. */
-static void count_end(struct srv_rounds *s, struct srv_job *job)
+static void count_end(struct srv_dispatch *s, struct srv_job *job)
 {
     if (job->pending > 0 || job->ended)
         return;
@@ -213,7 +216,7 @@ static void count_end(struct srv_rounds *s, struct srv_job *job)
 }
 
 /* The one end of an item that was in line: the next of its session is. */
-static void end_item(struct srv_rounds *s, struct srv_item *item)
+static void end_item(struct srv_dispatch *s, struct srv_item *item)
 {
     struct srv_item *next = srv_item_end(item);
     if (next != NULL)
@@ -222,58 +225,58 @@ static void end_item(struct srv_rounds *s, struct srv_item *item)
 }
 
 /* Takes up to `most` items of one layer out of line; those that nobody waits for end. */
-static void take_batch(struct srv_batch *batch, struct srv_rounds *s, enum srv_kind kind,
+static void take_batch(struct srv_batch *batch, struct srv_dispatch *s, enum srv_queue_kind kind,
                        size_t most)
 {
-    struct srv_walk walk;
+    struct srv_queue_walk walk;
     struct srv_item *item;
     uint64_t now = srv_now_ns();
-    srv_batch_begin(batch);
-    srv_walk_begin(&walk, &s->lines, kind);
+    srv_batch_clear(batch);
+    srv_queue_walk_begin(&walk, &s->lines, kind);
     for (size_t looks = 0; looks < BATCH_LOOKS && batch->count < most; looks++) {
-        item = (struct srv_item *)srv_walk_look(&walk);
+        item = (struct srv_item *)srv_queue_walk_peek(&walk);
         if (item == NULL)
             break;
-        if (srv_request_check(item->job->request, now, &item->error) != SRV_OK) {
-            srv_walk_drop(&walk);
+        if (srv_request_check_cancelled(item->job->request, now, &item->error) != SRV_OK) {
+            srv_queue_walk_drop(&walk);
             end_item(s, item);
         } else if (srv_batch_add(batch, item)) {
-            srv_walk_take(&walk);
+            srv_queue_walk_take(&walk);
         } else {
-            srv_walk_pass(&walk);
+            srv_queue_walk_pass(&walk);
         }
     }
 }
 
-static void begin_long(struct srv_rounds *s, const struct srv_request *request,
+static void begin_long(struct srv_dispatch *s, const struct srv_request *request,
                        struct srv_item *prefill)
 {
-    srv_rounds_reply(s);
+    srv_dispatch_reply(s);
     s->long_request = request;
     s->prefill = prefill;
     s->stopped.code = SRV_OK;
-    s->more = srv_rounds_have_short(s);
+    s->more = srv_dispatch_has_short_steps(s);
 }
 
-bool srv_rounds_go_on(struct srv_rounds *s)
+bool srv_dispatch_check_long(struct srv_dispatch *s)
 {
     return s->long_request == NULL ||
-           srv_request_check(s->long_request, srv_now_ns(), &s->stopped) == SRV_OK;
+           srv_request_check_cancelled(s->long_request, srv_now_ns(), &s->stopped) == SRV_OK;
 }
 
 /* They counted for nothing while they waited, and do not now. */
-static void begin_changes(struct srv_rounds *s)
+static void begin_changes(struct srv_dispatch *s)
 {
-    struct srv_walk walk;
-    srv_walk_begin(&walk, &s->lines, SRV_CHANGES);
-    for (struct srv_queue_node *job; (job = srv_walk_look(&walk)) != NULL;) {
-        srv_walk_drop(&walk);
+    struct srv_queue_walk walk;
+    srv_queue_walk_begin(&walk, &s->lines, SRV_QUEUE_CHANGES);
+    for (struct srv_queue_node *job; (job = srv_queue_walk_peek(&walk)) != NULL;) {
+        srv_queue_walk_drop(&walk);
         begin_job(s, (struct srv_job *)job);
     }
 }
 
 /* `error` is the computation's: where it was stopped it says why, as far as the library knows. */
-static void end_long(struct srv_rounds *s, struct srv_error *error)
+static void end_long(struct srv_dispatch *s, struct srv_error *error)
 {
     if (error->code == SRV_E_DRAINING && s->stopped.code != SRV_OK)
         *error = s->stopped;
@@ -281,10 +284,11 @@ static void end_long(struct srv_rounds *s, struct srv_error *error)
     s->prefill = NULL;
 }
 
-bool srv_rounds_batch(struct srv_rounds *s, bool want_long)
+bool srv_dispatch_batch(struct srv_dispatch *s, bool want_long)
 {
     struct srv_batch batch;
-    take_batch(&batch, s, want_long ? SRV_PREFILLS : SRV_STEPS, want_long ? 1 : SRV_BATCH_STEPS);
+    take_batch(&batch, s, want_long ? SRV_QUEUE_PREFILLS : SRV_QUEUE_STEPS,
+               want_long ? 1 : SRV_BATCH_STEPS);
     if (batch.count == 0)
         return false;
     struct srv_item *lead = batch.items[0];
@@ -302,9 +306,9 @@ bool srv_rounds_batch(struct srv_rounds *s, bool want_long)
     return true;
 }
 
-void srv_rounds_attend(struct srv_rounds *s)
+void srv_dispatch_attend(struct srv_dispatch *s)
 {
-    struct srv_job *job = take_live(s, SRV_ATTENDS);
+    struct srv_job *job = take_live(s, SRV_QUEUE_ATTENDS);
     if (job == NULL)
         return;
     uint64_t start = srv_now_ns();
@@ -319,29 +323,32 @@ void srv_rounds_attend(struct srv_rounds *s)
 }
 
 /* Those that take turns here are all long; each gets a piece of one round. */
-void srv_rounds_piece(struct srv_rounds *s)
+void srv_dispatch_piece(struct srv_dispatch *s)
 {
-    struct srv_job *job = take_live(s, SRV_PIECES);
+    struct srv_job *job = take_live(s, SRV_QUEUE_PIECES);
     if (job == NULL)
         return;
     if (job->advance(job))
-        put_job(s, SRV_PIECES, job, PIECE_ROWS);
+        put_job(s, SRV_QUEUE_PIECES, job, PIECE_ROWS);
     else
         end_job(s, job);
 }
 
 /* ---- What is not computed -------------------------------------------------------------------- */
 
-static bool is_item(enum srv_kind kind) { return kind == SRV_STEPS || kind == SRV_PREFILLS; }
+static bool is_item(enum srv_queue_kind kind)
+{
+    return kind == SRV_QUEUE_STEPS || kind == SRV_QUEUE_PREFILLS;
+}
 
-static const struct srv_request *request_of(enum srv_kind kind,
+static const struct srv_request *request_of(enum srv_queue_kind kind,
                                             const struct srv_queue_node *waiting)
 {
     return is_item(kind) ? ((const struct srv_item *)waiting)->job->request
                          : ((const struct srv_job *)waiting)->request;
 }
 
-static void refuse(struct srv_rounds *s, enum srv_kind kind, struct srv_queue_node *waiting,
+static void refuse(struct srv_dispatch *s, enum srv_queue_kind kind, struct srv_queue_node *waiting,
                    const struct srv_error *error)
 {
     if (is_item(kind)) {
@@ -356,68 +363,75 @@ static void refuse(struct srv_rounds *s, enum srv_kind kind, struct srv_queue_no
 }
 
 /* The steps that wait for their session behind one that runs or is in line. */
-static void sweep_behind(struct srv_rounds *s, struct srv_item *item, uint64_t now)
+static void sweep_behind(struct srv_dispatch *s, struct srv_item *item, uint64_t now)
 {
     for (struct srv_item *next; (next = item->behind) != NULL;) {
-        if (srv_request_check(next->job->request, now, &next->error) == SRV_OK) {
+        if (srv_request_check_cancelled(next->job->request, now, &next->error) == SRV_OK) {
             item = next;
         } else {
-            srv_item_end_behind(item);
+            srv_item_end_next(item);
             count_end(s, next->job);
         }
     }
 }
 
-static void sweep_line(struct srv_rounds *s, enum srv_kind kind)
+static void sweep_line(struct srv_dispatch *s, enum srv_queue_kind kind)
 {
-    struct srv_walk walk;
+    struct srv_queue_walk walk;
     struct srv_error error;
     uint64_t now = srv_now_ns();
-    srv_walk_begin(&walk, &s->lines, kind);
-    for (struct srv_queue_node *waiting; (waiting = srv_walk_look(&walk)) != NULL;) {
+    srv_queue_walk_begin(&walk, &s->lines, kind);
+    for (struct srv_queue_node *waiting; (waiting = srv_queue_walk_peek(&walk)) != NULL;) {
         if (is_item(kind))
             sweep_behind(s, (struct srv_item *)waiting, now);
-        if (srv_request_check(request_of(kind, waiting), now, &error) == SRV_OK) {
-            srv_walk_pass(&walk);
+        if (srv_request_check_cancelled(request_of(kind, waiting), now, &error) == SRV_OK) {
+            srv_queue_walk_pass(&walk);
         } else {
-            srv_walk_drop(&walk);
+            srv_queue_walk_drop(&walk);
             refuse(s, kind, waiting, &error);
         }
     }
 }
 
-void srv_rounds_sweep(struct srv_rounds *s)
+void srv_dispatch_drop_cancelled(struct srv_dispatch *s)
 {
     if (s->prefill != NULL)
         sweep_behind(s, s->prefill, srv_now_ns());
-    for (enum srv_kind kind = 0; kind < SRV_NUM_KINDS; kind++)
+    for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
         sweep_line(s, kind);
 }
 
-void srv_rounds_fail_draining(struct srv_error *error)
+void srv_dispatch_fail_draining(struct srv_error *error)
 {
     srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
 }
 
-void srv_rounds_refuse(struct srv_rounds *s, struct srv_request *requests[], size_t count)
+void srv_dispatch_refuse(struct srv_dispatch *s, struct srv_request *requests[], size_t count)
 {
     struct srv_error error;
-    srv_rounds_fail_draining(&error);
+    srv_dispatch_fail_draining(&error);
     for (size_t i = 0; i < count; i++) {
         if (requests[i]->reply.status == 0)
             srv_reply_error(requests[i], &error);
         end_request(s, requests[i]);
     }
-    for (enum srv_kind kind = 0; kind < SRV_NUM_KINDS; kind++)
-        for (struct srv_queue_node *waiting; (waiting = srv_lines_take(&s->lines, kind)) != NULL;)
+    for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
+        for (struct srv_queue_node *waiting;
+             (waiting = srv_fair_queue_take(&s->lines, kind)) != NULL;)
             refuse(s, kind, waiting, &error);
 }
 
 /* ---- What waits ---- */
 
-bool srv_rounds_waiting(const struct srv_rounds *s) { return !srv_lines_empty(&s->lines); }
+bool srv_dispatch_has_work(const struct srv_dispatch *s)
+{
+    return !srv_fair_queue_is_empty(&s->lines);
+}
 
-bool srv_rounds_have_short(const struct srv_rounds *s) { return s->lines.waiting[SRV_STEPS] > 0; }
+bool srv_dispatch_has_short_steps(const struct srv_dispatch *s)
+{
+    return s->lines.waiting[SRV_QUEUE_STEPS] > 0;
+}
 
 /* Of an item and those behind it, which are a batch each; or of as many as are too much. */
 static size_t work_from(const struct srv_item *item)
@@ -428,35 +442,35 @@ static size_t work_from(const struct srv_item *item)
     return work;
 }
 
-bool srv_rounds_are_small(struct srv_rounds *s)
+bool srv_dispatch_is_small(struct srv_dispatch *s)
 {
-    struct srv_walk walk;
+    struct srv_queue_walk walk;
     struct srv_queue_node *waiting;
     const size_t *count = s->lines.waiting;
     size_t work = 0;
-    if (count[SRV_PREFILLS] + count[SRV_ATTENDS] + count[SRV_PIECES] > 0)
+    if (count[SRV_QUEUE_PREFILLS] + count[SRV_QUEUE_ATTENDS] + count[SRV_QUEUE_PIECES] > 0)
         return false;
-    srv_walk_begin(&walk, &s->lines, SRV_STEPS);
-    while (work <= SMALL_WORK && (waiting = srv_walk_look(&walk)) != NULL) {
+    srv_queue_walk_begin(&walk, &s->lines, SRV_QUEUE_STEPS);
+    while (work <= SMALL_WORK && (waiting = srv_queue_walk_peek(&walk)) != NULL) {
         work += work_from((const struct srv_item *)waiting);
-        srv_walk_pass(&walk);
+        srv_queue_walk_pass(&walk);
     }
     return work <= SMALL_WORK;
 }
 
 /* ---- Life ---- */
 
-bool srv_rounds_init(struct srv_rounds *s, struct srv_app *app, size_t capacity)
+bool srv_dispatch_init(struct srv_dispatch *s, struct srv_app *app, size_t capacity)
 {
     s->app = app;
     s->ended = calloc(capacity, sizeof *s->ended);
-    srv_lines_init(&s->lines);
+    srv_fair_queue_init(&s->lines);
     return srv_admission_init(&s->admission, capacity, app->routes) && s->ended != NULL;
 }
 
-void srv_rounds_fini(struct srv_rounds *s)
+void srv_dispatch_fini(struct srv_dispatch *s)
 {
-    srv_clerk_free(s->clerk);
+    srv_io_workers_free(s->clerk);
     srv_admission_fini(&s->admission);
     free(s->ended);
 }

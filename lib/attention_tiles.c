@@ -1,4 +1,4 @@
-/* attention_keys.c: where the tiles of a key/value head stand, in the blocks of a cache or where
+/* attention_tiles.c: where the tiles of a key/value head stand, in the blocks of a cache or where
  * attention.c made them of rows; and how rows that stand as rows meet one.
  *
  * Few rows wait for memory, so while keys are met the tile's values are fetched, and while those
@@ -18,12 +18,12 @@ void attn_head_tile(struct attn_tile *out, const struct attn_head_tiles *head, s
     out->v = (float *)out->k + ATTN_TILE * p->head_dim;
 }
 
-size_t attn_head_count(const struct attn_head_tiles *head, size_t j)
+size_t attn_head_tile_tokens(const struct attn_head_tiles *head, size_t j)
 {
     return attn_min(head->problem->keys - j * ATTN_TILE, ATTN_TILE);
 }
 
-void attn_unit_meet_keys(const struct attn_unit *u, const struct attn_keys *keys)
+void attn_unit_scores(const struct attn_unit *u, const struct attn_unit_tile *keys)
 {
     const struct attn_tile *tile = &keys->tile;
     const size_t d = u->p->head_dim, panel = attn_tile_panel(tile->dtype);
@@ -34,7 +34,7 @@ void attn_unit_meet_keys(const struct attn_unit *u, const struct attn_keys *keys
             &(struct attn_matmul){.c = u->scores + j,
                                   .ldc = ATTN_TILE,
                                   .a = u->q,
-                                  .lda = attn_query_floats(u->p),
+                                  .lda = attn_query_stride(u->p),
                                   .b = k + at,
                                   .ldb = panel,
                                   .rows = u->rows,
@@ -46,7 +46,7 @@ void attn_unit_meet_keys(const struct attn_unit *u, const struct attn_keys *keys
     }
 }
 
-void attn_unit_meet_values(const struct attn_unit *u, const struct attn_keys *keys)
+void attn_unit_weighted_sum(const struct attn_unit *u, const struct attn_unit_tile *keys)
 {
     const struct attn_tile *tile = &keys->tile;
     const enum attn_dtype dtype = tile->dtype;

@@ -1,4 +1,4 @@
-/* family_fused.c: rows of GPT-2 and its relatives.  Nothing here computes.
+/* family_gpt.c: rows of GPT-2 and its relatives.  Nothing here computes.
  *
  * Most of them keep queries, keys and values in one tensor: GPT-2 as columns, GPT-NeoX, Falcon and
  * BLOOM as rows that go round by key/value head.  Sources: as in family_decoders.c. */
@@ -16,7 +16,7 @@ static const char *const transformer_prefixes[] = {"transformer.", "", NULL};
 
 /* ---- gpt2: Hugging Face's Conv1D stores [in][out]; h.N.attn.bias is the causal mask ---------- */
 
-static const struct attn_key gpt2_keys[] = {
+static const struct attn_hf_key gpt2_keys[] = {
     GPT2_SIZES,
     FLAG("scale_attn_weights", scaled),
     FLAG("scale_attn_by_inverse_layer_idx", scale_by_layer),
@@ -29,10 +29,10 @@ static const struct attn_key gpt2_keys[] = {
 static const char *const gpt2_prefixes[] = {"", "transformer.", NULL};
 
 static const struct attn_family_tensor gpt2_tensors[] = {
-    {"h.*.attn.c_attn.weight", ATTN_PART_QKV, ATTN_ROLE_WEIGHT},
-    {"h.*.attn.c_attn.bias", ATTN_PART_QKV, ATTN_ROLE_BIAS},
-    {"h.*.attn.c_proj.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
-    {"h.*.attn.c_proj.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {"h.*.attn.c_attn.weight", ATTN_PROJ_QKV, ATTN_ROLE_WEIGHT},
+    {"h.*.attn.c_attn.bias", ATTN_PROJ_QKV, ATTN_ROLE_BIAS},
+    {"h.*.attn.c_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    {"h.*.attn.c_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
     {.name = NULL},
 };
 
@@ -49,7 +49,7 @@ const struct attn_family attn_family_gpt2 = {
 
 /* ---- gpt_neox: a quarter of each head rotates ----------------------------------------------- */
 
-static const struct attn_key gpt_neox_keys[] = {
+static const struct attn_hf_key gpt_neox_keys[] = {
     HIDDEN_SIZE,
     HEADS,
     LAYERS,
@@ -68,10 +68,10 @@ static const struct attn_key gpt_neox_keys[] = {
 static const char *const gpt_neox_prefixes[] = {"gpt_neox.", "", NULL};
 
 static const struct attn_family_tensor gpt_neox_tensors[] = {
-    {"layers.*.attention.query_key_value.weight", ATTN_PART_QKV, ATTN_ROLE_WEIGHT},
-    {"layers.*.attention.query_key_value.bias", ATTN_PART_QKV, ATTN_ROLE_BIAS},
-    {"layers.*.attention.dense.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
-    {"layers.*.attention.dense.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {"layers.*.attention.query_key_value.weight", ATTN_PROJ_QKV, ATTN_ROLE_WEIGHT},
+    {"layers.*.attention.query_key_value.bias", ATTN_PROJ_QKV, ATTN_ROLE_BIAS},
+    {"layers.*.attention.dense.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    {"layers.*.attention.dense.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
     {.name = NULL},
 };
 
@@ -91,7 +91,7 @@ const struct attn_family attn_family_gpt_neox = {
 
 /* ---- gptj: neighbouring components rotate --------------------------------------------------- */
 
-static const struct attn_key gptj_keys[] = {
+static const struct attn_hf_key gptj_keys[] = {
     GPT2_SIZES,
     SIZE("rotary_dim", rope.dim, ATTN_MAX_HEAD_DIM),
     FIXED("rotary", "true"),
@@ -102,10 +102,10 @@ static const struct attn_key gptj_keys[] = {
 };
 
 static const struct attn_family_tensor gptj_tensors[] = {
-    {"h.*.attn.q_proj.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},
-    {"h.*.attn.k_proj.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},
-    {"h.*.attn.v_proj.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},
-    {"h.*.attn.out_proj.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {"h.*.attn.q_proj.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
+    {"h.*.attn.k_proj.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
+    {"h.*.attn.v_proj.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
+    {"h.*.attn.out_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
     {.name = NULL},
 };
 
@@ -116,7 +116,7 @@ const struct attn_family attn_family_gptj = {
     .common_keys = true,
     .prefixes = transformer_prefixes,
     .tensors = gptj_tensors,
-    .unbiased = ATTN_PART_ALL,
+    .unbiased = ATTN_PROJ_ALL,
     .defaults = {.is_causal = true,
                  .scaled = true,
                  .rope = {ROPE_OF(10000), .dim = 64, .interleaved = true}},
@@ -124,7 +124,7 @@ const struct attn_family attn_family_gptj = {
 
 /* ---- falcon: RoPE, or ALiBi that the scale applies to as well ------------------------------- */
 
-static const struct attn_key falcon_keys[] = {
+static const struct attn_hf_key falcon_keys[] = {
     HIDDEN_SIZE,
     SIZE("n_embed", hidden_size, ATTN_MAX_HIDDEN_SIZE),
     HEADS,
@@ -150,10 +150,10 @@ static const struct attn_key falcon_keys[] = {
 };
 
 static const struct attn_family_tensor falcon_tensors[] = {
-    {"h.*.self_attention.query_key_value.weight", ATTN_PART_QKV, ATTN_ROLE_WEIGHT},
-    {"h.*.self_attention.query_key_value.bias", ATTN_PART_QKV, ATTN_ROLE_BIAS},
-    {"h.*.self_attention.dense.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
-    {"h.*.self_attention.dense.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {"h.*.self_attention.query_key_value.weight", ATTN_PROJ_QKV, ATTN_ROLE_WEIGHT},
+    {"h.*.self_attention.query_key_value.bias", ATTN_PROJ_QKV, ATTN_ROLE_BIAS},
+    {"h.*.self_attention.dense.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    {"h.*.self_attention.dense.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
     {.name = NULL},
 };
 
@@ -177,7 +177,7 @@ const struct attn_family attn_family_falcon = {
 
 /* ---- bloom: ALiBi --------------------------------------------------------------------------- */
 
-static const struct attn_key bloom_keys[] = {
+static const struct attn_hf_key bloom_keys[] = {
     HIDDEN_SIZE,
     SIZE("n_embed", hidden_size, ATTN_MAX_HIDDEN_SIZE),
     HEADS,
@@ -208,7 +208,7 @@ const struct attn_family attn_family_bloom = {
 
 /* ---- opt ------------------------------------------------------------------------------------ */
 
-static const struct attn_key opt_keys[] = {
+static const struct attn_hf_key opt_keys[] = {
     HIDDEN_SIZE,
     HEADS,
     LAYERS,
@@ -226,14 +226,14 @@ static const struct attn_key opt_keys[] = {
 static const char *const opt_prefixes[] = {"model.decoder.", "decoder.", "", NULL};
 
 static const struct attn_family_tensor opt_tensors[] = {
-    {"layers.*.self_attn.q_proj.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},
-    {"layers.*.self_attn.k_proj.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT},
-    {"layers.*.self_attn.v_proj.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT},
-    {"layers.*.self_attn.out_proj.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
-    {"layers.*.self_attn.q_proj.bias", ATTN_PART_Q, ATTN_ROLE_BIAS},
-    {"layers.*.self_attn.k_proj.bias", ATTN_PART_K, ATTN_ROLE_BIAS},
-    {"layers.*.self_attn.v_proj.bias", ATTN_PART_V, ATTN_ROLE_BIAS},
-    {"layers.*.self_attn.out_proj.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    {"layers.*.self_attn.q_proj.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
+    {"layers.*.self_attn.k_proj.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
+    {"layers.*.self_attn.v_proj.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
+    {"layers.*.self_attn.out_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    {"layers.*.self_attn.q_proj.bias", ATTN_PROJ_Q, ATTN_ROLE_BIAS},
+    {"layers.*.self_attn.k_proj.bias", ATTN_PROJ_K, ATTN_ROLE_BIAS},
+    {"layers.*.self_attn.v_proj.bias", ATTN_PROJ_V, ATTN_ROLE_BIAS},
+    {"layers.*.self_attn.out_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
     {.name = NULL},
 };
 

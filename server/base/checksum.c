@@ -1,5 +1,5 @@
-/* sum.c: multiply and fold, four lanes beside each other. */
-#include "base/sum.h"
+/* checksum.c: multiply and fold, four lanes beside each other. */
+#include "base/checksum.h"
 
 #include <string.h>
 
@@ -19,15 +19,18 @@ static inline uint32_t word_at(const unsigned char *at)
     return word;
 }
 
-void srv_sum_init(struct srv_sum *sum) { *sum = (struct srv_sum){.lanes = {1, 2, 3, 4}}; }
+void srv_checksum_init(struct srv_checksum *sum)
+{
+    *sum = (struct srv_checksum){.lanes = {1, 2, 3, 4}};
+}
 
-static void add_word(struct srv_sum *sum, const unsigned char *at)
+static void add_word(struct srv_checksum *sum, const unsigned char *at)
 {
     uint64_t *lane = &sum->lanes[sum->words++ % 4];
     *lane = mix(*lane, word_at(at));
 }
 
-void srv_sum_add(struct srv_sum *sum, const void *bytes, size_t size)
+void srv_checksum_add(struct srv_checksum *sum, const void *bytes, size_t size)
 {
     const unsigned char *at = bytes, *end = at + size / WORD * WORD;
     while (at < end && sum->words % 4 != 0) {
@@ -42,12 +45,12 @@ void srv_sum_add(struct srv_sum *sum, const void *bytes, size_t size)
         d = mix(d, word_at(at + 3 * WORD));
         sum->words += 4;
     }
-    *sum = (struct srv_sum){{a, b, c, d}, sum->words};
+    *sum = (struct srv_checksum){{a, b, c, d}, sum->words};
     for (; at < end; at += WORD)
         add_word(sum, at);
 }
 
-uint64_t srv_sum_end(const struct srv_sum *sum)
+uint64_t srv_checksum_end(const struct srv_checksum *sum)
 {
     uint64_t end = sum->words;
     for (size_t i = 0; i < 4; i++)
@@ -55,10 +58,10 @@ uint64_t srv_sum_end(const struct srv_sum *sum)
     return end;
 }
 
-uint64_t srv_sum_of(const void *bytes, size_t size)
+uint64_t srv_checksum_of(const void *bytes, size_t size)
 {
-    struct srv_sum sum;
-    srv_sum_init(&sum);
-    srv_sum_add(&sum, bytes, size);
-    return srv_sum_end(&sum);
+    struct srv_checksum sum;
+    srv_checksum_init(&sum);
+    srv_checksum_add(&sum, bytes, size);
+    return srv_checksum_end(&sum);
 }

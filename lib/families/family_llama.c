@@ -1,4 +1,4 @@
-/* family_decoders.c: rows of Llama and of decoders that came after it.  Nothing here computes.
+/* family_llama.c: rows of Llama and of decoders that came after it.  Nothing here computes.
  *
  * A family lists only the keys that it uses or that are peculiar to it; those that all
  * configurations share are in family_keys.c.  Defaults are those of Hugging Face's configuration
@@ -12,27 +12,27 @@
 static const char *const model_prefixes[] = {"model.", "", NULL};
 
 #define QKV_WEIGHTS                                                          \
-    {"layers.*.self_attn.q_proj.weight", ATTN_PART_Q, ATTN_ROLE_WEIGHT},     \
-        {"layers.*.self_attn.k_proj.weight", ATTN_PART_K, ATTN_ROLE_WEIGHT}, \
+    {"layers.*.self_attn.q_proj.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},     \
+        {"layers.*.self_attn.k_proj.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT}, \
     {                                                                        \
-        "layers.*.self_attn.v_proj.weight", ATTN_PART_V, ATTN_ROLE_WEIGHT    \
+        "layers.*.self_attn.v_proj.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT    \
     }
 #define QKV_BIASES                                                       \
-    {"layers.*.self_attn.q_proj.bias", ATTN_PART_Q, ATTN_ROLE_BIAS},     \
-        {"layers.*.self_attn.k_proj.bias", ATTN_PART_K, ATTN_ROLE_BIAS}, \
+    {"layers.*.self_attn.q_proj.bias", ATTN_PROJ_Q, ATTN_ROLE_BIAS},     \
+        {"layers.*.self_attn.k_proj.bias", ATTN_PROJ_K, ATTN_ROLE_BIAS}, \
     {                                                                    \
-        "layers.*.self_attn.v_proj.bias", ATTN_PART_V, ATTN_ROLE_BIAS    \
+        "layers.*.self_attn.v_proj.bias", ATTN_PROJ_V, ATTN_ROLE_BIAS    \
     }
 
 static const struct attn_family_tensor llama_tensors[] = {
-    QKV_WEIGHTS,    {"layers.*.self_attn.o_proj.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
-    QKV_BIASES,     {"layers.*.self_attn.o_proj.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    QKV_WEIGHTS,    {"layers.*.self_attn.o_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    QKV_BIASES,     {"layers.*.self_attn.o_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
     {.name = NULL},
 };
 
 /* ---- llama --------------------------------------------------------------------------------- */
 
-static const struct attn_key llama_keys[] = {
+static const struct attn_hf_key llama_keys[] = {
     HIDDEN_SIZE,
     HEADS,
     KV_HEADS,
@@ -58,7 +58,7 @@ const struct attn_family attn_family_llama = {
 
 /* ---- mistral ------------------------------------------------------------------------------- */
 
-static const struct attn_key mistral_keys[] = {
+static const struct attn_hf_key mistral_keys[] = {
     HIDDEN_SIZE, HEADS, KV_HEADS, HEAD_DIM, LAYERS, POSITIONS, WINDOW, THETA, ROPE_OBJECTS, END,
 };
 
@@ -69,7 +69,7 @@ const struct attn_family attn_family_mistral = {
     .common_keys = true,
     .prefixes = model_prefixes,
     .tensors = llama_tensors,
-    .unbiased = ATTN_PART_ALL,
+    .unbiased = ATTN_PROJ_ALL,
     .defaults = {.num_kv_heads = 8,
                  .sliding_window = 4096,
                  .use_window = true,
@@ -85,7 +85,7 @@ const struct attn_family attn_family_mistral = {
         FIELD("max_window_layers", ATTN_KEY_SIZE, first_sliding, 0, ATTN_MAX_LAYERS), \
         LAYER_TYPES("layer_types")
 
-static const struct attn_key qwen2_keys[] = {
+static const struct attn_hf_key qwen2_keys[] = {
     HIDDEN_SIZE,
     HEADS,
     KV_HEADS,
@@ -107,7 +107,7 @@ const struct attn_family attn_family_qwen2 = {
     .common_keys = true,
     .prefixes = model_prefixes,
     .tensors = llama_tensors,
-    .unbiased = ATTN_PART_O,
+    .unbiased = ATTN_PROJ_O,
     .defaults = {.num_kv_heads = 32,
                  .bias = true,
                  .sliding_window = 4096,
@@ -117,7 +117,7 @@ const struct attn_family attn_family_qwen2 = {
                  .rope = {ROPE_OF(10000)}},
 };
 
-static const struct attn_key qwen3_keys[] = {
+static const struct attn_hf_key qwen3_keys[] = {
     HIDDEN_SIZE,
     HEADS,
     KV_HEADS,
@@ -134,11 +134,11 @@ static const struct attn_key qwen3_keys[] = {
 
 static const struct attn_family_tensor qwen3_tensors[] = {
     QKV_WEIGHTS,
-    {"layers.*.self_attn.o_proj.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {"layers.*.self_attn.o_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
     QKV_BIASES,
-    {"layers.*.self_attn.o_proj.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
-    {"layers.*.self_attn.q_norm.weight", ATTN_PART_Q, ATTN_ROLE_NORM},
-    {"layers.*.self_attn.k_norm.weight", ATTN_PART_K, ATTN_ROLE_NORM},
+    {"layers.*.self_attn.o_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
+    {"layers.*.self_attn.q_norm.weight", ATTN_PROJ_Q, ATTN_ROLE_NORM},
+    {"layers.*.self_attn.k_norm.weight", ATTN_PROJ_K, ATTN_ROLE_NORM},
     {.name = NULL},
 };
 
@@ -162,7 +162,7 @@ const struct attn_family attn_family_qwen3 = {
 
 /* ---- gemma2: soft-capping; every other layer slides, from 0 on ------------------------------ */
 
-static const struct attn_key gemma2_keys[] = {
+static const struct attn_hf_key gemma2_keys[] = {
     HIDDEN_SIZE,
     HEADS,
     KV_HEADS,
@@ -205,7 +205,7 @@ const struct attn_family attn_family_gemma2 = {
 /* Its checkpoints quantise the experts and leave attention as it is; a projection that was packed
  * after all would have another type than can be read. */
 
-static const struct attn_key gpt_oss_keys[] = {
+static const struct attn_hf_key gpt_oss_keys[] = {
     HIDDEN_SIZE,
     HEADS,
     KV_HEADS,
@@ -231,10 +231,10 @@ static const struct attn_key gpt_oss_keys[] = {
 
 static const struct attn_family_tensor gpt_oss_tensors[] = {
     QKV_WEIGHTS,
-    {"layers.*.self_attn.o_proj.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {"layers.*.self_attn.o_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
     QKV_BIASES,
-    {"layers.*.self_attn.o_proj.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
-    {"layers.*.self_attn.sinks", ATTN_PART_Q, ATTN_ROLE_SINKS},
+    {"layers.*.self_attn.o_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
+    {"layers.*.self_attn.sinks", ATTN_PROJ_Q, ATTN_ROLE_SINKS},
     {.name = NULL},
 };
 
@@ -264,7 +264,7 @@ const struct attn_family attn_family_gpt_oss = {
 
 /* ---- phi: half of each head rotates ---------------------------------------------------------- */
 
-static const struct attn_key phi_keys[] = {
+static const struct attn_hf_key phi_keys[] = {
     HIDDEN_SIZE,
     HEADS,
     KV_HEADS,
@@ -279,8 +279,8 @@ static const struct attn_key phi_keys[] = {
 };
 
 static const struct attn_family_tensor phi_tensors[] = {
-    QKV_WEIGHTS,    {"layers.*.self_attn.dense.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
-    QKV_BIASES,     {"layers.*.self_attn.dense.bias", ATTN_PART_O, ATTN_ROLE_BIAS},
+    QKV_WEIGHTS,    {"layers.*.self_attn.dense.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    QKV_BIASES,     {"layers.*.self_attn.dense.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
     {.name = NULL},
 };
 
@@ -299,7 +299,7 @@ const struct attn_family attn_family_phi = {
 
 /* ---- phi3: q, k, v in one tensor; the trained length stands beside rope_scaling ------------- */
 
-static const struct attn_key phi3_keys[] = {
+static const struct attn_hf_key phi3_keys[] = {
     HIDDEN_SIZE,
     HEADS,
     KV_HEADS,
@@ -319,8 +319,8 @@ static const struct attn_key phi3_keys[] = {
 };
 
 static const struct attn_family_tensor phi3_tensors[] = {
-    {"layers.*.self_attn.qkv_proj.weight", ATTN_PART_QKV, ATTN_ROLE_WEIGHT},
-    {"layers.*.self_attn.o_proj.weight", ATTN_PART_O, ATTN_ROLE_WEIGHT},
+    {"layers.*.self_attn.qkv_proj.weight", ATTN_PROJ_QKV, ATTN_ROLE_WEIGHT},
+    {"layers.*.self_attn.o_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
     {.name = NULL},
 };
 
@@ -331,7 +331,7 @@ const struct attn_family attn_family_phi3 = {
     .common_keys = true,
     .prefixes = model_prefixes,
     .tensors = phi3_tensors,
-    .unbiased = ATTN_PART_ALL,
+    .unbiased = ATTN_PROJ_ALL,
     .defaults = {.max_position = 4096,
                  .original_position = 4096,
                  .use_window = true,

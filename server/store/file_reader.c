@@ -1,5 +1,5 @@
-/* source.c: a window over a file. */
-#include "store/source.h"
+/* file_reader.c: a window over a file. */
+#include "store/file_reader.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,10 +10,10 @@
 
 #define SMALL 8 /* what takes an eighth of the window or less moves it */
 
-bool srv_source_take(struct srv_source *out, int fd)
+bool srv_file_reader_take(struct srv_file_reader *out, int fd)
 {
     struct stat facts;
-    *out = (struct srv_source){.fd = fd, .room = SRV_SOURCE_WINDOW};
+    *out = (struct srv_file_reader){.fd = fd, .room = SRV_FILE_READER_WINDOW};
     int error = fstat(fd, &facts) != 0 ? errno : S_ISREG(facts.st_mode) ? 0 : EINVAL;
     if (error == 0) {
         out->size = (size_t)facts.st_size;
@@ -24,25 +24,25 @@ bool srv_source_take(struct srv_source *out, int fd)
     return false;
 }
 
-bool srv_source_open(struct srv_source *out, int directory, const char *name)
+bool srv_file_reader_open(struct srv_file_reader *out, int directory, const char *name)
 {
     int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    return fd >= 0 && srv_source_take(out, fd);
+    return fd >= 0 && srv_file_reader_take(out, fd);
 }
 
-void srv_source_close(struct srv_source *source)
+void srv_file_reader_close(struct srv_file_reader *source)
 {
     close(source->fd);
     free(source->window);
 }
 
-void srv_source_tell(const struct srv_source *source, size_t end)
+void srv_file_reader_report(const struct srv_file_reader *source, size_t end)
 {
     if (source->progress != NULL)
         source->progress(source->context, end);
 }
 
-static bool fetch(void *out, struct srv_source *source, size_t at, size_t count)
+static bool fetch(void *out, struct srv_file_reader *source, size_t at, size_t count)
 {
     unsigned char *next = out;
     while (count > 0 && source->error == 0) {
@@ -56,18 +56,18 @@ static bool fetch(void *out, struct srv_source *source, size_t at, size_t count)
         next += got;
         at += (size_t)got;
         count -= (size_t)got;
-        srv_source_tell(source, at);
+        srv_file_reader_report(source, at);
     }
     return source->error == 0;
 }
 
-static bool holds(const struct srv_source *source, size_t at, size_t count)
+static bool holds(const struct srv_file_reader *source, size_t at, size_t count)
 {
     return at >= source->at && count <= source->have && at - source->at <= source->have - count;
 }
 
 /* Moves the window to `at`. */
-static bool move(struct srv_source *source, size_t at)
+static bool move(struct srv_file_reader *source, size_t at)
 {
     size_t left = source->size - at;
     if (source->window == NULL && (source->window = malloc(source->room)) == NULL)
@@ -80,7 +80,7 @@ static bool move(struct srv_source *source, size_t at)
     return true;
 }
 
-bool srv_source_read(void *out, struct srv_source *source, size_t at, size_t count)
+bool srv_file_reader_read(void *out, struct srv_file_reader *source, size_t at, size_t count)
 {
     if (!holds(source, at, count) && count <= source->room / SMALL && !move(source, at))
         return false;
@@ -90,20 +90,21 @@ bool srv_source_read(void *out, struct srv_source *source, size_t at, size_t cou
     return source->error == 0;
 }
 
-bool srv_source_sum(struct srv_sum *sum, struct srv_source *source, size_t at, size_t count)
+bool srv_file_reader_sum(struct srv_checksum *sum, struct srv_file_reader *source, size_t at,
+                         size_t count)
 {
     while (count > 0) {
         size_t piece = count < source->room ? count : source->room;
         if (!holds(source, at, piece) && !move(source, at))
             return false;
-        srv_sum_add(sum, source->window + (at - source->at), piece);
+        srv_checksum_add(sum, source->window + (at - source->at), piece);
         at += piece;
         count -= piece;
     }
     return source->error == 0;
 }
 
-const void *srv_source_whole(struct srv_source *source)
+const void *srv_file_reader_whole(struct srv_file_reader *source)
 {
     bool fits = source->size <= source->room;
     return fits && (holds(source, 0, source->size) || move(source, 0)) ? source->window : NULL;

@@ -1,23 +1,23 @@
-/* family_resolve.c: settings -> the specification of each layer.
+/* family_spec.c: settings -> the specification of each layer.
  *
  * What is not given is computed from the rest, and what must fit together is checked.  Layers of
  * one model differ in few things: whether they slide, and with that their RoPE, and the scale. */
-#include "families/family_resolve.h"
+#include "families/family_spec.h"
 
 #include <math.h>
 
 #include "status.h"
 
-#define SETTING(field) offsetof(struct attn_settings, field)
+#define SETTING(field) offsetof(struct attn_hf_config, field)
 
-const char *attn_config_key(const struct attn_family *family, size_t offset)
+const char *attn_family_key_name(const struct attn_family *family, size_t offset)
 {
-    const struct attn_key *key = attn_key_of(family->keys, offset);
+    const struct attn_hf_key *key = attn_hf_key_for_field(family->keys, offset);
     return key != NULL ? key->name : "";
 }
 
 static enum attn_status check_present(const struct attn_family *family,
-                                      const struct attn_settings *settings,
+                                      const struct attn_hf_config *settings,
                                       struct attn_error *error)
 {
     const struct {
@@ -28,7 +28,7 @@ static enum attn_status check_present(const struct attn_family *family,
         {settings->num_layers, SETTING(num_layers)},
     };
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
-        const char *key = attn_config_key(family, needed[i].offset);
+        const char *key = attn_family_key_name(family, needed[i].offset);
         if (needed[i].value == 0)
             return attn_fail(error, ATTN_MALFORMED, key, "%s is missing", key);
     }
@@ -37,14 +37,14 @@ static enum attn_status check_present(const struct attn_family *family,
 
 /* ---- Heads --------------------------------------------------------------------------------- */
 
-static size_t kv_heads(const struct attn_family *family, const struct attn_settings *settings)
+static size_t kv_heads(const struct attn_family *family, const struct attn_hf_config *settings)
 {
     if (family->kv_by_flags && !settings->grouped)
         return settings->multi_query ? 1 : settings->num_heads;
     return settings->num_kv_heads != 0 ? settings->num_kv_heads : settings->num_heads;
 }
 
-static double scale_of(const struct attn_settings *settings, size_t head_dim)
+static double scale_of(const struct attn_hf_config *settings, size_t head_dim)
 {
     if (settings->scale != 0 || !settings->scaled)
         return settings->scale != 0 ? settings->scale : 1;
@@ -53,11 +53,11 @@ static double scale_of(const struct attn_settings *settings, size_t head_dim)
 
 static enum attn_status resolve_heads(struct attn_layer_spec *spec,
                                       const struct attn_family *family,
-                                      const struct attn_settings *settings,
+                                      const struct attn_hf_config *settings,
                                       struct attn_error *error)
 {
-    const char *key = attn_config_key(family, SETTING(num_heads));
-    const char *kv_key = attn_config_key(family, SETTING(num_kv_heads));
+    const char *key = attn_family_key_name(family, SETTING(num_heads));
+    const char *kv_key = attn_family_key_name(family, SETTING(num_kv_heads));
     spec->hidden_size = settings->hidden_size;
     spec->key_size = settings->key_size != 0 ? settings->key_size : spec->hidden_size;
     spec->value_size = settings->value_size != 0 ? settings->value_size : spec->hidden_size;
@@ -85,13 +85,13 @@ static enum attn_status resolve_heads(struct attn_layer_spec *spec,
 /* ---- What else layers have in common ------------------------------------------------------- */
 
 static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family *family,
-                          const struct attn_settings *settings)
+                          const struct attn_hf_config *settings)
 {
-    unsigned biased = settings->bias ? ATTN_PART_ALL & ~family->unbiased : 0u;
-    spec->q_bias = (biased & ATTN_PART_Q) != 0;
-    spec->k_bias = (biased & ATTN_PART_K) != 0;
-    spec->v_bias = (biased & ATTN_PART_V) != 0;
-    spec->o_bias = (biased & ATTN_PART_O) != 0;
+    unsigned biased = settings->bias ? ATTN_PROJ_ALL & ~family->unbiased : 0u;
+    spec->q_bias = (biased & ATTN_PROJ_Q) != 0;
+    spec->k_bias = (biased & ATTN_PROJ_K) != 0;
+    spec->v_bias = (biased & ATTN_PROJ_V) != 0;
+    spec->o_bias = (biased & ATTN_PROJ_O) != 0;
     spec->bias_kv = settings->bias_kv;
     spec->add_zero_attn = settings->add_zero_attn;
     spec->is_causal = settings->is_causal;
@@ -105,10 +105,10 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
 /* T5's encoder looks both ways and tells the two apart; its decoder looks back. */
 static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
                                               const struct attn_family *family,
-                                              const struct attn_settings *settings,
+                                              const struct attn_hf_config *settings,
                                               struct attn_error *error)
 {
-    const char *key = attn_config_key(family, SETTING(buckets));
+    const char *key = attn_family_key_name(family, SETTING(buckets));
     if (settings->alibi && settings->buckets != 0)
         return attn_fail(error, ATTN_MALFORMED, key, "%s contradicts alibi", key);
     if (settings->alibi)
@@ -130,10 +130,10 @@ static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
 /* ---- What they differ in ------------------------------------------------------------------- */
 
 static enum attn_status resolve_sliding(struct attn_config *config,
-                                        const struct attn_settings *settings,
+                                        const struct attn_hf_config *settings,
                                         struct attn_error *error)
 {
-    const char *key = attn_config_key(config->family, SETTING(num_layer_types));
+    const char *key = attn_family_key_name(config->family, SETTING(num_layer_types));
     size_t types = settings->num_layer_types;
     config->sliding_window = settings->use_window ? settings->sliding_window : 0;
     if (types != 0 && types != config->num_layers)
@@ -147,24 +147,25 @@ static enum attn_status resolve_sliding(struct attn_config *config,
 }
 
 static enum attn_status resolve_rope(struct attn_config *config,
-                                     const struct attn_settings *settings, struct attn_error *error)
+                                     const struct attn_hf_config *settings,
+                                     struct attn_error *error)
 {
-    const struct attn_rope_settings *sliding =
+    const struct attn_hf_rope *sliding =
         settings->rope_by_type ? &settings->sliding_rope : &settings->rope;
     size_t head_dim = config->spec.head_dim;
     if (settings->alibi && settings->alibi_replaces_rope)
         return ATTN_OK;
-    enum attn_status status = attn_rope_resolve(&config->rope[0], config->family, settings,
+    enum attn_status status = attn_rope_from_hf(&config->rope[0], config->family, settings,
                                                 &settings->rope, head_dim, error);
     if (status != ATTN_OK)
         return status;
-    return attn_rope_resolve(&config->rope[1], config->family, settings, sliding, head_dim, error);
+    return attn_rope_from_hf(&config->rope[1], config->family, settings, sliding, head_dim, error);
 }
 
-enum attn_status attn_config_resolve(struct attn_config *config, const struct attn_settings *given,
+enum attn_status attn_config_from_hf(struct attn_config *config, const struct attn_hf_config *given,
                                      struct attn_error *error)
 {
-    struct attn_settings settings = *given;
+    struct attn_hf_config settings = *given;
     const struct attn_family *family = config->family;
     if (settings.num_layers == 0)
         settings.num_layers = settings.num_layers_otherwise;
@@ -185,7 +186,8 @@ enum attn_status attn_config_resolve(struct attn_config *config, const struct at
     return status == ATTN_OK ? resolve_rope(config, &settings, error) : status;
 }
 
-void attn_config_layer(struct attn_layer_spec *out, const struct attn_config *config, size_t layer)
+void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,
+                            size_t layer)
 {
     bool sliding = config->sliding[layer];
     *out = config->spec;

@@ -1,4 +1,4 @@
-/* store_snapshot.c: all sessions as files.
+/* store_checkpoint.c: all sessions as files.
  *
  * A cut is one moment of all sessions: between two batches the scheduler's thread goes on in a new
  * journal, freezes the caches that have changed, which copies no token, and copies the last steps;
@@ -54,7 +54,7 @@ static struct srv_last_step *copy_last(const struct srv_session *session)
     return copy != NULL ? memcpy(copy, session->last, bytes) : NULL;
 }
 
-static bool take_session(struct srv_cut_entry *entry, const struct srv_store *store,
+static bool take_session(struct srv_checkpoint_entry *entry, const struct srv_store *store,
                          uint64_t generation, struct srv_error *error)
 {
     struct srv_session *session = entry->session;
@@ -79,7 +79,7 @@ static bool take_session(struct srv_cut_entry *entry, const struct srv_store *st
 }
 
 /* Under the lock: the sessions that are recorded at this moment, and on to the next journal. */
-static bool list_sessions(struct srv_cut *cut, struct srv_store *store)
+static bool list_sessions(struct srv_checkpoint *cut, struct srv_store *store)
 {
     struct srv_session **all;
     size_t count;
@@ -116,7 +116,7 @@ static bool can_stay(const struct srv_store *store)
 
 /* What was taken of a session: others want its blocks, which are all free where it was deleted
  * meanwhile. */
-static void let_go(struct srv_cut_entry *entry)
+static void let_go(struct srv_checkpoint_entry *entry)
 {
     attn_cache_free(entry->frozen);
     free(entry->last);
@@ -128,9 +128,9 @@ static void let_go(struct srv_cut_entry *entry)
 
 /* NULL where memory is short, or something was recorded where it was to stay.  The journal that was
  * begun for it is gone on to in any case: a file has its number now. */
-static struct srv_cut *make_cut(struct srv_store *store)
+static struct srv_checkpoint *make_cut(struct srv_store *store)
 {
-    struct srv_cut *cut = calloc(1, sizeof *cut);
+    struct srv_checkpoint *cut = calloc(1, sizeof *cut);
     pthread_mutex_lock(&store->lock);
     store->missed = store->stay && !can_stay(store);
     if (store->missed) {
@@ -157,7 +157,7 @@ static struct srv_cut *make_cut(struct srv_store *store)
     return cut;
 }
 
-static void free_cut(struct srv_cut *cut)
+static void free_cut(struct srv_checkpoint *cut)
 {
     for (size_t i = 0; cut != NULL && i < cut->count; i++)
         let_go(&cut->entries[i]);
@@ -166,16 +166,16 @@ static void free_cut(struct srv_cut *cut)
     free(cut);
 }
 
-bool srv_store_wants_cut(const struct srv_store *store)
+bool srv_store_wants_checkpoint(const struct srv_store *store)
 {
     return store != NULL && atomic_load(&store->cut_wanted);
 }
 
-void srv_store_cut(struct srv_store *store)
+void srv_store_take_checkpoint(struct srv_store *store)
 {
-    if (!srv_store_wants_cut(store) || store->imports > 0)
+    if (!srv_store_wants_checkpoint(store) || store->imports > 0)
         return;
-    struct srv_cut *cut = make_cut(store);
+    struct srv_checkpoint *cut = make_cut(store);
     pthread_mutex_lock(&store->lock);
     store->cut = cut;
     atomic_store(&store->cut_wanted, false);
@@ -186,7 +186,7 @@ void srv_store_cut(struct srv_store *store)
 /* ---- Writing it ------------------------------------------------------------------------------ */
 
 /* NULL with errno. */
-static struct attn_export *open_export(const struct srv_cut_entry *entry)
+static struct attn_export *open_export(const struct srv_checkpoint_entry *entry)
 {
     struct attn_export *export = NULL;
     struct attn_error cause = {.status = ATTN_NO_MEMORY};
@@ -207,7 +207,8 @@ static struct attn_export *open_export(const struct srv_cut_entry *entry)
     return cause.status == ATTN_OK ? export : NULL;
 }
 
-static bool write_file(const struct srv_cut_entry *entry, const struct srv_store *store, bool sync)
+static bool write_file(const struct srv_checkpoint_entry *entry, const struct srv_store *store,
+                       bool sync)
 {
     struct srv_file file;
     struct attn_export *export = open_export(entry);
@@ -221,13 +222,13 @@ static bool write_file(const struct srv_cut_entry *entry, const struct srv_store
     return written;
 }
 
-static bool write_files(const struct srv_cut *cut, const struct srv_store *store)
+static bool write_files(const struct srv_checkpoint *cut, const struct srv_store *store)
 {
     size_t files = 0;
     for (size_t i = 0; i < cut->count; i++)
         files += cut->entries[i].frozen != NULL;
     for (size_t i = 0; i < cut->count; i++) {
-        struct srv_cut_entry *entry = &cut->entries[i];
+        struct srv_checkpoint_entry *entry = &cut->entries[i];
         if (entry->frozen == NULL)
             continue;
         if (!write_file(entry, store, files <= MANY_FILES))
@@ -238,7 +239,7 @@ static bool write_files(const struct srv_cut *cut, const struct srv_store *store
     return (files <= MANY_FILES || syncfs(store->directory) == 0) && fsync(store->directory) == 0;
 }
 
-static bool write_base(const struct srv_cut *cut, const struct srv_store *store)
+static bool write_base(const struct srv_checkpoint *cut, const struct srv_store *store)
 {
     struct srv_base_entry *entries = malloc((cut->count + 1) * sizeof *entries);
     for (size_t i = 0; entries != NULL && i < cut->count; i++)
@@ -253,7 +254,7 @@ static bool write_base(const struct srv_cut *cut, const struct srv_store *store)
 
 /* What was written is not named by any base, and goes; or a base that was not written may yet
  * stand, and its files keep what they say from here on. */
-static void give_up(const struct srv_cut *cut, struct srv_store *store)
+static void give_up(const struct srv_checkpoint *cut, struct srv_store *store)
 {
     struct srv_file file;
     srv_file_name(&file, SRV_FILE_BASE, cut->generation, 0);
@@ -271,7 +272,7 @@ static void give_up(const struct srv_cut *cut, struct srv_store *store)
     }
 }
 
-static bool write_cut(const struct srv_cut *cut, struct srv_store *store)
+static bool write_cut(const struct srv_checkpoint *cut, struct srv_store *store)
 {
     if (!write_files(cut, store) || !write_base(cut, store)) {
         int error = errno;
@@ -302,7 +303,7 @@ static void leave_journal(struct srv_store *store)
 }
 
 /* Writes the cut, NULL where there was no memory for it, and frees it. */
-static bool finish(struct srv_store *store, struct srv_cut *cut)
+static bool finish(struct srv_store *store, struct srv_checkpoint *cut)
 {
     bool written = false;
     leave_journal(store);
@@ -346,7 +347,7 @@ bool srv_store_snapshot(struct srv_store *store)
  * for a snapshot waits for one of a new generation, however often it fails.  False where it has. */
 static bool snapshot_live(struct srv_store *store)
 {
-    struct srv_cut *cut = NULL;
+    struct srv_checkpoint *cut = NULL;
     store->stay = store->generation >= store->wanted && can_stay(store);
     store->missed = false;
     store->requested = false;
@@ -355,7 +356,7 @@ static bool snapshot_live(struct srv_store *store)
     bool ready = store->stay || begin_journal(store);
     if (ready) {
         atomic_store(&store->cut_wanted, true);
-        srv_scheduler_poke(store->app->scheduler);
+        srv_scheduler_wake(store->app->scheduler);
     }
     pthread_mutex_lock(&store->lock);
     while (ready && atomic_load(&store->cut_wanted) && !store->stop)
@@ -464,7 +465,7 @@ static struct srv_store_status describe(const struct srv_store *store)
     };
 }
 
-void srv_store_request(struct srv_store_status *out, struct srv_store *store)
+void srv_store_request_checkpoint(struct srv_store_status *out, struct srv_store *store)
 {
     pthread_mutex_lock(&store->lock);
     store->requested = true;

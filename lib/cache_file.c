@@ -1,0 +1,84 @@
+/* cache_file.c: names, sizes and sums of a cache's file, for both directions. */
+#include "cache_file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "mem.h"
+#include "model.h"
+#include "status.h"
+#include "tile.h"
+
+#define DIGITS 21 /* and a blank, of the longest length */
+
+enum attn_status attn_cache_file_layers(struct attn_cache_file_layer **out, size_t *count,
+                                        const struct attn_model *model, struct attn_error *error)
+{
+    size_t resident = attn_model_num_resident(model), found = 0;
+    struct attn_cache_file_layer *layers = attn_calloc(resident, sizeof *layers);
+    if (layers == NULL)
+        return attn_fail_memory(error, resident * sizeof *layers);
+    for (size_t i = 0; found < resident; i++) {
+        const struct attn_layer_spec *spec = attn_model_layer(model, i);
+        if (spec != NULL)
+            layers[found++] = (struct attn_cache_file_layer){.layer = i, .spec = spec};
+    }
+    *out = layers;
+    *count = resident;
+    return ATTN_OK;
+}
+
+size_t attn_cache_file_row_bytes(const struct attn_cache_file_layer *layer, int what)
+{
+    return (what == 0 ? layer->spec->head_dim : layer->spec->value_head_dim) * sizeof(float);
+}
+
+size_t attn_cache_file_tensor_bytes(const struct attn_cache_file_layer *layer, int what)
+{
+    return layer->spec->num_kv_heads * layer->length * attn_cache_file_row_bytes(layer, what);
+}
+
+size_t attn_cache_file_scratch_bytes(const struct attn_model *model)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < attn_model_num_resident(model); i++) {
+        const struct attn_cache_file_layer layer = {.spec = attn_model_slot_spec(model, i)};
+        size_t token = attn_cache_file_row_bytes(&layer, 0) + attn_cache_file_row_bytes(&layer, 1);
+        most = attn_max(most, layer.spec->num_kv_heads * token);
+    }
+    return ATTN_TILE * most;
+}
+
+size_t attn_cache_file_lists_bytes(const struct attn_model *model)
+{
+    size_t layers = attn_model_num_resident(model);
+    return layers * sizeof(struct attn_cache_file_layer) + (layers + 1) * DIGITS + 2 * ATTN_ALIGN;
+}
+
+void attn_cache_file_tensor_name(char out[ATTN_CACHE_FILE_NAME],
+                                 const struct attn_cache_file_layer *layer, int what)
+{
+    snprintf(out, ATTN_CACHE_FILE_NAME, "layers.%zu.%s", layer->layer, what == 0 ? "key" : "value");
+}
+
+enum attn_status attn_cache_file_lengths(char **out, const struct attn_cache_file_layer *layers,
+                                         size_t count, struct attn_error *error)
+{
+    char *text = attn_alloc(count + 1, DIGITS);
+    if (text == NULL)
+        return attn_fail_memory(error, (count + 1) * DIGITS);
+    size_t at = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < count; i++)
+        at += (size_t)snprintf(text + at, DIGITS, "%s%zu", i > 0 ? " " : "", layers[i].length);
+    *out = text;
+    return ATTN_OK;
+}
+
+void attn_cache_file_sum_note(struct attn_checksum *sum, const char *name, const char *value)
+{
+    attn_checksum_add(sum, name, strlen(name));
+    attn_checksum_add(sum, "=", 1);
+    attn_checksum_add(sum, value, strlen(value));
+    attn_checksum_add(sum, "\n", 1);
+}

@@ -1,0 +1,45 @@
+/* cache_file.h: what export.c and import.c agree on: the form of a cache's file, which attn_state.h
+ * describes. */
+#ifndef ATTN_LIB_STATE_H
+#define ATTN_LIB_STATE_H
+
+#include "attn_state.h"
+#include "checksum.h"
+
+#define ATTN_CACHE_FILE_FORMAT "attn-cache-1"
+
+/* A resident layer, in the order of layers. */
+struct attn_cache_file_layer {
+    size_t layer, length;
+    const struct attn_layer_spec *spec;
+};
+
+/* Lists the resident layers of a model, with length 0; *out is the caller's to attn_free. */
+enum attn_status attn_cache_file_layers(struct attn_cache_file_layer **out, size_t *count,
+                                        const struct attn_model *model, struct attn_error *error);
+
+/* Bytes of one token's keys (`what` 0) or values (1) in one head of the layer. */
+size_t attn_cache_file_row_bytes(const struct attn_cache_file_layer *layer, int what);
+
+/* Bytes of that whole tensor, [G][length][row]. */
+size_t attn_cache_file_tensor_bytes(const struct attn_cache_file_layer *layer, int what);
+
+/* Bytes of ATTN_TILE tokens in the largest layer, keys and values. */
+size_t attn_cache_file_scratch_bytes(const struct attn_model *model);
+
+/* Bytes of attn_cache_file_layers and attn_cache_file_lengths. */
+size_t attn_cache_file_lists_bytes(const struct attn_model *model);
+
+/* "layers.3.key" or "layers.3.value". */
+#define ATTN_CACHE_FILE_NAME 48
+void attn_cache_file_tensor_name(char out[ATTN_CACHE_FILE_NAME],
+                                 const struct attn_cache_file_layer *layer, int what);
+
+/* The lengths with blanks between them, as the note has them; *out is the caller's to attn_free. */
+enum attn_status attn_cache_file_lengths(char **out, const struct attn_cache_file_layer *layers,
+                                         size_t count, struct attn_error *error);
+
+/* Adds a note to the sum. */
+void attn_cache_file_sum_note(struct attn_checksum *sum, const char *name, const char *value);
+
+#endif
