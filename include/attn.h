@@ -99,13 +99,30 @@ enum attn_cpu_level {
 };
 #define ATTN_NUM_CPU_LEVELS 6 /* with ATTN_CPU_AUTO */
 
-#define ATTN_MAX_THREADS 128 /* of an engine: Debian's OpenBLAS is built for no more callers */
+#define ATTN_MAX_THREADS 512 /* of an engine */
+
+/* What products of float32 and bf16 weights, and of attention, go through.  Steps of up to 64 rows
+ * over a cache always go through the packed kernels, which is why their bits do not depend on what
+ * else is computed. */
+enum attn_gemm_mode {
+    ATTN_GEMM_AUTO = 0, /* whichever is measured faster: OpenBLAS for projections of more than 64
+                           rows at level portable, where it can be loaded; otherwise packed */
+    ATTN_GEMM_PACKED,   /* this library's kernels over packed weights; OpenBLAS is not loaded */
+    ATTN_GEMM_OPENBLAS, /* OpenBLAS for projections and for scores and weighted sums over float32
+                           keys and values, of 8 rows or more; refused with ATTN_UNSUPPORTED where
+                           it cannot be loaded */
+};
+#define ATTN_NUM_GEMM_MODES 3
+
+/* "auto", "packed", "openblas". */
+const char *attn_gemm_mode_name(enum attn_gemm_mode mode);
 
 struct attn_engine; /* a kernel table, a worker pool and their scratch memory */
 
 struct attn_engine_options {
     unsigned threads;          /* 0: from affinity and cgroup quota; else 1 to ATTN_MAX_THREADS */
     enum attn_cpu_level level; /* refused with ATTN_UNSUPPORTED where the CPU lacks it */
+    enum attn_gemm_mode gemm;
     /* Bytes that one call may take beside its arguments, and one inside a pause: beyond, it fails
      * with ATTN_NO_MEMORY.  0: no bound. */
     size_t call_bytes, inner_bytes;
@@ -114,13 +131,19 @@ struct attn_engine_options {
 struct attn_engine_info {
     unsigned threads;
     enum attn_cpu_level level;
-    const char *level_name; /* "portable", "avx2", "avx512", "avx512vnni", "avx512bf16" */
-    const char *blas_core;  /* the kernel set OpenBLAS chose, such as "SkylakeX" */
-    bool blas_overridden;   /* OPENBLAS_CORETYPE was set: BLAS may be below what the CPU can do */
+    const char *level_name;   /* "portable", "avx2", "avx512", "avx512vnni", "avx512bf16" */
+    enum attn_gemm_mode gemm; /* as the options had it */
+    const char *gemm_name;
+    const char *gemm_missing; /* why ATTN_GEMM_AUTO does without OpenBLAS where it would be faster;
+                                 else "" */
+    const char *blas_core; /* the kernel set OpenBLAS chose, such as "SkylakeX"; NULL: not in use */
+    bool blas_overridden;  /* OPENBLAS_CORETYPE was set: BLAS may be below what the CPU can do */
 };
 
 /* Opens an engine: starts threads - 1 workers and allocates their scratch.  options NULL: all
- * defaults.  Errors: ATTN_UNSUPPORTED (level), ATTN_OUT_OF_RANGE (threads), ATTN_NO_MEMORY. */
+ * defaults.  One that uses OpenBLAS loads it, for as long as the process lives, and sets
+ * OPENBLAS_NUM_THREADS=1 in the environment for that.  Errors: ATTN_UNSUPPORTED (level, gemm),
+ * ATTN_OUT_OF_RANGE (threads), ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_engine_open(struct attn_engine **out,
                                                   const struct attn_engine_options *options,
                                                   struct attn_error *error);

@@ -58,7 +58,9 @@ struct attn_call_size {
 size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_size *size,
                        unsigned threads);
 
-/* What an engine takes beside that: scratch. */
-size_t attn_engine_bytes(unsigned threads);
+/* What an engine takes beside that, once opened: scratch, and OpenBLAS where it uses that; and the
+ * address space that OpenBLAS reserves beyond it.  options->threads is not 0. */
+size_t attn_engine_bytes(const struct attn_engine_options *options);
+size_t attn_engine_reserved(const struct attn_engine_options *options);
 
 #endif

@@ -175,6 +175,8 @@ static struct attn_unit unit_of(const struct solve *solve, const struct item *it
     const struct attn_problem *p = item->problem;
     struct attn_unit u = {
         .kernels = &solve->engine->kernels, .pool = solve->engine->pool, .thread = thread, .p = p};
+    if (solve->engine->gemm_attends && !p->invariant)
+        u.gemm = &solve->engine->gemm;
     float *scratch = solve->scratch + thread * ATTN_SCRATCH_FLOATS;
     attn_unit_layout(&u, scratch + slot * slot_floats(p, u.kernels), slot_rows(p, u.kernels));
     u.t0 = i * unit_tokens(p);

@@ -23,6 +23,15 @@ size_t attn_head_tile_tokens(const struct attn_head_tiles *head, size_t j)
     return attn_min(head->problem->keys - j * ATTN_TILE, ATTN_TILE);
 }
 
+static void multiply(const struct attn_unit *u, enum attn_dtype dtype,
+                     const struct attn_matmul *product)
+{
+    if (dtype == ATTN_F32 && attn_unit_uses_gemm(u))
+        attn_gemm_matmul(u->gemm, product);
+    else
+        u->kernels->matmul[dtype](product);
+}
+
 void attn_unit_scores(const struct attn_unit *u, const struct attn_unit_tile *keys)
 {
     const struct attn_tile *tile = &keys->tile;
@@ -30,19 +39,19 @@ void attn_unit_scores(const struct attn_unit *u, const struct attn_unit_tile *ke
     const char *k = tile->k, *v = tile->v;
     for (size_t j = 0; j < keys->count; j += panel) {
         size_t at = j * attn_tile_key_bytes(tile->dtype, d);
-        u->kernels->matmul[tile->dtype](
-            &(struct attn_matmul){.c = u->scores + j,
-                                  .ldc = ATTN_TILE,
-                                  .a = u->q,
-                                  .lda = attn_query_stride(u->p),
-                                  .b = k + at,
-                                  .ldb = panel,
-                                  .rows = u->rows,
-                                  .k = d,
-                                  .n = attn_tile_width(tile->dtype, keys->count, j),
-                                  .scale = tile->k_scale ? tile->k_scale + j : NULL,
-                                  .prepared = u->queries,
-                                  .ahead = v + at});
+        multiply(u, tile->dtype,
+                 &(struct attn_matmul){.c = u->scores + j,
+                                       .ldc = ATTN_TILE,
+                                       .a = u->q,
+                                       .lda = attn_query_stride(u->p),
+                                       .b = k + at,
+                                       .ldb = panel,
+                                       .rows = u->rows,
+                                       .k = d,
+                                       .n = attn_tile_width(tile->dtype, keys->count, j),
+                                       .scale = tile->k_scale ? tile->k_scale + j : NULL,
+                                       .prepared = u->queries,
+                                       .ahead = v + at});
     }
 }
 
@@ -57,18 +66,18 @@ void attn_unit_weighted_sum(const struct attn_unit *u, const struct attn_unit_ti
     for (size_t j = 0, width; j < dv; j += width) {
         size_t at = ATTN_TILE * attn_tile_value_bytes(dtype, j);
         width = attn_tile_width(dtype, dv, j);
-        u->kernels->matmul[dtype](
-            &(struct attn_matmul){.c = u->sums.out + j,
-                                  .ldc = dv,
-                                  .a = u->scores,
-                                  .lda = ATTN_TILE,
-                                  .b = v + at,
-                                  .ldb = width,
-                                  .rows = u->rows,
-                                  .k = keys->count,
-                                  .n = width,
-                                  .accumulate = true,
-                                  .prepared = u->weights,
-                                  .ahead = ahead != NULL ? ahead + at : NULL});
+        multiply(u, dtype,
+                 &(struct attn_matmul){.c = u->sums.out + j,
+                                       .ldc = dv,
+                                       .a = u->scores,
+                                       .lda = ATTN_TILE,
+                                       .b = v + at,
+                                       .ldb = width,
+                                       .rows = u->rows,
+                                       .k = keys->count,
+                                       .n = width,
+                                       .accumulate = true,
+                                       .prepared = u->weights,
+                                       .ahead = ahead != NULL ? ahead + at : NULL});
     }
 }

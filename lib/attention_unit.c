@@ -283,6 +283,18 @@ static void bound_rows(const struct attn_unit *u, int32_t *first, int32_t *end, 
     }
 }
 
+static void sum_outer(const struct attn_unit *u, const struct attn_outer *product)
+{
+    if (!attn_unit_uses_gemm(u)) {
+        u->kernels->outer(product);
+        return;
+    }
+    if (product->rescale != NULL)
+        u->kernels->scale_rows(product->c, product->ldc, product->rescale, product->rows,
+                               product->n);
+    attn_gemm_outer(u->gemm, product);
+}
+
 /* The tile's first n keys for some of the unit's rows: scores, running softmax, weighted sum. */
 static void absorb_part(struct attn_unit *u, const struct attn_tile *tile,
                         struct attn_score_columns part)
@@ -298,7 +310,7 @@ static void absorb_part(struct attn_unit *u, const struct attn_tile *tile,
                                  .rows = part.n,
                                  .k = d,
                                  .n = part.rows};
-    kernels->outer(&product);
+    sum_outer(u, &product);
     kernels->softmax_columns(&part, u->sums.max + r, u->sums.sum + r, u->rescale + r);
     product = (struct attn_outer){.ldc = dv,
                                   .rescale = u->rescale + r,
@@ -310,7 +322,7 @@ static void absorb_part(struct attn_unit *u, const struct attn_tile *tile,
         product.c = u->sums.out + r * dv + j;
         product.b = (const float *)tile->v + j * ATTN_TILE;
         product.ldb = product.n = attn_tile_width(ATTN_F32, dv, j);
-        kernels->outer(&product);
+        sum_outer(u, &product);
     }
 }
 

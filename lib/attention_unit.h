@@ -42,7 +42,8 @@ size_t attn_head_tile_tokens(const struct attn_head_tiles *head, size_t j);
 
 struct attn_unit {
     const struct attn_kernels *kernels;
-    struct attn_pool *pool; /* which it pauses for others, as this thread */
+    const struct attn_gemm *gemm; /* for products of ATTN_GEMM_ROWS and more; NULL: not used */
+    struct attn_pool *pool;       /* which it pauses for others, as this thread */
     unsigned thread;
     const struct attn_problem *p;
     struct attn_head_tiles keys;
@@ -83,6 +84,12 @@ static inline size_t attn_split_floats(const struct attn_problem *p)
  * one.  Fewer than ATTN_TILE rows must not go by columns. */
 size_t attn_unit_scratch_floats(const struct attn_problem *p, size_t rows);
 void attn_unit_layout(struct attn_unit *u, float *scratch, size_t rows);
+
+/* Whether the unit's products with float32 go through OpenBLAS. */
+static inline bool attn_unit_uses_gemm(const struct attn_unit *u)
+{
+    return u->gemm != NULL && u->rows >= ATTN_GEMM_ROWS;
+}
 
 /* The unit's scores of all of a tile's keys; and the weighted sum of its values, added up by what
  * scores have become. */

@@ -205,10 +205,10 @@ static struct group group_of(const struct attn_projection *products, size_t coun
 #define FEW_COLUMNS 64
 #define FEW 6
 #define PAUSE_PANELS 16 /* of a block, between two pauses */
-#define BLAS_ROWS 512   /* of a piece for OpenBLAS, which cuts into blocks itself */
+#define GEMM_ROWS 256   /* of a piece for OpenBLAS, which cuts into blocks itself */
 
 struct pieces {
-    bool blas;
+    bool gemm;           /* through OpenBLAS */
     size_t rows, panels; /* of one piece */
     size_t count;        /* pieces of the group */
     size_t across;       /* pieces side by side */
@@ -220,10 +220,9 @@ static struct pieces cut(const struct attn_engine *engine, const struct group *g
     const size_t rows = group->products->rows, out = group->panels * ATTN_PANEL;
     const size_t threads = attn_pool_threads(engine->pool);
     const bool few = rows <= FEW;
-    struct pieces cut = {.blas = engine->level == ATTN_CPU_PORTABLE && !invariant &&
-                                 rows > ATTN_FEW_ROWS &&
+    struct pieces cut = {.gemm = !invariant && rows >= engine->gemm_project_rows &&
                                  group->products->linear->dtype != ATTN_INT8};
-    size_t down = attn_ceil_div(rows, cut.blas ? BLAS_ROWS : ATTN_PRODUCT_ROWS);
+    size_t down = attn_ceil_div(rows, cut.gemm ? GEMM_ROWS : ATTN_PRODUCT_ROWS);
     if (down > threads) /* as many for each, or rows are prepared for more pieces across */
         down += (threads - down % threads) % threads;
     size_t wanted = attn_ceil_div((few ? FEW_PER_THREAD : PIECES_PER_THREAD) * threads, down);
@@ -240,25 +239,6 @@ static struct pieces cut(const struct attn_engine *engine, const struct group *g
     return cut;
 }
 
-/* Panel after panel of a block through OpenBLAS. */
-static void run_blas(struct attn_pool *pool, const struct attn_project_block *p,
-                     enum attn_dtype dtype, unsigned thread)
-{
-    for (size_t r = 0; r < p->rows && p->start != p->y; r++)
-        for (size_t j = 0; j < p->n; j++)
-            p->y[r * p->ldy + j] = p->start != NULL ? p->start[j] : 0;
-    for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
-        const float *w = (const float *)p->w + j / ATTN_PANEL * p->ldpanel;
-        attn_pool_pause(pool, thread);
-        if (dtype == ATTN_BF16) {
-            attn_widen_panel(p->scratch, (const void *)w, p->k);
-            w = p->scratch;
-        }
-        attn_gemm(p->y + j, p->ldy, p->x, p->ldx, w, ATTN_PANEL, p->rows, p->k,
-                  attn_min(p->n - j, ATTN_PANEL));
-    }
-}
-
 struct project_context {
     struct attn_engine *engine;
     const struct attn_projection *products;
@@ -272,7 +252,7 @@ struct project_context {
 struct piece {
     const struct project_context *context;
     struct group group;
-    bool blas;
+    bool gemm;
     size_t row, rows, panel, panels;
     unsigned thread;
 };
@@ -351,19 +331,20 @@ static void run_inputs(const struct piece *piece, size_t i, size_t k)
 {
     const struct attn_engine *engine = piece->context->engine;
     const size_t end = piece->panel + piece->panels;
+    const size_t most = piece->gemm ? ATTN_GEMM_PANELS : PAUSE_PANELS;
     for (size_t panel = piece->panel, panels; panel < end; panel += panels) {
         size_t own = panel;
         const struct attn_projection *p = product_of(&piece->group, &own);
         const struct attn_linear *linear = p->linear;
-        panels = attn_min(attn_min(end - panel, PAUSE_PANELS), panels_of(linear->out) - own);
+        panels = attn_min(attn_min(end - panel, most), panels_of(linear->out) - own);
         const size_t n = attn_min(panels * ATTN_PANEL, linear->out - own * ATTN_PANEL);
         struct attn_project_block block = block_of(piece, p, own * ATTN_PANEL, n, i, k);
         block.w = weights_of(piece, panel, i);
         block.after = weights_after(piece, panel + panels, i, k);
         block.kept = panel > piece->panel;
         attn_pool_pause(engine->pool, piece->thread);
-        if (piece->blas)
-            run_blas(engine->pool, &block, linear->dtype, piece->thread);
+        if (piece->gemm)
+            attn_gemm_project(&engine->gemm, &block, linear->dtype, engine->kernels.rounds_rows);
         else
             engine->kernels.project[linear->dtype](&block);
         if (p->beyond != NULL && i + k == linear->in)
@@ -387,7 +368,7 @@ static void project_task(void *argument, size_t i, unsigned thread)
     const struct attn_linear *linear = group.products->linear;
     struct piece piece = {.context = context,
                           .group = group,
-                          .blas = pieces.blas,
+                          .gemm = pieces.gemm,
                           .row = i / pieces.across * pieces.rows,
                           .panel = i % pieces.across * pieces.panels,
                           .thread = thread};

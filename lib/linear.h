@@ -61,9 +61,9 @@ static inline struct attn_projection attn_projection_of(const struct attn_linear
 
 /* Runs `count` products of one dtype on all threads.  Of int8 weights rows are first made integers,
  * in the engine's workspace, once for neighbours that have the same.  A row's bits depend on the
- * row, the weights and the level alone, except that the portable level takes more than
- * ATTN_FEW_ROWS rows of other dtypes to OpenBLAS, where they depend on the number of rows too;
- * `invariant` forbids it that.  Errors: ATTN_NO_MEMORY. */
+ * row, the weights and the level alone, except that an engine may take products of other dtypes to
+ * OpenBLAS (engine.h), where they may depend on the number of rows and of threads too; `invariant`
+ * forbids it that.  Errors: ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_project(struct attn_engine *engine,
                                               const struct attn_projection *products, size_t count,
                                               bool invariant);

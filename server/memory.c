@@ -31,7 +31,7 @@
 #define QUEUED (8 * sizeof(void *)) /* of a request in the lists of scheduler and clerks */
 #define ALLOCATOR 8                 /* an eighth of what comes and goes is lost in between */
 #define RESERVED_THREAD (136 * MIB) /* of address space: arena and stack */
-#define RESERVED (256 * MIB)        /* of address space: libraries, OpenBLAS's buffers */
+#define RESERVED (192 * MIB)        /* of address space: libraries */
 
 static size_t add(size_t a, size_t b) { return __builtin_add_overflow(a, b, &a) ? SIZE_MAX : a; }
 
@@ -138,6 +138,11 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
 {
     const struct srv_limits *limits = &config->limits;
     unsigned threads = config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus();
+    const struct attn_engine_options engine = {
+        .threads = threads,
+        .level = (enum attn_cpu_level)config->cpu_level,
+        .gemm = (enum attn_gemm_mode)config->gemm,
+    };
     struct footprint all = add_models(config, models, threads);
     bool stores = config->durability != SRV_DURABLE_NONE;
     size_t sessions = all.blocks > 0 ? limits->max_sessions : 0;
@@ -162,8 +167,10 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     term(out, "connections", mul(limits->max_connections, connection),
          "max_connections, with their heads and small bodies");
     term(out, "queue", mul(limits->max_queue, QUEUED), "max_queue");
-    term(out, "threads", add(mul(out->threads, THREAD), attn_engine_bytes(threads)),
-         "stacks and scratch");
+    out->reserved = add(RESERVED, mul(out->threads, RESERVED_THREAD));
+    out->reserved = add(out->reserved, attn_engine_reserved(&engine));
+    term(out, "threads", add(mul(out->threads, THREAD), attn_engine_bytes(&engine)),
+         "stacks, scratch, and OpenBLAS where it is used");
     size_t snapshot = add(STORE, mul(all.blocks, sizeof(void *))); /* frozen lists */
     size_t restoring = add(add(RESTORING, all.tile), mul(all.blocks, ATTN_ALIKE_BYTES));
     term(out, "store", stores ? most(snapshot, restoring) : 0,
@@ -198,7 +205,7 @@ static bool refuse(const struct srv_memory *memory, size_t needed, size_t limit,
 static bool fits(const struct srv_memory *memory, char *message, size_t size)
 {
     struct rlimit space;
-    size_t reserved = add(add(memory->total, RESERVED), mul(memory->threads, RESERVED_THREAD));
+    size_t reserved = add(memory->total, memory->reserved);
     if (memory->total > memory->limit)
         return refuse(memory, memory->total, memory->limit, memory->source, message, size);
     if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY &&

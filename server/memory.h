@@ -26,10 +26,11 @@ struct srv_memory {
     size_t count;
     size_t total;                   /* of the terms; SIZE_MAX where it does not fit */
     size_t call_bytes, inner_bytes; /* for attn_engine_options */
-    unsigned threads;               /* of all kinds */
-    size_t limit;                   /* what there is, */
-    const char *source;             /* and who says so */
-    unsigned divisor;               /* of the defaults that are shares of memory */
+    size_t reserved;    /* address space beyond what is touched: stacks, arenas, libraries */
+    unsigned threads;   /* of all kinds */
+    size_t limit;       /* what there is, */
+    const char *source; /* and who says so */
+    unsigned divisor;   /* of the defaults that are shares of memory */
 };
 
 /* Adds up what this configuration takes, whose models have been opened, and halves what nobody has

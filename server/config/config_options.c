@@ -52,6 +52,8 @@ const struct srv_option srv_options[] = {
      "threads that compute; 0 for one per usable CPU", NULL},
     {"cpu_level", SRV_OPTION_CHOICE, AT(cpu_level), "auto", 0, 0,
      "auto|portable|avx2|avx512|avx512vnni|avx512bf16", "instructions to use", NULL},
+    {"gemm", SRV_OPTION_CHOICE, AT(gemm), "auto", 0, 0, "auto|packed|openblas",
+     "what matrix products go through; auto: whichever is faster", NULL},
     {"log", SRV_OPTION_CHOICE, AT(log), "access", 0, 0, "off|error|info|access",
      "what to log; access: a line per request", NULL},
     {"sandbox", SRV_OPTION_CHOICE, AT(sandbox), "off", 0, 0, "off|on",
