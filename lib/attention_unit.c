@@ -256,11 +256,14 @@ static void end_rows(struct attn_unit *u, struct tiles range)
 
 #define PART 32 /* rows that meet a tile of which some see only part */
 
+/* Units whose products go through OpenBLAS go by rows, since there the two ways may differ in bits,
+ * and the way depends on what else is asked for and on the other units of a task. */
 static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
-    return keys_dtype(p) == ATTN_F32 && u->rows >= u->kernels->column_rows && p->softcap == 0 &&
-           attn_mask_is_span(&p->mask) && p->maps.scores == NULL && !keeps_rows(u);
+    return u->gemm == NULL && keys_dtype(p) == ATTN_F32 && u->rows >= u->kernels->column_rows &&
+           p->softcap == 0 && attn_mask_is_span(&p->mask) && p->maps.scores == NULL &&
+           !keeps_rows(u);
 }
 
 static void begin_columns(struct attn_unit *u)
@@ -283,18 +286,6 @@ static void bound_rows(const struct attn_unit *u, int32_t *first, int32_t *end, 
     }
 }
 
-static void sum_outer(const struct attn_unit *u, const struct attn_outer *product)
-{
-    if (!attn_unit_uses_gemm(u)) {
-        u->kernels->outer(product);
-        return;
-    }
-    if (product->rescale != NULL)
-        u->kernels->scale_rows(product->c, product->ldc, product->rescale, product->rows,
-                               product->n);
-    attn_gemm_outer(u->gemm, product);
-}
-
 /* The tile's first n keys for some of the unit's rows: scores, running softmax, weighted sum. */
 static void absorb_part(struct attn_unit *u, const struct attn_tile *tile,
                         struct attn_score_columns part)
@@ -310,7 +301,7 @@ static void absorb_part(struct attn_unit *u, const struct attn_tile *tile,
                                  .rows = part.n,
                                  .k = d,
                                  .n = part.rows};
-    sum_outer(u, &product);
+    kernels->outer(&product);
     kernels->softmax_columns(&part, u->sums.max + r, u->sums.sum + r, u->rescale + r);
     product = (struct attn_outer){.ldc = dv,
                                   .rescale = u->rescale + r,
@@ -322,7 +313,7 @@ static void absorb_part(struct attn_unit *u, const struct attn_tile *tile,
         product.c = u->sums.out + r * dv + j;
         product.b = (const float *)tile->v + j * ATTN_TILE;
         product.ldb = product.n = attn_tile_width(ATTN_F32, dv, j);
-        sum_outer(u, &product);
+        kernels->outer(&product);
     }
 }
 

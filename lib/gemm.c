@@ -48,19 +48,12 @@ enum attn_status attn_gemm_load(struct attn_gemm *out, struct attn_error *error)
 
 /* ---- Attention ------------------------------------------------------------------------------- */
 
-enum { ROW_MAJOR = 101, AS_IT_IS = 111, TRANSPOSED = 112 }; /* of <cblas.h> */
+enum { ROW_MAJOR = 101, AS_IT_IS = 111 }; /* of <cblas.h> */
 
 void attn_gemm_matmul(const struct attn_gemm *gemm, const struct attn_matmul *p)
 {
     gemm->sgemm(ROW_MAJOR, AS_IT_IS, AS_IT_IS, (int)p->rows, (int)p->n, (int)p->k, 1.0f, p->a,
                 (int)p->lda, p->b, (int)p->ldb, p->accumulate ? 1.0f : 0.0f, p->c, (int)p->ldc);
-}
-
-void attn_gemm_outer(const struct attn_gemm *gemm, const struct attn_outer *p)
-{
-    gemm->sgemm(ROW_MAJOR, TRANSPOSED, AS_IT_IS, (int)p->rows, (int)p->n, (int)p->k, 1.0f, p->a,
-                (int)p->lda, p->b, (int)p->ldb, p->rescale != NULL ? 1.0f : 0.0f, p->c,
-                (int)p->ldc);
 }
 
 /* ---- Projections ----------------------------------------------------------------------------- */

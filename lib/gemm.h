@@ -20,8 +20,8 @@
 #define ATTN_GEMM_PANELS 8
 #define ATTN_GEMM_SCRATCH ((size_t)2 * ATTN_BLOCK_WORDS * ATTN_GEMM_PANELS * ATTN_PANEL)
 
-/* Memory that OpenBLAS touches when it is loaded, and for each thread that calls it; and the address
- * space that it reserves for either. */
+/* Memory that OpenBLAS touches when it is loaded, and for each thread that calls it; and the
+ * address space that it reserves for either. */
 #define ATTN_GEMM_BYTES ((size_t)8 << 20)
 #define ATTN_GEMM_THREAD_BYTES ((size_t)4 << 20)
 #define ATTN_GEMM_RESERVED ((size_t)64 << 20)
@@ -46,10 +46,8 @@ struct attn_gemm {
  * ATTN_UNSUPPORTED, which names the library and its package. */
 ATTN_MUST_CHECK enum attn_status attn_gemm_load(struct attn_gemm *out, struct attn_error *error);
 
-/* What the slots of the same names do (kernels.h) for float32: matmul of b ATTN_F32; outer of rows
- * that have been rescaled. */
+/* What the slot matmul does for float32 (kernels.h).  The bits of a row may depend on `rows`. */
 void attn_gemm_matmul(const struct attn_gemm *gemm, const struct attn_matmul *product);
-void attn_gemm_outer(const struct attn_gemm *gemm, const struct attn_outer *product);
 
 /* What the slot project does for weights of `dtype`, float32 or bf16, for any number of rows and at
  * most ATTN_GEMM_PANELS panels; scratch is [ATTN_GEMM_SCRATCH].  The bits of a row may depend on

@@ -178,17 +178,32 @@ static struct integers *make_integers(struct attn_engine *engine,
 
 /* ---- Products ---- */
 
-/* Neighbours that have the same rows: their columns stand side by side, whole panels of each. */
+struct project_context {
+    struct attn_engine *engine;
+    const struct attn_projection *products;
+    size_t count;
+    const struct integers *integers; /* [count]; NULL where rows are float32 */
+    bool invariant;
+    float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] */
+};
+
+/* Neighbours that have the same rows: their columns stand side by side, whole panels of each.
+ * Products that go through OpenBLAS stay alone. */
 struct group {
     const struct attn_projection *products;
     size_t count, panels;
+    bool gemm;
 };
 
 /* That of products [count], at least one, which begins with the first. */
-static struct group group_of(const struct attn_projection *products, size_t count)
+static struct group group_of(const struct project_context *context,
+                             const struct attn_projection *products, size_t count)
 {
     struct group group = {.products = products};
-    while (group.count < count && same_rows(products, &products[group.count]))
+    group.gemm = !context->invariant && products->linear->dtype != ATTN_INT8 &&
+                 products->rows >= context->engine->gemm_project_rows;
+    const size_t most = group.gemm ? 1 : count;
+    while (group.count < most && same_rows(products, &products[group.count]))
         group.panels += panels_of(products[group.count++].linear->out);
     return group;
 }
@@ -205,24 +220,37 @@ static struct group group_of(const struct attn_projection *products, size_t coun
 #define FEW_COLUMNS 64
 #define FEW 6
 #define PAUSE_PANELS 16 /* of a block, between two pauses */
-#define GEMM_ROWS 256   /* of a piece for OpenBLAS, which cuts into blocks itself */
 
 struct pieces {
-    bool gemm;           /* through OpenBLAS */
     size_t rows, panels; /* of one piece */
     size_t count;        /* pieces of the group */
     size_t across;       /* pieces side by side */
 };
 
-static struct pieces cut(const struct attn_engine *engine, const struct group *group,
-                         bool invariant)
+/* Through OpenBLAS an element may be summed in another order in a product of another shape, so
+ * pieces are the same for every number of threads. */
+#define GEMM_ROWS 256
+#define GEMM_PIECES 4 /* of a product's columns, where that leaves each LEAST_GEMM_PANELS */
+#define LEAST_GEMM_PANELS 2
+
+static struct pieces cut_for_gemm(const struct group *group)
 {
+    const size_t wanted = attn_max(group->panels / GEMM_PIECES, LEAST_GEMM_PANELS);
+    struct pieces cut = {.rows = GEMM_ROWS, .panels = attn_min(wanted, ATTN_GEMM_PANELS)};
+    cut.across = attn_ceil_div(group->panels, cut.panels);
+    cut.count = cut.across * attn_ceil_div(group->products->rows, cut.rows);
+    return cut;
+}
+
+static struct pieces cut(const struct attn_engine *engine, const struct group *group)
+{
+    if (group->gemm)
+        return cut_for_gemm(group);
     const size_t rows = group->products->rows, out = group->panels * ATTN_PANEL;
     const size_t threads = attn_pool_threads(engine->pool);
     const bool few = rows <= FEW;
-    struct pieces cut = {.gemm = !invariant && rows >= engine->gemm_project_rows &&
-                                 group->products->linear->dtype != ATTN_INT8};
-    size_t down = attn_ceil_div(rows, cut.gemm ? GEMM_ROWS : ATTN_PRODUCT_ROWS);
+    struct pieces cut;
+    size_t down = attn_ceil_div(rows, ATTN_PRODUCT_ROWS);
     if (down > threads) /* as many for each, or rows are prepared for more pieces across */
         down += (threads - down % threads) % threads;
     size_t wanted = attn_ceil_div((few ? FEW_PER_THREAD : PIECES_PER_THREAD) * threads, down);
@@ -239,20 +267,10 @@ static struct pieces cut(const struct attn_engine *engine, const struct group *g
     return cut;
 }
 
-struct project_context {
-    struct attn_engine *engine;
-    const struct attn_projection *products;
-    size_t count;
-    const struct integers *integers; /* [count]; NULL where rows are float32 */
-    bool invariant;
-    float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] */
-};
-
 /* Some rows of a group by some of its panels. */
 struct piece {
     const struct project_context *context;
     struct group group;
-    bool gemm;
     size_t row, rows, panel, panels;
     unsigned thread;
 };
@@ -331,19 +349,18 @@ static void run_inputs(const struct piece *piece, size_t i, size_t k)
 {
     const struct attn_engine *engine = piece->context->engine;
     const size_t end = piece->panel + piece->panels;
-    const size_t most = piece->gemm ? ATTN_GEMM_PANELS : PAUSE_PANELS;
     for (size_t panel = piece->panel, panels; panel < end; panel += panels) {
         size_t own = panel;
         const struct attn_projection *p = product_of(&piece->group, &own);
         const struct attn_linear *linear = p->linear;
-        panels = attn_min(attn_min(end - panel, most), panels_of(linear->out) - own);
+        panels = attn_min(attn_min(end - panel, PAUSE_PANELS), panels_of(linear->out) - own);
         const size_t n = attn_min(panels * ATTN_PANEL, linear->out - own * ATTN_PANEL);
         struct attn_project_block block = block_of(piece, p, own * ATTN_PANEL, n, i, k);
         block.w = weights_of(piece, panel, i);
         block.after = weights_after(piece, panel + panels, i, k);
         block.kept = panel > piece->panel;
         attn_pool_pause(engine->pool, piece->thread);
-        if (piece->gemm)
+        if (piece->group.gemm)
             attn_gemm_project(&engine->gemm, &block, linear->dtype, engine->kernels.rounds_rows);
         else
             engine->kernels.project[linear->dtype](&block);
@@ -356,19 +373,18 @@ static void run_inputs(const struct piece *piece, size_t i, size_t k)
 static void project_task(void *argument, size_t i, unsigned thread)
 {
     const struct project_context *context = argument;
-    struct group group = group_of(context->products, context->count);
-    struct pieces pieces = cut(context->engine, &group, context->invariant);
+    struct group group = group_of(context, context->products, context->count);
+    struct pieces pieces = cut(context->engine, &group);
     const struct attn_projection *end = context->products + context->count;
     while (i >= pieces.count) {
         i -= pieces.count;
-        group =
-            group_of(group.products + group.count, (size_t)(end - group.products) - group.count);
-        pieces = cut(context->engine, &group, context->invariant);
+        group = group_of(context, group.products + group.count,
+                         (size_t)(end - group.products) - group.count);
+        pieces = cut(context->engine, &group);
     }
     const struct attn_linear *linear = group.products->linear;
     struct piece piece = {.context = context,
                           .group = group,
-                          .gemm = pieces.gemm,
                           .row = i / pieces.across * pieces.rows,
                           .panel = i % pieces.across * pieces.panels,
                           .thread = thread};
@@ -394,8 +410,8 @@ enum attn_status attn_project(struct attn_engine *engine, const struct attn_proj
             return ATTN_NO_MEMORY;
     }
     for (size_t p = 0; p < count;) {
-        struct group group = group_of(products + p, count - p);
-        pieces += cut(engine, &group, invariant).count;
+        struct group group = group_of(&context, products + p, count - p);
+        pieces += cut(engine, &group).count;
         p += group.count;
     }
     attn_pool_run(engine->pool, project_task, &context, pieces);

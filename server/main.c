@@ -5,13 +5,11 @@
  * blocked in every thread of ours and taken here; once one has come, another ends the process at
  * once.  SIGHUP is likewise, where there are files to be read again; else it ends the process as
  * ever. */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 

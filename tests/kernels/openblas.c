@@ -1,4 +1,4 @@
-/* openblas.c: lib/gemm.c as a kernel table, so that what is checked of kernels is checked of it too.
+/* openblas.c: lib/gemm.c as a kernel table, held to what kernels are held to.
  *
  * A slot has no context, so the library stands in a variable. */
 #include "gemm.h"
@@ -8,15 +8,6 @@
 static struct attn_gemm library;
 
 static void matmul(const struct attn_matmul *product) { attn_gemm_matmul(&library, product); }
-
-static void outer(const struct attn_outer *product)
-{
-    struct attn_kernels portable;
-    attn_kernels_get(&portable, ATTN_CPU_PORTABLE);
-    if (product->rescale != NULL)
-        portable.scale_rows(product->c, product->ldc, product->rescale, product->rows, product->n);
-    attn_gemm_outer(&library, product);
-}
 
 /* As many columns at a time as lib/linear.c gives it. */
 static void project(const struct attn_project_block *whole, enum attn_dtype dtype)
@@ -43,7 +34,6 @@ bool kernels_openblas(struct attn_kernels *table, struct attn_error *error)
     attn_kernels_get(table, ATTN_CPU_PORTABLE);
     table->name = "openblas";
     table->matmul[ATTN_F32] = matmul;
-    table->outer = outer;
     table->project[ATTN_F32] = project_f32;
     table->project[ATTN_BF16] = project_bf16;
     return true;
