@@ -61,4 +61,13 @@ size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_si
 /* What an engine takes beside that: scratch. */
 size_t attn_engine_bytes(unsigned threads);
 
+/* The estimate of a step's work, in multiply-adds:
+ *
+ *   rows * (E * (H + G) * (D + Dv) + S * H * (D + Dv))
+ *
+ * that is the four projections of `rows` tokens, and their scores and weighted sums over `keys` (S)
+ * tokens, cached ones and their own.  Norms, positions, masks and outputs beside `output` are not
+ * counted.  Schedulers compare such estimates; no result depends on them. */
+size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys);
+
 #endif

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "attention.h"
+#include "attn_limits.h"
 #include "attn_state.h"
 #include "mem.h"
 #include "model.h"
@@ -439,16 +440,19 @@ static enum attn_status fail_all(struct attn_step *const steps[], size_t count,
     return status;
 }
 
-/* Multiply-adds of a batch, about. */
+size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys)
+{
+    size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
+    size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
+    return rows * (spec->hidden_size * (heads + kv_heads) + keys * heads);
+}
+
 static size_t work_of(const struct batch *batch)
 {
-    const struct attn_layer_spec *spec = &batch->layer->spec;
-    size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim), work = 0;
-    size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
+    size_t work = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct attn_step *step = batch->live[i].step;
-        size_t keys = step->position + step->rows;
-        work += step->rows * (spec->hidden_size * (heads + kv_heads) + keys * heads);
+        work += attn_step_work(&batch->layer->spec, step->rows, step->position + step->rows);
     }
     return work;
 }

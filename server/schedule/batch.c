@@ -1,6 +1,8 @@
 /* batch.c: the work of steps, and room for them in a batch. */
 #include "schedule/batch.h"
 
+#include "attn_limits.h"
+
 /* A batch has at most the multiply-adds of so many rows over so many tokens of its layer, or
  * LEAST_WORK where those are less. */
 #define TYPICAL_ROWS 64 /* a layer's weights are hardly read more cheaply for more */
@@ -36,13 +38,6 @@ static size_t visible_keys(const struct srv_item *item)
     return windowed && seen < keys ? seen : keys;
 }
 
-static size_t work_of(const struct attn_layer_spec *spec, size_t rows, size_t keys)
-{
-    size_t head = spec->num_heads * (spec->head_dim + spec->value_head_dim);
-    size_t kv = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
-    return rows * (spec->hidden_size * (head + kv) + keys * head);
-}
-
 /* Of looking at weights one by one. */
 static size_t looking_work(const struct srv_item *item)
 {
@@ -53,13 +48,14 @@ static size_t looking_work(const struct srv_item *item)
 
 size_t srv_item_work(const struct srv_item *item)
 {
-    return work_of(spec_of(item), item->sizes.queries, visible_keys(item)) + looking_work(item);
+    return attn_step_work(spec_of(item), item->sizes.queries, visible_keys(item)) +
+           looking_work(item);
 }
 
 /* Of a batch of the item's layer. */
 static size_t most_work(const struct srv_item *item)
 {
-    size_t typical = work_of(spec_of(item), TYPICAL_ROWS, TYPICAL_KEYS);
+    size_t typical = attn_step_work(spec_of(item), TYPICAL_ROWS, TYPICAL_KEYS);
     return typical > LEAST_WORK ? typical : LEAST_WORK;
 }
 

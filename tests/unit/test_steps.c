@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attn.h"
+#include "attn_limits.h"
 #include "attn_state.h"
 #include "model.h"
 #include "rng.h"
@@ -514,6 +515,18 @@ START_TEST(test_steps_on_a_layer_that_is_not_there_fail_all)
 }
 END_TEST
 
+/* ---- Work ------------------------------------------------------------------------------------ */
+
+/* Four projections of each row, and a score and a weighted value of each row, key and head. */
+START_TEST(test_steps_work_is_that_of_projections_and_attention)
+{
+    const struct attn_layer_spec spec = {
+        .hidden_size = 10, .num_heads = 4, .num_kv_heads = 2, .head_dim = 3, .value_head_dim = 5};
+    size_t projections = 10 * 4 * 3 + 10 * 2 * 3 + 10 * 2 * 5 + 10 * 4 * 5;
+    ck_assert_uint_eq(attn_step_work(&spec, 7, 100), 7 * (projections + 100 * 4 * (3 + 5)));
+}
+END_TEST
+
 Suite *suite_steps(void)
 {
     Suite *suite = suite_create("steps");
@@ -537,6 +550,7 @@ Suite *suite_steps(void)
                         test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits, 0,
                         NUM_DTYPES);
     tcase_add_test(steps, test_steps_on_a_layer_that_is_not_there_fail_all);
+    tcase_add_test(steps, test_steps_work_is_that_of_projections_and_attention);
     suite_add_tcase(suite, steps);
     return suite;
 }
