@@ -12,6 +12,7 @@
 #include "ops/metrics.h"
 #include "ops/usage.h"
 #include "schedule/scheduler.h"
+#include "schedule/scheduler_context.h"
 #include "session/models.h"
 #include "session/session.h"
 #include "store/store.h"
@@ -31,6 +32,7 @@ struct srv_app {
     struct attn_engine *engine;
     struct srv_sessions *sessions;
     struct srv_store *store; /* NULL: sessions end with the process */
+    struct srv_scheduler_context scheduler_context;
     struct srv_scheduler *scheduler;
     struct srv_http *http;
     atomic_int phase;            /* enum srv_phase */

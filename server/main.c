@@ -170,6 +170,31 @@ static bool fit_memory(struct srv_app *app, char *message)
     return true;
 }
 
+static void resume(void *app, struct srv_request *const requests[], size_t count)
+{
+    srv_http_resume(((struct srv_app *)app)->http, requests, count);
+}
+
+static bool open_scheduler(struct srv_app *app)
+{
+    const struct srv_config *config = &app->config;
+    app->scheduler_context = (struct srv_scheduler_context){
+        .engine = app->engine,
+        .models = &app->models,
+        .sessions = app->sessions,
+        .store = app->store,
+        .metrics = app->metrics,
+        .limits = &config->limits,
+        .routes = app->routes,
+        .batches_wait_for_disk =
+            config->durability == SRV_DURABLE_JOURNAL && config->journal_fsync == SRV_FSYNC_ALWAYS,
+        .stopping = &app->stopping,
+        .resume = resume,
+        .resume_context = app,
+    };
+    return srv_scheduler_open(&app->scheduler, &app->scheduler_context);
+}
+
 /* The parts that neither read files nor take requests. */
 static bool open_parts(struct srv_app *app, char *message)
 {
@@ -183,8 +208,7 @@ static bool open_parts(struct srv_app *app, char *message)
            srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
            fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
-           srv_store_open(&app->store, app, message, MESSAGE_MAX) &&
-           srv_scheduler_open(&app->scheduler, app);
+           srv_store_open(&app->store, app, message, MESSAGE_MAX) && open_scheduler(app);
 }
 
 static bool open_http(struct srv_app *app, char *message)

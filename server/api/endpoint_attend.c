@@ -88,6 +88,10 @@ static void compute_core(struct srv_job *job)
         srv_fail_attn(&job->error, &cause);
 }
 
+static const struct srv_job_type layer_type = {.compute = compute_layer, .encode = write_given};
+static const struct srv_job_type core_type = {.compute = compute_core, .encode = write_given};
+static const struct srv_job_type prefill_type = {.encode = write_prefill};
+
 /* ---- Reading ---- */
 
 /* Modifiers and outputs of a body whose sizes are known. */
@@ -100,7 +104,6 @@ static enum srv_error_code finish_given(struct srv_job *job, struct srv_error *e
         code = srv_reply_reserve(request, 1, error);
     if (code == SRV_OK)
         code = srv_outputs_alloc(&job->outputs, &job->call.rows, &job->sizes, request, error);
-    job->encode = write_given;
     return code;
 }
 
@@ -157,7 +160,7 @@ static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error
     if (code != SRV_OK)
         return code;
     job->sizes = srv_sizes_of_layer(spec);
-    job->compute = compute_layer;
+    job->type = &layer_type;
     code = srv_shape_rows(&job->sizes.batch, &job->sizes.queries, &job->sizes.batched,
                           &rows->hidden_states, "hidden_states", spec->hidden_size, error);
     if (code == SRV_OK)
@@ -206,7 +209,7 @@ static enum srv_error_code read_core_sizes(struct srv_job *job, struct srv_error
 static enum srv_error_code read_core(struct srv_job *job, struct srv_error *error)
 {
     const struct srv_rows *rows = &job->call.rows;
-    job->compute = compute_core;
+    job->type = &core_type;
     enum srv_error_code code = srv_field_rules_check(rows, SRV_FORM_WEIGHTLESS, NULL, error);
     if (code == SRV_OK)
         code = read_core_sizes(job, error);
@@ -218,7 +221,8 @@ static enum srv_error_code read_core(struct srv_job *job, struct srv_error *erro
 enum srv_error_code srv_parse_attend(struct srv_request *request, struct srv_error *error)
 {
     struct srv_job *job;
-    enum srv_error_code code = srv_job_read(&job, request, SRV_CALL_ATTEND, error);
+    enum srv_error_code code =
+        srv_job_read(&job, request, SRV_CALL_ATTEND, &request->app->scheduler_context, error);
     if (code != SRV_OK)
         return code;
     request->job = job;
@@ -231,6 +235,6 @@ enum srv_error_code srv_parse_attend(struct srv_request *request, struct srv_err
         return read_core(job, error);
     if (rows->session_id == NULL)
         return read_layer_rows(job, error);
-    job->encode = write_prefill;
+    job->type = &prefill_type;
     return srv_job_prepare_single(job, error);
 }

@@ -188,6 +188,9 @@ static void begin_truncate(struct srv_job *job)
     srv_session_reply(job->request, 200, session, false);
 }
 
+static const struct srv_job_type fork_type = {.begin = begin_fork};
+static const struct srv_job_type truncate_type = {.begin = begin_truncate};
+
 /* ---- Parsers --------------------------------------------------------------------------------- */
 
 enum srv_error_code srv_parse_fork(struct srv_request *request, struct srv_error *error)
@@ -196,7 +199,7 @@ enum srv_error_code srv_parse_fork(struct srv_request *request, struct srv_error
     enum srv_error_code code = read_change(&change, request, FORK_FIELDS, error);
     if (code != SRV_OK)
         return code;
-    change->job.begin = begin_fork;
+    change->job.type = &fork_type;
     request->job = &change->job;
     return SRV_OK;
 }
@@ -209,7 +212,7 @@ enum srv_error_code srv_parse_truncate(struct srv_request *request, struct srv_e
         return code;
     if (change->call.length == NOT_GIVEN)
         return srv_fail(error, SRV_E_MISSING_FIELD, "length", "length is missing");
-    change->job.begin = begin_truncate;
+    change->job.type = &truncate_type;
     request->job = &change->job;
     return SRV_OK;
 }

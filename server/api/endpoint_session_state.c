@@ -132,14 +132,15 @@ static bool advance_export(struct srv_job *job)
     return false;
 }
 
+static const struct srv_job_type export_type = {
+    .begin = begin_export, .advance = advance_export, .release = end_state};
+
 enum srv_error_code srv_parse_export(struct srv_request *request, struct srv_error *error)
 {
     struct state_job *state;
     if (new_state_job(&state, request, error) != SRV_OK)
         return error->code;
-    state->job.begin = begin_export;
-    state->job.advance = advance_export;
-    state->job.end = end_state;
+    state->job.type = &export_type;
     request->job = &state->job;
     return SRV_OK;
 }
@@ -278,15 +279,17 @@ static void abandon_import(struct srv_job *job)
     srv_store_import_abandon(job->request->app->store, &state->recorded, state->session);
 }
 
+static const struct srv_job_type import_type = {.begin = begin_import,
+                                                .advance = advance_import,
+                                                .abandon = abandon_import,
+                                                .release = end_state};
+
 enum srv_error_code srv_parse_import(struct srv_request *request, struct srv_error *error)
 {
     struct state_job *state;
     if (new_state_job(&state, request, error) != SRV_OK)
         return error->code;
-    state->job.begin = begin_import;
-    state->job.advance = advance_import;
-    state->job.abandon = abandon_import;
-    state->job.end = end_state;
+    state->job.type = &import_type;
     if (open_import(state, error) != SRV_OK) {
         end_state(&state->job);
         return error->code;

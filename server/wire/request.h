@@ -20,7 +20,7 @@
 #include "wire/coding.h"
 
 struct srv_app;        /* app.h; for api/ only */
-struct srv_io_workers; /* schedule/clerk.h */
+struct srv_io_workers; /* schedule/io_workers.h */
 struct srv_job;        /* schedule/job.h */
 struct srv_route;      /* wire/route.h */
 
@@ -67,11 +67,11 @@ struct srv_request {
     unsigned caller;                  /* place of the API key it came with; 0 without keys */
     size_t reply_bytes;               /* that the outputs taken so far will take at most */
     struct srv_compressor
-        *compressor;               /* of a reply that is being coded (coding.h); NULL: none is */
-    struct srv_io_workers *clerk;  /* that has it (clerk.h), or NULL; as is the next: */
-    struct srv_queue_node waiting; /* in its line */
-    bool expands;                  /* the body, to more than is small */
-    struct srv_job *job;           /* the scheduler's, in the arena; job.h */
+        *compressor; /* of a reply that is being coded (coding.h); NULL: none is */
+    struct srv_io_workers *io_workers; /* that have the request, or NULL (schedule/io_workers.h) */
+    struct srv_queue_node node;        /* in their queue */
+    bool expands;                      /* the body, to more than is small */
+    struct srv_job *job;               /* the scheduler's, in the arena; job.h */
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
      * replied.  0 where a stage was not reached. */
     uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;

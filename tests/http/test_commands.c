@@ -358,7 +358,7 @@ START_TEST(test_sandbox_holds_every_thread_of_a_serving_daemon)
     daemon_start(&daemon, CONFIG_SMALL(""), arguments, variables);
     expect_status(&daemon, daemon.process.pid, "\nSeccomp:\t2\n");
     size_t count = daemon_threads(threads, &daemon);
-    ck_assert_uint_ge(count, 4); /* event, scheduler, workers, clerks */
+    ck_assert_uint_ge(count, 4); /* event, scheduler, workers, I/O workers */
     for (size_t i = 0; i < count; i++) {
         expect_status(&daemon, threads[i], "\nNoNewPrivs:\t1\n");
         expect_status(&daemon, threads[i], "\nSeccomp:\t2\n");

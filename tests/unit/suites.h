@@ -26,9 +26,9 @@
     X(keys)          \
     X(session)       \
     X(digest)        \
-    X(lines)         \
-    X(clerk)         \
-    X(rounds)        \
+    X(fair_queue)    \
+    X(io_workers)    \
+    X(dispatch)      \
     X(log)           \
     X(metrics)       \
     X(steps)         \
