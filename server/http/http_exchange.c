@@ -236,8 +236,8 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
     return SRV_OK;
 }
 
-/* The route is looked up before the key is checked, since it says what scope the key needs; that it
- * was not found is said only to callers with a key. */
+/* The route is found before the key is checked, since the route says which scope the key needs;
+ * only callers with a key are told that there is no such route. */
 static enum srv_error_code check_head(struct srv_exchange *x, const struct srv_head *head,
                                       struct srv_error *error)
 {

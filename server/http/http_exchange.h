@@ -44,7 +44,7 @@ struct srv_exchange {
     struct srv_exchange *next_free; /* in a list of the loop's; nothing from `query` on is zeroed */
     char query[QUERY_MAX + 1];      /* request.query */
     _Alignas(64) union {
-        /* Until the head is looked at: path and query as they came; longer ones are refused. */
+        /* Until the head is checked: path and query as received; longer ones are refused. */
         char target[SRV_MAX_HEADER_BYTES];
         struct {
             _Alignas(64) char body[BODY_FIRST + 64]; /* request.body where it fits */

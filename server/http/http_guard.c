@@ -1,9 +1,9 @@
 /* http_guard.c: refuses heads that two parsers could read in two ways.
  *
  * libmicrohttpd reads heads leniently, and behind a proxy that reads them otherwise each leniency
- * smuggles a request (mhd_workarounds.c, 8).  What its parser dropped shows in where the fields
- * lie: they point into the bytes as received, so each must begin two bytes (CR LF) after the end of
- * the one before it.  `rules` lists the checks in their order. */
+ * smuggles a request (mhd_workarounds.c, 8).  Bytes that its parser dropped show in where the
+ * fields lie: fields point into the bytes as received, so each must begin two bytes (CR LF) after
+ * the end of the one before it.  `rules` lists the checks in their order. */
 #include "http/http_guard.h"
 
 #include <stdlib.h>
@@ -421,7 +421,7 @@ static unsigned find_weight(const char *text, const char *end)
     return 1000;
 }
 
-/* What Accept says of a media type, or Accept-Encoding of a coding. */
+/* How acceptable a media type is by Accept, or a coding by Accept-Encoding. */
 struct preference {
     bool given;      /* the request has the field */
     int specificity; /* of the most specific range that names it; 0: none does */

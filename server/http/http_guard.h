@@ -21,7 +21,7 @@ struct srv_head {
     const char *target;                  /* a copy of path and query, up to a NUL */
     const char *end;                     /* one past the empty line that ends the head */
     size_t bytes;                        /* from the method to `end` */
-    size_t count;                        /* of fields that came; SRV_MAX_HEADERS are kept */
+    size_t count;                        /* of fields received, of which SRV_MAX_HEADERS are kept */
     struct srv_header_field fields[SRV_MAX_HEADERS];
 };
 

@@ -171,7 +171,7 @@ static void sleep_for(struct srv_loop *loop, int ms)
         (void)!read(loop->wake_fd, &wakes, sizeof wakes);
 }
 
-/* MHD_run looks at the sockets itself, so a turn that need not wait spends no call on poll. */
+/* MHD_run checks the sockets itself, so a turn that need not wait spends no call on poll. */
 static void wait_for_work(struct srv_loop *loop)
 {
     int ms = wait_ms(loop);

@@ -64,7 +64,7 @@ struct srv_loop {
     atomic_bool wake_pending; /* there is work that no socket reports */
     atomic_bool sleeping;     /* or about to sleep: a wake has to write to wake_fd */
 
-    /* What the next wait depends on. */
+    /* State that decides how long the next turn waits. */
     uint64_t next_sweep_ns;
     size_t idle_turns;  /* in a row: libmicrohttpd had work, and no bytes came or went */
     bool has_submitted; /* requests went to the scheduler in this turn */

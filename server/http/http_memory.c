@@ -15,7 +15,7 @@
 #define POOL_SIZE 256    /* exchanges of an event thread */
 #define SMALL_BODY 65536 /* bytes: below, room for eight times what is there, as growing copies */
 
-/* AddressSanitizer reports whoever touches an exchange between two of its requests. */
+/* AddressSanitizer reports accesses to an exchange between two of its requests. */
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #else

@@ -1,7 +1,7 @@
 /* http_reply.c: the one place where replies get their header fields and go out.
  *
- * Nearly all replies go through libmicrohttpd.  It takes none while a body still arrives, so the
- * few replies that cannot wait for its end are written to the socket. */
+ * Nearly all replies go through libmicrohttpd.  The few that cannot wait for the end of a body that
+ * still arrives are written to the socket (mhd_workarounds.c, 11). */
 #include "http/http_reply.h"
 
 #include <assert.h>
@@ -166,7 +166,7 @@ static void list_fields(struct header_lines *out, struct srv_loop *loop,
 
 #define PIECE_BYTES ((size_t)128 << 10) /* sent to one connection before others have their turn */
 
-/* The loop counts a turn in which a piece goes out as one that got something done. */
+/* A turn in which a piece is sent is not idle. */
 static ssize_t copy_piece(void *context, uint64_t at, char *out, size_t most)
 {
     const struct srv_request *request = context;

@@ -11,18 +11,18 @@ struct MHD_Response;
 struct srv_connection;
 struct srv_loop;
 
-/* What the listener's workarounds (4, 5) remember from turn to turn. */
+/* The listener's state for 4 and 5, from turn to turn. */
 struct srv_mhd_accept {
     bool last_closed;      /* the last open connection ended in this turn */
     bool waited_at_sweep;  /* a client waited to be accepted at the last sweep */
     bool waited_last_turn; /* a client waited after the last turn, with no connection open */
-    bool backing_off;      /* so it was after the turn before, too: accepting pauses */
+    bool backing_off;      /* the same after the turn before that: accepting pauses */
 };
 
 /* 4: after a sweep.  A listener that has stopped accepting is made to accept again. */
 void srv_mhd_accept_at_sweep(struct srv_loop *loop);
 
-/* 5: after a turn.  Decides whether to pause accepting. */
+/* 5: after a turn.  Sets accept.backing_off. */
 void srv_mhd_accept_after_turn(struct srv_loop *loop);
 
 /* Milliseconds that the next turn is to wait for the listener's sake: 0 to accept again (4), more

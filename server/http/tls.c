@@ -161,8 +161,8 @@ static struct srv_tls_credentials *get_credentials(struct srv_tls_slot *slot)
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
-/* libmicrohttpd sends one record of a reply a turn, so a turn in which a record went out got
- * something done. */
+/* libmicrohttpd sends one record of a reply a turn: a turn in which a record is sent is not
+ * idle. */
 static ssize_t send_record(gnutls_transport_ptr_t to, const void *bytes, size_t count)
 {
     const struct srv_connection *connection = to;
