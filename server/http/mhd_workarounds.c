@@ -1,54 +1,48 @@
 /* mhd_workarounds.c: answers to defects of libmicrohttpd 0.9.75, and the list of all of them.
  *
  * Each entry has the defect and how it shows; the answer and its place, this file unless another is
- * named; the version that ends the defect.  "Later: not examined" means that no later version was
- * tried.  Later versions that are named come from libmicrohttpd's NEWS and ChangeLog, and were not
- * tried either.  "The library" is libmicrohttpd 0.9.75.
+ * named; the version that ends the defect, by libmicrohttpd's NEWS and ChangeLog, not by trial.
+ * Where no version is named the defect is open in 0.9.75 and later versions were not examined.
  *
  *  1 The library's epoll thread blocks in epoll_wait before it serves what it has whenever a
  *    multiple of 128 connections are ready at once: replies wait for the next event.  Answer:
- *    external mode, in which MHD_run never blocks (http_loop.c).  Later: not examined.
- *  2 The library's poll thread starves connections beyond a few hundred.  Answer: as 1.  Later: not
- *    examined.
+ *    external mode, in which MHD_run never blocks (http_loop.c).
+ *  2 The library's poll thread starves connections beyond a few hundred.  Answer: as 1.
  *  3 The library's timeout restarts on every byte: a client that sends one now and then holds a
  *    connection for ever.  Answer: no timeout of the library's, absolute deadlines
- *    (srv_connection_deadline in http_loop.c).  Later: not examined.
+ *    (srv_connection_deadline in http_loop.c).
  *  4 After accept fails for want of descriptors (EMFILE), a daemon with open connections accepts
  *    nobody until one of them ends, which may be never.  Measured with the limit of descriptors
  *    lowered and lifted again beside one busy connection: nobody was accepted within 12 s.  Answer:
  *    srv_mhd_accept_at_sweep, with which a client was answered 0.2 to 0.7 s after the limit was
  *    lifted.  When the last connection has ended, accepting begins again in the turn after that,
- *    which therefore must not wait.  Later: not examined.
+ *    which therefore must not wait.
  *  5 After EMFILE with no connection open, the library calls accept again in every turn for as long
  *    as a client waits: a whole CPU.  Answer: srv_mhd_accept_after_turn, which pauses accepting for
- *    100 ms at a time.  Later: not examined.
+ *    100 ms at a time.
  *  6 A chunk header longer than the reading buffer counts as work for ever: MHD_get_timeout says 0
  *    in every turn, a whole CPU until the deadline.  Answer: after 64 turns without input each turn
- *    waits 5 ms (wait_ms in http_loop.c).  Later: not examined.
- * 7 A read that fills less than its buffer counts as all there is, so the end of a client's side is
- *    not seen before the deadline where it arrived with the last bytes.  Answer:
- *    srv_mhd_client_closed.  Later: not examined.
+ *    waits 5 ms (wait_ms in http_loop.c).
+ *  7 A read that fills less than its buffer counts as all there is, so where a client's end arrived
+ *    with its last bytes the end is not seen before the deadline.  Answer: srv_mhd_client_closed.
  *  8 Heads are read leniently: the first of two Content-Lengths wins, Transfer-Encoding beats
  *    Content-Length, values end at a NUL, a folded line is glued to the field's name, lines may end
  *    in a bare LF.  Behind a proxy that reads otherwise each of these smuggles a request.  Answer:
- *    the guard (http_guard.c).  1.0.0 rewrote the parser and lets an application choose its
- *    strictness; a second Content-Length is refused from 1.0.4 on, other fields that must be unique
- *    from 1.0.5 on.
+ *    the guard (http_guard.c).  Ends: 1.0.0 rewrote the parser and lets an application choose its
+ *    strictness; 1.0.4 refuses a second Content-Length, 1.0.5 a second of other single fields.
  *  9 Lines of chunks may end in a bare LF, so another parser may see the end of the body elsewhere.
  *    Answer: nothing is read after a body in chunks, whose reply ends the connection (is_last_reply
- *    in http_exchange.c).  1.0.0 rewrote the parser; its chunks were not examined.
- * 10 At strictness 1 the library refuses heads with no reply, or one of its own.  Answer:
- * strictness
- *    0 (http.c) and the guard.  Later: not examined.
+ *    in http_exchange.c).
+ * 10 At strictness 1 some heads are refused without our reply.  Answer: strictness 0 (http.c),
+ *    and the guard.
  * 11 No reply can be queued while a body still arrives.  Answer: a reply that cannot wait for the
- *    body's end is written to the socket (srv_reply_send in http_reply.c).  Later: not examined.
+ *    body's end is written to the socket (srv_reply_send in http_reply.c).
  * 12 Each header field of a reply costs three allocations and a dozen searches.  Answer:
- *    srv_mhd_add_header_lines.  Later: not examined.
+ *    srv_mhd_add_header_lines.
  * 13 Suspending and resuming a connection costs several system calls and locks.  Answer: a request
  *    that waits for its reply is polled, and suspended only where that takes long (http_job.c).
- *    Later: not examined.
  * 14 A second Date is sent where "Connection" is added after ours.  Answer: "Connection" is added
- *    first (srv_reply_queue in http_reply.c).  Later: not examined. */
+ *    first (srv_reply_queue in http_reply.c). */
 #include "http/mhd_workarounds.h"
 
 #include <assert.h>
