@@ -17,8 +17,6 @@
 #include "session/session.h"
 #include "store/store.h"
 
-enum srv_phase { SRV_LOADING, SRV_READY, SRV_DRAINING };
-
 struct srv_app {
     const struct srv_routes *routes;
     struct srv_config config;

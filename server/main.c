@@ -211,9 +211,27 @@ static bool open_parts(struct srv_app *app, char *message)
            srv_store_open(&app->store, app, message, MESSAGE_MAX) && open_scheduler(app);
 }
 
+static struct srv_http_context http_context(struct srv_app *app)
+{
+    return (struct srv_http_context){
+        .limits = &app->config.limits,
+        .routes = app->routes,
+        .instance = app->config.instance,
+        .keys = app->config.api_keys != NULL ? &app->keys : NULL,
+        .log = &app->log,
+        .metrics = app->metrics,
+        .scheduler = app->scheduler,
+        .in_flight = &app->in_flight,
+        .phase = &app->phase,
+        .stopping = &app->stopping,
+        .app = app,
+    };
+}
+
 static bool open_http(struct srv_app *app, char *message)
 {
     const struct srv_config *config = &app->config;
+    const struct srv_http_context context = http_context(app);
     struct srv_tls tls;
     struct srv_http_options options = {
         .host = config->host,
@@ -222,7 +240,7 @@ static bool open_http(struct srv_app *app, char *message)
         .tls = &tls,
     };
     bool opened = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, MESSAGE_MAX) &&
-                  srv_http_open(&app->http, app, &options, message, MESSAGE_MAX);
+                  srv_http_open(&app->http, &context, &options, message, MESSAGE_MAX);
     srv_tls_fini(&tls);
     return opened;
 }

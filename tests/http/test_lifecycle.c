@@ -1,5 +1,5 @@
-/* test_lifecycle.c: starting and stopping: where a daemon listens, what it does with requests that
- * run when it is told to end. */
+/* test_lifecycle.c: starting and stopping: where a daemon listens, and what becomes of requests
+ * that run when it is signalled to end. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <limits.h>
@@ -86,7 +86,7 @@ static void slow_end(struct slow *slow)
     process_end(&slow->daemon.process);
 }
 
-/* Waits until the daemon has heard of the signal. */
+/* Waits until the daemon has received the signal. */
 static void await_draining(const struct slow *slow)
 {
     bool draining = false;
@@ -153,7 +153,7 @@ static bool blocks_termination(const struct daemon *daemon, pid_t thread)
     return (daemon_status_number(daemon, thread, "SigBlk", 16) >> (SIGTERM - 1) & 1) == 1;
 }
 
-/* A thread, other than the main one, that lets SIGTERM come; how many there are. */
+/* Counts the threads beside the main one that do not block SIGTERM; *found is one of them. */
 static size_t find_open_thread(pid_t *found, const struct daemon *daemon)
 {
     pid_t threads[DAEMON_MAX_THREADS];
@@ -167,8 +167,8 @@ static size_t find_open_thread(pid_t *found, const struct daemon *daemon)
     return open;
 }
 
-/* Threads of ours block it.  OpenBLAS' one, which it starts before main begins, does not. */
-START_TEST(test_termination_saves_sessions_whichever_thread_it_comes_to)
+/* attnd's threads block SIGTERM.  The thread that OpenBLAS starts before main begins does not. */
+START_TEST(test_termination_saves_sessions_whichever_thread_receives_it)
 {
     char directory[] = "/tmp/attnd-state-XXXXXX", command[64];
     const char *const arguments[] = {"--durability",    "journal",  "--state-dir", directory,
@@ -210,7 +210,7 @@ END_TEST
 
 /* ---- Where it listens and what it serves ----------------------------------------------------- */
 
-/* Starts with these, expects an answer at `host`, stops. */
+/* Starts a daemon with these, expects an answer at `host`, and stops it. */
 static void expect_served_at(const char *config, const char *const arguments[],
                              const char *const variables[], const char *host)
 {
@@ -254,7 +254,7 @@ START_TEST(test_listening_beyond_loopback_is_warned_of)
 }
 END_TEST
 
-/* Machines without IPv6 cannot show this. */
+/* The IPv6 test is left out on machines without IPv6. */
 static bool has_ipv6(void)
 {
     struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback};
@@ -275,7 +275,7 @@ START_TEST(test_ipv6_address_is_served_and_named_in_brackets)
 }
 END_TEST
 
-/* 192.0.2.1 is nobody's address (RFC 5737): who tries to listen there fails. */
+/* No host has the address 192.0.2.1 (RFC 5737): listening there fails. */
 START_TEST(test_variable_beats_the_file_and_a_flag_beats_the_variable)
 {
     static const char file[] = "{\"host\":\"192.0.2.1\",\"port\":0,\"models\":[]}";
@@ -301,7 +301,7 @@ START_TEST(test_variable_names_the_port)
 }
 END_TEST
 
-/* The way from `from` up to the root and down to `to`; both absolute. */
+/* The path from `from` up to the root and down to `to`; both absolute. */
 static void make_relative(char out[PATH_MAX], const char *from, const char *to)
 {
     size_t length = 0;
@@ -329,7 +329,7 @@ START_TEST(test_relative_checkpoint_path_starts_at_the_configuration_file)
     const json_t *layers = json_object_get(answer.json, "resident_layers");
     ck_assert_uint_eq(json_array_size(layers), 1);
     ck_assert_int_eq(json_integer_value(json_array_get(layers, 0)), 1);
-    ck_assert_ptr_null(strstr(answer.text, "/")); /* no path is told */
+    ck_assert_ptr_null(strstr(answer.text, "/")); /* the reply shows no path */
     answer_free(&answer);
     answer = client_post(&client, "/attend", "{\"layer\":0,\"hidden_states\":[[1]]}");
     expect_answer(&answer, 404, "layer_not_found", "a layer that is not resident");
@@ -346,7 +346,7 @@ Suite *suite_lifecycle(void)
     TCase *stopping = tcase_create("stopping");
     tcase_add_test(stopping, test_termination_lets_running_requests_finish_and_refuses_others);
     tcase_add_test(stopping, test_second_signal_ends_at_once_with_failure);
-    tcase_add_test(stopping, test_termination_saves_sessions_whichever_thread_it_comes_to);
+    tcase_add_test(stopping, test_termination_saves_sessions_whichever_thread_receives_it);
     tcase_add_test(stopping, test_idle_connections_do_not_hold_up_the_end);
     suite_add_tcase(suite, stopping);
     TCase *starting = tcase_create("starting");
