@@ -319,7 +319,7 @@ static bool finish_body(struct srv_exchange *x)
         return srv_exchange_submit(x) || reply(x);
     struct srv_error error = {0};
     if (request->body_length <= SRV_MAX_DOCUMENT_BYTES &&
-        srv_body_decompress(request, SRV_MAX_DOCUMENT_BYTES, &error) != SRV_OK)
+        srv_body_decompress(request, SRV_MAX_DOCUMENT_BYTES, NULL, &error) != SRV_OK)
         srv_reply_error(request, &error);
     else
         request->route->handle(request);
