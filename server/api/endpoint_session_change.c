@@ -24,9 +24,8 @@ struct change {
 };
 
 static const struct srv_document_field fields[] = {
-    {"length", false, offsetof(struct change_call, length), 0},
-    {"epoch", false, offsetof(struct change_call, epoch), 1},
-    {"session_id", true, offsetof(struct change_call, session_id), 0}, /* of a fork only */
+    SRV_COUNT_FIELD(change_call, length, 0), SRV_COUNT_FIELD(change_call, epoch, 1),
+    SRV_TEXT_FIELD(change_call, session_id), /* of a fork only */
 };
 #define FORK_FIELDS 3
 #define TRUNCATE_FIELDS 2

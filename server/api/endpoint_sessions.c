@@ -20,10 +20,10 @@ struct create_call {
 };
 
 static const struct srv_document_field create_fields[] = {
-    {"session_id", true, offsetof(struct create_call, session_id), 0},
-    {"model", true, offsetof(struct create_call, model), 0},
-    {"max_length", false, offsetof(struct create_call, max_length), 1},
-    {"ttl_s", false, offsetof(struct create_call, ttl_s), 1},
+    SRV_TEXT_FIELD(create_call, session_id),
+    SRV_TEXT_FIELD(create_call, model),
+    SRV_COUNT_FIELD(create_call, max_length, 1),
+    SRV_COUNT_FIELD(create_call, ttl_s, 1),
 };
 #define CREATE_FIELDS (sizeof create_fields / sizeof create_fields[0])
 

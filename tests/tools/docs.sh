@@ -92,7 +92,7 @@ field_rows() {
 }
 
 create_rows() {
-    sed -nE 's/^ *\{"([a-z_]+)", (true|false), offsetof\(struct create_call.*/| `\1` |/p' server/api/endpoint_sessions.c
+    sed -nE 's/^ *SRV_(TEXT|COUNT)_FIELD\(create_call, ([a-z_]+).*/| `\2` |/p' server/api/endpoint_sessions.c
 }
 
 metric_rows() {
