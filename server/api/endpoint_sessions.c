@@ -120,10 +120,13 @@ void srv_get_session(struct srv_request *request)
         srv_reply_error(request, &error);
 }
 
-static enum srv_error_code delete (struct srv_app *app, const char *id, struct srv_error *error) {
+static enum srv_error_code delete_session(struct srv_app *app, const char *id,
+                                          struct srv_error *error)
+{
     struct srv_session *session = srv_session_peek(app->sessions, id);
     enum srv_error_code code = SRV_OK;
-    if (session != NULL) code = srv_store_delete(app->store, session, error);
+    if (session != NULL)
+        code = srv_store_delete(app->store, session, error);
     if (code == SRV_OK && (session == NULL || !srv_session_remove(app->sessions, session)))
         code = srv_session_fail_not_found(error);
     srv_session_put(session);
@@ -138,7 +141,7 @@ void srv_delete_session(struct srv_request *request)
         srv_reply_error(request, &error);
         return;
     }
-    if (delete (request->app, id, &error) != SRV_OK) {
+    if (delete_session(request->app, id, &error) != SRV_OK) {
         srv_reply_error(request, &error);
         return;
     }
