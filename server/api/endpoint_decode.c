@@ -1,7 +1,7 @@
-/* endpoint_decode.c: POST /decode: one step over one session, or one over each of many.
+/* endpoint_decode.c: POST /decode: one step over one session, or a step over each of many.
  *
- * The steps themselves are steps.c's and their batching scheduler.c's; here is the form of the
- * body and of the reply. */
+ * This file knows the form of the body and of the reply.  Steps over sessions are steps.c's, the
+ * batches that they run in batch.c's. */
 #include "api/endpoints.h"
 #include "app.h"
 #include "schedule/job.h"
@@ -15,7 +15,7 @@ static void write_one(const struct srv_job *job, struct srv_buffer *out)
     srv_buffer_text(out, "}");
 }
 
-/* In a list each item succeeds or fails alone. */
+/* Each item of a list succeeds or fails alone. */
 static void write_many(const struct srv_job *job, struct srv_buffer *out)
 {
     srv_buffer_text(out, "{\"sequences\":[");

@@ -313,7 +313,7 @@ static bool handle(struct srv_exchange *x)
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
     if (request->body_length <= SRV_MAX_DOCUMENT_BYTES &&
-        srv_body_decompress(request, SRV_MAX_DOCUMENT_BYTES, &error) != SRV_OK)
+        srv_body_decompress(request, SRV_MAX_DOCUMENT_BYTES, NULL, &error) != SRV_OK)
         srv_reply_error(request, &error);
     else
         request->route->handle(request);

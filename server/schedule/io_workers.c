@@ -74,11 +74,12 @@ static size_t expansion_limit(const struct srv_request *request)
 
 static enum srv_error_code read_body(struct srv_request *request, struct srv_error *error)
 {
+    const struct srv_cancel cancel = {srv_io_workers_check, request};
     size_t most = expansion_limit(request);
     request->expands = false;
     if (check(request, error) != SRV_OK)
         return error->code;
-    if (srv_body_decompress(request, most, error) == SRV_OK)
+    if (srv_body_decompress(request, most, &cancel, error) == SRV_OK)
         return request->route->parse(request, error);
     request->expands = error->code == SRV_E_BODY_TOO_LARGE && most < srv_body_limit(request);
     return error->code;

@@ -45,7 +45,7 @@ static enum srv_error_code split_body(struct srv_body *out, struct srv_request *
         .json = request->body,
         .json_length = (size_t)length,
         .bytes = {request->body + length, request->body_length - (size_t)length, request->framed},
-        .pause = {srv_io_workers_check, request},
+        .cancel = {srv_io_workers_check, request},
     };
     return SRV_OK;
 }

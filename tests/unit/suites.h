@@ -19,7 +19,7 @@
     X(tensor_json)   \
     X(tensor_binary) \
     X(number)        \
-    X(request)       \
+    X(call)          \
     X(http)          \
     X(coding)        \
     X(config)        \

@@ -203,7 +203,7 @@ START_TEST(test_pause_stops_what_is_read)
         struct srv_tensor tensor;
         srv_arena_init(&arena, SIZE_MAX / 2, NULL, NULL);
         srv_json_init(&json, text, length, &error);
-        json.pause = asking;
+        json.cancel = asking;
         pause_after(times);
         bool read = _i < 2 ? srv_tensor_read_json(&tensor, &json, &arena, SRV_FLOATS, false, "x")
                            : srv_json_skip(&json);
