@@ -341,10 +341,9 @@ void srv_config_help(struct srv_buffer *out)
     srv_buffer_text(out, "attnd: attention layers and key/value caches over HTTP\n\n"
                          "  attnd [--config FILE] [OPTION ...]\n"
                          "  attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME]\n"
-                         "                    [--kv-dtype NAME] [--measure]\n\n"
+                         "                    [--kv-dtype NAME]\n\n"
                          "The second form prints what the checkpoint in DIR holds, layer by\n"
-                         "layer, and what loading it would cost; --measure computes how far\n"
-                         "those dtypes take its outputs from float32.\n\n"
+                         "layer, and what loading it would cost.\n\n"
                          "Options, with their defaults:\n\n");
     for (size_t i = 0; i < srv_option_count; i++)
         help_option(out, &srv_options[i]);
