@@ -30,7 +30,7 @@ struct srv_model_entry {
 enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };
 
 /* Where an option's value came from; a later one beats an earlier one.  SRV_FROM_MEMORY: the
- * default, halved until all of them fit the memory that there is. */
+ * default, divided because memory is short. */
 enum srv_config_source {
     SRV_FROM_DEFAULT,
     SRV_FROM_MEMORY,
@@ -75,9 +75,10 @@ void srv_config_fini(struct srv_config *config);
 #define SRV_INSTANCE_MAX 32
 void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host);
 
-/* Halves every option whose default is a share of memory and that nobody has set, down to a 64th of
- * its default.  False where nothing was left to halve. */
-bool srv_config_halve(struct srv_config *config);
+/* Gives every option whose default is a share of memory, and that nobody has set, that default
+ * divided by `divisor`, 1 to SRV_MAX_DIVISOR. */
+#define SRV_MAX_DIVISOR 64
+void srv_config_divide_shares(struct srv_config *config, unsigned divisor);
 
 /* Whether only this machine can reach an address: 127.0.0.0/8, ::1. */
 bool srv_config_is_loopback(const char *host);

@@ -35,7 +35,6 @@ static bool instance_valid(const char *text)
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
-#define SHARE_LEAST 64 /* a share is halved to this part of its default at most */
 
 const struct srv_option srv_options[] = {
     {"config", SRV_OPTION_TEXT, AT(config_file), NULL, 0, 0, "a file name",
@@ -274,19 +273,17 @@ bool srv_option_set(struct srv_config *config, const struct srv_option *option,
     return true;
 }
 
-bool srv_config_halve(struct srv_config *config)
+void srv_config_divide_shares(struct srv_config *config, unsigned divisor)
 {
-    bool halved = false;
     for (size_t i = 0; i < srv_option_count; i++) {
-        size_t initial = 0, *value = value_of(config, &srv_options[i]);
-        if (!srv_options[i].is_share || config->sources[i] > SRV_FROM_MEMORY ||
-            !srv_size_parse(&initial, srv_options[i].initial) || *value / 2 < initial / SHARE_LEAST)
+        const struct srv_option *option = &srv_options[i];
+        size_t initial;
+        if (!option->is_share || config->sources[i] > SRV_FROM_MEMORY ||
+            !srv_size_parse(&initial, option->initial))
             continue;
-        *value /= 2;
-        config->sources[i] = SRV_FROM_MEMORY;
-        halved = true;
+        *(size_t *)value_of(config, option) = initial / divisor;
+        config->sources[i] = divisor > 1 ? SRV_FROM_MEMORY : SRV_FROM_DEFAULT;
     }
-    return halved;
 }
 
 /* ---- Texts made from the table --------------------------------------------------------------- */
