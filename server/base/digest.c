@@ -6,27 +6,20 @@
 
 #include <string.h>
 
-#define PRIME_A UINT64_C(0x9e3779b97f4a7c15)
-#define PRIME_B UINT64_C(0xd6e8feb86659fd93)
+#include "base/hash.h"
 
-/* The two halves of a 128-bit product, added: every input bit reaches every output bit. */
-static uint64_t fold(uint64_t a, uint64_t b)
-{
-    __extension__ typedef unsigned __int128 wide;
-    wide product = (wide)a * b;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
+#define PRIME UINT64_C(0xd6e8feb86659fd93)
 
 static void add_word(uint64_t digest[2], uint64_t word)
 {
-    digest[0] = fold(digest[0] ^ word, PRIME_A) + PRIME_B;
-    digest[1] = fold(digest[1] + word, PRIME_B) ^ digest[0];
+    digest[0] = srv_hash_fold(digest[0] ^ word, SRV_HASH_GOLDEN) + PRIME;
+    digest[1] = srv_hash_fold(digest[1] + word, PRIME) ^ digest[0];
 }
 
 void srv_digest_init(uint64_t digest[2])
 {
-    digest[0] = PRIME_B;
-    digest[1] = PRIME_A;
+    digest[0] = PRIME;
+    digest[1] = SRV_HASH_GOLDEN;
 }
 
 #define LANES 4
@@ -37,12 +30,12 @@ static size_t add_groups(uint64_t digest[2], const unsigned char *at, size_t cou
     uint64_t lanes[LANES], words[LANES];
     size_t whole = count - count % sizeof words;
     for (size_t i = 0; i < LANES; i++)
-        lanes[i] = digest[i % 2] + i * PRIME_B;
+        lanes[i] = digest[i % 2] + i * PRIME;
     for (const unsigned char *end = at + whole; at < end; at += sizeof words) {
         memcpy(words, at, sizeof words);
 #pragma GCC unroll 4
         for (size_t i = 0; i < LANES; i++)
-            lanes[i] = fold(lanes[i] ^ words[i], PRIME_A) + PRIME_B;
+            lanes[i] = srv_hash_fold(lanes[i] ^ words[i], SRV_HASH_GOLDEN) + PRIME;
     }
     for (size_t i = 0; i < LANES && whole > 0; i++)
         add_word(digest, lanes[i]);
