@@ -55,12 +55,12 @@ struct srv_limits {
 /* A row of the table of bounds. */
 struct srv_bound {
     const char *name;
-    size_t value;
-    bool is_option;           /* value is the offset of a size_t in struct srv_config */
-    const char *unit;         /* "bytes", "" where it counts what its name says */
-    enum srv_error_code code; /* what a caller is told; SRV_OK: no caller meets it, but: */
-    const char *beyond;       /* what happens, where that is no code */
-    const char *what;         /* it bounds */
+    size_t value;             /* of a constant; of an option its offset in struct srv_config */
+    bool is_option;           /* the size_t at that offset is the bound */
+    const char *unit;         /* "bytes"; NULL where the number counts what the name says */
+    enum srv_error_code code; /* the error beyond the bound; SRV_OK: `beyond` instead */
+    const char *beyond;       /* what happens beyond it where no caller gets an error */
+    const char *subject;      /* what is bounded, in words */
 };
 
 extern const struct srv_bound srv_bounds[];

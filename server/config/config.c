@@ -50,7 +50,7 @@ static bool take_flag(struct srv_config_reading *reading, struct given *given, i
     if (option->kind == SRV_OPTION_MODE) {
         if (value != NULL)
             return srv_config_refuse(reading, "%.*s takes no value", (int)length, flag);
-        reading->config->mode = (unsigned)option->min;
+        reading->config->mode = option->mode;
         return true;
     }
     if (value == NULL && *at + 1 == argc)
