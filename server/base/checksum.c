@@ -1,4 +1,4 @@
-/* checksum.c: multiply and fold, four lanes beside each other. */
+/* checksum.c: four chains of srv_hash_word, whose multiplications overlap. */
 #include "base/checksum.h"
 
 #include <string.h>

@@ -1,7 +1,8 @@
-/* digest.c: multiply and fold, over 8 bytes at a time.
+/* digest.c: multiply and fold (srv_hash_fold), over 8 bytes at a time.
  *
- * Each product waits for the one before it, so of long rows four lanes take a word each in turn,
- * whose products are under way together; what they come to is added as words are. */
+ * Each product depends on the one before it.  So the bulk of long rows goes through four
+ * independent lanes, which take a word each in turn and whose products overlap; the lanes' results
+ * are then added as words are. */
 #include "base/digest.h"
 
 #include <string.h>
@@ -24,7 +25,7 @@ void srv_digest_init(uint64_t digest[2])
 
 #define LANES 4
 
-/* Adds what there is of whole groups of words; returns its bytes. */
+/* Adds all whole groups of LANES words; returns how many bytes those are. */
 static size_t add_groups(uint64_t digest[2], const unsigned char *at, size_t count)
 {
     uint64_t lanes[LANES], words[LANES];

@@ -1,4 +1,4 @@
-/* queue_node.h: what a struct begins with that waits in a fair queue (schedule/). */
+/* queue_node.h: the member by which a struct waits in a fair queue (schedule/). */
 #ifndef SRV_QUEUE_NODE_H
 #define SRV_QUEUE_NODE_H
 

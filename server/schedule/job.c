@@ -108,7 +108,7 @@ void srv_job_write_reply(const struct srv_job *job)
     struct srv_request *request = job->request;
     struct srv_buffer *out = &request->reply.body;
     srv_buffer_reserve(out, request->reply_bytes); /* at once, so that nothing is moved again */
-    out->pause = (struct srv_cancel){srv_io_workers_check, request};
+    out->cancel = (struct srv_cancel){srv_io_workers_check, request};
     job->encode(job, out);
     if (!request->binary)
         return;
