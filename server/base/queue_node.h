@@ -1,4 +1,4 @@
-/* queue_node.h: the link by which a struct waits in a fair queue (schedule/fair_queue.h). */
+/* queue_node.h: the member by which a struct waits in a fair queue (schedule/). */
 #ifndef SRV_QUEUE_NODE_H
 #define SRV_QUEUE_NODE_H
 

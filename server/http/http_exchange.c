@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "http/http_auth.h"
 #include "http/http_guard.h"
 #include "http/http_reply.h"
@@ -118,10 +119,8 @@ static void read_head(struct srv_head *head, const struct srv_exchange *x,
 /* splitmix64 over a counter: ids of one run never repeat, those of two hardly. */
 static void make_request_id(char out[SRV_ID_MAX + 1], struct srv_http *http)
 {
-    uint64_t z = http->id_seed + (atomic_fetch_add(&http->ids, 1) + 1) * 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
+    uint64_t count = atomic_fetch_add(&http->ids, 1) + 1;
+    uint64_t z = srv_hash_mix(http->id_seed + count * SRV_HASH_GOLDEN);
     for (int i = 0; i < 16; i++) /* no printf: number.h says why */
         out[i] = "0123456789abcdef"[z >> (60 - 4 * i) & 15];
     out[16] = '\0';

@@ -122,8 +122,8 @@ void srv_job_write_reply(const struct srv_job *job)
 {
     struct srv_request *request = job->request;
     struct srv_buffer *out = &request->reply.body;
-    srv_buffer_reserve(out, request->reply_bytes); /* all at once, so that it is never moved */
-    out->pause = (struct srv_cancel){srv_io_workers_check, request};
+    srv_buffer_reserve(out, request->reply_bytes); /* at once, so that nothing is moved again */
+    out->cancel = (struct srv_cancel){srv_io_workers_check, request};
     job->type->encode(job, out);
     if (!request->binary)
         return;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "accuracy.h"
 #include "cpu.h"
 #include "machine.h"
 #include "mem.h"
@@ -32,6 +33,10 @@ static const char usage[] =
     "  --json                one JSON line for each result instead of a table\n"
     "  --markdown FILE       also put the table into FILE, between its marker lines\n"
     "  --slope               decode time against context, 1,024 to 131,072 tokens\n"
+    "  --accuracy DIR        what weights of --dtype and caches of --kv-dtype do to the outputs "
+    "of\n"
+    "                        the checkpoint in DIR\n"
+    "  --kv-dtype NAME       f32, bf16, f16 or int8, for --accuracy; default f32\n"
     "  --list                names of shapes; those in brackets must be asked for\n"
     "  --help                this text\n"
     "The fraction is floor / time, the floor being the larger of operations / peak and least\n"
@@ -40,7 +45,9 @@ static const char usage[] =
 
 struct options {
     const char *shape, *markdown;
+    const char *accuracy;            /* a checkpoint's directory; NULL: shapes are measured */
     const struct bench_dtype *dtype; /* NULL: all */
+    enum attn_dtype kv_dtype;        /* of the caches of --accuracy */
     unsigned threads;
     enum attn_cpu_level level, other; /* other: AUTO where there is nothing to compare with */
     bool json, slope;
@@ -105,6 +112,8 @@ static void parse(struct options *out, int argc, char **argv)
         {"json", no_argument, NULL, 'j'},
         {"markdown", required_argument, NULL, 'm'},
         {"slope", no_argument, NULL, 'l'},
+        {"accuracy", required_argument, NULL, 'a'},
+        {"kv-dtype", required_argument, NULL, 'k'},
         {"list", no_argument, NULL, 'n'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -137,6 +146,13 @@ static void parse(struct options *out, int argc, char **argv)
             break;
         case 'l':
             out->slope = true;
+            break;
+        case 'a':
+            out->accuracy = optarg;
+            break;
+        case 'k':
+            if (!attn_dtype_find(&out->kv_dtype, optarg))
+                refuse("--kv-dtype", optarg);
             break;
         case 'n':
             list_shapes();
@@ -263,19 +279,29 @@ static bool run_shapes(const struct options *o, const struct attn_engine_info *i
     return right;
 }
 
+/* What was asked for, on one engine; false where a result was wrong. */
+static bool run(const struct options *o, struct attn_engine *engine)
+{
+    const struct bench_dtype *dtype = o->dtype != NULL ? o->dtype : &bench_dtypes[0];
+    struct attn_engine_info info;
+    if (o->accuracy != NULL) {
+        bench_accuracy(o->accuracy, dtype->dtype, o->kv_dtype, engine);
+        return true;
+    }
+    struct bench_meter *meter = bench_need(bench_meter_new());
+    attn_engine_describe(&info, engine);
+    bool right = o->slope ? bench_slope(dtype, engine, meter) : run_shapes(o, &info, meter);
+    bench_meter_free(meter);
+    return right;
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
-    struct attn_engine_info info;
     drop_settings(argv);
     parse(&options, argc, argv);
     struct attn_engine *engine = open_engine(options.threads, options.level);
-    struct bench_meter *meter = bench_need(bench_meter_new());
-    attn_engine_describe(&info, engine);
-    bool right = options.slope
-                     ? bench_slope(options.dtype ? options.dtype : &bench_dtypes[0], engine, meter)
-                     : run_shapes(&options, &info, meter);
-    bench_meter_free(meter);
+    bool right = run(&options, engine);
     attn_engine_close(engine);
     return right ? 0 : 1;
 }

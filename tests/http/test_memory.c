@@ -78,8 +78,8 @@ static void expect_refusal(const char *config, const char *argument, const char 
 START_TEST(test_what_does_not_fit_is_refused_with_every_term_before_weights_are_read)
 {
     static const char *const terms[] = {"memory_limit gives 16.0 MiB",
-                                        "program 24.0 + weights",
-                                        " + caches 24.0 + ",
+                                        "program 33.8 + weights",
+                                        " + caches 28.0 + ",
                                         " + requests ",
                                         " + working ",
                                         " + connections ",
@@ -91,15 +91,14 @@ START_TEST(test_what_does_not_fit_is_refused_with_every_term_before_weights_are_
     /* Far more weights than any machine has, made only when they are loaded. */
     expect_refusal("{\"port\":0,\"models\":[{\"name\":\"huge\",\"random\":{\"hidden_size\":65536,"
                    "\"num_attention_heads\":1024,\"num_hidden_layers\":1024}}]}",
-                   NULL, " + weights 67108");
+                   NULL, " + weights 67171");
 }
 END_TEST
 
 START_TEST(test_the_sum_is_that_of_its_terms_and_enough_of_a_limit)
 {
-    static const char *const names[] = {"program",  "weights",  "caches",  "blocks",
-                                        "sessions", "requests", "working", "connections",
-                                        "queue",    "threads",  "store",   "loading"};
+    static const char *const names[] = {"program",  "weights", "caches",      "sessions",
+                                        "requests", "working", "connections", "store"};
     char flag[64];
     double sum = 0, together = checked_bytes(CONFIG_LITTLE(""), "together");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -121,7 +120,7 @@ static const char *const shipped[] = {
     "config/presets/large.json", "config/presets/gpt2.json",
 };
 
-START_TEST(test_what_nobody_set_is_halved_until_it_fits_and_no_further)
+START_TEST(test_what_nobody_set_is_divided_until_it_fits_and_no_further)
 {
     for (size_t mib = 512; mib <= 8192; mib *= 2) {
         char flag[64];
@@ -135,7 +134,7 @@ START_TEST(test_what_nobody_set_is_halved_until_it_fits_and_no_further)
                             1073741824 / divisor);
         ck_assert_double_eq(number_of(out, "options:", "max_connections    "), 16384 / divisor);
         ck_assert((strstr(out, " (memory)\n") != NULL) == (divisor > 1));
-        /* Twice as much of all that was halved would have been too much. */
+        /* Twice as much of each share would have been too much. */
         ck_assert(divisor == 1 || 2 * together > (double)mib * 1048576);
         ck_assert(mib < 8192 || divisor == 1);
         free(out);
@@ -165,10 +164,10 @@ START_TEST(test_attnd_serves_as_it_is_shipped_where_there_is_little_memory)
 }
 END_TEST
 
-START_TEST(test_what_somebody_set_is_not_halved_but_refused)
+START_TEST(test_what_somebody_set_is_not_divided_but_refused)
 {
-    static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1024.0 + "},
-                                            {"--max-in-flight-bytes=1GiB", " + requests 1153.1 "},
+    static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1076.0 + "},
+                                            {"--max-in-flight-bytes=1GiB", " + requests 1153.4 "},
                                             {"--max-connections=16384", " + connections 722.0 "}};
     char config[256];
     snprintf(config, sizeof config,
@@ -422,10 +421,10 @@ Suite *suite_memory(void)
     tcase_add_test(tests,
                    test_what_does_not_fit_is_refused_with_every_term_before_weights_are_read);
     tcase_add_test(tests, test_the_sum_is_that_of_its_terms_and_enough_of_a_limit);
-    tcase_add_loop_test(tests, test_what_nobody_set_is_halved_until_it_fits_and_no_further, 0,
+    tcase_add_loop_test(tests, test_what_nobody_set_is_divided_until_it_fits_and_no_further, 0,
                         sizeof shipped / sizeof shipped[0]);
     tcase_add_test(tests, test_attnd_serves_as_it_is_shipped_where_there_is_little_memory);
-    tcase_add_test(tests, test_what_somebody_set_is_not_halved_but_refused);
+    tcase_add_test(tests, test_what_somebody_set_is_not_divided_but_refused);
     tcase_add_test(tests, test_the_peak_under_load_stays_below_the_sum);
     tcase_add_test(tests, test_large_files_are_restored_within_the_sum_and_lower_no_default);
     suite_add_tcase(suite, tests);

@@ -176,7 +176,7 @@ START_TEST(test_pause_stops_what_is_written)
     for (size_t times = 0; times < 3; times++) {
         struct srv_buffer out;
         srv_buffer_init(&out, SIZE_MAX);
-        out.pause = asking;
+        out.cancel = asking;
         pause_after(times);
         srv_tensor_write_json(&out, zeros, (const size_t[]){NUMBERS}, 1);
         ck_assert(out.failed);
