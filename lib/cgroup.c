@@ -26,7 +26,8 @@ bool attn_cgroup_line(char *line, int size, const char *directory, const char *n
 
 /* The least from mount/group up to the mount itself.  In a container `group` may be a path of the
  * host that is not visible here; the walk then finds the container's own at the top. */
-static size_t least_above(const char *mount, const char *group, attn_cgroup_look *look)
+static size_t least_up_to_mount(const char *mount, const char *group,
+                                attn_cgroup_read_limit *read_limit)
 {
     char directory[MAX_DIRECTORY];
     int length = snprintf(directory, sizeof directory, "%s%s", mount, group);
@@ -34,14 +35,14 @@ static size_t least_above(const char *mount, const char *group, attn_cgroup_look
         return SIZE_MAX;
     size_t least = SIZE_MAX;
     for (size_t top = strlen(mount); strlen(directory) >= top;) {
-        least = attn_min(least, look(directory));
+        least = attn_min(least, read_limit(directory));
         *strrchr(directory, '/') = '\0';
     }
     return least;
 }
 
 /* Whether the list, "cpu,cpuacct", names the controller. */
-static bool names(const char *list, const char *controller)
+static bool list_names(const char *list, const char *controller)
 {
     size_t length = strlen(controller);
     for (const char *at = list; at != NULL; at = strchr(at, ',')) {
@@ -55,7 +56,7 @@ static bool names(const char *list, const char *controller)
 /* One line of /proc/self/cgroup: "0::/path" is v2's, "4:cpu,cpuacct:/path" v1's, whose hierarchy is
  * mounted under its list's name. */
 static size_t line_least(char *line, const char *root, const char *controller,
-                         attn_cgroup_look *look)
+                         attn_cgroup_read_limit *read_limit)
 {
     char mount[MAX_DIRECTORY];
     char *list = strchr(line, ':');
@@ -65,13 +66,14 @@ static size_t line_least(char *line, const char *root, const char *controller,
     *group++ = '\0';
     group[strcspn(group, "\n")] = '\0';
     list++;
-    if (list[0] != '\0' && !names(list, controller))
+    if (list[0] != '\0' && !list_names(list, controller))
         return SIZE_MAX;
     snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s%s", root, list[0] != '\0' ? "/" : "", list);
-    return least_above(mount, group, look);
+    return least_up_to_mount(mount, group, read_limit);
 }
 
-size_t attn_cgroup_least(const char *root, const char *controller, attn_cgroup_look *look)
+size_t attn_cgroup_least(const char *root, const char *controller,
+                         attn_cgroup_read_limit *read_limit)
 {
     char line[MAX_DIRECTORY];
     snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
@@ -80,7 +82,7 @@ size_t attn_cgroup_least(const char *root, const char *controller, attn_cgroup_l
         return SIZE_MAX;
     size_t least = SIZE_MAX;
     for (size_t i = 0; i < MAX_LINES && fgets(line, sizeof line, file) != NULL; i++)
-        least = attn_min(least, line_least(line, root, controller, look));
+        least = attn_min(least, line_least(line, root, controller, read_limit));
     fclose(file);
     return least;
 }

@@ -9,11 +9,12 @@
 #include <stddef.h>
 
 /* What one directory of a hierarchy allows; SIZE_MAX or more than any real value: nothing said. */
-typedef size_t attn_cgroup_look(const char *directory);
+typedef size_t attn_cgroup_read_limit(const char *directory);
 
 /* The least of what `look` finds for v1's `controller` and for v2; SIZE_MAX where nothing is said.
  * `root` stands before /proc and /sys: "" but for tests. */
-size_t attn_cgroup_least(const char *root, const char *controller, attn_cgroup_look *look);
+size_t attn_cgroup_least(const char *root, const char *controller,
+                         attn_cgroup_read_limit *read_limit);
 
 /* The first line of a file in that directory, "" where it cannot be read; whether it could. */
 bool attn_cgroup_line(char *line, int size, const char *directory, const char *file);

@@ -10,8 +10,8 @@
  *
  * Duplicate keys of the walked object are for the caller to find; those inside a value are
  * refused.  Only ATTN_OK, ATTN_MALFORMED and ATTN_NO_MEMORY are returned; m->at then says where. */
-#ifndef ATTN_LIB_MEMBERS_H
-#define ATTN_LIB_MEMBERS_H
+#ifndef ATTN_LIB_JSON_MEMBERS_H
+#define ATTN_LIB_JSON_MEMBERS_H
 
 #include <jansson.h>
 

@@ -311,7 +311,7 @@ static enum attn_status share_blocks(struct attn_cache_pool *pool, struct cache_
     return status;
 }
 
-static size_t kept_of(const struct cache_layer *l, size_t length)
+static size_t kept_length(const struct cache_layer *l, size_t length)
 {
     return attn_min(length, atomic_load(&l->length));
 }
@@ -325,7 +325,7 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
         return attn_fail_memory(error, sizeof *fork);
     for (size_t i = 0; status == ATTN_OK && i < cache->num_slots; i++) {
         const struct cache_layer *from = &cache->slots[i];
-        status = share_blocks(fork->pool, &fork->slots[i], from, kept_of(from, length));
+        status = share_blocks(fork->pool, &fork->slots[i], from, kept_length(from, length));
     }
     if (status == ATTN_OK) {
         *out = fork;
@@ -353,31 +353,40 @@ enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_ca
         return attn_fail_memory(error, bytes);
     memcpy(copy, cache, attn_cache_memory(cache->model));
     copy->claimed = false;
-    struct attn_block **places = (struct attn_block **)&copy->slots[copy->num_slots];
+    struct attn_block **list = (struct attn_block **)&copy->slots[copy->num_slots];
     for (size_t i = 0; i < copy->num_slots; i++) {
         struct cache_layer *l = &copy->slots[i];
         l->reserved = blocks_for(atomic_load(&l->length));
         l->capacity = l->shared = 0;
         for (size_t b = 0; b < l->reserved; b++)
-            attn_block_ref(places[b] = l->blocks[b]);
-        l->blocks = places;
-        places += l->reserved;
+            attn_block_ref(list[b] = l->blocks[b]);
+        l->blocks = list;
+        list += l->reserved;
     }
     *out = copy;
     return ATTN_OK;
 }
 
-/* Puts a token of key [G][count][D] and value [G][count][Dv]; `row` has room for both. */
-static bool put_token(struct attn_cache *cache, size_t layer, size_t slot, size_t token,
-                      size_t count, const float *key, const float *value, float *row)
+/* Tokens as files and calls have them: head after head. */
+struct head_major {
+    size_t count;
+    const float *key;   /* [G][count][D] */
+    const float *value; /* [G][count][Dv] */
+};
+
+/* Stores token `token` of `from` in a slot.  row [G*D + G*Dv] is scratch. */
+static bool put_token(struct attn_cache *cache, size_t layer, size_t slot,
+                      const struct head_major *from, size_t token, float *row)
 {
     const struct attn_layer_spec *spec = writable_layer(cache, layer)->spec;
     const size_t d = spec->head_dim, dv = spec->value_head_dim, groups = spec->num_kv_heads;
+    float *values = row + groups * d;
     for (size_t g = 0; g < groups; g++) {
-        memcpy(row + g * d, key + (g * count + token) * d, d * sizeof *row);
-        memcpy(row + groups * d + g * dv, value + (g * count + token) * dv, dv * sizeof *row);
+        size_t at = g * from->count + token;
+        memcpy(row + g * d, from->key + at * d, d * sizeof *row);
+        memcpy(values + g * dv, from->value + at * dv, dv * sizeof *row);
     }
-    return attn_cache_put(cache, layer, slot, row, row + groups * d);
+    return attn_cache_put(cache, layer, slot, row, values);
 }
 
 enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
@@ -386,6 +395,7 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
 {
     const struct attn_layer_spec *spec = writable_layer(cache, layer)->spec;
     const size_t width = spec->head_dim + spec->value_head_dim;
+    const struct head_major from = {.count = count, .key = key, .value = value};
     size_t length = attn_cache_length(cache, layer);
     float *row =
         attn_alloc(spec->num_kv_heads, width * sizeof *row); /* key [G][D], value [G][Dv] */
@@ -395,7 +405,7 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
     }
     bool fits = true;
     for (size_t i = there; i < count; i++)
-        fits = put_token(cache, layer, length + i, i, count, key, value, row) && fits;
+        fits = put_token(cache, layer, length + i, &from, i, row) && fits;
     attn_free(row);
     if (!fits) {
         attn_cache_unreserve(cache, layer);

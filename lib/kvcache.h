@@ -18,12 +18,12 @@
 #include "tile.h"
 
 struct attn_block {
-    struct attn_block *next, **link; /* in a free list, and what points to it there */
-    size_t bytes;                    /* of data */
-    atomic_uint references;          /* of caches, frozen copies and other lists, */
-    unsigned holders;                /* and of those the caches, under the pool's lock */
-    unsigned char *data;             /* aligned to ATTN_ALIGN */
-    struct attn_slab *slab;          /* that it is a piece of */
+    struct attn_block *next, **previous; /* in a free list, and what points to it there */
+    size_t bytes;                        /* of data */
+    atomic_uint references;              /* of caches, frozen copies and other lists, */
+    unsigned holders;                    /* and of those the caches, under the pool's lock */
+    unsigned char *data;                 /* aligned to ATTN_ALIGN */
+    struct attn_slab *slab;              /* that it is a piece of */
 };
 
 /* What the attention of one layer reads. */

@@ -5,6 +5,8 @@
  * rounding, which IEEE 754 fixes, so the bits do not depend on the compiler or the CPU. */
 #include "random.h"
 
+#include "hash.h"
+
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio, odd */
 
 uint64_t attn_random_stream(uint64_t seed, uint64_t layer, uint64_t tensor)

@@ -8,14 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A bijection of 64 bits in which every input bit flips half of the output bits. */
-static inline uint64_t attn_hash_mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
 /* The stream of tensor `tensor` of layer `layer` under `seed`. */
 uint64_t attn_random_stream(uint64_t seed, uint64_t layer, uint64_t tensor);
 

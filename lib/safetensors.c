@@ -403,8 +403,18 @@ enum attn_status attn_safetensors_read_bytes(const void **out, const struct attn
     return file->bytes != NULL ? ATTN_OK : read_bytes(room, file, at, count, error);
 }
 
-/* Reads and widens one chunk; *finite tells whether all of it is. */
-static enum attn_status read_chunk(float *out, bool *finite, const struct attn_safetensors *file,
+static enum attn_status fail_non_finite(const float *chunk, const struct attn_tensor_entry *entry,
+                                        size_t first, struct attn_error *error)
+{
+    size_t i = 0;
+    while (attn_all_finite(&chunk[i], 1))
+        i++;
+    return attn_fail(error, ATTN_NON_FINITE, entry->name,
+                     "tensor '%.96s': element %zu is not finite", entry->name, first + i);
+}
+
+/* Reads and widens one chunk.  halves [count] is scratch for types of 16 bits. */
+static enum attn_status read_chunk(float *out, const struct attn_safetensors *file,
                                    const struct attn_tensor_entry *entry, size_t first,
                                    size_t count, uint16_t *halves, struct attn_error *error)
 {
@@ -414,23 +424,14 @@ static enum attn_status read_chunk(float *out, bool *finite, const struct attn_s
                                          count * bytes, error);
     if (status != ATTN_OK)
         return status;
+    bool finite;
     if (raw == out)
-        *finite = attn_all_finite(out, count);
+        finite = attn_all_finite(out, count);
     else if (entry->dtype->name[0] == 'B')
-        *finite = attn_widen_bf16(out, halves, count);
+        finite = attn_widen_bf16(out, halves, count);
     else
-        *finite = attn_widen_f16(out, halves, count);
-    return ATTN_OK;
-}
-
-static enum attn_status fail_non_finite(const float *chunk, const struct attn_tensor_entry *entry,
-                                        size_t first, struct attn_error *error)
-{
-    size_t i = 0;
-    while (attn_all_finite(&chunk[i], 1))
-        i++;
-    return attn_fail(error, ATTN_NON_FINITE, entry->name,
-                     "tensor '%.96s': element %zu is not finite", entry->name, first + i);
+        finite = attn_widen_f16(out, halves, count);
+    return finite ? ATTN_OK : fail_non_finite(out, entry, first, error);
 }
 
 enum attn_status attn_safetensors_read_f32(float *out, const struct attn_safetensors *file,
@@ -447,11 +448,8 @@ enum attn_status attn_safetensors_read_f32(float *out, const struct attn_safeten
 
     enum attn_status status = ATTN_OK;
     for (size_t at = 0; at < count && status == ATTN_OK; at += CHUNK) {
-        bool finite = true;
         size_t n = attn_min(count - at, CHUNK);
-        status = read_chunk(out + at, &finite, file, entry, first + at, n, halves, error);
-        if (status == ATTN_OK && !finite)
-            status = fail_non_finite(out + at, entry, first + at, error);
+        status = read_chunk(out + at, file, entry, first + at, n, halves, error);
     }
     attn_free(halves);
     return status;

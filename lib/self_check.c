@@ -17,8 +17,8 @@
 #include "status.h"
 
 #define STEPS 3
-#define LONG 1                        /* the step of one row, over the longest cache */
-#define PIECE 64                      /* tokens written to a cache at a time */
+#define LONG_STEP 1                   /* the step of one row, over the longest cache */
+#define WRITE_TOKENS 64               /* tokens written to a cache at a time */
 #define CACHE_BYTES ((size_t)8 << 20) /* of the longest, about */
 #define LEAST_LENGTH 70               /* two tiles */
 #define SEED 20170612
@@ -75,15 +75,15 @@ static enum attn_status fill(struct attn_cache *cache, const struct check *check
                              size_t length, struct attn_error *error)
 {
     const struct attn_layer_spec *spec = check->spec;
-    size_t keys = spec->num_kv_heads * spec->head_dim * PIECE;
-    size_t values = spec->num_kv_heads * spec->value_head_dim * PIECE;
+    size_t keys = spec->num_kv_heads * spec->head_dim * WRITE_TOKENS;
+    size_t values = spec->num_kv_heads * spec->value_head_dim * WRITE_TOKENS;
     enum attn_status status = ATTN_OK;
     float *numbers = attn_alloc(keys + values, sizeof *numbers);
     if (numbers == NULL)
         return attn_fail_memory(error, keys + values);
     attn_random_uniform(numbers, keys + values, attn_random_stream(SEED, layer, 1), 1);
-    for (size_t i = 0; i < length && status == ATTN_OK; i += PIECE)
-        status = attn_cache_write(cache, layer, attn_min(length - i, PIECE), numbers,
+    for (size_t i = 0; i < length && status == ATTN_OK; i += WRITE_TOKENS)
+        status = attn_cache_write(cache, layer, attn_min(length - i, WRITE_TOKENS), numbers,
                                   numbers + keys, error);
     attn_free(numbers);
     return status;
@@ -104,8 +104,8 @@ static enum attn_status make_step(struct check *check, size_t i, size_t layer, s
     return status;
 }
 
-static enum attn_status make(struct check *check, struct attn_self_check *out,
-                             const struct attn_engine *engine, struct attn_error *error)
+static enum attn_status set_up(struct check *check, struct attn_self_check *out,
+                               const struct attn_engine *engine, struct attn_error *error)
 {
     const struct attn_engine_options one = {.threads = 1, .level = engine->level};
     const size_t width = check->spec->hidden_size;
@@ -127,7 +127,7 @@ static enum attn_status make(struct check *check, struct attn_self_check *out,
     return status;
 }
 
-static void unmake(struct check *check)
+static void tear_down(struct check *check)
 {
     for (size_t i = 0; i < STEPS; i++)
         attn_cache_free(check->steps[i].cache);
@@ -180,8 +180,8 @@ static void compare(struct attn_self_check *out, const struct check *check, size
     }
 }
 
-static enum attn_status prove(struct attn_self_check *out, struct check *check,
-                              struct attn_engine *engine, struct attn_error *error)
+static enum attn_status compute_and_compare(struct attn_self_check *out, struct check *check,
+                                            struct attn_engine *engine, struct attn_error *error)
 {
     enum attn_status status = ATTN_OK;
     for (size_t i = 0; i < STEPS && status == ATTN_OK; i++)
@@ -193,9 +193,9 @@ static enum attn_status prove(struct attn_self_check *out, struct check *check,
     compare(out, check, 0, STEPS);
     if (out->threads == 1)
         return ATTN_OK;
-    status = run(&check->got, check, engine, out->layer, LONG, 1, error);
+    status = run(&check->got, check, engine, out->layer, LONG_STEP, 1, error);
     if (status == ATTN_OK)
-        compare(out, check, LONG, 1);
+        compare(out, check, LONG_STEP, 1);
     return status;
 }
 
@@ -213,10 +213,10 @@ enum attn_status attn_self_check(struct attn_self_check *out, struct attn_engine
     attn_engine_describe(&info, engine);
     out->threads = info.threads;
     out->steps = STEPS;
-    out->length = fit_length(check.spec, step_lengths[LONG]);
-    enum attn_status status = make(&check, out, engine, error);
+    out->length = fit_length(check.spec, step_lengths[LONG_STEP]);
+    enum attn_status status = set_up(&check, out, engine, error);
     if (status == ATTN_OK)
-        status = prove(out, &check, engine, error);
-    unmake(&check);
+        status = compute_and_compare(out, &check, engine, error);
+    tear_down(&check);
     return status;
 }

@@ -18,9 +18,9 @@ struct attn_factors {
 
 /* What a configuration says of RoPE; 0 where it says nothing. */
 struct attn_hf_rope {
-    size_t type;    /* enum attn_rope_type; with theta, ATTN_ROPE_NONE means the default type */
-    size_t dim;     /* components that rotate; 0: by `partial` */
-    double partial; /* share of head_dim that rotates, rounded down; 0: all of it */
+    size_t type; /* enum attn_rope_type; with theta, ATTN_ROPE_NONE means the default type */
+    size_t dim;  /* components that rotate; 0: by `partial` */
+    double partial_rotary_factor; /* share of head_dim that rotates, rounded down; 0: all of it */
     bool interleaved, truncate;
     double theta, factor, attention_factor, mscale, mscale_all_dim, original_max_position;
     double low_freq_factor, high_freq_factor, beta_fast, beta_slow;
@@ -31,19 +31,20 @@ struct attn_hf_rope {
  * or false, which mean: none, or computed from the rest. */
 struct attn_hf_config {
     size_t hidden_size, num_heads, num_kv_heads, head_dim, value_head_dim, key_size, value_size;
-    size_t num_layers, num_layers_otherwise; /* the second where the first is 0 */
+    size_t num_layers, num_layers_fallback; /* the second where the first is 0 */
     size_t max_position,
-        original_position; /* the second: of the whole model, beside rope_scaling */
+        original_max_position; /* the second: of the whole model, beside rope_scaling */
     size_t seed;
     bool is_causal, is_cross, bias, bias_kv, add_zero_attn, sinks, qk_norm;
-    bool grouped, multi_query;           /* where the row says kv_by_flags */
-    bool scaled, scale_by_layer;         /* by 1/sqrt(head_dim); by 1/(layer + 1) too */
-    double scale, query_scalar, softcap; /* 0: by `scaled`; by 1/sqrt(query_scalar); none */
+    bool grouped, multi_query;               /* where the row says kv_by_flags */
+    bool scale_attn_weights, scale_by_layer; /* by 1/sqrt(head_dim); by 1/(layer + 1) too */
+    double scale, query_pre_attn_scalar,
+        softcap; /* 0: by `scaled`; by 1/sqrt(query_scalar); none */
     double norm_eps;
     /* Layers that slide: none unless use_window and sliding_window; else as the list of layer
      * types says; without one every period-th from first_sliding on, and period 0 is 1. */
     size_t sliding_window, first_sliding, sliding_period, num_layer_types;
-    bool use_window;
+    bool use_sliding_window;
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_replaces_rope;
     size_t buckets, max_distance;
     bool rope_by_type; /* sliding_rope is of its own; else the same as rope */
@@ -91,7 +92,7 @@ enum attn_tensor_role {
  * there counts. */
 struct attn_family_tensor {
     const char *name; /* after the prefix; '*' stands for the layer's index.  NULL ends a list */
-    unsigned parts;
+    unsigned projections;
     enum attn_tensor_role role;
 };
 

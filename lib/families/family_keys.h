@@ -28,7 +28,7 @@
     {                                                      \
         .name = key, .kind = ATTN_KEY_FIXED, .only = value \
     }
-#define HARMLESS(key)                         \
+#define IGNORED(key)                          \
     {                                         \
         .name = key, .kind = ATTN_KEY_IGNORED \
     }
@@ -45,7 +45,7 @@
 #define LAYERS SIZE("num_hidden_layers", num_layers, ATTN_MAX_LAYERS)
 #define POSITIONS SIZE("max_position_embeddings", max_position, MAX_POSITION)
 #define THETA NUMBER("rope_theta", rope.theta, 1, MAX_THETA)
-#define PARTIAL NUMBER("partial_rotary_factor", rope.partial, 1e-6, 1)
+#define PARTIAL NUMBER("partial_rotary_factor", rope.partial_rotary_factor, 1e-6, 1)
 #define WINDOW SIZE("sliding_window", sliding_window, MAX_POSITION)
 #define ROPE_OBJECTS ROPE("rope_scaling"), ROPE("rope_parameters")
 

@@ -9,7 +9,7 @@
 #include "rope.h"
 #include "status.h"
 
-#define SETTING(field) offsetof(struct attn_hf_config, field)
+#define HF_FIELD(field) offsetof(struct attn_hf_config, field)
 
 /* ---- What a type needs --------------------------------------------------------------------- */
 
@@ -75,12 +75,13 @@ static enum attn_status rotary_dim(size_t *out, const struct attn_family *family
                                    const struct attn_hf_rope *rope, size_t head_dim,
                                    struct attn_error *error)
 {
-    const char *key = attn_family_key_name(family, SETTING(rope.dim));
-    bool partial = rope->partial != 0 && rope->partial != 1;
-    if (partial && attn_hf_key_for_field(family->keys, SETTING(rope.partial)) == NULL)
+    const char *key = attn_family_key_name(family, HF_FIELD(rope.dim));
+    bool partial = rope->partial_rotary_factor != 0 && rope->partial_rotary_factor != 1;
+    if (partial &&
+        attn_hf_key_for_field(family->keys, HF_FIELD(rope.partial_rotary_factor)) == NULL)
         return attn_fail(error, ATTN_UNSUPPORTED, "partial_rotary_factor",
-                         "partial_rotary_factor: %g is not supported", rope->partial);
-    *out = partial ? (size_t)((double)head_dim * rope->partial) : head_dim;
+                         "partial_rotary_factor: %g is not supported", rope->partial_rotary_factor);
+    *out = partial ? (size_t)((double)head_dim * rope->partial_rotary_factor) : head_dim;
     if (rope->dim != 0)
         *out = rope->dim;
     if (*out > head_dim)
@@ -98,13 +99,13 @@ static enum attn_status rotary_dim(size_t *out, const struct attn_family *family
 /* The trained length: dynamic takes max_position_embeddings whatever else is there, as both
  * versions do; yarn takes its own original_max_position_embeddings, as v4.55.4 does (v4.46.3 did
  * not look); longrope that of the whole model first. */
-static size_t trained_length(const struct attn_hf_config *settings, const struct attn_hf_rope *rope)
+static size_t trained_length(const struct attn_hf_config *hf, const struct attn_hf_rope *rope)
 {
     size_t own = (size_t)rope->original_max_position;
-    if (rope->type == ATTN_ROPE_LONGROPE && settings->original_position != 0)
-        return settings->original_position;
+    if (rope->type == ATTN_ROPE_LONGROPE && hf->original_max_position != 0)
+        return hf->original_max_position;
     if (rope->type == ATTN_ROPE_DYNAMIC || own == 0)
-        return settings->max_position;
+        return hf->max_position;
     return own;
 }
 
@@ -129,11 +130,11 @@ static double yarn_attention(const struct attn_hf_rope *rope)
 
 /* longrope: the ratio of the two lengths where the model gives the trained one, whatever `factor`
  * says; else `factor`, and the ratio where there is none. */
-static double longrope_attention(const struct attn_hf_config *settings,
-                                 const struct attn_hf_rope *rope, double trained)
+static double longrope_attention(const struct attn_hf_config *hf, const struct attn_hf_rope *rope,
+                                 double trained)
 {
-    double factor = (double)settings->max_position / trained;
-    if (settings->original_position == 0 && rope->factor != 0)
+    double factor = (double)hf->max_position / trained;
+    if (hf->original_max_position == 0 && rope->factor != 0)
         factor = rope->factor;
     if (rope->attention_factor != 0)
         return rope->attention_factor;
@@ -141,12 +142,12 @@ static double longrope_attention(const struct attn_hf_config *settings,
 }
 
 static enum attn_status resolve_length(struct attn_rope_spec *out, const struct attn_family *family,
-                                       const struct attn_hf_config *settings,
+                                       const struct attn_hf_config *hf,
                                        const struct attn_hf_rope *rope, struct attn_error *error)
 {
-    const char *key = attn_family_key_name(family, SETTING(max_position));
-    size_t trained = trained_length(settings, rope);
-    if (trained == 0 || (rope->type == ATTN_ROPE_LONGROPE && settings->max_position == 0))
+    const char *key = attn_family_key_name(family, HF_FIELD(max_position));
+    size_t trained = trained_length(hf, rope);
+    if (trained == 0 || (rope->type == ATTN_ROPE_LONGROPE && hf->max_position == 0))
         return attn_fail(error, ATTN_MALFORMED, key, "%s is missing, rope_scaling needs it", key);
     if (trained == 1)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "original_max_position_embeddings",
@@ -172,7 +173,7 @@ static void resolve_yarn(struct attn_rope_spec *out, const struct attn_hf_rope *
 }
 
 static enum attn_status resolve_type(struct attn_rope_spec *out, const struct attn_family *family,
-                                     const struct attn_hf_config *settings,
+                                     const struct attn_hf_config *hf,
                                      const struct attn_hf_rope *rope, struct attn_error *error)
 {
     if (out->type == ATTN_ROPE_DEFAULT)
@@ -180,7 +181,7 @@ static enum attn_status resolve_type(struct attn_rope_spec *out, const struct at
     if (out->type != ATTN_ROPE_LONGROPE)
         out->factor = rope->factor;
     if (out->type != ATTN_ROPE_LINEAR) {
-        enum attn_status status = resolve_length(out, family, settings, rope, error);
+        enum attn_status status = resolve_length(out, family, hf, rope, error);
         if (status != ATTN_OK)
             return status;
     }
@@ -191,15 +192,14 @@ static enum attn_status resolve_type(struct attn_rope_spec *out, const struct at
     if (out->type == ATTN_ROPE_LONGROPE) {
         out->short_factor = rope->short_factor.values;
         out->long_factor = rope->long_factor.values;
-        out->attention_factor = longrope_attention(settings, rope, out->original_max_position);
+        out->attention_factor = longrope_attention(hf, rope, out->original_max_position);
     }
     return ATTN_OK;
 }
 
 enum attn_status attn_rope_from_hf(struct attn_rope_spec *out, const struct attn_family *family,
-                                   const struct attn_hf_config *settings,
-                                   const struct attn_hf_rope *rope, size_t head_dim,
-                                   struct attn_error *error)
+                                   const struct attn_hf_config *hf, const struct attn_hf_rope *rope,
+                                   size_t head_dim, struct attn_error *error)
 {
     *out = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
     if (rope->theta == 0 && rope->type == ATTN_ROPE_NONE)
@@ -217,6 +217,6 @@ enum attn_status attn_rope_from_hf(struct attn_rope_spec *out, const struct attn
     out->interleaved = rope->interleaved;
     out->theta = rope->theta;
     out->attention_factor = 1;
-    status = resolve_type(out, family, settings, rope, error);
+    status = resolve_type(out, family, hf, rope, error);
     return status == ATTN_OK ? attn_rope_check(out, head_dim, error) : status;
 }

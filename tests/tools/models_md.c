@@ -8,8 +8,8 @@
 
 #include "families/family.h"
 
-#define SETTING(field) offsetof(struct attn_hf_config, field)
-#define ROPE_SETTING(field) offsetof(struct attn_hf_rope, field)
+#define HF_FIELD(field) offsetof(struct attn_hf_config, field)
+#define ROPE_FIELD(field) offsetof(struct attn_hf_rope, field)
 
 /* What a field of the settings means, and what 0 or null in it means. */
 struct field_words {
@@ -17,66 +17,66 @@ struct field_words {
     const char *meaning, *zero;
 };
 
-static const struct field_words settings_words[] = {
-    {SETTING(hidden_size), "width E", "required"},
-    {SETTING(num_heads), "query heads H", "required"},
-    {SETTING(num_kv_heads), "key/value heads G", "H"},
-    {SETTING(head_dim), "head width D", "E / H"},
-    {SETTING(value_head_dim), "head width of values", "D"},
-    {SETTING(key_size), "width of key inputs", "E"},
-    {SETTING(value_size), "width of value inputs", "E"},
-    {SETTING(num_layers), "layers", "required"},
-    {SETTING(num_layers_otherwise), "layers, where the key for them is absent", "required"},
-    {SETTING(max_position), "longest position", "not given"},
-    {SETTING(original_position), "trained length of longrope", "as rope_scaling says"},
-    {SETTING(seed), "seed of the weights", "0"},
-    {SETTING(is_causal), "causal", NULL},
-    {SETTING(is_cross), "keys come from another sequence", NULL},
-    {SETTING(bias), "biases", NULL},
-    {SETTING(bias_kv), "a learned key and value at the end", NULL},
-    {SETTING(add_zero_attn), "a key and value of zeros at the end", NULL},
-    {SETTING(sinks), "a sink for each head", NULL},
-    {SETTING(qk_norm), "RMSNorm of queries and keys", NULL},
-    {SETTING(norm_eps), "epsilon of that norm", "0"},
-    {SETTING(grouped), "num_kv_heads counts", NULL},
-    {SETTING(multi_query), "one key/value head, else H", NULL},
-    {SETTING(scaled), "scores are divided by sqrt(D)", NULL},
-    {SETTING(scale_by_layer), "scores of layer l are divided by l + 1", NULL},
-    {SETTING(scale), "scale of scores", "1 / sqrt(D)"},
-    {SETTING(query_scalar), "scale is 1 / sqrt of this", "D"},
-    {SETTING(softcap), "soft-capping of scores", "none"},
-    {SETTING(sliding_window), "window W of sliding layers", "none"},
-    {SETTING(use_window), "layers slide at all", NULL},
-    {SETTING(first_sliding), "first sliding layer", "0"},
-    {SETTING(num_layer_types), "which layers slide", "by rule"},
-    {SETTING(alibi), "ALiBi", NULL},
-    {SETTING(alibi_scaled), "ALiBi is divided by sqrt(D)", NULL},
-    {SETTING(alibi_bfloat16), "ALiBi is rounded to bfloat16", NULL},
-    {SETTING(buckets), "buckets of the relative position bias", "none"},
-    {SETTING(max_distance), "distances from here on share a bucket", "required"},
-    {SETTING(rope.dim), "components of a head that rotate", "by share"},
-    {SETTING(rope.partial), "share of a head that rotates, rounded down", "all"},
-    {SETTING(rope.interleaved), "neighbours rotate, not halves", NULL},
-    {SETTING(rope.theta), "RoPE base", "no RoPE"},
+static const struct field_words config_words[] = {
+    {HF_FIELD(hidden_size), "width E", "required"},
+    {HF_FIELD(num_heads), "query heads H", "required"},
+    {HF_FIELD(num_kv_heads), "key/value heads G", "H"},
+    {HF_FIELD(head_dim), "head width D", "E / H"},
+    {HF_FIELD(value_head_dim), "head width of values", "D"},
+    {HF_FIELD(key_size), "width of key inputs", "E"},
+    {HF_FIELD(value_size), "width of value inputs", "E"},
+    {HF_FIELD(num_layers), "layers", "required"},
+    {HF_FIELD(num_layers_fallback), "layers, where the key for them is absent", "required"},
+    {HF_FIELD(max_position), "longest position", "not given"},
+    {HF_FIELD(original_max_position), "trained length of longrope", "as rope_scaling says"},
+    {HF_FIELD(seed), "seed of the weights", "0"},
+    {HF_FIELD(is_causal), "causal", NULL},
+    {HF_FIELD(is_cross), "keys come from another sequence", NULL},
+    {HF_FIELD(bias), "biases", NULL},
+    {HF_FIELD(bias_kv), "a learned key and value at the end", NULL},
+    {HF_FIELD(add_zero_attn), "a key and value of zeros at the end", NULL},
+    {HF_FIELD(sinks), "a sink for each head", NULL},
+    {HF_FIELD(qk_norm), "RMSNorm of queries and keys", NULL},
+    {HF_FIELD(norm_eps), "epsilon of that norm", "0"},
+    {HF_FIELD(grouped), "num_kv_heads counts", NULL},
+    {HF_FIELD(multi_query), "one key/value head, else H", NULL},
+    {HF_FIELD(scale_attn_weights), "scores are divided by sqrt(D)", NULL},
+    {HF_FIELD(scale_by_layer), "scores of layer l are divided by l + 1", NULL},
+    {HF_FIELD(scale), "scale of scores", "1 / sqrt(D)"},
+    {HF_FIELD(query_pre_attn_scalar), "scale is 1 / sqrt of this", "D"},
+    {HF_FIELD(softcap), "soft-capping of scores", "none"},
+    {HF_FIELD(sliding_window), "window W of sliding layers", "none"},
+    {HF_FIELD(use_sliding_window), "layers slide at all", NULL},
+    {HF_FIELD(first_sliding), "first sliding layer", "0"},
+    {HF_FIELD(num_layer_types), "which layers slide", "by rule"},
+    {HF_FIELD(alibi), "ALiBi", NULL},
+    {HF_FIELD(alibi_scaled), "ALiBi is divided by sqrt(D)", NULL},
+    {HF_FIELD(alibi_bfloat16), "ALiBi is rounded to bfloat16", NULL},
+    {HF_FIELD(buckets), "buckets of the relative position bias", "none"},
+    {HF_FIELD(max_distance), "distances from here on share a bucket", "required"},
+    {HF_FIELD(rope.dim), "components of a head that rotate", "by share"},
+    {HF_FIELD(rope.partial_rotary_factor), "share of a head that rotates, rounded down", "all"},
+    {HF_FIELD(rope.interleaved), "neighbours rotate, not halves", NULL},
+    {HF_FIELD(rope.theta), "RoPE base", "no RoPE"},
 };
 
 static const struct field_words rope_words[] = {
-    {ROPE_SETTING(type), "type", "required"},
-    {ROPE_SETTING(theta), "base", "that beside the object"},
-    {ROPE_SETTING(factor), "linear, dynamic, yarn, llama3: required; longrope", "by the lengths"},
-    {ROPE_SETTING(attention_factor), "yarn, longrope: multiplies cosine and sine", "by factor"},
-    {ROPE_SETTING(mscale), "yarn: of the attention factor, with the next", "not used"},
-    {ROPE_SETTING(mscale_all_dim), "yarn: of the attention factor, with the last", "not used"},
-    {ROPE_SETTING(low_freq_factor), "llama3", "required"},
-    {ROPE_SETTING(high_freq_factor), "llama3", "required"},
-    {ROPE_SETTING(beta_fast), "yarn: turns where the ramp begins", "32"},
-    {ROPE_SETTING(beta_slow), "yarn: turns where the ramp ends", "1"},
-    {ROPE_SETTING(original_max_position), "trained length; llama3: required; yarn, longrope",
+    {ROPE_FIELD(type), "type", "required"},
+    {ROPE_FIELD(theta), "base", "that beside the object"},
+    {ROPE_FIELD(factor), "linear, dynamic, yarn, llama3: required; longrope", "by the lengths"},
+    {ROPE_FIELD(attention_factor), "yarn, longrope: multiplies cosine and sine", "by factor"},
+    {ROPE_FIELD(mscale), "yarn: of the attention factor, with the next", "not used"},
+    {ROPE_FIELD(mscale_all_dim), "yarn: of the attention factor, with the last", "not used"},
+    {ROPE_FIELD(low_freq_factor), "llama3", "required"},
+    {ROPE_FIELD(high_freq_factor), "llama3", "required"},
+    {ROPE_FIELD(beta_fast), "yarn: turns where the ramp begins", "32"},
+    {ROPE_FIELD(beta_slow), "yarn: turns where the ramp ends", "1"},
+    {ROPE_FIELD(original_max_position), "trained length; llama3: required; yarn, longrope",
      "max_position_embeddings"},
-    {ROPE_SETTING(partial), "share of a head that rotates", "that beside the object"},
-    {ROPE_SETTING(truncate), "yarn: the ramp's ends are whole numbers", NULL},
-    {ROPE_SETTING(short_factor), "longrope: up to the trained length", "required"},
-    {ROPE_SETTING(long_factor), "longrope: beyond it", "required"},
+    {ROPE_FIELD(partial_rotary_factor), "share of a head that rotates", "that beside the object"},
+    {ROPE_FIELD(truncate), "yarn: the ramp's ends are whole numbers", NULL},
+    {ROPE_FIELD(short_factor), "longrope: up to the trained length", "required"},
+    {ROPE_FIELD(long_factor), "longrope: beyond it", "required"},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -147,8 +147,7 @@ static void print_keys(const struct attn_family *family)
     for (const struct attn_hf_key *key = family->keys; key->name != NULL; key++) {
         if (key->kind == ATTN_KEY_IGNORED)
             continue;
-        const struct field_words *words =
-            words_for(settings_words, COUNT(settings_words), key->offset);
+        const struct field_words *words = words_for(config_words, COUNT(config_words), key->offset);
         bool plain = key->kind == ATTN_KEY_FIXED || key->kind == ATTN_KEY_ROPE;
         printf("| `%s` | %s | ", key->name,
                key->kind == ATTN_KEY_ROPE ? "RoPE scaling"
@@ -172,12 +171,12 @@ static void print_keys(const struct attn_family *family)
 
 /* ---- Tensors ------------------------------------------------------------------------------- */
 
-static void print_parts(unsigned parts)
+static void print_projections(unsigned projections)
 {
     static const char names[] = "qkvo";
     const char *comma = "";
     for (size_t i = 0; i < 4; i++)
-        if ((parts & 1u << i) != 0) {
+        if ((projections & 1u << i) != 0) {
             printf("%s%c", comma, names[i]);
             comma = ", ";
         }
@@ -186,7 +185,7 @@ static void print_parts(unsigned parts)
 static const char *layout_words(const struct attn_family *family,
                                 const struct attn_family_tensor *tensor)
 {
-    bool fused = tensor->parts == ATTN_PROJ_QKV;
+    bool fused = tensor->projections == ATTN_PROJ_QKV;
     switch (family->layout) {
     case ATTN_LAYOUT_TRANSPOSED:
         if (tensor->role == ATTN_ROLE_WEIGHT)
@@ -219,11 +218,11 @@ static void print_tensors(const struct attn_family *family)
     };
     printf("\n| tensor | holds | stored |\n|---|---|---|\n");
     for (const struct attn_family_tensor *t = family->tensors; t->name != NULL; t++) {
-        if (t->role == ATTN_ROLE_BIAS && (t->parts & ~family->unbiased) == 0)
+        if (t->role == ATTN_ROLE_BIAS && (t->projections & ~family->unbiased) == 0)
             continue;
         printf("| `%s` | %s", t->name, roles[t->role]);
         if (t->role < ATTN_ROLE_SINKS)
-            print_parts(t->parts);
+            print_projections(t->projections);
         printf(" | %s |\n", shapes[t->role] != NULL ? shapes[t->role] : layout_words(family, t));
     }
     printf("\nPrefixes, tried in order: ");
@@ -244,10 +243,10 @@ static const char *key_name(const struct attn_family *family, size_t offset)
 static void print_sliding(const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
-    const char *types = key_name(family, SETTING(num_layer_types));
-    const char *flag = key_name(family, SETTING(use_window));
-    const char *first = key_name(family, SETTING(first_sliding));
-    if (key_name(family, SETTING(sliding_window)) == NULL)
+    const char *types = key_name(family, HF_FIELD(num_layer_types));
+    const char *flag = key_name(family, HF_FIELD(use_sliding_window));
+    const char *first = key_name(family, HF_FIELD(first_sliding));
+    if (key_name(family, HF_FIELD(sliding_window)) == NULL)
         return;
     printf("- Sliding layers: ");
     if (types != NULL)
@@ -275,7 +274,7 @@ static void print_rope(const struct attn_family *family)
     const struct attn_hf_rope *rope = &family->defaults.rope;
     if (rope->type == ATTN_ROPE_NONE) {
         printf("- RoPE: %s.\n",
-               key_name(family, SETTING(rope.theta)) != NULL ? "where a base is given" : "none");
+               key_name(family, HF_FIELD(rope.theta)) != NULL ? "where a base is given" : "none");
         return;
     }
     printf("- RoPE: %s unless the configuration says, base %g, %s rotate", rope_name(rope->type),
@@ -290,23 +289,23 @@ static void print_traits(const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
     unsigned biased = ATTN_PROJ_ALL & ~family->unbiased;
-    bool rescaled = key_name(family, SETTING(scaled)) != NULL ||
-                    key_name(family, SETTING(scale)) != NULL ||
-                    key_name(family, SETTING(query_scalar)) != NULL;
+    bool rescaled = key_name(family, HF_FIELD(scale_attn_weights)) != NULL ||
+                    key_name(family, HF_FIELD(scale)) != NULL ||
+                    key_name(family, HF_FIELD(query_pre_attn_scalar)) != NULL;
     printf("- %s, %s; scores are %s%s.\n",
            defaults->is_cross ? "Cross-attention" : "Self-attention",
            defaults->is_causal ? "causal" : "not causal",
-           defaults->scaled ? "divided by sqrt(D)" : "not scaled",
+           defaults->scale_attn_weights ? "divided by sqrt(D)" : "not scaled",
            rescaled ? " unless a key says otherwise" : "");
     printf("- Biases: ");
     if (biased == 0)
         printf("none");
     else
-        print_parts(biased);
-    if (biased != 0 && key_name(family, SETTING(bias)) != NULL)
-        printf(", where `%s`", key_name(family, SETTING(bias)));
+        print_projections(biased);
+    if (biased != 0 && key_name(family, HF_FIELD(bias)) != NULL)
+        printf(", where `%s`", key_name(family, HF_FIELD(bias)));
     printf(".\n");
-    if (defaults->alibi || key_name(family, SETTING(alibi)) != NULL)
+    if (defaults->alibi || key_name(family, HF_FIELD(alibi)) != NULL)
         printf("- ALiBi%s%s%s.\n", defaults->alibi ? "" : ", where `alibi`",
                defaults->alibi_scaled ? ", divided by sqrt(D)" : "",
                defaults->alibi_bfloat16 ? ", rounded to bfloat16" : "");
@@ -319,8 +318,8 @@ static void print_traits(const struct attn_family *family)
         printf("- RMSNorm of each query and key head before RoPE.\n");
     if (family->kv_by_flags)
         printf("- Key/value heads: `%s` where `%s`; else 1 where `%s`, and H where not.\n",
-               key_name(family, SETTING(num_kv_heads)), key_name(family, SETTING(grouped)),
-               key_name(family, SETTING(multi_query)));
+               key_name(family, HF_FIELD(num_kv_heads)), key_name(family, HF_FIELD(grouped)),
+               key_name(family, HF_FIELD(multi_query)));
     print_sliding(family);
     print_rope(family);
 }
