@@ -1,4 +1,4 @@
-/* cgroup.c: walking the directories of control groups, v1 and v2. */
+/* cgroup.c: walks the directories of control groups, v1 and v2. */
 #include "cgroup.h"
 
 #include <stdint.h>
@@ -24,8 +24,8 @@ bool attn_cgroup_line(char *line, int size, const char *directory, const char *n
     return got;
 }
 
-/* The least from mount/group up to the mount itself.  In a container `group` may be a path of the
- * host that is not visible here; the walk then finds the container's own at the top. */
+/* The least limit from mount/group up to the mount itself.  In a container `group` may be a path of
+ * the host that is not visible here; the walk then finds the container's own group at the top. */
 static size_t least_up_to_mount(const char *mount, const char *group,
                                 attn_cgroup_read_limit *read_limit)
 {
@@ -41,7 +41,7 @@ static size_t least_up_to_mount(const char *mount, const char *group,
     return least;
 }
 
-/* Whether the list, "cpu,cpuacct", names the controller. */
+/* Whether the list, such as "cpu,cpuacct", names the controller. */
 static bool list_names(const char *list, const char *controller)
 {
     size_t length = strlen(controller);
@@ -53,8 +53,8 @@ static bool list_names(const char *list, const char *controller)
     return false;
 }
 
-/* One line of /proc/self/cgroup: "0::/path" is v2's, "4:cpu,cpuacct:/path" v1's, whose hierarchy is
- * mounted under its list's name. */
+/* The limit of one line of /proc/self/cgroup: "0::/path" is v2's; "4:cpu,cpuacct:/path" is v1's,
+ * whose hierarchy is mounted under the name of its list. */
 static size_t line_least(char *line, const char *root, const char *controller,
                          attn_cgroup_read_limit *read_limit)
 {
@@ -87,7 +87,8 @@ size_t attn_cgroup_least(const char *root, const char *controller,
     return least;
 }
 
-/* v2 writes "max" where there is no limit, v1 a number beyond any machine. */
+/* memory.max of v2, which is "max" without a limit, or v1's file, which then holds a number beyond
+ * any machine. */
 static size_t directory_memory(const char *directory)
 {
     char line[64];

@@ -1,7 +1,7 @@
 /* json_memory.c: jansson's allocator and its reserve.
  *
- * jansson passes nothing to its allocator that could say for whom it works: the reserve is the
- * thread's, and is there only while attn_json_load runs. */
+ * jansson passes no context to its allocator, so the reserve is the thread's; it exists only while
+ * attn_json_load runs. */
 #include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,14 +9,15 @@
 #include "attn_json.h"
 #include "mem.h"
 
-/* Heap that jansson takes for a byte of text: 79 for a tree at most, 5 for a token. */
+/* Bytes of heap that jansson takes for a byte of text, rounded up: 79 for a tree at most, 5 for a
+ * token. */
 #define TREE_FACTOR 128
 #define TOKEN_FACTOR 8
-#define BASE_BYTES 8192 /* and for none */
+#define BASE_BYTES 8192 /* added for a text of any length */
 #define ALIGNMENT 16
 
 static _Thread_local struct {
-    char *bytes; /* NULL: none is held */
+    char *bytes; /* NULL: there is no reserve */
     size_t size, used;
 } reserve;
 
