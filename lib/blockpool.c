@@ -1,19 +1,20 @@
 /* blockpool.c: the cache pool.
  *
- * Models of different widths need blocks of different sizes; each size has lists of free ones.
- * Memory comes in slabs: of large blocks so many that huge pages hold them, as a step that reads
- * 4 KiB pages waits for address translations (a tenth of a batched decode); of small ones one each.
+ * Models of different widths need blocks of different sizes; each size has its free lists.  Memory
+ * comes in slabs.  A slab of large blocks has so many that huge pages hold them, since a step over
+ * 4 KiB pages waits for address translations (a tenth of a batched decode); a small block is a slab
+ * of its own.
  *
- * Live blocks and idle ones, which are free and have memory, never pass the budget together: when
- * they would, idle blocks give theirs back to the system; where other blocks of a slab are live
- * they stay as empty ones, which get memory again when they are next used.  One mutex guards it
- * all; it is taken once in 64 tokens of a sequence. */
+ * Invariant: live blocks and idle ones (free, with memory) never pass the budget together.  Where
+ * they would, idle blocks give their memory back to the system.  A slab without live blocks is
+ * freed whole; in any other slab the blocks become empty ones, which get memory again when they are
+ * next used.  One mutex guards everything; a sequence takes it once in 64 tokens. */
 #include "blockpool.h"
 
 #include <pthread.h>
 #include <string.h>
 
-#define MAX_SIZES 64                         /* different block sizes with lists of their own */
+#define MAX_SIZES 64                         /* different block sizes with free lists */
 #define MIN_SLAB_BLOCK (ATTN_HUGE_PAGE / 32) /* bytes; smaller blocks have a slab each */
 #define MAX_SLAB_PAGES 8                     /* huge pages of one slab */
 
@@ -33,7 +34,7 @@ struct free_lists {
 struct attn_cache_pool {
     pthread_mutex_t lock;
     size_t budget;
-    atomic_size_t used; /* bytes of live blocks, and of places in caches that share them */
+    atomic_size_t used; /* bytes of live blocks, and ATTN_HOLDER_BYTES for each further holder */
     size_t idle;        /* bytes of idle blocks */
     size_t num_sizes;
     struct free_lists sizes[MAX_SIZES];
@@ -41,7 +42,7 @@ struct attn_cache_pool {
 
 /* ---- Slabs ---- */
 
-/* How many blocks make a slab: so many that huge pages hold all but an eighth. */
+/* The number of blocks of a slab: whole huge pages then hold at least seven eighths of it. */
 static size_t blocks_per_slab(size_t bytes)
 {
     size_t count = 1;
@@ -62,7 +63,7 @@ static void slab_free(struct attn_slab *slab)
     attn_free(slab);
 }
 
-/* `count` blocks of zeros in no list; NULL where memory is short. */
+/* Makes a slab of `count` zeroed blocks, which stand in no list yet; NULL where memory is short. */
 static struct attn_slab *slab_new(size_t count, size_t bytes)
 {
     struct attn_slab *slab = attn_calloc(1, sizeof *slab + count * sizeof slab->blocks[0]);
@@ -102,7 +103,7 @@ static void list_remove(struct attn_block *block)
         block->next->previous = block->previous;
 }
 
-/* The lists of a size, made on first use; NULL when there are MAX_SIZES already. */
+/* The free lists of a size, made on first use; NULL where there are MAX_SIZES already. */
 static struct free_lists *lists_for_size(struct attn_cache_pool *pool, size_t bytes)
 {
     for (size_t i = 0; i < pool->num_sizes; i++)
@@ -115,7 +116,7 @@ static struct free_lists *lists_for_size(struct attn_cache_pool *pool, size_t by
     return lists;
 }
 
-/* Gives the memory of an idle block back to the system: the whole slab where none of it is live. */
+/* Gives the memory of an idle block back to the system; the whole slab where none of it is live. */
 static void reclaim(struct free_lists *lists, struct attn_block *block)
 {
     struct attn_slab *slab = block->slab;
@@ -173,14 +174,15 @@ static bool has_room(const struct attn_cache_pool *pool, size_t bytes)
     return bytes <= pool->budget && atomic_load(&pool->used) <= pool->budget - bytes;
 }
 
-/* Gives idle blocks back to the system where they and `bytes` more would pass the budget. */
+/* Gives idle blocks back to the system where together with `bytes` more they would pass the
+ * budget. */
 static void make_room(struct attn_cache_pool *pool, size_t bytes)
 {
     if (pool->idle > pool->budget - bytes - atomic_load(&pool->used))
         reclaim_idle(pool);
 }
 
-/* A block of zeros: an empty one, or of a new slab, whose others become empty ones. */
+/* A zeroed block: an empty one, or the first of a new slab, whose others become empty ones. */
 static struct attn_block *fresh_block(struct free_lists *lists, size_t bytes)
 {
     if (lists != NULL && lists->empty != NULL) {
@@ -189,12 +191,13 @@ static struct attn_block *fresh_block(struct free_lists *lists, size_t bytes)
         return block;
     }
     struct attn_slab *slab = slab_new(lists != NULL ? blocks_per_slab(bytes) : 1, bytes);
-    for (size_t i = slab != NULL ? slab->count : 0; i-- > 1;) /* to be taken in order of address */
+    /* Pushed from the last on, so that they are taken in order of address. */
+    for (size_t i = slab != NULL ? slab->count : 0; i-- > 1;)
         list_push(&lists->empty, &slab->blocks[i]);
     return slab != NULL ? &slab->blocks[0] : NULL;
 }
 
-/* An idle block, or a fresh one within the budget. */
+/* Takes an idle block, or a fresh one within the budget, out of the free lists. */
 static enum attn_status take_block(struct attn_block **out, struct attn_cache_pool *pool,
                                    size_t bytes)
 {
@@ -212,7 +215,7 @@ static enum attn_status take_block(struct attn_block **out, struct attn_cache_po
     return *out != NULL ? ATTN_OK : ATTN_NO_MEMORY;
 }
 
-/* Under the lock. */
+/* Allocates a block.  The caller holds the lock. */
 static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_pool *pool,
                                      size_t bytes)
 {
@@ -226,7 +229,7 @@ static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_
     return ATTN_OK;
 }
 
-/* Under the lock: a block to which nothing refers any more. */
+/* Frees a block without references.  The caller holds the lock. */
 static void free_locked(struct attn_cache_pool *pool, struct attn_block *block)
 {
     struct free_lists *lists = lists_for_size(pool, block->bytes);
@@ -262,11 +265,11 @@ void attn_block_unref(struct attn_cache_pool *pool, struct attn_block *block)
 
 /* ---- Caches that hold a block ----
  *
- * What is charged is a matter of who holds a block now, and not of who had it first: after a
- * restart that may be another one.  Caches that hold a block together take no more than if each had
- * its own, so that a restart, by which more of them share, needs no more than there was. */
+ * The charge depends on who holds a block now, not on who allocated it: after a restart that may be
+ * another cache.  Caches that hold a block together take no more than if each had its own, so that
+ * a restart, after which more of them share, needs no more budget than before. */
 
-/* Under the lock: what one of its caches gives back of the budget when it leaves. */
+/* The bytes that a cache gives back to the budget when it leaves.  The caller holds the lock. */
 static size_t holder_bytes(const struct attn_block *block)
 {
     return block->holders > 1 ? ATTN_HOLDER_BYTES : 0;

@@ -1,4 +1,4 @@
-/* cache_file.c: names, sizes and sums of a cache's file, for both directions. */
+/* cache_file.c: names, sizes and sums of a cache's file, for export and import. */
 #include "cache_file.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "status.h"
 #include "tile.h"
 
-#define DIGITS 21 /* and a blank, of the longest length */
+#define DIGITS 21 /* digits of the longest length, and a blank */
 
 enum attn_status attn_cache_file_layers(struct attn_cache_file_layer **out, size_t *count,
                                         const struct attn_model *model, struct attn_error *error)

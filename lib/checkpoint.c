@@ -1,8 +1,8 @@
 /* checkpoint.c: the files of a model directory.
  *
- * A single file is a checkpoint of one shard and no index.  With an index, `places` maps tensor
- * names to shards, sorted by name; names live in the index's text.  Shard names come from a file
- * that anyone may have written, so they must be plain names inside the directory. */
+ * A single file is a checkpoint of one shard and no index.  With an index, `weight_map` maps tensor
+ * names to shards, sorted by name; the names live in the index's text.  Shard names come from a
+ * file that anyone may have written, so they must be plain names inside the directory. */
 #include "checkpoint.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
 #define MAX_SHARD_NAME 255  /* bytes, what a directory can hold */
-#define MIN_MAPPING_TEXT 7  /* bytes of "":"x", in the index, the shortest mapping */
+#define MIN_MAPPING_TEXT 7  /* bytes of the shortest mapping in the index: "":"x", */
 #define METADATA_TEXT 65536 /* bytes of the index's `metadata` */
 #define NAME_TEXT 2048      /* bytes of a shard's name as the index writes it */
 
@@ -40,10 +40,10 @@ struct attn_checkpoint {
     size_t config_length;
     char *index; /* text of the index; NULL for a single file */
     size_t index_length;
-    struct mapping *weight_map; /* [num_places] */
+    struct mapping *weight_map; /* [num_mappings], by tensor */
     size_t num_mappings, capacity;
-    struct shard *shards; /* [most_shards] */
-    size_t *by_name;      /* [most_shards] numbers of shards in the order of their names */
+    struct shard *shards; /* [max_shards] */
+    size_t *by_name;      /* [max_shards] numbers of shards in the order of their names */
     size_t num_shards, max_shards;
 };
 
@@ -63,7 +63,7 @@ static bool is_plain_name(const char *name)
            strstr(name, "..") == NULL && strcmp(name, ".") != 0;
 }
 
-/* Room for `most` shards, of which there are none yet. */
+/* Makes room for `max` shards, of which there are none yet. */
 static enum attn_status make_shards(struct attn_checkpoint *checkpoint, size_t max,
                                     struct attn_error *error)
 {
@@ -77,7 +77,7 @@ static enum attn_status make_shards(struct attn_checkpoint *checkpoint, size_t m
                : attn_fail_memory(error, max * sizeof(struct shard));
 }
 
-/* Where the name stands among by_name, or would; *found says which. */
+/* The place of the name among by_name, or the place where it belongs; *found says which. */
 static size_t find_name(bool *found, const struct attn_checkpoint *checkpoint, const char *name)
 {
     size_t low = 0, high = checkpoint->num_shards;
@@ -94,7 +94,7 @@ static size_t find_name(bool *found, const struct attn_checkpoint *checkpoint, c
     return high;
 }
 
-/* The number of the shard of that name, which is added where it is new. */
+/* The number of the shard of that name; a new name is added. */
 static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoint,
                                    const char *name, struct attn_error *error)
 {
@@ -275,7 +275,7 @@ const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, siz
     return checkpoint->config;
 }
 
-/* The entry of `name` in the shard that the index maps it to, which is opened where needed. */
+/* Looks `name` up in the shard that the index maps it to, which is opened if need be. */
 static enum attn_status find_mapped(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                     const char *name, struct attn_error *error)
 {

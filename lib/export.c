@@ -1,9 +1,9 @@
 /* export.c: a cache becomes the bytes of a file.
  *
- * The header is made first, with room for the checksum; then blocks of 64 tokens are read to
- * where their rows belong, [G][L][..] in the file, with no copy in between: an export takes no
- * memory but its header's.  Then what lies there is summed up from its first byte to its last, and
- * the checksum is put where it belongs. */
+ * The header is made first, with room for the checksum.  Blocks of 64 tokens are then read straight
+ * to the place of their rows in the file, [G][L][..], so an export takes no memory but its
+ * header's.  At the end the data are summed up from the first byte to the last, and the checksum is
+ * put into the header. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,12 +26,12 @@ struct attn_export {
     size_t num_layers;
     struct attn_model_info info; /* of the cache's model: its fingerprint is a note */
     char *lengths;
-    struct attn_note *notes; /* [num_notes] own ones too, by name; texts live in `texts` */
+    struct attn_note *notes; /* [num_notes] by name; the caller's texts live in `texts` */
     size_t num_notes;
     char *texts;
-    char *header; /* [header_bytes] with its length before it */
+    char *header; /* [header_bytes], its length first */
     size_t header_bytes, data_bytes;
-    /* How far it is. */
+    /* Progress. */
     bool begun;
     size_t layer, token; /* the next to be copied */
     size_t at;           /* bytes of the file before the tensors of `layer` */
@@ -63,7 +63,7 @@ static const char *copy_text(char **at, const char *text)
     return kept;
 }
 
-/* Copies the notes behind the own ones, which stand there already. */
+/* Copies the caller's notes after the library's own, which stand in the list already. */
 static enum attn_status copy_notes(struct attn_export *export, const struct attn_note *notes,
                                    size_t count, struct attn_error *error)
 {
@@ -111,7 +111,7 @@ static enum attn_status take_notes(struct attn_export *export, const struct attn
 
 /* ---- The header ------------------------------------------------------------------------------ */
 
-/* A text that is first measured and then written. */
+/* A text that is measured in a first pass and written in a second. */
 struct text {
     char *to; /* NULL: measured only */
     size_t length;
@@ -157,7 +157,7 @@ static void add_header(struct text *text, const struct attn_export *export)
     add(text, "}");
 }
 
-/* Blanks at its end make the data begin at a multiple of 8. */
+/* Makes the header.  Blanks at its end let the data begin at a multiple of 8. */
 static enum attn_status make_header(struct attn_export *export, struct attn_error *error)
 {
     struct text text = {0};
@@ -238,8 +238,8 @@ size_t attn_export_bytes(const struct attn_export *export)
     return export->header_bytes + export->data_bytes;
 }
 
-#define LAYER_TEXT 384 /* of the header, for each layer: two tensors */
-#define FIXED_TEXT 256 /* and of what is always there */
+#define LAYER_TEXT 384 /* bytes of the header for each layer: two tensors */
+#define FIXED_TEXT 256 /* bytes of the header that do not depend on layers and notes */
 
 size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note *notes,
                           size_t num_notes)
@@ -256,7 +256,7 @@ size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
-/* Copies up to 64 tokens of the layer that is being copied; returns their bytes. */
+/* Copies up to 64 tokens of the current layer; returns their bytes. */
 static size_t copy_piece(char *out, struct attn_export *export)
 {
     const struct attn_cache_file_layer *layer = &export->layers[export->layer];

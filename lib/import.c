@@ -1,10 +1,10 @@
 /* import.c: the bytes of a file become a cache.
  *
- * The bytes come from anywhere, and lie in memory or in a file, of which no more than 64 tokens are
- * held at a time.  The container is checked first (safetensors.h), then the tensors against the
- * model, then the checksum; only then tokens are copied, 64 at a time, and each number is looked at
- * on the way.  All that time the cache belongs to nobody else, so what is refused leaves nothing
- * behind. */
+ * The bytes are not trusted; they are in memory, or in a file of which no more than 64 tokens are
+ * held at a time.  Checks run in this order: the container (safetensors.h), the tensors against the
+ * model, the checksum.  Only then are tokens copied, 64 at a time, and each number is checked on
+ * the way.  The cache belongs to the import alone until it is complete, so a refused file leaves
+ * nothing to undo. */
 #include <string.h>
 
 #include "alike.h"
@@ -19,15 +19,15 @@
 struct attn_import {
     struct attn_safetensors *file;
     struct attn_cache *cache;
-    struct attn_alike *alike;             /* NULL: its blocks are its own */
+    struct attn_alike *alike;             /* NULL: no block is shared */
     struct attn_cache_file_layer *layers; /* [num_layers] */
     size_t num_layers;
-    const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each */
+    const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each layer */
     float *scratch;                           /* [scratch_bytes] 64 tokens */
     size_t scratch_bytes;
-    /* How far it is. */
+    /* Progress. */
     bool summed;
-    size_t tensor, offset; /* the next to be summed up: which of `tensors`, byte of it */
+    size_t tensor, offset; /* the next to be summed up: index into `tensors`, byte of that tensor */
     size_t layer, token;   /* the next to be copied */
     struct attn_checksum sum;
 };
@@ -89,7 +89,7 @@ const char *attn_import_note(const struct attn_import *import, const char *name)
 
 /* ---- Against the model ----------------------------------------------------------------------- */
 
-/* Finds one tensor and reads its length off its shape. */
+/* Finds one tensor and takes the layer's length from its shape. */
 static enum attn_status find_tensor(const struct attn_tensor_entry **out, size_t *length,
                                     const struct attn_import *import,
                                     const struct attn_cache_file_layer *layer,
@@ -214,7 +214,7 @@ static bool checksum_matches(struct attn_import *import)
     return said != NULL && strcmp(said, digits) == 0;
 }
 
-/* Adds up to `most` bytes of a tensor to the sum and passes on to the next. */
+/* Adds up to `most` bytes of the current tensor to the sum, and goes on to the next at its end. */
 static enum attn_status sum_piece(size_t *done, struct attn_import *import, size_t most,
                                   struct attn_error *error)
 {
@@ -237,7 +237,8 @@ static enum attn_status sum_piece(size_t *done, struct attn_import *import, size
     return ATTN_OK;
 }
 
-/* Copies tokens [state->token, + count) of one kind into rows [G][count][..] and looks at them. */
+/* Copies `count` tokens of one kind, from import->token on, into rows [G][count][..], and checks
+ * that they are finite. */
 static enum attn_status read_rows(float *rows, const struct attn_import *import, size_t count,
                                   enum attn_cache_file_kind kind, struct attn_error *error)
 {
@@ -270,7 +271,7 @@ static enum attn_status write_piece(struct attn_import *import, size_t layer, si
     return attn_alike_write(import->alike, import->cache, layer, count, key, value, error);
 }
 
-/* Copies up to 64 tokens of the layer that is being copied, and passes on to the next. */
+/* Copies up to 64 tokens of the current layer, and goes on to the next at its end. */
 static enum attn_status copy_piece(size_t *done, struct attn_import *import,
                                    struct attn_error *error)
 {

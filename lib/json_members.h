@@ -6,7 +6,7 @@
  *
  *     attn_json_members_enter(&m);
  *     while ((status = attn_json_members_next(&key, &m)) == ATTN_OK && key != NULL)
- *         status = attn_json_members_value(&value, &m, limit);  or enter the value and walk it alike
+ *         status = attn_json_members_value(&value, &m, limit);  or enter the value and walk it
  *
  * The caller has to find duplicate keys of the walked object; those inside a value are refused.
  * Every call returns ATTN_OK, ATTN_MALFORMED or ATTN_NO_MEMORY; after an error m->at says where. */

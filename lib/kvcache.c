@@ -1,4 +1,4 @@
-/* kvcache.c: caches, and the blocks they hold.  Where blocks come from is blockpool.c. */
+/* kvcache.c: caches, and the blocks they hold.  blockpool.c allocates blocks. */
 #include "kvcache.h"
 
 #include <string.h>
@@ -11,9 +11,9 @@
 struct cache_layer {
     const struct attn_layer_spec *spec;
     atomic_size_t length;
-    size_t reserved; /* blocks held, */
-    size_t shared;   /* as many of which came from other caches */
-    size_t capacity; /* of the list; 0: it is empty, or stands behind the layers of a frozen copy */
+    size_t reserved; /* blocks in the list */
+    size_t shared;   /* of these, blocks that came from other caches */
+    size_t capacity; /* places of the list; 0: it is empty, or part of a frozen copy */
     struct attn_block **blocks;
 };
 
@@ -21,7 +21,7 @@ struct attn_cache {
     struct attn_cache_pool *pool;
     const struct attn_model *model;
     size_t max_length;
-    bool claimed; /* by a step of the batch that runs */
+    bool claimed; /* part of the batch that runs */
     size_t num_slots;
     struct cache_layer slots[]; /* [num_slots] resident layers, in order */
 };
@@ -46,15 +46,14 @@ static struct cache_layer *writable_layer(struct attn_cache *cache, size_t layer
 
 /* ---- Lists ----
  *
- * A block bounds the memory of one place in a list, not of the many that forks of a long cache
- * have.  So the pool's budget covers the places of all caches that hold a block but one: what a
- * place takes, and as much again for the one in a frozen copy, which so needs nothing of the
- * budget.  What a list has room for beyond is in proportion to blocks that the cache did not get
- * from others. */
+ * The memory of a block bounds one place in a list, not the many places that forks of a long cache
+ * have.  So the pool's budget covers the places of every holder but the first: the place itself,
+ * and as much again for one in a frozen copy, which therefore needs nothing of the budget.  Spare
+ * places of a list are in proportion to the blocks that the cache did not get from others. */
 
 #define LIST_SLACK 4
 
-/* Gives a list room for `capacity` blocks, at least those it has; 0: none. */
+/* Gives a list room for `capacity` blocks, at least those it has; 0: frees the list. */
 static bool resize_list(struct cache_layer *l, size_t capacity)
 {
     struct attn_block **list = NULL;
@@ -73,7 +72,7 @@ static bool grow_list(struct cache_layer *l, size_t blocks)
     return blocks <= l->capacity || resize_list(l, blocks + (blocks - l->shared));
 }
 
-/* A list that cannot be made smaller stays as it is. */
+/* Gives up all but the first `keep` blocks.  A list that cannot be made smaller stays as it is. */
 static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, size_t keep)
 {
     while (l->reserved > keep)
@@ -83,7 +82,8 @@ static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, siz
         (void)resize_list(l, l->reserved);
 }
 
-/* A frozen copy refers to its blocks and does not hold them; its list goes with it. */
+/* Frees a list with its blocks.  A frozen copy has references to its blocks and does not hold them;
+ * its list is part of the copy's memory. */
 static void free_list(struct attn_cache_pool *pool, struct cache_layer *l)
 {
     bool frozen = l->capacity == 0;
@@ -95,7 +95,7 @@ static void free_list(struct attn_cache_pool *pool, struct cache_layer *l)
     attn_free(l->blocks);
 }
 
-/* Takes a block of another cache behind those it has. */
+/* Appends a block of another cache to the list. */
 static enum attn_status share_block(struct attn_cache_pool *pool, struct cache_layer *l,
                                     struct attn_block *block)
 {
@@ -186,7 +186,7 @@ bool attn_cache_claim(struct attn_cache *cache)
 
 void attn_cache_unclaim(struct attn_cache *cache) { cache->claimed = false; }
 
-/* Replaces the shared ones among blocks [first, end) by copies; the content stays the same, so
+/* Replaces the shared ones among blocks [first, end) by copies.  The content stays the same, so
  * this needs no undo. */
 static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_layer *l,
                                     size_t first, size_t end)
@@ -202,7 +202,7 @@ static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_l
     return ATTN_OK;
 }
 
-/* On an error some have been taken. */
+/* Makes the list `count` blocks long.  On an error some have been taken. */
 static enum attn_status take_blocks(struct attn_cache_pool *pool, struct cache_layer *l,
                                     size_t count)
 {
@@ -300,7 +300,7 @@ void attn_cache_truncate(struct attn_cache *cache, size_t length)
     }
 }
 
-/* Shares the first `kept` tokens of `from`. */
+/* Makes the empty list `to` share the blocks with the first `kept` tokens of `from`. */
 static enum attn_status share_blocks(struct attn_cache_pool *pool, struct cache_layer *to,
                                      const struct cache_layer *from, size_t kept)
 {
@@ -343,7 +343,8 @@ size_t attn_cache_frozen_bytes(const struct attn_cache *cache)
     return bytes;
 }
 
-/* One piece of memory, since a snapshot takes thousands while all computing waits for it. */
+/* The copy is one piece of memory, since a checkpoint of all sessions takes thousands of them while
+ * all computing waits for it. */
 enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_cache *cache,
                                    struct attn_error *error)
 {
@@ -367,7 +368,7 @@ enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_ca
     return ATTN_OK;
 }
 
-/* Tokens as files and calls have them: head after head. */
+/* Tokens in head-major order, as files and calls have them. */
 struct head_major {
     size_t count;
     const float *key;   /* [G][count][D] */

@@ -1,9 +1,8 @@
 /* model.c: a model from opening to closing.
  *
- * Opening resolves the configuration, chooses the resident layers and checks that every tensor
- * they need is there; loading allocates and fills them and takes the fingerprint.  A model either
- * has all of its resident layers or, after a failed load, none.  What families are like is not
- * known here. */
+ * Opening resolves the configuration, chooses the resident layers and checks that every tensor they
+ * need is there; loading allocates and fills them and takes the fingerprint.  A model has all of
+ * its resident layers or, after a failed load, none.  Families are known to families/ only. */
 #include "model.h"
 
 #include <stdio.h>
@@ -20,7 +19,7 @@
 
 struct attn_model {
     struct attn_config config;
-    struct attn_checkpoint *checkpoint; /* NULL: random weights, or loaded already */
+    struct attn_checkpoint *checkpoint; /* NULL: random weights, or the model is loaded */
     const char *weights_dtype;
     size_t num_resident;
     size_t *indices;               /* [num_resident] slot -> layer */
@@ -85,7 +84,7 @@ static enum attn_status choose_layers(struct attn_model *model,
     return ATTN_OK;
 }
 
-/* Last layer first, so that the type reported is that of the first. */
+/* Checks the last layer first, so that the dtype reported is that of the first layer. */
 static enum attn_status check_weights(struct attn_model *model, struct attn_error *error)
 {
     enum attn_status status = ATTN_OK;
@@ -157,7 +156,8 @@ static uint64_t hash_real(uint64_t hash, double value)
     return attn_hash_word(hash, bits);
 }
 
-/* Two floats a step; the length goes in too, so that arrays cannot flow into one another. */
+/* Two floats a step.  The length is hashed too, so that one array cannot pass for the beginning of
+ * the next. */
 static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
 {
     if (x == NULL)
@@ -293,7 +293,7 @@ void attn_model_close(struct attn_model *model)
     attn_free(model);
 }
 
-/* ---- Looking ------------------------------------------------------------------------------- */
+/* ---- Access -------------------------------------------------------------------------------- */
 
 void attn_model_describe(struct attn_model_info *out, const struct attn_model *model)
 {

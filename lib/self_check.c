@@ -1,9 +1,9 @@
 /* self_check.c: the same steps alone and together, on one thread and on all, compared bit by bit.
  *
- * Steps are not committed, so that each can be computed again over the same cache.  The engine with
- * one thread has the kernels of the one that is checked, not those it would choose itself.  Whether
- * results are right is for the tests to say (kernelcheck, unit): this is about the CPU, compiler
- * and kernels that came together here. */
+ * Steps are not committed, so each can be computed again over the same cache.  The engine of one
+ * thread gets the kernels of the engine that is checked, not those it would choose itself.
+ * kernelcheck and the unit suites say whether results are right; this check is about the CPU,
+ * compiler and kernels that came together here. */
 #include "attn_self_check.h"
 
 #include <string.h>
@@ -19,15 +19,16 @@
 #define STEPS 3
 #define LONG_STEP 1                   /* the step of one row, over the longest cache */
 #define WRITE_TOKENS 64               /* tokens written to a cache at a time */
-#define CACHE_BYTES ((size_t)8 << 20) /* of the longest, about */
+#define CACHE_BYTES ((size_t)8 << 20) /* of the longest cache, about */
 #define LEAST_LENGTH 70               /* two tiles */
 #define SEED 20170612
 
-/* In the middle a row over keys beyond a stretch (4,096, where memory allows), at no end of the
- * batch; together they fill a tile of rows and begin another. */
+/* The middle step is one row over more keys than one split (4,096, where memory allows), at neither
+ * end of the batch.  Together the steps fill a tile of rows and begin another. */
 static const size_t step_rows[STEPS] = {5, 1, 11}, step_lengths[STEPS] = {LEAST_LENGTH, 4200, 0};
 
-/* A step may be beyond what kv_dtype or float32 hold: then it has to be so in any company. */
+/* A step may fail, where its numbers are beyond kv_dtype or float32; then it has to fail in any
+ * batch. */
 struct results {
     float *y; /* [rows][E] */
     enum attn_status status[STEPS];
@@ -49,7 +50,7 @@ static bool keeps_cache(const struct attn_layer_spec *spec)
            spec->value_size == spec->hidden_size;
 }
 
-/* The first layer that has caches, NULL where none has; *index is its number. */
+/* The first layer that keeps a cache, NULL where none does; *index is its number. */
 static const struct attn_layer_spec *find_layer(size_t *index, const struct attn_model *model)
 {
     for (size_t i = 0; i < ATTN_MAX_LAYERS; i++) {
@@ -63,14 +64,15 @@ static const struct attn_layer_spec *find_layer(size_t *index, const struct attn
 
 /* ---- Making ---- */
 
-/* Tokens of a cache that is to have `wanted`. */
+/* The length of a cache that should have `wanted` tokens: as many, or what CACHE_BYTES allow. */
 static size_t fit_length(const struct attn_layer_spec *spec, size_t wanted)
 {
     size_t most = CACHE_BYTES / attn_layer_token_bytes(spec);
     return attn_min(wanted, attn_max(most, LEAST_LENGTH));
 }
 
-/* Tokens differ within a piece; that pieces are alike does not matter here. */
+/* Fills a cache.  Tokens differ within WRITE_TOKENS and repeat after them, which does not matter
+ * here. */
 static enum attn_status fill(struct attn_cache *cache, const struct check *check, size_t layer,
                              size_t length, struct attn_error *error)
 {
@@ -140,7 +142,7 @@ static void tear_down(struct check *check)
 
 /* ---- Computing ---- */
 
-/* Steps [first, first + count) as one batch. */
+/* Runs steps [first, first + count) as one batch. */
 static enum attn_status run(struct results *results, struct check *check,
                             struct attn_engine *engine, size_t layer, size_t first, size_t count,
                             struct attn_error *error)
@@ -168,7 +170,7 @@ static bool is_same(const struct check *check, size_t i)
                    step->rows * check->spec->hidden_size * sizeof(float)) == 0);
 }
 
-/* Compares these steps' results with what they were alone on one thread. */
+/* Compares the results of these steps with those of each alone on one thread. */
 static void compare(struct attn_self_check *out, const struct check *check, size_t first,
                     size_t count)
 {
