@@ -1,9 +1,9 @@
-/* family_config.c: reads the keys of a configuration by its family's list.
+/* family_config.c: reads config.json by its family's list of keys: JSON -> struct attn_hf_config.
  *
- * JSON -> struct attn_hf_config, which starts as the family's defaults.  Every key is checked alone
- * and against others that mean the same: `given` marks, by offset, the fields that some key has
- * filled.  null clears what no key has filled, as it does in Hugging Face's classes, where it
- * overrides the default.  What settings mean for a layer is for family_resolve.c. */
+ * The struct starts as the family's defaults.  Every key is checked alone and against other keys of
+ * the same meaning: `is_set` marks, by offset, the fields that a key has filled.  null clears a
+ * field that no key has filled, as it does in Hugging Face's classes, where it overrides the
+ * default.  family_spec.c makes specifications of the result. */
 #include "families/family_config.h"
 
 #include <jansson.h>
@@ -17,7 +17,7 @@
 
 struct reader {
     const struct attn_family *family;
-    struct attn_config *config; /* keeps lists */
+    struct attn_config *config; /* receives lists */
     struct attn_hf_config hf;
     bool is_set[sizeof(struct attn_hf_config)];
 };
@@ -54,7 +54,7 @@ static enum attn_status check_range(const struct attn_hf_key *key, double value,
 
 /* ---- Single values ------------------------------------------------------------------------- */
 
-/* Fills the field at `offset`; a field that another key has filled must stay what it is. */
+/* Fills the field at `offset`.  A field that another key has filled must keep its value. */
 static enum attn_status set_field(struct reader *reader, const struct attn_hf_key *key,
                                   size_t offset, const void *value, size_t size,
                                   struct attn_error *error)
@@ -110,7 +110,7 @@ static enum attn_status read_rope_type(struct reader *reader, const struct attn_
     return fail_value(key->name, value, error);
 }
 
-/* Whether a value is the only one that is computed; 1 and 1.0 are the same. */
+/* Checks that a value is the only one that is computed; 1 and 1.0 are the same. */
 static enum attn_status read_fixed(const struct attn_hf_key *key, const json_t *value,
                                    struct attn_error *error)
 {
@@ -127,7 +127,7 @@ static enum attn_status read_fixed(const struct attn_hf_key *key, const json_t *
 
 /* ---- Lists --------------------------------------------------------------------------------- */
 
-/* Into the configuration's next free list. */
+/* Reads a list of factors into the next free list of the configuration. */
 static enum attn_status read_factors(struct reader *reader, const struct attn_hf_key *key,
                                      size_t offset, const json_t *value, struct attn_error *error)
 {
@@ -153,7 +153,7 @@ static enum attn_status read_factors(struct reader *reader, const struct attn_hf
     return set_field(reader, key, offset, &list, sizeof list, error);
 }
 
-/* The two types of layers, as layer_types and rope_parameters name them: full, sliding. */
+/* The names of the two types of layers in layer_types and rope_parameters: full, sliding. */
 static const char *const layer_types[] = {"full_attention", "sliding_attention"};
 
 static enum attn_status read_layer_types(struct reader *reader, const struct attn_hf_key *key,
@@ -180,7 +180,7 @@ static enum attn_status read_layer_types(struct reader *reader, const struct att
 
 /* ---- Keys ---------------------------------------------------------------------------------- */
 
-/* Forgets a row's default scaling, unless an object has been read already. */
+/* Clears the scaling of the row's default, unless an object has been read already. */
 static void clear_rope(struct reader *reader)
 {
     struct attn_hf_rope *rope = &reader->hf.rope;
@@ -209,7 +209,7 @@ static void clear_field(struct reader *reader, const struct attn_hf_key *key, si
         memset((char *)&reader->hf + offset, 0, sizes[key->kind]);
 }
 
-/* `offset` is that of the key's field in the settings.  Objects of RoPE are read_rope's. */
+/* Reads one key, except objects of RoPE (read_rope), into the field at `offset`. */
 static enum attn_status read_key(struct reader *reader, const struct attn_hf_key *key,
                                  size_t offset, const json_t *value, struct attn_error *error)
 {
@@ -241,7 +241,7 @@ static enum attn_status read_key(struct reader *reader, const struct attn_hf_key
 
 /* ---- RoPE ---------------------------------------------------------------------------------- */
 
-/* The keys of one object, into the RoPE settings at `base`. */
+/* Reads the keys of one RoPE object into the struct attn_hf_rope at `base`. */
 static enum attn_status read_rope_keys(struct reader *reader, size_t base, const char *name,
                                        json_t *object, struct attn_error *error)
 {
@@ -250,7 +250,8 @@ static enum attn_status read_rope_keys(struct reader *reader, size_t base, const
     if (!json_is_object(object))
         return fail_type(name, "an object", error);
 
-    /* The type first: what else there may be depends on it, and it is the better complaint. */
+    /* The type is read first: which other keys are allowed depends on it, and a wrong type is the
+     * more useful error. */
     for (size_t i = 0; i < 2; i++) {
         const json_t *type = json_object_get(object, types[i]);
         const struct attn_hf_key *key = attn_hf_key_find(attn_rope_keys, types[i]);
@@ -278,7 +279,7 @@ static enum attn_status read_rope_keys(struct reader *reader, size_t base, const
     return ATTN_OK;
 }
 
-/* An object for each type of layers; either may be missing, and is then as without scaling. */
+/* Reads an object for each type of layers.  Where one is missing, that type has no scaling. */
 static enum attn_status read_rope_by_type(struct reader *reader, const char *name, json_t *object,
                                           struct attn_error *error)
 {
@@ -311,7 +312,7 @@ static enum attn_status read_rope(struct reader *reader, const struct attn_hf_ke
     clear_rope(reader);
     if (json_is_null(value))
         return ATTN_OK;
-    /* Types that one object names would be lost in, or mixed with, those of another. */
+    /* An object by type beside a plain one would contradict it, or be mixed with it. */
     if (reader->hf.rope_by_type ||
         (by_type && reader->is_set[offsetof(struct attn_hf_config, rope.type)]))
         return fail_contradiction(key->name, error);
@@ -320,7 +321,7 @@ static enum attn_status read_rope(struct reader *reader, const struct attn_hf_ke
     return read_rope_keys(reader, key->offset, key->name, value, error);
 }
 
-/* Objects of RoPE last: what stands beside them holds for both types of layers. */
+/* Reads all keys, objects of RoPE last: keys beside these objects hold for both types of layers. */
 static enum attn_status read_object(struct reader *reader, json_t *object, struct attn_error *error)
 {
     for (int pass = 0; pass < 2; pass++) {

@@ -1,7 +1,7 @@
 /* family_encoders.c: rows of BERT and its relatives, of T5's three stacks, of PyTorch's own layer
- * and of random models.  Nothing here computes.
+ * and of random models.  Data only.
  *
- * Sources: as in family_decoders.c, and torch.nn.MultiheadAttention. */
+ * Sources: as in family_llama.c, and torch.nn.MultiheadAttention. */
 #include "families/family_keys.h"
 #include "families/family_rows.h"
 
@@ -105,7 +105,7 @@ const struct attn_family attn_family_distilbert = {
     SIZE("relative_attention_num_buckets", buckets, ATTN_MAX_BUCKETS), \
         SIZE("relative_attention_max_distance", max_distance, ATTN_MAX_BUCKETS)
 
-/* The decoder has as many layers as the encoder unless the configuration says. */
+/* A decoder without num_decoder_layers has as many layers as the encoder. */
 #define T5_DECODER_LAYERS                                    \
     SIZE("num_decoder_layers", num_layers, ATTN_MAX_LAYERS), \
         SIZE("num_layers", num_layers_fallback, ATTN_MAX_LAYERS)

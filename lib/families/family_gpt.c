@@ -1,13 +1,13 @@
-/* family_gpt.c: rows of GPT-2 and its relatives.  Nothing here computes.
+/* family_gpt.c: rows of GPT-2 and its relatives: gpt_neox, gptj, falcon, bloom, opt.  Data only.
  *
- * Most of them keep queries, keys and values in one tensor: GPT-2 as columns, GPT-NeoX, Falcon and
- * BLOOM as rows that go round by key/value head.  Sources: as in family_decoders.c. */
+ * Most of these keep queries, keys and values in one tensor: GPT-2 as columns, GPT-NeoX, Falcon and
+ * BLOOM as rows in turn for each key/value head.  Sources: as in family_llama.c. */
 #include "families/family_keys.h"
 #include "families/family_rows.h"
 
 static const char *const transformer_prefixes[] = {"transformer.", "", NULL};
 
-/* The names of GPT-2's configuration, and those that it has in common with the others. */
+/* The names of GPT-2's configuration, and the common names for the same sizes. */
 #define GPT2_SIZES                                                  \
     SIZE("n_embd", hidden_size, ATTN_MAX_HIDDEN_SIZE), HIDDEN_SIZE, \
         SIZE("n_head", num_heads, ATTN_MAX_HEADS), HEADS,           \

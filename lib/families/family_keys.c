@@ -1,9 +1,9 @@
 /* family_keys.c: the keys that all Hugging Face configurations share, and finding a key.
  *
- * A key is one of three kinds: a family uses it (its own list, or the rope list below); it would
+ * A key is of one of three kinds: a family uses it (its own list, or the rope list below); it would
  * change the mathematics if it had another value than the one given here; or it does not touch
- * attention: training, vocabulary, other layers, generation, bookkeeping.  A key that is none of
- * these is refused by name, since it may mean anything. */
+ * attention: training, vocabulary, other layers, generation, bookkeeping.  Any other key is refused
+ * by name, since it may mean anything. */
 #include "families/family_keys.h"
 
 #include <string.h>

@@ -1,8 +1,9 @@
-/* family_llama.c: rows of Llama and of decoders that came after it.  Nothing here computes.
+/* family_llama.c: rows of Llama and of decoders that came after it: mistral, qwen2, qwen3, gemma2,
+ * gpt_oss, phi, phi3.  Data only.
  *
- * A family lists only the keys that it uses or that are peculiar to it; those that all
- * configurations share are in family_keys.c.  Defaults are those of Hugging Face's configuration
- * classes, so that an absent key means here what it means there.
+ * A family lists the keys that it uses or that are peculiar to it; keys that all configurations
+ * share are in family_keys.c.  Defaults are those of Hugging Face's configuration classes, so that
+ * an absent key means here what it means there.
  *
  * Sources: the configuration and modelling files of huggingface/transformers v4.46.3 and v4.55.4,
  * and the configurations published with the checkpoints. */
@@ -202,8 +203,8 @@ const struct attn_family attn_family_gemma2 = {
 
 /* ---- gpt_oss: a learned sink per head; every other layer slides, from 0 on ------------------ */
 
-/* Its checkpoints quantise the experts and leave attention as it is; a projection that was packed
- * after all would have another type than can be read. */
+/* gpt_oss checkpoints quantise the experts and leave attention as it is.  A projection that was
+ * packed nevertheless would have a type that cannot be read. */
 
 static const struct attn_hf_key gpt_oss_keys[] = {
     HIDDEN_SIZE,

@@ -1,8 +1,8 @@
-/* family_rope.c: what a configuration says of RoPE -> the specification of it.
+/* family_rope.c: the RoPE keys of a configuration -> struct attn_rope_spec.
  *
- * Follows modeling_rope_utils.py of huggingface/transformers v4.46.3 and v4.55.4.  Where the two
- * differ, or differ from later ones, the choice is said below; configurations that are consistent
- * in themselves mean the same everywhere. */
+ * The rules follow modeling_rope_utils.py of huggingface/transformers v4.46.3 and v4.55.4.  Where
+ * the two differ, or later versions differ from them, a comment states the choice; configurations
+ * that are consistent in themselves mean the same everywhere. */
 #include <math.h>
 
 #include "families/family_spec.h"
@@ -96,9 +96,9 @@ static enum attn_status rotary_dim(size_t *out, const struct attn_family *family
 
 /* ---- Trained length, attention factor ------------------------------------------------------ */
 
-/* The trained length: dynamic takes max_position_embeddings whatever else is there, as both
+/* The trained length.  dynamic takes max_position_embeddings whatever else is given, as both
  * versions do; yarn takes its own original_max_position_embeddings, as v4.55.4 does (v4.46.3 did
- * not look); longrope that of the whole model first. */
+ * not read it); longrope takes that of the whole model first. */
 static size_t trained_length(const struct attn_hf_config *hf, const struct attn_hf_rope *rope)
 {
     size_t own = (size_t)rope->original_max_position;
@@ -109,15 +109,16 @@ static size_t trained_length(const struct attn_hf_config *hf, const struct attn_
     return own;
 }
 
-/* 0.1 m ln(factor) + 1, by which yarn makes scores larger. */
+/* 0.1 m ln(factor) + 1, the gain by which yarn scales scores up. */
 static double yarn_gain(double factor, double m)
 {
     return factor <= 1 ? 1 : 0.1 * m * log(factor) + 1;
 }
 
-/* yarn: `factor` is what the configuration says.  Some versions between the two tags took
- * max_position_embeddings / original_max_position_embeddings for it; files that have the trained
- * length in both would then not be scaled at all, though their authors scale them. */
+/* The attention factor of yarn.  `factor` is taken as the configuration gives it.  Some versions
+ * between the two tags took max_position_embeddings / original_max_position_embeddings instead;
+ * files that have the trained length in both would then not be scaled at all, though their authors
+ * scale them. */
 static double yarn_attention(const struct attn_hf_rope *rope)
 {
     if (rope->attention_factor != 0)
@@ -128,8 +129,8 @@ static double yarn_attention(const struct attn_hf_rope *rope)
     return yarn_gain(rope->factor, 1);
 }
 
-/* longrope: the ratio of the two lengths where the model gives the trained one, whatever `factor`
- * says; else `factor`, and the ratio where there is none. */
+/* The attention factor of longrope.  Where the model gives its trained length, the ratio of the two
+ * lengths counts, whatever `factor` says; else `factor`, or the ratio where there is none. */
 static double longrope_attention(const struct attn_hf_config *hf, const struct attn_hf_rope *rope,
                                  double trained)
 {

@@ -1,7 +1,7 @@
-/* family_spec.c: settings -> the specification of each layer.
+/* family_spec.c: a parsed configuration -> the specification of each layer.
  *
- * What is not given is computed from the rest, and what must fit together is checked.  Layers of
- * one model differ in few things: whether they slide, and with that their RoPE, and the scale. */
+ * Absent values are computed from the rest, and values that must fit together are checked.  The
+ * layers of one model differ only in the window, with that in RoPE, and in the scale. */
 #include "families/family_spec.h"
 
 #include <math.h>
@@ -79,7 +79,7 @@ static enum attn_status resolve_heads(struct attn_layer_spec *spec,
     return attn_check_count(spec->head_dim, ATTN_MAX_HEAD_DIM, "head_dim", error);
 }
 
-/* ---- What else layers have in common ------------------------------------------------------- */
+/* ---- What else all layers have in common --------------------------------------------------- */
 
 static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family *family,
                           const struct attn_hf_config *hf)
@@ -99,7 +99,8 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->softcap = hf->softcap;
 }
 
-/* T5's encoder looks both ways and tells the two apart; its decoder looks back. */
+/* Position bias.  T5's encoder looks both ways and has buckets for each direction; its decoder
+ * looks back. */
 static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
                                               const struct attn_family *family,
                                               const struct attn_hf_config *hf,
@@ -124,7 +125,7 @@ static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
     return ATTN_OK;
 }
 
-/* ---- What they differ in ------------------------------------------------------------------- */
+/* ---- What layers differ in ----------------------------------------------------------------- */
 
 static enum attn_status resolve_sliding(struct attn_config *config, const struct attn_hf_config *hf,
                                         struct attn_error *error)

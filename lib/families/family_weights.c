@@ -1,9 +1,9 @@
 /* family_weights.c: names -> tensors -> the float32 arrays of a layer.
  *
- * A layer's tensors are bound first: each part (q, k, v, o) of each role (weight, bias, ...) that
- * the specification asks for gets the one tensor that holds it, checked in type and shape.  Reading
- * then cannot meet anything unexpected but bytes.  A fused tensor holds its parts as rows, one
- * after the other or going round by key/value head, or as columns. */
+ * A layer's tensors are bound first: each projection (q, k, v, o) in each role (weight, bias, ...)
+ * that the specification asks for gets the one tensor that holds it, checked in type and shape.
+ * After that, reading can fail on the bytes only.  A fused tensor holds its projections as rows,
+ * one after the other or in turn for each key/value head, or as columns. */
 #include "families/family_weights.h"
 
 #include <math.h>
@@ -14,10 +14,10 @@
 #include "random.h"
 #include "status.h"
 
-#define MAX_BINDINGS 16  /* no family has more tensors in a layer */
-#define NAME_SIZE 160    /* prefix, name and index, all from the tables */
-#define SCRATCH 262144   /* floats read at a time on the way to a transposed weight, or one row */
-#define RANDOM_BIAS 0.1f /* bound of random biases, and of random norm weights about 1 */
+#define MAX_BINDINGS 16  /* tensors of a layer; no family has more */
+#define NAME_SIZE 160    /* bytes of prefix, name and index, all from the tables */
+#define SCRATCH 262144   /* floats read at a time for a transposed weight; one row at least */
+#define RANDOM_BIAS 0.1f /* bound of random biases, and of norm weights about 1 */
 #define RANDOM_SCORE 1.f /* bound of random sinks and position biases */
 
 struct binding {
@@ -30,7 +30,7 @@ struct bindings {
     size_t count;
 };
 
-/* What is being bound: a layer of a checkpoint, with its specification. */
+/* A layer of a checkpoint, with its specification. */
 struct checkpoint_layer {
     const struct attn_config *config;
     struct attn_layer_spec spec;
@@ -68,7 +68,7 @@ static struct projection_shape shape_of(const struct attn_layer_spec *spec, unsi
     }
 }
 
-/* The parts for which the specification asks for a tensor of this role. */
+/* The projections for which the specification asks for a tensor of this role. */
 static unsigned needed_projections(const struct attn_layer_spec *spec, enum attn_tensor_role role)
 {
     switch (role) {
@@ -89,8 +89,8 @@ static unsigned needed_projections(const struct attn_layer_spec *spec, enum attn
     return spec->position_bias.type == ATTN_BIAS_T5 ? ATTN_PROJ_Q : 0u;
 }
 
-/* Width of input and output of `kind`'s parts together; false if they cannot stand in one tensor,
- * since they read inputs of different width. */
+/* The widths of input and output of a fused tensor's projections together; false if they read
+ * inputs of different widths and so cannot share a weight. */
 static bool fused_shape(struct projection_shape *out, const struct attn_layer_spec *spec,
                         const struct attn_family_tensor *pattern)
 {
@@ -138,7 +138,7 @@ static struct tensor_shape tensor_shape(const struct checkpoint_layer *source,
 
 /* ---- Binding ------------------------------------------------------------------------------- */
 
-/* out = prefix and name with the layer's index for each '*'. */
+/* Writes prefix and name with the layer's index in the place of each '*'. */
 static void expand(char out[NAME_SIZE], const char *prefix, const char *name, size_t layer)
 {
     const char *pieces[] = {prefix, name};
@@ -153,8 +153,8 @@ static void expand(char out[NAME_SIZE], const char *prefix, const char *name, si
     out[at] = '\0';
 }
 
-/* Finds the tensor of a row under the first prefix that has it; entry NULL if none does.  A name
- * without an index is that of an only layer, or of what all layers share. */
+/* Finds the tensor of a pattern under the first prefix that has it; entry NULL if none has.  A name
+ * without an index belongs to a model's only layer, or to a tensor that all layers share. */
 static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                     const struct checkpoint_layer *source,
                                     const struct attn_family_tensor *pattern,
@@ -306,7 +306,8 @@ static float *destination_of(struct attn_layer *layer, enum attn_tensor_role rol
     return layer->bias_table;
 }
 
-/* Elements of one part in a tensor; of other roles than these two each has a tensor of its own. */
+/* Elements of one projection in a tensor.  In other roles than weight and bias a tensor holds a
+ * single projection. */
 static size_t elements_of(const struct binding *binding, const struct attn_linear *linear)
 {
     const struct attn_tensor_entry *entry = binding->tensor.entry;
@@ -320,8 +321,8 @@ static size_t elements_of(const struct binding *binding, const struct attn_linea
     return elements;
 }
 
-/* The parts of a tensor follow each other, each as its rows, once or once for each of `groups`
- * key/value heads: one range of elements per part and group. */
+/* Reads a tensor whose projections follow each other as rows, once, or once for each of `groups`
+ * key/value heads: one range of elements per projection and group. */
 static enum attn_status read_rows(struct attn_layer *out, const struct binding *binding,
                                   size_t groups, struct attn_error *error)
 {
@@ -353,7 +354,8 @@ static void transpose(struct attn_linear *linear, size_t row, const float *colum
     }
 }
 
-/* A tensor [in][total out], in strips of some rows each; the parts are ranges of columns. */
+/* Reads a tensor [in][total out] in strips of some rows each; the projections are ranges of
+ * columns. */
 static enum attn_status read_columns(struct attn_layer *out, const struct binding *binding,
                                      struct attn_error *error)
 {
@@ -409,7 +411,8 @@ static void fill_random(float *out, size_t count, uint64_t stream, float bound)
         attn_random_uniform(out, count, stream, bound);
 }
 
-/* Streams are numbered by tensor: weights, biases, then the rest in a fixed order. */
+/* Streams of the generator are numbered by tensor: weights, biases, then the rest in a fixed
+ * order. */
 void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
 {
     const struct attn_layer_spec *spec = &out->spec;
