@@ -325,6 +325,8 @@ install: $(OUT)/attnd $(OUT)/libattn.a ## install into DESTDIR, PREFIX (/usr/loc
 	install -D -m 755 $(OUT)/attnd $(DESTDIR)$(PREFIX)/bin/attnd
 	install -D -m 644 $(OUT)/libattn.a $(DESTDIR)$(PREFIX)/lib/libattn.a
 	install -D -m 644 include/attn.h $(DESTDIR)$(PREFIX)/include/attn.h
+	install -D -m 644 include/attn_model.h $(DESTDIR)$(PREFIX)/include/attn_model.h
+	install -D -m 644 include/attn_status.h $(DESTDIR)$(PREFIX)/include/attn_status.h
 	install -D -m 644 include/attn_state.h $(DESTDIR)$(PREFIX)/include/attn_state.h
 	install -D -m 644 include/attn_limits.h $(DESTDIR)$(PREFIX)/include/attn_limits.h
 	install -D -m 644 include/attn_self_check.h $(DESTDIR)$(PREFIX)/include/attn_self_check.h

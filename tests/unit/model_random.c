@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hash.h"
 #include "model.h"
 #include "model_cases.h"
 #include "random.h"
