@@ -122,8 +122,8 @@ struct attn_kernels {
      * multiples of prepared[r].unit, a power of two that is at most 2^-21 max_j |x[r][j]| or
      * 2^-126, in bytes, and a sum of matmul is exact but for the roundings at its end; others leave
      * `prepared` alone. */
-    void (*prepare)(float *x, size_t ldx, struct attn_prepared_row *prepared, const float *factor,
-                    size_t rows, size_t n);
+    void (*prepare_rows)(float *x, size_t ldx, struct attn_prepared_row *prepared,
+                         const float *factor, size_t rows, size_t n);
 
     /* Projection, by the dtype of the weights; there is none for ATTN_F16.  An element is one chain
      * of multiply-adds over ascending i from zero, added to start; its bits depend on neither j nor

@@ -17,7 +17,7 @@
 #define LANES 8
 
 /* All bits of the first `count` lanes; of all where count is LANES or more. */
-INLINE __m256i first_lanes(size_t count)
+INLINE __m256i first_lanes_avx2(size_t count)
 {
     static const int32_t ones_and_zeros[2 * LANES] = {-1, -1, -1, -1, -1, -1, -1, -1};
     const int32_t *from = ones_and_zeros + LANES - attn_min(count, LANES);
@@ -25,7 +25,7 @@ INLINE __m256i first_lanes(size_t count)
 }
 
 /* See kernels_exp.h. */
-INLINE __m256 exp_lanes(__m256 x)
+INLINE __m256 exp_lanes_avx2(__m256 x)
 {
     const __m256 round = _mm256_set1_ps(EXP_ROUND);
     __m256 rounded = _mm256_fmadd_ps(x, _mm256_set1_ps(EXP_LOG2E), round);
@@ -43,12 +43,12 @@ INLINE __m256 exp_lanes(__m256 x)
 }
 
 /* A vector of a tile: masked where the tile is (constant), for only some lanes may be touched. */
-INLINE __m256 load(const float *from, __m256i mask, const bool masked)
+INLINE __m256 load_avx2(const float *from, __m256i mask, const bool masked)
 {
     return masked ? _mm256_maskload_ps(from, mask) : _mm256_loadu_ps(from);
 }
 
-INLINE void store(float *to, __m256i mask, __m256 v, const bool masked)
+INLINE void store_avx2(float *to, __m256i mask, __m256 v, const bool masked)
 {
     if (masked)
         _mm256_maskstore_ps(to, mask, v);
@@ -57,7 +57,7 @@ INLINE void store(float *to, __m256i mask, __m256 v, const bool masked)
 }
 
 /* Lanes beyond the row read as -inf: the neutral element of max, and of a sum of exp. */
-INLINE __m256 load_scores(const float *s, __m256i mask)
+INLINE __m256 load_scores_avx2(const float *s, __m256i mask)
 {
     return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), _mm256_maskload_ps(s, mask),
                             _mm256_castsi256_ps(mask));

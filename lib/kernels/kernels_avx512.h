@@ -17,14 +17,14 @@
 #define LANES 16
 
 /* The first `count` lanes; all where count is LANES or more. */
-INLINE __mmask16 first_lanes(size_t count)
+INLINE __mmask16 first_lanes_avx512(size_t count)
 {
     return (__mmask16)(count >= LANES ? 0xffffu : (1u << count) - 1u);
 }
 
 /* A factor of a row.  The register is opaque to the compiler, which would rather load anew for
  * each use and saturate the load ports. */
-INLINE __m512 load_factor(const float *x)
+INLINE __m512 load_factor_avx512(const float *x)
 {
     __m512 v = _mm512_set1_ps(*x);
     __asm__("" : "+v"(v));
@@ -34,7 +34,7 @@ INLINE __m512 load_factor(const float *x)
 /* The same number, of which the compiler does not know that.  Where a tile's rows begin, behind
  * such an offset, is worked out before its loop and again behind it: kept through the loop for all
  * rows, as the compiler otherwise would, it costs more than a hundred cycles. */
-INLINE size_t afresh(size_t offset)
+INLINE size_t opaque_avx512(size_t offset)
 {
     __asm__("" : "+r"(offset));
     return offset;
@@ -46,7 +46,7 @@ INLINE size_t afresh(size_t offset)
  * of 0 times 1, so that no mask is kept through it. */
 #define EXP_VECTORS 8
 
-INLINE void exp_vectors(__m512 x[], const int count)
+INLINE void exp_vectors_avx512(__m512 x[], const int count)
 {
     const __m512 round = _mm512_set1_ps(EXP_ROUND);
     __m512 power[EXP_VECTORS], q[EXP_VECTORS];
@@ -76,14 +76,14 @@ INLINE void exp_vectors(__m512 x[], const int count)
         x[i] = _mm512_mul_ps(q[i], power[i]);
 }
 
-INLINE __m512 exp_lanes(__m512 x)
+INLINE __m512 exp_lanes_avx512(__m512 x)
 {
-    exp_vectors(&x, 1);
+    exp_vectors_avx512(&x, 1);
     return x;
 }
 
 /* out[c][r] = in[r][c] */
-INLINE void transpose_lanes(__m512 out[LANES], __m512 in[LANES])
+INLINE void transpose_lanes_avx512(__m512 out[LANES], __m512 in[LANES])
 {
     __m512 t[LANES];
     unroll_for(i, 8) {
@@ -110,7 +110,7 @@ INLINE void transpose_lanes(__m512 out[LANES], __m512 in[LANES])
 }
 
 /* Lanes beyond the row read as -inf: the neutral element of max, and of a sum of exp. */
-INLINE __m512 load_scores(const float *s, __mmask16 mask)
+INLINE __m512 load_scores_avx512(const float *s, __mmask16 mask)
 {
     return _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), mask, s);
 }

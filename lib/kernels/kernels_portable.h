@@ -12,7 +12,7 @@
 #define LANES 32 /* columns or partial sums side by side; fewer would not become a vector loop */
 
 /* The sum of all lanes, halves upon halves. */
-INLINE float add_lanes(float lane[LANES])
+INLINE float sum_lanes_portable(float lane[LANES])
 {
     for (size_t half = LANES / 2; half > 0; half /= 2)
         for (size_t l = 0; l < half; l++)
@@ -22,7 +22,7 @@ INLINE float add_lanes(float lane[LANES])
 
 /* See kernels_exp.h.  The comparison becomes a mask because the compiler does not vectorise a
  * choice between a result and 0. */
-INLINE float exp_one(float x)
+INLINE float exp_portable(float x)
 {
     float rounded = x * EXP_LOG2E + EXP_ROUND, n = rounded - EXP_ROUND;
     float r = (x - n * EXP_LN2_HI) - n * EXP_LN2_LO;
