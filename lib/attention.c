@@ -158,7 +158,7 @@ static void pack_task(void *argument, size_t i, unsigned thread)
 static size_t slot_rows(const struct attn_problem *p, const struct attn_kernels *kernels)
 {
     const size_t rows = unit_tokens(p) * unit_heads(p);
-    return rows < kernels->column_rows ? rows : ATTN_TILE;
+    return rows < kernels->min_column_rows ? rows : ATTN_TILE;
 }
 
 /* Floats of that, ATTN_UNIT_SCRATCH at most: units begin at cache lines. */

@@ -42,7 +42,7 @@ void attn_unit_scores(const struct attn_unit *u, const struct attn_unit_tile *ke
                                   .n = attn_tile_width(tile->dtype, keys->count, j),
                                   .scale = tile->k_scale ? tile->k_scale + j : NULL,
                                   .prepared = u->queries,
-                                  .ahead = v + at});
+                                  .prefetch = v + at});
     }
 }
 
@@ -69,6 +69,6 @@ void attn_unit_weighted_sum(const struct attn_unit *u, const struct attn_unit_ti
                                   .n = width,
                                   .accumulate = true,
                                   .prepared = u->weights,
-                                  .ahead = ahead != NULL ? ahead + at : NULL});
+                                  .prefetch = ahead != NULL ? ahead + at : NULL});
     }
 }

@@ -259,7 +259,7 @@ static void end_rows(struct attn_unit *u, struct tiles range)
 static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
-    return keys_dtype(p) == ATTN_F32 && u->rows >= u->kernels->column_rows && p->softcap == 0 &&
+    return keys_dtype(p) == ATTN_F32 && u->rows >= u->kernels->min_column_rows && p->softcap == 0 &&
            attn_mask_is_span(&p->mask) && p->maps.scores == NULL && !keeps_rows(u);
 }
 

@@ -202,7 +202,7 @@ INLINE void project_rows_avx2(const struct attn_project_block *p, const struct p
         .offset = offset,
         .row_scale = p->row_scale,
     };
-    for (size_t r = 0; copied && !p->kept && r < p->rows; r++)
+    for (size_t r = 0; copied && !p->rows_copied && r < p->rows; r++)
         project_copy_row_avx2(p->scratch + r * COPY_STRIDE, (const char *)p->x + r * stride, p->k,
                               op);
     for (size_t r = 0; op == OP_INT8_AS_INT16 && r < p->rows; r++)

@@ -23,5 +23,5 @@ PROJECT(project_bf16_avx512bf16, OP_BF16_DOT)
 void attn_kernels_avx512_bf16(struct attn_kernels *table)
 {
     table->project[ATTN_BF16] = project_bf16_avx512bf16;
-    table->rounds_rows = true;
+    table->bf16_rounds_rows = true;
 }

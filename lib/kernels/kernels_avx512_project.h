@@ -301,7 +301,7 @@ INLINE void project_copy_rows_avx512(const struct attn_project_block *p, const e
 {
     const size_t words = project_words_avx512(op, p->k),
                  number = project_is_int8_avx512(op) ? 1 : sizeof(float);
-    for (size_t r = 0; !p->kept && r < p->rows; r++) {
+    for (size_t r = 0; !p->rows_copied && r < p->rows; r++) {
         const char *row = (const char *)p->x + r * p->ldx * number;
         const char *far =
             (const char *)p->x + attn_min(r + COPY_AHEAD, p->rows - 1) * p->ldx * number;
@@ -394,7 +394,7 @@ INLINE void project_rows_avx512(const struct attn_project_block *p,
         .row_scale = p->row_scale,
         .scale = p->scale,
     };
-    for (size_t r = 0; project_is_int8_avx512(op) && !p->kept && r < p->rows; r++)
+    for (size_t r = 0; project_is_int8_avx512(op) && !p->rows_copied && r < p->rows; r++)
         offset[r] = project_offset_avx512((const int8_t *)p->x + r * p->ldx, p->k);
     if (p->rows <= FEW_ROWS)
         project_few_rows_avx512(p, tile, tiles, op);

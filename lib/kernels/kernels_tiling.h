@@ -49,7 +49,7 @@ static inline size_t numbers_per_column(enum attn_dtype dtype)
 /* What is read next, from a line on; where nothing is, lines that are there anyway. */
 static inline const char *prefetch_begin(const struct attn_matmul *p, size_t line)
 {
-    return (p->ahead != NULL ? p->ahead : (const char *)p->b) + line * LINE;
+    return (p->prefetch != NULL ? p->prefetch : (const char *)p->b) + line * LINE;
 }
 
 /* Fetches `lines` (constant) and returns what is behind them. */
