@@ -1,9 +1,10 @@
 /* kernels_avx2.c: the kernel table for AVX2 and FMA.
  *
- * The same plan as kernels_avx512.c with half the width and half the registers: tiles are arrays of
- * __m256 in functions that are always inlined, one instance per number of rows; an element is the
- * same chain of fused multiply-adds whatever the tile.  AVX2 has no masked arithmetic: lanes beyond
- * the width are loaded as zero, or as -inf where scores are read, and not stored.
+ * The design is that of kernels_avx512.c with half the width and half the registers: a tile is an
+ * array of __m256 in a function that is always inlined, one instance per number of rows, and an
+ * element is the same chain of fused multiply-adds whatever the tile.  AVX2 has no masked
+ * arithmetic: lanes beyond the width are loaded as zero, or as -inf where they are scores, and not
+ * stored.
  */
 #include <math.h>
 #include <string.h>
@@ -14,10 +15,10 @@
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
 #define MAX_ROWS 6 /* x 2 vectors: 12 accumulators of 16 registers */
-#define MAX_WIDE 3 /* x 4 vectors: for few rows, so that there are enough chains to hide latency */
+#define MAX_WIDE 3 /* x 4 vectors: few rows need more columns for chains that hide the latency */
 
-/* The first LANES numbers of b from `from` on as float32, of words number `at` (constant) of each;
- * of those beyond the mask none is read where `masked` (constant). */
+/* Loads the next LANES columns of a row of b as float32; of words of int8 number `at` (constant) of
+ * each.  Where `masked` (constant) nothing beyond the mask, that is `count` columns, is read. */
 INLINE __m256 load_numbers_avx2(const void *from, __m256i mask, size_t count, const bool masked,
                                 const enum attn_dtype dtype, const int at)
 {
@@ -38,15 +39,15 @@ INLINE __m256 load_numbers_avx2(const void *from, __m256i mask, size_t count, co
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-/* A tile of c, `rows` rows (constant) of up to vectors * LANES columns, from row r0 and column j
- * on; n is looked at only where `masked` (constant). */
+/* Computes the tile of c that begins at row r0 and column j: `rows` rows by `vectors` * LANES
+ * columns (both constant), or, where `masked` (constant), as many of these columns as n has. */
 INLINE void matmul_tile_avx2(const struct attn_matmul *p, size_t r0, size_t j,
                              const enum attn_dtype dtype, const int rows, const int vectors,
                              const bool masked)
 {
     const struct attn_matmul t = *p;
     const size_t step = t.ldb * column_bytes(dtype), vector = LANES * column_bytes(dtype);
-    const size_t depth = numbers_per_column(dtype);
+    const size_t depth = row_depth(dtype);
     const char *b = (const char *)t.b + j * column_bytes(dtype);
     const char *ahead = prefetch_begin(&t, j * column_bytes(dtype) / CACHE_LINE * t.k / depth);
     const float *a = t.a + r0 * t.lda;
@@ -89,7 +90,7 @@ INLINE void matmul_tile_avx2(const struct attn_matmul *p, size_t r0, size_t j,
             store_avx2(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], sum[r][v], masked);
 }
 
-/* name_1 to name_6: matmul_tile_avx2 for that many rows. */
+/* name_ROWS: the instance of matmul_tile_avx2 for so many rows. */
 #define TILE(name, dtype, rows, vectors, masked)                               \
     static void name##_##rows(const struct attn_matmul *p, size_t r, size_t j) \
     {                                                                          \
@@ -152,7 +153,7 @@ INLINE float max_row_avx2(const float *s, float max, size_t n)
     return max_lanes_avx2(top);
 }
 
-/* s[j] = exp(s[j] - max) for the masked lanes; 0 in the others of the result. */
+/* s[j] = exp(s[j] - max) for the lanes of the mask; the other lanes of the result are 0. */
 INLINE __m256 exp_scores_avx2(float *s, __m256i mask, float max)
 {
     __m256 e = exp_lanes_avx2(_mm256_sub_ps(load_scores_avx2(s, mask), _mm256_set1_ps(max)));
@@ -172,8 +173,8 @@ INLINE float exp_row_avx2(float *s, float max, size_t n)
     return sum_lanes_avx2(total);
 }
 
-/* LANES rows at a time: their maxima first, then their exp, so that rows overlap in the pipeline
- * instead of each waiting for its own maximum. */
+/* Takes LANES rows at a time, all their maxima before their first exp: the rows overlap in the
+ * pipeline instead of each waiting for its own maximum. */
 static void softmax_avx2(float *s, size_t lds, float *max, float *sum, float *rescale, size_t rows,
                          size_t n)
 {
@@ -189,7 +190,7 @@ static void softmax_avx2(float *s, size_t lds, float *max, float *sum, float *re
         __m256 top = _mm256_loadu_ps(tops);
         __m256 seen = _mm256_cmp_ps(top, _mm256_set1_ps(-INFINITY), _CMP_GT_OQ);
         __m256 change = _mm256_and_ps(_mm256_sub_ps(before, top), seen);
-        __m256 scale = exp_lanes_avx2(change); /* 1 where nothing was seen */
+        __m256 scale = exp_lanes_avx2(change); /* 1 where no key was seen */
         __m256 total =
             _mm256_fmadd_ps(_mm256_maskload_ps(sum + r, mask), scale, _mm256_loadu_ps(totals));
         _mm256_maskstore_ps(max + r, mask, top);
@@ -204,14 +205,14 @@ static void normalize_avx2(float *w, float max, float factor, size_t n)
         __m256i mask = first_lanes_avx2(n - j);
         __m256 e =
             exp_lanes_avx2(_mm256_sub_ps(load_scores_avx2(w + j, mask), _mm256_set1_ps(max)));
-        /* factor may be 1/0 where every w is -inf */
+        /* factor may be infinite where every w is -inf */
         __m256 some = _mm256_cmp_ps(e, _mm256_setzero_ps(), _CMP_GT_OQ);
         __m256 scaled = _mm256_mul_ps(e, _mm256_set1_ps(factor));
         _mm256_maskstore_ps(w + j, mask, _mm256_and_ps(scaled, some));
     }
 }
 
-/* ---- The rest -------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 static void prepare_rows_avx2(float *x, size_t ldx, struct attn_prepared_row *prepared,
                               const float *factor, size_t rows, size_t n)

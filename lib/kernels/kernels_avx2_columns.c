@@ -1,7 +1,7 @@
-/* kernels_avx2_columns.c: attention of many rows for AVX2 and FMA.
+/* kernels_avx2_columns.c: the kernels for transposed scores for AVX2 and FMA.
  *
- * The plan of kernels_avx512_columns.c with half the width and half the registers; the same bits as
- * kernels_avx2.c. */
+ * The design is that of kernels_avx512_columns.c with half the width and half the registers; the
+ * bits are those of kernels_avx2.c. */
 #include <math.h>
 
 #include "kernels/kernels_avx2.h"
@@ -11,8 +11,8 @@
 
 #define MAX_ROWS 6 /* x 2 vectors: 12 accumulators of 16 registers */
 
-/* `rows` rows (constant) of up to 2 * LANES columns, from row r0 and column j on; n is looked at
- * only where `masked` (constant). */
+/* Computes the tile of c that begins at row r0 and column j: `rows` (constant) rows by 2 * LANES
+ * columns, or, where `masked` (constant), as many of these columns as n has. */
 INLINE void outer_tile_avx2(const struct attn_outer *p, size_t r0, size_t j, const int rows,
                             const bool masked)
 {
@@ -70,7 +70,7 @@ static void outer_avx2(const struct attn_outer *p)
 
 /* ---- Softmax --------------------------------------------------------------------------------- */
 
-/* LANES rows of scores; not all of them where a function is told `masked` (constant). */
+/* Transposed scores of LANES rows, or of fewer where functions are told `masked` (constant). */
 struct lanes {
     float *s; /* [n][lds] */
     size_t lds, n;
@@ -104,7 +104,7 @@ INLINE __m256 max_keys_avx2(const struct lanes *l, __m256 top, const bool masked
     return _mm256_max_ps(top, other);
 }
 
-/* s = exp(s - top) of `count` (constant) keys from j on, which join their sums. */
+/* s = exp(s - top) for `count` (constant) keys from j on; key i is added to sums[i % LANES]. */
 INLINE void exp_key_block_avx2(const struct lanes *l, size_t j, __m256 top, __m256 sums[LANES],
                                const int count, const bool masked)
 {
@@ -120,8 +120,9 @@ INLINE void exp_key_block_avx2(const struct lanes *l, size_t j, __m256 top, __m2
     }
 }
 
-/* s = exp(s - top); returns the sums, in the order that a vector along a row would give: keys LANES
- * apart one after another, then halves upon halves. */
+/* s = exp(s - top) for all keys; returns the sums of the rows.  The order of additions is that of
+ * exp_row_avx2: sums[l] takes keys l, l + LANES, ..., then the upper half is added to the lower
+ * until one is left. */
 INLINE __m256 exp_keys_avx2(const struct lanes *l, __m256 top, const bool masked)
 {
     __m256 sums[LANES];
@@ -144,8 +145,8 @@ INLINE void softmax_lanes_avx2(const struct lanes *l, float *max, float *sum, fl
     __m256 before = _mm256_maskload_ps(max, l->mask);
     __m256 top = max_keys_avx2(l, before, masked);
     __m256 seen = _mm256_cmp_ps(top, _mm256_set1_ps(-INFINITY), _CMP_GT_OQ);
-    __m256 scale =
-        exp_lanes_avx2(_mm256_and_ps(_mm256_sub_ps(before, top), seen)); /* 1 where not seen */
+    __m256 scale = exp_lanes_avx2(
+        _mm256_and_ps(_mm256_sub_ps(before, top), seen)); /* 1 where no key was seen */
     __m256 total = exp_keys_avx2(l, top, masked);
     total = _mm256_fmadd_ps(_mm256_maskload_ps(sum, l->mask), scale, total);
     _mm256_maskstore_ps(max, l->mask, top);
@@ -153,7 +154,7 @@ INLINE void softmax_lanes_avx2(const struct lanes *l, float *max, float *sum, fl
     _mm256_maskstore_ps(rescale, l->mask, scale);
 }
 
-/* Scores that a row does not see become -inf. */
+/* The scores of keys that a row does not see become -inf. */
 static void mask_columns_avx2(const struct attn_score_columns *c)
 {
     const __m256 unseen = _mm256_set1_ps(-INFINITY);
@@ -199,7 +200,7 @@ INLINE void transpose_lanes_avx2(__m256 out[LANES], const __m256 in[LANES])
             u[4 * i + 2 * h] = _mm256_shuffle_ps(t[4 * i + h], t[4 * i + 2 + h], 0x44);
             u[4 * i + 2 * h + 1] = _mm256_shuffle_ps(t[4 * i + h], t[4 * i + 2 + h], 0xee);
         }
-    /* u[4 i + c]: in its half q column 4 q + c of rows 4 i to 4 i + 3 */
+    /* half q of u[4 i + c] is now column 4 q + c of rows 4 i to 4 i + 3 */
     unroll_for(c, 4) {
         out[c] = _mm256_permute2f128_ps(u[c], u[4 + c], 0x20);
         out[4 + c] = _mm256_permute2f128_ps(u[c], u[4 + c], 0x31);

@@ -1,8 +1,8 @@
 /* kernels_avx2_project.c: products with packed weights for AVX2 and FMA.
  *
- * The plan of kernels_avx512_project.h with half the width and half the registers, and without an
- * instruction for what is narrower than float32: bf16 is widened in registers, bytes are multiplied
- * as int16. */
+ * The design is that of kernels_avx512_project.h with half the width and half the registers.  AVX2
+ * has no product instruction for bf16 or int8: bf16 is widened in registers, int8 multiplied as
+ * int16. */
 #include <string.h>
 
 #include "kernels/kernels_avx2.h"
@@ -10,25 +10,25 @@
 #define LIST_3(name) NULL, name##_1, name##_2, name##_3
 #define LIST_6(name) LIST_3(name), name##_4, name##_5, name##_6
 
-#define STRIP_ROWS 6 /* x 2 vectors, half a panel: 12 accumulators */
-#define FEW_ROWS 3   /* x 4 vectors; read where they are */
+#define STRIP_ROWS 6 /* x 2 vectors, half a panel: 12 accumulators of 16 registers */
+#define FEW_ROWS 3   /* x 4 vectors, a panel; x is read in place */
 
 /* Words between copied rows: no power of two, so that rows do not evict each other from L1. */
 #define COPY_STRIDE (2 * ATTN_BLOCK_WORDS + 16)
 
 enum project_op {
     OP_F32,           /* float32 by float32 */
-    OP_BF16_AS_F32,   /* float32 by bf16, two words of x for one of weights */
-    OP_INT8_AS_INT16, /* int8 as pairs of int16, two words of x for one of weights */
+    OP_BF16_AS_F32,   /* float32 by bf16 widened: two words of x for one of w */
+    OP_INT8_AS_INT16, /* pairs of int8 widened to int16: two words of x for one of w */
 };
 
-/* A tile of y: some rows of n columns.  Words are called float, whatever they hold. */
+/* A tile of y: some rows of n columns.  A word is declared float, whatever it holds. */
 struct project_tile {
     float *y;
     const float *start, *x, *w;
     const float *ahead; /* weights of the next panel, prefetched */
     size_t ldy, ldstart, ldx, words, n;
-    /* Of integers alone: what sums begin with, and the scales of rows and columns. */
+    /* Of int8 only: the first values of the sums, and the scales of rows and columns. */
     const int32_t *offset;
     const float *row_scale, *scale;
 };
@@ -39,14 +39,15 @@ struct project_tiles {
     project_tile_fn *whole[FEW_ROWS + 1], *half[STRIP_ROWS + 1]; /* by rows */
 };
 
-/* ---- What an operation means ----------------------------------------------------------------- */
+/* ---- Operations ------------------------------------------------------------------------------ */
 
 INLINE size_t project_words_avx2(const enum project_op op, size_t k)
 {
     return op == OP_INT8_AS_INT16 ? 2 * attn_ceil_div(k, 4) : k;
 }
 
-/* A vector of weights, as the first or the second of the words that x has for it. */
+/* A vector of weights, widened.  Where x has two words for one of weights, `half` (constant) says
+ * which of them multiplies the result. */
 INLINE __m256 project_weights_avx2(const float *w, const enum project_op op, const int half)
 {
     __m256i words = _mm256_loadu_si256((const __m256i *)w);
@@ -65,18 +66,18 @@ INLINE __m256 project_multiply_add_avx2(__m256 sum, __m256 x, __m256 w, const en
         return _mm256_fmadd_ps(x, w, sum);
     __m256i products = _mm256_madd_epi16(_mm256_castps_si256(x), _mm256_castps_si256(w));
     sum = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(sum), products));
-    __asm__("" : "+x"(sum)); /* else the compiler computes products ahead and spills them */
+    __asm__("" : "+x"(sum)); /* or the compiler computes products early and spills them */
     return sum;
 }
 
-/* The first `count` of 4 words, or all. */
+/* The first `count` words of x, at most 4; the others are 0. */
 INLINE __m128i project_load_words_avx2(const int8_t *x, size_t count)
 {
     __m256i mask = first_lanes_avx2(attn_min(count, 4));
     return _mm_maskload_epi32((const int *)(const void *)x, _mm256_castsi256_si128(mask));
 }
 
-/* A row as the words that tiles take. */
+/* Copies a row in the form of words that tiles multiply. */
 INLINE void project_copy_row_avx2(float *out, const void *row, size_t k, const enum project_op op)
 {
     if (op != OP_INT8_AS_INT16) {
@@ -92,7 +93,8 @@ INLINE void project_copy_row_avx2(float *out, const void *row, size_t k, const e
     }
 }
 
-/* Weights stand 128 too high: the sum begins with -128 sum_i x[i].  The bytes are whole words. */
+/* What the sum of a row begins with: -128 sum_i x[i], because the bytes of weights are 128 too
+ * high.  x is whole words. */
 INLINE int32_t project_offset_avx2(const int8_t *x, size_t k)
 {
     const __m128i flip = _mm_set1_epi8(-128), zero = _mm_setzero_si128();
@@ -125,7 +127,7 @@ INLINE void project_step_avx2(__m256 sum[STRIP_ROWS][4], const struct project_ti
     }
 }
 
-/* y = start + sum, scaled where it is one of integers. */
+/* y = start + sum, where a sum of integers is first scaled. */
 INLINE void project_end_avx2(__m256 sum[STRIP_ROWS][4], const struct project_tile *t,
                              const int rows, const int vectors, const enum project_op op)
 {
@@ -167,8 +169,8 @@ INLINE void project_tile_avx2(const struct project_tile *tile, const int rows, c
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-/* All rows of half a panel, in strips as equal as can be.  The first one has the next panel
- * fetched: of each step the line that is the half's own. */
+/* Computes all rows of half a panel, in strips as equal as possible.  The first strip prefetches
+ * the next panel, in each step the cache line that belongs to its half. */
 static void project_half_panel_avx2(struct project_tile tile, size_t rows,
                                     const struct project_tiles *tiles)
 {
@@ -230,7 +232,7 @@ INLINE void project_rows_avx2(const struct attn_project_block *p, const struct p
         project_tile_avx2(tile, rows, vectors, op);            \
     }
 
-/* static void name(const struct attn_project_block *) */
+/* Defines static void name(const struct attn_project_block *). */
 #define PROJECT(name, op)                                                           \
     TILE(name##_whole, 1, 4, op)                                                    \
     TILE(name##_whole, 2, 4, op)                                                    \

@@ -1,10 +1,10 @@
 /* kernels_avx512.c: the kernel table for AVX-512 F, BW, DQ and VL.
  *
- * Products work on register tiles: arrays of __m512 with constant bounds in functions that are
- * always inlined, so that each array element becomes a register.  A tile function is instantiated
- * once per number of rows and found in a table by that number; columns beyond the width are
- * masked off.  Whatever the tile, an element is the same chain of fused multiply-adds, so tile
- * shapes are a matter of speed and never of bits: one chain per element over ascending i.
+ * A product is computed in register tiles: arrays of __m512 with constant bounds in a function that
+ * is always inlined, so that each array element becomes a register.  The tile function has one
+ * instance per number of rows, found in a table by that number; columns beyond the width are masked
+ * off.  Whatever the tile, an element is one chain of fused multiply-adds over ascending i, so tile
+ * shapes are a matter of speed and never of bits.
  */
 #include <math.h>
 
@@ -13,11 +13,11 @@
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
-#define MAX_ROWS 12 /* x 2 vectors: 28 accumulators of 32 registers */
-#define MAX_WIDE 6  /* x 4 vectors: for few rows, so that there are enough chains to hide latency */
+#define MAX_ROWS 12 /* x 2 vectors: 24 accumulators of 32 registers */
+#define MAX_WIDE 6  /* x 4 vectors: few rows need more columns for chains that hide the latency */
 
-/* The numbers of b from `from` on as float32, of words number `at` (constant) of each; those not in
- * the mask are not read. */
+/* Loads the next LANES columns of a row of b as float32; of words of int8 number `at` (constant) of
+ * each.  Columns outside of the mask are not read.  Not for bf16. */
 INLINE __m512 load_numbers_avx512(const char *from, __mmask16 mask, const enum attn_dtype dtype,
                                   const int at)
 {
@@ -35,9 +35,9 @@ INLINE __m512 load_numbers_avx512(const char *from, __mmask16 mask, const enum a
     }
 }
 
-/* Two vectors of numbers of b.  Of bf16 the first has those of even columns and the second the
- * others: a shift and a mask of one load widen them, and nothing is moved across lanes, which would
- * keep a port from multiplying. */
+/* Loads two vectors of columns of a row of b.  Of bf16 pair[0] has the even columns and pair[1] the
+ * odd ones: one load is widened by a shift and by a mask.  A widening in order would move numbers
+ * across lanes, on a port that could multiply instead. */
 INLINE void load_pair_avx512(__m512 pair[2], const char *from, const __mmask16 mask[2],
                              const enum attn_dtype dtype, const int at)
 {
@@ -52,7 +52,7 @@ INLINE void load_pair_avx512(__m512 pair[2], const char *from, const __mmask16 m
     pair[1] = _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000)));
 }
 
-/* Sums of two vectors of columns as load_pair_avx512 has these, and back. */
+/* Brings two vectors of sums from the order of columns into that of load_pair_avx512, and back. */
 INLINE void deinterleave_columns_avx512(__m512 pair[2], const enum attn_dtype dtype)
 {
     const __m512i even =
@@ -74,15 +74,15 @@ INLINE void interleave_columns_avx512(__m512 pair[2], const enum attn_dtype dtyp
     pair[1] = _mm512_permutex2var_ps(first, _mm512_add_epi32(low, _mm512_set1_epi32(8)), pair[1]);
 }
 
-/* A tile of c, `rows` rows (constant) of up to vectors * LANES columns, from row r0 and column j
- * on; n is looked at only where `masked` (constant). */
+/* Computes the tile of c that begins at row r0 and column j: `rows` rows by `vectors` * LANES
+ * columns (both constant), or, where `masked` (constant), as many of these columns as n has. */
 INLINE void matmul_tile_avx512(const struct attn_matmul *p, size_t r0, size_t j,
                                const enum attn_dtype dtype, const int rows, const int vectors,
                                const bool masked)
 {
     const struct attn_matmul t = *p;
     const size_t step = t.ldb * column_bytes(dtype), vector = LANES * column_bytes(dtype);
-    const size_t depth = numbers_per_column(dtype);
+    const size_t depth = row_depth(dtype);
     const char *b = (const char *)t.b + j * column_bytes(dtype);
     const size_t lines = 4 * vector / CACHE_LINE;
     const char *ahead = prefetch_begin(&t, j * column_bytes(dtype) / CACHE_LINE * t.k / depth);
@@ -132,7 +132,7 @@ INLINE void matmul_tile_avx512(const struct attn_matmul *p, size_t r0, size_t j,
     }
 }
 
-/* name_1 to name_12: matmul_tile_avx512 for that many rows. */
+/* name_ROWS: the instance of matmul_tile_avx512 for so many rows. */
 #define TILE(name, dtype, rows, vectors, masked)                               \
     static void name##_##rows(const struct attn_matmul *p, size_t r, size_t j) \
     {                                                                          \
@@ -212,8 +212,8 @@ INLINE float exp_row_avx512(float *s, float max, size_t n)
     return _mm512_reduce_add_ps(total);
 }
 
-/* LANES rows at a time: their maxima first, then their exp, so that rows overlap in the pipeline
- * instead of each waiting for its own maximum. */
+/* Takes LANES rows at a time, all their maxima before their first exp: the rows overlap in the
+ * pipeline instead of each waiting for its own maximum. */
 static void softmax_avx512(float *s, size_t lds, float *max, float *sum, float *rescale,
                            size_t rows, size_t n)
 {
@@ -229,7 +229,7 @@ static void softmax_avx512(float *s, size_t lds, float *max, float *sum, float *
         __m512 top = _mm512_loadu_ps(tops);
         __mmask16 seen = _mm512_cmp_ps_mask(top, _mm512_set1_ps(-INFINITY), _CMP_GT_OQ);
         __m512 scale =
-            exp_lanes_avx512(_mm512_maskz_sub_ps(seen, before, top)); /* 1 where not seen */
+            exp_lanes_avx512(_mm512_maskz_sub_ps(seen, before, top)); /* 1: no key was seen */
         __m512 total =
             _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, sum + r), scale, _mm512_loadu_ps(totals));
         _mm512_mask_storeu_ps(max + r, mask, top);
@@ -244,13 +244,13 @@ static void normalize_avx512(float *w, float max, float factor, size_t n)
         __mmask16 mask = first_lanes_avx512(n - j);
         __m512 e =
             exp_lanes_avx512(_mm512_sub_ps(load_scores_avx512(w + j, mask), _mm512_set1_ps(max)));
-        /* factor may be 1/0 where every w is -inf */
+        /* factor may be infinite where every w is -inf */
         __mmask16 some = _mm512_cmp_ps_mask(e, _mm512_setzero_ps(), _CMP_GT_OQ);
         _mm512_mask_storeu_ps(w + j, mask, _mm512_maskz_mul_ps(some, e, _mm512_set1_ps(factor)));
     }
 }
 
-/* ---- The rest -------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 static void prepare_rows_avx512(float *x, size_t ldx, struct attn_prepared_row *prepared,
                                 const float *factor, size_t rows, size_t n)
@@ -268,7 +268,8 @@ static void prepare_rows_avx512(float *x, size_t ldx, struct attn_prepared_row *
 
 static void scale_rows_avx512(float *x, size_t ldx, const float *factor, size_t rows, size_t n)
 {
-    for (size_t r = 0; r < rows; r++) /* most maxima have come with the first keys */
+    /* Few maxima change after the first keys: most factors are 1. */
+    for (size_t r = 0; r < rows; r++)
         for (size_t j = 0; factor[r] != 1 && j < n; j += LANES) {
             __mmask16 mask = first_lanes_avx512(n - j);
             float *at = x + r * ldx + j;
@@ -287,7 +288,8 @@ static void scale_avx512(float *out, const float *x, float factor, size_t n)
     }
 }
 
-/* Magnitudes are in order as integers too, and a NaN is beyond all. */
+/* max(largest, |x|) as integers: magnitudes have the same order as their bits, and a NaN is larger
+ * than all. */
 INLINE __m512i max_magnitude_avx512(__m512i largest, __m512i x)
 {
     return _mm512_max_epu32(largest, _mm512_and_si512(x, _mm512_set1_epi32(INT32_MAX)));

@@ -1,9 +1,8 @@
-/* kernels_avx512_columns.c: attention of many rows for AVX-512.
+/* kernels_avx512_columns.c: the kernels for transposed scores for AVX-512.
  *
- * Queries and scores stand transposed, a row in a lane: the softmax of LANES rows runs down their
- * columns without one horizontal step, and a product takes its factors from one stream.  Every
- * element is computed in the order that kernels_avx512.c has, so that both ways give the same
- * bits. */
+ * Queries and scores are transposed, one row of attention in each lane.  The softmax of LANES rows
+ * runs down the keys without a horizontal step, and a product takes its factors from one stream.
+ * Every element is computed in the order of kernels_avx512.c, so both ways give the same bits. */
 #include <math.h>
 
 #include "kernels/kernels_avx512.h"
@@ -13,12 +12,12 @@
 
 #define MAX_ROWS 14 /* x 2 vectors: 28 accumulators of 32 registers */
 #define MAX_WIDE 6  /* x 4 vectors: 24, and half as many loads of factors */
-#define AHEAD \
-    8 /* steps that factors are fetched ahead: each is in another line, of keys often in
-                   one that L1 has not */
+/* Steps of i between prefetch and use of a factor: each step reads another cache line, of keys
+ * often one that L1 does not have. */
+#define AHEAD 8
 
-/* `rows` rows (constant) of up to `vectors` * LANES (constant) columns, from row r0 and column
- * j on; n is looked at only where `masked` (constant). */
+/* Computes the tile of c that begins at row r0 and column j: `rows` rows by `vectors` * LANES
+ * columns (both constant), or, where `masked` (constant), as many of these columns as n has. */
 INLINE void outer_tile_avx512(const struct attn_outer *p, size_t r0, size_t j, const int rows,
                               const int vectors, const bool masked)
 {
@@ -98,7 +97,7 @@ static void outer_avx512(const struct attn_outer *p)
 
 /* ---- Softmax --------------------------------------------------------------------------------- */
 
-/* LANES rows of scores; not all of them where a function is told `masked` (constant). */
+/* Transposed scores of LANES rows, or of fewer where functions are told `masked` (constant). */
 struct lanes {
     float *s; /* [n][lds] */
     size_t lds, n;
@@ -133,7 +132,7 @@ INLINE __m512 max_keys_avx512(const struct lanes *l, __m512 top, const bool mask
     return _mm512_max_ps(_mm512_max_ps(tops[0], tops[1]), _mm512_max_ps(tops[2], tops[3]));
 }
 
-/* s = exp(s - top) of `count` (constant) keys from j on, which join their sums. */
+/* s = exp(s - top) for `count` (constant) keys from j on; key i is added to sums[i % LANES]. */
 INLINE void exp_key_block_avx512(const struct lanes *l, size_t j, __m512 top, __m512 sums[LANES],
                                  const int count, const bool masked)
 {
@@ -148,13 +147,14 @@ INLINE void exp_key_block_avx512(const struct lanes *l, size_t j, __m512 top, __
     }
 }
 
-/* s = exp(s - top); returns the sums, in the order that a vector along a row would give: keys LANES
- * apart one after another, then halves upon halves. */
+/* s = exp(s - top) for all keys; returns the sums of the rows.  The order of additions is that of
+ * exp_row_avx512: sums[l] takes keys l, l + LANES, ..., then the upper half is added to the lower
+ * until one is left. */
 INLINE __m512 exp_keys_avx512(const struct lanes *l, __m512 top, const bool masked)
 {
     __m512 sums[LANES], zero = _mm512_setzero_ps();
     size_t j = 0;
-    __asm__("" : "+v"(zero)); /* or the compiler makes a slow memset of it */
+    __asm__("" : "+v"(zero)); /* or the compiler makes a slow memset of the loop */
     unroll_for(i, LANES)
         sums[i] = zero;
     for (; j + EXP_VECTORS <= l->n; j += EXP_VECTORS)
@@ -176,7 +176,8 @@ INLINE void softmax_lanes_avx512(const struct lanes *l, float *max, float *sum, 
     __m512 before = _mm512_maskz_loadu_ps(l->mask, max);
     __m512 top = max_keys_avx512(l, before, masked);
     __mmask16 seen = _mm512_cmp_ps_mask(top, _mm512_set1_ps(-INFINITY), _CMP_GT_OQ);
-    __m512 scale = exp_lanes_avx512(_mm512_maskz_sub_ps(seen, before, top)); /* 1 where not seen */
+    __m512 scale =
+        exp_lanes_avx512(_mm512_maskz_sub_ps(seen, before, top)); /* 1: no key was seen */
     __m512 total = exp_keys_avx512(l, top, masked);
     total = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(l->mask, sum), scale, total);
     _mm512_mask_storeu_ps(max, l->mask, top);
@@ -184,7 +185,7 @@ INLINE void softmax_lanes_avx512(const struct lanes *l, float *max, float *sum, 
     _mm512_mask_storeu_ps(rescale, l->mask, scale);
 }
 
-/* Scores that a row does not see become -inf. */
+/* The scores of keys that a row does not see become -inf. */
 static void mask_columns_avx512(const struct attn_score_columns *c)
 {
     const __m512 unseen = _mm512_set1_ps(-INFINITY);
@@ -194,8 +195,8 @@ static void mask_columns_avx512(const struct attn_score_columns *c)
         __m512i end = _mm512_maskz_loadu_epi32(mask, c->end + r);
         for (size_t j = 0; j < c->n; j++) {
             __m512i key = _mm512_set1_epi32((int)j);
-            __mmask16 hidden = _mm512_cmplt_epi32_mask(key, first) | /* before the first */
-                               _mm512_cmple_epi32_mask(end, key);
+            __mmask16 hidden =
+                _mm512_cmplt_epi32_mask(key, first) | _mm512_cmple_epi32_mask(end, key);
             _mm512_mask_storeu_ps(c->s + j * c->lds + r, mask & hidden, unseen);
         }
     }

@@ -1,5 +1,5 @@
-/* kernels_avx512_project.c: products with packed weights by what every AVX-512 CPU has, and rows
- * made integers.  How is in kernels_avx512_project.h. */
+/* kernels_avx512_project.c: products with packed weights by the instructions of every AVX-512 CPU,
+ * made by kernels_avx512_project.h, and quantize. */
 #include "kernels/kernels_avx512_project.h"
 
 PROJECT(project_f32_avx512, OP_F32)

@@ -1,12 +1,12 @@
-/* kernels_avx512_project.h: products with packed weights for AVX-512, whatever they are made of.
+/* kernels_avx512_project.h: products with packed weights for AVX-512, of any dtype.
  *
- * Rows and weights are words of 32 bits: a float, two bf16, four bytes.  A tile of sums takes a
- * word of each of its rows and a line of words of a panel, multiplies and adds; what that means is
- * one constant, enum project_op, and all the rest is the same code.  Register tiles are as in
- * kernels_avx512.c; an element is one chain of operations per block of k, added to what came
- * before, whatever the tile.
+ * Rows and weights are read as words of 32 bits: one float32, two bf16 or four int8.  In each step
+ * a tile of sums takes one word from each of its rows and one word from each column of a panel,
+ * multiplies and adds.  A constant, enum project_op, says what a word means; all else is the same
+ * code.  Register tiles are as in kernels_avx512.c: whatever the tile, an element is one chain of
+ * operations per block of k, and that chain's sum is added to `start`.
  *
- * A file that includes this makes a kernel of an operation with PROJECT(name, op). */
+ * PROJECT(name, op) defines the kernel of one operation in the file that includes this header. */
 #ifndef ATTN_LIB_KERNELS_AVX512_PROJECT_H
 #define ATTN_LIB_KERNELS_AVX512_PROJECT_H
 
@@ -14,40 +14,40 @@
 
 enum project_op {
     OP_F32,           /* float32 by float32 */
-    OP_BF16_AS_F32,   /* float32 by bf16, two words of x for one of weights */
-    OP_BF16_DOT,      /* pairs of bf16: vdpbf16ps */
-    OP_INT8_AS_INT16, /* int8 as pairs of int16: vpmaddwd; two words of x for one of weights */
-    OP_INT8_DOT,      /* fours of int8: vpdpbusd */
+    OP_BF16_AS_F32,   /* float32 by bf16 widened: two words of x for one of w */
+    OP_BF16_DOT,      /* pairs of bf16, vdpbf16ps */
+    OP_INT8_AS_INT16, /* pairs of int8 widened to int16, vpmaddwd: two words of x for one of w */
+    OP_INT8_DOT,      /* fours of int8, vpdpbusd */
 };
 
-#define FEW_ROWS 6    /* x 4 vectors, two panels; read where they are */
-#define STRIP_ROWS 14 /* x 2 vectors, a panel: 28 accumulators; from a strip */
+#define FEW_ROWS 6 /* x 4 vectors, two panels: 24 accumulators; x is read in place if it can be */
+#define STRIP_ROWS 14 /* x 2 vectors, a panel: 28 accumulators of 32 registers; x is copied */
 #define STEPS 2       /* words of x between prefetches */
-#define STEP_LINES (STEPS * ATTN_PANEL / LANES) /* of a panel, where a word of x meets its own */
-#define NEAR 24 /* words of a panel between prefetch and use, where x is read in place */
-#define FAR 64  /* and in strips, at least */
-#define COPY_AHEAD 4
+#define STEP_LINES (STEPS * ATTN_PANEL / LANES) /* cache lines of a panel read in STEPS */
+#define NEAR 24      /* words of a column between prefetch and use, of few rows */
+#define FAR 64       /* the same in strips, at least */
+#define COPY_AHEAD 4 /* rows between prefetch and copy */
 
-/* Words between prefetches of a strip's rows of y, which come from far: all at once they would keep
- * everything else waiting. */
+/* Words of x between the prefetches of two rows of y of a strip.  Rows of y come from far; all
+ * prefetched at once they would delay every other load. */
 #define ROW_STEPS 16
 
-/* Words from one copied row to the next: so that rows neither evict each other from L1 nor come to
- * their next cache lines all at once. */
+/* Words from one copied row to the next.  No power of two, or rows would evict each other from L1;
+ * one word more than whole vectors, or all rows would reach their next cache line in one step. */
 #define COPY_STRIDE (2 * ATTN_BLOCK_WORDS + LANES + 1)
 _Static_assert(ATTN_PRODUCT_ROWS *(COPY_STRIDE + 1) <= ATTN_PRODUCT_SCRATCH,
-               "copies of rows, and a number for each behind them");
+               "copies of rows, then the first value of the sums of each");
 
-/* A tile of y: some rows of n columns.  Words are called float, whatever they hold. */
+/* A tile of y: some rows of n columns.  A word is declared float, whatever it holds. */
 struct project_tile {
     float *y;
     const float *start, *x, *w;
-    /* What is fetched where x is a strip: so many lines in each STEPS, from word `at` of the panel
-     * on, behind which the next begins. */
+    /* What a strip prefetches: in each STEPS so many cache lines, from word `at` of its panel on,
+     * and after the end of that from the beginning of the next panel. */
     const float *next;
     size_t at, lines;
     size_t ldy, ldstart, ldx, ldpanel, words, n;
-    /* Of integers alone: what sums begin with, and the scales of rows and columns. */
+    /* Of int8 only: the first values of the sums, and the scales of rows and columns. */
     const int32_t *offset;
     const float *row_scale, *scale;
 };
@@ -55,13 +55,14 @@ struct project_tile {
 typedef void project_tile_fn(const struct project_tile *tile);
 
 struct project_tiles {
-    project_tile_fn *pair[FEW_ROWS + 1], *last[FEW_ROWS + 1]; /* by rows */
-    project_tile_fn *strip[STRIP_ROWS + 1];                   /* from FEW_ROWS + 1 on */
+    project_tile_fn *pair[FEW_ROWS + 1];    /* by rows: two panels */
+    project_tile_fn *last[FEW_ROWS + 1];    /* by rows: the last panel alone */
+    project_tile_fn *strip[STRIP_ROWS + 1]; /* by rows, from FEW_ROWS + 1 on */
 };
 
-/* ---- What an operation means ----------------------------------------------------------------- */
+/* ---- Operations ------------------------------------------------------------------------------ */
 
-/* Words of x for one of weights. */
+/* Words of x for one word of weights. */
 INLINE size_t project_words_per_weight_avx512(const enum project_op op)
 {
     return op == OP_BF16_AS_F32 || op == OP_INT8_AS_INT16 ? 2 : 1;
@@ -72,7 +73,7 @@ INLINE bool project_is_int8_avx512(const enum project_op op)
     return op == OP_INT8_AS_INT16 || op == OP_INT8_DOT;
 }
 
-/* Whether rows are used as they stand. */
+/* Whether rows are multiplied as they are, so that few rows need no copy. */
 INLINE bool project_is_in_place_avx512(const enum project_op op)
 {
     return op != OP_BF16_DOT && op != OP_INT8_AS_INT16;
@@ -92,13 +93,14 @@ INLINE size_t project_words_avx512(const enum project_op op, size_t k)
     }
 }
 
-/* Bytes of a row as it stands for each of its words. */
+/* Bytes of an uncopied row for each word of its copy. */
 INLINE size_t project_word_bytes_avx512(const enum project_op op)
 {
     return op == OP_BF16_DOT ? 8 : op == OP_INT8_AS_INT16 ? 2 : 4;
 }
 
-/* A vector of weights, as the first or the second of the words that x has for it. */
+/* A vector of weights, widened.  Where x has two words for one of weights, `half` (constant) says
+ * which of them multiplies the result. */
 INLINE __m512 project_weights_avx512(const float *w, const enum project_op op, const int half)
 {
     __m512i words = _mm512_loadu_si512(w);
@@ -115,7 +117,7 @@ INLINE __m512 project_multiply_add_avx512(__m512 sum, __m512 x, __m512 w, const 
 {
     const __m512i sums = _mm512_castps_si512(sum), xs = _mm512_castps_si512(x);
     const __m512i ws = _mm512_castps_si512(w);
-    switch (op) { /* assembler keeps the compiler from copying sums about and spilling them */
+    switch (op) { /* assembler, because the compiler would copy sums about and spill them */
     case OP_INT8_AS_INT16:
         sum = _mm512_castsi512_ps(_mm512_add_epi32(sums, _mm512_madd_epi16(xs, ws)));
         __asm__("" : "+v"(sum));
@@ -142,7 +144,7 @@ INLINE __m512i round_to_bf16_avx512(__m512 x)
     return _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
 }
 
-/* Words [i, i + LANES) of a row of k numbers, zero beyond it. */
+/* Words [i, i + LANES) of the copy of a row of k numbers; zero beyond k. */
 INLINE __m512i project_row_words_avx512(const void *row, size_t i, size_t k,
                                         const enum project_op op)
 {
@@ -170,7 +172,8 @@ INLINE __m512i project_row_words_avx512(const void *row, size_t i, size_t k,
     return _mm512_maskz_loadu_epi32(first_lanes_avx512(project_words_avx512(op, k) - i), x + i);
 }
 
-/* Weights stand 128 too high: the sum begins with -128 sum_i x[i].  The bytes are whole words. */
+/* What the sum of a row begins with: -128 sum_i x[i], because the bytes of weights are 128 too
+ * high.  x is whole words. */
 INLINE int32_t project_offset_avx512(const int8_t *x, size_t k)
 {
     const __m512i flip = _mm512_set1_epi8(-128), zero = _mm512_setzero_si512();
@@ -221,7 +224,7 @@ INLINE void project_begin_avx512(__m512 sum[STRIP_ROWS][4], const struct project
     }
 }
 
-/* y = start + sum, scaled where it is one of integers. */
+/* y = start + sum, where a sum of integers is first scaled. */
 INLINE void project_end_avx512(__m512 sum[STRIP_ROWS][4], const struct project_tile *t,
                                const int rows, const int panels, const enum project_op op)
 {
@@ -245,10 +248,10 @@ INLINE void project_end_avx512(__m512 sum[STRIP_ROWS][4], const struct project_t
     }
 }
 
-/* Fetches what is read in a while, beside STEPS words of x from the i-th on; returns `at` of what
- * is next.  A strip's weights come as project_many_rows_avx512 says.  Of the others one to four rows wait for
- * memory, and two plain streams keep it busy; five and six have too few loads under way for
- * that. */
+/* Prefetches weights, beside STEPS words of x from the i-th on; returns the next value of `at`.  A
+ * strip prefetches as project_many_rows_avx512 plans.  One to four rows prefetch nothing: they wait
+ * for memory, and the two plain streams of their panels keep it busy.  Five and six rows have too
+ * few loads under way for that. */
 INLINE size_t project_prefetch_avx512(const struct project_tile *t, size_t i, size_t at,
                                       const int rows, const int panels, const bool strip,
                                       const enum project_op op)
@@ -295,8 +298,8 @@ INLINE void project_tile_avx512(const struct project_tile *tile, const int rows,
 
 /* ---- Copied rows ----------------------------------------------------------------------------- */
 
-/* Words of x go into scratch memory, a row COPY_STRIDE behind the one before, if they are not there
- * yet; meanwhile the row COPY_AHEAD behind is fetched. */
+/* Copies the words of x into scratch memory, [rows][COPY_STRIDE], unless the previous call has done
+ * so; meanwhile prefetches the row COPY_AHEAD rows further. */
 INLINE void project_copy_rows_avx512(const struct attn_project_block *p, const enum project_op op)
 {
     const size_t words = project_words_avx512(op, p->k),
@@ -316,7 +319,7 @@ INLINE void project_copy_rows_avx512(const struct attn_project_block *p, const e
 
 /* ---- Few rows -------------------------------------------------------------------------------- */
 
-/* Two panels at a time, and the last one alone: two plain streams. */
+/* Takes two panels at a time, which are two plain streams from memory; an odd last panel alone. */
 INLINE void project_few_rows_avx512(const struct attn_project_block *p, struct project_tile tile,
                                     const struct project_tiles *tiles, const enum project_op op)
 {
@@ -339,14 +342,15 @@ INLINE void project_few_rows_avx512(const struct attn_project_block *p, struct p
 
 /* ---- Many rows ------------------------------------------------------------------------------- */
 
-/* Strips as equal as can be.  The first reads a panel from memory, the others from L2; that memory
- * is not idle meanwhile, all of them fetch at the same rate, the beginning of the next panel too,
- * as far ahead as the first needs while it reads faster than it fetches. */
+/* Takes panel by panel, in strips of rows as equal as possible.  The first strip reads a panel from
+ * memory, the others from L2.  To keep memory busy throughout, all strips prefetch at the same
+ * rate, through the rest of the panel and the beginning of the next.  The first strip reads faster
+ * than it prefetches, so prefetching starts as far ahead (`at`) as that strip needs. */
 INLINE void project_many_rows_avx512(const struct attn_project_block *p, struct project_tile tile,
                                      const struct project_tiles *tiles, const enum project_op op)
 {
     const size_t strips = attn_ceil_div(p->rows, STRIP_ROWS);
-    const size_t few = p->rows / strips, more = p->rows % strips; /* `more` strips have one more */
+    const size_t least = p->rows / strips, longer = p->rows % strips; /* these have a row more */
     const size_t lines = STEP_LINES / project_words_per_weight_avx512(op);
     const size_t words =
         tile.words / project_words_per_weight_avx512(op) * ATTN_PANEL; /* of a panel */
@@ -361,7 +365,7 @@ INLINE void project_many_rows_avx512(const struct attn_project_block *p, struct 
         t.at = attn_min(words - words / strips + FAR * ATTN_PANEL, words);
         t.n = p->n - j;
         for (size_t s = 0; s < strips; s++) {
-            size_t rows = few + (s < more);
+            size_t rows = least + (s < longer);
             t.lines = lines / strips + (s < lines % strips);
             tiles->strip[rows](&t);
             t.at += t.words / STEPS * t.lines * LANES;
@@ -418,7 +422,7 @@ INLINE void project_rows_avx512(const struct attn_project_block *p,
     TILE(name, 6, panels, false, op)
 #define LIST_6(name) NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6
 
-/* static void name(const struct attn_project_block *) */
+/* Defines static void name(const struct attn_project_block *). */
 #define PROJECT(name, op)                                \
     TILES_6(name##_pair, 2, op)                          \
     TILES_6(name##_last, 1, op)                          \

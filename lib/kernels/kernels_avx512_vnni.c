@@ -1,10 +1,11 @@
-/* kernels_avx512_vnni.c: what AVX-512 VNNI does better: products with int8, four to a word and
- * instruction (vpdpbusd).
+/* kernels_avx512_vnni.c: the slots that AVX-512 VNNI does better: products with int8, four to a
+ * word and instruction (vpdpbusd).
  *
- * Projections are those of kernels_avx512_project.h.  Inside attention a number that meets int8 is
- * an integer of 23 bits and a sign, cut into three signed bytes, n = 65536 b2 + 256 b1 + b0: three
- * sums of byte products, exact, and as fine as float32.  That is three instructions for a vector of
- * four numbers a column where widening takes eight and multiplying four. */
+ * Projections are those of kernels_avx512_project.h.  Inside attention the float32 side of a
+ * product with int8 becomes an integer of 23 bits and a sign, stored as three signed bytes:
+ *   n = 65536 b2 + 256 b1 + b0
+ * The product is three exact sums of byte products, as fine as float32.  A vector of words takes
+ * three instructions that way; widening it takes eight and multiplying it four. */
 #include "kernels/kernels_avx512_project.h"
 #include "kernels/kernels_tiling.h"
 
@@ -12,11 +13,12 @@ PROJECT(project_int8_avx512vnni, OP_INT8_DOT)
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-#define BYTES 3       /* of a number; their words stand side by side, and one unused beside them */
-#define WORD_FLOATS 4 /* from one word of a row to the next: as many as there are numbers in it */
+#define BYTES 3       /* of a number; a group of four numbers is a word of each, and one unused */
+#define WORD_FLOATS 4 /* from one group of a row to the next: as many floats as it replaces */
 
-/* Makes n floats a power of two times integers of 23 bits: as a vector of words of their first
- * bytes, second bytes and so on.  128 beside each byte keeps the carries right. */
+/* Converts floats to integers of 23 bits, x * per_unit, and regroups the bytes of each four: a word
+ * of their lowest bytes, one of their second bytes and so on.  Adding 128 to each byte and then
+ * flipping its highest bit makes the bytes signed, with the right carries. */
 INLINE __m512i split_bytes_avx512vnni(__m512 x, __m512 per_unit)
 {
     const __m512i middle = _mm512_set1_epi32(0x808080);
@@ -49,7 +51,7 @@ INLINE void prepare_row_avx512vnni(float *x, struct attn_prepared_row *prepared,
         __m512i words = split_bytes_avx512vnni(load_scaled_avx512vnni(x, factor, j, n),
                                                _mm512_set1_ps(per_unit));
         sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(-128), words);
-        if (n - j >= LANES) /* a masked store would reach loads only through the cache */
+        if (n - j >= LANES) /* a masked store is not forwarded to loads */
             _mm512_storeu_si512(x + j, words);
         else
             _mm512_mask_storeu_epi32(x + j, first_lanes_avx512(attn_ceil_div(n - j, 4) * 4), words);
@@ -60,8 +62,9 @@ INLINE void prepare_row_avx512vnni(float *x, struct attn_prepared_row *prepared,
     prepared->unit = 1 / per_unit;
 }
 
-/* LANES rows at a time, so that they overlap instead of each waiting for its own largest.  That
- * becomes at least 2^22 and less than 127.5 * 65536, whose upper byte still fits. */
+/* Takes LANES rows at a time, so that they overlap instead of each waiting for its own largest
+ * magnitude.  The largest becomes an integer of at least 2^22 and less than 127.5 * 65536, whose
+ * highest byte still fits. */
 static void prepare_rows_avx512vnni(float *x, size_t ldx, struct attn_prepared_row *prepared,
                                     const float *factor, size_t rows, size_t n)
 {
@@ -88,8 +91,8 @@ INLINE __m512i matmul_multiply_add_avx512vnni(__m512i sum, __m512i row, __m512i 
     return sum;
 }
 
-/* A tile of c, `rows` rows (constant) of up to 2 * LANES columns: from row r0 and column j on;
- * n is looked at only where `masked` (constant). */
+/* Computes the tile of c that begins at row r0 and column j: `rows` (constant) rows by 2 * LANES
+ * columns, or, where `masked` (constant), as many of these columns as n has. */
 INLINE void matmul_tile_avx512vnni(const struct attn_matmul *p, size_t r0, size_t j, const int rows,
                                    const bool masked)
 {

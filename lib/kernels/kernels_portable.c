@@ -1,14 +1,15 @@
-/* kernels_portable.c: the kernel table in plain C, for any CPU and as a reference for the others.
+/* kernels_portable.c: the kernel table in plain C, for any CPU and as the reference for the other
+ * levels.
  *
  * Inner loops run over small arrays of constant size, of columns or of partial sums, which the
- * compiler keeps in whatever vector registers the target has.  The order of every sum is spelled
- * out by the code and, without -ffast-math and with -ffp-contract=off, is what the machine does.
+ * compiler keeps in whatever vector registers the target has.  The code spells out the order of
+ * every sum; without -ffast-math and with -ffp-contract=off the machine follows it.
  */
 #include "kernels/kernels_portable.h"
 
 #include <math.h>
 
-#define FEW 8 /* columns, where less than LANES are left */
+#define FEW 8 /* columns of a tile where fewer than LANES are left */
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
@@ -60,7 +61,7 @@ MATMUL(matmul_f32_portable, ATTN_F32)
 MATMUL(matmul_bf16_portable, ATTN_BF16)
 MATMUL(matmul_f16_portable, ATTN_F16)
 
-/* Words of some columns as plain numbers, [k][LANES]. */
+/* Unpacks words of `cols` columns of int8 into floats, out [k][LANES]. */
 static void matmul_unpack_int8_portable(float *out, const uint8_t *b, size_t ldb, size_t k,
                                         size_t cols)
 {
@@ -136,11 +137,11 @@ static void normalize_portable(float *w, float max, float factor, size_t n)
     for (size_t j = 0; j < n; j++) {
         float e = exp_portable(w[j] - max);
         w[j] = attn_bits_to_float(attn_float_to_bits(e * factor) &
-                                  -(uint32_t)(e > 0)); /* factor may be 1/0 */
+                                  -(uint32_t)(e > 0)); /* factor may be infinite */
     }
 }
 
-/* ---- The rest -------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 static void prepare_rows_portable(float *x, size_t ldx, struct attn_prepared_row *prepared,
                                   const float *factor, size_t rows, size_t n)

@@ -1,5 +1,5 @@
-/* kernels_portable_columns.c: attention of many rows in plain C, with the bits of
- * kernels_portable.c. */
+/* kernels_portable_columns.c: the kernels for transposed scores in plain C, with the same bits as
+ * those of kernels_portable.c. */
 #include <math.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ static void outer_portable(const struct attn_outer *p)
     }
 }
 
-/* Hides from row r what it does not see. */
+/* The scores of keys that row r does not see become -inf. */
 static void softmax_columns_mask_portable(const struct attn_score_columns *c, size_t r)
 {
     for (size_t j = 0; j < c->n; j++)
@@ -37,8 +37,8 @@ static void softmax_columns_mask_portable(const struct attn_score_columns *c, si
             c->s[j * c->lds + r] = -INFINITY;
 }
 
-/* s = exp(s - top) down column r; returns the sum, keys LANES apart one after another, then halves
- * upon halves. */
+/* s = exp(s - top) down column r; returns the sum.  The order of additions is that of
+ * sum_row_portable: lane l sums keys l, l + LANES, ..., then the lanes are added. */
 static float exp_column_portable(const struct attn_score_columns *c, size_t r, float top)
 {
     float lane[LANES] = {0};
@@ -76,7 +76,7 @@ static void transpose_portable(float *out, size_t ldo, const float *const in[], 
 
 void attn_kernels_portable_columns(struct attn_kernels *table)
 {
-    table->min_column_rows = SIZE_MAX; /* never faster: compilers find no vectors here */
+    table->min_column_rows = SIZE_MAX; /* never: compilers vectorise none of these loops */
     table->outer = outer_portable;
     table->softmax_columns = softmax_columns_portable;
     table->transpose = transpose_portable;

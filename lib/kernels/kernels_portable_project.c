@@ -1,7 +1,7 @@
-/* kernels_portable_project.c: products with packed weights in plain C, and rows made integers.
+/* kernels_portable_project.c: products with packed weights, and quantize, in plain C.
  *
- * A panel of bf16 or int8 is first made plain, [k][ATTN_PANEL] numbers in scratch memory, for all
- * rows at once: the loops over it are then those of whole vectors. */
+ * A panel of bf16 or int8 is first unpacked to [k][ATTN_PANEL] numbers in scratch memory, once for
+ * all rows, so that the inner loops run over whole vectors. */
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ INLINE const float *project_start_portable(const struct attn_project_block *p, s
 
 /* ---- float32 and bf16 ------------------------------------------------------------------------ */
 
-/* All rows of a plain panel, from column j on. */
+/* All rows by one panel w [k][ATTN_PANEL] of floats, which begins at column j. */
 static void project_panel_portable(const struct attn_project_block *p, const float *w, size_t j)
 {
     const size_t cols = attn_min(p->n - j, ATTN_PANEL);
@@ -88,7 +88,7 @@ static void project_int8_portable(const struct attn_project_block *p)
     }
 }
 
-/* Adding 1.5 x 2^23 leaves the nearest integer in the last bits. */
+/* Adding 1.5 x 2^23 to a float leaves its nearest integer in the last bits. */
 static void quantize_portable(int8_t *out, float *scale, const float *x, size_t n)
 {
     const float rounder = 0x1.8p23f;
