@@ -132,13 +132,14 @@ void attn_rope_rotate(float *x, const struct attn_rope_spec *spec, const float *
 
 #define OFFSET(field) offsetof(struct attn_rope_spec, field)
 
-enum { /* sets of types */
-       LINEAR = 1 << ATTN_ROPE_LINEAR,
-       DYNAMIC = 1 << ATTN_ROPE_DYNAMIC,
-       YARN = 1 << ATTN_ROPE_YARN,
-       LLAMA3 = 1 << ATTN_ROPE_LLAMA3,
-       LONGROPE = 1 << ATTN_ROPE_LONGROPE,
-       EVERY = (1 << ATTN_NUM_ROPE_TYPES) - 1,
+/* Sets of types. */
+enum {
+    LINEAR = 1 << ATTN_ROPE_LINEAR,
+    DYNAMIC = 1 << ATTN_ROPE_DYNAMIC,
+    YARN = 1 << ATTN_ROPE_YARN,
+    LLAMA3 = 1 << ATTN_ROPE_LLAMA3,
+    LONGROPE = 1 << ATTN_ROPE_LONGROPE,
+    EVERY = (1 << ATTN_NUM_ROPE_TYPES) - 1,
 };
 
 /* The bounds of each number.  Within them positions below 2^31 times frequencies are finite in
