@@ -29,8 +29,12 @@ static enum attn_status take_maps(struct attn_maps *maps, struct attn_engine *en
                                   const struct attn_outputs *outputs, size_t batch,
                                   const struct attn_problem *p, struct attn_error *error)
 {
-    return attn_maps_init(maps, &engine->workspace, outputs, batch, p->num_heads, p->queries,
-                          p->keys, p->keys + p->extra, error);
+    const struct attn_maps_sizes sizes = {.batch = batch,
+                                          .num_heads = p->num_heads,
+                                          .queries = p->queries,
+                                          .keys = p->keys,
+                                          .columns = p->keys + p->extra};
+    return attn_maps_init(maps, &engine->workspace, outputs, &sizes, error);
 }
 
 /* What attn_solve said, with its error. */

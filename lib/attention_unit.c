@@ -131,7 +131,7 @@ static void begin_rows(struct attn_unit *u, enum attn_dtype dtype)
         u->kernels->scale(u->q + r * ldq, q, p->scale, p->head_dim);
     }
     if (dtype == ATTN_INT8)
-        u->kernels->prepare(u->q, ldq, u->queries, NULL, u->rows, p->head_dim);
+        u->kernels->prepare_rows(u->q, ldq, u->queries, NULL, u->rows, p->head_dim);
 }
 
 /* Gemma 2's soft-capping: scores stay within +-c and keep their order. */
@@ -190,7 +190,7 @@ static void absorb(struct attn_unit *u, struct attn_unit_tile keys, size_t first
     kernels->softmax(u->scores, ATTN_TILE, u->sums.max, u->sums.sum, u->rescale, u->rows, n);
     kernels->scale_rows(u->sums.out, dv, u->rescale, u->rows, dv);
     if (tile->dtype == ATTN_INT8)
-        kernels->prepare(u->scores, ATTN_TILE, u->weights, tile->v_scale, u->rows, n);
+        kernels->prepare_rows(u->scores, ATTN_TILE, u->weights, tile->v_scale, u->rows, n);
     attn_unit_weighted_sum(u, &keys);
 }
 
@@ -259,7 +259,7 @@ static void end_rows(struct attn_unit *u, struct tiles range)
 static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
-    return keys_dtype(p) == ATTN_F32 && u->rows >= u->kernels->column_rows && p->softcap == 0 &&
+    return keys_dtype(p) == ATTN_F32 && u->rows >= u->kernels->min_column_rows && p->softcap == 0 &&
            attn_mask_is_span(&p->mask) && p->maps.scores == NULL && !keeps_rows(u);
 }
 

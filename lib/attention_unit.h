@@ -35,10 +35,16 @@ struct attn_head_tiles {
     float *tiles; /* keys, then values of each; NULL: the cache's */
 };
 
-/* Keys [j * ATTN_TILE, ...) of the head with their values, and how many these are.  (Tiles are
- * written where they are read from: one that is copied meanwhile waits for the cache.) */
+/* Tile j of the head, keys and values [j * ATTN_TILE, ...), and how many tokens it holds.  *out
+ * must be where the tile's description is read from: a copy of it would wait for the cache. */
 void attn_head_tile(struct attn_tile *out, const struct attn_head_tiles *head, size_t j);
 size_t attn_head_tile_tokens(const struct attn_head_tiles *head, size_t j);
+
+/* Floats of all packed tiles of one key/value head.  Packing tile j of a head from the problem's
+ * rows; keys of unused slots become zero. */
+size_t attn_packed_floats(const struct attn_problem *p);
+void attn_pack_tile(const struct attn_kernels *kernels, const struct attn_head_tiles *head,
+                    size_t j);
 
 struct attn_unit {
     const struct attn_kernels *kernels;
@@ -86,8 +92,8 @@ void attn_unit_layout(struct attn_unit *u, float *scratch, size_t rows);
 
 /* The unit's scores of all of a tile's keys; and the weighted sum of its values, added up by what
  * scores have become. */
-void attn_unit_scores(const struct attn_unit *u, const struct attn_unit_tile *keys);
-void attn_unit_weighted_sum(const struct attn_unit *u, const struct attn_unit_tile *keys);
+void attn_unit_scores(const struct attn_unit *u, const struct attn_unit_tile *part);
+void attn_unit_weighted_sum(const struct attn_unit *u, const struct attn_unit_tile *part);
 
 /* Units of one problem: the same heads and consecutive tokens, equally many but for the last one's,
  * or the same tokens and consecutive key/value heads.  Solves their rows, for all of them in turn

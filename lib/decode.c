@@ -158,8 +158,12 @@ static void prepare(const struct batch *batch, struct live *live)
         (live->positions =
              take_own(batch, live, attn_add(keys, step->rows), sizeof *live->positions)) == NULL)
         return;
-    if (attn_maps_init(&live->maps, &batch->engine->workspace, &step->outputs, 1,
-                       layer->spec.num_heads, step->rows, keys, keys + layer->extra,
+    const struct attn_maps_sizes sizes = {.batch = 1,
+                                          .num_heads = layer->spec.num_heads,
+                                          .queries = step->rows,
+                                          .keys = keys,
+                                          .columns = keys + layer->extra};
+    if (attn_maps_init(&live->maps, &batch->engine->workspace, &step->outputs, &sizes,
                        &step->error) != ATTN_OK)
         atomic_store(&live->failed, true);
 }

@@ -359,8 +359,8 @@ static void run_inputs(const struct piece *piece, size_t i, size_t k)
         const size_t n = attn_min(panels * ATTN_PANEL, linear->out - own * ATTN_PANEL);
         struct attn_project_block block = block_of(piece, p, own * ATTN_PANEL, n, i, k);
         block.w = weights_of(piece, panel, i);
-        block.after = weights_after(piece, panel + panels, i, k);
-        block.kept = panel > piece->panel;
+        block.next_w = weights_after(piece, panel + panels, i, k);
+        block.rows_copied = panel > piece->panel;
         attn_pool_pause(engine->pool, piece->thread);
         if (piece->blas)
             run_blas(engine->pool, &block, linear->dtype, piece->thread);

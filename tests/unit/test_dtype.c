@@ -45,7 +45,7 @@ static bool rounds_rows(unsigned level)
 {
     struct attn_kernels kernels;
     attn_kernels_get(&kernels, level);
-    return kernels.rounds_rows;
+    return kernels.bf16_rounds_rows;
 }
 
 /* The row that products of that dtype and level in fact multiply. */
