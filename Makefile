@@ -301,8 +301,9 @@ models-check: $(OUT)/models_md ## docs/MODELS.md is what the table of families s
 	    { echo "models-check: docs/MODELS.md is out of date: make models-md"; exit 1; }
 	@echo "models-check: docs/MODELS.md agrees with the table: ok"
 
-layers: ## who may include what
+layers: ## who may include what: the order of the rooms
 	@tests/tools/layers.sh
+	@tests/tools/layers_test.sh
 
 format: | build/deps/check ## apply .clang-format to all sources
 	$(Q)find include lib server tests -name '*.[ch]' -exec clang-format -i {} +
