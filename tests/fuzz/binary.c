@@ -1,6 +1,6 @@
 /* binary.c: bodies in binary form.  The first byte chooses the route.  The JSON ends at the first
- * NUL, which takes the place of Inference-Header-Content-Length, so that the fuzzer has no number to
- * guess. */
+ * NUL, which takes the place of Inference-Header-Content-Length, so that the fuzzer has no number
+ * to guess. */
 #include "bodies.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -197,8 +197,8 @@ START_TEST(test_a_tree_is_the_same_through_prefill_and_item_and_in_more_dimensio
 }
 END_TEST
 
-/* Adds the tree's mask over all keys: every row attends to every cached key, and to the tree's as in
- * the mask among the new rows. */
+/* Adds the tree's mask over all keys: every row attends to every cached key, and to the tree's as
+ * in the mask among the new rows. */
 static void add_whole_mask(struct text *extra)
 {
     uint8_t mask[NODES * (CACHED + NODES)] = {0};

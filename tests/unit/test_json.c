@@ -259,8 +259,8 @@ START_TEST(test_json_reads_members_in_order)
 }
 END_TEST
 
-/* A name of "ab", an escape, "cd", a character of two bytes, "e", one of four bytes, "f": the reader
- * keeps the whole characters that fit. */
+/* A name of "ab", an escape, "cd", a character of two bytes, "e", one of four bytes, "f": the
+ * reader keeps the whole characters that fit. */
 START_TEST(test_json_shortens_names_between_characters)
 {
     static const char text[] = "{\"ab\\ncd\xc3\xa9"
