@@ -1,4 +1,4 @@
-/* document.c: the small bodies of /sessions and below. */
+/* document.c: the small JSON bodies of the endpoints under /sessions. */
 #include "wire/document.h"
 
 #include "fuzz.h"
