@@ -11,9 +11,9 @@
 
 /* ---- Whole caches --------------------------------------------------------------------------- */
 
-/* A second cache with the first `length` tokens of each layer, or all where a layer is shorter.  It
- * shares blocks with the first until one of the two writes (copy-on-write) and has the same
- * max_length.  Freed like any cache, in any order.
+/* A second cache with the first `length` tokens of each layer, or all where a layer is shorter.
+ * The two share blocks until one of them writes (copy-on-write), have the same max_length, and are
+ * freed in any order.
  * Cost: O(blocks), 16 bytes of the pool's budget for each.
  * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_cache_fork(struct attn_cache **out,
@@ -21,9 +21,11 @@ ATTN_MUST_CHECK enum attn_status attn_cache_fork(struct attn_cache **out,
                                                  struct attn_error *error);
 
 /* A frozen copy of the whole cache, to be exported while steps go on in the cache itself.  Another
- * thread may read and free the copy; no step may use it.  It takes attn_cache_frozen_bytes of
- * memory and nothing of the pool's budget, so that a full pool can be written to disk.
- * Cost: O(blocks).  Error: ATTN_NO_MEMORY. */
+ * thread may read and free the copy; no step may use it.  A frozen copy takes
+ * attn_cache_frozen_bytes of memory and nothing of the pool's budget, so that a full pool can be
+ * written to disk.
+ * Cost: O(blocks).
+ * Error: ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_cache_freeze(struct attn_cache **out,
                                                    const struct attn_cache *cache,
                                                    struct attn_error *error);
@@ -69,8 +71,9 @@ struct attn_appended {
 /* A write-ahead recorder: it writes down what steps add to caches before the tokens are visible. */
 struct attn_recorder {
     /* Called once for a batch, on the calling thread of attn_decode_recorded, with the steps that
-     * succeeded, commit and append.  Where it returns false with *error filled, these steps fail
-     * with ATTN_IO and that message.  It must not call the engine, nor touch these caches. */
+     * succeeded, commit and append.  Where the recorder returns false with *error filled, these
+     * steps fail with ATTN_IO and that message.  A recorder must not call the engine, nor touch
+     * these caches. */
     bool (*record)(void *context, const struct attn_appended list[], size_t count,
                    struct attn_error *error);
     void *context;

@@ -27,7 +27,7 @@ struct attn_block {
     struct attn_slab *slab;       /* the slab of which it is a piece */
 };
 
-/* What attention reads of one layer. */
+/* The blocks of one layer, for attention to read. */
 struct attn_cache_view {
     struct attn_block *const *blocks; /* [ceil(tokens / ATTN_TILE)] */
     const struct attn_layer_spec *spec;
