@@ -1,9 +1,9 @@
-/* log.c: builds a line in memory of its own and writes it with one write(2).
+/* log.c: builds each line in memory and writes it with one write(2).
  *
- * Standard error may be shared with other processes, so its flags are left alone; instead the
- * descriptor is asked first whether it takes a line.  A pipe that says yes has room for PIPE_BUF
- * bytes, which no line here exceeds, and a lock keeps our own threads from filling that room
- * between the question and the write. */
+ * Standard error may be shared with other processes, so it is not made non-blocking; poll(2) first
+ * tells whether it takes a line.  A pipe that is writable has room for PIPE_BUF bytes, which no
+ * line exceeds, and a lock keeps the daemon's other threads from filling that room between poll and
+ * write. */
 #include "ops/log.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "ops/stage.h"
 
 #define TIME_MAX sizeof "2026-01-31T23:59:59.999Z"
-#define MESSAGE_MAX 512 /* of an event, before escaping; six times that still fits a line */
+#define MESSAGE_MAX 512 /* of an event, before escaping, which makes it six times as long at most */
 
 static const char *const level_names[] = {"off", "error", "info", "access"};
 
@@ -56,7 +56,7 @@ static void print_time(char out[TIME_MAX])
     put_digits(out + 20, (unsigned)(now.tv_nsec / 1000000), 3);
 }
 
-/* Under the lock: writes the line where that can be done without waiting. */
+/* Under the lock: writes the line if that does not block; false where it would. */
 static bool try_write(int fd, const char *line, size_t length)
 {
     struct pollfd writable = {.fd = fd, .events = POLLOUT};
@@ -69,7 +69,7 @@ static bool try_write(int fd, const char *line, size_t length)
     return written == (ssize_t)length;
 }
 
-/* Says how many lines were lost, once there is room again. */
+/* Under the lock: reports how many lines were lost, if there is room again. */
 static void write_dropped(struct srv_log *log, const char *time)
 {
     char line[160];
@@ -114,7 +114,7 @@ void srv_log_event(struct srv_log *log, enum srv_log_level level, const char *ev
     srv_buffer_fini(&line);
 }
 
-/* A line that is put together without printf (number.h says why). */
+/* A line that is assembled without printf (number.h says why). */
 struct line {
     char text[1024];
     size_t length;
@@ -129,7 +129,7 @@ static void put_text(struct line *line, const char *text)
     }
 }
 
-/* The number in decimal, with zeros in front up to `width` digits. */
+/* Appends the number in decimal, padded with zeros to `width` digits. */
 static void put_number(struct line *line, uint64_t number, size_t width)
 {
     char digits[SRV_UNSIGNED_MAX + 1];
@@ -154,7 +154,7 @@ static void put_count(struct line *line, const char *name, uint64_t value)
     put_number(line, value, 1);
 }
 
-/* Milliseconds, to the microsecond. */
+/* Appends a member in milliseconds with three decimal places. */
 static void put_stage(struct line *line, const char *name, uint64_t ns)
 {
     put_count(line, name, ns / 1000000);
@@ -162,7 +162,7 @@ static void put_stage(struct line *line, const char *name, uint64_t ns)
     put_number(line, ns / 1000 % 1000, 3);
 }
 
-/* Every text in it is ours or an id, whose letters need no escape. */
+/* Every text of the line is a constant or an id, and needs no escape. */
 void srv_log_request(struct srv_log *log, const struct srv_request *request)
 {
     static const char *const stages[SRV_STAGE_TOTAL] = {
