@@ -236,13 +236,13 @@ void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const siz
     srv_buffer_text(out, "{\"shape\":[");
     for (unsigned d = 0; d < rank; d++) {
         srv_buffer_text(out, d > 0 ? "," : "");
-        srv_buffer_unsigned(out, shape[d]);
+        srv_buffer_unsigned(out, shape[d], 1);
         count *= shape[d];
     }
     srv_buffer_text(out, "],\"datatype\":\"");
     srv_buffer_text(out, datatype);
     srv_buffer_text(out, "\",\"binary_data_size\":");
-    srv_buffer_unsigned(out, count * SRV_BINARY_ELEMENT_BYTES);
+    srv_buffer_unsigned(out, count * SRV_BINARY_ELEMENT_BYTES, 1);
     srv_buffer_text(out, "}");
 }
 

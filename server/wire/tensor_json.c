@@ -358,7 +358,7 @@ static void write_indices(struct srv_buffer *out, const void *row, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (i > 0)
             srv_buffer_append(out, ",", 1);
-        srv_buffer_unsigned(out, data[i]);
+        srv_buffer_unsigned(out, data[i], 1);
     }
 }
 
