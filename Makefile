@@ -301,8 +301,9 @@ models-check: $(OUT)/models_md ## docs/MODELS.md is what the table of families s
 	    { echo "models-check: docs/MODELS.md is out of date: make models-md"; exit 1; }
 	@echo "models-check: docs/MODELS.md agrees with the table: ok"
 
-layers: ## who may include what
+layers: ## who may include what: the order of the rooms
 	@tests/tools/layers.sh
+	@tests/tools/layers_test.sh
 
 format: | build/deps/check ## apply .clang-format to all sources
 	$(Q)find include lib server tests -name '*.[ch]' -exec clang-format -i {} +
@@ -325,6 +326,8 @@ install: $(OUT)/attnd $(OUT)/libattn.a ## install into DESTDIR, PREFIX (/usr/loc
 	install -D -m 755 $(OUT)/attnd $(DESTDIR)$(PREFIX)/bin/attnd
 	install -D -m 644 $(OUT)/libattn.a $(DESTDIR)$(PREFIX)/lib/libattn.a
 	install -D -m 644 include/attn.h $(DESTDIR)$(PREFIX)/include/attn.h
+	install -D -m 644 include/attn_model.h $(DESTDIR)$(PREFIX)/include/attn_model.h
+	install -D -m 644 include/attn_status.h $(DESTDIR)$(PREFIX)/include/attn_status.h
 	install -D -m 644 include/attn_state.h $(DESTDIR)$(PREFIX)/include/attn_state.h
 	install -D -m 644 include/attn_limits.h $(DESTDIR)$(PREFIX)/include/attn_limits.h
 	install -D -m 644 include/attn_self_check.h $(DESTDIR)$(PREFIX)/include/attn_self_check.h

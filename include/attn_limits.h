@@ -1,14 +1,16 @@
-/* attn_limits.h: bounds on the files of checkpoints, and what memory all of it takes, so that a
- * process can know before it begins whether it will have enough.
+/* attn_limits.h: bounds on the files of checkpoints, and the memory that models, caches, engines
+ * and calls take, so that a process can know before it begins whether it will have enough.
  *
- * Bounds on layers and calls stand in attn.h, where their arguments do.  Sums that would not fit
- * size_t are SIZE_MAX. */
+ * Figures are upper bounds in bytes; a sum that would not fit size_t is SIZE_MAX.  Nothing here
+ * fails, allocates or takes a lock, and every call may be made from any thread.  Bounds on layers
+ * and calls stand in attn_model.h and attn.h, where their arguments do. */
 #ifndef ATTN_LIMITS_H
 #define ATTN_LIMITS_H
 
 #include "attn.h"
 
-/* Bounds on the files of a checkpoint.  What passes them is refused with ATTN_MALFORMED. */
+/* Bounds on the files of a checkpoint.  A file beyond them is refused with ATTN_MALFORMED, before
+ * memory in its size is taken. */
 #define ATTN_CHECKPOINT_MAX_CONFIG 1048576    /* bytes of config.json */
 #define ATTN_CHECKPOINT_MAX_INDEX 67108864    /* bytes of the index */
 #define ATTN_CHECKPOINT_MAX_SHARDS 1024       /* files that the index names */
@@ -16,51 +18,67 @@
 #define ATTN_SAFETENSORS_MAX_TENSORS 1000000
 #define ATTN_SAFETENSORS_MAX_NAME 512 /* bytes */
 #define ATTN_SAFETENSORS_MAX_RANK 8
-#define ATTN_SAFETENSORS_MAX_NOTES 4096 /* pairs of __metadata__, where they are kept */
+#define ATTN_SAFETENSORS_MAX_NOTES 4096 /* pairs of __metadata__ in a cache's file */
 
-/* The least of what control groups (v1 and v2, and those above) and the machine allow this process;
- * *source says which in a few words.  SIZE_MAX where nobody says. */
+/* Bytes of memory that this process may use: the least of the machine's and of the limits of its
+ * control groups (v1, v2 and their parents); SIZE_MAX where none is known.  *source names the limit
+ * that counts, in a few words; the string is static.  Reads files of /proc and /sys. */
 size_t attn_memory_limit(const char **source);
 
-/* CPUs that this process may use: what an engine of 0 threads takes. */
+/* CPUs that this process may use, by affinity and control groups: the threads of an engine that is
+ * opened with 0.  At least 1. */
 unsigned attn_usable_cpus(void);
 
-/* What a model takes beside attn_model_info's weight_bytes. */
+/* The memory of a model beside attn_model_info's weight_bytes. */
 struct attn_model_memory {
-    size_t side_bytes;    /* resident: what is derived from the weights */
+    size_t side_bytes;    /* resident: tables derived from the weights */
     size_t loading_bytes; /* while attn_model_load runs: one layer as float32, files' headers */
     size_t cache_bytes;   /* of an empty cache */
-    size_t block_bytes;   /* of the smallest block that its caches grow by; SIZE_MAX: it has none */
+    size_t block_bytes;   /* of the smallest block that its caches grow by; SIZE_MAX: no layer of
+                             the model keeps a cache */
 };
+
+/* Fills *out for a model that is open; before it is loaded the figures are complete. */
 void attn_model_memory(struct attn_model_memory *out, const struct attn_model *model);
 
-/* Of a block beside its bytes in a pool's budget: head, places in lists, the allocator's own. */
+/* Memory of one block beside its bytes in a pool's budget: its head, its places in lists, and what
+ * the allocator keeps of it. */
 #define ATTN_BLOCK_OVERHEAD 192
 
-/* What a cache pool may hold for each size of block beyond its budget: huge pages of which not all
- * blocks are in use yet. */
+/* Memory that a cache pool may hold beyond its budget for each size of block: huge pages of which
+ * some blocks have never been used. */
 #define ATTN_POOL_SLACK ((size_t)4 << 20)
 
 /* What attn_alike takes of memory for each block of a pool, at most. */
 #define ATTN_ALIKE_BYTES 320
 
-/* The size of a call, at most: of queries and of keys each. */
+/* The largest call that is to be expected: its queries, and its keys, have at most these sizes. */
 struct attn_call_size {
     size_t rows;   /* of all sequences or steps together */
     size_t tokens; /* of one sequence */
-    size_t few;    /* of rows, those of steps that share their products with others */
-    size_t cached; /* tokens in the caches of steps with a tree's positions or a padding_mask */
+    size_t few;    /* of `rows`, those of steps of up to 64 rows, which share their products */
+    size_t cached; /* tokens in the caches of steps that have `tree` or a padding_mask */
 };
 
-/* What such a call to any layer of the model takes beside its arguments and results, as
- * attn_engine_options.call_bytes has it.  model NULL: weightless attention, where `rows` are the
- * numbers of the keys, and those of the values. */
+/* Working memory of such a call to any layer of the model, on an engine of `threads`: what
+ * attn_engine_options.call_bytes must allow.  Arguments and results are not counted.  model NULL:
+ * weightless attention (attn_core), where `rows` counts the floats of the keys, and likewise of the
+ * values. */
 size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_size *size,
                        unsigned threads);
 
-/* What an engine takes beside that, once opened: scratch, and OpenBLAS where it uses that; and the
- * address space that OpenBLAS reserves beyond it.  options->threads is not 0. */
+/* Memory that an engine of these options, with threads > 0, keeps while it is open: scratch, and what
+ * OpenBLAS touches if the engine uses it; and the address space that OpenBLAS reserves beyond. */
 size_t attn_engine_bytes(const struct attn_engine_options *options);
 size_t attn_engine_reserved(const struct attn_engine_options *options);
+
+/* The estimate of a step's work, in multiply-adds:
+ *
+ *   rows * (E * (H + G) * (D + Dv) + S * H * (D + Dv))
+ *
+ * that is the four projections of `rows` tokens, and their scores and weighted sums over `keys` (S)
+ * tokens, cached ones and their own.  Norms, positions, masks and outputs beside `output` are not
+ * counted.  Schedulers compare such estimates; no result depends on them. */
+size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys);
 
 #endif

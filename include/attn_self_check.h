@@ -1,28 +1,33 @@
 /* attn_self_check.h: batch invariance, proved on the machine at hand.
  *
- * Notation, errors, ownership and threads are those of attn.h. */
+ * attn_decode promises that the bits of a step's results depend neither on the other steps of its
+ * batch nor on the number of threads.  The proof covers CPU, compiler and kernels that came
+ * together in this process; whether results are right is for the test suites to say.  Notation,
+ * errors, ownership and threads are those of attn.h. */
 #ifndef ATTN_SELF_CHECK_H
 #define ATTN_SELF_CHECK_H
 
 #include "attn.h"
 
-/* What was compared, and the first difference. */
+/* The steps that were compared, and the first difference. */
 struct attn_self_check {
     bool same;          /* no bit differed */
-    size_t layer;       /* the first that keeps a cache; where there is none all is 0, and same */
+    size_t layer;       /* the first layer that keeps a cache; a model without one is `same`, and
+                           all else is 0 */
     size_t steps, rows; /* of the batch */
     size_t length;      /* tokens in the longest cache */
     unsigned threads;   /* of the engine */
-    size_t step_rows; /* where bits differ: the step's rows, the tokens in its cache, and whether */
-    size_t step_length; /* it was then in the batch; alone it was on other threads */
-    bool in_batch;
+    size_t step_rows;   /* of the step whose bits differ */
+    size_t step_length; /* tokens in its cache */
+    bool in_batch;      /* it differed in the batch; false: alone, on all threads */
 };
 
-/* Computes steps over a layer of the model alone on one thread, then together and alone on all
- * threads of the engine, and compares outputs bit by bit: what attn_decode promises of them.  Rows
+/* Computes steps over one layer of a loaded model: each alone on one thread, then all in one batch
+ * and one of them alone on all threads of the engine, and compares the outputs bit by bit.  Rows
  * and caches are random, of sizes that take kernels through their whole tiles and their remainders.
- * It reads the layer's weights five times, and takes up to 16 MiB beside them while it lasts.
- * Errors: ATTN_NO_MEMORY; no error is returned for a difference. */
+ * A difference is no error: out->same is false then.  The engine is held as by attn_decode.
+ * Cost: the layer's weights are read five times; up to 16 MiB are taken while the call lasts.
+ * Error: ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_self_check(struct attn_self_check *out,
                                                  struct attn_engine *engine,
                                                  const struct attn_model *model,

@@ -1,7 +1,9 @@
-/* attn_state.h: what can be done with a cache beside stepping it: fork, freeze, truncate, read,
- * write, bytes.
+/* attn_state.h: operations on a cache beside steps: fork, freeze, truncate, read, write, record,
+ * export, import.
  *
- * Notation, errors, ownership and threads are those of attn.h. */
+ * Caches share blocks of 64 tokens by reference: a fork and a frozen copy cost references, and a
+ * cache that writes to a shared block copies it first.  Notation, errors, ownership and threads are
+ * those of attn.h. */
 #ifndef ATTN_STATE_H
 #define ATTN_STATE_H
 
@@ -9,38 +11,47 @@
 
 /* ---- Whole caches --------------------------------------------------------------------------- */
 
-/* A second cache with the first `length` tokens of each layer, sharing blocks until one of the
- * two writes (copy-on-write).  O(blocks): it takes 16 bytes of the pool's budget for each.
+/* A second cache with the first `length` tokens of each layer, or all where a layer is shorter.
+ * The two share blocks until one of them writes (copy-on-write), have the same max_length, and are
+ * freed in any order.
+ * Cost: O(blocks), 16 bytes of the pool's budget for each.
  * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_cache_fork(struct attn_cache **out,
                                                  const struct attn_cache *cache, size_t length,
                                                  struct attn_error *error);
 
-/* A fork of the whole cache that is only read and freed, by any thread, while the cache is used; on
- * the way to a file, say.  It takes nothing of the pool's budget, so that there can be one however
- * full that is, and attn_cache_frozen_bytes of memory.  Error: ATTN_NO_MEMORY. */
+/* A frozen copy of the whole cache, to be exported while steps go on in the cache itself.  Another
+ * thread may read and free the copy; no step may use it.  A frozen copy takes
+ * attn_cache_frozen_bytes of memory and nothing of the pool's budget, so that a full pool can be
+ * written to disk.
+ * Cost: O(blocks).
+ * Error: ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_cache_freeze(struct attn_cache **out,
                                                    const struct attn_cache *cache,
                                                    struct attn_error *error);
+
+/* Memory that attn_cache_freeze of this cache would take now. */
 size_t attn_cache_frozen_bytes(const struct attn_cache *cache);
 
-/* Forgets all but the first `length` tokens of every layer; layers shorter than that stay. */
+/* Forgets all but the first `length` tokens of every layer; shorter layers stay as they are.
+ * Blocks that hold no token any more return to the pool. */
 void attn_cache_truncate(struct attn_cache *cache, size_t length);
 
 /* ---- Tokens --------------------------------------------------------------------------------- */
 
 /* Copies tokens [0, count) of one layer out of the cache, as float32 whatever kv_dtype is: key
- * [G][count][D], value [G][count][Dv]; either may be NULL.  count is at most the layer's length. */
+ * [G][count][D], value [G][count][Dv]; either may be NULL.  count is at most the layer's length.
+ * Keys are as cached, after bias, norm and RoPE. */
 void attn_cache_read(float *key, float *value, const struct attn_cache *cache, size_t layer,
                      size_t count);
 
-/* attn_cache_read of tokens [first, first + count). */
+/* As attn_cache_read, of tokens [first, first + count). */
 void attn_cache_read_from(float *key, float *value, const struct attn_cache *cache, size_t layer,
                           size_t first, size_t count);
 
-/* Appends `count` tokens to one layer: key [G][count][D], value [G][count][Dv], as attn_cache_read
- * gave them from a cache of the same kv_dtype: what is read after that is what was written, bit for
- * bit.
+/* Appends `count` tokens to one layer: key [G][count][D], value [G][count][Dv].  Numbers that
+ * attn_cache_read gave from a cache of the same kv_dtype are stored without a change of a bit;
+ * others are rounded to kv_dtype.  After an error the cache is as it was.
  * Errors: ATTN_NOT_FOUND (layer), ATTN_OUT_OF_RANGE (NaN or beyond ATTN_MAX_MAGNITUDE),
  * ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer,
@@ -49,25 +60,26 @@ ATTN_MUST_CHECK enum attn_status attn_cache_write(struct attn_cache *cache, size
 
 /* ---- Steps on record ------------------------------------------------------------------------ */
 
-/* What a step of n rows is about to add to its cache. */
+/* The keys and values that a step of n rows is about to add to its cache. */
 struct attn_appended {
     const struct attn_step *step;
-    const float *key;   /* [n][G][D], before they are rounded to kv_dtype: attn_cache_write of them
-                           stores what the step has stored */
+    const float *key;   /* [n][G][D], before rounding to kv_dtype: attn_cache_write of these numbers
+                           stores the same bits as the step */
     const float *value; /* [n][G][Dv] */
 };
 
-/* Someone who writes down what steps add to caches before anybody sees it. */
+/* A write-ahead recorder: it writes down what steps add to caches before the tokens are visible. */
 struct attn_recorder {
-    /* Called once for a batch, before it becomes visible, with its steps that succeeded, commit and
-     * do not repeat; false with *error to have them all fail with ATTN_IO and that message.  It
-     * must not call the engine, nor touch these caches. */
+    /* Called once for a batch, on the calling thread of attn_decode_recorded, with the steps that
+     * succeeded, commit and append.  Where the recorder returns false with *error filled, these
+     * steps fail with ATTN_IO and that message.  A recorder must not call the engine, nor touch
+     * these caches. */
     bool (*record)(void *context, const struct attn_appended list[], size_t count,
                    struct attn_error *error);
     void *context;
 };
 
-/* attn_decode with a recorder, NULL for none. */
+/* attn_decode with a recorder, NULL for none.  The call lasts as long as the recorder takes. */
 ATTN_MUST_CHECK enum attn_status attn_decode_recorded(struct attn_engine *engine,
                                                       const struct attn_model *model, size_t layer,
                                                       struct attn_step *const steps[], size_t count,
@@ -76,61 +88,72 @@ ATTN_MUST_CHECK enum attn_status attn_decode_recorded(struct attn_engine *engine
 /* ---- Caches as bytes ------------------------------------------------------------------------ */
 
 /* A cache as the bytes of a safetensors file: tensors layers.<i>.key [G][L][D] and layers.<i>.value
- * [G][L][Dv] of F32 for every resident layer i, and in __metadata__ the format, the model's
- * fingerprint, the layers' lengths, the caller's notes, and a checksum: SHA-256 in hexadecimal of
- * the tensors' bytes (layers in order, each key and then value) and then, in the order of their
- * names, name, '=', value and a line feed of each other pair.
+ * [G][L][Dv] of F32 for every resident layer i.  Its __metadata__ holds the format, the model's
+ * fingerprint, the layers' lengths, the caller's notes and a checksum.  The checksum is SHA-256, in
+ * hexadecimal, of the tensors' bytes (layers in order, each key and then value) and then of name,
+ * '=', value and a line feed of each other pair of __metadata__, in the order of their names.
  *
- * Both directions are done in pieces, so that a long cache holds nobody up. */
+ * An export or import is done in pieces, whose size the caller chooses, so that other work can run
+ * between them.  Each belongs to one thread at a time. */
 struct attn_export;
 struct attn_import;
 
-#define ATTN_MAX_NOTES 2048           /* of one export */
-#define ATTN_MAX_STATE_HEADER 1048576 /* bytes */
+#define ATTN_MAX_NOTES 2048           /* notes of one export */
+#define ATTN_MAX_STATE_HEADER 1048576 /* bytes of a file's header */
 
-/* A text of the caller's that goes with a cache. */
+/* A text of the caller's that is stored with a cache, as a pair of __metadata__. */
 struct attn_note {
     const char *name, *value; /* printable ASCII without '"' and '\\'; names without '=' */
 };
 
-/* Begins to write a cache, which must stay as it is until the export is closed: freeze it.  Notes
- * are copied; their names differ from each other and from format, fingerprint, lengths, checksum.
+/* Begins to write a cache, which must not change until the export is closed; freeze it to go on
+ * using the original.  Notes are copied; their names must differ from each other and from format,
+ * fingerprint, lengths, checksum.  The header is made here, no token is copied yet.
  * Errors: ATTN_INVALID (a note), ATTN_OUT_OF_RANGE (too many, or too long together),
  * ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_export_open(struct attn_export **out,
                                                   const struct attn_cache *cache,
                                                   const struct attn_note *notes, size_t num_notes,
                                                   struct attn_error *error);
-size_t attn_export_bytes(const struct attn_export *state); /* of the whole file */
 
-/* What freezing this cache and exporting it with these notes takes of memory, at most. */
+/* Bytes of the whole file, known once the export is open. */
+size_t attn_export_bytes(const struct attn_export *state);
+
+/* Memory that freezing this cache and exporting it with these notes takes, at most; the file itself
+ * is not counted. */
 size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note *notes,
                           size_t num_notes);
 
-/* Goes on writing the file at `out` [attn_export_bytes], aligned as floats are and the same in
- * every call: copies or sums up about `budget` bytes more.  True until all is there. */
+/* Writes one more piece of the file at `out`, a buffer of attn_export_bytes, aligned as floats are
+ * and the same in every call: copies or sums up about `budget` bytes.  Returns true until the file
+ * is complete. */
 bool attn_export_run(struct attn_export *state, void *out, size_t budget);
+
+/* Frees the export, complete or not; the cache and `out` stay the caller's. */
 void attn_export_close(struct attn_export *state);
 
-/* Begins to read such a file, from bytes that nobody vouches for and that must stay as they are
- * until the import is closed.  It takes less than 4 times the file's header and 1 MiB of memory,
- * and 64 tokens of a layer.  Errors: ATTN_MALFORMED, ATTN_NO_MEMORY. */
+/* Begins to read such a file from `size` bytes, which are not trusted and must not change until the
+ * import is closed.  The container's header is parsed and checked here.  An import takes less than
+ * 4 times the file's header, 1 MiB and 64 tokens of a layer of memory.
+ * Errors: ATTN_MALFORMED, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_import_open(struct attn_import **out, const void *bytes,
                                                   size_t size, struct attn_error *error);
 
-/* The same for the first `size` bytes of an open file, which is read in pieces: of a file of any
- * length it takes no more memory.  The descriptor stays the caller's.  From here on each call may
- * fail with ATTN_IO too. */
+/* As attn_import_open, for the first `size` bytes of an open file, which is read in pieces: a file
+ * of any length takes no more memory.  The descriptor stays the caller's and must stay open.  Every
+ * later call on the import may fail with ATTN_IO too. */
 ATTN_MUST_CHECK enum attn_status attn_import_open_file(struct attn_import **out, int file,
                                                        size_t size, struct attn_error *error);
 
-/* The value of a note; NULL where there is none.  Believe it when attn_import_run has ended. */
+/* The value of a note, NULL where there is none; borrowed from the import.  A note is proved only
+ * by the checksum, that is once attn_import_run has ended. */
 const char *attn_import_note(const struct attn_import *state, const char *name);
 
-/* What an empty cache of the model and attn_import_begin for it take of memory, at most. */
+/* Memory that an empty cache of the model and attn_import_begin for it take, at most. */
 size_t attn_import_memory(const struct attn_model *model);
 
-/* Names the empty cache to fill, and checks the file against its model.
+/* Names the empty cache that is to be filled, and checks the file against the cache's model:
+ * layers, shapes, lengths, fingerprint.  Called once, before attn_import_run.
  * Errors: ATTN_INVALID (another fingerprint, a cache that is not empty), ATTN_MALFORMED,
  * ATTN_SHAPE_MISMATCH, ATTN_CACHE_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_import_begin(struct attn_import *state,
@@ -151,12 +174,15 @@ void attn_alike_free(struct attn_alike *alike);
  * likewise; no bit of any differs.  Before attn_import_run. */
 void attn_import_share(struct attn_import *state, struct attn_alike *alike);
 
-/* Sums up and then copies about `budget` bytes more; *more until the cache is whole.  Nothing is
- * copied before the checksum agrees.  After an error the cache is good for attn_cache_free only.
+/* Reads one more piece: first all bytes are summed up, then, once the checksum agrees, tokens are
+ * copied into the cache, in both cases about `budget` bytes a call.  *more is true until the cache
+ * is complete.  After an error the cache may only be freed.
  * Errors: ATTN_MALFORMED (checksum), ATTN_NON_FINITE, ATTN_OUT_OF_RANGE (beyond
  * ATTN_MAX_MAGNITUDE), ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_import_run(bool *more, struct attn_import *state,
                                                  size_t budget, struct attn_error *error);
+
+/* Frees the import, complete or not; the cache stays the caller's. */
 void attn_import_close(struct attn_import *state);
 
 #endif

@@ -1,64 +1,70 @@
-/* attention.c: attention as a running softmax over tiles (Milakov and Gimelshein 2018, Dao et al.
- * 2022).
+/* attention.c: problems divided into units of work for the pool's threads (online softmax over
+ * tiles: Milakov and Gimelshein 2018, Dao et al. 2022).
  *
- * The rows of one key/value head are its queries: T tokens times the H/G query heads of its group,
- * so that a tile of keys is read once for all of them.  A unit of work takes up to ATTN_TILE rows
- * and walks the keys in tiles that begin at multiples of ATTN_TILE, from the first that any of its
- * rows may see, keeping for each row the largest score, the sum of exponentials and the weighted
- * sum of values.  Since kernels treat rows independently and tile bounds are constants, a row's
- * bits do not depend on its neighbours.
+ * Problem -> items -> tasks -> units:
+ *   problem   one sequence: T query tokens by H heads over S keys with G key/value heads
+ *   item      one or several key/value heads of a problem
+ *   task      what one thread computes at a time: some units of an item, or one split of a unit
+ *   unit      up to ATTN_TILE rows of one key/value head (attention_unit.c computes it)
  *
- * Where units are fewer than threads, the keys of one are shared out in stretches
- * (attention_unit.h).
+ * The rows of one key/value head are T tokens times the H/G query heads of its group, so a tile of
+ * keys is read once for all of them.  Kernels treat rows independently and tiles begin at multiples
+ * of ATTN_TILE, so a row's bits do not depend on the other rows of its unit.
  *
- * Memory beyond the results: scratch per thread, at most ATTN_SPLITS_FLOATS of splits, tiles of as
- * many key/value heads at a time as fit ATTN_PACK_BYTES, at least one, and ATTN_WEIGHT_ROWS_FLOATS
- * per thread, or one row, where weights are looked at. */
+ * Where units are too few for the threads, the keys of a unit are divided into splits
+ * (attention_unit.h): a task for each sums it up, another task merges the sums.
+ *
+ * Items are solved in waves: as many at a time, at least one, as their packed tiles fit
+ * ATTN_PACK_BYTES.  Memory beyond the results: scratch per thread, the tiles of a wave, at most
+ * ATTN_SPLITS_FLOATS for splits, and where weights are asked for ATTN_WEIGHT_ROWS_FLOATS, or one
+ * row, per thread. */
 #include "attention.h"
-
-#include <string.h>
 
 #include "attention_unit.h"
 #include "mem.h"
 
-#define TASKS_PER_THREAD 8
-#define UNITS_PER_THREAD 2 /* where there are fewer, threads share the keys of one */
+#define TASKS_PER_THREAD 8 /* of units, at least: threads then end at about the same time */
+#define UNITS_PER_THREAD 2 /* with fewer units than this the keys of units are split */
 
-/* Heads side by side: so many at most, and a task of them is no more than this part of each
- * thread's share of the work that is left, lest one thread end long after the others. */
-#define MOST_BESIDE 16
-#define PART_OF_LEFT 2
-#define TILE_ROWS 8 /* that meet a tile while one comes from memory */
+/* Interleaved heads: at most so many in an item, whose cost is at most this fraction (1/2) of each
+ * thread's share of the work that is left.  A larger item would let one thread end long after the
+ * others. */
+#define MAX_INTERLEAVED 16
+#define ITEMS_PER_SHARE 2
+#define TILE_COST_ROWS 8 /* rows that are computed over a tile in the time it takes from memory */
 
-enum tasks { PACKS, UNITS, MERGES };
+enum task_kind { PACK, SOLVE, MERGE, TASK_KINDS };
 
-/* Consecutive key/value heads of one problem.  One; or all of them where the mean over heads is
- * wanted, one after the other, so that its additions happen in one order on one thread; or some,
- * side by side, where a unit has all rows of its head: the tiles of one block of a cache then are
- * one stream from memory. */
+/* Consecutive key/value heads of one problem:
+ *   - one head, in the ordinary case;
+ *   - all heads, one after the other, where the mean over heads is wanted, whose additions then
+ *     happen in one order on one thread;
+ *   - some heads of a cache, interleaved tile by tile, where a unit has all rows of its head: the
+ *     tiles of these heads follow one another in a block of the cache, one stream from memory. */
 struct item {
     const struct attn_problem *problem;
-    size_t first, groups;
-    size_t units; /* tiles of rows */
-    size_t tasks; /* of `together` units each, but for the last */
-    size_t together;
-    size_t stretches; /* of keys, a task each; 0: not shared out */
-    float *parts;     /* [units][stretches][attn_split_floats] */
-    float *tiles;     /* keys then values of each group, or NULL: the cache's */
-    size_t end[3]; /* by enum tasks: how many of this wave there are up to and with this item's */
+    size_t first_group, groups; /* key/value heads */
+    size_t units;               /* of each group */
+    size_t tasks;               /* SOLVE tasks, of units_per_task units each but for the last */
+    size_t units_per_task;
+    size_t splits;               /* of the keys, a task each; 0: the keys are not split */
+    float *split_sums;           /* [units][splits][attn_split_floats] */
+    float *tiles;                /* packed keys, then values, of each group; NULL: the cache's */
+    size_t task_end[TASK_KINDS]; /* running totals: tasks of this wave up to the end of this item */
 };
 
-_Static_assert(sizeof(struct item) <= ATTN_ITEM_BYTES, "what is added up is what is taken");
+_Static_assert(sizeof(struct item) <= ATTN_ITEM_BYTES, "footprint.c counts ATTN_ITEM_BYTES");
 
-struct solve {
+struct solver {
     struct attn_engine *engine;
-    float *scratch, *kept; /* [threads][ATTN_SCRATCH_FLOATS], [threads][kept_stride]: weights */
-    size_t kept_stride;
+    float *scratch;            /* [threads][ATTN_SCRATCH_FLOATS] */
+    float *weight_rows;        /* [threads][weight_rows_stride]: rows of weights being made */
+    size_t weight_rows_stride; /* floats */
     struct item *items;
-    size_t first, last; /* the items of this wave */
+    size_t first, end; /* items [first, end) are this wave */
 };
 
-/* Rows of a unit, at most ATTN_TILE: fewer where rows of weights are kept and are long. */
+/* Rows of a unit at most: ATTN_TILE, or fewer where rows of weights are kept and are long. */
 static size_t unit_rows(const struct attn_problem *p)
 {
     if (!attn_maps_need_rows(&p->maps))
@@ -66,7 +72,7 @@ static size_t unit_rows(const struct attn_problem *p)
     return attn_min(attn_max(ATTN_WEIGHT_ROWS_FLOATS / p->maps.columns, 1), ATTN_TILE);
 }
 
-/* They are `tokens` query tokens times `heads` heads. */
+/* A unit's rows are unit_tokens query tokens times unit_heads heads. */
 static size_t unit_heads(const struct attn_problem *p)
 {
     return attn_min(attn_heads_per_group(p), unit_rows(p));
@@ -77,15 +83,15 @@ static size_t unit_tokens(const struct attn_problem *p)
     return attn_min(unit_rows(p) / unit_heads(p), p->queries);
 }
 
-/* Whether heads may stand side by side: each is one unit, and keeps nothing. */
-static bool stands_beside(const struct attn_problem *p)
+/* Whether heads may be interleaved: each is one unit, which keeps no rows of weights. */
+static bool interleaves(const struct attn_problem *p)
 {
     return p->cache.blocks != NULL && !attn_maps_need_rows(&p->maps) &&
            p->queries * attn_heads_per_group(p) <= ATTN_TILE;
 }
 
-/* Floats that a thread needs to keep rows of weights, and a byte per key beside them. */
-static size_t kept_floats(const struct attn_problem *p)
+/* Floats that a thread needs for a unit's rows of weights and then one byte per key. */
+static size_t weight_rows_floats(const struct attn_problem *p)
 {
     size_t columns = p->maps.columns;
     return attn_maps_need_rows(&p->maps) ? unit_rows(p) * columns + columns / sizeof(float) + 1 : 0;
@@ -93,179 +99,158 @@ static size_t kept_floats(const struct attn_problem *p)
 
 /* ---- Tiles of keys and values ---- */
 
-/* Floats of the tiles of one group of a problem that brings rows. */
-static size_t group_floats(const struct attn_problem *p)
-{
-    return attn_key_tiles(p) * ATTN_TILE * (p->head_dim + p->value_head_dim);
-}
-
-/* Where a task of the item finds the tiles of one of its groups. */
+/* The tiles of one group of an item: packed, or the cache's. */
 static struct attn_head_tiles head_tiles(const struct item *item, size_t group)
 {
     struct attn_head_tiles head = {.problem = item->problem, .group = group};
     if (item->tiles != NULL)
-        head.tiles = item->tiles + (group - item->first) * group_floats(item->problem);
+        head.tiles = item->tiles + (group - item->first_group) * attn_packed_floats(item->problem);
     return head;
 }
 
-/* Makes tile j of one group from the problem's rows; keys of unused slots become zero. */
-static void pack_tile(const struct attn_kernels *kernels, const struct item *item, size_t group,
-                      size_t j)
+/* The item of this wave that task *i of a kind belongs to, by bisection over the running totals; *i
+ * becomes the task's index within the item. */
+static const struct item *find_item(size_t *i, const struct solver *solver, enum task_kind kind)
 {
-    const struct attn_problem *p = item->problem;
-    const struct attn_head_tiles head = head_tiles(item, group);
-    const size_t d = p->head_dim, dv = p->value_head_dim, count = attn_head_tile_tokens(&head, j);
-    struct attn_tile tile;
-    const float *rows[ATTN_TILE];
-    const float *value = p->v.data + j * ATTN_TILE * p->v.token + group * p->v.head;
-    attn_head_tile(&tile, &head, j);
-    for (size_t s = 0; s < count; s++)
-        rows[s] = p->k.data + (j * ATTN_TILE + s) * p->k.token + group * p->k.head;
-    if (count < ATTN_TILE)
-        memset(tile.k, 0, d * ATTN_TILE * sizeof(float));
-    kernels->transpose(tile.k, ATTN_TILE, rows, count, d, 1);
-    for (size_t s = 0; s < count; s++)
-        (void)attn_tile_put_value(&tile, s, value + s * p->v.token, dv);
-}
-
-/* The item of this wave that task i belongs to, by bisection over running totals; *i becomes the
- * task's index within the item. */
-static const struct item *find_item(size_t *i, const struct solve *solve, enum tasks kind)
-{
-    size_t low = solve->first, high = solve->last - 1;
+    size_t low = solver->first, high = solver->end - 1;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (solve->items[middle].end[kind] > *i)
+        if (solver->items[middle].task_end[kind] > *i)
             high = middle;
         else
             low = middle + 1;
     }
-    if (low > solve->first)
-        *i -= solve->items[low - 1].end[kind];
-    return &solve->items[low];
+    if (low > solver->first)
+        *i -= solver->items[low - 1].task_end[kind];
+    return &solver->items[low];
 }
 
 static void pack_task(void *argument, size_t i, unsigned thread)
 {
-    const struct solve *solve = argument;
-    const struct item *item = find_item(&i, solve, PACKS);
-    size_t per_group = attn_key_tiles(item->problem);
+    const struct solver *solver = argument;
+    const struct item *item = find_item(&i, solver, PACK);
+    const size_t per_group = attn_key_tiles(item->problem);
+    const struct attn_head_tiles head = head_tiles(item, item->first_group + i / per_group);
     (void)thread;
-    pack_tile(&solve->engine->kernels, item, item->first + i / per_group, i % per_group);
+    attn_pack_tile(&solver->engine->kernels, &head, i % per_group);
 }
 
-/* Rows that there is scratch for in a unit: no more than it may have, unless it goes by columns. */
-static size_t slot_rows(const struct attn_problem *p, const struct attn_kernels *kernels)
+/* Rows that a unit's scratch is laid out for: as many as the unit may have, or ATTN_TILE where it
+ * may go by columns. */
+static size_t scratch_rows(const struct attn_problem *p, const struct attn_kernels *kernels)
 {
     const size_t rows = unit_tokens(p) * unit_heads(p);
-    return rows < kernels->column_rows ? rows : ATTN_TILE;
+    return rows < kernels->min_column_rows ? rows : ATTN_TILE;
 }
 
-/* Floats of that, ATTN_UNIT_SCRATCH at most: units begin at cache lines. */
-static size_t slot_floats(const struct attn_problem *p, const struct attn_kernels *kernels)
+/* Floats of a unit's scratch, whole cache lines, ATTN_UNIT_SCRATCH at most. */
+static size_t scratch_floats(const struct attn_problem *p, const struct attn_kernels *kernels)
 {
     const size_t line = ATTN_ALIGN / sizeof(float);
-    return attn_ceil_div(attn_unit_scratch_floats(p, slot_rows(p, kernels)), line) * line;
+    return attn_ceil_div(attn_unit_scratch_floats(p, scratch_rows(p, kernels)), line) * line;
 }
 
-/* Describes unit i of an item, with the scratch at `slot` of the thread's. */
-static struct attn_unit unit_of(const struct solve *solve, const struct item *item, size_t i,
+/* Unit i of an item, without its heads, with scratch number `slot` of the thread. */
+static struct attn_unit unit_of(const struct solver *solver, const struct item *item, size_t i,
                                 unsigned thread, size_t slot)
 {
     const struct attn_problem *p = item->problem;
+    const struct attn_engine *engine = solver->engine;
     struct attn_unit u = {
-        .kernels = &solve->engine->kernels, .pool = solve->engine->pool, .thread = thread, .p = p};
-    if (solve->engine->gemm_attends && !p->invariant)
-        u.gemm = &solve->engine->gemm;
-    float *scratch = solve->scratch + thread * ATTN_SCRATCH_FLOATS;
-    attn_unit_layout(&u, scratch + slot * slot_floats(p, u.kernels), slot_rows(p, u.kernels));
+        .kernels = &engine->kernels, .pool = engine->pool, .thread = thread, .p = p};
+    if (engine->gemm_attends && !p->invariant)
+        u.gemm = &engine->gemm;
+    float *scratch = solver->scratch + thread * ATTN_SCRATCH_FLOATS;
+    attn_unit_layout(&u, scratch + slot * scratch_floats(p, u.kernels), scratch_rows(p, u.kernels));
     u.t0 = i * unit_tokens(p);
     u.tokens = attn_min(unit_tokens(p), p->queries - u.t0);
     if (attn_maps_need_rows(&p->maps)) {
-        u.kept = solve->kept + thread * solve->kept_stride;
-        u.reachable = (uint8_t *)(u.kept + unit_rows(p) * p->maps.columns);
+        u.weight_rows = solver->weight_rows + thread * solver->weight_rows_stride;
+        u.reachable = (uint8_t *)(u.weight_rows + unit_rows(p) * p->maps.columns);
     }
     return u;
 }
 
-/* Gives units the heads of a group from h0 on, as many as they hold. */
-static void aim_units(struct attn_unit units[], size_t count, struct attn_head_tiles keys,
-                      size_t h0)
+/* Gives units the query heads of a group from h0 on, as many as a unit holds. */
+static void set_unit_heads(struct attn_unit units[], size_t count, struct attn_head_tiles kv,
+                           size_t h0)
 {
-    const struct attn_problem *p = keys.problem;
-    size_t heads = attn_min(unit_heads(p), (keys.group + 1) * attn_heads_per_group(p) - h0);
+    const struct attn_problem *p = kv.problem;
+    size_t heads = attn_min(unit_heads(p), (kv.group + 1) * attn_heads_per_group(p) - h0);
     for (size_t i = 0; i < count; i++) {
-        units[i].keys = keys;
+        units[i].kv = kv;
         units[i].h0 = h0;
         units[i].heads = heads;
         units[i].rows = units[i].tokens * heads;
     }
 }
 
-/* The only task of an item whose heads stand side by side: a unit of each. */
-static void solve_beside(const struct solve *solve, const struct item *item, unsigned thread)
+/* The only task of an item whose heads are interleaved: one unit of each head. */
+static void solve_interleaved(const struct solver *solver, const struct item *item, unsigned thread)
 {
     const size_t heads = attn_heads_per_group(item->problem);
-    struct attn_unit units[MOST_BESIDE];
+    struct attn_unit units[MAX_INTERLEAVED];
     for (size_t g = 0; g < item->groups; g++) {
-        units[g] = unit_of(solve, item, 0, thread, g);
-        aim_units(&units[g], 1, head_tiles(item, item->first + g), (item->first + g) * heads);
+        units[g] = unit_of(solver, item, 0, thread, g);
+        set_unit_heads(&units[g], 1, head_tiles(item, item->first_group + g),
+                       (item->first_group + g) * heads);
     }
     attn_units_solve(units, item->groups);
 }
 
-/* Task i of an item: some units, through all heads of the item's groups. */
-static void solve_units(const struct solve *solve, const struct item *item, size_t i,
+/* Task i of an item: some units, for one head of the item after the other. */
+static void solve_units(const struct solver *solver, const struct item *item, size_t i,
                         unsigned thread)
 {
     const struct attn_problem *p = item->problem;
     struct attn_unit units[ATTN_TASK_UNITS];
-    size_t first = i * item->together, count = attn_min(item->units - first, item->together);
+    const size_t first = i * item->units_per_task;
+    const size_t count = attn_min(item->units - first, item->units_per_task);
     for (size_t n = 0; n < count; n++)
-        units[n] = unit_of(solve, item, first + n, thread, n);
-    for (size_t g = item->first; g < item->first + item->groups; g++) {
-        const struct attn_head_tiles keys = head_tiles(item, g);
+        units[n] = unit_of(solver, item, first + n, thread, n);
+    for (size_t g = item->first_group; g < item->first_group + item->groups; g++) {
+        const struct attn_head_tiles kv = head_tiles(item, g);
         for (size_t h = 0; h < attn_heads_per_group(p); h += unit_heads(p)) {
-            aim_units(units, count, keys, g * attn_heads_per_group(p) + h);
+            set_unit_heads(units, count, kv, g * attn_heads_per_group(p) + h);
             attn_units_solve(units, count);
         }
     }
 }
 
-/* Unit i of an item whose keys are shared out, and the sums of its first stretch. */
-static struct attn_unit shared_unit(float **sums, const struct solve *solve,
-                                    const struct item *item, size_t i, unsigned thread)
+/* Unit i of an item whose keys are split; *sums becomes the sums of its first split. */
+static struct attn_unit split_unit(float **sums, const struct solver *solver,
+                                   const struct item *item, size_t i, unsigned thread)
 {
-    struct attn_unit u = unit_of(solve, item, i, thread, 0);
-    aim_units(&u, 1, head_tiles(item, item->first),
-              item->first * attn_heads_per_group(item->problem));
-    *sums = item->parts + i * item->stretches * attn_split_floats(item->problem);
+    struct attn_unit u = unit_of(solver, item, i, thread, 0);
+    set_unit_heads(&u, 1, head_tiles(item, item->first_group),
+                   item->first_group * attn_heads_per_group(item->problem));
+    *sums = item->split_sums + i * item->splits * attn_split_floats(item->problem);
     return u;
 }
 
 static void solve_task(void *argument, size_t i, unsigned thread)
 {
-    const struct solve *solve = argument;
-    const struct item *item = find_item(&i, solve, UNITS);
-    if (item->stretches > 0) {
-        size_t stretch = i % item->stretches;
+    const struct solver *solver = argument;
+    const struct item *item = find_item(&i, solver, SOLVE);
+    if (item->splits > 0) {
+        size_t split = i % item->splits;
         float *sums;
-        struct attn_unit u = shared_unit(&sums, solve, item, i / item->stretches, thread);
-        attn_unit_solve_split(&u, stretch, sums + stretch * attn_split_floats(item->problem));
+        struct attn_unit u = split_unit(&sums, solver, item, i / item->splits, thread);
+        attn_unit_solve_split(&u, split, sums + split * attn_split_floats(item->problem));
         return;
     }
-    if (stands_beside(item->problem))
-        solve_beside(solve, item, thread);
-    else /* the last see most keys: longest first */
-        solve_units(solve, item, item->tasks - 1 - i, thread);
+    if (interleaves(item->problem))
+        solve_interleaved(solver, item, thread);
+    else /* longest tasks first: under a causal mask the last rows see most keys */
+        solve_units(solver, item, item->tasks - 1 - i, thread);
 }
 
 static void merge_task(void *argument, size_t i, unsigned thread)
 {
-    const struct solve *solve = argument;
-    const struct item *item = find_item(&i, solve, MERGES);
+    const struct solver *solver = argument;
+    const struct item *item = find_item(&i, solver, MERGE);
     float *sums;
-    struct attn_unit u = shared_unit(&sums, solve, item, i, thread);
+    struct attn_unit u = split_unit(&sums, solver, item, i, thread);
     attn_unit_merge(&u, sums);
 }
 
@@ -302,34 +287,35 @@ static void end_maps(const struct attn_engine *engine, const struct attn_problem
     attn_pool_run(engine->pool, end_task, &context, attn_maps_end_tasks(&problem->maps));
 }
 
-/* ---- All of it ---- */
+/* ---- Items ---- */
 
 static size_t item_units(const struct attn_problem *p)
 {
     return attn_ceil_div(p->queries, unit_tokens(p));
 }
 
-/* What a problem costs, in rows that meet a tile. */
-static size_t work_of(const struct attn_problem *p)
+/* What a problem costs, in rows times tiles. */
+static size_t cost_of(const struct attn_problem *p)
 {
     const struct attn_span first = attn_mask_visible(&p->mask, 0);
     const struct attn_span last = attn_mask_visible(&p->mask, p->queries - 1);
     const size_t end = attn_max(attn_ceil_div(last.end, ATTN_TILE), first.first / ATTN_TILE + 1);
     return (end - first.first / ATTN_TILE) *
-           (TILE_ROWS * item_units(p) * p->num_kv_heads + p->queries * p->num_heads);
+           (TILE_COST_ROWS * item_units(p) * p->num_kv_heads + p->queries * p->num_heads);
 }
 
-/* Of a problem that costs `work`, where so much is left, its own included. */
-static size_t item_groups(const struct attn_problem *p, const struct solve *solve, size_t work,
+/* Key/value heads of each item of a problem that costs `cost`, where `left` is the cost of all
+ * problems from this one on. */
+static size_t item_groups(const struct attn_problem *p, const struct solver *solver, size_t cost,
                           size_t left)
 {
-    const size_t share = left / (PART_OF_LEFT * attn_pool_threads(solve->engine->pool));
+    const size_t share = left / (ITEMS_PER_SHARE * attn_pool_threads(solver->engine->pool));
     size_t groups = 1;
     if (p->maps.average != NULL)
         return p->num_kv_heads;
-    if (stands_beside(p)) {
-        const size_t fit = ATTN_SCRATCH_FLOATS / slot_floats(p, &solve->engine->kernels);
-        groups = attn_min(share / (work / p->num_kv_heads), attn_min(fit, MOST_BESIDE));
+    if (interleaves(p)) {
+        const size_t fit = ATTN_SCRATCH_FLOATS / scratch_floats(p, &solver->engine->kernels);
+        groups = attn_min(share / (cost / p->num_kv_heads), attn_min(fit, MAX_INTERLEAVED));
         groups = attn_max(attn_min(groups, p->num_kv_heads), 1);
     }
     while (p->num_kv_heads % groups != 0)
@@ -338,25 +324,26 @@ static size_t item_groups(const struct attn_problem *p, const struct solve *solv
 }
 
 /* Lists the items, at most one for each key/value head of each problem. */
-static size_t list_items(struct solve *solve, const struct attn_problem *problems, size_t count)
+static size_t list_items(struct solver *solver, const struct attn_problem *problems, size_t count)
 {
     size_t n = 0, left = 0;
     for (size_t i = 0; i < count; i++)
-        left += work_of(&problems[i]);
+        left += cost_of(&problems[i]);
     for (size_t i = 0; i < count; i++) {
         const struct attn_problem *p = &problems[i];
-        const size_t work = work_of(p), groups = item_groups(p, solve, work, left);
+        const size_t cost = cost_of(p), groups = item_groups(p, solver, cost, left);
         for (size_t g = 0; g < p->num_kv_heads; g += groups)
-            solve->items[n++] =
-                (struct item){.problem = p, .first = g, .groups = groups, .units = item_units(p)};
-        left -= work;
+            solver->items[n++] = (struct item){
+                .problem = p, .first_group = g, .groups = groups, .units = item_units(p)};
+        left -= cost;
     }
     return n;
 }
 
-/* Where long keys are all that threads could share, they do: whether problems have that few units,
- * and no maps, for which a row is kept whole. */
-static bool shares_keys(const struct attn_problem *p, size_t units, unsigned threads)
+/* Whether the keys of a problem's units are to be split: where all problems together have too few
+ * units for the threads, and this one has more keys than one split and no maps, which need whole
+ * rows. */
+static bool splits_keys(const struct attn_problem *p, size_t units, unsigned threads)
 {
     const struct attn_maps *maps = &p->maps;
     return threads > 1 && units < UNITS_PER_THREAD * threads && attn_splits(p) > 1 &&
@@ -364,116 +351,126 @@ static bool shares_keys(const struct attn_problem *p, size_t units, unsigned thr
            attn_heads_per_group(p) <= ATTN_TILE;
 }
 
-static size_t item_parts(const struct item *item)
+/* Floats of the sums of all splits of an item. */
+static size_t split_sums_floats(const struct item *item)
 {
     return item->units * attn_splits(item->problem) * attn_split_floats(item->problem);
 }
 
-/* Gives items whose keys are shared out memory for that, while there is some. */
-static bool share_keys(struct solve *solve, size_t count)
+/* Gives the items whose keys are to be split memory for the sums, up to ATTN_SPLITS_FLOATS in all;
+ * keys of further items stay whole.  False where the workspace is short of memory. */
+static bool split_keys(struct solver *solver, size_t count)
 {
-    const unsigned threads = attn_pool_threads(solve->engine->pool);
+    const unsigned threads = attn_pool_threads(solver->engine->pool);
     size_t units = 0, left = ATTN_SPLITS_FLOATS;
     for (size_t i = 0; i < count; i++)
-        units += solve->items[i].units;
+        units += solver->items[i].units;
     for (size_t i = 0; i < count; i++) {
-        struct item *item = &solve->items[i];
-        if (item->groups > 1 || !shares_keys(item->problem, units, threads) ||
-            item_parts(item) > left)
+        struct item *item = &solver->items[i];
+        if (item->groups > 1 || !splits_keys(item->problem, units, threads) ||
+            split_sums_floats(item) > left)
             continue;
-        left -= item_parts(item);
-        item->stretches = attn_splits(item->problem);
-        item->parts =
-            attn_workspace_take(&solve->engine->workspace, item_parts(item), sizeof(float));
-        if (item->parts == NULL)
+        left -= split_sums_floats(item);
+        item->splits = attn_splits(item->problem);
+        item->split_sums =
+            attn_workspace_take(&solver->engine->workspace, split_sums_floats(item), sizeof(float));
+        if (item->split_sums == NULL)
             return false;
     }
     return true;
 }
 
-/* Items whose keys come as rows need memory for tiles: how many floats. */
-static size_t item_floats(const struct item *item)
+/* Floats of an item's packed tiles; 0 where the tiles are a cache's. */
+static size_t item_tile_floats(const struct item *item)
 {
     const struct attn_problem *p = item->problem;
-    return p->cache.blocks != NULL || p->keys == 0 ? 0 : item->groups * group_floats(p);
+    return p->cache.blocks != NULL || p->keys == 0 ? 0 : item->groups * attn_packed_floats(p);
 }
 
-/* Puts units together into tasks, as many as leave every thread a number of tasks: the more there
- * are in one, the seldomer keys come from far.  Units that keep rows of weights stay alone. */
+/* Decides how many units a task has.  The more, the more rarely tiles come from memory; but every
+ * thread is to have TASKS_PER_THREAD tasks, and a unit that keeps rows of weights stays alone.
+ * `units` are those of the wave. */
 static void make_tasks(struct item *item, size_t units, unsigned threads)
 {
     size_t most = attn_maps_need_rows(&item->problem->maps) ? 1 : ATTN_TASK_UNITS;
-    item->together = attn_max(attn_min(units / (TASKS_PER_THREAD * threads), most), 1);
-    item->tasks = item->stretches > 0 ? item->units * item->stretches
-                                      : attn_ceil_div(item->units, item->together);
+    item->units_per_task = attn_max(attn_min(units / (TASKS_PER_THREAD * threads), most), 1);
+    item->tasks = item->splits > 0 ? item->units * item->splits
+                                   : attn_ceil_div(item->units, item->units_per_task);
 }
 
-/* Solves as many of the items [solve->first, count) as fit ATTN_PACK_BYTES, and at least one. */
-static void solve_wave(struct solve *solve, size_t count, float *tiles)
+/* ---- Solving ---- */
+
+/* Solves one wave: as many of the items [solver->first, count) as fit ATTN_PACK_BYTES, and at least
+ * one. */
+static void solve_wave(struct solver *solver, size_t count, float *tiles)
 {
-    size_t used = 0, packs = 0, units = 0, tasks = 0, merges = 0, n = solve->first;
+    struct attn_pool *pool = solver->engine->pool;
+    size_t used = 0, packs = 0, units = 0, tasks = 0, merges = 0, n = solver->first;
     for (; n < count; n++) {
-        struct item *item = &solve->items[n];
-        size_t floats = item_floats(item);
+        struct item *item = &solver->items[n];
+        size_t floats = item_tile_floats(item);
         if (used > 0 && used + floats > ATTN_PACK_BYTES / sizeof(float))
             break;
         item->tiles = floats > 0 ? tiles + used : NULL;
-        item->end[PACKS] = packs += floats > 0 ? item->groups * attn_key_tiles(item->problem) : 0;
+        if (floats > 0)
+            packs += item->groups * attn_key_tiles(item->problem);
+        item->task_end[PACK] = packs;
         units += item->units;
         used += floats;
     }
-    solve->last = n;
-    for (size_t i = solve->first; i < n; i++) {
-        make_tasks(&solve->items[i], units, attn_pool_threads(solve->engine->pool));
-        solve->items[i].end[UNITS] = tasks += solve->items[i].tasks;
-        solve->items[i].end[MERGES] = merges +=
-            solve->items[i].stretches > 0 ? solve->items[i].units : 0;
+    solver->end = n;
+    for (size_t i = solver->first; i < n; i++) {
+        struct item *item = &solver->items[i];
+        make_tasks(item, units, attn_pool_threads(pool));
+        item->task_end[SOLVE] = tasks += item->tasks;
+        item->task_end[MERGE] = merges += item->splits > 0 ? item->units : 0;
     }
-    attn_pool_run(solve->engine->pool, pack_task, solve, packs);
-    attn_pool_run(solve->engine->pool, solve_task, solve, tasks);
-    attn_pool_run(solve->engine->pool, merge_task, solve, merges);
-    solve->first = n;
+    attn_pool_run(pool, pack_task, solver, packs);
+    attn_pool_run(pool, solve_task, solver, tasks);
+    attn_pool_run(pool, merge_task, solver, merges);
+    solver->first = n;
 }
 
-/* Lists the items and takes from the workspace what the whole solution needs. */
-static bool take_memory(struct solve *solve, float **tiles, size_t *items,
+/* Lists the items and takes from the workspace what they need, but for sums of splits. */
+static bool take_memory(struct solver *solver, float **tiles, size_t *items,
                         const struct attn_problem *problems, size_t count)
 {
-    struct attn_workspace *workspace = &solve->engine->workspace;
-    size_t heads = 0, largest = 0, total = 0;
+    struct attn_workspace *workspace = &solver->engine->workspace;
+    size_t heads = 0, stride = 0, largest = 0, total = 0;
     for (size_t i = 0; i < count; i++) {
         heads += problems[i].num_kv_heads;
-        solve->kept_stride = attn_max(solve->kept_stride, kept_floats(&problems[i]));
+        stride = attn_max(stride, weight_rows_floats(&problems[i]));
     }
-    solve->items = attn_workspace_take(workspace, heads, sizeof *solve->items);
-    if (solve->items == NULL)
+    solver->weight_rows_stride = stride;
+    solver->items = attn_workspace_take(workspace, heads, sizeof *solver->items);
+    if (solver->items == NULL)
         return false;
-    *items = list_items(solve, problems, count);
+    *items = list_items(solver, problems, count);
     for (size_t i = 0; i < *items; i++) {
-        largest = attn_max(largest, item_floats(&solve->items[i]));
-        total += item_floats(&solve->items[i]);
+        largest = attn_max(largest, item_tile_floats(&solver->items[i]));
+        total += item_tile_floats(&solver->items[i]);
     }
     size_t pack = attn_min(total, attn_max(largest, ATTN_PACK_BYTES / sizeof(float)));
     *tiles = attn_workspace_take(workspace, pack, sizeof(float));
-    solve->kept = attn_workspace_take(workspace, attn_pool_threads(solve->engine->pool),
-                                      attn_mul(solve->kept_stride, sizeof(float)));
-    return *tiles != NULL && solve->kept != NULL;
+    solver->weight_rows = attn_workspace_take(workspace, attn_pool_threads(solver->engine->pool),
+                                              attn_mul(stride, sizeof(float)));
+    return *tiles != NULL && solver->weight_rows != NULL;
 }
 
 enum attn_status attn_solve(struct attn_engine *engine, const struct attn_problem *problems,
                             size_t count)
 {
-    struct solve solve = {.engine = engine, .scratch = engine->scratch};
+    struct solver solver = {.engine = engine, .scratch = engine->scratch};
     size_t items;
     float *tiles;
-    if (!take_memory(&solve, &tiles, &items, problems, count))
+    if (!take_memory(&solver, &tiles, &items, problems, count))
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
         begin_maps(engine, &problems[i]);
-    if (!share_keys(&solve, items))
+    if (!split_keys(&solver, items))
         return ATTN_NO_MEMORY;
-    while (solve.first < items)
-        solve_wave(&solve, items, tiles);
+    while (solver.first < items)
+        solve_wave(&solver, items, tiles);
     for (size_t i = 0; i < count && !attn_engine_cancelled(engine, NULL); i++)
         end_maps(engine, &problems[i]);
     return ATTN_OK;

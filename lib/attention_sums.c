@@ -1,4 +1,4 @@
-/* attention_sums.c: sums over keys, cleared and merged by their log-sum-exp. */
+/* attention_sums.c: online-softmax sums: placing, clearing, and merging by their log-sum-exp. */
 #include "attention_sums.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ void attn_sums_clear(struct attn_sums sums, size_t rows, size_t dv)
     memset(sums.out, 0, rows * dv * sizeof *sums.out);
 }
 
-/* Rows of which both have seen something. */
+/* Merges one row where both sums have seen a key. */
 static void merge_row(const struct attn_kernels *kernels, struct attn_sums total,
                       struct attn_sums sums, size_t dv)
 {

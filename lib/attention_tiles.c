@@ -1,11 +1,8 @@
-/* attention_tiles.c: where the tiles of a key/value head stand, in the blocks of a cache or where
- * attention.c made them of rows; and how rows that stand as rows meet one.
- *
- * Few rows wait for memory, so while keys are met the tile's values are fetched, and while those
- * are the next tile. */
+/* attention_tiles.c: the tiles of a key/value head, in the blocks of a cache or packed from
+ * rows. */
 #include "attention_unit.h"
 
-#define LINE_FLOATS 16 /* of a cache line */
+#include <string.h>
 
 void attn_head_tile(struct attn_tile *out, const struct attn_head_tiles *head, size_t j)
 {
@@ -23,61 +20,25 @@ size_t attn_head_tile_tokens(const struct attn_head_tiles *head, size_t j)
     return attn_min(head->problem->keys - j * ATTN_TILE, ATTN_TILE);
 }
 
-static void multiply(const struct attn_unit *u, enum attn_dtype dtype,
-                     const struct attn_matmul *product)
+size_t attn_packed_floats(const struct attn_problem *p)
 {
-    if (dtype == ATTN_F32 && attn_unit_uses_gemm(u))
-        attn_gemm_matmul(u->gemm, product);
-    else
-        u->kernels->matmul[dtype](product);
+    return attn_key_tiles(p) * ATTN_TILE * (p->head_dim + p->value_head_dim);
 }
 
-void attn_unit_scores(const struct attn_unit *u, const struct attn_unit_tile *keys)
+void attn_pack_tile(const struct attn_kernels *kernels, const struct attn_head_tiles *head,
+                    size_t j)
 {
-    const struct attn_tile *tile = &keys->tile;
-    const size_t d = u->p->head_dim, panel = attn_tile_panel(tile->dtype);
-    const char *k = tile->k, *v = tile->v;
-    for (size_t j = 0; j < keys->count; j += panel) {
-        size_t at = j * attn_tile_key_bytes(tile->dtype, d);
-        multiply(u, tile->dtype,
-                 &(struct attn_matmul){.c = u->scores + j,
-                                       .ldc = ATTN_TILE,
-                                       .a = u->q,
-                                       .lda = attn_query_stride(u->p),
-                                       .b = k + at,
-                                       .ldb = panel,
-                                       .rows = u->rows,
-                                       .k = d,
-                                       .n = attn_tile_width(tile->dtype, keys->count, j),
-                                       .scale = tile->k_scale ? tile->k_scale + j : NULL,
-                                       .prepared = u->queries,
-                                       .ahead = v + at});
-    }
-}
-
-void attn_unit_weighted_sum(const struct attn_unit *u, const struct attn_unit_tile *keys)
-{
-    const struct attn_tile *tile = &keys->tile;
-    const enum attn_dtype dtype = tile->dtype;
-    const size_t dv = u->p->value_head_dim;
-    const char *v = tile->v, *ahead = keys->next.k;
-    for (size_t i = 0; keys->next.k_scale != NULL && i < 2 * ATTN_TILE; i += LINE_FLOATS)
-        __builtin_prefetch(keys->next.k_scale + i);
-    for (size_t j = 0, width; j < dv; j += width) {
-        size_t at = ATTN_TILE * attn_tile_value_bytes(dtype, j);
-        width = attn_tile_width(dtype, dv, j);
-        multiply(u, dtype,
-                 &(struct attn_matmul){.c = u->sums.out + j,
-                                       .ldc = dv,
-                                       .a = u->scores,
-                                       .lda = ATTN_TILE,
-                                       .b = v + at,
-                                       .ldb = width,
-                                       .rows = u->rows,
-                                       .k = keys->count,
-                                       .n = width,
-                                       .accumulate = true,
-                                       .prepared = u->weights,
-                                       .ahead = ahead != NULL ? ahead + at : NULL});
-    }
+    const struct attn_problem *p = head->problem;
+    const size_t count = attn_head_tile_tokens(head, j);
+    struct attn_tile tile;
+    const float *rows[ATTN_TILE];
+    const float *value = p->v.data + j * ATTN_TILE * p->v.token + head->group * p->v.head;
+    attn_head_tile(&tile, head, j);
+    for (size_t s = 0; s < count; s++)
+        rows[s] = p->k.data + (j * ATTN_TILE + s) * p->k.token + head->group * p->k.head;
+    if (count < ATTN_TILE)
+        memset(tile.k, 0, p->head_dim * ATTN_TILE * sizeof(float));
+    kernels->transpose(tile.k, ATTN_TILE, rows, count, p->head_dim, 1);
+    for (size_t s = 0; s < count; s++)
+        (void)attn_tile_put_value(&tile, s, value + s * p->v.token, p->value_head_dim);
 }

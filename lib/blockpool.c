@@ -1,21 +1,22 @@
 /* blockpool.c: the cache pool.
  *
- * Models of different widths need blocks of different sizes; each size has lists of free ones.
- * Memory comes in slabs: of large blocks so many that huge pages hold them, as a step that reads
- * 4 KiB pages waits for address translations (a tenth of a batched decode); of small ones one each.
+ * Models of different widths need blocks of different sizes; each size has its free lists.  Memory
+ * comes in slabs.  A slab of large blocks has so many that huge pages hold them, since a step over
+ * 4 KiB pages waits for address translations (a tenth of a batched decode); a small block is a slab
+ * of its own.
  *
- * Live blocks and idle ones, which are free and have memory, never pass the budget together: when
- * they would, idle blocks give theirs back to the system; where other blocks of a slab are live
- * they stay as empty ones, which get memory again when they are next used.  One mutex guards it
- * all; it is taken once in 64 tokens of a sequence. */
+ * Invariant: live blocks and idle ones (free, with memory) never pass the budget together.  Where
+ * they would, idle blocks give their memory back to the system.  A slab without live blocks is
+ * freed whole; in any other slab the blocks become empty ones, which get memory again when they are
+ * next used.  One mutex guards everything; a sequence takes it once in 64 tokens. */
 #include "blockpool.h"
 
 #include <pthread.h>
 #include <string.h>
 
-#define MAX_SIZES 64                        /* different block sizes with lists of their own */
-#define LEAST_IN_SLAB (ATTN_HUGE_PAGE / 32) /* bytes of a block of which there are several in one */
-#define MOST_PAGES 8                        /* huge ones of a slab */
+#define MAX_SIZES 64                         /* different block sizes with free lists */
+#define MIN_SLAB_BLOCK (ATTN_HUGE_PAGE / 32) /* bytes; smaller blocks have a slab each */
+#define MAX_SLAB_PAGES 8                     /* huge pages of one slab */
 
 struct attn_slab {
     void *memory; /* of the blocks: mapped where there are several, else allocated */
@@ -33,7 +34,7 @@ struct free_lists {
 struct attn_cache_pool {
     pthread_mutex_t lock;
     size_t budget;
-    atomic_size_t used; /* bytes of live blocks, and of places in caches that share them */
+    atomic_size_t used; /* bytes of live blocks, and ATTN_HOLDER_BYTES for each further holder */
     size_t idle;        /* bytes of idle blocks */
     size_t num_sizes;
     struct free_lists sizes[MAX_SIZES];
@@ -41,11 +42,11 @@ struct attn_cache_pool {
 
 /* ---- Slabs ---- */
 
-/* How many blocks make a slab: so many that huge pages hold all but an eighth. */
-static size_t blocks_of_slab(size_t bytes)
+/* The number of blocks of a slab: whole huge pages then hold at least seven eighths of it. */
+static size_t blocks_per_slab(size_t bytes)
 {
     size_t count = 1;
-    for (size_t pages = 1; pages <= MOST_PAGES && bytes >= LEAST_IN_SLAB; pages++) {
+    for (size_t pages = 1; pages <= MAX_SLAB_PAGES && bytes >= MIN_SLAB_BLOCK; pages++) {
         count = attn_ceil_div(pages * ATTN_HUGE_PAGE, bytes);
         if (count * bytes % ATTN_HUGE_PAGE <= count * bytes / 8)
             break;
@@ -62,7 +63,7 @@ static void slab_free(struct attn_slab *slab)
     attn_free(slab);
 }
 
-/* `count` blocks of zeros in no list; NULL where memory is short. */
+/* Makes a slab of `count` zeroed blocks, which stand in no list yet; NULL where memory is short. */
 static struct attn_slab *slab_new(size_t count, size_t bytes)
 {
     struct attn_slab *slab = attn_calloc(1, sizeof *slab + count * sizeof slab->blocks[0]);
@@ -86,24 +87,24 @@ static struct attn_slab *slab_new(size_t count, size_t bytes)
 
 /* ---- Free lists ---- */
 
-static void put_in(struct attn_block **list, struct attn_block *block)
+static void list_push(struct attn_block **list, struct attn_block *block)
 {
     block->next = *list;
-    block->link = list;
+    block->previous = list;
     if (block->next != NULL)
-        block->next->link = &block->next;
+        block->next->previous = &block->next;
     *list = block;
 }
 
-static void take_out(struct attn_block *block)
+static void list_remove(struct attn_block *block)
 {
-    *block->link = block->next;
+    *block->previous = block->next;
     if (block->next != NULL)
-        block->next->link = block->link;
+        block->next->previous = block->previous;
 }
 
-/* The lists of a size, made on first use; NULL when there are MAX_SIZES already. */
-static struct free_lists *lists_of(struct attn_cache_pool *pool, size_t bytes)
+/* The free lists of a size, made on first use; NULL where there are MAX_SIZES already. */
+static struct free_lists *lists_for_size(struct attn_cache_pool *pool, size_t bytes)
 {
     for (size_t i = 0; i < pool->num_sizes; i++)
         if (pool->sizes[i].bytes == bytes)
@@ -115,26 +116,26 @@ static struct free_lists *lists_of(struct attn_cache_pool *pool, size_t bytes)
     return lists;
 }
 
-/* Gives the memory of an idle block back to the system: the whole slab where none of it is live. */
-static void give_back(struct free_lists *lists, struct attn_block *block)
+/* Gives the memory of an idle block back to the system; the whole slab where none of it is live. */
+static void reclaim(struct free_lists *lists, struct attn_block *block)
 {
     struct attn_slab *slab = block->slab;
     if (slab->live > 0) {
-        take_out(block);
+        list_remove(block);
         attn_drop_pages(slab->memory, slab->bytes, block->data, block->bytes);
-        put_in(&lists->empty, block);
+        list_push(&lists->empty, block);
         return;
     }
     for (size_t i = 0; i < slab->count; i++)
-        take_out(&slab->blocks[i]);
+        list_remove(&slab->blocks[i]);
     slab_free(slab);
 }
 
-static void trim(struct attn_cache_pool *pool)
+static void reclaim_idle(struct attn_cache_pool *pool)
 {
     for (size_t i = 0; i < pool->num_sizes; i++)
         while (pool->sizes[i].idle != NULL)
-            give_back(&pool->sizes[i], pool->sizes[i].idle);
+            reclaim(&pool->sizes[i], pool->sizes[i].idle);
     pool->idle = 0;
 }
 
@@ -155,7 +156,7 @@ void attn_cache_pool_free(struct attn_cache_pool *pool)
 {
     if (pool == NULL)
         return;
-    trim(pool);
+    reclaim_idle(pool);
     pthread_mutex_destroy(&pool->lock);
     attn_free(pool);
 }
@@ -173,36 +174,39 @@ static bool has_room(const struct attn_cache_pool *pool, size_t bytes)
     return bytes <= pool->budget && atomic_load(&pool->used) <= pool->budget - bytes;
 }
 
-/* Gives idle blocks back to the system where they and `bytes` more would pass the budget. */
+/* Gives idle blocks back to the system where together with `bytes` more they would pass the
+ * budget. */
 static void make_room(struct attn_cache_pool *pool, size_t bytes)
 {
     if (pool->idle > pool->budget - bytes - atomic_load(&pool->used))
-        trim(pool);
+        reclaim_idle(pool);
 }
 
-/* A block of zeros: an empty one, or of a new slab, whose others become empty ones. */
+/* A zeroed block: an empty one, or the first of a new slab, whose others become empty ones. */
 static struct attn_block *fresh_block(struct free_lists *lists, size_t bytes)
 {
     if (lists != NULL && lists->empty != NULL) {
         struct attn_block *block = lists->empty;
-        take_out(block);
+        list_remove(block);
         return block;
     }
-    struct attn_slab *slab = slab_new(lists != NULL ? blocks_of_slab(bytes) : 1, bytes);
-    for (size_t i = slab != NULL ? slab->count : 0; i-- > 1;) /* to be taken in order of address */
-        put_in(&lists->empty, &slab->blocks[i]);
+    struct attn_slab *slab = slab_new(lists != NULL ? blocks_per_slab(bytes) : 1, bytes);
+    /* Pushed from the last on, so that they are taken in order of address. */
+    for (size_t i = slab != NULL ? slab->count : 0; i-- > 1;)
+        list_push(&lists->empty, &slab->blocks[i]);
     return slab != NULL ? &slab->blocks[0] : NULL;
 }
 
-/* An idle block, or a fresh one within the budget. */
-static enum attn_status take(struct attn_block **out, struct attn_cache_pool *pool, size_t bytes)
+/* Takes an idle block, or a fresh one within the budget, out of the free lists. */
+static enum attn_status take_block(struct attn_block **out, struct attn_cache_pool *pool,
+                                   size_t bytes)
 {
-    struct free_lists *lists = lists_of(pool, bytes);
+    struct free_lists *lists = lists_for_size(pool, bytes);
     if (!has_room(pool, bytes))
         return ATTN_POOL_FULL;
     if (lists != NULL && lists->idle != NULL) {
         *out = lists->idle;
-        take_out(*out);
+        list_remove(*out);
         pool->idle -= bytes;
         return ATTN_OK;
     }
@@ -211,10 +215,11 @@ static enum attn_status take(struct attn_block **out, struct attn_cache_pool *po
     return *out != NULL ? ATTN_OK : ATTN_NO_MEMORY;
 }
 
-/* Under the lock. */
-static enum attn_status get(struct attn_block **out, struct attn_cache_pool *pool, size_t bytes)
+/* Allocates a block.  The caller holds the lock. */
+static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_pool *pool,
+                                     size_t bytes)
 {
-    enum attn_status status = take(out, pool, bytes);
+    enum attn_status status = take_block(out, pool, bytes);
     if (status != ATTN_OK)
         return status;
     atomic_fetch_add(&pool->used, bytes);
@@ -224,14 +229,14 @@ static enum attn_status get(struct attn_block **out, struct attn_cache_pool *poo
     return ATTN_OK;
 }
 
-/* Under the lock: a block to which nothing refers any more. */
-static void give(struct attn_cache_pool *pool, struct attn_block *block)
+/* Frees a block without references.  The caller holds the lock. */
+static void free_locked(struct attn_cache_pool *pool, struct attn_block *block)
 {
-    struct free_lists *lists = lists_of(pool, block->bytes);
+    struct free_lists *lists = lists_for_size(pool, block->bytes);
     atomic_fetch_sub(&pool->used, block->bytes);
     block->slab->live--;
     if (lists != NULL) {
-        put_in(&lists->idle, block);
+        list_push(&lists->idle, block);
         pool->idle += block->bytes;
     } else {
         slab_free(block->slab);
@@ -242,7 +247,7 @@ enum attn_status attn_block_alloc(struct attn_block **out, struct attn_cache_poo
                                   size_t bytes)
 {
     pthread_mutex_lock(&pool->lock);
-    enum attn_status status = get(out, pool, bytes);
+    enum attn_status status = alloc_locked(out, pool, bytes);
     pthread_mutex_unlock(&pool->lock);
     return status;
 }
@@ -254,18 +259,18 @@ void attn_block_unref(struct attn_cache_pool *pool, struct attn_block *block)
     if (atomic_fetch_sub(&block->references, 1) != 1)
         return;
     pthread_mutex_lock(&pool->lock);
-    give(pool, block);
+    free_locked(pool, block);
     pthread_mutex_unlock(&pool->lock);
 }
 
 /* ---- Caches that hold a block ----
  *
- * What is charged is a matter of who holds a block now, and not of who had it first: after a
- * restart that may be another one.  Caches that hold a block together take no more than if each had
- * its own, so that a restart, by which more of them share, needs no more than there was. */
+ * The charge depends on who holds a block now, not on who allocated it: after a restart that may be
+ * another cache.  Caches that hold a block together take no more than if each had its own, so that
+ * a restart, after which more of them share, needs no more budget than before. */
 
-/* Under the lock: what one of its caches gives back of the budget when it leaves. */
-static size_t place_bytes(const struct attn_block *block)
+/* The bytes that a cache gives back to the budget when it leaves.  The caller holds the lock. */
+static size_t holder_bytes(const struct attn_block *block)
 {
     return block->holders > 1 ? ATTN_HOLDER_BYTES : 0;
 }
@@ -288,10 +293,10 @@ bool attn_block_add_holder(struct attn_cache_pool *pool, struct attn_block *bloc
 void attn_block_remove_holder(struct attn_cache_pool *pool, struct attn_block *block)
 {
     pthread_mutex_lock(&pool->lock);
-    atomic_fetch_sub(&pool->used, place_bytes(block));
+    atomic_fetch_sub(&pool->used, holder_bytes(block));
     block->holders--;
     if (atomic_fetch_sub(&block->references, 1) == 1)
-        give(pool, block);
+        free_locked(pool, block);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -299,13 +304,13 @@ enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_c
                                           struct attn_block *block)
 {
     pthread_mutex_lock(&pool->lock);
-    size_t place = place_bytes(block);
-    atomic_fetch_sub(&pool->used, place);
-    enum attn_status status = get(out, pool, block->bytes);
+    size_t released = holder_bytes(block);
+    atomic_fetch_sub(&pool->used, released);
+    enum attn_status status = alloc_locked(out, pool, block->bytes);
     if (status == ATTN_OK)
         block->holders--;
     else
-        atomic_fetch_add(&pool->used, place);
+        atomic_fetch_add(&pool->used, released);
     pthread_mutex_unlock(&pool->lock);
     if (status != ATTN_OK)
         return status;

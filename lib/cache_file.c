@@ -1,4 +1,4 @@
-/* cache_file.c: names, sizes and sums of a cache's file, for both directions. */
+/* cache_file.c: names, sizes and sums of a cache's file, for export and import. */
 #include "cache_file.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "status.h"
 #include "tile.h"
 
-#define DIGITS 21 /* and a blank, of the longest length */
+#define DIGITS 21 /* digits of the longest length, and a blank */
 
 enum attn_status attn_cache_file_layers(struct attn_cache_file_layer **out, size_t *count,
                                         const struct attn_model *model, struct attn_error *error)
@@ -28,14 +28,17 @@ enum attn_status attn_cache_file_layers(struct attn_cache_file_layer **out, size
     return ATTN_OK;
 }
 
-size_t attn_cache_file_row_bytes(const struct attn_cache_file_layer *layer, int what)
+size_t attn_cache_file_row_bytes(const struct attn_cache_file_layer *layer,
+                                 enum attn_cache_file_kind kind)
 {
-    return (what == 0 ? layer->spec->head_dim : layer->spec->value_head_dim) * sizeof(float);
+    return (kind == ATTN_CACHE_FILE_KEY ? layer->spec->head_dim : layer->spec->value_head_dim) *
+           sizeof(float);
 }
 
-size_t attn_cache_file_tensor_bytes(const struct attn_cache_file_layer *layer, int what)
+size_t attn_cache_file_tensor_bytes(const struct attn_cache_file_layer *layer,
+                                    enum attn_cache_file_kind kind)
 {
-    return layer->spec->num_kv_heads * layer->length * attn_cache_file_row_bytes(layer, what);
+    return layer->spec->num_kv_heads * layer->length * attn_cache_file_row_bytes(layer, kind);
 }
 
 size_t attn_cache_file_scratch_bytes(const struct attn_model *model)
@@ -43,7 +46,8 @@ size_t attn_cache_file_scratch_bytes(const struct attn_model *model)
     size_t most = 0;
     for (size_t i = 0; i < attn_model_num_resident(model); i++) {
         const struct attn_cache_file_layer layer = {.spec = attn_model_slot_spec(model, i)};
-        size_t token = attn_cache_file_row_bytes(&layer, 0) + attn_cache_file_row_bytes(&layer, 1);
+        size_t token = attn_cache_file_row_bytes(&layer, ATTN_CACHE_FILE_KEY) +
+                       attn_cache_file_row_bytes(&layer, ATTN_CACHE_FILE_VALUE);
         most = attn_max(most, layer.spec->num_kv_heads * token);
     }
     return ATTN_TILE * most;
@@ -56,9 +60,11 @@ size_t attn_cache_file_lists_bytes(const struct attn_model *model)
 }
 
 void attn_cache_file_tensor_name(char out[ATTN_CACHE_FILE_NAME],
-                                 const struct attn_cache_file_layer *layer, int what)
+                                 const struct attn_cache_file_layer *layer,
+                                 enum attn_cache_file_kind kind)
 {
-    snprintf(out, ATTN_CACHE_FILE_NAME, "layers.%zu.%s", layer->layer, what == 0 ? "key" : "value");
+    snprintf(out, ATTN_CACHE_FILE_NAME, "layers.%zu.%s", layer->layer,
+             kind == ATTN_CACHE_FILE_KEY ? "key" : "value");
 }
 
 enum attn_status attn_cache_file_lengths(char **out, const struct attn_cache_file_layer *layers,

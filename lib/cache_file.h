@@ -1,7 +1,7 @@
-/* cache_file.h: what export.c and import.c agree on: the form of a cache's file, which attn_state.h
- * describes. */
-#ifndef ATTN_LIB_STATE_H
-#define ATTN_LIB_STATE_H
+/* cache_file.h: the form of a cache's file, on which export.c and import.c agree; attn_state.h
+ * describes it. */
+#ifndef ATTN_LIB_CACHE_FILE_H
+#define ATTN_LIB_CACHE_FILE_H
 
 #include "attn_state.h"
 #include "checksum.h"
@@ -14,32 +14,42 @@ struct attn_cache_file_layer {
     const struct attn_layer_spec *spec;
 };
 
-/* Lists the resident layers of a model, with length 0; *out is the caller's to attn_free. */
+/* Lists the resident layers of a model, with length 0.  *out is the caller's to attn_free.
+ * Error: ATTN_NO_MEMORY. */
 enum attn_status attn_cache_file_layers(struct attn_cache_file_layer **out, size_t *count,
                                         const struct attn_model *model, struct attn_error *error);
 
-/* Bytes of one token's keys (`what` 0) or values (1) in one head of the layer. */
-size_t attn_cache_file_row_bytes(const struct attn_cache_file_layer *layer, int what);
+/* The two tensors of a layer, in the order of the file. */
+enum attn_cache_file_kind { ATTN_CACHE_FILE_KEY = 0, ATTN_CACHE_FILE_VALUE = 1 };
 
-/* Bytes of that whole tensor, [G][length][row]. */
-size_t attn_cache_file_tensor_bytes(const struct attn_cache_file_layer *layer, int what);
+/* Bytes of one token's key or value in one head of the layer. */
+size_t attn_cache_file_row_bytes(const struct attn_cache_file_layer *layer,
+                                 enum attn_cache_file_kind kind);
 
-/* Bytes of ATTN_TILE tokens in the largest layer, keys and values. */
+/* Bytes of the whole tensor, [G][length][row]. */
+size_t attn_cache_file_tensor_bytes(const struct attn_cache_file_layer *layer,
+                                    enum attn_cache_file_kind kind);
+
+/* Bytes of ATTN_TILE tokens of the largest layer, keys and values. */
 size_t attn_cache_file_scratch_bytes(const struct attn_model *model);
 
-/* Bytes of attn_cache_file_layers and attn_cache_file_lengths. */
+/* Memory of the lists that attn_cache_file_layers and attn_cache_file_lengths make for the
+ * model. */
 size_t attn_cache_file_lists_bytes(const struct attn_model *model);
 
-/* "layers.3.key" or "layers.3.value". */
+/* Writes the name of a tensor: "layers.3.key" or "layers.3.value". */
 #define ATTN_CACHE_FILE_NAME 48
 void attn_cache_file_tensor_name(char out[ATTN_CACHE_FILE_NAME],
-                                 const struct attn_cache_file_layer *layer, int what);
+                                 const struct attn_cache_file_layer *layer,
+                                 enum attn_cache_file_kind kind);
 
-/* The lengths with blanks between them, as the note has them; *out is the caller's to attn_free. */
+/* Writes the lengths with blanks between them, as the note `lengths` has them.  *out is the
+ * caller's to attn_free.
+ * Error: ATTN_NO_MEMORY. */
 enum attn_status attn_cache_file_lengths(char **out, const struct attn_cache_file_layer *layers,
                                          size_t count, struct attn_error *error);
 
-/* Adds a note to the sum. */
+/* Adds a note to the checksum: name, '=', value, line feed. */
 void attn_cache_file_sum_note(struct attn_checksum *sum, const char *name, const char *value);
 
 #endif

@@ -1,4 +1,4 @@
-/* cgroup.c: walking the directories of control groups, v1 and v2. */
+/* cgroup.c: walks the directories of control groups, v1 and v2. */
 #include "cgroup.h"
 
 #include <stdint.h>
@@ -24,9 +24,10 @@ bool attn_cgroup_line(char *line, int size, const char *directory, const char *n
     return got;
 }
 
-/* The least from mount/group up to the mount itself.  In a container `group` may be a path of the
- * host that is not visible here; the walk then finds the container's own at the top. */
-static size_t least_above(const char *mount, const char *group, attn_cgroup_look *look)
+/* The least limit from mount/group up to the mount itself.  In a container `group` may be a path of
+ * the host that is not visible here; the walk then finds the container's own group at the top. */
+static size_t least_up_to_mount(const char *mount, const char *group,
+                                attn_cgroup_read_limit *read_limit)
 {
     char directory[MAX_DIRECTORY];
     int length = snprintf(directory, sizeof directory, "%s%s", mount, group);
@@ -34,14 +35,14 @@ static size_t least_above(const char *mount, const char *group, attn_cgroup_look
         return SIZE_MAX;
     size_t least = SIZE_MAX;
     for (size_t top = strlen(mount); strlen(directory) >= top;) {
-        least = attn_min(least, look(directory));
+        least = attn_min(least, read_limit(directory));
         *strrchr(directory, '/') = '\0';
     }
     return least;
 }
 
-/* Whether the list, "cpu,cpuacct", names the controller. */
-static bool names(const char *list, const char *controller)
+/* Whether the list, such as "cpu,cpuacct", names the controller. */
+static bool list_names(const char *list, const char *controller)
 {
     size_t length = strlen(controller);
     for (const char *at = list; at != NULL; at = strchr(at, ',')) {
@@ -52,10 +53,10 @@ static bool names(const char *list, const char *controller)
     return false;
 }
 
-/* One line of /proc/self/cgroup: "0::/path" is v2's, "4:cpu,cpuacct:/path" v1's, whose hierarchy is
- * mounted under its list's name. */
+/* The limit of one line of /proc/self/cgroup: "0::/path" is v2's; "4:cpu,cpuacct:/path" is v1's,
+ * whose hierarchy is mounted under the name of its list. */
 static size_t line_least(char *line, const char *root, const char *controller,
-                         attn_cgroup_look *look)
+                         attn_cgroup_read_limit *read_limit)
 {
     char mount[MAX_DIRECTORY];
     char *list = strchr(line, ':');
@@ -65,13 +66,14 @@ static size_t line_least(char *line, const char *root, const char *controller,
     *group++ = '\0';
     group[strcspn(group, "\n")] = '\0';
     list++;
-    if (list[0] != '\0' && !names(list, controller))
+    if (list[0] != '\0' && !list_names(list, controller))
         return SIZE_MAX;
     snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s%s", root, list[0] != '\0' ? "/" : "", list);
-    return least_above(mount, group, look);
+    return least_up_to_mount(mount, group, read_limit);
 }
 
-size_t attn_cgroup_least(const char *root, const char *controller, attn_cgroup_look *look)
+size_t attn_cgroup_least(const char *root, const char *controller,
+                         attn_cgroup_read_limit *read_limit)
 {
     char line[MAX_DIRECTORY];
     snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
@@ -80,12 +82,13 @@ size_t attn_cgroup_least(const char *root, const char *controller, attn_cgroup_l
         return SIZE_MAX;
     size_t least = SIZE_MAX;
     for (size_t i = 0; i < MAX_LINES && fgets(line, sizeof line, file) != NULL; i++)
-        least = attn_min(least, line_least(line, root, controller, look));
+        least = attn_min(least, line_least(line, root, controller, read_limit));
     fclose(file);
     return least;
 }
 
-/* v2 writes "max" where there is no limit, v1 a number beyond any machine. */
+/* memory.max of v2, which is "max" without a limit, or v1's file, which then holds a number beyond
+ * any machine. */
 static size_t directory_memory(const char *directory)
 {
     char line[64];

@@ -1,24 +1,28 @@
-/* cgroup.h: what the control groups of this process allow.
+/* cgroup.h: the limits that control groups set for this process.
  *
- * Groups nest, and each may set less than those above it: what counts is the least on the path from
- * the process's own group up to the mount, in v2's hierarchy and in v1's of a controller. */
+ * Groups nest, and each may set less than its parents: the limit that holds is the least on the
+ * path from the process's own group up to the mount, in the hierarchy of v2 and in that of a v1
+ * controller. */
 #ifndef ATTN_LIB_CGROUP_H
 #define ATTN_LIB_CGROUP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What one directory of a hierarchy allows; SIZE_MAX or more than any real value: nothing said. */
-typedef size_t attn_cgroup_look(const char *directory);
+/* Reads the limit that one directory of a hierarchy sets; SIZE_MAX, or more than any real value,
+ * where it sets none. */
+typedef size_t attn_cgroup_read_limit(const char *directory);
 
-/* The least of what `look` finds for v1's `controller` and for v2; SIZE_MAX where nothing is said.
- * `root` stands before /proc and /sys: "" but for tests. */
-size_t attn_cgroup_least(const char *root, const char *controller, attn_cgroup_look *look);
+/* The least that `read_limit` finds for v1's `controller` and for v2; SIZE_MAX where there is no
+ * limit.  `root` is put before /proc and /sys: "" but for tests. */
+size_t attn_cgroup_least(const char *root, const char *controller,
+                         attn_cgroup_read_limit *read_limit);
 
-/* The first line of a file in that directory, "" where it cannot be read; whether it could. */
+/* Reads the first line of a file in that directory; false, with line "", where it cannot be
+ * read. */
 bool attn_cgroup_line(char *line, int size, const char *directory, const char *file);
 
-/* Bytes of memory that the groups under `root` allow, SIZE_MAX where they do not say. */
+/* Bytes of memory that the groups under `root` allow, SIZE_MAX where they set no limit. */
 size_t attn_cgroup_memory(const char *root);
 
 #endif

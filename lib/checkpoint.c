@@ -1,8 +1,8 @@
 /* checkpoint.c: the files of a model directory.
  *
- * A single file is a checkpoint of one shard and no index.  With an index, `places` maps tensor
- * names to shards, sorted by name; names live in the index's text.  Shard names come from a file
- * that anyone may have written, so they must be plain names inside the directory. */
+ * A single file is a checkpoint of one shard and no index.  With an index, `weight_map` maps tensor
+ * names to shards, sorted by name; the names live in the index's text.  Shard names come from a
+ * file that anyone may have written, so they must be plain names inside the directory. */
 #include "checkpoint.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
 #define MAX_SHARD_NAME 255  /* bytes, what a directory can hold */
-#define MIN_PLACE_TEXT 7    /* bytes of "":"x", in the index, the shortest mapping */
+#define MIN_MAPPING_TEXT 7  /* bytes of the shortest mapping in the index: "":"x", */
 #define METADATA_TEXT 65536 /* bytes of the index's `metadata` */
 #define NAME_TEXT 2048      /* bytes of a shard's name as the index writes it */
 
@@ -29,7 +29,7 @@ struct shard {
     struct attn_safetensors *file; /* NULL until needed */
 };
 
-struct place {
+struct mapping {
     const char *tensor;
     size_t shard;
 };
@@ -40,11 +40,11 @@ struct attn_checkpoint {
     size_t config_length;
     char *index; /* text of the index; NULL for a single file */
     size_t index_length;
-    struct place *places; /* [num_places] */
-    size_t num_places, capacity;
-    struct shard *shards; /* [most_shards] */
-    size_t *by_name;      /* [most_shards] numbers of shards in the order of their names */
-    size_t num_shards, most_shards;
+    struct mapping *weight_map; /* [num_mappings], by tensor */
+    size_t num_mappings, capacity;
+    struct shard *shards; /* [max_shards] */
+    size_t *by_name;      /* [max_shards] numbers of shards in the order of their names */
+    size_t num_shards, max_shards;
 };
 
 static enum attn_status fail_index(const struct attn_json_members *m, enum attn_status status,
@@ -63,22 +63,22 @@ static bool is_plain_name(const char *name)
            strstr(name, "..") == NULL && strcmp(name, ".") != 0;
 }
 
-/* Room for `most` shards, of which there are none yet. */
-static enum attn_status make_shards(struct attn_checkpoint *checkpoint, size_t most,
+/* Makes room for `max` shards, of which there are none yet. */
+static enum attn_status make_shards(struct attn_checkpoint *checkpoint, size_t max,
                                     struct attn_error *error)
 {
     attn_free(checkpoint->shards);
     attn_free(checkpoint->by_name);
-    checkpoint->most_shards = most;
-    checkpoint->shards = attn_calloc(most, sizeof *checkpoint->shards);
-    checkpoint->by_name = attn_calloc(most, sizeof *checkpoint->by_name);
+    checkpoint->max_shards = max;
+    checkpoint->shards = attn_calloc(max, sizeof *checkpoint->shards);
+    checkpoint->by_name = attn_calloc(max, sizeof *checkpoint->by_name);
     return checkpoint->shards != NULL && checkpoint->by_name != NULL
                ? ATTN_OK
-               : attn_fail_memory(error, most * sizeof(struct shard));
+               : attn_fail_memory(error, max * sizeof(struct shard));
 }
 
-/* Where the name stands among by_name, or would; *found says which. */
-static size_t place_of(bool *found, const struct attn_checkpoint *checkpoint, const char *name)
+/* The place of the name among by_name, or the place where it belongs; *found says which. */
+static size_t find_name(bool *found, const struct attn_checkpoint *checkpoint, const char *name)
 {
     size_t low = 0, high = checkpoint->num_shards;
     *found = false;
@@ -94,12 +94,12 @@ static size_t place_of(bool *found, const struct attn_checkpoint *checkpoint, co
     return high;
 }
 
-/* The number of the shard of that name, which is added where it is new. */
+/* The number of the shard of that name; a new name is added. */
 static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoint,
                                    const char *name, struct attn_error *error)
 {
     bool found;
-    size_t at = place_of(&found, checkpoint, name), *place = &checkpoint->by_name[at];
+    size_t at = find_name(&found, checkpoint, name), *place = &checkpoint->by_name[at];
     if (found) {
         *out = *place;
         return ATTN_OK;
@@ -107,7 +107,7 @@ static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoi
     if (!is_plain_name(name))
         return attn_fail(error, ATTN_MALFORMED, INDEX,
                          INDEX ": shard name '%.96s' is not a plain file name", name);
-    if (checkpoint->num_shards == checkpoint->most_shards)
+    if (checkpoint->num_shards == checkpoint->max_shards)
         return attn_fail(error, ATTN_MALFORMED, INDEX, INDEX ": more than %d shards",
                          ATTN_CHECKPOINT_MAX_SHARDS);
     memmove(place + 1, place, (checkpoint->num_shards - at) * sizeof *place);
@@ -116,20 +116,20 @@ static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoi
     return ATTN_OK;
 }
 
-static enum attn_status add_place(struct attn_checkpoint *checkpoint, struct attn_json_members *m,
-                                  const char *tensor, struct attn_error *error)
+static enum attn_status add_mapping(struct attn_checkpoint *checkpoint, struct attn_json_members *m,
+                                    const char *tensor, struct attn_error *error)
 {
     json_t *value;
-    if (checkpoint->num_places == checkpoint->capacity)
+    if (checkpoint->num_mappings == checkpoint->capacity)
         return fail_index(m, ATTN_MALFORMED, error);
     enum attn_status status = attn_json_members_value(&value, m, NAME_TEXT);
     if (status != ATTN_OK)
         return fail_index(m, status, error);
 
-    struct place *place = &checkpoint->places[checkpoint->num_places++];
-    place->tensor = tensor;
+    struct mapping *mapping = &checkpoint->weight_map[checkpoint->num_mappings++];
+    mapping->tensor = tensor;
     if (json_is_string(value))
-        status = find_shard(&place->shard, checkpoint, json_string_value(value), error);
+        status = find_shard(&mapping->shard, checkpoint, json_string_value(value), error);
     else
         status = fail_index(m, ATTN_MALFORMED, error);
     json_decref(value);
@@ -143,7 +143,7 @@ static enum attn_status walk_weight_map(struct attn_checkpoint *checkpoint,
     enum attn_status status = attn_json_members_enter(m);
     while (status == ATTN_OK && (status = attn_json_members_next(&tensor, m)) == ATTN_OK &&
            tensor) {
-        status = add_place(checkpoint, m, tensor, error);
+        status = add_mapping(checkpoint, m, tensor, error);
         if (status != ATTN_OK)
             return status;
     }
@@ -152,18 +152,19 @@ static enum attn_status walk_weight_map(struct attn_checkpoint *checkpoint,
 
 static int by_tensor(const void *a, const void *b)
 {
-    const struct place *x = a, *y = b;
+    const struct mapping *x = a, *y = b;
     return strcmp(x->tensor, y->tensor);
 }
 
-static enum attn_status sort_places(struct attn_checkpoint *checkpoint, struct attn_error *error)
+static enum attn_status sort_weight_map(struct attn_checkpoint *checkpoint,
+                                        struct attn_error *error)
 {
-    struct place *places = checkpoint->places;
-    qsort(places, checkpoint->num_places, sizeof *places, by_tensor);
-    for (size_t i = 1; i < checkpoint->num_places; i++)
-        if (strcmp(places[i - 1].tensor, places[i].tensor) == 0)
-            return attn_fail(error, ATTN_MALFORMED, places[i].tensor,
-                             INDEX ": tensor '%.96s' is named twice", places[i].tensor);
+    struct mapping *weight_map = checkpoint->weight_map;
+    qsort(weight_map, checkpoint->num_mappings, sizeof *weight_map, by_tensor);
+    for (size_t i = 1; i < checkpoint->num_mappings; i++)
+        if (strcmp(weight_map[i - 1].tensor, weight_map[i].tensor) == 0)
+            return attn_fail(error, ATTN_MALFORMED, weight_map[i].tensor,
+                             INDEX ": tensor '%.96s' is named twice", weight_map[i].tensor);
     return ATTN_OK;
 }
 
@@ -190,7 +191,7 @@ static enum attn_status walk_index(struct attn_checkpoint *checkpoint, struct at
         status = attn_json_members_finish(&m);
     if (status == ATTN_OK && !mapped)
         return attn_fail(error, ATTN_MALFORMED, "weight_map", INDEX ": no weight_map");
-    return status == ATTN_OK ? sort_places(checkpoint, error) : fail_index(&m, status, error);
+    return status == ATTN_OK ? sort_weight_map(checkpoint, error) : fail_index(&m, status, error);
 }
 
 static enum attn_status open_index(struct attn_checkpoint *checkpoint, struct attn_error *error)
@@ -202,13 +203,13 @@ static enum attn_status open_index(struct attn_checkpoint *checkpoint, struct at
         return attn_fail(error, ATTN_NOT_FOUND, SINGLE, "neither " SINGLE " nor " INDEX);
     if (status != ATTN_OK)
         return status;
-    checkpoint->capacity = checkpoint->index_length / MIN_PLACE_TEXT + 1;
-    checkpoint->places = attn_alloc(checkpoint->capacity, sizeof *checkpoint->places);
-    if (checkpoint->places == NULL)
-        return attn_fail_memory(error, checkpoint->capacity * sizeof *checkpoint->places);
-    size_t most = checkpoint->capacity < ATTN_CHECKPOINT_MAX_SHARDS ? checkpoint->capacity
-                                                                    : ATTN_CHECKPOINT_MAX_SHARDS;
-    status = make_shards(checkpoint, most, error);
+    checkpoint->capacity = checkpoint->index_length / MIN_MAPPING_TEXT + 1;
+    checkpoint->weight_map = attn_alloc(checkpoint->capacity, sizeof *checkpoint->weight_map);
+    if (checkpoint->weight_map == NULL)
+        return attn_fail_memory(error, checkpoint->capacity * sizeof *checkpoint->weight_map);
+    size_t max = checkpoint->capacity < ATTN_CHECKPOINT_MAX_SHARDS ? checkpoint->capacity
+                                                                   : ATTN_CHECKPOINT_MAX_SHARDS;
+    status = make_shards(checkpoint, max, error);
     return status == ATTN_OK ? walk_index(checkpoint, error) : status;
 }
 
@@ -260,7 +261,7 @@ void attn_checkpoint_close(struct attn_checkpoint *checkpoint)
         attn_safetensors_close(checkpoint->shards[i].file);
     attn_free(checkpoint->shards);
     attn_free(checkpoint->by_name);
-    attn_free(checkpoint->places);
+    attn_free(checkpoint->weight_map);
     attn_free(checkpoint->index);
     attn_free(checkpoint->config);
     if (checkpoint->directory >= 0)
@@ -274,16 +275,16 @@ const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, siz
     return checkpoint->config;
 }
 
-/* The entry of `name` in the shard that the index maps it to, which is opened where needed. */
+/* Looks `name` up in the shard that the index maps it to, which is opened if need be. */
 static enum attn_status find_mapped(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                     const char *name, struct attn_error *error)
 {
-    const struct place key = {.tensor = name};
-    const struct place *place =
-        bsearch(&key, checkpoint->places, checkpoint->num_places, sizeof key, by_tensor);
-    if (place == NULL)
+    const struct mapping key = {.tensor = name};
+    const struct mapping *mapping =
+        bsearch(&key, checkpoint->weight_map, checkpoint->num_mappings, sizeof key, by_tensor);
+    if (mapping == NULL)
         return ATTN_OK;
-    struct shard *shard = &checkpoint->shards[place->shard];
+    struct shard *shard = &checkpoint->shards[mapping->shard];
     if (shard->file == NULL) {
         enum attn_status status =
             attn_safetensors_open(&shard->file, checkpoint->directory, shard->name, error);
@@ -316,8 +317,8 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
         return 0;
     size_t bytes =
         checkpoint->config_length + checkpoint->index_length +
-        checkpoint->capacity * sizeof *checkpoint->places +
-        checkpoint->most_shards * (sizeof *checkpoint->shards + sizeof *checkpoint->by_name);
+        checkpoint->capacity * sizeof *checkpoint->weight_map +
+        checkpoint->max_shards * (sizeof *checkpoint->shards + sizeof *checkpoint->by_name);
     for (size_t i = 0; i < checkpoint->num_shards; i++)
         bytes += attn_safetensors_memory(checkpoint->shards[i].file);
     return bytes;

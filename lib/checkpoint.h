@@ -1,8 +1,8 @@
 /* checkpoint.h: a directory as Hugging Face publishes models: config.json and tensors.
  *
  * Tensors are in model.safetensors or, where that is absent, in the shards that
- * model.safetensors.index.json maps them to.  A shard is opened when a tensor of it is first
- * looked for, so a checkpoint of which only some layers are wanted needs only their shards. */
+ * model.safetensors.index.json maps them to.  A shard is opened when one of its tensors is first
+ * looked up, so a checkpoint of which only some layers are wanted needs only their shards. */
 #ifndef ATTN_LIB_CHECKPOINT_H
 #define ATTN_LIB_CHECKPOINT_H
 
@@ -18,21 +18,23 @@ struct attn_tensor {
     const struct attn_tensor_entry *entry; /* NULL: no such tensor */
 };
 
-/* Opens the directory `path` and reads config.json and the single file's header or the index.
+/* Opens the directory `path` and reads config.json and the header of the single file, or the index.
  * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY. */
 enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *path,
                                       struct attn_error *error);
 void attn_checkpoint_close(struct attn_checkpoint *checkpoint);
 
-/* Memory that it takes: configuration, index, headers of the files that are open; 0 for NULL. */
+/* Memory that the checkpoint takes: configuration, index, headers of the files that are open; 0 for
+ * NULL. */
 size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint);
 
-/* The text of config.json, of *length bytes; not parsed. */
+/* The text of config.json, of *length bytes, as it stands in the file.  Borrowed. */
 const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length);
 
-/* Looks a tensor up; that there is none is no error.
- * Errors: those of opening its shard; ATTN_MALFORMED where the index names it and the shard does
- * not hold it. */
+/* Looks a tensor up, opening its shard if need be.  A tensor that does not exist is no error:
+ * out->entry is NULL then.
+ * Errors: those of opening its shard; ATTN_MALFORMED where the index names a tensor that its shard
+ * does not hold. */
 enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                       const char *name, struct attn_error *error);
 

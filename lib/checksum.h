@@ -1,8 +1,8 @@
 /* checksum.h: SHA-256, as 64 hexadecimal digits.
  *
- * It is there against damage, not against forgers, for which fewer bits would do; this one can be
- * checked and made with what every system and language has.  The code is nettle's, which comes with
- * libmicrohttpd anyway (through GnuTLS) and uses the CPU's SHA instructions. */
+ * The checksum guards against damage, not against forgers.  Fewer bits would do for that; SHA-256
+ * can be made and checked with the tools of every system and language.  The code is nettle's, which
+ * comes with libmicrohttpd anyway (through GnuTLS) and uses the CPU's SHA instructions. */
 #ifndef ATTN_LIB_CHECKSUM_H
 #define ATTN_LIB_CHECKSUM_H
 
@@ -17,7 +17,7 @@ struct attn_checksum {
 void attn_checksum_init(struct attn_checksum *sum);
 void attn_checksum_add(struct attn_checksum *sum, const void *bytes, size_t count);
 
-/* The digits, in lower case and without a NUL, of all that was added; ends the sum. */
+/* Writes the digits of all that was added, in lower case and without a NUL, and ends the sum. */
 void attn_checksum_hex(char out[ATTN_CHECKSUM_DIGITS], struct attn_checksum *sum);
 
 #endif

@@ -1,14 +1,12 @@
 /* cpu.c: what the machine offers this process.
  *
- * Instruction sets: a CPUID bit says what the processor can do; XCR0 says which registers the
- * operating system saves on a context switch.  Both must agree, as under some hypervisors and
- * kernels they do not.
+ * Instruction sets: a CPUID bit says what the processor can do, XCR0 which registers the operating
+ * system saves on a context switch.  A level counts only where both agree; under some hypervisors
+ * and kernels they do not.
  *
- * CPUs: a container's share shows in three places: the affinity mask, cgroup v2's cpu.max and
- * cgroup v1's cfs quota.  A quota binds everything below it, so the files of the process's own
- * cgroup and of all its ancestors are asked and the smallest wins.  Where a file cannot be read
- * there is no limit of that kind.
- */
+ * CPUs: a container's share shows in the affinity mask, in cgroup v2's cpu.max and in cgroup v1's
+ * cfs quota.  A quota binds everything below it, so the files of the process's own group and of all
+ * its ancestors are read and the smallest wins.  A file that cannot be read sets no limit. */
 #include "cpu.h"
 
 #include <cpuid.h>
@@ -24,7 +22,7 @@
 #define XCR0_AVX512 0xe6u /* those, the mask registers, zmm and zmm16 to zmm31 */
 #define NEED_AVX512 (bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL)
 
-/* The register state that the operating system saves.  Only where CPUID says OSXSAVE. */
+/* The register state that the operating system saves.  Valid only where CPUID reports OSXSAVE. */
 static unsigned read_xcr0(void)
 {
     unsigned low, high;
@@ -67,7 +65,7 @@ const char *attn_cpu_level_name(enum attn_cpu_level level)
 
 /* ---- CPUs ----------------------------------------------------------------------------------- */
 
-/* CPUs that `quota` microseconds out of every `period` amount to, rounded up. */
+/* The CPUs that `quota` microseconds out of every `period` amount to, rounded up. */
 static unsigned quota_cpus(long quota, long period)
 {
     if (quota <= 0 || period <= 0)
@@ -76,7 +74,7 @@ static unsigned quota_cpus(long quota, long period)
     return cpus < UINT_MAX ? (unsigned)cpus : UINT_MAX;
 }
 
-/* The quota that stands in one cgroup directory itself, v2's file or v1's two. */
+/* The quota that one cgroup directory sets, by v2's file or v1's two. */
 static size_t directory_cpus(const char *directory)
 {
     char line[64];
@@ -92,8 +90,8 @@ static size_t directory_cpus(const char *directory)
     return quota_cpus(quota, period);
 }
 
-/* CPUs of the affinity mask.  The kernel refuses masks smaller than its own, so a machine of more
- * than CPU_SETSIZE processors counts as that many. */
+/* The CPUs of the affinity mask.  The kernel refuses masks smaller than its own, so a machine of
+ * more than CPU_SETSIZE processors counts as CPU_SETSIZE. */
 static unsigned affinity_cpus(void)
 {
     cpu_set_t set;

@@ -1,18 +1,19 @@
-/* cpu.h: which instruction sets CPU and operating system both support. */
+/* cpu.h: the instruction sets that CPU and operating system both support, and the number of
+ * CPUs. */
 #ifndef ATTN_LIB_CPU_H
 #define ATTN_LIB_CPU_H
 
 #include "attn.h"
 
-/* The highest level usable here: CPUID feature bits and, through XGETBV, the register state that
- * the operating system saves.  Never ATTN_CPU_AUTO. */
+/* The highest level usable here, by CPUID feature bits and the register state that the operating
+ * system saves (XGETBV).  Never ATTN_CPU_AUTO. */
 enum attn_cpu_level attn_cpu_best(void);
 
 /* "portable", "avx2", "avx512", "avx512vnni", "avx512bf16", "auto". */
 const char *attn_cpu_level_name(enum attn_cpu_level level);
 
-/* CPUs this process may use: its affinity mask, bounded by the cgroup's CPU quota, rounded up; at
- * least 1. */
+/* CPUs that this process may use: its affinity mask, bounded by the CPU quota of its control
+ * groups, rounded up; at least 1. */
 unsigned attn_cpu_count(void);
 
 #endif

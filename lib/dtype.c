@@ -1,4 +1,4 @@
-/* dtype.c: names of what numbers are made of. */
+/* dtype.c: the names of number formats. */
 #include <string.h>
 
 #include "attn.h"

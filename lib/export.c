@@ -1,9 +1,9 @@
 /* export.c: a cache becomes the bytes of a file.
  *
- * The header is made first, with room for the checksum; then blocks of 64 tokens are read to
- * where their rows belong, [G][L][..] in the file, with no copy in between: an export takes no
- * memory but its header's.  Then what lies there is summed up from its first byte to its last, and
- * the checksum is put where it belongs. */
+ * The header is made first, with room for the checksum.  Blocks of 64 tokens are then read straight
+ * to the place of their rows in the file, [G][L][..], so an export takes no memory but its
+ * header's.  At the end the data are summed up from the first byte to the last, and the checksum is
+ * put into the header. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,12 +26,12 @@ struct attn_export {
     size_t num_layers;
     struct attn_model_info info; /* of the cache's model: its fingerprint is a note */
     char *lengths;
-    struct attn_note *notes; /* [num_notes] own ones too, by name; texts live in `texts` */
+    struct attn_note *notes; /* [num_notes] by name; the caller's texts live in `texts` */
     size_t num_notes;
     char *texts;
-    char *header; /* [header_bytes] with its length before it */
+    char *header; /* [header_bytes], its length first */
     size_t header_bytes, data_bytes;
-    /* How far it is. */
+    /* Progress. */
     bool begun;
     size_t layer, token; /* the next to be copied */
     size_t at;           /* bytes of the file before the tensors of `layer` */
@@ -55,7 +55,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static const char *keep(char **at, const char *text)
+static const char *copy_text(char **at, const char *text)
 {
     size_t size = strlen(text) + 1;
     const char *kept = memcpy(*at, text, size);
@@ -63,8 +63,8 @@ static const char *keep(char **at, const char *text)
     return kept;
 }
 
-/* Copies the notes behind the own ones, which stand there already. */
-static enum attn_status copy_notes(struct attn_export *state, const struct attn_note *notes,
+/* Copies the caller's notes after the library's own, which stand in the list already. */
+static enum attn_status copy_notes(struct attn_export *export, const struct attn_note *notes,
                                    size_t count, struct attn_error *error)
 {
     size_t bytes = 1;
@@ -74,43 +74,44 @@ static enum attn_status copy_notes(struct attn_export *state, const struct attn_
             return attn_fail(error, ATTN_INVALID, "notes", "note %zu is no plain text", i);
         bytes += strlen(notes[i].name) + strlen(notes[i].value) + 2;
     }
-    char *at = state->texts = attn_alloc(bytes, 1);
+    char *at = export->texts = attn_alloc(bytes, 1);
     if (at == NULL)
         return attn_fail_memory(error, bytes);
     for (size_t i = 0; i < count; i++) {
-        const char *name = keep(&at, notes[i].name);
-        state->notes[state->num_notes++] = (struct attn_note){name, keep(&at, notes[i].value)};
+        const char *name = copy_text(&at, notes[i].name);
+        export->notes[export->num_notes++] =
+            (struct attn_note){name, copy_text(&at, notes[i].value)};
     }
     return ATTN_OK;
 }
 
-static enum attn_status take_notes(struct attn_export *state, const struct attn_note *notes,
+static enum attn_status take_notes(struct attn_export *export, const struct attn_note *notes,
                                    size_t count, struct attn_error *error)
 {
     if (count > ATTN_MAX_NOTES)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "notes", "%zu notes, at most %d", count,
                          ATTN_MAX_NOTES);
-    state->notes = attn_alloc(OWN_NOTES + count, sizeof *state->notes);
-    if (state->notes == NULL)
-        return attn_fail_memory(error, (OWN_NOTES + count) * sizeof *state->notes);
-    state->notes[0] = (struct attn_note){"format", ATTN_CACHE_FILE_FORMAT};
-    state->notes[1] = (struct attn_note){"fingerprint", state->info.fingerprint};
-    state->notes[2] = (struct attn_note){"lengths", state->lengths};
-    state->num_notes = OWN_NOTES;
-    enum attn_status status = copy_notes(state, notes, count, error);
+    export->notes = attn_alloc(OWN_NOTES + count, sizeof *export->notes);
+    if (export->notes == NULL)
+        return attn_fail_memory(error, (OWN_NOTES + count) * sizeof *export->notes);
+    export->notes[0] = (struct attn_note){"format", ATTN_CACHE_FILE_FORMAT};
+    export->notes[1] = (struct attn_note){"fingerprint", export->info.fingerprint};
+    export->notes[2] = (struct attn_note){"lengths", export->lengths};
+    export->num_notes = OWN_NOTES;
+    enum attn_status status = copy_notes(export, notes, count, error);
     if (status != ATTN_OK)
         return status;
-    qsort(state->notes, state->num_notes, sizeof *state->notes, by_name);
-    for (size_t i = 1; i < state->num_notes; i++)
-        if (by_name(&state->notes[i - 1], &state->notes[i]) == 0)
+    qsort(export->notes, export->num_notes, sizeof *export->notes, by_name);
+    for (size_t i = 1; i < export->num_notes; i++)
+        if (by_name(&export->notes[i - 1], &export->notes[i]) == 0)
             return attn_fail(error, ATTN_INVALID, "notes", "'%.64s' is noted twice",
-                             state->notes[i].name);
+                             export->notes[i].name);
     return ATTN_OK;
 }
 
 /* ---- The header ------------------------------------------------------------------------------ */
 
-/* A text that is first measured and then written. */
+/* A text that is measured in a first pass and written in a second. */
 struct text {
     char *to; /* NULL: measured only */
     size_t length;
@@ -130,50 +131,50 @@ static void add(struct text *text, const char *format, ...)
     text->length += (size_t)length;
 }
 
-static void add_tensor(struct text *text, const struct attn_cache_file_layer *layer, int what,
-                       size_t begin)
+static void add_tensor(struct text *text, const struct attn_cache_file_layer *layer,
+                       enum attn_cache_file_kind kind, size_t begin)
 {
     char name[ATTN_CACHE_FILE_NAME];
-    attn_cache_file_tensor_name(name, layer, what);
+    attn_cache_file_tensor_name(name, layer, kind);
     add(text, ",\"%s\":{\"dtype\":\"F32\",\"shape\":[%zu,%zu,%zu],\"data_offsets\":[%zu,%zu]}",
         name, layer->spec->num_kv_heads, layer->length,
-        attn_cache_file_row_bytes(layer, what) / sizeof(float), begin,
-        begin + attn_cache_file_tensor_bytes(layer, what));
+        attn_cache_file_row_bytes(layer, kind) / sizeof(float), begin,
+        begin + attn_cache_file_tensor_bytes(layer, kind));
 }
 
-static void add_header(struct text *text, const struct attn_export *state)
+static void add_header(struct text *text, const struct attn_export *export)
 {
     size_t at = 0;
     add(text, "%s%0*d\"", opening, ATTN_CHECKSUM_DIGITS, 0);
-    for (size_t i = 0; i < state->num_notes; i++)
-        add(text, ",\"%s\":\"%s\"", state->notes[i].name, state->notes[i].value);
+    for (size_t i = 0; i < export->num_notes; i++)
+        add(text, ",\"%s\":\"%s\"", export->notes[i].name, export->notes[i].value);
     add(text, "}");
-    for (size_t i = 0; i < state->num_layers; i++)
-        for (int what = 0; what < 2; what++) {
-            add_tensor(text, &state->layers[i], what, at);
-            at += attn_cache_file_tensor_bytes(&state->layers[i], what);
+    for (size_t i = 0; i < export->num_layers; i++)
+        for (int kind = 0; kind < 2; kind++) {
+            add_tensor(text, &export->layers[i], kind, at);
+            at += attn_cache_file_tensor_bytes(&export->layers[i], kind);
         }
     add(text, "}");
 }
 
-/* Blanks at its end make the data begin at a multiple of 8. */
-static enum attn_status make_header(struct attn_export *state, struct attn_error *error)
+/* Makes the header.  Blanks at its end let the data begin at a multiple of 8. */
+static enum attn_status make_header(struct attn_export *export, struct attn_error *error)
 {
     struct text text = {0};
-    add_header(&text, state);
+    add_header(&text, export);
     size_t padded = attn_ceil_div(text.length, 8) * 8;
     if (padded > ATTN_MAX_STATE_HEADER)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "notes", "a header of %zu bytes, at most %d",
                          padded, ATTN_MAX_STATE_HEADER);
-    state->header_bytes = PREFIX + padded;
-    state->header = attn_alloc(state->header_bytes + 1, 1);
-    if (state->header == NULL)
-        return attn_fail_memory(error, state->header_bytes);
+    export->header_bytes = PREFIX + padded;
+    export->header = attn_alloc(export->header_bytes + 1, 1);
+    if (export->header == NULL)
+        return attn_fail_memory(error, export->header_bytes);
     uint64_t length = padded;
-    memcpy(state->header, &length, PREFIX);
-    memset(state->header + PREFIX, ' ', padded);
-    text = (struct text){.to = state->header + PREFIX};
-    add_header(&text, state);
+    memcpy(export->header, &length, PREFIX);
+    memset(export->header + PREFIX, ' ', padded);
+    text = (struct text){.to = export->header + PREFIX};
+    add_header(&text, export);
     if (text.length < padded)
         text.to[text.length] = ' '; /* instead of the text's NUL */
     return ATTN_OK;
@@ -181,64 +182,64 @@ static enum attn_status make_header(struct attn_export *state, struct attn_error
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
-static enum attn_status look_at_cache(struct attn_export *state, struct attn_error *error)
+static enum attn_status read_lengths(struct attn_export *export, struct attn_error *error)
 {
-    const struct attn_model *model = attn_cache_model(state->cache);
+    const struct attn_model *model = attn_cache_model(export->cache);
     enum attn_status status =
-        attn_cache_file_layers(&state->layers, &state->num_layers, model, error);
+        attn_cache_file_layers(&export->layers, &export->num_layers, model, error);
     if (status != ATTN_OK)
         return status;
-    for (size_t i = 0; i < state->num_layers; i++) {
-        struct attn_cache_file_layer *layer = &state->layers[i];
-        layer->length = attn_cache_length(state->cache, layer->layer);
-        state->data_bytes +=
-            attn_cache_file_tensor_bytes(layer, 0) + attn_cache_file_tensor_bytes(layer, 1);
+    for (size_t i = 0; i < export->num_layers; i++) {
+        struct attn_cache_file_layer *layer = &export->layers[i];
+        layer->length = attn_cache_length(export->cache, layer->layer);
+        export->data_bytes += attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_KEY) +
+                              attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_VALUE);
     }
-    return attn_cache_file_lengths(&state->lengths, state->layers, state->num_layers, error);
+    return attn_cache_file_lengths(&export->lengths, export->layers, export->num_layers, error);
 }
 
 enum attn_status attn_export_open(struct attn_export **out, const struct attn_cache *cache,
                                   const struct attn_note *notes, size_t num_notes,
                                   struct attn_error *error)
 {
-    struct attn_export *state = attn_calloc(1, sizeof *state);
-    if (state == NULL)
-        return attn_fail_memory(error, sizeof *state);
-    attn_model_describe(&state->info, attn_cache_model(cache));
-    state->cache = cache;
-    attn_checksum_init(&state->sum);
-    enum attn_status status = look_at_cache(state, error);
+    struct attn_export *export = attn_calloc(1, sizeof *export);
+    if (export == NULL)
+        return attn_fail_memory(error, sizeof *export);
+    attn_model_describe(&export->info, attn_cache_model(cache));
+    export->cache = cache;
+    attn_checksum_init(&export->sum);
+    enum attn_status status = read_lengths(export, error);
     if (status == ATTN_OK)
-        status = take_notes(state, notes, num_notes, error);
+        status = take_notes(export, notes, num_notes, error);
     if (status == ATTN_OK)
-        status = make_header(state, error);
-    state->at = state->header_bytes;
+        status = make_header(export, error);
+    export->at = export->header_bytes;
     if (status == ATTN_OK)
-        *out = state;
+        *out = export;
     else
-        attn_export_close(state);
+        attn_export_close(export);
     return status;
 }
 
-void attn_export_close(struct attn_export *state)
+void attn_export_close(struct attn_export *export)
 {
-    if (state == NULL)
+    if (export == NULL)
         return;
-    attn_free(state->layers);
-    attn_free(state->lengths);
-    attn_free(state->notes);
-    attn_free(state->texts);
-    attn_free(state->header);
-    attn_free(state);
+    attn_free(export->layers);
+    attn_free(export->lengths);
+    attn_free(export->notes);
+    attn_free(export->texts);
+    attn_free(export->header);
+    attn_free(export);
 }
 
-size_t attn_export_bytes(const struct attn_export *state)
+size_t attn_export_bytes(const struct attn_export *export)
 {
-    return state->header_bytes + state->data_bytes;
+    return export->header_bytes + export->data_bytes;
 }
 
-#define LAYER_TEXT 384 /* of the header, for each layer: two tensors */
-#define REST_TEXT 256  /* and of what is always there */
+#define LAYER_TEXT 384 /* bytes of the header for each layer: two tensors */
+#define FIXED_TEXT 256 /* bytes of the header that do not depend on layers and notes */
 
 size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note *notes,
                           size_t num_notes)
@@ -248,60 +249,64 @@ size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note
     for (size_t i = 0; i < num_notes; i++)
         texts += strlen(notes[i].name) + strlen(notes[i].value);
     size_t header =
-        attn_model_num_resident(model) * LAYER_TEXT + lists + texts + 8 * num_notes + REST_TEXT;
+        attn_model_num_resident(model) * LAYER_TEXT + lists + texts + 8 * num_notes + FIXED_TEXT;
     return attn_cache_frozen_bytes(cache) + sizeof(struct attn_export) + lists + header + texts +
            (OWN_NOTES + num_notes) * (sizeof *notes + 2) + 5 * ATTN_ALIGN;
 }
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
-/* Copies up to 64 tokens of the layer that is being copied; returns their bytes. */
-static size_t copy_piece(char *out, struct attn_export *state)
+/* Copies up to 64 tokens of the current layer; returns their bytes. */
+static size_t copy_piece(char *out, struct attn_export *export)
 {
-    const struct attn_cache_file_layer *layer = &state->layers[state->layer];
-    size_t count = attn_min(ATTN_TILE, layer->length - state->token);
-    size_t groups = layer->spec->num_kv_heads, keys = attn_cache_file_tensor_bytes(layer, 0);
-    char *key = out + state->at + state->token * attn_cache_file_row_bytes(layer, 0);
-    char *value = out + state->at + keys + state->token * attn_cache_file_row_bytes(layer, 1);
-    attn_cache_read_strided((float *)(void *)key, (float *)(void *)value, state->cache,
-                            layer->layer, state->token, count, layer->length);
-    state->token += count;
-    if (state->token == layer->length) {
-        state->at += keys + attn_cache_file_tensor_bytes(layer, 1);
-        state->token = 0;
-        state->layer++;
+    const struct attn_cache_file_layer *layer = &export->layers[export->layer];
+    size_t count = attn_min(ATTN_TILE, layer->length - export->token);
+    size_t groups = layer->spec->num_kv_heads,
+           keys = attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_KEY);
+    char *key =
+        out + export->at + export->token * attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_KEY);
+    char *value = out + export->at + keys +
+                  export->token * attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_VALUE);
+    attn_cache_read_strided((float *)(void *)key, (float *)(void *)value, export->cache,
+                            layer->layer, export->token, count, layer->length);
+    export->token += count;
+    if (export->token == layer->length) {
+        export->at += keys + attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_VALUE);
+        export->token = 0;
+        export->layer++;
     }
     return groups * count *
-           (attn_cache_file_row_bytes(layer, 0) + attn_cache_file_row_bytes(layer, 1));
+           (attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_KEY) +
+            attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_VALUE));
 }
 
-static size_t sum_piece(const char *data, struct attn_export *state, size_t most)
+static size_t sum_piece(const char *data, struct attn_export *export, size_t most)
 {
-    size_t count = attn_min(most, state->data_bytes - state->summed);
-    attn_checksum_add(&state->sum, data + state->summed, count);
-    state->summed += count;
+    size_t count = attn_min(most, export->data_bytes - export->summed);
+    attn_checksum_add(&export->sum, data + export->summed, count);
+    export->summed += count;
     return count;
 }
 
-static void finish(char *out, struct attn_export *state)
+static void finish(char *out, struct attn_export *export)
 {
-    for (size_t i = 0; i < state->num_notes; i++)
-        attn_cache_file_sum_note(&state->sum, state->notes[i].name, state->notes[i].value);
-    attn_checksum_hex(out + PREFIX + sizeof opening - 1, &state->sum);
+    for (size_t i = 0; i < export->num_notes; i++)
+        attn_cache_file_sum_note(&export->sum, export->notes[i].name, export->notes[i].value);
+    attn_checksum_hex(out + PREFIX + sizeof opening - 1, &export->sum);
 }
 
-bool attn_export_run(struct attn_export *state, void *out, size_t budget)
+bool attn_export_run(struct attn_export *export, void *out, size_t budget)
 {
     size_t done = 0;
-    if (!state->begun)
-        memcpy(out, state->header, state->header_bytes);
-    state->begun = true;
-    while (done < budget && state->layer < state->num_layers)
-        done += copy_piece(out, state);
-    if (state->layer == state->num_layers && done < budget)
-        sum_piece((char *)out + state->header_bytes, state, budget - done);
-    if (state->layer < state->num_layers || state->summed < state->data_bytes)
+    if (!export->begun)
+        memcpy(out, export->header, export->header_bytes);
+    export->begun = true;
+    while (done < budget && export->layer < export->num_layers)
+        done += copy_piece(out, export);
+    if (export->layer == export->num_layers && done < budget)
+        sum_piece((char *)out + export->header_bytes, export, budget - done);
+    if (export->layer < export->num_layers || export->summed < export->data_bytes)
         return true;
-    finish(out, state);
+    finish(out, export);
     return false;
 }

@@ -1,4 +1,4 @@
-/* file.c: open, pread and their bad days: short reads, signals, files that are not files. */
+/* file.c: open and pread, with short reads, signals and files that are no regular files. */
 #include "file.h"
 
 #include <errno.h>

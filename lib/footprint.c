@@ -1,7 +1,8 @@
-/* footprint.c: what memory models, caches, engines and calls take, added up from their parts.
+/* footprint.c: the memory that models, caches, engines and calls take, added up from their parts.
  *
- * Figures are upper bounds: what the code that takes the memory takes at most, place by place.  An
- * engine that was given a bound keeps it whatever is said here. */
+ * Every figure is an upper bound, counted place by place from the code that takes the memory.  A
+ * wrong figure cannot break the bound of an engine: calls are held to call_bytes as they
+ * allocate. */
 #include <stdint.h>
 #include <unistd.h>
 
@@ -29,7 +30,7 @@ unsigned attn_usable_cpus(void) { return attn_cpu_count(); }
 
 /* ---- Models ---- */
 
-/* Derived from a layer's weights: frequencies, position bias, the tiles of extra keys. */
+/* Tables derived from a layer's weights: frequencies, position bias, tiles of extra keys. */
 static size_t layer_side_bytes(const struct attn_layer_spec *s)
 {
     size_t floats = s->rope.type != ATTN_ROPE_NONE ? s->rope.dim / 2 : 0;
@@ -59,10 +60,10 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
 
 /* ---- Calls ---- */
 
-#define SLACK ((size_t)4 << 20) /* of what is small, and of the ends of chunks */
+#define SLACK ((size_t)4 << 20) /* small allocations, and ends of chunks */
 
-/* Of one row of queries and one of keys in a call to such a layer: projections, heads' outputs,
- * rows as integers with their scales, positions, statistics, the heads and rows that are selected,
+/* Bytes of one row of queries and one of keys in a call to such a layer: projections, outputs of
+ * heads, rows as integers with their scales, positions, statistics, selected heads and rows,
  * frequencies. */
 static size_t row_bytes(const struct attn_layer_spec *s)
 {
@@ -74,8 +75,8 @@ static size_t row_bytes(const struct attn_layer_spec *s)
            s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t)) + sizeof(uint32_t);
 }
 
-/* Of the tiles of one head's keys and values, of rows of weights that threads keep, and of sums of
- * stretches. */
+/* Bytes of the tiles of one head's keys and values, of the rows of weights that threads keep, and
+ * of the sums of splits. */
 static size_t solve_bytes(size_t tile_floats, size_t threads)
 {
     size_t pack = attn_max(attn_mul(tile_floats, sizeof(float)), ATTN_PACK_BYTES);
@@ -84,8 +85,8 @@ static size_t solve_bytes(size_t tile_floats, size_t threads)
     return attn_add(pack, attn_mul(floats, sizeof(float)));
 }
 
-/* What sequences or steps take beside their rows, a head of theirs in each: of very short ones
- * there can be more, at the cost of rows. */
+/* Rows of a sequence or step on which the bytes of its bookkeeping are spread, one head each.  A
+ * batch of shorter sequences has more of them, at the cost of rows. */
 #define ROWS_OF_SEQUENCE 8
 
 static size_t list_bytes(size_t rows, size_t heads)
@@ -114,7 +115,8 @@ size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_si
     for (size_t i = 0; model != NULL && i < attn_model_num_resident(model); i++)
         most = attn_max(most, layer_bytes(attn_model_slot_spec(model, i), size, threads));
     most = attn_add(most, SLACK);
-    return attn_add(most, most / (ATTN_WORKSPACE_SHARE - 1)); /* what is kept may be of no use */
+    /* A workspace may keep this share of its memory in chunks that this call cannot use. */
+    return attn_add(most, most / (ATTN_WORKSPACE_SHARE - 1));
 }
 
 size_t attn_engine_bytes(const struct attn_engine_options *options)

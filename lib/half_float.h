@@ -1,8 +1,8 @@
-/* half_float.h: one 16-bit float at a time, to float32 exactly and from it to the nearest, ties to
- * even.
+/* half_float.h: conversion of one 16-bit float: to float32 exactly, from float32 to the nearest,
+ * ties to even.
  *
  * Bits are moved as integers, so neither rounding nor flush-to-zero modes matter, and nothing
- * branches: loops over these become vector code. */
+ * branches: loops over these functions become vector code. */
 #ifndef ATTN_LIB_HALF_FLOAT_H
 #define ATTN_LIB_HALF_FLOAT_H
 
@@ -24,12 +24,12 @@ static inline float attn_bits_to_float(uint32_t bits)
     return x;
 }
 
-/* All ones where `condition` holds: a choice between two values without a branch. */
+/* All ones where `condition` holds, else 0: selects between two values without a branch. */
 static inline uint32_t attn_all_ones(bool condition) { return 0u - (uint32_t)condition; }
 
-/* Half: 1 sign, 5 exponent, 10 fraction bits; float: 1, 8, 23.  An exponent field of 0 means
- * fraction x 2^-24, which is built as (2^-14 + fraction) - 2^-14; 31 means infinity or NaN and
- * needs the float's 255. */
+/* IEEE half to float.  A half has 1 sign, 5 exponent and 10 fraction bits; a float 1, 8 and 23.  A
+ * half with exponent field 0 is fraction x 2^-24, which is built as (2^-14 + fraction) - 2^-14;
+ * exponent field 31 means infinity or NaN and becomes the float's 255. */
 static inline float attn_f16_to_float(uint16_t half)
 {
     const uint32_t shift = 112u << 23;    /* between the biases of the exponents, 127 and 15 */
@@ -44,20 +44,21 @@ static inline float attn_f16_to_float(uint16_t half)
     return attn_bits_to_float(sign | (small & is_small) | (normal & ~is_small));
 }
 
+/* Bfloat16 to float. */
 static inline float attn_bf16_to_float(uint16_t half)
 {
     return attn_bits_to_float((uint32_t)half << 16);
 }
 
-/* A float that is not NaN; beyond the largest bfloat16 it becomes an infinity. */
+/* Float to bfloat16.  x is not NaN; beyond the largest bfloat16 it becomes an infinity. */
 static inline uint16_t attn_float_to_bf16(float x)
 {
     uint32_t bits = attn_float_to_bits(x);
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
-/* A float that is not NaN; from 65520 on it becomes an infinity.  Below 2^-14 halves are multiples
- * of 2^-24: adding 0.5, whose last bit counts 2^-24, rounds to one. */
+/* Float to IEEE half.  x is not NaN; from 65520 on it becomes an infinity.  Below 2^-14 halves are
+ * multiples of 2^-24: adding 0.5, whose last bit counts 2^-24, rounds x to a multiple. */
 static inline uint16_t attn_float_to_f16(float x)
 {
     const uint32_t infinity = 0x7c00, limit = 143u << 23; /* 2^16 */

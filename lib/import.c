@@ -1,10 +1,10 @@
 /* import.c: the bytes of a file become a cache.
  *
- * The bytes come from anywhere, and lie in memory or in a file, of which no more than 64 tokens are
- * held at a time.  The container is checked first (safetensors.h), then the tensors against the
- * model, then the checksum; only then tokens are copied, 64 at a time, and each number is looked at
- * on the way.  All that time the cache belongs to nobody else, so what is refused leaves nothing
- * behind. */
+ * The bytes are not trusted; they are in memory, or in a file of which no more than 64 tokens are
+ * held at a time.  Checks run in this order: the container (safetensors.h), the tensors against the
+ * model, the checksum.  Only then are tokens copied, 64 at a time, and each number is checked on
+ * the way.  The cache belongs to the import alone until it is complete, so a refused file leaves
+ * nothing to undo. */
 #include <string.h>
 
 #include "alike.h"
@@ -19,15 +19,15 @@
 struct attn_import {
     struct attn_safetensors *file;
     struct attn_cache *cache;
-    struct attn_alike *alike;             /* NULL: its blocks are its own */
+    struct attn_alike *alike;             /* NULL: no block is shared */
     struct attn_cache_file_layer *layers; /* [num_layers] */
     size_t num_layers;
-    const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each */
+    const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each layer */
     float *scratch;                           /* [scratch_bytes] 64 tokens */
     size_t scratch_bytes;
-    /* How far it is. */
+    /* Progress. */
     bool summed;
-    size_t tensor, offset; /* the next to be summed up: which of `tensors`, byte of it */
+    size_t tensor, offset; /* the next to be summed up: index into `tensors`, byte of that tensor */
     size_t layer, token;   /* the next to be copied */
     struct attn_checksum sum;
 };
@@ -43,19 +43,19 @@ static enum attn_status open_source(struct attn_import **out,
                                     const struct attn_safetensors_source *source,
                                     struct attn_error *error)
 {
-    struct attn_import *state = attn_calloc(1, sizeof *state);
-    if (state == NULL)
-        return attn_fail_memory(error, sizeof *state);
-    attn_checksum_init(&state->sum);
+    struct attn_import *import = attn_calloc(1, sizeof *import);
+    if (import == NULL)
+        return attn_fail_memory(error, sizeof *import);
+    attn_checksum_init(&import->sum);
     enum attn_status status =
-        attn_safetensors_open_source(&state->file, source, "state", ATTN_MAX_STATE_HEADER, error);
-    const char *format = status == ATTN_OK ? attn_import_note(state, "format") : NULL;
+        attn_safetensors_open_source(&import->file, source, "state", ATTN_MAX_STATE_HEADER, error);
+    const char *format = status == ATTN_OK ? attn_import_note(import, "format") : NULL;
     if (status == ATTN_OK && (format == NULL || strcmp(format, ATTN_CACHE_FILE_FORMAT) != 0))
         status = fail_form(error, "format", "its format is not " ATTN_CACHE_FILE_FORMAT);
     if (status == ATTN_OK)
-        *out = state;
+        *out = import;
     else
-        attn_import_close(state);
+        attn_import_close(import);
     return status;
 }
 
@@ -71,37 +71,37 @@ enum attn_status attn_import_open_file(struct attn_import **out, int file, size_
     return open_source(out, &(struct attn_safetensors_source){NULL, file, size}, error);
 }
 
-void attn_import_close(struct attn_import *state)
+void attn_import_close(struct attn_import *import)
 {
-    if (state == NULL)
+    if (import == NULL)
         return;
-    attn_safetensors_close(state->file);
-    attn_free(state->layers);
-    attn_free(state->tensors);
-    attn_free(state->scratch);
-    attn_free(state);
+    attn_safetensors_close(import->file);
+    attn_free(import->layers);
+    attn_free(import->tensors);
+    attn_free(import->scratch);
+    attn_free(import);
 }
 
-const char *attn_import_note(const struct attn_import *state, const char *name)
+const char *attn_import_note(const struct attn_import *import, const char *name)
 {
-    return attn_safetensors_note(state->file, name);
+    return attn_safetensors_note(import->file, name);
 }
 
 /* ---- Against the model ----------------------------------------------------------------------- */
 
-/* Finds one tensor and reads its length off its shape. */
+/* Finds one tensor and takes the layer's length from its shape. */
 static enum attn_status find_tensor(const struct attn_tensor_entry **out, size_t *length,
-                                    const struct attn_import *state,
-                                    const struct attn_cache_file_layer *layer, int what,
-                                    struct attn_error *error)
+                                    const struct attn_import *import,
+                                    const struct attn_cache_file_layer *layer,
+                                    enum attn_cache_file_kind kind, struct attn_error *error)
 {
     char name[ATTN_CACHE_FILE_NAME];
-    attn_cache_file_tensor_name(name, layer, what);
-    const struct attn_tensor_entry *entry = attn_safetensors_find(state->file, name);
+    attn_cache_file_tensor_name(name, layer, kind);
+    const struct attn_tensor_entry *entry = attn_safetensors_find(import->file, name);
     if (entry == NULL)
         return fail_form(error, name, "a tensor of the model's layers is missing");
     size_t groups = layer->spec->num_kv_heads,
-           width = attn_cache_file_row_bytes(layer, what) / sizeof(float);
+           width = attn_cache_file_row_bytes(layer, kind) / sizeof(float);
     if (strcmp(entry->dtype->name, "F32") != 0)
         return attn_fail(error, ATTN_SHAPE_MISMATCH, name, "%s is %s, not F32", name,
                          entry->dtype->name);
@@ -113,13 +113,13 @@ static enum attn_status find_tensor(const struct attn_tensor_entry **out, size_t
     return ATTN_OK;
 }
 
-static enum attn_status find_layer(struct attn_import *state, size_t i, struct attn_error *error)
+static enum attn_status find_layer(struct attn_import *import, size_t i, struct attn_error *error)
 {
-    struct attn_cache_file_layer *layer = &state->layers[i];
-    size_t lengths[2], limit = attn_cache_max_length(state->cache);
-    for (int what = 0; what < 2; what++) {
-        enum attn_status status = find_tensor(&state->tensors[2 * i + (size_t)what], &lengths[what],
-                                              state, layer, what, error);
+    struct attn_cache_file_layer *layer = &import->layers[i];
+    size_t lengths[2], limit = attn_cache_max_length(import->cache);
+    for (int kind = 0; kind < 2; kind++) {
+        enum attn_status status = find_tensor(&import->tensors[2 * i + (size_t)kind],
+                                              &lengths[kind], import, layer, kind, error);
         if (status != ATTN_OK)
             return status;
     }
@@ -132,17 +132,17 @@ static enum attn_status find_layer(struct attn_import *state, size_t i, struct a
         return attn_fail(error, ATTN_CACHE_FULL, "lengths",
                          "layer %zu has %zu tokens, max_length is %zu", layer->layer, layer->length,
                          limit);
-    if (attn_cache_length(state->cache, layer->layer) > 0)
+    if (attn_cache_length(import->cache, layer->layer) > 0)
         return attn_fail(error, ATTN_INVALID, "cache", "the cache is not empty");
     return ATTN_OK;
 }
 
-static enum attn_status check_lengths(const struct attn_import *state, struct attn_error *error)
+static enum attn_status check_lengths(const struct attn_import *import, struct attn_error *error)
 {
     char *lengths;
-    const char *note = attn_import_note(state, "lengths");
+    const char *note = attn_import_note(import, "lengths");
     enum attn_status status =
-        attn_cache_file_lengths(&lengths, state->layers, state->num_layers, error);
+        attn_cache_file_lengths(&lengths, import->layers, import->num_layers, error);
     if (status != ATTN_OK)
         return status;
     if (note == NULL || strcmp(note, lengths) != 0)
@@ -151,11 +151,12 @@ static enum attn_status check_lengths(const struct attn_import *state, struct at
     return status;
 }
 
-static enum attn_status check_fingerprint(const struct attn_import *state, struct attn_error *error)
+static enum attn_status check_fingerprint(const struct attn_import *import,
+                                          struct attn_error *error)
 {
     struct attn_model_info info;
-    const char *note = attn_import_note(state, "fingerprint");
-    attn_model_describe(&info, attn_cache_model(state->cache));
+    const char *note = attn_import_note(import, "fingerprint");
+    attn_model_describe(&info, attn_cache_model(import->cache));
     if (note != NULL && strcmp(note, info.fingerprint) == 0)
         return ATTN_OK;
     return attn_fail(error, ATTN_INVALID, "fingerprint",
@@ -170,85 +171,86 @@ size_t attn_import_memory(const struct attn_model *model)
            attn_cache_file_scratch_bytes(model) + tensors + 2 * ATTN_ALIGN;
 }
 
-enum attn_status attn_import_begin(struct attn_import *state, struct attn_cache *cache,
+enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache *cache,
                                    struct attn_error *error)
 {
-    state->cache = cache;
-    enum attn_status status = check_fingerprint(state, error);
+    import->cache = cache;
+    enum attn_status status = check_fingerprint(import, error);
     if (status == ATTN_OK)
-        status = attn_cache_file_layers(&state->layers, &state->num_layers, attn_cache_model(cache),
-                                        error);
+        status = attn_cache_file_layers(&import->layers, &import->num_layers,
+                                        attn_cache_model(cache), error);
     if (status != ATTN_OK)
         return status;
-    state->tensors = attn_alloc(2 * state->num_layers, sizeof *state->tensors);
-    state->scratch_bytes = attn_cache_file_scratch_bytes(attn_cache_model(cache));
-    state->scratch = attn_alloc(state->scratch_bytes, 1);
-    if (state->tensors == NULL || state->scratch == NULL)
-        return attn_fail_memory(error, state->scratch_bytes);
-    for (size_t i = 0; i < state->num_layers && status == ATTN_OK; i++)
-        status = find_layer(state, i, error);
-    if (status == ATTN_OK && attn_safetensors_count(state->file) != 2 * state->num_layers)
+    import->tensors = attn_alloc(2 * import->num_layers, sizeof *import->tensors);
+    import->scratch_bytes = attn_cache_file_scratch_bytes(attn_cache_model(cache));
+    import->scratch = attn_alloc(import->scratch_bytes, 1);
+    if (import->tensors == NULL || import->scratch == NULL)
+        return attn_fail_memory(error, import->scratch_bytes);
+    for (size_t i = 0; i < import->num_layers && status == ATTN_OK; i++)
+        status = find_layer(import, i, error);
+    if (status == ATTN_OK && attn_safetensors_count(import->file) != 2 * import->num_layers)
         status = fail_form(error, NULL, "it has tensors that belong to none of the model's layers");
-    return status == ATTN_OK ? check_lengths(state, error) : status;
+    return status == ATTN_OK ? check_lengths(import, error) : status;
 }
 
-void attn_import_share(struct attn_import *state, struct attn_alike *alike)
+void attn_import_share(struct attn_import *import, struct attn_alike *alike)
 {
-    state->alike = alike;
+    import->alike = alike;
 }
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
-static bool sum_agrees(struct attn_import *state)
+static bool checksum_matches(struct attn_import *import)
 {
     size_t count;
     char digits[ATTN_CHECKSUM_DIGITS + 1];
-    const char *said = attn_import_note(state, "checksum");
-    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, state->file);
+    const char *said = attn_import_note(import, "checksum");
+    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, import->file);
     for (size_t i = 0; i < count; i++)
         if (notes[i].value != said)
-            attn_cache_file_sum_note(&state->sum, notes[i].name, notes[i].value);
-    attn_checksum_hex(digits, &state->sum);
+            attn_cache_file_sum_note(&import->sum, notes[i].name, notes[i].value);
+    attn_checksum_hex(digits, &import->sum);
     digits[ATTN_CHECKSUM_DIGITS] = '\0';
     return said != NULL && strcmp(said, digits) == 0;
 }
 
-/* Adds up to `most` bytes of a tensor to the sum and passes on to the next. */
-static enum attn_status sum_piece(size_t *done, struct attn_import *state, size_t most,
+/* Adds up to `most` bytes of the current tensor to the sum, and goes on to the next at its end. */
+static enum attn_status sum_piece(size_t *done, struct attn_import *import, size_t most,
                                   struct attn_error *error)
 {
     const void *bytes;
-    const struct attn_cache_file_layer *layer = &state->layers[state->tensor / 2];
-    size_t left = attn_cache_file_tensor_bytes(layer, (int)(state->tensor % 2)) - state->offset;
-    size_t count = attn_min(attn_min(most, left), state->scratch_bytes);
+    const struct attn_cache_file_layer *layer = &import->layers[import->tensor / 2];
+    size_t left = attn_cache_file_tensor_bytes(layer, import->tensor % 2) - import->offset;
+    size_t count = attn_min(attn_min(most, left), import->scratch_bytes);
     enum attn_status status =
-        attn_safetensors_read_bytes(&bytes, state->file, state->tensors[state->tensor],
-                                    state->offset, count, state->scratch, error);
+        attn_safetensors_read_bytes(&bytes, import->file, import->tensors[import->tensor],
+                                    import->offset, count, import->scratch, error);
     if (status != ATTN_OK)
         return status;
-    attn_checksum_add(&state->sum, bytes, count);
+    attn_checksum_add(&import->sum, bytes, count);
     *done += count;
-    state->offset += count;
+    import->offset += count;
     if (count == left) {
-        state->tensor++;
-        state->offset = 0;
+        import->tensor++;
+        import->offset = 0;
     }
     return ATTN_OK;
 }
 
-/* Copies tokens [state->token, + count) of one kind into rows [G][count][..] and looks at them. */
-static enum attn_status gather(float *rows, const struct attn_import *state, size_t count, int what,
-                               struct attn_error *error)
+/* Copies `count` tokens of one kind, from import->token on, into rows [G][count][..], and checks
+ * that they are finite. */
+static enum attn_status read_rows(float *rows, const struct attn_import *import, size_t count,
+                                  enum attn_cache_file_kind kind, struct attn_error *error)
 {
-    const struct attn_cache_file_layer *layer = &state->layers[state->layer];
-    const struct attn_tensor_entry *from = state->tensors[2 * state->layer + (size_t)what];
-    size_t row = attn_cache_file_row_bytes(layer, what), groups = layer->spec->num_kv_heads;
+    const struct attn_cache_file_layer *layer = &import->layers[import->layer];
+    const struct attn_tensor_entry *from = import->tensors[2 * import->layer + (size_t)kind];
+    size_t row = attn_cache_file_row_bytes(layer, kind), groups = layer->spec->num_kv_heads;
     for (size_t g = 0; g < groups; g++) {
         const void *bytes;
         char *room = (char *)rows + g * count * row;
-        size_t first = (g * layer->length + state->token) * row;
-        enum attn_status status =
-            attn_safetensors_read_bytes(&bytes, state->file, from, first, count * row, room, error);
+        size_t first = (g * layer->length + import->token) * row;
+        enum attn_status status = attn_safetensors_read_bytes(&bytes, import->file, from, first,
+                                                              count * row, room, error);
         if (status != ATTN_OK)
             return status;
         if (bytes != room)
@@ -256,60 +258,61 @@ static enum attn_status gather(float *rows, const struct attn_import *state, siz
     }
     if (attn_all_finite(rows, groups * count * row / sizeof(float)))
         return ATTN_OK;
-    return attn_fail(error, ATTN_NON_FINITE, what == 0 ? "key" : "value",
+    return attn_fail(error, ATTN_NON_FINITE, kind == ATTN_CACHE_FILE_KEY ? "key" : "value",
                      "layer %zu: a %s from token %zu on is not finite", layer->layer,
-                     what == 0 ? "key" : "value", state->token);
+                     kind == ATTN_CACHE_FILE_KEY ? "key" : "value", import->token);
 }
 
-static enum attn_status write_piece(struct attn_import *state, size_t layer, size_t count,
+static enum attn_status write_piece(struct attn_import *import, size_t layer, size_t count,
                                     const float *key, const float *value, struct attn_error *error)
 {
-    if (state->alike == NULL)
-        return attn_cache_write(state->cache, layer, count, key, value, error);
-    return attn_alike_write(state->alike, state->cache, layer, count, key, value, error);
+    if (import->alike == NULL)
+        return attn_cache_write(import->cache, layer, count, key, value, error);
+    return attn_alike_write(import->alike, import->cache, layer, count, key, value, error);
 }
 
-/* Copies up to 64 tokens of the layer that is being copied, and passes on to the next. */
-static enum attn_status copy_piece(size_t *done, struct attn_import *state,
+/* Copies up to 64 tokens of the current layer, and goes on to the next at its end. */
+static enum attn_status copy_piece(size_t *done, struct attn_import *import,
                                    struct attn_error *error)
 {
-    const struct attn_cache_file_layer *layer = &state->layers[state->layer];
-    size_t count = attn_min(ATTN_TILE, layer->length - state->token);
+    const struct attn_cache_file_layer *layer = &import->layers[import->layer];
+    size_t count = attn_min(ATTN_TILE, layer->length - import->token);
     size_t groups = layer->spec->num_kv_heads;
-    float *key = state->scratch, *value = key + groups * count * layer->spec->head_dim;
+    float *key = import->scratch, *value = key + groups * count * layer->spec->head_dim;
     enum attn_status status =
-        attn_cache_reserve_list(state->cache, layer->layer, layer->length, error);
+        attn_cache_reserve_list(import->cache, layer->layer, layer->length, error);
     if (status == ATTN_OK)
-        status = gather(key, state, count, 0, error);
+        status = read_rows(key, import, count, ATTN_CACHE_FILE_KEY, error);
     if (status == ATTN_OK)
-        status = gather(value, state, count, 1, error);
+        status = read_rows(value, import, count, ATTN_CACHE_FILE_VALUE, error);
     if (status == ATTN_OK)
-        status = write_piece(state, layer->layer, count, key, value, error);
+        status = write_piece(import, layer->layer, count, key, value, error);
     *done += groups * count *
-             (attn_cache_file_row_bytes(layer, 0) + attn_cache_file_row_bytes(layer, 1));
-    state->token += count;
-    if (state->token == layer->length) {
-        state->token = 0;
-        state->layer++;
+             (attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_KEY) +
+              attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_VALUE));
+    import->token += count;
+    if (import->token == layer->length) {
+        import->token = 0;
+        import->layer++;
     }
     return status;
 }
 
-enum attn_status attn_import_run(bool *more, struct attn_import *state, size_t budget,
+enum attn_status attn_import_run(bool *more, struct attn_import *import, size_t budget,
                                  struct attn_error *error)
 {
     size_t done = 0;
     enum attn_status status = ATTN_OK;
-    while (status == ATTN_OK && done < budget && state->tensor < 2 * state->num_layers)
-        status = sum_piece(&done, state, budget - done, error);
-    *more = state->tensor < 2 * state->num_layers;
+    while (status == ATTN_OK && done < budget && import->tensor < 2 * import->num_layers)
+        status = sum_piece(&done, import, budget - done, error);
+    *more = import->tensor < 2 * import->num_layers;
     if (status != ATTN_OK || *more)
         return status;
-    if (!state->summed && !sum_agrees(state))
+    if (!import->summed && !checksum_matches(import))
         return fail_form(error, "checksum", "its checksum is not that of its contents");
-    state->summed = true;
-    while (status == ATTN_OK && done < budget && state->layer < state->num_layers)
-        status = copy_piece(&done, state, error);
-    *more = state->layer < state->num_layers;
+    import->summed = true;
+    while (status == ATTN_OK && done < budget && import->layer < import->num_layers)
+        status = copy_piece(&done, import, error);
+    *more = import->layer < import->num_layers;
     return status;
 }

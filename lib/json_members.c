@@ -1,6 +1,7 @@
-/* json_members.c: a cursor over the members of a JSON object; jansson parses each key and value.
+/* json_members.c: a cursor over the members of a JSON object.
  *
- * This file itself knows only the punctuation between them: { , : } and white space. */
+ * jansson parses each key and value; the punctuation between them ({ , : } and white space) is
+ * parsed here. */
 #include "json_members.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ static void skip_space(struct attn_json_members *m)
         m->at++;
 }
 
-/* Passes white space and then `mark`, if that is what comes. */
+/* Skips white space and then `mark`, if that is the next character. */
 static bool accept(struct attn_json_members *m, char mark)
 {
     skip_space(m);
@@ -59,8 +60,8 @@ enum attn_status attn_json_members_next(char **key, struct attn_json_members *m)
     return *key != NULL ? ATTN_OK : ATTN_MALFORMED;
 }
 
-/* The text to parse: a string up to its end, since memory is held by the length; of anything else
- * what comes next. */
+/* The length of the text to parse.  A string is measured up to its end, since memory is held in
+ * proportion to the length; for any other value the bound is TREE_TEXT. */
 static size_t value_text(const struct attn_json_members *m, size_t limit)
 {
     const char *text = m->text + m->at;

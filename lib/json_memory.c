@@ -1,7 +1,7 @@
 /* json_memory.c: jansson's allocator and its reserve.
  *
- * jansson passes nothing to its allocator that could say for whom it works: the reserve is the
- * thread's, and is there only while attn_json_load runs. */
+ * jansson passes no context to its allocator, so the reserve is the thread's; it exists only while
+ * attn_json_load runs. */
 #include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,18 +9,19 @@
 #include "attn_json.h"
 #include "mem.h"
 
-/* Heap that jansson takes for a byte of text: 79 for a tree at most, 5 for a token. */
+/* Bytes of heap that jansson takes for a byte of text, rounded up: 79 for a tree at most, 5 for a
+ * token. */
 #define TREE_FACTOR 128
 #define TOKEN_FACTOR 8
-#define BASE 8192 /* and for none */
+#define BASE_BYTES 8192 /* added for a text of any length */
 #define ALIGNMENT 16
 
 static _Thread_local struct {
-    char *bytes; /* NULL: none is held */
+    char *bytes; /* NULL: there is no reserve */
     size_t size, used;
 } reserve;
 
-static void *take(size_t bytes)
+static void *reserve_malloc(size_t bytes)
 {
     void *memory = malloc(bytes);
     size_t rounded = attn_ceil_div(bytes, ALIGNMENT) * ALIGNMENT;
@@ -31,25 +32,25 @@ static void *take(size_t bytes)
     return memory;
 }
 
-static void give(void *memory)
+static void reserve_free(void *memory)
 {
     uintptr_t at = (uintptr_t)memory, begin = (uintptr_t)reserve.bytes;
     if (at < begin || at - begin >= reserve.size)
         free(memory);
 }
 
-void attn_json_set_allocator(void) { json_set_alloc_funcs(take, give); }
+void attn_json_set_allocator(void) { json_set_alloc_funcs(reserve_malloc, reserve_free); }
 
-static bool hold(const char *text, size_t length)
+static bool reserve_open(const char *text, size_t length)
 {
     bool token = length > 0 && text[0] == '"';
-    size_t size = attn_add(attn_mul(length, token ? TOKEN_FACTOR : TREE_FACTOR), BASE);
+    size_t size = attn_add(attn_mul(length, token ? TOKEN_FACTOR : TREE_FACTOR), BASE_BYTES);
     reserve.bytes = malloc(size);
     reserve.size = reserve.bytes != NULL ? size : 0;
     return reserve.bytes != NULL;
 }
 
-static void let_go(void)
+static void reserve_close(void)
 {
     void *bytes = reserve.bytes;
     reserve.bytes = NULL;
@@ -62,7 +63,7 @@ enum attn_status attn_json_load(json_t **out, const char *text, size_t length, s
 {
     enum attn_status status = ATTN_NO_MEMORY;
     *out = NULL;
-    if (!hold(text, length))
+    if (!reserve_open(text, length))
         return status;
     json_t *read = json_loadb(text, length, flags, why);
     if (reserve.used == 0 && read != NULL)
@@ -73,6 +74,6 @@ enum attn_status attn_json_load(json_t **out, const char *text, size_t length, s
         *out = read;
     else
         json_decref(read);
-    let_go();
+    reserve_close();
     return status;
 }

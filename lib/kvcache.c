@@ -1,4 +1,4 @@
-/* kvcache.c: caches, and the blocks they hold.  Where blocks come from is blockpool.c. */
+/* kvcache.c: caches, and the blocks they hold.  blockpool.c allocates blocks. */
 #include "kvcache.h"
 
 #include <string.h>
@@ -11,9 +11,9 @@
 struct cache_layer {
     const struct attn_layer_spec *spec;
     atomic_size_t length;
-    size_t reserved; /* blocks held, */
-    size_t shared;   /* as many of which came from other caches */
-    size_t capacity; /* of the list; 0: it is empty, or stands behind the layers of a frozen copy */
+    size_t reserved; /* blocks in the list */
+    size_t shared;   /* of these, blocks that came from other caches */
+    size_t capacity; /* places of the list; 0: it is empty, or part of a frozen copy */
     struct attn_block **blocks;
 };
 
@@ -21,7 +21,7 @@ struct attn_cache {
     struct attn_cache_pool *pool;
     const struct attn_model *model;
     size_t max_length;
-    bool claimed; /* by a step of the batch that runs */
+    bool claimed; /* part of the batch that runs */
     size_t num_slots;
     struct cache_layer slots[]; /* [num_slots] resident layers, in order */
 };
@@ -46,15 +46,14 @@ static struct cache_layer *writable_layer(struct attn_cache *cache, size_t layer
 
 /* ---- Lists ----
  *
- * A block bounds the memory of one place in a list, not of the many that forks of a long cache
- * have.  So the pool's budget covers the places of all caches that hold a block but one: what a
- * place takes, and as much again for the one in a frozen copy, which so needs nothing of the
- * budget.  What a list has room for beyond is in proportion to blocks that the cache did not get
- * from others. */
+ * The memory of a block bounds one place in a list, not the many places that forks of a long cache
+ * have.  So the pool's budget covers the places of every holder but the first: the place itself,
+ * and as much again for one in a frozen copy, which therefore needs nothing of the budget.  Spare
+ * places of a list are in proportion to the blocks that the cache did not get from others. */
 
 #define LIST_SLACK 4
 
-/* Gives a list room for `capacity` blocks, at least those it has; 0: none. */
+/* Gives a list room for `capacity` blocks, at least those it has; 0: frees the list. */
 static bool resize_list(struct cache_layer *l, size_t capacity)
 {
     struct attn_block **list = NULL;
@@ -73,7 +72,7 @@ static bool grow_list(struct cache_layer *l, size_t blocks)
     return blocks <= l->capacity || resize_list(l, blocks + (blocks - l->shared));
 }
 
-/* A list that cannot be made smaller stays as it is. */
+/* Gives up all but the first `keep` blocks.  A list that cannot be made smaller stays as it is. */
 static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, size_t keep)
 {
     while (l->reserved > keep)
@@ -83,7 +82,8 @@ static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, siz
         (void)resize_list(l, l->reserved);
 }
 
-/* A frozen copy refers to its blocks and does not hold them; its list goes with it. */
+/* Frees a list with its blocks.  A frozen copy has references to its blocks and does not hold them;
+ * its list is part of the copy's memory. */
 static void free_list(struct attn_cache_pool *pool, struct cache_layer *l)
 {
     bool frozen = l->capacity == 0;
@@ -95,7 +95,7 @@ static void free_list(struct attn_cache_pool *pool, struct cache_layer *l)
     attn_free(l->blocks);
 }
 
-/* Takes a block of another cache behind those it has. */
+/* Appends a block of another cache to the list. */
 static enum attn_status share_block(struct attn_cache_pool *pool, struct cache_layer *l,
                                     struct attn_block *block)
 {
@@ -186,7 +186,7 @@ bool attn_cache_claim(struct attn_cache *cache)
 
 void attn_cache_unclaim(struct attn_cache *cache) { cache->claimed = false; }
 
-/* Replaces the shared ones among blocks [first, end) by copies; the content stays the same, so
+/* Replaces the shared ones among blocks [first, end) by copies.  The content stays the same, so
  * this needs no undo. */
 static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_layer *l,
                                     size_t first, size_t end)
@@ -202,7 +202,7 @@ static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_l
     return ATTN_OK;
 }
 
-/* On an error some have been taken. */
+/* Makes the list `count` blocks long.  On an error some have been taken. */
 static enum attn_status take_blocks(struct attn_cache_pool *pool, struct cache_layer *l,
                                     size_t count)
 {
@@ -300,7 +300,7 @@ void attn_cache_truncate(struct attn_cache *cache, size_t length)
     }
 }
 
-/* Shares the first `kept` tokens of `from`. */
+/* Makes the empty list `to` share the blocks with the first `kept` tokens of `from`. */
 static enum attn_status share_blocks(struct attn_cache_pool *pool, struct cache_layer *to,
                                      const struct cache_layer *from, size_t kept)
 {
@@ -311,7 +311,7 @@ static enum attn_status share_blocks(struct attn_cache_pool *pool, struct cache_
     return status;
 }
 
-static size_t kept_of(const struct cache_layer *l, size_t length)
+static size_t kept_length(const struct cache_layer *l, size_t length)
 {
     return attn_min(length, atomic_load(&l->length));
 }
@@ -325,7 +325,7 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
         return attn_fail_memory(error, sizeof *fork);
     for (size_t i = 0; status == ATTN_OK && i < cache->num_slots; i++) {
         const struct cache_layer *from = &cache->slots[i];
-        status = share_blocks(fork->pool, &fork->slots[i], from, kept_of(from, length));
+        status = share_blocks(fork->pool, &fork->slots[i], from, kept_length(from, length));
     }
     if (status == ATTN_OK) {
         *out = fork;
@@ -343,7 +343,8 @@ size_t attn_cache_frozen_bytes(const struct attn_cache *cache)
     return bytes;
 }
 
-/* One piece of memory, since a snapshot takes thousands while all computing waits for it. */
+/* The copy is one piece of memory, since a checkpoint of all sessions takes thousands of them while
+ * all computing waits for it. */
 enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_cache *cache,
                                    struct attn_error *error)
 {
@@ -353,31 +354,40 @@ enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_ca
         return attn_fail_memory(error, bytes);
     memcpy(copy, cache, attn_cache_memory(cache->model));
     copy->claimed = false;
-    struct attn_block **places = (struct attn_block **)&copy->slots[copy->num_slots];
+    struct attn_block **list = (struct attn_block **)&copy->slots[copy->num_slots];
     for (size_t i = 0; i < copy->num_slots; i++) {
         struct cache_layer *l = &copy->slots[i];
         l->reserved = blocks_for(atomic_load(&l->length));
         l->capacity = l->shared = 0;
         for (size_t b = 0; b < l->reserved; b++)
-            attn_block_ref(places[b] = l->blocks[b]);
-        l->blocks = places;
-        places += l->reserved;
+            attn_block_ref(list[b] = l->blocks[b]);
+        l->blocks = list;
+        list += l->reserved;
     }
     *out = copy;
     return ATTN_OK;
 }
 
-/* Puts a token of key [G][count][D] and value [G][count][Dv]; `row` has room for both. */
-static bool put_token(struct attn_cache *cache, size_t layer, size_t slot, size_t token,
-                      size_t count, const float *key, const float *value, float *row)
+/* Tokens in head-major order, as files and calls have them. */
+struct head_major {
+    size_t count;
+    const float *key;   /* [G][count][D] */
+    const float *value; /* [G][count][Dv] */
+};
+
+/* Stores token `token` of `from` in a slot.  row [G*D + G*Dv] is scratch. */
+static bool put_token(struct attn_cache *cache, size_t layer, size_t slot,
+                      const struct head_major *from, size_t token, float *row)
 {
     const struct attn_layer_spec *spec = writable_layer(cache, layer)->spec;
     const size_t d = spec->head_dim, dv = spec->value_head_dim, groups = spec->num_kv_heads;
+    float *values = row + groups * d;
     for (size_t g = 0; g < groups; g++) {
-        memcpy(row + g * d, key + (g * count + token) * d, d * sizeof *row);
-        memcpy(row + groups * d + g * dv, value + (g * count + token) * dv, dv * sizeof *row);
+        size_t at = g * from->count + token;
+        memcpy(row + g * d, from->key + at * d, d * sizeof *row);
+        memcpy(values + g * dv, from->value + at * dv, dv * sizeof *row);
     }
-    return attn_cache_put(cache, layer, slot, row, row + groups * d);
+    return attn_cache_put(cache, layer, slot, row, values);
 }
 
 enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
@@ -386,6 +396,7 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
 {
     const struct attn_layer_spec *spec = writable_layer(cache, layer)->spec;
     const size_t width = spec->head_dim + spec->value_head_dim;
+    const struct head_major from = {.count = count, .key = key, .value = value};
     size_t length = attn_cache_length(cache, layer);
     float *row =
         attn_alloc(spec->num_kv_heads, width * sizeof *row); /* key [G][D], value [G][Dv] */
@@ -395,7 +406,7 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
     }
     bool fits = true;
     for (size_t i = there; i < count; i++)
-        fits = put_token(cache, layer, length + i, i, count, key, value, row) && fits;
+        fits = put_token(cache, layer, length + i, &from, i, row) && fits;
     attn_free(row);
     if (!fits) {
         attn_cache_unreserve(cache, layer);

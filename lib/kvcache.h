@@ -1,13 +1,13 @@
 /* kvcache.h: paged key/value caches inside the library; attn.h has the public calls.
  *
- * A cache holds, for each resident layer, a list of blocks of ATTN_TILE tokens.  A block is one
- * piece of memory with a tile for every key/value head, of the layer's kv_dtype, one head after the
+ * A cache has for each resident layer a list of blocks of ATTN_TILE tokens.  A block is one piece
+ * of memory with a tile for every key/value head, of the layer's kv_dtype, one head after the
  * other: keys [D][ATTN_TILE], values, then for int8 scales [2][ATTN_TILE] of keys and values, in
- * float32.  Blocks are reference-counted: a fork shares them, and whoever writes to a
- * shared one copies it first.
+ * float32.  Blocks are reference-counted: a fork shares them, and a cache that writes to a shared
+ * block copies it first.
  *
  * Writing is reserve, put, publish: reserved slots beyond `length` are invisible, so a step that
- * fails needs no undo but attn_cache_unreserve. */
+ * fails is undone by attn_cache_unreserve alone. */
 #ifndef ATTN_LIB_KVCACHE_H
 #define ATTN_LIB_KVCACHE_H
 
@@ -18,72 +18,76 @@
 #include "tile.h"
 
 struct attn_block {
-    struct attn_block *next, **link; /* in a free list, and what points to it there */
-    size_t bytes;                    /* of data */
-    atomic_uint references;          /* of caches, frozen copies and other lists, */
-    unsigned holders;                /* and of those the caches, under the pool's lock */
-    unsigned char *data;             /* aligned to ATTN_ALIGN */
-    struct attn_slab *slab;          /* that it is a piece of */
+    struct attn_block *next;      /* in a free list */
+    struct attn_block **previous; /* in a free list: the pointer to this block */
+    size_t bytes;                 /* of data */
+    atomic_uint references;       /* holders, frozen copies and other lists */
+    unsigned holders;             /* caches; under the pool's lock */
+    unsigned char *data;          /* aligned to ATTN_ALIGN */
+    struct attn_slab *slab;       /* the slab of which it is a piece */
 };
 
-/* What the attention of one layer reads. */
+/* The blocks of one layer, for attention to read. */
 struct attn_cache_view {
     struct attn_block *const *blocks; /* [ceil(tokens / ATTN_TILE)] */
     const struct attn_layer_spec *spec;
 };
 
 /* The tile of one key/value head in a block of such a layer.  Heads stand side by side, each with
- * its keys, its values and their scales, which is the order that attention reads them in. */
+ * its keys, values and scales: the order in which attention reads them. */
 void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
                      const struct attn_layer_spec *spec, size_t group);
 
-/* Memory of an empty cache of the model, and of a block of such a layer without its head. */
+/* Memory of an empty cache of the model; bytes of a block of such a layer, without its head. */
 size_t attn_cache_memory(const struct attn_model *model);
 size_t attn_block_bytes(const struct attn_layer_spec *spec);
 
 struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t layer);
 
-/* Marks the cache as part of a batch; false where it already is. */
+/* Marks the cache as part of a batch; false where it already is in one. */
 bool attn_cache_claim(struct attn_cache *cache);
 void attn_cache_unclaim(struct attn_cache *cache);
 
-/* Makes slots [position, position + rows) writable, position being at most the length: takes
- * blocks, copies shared ones.  On an error (ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY)
- * nothing has changed. */
+/* Makes slots [position, position + rows) writable, position being at most the length: allocates
+ * blocks, copies shared ones.  On an error nothing has changed.
+ * Errors: ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
                                     size_t rows, struct attn_error *error);
 
-/* Stores the key [G][D] and value [G][Dv] of one token in a reserved slot; false where one of their
+/* Stores the key [G][D] and value [G][Dv] of one token in a reserved slot; false where one of the
  * numbers is beyond what kv_dtype can hold.  Several threads may put different slots. */
 bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
                     const float *value);
 
-/* Puts tokens [there, count) of key [G][count][D] and value [G][count][Dv] behind the visible ones,
- * in slots that are reserved and of which the first `there` hold their tokens already, and
- * publishes them all; or gives back what was reserved.
+/* Appends `count` tokens to reserved slots, key [G][count][D], value [G][count][Dv], and publishes
+ * them, or gives back what was reserved.  The first `there` of these slots hold their tokens
+ * already.
  * Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
 enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
                                      size_t there, const float *key, const float *value,
                                      struct attn_error *error);
 
-/* Makes the list of a layer's blocks as long as so many tokens need it.  Error: ATTN_NO_MEMORY. */
+/* Makes the list of a layer's blocks long enough for `tokens`, so that appending them does not grow
+ * it again.
+ * Error: ATTN_NO_MEMORY. */
 enum attn_status attn_cache_reserve_list(struct attn_cache *cache, size_t layer, size_t tokens,
                                          struct attn_error *error);
 
-/* Reserves the 64 slots behind a layer's blocks by sharing a block of another cache, of a layer of
- * the same kind; what is put there before it is published must be what nobody sees in the others.
+/* Reserves the next 64 slots of a layer by sharing a block of another cache, of a layer of the same
+ * kind.  Slots of the block beyond the lengths of its other holders may be written before they are
+ * published here.
  * Errors: ATTN_POOL_FULL (its place in the list), ATTN_NO_MEMORY. */
 enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct attn_block *block,
                                   struct attn_error *error);
 
-/* Makes the first `length` tokens visible; those beyond the old length were put. */
+/* Makes the first `length` tokens visible; tokens beyond the old length have been put. */
 void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length);
 
 /* Gives back reserved blocks beyond the length. */
 void attn_cache_unreserve(struct attn_cache *cache, size_t layer);
 
-/* attn_cache_read_from, where the tokens of a head stand `apart` tokens behind those of the head
- * before it: key [G][apart][D], value [G][apart][Dv].  They may be put but not yet visible. */
+/* attn_cache_read_from with a distance of `apart` tokens between heads: key [G][apart][D], value
+ * [G][apart][Dv].  The tokens may be put but not yet visible. */
 void attn_cache_read_strided(float *key, float *value, const struct attn_cache *cache, size_t layer,
                              size_t first, size_t count, size_t apart);
 

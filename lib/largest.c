@@ -1,12 +1,14 @@
-/* largest.c: a heap of the k best so far, the worst of them at its root, in the caller's arrays.
+/* largest.c: the k largest by a heap of the k best so far, its worst at the root, in the caller's
+ * arrays.
  *
- * "Better" is a larger value, and of equal ones the lower index: a total order, so the result does
- * not depend on how the heap moved.  Taking the root out k times leaves the heap sorted. */
+ * "Better" means a larger value, or an equal value and a lower index.  This order is total, so the
+ * result does not depend on how entries moved in the heap.  Taking the root out k times leaves the
+ * arrays sorted. */
 #include "largest.h"
 
 #include <stdbool.h>
 
-#define STEPS 4096 /* of the heap between two pauses: some 0.3 ms */
+#define PAUSE_STEPS 4096 /* heap operations between two pauses: some 0.3 ms */
 
 struct heap {
     uint32_t *index;
@@ -31,8 +33,8 @@ static void swap(struct heap *heap, size_t a, size_t b)
     heap->value[b] = value;
 }
 
-/* Moves entry `at` down to where none below it is worse. */
-static void sink(struct heap *heap, size_t at)
+/* Moves entry `at` down until no entry below it is worse. */
+static void sift_down(struct heap *heap, size_t at)
 {
     for (;;) {
         size_t left = 2 * at + 1, right = left + 1, worst = at;
@@ -47,10 +49,10 @@ static void sink(struct heap *heap, size_t at)
     }
 }
 
-/* Before step i of a loop. */
-static void rest(struct attn_pool *pool, unsigned thread, size_t i)
+/* Pauses before every PAUSE_STEPS-th step i of a loop. */
+static void pause_at(struct attn_pool *pool, unsigned thread, size_t i)
 {
-    if (pool != NULL && i % STEPS == 0)
+    if (pool != NULL && i % PAUSE_STEPS == 0)
         attn_pool_pause(pool, thread);
 }
 
@@ -63,21 +65,21 @@ void attn_largest(uint32_t *index, float *value, size_t k, const float *values, 
         value[i] = values[i];
     }
     for (size_t at = k / 2; at-- > 0;) {
-        rest(pool, thread, at);
-        sink(&heap, at);
+        pause_at(pool, thread, at);
+        sift_down(&heap, at);
     }
     for (size_t i = k; i < n; i++) {
-        rest(pool, thread, i);
-        if (!(values[i] > value[0])) /* an equal one stands later */
+        pause_at(pool, thread, i);
+        if (!(values[i] > value[0])) /* an equal value has a higher index */
             continue;
         index[0] = (uint32_t)i;
         value[0] = values[i];
-        sink(&heap, 0);
+        sift_down(&heap, 0);
     }
     while (heap.size > 1) {
         heap.size--;
-        rest(pool, thread, heap.size);
+        pause_at(pool, thread, heap.size);
         swap(&heap, 0, heap.size);
-        sink(&heap, 0);
+        sift_down(&heap, 0);
     }
 }

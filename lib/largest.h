@@ -4,9 +4,9 @@
 
 #include "pool.h"
 
-/* index[i], value[i], i < k: the k largest of values [n] and where they stand, largest first, of
- * equal ones the lower index first.  k is 1 to n; no value is NaN.  O(n log k),
- * with pauses as this thread of the pool (NULL: without any). */
+/* Finds the k largest of values [n]: value[i] and its index[i], i < k, largest first, equal values
+ * by ascending index.  k is 1 to n; no value is NaN.  Cost: O(n log k).  Pauses as `thread` of the
+ * pool; a NULL pool means no pauses. */
 void attn_largest(uint32_t *index, float *value, size_t k, const float *values, size_t n,
                   struct attn_pool *pool, unsigned thread);
 

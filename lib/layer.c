@@ -1,4 +1,4 @@
-/* layer.c: memory of a layer's weights, and what is derived from them. */
+/* layer.c: memory of a layer's weights, and the tables derived from them. */
 #include "layer.h"
 
 #include <math.h>
@@ -105,7 +105,7 @@ size_t attn_layer_token_bytes(const struct attn_layer_spec *spec)
 
 /* ---- Memory ---- */
 
-/* The four products of a layer, by where they stand in it and in its specification. */
+/* The four matrices of a layer: where each stands, and its shape by the specification. */
 struct linear_shape {
     struct attn_linear *linear;
     size_t in, out;
@@ -123,7 +123,8 @@ static void linear_shapes(struct linear_shape shapes[4], struct attn_layer *laye
     shapes[3] = (struct linear_shape){&layer->o, o_in, s->hidden_size, s->o_bias};
 }
 
-/* The small arrays beside them: *array has that many floats; 0 and NULL where there is none. */
+/* The small arrays of a layer: where each pointer stands, and how many floats it needs; 0 where the
+ * layer has no such array. */
 struct side_array {
     float **array;
     size_t floats;
@@ -236,7 +237,8 @@ static bool make_extra(struct attn_layer *layer)
     return true;
 }
 
-/* Of what no projection passes on; position biases are checked where they are built. */
+/* Bounds of the arrays that no projection passes on; position biases are checked where they are
+ * built. */
 static enum attn_status check_weights(const struct attn_layer *layer, struct attn_error *error)
 {
     const struct {

@@ -1,6 +1,8 @@
 /* layer.h: one attention layer with its weights resident.
  *
- * Its four matrices are in linear.h; what is no matrix stays float32. */
+ * The four weight matrices are those of linear.h, packed in the layer's dtype; all other numbers
+ * stay float32.  A layer is made in four steps: attn_layer_init, filling by the loader,
+ * attn_layer_derive, attn_layer_pack. */
 #ifndef ATTN_LIB_LAYER_H
 #define ATTN_LIB_LAYER_H
 
@@ -21,29 +23,34 @@ struct attn_layer {
     float *bias_table;      /* [buckets][H] of a T5 position bias; NULL without */
     float *inv_freq;        /* [rope.dim/2] up to the trained length, NULL without RoPE */
     struct attn_position_bias position_bias; /* type ATTN_BIAS_NONE without */
-    /* The bias_kv and add_zero_attn keys as one tile per kv head that follows the real ones:
-     * [G][D][ATTN_TILE] and [G] tiles of values; NULL where the layer has none. */
+    /* The keys and values of bias_kv and add_zero_attn as one tile for each key/value head, which
+     * follows the real keys: [G][D][ATTN_TILE] and [G] tiles of values; NULL where the layer has
+     * none. */
     float *extra_k, *extra_v;
-    size_t extra; /* columns of it in use, 0 to 2 */
+    size_t extra; /* columns of these tiles in use, 0 to 2 */
 };
 
-/* Allocates zeroed weights and biases for layer->spec, which is checked here against the bounds
- * of attn.h.  The loader fills them and then calls attn_layer_derive and attn_layer_pack. */
+/* Allocates zeroed weights and biases for `spec`, which is checked here (attn_layer_check).
+ * Errors: as attn_layer_check; ATTN_NO_MEMORY. */
 enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_layer_spec *spec,
                                  struct attn_error *error);
 
-/* Derives what follows from the weights: inv_freq, position bias, extra tiles; checks the bounds of
- * those that no projection passes on.  Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
+/* Derives from the loaded weights what attention needs beside them: inv_freq, position bias, tiles
+ * of extra keys; checks bounds of the arrays that no projection passes on.
+ * Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
 enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *error);
 
-/* Packs the weights, freeing them as they stood.  Errors: ATTN_NO_MEMORY. */
+/* Packs the weights into spec.dtype and frees them as they were loaded.
+ * Error: ATTN_NO_MEMORY. */
 enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *error);
 void attn_layer_fini(struct attn_layer *layer); /* takes a zeroed or half-built layer */
 
-/* Checks a specification against the bounds of attn.h: every product below then fits size_t. */
+/* Checks a specification against the bounds of attn_model.h; all products of its sizes then fit
+ * size_t.
+ * Errors: ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
 enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct attn_error *error);
 
-/* Resident bytes of the packed weights of such a layer, and cache bytes of one token. */
+/* Resident bytes of the packed weights of such a layer; cache bytes of one token. */
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec);
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec);
 

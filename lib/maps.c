@@ -1,4 +1,5 @@
-/* maps.c: selecting, averaging, picking and measuring rows of attention weights. */
+/* maps.c: selection of heads and rows, and what becomes of each finished row of weights: a place in
+ * a map, a share of the mean, its largest, its statistics. */
 #include "maps.h"
 
 #include <string.h>
@@ -7,17 +8,16 @@
 #include "mem.h"
 #include "status.h"
 
-/* Numbers of a piece: of the mean that is made zero, and of the mean that is ranked, for which one
- * takes some 0.1 us. */
-#define ZEROED ((size_t)1 << 18)
-#define RANKED ((size_t)1 << 12)
+/* Weights of one task.  Ranking takes some 0.1 us for each. */
+#define ZERO_WEIGHTS ((size_t)1 << 18)
+#define RANK_WEIGHTS ((size_t)1 << 12)
 
 /* ---- Beginning ---- */
 
-/* slots[list[i]] = i, all others none. */
-static enum attn_status place(const uint32_t **out, struct attn_workspace *workspace,
-                              const size_t *list, size_t count, size_t limit, const char *param,
-                              struct attn_error *error)
+/* Makes *out [limit] the inverse of a list: (*out)[list[i]] = i, all others ATTN_MAPS_NONE. */
+static enum attn_status invert_list(const uint32_t **out, struct attn_workspace *workspace,
+                                    const size_t *list, size_t count, size_t limit,
+                                    const char *param, struct attn_error *error)
 {
     uint32_t *slots = attn_workspace_take(workspace, limit, sizeof *slots);
     if (slots == NULL)
@@ -46,24 +46,23 @@ static enum attn_status select_parts(struct attn_maps *maps, struct attn_workspa
     maps->heads = selection->heads ? selection->num_heads : maps->num_heads;
     maps->rows = selection->rows ? selection->num_rows : maps->queries;
     if (selection->heads != NULL)
-        status = place(&maps->head_slot, workspace, selection->heads, selection->num_heads,
-                       maps->num_heads, "heads", error);
+        status = invert_list(&maps->head_slot, workspace, selection->heads, selection->num_heads,
+                             maps->num_heads, "heads", error);
     if (status == ATTN_OK && selection->rows != NULL)
-        status = place(&maps->row_slot, workspace, selection->rows, selection->num_rows,
-                       maps->queries, "rows", error);
+        status = invert_list(&maps->row_slot, workspace, selection->rows, selection->num_rows,
+                             maps->queries, "rows", error);
     return status;
 }
 
 enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *workspace,
-                                const struct attn_outputs *outputs, size_t batch, size_t num_heads,
-                                size_t queries, size_t keys, size_t columns,
-                                struct attn_error *error)
+                                const struct attn_outputs *outputs,
+                                const struct attn_maps_sizes *sizes, struct attn_error *error)
 {
     *out = (struct attn_maps){
-        .num_heads = num_heads,
-        .queries = queries,
-        .keys = keys,
-        .columns = columns,
+        .num_heads = sizes->num_heads,
+        .queries = sizes->queries,
+        .keys = sizes->keys,
+        .columns = sizes->columns,
         .weights = outputs->attention_weights,
         .average = outputs->average_weights,
         .scores = outputs->attention_scores,
@@ -80,13 +79,13 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
     if ((unsigned)out->stage > ATTN_STAGE_MASKED)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "stage", "there is no stage %d",
                          (int)out->stage);
-    if (out->top_index != NULL && (out->top_k == 0 || out->top_k > columns))
+    if (out->top_index != NULL && (out->top_k == 0 || out->top_k > sizes->columns))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "top_k", "top_k is %zu, allowed are 1 to %zu",
-                         out->top_k, columns);
+                         out->top_k, sizes->columns);
     enum attn_status status = select_parts(out, workspace, &outputs->selection, error);
     if (status != ATTN_OK || out->head_stats == NULL)
         return status;
-    size_t count = attn_mul(attn_mul(batch, num_heads), queries);
+    size_t count = attn_mul(attn_mul(sizes->batch, sizes->num_heads), sizes->queries);
     out->row_stats = attn_workspace_take(workspace, count, sizeof *out->row_stats);
     return out->row_stats != NULL ? ATTN_OK
                                   : attn_fail_memory(error, count * sizeof *out->row_stats);
@@ -114,12 +113,12 @@ bool attn_maps_need_rows(const struct attn_maps *maps)
     return maps->average != NULL || maps->top_index != NULL || maps->head_stats != NULL;
 }
 
-/* ---- Places ---- */
+/* ---- Selected rows ---- */
 
 static size_t slot(const uint32_t *slots, size_t i) { return slots == NULL ? i : slots[i]; }
 
-/* The place of a row among the selected rows of all heads, ATTN_MAPS_NONE for none. */
-static size_t place_of(const struct attn_maps *maps, size_t h, size_t t)
+/* The index of a row among the selected rows of all heads; ATTN_MAPS_NONE: not selected. */
+static size_t selected_index(const struct attn_maps *maps, size_t h, size_t t)
 {
     size_t head = slot(maps->head_slot, h), row = slot(maps->row_slot, t);
     bool none = head == ATTN_MAPS_NONE || row == ATTN_MAPS_NONE;
@@ -128,32 +127,32 @@ static size_t place_of(const struct attn_maps *maps, size_t h, size_t t)
 
 float *attn_maps_weights(const struct attn_maps *maps, size_t h, size_t t)
 {
-    size_t at = maps->weights ? place_of(maps, h, t) : ATTN_MAPS_NONE;
+    size_t at = maps->weights ? selected_index(maps, h, t) : ATTN_MAPS_NONE;
     return at != ATTN_MAPS_NONE ? maps->weights + at * maps->columns : NULL;
 }
 
 float *attn_maps_scores(const struct attn_maps *maps, size_t h, size_t t)
 {
-    size_t at = maps->scores ? place_of(maps, h, t) : ATTN_MAPS_NONE;
+    size_t at = maps->scores ? selected_index(maps, h, t) : ATTN_MAPS_NONE;
     return at != ATTN_MAPS_NONE ? maps->scores + at * maps->keys : NULL;
 }
 
 /* ---- Rows ---- */
 
-/* Rows of a piece of so many numbers, at least one. */
-static size_t rows_of(const struct attn_maps *maps, size_t numbers)
+/* Rows of a task of so many weights, at least one. */
+static size_t task_rows(const struct attn_maps *maps, size_t numbers)
 {
     return attn_max(numbers / attn_max(maps->columns, 1), 1);
 }
 
 size_t attn_maps_begin_tasks(const struct attn_maps *maps)
 {
-    return maps->average != NULL ? attn_ceil_div(maps->rows, rows_of(maps, ZEROED)) : 0;
+    return maps->average != NULL ? attn_ceil_div(maps->rows, task_rows(maps, ZERO_WEIGHTS)) : 0;
 }
 
 void attn_maps_begin_task(const struct attn_maps *maps, size_t i)
 {
-    size_t rows = rows_of(maps, ZEROED), first = i * rows;
+    size_t rows = task_rows(maps, ZERO_WEIGHTS), first = i * rows;
     memset(maps->average + first * maps->columns, 0,
            attn_min(rows, maps->rows - first) * maps->columns * sizeof(float));
 }
@@ -165,8 +164,8 @@ void attn_maps_measure_row(const struct attn_maps *maps, size_t h, size_t t, con
                    first, maps->local_radius);
 }
 
-static void pick(const struct attn_maps *maps, size_t at, const float *weights,
-                 struct attn_pool *pool, unsigned thread)
+static void pick_largest(const struct attn_maps *maps, size_t at, const float *weights,
+                         struct attn_pool *pool, unsigned thread)
 {
     attn_largest(maps->top_index + at * maps->top_k, maps->top_weight + at * maps->top_k,
                  maps->top_k, weights, maps->columns, pool, thread);
@@ -175,7 +174,7 @@ static void pick(const struct attn_maps *maps, size_t at, const float *weights,
 void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
                         struct attn_pool *pool, unsigned thread)
 {
-    size_t at = place_of(maps, h, t);
+    size_t at = selected_index(maps, h, t);
     if (at == ATTN_MAPS_NONE)
         return;
     if (maps->average != NULL) {
@@ -184,31 +183,31 @@ void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const 
         for (size_t s = 0; s < maps->columns; s++)
             average[s] += share * weights[s];
     } else if (maps->top_index != NULL) {
-        pick(maps, at, weights, pool, thread);
+        pick_largest(maps, at, weights, pool, thread);
     }
 }
 
-/* Pieces of the mean that are ranked. */
-static size_t ranks(const struct attn_maps *maps)
+/* Tasks that pick the largest of the mean's rows. */
+static size_t rank_tasks(const struct attn_maps *maps)
 {
     bool ranked = maps->average != NULL && maps->top_index != NULL;
-    return ranked ? attn_ceil_div(maps->rows, rows_of(maps, RANKED)) : 0;
+    return ranked ? attn_ceil_div(maps->rows, task_rows(maps, RANK_WEIGHTS)) : 0;
 }
 
 size_t attn_maps_end_tasks(const struct attn_maps *maps)
 {
-    return ranks(maps) + (maps->head_stats != NULL ? maps->num_heads : 0);
+    return rank_tasks(maps) + (maps->head_stats != NULL ? maps->num_heads : 0);
 }
 
 void attn_maps_end_task(const struct attn_maps *maps, size_t i, int64_t query,
                         struct attn_pool *pool, unsigned thread)
 {
-    size_t rows = rows_of(maps, RANKED), h = i - ranks(maps);
-    if (i >= ranks(maps)) {
+    size_t rows = task_rows(maps, RANK_WEIGHTS), h = i - rank_tasks(maps);
+    if (i >= rank_tasks(maps)) {
         attn_stats_reduce(&maps->head_stats[h], maps->row_stats + h * maps->queries, maps->queries,
                           query);
         return;
     }
     for (size_t r = i * rows; r < attn_min((i + 1) * rows, maps->rows); r++)
-        pick(maps, r, maps->average + r * maps->columns, pool, thread);
+        pick_largest(maps, r, maps->average + r * maps->columns, pool, thread);
 }

@@ -1,9 +1,9 @@
-/* maps.h: what a call wants to see of its attention weights.
+/* maps.h: what a call asks to see of its attention weights: maps, means, the largest, statistics.
  *
- * Weights exist one row at a time: scores of a row are kept while its tiles pass, become weights
- * when the softmax is complete, and are then handed to attn_maps_take_row, which copies what was
- * selected, adds to the mean, picks the largest and measures.  A row that belongs in the caller's
- * map is kept there from the start.  So no T x S matrix is needed beyond what was asked for. */
+ * Weights exist one row at a time.  The scores of a row are kept while its tiles are computed and
+ * become weights when its softmax is complete.  attn_maps_measure_row and attn_maps_take_row then
+ * add the row to statistics, to the mean, or pick its largest.  A row that belongs in the caller's
+ * map is kept there from the start.  No T x S matrix is needed beyond those asked for. */
 #ifndef ATTN_LIB_MAPS_H
 #define ATTN_LIB_MAPS_H
 
@@ -12,18 +12,18 @@
 #include "stats.h"
 #include "workspace.h"
 
-/* The wishes of one sequence; of a whole batch until attn_maps_of_sequence narrows it. */
+/* What is asked for of one sequence, or of a whole batch until attn_maps_of_sequence narrows it. */
 struct attn_maps {
-    size_t num_heads, queries, keys, columns; /* H, T, S, W */
+    size_t num_heads, queries, keys, columns; /* H, T, S, W = S + extra */
     size_t heads, rows;                       /* H', T': selected */
-    const uint32_t *head_slot, *row_slot;     /* [H], [T]: place among the selected, or
-                                                 ATTN_MAPS_NONE; NULL: all in their order */
+    const uint32_t *head_slot, *row_slot;     /* [H], [T]: index among the selected, or
+                                                 ATTN_MAPS_NONE; NULL: all are selected */
     float *weights;                           /* [H'][T'][W] */
     float *average;                           /* [T'][W] */
     float *scores;                            /* [H'][T'][S] at `stage` */
     enum attn_stage stage;
     size_t top_k;
-    uint32_t *top_index; /* [H'][T'][top_k], of the average where that is wanted */
+    uint32_t *top_index; /* [H'][T'][top_k]; of the average, [T'][top_k], where that is wanted */
     float *top_weight;
     struct attn_row_stats *row_stats;   /* [H][T] */
     struct attn_head_stats *head_stats; /* [H] */
@@ -32,39 +32,44 @@ struct attn_maps {
 
 #define ATTN_MAPS_NONE UINT32_MAX
 
-/* Takes the wishes of a call with `columns` = W; what is needed besides comes from the workspace.
+struct attn_maps_sizes {
+    size_t batch, num_heads, queries, keys, columns; /* B, H, T, S, W */
+};
+
+/* Checks what the outputs of a call ask for and takes the memory that it needs from the workspace.
  * Errors: ATTN_OUT_OF_RANGE, ATTN_INVALID (selection, top_k), ATTN_NO_MEMORY. */
 enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *workspace,
-                                const struct attn_outputs *outputs, size_t batch, size_t num_heads,
-                                size_t queries, size_t keys, size_t columns,
-                                struct attn_error *error);
+                                const struct attn_outputs *outputs,
+                                const struct attn_maps_sizes *sizes, struct attn_error *error);
 
-/* Those of sequence b of the batch. */
+/* The maps of sequence b of the batch. */
 struct attn_maps attn_maps_of_sequence(const struct attn_maps *maps, size_t b);
 
-/* Whether finished rows are looked at, beyond those that stand in `weights`. */
+/* Whether rows of weights are needed that are not kept in the caller's map. */
 bool attn_maps_need_rows(const struct attn_maps *maps);
 
-/* Where the weights, or the scores, of a row belong in the caller's map; NULL: nowhere. */
+/* Where the weights [W], or the scores [S], of a row belong in the caller's map; NULL: nowhere. */
 float *attn_maps_weights(const struct attn_maps *maps, size_t h, size_t t);
 float *attn_maps_scores(const struct attn_maps *maps, size_t h, size_t t);
 
-/* Begins: the mean is zero.  In attn_maps_begin_tasks pieces, by any threads in any order. */
+/* Before the first row: zeroes the mean, in attn_maps_begin_tasks tasks, by any threads in any
+ * order. */
 size_t attn_maps_begin_tasks(const struct attn_maps *maps);
 void attn_maps_begin_task(const struct attn_maps *maps, size_t i);
 
-/* Measures the finished row of head h, query t: weights [W] before head_mask, of a query at key
- * position `query`; reachable and first as attn_stats_row has them. */
+/* Measures the finished row of head h, query t for its statistics: weights [W] before head_mask, of
+ * a query at key position `query`; `reachable` and `first` as for attn_stats_row. */
 void attn_maps_measure_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
                            const uint8_t *reachable, int64_t query, size_t first);
 
-/* Takes the finished row, head_mask applied.  Rows of one query come in the order of their heads,
- * from one thread, where the mean is wanted.  Pauses as this thread of the pool. */
+/* Adds the finished row of head h, query t, weights [W] after head_mask, to the mean, or picks its
+ * largest.  Where the mean is wanted one thread calls it for all heads of a query, in their order.
+ * Pauses as `thread` of the pool. */
 void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
                         struct attn_pool *pool, unsigned thread);
 
-/* Ends, when all rows are taken: the largest of the mean; statistics of heads, query 0 being at key
- * position `query`.  In attn_maps_end_tasks pieces, by any threads in any order. */
+/* After the last row: picks the largest of the mean and reduces the statistics of heads, query 0
+ * being at key position `query`; in attn_maps_end_tasks tasks, by any threads in any order. */
 size_t attn_maps_end_tasks(const struct attn_maps *maps);
 void attn_maps_end_task(const struct attn_maps *maps, size_t i, int64_t query,
                         struct attn_pool *pool, unsigned thread);

@@ -1,4 +1,5 @@
-/* mask.c: composing masks over one row of scores. */
+/* mask.c: resolving a call's modifiers, the positions of keys and queries, checking values, and the
+ * mask over one row of scores. */
 #include "mask.h"
 
 #include <float.h>
@@ -7,7 +8,7 @@
 #include "mem.h"
 #include "status.h"
 
-/* Rows of a tree that are told where they stand. */
+/* Whether the queries are rows of a tree with positions of their own. */
 static bool has_tree_positions(const struct attn_modifiers *m)
 {
     return m->tree && m->position_ids != NULL;
@@ -50,7 +51,7 @@ struct attn_mask attn_mask_of(const struct attn_modifiers *m,
 
 /* ---- Positions ---- */
 
-/* Whether padding is left out where keys are counted. */
+/* Whether positions count real tokens only. */
 static bool counts_tokens(const struct attn_modifiers *m, const struct attn_position_bias *bias)
 {
     bool alibi = bias != NULL && bias->type == ATTN_BIAS_ALIBI;
@@ -63,7 +64,7 @@ bool attn_mask_needs_positions(const struct attn_modifiers *m,
     return counts_tokens(m, bias) || has_tree_positions(m);
 }
 
-/* A query may stand outside of the keys; positions go on there as slots do. */
+/* The position of a slot, which may be outside of the keys: positions go on one by one there. */
 static int64_t position_at(const struct attn_mask *mask, const int64_t *keys, int64_t slot)
 {
     int64_t last = (int64_t)mask->keys - 1;
@@ -72,7 +73,8 @@ static int64_t position_at(const struct attn_mask *mask, const int64_t *keys, in
     return slot > last ? keys[last] + slot - last : keys[slot];
 }
 
-/* No cached key stands beyond its slot, so one whose slot is left of all windows is so itself. */
+/* The first key that may be in a window.  No cached key's position is beyond its slot, so a key
+ * whose slot is left of all windows is left of them itself. */
 static size_t tree_first(const struct attn_mask *mask, const int64_t *queries)
 {
     int64_t lowest = queries[0];
@@ -103,7 +105,7 @@ void attn_mask_set_positions(struct attn_mask *mask, int64_t *positions,
     mask->query_positions = queries;
 }
 
-/* Counts the elements that a mask of these strides really has. */
+/* The number of elements that a mask of these strides has. */
 static size_t extent(size_t batch, size_t heads, size_t batch_stride, size_t head_stride,
                      size_t plane)
 {
@@ -192,7 +194,8 @@ enum attn_status attn_mask_check(const struct attn_modifiers *m, size_t batch, s
 
 /* ---- What a query sees ---- */
 
-/* Where the span of a query at slot `at` ends, before it is cut to the keys there are. */
+/* Where the span of a query at slot `at` ends: at most S, negative for a slot far before all
+ * keys. */
 static int64_t span_end(const struct attn_mask *mask, int64_t at)
 {
     int64_t end = (int64_t)mask->keys;
@@ -203,8 +206,8 @@ static int64_t span_end(const struct attn_mask *mask, int64_t at)
     return end;
 }
 
-/* The rows of a tree stand in any order: for them this is what none of them sees, and the rest of
- * the window is left to forbid_far. */
+/* Rows of a tree have positions in any order.  Their span only leaves out the keys that none of
+ * them sees; forbid_far applies the rest of the window. */
 struct attn_span attn_mask_visible(const struct attn_mask *mask, size_t t)
 {
     int64_t at = mask->offset + (int64_t)t, end = span_end(mask, at);
@@ -251,8 +254,9 @@ static void forbid(float *scores, const uint8_t *allowed, size_t n)
         scores[j] = allowed[j] ? scores[j] : -INFINITY;
 }
 
-/* A sum of finite numbers stays finite: what Hugging Face adds to forbid a key is the lowest
- * float32, and where all keys are forbidden so, they share the row evenly there, and here. */
+/* A sum of finite numbers stays finite, at least -FLT_MAX.  Hugging Face forbids a key by adding
+ * the lowest float32; where all keys of a row are forbidden that way they share its weight evenly,
+ * there and here. */
 static void add_bias(float *scores, const float *bias, size_t n)
 {
     for (size_t j = 0; j < n; j++) {
@@ -268,7 +272,7 @@ static void forbid_all(float *scores, size_t n)
         scores[j] = -INFINITY;
 }
 
-/* The boolean mask over the keys [from, from + n) of query t, for those that it speaks of. */
+/* Applies the boolean mask to the keys [from, from + n) of query t, as far as it covers them. */
 static void forbid_masked(float *scores, const struct attn_mask *mask, size_t h, size_t t,
                           size_t from, size_t n)
 {
@@ -279,7 +283,7 @@ static void forbid_masked(float *scores, const struct attn_mask *mask, size_t h,
         forbid(scores + skip, row + (from + skip - mask->allowed_from), n - skip);
 }
 
-/* The window of a tree's row, by positions. */
+/* Applies the window to a row of a tree, by positions. */
 static void forbid_far(float *scores, const struct attn_mask *mask, size_t t, size_t from, size_t n)
 {
     int64_t at = query_position(mask, t);

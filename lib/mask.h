@@ -1,12 +1,13 @@
-/* mask.h: which keys a query may see, and what is added to its scores.
+/* mask.h: which keys a query sees, and what is added to its scores.
  *
- * Constraints compose: a score survives where causality, the window, padding and the boolean mask
+ * Constraints compose.  A score survives where causality, the window, padding and the boolean mask
  * all allow it; then the layer's position bias and the call's bias are added.  Causality and window
- * limit how far the tiles of keys run; the rest is applied to a row of scores within one tile.
+ * bound the tiles of keys that are computed at all; the rest is applied to a row of scores within
+ * one tile.
  *
- * Distances are between key positions, which count slots: query t stands at slot offset + t.  Two
- * calls count otherwise: ALiBi under a padding mask counts real tokens, and the rows of a tree
- * stand where their position_ids say, which count real tokens too. */
+ * A distance is between two positions, which ordinarily are slots: key s is at slot s, query t at
+ * slot offset + t.  Two kinds of calls have other positions.  ALiBi under a padding mask counts
+ * real tokens.  The new rows of a tree are at their position_ids, which count real tokens too. */
 #ifndef ATTN_LIB_MASK_H
 #define ATTN_LIB_MASK_H
 
@@ -17,8 +18,8 @@
 struct attn_mask {
     size_t queries, keys; /* T, S */
     bool causal;
-    int64_t offset;         /* query t stands at slot offset + t */
-    int64_t left, right;    /* keys it sees before and after that; -1 = open */
+    int64_t offset;         /* query t is at slot offset + t */
+    int64_t left, right;    /* window: keys seen before and after the query's own; -1 = open */
     const uint8_t *padding; /* [S] or NULL */
     const uint8_t *allowed; /* [T][S - allowed_from] of head 0, or NULL */
     size_t allowed_from;    /* keys before this one are all allowed */
@@ -28,11 +29,11 @@ struct attn_mask {
     const struct attn_position_bias *position_bias; /* of the layer, or NULL */
     const int64_t *key_positions;                   /* [S], NULL: s */
     const int64_t *query_positions;                 /* [T], NULL: offset + t */
-    bool tree; /* rows of a tree: the window too is counted by these positions, not by slots */
-    size_t tree_first; /* keys before this one are left of the window of all its rows */
+    bool tree; /* queries are rows of a tree: the window too is counted by these positions */
+    size_t tree_first; /* keys before this one are left of the window of all rows of the tree */
 };
 
-/* What holds where the modifiers say nothing: zeroes without a layer. */
+/* A layer's settings, which hold where the modifiers say nothing; all zero without a layer. */
 struct attn_mask_defaults {
     bool causal;
     size_t sliding_window; /* W, 0: none */
@@ -44,37 +45,38 @@ struct attn_mask attn_mask_of(const struct attn_modifiers *modifiers,
                               const struct attn_mask_defaults *defaults, size_t b, size_t queries,
                               size_t keys);
 
-/* Whether the call's positions are not simply slots: attn_mask_set_positions is then needed. */
+/* Whether positions are not simply slots, so that attn_mask_set_positions is needed. */
 bool attn_mask_needs_positions(const struct attn_modifiers *modifiers,
                                const struct attn_position_bias *position_bias);
 
-/* Fills positions [S + T] for the mask of sequence b, which keeps them. */
+/* Computes positions [S + T], of keys and then of queries, for the mask of sequence b.  The mask
+ * keeps the pointer. */
 void attn_mask_set_positions(struct attn_mask *mask, int64_t *positions,
                              const struct attn_modifiers *modifiers, size_t b);
 
-/* Checks the modifiers of a call for B = batch, H = heads: values only, shapes are the caller's
- * word.  Errors: ATTN_NON_FINITE (a NaN in the bias), ATTN_OUT_OF_RANGE. */
+/* Checks the values of a call's modifiers for B = batch, H = heads; their shapes are trusted.
+ * Errors: ATTN_NON_FINITE (a NaN in the bias), ATTN_OUT_OF_RANGE. */
 enum attn_status attn_mask_check(const struct attn_modifiers *modifiers, size_t batch, size_t heads,
                                  size_t queries, size_t keys, struct attn_error *error);
 
-/* The keys [first, end) outside of which query t sees nothing; both grow with t.  first = end:
- * none. */
+/* A span of keys [first, end), outside of which query t sees none; both ends grow with t. */
 struct attn_span {
     size_t first, end;
 };
 struct attn_span attn_mask_visible(const struct attn_mask *mask, size_t t);
 
-/* The first key that is no padding; S where there is none. */
+/* The first key that is not padding; S where there is none. */
 size_t attn_mask_first_key(const struct attn_mask *mask);
 
 /* reachable[s] = whether causality and padding alone would let query t see key s. */
 void attn_mask_reachable(uint8_t *reachable, const struct attn_mask *mask, size_t t);
 
-/* True where a visible key's score is final, so that apply need not be called for it. */
+/* Whether the mask is nothing but a span of keys for each query: scores within the span stay as
+ * they are, and attn_mask_apply is not needed for a tile within it. */
 bool attn_mask_is_span(const struct attn_mask *mask);
 
-/* Applies the mask to scores [n] of head h, query t and the keys from `first` on; those of keys
- * outside the visible span become -inf. */
+/* Applies mask and biases to scores [n] of head h, query t and the keys from `first` on.  Scores of
+ * keys that the query does not see become -inf. */
 void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size_t t, size_t first,
                      size_t n);
 

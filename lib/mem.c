@@ -1,4 +1,4 @@
-/* mem.c: aligned allocation with a checked product. */
+/* mem.c: aligned allocation with a checked product, and mappings of huge pages. */
 #include "mem.h"
 
 #include <stdlib.h>
@@ -18,8 +18,8 @@ static void *alloc_aligned(size_t count, size_t size, size_t align)
 
 void *attn_alloc(size_t count, size_t size) { return alloc_aligned(count, size, ATTN_ALIGN); }
 
-/* Advice that the kernel does not take costs speed only.  What does not fill a huge page gets none:
- * all of it would be resident as soon as its first byte is. */
+/* Where the kernel ignores the advice, only speed is lost.  Memory smaller than a huge page gets no
+ * advice: all of it would be resident as soon as its first byte is. */
 void *attn_alloc_huge(size_t count, size_t size)
 {
     if (attn_mul(count, size) < ATTN_HUGE_PAGE)
@@ -35,7 +35,8 @@ static char *align_up(char *at, size_t align)
     return at + (align - (uintptr_t)at % align) % align;
 }
 
-/* More is mapped than asked for, and what lies before and behind is given back. */
+/* Maps a huge page more than asked for, so that an aligned part is inside, and unmaps the rest
+ * before and after it. */
 void *attn_map(size_t bytes)
 {
     const size_t asked = attn_add(bytes, ATTN_HUGE_PAGE);

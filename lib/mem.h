@@ -1,7 +1,7 @@
 /* mem.h: sizes that cannot wrap, and every allocation of the library.
  *
- * Sizes multiply through attn_mul: on overflow the result is SIZE_MAX, which no allocation
- * grants, so a chain of products needs one check at its end. */
+ * Sizes multiply through attn_mul: on overflow the result is SIZE_MAX, which no allocation grants,
+ * so a chain of products needs one check at its end. */
 #ifndef ATTN_LIB_MEM_H
 #define ATTN_LIB_MEM_H
 
@@ -26,21 +26,23 @@ static inline size_t attn_min(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t attn_max(size_t a, size_t b) { return a > b ? a : b; }
 static inline size_t attn_ceil_div(size_t a, size_t b) { return a / b + (a % b != 0); }
 
-/* count elements of `size` bytes, aligned to ATTN_ALIGN, contents unspecified; NULL where the
- * product wraps or memory is short.  Never NULL for count 0. */
+/* count elements of `size` bytes, aligned to ATTN_ALIGN, contents unspecified.  NULL where the
+ * product wraps or memory is short; never NULL for count 0.  The caller frees with attn_free. */
 void *attn_alloc(size_t count, size_t size);
 void *attn_calloc(size_t count, size_t size); /* the same, zeroed */
 void attn_free(void *memory);                 /* takes NULL */
 
-/* As attn_alloc, for what is streamed through again and again: in huge pages where it is large and
- * the system gives them, so that it needs few address translations. */
+/* As attn_alloc, for large arrays that are streamed through again and again: in huge pages where
+ * the system gives them, which need few address translations. */
 void *attn_alloc_huge(size_t count, size_t size);
 
 #define ATTN_HUGE_PAGE ((size_t)2 << 20)
 
-/* Zeroed pages straight from the system, as huge ones where there are such; NULL where memory is
- * short.  attn_unmap gives all of them back, attn_drop_pages those that lie whole in a part, which
- * then reads as zeros; none of that mapping are huge from then on. */
+/* Maps zeroed pages straight from the system, as huge pages where there are such, aligned to
+ * ATTN_HUGE_PAGE; NULL where memory is short.  attn_unmap gives all of them back.
+ *
+ * attn_drop_pages gives back the pages that lie whole in `part`, a range of the mapping `memory`:
+ * the range reads as zeros afterwards, and no page of the mapping is huge any more. */
 void *attn_map(size_t bytes);
 void attn_unmap(void *memory, size_t bytes);
 void attn_drop_pages(void *memory, size_t bytes, void *part, size_t part_bytes);

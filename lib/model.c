@@ -1,9 +1,8 @@
 /* model.c: a model from opening to closing.
  *
- * Opening resolves the configuration, chooses the resident layers and checks that every tensor
- * they need is there; loading allocates and fills them and takes the fingerprint.  A model either
- * has all of its resident layers or, after a failed load, none.  What families are like is not
- * known here. */
+ * Opening resolves the configuration, chooses the resident layers and checks that every tensor they
+ * need is there; loading allocates and fills them and takes the fingerprint.  A model has all of
+ * its resident layers or, after a failed load, none.  Families are known to families/ only. */
 #include "model.h"
 
 #include <stdio.h>
@@ -12,15 +11,15 @@
 #include "checkpoint.h"
 #include "families/family_config.h"
 #include "families/family_weights.h"
+#include "hash.h"
 #include "mem.h"
-#include "random.h"
 #include "status.h"
 
 #define NO_SLOT SIZE_MAX
 
 struct attn_model {
     struct attn_config config;
-    struct attn_checkpoint *checkpoint; /* NULL: random weights, or loaded already */
+    struct attn_checkpoint *checkpoint; /* NULL: random weights, or the model is loaded */
     const char *weights_dtype;
     size_t num_resident;
     size_t *indices;               /* [num_resident] slot -> layer */
@@ -85,7 +84,7 @@ static enum attn_status choose_layers(struct attn_model *model,
     return ATTN_OK;
 }
 
-/* Last layer first, so that the type reported is that of the first. */
+/* Checks the last layer first, so that the dtype reported is that of the first layer. */
 static enum attn_status check_weights(struct attn_model *model, struct attn_error *error)
 {
     enum attn_status status = ATTN_OK;
@@ -150,29 +149,24 @@ enum attn_status attn_model_open_random(struct attn_model **out, const char *con
 
 /* ---- Loading ------------------------------------------------------------------------------- */
 
-static uint64_t hash_word(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * UINT64_C(0xff51afd7ed558ccd);
-    return hash ^ (hash >> 32);
-}
-
 static uint64_t hash_real(uint64_t hash, double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    return hash_word(hash, bits);
+    return attn_hash_word(hash, bits);
 }
 
-/* Two floats a step; the length goes in too, so that arrays cannot flow into one another. */
+/* Two floats a step.  The length is hashed too, so that one array cannot pass for the beginning of
+ * the next. */
 static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
 {
     if (x == NULL)
-        return hash_word(hash, NO_SLOT);
-    hash = hash_word(hash, count);
+        return attn_hash_word(hash, NO_SLOT);
+    hash = attn_hash_word(hash, count);
     for (size_t i = 0; i + 2 <= count; i += 2) {
         uint64_t pair;
         memcpy(&pair, &x[i], sizeof pair);
-        hash = hash_word(hash, pair);
+        hash = attn_hash_word(hash, pair);
     }
     return count % 2 == 0 ? hash : hash_real(hash, (double)x[count - 1]);
 }
@@ -180,15 +174,15 @@ static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
 static uint64_t hash_sizes(uint64_t hash, const size_t *sizes, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        hash = hash_word(hash, sizes[i]);
+        hash = attn_hash_word(hash, sizes[i]);
     return hash;
 }
 
 static uint64_t hash_reals(uint64_t hash, const double *reals, size_t count)
 {
     if (reals == NULL)
-        return hash_word(hash, NO_SLOT);
-    hash = hash_word(hash, count);
+        return attn_hash_word(hash, NO_SLOT);
+    hash = attn_hash_word(hash, count);
     for (size_t i = 0; i < count; i++)
         hash = hash_real(hash, reals[i]);
     return hash;
@@ -269,7 +263,7 @@ enum attn_status attn_model_load(struct attn_model *model, struct attn_error *er
     for (size_t i = 0; i < model->num_resident; i++) {
         enum attn_status status = load_layer(model, i, error);
         if (status == ATTN_OK) {
-            hash = hash_word(hash, model->indices[i]);
+            hash = attn_hash_word(hash, model->indices[i]);
             hash = hash_layer(hash, &model->layers[i]);
             status = attn_layer_pack(&model->layers[i], error);
         }
@@ -299,7 +293,7 @@ void attn_model_close(struct attn_model *model)
     attn_free(model);
 }
 
-/* ---- Looking ------------------------------------------------------------------------------- */
+/* ---- Access -------------------------------------------------------------------------------- */
 
 void attn_model_describe(struct attn_model_info *out, const struct attn_model *model)
 {

@@ -1,25 +1,25 @@
 /* model.h: the resident layers of a model, for the rest of the library.
  *
- * A checkpoint's layers are numbered as in the checkpoint; those that are resident also have a
- * slot, 0 to attn_model_num_resident - 1, in the same order. */
+ * A layer has the number that the checkpoint gives it.  A resident layer also has a slot, 0 to
+ * attn_model_num_resident - 1, in the same order. */
 #ifndef ATTN_LIB_MODEL_H
 #define ATTN_LIB_MODEL_H
 
 #include "attn.h"
 #include "layer.h"
 
-/* The layer with its weights; NULL where it is not resident or the model is not loaded. */
+/* The layer with its weights; NULL where the layer is not resident or the model is not loaded. */
 const struct attn_layer *attn_model_loaded_layer(const struct attn_model *model, size_t layer);
 
 size_t attn_model_num_resident(const struct attn_model *model);
 
-/* The slot of a layer of the checkpoint, SIZE_MAX where it is not resident. */
+/* The slot of a layer, SIZE_MAX where it is not resident. */
 size_t attn_model_slot(const struct attn_model *model, size_t layer);
 
-/* The specification of the layer in a slot, which exists. */
+/* The specification of the layer in a slot, NULL beyond the last. */
 const struct attn_layer_spec *attn_model_slot_spec(const struct attn_model *model, size_t slot);
 
-/* Memory of its files' headers, until it is loaded. */
+/* Memory of the headers of the checkpoint's files, which are kept until the model is loaded. */
 size_t attn_model_headers_memory(const struct attn_model *model);
 
 #endif

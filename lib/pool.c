@@ -1,14 +1,14 @@
-/* pool.c: the worker pool.
+/* pool.c: the worker pool: jobs, joining them, pauses and sleeping.
  *
- * A lane has room for one job: one lane is for the caller's tasks, one for those that interrupt
- * them.  Its `state` holds, in one word, the generation of the current job, whether it is open, and
- * how many workers are inside.  A worker joins by raising the count while the job is open; the
- * caller closes the job when the indices have run out and waits for the count to fall to zero.  So
- * a worker that wakes late costs nothing, and nobody reads a job's fields unless the caller is
- * bound to wait for them.
+ * A lane holds one job.  The outer lane is for the caller's tasks, the inner one for tasks that
+ * interrupt them.  A lane's `state` holds in one word the generation of the current job, whether it
+ * is open, and how many workers have joined it.  A worker joins by raising that count while the job
+ * is open.  When the indices have run out the caller closes the job and waits for the count to fall
+ * to zero.  A worker that wakes late therefore costs nothing, and no worker reads a job's fields
+ * unless the caller is bound to wait for it.
  *
- * Sleeping: a worker that has spun in vain registers in `sleepers` and sleeps on `generation`; the
- * caller changes `generation` before it looks at `sleepers`, so no wake is lost. */
+ * Sleeping: a worker that has spun without finding a job counts itself in `sleepers` and sleeps on
+ * `generation`.  The caller changes `generation` before it reads `sleepers`, so no wake is lost. */
 #include "pool.h"
 
 #include <linux/futex.h>
@@ -29,8 +29,8 @@ enum { OUTER, INNER, LANES };
 
 struct lane {
     _Alignas(ATTN_ALIGN) atomic_uint_fast64_t state; /* generation << 32 | open | active */
-    _Alignas(ATTN_ALIGN) atomic_size_t next;         /* the index to take */
-    /* The job: written before it opens, read by those inside. */
+    _Alignas(ATTN_ALIGN) atomic_size_t next;         /* the next index to take */
+    /* The job: written before it opens, read by threads that have joined it. */
     attn_pool_task *task;
     void *context;
     size_t count;
@@ -40,8 +40,8 @@ struct worker {
     struct attn_pool *pool;
     pthread_t id;
     unsigned thread;
-    bool inside;          /* a task of the inner lane */
-    uint64_t seen[LANES]; /* the generation joined last */
+    bool in_inner;          /* it runs a task of the inner lane */
+    uint64_t joined[LANES]; /* the generation it joined last */
 };
 
 struct attn_pool {
@@ -49,10 +49,10 @@ struct attn_pool {
     _Alignas(ATTN_ALIGN) atomic_uint generation; /* futex word */
     atomic_uint sleepers;
     atomic_bool stop;
-    atomic_bool inside;             /* the caller is within yield->run */
-    atomic_bool cancelled;          /* which said to stop */
-    const struct attn_yield *yield; /* the caller's own */
-    bool alone;                     /* likewise */
+    atomic_bool in_yield;           /* the caller is within yield->run */
+    atomic_bool cancelled;          /* yield->run has returned false */
+    const struct attn_yield *yield; /* used by the caller only */
+    bool caller_only;               /* likewise */
     unsigned threads, started;
     struct worker *workers; /* [threads - 1] */
 };
@@ -86,30 +86,30 @@ static void take_tasks(struct attn_pool *pool, unsigned which, unsigned thread)
     }
 }
 
-/* Joins the lane's job if it is open and was not joined before. */
+/* Joins the lane's job if it is open and this worker has not joined it before. */
 static bool try_join(struct worker *self, unsigned which)
 {
     struct lane *lane = &self->pool->lanes[which];
     uint64_t state = atomic_load_explicit(&lane->state, memory_order_acquire);
-    while ((state >> 32) != self->seen[which] && (state & STATE_OPEN) != 0) {
+    while ((state >> 32) != self->joined[which] && (state & STATE_OPEN) != 0) {
         if (!atomic_compare_exchange_weak(&lane->state, &state, state + 1))
             continue;
-        self->seen[which] = state >> 32;
-        self->inside = which == INNER;
+        self->joined[which] = state >> 32;
+        self->in_inner = which == INNER;
         take_tasks(self->pool, which, self->thread);
-        self->inside = false; /* as it was: what is inside does not pause */
+        self->in_inner = false; /* as before: tasks of the inner lane join nothing at pauses */
         atomic_fetch_sub(&lane->state, 1);
         return true;
     }
     return false;
 }
 
-/* Helps with the inner lane's jobs as long as they come one after another. */
-static void help(struct worker *self)
+/* Takes part in the inner lane's jobs for as long as they follow one another closely. */
+static void join_inner_jobs(struct worker *self)
 {
     struct attn_pool *pool = self->pool;
     uint64_t deadline = 0;
-    while (!self->inside && atomic_load_explicit(&pool->inside, memory_order_acquire)) {
+    while (!self->in_inner && atomic_load_explicit(&pool->in_yield, memory_order_acquire)) {
         bool joined = try_join(self, INNER);
         uint64_t now = now_ns();
         if (joined || deadline == 0)
@@ -120,16 +120,16 @@ static void help(struct worker *self)
     }
 }
 
-/* Lets the caller's yield run what it wants. */
-static void give_way(struct attn_pool *pool)
+/* Asks the caller's yield, and lets it run other work if that is wanted. */
+static void ask_yield(struct attn_pool *pool)
 {
     const struct attn_yield *yield = pool->yield;
     if (yield == NULL || attn_pool_in_yield(pool) || attn_pool_cancelled(pool) ||
         !yield->wanted(yield->context))
         return;
-    atomic_store(&pool->inside, true);
+    atomic_store(&pool->in_yield, true);
     bool go_on = yield->run(yield->context);
-    atomic_store(&pool->inside, false);
+    atomic_store(&pool->in_yield, false);
     if (!go_on)
         atomic_store(&pool->cancelled, true);
 }
@@ -137,14 +137,14 @@ static void give_way(struct attn_pool *pool)
 void attn_pool_pause(struct attn_pool *pool, unsigned thread)
 {
     if (thread == 0)
-        give_way(pool);
+        ask_yield(pool);
     else
-        help(&pool->workers[thread - 1]);
+        join_inner_jobs(&pool->workers[thread - 1]);
 }
 
 bool attn_pool_in_yield(const struct attn_pool *pool)
 {
-    return atomic_load_explicit(&pool->inside, memory_order_relaxed);
+    return atomic_load_explicit(&pool->in_yield, memory_order_relaxed);
 }
 
 bool attn_pool_cancelled(const struct attn_pool *pool)
@@ -191,11 +191,11 @@ static void wake_sleepers(struct attn_pool *pool)
         syscall(SYS_futex, &pool->generation, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* In order, by the caller. */
-static void run_alone(struct attn_pool *pool, attn_pool_task *task, void *context, size_t count)
+/* Runs the tasks on the caller's thread, in order. */
+static void run_on_caller(struct attn_pool *pool, attn_pool_task *task, void *context, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        give_way(pool);
+        ask_yield(pool);
         if (!attn_pool_in_yield(pool) && attn_pool_cancelled(pool))
             return;
         task(context, i, 0);
@@ -204,8 +204,8 @@ static void run_alone(struct attn_pool *pool, attn_pool_task *task, void *contex
 
 void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, size_t count)
 {
-    if (count <= 1 || pool->threads == 1 || pool->alone) {
-        run_alone(pool, task, context, count);
+    if (count <= 1 || pool->threads == 1 || pool->caller_only) {
+        run_on_caller(pool, task, context, count);
         return;
     }
     unsigned which = attn_pool_in_yield(pool) ? INNER : OUTER;
@@ -221,11 +221,14 @@ void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, 
     atomic_fetch_and(&lane->state, ~STATE_OPEN);
     while ((atomic_load_explicit(&lane->state, memory_order_acquire) & STATE_ACTIVE) != 0) {
         pause_cpu();
-        give_way(pool);
+        ask_yield(pool);
     }
 }
 
-void attn_pool_set_caller_only(struct attn_pool *pool, bool alone) { pool->alone = alone; }
+void attn_pool_set_caller_only(struct attn_pool *pool, bool caller_only)
+{
+    pool->caller_only = caller_only;
+}
 
 enum attn_status attn_pool_open(struct attn_pool **out, unsigned threads)
 {

@@ -1,15 +1,15 @@
-/* pool.h: a fork-join pool of worker threads.
+/* pool.h: a fork-join pool of worker threads, whose runs can be interrupted at pauses.
  *
- * One caller at a time hands out `count` tasks; workers and caller take indices from one atomic
- * counter until none is left, and the call returns when the last has finished.  Workers spin for
- * some tens of microseconds before they sleep on a futex: a wake costs 22 us, a decode stage
- * less.
+ * One caller at a time hands out `count` tasks.  Workers and caller take indices from one atomic
+ * counter until none is left, and the run returns when the last task has ended.  An idle worker
+ * spins for 30 microseconds before it sleeps on a futex: waking a thread costs 22 us, a stage of a
+ * decode less than that.
  *
- * A run of tasks can be interrupted by others.  Between tasks, and wherever a task calls
- * attn_pool_pause, the caller asks its attn_yield whether something is wanted and if so runs it, on
- * top of whatever it was doing; attn_pool_run then uses a second lane, and workers that come by a
- * pause help there before they go on.  Nobody has to finish a task for that, so tasks may be as
- * long as suits them as long as they pause often.  What runs inside is not interrupted again. */
+ * A long run can give way to other work.  Between tasks, and wherever a task calls attn_pool_pause,
+ * the caller's thread asks its attn_yield whether other work is wanted, and if so runs that work on
+ * top of its current task.  An attn_pool_run made there uses a second lane; workers that reach a
+ * pause join that lane before they go on.  No task has to end first, so tasks may be of any length
+ * as long as they pause often.  Work inside a yield is not interrupted again. */
 #ifndef ATTN_LIB_POOL_H
 #define ATTN_LIB_POOL_H
 
@@ -19,28 +19,31 @@ struct attn_pool;
 
 typedef void attn_pool_task(void *context, size_t index, unsigned thread);
 
-/* `threads` counts the caller: threads - 1 workers are started. */
+/* Starts threads - 1 workers: `threads` counts the caller. */
 enum attn_status attn_pool_open(struct attn_pool **out, unsigned threads);
 void attn_pool_close(struct attn_pool *pool);
 unsigned attn_pool_threads(const struct attn_pool *pool);
 
-/* Runs task(context, i, thread) for i in [0, count); thread is in [0, threads) and names who
- * runs it, for scratch memory: a task inside a pause has the thread of the one it interrupts.  One
- * caller at a time, who may call again from its yield.  Once that has cancelled, tasks are left
- * out. */
+/* Runs task(context, i, thread) for i in [0, count).  `thread`, in [0, threads), identifies the
+ * thread that runs the task, for its scratch memory: a task inside a yield has the number of the
+ * task that it interrupts.  One caller at a time, which may call again from its yield.  After the
+ * yield has cancelled, the remaining tasks are left out. */
 void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, size_t count);
 
-/* Until told otherwise, runs tasks on the caller alone: for work that is over before a worker would
- * wake. */
-void attn_pool_set_caller_only(struct attn_pool *pool, bool alone);
+/* Whether runs from here on use the caller's thread only: for work that would end before a worker
+ * wakes. */
+void attn_pool_set_caller_only(struct attn_pool *pool, bool caller_only);
 
-/* What runs from here on gives way to; NULL: to nothing.  Forgets a cancellation.  By the caller,
- * between runs. */
+/* Sets the yield that runs from here on ask; NULL: none.  Clears a cancellation.  Called by the
+ * caller, between runs. */
 void attn_pool_set_yield(struct attn_pool *pool, const struct attn_yield *yield);
 
-/* A place in a task, or in the caller's own work (thread 0), where others may go first. */
+/* A pause: a place in a task, or in the caller's own work (thread 0), where other work may go
+ * first. */
 void attn_pool_pause(struct attn_pool *pool, unsigned thread);
-bool attn_pool_in_yield(const struct attn_pool *pool);  /* whether the caller is within its yield */
-bool attn_pool_cancelled(const struct attn_pool *pool); /* its run() said to stop */
+
+/* Whether the caller is within its yield; whether the yield's run() has cancelled. */
+bool attn_pool_in_yield(const struct attn_pool *pool);
+bool attn_pool_cancelled(const struct attn_pool *pool);
 
 #endif

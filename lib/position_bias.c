@@ -1,8 +1,8 @@
 /* position_bias.c: ALiBi's slopes, T5's buckets, and adding either to a row of scores.
  *
- * Buckets and slopes are computed in the float32 arithmetic of Hugging Face, for a bucket that is
- * off by one is another learned number.  No bias passes 1e15 in magnitude, half a last bit of the
- * lowest float32 being 1e31, so adding one needs no clamp for a finite sum to stay finite. */
+ * Buckets and slopes are computed in the float32 arithmetic of Hugging Face: a bucket that is off
+ * by one would be another learned number.  No bias passes 1e15 in magnitude, while half of the last
+ * bit of the lowest float32 is 1e31, so a finite sum stays finite without a clamp. */
 #include "position_bias.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "mem.h"
 #include "status.h"
 
-#define RUN 64 /* keys that are added to at a time */
+#define RUN 64 /* scores added to at a time */
 
 /* ---- ALiBi ---- */
 
@@ -25,8 +25,8 @@ static inline float round_bfloat16(float x)
     return x;
 }
 
-/* slope_h for H = heads: powers of 2^(-8/c), c the power of two at or below H; those beyond c are
- * the odd powers of its square root. */
+/* slope_h for H = heads, where c is the power of two at or below H: head h < c has power h + 1 of
+ * 2^(-8/c), the heads from c on the odd powers of its square root. */
 static float alibi_slope(size_t h, size_t heads)
 {
     size_t c = 1;
@@ -56,16 +56,19 @@ static enum attn_status init_alibi(struct attn_position_bias *out,
 /* ---- T5 ---- */
 
 /* Buckets of one direction, and how many of them hold a single distance. */
-static size_t one_way(const struct attn_position_bias_spec *spec)
+static size_t direction_buckets(const struct attn_position_bias_spec *spec)
 {
     return spec->bidirectional ? spec->buckets / 2 : spec->buckets;
 }
 
-static size_t exact(const struct attn_position_bias_spec *spec) { return one_way(spec) / 2; }
+static size_t exact_buckets(const struct attn_position_bias_spec *spec)
+{
+    return direction_buckets(spec) / 2;
+}
 
 size_t attn_t5_bucket(const struct attn_position_bias_spec *spec, int64_t distance)
 {
-    size_t buckets = one_way(spec), singles = exact(spec);
+    size_t buckets = direction_buckets(spec), singles = exact_buckets(spec);
     size_t offset = spec->bidirectional && distance > 0 ? buckets : 0;
     if (!spec->bidirectional && distance > 0)
         distance = 0;
@@ -88,10 +91,10 @@ static enum attn_status check_t5(const struct attn_position_bias_spec *spec,
                          "relative_attention_num_buckets is %zu, allowed are %s%zu to %d",
                          spec->buckets, spec->bidirectional ? "even numbers from " : "", least,
                          ATTN_MAX_BUCKETS);
-    if (spec->max_distance <= exact(spec) || spec->max_distance > ATTN_MAX_BUCKETS)
+    if (spec->max_distance <= exact_buckets(spec) || spec->max_distance > ATTN_MAX_BUCKETS)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "relative_attention_max_distance",
                          "relative_attention_max_distance is %zu, allowed are %zu to %d",
-                         spec->max_distance, exact(spec) + 1, ATTN_MAX_BUCKETS);
+                         spec->max_distance, exact_buckets(spec) + 1, ATTN_MAX_BUCKETS);
     return ATTN_OK;
 }
 
@@ -180,7 +183,7 @@ static void add_alibi_bfloat16(float *scores, float slope, float scale, int64_t 
         scores[j] += scale * (slope_bfloat16(slope, keys[j]) - own);
 }
 
-/* `table` is one head's, by key - query + reach. */
+/* `table` is that of one head, indexed by key - query + reach. */
 static void add_t5(float *scores, const float *table, size_t reach, int64_t query,
                    const int64_t *keys, size_t n)
 {

@@ -1,4 +1,5 @@
-/* qkv.c: normalising, rotating and checking projected rows, and checking inputs. */
+/* qkv.c: normalising, rotating and checking projected rows, checking inputs, and problems of
+ * layers. */
 #include "qkv.h"
 
 #include <float.h>
@@ -8,13 +9,13 @@
 #include "rope.h"
 #include "status.h"
 
-const float *attn_qkv_frequencies(float *bent, const struct attn_layer *layer, int64_t length)
+const float *attn_qkv_frequencies(float *rescaled, const struct attn_layer *layer, int64_t length)
 {
     const struct attn_rope_spec *rope = &layer->spec.rope;
     if (layer->inv_freq == NULL || !attn_rope_is_rescaled(rope, length))
         return layer->inv_freq;
-    attn_rope_frequencies(bent, rope, length);
-    return bent;
+    attn_rope_frequencies(rescaled, rope, length);
+    return rescaled;
 }
 
 int64_t attn_qkv_length(const int64_t *positions, size_t rows, int64_t first)
@@ -38,10 +39,10 @@ static void normalize(float *x, const float *weight, size_t heads, size_t width,
     }
 }
 
-static void rotate(float *x, const struct attn_layer_spec *spec, const float *turn, size_t heads)
+static void rotate(float *x, const struct attn_layer_spec *spec, const float *cos_sin, size_t heads)
 {
     for (size_t h = 0; h < heads; h++)
-        attn_rope_rotate(x + h * spec->head_dim, &spec->rope, turn);
+        attn_rope_rotate(x + h * spec->head_dim, &spec->rope, cos_sin);
 }
 
 bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
@@ -56,10 +57,10 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
         normalize(row.k, layer->k_norm, k_heads, spec->head_dim, spec->norm_eps);
     }
     if (inv_freq != NULL) {
-        float turn[ATTN_MAX_HEAD_DIM];
-        attn_rope_cos_sin(turn, &spec->rope, inv_freq, position);
-        rotate(row.q, spec, turn, q_heads);
-        rotate(row.k, spec, turn, k_heads);
+        float cos_sin[ATTN_MAX_HEAD_DIM];
+        attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position);
+        rotate(row.q, spec, cos_sin, q_heads);
+        rotate(row.k, spec, cos_sin, k_heads);
     }
     return kernels->all_within(row.q, q_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.k, k_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&

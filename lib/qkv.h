@@ -1,53 +1,54 @@
-/* qkv.h: from projected rows to queries, keys and values that attention may use, and from a layer
- * to what its problems have in common. */
+/* qkv.h: from projected rows to queries, keys and values (norm, RoPE, bounds), and from a layer and
+ * a call's modifiers to a problem of attention.h. */
 #ifndef ATTN_LIB_QKV_H
 #define ATTN_LIB_QKV_H
 
 #include "layer.h"
 
-/* One token's projections: q [H][D], k [G][D], v [G][Dv]; q, or k and v, NULL where cross-attention
- * has none of that number. */
+/* One token's projections: q [H][D], k [G][D], v [G][Dv].  In cross-attention, where queries and
+ * keys differ in number, q may be NULL, or k and v. */
 struct attn_qkv {
     float *q, *k, *v;
 };
 
-/* The frequencies of a call whose largest position is length - 1: the layer's own, or `bent`
- * [rope.dim/2], filled here, where the length bends them; NULL without RoPE. */
-const float *attn_qkv_frequencies(float *bent, const struct attn_layer *layer, int64_t length);
+/* RoPE's frequencies [rope.dim/2] of a call whose largest position is length - 1: the layer's own,
+ * or, where the length changes them, `rescaled`, which is filled here; NULL without RoPE. */
+const float *attn_qkv_frequencies(float *rescaled, const struct attn_layer *layer, int64_t length);
 
-/* The length of a call: its largest position plus 1.  positions [rows], NULL: first + 0, 1, ... */
+/* The length of a call: its largest position plus 1.  positions [rows]; NULL: first, first + 1,
+ * ... */
 int64_t attn_qkv_length(const int64_t *positions, size_t rows, int64_t first);
 
 /* Normalises q and k where the layer does, rotates them to `position` by the frequencies inv_freq
- * unless that is NULL, and checks all three against ATTN_MAX_MAGNITUDE: false where one is
- * beyond. */
+ * (NULL: no rotation), and checks q, k and v.  False where a number is beyond
+ * ATTN_MAX_MAGNITUDE. */
 bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
                           const struct attn_kernels *kernels, const float *inv_freq,
                           int64_t position);
 
-/* The failure that false means. */
+/* The error to report where attn_qkv_postprocess returned false. */
 enum attn_status attn_qkv_fail(struct attn_error *error);
 
-/* Checks an input of n floats: ATTN_NON_FINITE names the first element at fault.  The caller holds
- * the engine's lock. */
+/* Checks an input of n floats on all threads.  The caller holds the engine's lock.  Errors:
+ * ATTN_NON_FINITE, which names the first element at fault. */
 enum attn_status attn_input_check(struct attn_engine *engine, const float *x, size_t n,
                                   const char *param, struct attn_error *error);
 
-/* The problem of one sequence over rows that a layer projected, but for where the rows are. */
+/* The problem of one sequence as the layer defines it, still without sizes, rows, mask and maps. */
 struct attn_problem;
 struct attn_problem attn_layer_problem(const struct attn_layer *layer,
                                        const struct attn_modifiers *modifiers);
 
-/* Tells a problem, whose sizes stand, what sequence b of a call wants: its mask, with positions
- * [S + T] where attn_mask_needs_positions, else NULL; its part of the maps and of lse [B][H][T],
- * which may be NULL. */
+/* Adds to a problem, whose sizes are set, what sequence b of a call asks for: its mask, with
+ * positions [S + T] where attn_mask_needs_positions, else NULL; its part of the maps; its part of
+ * lse [B][H][T], which may be NULL. */
 struct attn_mask_defaults;
 struct attn_maps;
 void attn_problem_set_modifiers(struct attn_problem *p, const struct attn_mask_defaults *defaults,
                                 const struct attn_modifiers *modifiers, int64_t *positions,
                                 const struct attn_maps *maps, float *lse, size_t b);
 
-/* What its mask is unless the modifiers say otherwise. */
+/* The layer's mask, for where the modifiers say nothing. */
 struct attn_mask_defaults attn_layer_mask_defaults(const struct attn_layer *layer, bool causal);
 
 #endif

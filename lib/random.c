@@ -1,9 +1,11 @@
-/* random.c: the counter-based generator behind `random` models.
+/* random.c: the counter-based generator of `random` models.
  *
- * The counter advances by the golden ratio, as in SplitMix64, so neighbouring elements differ in
- * many bits before they are mixed.  Floats are made of an odd integer below 2^24 and a scale: one
+ * The counter advances by the golden ratio, as in SplitMix64, so that neighbouring elements differ
+ * in many bits before they are mixed.  A float is an odd integer below 2^24 times a scale: one
  * rounding, which IEEE 754 fixes, so the bits do not depend on the compiler or the CPU. */
 #include "random.h"
+
+#include "hash.h"
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio, odd */
 

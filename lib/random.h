@@ -1,26 +1,18 @@
 /* random.h: reproducible random numbers, addressed by counter.
  *
  * Element i of a stream is a pure function of (stream, i): no state, no order, the same bits on
- * every machine.  The mixer is the finaliser of SplitMix64 (Steele, Lea, Flood 2014). */
+ * every machine. */
 #ifndef ATTN_LIB_RANDOM_H
 #define ATTN_LIB_RANDOM_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* A bijection of 64 bits in which every input bit flips half of the output bits. */
-static inline uint64_t attn_hash_mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
-/* The stream of tensor `tensor` of layer `layer` under `seed`. */
+/* The number of the stream for tensor `tensor` of layer `layer` under `seed`. */
 uint64_t attn_random_stream(uint64_t seed, uint64_t layer, uint64_t tensor);
 
-/* out[i] = element i of `stream`, uniform over 2^24 equally spaced values in (-bound, bound),
- * symmetric about 0.  bound is positive. */
+/* out[i] = element i of `stream`, i < count: uniform over 2^24 equally spaced values in (-bound,
+ * bound), symmetric about 0.  bound is positive. */
 void attn_random_uniform(float *out, size_t count, uint64_t stream, float bound);
 
 #endif

@@ -1,8 +1,9 @@
-/* rope.c: RoPE's frequencies and rotation, and what a specification of them must hold.
+/* rope.c: RoPE's frequencies and rotation, and the checks of a specification.
  *
- * A frequency is the reciprocal of float32(theta^(2i/dim)), called the period here, though it is
- * one but for 2 pi.  How a type bends it is a row of `rules`, in the order of Hugging Face's
- * float32 operations: at position 4,000 one last bit of a frequency is 1e-4 rad. */
+ * A plain frequency is the reciprocal of float32(theta^(2i/dim)), here called the period (though
+ * the true period has a factor of 2 pi).  The table `rules` has a function for each type, with the
+ * float32 operations of Hugging Face in their order: at position 4,000 the last bit of a frequency
+ * is worth 1e-4 rad. */
 #include "rope.h"
 
 #include <math.h>
@@ -27,7 +28,7 @@ static float linear(const struct attn_rope_spec *spec, float period, size_t i, i
     return 1.0f / period / (float)spec->factor;
 }
 
-/* The pair, as a real number, that turns `turns` times within the trained length. */
+/* The index, as a real number, of the pair that makes `turns` turns within the trained length. */
 static double yarn_pair(const struct attn_rope_spec *spec, double turns)
 {
     return (double)spec->dim * log(spec->original_max_position / (turns * TWO_PI)) /
@@ -74,20 +75,20 @@ static rule_fn *const rules[ATTN_NUM_ROPE_TYPES] = {
     [ATTN_ROPE_YARN] = yarn,     [ATTN_ROPE_LLAMA3] = llama3, [ATTN_ROPE_LONGROPE] = longrope,
 };
 
-/* The theta of a call that is longer than the model was trained for.  The power alone has a double
- * exponent. */
-static float grown_theta(const struct attn_rope_spec *spec, int64_t length)
+/* The theta of type dynamic for a call longer than the model was trained for.  Only the power has a
+ * double exponent. */
+static float dynamic_theta(const struct attn_rope_spec *spec, int64_t length)
 {
     double dim = (double)spec->dim;
-    float stretch = (float)spec->factor * (float)length / (float)spec->original_max_position -
-                    (float)(spec->factor - 1);
-    return (float)spec->theta * (float)pow((double)stretch, dim / (dim - 2));
+    float growth = (float)spec->factor * (float)length / (float)spec->original_max_position -
+                   (float)(spec->factor - 1);
+    return (float)spec->theta * (float)pow((double)growth, dim / (dim - 2));
 }
 
 void attn_rope_frequencies(float *inv_freq, const struct attn_rope_spec *spec, int64_t length)
 {
-    bool grown = spec->type == ATTN_ROPE_DYNAMIC && attn_rope_is_rescaled(spec, length);
-    float theta = grown ? grown_theta(spec, length) : (float)spec->theta;
+    bool rescaled = spec->type == ATTN_ROPE_DYNAMIC && attn_rope_is_rescaled(spec, length);
+    float theta = rescaled ? dynamic_theta(spec, length) : (float)spec->theta;
     for (size_t i = 0; i < spec->dim / 2; i++) {
         float exponent = (float)(2 * i) / (float)spec->dim;
         float period = (float)pow((double)theta, (double)exponent);
@@ -103,23 +104,23 @@ bool attn_rope_is_rescaled(const struct attn_rope_spec *spec, int64_t length)
 
 /* ---- Rotation ---- */
 
-void attn_rope_cos_sin(float *turn, const struct attn_rope_spec *spec, const float *inv_freq,
+void attn_rope_cos_sin(float *cos_sin, const struct attn_rope_spec *spec, const float *inv_freq,
                        int64_t position)
 {
     size_t half = spec->dim / 2;
     float factor = (float)spec->attention_factor;
     for (size_t i = 0; i < half; i++) {
         double angle = (double)((float)position * inv_freq[i]);
-        turn[i] = (float)cos(angle) * factor;
-        turn[half + i] = (float)sin(angle) * factor;
+        cos_sin[i] = (float)cos(angle) * factor;
+        cos_sin[half + i] = (float)sin(angle) * factor;
     }
 }
 
-void attn_rope_rotate(float *x, const struct attn_rope_spec *spec, const float *turn)
+void attn_rope_rotate(float *x, const struct attn_rope_spec *spec, const float *cos_sin)
 {
     size_t half = spec->dim / 2;
     size_t step = spec->interleaved ? 2 : 1, other = spec->interleaved ? 1 : half;
-    const float *cosine = turn, *sine = turn + half;
+    const float *cosine = cos_sin, *sine = cos_sin + half;
     for (size_t i = 0; i < half; i++) {
         float *pair = x + i * step, a = pair[0], b = pair[other];
         pair[0] = a * cosine[i] - b * sine[i];
@@ -129,32 +130,35 @@ void attn_rope_rotate(float *x, const struct attn_rope_spec *spec, const float *
 
 /* ---- Checking ---- */
 
-#define ONLY(type) (1u << (type))
-#define EVERY (~0u)
+#define OFFSET(field) offsetof(struct attn_rope_spec, field)
 
-/* Positions below 2^31 times frequencies within these stay finite in float32. */
+/* Sets of types. */
+enum {
+    LINEAR = 1 << ATTN_ROPE_LINEAR,
+    DYNAMIC = 1 << ATTN_ROPE_DYNAMIC,
+    YARN = 1 << ATTN_ROPE_YARN,
+    LLAMA3 = 1 << ATTN_ROPE_LLAMA3,
+    LONGROPE = 1 << ATTN_ROPE_LONGROPE,
+    EVERY = (1 << ATTN_NUM_ROPE_TYPES) - 1,
+};
+
+/* The bounds of each number.  Within them positions below 2^31 times frequencies are finite in
+ * float32. */
 static const struct field {
     const char *name;
     size_t offset;  /* of a double in struct attn_rope_spec */
-    unsigned types; /* that read it */
+    unsigned types; /* the types that read it */
     double least, most;
 } fields[] = {
-    {"rope_theta", offsetof(struct attn_rope_spec, theta), EVERY, 1e-6, 1e18},
-    {"attention_factor", offsetof(struct attn_rope_spec, attention_factor), EVERY, 1e-6, 1e6},
-    {"factor", offsetof(struct attn_rope_spec, factor),
-     ONLY(ATTN_ROPE_LINEAR) | ONLY(ATTN_ROPE_DYNAMIC) | ONLY(ATTN_ROPE_YARN) |
-         ONLY(ATTN_ROPE_LLAMA3),
-     1e-6, 1e6},
-    {"original_max_position_embeddings", offsetof(struct attn_rope_spec, original_max_position),
-     ONLY(ATTN_ROPE_DYNAMIC) | ONLY(ATTN_ROPE_YARN) | ONLY(ATTN_ROPE_LLAMA3) |
-         ONLY(ATTN_ROPE_LONGROPE),
-     1, 2147483647},
-    {"low_freq_factor", offsetof(struct attn_rope_spec, low_freq_factor), ONLY(ATTN_ROPE_LLAMA3),
-     1e-6, 1e6},
-    {"high_freq_factor", offsetof(struct attn_rope_spec, high_freq_factor), ONLY(ATTN_ROPE_LLAMA3),
-     1e-6, 1e6},
-    {"beta_fast", offsetof(struct attn_rope_spec, beta_fast), ONLY(ATTN_ROPE_YARN), 1e-6, 1e6},
-    {"beta_slow", offsetof(struct attn_rope_spec, beta_slow), ONLY(ATTN_ROPE_YARN), 1e-6, 1e6},
+    {"rope_theta", OFFSET(theta), EVERY, 1e-6, 1e18},
+    {"attention_factor", OFFSET(attention_factor), EVERY, 1e-6, 1e6},
+    {"factor", OFFSET(factor), LINEAR | DYNAMIC | YARN | LLAMA3, 1e-6, 1e6},
+    {"original_max_position_embeddings", OFFSET(original_max_position),
+     DYNAMIC | YARN | LLAMA3 | LONGROPE, 1, 2147483647},
+    {"low_freq_factor", OFFSET(low_freq_factor), LLAMA3, 1e-6, 1e6},
+    {"high_freq_factor", OFFSET(high_freq_factor), LLAMA3, 1e-6, 1e6},
+    {"beta_fast", OFFSET(beta_fast), YARN, 1e-6, 1e6},
+    {"beta_slow", OFFSET(beta_slow), YARN, 1e-6, 1e6},
 };
 
 static enum attn_status check_fields(const struct attn_rope_spec *spec, struct attn_error *error)
@@ -162,7 +166,8 @@ static enum attn_status check_fields(const struct attn_rope_spec *spec, struct a
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         const struct field *field = &fields[i];
         double value = *(const double *)((const char *)spec + field->offset);
-        if (field->types & ONLY(spec->type) && !(value >= field->least && value <= field->most))
+        if ((field->types & 1u << spec->type) != 0 &&
+            !(value >= field->least && value <= field->most))
             return attn_fail(error, ATTN_OUT_OF_RANGE, field->name,
                              "%s is %g, allowed are %g to %g", field->name, value, field->least,
                              field->most);
@@ -185,7 +190,7 @@ static enum attn_status check_factors(const double *factors, size_t n, const cha
     return ATTN_OK;
 }
 
-/* What a type needs beyond bounds, so that nothing is divided by 0 and no ramp runs backwards. */
+/* Checks relations that a type needs: nothing may be divided by 0, and no ramp run backwards. */
 static enum attn_status check_type(const struct attn_rope_spec *spec, struct attn_error *error)
 {
     if (spec->type == ATTN_ROPE_DYNAMIC && spec->dim <= 2)

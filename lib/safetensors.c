@@ -1,9 +1,9 @@
 /* safetensors.c: header -> table of entries, sorted by name; spans of the data -> float32.
  *
- * The header is walked member by member (members.h), so memory beyond the header's own text is one
- * entry per tensor.  What holds once a file is open: every entry lies inside the file, its span
- * equals shape x dtype, spans follow each other from 0 to the end, names are unique.  Reading
- * relies on that and on nothing else. */
+ * The header is walked member by member (json_members.h), so memory beyond the header's own text is
+ * one entry per tensor.  Invariant of an open reader, on which reading relies: every entry lies
+ * inside the file, its span equals shape x dtype, spans follow each other from 0 to the end, names
+ * are unique. */
 #include "safetensors.h"
 
 #include <stdlib.h>
@@ -27,15 +27,15 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 struct attn_safetensors {
     int file;
-    bool borrowed;     /* the file is another's, as are */
-    const char *bytes; /* in memory; NULL: in the file */
+    bool borrowed;     /* file and bytes are the caller's */
+    const char *bytes; /* NULL: the container is in `file` */
     char *name;        /* of the file inside its directory, for messages */
     char *header;
     size_t header_length;
     size_t data_begin, data_length;    /* bytes */
     struct attn_tensor_entry *entries; /* [count], by name; names live in the header */
     size_t count, capacity;
-    struct attn_safetensors_note_pair *notes; /* [num_notes], by name; kept of a source */
+    struct attn_safetensors_note_pair *notes; /* [num_notes], by name; NULL: not kept */
     size_t num_notes;
 };
 
@@ -75,7 +75,8 @@ static enum attn_status fail_entry(const struct attn_safetensors *file, const ch
                      what);
 }
 
-/* Reads the JSON array of non-negative integers `array` into out [limit]; false if it is not. */
+/* Reads the JSON array of non-negative integers `array` into out [limit]; false if it is not
+ * one. */
 static bool read_sizes(size_t *out, size_t *count, const json_t *array, size_t limit)
 {
     if (!json_is_array(array) || json_array_size(array) > limit)
@@ -90,7 +91,8 @@ static bool read_sizes(size_t *out, size_t *count, const json_t *array, size_t l
     return true;
 }
 
-/* Fills *entry from the JSON object of one tensor; NULL, or what is wrong with it. */
+/* Fills *entry from the JSON object of one tensor.  Returns NULL, or a text that says why the
+ * object is wrong. */
 static const char *read_entry(struct attn_tensor_entry *entry, const json_t *object)
 {
     size_t span[2], count;
@@ -137,7 +139,7 @@ static enum attn_status add_entry(struct attn_safetensors *file, struct attn_jso
     return wrong == NULL ? ATTN_OK : fail_entry(file, name, wrong, error);
 }
 
-/* Takes the reference to `value`. */
+/* Keeps a pair of __metadata__ and takes over the reference to `value`. */
 static enum attn_status add_note(struct attn_safetensors *file, const char *name, json_t *value)
 {
     if (file->notes == NULL || file->num_notes == ATTN_SAFETENSORS_MAX_NOTES) {
@@ -149,7 +151,8 @@ static enum attn_status add_note(struct attn_safetensors *file, const char *name
     return ATTN_OK;
 }
 
-/* __metadata__ maps strings to strings, none of which means anything here. */
+/* Reads __metadata__, which maps strings to strings.  None of them means anything to this
+ * reader. */
 static enum attn_status read_metadata(struct attn_safetensors *file, struct attn_json_members *m)
 {
     char *key;
@@ -220,7 +223,8 @@ static enum attn_status sort_notes(struct attn_safetensors *file, struct attn_er
     return ATTN_OK;
 }
 
-/* Sorts the entries by place and then for good by name, and checks what only shows in order. */
+/* Checks what shows only in order: sorts the entries by place, where spans must join, and then for
+ * good by name, where none may stand twice. */
 static enum attn_status check_entries(struct attn_safetensors *file, struct attn_error *error)
 {
     struct attn_tensor_entry *entries = file->entries;
@@ -244,8 +248,8 @@ static enum attn_status check_entries(struct attn_safetensors *file, struct attn
     return ATTN_OK;
 }
 
-/* Reads bytes [offset, offset + count) of the whole; in memory they are there, as spans have been
- * checked. */
+/* Reads bytes [offset, offset + count) of the container.  The range of a source in memory has been
+ * checked already, as that of a span. */
 static enum attn_status read_bytes(void *out, const struct attn_safetensors *file, size_t offset,
                                    size_t count, struct attn_error *error)
 {
@@ -255,7 +259,7 @@ static enum attn_status read_bytes(void *out, const struct attn_safetensors *fil
     return ATTN_OK;
 }
 
-/* Reads the header's length and text after checking the one against the size of the whole. */
+/* Reads the header's length and, once that agrees with the size of the container, its text. */
 static enum attn_status read_header(struct attn_safetensors *file, size_t size, size_t limit,
                                     struct attn_error *error)
 {
@@ -285,7 +289,7 @@ static enum attn_status read_header(struct attn_safetensors *file, size_t size, 
     return read_bytes(file->header, file, PREFIX, file->header_length, error);
 }
 
-/* All that an open file holds but where its bytes are. */
+/* A reader without its bytes. */
 static enum attn_status new_file(struct attn_safetensors **out, const char *name,
                                  struct attn_error *error)
 {
@@ -301,7 +305,8 @@ static enum attn_status new_file(struct attn_safetensors **out, const char *name
     return ATTN_OK;
 }
 
-/* Reads the header of `file`, of `size` bytes in all, and passes it on; on an error closes it. */
+/* Reads and checks the header of a container of `size` bytes.  Hands `file` to *out, or closes it
+ * on an error. */
 static enum attn_status finish_open(struct attn_safetensors **out, struct attn_safetensors *file,
                                     size_t size, size_t limit, struct attn_error *error)
 {
@@ -403,8 +408,18 @@ enum attn_status attn_safetensors_read_bytes(const void **out, const struct attn
     return file->bytes != NULL ? ATTN_OK : read_bytes(room, file, at, count, error);
 }
 
-/* Reads and widens one chunk; *finite tells whether all of it is. */
-static enum attn_status read_chunk(float *out, bool *finite, const struct attn_safetensors *file,
+static enum attn_status fail_non_finite(const float *chunk, const struct attn_tensor_entry *entry,
+                                        size_t first, struct attn_error *error)
+{
+    size_t i = 0;
+    while (attn_all_finite(&chunk[i], 1))
+        i++;
+    return attn_fail(error, ATTN_NON_FINITE, entry->name,
+                     "tensor '%.96s': element %zu is not finite", entry->name, first + i);
+}
+
+/* Reads and widens one chunk.  halves [count] is scratch for types of 16 bits. */
+static enum attn_status read_chunk(float *out, const struct attn_safetensors *file,
                                    const struct attn_tensor_entry *entry, size_t first,
                                    size_t count, uint16_t *halves, struct attn_error *error)
 {
@@ -414,23 +429,14 @@ static enum attn_status read_chunk(float *out, bool *finite, const struct attn_s
                                          count * bytes, error);
     if (status != ATTN_OK)
         return status;
+    bool finite;
     if (raw == out)
-        *finite = attn_all_finite(out, count);
+        finite = attn_all_finite(out, count);
     else if (entry->dtype->name[0] == 'B')
-        *finite = attn_widen_bf16(out, halves, count);
+        finite = attn_widen_bf16(out, halves, count);
     else
-        *finite = attn_widen_f16(out, halves, count);
-    return ATTN_OK;
-}
-
-static enum attn_status fail_non_finite(const float *chunk, const struct attn_tensor_entry *entry,
-                                        size_t first, struct attn_error *error)
-{
-    size_t i = 0;
-    while (attn_all_finite(&chunk[i], 1))
-        i++;
-    return attn_fail(error, ATTN_NON_FINITE, entry->name,
-                     "tensor '%.96s': element %zu is not finite", entry->name, first + i);
+        finite = attn_widen_f16(out, halves, count);
+    return finite ? ATTN_OK : fail_non_finite(out, entry, first, error);
 }
 
 enum attn_status attn_safetensors_read_f32(float *out, const struct attn_safetensors *file,
@@ -447,11 +453,8 @@ enum attn_status attn_safetensors_read_f32(float *out, const struct attn_safeten
 
     enum attn_status status = ATTN_OK;
     for (size_t at = 0; at < count && status == ATTN_OK; at += CHUNK) {
-        bool finite = true;
         size_t n = attn_min(count - at, CHUNK);
-        status = read_chunk(out + at, &finite, file, entry, first + at, n, halves, error);
-        if (status == ATTN_OK && !finite)
-            status = fail_non_finite(out + at, entry, first + at, error);
+        status = read_chunk(out + at, file, entry, first + at, n, halves, error);
     }
     attn_free(halves);
     return status;

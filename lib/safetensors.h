@@ -1,10 +1,10 @@
 /* safetensors.h: a strict reader of safetensors files.
  *
- * A file is: the header's length n as 8 bytes little-endian, a JSON object of n bytes that maps
- * tensor names to {dtype, shape, data_offsets}, and the data.  Everything that the header claims
- * is checked against the file's size before it is believed: spans must cover the data without gap
- * or overlap to the last byte and hold just what dtype and shape need.  Weights are read when
- * asked for, only those asked for; data need not be aligned.
+ * A file is the header's length n as 8 bytes little-endian, a JSON object of n bytes that maps
+ * tensor names to {dtype, shape, data_offsets}, and the data.  Every claim of the header is checked
+ * against the file's size before it is used: spans must cover the data without gap or overlap to
+ * the last byte and hold just what dtype and shape need.  Weights are read tensor by tensor on
+ * request; data need not be aligned.
  *
  * Source: the format's description at github.com/huggingface/safetensors. */
 #ifndef ATTN_LIB_SAFETENSORS_H
@@ -30,27 +30,29 @@ struct attn_tensor_entry {
 /* A pair of __metadata__. */
 struct attn_safetensors_note_pair {
     const char *name, *value;
-    void *owner; /* of value: the reader's */
+    void *owner; /* the JSON string that holds value; the reader's */
 };
 
 struct attn_safetensors; /* an open file and its parsed header */
 
 /* Opens file `name` of a directory descriptor (AT_FDCWD: the working directory) and reads its
- * header.  Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY. */
+ * header.  The file is closed with the reader.
+ * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY. */
 enum attn_status attn_safetensors_open(struct attn_safetensors **out, int directory,
                                        const char *name, struct attn_error *error);
 
-/* Where a whole of `size` bytes is: in memory, or in a file.  Neither becomes the reader's, and
- * both must stay as they are until it is closed. */
+/* Where the `size` bytes of a container are: in memory or in a file.  Both stay the caller's and
+ * must not change until the reader is closed. */
 struct attn_safetensors_source {
-    const void *bytes; /* NULL: */
+    const void *bytes; /* NULL: the bytes are in `file` */
     int file;          /* a descriptor, from the file's beginning on */
     size_t size;
 };
 
-/* The same for bytes that nobody vouches for.  A header of more than `max_header` bytes is refused
- * before it is looked at; what the reader takes is less than 4 times the header and 512 KiB.
- * `name` is what messages call the whole. */
+/* As attn_safetensors_open, for bytes that are not trusted.  A header of more than `max_header`
+ * bytes is refused before it is parsed, and pairs of __metadata__ are kept; `name` stands for the
+ * container in messages.  The reader takes less than 4 times the header and 512 KiB of memory.
+ * Errors: ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY. */
 enum attn_status attn_safetensors_open_source(struct attn_safetensors **out,
                                               const struct attn_safetensors_source *source,
                                               const char *name, size_t max_header,
@@ -59,28 +61,31 @@ void attn_safetensors_close(struct attn_safetensors *file);
 
 size_t attn_safetensors_count(const struct attn_safetensors *file);
 
-/* The tensor of that name, NULL if there is none.  Borrowed from the file. */
+/* The tensor of that name, NULL if there is none.  Borrowed from the reader. */
 const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetensors *file,
                                                       const char *name);
 
 /* The pairs of __metadata__ in the order of their names, and the value of one (NULL where there is
- * none): of a source only, since headers of checkpoints may be of any length. */
+ * none).  Only readers of a source keep them, since headers of checkpoints may be of any length. */
 const struct attn_safetensors_note_pair *attn_safetensors_notes(
     size_t *count, const struct attn_safetensors *file);
 const char *attn_safetensors_note(const struct attn_safetensors *file, const char *name);
 
-/* Memory that the open file takes: its header and the entries. */
+/* Memory that the reader takes: header and entries; 0 for NULL. */
 size_t attn_safetensors_memory(const struct attn_safetensors *file);
 
-/* Bytes [first, first + count) of the tensor, at any alignment: where they lie in memory, or in
- * `room` [count], read out of the file.  The range lies inside the tensor.  Errors: ATTN_IO. */
+/* Bytes [first, first + count) of the tensor, at any alignment.  *out points into the source where
+ * that is in memory, else to `room` [count], into which they are read.  The range must lie inside
+ * the tensor.
+ * Error: ATTN_IO. */
 enum attn_status attn_safetensors_read_bytes(const void **out, const struct attn_safetensors *file,
                                              const struct attn_tensor_entry *entry, size_t first,
                                              size_t count, void *room, struct attn_error *error);
 
 /* out[i] = element first + i of the flattened tensor, i < count, widened exactly from F32, F16 or
- * BF16.  The range lies inside the tensor: the caller has compared its shape.
- * Errors: ATTN_NON_FINITE (with tensor and index), ATTN_UNSUPPORTED (dtype), ATTN_IO. */
+ * BF16.  The range must lie inside the tensor: the caller has compared its shape.
+ * Errors: ATTN_NON_FINITE (with tensor and index), ATTN_UNSUPPORTED (dtype), ATTN_IO,
+ * ATTN_NO_MEMORY. */
 enum attn_status attn_safetensors_read_f32(float *out, const struct attn_safetensors *file,
                                            const struct attn_tensor_entry *entry, size_t first,
                                            size_t count, struct attn_error *error);

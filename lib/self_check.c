@@ -1,9 +1,9 @@
 /* self_check.c: the same steps alone and together, on one thread and on all, compared bit by bit.
  *
- * Steps are not committed, so that each can be computed again over the same cache.  The engine with
- * one thread has the kernels of the one that is checked, not those it would choose itself.  Whether
- * results are right is for the tests to say (kernelcheck, unit): this is about the CPU, compiler
- * and kernels that came together here. */
+ * Steps are not committed, so each can be computed again over the same cache.  The engine of one
+ * thread gets the kernels of the engine that is checked, not those it would choose itself.
+ * kernelcheck and the unit suites say whether results are right; this check is about the CPU,
+ * compiler and kernels that came together here. */
 #include "attn_self_check.h"
 
 #include <string.h>
@@ -17,17 +17,18 @@
 #include "status.h"
 
 #define STEPS 3
-#define LONG 1                        /* the step of one row, over the longest cache */
-#define PIECE 64                      /* tokens written to a cache at a time */
-#define CACHE_BYTES ((size_t)8 << 20) /* of the longest, about */
+#define LONG_STEP 1                   /* the step of one row, over the longest cache */
+#define WRITE_TOKENS 64               /* tokens written to a cache at a time */
+#define CACHE_BYTES ((size_t)8 << 20) /* of the longest cache, about */
 #define LEAST_LENGTH 70               /* two tiles */
 #define SEED 20170612
 
-/* In the middle a row over keys beyond a stretch (4,096, where memory allows), at no end of the
- * batch; together they fill a tile of rows and begin another. */
+/* The middle step is one row over more keys than one split (4,096, where memory allows), at neither
+ * end of the batch.  Together the steps fill a tile of rows and begin another. */
 static const size_t step_rows[STEPS] = {5, 1, 11}, step_lengths[STEPS] = {LEAST_LENGTH, 4200, 0};
 
-/* A step may be beyond what kv_dtype or float32 hold: then it has to be so in any company. */
+/* A step may fail, where its numbers are beyond kv_dtype or float32; then it has to fail in any
+ * batch. */
 struct results {
     float *y; /* [rows][E] */
     enum attn_status status[STEPS];
@@ -49,7 +50,7 @@ static bool keeps_cache(const struct attn_layer_spec *spec)
            spec->value_size == spec->hidden_size;
 }
 
-/* The first layer that has caches, NULL where none has; *index is its number. */
+/* The first layer that keeps a cache, NULL where none does; *index is its number. */
 static const struct attn_layer_spec *find_layer(size_t *index, const struct attn_model *model)
 {
     for (size_t i = 0; i < ATTN_MAX_LAYERS; i++) {
@@ -63,27 +64,28 @@ static const struct attn_layer_spec *find_layer(size_t *index, const struct attn
 
 /* ---- Making ---- */
 
-/* Tokens of a cache that is to have `wanted`. */
+/* The length of a cache that should have `wanted` tokens: as many, or what CACHE_BYTES allow. */
 static size_t fit_length(const struct attn_layer_spec *spec, size_t wanted)
 {
     size_t most = CACHE_BYTES / attn_layer_token_bytes(spec);
     return attn_min(wanted, attn_max(most, LEAST_LENGTH));
 }
 
-/* Tokens differ within a piece; that pieces are alike does not matter here. */
+/* Fills a cache.  Tokens differ within WRITE_TOKENS and repeat after them, which does not matter
+ * here. */
 static enum attn_status fill(struct attn_cache *cache, const struct check *check, size_t layer,
                              size_t length, struct attn_error *error)
 {
     const struct attn_layer_spec *spec = check->spec;
-    size_t keys = spec->num_kv_heads * spec->head_dim * PIECE;
-    size_t values = spec->num_kv_heads * spec->value_head_dim * PIECE;
+    size_t keys = spec->num_kv_heads * spec->head_dim * WRITE_TOKENS;
+    size_t values = spec->num_kv_heads * spec->value_head_dim * WRITE_TOKENS;
     enum attn_status status = ATTN_OK;
     float *numbers = attn_alloc(keys + values, sizeof *numbers);
     if (numbers == NULL)
         return attn_fail_memory(error, keys + values);
     attn_random_uniform(numbers, keys + values, attn_random_stream(SEED, layer, 1), 1);
-    for (size_t i = 0; i < length && status == ATTN_OK; i += PIECE)
-        status = attn_cache_write(cache, layer, attn_min(length - i, PIECE), numbers,
+    for (size_t i = 0; i < length && status == ATTN_OK; i += WRITE_TOKENS)
+        status = attn_cache_write(cache, layer, attn_min(length - i, WRITE_TOKENS), numbers,
                                   numbers + keys, error);
     attn_free(numbers);
     return status;
@@ -104,8 +106,8 @@ static enum attn_status make_step(struct check *check, size_t i, size_t layer, s
     return status;
 }
 
-static enum attn_status make(struct check *check, struct attn_self_check *out,
-                             const struct attn_engine *engine, struct attn_error *error)
+static enum attn_status set_up(struct check *check, struct attn_self_check *out,
+                               const struct attn_engine *engine, struct attn_error *error)
 {
     const struct attn_engine_options one = {.threads = 1, .level = engine->level};
     const size_t width = check->spec->hidden_size;
@@ -127,7 +129,7 @@ static enum attn_status make(struct check *check, struct attn_self_check *out,
     return status;
 }
 
-static void unmake(struct check *check)
+static void tear_down(struct check *check)
 {
     for (size_t i = 0; i < STEPS; i++)
         attn_cache_free(check->steps[i].cache);
@@ -140,7 +142,7 @@ static void unmake(struct check *check)
 
 /* ---- Computing ---- */
 
-/* Steps [first, first + count) as one batch. */
+/* Runs steps [first, first + count) as one batch. */
 static enum attn_status run(struct results *results, struct check *check,
                             struct attn_engine *engine, size_t layer, size_t first, size_t count,
                             struct attn_error *error)
@@ -168,7 +170,7 @@ static bool is_same(const struct check *check, size_t i)
                    step->rows * check->spec->hidden_size * sizeof(float)) == 0);
 }
 
-/* Compares these steps' results with what they were alone on one thread. */
+/* Compares the results of these steps with those of each alone on one thread. */
 static void compare(struct attn_self_check *out, const struct check *check, size_t first,
                     size_t count)
 {
@@ -180,8 +182,8 @@ static void compare(struct attn_self_check *out, const struct check *check, size
     }
 }
 
-static enum attn_status prove(struct attn_self_check *out, struct check *check,
-                              struct attn_engine *engine, struct attn_error *error)
+static enum attn_status compute_and_compare(struct attn_self_check *out, struct check *check,
+                                            struct attn_engine *engine, struct attn_error *error)
 {
     enum attn_status status = ATTN_OK;
     for (size_t i = 0; i < STEPS && status == ATTN_OK; i++)
@@ -193,9 +195,9 @@ static enum attn_status prove(struct attn_self_check *out, struct check *check,
     compare(out, check, 0, STEPS);
     if (out->threads == 1)
         return ATTN_OK;
-    status = run(&check->got, check, engine, out->layer, LONG, 1, error);
+    status = run(&check->got, check, engine, out->layer, LONG_STEP, 1, error);
     if (status == ATTN_OK)
-        compare(out, check, LONG, 1);
+        compare(out, check, LONG_STEP, 1);
     return status;
 }
 
@@ -213,10 +215,10 @@ enum attn_status attn_self_check(struct attn_self_check *out, struct attn_engine
     attn_engine_describe(&info, engine);
     out->threads = info.threads;
     out->steps = STEPS;
-    out->length = fit_length(check.spec, step_lengths[LONG]);
-    enum attn_status status = make(&check, out, engine, error);
+    out->length = fit_length(check.spec, step_lengths[LONG_STEP]);
+    enum attn_status status = set_up(&check, out, engine, error);
     if (status == ATTN_OK)
-        status = prove(out, &check, engine, error);
-    unmake(&check);
+        status = compute_and_compare(out, &check, engine, error);
+    tear_down(&check);
     return status;
 }

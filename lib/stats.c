@@ -1,19 +1,20 @@
 /* stats.c: entropy, distance and shares of rows of attention weights, and the pattern of a head.
  *
- * A pattern is told by lift: how far a head's mean share of some keys is on its way from chance to
- * all of its weight.  Chance is what a head has that spreads its weight evenly over the keys that
- * causality and padding leave each row, so such a head has lift 0, and no pattern but global. */
+ * A pattern is recognised by its lift, (share - chance) / (1 - chance), where `share` is the mean
+ * weight that a head gives to certain keys (the previous one, the first, the near ones).  `chance`
+ * is the share of a head that spreads its weight evenly over the keys that causality and padding
+ * leave each row.  An even head therefore has lift 0 and no pattern but global. */
 #include "stats.h"
 
 #include <math.h>
 
-#define LIFT_MIN 0.5          /* the lift from which a head has a pattern */
-#define LIFT_ROOM_MIN 0.01    /* with less room above chance a share says nothing */
-#define POSITIONAL_ROWS_MIN 2 /* rows that must agree on a distance, apart from being most */
+#define LIFT_MIN 0.5          /* a head with at least this lift has the pattern */
+#define LIFT_ROOM_MIN 0.01    /* with a smaller 1 - chance a share says nothing */
+#define POSITIONAL_ROWS_MIN 2 /* rows, besides a majority, that must agree on a distance */
 
 /* ---- One row ---- */
 
-/* The weight of the key at `at` and its chance, both 0 where it is not reachable. */
+/* The weight of key `at` and its chance; both 0 where the key is not reachable. */
 static void take_share(float *share, float *chance, const float *weights, const uint8_t *reachable,
                        size_t n, int64_t at, size_t reached)
 {
@@ -65,7 +66,7 @@ void attn_stats_row(struct attn_row_stats *out, const float *weights, const uint
 
 /* ---- The pattern ---- */
 
-/* A share of weight summed over rows, and the share that chance would have. */
+/* A share of weight, and its chance, each summed over rows. */
 struct share {
     double weight, chance;
 };
@@ -82,31 +83,31 @@ static bool lifted(const struct share *sum, size_t rows)
     return room >= LIFT_ROOM_MIN && (sum->weight - sum->chance) / (double)rows / room >= LIFT_MIN;
 }
 
-/* A row that reaches one key can only give it all: it tells nothing of its head. */
-static bool tells(const struct attn_row_stats *row) { return row->reachable > 1; }
+/* Whether a row says something about its head: one that reaches a single key must give it all. */
+static bool is_telling(const struct attn_row_stats *row) { return row->reachable > 1; }
 
-static int64_t reach(const struct attn_row_stats *rows, size_t t, int64_t query)
+/* The distance of row t's query from its strongest key. */
+static int64_t strongest_distance(const struct attn_row_stats *rows, size_t t, int64_t query)
 {
     return query + (int64_t)t - (int64_t)rows[t].strongest;
 }
 
-/* Whether the strongest keys of most of the telling rows are at one distance.  A distance that
- * most rows have survives pairing off rows that differ (Boyer and Moore 1981); then it is
- * counted. */
+/* Whether in most of the telling rows the strongest key is at the same distance.  The first loop
+ * finds the only candidate for a majority (Boyer and Moore 1981), the second counts its rows. */
 static bool is_positional(const struct attn_row_stats *rows, size_t count, int64_t query,
                           size_t telling)
 {
     size_t votes = 0, agreeing = 0;
-    int64_t favourite = 0;
+    int64_t candidate = 0;
     for (size_t t = 0; t < count; t++) {
-        if (!tells(&rows[t]))
+        if (!is_telling(&rows[t]))
             continue;
         if (votes == 0)
-            favourite = reach(rows, t, query);
-        votes = reach(rows, t, query) == favourite ? votes + 1 : votes - 1;
+            candidate = strongest_distance(rows, t, query);
+        votes = strongest_distance(rows, t, query) == candidate ? votes + 1 : votes - 1;
     }
     for (size_t t = 0; t < count; t++)
-        agreeing += tells(&rows[t]) && reach(rows, t, query) == favourite;
+        agreeing += is_telling(&rows[t]) && strongest_distance(rows, t, query) == candidate;
     return agreeing >= POSITIONAL_ROWS_MIN && 2 * agreeing > telling;
 }
 
@@ -117,7 +118,7 @@ static enum attn_pattern find_pattern(const struct attn_row_stats *rows, size_t 
     size_t telling = 0;
     for (size_t t = 0; t < count; t++) {
         const struct attn_row_stats *row = &rows[t];
-        if (!tells(row))
+        if (!is_telling(row))
             continue;
         telling++;
         add_share(&previous, row->previous, row->chance_previous);
@@ -163,7 +164,7 @@ void attn_stats_reduce(struct attn_head_stats *out, const struct attn_row_stats 
         const float values[] = {row->entropy, row->distance, row->self,   row->previous,
                                 row->first,   row->local,    row->largest};
         for (size_t i = 0; i < sizeof sums / sizeof sums[0]; i++)
-            *sums[i] += (double)values[i]; /* all 0 in a row that sees nothing */
+            *sums[i] += (double)values[i]; /* all are 0 in a row that sees no key */
         out->rows += row->reachable > 0;
     }
     for (size_t i = 0; i < sizeof sums / sizeof sums[0] && out->rows > 0; i++)

@@ -1,4 +1,4 @@
-/* status.c: names of statuses and the one place that writes an error record. */
+/* status.c: names of statuses, and the one place that writes an error record. */
 #include "status.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ const char *attn_status_name(enum attn_status status)
     return i < sizeof names / sizeof names[0] ? names[i] : "unknown";
 }
 
-/* Names out of files may hold anything; a message is one line. */
+/* A message is one printable line, also where it quotes names out of files. */
 static void make_printable(char *text)
 {
     for (; *text != '\0'; text++)

@@ -9,15 +9,16 @@
 enum attn_status attn_fail(struct attn_error *error, enum attn_status status, const char *param,
                            const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* ATTN_OK where value is 1 to limit, else ATTN_OUT_OF_RANGE for `param`. */
+/* ATTN_OK where value is in [1, limit], else ATTN_OUT_OF_RANGE for `param`. */
 enum attn_status attn_check_count(size_t value, size_t limit, const char *param,
                                   struct attn_error *error);
 
-/* ATTN_OK where x [n], which may be NULL, is within ATTN_MAX_MAGNITUDE throughout. */
+/* ATTN_OK where every element of x [n] is within +-ATTN_MAX_MAGNITUDE, else ATTN_OUT_OF_RANGE for
+ * `param` with the first offender.  x may be NULL. */
 enum attn_status attn_check_magnitudes(const float *x, size_t n, const char *param,
                                        struct attn_error *error);
 
-/* The failure of an allocation of `bytes`. */
+/* ATTN_NO_MEMORY for an allocation of `bytes` that was refused. */
 enum attn_status attn_fail_memory(struct attn_error *error, size_t bytes);
 
 #endif

@@ -1,9 +1,9 @@
-/* tile.c: tokens into and out of a tile.
+/* tile.c: storing a token in a tile, and reading it back.
  *
- * A token's numbers are first brought into the tile's dtype, side by side, and then moved to where
- * they stand: words of keys a tile's width apart, values panel by panel.  What depends on the dtype
- * is a row of the table `formats`; loops never ask for it.  Loops over numbers run over blocks of
- * fixed length, which compilers turn into vector code at -O2 too. */
+ * A token's numbers are first converted to the tile's dtype, side by side, and then moved to their
+ * places: words of a key a panel's width apart, a value panel by panel.  All that depends on the
+ * dtype is a row of the table `formats`; no loop asks for the dtype.  Loops over numbers run over
+ * blocks of fixed length, which gcc vectorises at -O2 too. */
 #include "tile.h"
 
 #include <float.h>
@@ -15,11 +15,11 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-#define BLOCK 16 /* numbers */
+#define BLOCK 16 /* numbers converted at a time */
 #define INT8_LARGEST 127
 #define WORD 4 /* bytes, and numbers of int8 */
 
-/* ---- Numbers to a dtype and back ------------------------------------------------------------- */
+/* ---- Converting ------------------------------------------------------------------------------ */
 
 static bool encode_bf16(void *out, float *scale, const float *x, size_t n)
 {
@@ -37,7 +37,7 @@ static bool encode_bf16(void *out, float *scale, const float *x, size_t n)
 static bool encode_f16(void *out, float *scale, const float *x, size_t n)
 {
     uint16_t *to = out;
-    uint32_t largest[BLOCK] = {0}, most = 0; /* as bits, which are in the order of magnitudes */
+    uint32_t largest[BLOCK] = {0}, most = 0; /* bits without sign, ordered as magnitudes */
     size_t i = 0;
     (void)scale;
     for (; i + BLOCK <= n; i += BLOCK)
@@ -75,21 +75,21 @@ static float magnitude(const float *x, size_t n)
     return attn_bits_to_float(most);
 }
 
-/* The nearest integer to x, which is within +-127, and 128: beside 1.5 * 2^23 the last bit of a
- * float counts 1, so adding rounds, and the low byte is the integer. */
+/* The nearest integer to x, which is within +-127, plus 128.  Near 1.5 * 2^23 the last bit of a
+ * float counts 1, so the addition rounds and leaves the integer in the low byte. */
 INLINE uint8_t nearest(float x)
 {
     return (uint8_t)((attn_float_to_bits(x + 12582912.0f) & 0xffu) ^ 0x80u);
 }
 
-/* The scale of 127 steps to `largest`, rounded up to 17 bits: so 127 steps are a float exactly, and
- * numbers that were read from a tile come back as the same integers. */
+/* The scale by which `largest` is 127 steps, rounded up to 17 bits.  127 steps are then exactly a
+ * float, and numbers read from a tile are stored again as the same integers. */
 static float scale_of(float largest)
 {
     return attn_bits_to_float((attn_float_to_bits(largest / INT8_LARGEST) + 0x7fu) & ~0x7fu);
 }
 
-/* Numbers whose scale would not be a normal float become 0. */
+/* Where the scale would not be a normal float all numbers become 0. */
 static bool encode_int8(void *out, float *scale, const float *x, size_t n)
 {
     uint8_t *to = out;
@@ -133,9 +133,10 @@ static void decode_int8(float *out, const void *in, float scale, size_t n)
         out[i] = (float)(from[i] - 128) * scale;
 }
 
-/* ---- Numbers to where they stand ------------------------------------------------------------- */
+/* ---- Moving ---------------------------------------------------------------------------------- */
 
-/* n numbers of `size` bytes, `to` and `from` of them apart. */
+/* Copies n numbers of `size` bytes (constant), which are `from` numbers apart in `in` and `to`
+ * apart in `out`. */
 INLINE void move(unsigned char *out, size_t to, const unsigned char *in, size_t from, size_t n,
                  const size_t size)
 {
@@ -158,7 +159,7 @@ static void move_4(void *out, size_t to, const void *in, size_t from, size_t n)
     move(out, to, in, from, n, 4);
 }
 
-/* Numbers side by side. */
+/* The same for numbers that are side by side in both. */
 static void copy_2(void *out, size_t to, const void *in, size_t from, size_t n)
 {
     (void)to, (void)from;
@@ -173,19 +174,35 @@ static void copy_4(void *out, size_t to, const void *in, size_t from, size_t n)
 
 struct format {
     size_t bytes; /* of a number */
-    size_t each;  /* numbers of a word: bytes of int8, else numbers themselves */
-    bool (*encode)(void *out, float *scale, const float *x, size_t n); /* whole words; NULL: as
-                                                                          numbers are */
+    size_t each;  /* numbers moved together: a word of four int8, else one number */
+    bool (*encode)(void *out, float *scale, const float *x, size_t n); /* whole words; NULL: the
+                                                                          dtype is float32 */
     void (*decode)(float *out, const void *in, float scale, size_t n);
     void (*move_words)(void *out, size_t to, const void *in, size_t from, size_t n);
     void (*move)(void *out, size_t to, const void *in, size_t from, size_t n);
 };
 
 static const struct format formats[] = {
-    [ATTN_F32] = {4, 1, NULL, decode_f32, move_4, copy_4},
-    [ATTN_BF16] = {2, 1, encode_bf16, decode_bf16, move_2, copy_2},
-    [ATTN_F16] = {2, 1, encode_f16, decode_f16, move_2, copy_2},
-    [ATTN_INT8] = {1, WORD, encode_int8, decode_int8, move_4, move_1},
+    [ATTN_F32] =
+        {.bytes = 4, .each = 1, .decode = decode_f32, .move_words = move_4, .move = copy_4},
+    [ATTN_BF16] = {.bytes = 2,
+                   .each = 1,
+                   .encode = encode_bf16,
+                   .decode = decode_bf16,
+                   .move_words = move_2,
+                   .move = copy_2},
+    [ATTN_F16] = {.bytes = 2,
+                  .each = 1,
+                  .encode = encode_f16,
+                  .decode = decode_f16,
+                  .move_words = move_2,
+                  .move = copy_2},
+    [ATTN_INT8] = {.bytes = 1,
+                   .each = WORD,
+                   .encode = encode_int8,
+                   .decode = decode_int8,
+                   .move_words = move_4,
+                   .move = move_1},
 };
 
 static size_t words_of(const struct format *format, size_t n)
@@ -202,7 +219,8 @@ struct row {
     _Alignas(64) unsigned char numbers[ATTN_MAX_HEAD_DIM * sizeof(float)];
 };
 
-/* Makes *numbers those of x in the tile's dtype, which are x itself or stand in the row. */
+/* Converts x to the tile's dtype: *numbers becomes x itself where that is float32, else
+ * row->numbers.  False where a number is beyond the largest of the dtype. */
 static bool encode(const unsigned char **numbers, struct row *row, const struct format *format,
                    float *scale, const float *x, size_t n)
 {
@@ -210,7 +228,7 @@ static bool encode(const unsigned char **numbers, struct row *row, const struct 
     return format->encode == NULL || format->encode(row->numbers, scale, x, n);
 }
 
-/* Where in a tile the key of a slot begins, whose words are a panel apart. */
+/* The byte of a tile's keys where the key of a slot begins; its words are a panel apart. */
 static size_t key_at(const struct attn_tile *tile, size_t slot, size_t d)
 {
     const struct format *format = &formats[tile->dtype];
@@ -219,7 +237,8 @@ static size_t key_at(const struct attn_tile *tile, size_t slot, size_t d)
            slot % panel * format->each * format->bytes;
 }
 
-/* Where the part of its value begins that stands in the panel of component j, `width` wide. */
+/* The byte of a tile's values where the value of a slot begins in the panel of components [j, j +
+ * width). */
 static size_t value_at(const struct format *format, size_t slot, size_t j, size_t width)
 {
     const size_t each = format->each;

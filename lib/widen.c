@@ -1,4 +1,5 @@
-/* widen.c: loops over blocks of fixed length, which compilers turn into vector code at -O2 too. */
+/* widen.c: the loops run over blocks of fixed length, which compilers turn into vector code at -O2
+ * too. */
 #include "widen.h"
 
 #include "half_float.h"

@@ -1,7 +1,7 @@
-/* widen.h: 16-bit floats to float32, exactly, and a watch for what is not finite.
+/* widen.h: arrays of 16-bit floats to float32, exactly, and the check that numbers are finite.
  *
- * Infinities and NaN come out as infinities and NaN, and the functions return false where they
- * met one.  Bits are moved as integers, so neither rounding nor flush-to-zero modes matter. */
+ * Infinities and NaN become infinities and NaN, and a function that met one returns false.  Bits
+ * are moved as integers, so neither rounding nor flush-to-zero modes matter. */
 #ifndef ATTN_LIB_WIDEN_H
 #define ATTN_LIB_WIDEN_H
 

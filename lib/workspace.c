@@ -49,21 +49,22 @@ struct attn_workspace_mark attn_workspace_get_mark(const struct attn_workspace *
     return (struct attn_workspace_mark){workspace->chunks, workspace->used};
 }
 
-/* One chunk that came since then stays, empty: what is taken next is likely to need it again. */
-void attn_workspace_rewind(struct attn_workspace *workspace, struct attn_workspace_mark moment)
+/* The oldest chunk added after the mark stays, empty: the next pieces are likely to need it
+ * again. */
+void attn_workspace_rewind(struct attn_workspace *workspace, struct attn_workspace_mark mark)
 {
     struct attn_chunk *chunk = workspace->chunks;
-    while (chunk != moment.chunk && chunk->next != moment.chunk) {
+    while (chunk != mark.chunk && chunk->next != mark.chunk) {
         workspace->chunks = chunk->next;
         workspace->held -= attn_add(chunk->size, sizeof *chunk);
         attn_free(chunk);
         chunk = workspace->chunks;
     }
-    workspace->used = chunk == moment.chunk ? moment.used : 0;
+    workspace->used = chunk == mark.chunk ? mark.used : 0;
 }
 
-/* Bytes that stay from call to call. */
-static size_t kept(const struct attn_workspace *workspace)
+/* Bytes that are kept from call to call, at most. */
+static size_t keep_limit(const struct attn_workspace *workspace)
 {
     size_t limit = workspace->limit;
     return limit == 0 ? ATTN_WORKSPACE_KEEP
@@ -74,13 +75,13 @@ void attn_workspace_reset(struct attn_workspace *workspace)
 {
     struct attn_chunk *only = workspace->chunks;
     workspace->used = 0;
-    if (only == NULL || (only->next == NULL && only->size <= kept(workspace)))
+    if (only == NULL || (only->next == NULL && only->size <= keep_limit(workspace)))
         return;
     size_t total = 0;
     for (struct attn_chunk *chunk = only; chunk != NULL; chunk = chunk->next)
         total = attn_add(total, chunk->size);
     attn_workspace_fini(workspace);
-    if (total <= kept(workspace))
+    if (total <= keep_limit(workspace))
         (void)add_chunk(workspace, total);
 }
 

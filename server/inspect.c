@@ -1,8 +1,8 @@
 /* inspect.c: prints a checkpoint directory as loading it would resolve it: family, layers, costs.
  *
- * The text of a layer is made from the JSON that GET /models has, so the two cannot differ; of an
- * architecture with several stacks each is a model of its own and is printed as one.  Layers are
- * computed with, by inspect_measure.c, only where that was asked for. */
+ * A layer's text is made from its JSON in GET /models (api/layer_json.c), so the two cannot differ.
+ * Each stack of an architecture with several is a model of its own and is printed as one.  Weights
+ * are not read. */
 #include "inspect.h"
 
 #include <ctype.h>
@@ -13,47 +13,47 @@
 #include "api/layer_json.h"
 #include "base/buffer.h"
 #include "config/config.h"
-#include "inspect_measure.h"
 #include "session/models.h"
 
 #define TEXT_MAX ((size_t)4 << 20) /* of what is printed */
-#define BLOCK_TOKENS 64            /* that a session's cache grows by */
+#define BLOCK_TOKENS 64            /* a session's cache grows by blocks of this size */
 
-struct wanted {
-    const char *path, *stack; /* stack NULL: all that there are */
+struct arguments {
+    const char *directory;
+    const char *stack; /* NULL: every stack of the checkpoint */
     size_t layers[ATTN_MAX_LAYERS];
     size_t num_layers; /* 0: all */
     enum attn_dtype dtype, kv_dtype;
-    bool measure; /* what those do to outputs, too */
 };
 
-static bool complain(const char *what, const char *which)
+static bool refuse(const char *what, const char *which)
 {
     fprintf(stderr, "attnd: inspect: %s%s\n", what, which);
     return false;
 }
 
-/* ---- Words ----------------------------------------------------------------------------------- */
+/* ---- Arguments ------------------------------------------------------------------------------- */
 
-/* Indices in ascending order, commas between them. */
-static bool read_layers(struct wanted *wanted, const char *text)
+/* The text holds indices in ascending order, separated by commas. */
+static bool parse_layers(struct arguments *arguments, const char *text)
 {
     const char *at = text;
     for (;;) {
         size_t index = 0, digits = 0;
         for (; isdigit((unsigned char)*at) && digits < 6; at++, digits++)
             index = index * 10 + (size_t)(*at - '0');
-        bool ascending = wanted->num_layers == 0 || index > wanted->layers[wanted->num_layers - 1];
+        bool ascending =
+            arguments->num_layers == 0 || index > arguments->layers[arguments->num_layers - 1];
         if (digits == 0 || index >= ATTN_MAX_LAYERS || !ascending || (*at != ',' && *at != '\0'))
-            return complain("--layers must be indices in ascending order, as 0,3,5, not ", text);
-        wanted->layers[wanted->num_layers++] = index;
+            return refuse("--layers must be indices in ascending order, as 0,3,5, not ", text);
+        arguments->layers[arguments->num_layers++] = index;
         if (*at++ == '\0')
             return true;
     }
 }
 
-/* The value of the flag at argv[*at], `--name value` or `--name=value`; NULL where it is another
- * flag or has none. */
+/* The value of the flag at argv[*at], as `--name value` (then *at moves to the value) or
+ * `--name=value`.  NULL where argv[*at] is another flag or has no value. */
 static const char *flag_value(const char *name, int *at, int argc, char *const argv[])
 {
     size_t length = strlen(name);
@@ -64,47 +64,46 @@ static const char *flag_value(const char *name, int *at, int argc, char *const a
     return argv[*at][length] == '\0' && *at + 1 < argc ? argv[++*at] : NULL;
 }
 
-static bool read_dtype(enum attn_dtype *out, const char *flag, const char *text)
+static bool parse_dtype(enum attn_dtype *out, const char *flag, const char *text)
 {
-    return attn_dtype_find(out, text) || complain(flag, text);
+    return attn_dtype_find(out, text) || refuse(flag, text);
 }
 
-static bool read_words(struct wanted *wanted, int argc, char *const argv[])
+static bool parse(struct arguments *arguments, int argc, char *const argv[])
 {
     const char *value;
     for (int i = 0; i < argc; i++) {
         if ((value = flag_value("--stack", &i, argc, argv)) != NULL) {
-            wanted->stack = value;
+            arguments->stack = value;
         } else if ((value = flag_value("--layers", &i, argc, argv)) != NULL) {
-            wanted->num_layers = 0;
-            if (!read_layers(wanted, value))
+            arguments->num_layers = 0;
+            if (!parse_layers(arguments, value))
                 return false;
         } else if ((value = flag_value("--dtype", &i, argc, argv)) != NULL) {
-            if (!read_dtype(&wanted->dtype, "--dtype must be f32, bf16 or int8, not ", value))
+            if (!parse_dtype(&arguments->dtype, "--dtype must be f32, bf16 or int8, not ", value))
                 return false;
         } else if ((value = flag_value("--kv-dtype", &i, argc, argv)) != NULL) {
-            if (!read_dtype(&wanted->kv_dtype, "--kv-dtype must be f32, bf16, f16 or int8, not ",
-                            value))
+            if (!parse_dtype(&arguments->kv_dtype,
+                             "--kv-dtype must be f32, bf16, f16 or int8, not ", value))
                 return false;
-        } else if (strcmp(argv[i], "--measure") == 0) {
-            wanted->measure = true;
-        } else if (argv[i][0] == '-' || wanted->path != NULL) {
-            return complain("what is ", argv[i]);
+        } else if (argv[i][0] == '-' || arguments->directory != NULL) {
+            return refuse("what is ", argv[i]);
         } else {
-            wanted->path = argv[i];
+            arguments->directory = argv[i];
         }
     }
-    return wanted->path != NULL ||
-           complain("which directory? ",
-                    "attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME] "
-                    "[--kv-dtype NAME] [--measure]");
+    return arguments->directory != NULL ||
+           refuse("which directory? ",
+                  "attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME] "
+                  "[--kv-dtype NAME]");
 }
 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
 static void print_value(struct srv_buffer *out, const json_t *value);
 
-/* "a 1, b(c 2, d)": what is null, false or empty is left out, what is true is its name. */
+/* Appends "a 1, b(c 2, d)".  Members that are null, false or empty are left out; of a true member
+ * the name alone is printed. */
 static void print_members(struct srv_buffer *out, const json_t *object)
 {
     const char *key, *comma = "";
@@ -140,7 +139,7 @@ static void print_value(struct srv_buffer *out, const json_t *value)
     }
 }
 
-/* Layers first to last, which are all alike. */
+/* Prints the layers from first to last, which all have this JSON. */
 static void print_layers(struct srv_buffer *out, size_t first, size_t last, const json_t *layer)
 {
     srv_buffer_printf(out, first == last ? "  layer %zu: " : "  layers %zu-%zu: ", first, last);
@@ -148,7 +147,7 @@ static void print_layers(struct srv_buffer *out, size_t first, size_t last, cons
     srv_buffer_text(out, "\n");
 }
 
-/* Each run of resident layers that are alike. */
+/* Prints each run of consecutive resident layers with the same JSON as one. */
 static void print_runs(struct srv_buffer *out, const struct attn_model *model, size_t num_layers)
 {
     json_t *run = NULL;
@@ -205,71 +204,53 @@ static void print_model(struct srv_buffer *out, const struct attn_model *model)
 
 /* ---- Models ---------------------------------------------------------------------------------- */
 
-static struct attn_model_options options_of(const struct wanted *wanted, const char *stack)
+static bool open_stack(struct attn_model **out, const struct arguments *arguments,
+                       const char *stack)
 {
-    return (struct attn_model_options){
-        .layers = wanted->num_layers > 0 ? wanted->layers : NULL,
-        .num_layers = wanted->num_layers,
+    const struct attn_model_options options = {
+        .layers = arguments->num_layers > 0 ? arguments->layers : NULL,
+        .num_layers = arguments->num_layers,
         .stack = stack,
-        .dtype = wanted->dtype,
-        .kv_dtype = wanted->kv_dtype,
+        .dtype = arguments->dtype,
+        .kv_dtype = arguments->kv_dtype,
     };
-}
-
-static bool blame(const struct wanted *wanted, const struct attn_error *error)
-{
-    fprintf(stderr, "attnd: inspect: %s: %s\n", wanted->path, error->message);
+    struct attn_error error = {0};
+    if (attn_model_open(out, arguments->directory, &options, &error) == ATTN_OK)
+        return true;
+    fprintf(stderr, "attnd: inspect: %s: %s\n", arguments->directory, error.message);
     return false;
 }
 
-static bool open_stack(struct attn_model **out, const struct wanted *wanted, const char *stack)
-{
-    const struct attn_model_options options = options_of(wanted, stack);
-    struct attn_error error = {0};
-    return attn_model_open(out, wanted->path, &options, &error) == ATTN_OK || blame(wanted, &error);
-}
-
-/* Prints a stack and closes it. */
-static bool show(struct srv_buffer *out, struct attn_model *model, const struct wanted *wanted,
-                 const char *stack)
-{
-    const struct attn_model_options options = options_of(wanted, stack);
-    struct attn_error error = {0};
-    print_model(out, model);
-    bool done = !wanted->measure ||
-                srv_inspect_measure(out, wanted->path, &options, model, &error) == ATTN_OK ||
-                blame(wanted, &error);
-    attn_model_close(model);
-    return done;
-}
-
-/* Prints the stack wanted, or the only one, or else each. */
-static bool inspect(struct srv_buffer *out, const struct wanted *wanted)
+/* Prints the stack that was asked for, or the only one, or else each of them. */
+static bool inspect(struct srv_buffer *out, const struct arguments *arguments)
 {
     struct attn_model *model = NULL;
     struct attn_model_info info;
-    if (!open_stack(&model, wanted, wanted->stack))
+    if (!open_stack(&model, arguments, arguments->stack))
         return false;
     attn_model_describe(&info, model);
-    if (wanted->stack != NULL || info.stack[0] == '\0')
-        return show(out, model, wanted, wanted->stack);
+    bool single = arguments->stack != NULL || info.stack[0] == '\0';
+    if (single)
+        print_model(out, model);
     attn_model_close(model);
-    bool done = true;
-    for (size_t i = 0; i < SRV_STACKS && done; i++)
-        done = open_stack(&model, wanted, srv_stack_names[i]) &&
-               show(out, model, wanted, srv_stack_names[i]);
-    return done;
+    for (size_t i = 0; i < SRV_STACKS && !single; i++) {
+        if (!open_stack(&model, arguments, srv_stack_names[i]))
+            return false;
+        print_model(out, model);
+        attn_model_close(model);
+    }
+    return true;
 }
 
 int srv_command_inspect(int argc, char *const argv[])
 {
     struct srv_buffer text;
-    struct wanted *wanted = calloc(1, sizeof *wanted);
-    bool done = wanted != NULL || complain("out of memory", "");
+    struct arguments *arguments = calloc(1, sizeof *arguments);
+    bool done = arguments != NULL || refuse("out of memory", "");
     srv_buffer_init(&text, TEXT_MAX);
-    done = done && read_words(wanted, argc, argv) && inspect(&text, wanted) && !text.failed &&
+    done = done && parse(arguments, argc, argv) && inspect(&text, arguments) && !text.failed &&
            fwrite(text.data, 1, text.length, stdout) == text.length && fflush(stdout) == 0;
     srv_buffer_fini(&text);
-    free(wanted);
+    free(arguments);
     return done ? 0 : 1;
 }

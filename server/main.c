@@ -24,12 +24,11 @@
 #include "ops/heap.h"
 #include "ops/sandbox.h"
 #include "self_check.h"
+#include "serve.h"
 
 #define FILES_BESIDE_CONNECTIONS 64        /* descriptors for all else, and */
 #define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* for each thread that watches connections */
 #define MESSAGE_MAX SRV_MESSAGE_MAX
-#define TRIM_NS UINT64_C(10000000000) /* from one giving back to the next, at least */
-#define TRIM_SHARE 1000
 
 extern char **environ;
 
@@ -165,6 +164,31 @@ static bool fit_memory(struct srv_app *app, char *message)
     return true;
 }
 
+static void resume(void *app, struct srv_request *const requests[], size_t count)
+{
+    srv_http_resume(((struct srv_app *)app)->http, requests, count);
+}
+
+static bool open_scheduler(struct srv_app *app)
+{
+    const struct srv_config *config = &app->config;
+    app->scheduler_context = (struct srv_scheduler_context){
+        .engine = app->engine,
+        .models = &app->models,
+        .sessions = app->sessions,
+        .store = app->store,
+        .metrics = app->metrics,
+        .limits = &config->limits,
+        .routes = app->routes,
+        .batches_wait_for_disk =
+            config->durability == SRV_DURABLE_JOURNAL && config->journal_fsync == SRV_FSYNC_ALWAYS,
+        .stopping = &app->stopping,
+        .resume = resume,
+        .resume_context = app,
+    };
+    return srv_scheduler_open(&app->scheduler, &app->scheduler_context);
+}
+
 /* The parts that neither read files nor take requests. */
 static bool open_parts(struct srv_app *app, char *message)
 {
@@ -178,13 +202,30 @@ static bool open_parts(struct srv_app *app, char *message)
            srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
            fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
-           srv_store_open(&app->store, app, message, MESSAGE_MAX) &&
-           srv_scheduler_open(&app->scheduler, app);
+           srv_store_open(&app->store, app, message, MESSAGE_MAX) && open_scheduler(app);
+}
+
+static struct srv_http_context http_context(struct srv_app *app)
+{
+    return (struct srv_http_context){
+        .limits = &app->config.limits,
+        .routes = app->routes,
+        .instance = app->config.instance,
+        .keys = app->config.api_keys != NULL ? &app->keys : NULL,
+        .log = &app->log,
+        .metrics = app->metrics,
+        .scheduler = app->scheduler,
+        .in_flight = &app->in_flight,
+        .phase = &app->phase,
+        .stopping = &app->stopping,
+        .app = app,
+    };
 }
 
 static bool open_http(struct srv_app *app, char *message)
 {
     const struct srv_config *config = &app->config;
+    const struct srv_http_context context = http_context(app);
     struct srv_tls tls;
     struct srv_http_options options = {
         .host = config->host,
@@ -193,7 +234,7 @@ static bool open_http(struct srv_app *app, char *message)
         .tls = &tls,
     };
     bool opened = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, MESSAGE_MAX) &&
-                  srv_http_open(&app->http, app, &options, message, MESSAGE_MAX);
+                  srv_http_open(&app->http, &context, &options, message, MESSAGE_MAX);
     srv_tls_fini(&tls);
     return opened;
 }
@@ -255,90 +296,6 @@ static void say_ready(struct srv_app *app)
 
 /* ---- Serving and stopping -------------------------------------------------------------------- */
 
-static void drop_expired(struct srv_app *app)
-{
-    struct srv_session *session = srv_sessions_expire(app->sessions, srv_now_ns()), *next;
-    for (; session != NULL; session = next) {
-        next = session->next;
-        srv_store_expire(app->store, session);
-        srv_metrics_session(app->metrics, SRV_SESSION_EXPIRED, 1);
-        srv_session_put(session);
-    }
-}
-
-static void read_keys_again(struct srv_app *app)
-{
-    char message[MESSAGE_MAX];
-    size_t keys = srv_keyring_read(&app->keys, app->config.api_keys, message, sizeof message);
-    if (keys > 0)
-        srv_log_event(&app->log, SRV_LOG_INFO, "keys", "%zu, from %s", keys, app->config.api_keys);
-    else
-        srv_log_event(&app->log, SRV_LOG_ERROR, "keys", "are what they were: %s", message);
-}
-
-static void read_certificate_again(struct srv_app *app)
-{
-    const struct srv_config *config = &app->config;
-    struct srv_tls tls;
-    char message[MESSAGE_MAX], date[SRV_TLS_DATE];
-    bool read = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, sizeof message);
-    bool used = read && srv_http_replace_certificate(app->http, &tls);
-    if (read)
-        srv_tls_date(date, &tls);
-    if (used)
-        srv_log_event(&app->log, SRV_LOG_INFO, "certificate", "expires %s, from %s", date,
-                      config->tls_cert);
-    else
-        srv_log_event(&app->log, SRV_LOG_ERROR, "certificate", "is what it was: %s",
-                      read ? "out of memory" : message);
-    srv_tls_fini(&tls);
-}
-
-/* When to do it next: who allocates waits meanwhile, at most a thousandth of the time. */
-static uint64_t trim_heap(void)
-{
-    uint64_t start = srv_now_ns();
-    srv_heap_trim();
-    uint64_t took = srv_now_ns() - start;
-    return start + (took > TRIM_NS / TRIM_SHARE ? took * TRIM_SHARE : TRIM_NS);
-}
-
-/* Expires sessions each second, gives memory back now and then, and reads again what it is asked
- * to, until a stopping signal comes. */
-static void serve(struct srv_app *app)
-{
-    sigset_t set = served_signals(&app->config);
-    const struct timespec second = {.tv_sec = 1};
-    uint64_t trim_ns = srv_now_ns() + TRIM_NS;
-    int signal_number;
-    do {
-        signal_number = sigtimedwait(&set, NULL, &second);
-        drop_expired(app);
-        if (srv_now_ns() >= trim_ns)
-            trim_ns = trim_heap();
-        if (signal_number == SIGHUP && app->config.api_keys != NULL)
-            read_keys_again(app);
-        if (signal_number == SIGHUP && app->config.tls_cert != NULL)
-            read_certificate_again(app);
-    } while (signal_number < 0 || signal_number == SIGHUP);
-}
-
-/* Lets the requests that are running finish, within the time the options give them. */
-static void drain(struct srv_app *app)
-{
-    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
-    uint64_t deadline_ns = srv_now_ns() + app->config.limits.drain_timeout_s * UINT64_C(1000000000);
-    stop_at_once(leave_with_failure);
-    atomic_store(&app->phase, SRV_DRAINING);
-    srv_log_event(&app->log, SRV_LOG_INFO, "draining", "%zu requests are running",
-                  srv_http_active(app->http));
-    srv_http_quiesce(app->http);
-    while (srv_http_active(app->http) > 0 && srv_now_ns() < deadline_ns)
-        nanosleep(&pause, NULL);
-    srv_log_event(&app->log, SRV_LOG_INFO, "stopped", "%zu requests were cut off",
-                  srv_http_active(app->http));
-}
-
 /* False where sessions could not be saved. */
 static bool close_all(struct srv_app *app)
 {
@@ -371,8 +328,10 @@ static int run(struct srv_app *app)
         atomic_store(&app->phase, SRV_READY);
         warn_of_exposure(app);
         say_ready(app);
-        serve(app);
-        drain(app);
+        sigset_t signals = served_signals(&app->config);
+        srv_serve(app, &signals);
+        stop_at_once(leave_with_failure);
+        srv_drain(app);
     } else {
         fprintf(stderr, "attnd: %s\n", message);
     }

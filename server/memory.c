@@ -1,8 +1,10 @@
-/* memory.c: the terms of the daemon's memory.
+/* memory.c: the terms of the daemon's memory: an upper bound on what it takes, and the fit to what
+ * there is.
  *
- * Weights are read before there are requests, and sessions restored before there are any too, so of
- * those phases only what passes the later ones' memory is added.  Address space (RLIMIT_AS) is
- * reserved beyond what is touched: stacks and arenas of the allocator are counted whole there. */
+ * Phases that do not overlap share their memory: weights are loaded, and sessions restored, before
+ * there are requests, so of those phases only what exceeds the later ones' memory is added.
+ * Address space (RLIMIT_AS) is reserved beyond what is touched: stacks and arenas of the allocator
+ * count whole there. */
 #include "memory.h"
 
 #include <stdint.h>
@@ -22,89 +24,112 @@
 #define MIB ((size_t)1 << 20)
 
 #define PROGRAM (24 * MIB)          /* code, libraries, the configuration, tables */
-#define THREAD (512 * KIB)          /* what one uses of its stack and its arena of the allocator */
+#define THREAD (512 * KIB)          /* of a thread's stack and its arena of the allocator */
 #define CONNECTION (4 * KIB)        /* libmicrohttpd's and ours, beside buffers and the exchange */
-#define SESSION (512)               /* places in tables and lists, the allocator's own */
-#define RECORDED (1 * KIB)          /* of a session in a snapshot: places in lists of files */
+#define SESSION (512)               /* entries of tables and lists, the allocator's overhead */
+#define RECORDED (1 * KIB)          /* of a session in a snapshot: entries of lists of files */
 #define STORE (24 * MIB)            /* journals' buffers, the piece of a file that is written */
 #define RESTORING (8 * MIB)         /* windows over files, a file's header as import reads it */
-#define QUEUED (8 * sizeof(void *)) /* of a request in the lists of scheduler and clerks */
+#define QUEUED (8 * sizeof(void *)) /* of a request in the queues of scheduler and I/O workers */
 #define ALLOCATOR 8                 /* an eighth of what comes and goes is lost in between */
 #define RESERVED_THREAD (136 * MIB) /* of address space: arena and stack */
 #define RESERVED (192 * MIB)        /* of address space: libraries */
 
-static size_t add(size_t a, size_t b) { return __builtin_add_overflow(a, b, &a) ? SIZE_MAX : a; }
+static const struct {
+    const char *name, *what;
+} terms[SRV_MEMORY_TERMS] = {
+    [SRV_MEMORY_PROGRAM] = {"program", "code, libraries, tables, stacks and scratch of threads"},
+    [SRV_MEMORY_WEIGHTS] = {"weights", "resident layers of all models, and loading them"},
+    [SRV_MEMORY_CACHES] = {"caches", "cache_bytes, and heads and lists of the caches' blocks"},
+    [SRV_MEMORY_SESSIONS] = {"sessions", "max_sessions, without their caches' blocks"},
+    [SRV_MEMORY_REQUESTS] = {"requests",
+                             "max_in_flight_bytes, an eighth for the allocator, max_queue"},
+    [SRV_MEMORY_WORKING] = {"working",
+                            "of the call that is computed, and of steps during its pauses"},
+    [SRV_MEMORY_CONNECTIONS] = {"connections",
+                                "max_connections, with their heads and small bodies"},
+    [SRV_MEMORY_STORE] = {"store", "journal and snapshots, or before them a file that is restored"},
+};
 
+/* Sums and products that stay at SIZE_MAX where they do not fit. */
+static size_t add(size_t a, size_t b) { return __builtin_add_overflow(a, b, &a) ? SIZE_MAX : a; }
 static size_t mul(size_t a, size_t b) { return __builtin_mul_overflow(a, b, &a) ? SIZE_MAX : a; }
 
-static size_t most(size_t a, size_t b) { return a > b ? a : b; }
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
-static size_t beyond(size_t a, size_t b) { return a > b ? a - b : 0; }
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static size_t excess(size_t a, size_t b) { return a > b ? a - b : 0; }
 
-/* What the models say, over all of them. */
+/* ---- Models ---------------------------------------------------------------------------------- */
+
+/* What all models together, or the largest of them, need. */
 struct footprint {
     size_t weights, loading;
-    size_t session; /* of one: cache, last steps, both in a snapshot */
-    size_t blocks;  /* of the cache budget, at most */
+    size_t session; /* bytes of one: its empty cache and last steps; twice while in a snapshot */
+    size_t blocks;  /* that the cache budget holds at most */
     size_t slack;   /* of the cache pool */
-    size_t tile;    /* 64 tokens of a layer, as a session is restored from them */
+    size_t tile;    /* 64 tokens of a layer, the unit in which a session is restored */
     size_t call, inner;
 };
 
-/* What 64 tokens take in the largest layer. */
-static size_t tile_of(const struct srv_model *model)
+/* Bytes of 64 tokens in the model's largest layer. */
+static size_t tile_bytes(const struct srv_model *model)
 {
     size_t tile = 0;
     for (size_t i = 0; i < model->info.num_layers; i++) {
         const struct attn_layer_spec *spec = attn_model_layer(model->attn, i);
         if (spec != NULL)
-            tile = most(tile, mul(64 * sizeof(float) * spec->num_kv_heads,
-                                  spec->head_dim + spec->value_head_dim));
+            tile = larger(tile, mul(64 * sizeof(float) * spec->num_kv_heads,
+                                    spec->head_dim + spec->value_head_dim));
     }
     return tile;
 }
 
-/* Rows that one body can bring to a layer: a number takes two bytes at least. */
-static size_t rows_of(const struct srv_config *config, const struct srv_model *model)
+/* Rows that one body can bring to a layer: a number takes at least two bytes. */
+static size_t max_rows(const struct srv_config *config, const struct srv_model *model)
 {
-    size_t rows = 0, layers = model->info.num_layers;
-    for (size_t i = 0; i < layers; i++) {
+    size_t rows = 0, numbers = config->limits.max_body_bytes / 2;
+    for (size_t i = 0; i < model->info.num_layers; i++) {
         const struct attn_layer_spec *spec = attn_model_layer(model->attn, i);
         if (spec != NULL)
-            rows =
-                most(rows, config->limits.max_body_bytes / 2 /
-                               least(spec->hidden_size, least(spec->key_size, spec->value_size)));
+            rows = larger(rows, numbers / smaller(spec->hidden_size,
+                                                  smaller(spec->key_size, spec->value_size)));
     }
-    return least(rows, mul(config->limits.max_tokens, ATTN_MAX_BATCH)) + 1;
+    return smaller(rows, mul(config->limits.max_tokens, ATTN_MAX_BATCH)) + 1;
+}
+
+static void add_caches(struct footprint *out, const struct srv_config *config,
+                       const struct srv_model *model, const struct attn_model_memory *memory)
+{
+    size_t session = memory->cache_bytes + model->info.num_layers * sizeof(struct srv_last_step);
+    /* A snapshot's copy has the same size, but for its list of blocks. */
+    if (config->durability != SRV_DURABLE_NONE)
+        session += RECORDED + session;
+    out->session = larger(out->session, session);
+    out->blocks = larger(out->blocks, config->limits.cache_bytes / memory->block_bytes + 1);
+    out->slack = add(out->slack, ATTN_POOL_SLACK);
+    out->tile = larger(out->tile, tile_bytes(model));
 }
 
 static void add_model(struct footprint *out, const struct srv_config *config,
                       const struct srv_model *model, unsigned threads)
 {
-    const struct srv_limits *limits = &config->limits;
+    const struct attn_call_size call = {
+        .rows = max_rows(config, model),
+        .tokens = config->limits.max_tokens,
+        .few = SRV_BATCH_ROWS,
+        .cached = larger(SRV_BATCH_KEYS, config->limits.max_session_length),
+    };
+    struct attn_call_size inner = call; /* a batch of steps */
     struct attn_model_memory memory;
+    inner.rows = SRV_BATCH_ROWS;
+    inner.tokens = SRV_DECODE_ROWS_MAX;
     attn_model_memory(&memory, model->attn);
-    size_t layers = model->info.num_layers;
-    /* A snapshot's copy is another one of the same size, but for its list of blocks. */
-    size_t session = memory.cache_bytes + layers * sizeof(struct srv_last_step);
-    if (config->durability != SRV_DURABLE_NONE)
-        session += RECORDED + session;
-    size_t blocks = limits->cache_bytes / memory.block_bytes + 1;
-    size_t cached = most(SRV_BATCH_KEYS, limits->max_session_length);
     out->weights = add(out->weights, add(model->info.weight_bytes, memory.side_bytes));
-    out->loading = most(out->loading, memory.loading_bytes);
-    if (memory.block_bytes != SIZE_MAX) {
-        out->session = most(out->session, session);
-        out->blocks = most(out->blocks, blocks);
-        out->slack = add(out->slack, ATTN_POOL_SLACK);
-        out->tile = most(out->tile, tile_of(model));
-    }
-    const struct attn_call_size call = {rows_of(config, model), limits->max_tokens, SRV_BATCH_ROWS,
-                                        cached};
-    const struct attn_call_size inner = {SRV_BATCH_ROWS, SRV_DECODE_ROWS_MAX, SRV_BATCH_ROWS,
-                                         cached};
-    out->call = most(out->call, attn_call_bytes(model->attn, &call, threads));
-    out->inner = most(out->inner, attn_call_bytes(model->attn, &inner, threads));
+    out->loading = larger(out->loading, memory.loading_bytes);
+    if (memory.block_bytes != SIZE_MAX)
+        add_caches(out, config, model, &memory);
+    out->call = larger(out->call, attn_call_bytes(model->attn, &call, threads));
+    out->inner = larger(out->inner, attn_call_bytes(model->attn, &inner, threads));
 }
 
 static struct footprint add_models(const struct srv_config *config, const struct srv_models *models,
@@ -118,10 +143,20 @@ static struct footprint add_models(const struct srv_config *config, const struct
     return all;
 }
 
-static void term(struct srv_memory *out, const char *name, size_t bytes, const char *what)
+/* ---- The sum --------------------------------------------------------------------------------- */
+
+static size_t connection_bytes(const struct srv_config *config)
 {
-    out->terms[out->count++] = (struct srv_memory_term){name, bytes, what};
-    out->total = add(out->total, bytes);
+    return SRV_CONNECTION_BYTES + CONNECTION + srv_http_exchange_bytes() +
+           (config->tls_cert != NULL ? SRV_TLS_SESSION_BYTES : 0);
+}
+
+/* Snapshots are written after the last session has been restored. */
+static size_t store_bytes(const struct srv_config *config, const struct footprint *all)
+{
+    size_t snapshot = add(STORE, mul(all->blocks, sizeof(void *))); /* frozen lists */
+    size_t restoring = add(add(RESTORING, all->tile), mul(all->blocks, ATTN_ALIKE_BYTES));
+    return config->durability != SRV_DURABLE_NONE ? larger(snapshot, restoring) : 0;
 }
 
 static void find_limit(struct srv_memory *out, const struct srv_config *config)
@@ -137,68 +172,64 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
                    const struct srv_models *models)
 {
     const struct srv_limits *limits = &config->limits;
-    unsigned threads = config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus();
     const struct attn_engine_options engine = {
-        .threads = threads,
+        .threads = config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus(),
         .level = (enum attn_cpu_level)config->cpu_level,
         .gemm = (enum attn_gemm_mode)config->gemm,
     };
-    struct footprint all = add_models(config, models, threads);
-    bool stores = config->durability != SRV_DURABLE_NONE;
-    size_t sessions = all.blocks > 0 ? limits->max_sessions : 0;
-    size_t caches = all.blocks > 0 ? limits->cache_bytes : 0;
+    unsigned threads = engine.threads + (unsigned)config->event_threads + engine.threads / 4 + 4;
+    struct footprint all = add_models(config, models, engine.threads);
+    bool cached = all.blocks > 0;
+    size_t caches = cached ? limits->cache_bytes : 0, working = add(all.call, all.inner);
+    size_t blocks = add(mul(all.blocks, ATTN_BLOCK_OVERHEAD), all.slack);
+    size_t session = sizeof(struct srv_session) + SESSION + all.session;
     size_t requests = add(limits->max_in_flight_bytes, SRV_PROBE_BYTES);
-    size_t working = add(all.call, all.inner);
-    size_t connection = SRV_CONNECTION_BYTES + CONNECTION + srv_http_exchange_bytes() +
-                        (config->tls_cert != NULL ? SRV_TLS_SESSION_BYTES : 0);
-    *out = (struct srv_memory){.call_bytes = all.call, .inner_bytes = all.inner};
-    out->threads = threads + (unsigned)config->event_threads + threads / 4 + 4;
-
-    term(out, "program", PROGRAM, "code, libraries, tables");
-    term(out, "weights", all.weights, "resident layers of all models");
-    term(out, "caches", caches, "cache_bytes");
-    term(out, "blocks", add(mul(all.blocks, ATTN_BLOCK_OVERHEAD), all.slack),
-         "heads and lists of the caches' blocks, pages they share");
-    term(out, "sessions", mul(sessions, sizeof(struct srv_session) + SESSION + all.session),
-         "max_sessions, without their caches' blocks");
-    term(out, "requests", add(requests, requests / ALLOCATOR),
-         "max_in_flight_bytes, and an eighth for the allocator");
-    term(out, "working", working, "of the call that is computed, and of steps during its pauses");
-    term(out, "connections", mul(limits->max_connections, connection),
-         "max_connections, with their heads and small bodies");
-    term(out, "queue", mul(limits->max_queue, QUEUED), "max_queue");
-    out->reserved = add(RESERVED, mul(out->threads, RESERVED_THREAD));
-    out->reserved = add(out->reserved, attn_engine_reserved(&engine));
-    term(out, "threads", add(mul(out->threads, THREAD), attn_engine_bytes(&engine)),
-         "stacks, scratch, and OpenBLAS where it is used");
-    size_t snapshot = add(STORE, mul(all.blocks, sizeof(void *))); /* frozen lists */
-    size_t restoring = add(add(RESTORING, all.tile), mul(all.blocks, ATTN_ALIKE_BYTES));
-    term(out, "store", stores ? most(snapshot, restoring) : 0,
-         "journal and snapshots, or before them a file that is restored");
-    term(out, "loading", beyond(all.loading, add(add(caches, requests), working)),
-         "what loading takes beyond what requests and caches take later");
+    size_t later = add(add(caches, requests), working); /* than loading */
+    *out = (struct srv_memory){
+        .terms =
+            {
+                [SRV_MEMORY_PROGRAM] =
+                    add(add(PROGRAM, mul(threads, THREAD)), attn_engine_bytes(&engine)),
+                [SRV_MEMORY_WEIGHTS] = add(all.weights, excess(all.loading, later)),
+                [SRV_MEMORY_CACHES] = add(caches, blocks),
+                [SRV_MEMORY_SESSIONS] = cached ? mul(limits->max_sessions, session) : 0,
+                [SRV_MEMORY_REQUESTS] =
+                    add(add(requests, requests / ALLOCATOR), mul(limits->max_queue, QUEUED)),
+                [SRV_MEMORY_WORKING] = working,
+                [SRV_MEMORY_CONNECTIONS] = mul(limits->max_connections, connection_bytes(config)),
+                [SRV_MEMORY_STORE] = store_bytes(config, &all),
+            },
+        .call_bytes = all.call,
+        .inner_bytes = all.inner,
+        .reserved =
+            add(add(RESERVED, mul(threads, RESERVED_THREAD)), attn_engine_reserved(&engine)),
+        .threads = threads,
+    };
+    for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
+        out->total = add(out->total, out->terms[i]);
     find_limit(out, config);
 }
 
-/* ---- Enough, and saying so ------------------------------------------------------------------- */
+/* ---- Fitting it ------------------------------------------------------------------------------ */
 
 static double mib(size_t bytes) { return (double)bytes / (double)MIB; }
 
 static bool refuse(const struct srv_memory *memory, size_t needed, size_t limit, const char *source,
                    char *message, size_t size)
 {
-    int at =
-        snprintf(message, size, "%.1f MiB of memory are needed, %s gives %.1f MiB:", mib(needed),
-                 source, mib(limit));
-    for (size_t i = 0; i < memory->count; i++)
-        if (at > 0 && (size_t)at < size && memory->terms[i].bytes > 0)
-            at += snprintf(message + at, size - (size_t)at, "%s %s %.1f", i > 0 ? " +" : "",
-                           memory->terms[i].name, mib(memory->terms[i].bytes));
-    if (at > 0 && (size_t)at < size)
-        snprintf(message + at, size - (size_t)at,
-                 " = %.1f MiB; lower cache_bytes, max_in_flight_bytes, max_connections or "
-                 "max_body_bytes",
-                 mib(memory->total));
+    struct srv_buffer text;
+    srv_buffer_init(&text, size);
+    srv_buffer_lend(&text, message, size);
+    srv_buffer_printf(&text, "%.1f MiB of memory are needed, %s gives %.1f MiB:", mib(needed),
+                      source, mib(limit));
+    for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
+        if (memory->terms[i] > 0)
+            srv_buffer_printf(&text, "%s %s %.1f", i > 0 ? " +" : "", terms[i].name,
+                              mib(memory->terms[i]));
+    srv_buffer_printf(&text,
+                      " = %.1f MiB; lower cache_bytes, max_in_flight_bytes, max_connections or "
+                      "max_body_bytes",
+                      mib(memory->total));
     return false;
 }
 
@@ -216,19 +247,20 @@ static bool fits(const struct srv_memory *memory, char *message, size_t size)
     return true;
 }
 
+/* The divisor is tried and not computed: the sum is not linear in the shares (working memory of a
+ * call is not in max_body_bytes, and terms of phases that do not overlap are maxima).  Seven sums
+ * at most take microseconds. */
 bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
                     const struct srv_models *models, char *message, size_t size)
 {
-    bool enough;
-    unsigned divisor = 1;
-    for (;; divisor *= 2) {
+    for (unsigned divisor = 1; divisor <= SRV_MAX_DIVISOR; divisor *= 2) {
+        srv_config_divide_shares(config, divisor);
         add_up(out, config, models);
-        enough = fits(out, message, size);
-        if (enough || !srv_config_halve(config))
-            break;
+        out->divisor = divisor;
+        if (fits(out, message, size))
+            return true;
     }
-    out->divisor = divisor;
-    return enough;
+    return false;
 }
 
 static void print_line(struct srv_buffer *out, const char *name, size_t bytes, const char *what)
@@ -239,8 +271,8 @@ static void print_line(struct srv_buffer *out, const char *name, size_t bytes, c
 void srv_memory_print(struct srv_buffer *out, const struct srv_memory *memory)
 {
     srv_buffer_text(out, "memory at most:\n");
-    for (size_t i = 0; i < memory->count; i++)
-        print_line(out, memory->terms[i].name, memory->terms[i].bytes, memory->terms[i].what);
+    for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
+        print_line(out, terms[i].name, memory->terms[i], terms[i].what);
     print_line(out, "together", memory->total, "");
     if (memory->limit != SIZE_MAX)
         print_line(out, "limit", memory->limit, memory->source);

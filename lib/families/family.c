@@ -1,5 +1,7 @@
-/* family.c: the table of families, and finding a row.  The rows are in family_decoders.c (what came
- * after Llama), family_fused.c (GPT-2 to OPT) and family_encoders.c (BERT, T5, PyTorch). */
+/* family.c: the table of families, and finding a row.
+ *
+ * The rows are in family_llama.c (Llama and the decoders after it), family_gpt.c (GPT-2 to OPT) and
+ * family_encoders.c (BERT, T5, PyTorch, random models). */
 #include "families/family.h"
 
 #include <string.h>

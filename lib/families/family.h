@@ -1,153 +1,175 @@
-/* family.h: what distinguishes one architecture from another, as data.
+/* family.h: model families as data: one row for each Hugging Face architecture.
  *
- * A family is one row: the keys that its config.json uses, how each is understood, what holds where
- * a key is absent, the names of its tensors and how they are stored.  family_config.c reads
- * configurations, family_resolve.c and family_rope.c make specifications of them and
- * family_weights.c reads tensors, all by these rows; none knows a family by name, and the
- * algorithm behind them knows no families at all.  Adding a family is adding a row. */
+ * A row lists the keys of the family's config.json, the defaults of absent keys, the names of its
+ * tensors and how they are stored.  Three steps read by these rows, and none of them knows a family
+ * by name:
+ *
+ *   family_config.c                JSON -> struct attn_hf_config
+ *   family_spec.c, family_rope.c   struct attn_hf_config -> struct attn_config, attn_layer_spec
+ *   family_weights.c               tensors -> weights of a layer
+ *
+ * The attention algorithm knows no families at all.  Adding a family is adding a row
+ * (family_llama.c, family_gpt.c, family_encoders.c) and naming it in family.c. */
 #ifndef ATTN_LIB_FAMILY_H
 #define ATTN_LIB_FAMILY_H
 
 #include "attn.h"
 
-/* A list of numbers, [count]; count 0: not given. */
+/* A list of numbers, values [count]; count 0: the key is absent. */
 struct attn_factors {
     size_t count;
     const double *values;
 };
 
-/* What a configuration says of RoPE; 0 where it says nothing. */
+/* The keys inside rope_scaling or rope_parameters, and those beside them that mean the same; 0
+ * where a key is absent. */
 struct attn_hf_rope {
-    size_t type;    /* enum attn_rope_type; with theta, ATTN_ROPE_NONE means the default type */
-    size_t dim;     /* components that rotate; 0: by `partial` */
-    double partial; /* share of head_dim that rotates, rounded down; 0: all of it */
-    bool interleaved, truncate;
-    double theta, factor, attention_factor, mscale, mscale_all_dim, original_max_position;
+    size_t type; /* enum attn_rope_type; ATTN_ROPE_NONE with a theta means the default type */
+    size_t dim;  /* components that rotate; 0: by partial_rotary_factor */
+    double partial_rotary_factor; /* share of head_dim that rotates, rounded down; 0: all */
+    bool interleaved, truncate;   /* from here on as attn_rope_spec */
+    double theta, factor, attention_factor, original_max_position;
     double low_freq_factor, high_freq_factor, beta_fast, beta_slow;
+    double mscale, mscale_all_dim; /* yarn: give the attention factor where both are there */
     struct attn_factors short_factor, long_factor;
 };
 
-/* What a configuration says.  A row's defaults stand here first, then what keys say; null sets 0
- * or false, which mean: none, or computed from the rest. */
+/* A config.json under one set of names, whatever names the family has for its keys: n_embd and
+ * d_model fill hidden_size.  Fields start as the defaults of the family's row and are then
+ * overwritten by keys; null sets 0 or false, which mean: none, or computed from the rest. */
 struct attn_hf_config {
-    size_t hidden_size, num_heads, num_kv_heads, head_dim, value_head_dim, key_size, value_size;
-    size_t num_layers, num_layers_otherwise; /* the second where the first is 0 */
-    size_t max_position,
-        original_position; /* the second: of the whole model, beside rope_scaling */
-    size_t seed;
+    size_t hidden_size, key_size, value_size; /* key_size, value_size 0: hidden_size */
+    size_t num_heads, num_kv_heads;           /* num_kv_heads 0: num_heads */
+    size_t head_dim, value_head_dim;          /* 0: hidden_size / num_heads; head_dim */
+    bool grouped, multi_query;                /* see kv_by_flags of struct attn_family */
+    size_t num_layers, num_layers_fallback;   /* the fallback counts where num_layers is 0 */
+    size_t max_position;                      /* max_position_embeddings */
+    size_t original_max_position;             /* the trained length beside rope_scaling */
+    size_t seed;                              /* of random weights */
     bool is_causal, is_cross, bias, bias_kv, add_zero_attn, sinks, qk_norm;
-    bool grouped, multi_query;           /* where the row says kv_by_flags */
-    bool scaled, scale_by_layer;         /* by 1/sqrt(head_dim); by 1/(layer + 1) too */
-    double scale, query_scalar, softcap; /* 0: by `scaled`; by 1/sqrt(query_scalar); none */
-    double norm_eps;
-    /* Layers that slide: none unless use_window and sliding_window; else as the list of layer
-     * types says; without one every period-th from first_sliding on, and period 0 is 1. */
+    double norm_eps; /* of qk_norm */
+
+    /* Scores are multiplied by the first of these that is there: `scale`; 1 without
+     * scale_attn_weights; 1/sqrt(query_pre_attn_scalar); 1/sqrt(head_dim). */
+    double scale, query_pre_attn_scalar;
+    bool scale_attn_weights;
+    bool scale_by_layer; /* and by 1/(layer + 1) */
+    double softcap;      /* 0: none */
+
+    /* Which layers have the window.  None unless use_sliding_window and sliding_window are set.
+     * With a list of layer types: those that it calls sliding.  Without: every sliding_period-th
+     * layer from first_sliding on, a period of 0 being 1. */
+    bool use_sliding_window;
     size_t sliding_window, first_sliding, sliding_period, num_layer_types;
-    bool use_window;
+
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_replaces_rope;
-    size_t buckets, max_distance;
-    bool rope_by_type; /* sliding_rope is of its own; else the same as rope */
+    size_t buckets, max_distance; /* of T5's position bias */
+    bool rope_by_type;            /* sliding layers have sliding_rope; else they have rope */
     struct attn_hf_rope rope, sliding_rope;
 };
 
+/* Which JSON value a key has, and the field's type that it becomes. */
 enum attn_hf_key_kind {
-    ATTN_KEY_SIZE,      /* integer in [min, max] -> size_t */
-    ATTN_KEY_NUMBER,    /* number in [min, max] -> double */
-    ATTN_KEY_FLAG,      /* boolean -> bool */
-    ATTN_KEY_ROPE,      /* object of the keys in attn_rope_keys, or one such for each layer type */
-    ATTN_KEY_ROPE_TYPE, /* a name in attn_rope_names -> size_t */
-    ATTN_KEY_FACTORS,   /* list of numbers in [min, max] -> struct attn_factors */
+    ATTN_KEY_SIZE,        /* integer in [min, max] -> size_t */
+    ATTN_KEY_NUMBER,      /* number in [min, max] -> double */
+    ATTN_KEY_FLAG,        /* boolean -> bool */
+    ATTN_KEY_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
+    ATTN_KEY_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
+    ATTN_KEY_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
     ATTN_KEY_LAYER_TYPES, /* list of "full_attention" and "sliding_attention" -> its length */
     ATTN_KEY_FIXED,       /* would change the mathematics; only the JSON value `only` is computed */
-    ATTN_KEY_IGNORED,     /* does not touch attention */
+    ATTN_KEY_IGNORED,     /* does not touch attention; any value is accepted */
 };
 
-/* How one key is understood. */
+/* One key of a configuration: which value it may have, and which field it fills. */
 struct attn_hf_key {
     const char *name; /* NULL ends a list */
     enum attn_hf_key_kind kind;
-    size_t offset; /* into struct attn_hf_config; of attn_rope_keys into attn_hf_rope */
+    size_t offset; /* of the field in attn_hf_config; for attn_rope_keys in attn_hf_rope */
     double min, max;
     const char *only;
 };
 
-/* The projections that a tensor holds, as bits; fused ones follow each other in this order. */
+/* The projections that a tensor holds, as bits.  The projections of a fused tensor follow each
+ * other in this order. */
 enum attn_proj { ATTN_PROJ_Q = 1, ATTN_PROJ_K = 2, ATTN_PROJ_V = 4, ATTN_PROJ_O = 8 };
 
 #define ATTN_PROJ_QKV (ATTN_PROJ_Q | ATTN_PROJ_K | ATTN_PROJ_V)
 #define ATTN_PROJ_ALL (ATTN_PROJ_QKV | ATTN_PROJ_O)
 
+/* The kind of numbers that a tensor holds. */
 enum attn_tensor_role {
-    ATTN_ROLE_WEIGHT,        /* [out][in], or [in][out] where the row says so */
+    ATTN_ROLE_WEIGHT,        /* [out][in]; [in][out] with ATTN_LAYOUT_TRANSPOSED */
     ATTN_ROLE_BIAS,          /* [out] */
     ATTN_ROLE_BIAS_KV,       /* [1][1][out], the key or value of PyTorch's add_bias_kv */
-    ATTN_ROLE_NORM,          /* [D], weights of qk_norm; part Q or K */
-    ATTN_ROLE_SINKS,         /* [H]; part Q */
-    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], one for all layers; part Q */
+    ATTN_ROLE_NORM,          /* [D], weights of qk_norm; projection Q or K */
+    ATTN_ROLE_SINKS,         /* [H]; projection Q */
+    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], one for all layers; projection Q */
 };
 #define ATTN_NUM_ROLES 6
 
-/* A tensor that a layer may have.  Where two rows hold the same part, the first whose tensor is
- * there counts. */
+/* A tensor that a layer may have.  Where two entries hold the same projection in the same role, the
+ * first whose tensor exists counts. */
 struct attn_family_tensor {
-    const char *name; /* after the prefix; '*' stands for the layer's index.  NULL ends a list */
-    unsigned parts;
+    const char *name; /* after the prefix; '*' stands for the layer's index; NULL ends */
+    unsigned projections;
     enum attn_tensor_role role;
 };
 
-/* How weights are stored, and how the parts of a fused tensor lie in it. */
+/* How weights are stored, and how the projections of a fused tensor lie in it. */
 enum attn_layout {
-    ATTN_LAYOUT_PLAIN,      /* [out][in]; one part after the other */
-    ATTN_LAYOUT_TRANSPOSED, /* [in][out]; one part after the other, as columns */
-    ATTN_LAYOUT_GROUPED,    /* [out][in]; per kv head its H/G query heads, its key, its value */
+    ATTN_LAYOUT_PLAIN,      /* [out][in]; fused: one projection after the other, as rows */
+    ATTN_LAYOUT_TRANSPOSED, /* [in][out]; fused: one projection after the other, as columns */
+    ATTN_LAYOUT_GROUPED,    /* [out][in]; fused: by kv head: its H/G query heads, key, value */
 };
 
+/* One row of the table: a model_type of config.json, or one stack of it. */
 struct attn_family {
-    const char *model_type; /* as config.json says it; NULL: not a family of checkpoints */
+    const char *model_type; /* as config.json names it; NULL: random models */
     const char *stack;      /* of an architecture with several, else NULL */
     const char *name;       /* as attn_model_info says it */
     const struct attn_hf_key *keys;
-    bool common_keys; /* the keys that all Hugging Face configurations share are known too */
-    const char *const *prefixes; /* of tensor names, tried in order; '*' as above; NULL ends */
+    bool common_keys;            /* keys that all Hugging Face configurations share are known too */
+    const char *const *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends */
     const struct attn_family_tensor *tensors;
     enum attn_layout layout;
-    unsigned unbiased;              /* parts that have no bias whatever the configuration says */
-    bool kv_by_flags;               /* num_kv_heads counts only where `grouped`; else there is one
-                                      kv head where `multi_query`, and H where not */
+    unsigned unbiased; /* projections without a bias whatever the configuration says */
+    bool kv_by_flags;  /* num_kv_heads counts only where `grouped`; else there is one kv head
+                          where `multi_query`, and H where not */
     struct attn_hf_config defaults; /* where keys are absent */
 };
 
-/* Row i of the table, NULL behind the last. */
+/* Row i of the table, NULL after the last. */
 const struct attn_family *attn_family_at(size_t i);
 
-/* The family of that model_type and stack, NULL if there is none; stack NULL: the default one. */
+/* The family of that model_type and stack, NULL if there is none.  stack NULL: the default one. */
 const struct attn_family *attn_family_find(const char *model_type, const char *stack);
 
-/* The family of attn_model_open_random: no tensors. */
+/* The family of attn_model_open_random, which has no tensors. */
 extern const struct attn_family attn_family_random;
 
-/* Keys inside rope_scaling and rope_parameters. */
+/* The keys inside rope_scaling and rope_parameters; they fill struct attn_hf_rope. */
 extern const struct attn_hf_key attn_rope_keys[];
 
-/* The names of RoPE types, name NULL at the end. */
+/* The names of RoPE types in configurations; name NULL ends. */
 struct attn_rope_name {
     const char *name;
     enum attn_rope_type type;
 };
 extern const struct attn_rope_name attn_rope_names[];
 
-/* Keys of every Hugging Face configuration that only one value is computed of, and those that do
- * not touch attention; both end with NULL. */
+/* Keys of every Hugging Face configuration: those of which only one value is computed, and those
+ * that do not touch attention.  Both lists end with NULL. */
 extern const struct attn_hf_key attn_common_fixed_keys[];
 extern const char *const attn_common_ignored_keys[];
 
-/* How `family` understands a key of its configuration, NULL if it does not. */
+/* How `family` understands a key of its configuration, NULL if it does not know the key. */
 const struct attn_hf_key *attn_family_key(const struct attn_family *family, const char *key);
 
-/* The key of that name in a list that ends with NULL, NULL if it is not there. */
+/* The key of that name in a list, NULL if the list does not have it. */
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name);
 
-/* The first key of the list that fills the field at `offset`, NULL if none does. */
+/* The first key of a list that fills the field at `offset`, NULL if none does. */
 const struct attn_hf_key *attn_hf_key_for_field(const struct attn_hf_key *keys, size_t offset);
 
 #endif

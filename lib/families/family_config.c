@@ -1,9 +1,9 @@
-/* family_config.c: reads the keys of a configuration by its family's list.
+/* family_config.c: reads config.json by its family's list of keys: JSON -> struct attn_hf_config.
  *
- * JSON -> struct attn_hf_config, which starts as the family's defaults.  Every key is checked alone
- * and against others that mean the same: `given` marks, by offset, the fields that some key has
- * filled.  null clears what no key has filled, as it does in Hugging Face's classes, where it
- * overrides the default.  What settings mean for a layer is for family_resolve.c. */
+ * The struct starts as the family's defaults.  Every key is checked alone and against other keys of
+ * the same meaning: `is_set` marks, by offset, the fields that a key has filled.  null clears a
+ * field that no key has filled, as it does in Hugging Face's classes, where it overrides the
+ * default.  family_spec.c makes specifications of the result. */
 #include "families/family_config.h"
 
 #include <jansson.h>
@@ -17,9 +17,9 @@
 
 struct reader {
     const struct attn_family *family;
-    struct attn_config *config; /* keeps lists */
-    struct attn_hf_config settings;
-    bool given[sizeof(struct attn_hf_config)];
+    struct attn_config *config; /* receives lists */
+    struct attn_hf_config hf;
+    bool is_set[sizeof(struct attn_hf_config)];
 };
 
 /* ---- Complaints ---------------------------------------------------------------------------- */
@@ -54,14 +54,15 @@ static enum attn_status check_range(const struct attn_hf_key *key, double value,
 
 /* ---- Single values ------------------------------------------------------------------------- */
 
-/* Fills the field at `offset`; a field that another key has filled must stay what it is. */
-static enum attn_status store(struct reader *reader, const struct attn_hf_key *key, size_t offset,
-                              const void *value, size_t size, struct attn_error *error)
+/* Fills the field at `offset`.  A field that another key has filled must keep its value. */
+static enum attn_status set_field(struct reader *reader, const struct attn_hf_key *key,
+                                  size_t offset, const void *value, size_t size,
+                                  struct attn_error *error)
 {
-    char *field = (char *)&reader->settings + offset;
-    if (reader->given[offset] && memcmp(field, value, size) != 0)
+    char *field = (char *)&reader->hf + offset;
+    if (reader->is_set[offset] && memcmp(field, value, size) != 0)
         return fail_contradiction(key->name, error);
-    reader->given[offset] = true;
+    reader->is_set[offset] = true;
     memcpy(field, value, size);
     return ATTN_OK;
 }
@@ -73,7 +74,7 @@ static enum attn_status read_size(struct reader *reader, const struct attn_hf_ke
         return fail_type(key->name, "an integer", error);
     enum attn_status status = check_range(key, (double)json_integer_value(value), error);
     size_t size = (size_t)json_integer_value(value);
-    return status == ATTN_OK ? store(reader, key, offset, &size, sizeof size, error) : status;
+    return status == ATTN_OK ? set_field(reader, key, offset, &size, sizeof size, error) : status;
 }
 
 static enum attn_status read_number(struct reader *reader, const struct attn_hf_key *key,
@@ -83,7 +84,8 @@ static enum attn_status read_number(struct reader *reader, const struct attn_hf_
         return fail_type(key->name, "a number", error);
     double number = json_number_value(value);
     enum attn_status status = check_range(key, number, error);
-    return status == ATTN_OK ? store(reader, key, offset, &number, sizeof number, error) : status;
+    return status == ATTN_OK ? set_field(reader, key, offset, &number, sizeof number, error)
+                             : status;
 }
 
 static enum attn_status read_flag(struct reader *reader, const struct attn_hf_key *key,
@@ -92,7 +94,7 @@ static enum attn_status read_flag(struct reader *reader, const struct attn_hf_ke
     if (!json_is_boolean(value))
         return fail_type(key->name, "true or false", error);
     bool flag = json_is_true(value);
-    return store(reader, key, offset, &flag, sizeof flag, error);
+    return set_field(reader, key, offset, &flag, sizeof flag, error);
 }
 
 static enum attn_status read_rope_type(struct reader *reader, const struct attn_hf_key *key,
@@ -103,12 +105,12 @@ static enum attn_status read_rope_type(struct reader *reader, const struct attn_
     for (const struct attn_rope_name *known = attn_rope_names; known->name != NULL; known++) {
         size_t type = known->type;
         if (strcmp(known->name, json_string_value(value)) == 0)
-            return store(reader, key, offset, &type, sizeof type, error);
+            return set_field(reader, key, offset, &type, sizeof type, error);
     }
     return fail_value(key->name, value, error);
 }
 
-/* Whether a value is the only one that is computed; 1 and 1.0 are the same. */
+/* Checks that a value is the only one that is computed; 1 and 1.0 are the same. */
 static enum attn_status read_fixed(const struct attn_hf_key *key, const json_t *value,
                                    struct attn_error *error)
 {
@@ -125,14 +127,14 @@ static enum attn_status read_fixed(const struct attn_hf_key *key, const json_t *
 
 /* ---- Lists --------------------------------------------------------------------------------- */
 
-/* Into the configuration's next free list. */
+/* Reads a list of factors into the next free list of the configuration. */
 static enum attn_status read_factors(struct reader *reader, const struct attn_hf_key *key,
                                      size_t offset, const json_t *value, struct attn_error *error)
 {
     struct attn_config *config = reader->config;
     if (!json_is_array(value))
         return fail_type(key->name, "a list of numbers", error);
-    if (config->num_lists == ATTN_CONFIG_LISTS || reader->given[offset])
+    if (config->num_lists == ATTN_CONFIG_LISTS || reader->is_set[offset])
         return fail_contradiction(key->name, error);
     struct attn_factors list = {json_array_size(value), config->factors[config->num_lists]};
     if (list.count == 0 || list.count > ATTN_MAX_HEAD_DIM / 2)
@@ -148,10 +150,10 @@ static enum attn_status read_factors(struct reader *reader, const struct attn_hf
         config->factors[config->num_lists][i] = json_number_value(item);
     }
     config->num_lists++;
-    return store(reader, key, offset, &list, sizeof list, error);
+    return set_field(reader, key, offset, &list, sizeof list, error);
 }
 
-/* The two types of layers, as layer_types and rope_parameters name them: full, sliding. */
+/* The names of the two types of layers in layer_types and rope_parameters: full, sliding. */
 static const char *const layer_types[] = {"full_attention", "sliding_attention"};
 
 static enum attn_status read_layer_types(struct reader *reader, const struct attn_hf_key *key,
@@ -173,28 +175,28 @@ static enum attn_status read_layer_types(struct reader *reader, const struct att
             return fail_value(key->name, item, error);
         reader->config->sliding[i] = sliding;
     }
-    return store(reader, key, offset, &count, sizeof count, error);
+    return set_field(reader, key, offset, &count, sizeof count, error);
 }
 
 /* ---- Keys ---------------------------------------------------------------------------------- */
 
-/* Forgets a row's default scaling, unless an object has been read already. */
+/* Clears the scaling of the row's default, unless an object has been read already. */
 static void clear_rope(struct reader *reader)
 {
-    struct attn_hf_rope *rope = &reader->settings.rope;
-    if (reader->given[offsetof(struct attn_hf_config, rope.type)])
+    struct attn_hf_rope *rope = &reader->hf.rope;
+    if (reader->is_set[offsetof(struct attn_hf_config, rope.type)])
         return;
     *rope = (struct attn_hf_rope){
         .type = rope->type != ATTN_ROPE_NONE ? ATTN_ROPE_DEFAULT : ATTN_ROPE_NONE,
         .dim = rope->dim,
-        .partial = rope->partial,
+        .partial_rotary_factor = rope->partial_rotary_factor,
         .interleaved = rope->interleaved,
         .truncate = true,
         .theta = rope->theta,
     };
 }
 
-static void clear(struct reader *reader, const struct attn_hf_key *key, size_t offset)
+static void clear_field(struct reader *reader, const struct attn_hf_key *key, size_t offset)
 {
     static const size_t sizes[] = {
         [ATTN_KEY_SIZE] = sizeof(size_t),        [ATTN_KEY_NUMBER] = sizeof(double),
@@ -203,16 +205,16 @@ static void clear(struct reader *reader, const struct attn_hf_key *key, size_t o
     };
     if (key->kind == ATTN_KEY_ROPE)
         clear_rope(reader);
-    else if (!reader->given[offset])
-        memset((char *)&reader->settings + offset, 0, sizes[key->kind]);
+    else if (!reader->is_set[offset])
+        memset((char *)&reader->hf + offset, 0, sizes[key->kind]);
 }
 
-/* `offset` is that of the key's field in the settings.  Objects of RoPE are read_rope's. */
+/* Reads one key, except objects of RoPE (read_rope), into the field at `offset`. */
 static enum attn_status read_key(struct reader *reader, const struct attn_hf_key *key,
                                  size_t offset, const json_t *value, struct attn_error *error)
 {
     if (json_is_null(value)) {
-        clear(reader, key, offset);
+        clear_field(reader, key, offset);
         return ATTN_OK;
     }
     switch (key->kind) {
@@ -239,7 +241,7 @@ static enum attn_status read_key(struct reader *reader, const struct attn_hf_key
 
 /* ---- RoPE ---------------------------------------------------------------------------------- */
 
-/* The keys of one object, into the RoPE settings at `base`. */
+/* Reads the keys of one RoPE object into the struct attn_hf_rope at `base`. */
 static enum attn_status read_rope_keys(struct reader *reader, size_t base, const char *name,
                                        json_t *object, struct attn_error *error)
 {
@@ -248,7 +250,8 @@ static enum attn_status read_rope_keys(struct reader *reader, size_t base, const
     if (!json_is_object(object))
         return fail_type(name, "an object", error);
 
-    /* The type first: what else there may be depends on it, and it is the better complaint. */
+    /* The type is read first: which other keys are allowed depends on it, and a wrong type is the
+     * more useful error. */
     for (size_t i = 0; i < 2; i++) {
         const json_t *type = json_object_get(object, types[i]);
         const struct attn_hf_key *key = attn_hf_key_find(attn_rope_keys, types[i]);
@@ -276,7 +279,7 @@ static enum attn_status read_rope_keys(struct reader *reader, size_t base, const
     return ATTN_OK;
 }
 
-/* An object for each type of layers; either may be missing, and is then as without scaling. */
+/* Reads an object for each type of layers.  Where one is missing, that type has no scaling. */
 static enum attn_status read_rope_by_type(struct reader *reader, const char *name, json_t *object,
                                           struct attn_error *error)
 {
@@ -284,8 +287,8 @@ static enum attn_status read_rope_by_type(struct reader *reader, const char *nam
                                    offsetof(struct attn_hf_config, sliding_rope)};
     const char *key;
     json_t *item;
-    reader->settings.sliding_rope = reader->settings.rope;
-    reader->settings.rope_by_type = true;
+    reader->hf.sliding_rope = reader->hf.rope;
+    reader->hf.rope_by_type = true;
     json_object_foreach(object, key, item) {
         size_t type = 0;
         while (type < 2 && strcmp(layer_types[type], key) != 0)
@@ -309,18 +312,17 @@ static enum attn_status read_rope(struct reader *reader, const struct attn_hf_ke
     clear_rope(reader);
     if (json_is_null(value))
         return ATTN_OK;
-    /* Types that one object names would be lost in, or mixed with, those of another. */
-    if (reader->settings.rope_by_type ||
-        (by_type && reader->given[offsetof(struct attn_hf_config, rope.type)]))
+    /* An object by type beside a plain one would contradict it, or be mixed with it. */
+    if (reader->hf.rope_by_type ||
+        (by_type && reader->is_set[offsetof(struct attn_hf_config, rope.type)]))
         return fail_contradiction(key->name, error);
     if (by_type)
         return read_rope_by_type(reader, key->name, value, error);
     return read_rope_keys(reader, key->offset, key->name, value, error);
 }
 
-/* Objects of RoPE last: what stands beside them holds for both types of layers. */
-static enum attn_status read_settings(struct reader *reader, json_t *object,
-                                      struct attn_error *error)
+/* Reads all keys, objects of RoPE last: keys beside these objects hold for both types of layers. */
+static enum attn_status read_object(struct reader *reader, json_t *object, struct attn_error *error)
 {
     for (int pass = 0; pass < 2; pass++) {
         const char *key;
@@ -392,9 +394,9 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
     if (status == ATTN_OK) {
         struct reader reader = {family, out, family->defaults, {false}};
         *out = (struct attn_config){.family = family};
-        status = read_settings(&reader, object, error);
+        status = read_object(&reader, object, error);
         if (status == ATTN_OK)
-            status = attn_config_from_hf(out, &reader.settings, error);
+            status = attn_config_from_hf(out, &reader.hf, error);
     }
     json_decref(object);
     return status;

@@ -1,7 +1,7 @@
 /* family_encoders.c: rows of BERT and its relatives, of T5's three stacks, of PyTorch's own layer
- * and of random models.  Nothing here computes.
+ * and of random models.  Data only.
  *
- * Sources: as in family_decoders.c, and torch.nn.MultiheadAttention. */
+ * Sources: as in family_llama.c, and torch.nn.MultiheadAttention. */
 #include "families/family_keys.h"
 #include "families/family_rows.h"
 
@@ -39,7 +39,7 @@ const struct attn_family attn_family_bert = {
     .common_keys = true,
     .prefixes = bert_prefixes,
     .tensors = bert_tensors,
-    .defaults = {.bias = true, .scaled = true},
+    .defaults = {.bias = true, .scale_attn_weights = true},
 };
 
 const struct attn_family attn_family_roberta = {
@@ -49,7 +49,7 @@ const struct attn_family attn_family_roberta = {
     .common_keys = true,
     .prefixes = roberta_prefixes,
     .tensors = bert_tensors,
-    .defaults = {.bias = true, .scaled = true},
+    .defaults = {.bias = true, .scale_attn_weights = true},
 };
 
 /* ---- distilbert ------------------------------------------------------------------------------ */
@@ -62,12 +62,12 @@ static const struct attn_hf_key distilbert_keys[] = {
     SIZE("n_layers", num_layers, ATTN_MAX_LAYERS),
     LAYERS,
     POSITIONS,
-    HARMLESS("activation"),
-    HARMLESS("hidden_dim"),
-    HARMLESS("qa_dropout"),
-    HARMLESS("seq_classif_dropout"),
-    HARMLESS("sinusoidal_pos_embds"),
-    HARMLESS("tie_weights_"),
+    IGNORED("activation"),
+    IGNORED("hidden_dim"),
+    IGNORED("qa_dropout"),
+    IGNORED("seq_classif_dropout"),
+    IGNORED("sinusoidal_pos_embds"),
+    IGNORED("tie_weights_"),
     END,
 };
 
@@ -92,7 +92,7 @@ const struct attn_family attn_family_distilbert = {
     .common_keys = true,
     .prefixes = distilbert_prefixes,
     .tensors = distilbert_tensors,
-    .defaults = {.bias = true, .scaled = true},
+    .defaults = {.bias = true, .scale_attn_weights = true},
 };
 
 /* ---- t5: scores are not scaled; block 0 holds the position bias of its stack ---------------- */
@@ -105,19 +105,19 @@ const struct attn_family attn_family_distilbert = {
     SIZE("relative_attention_num_buckets", buckets, ATTN_MAX_BUCKETS), \
         SIZE("relative_attention_max_distance", max_distance, ATTN_MAX_BUCKETS)
 
-/* The decoder has as many layers as the encoder unless the configuration says. */
+/* A decoder without num_decoder_layers has as many layers as the encoder. */
 #define T5_DECODER_LAYERS                                    \
     SIZE("num_decoder_layers", num_layers, ATTN_MAX_LAYERS), \
-        SIZE("num_layers", num_layers_otherwise, ATTN_MAX_LAYERS)
+        SIZE("num_layers", num_layers_fallback, ATTN_MAX_LAYERS)
 
-#define T5_HARMLESS                                                                  \
-    HARMLESS("dense_act_fn"), HARMLESS("feed_forward_proj"), HARMLESS("is_decoder"), \
-        HARMLESS("is_encoder_decoder"), HARMLESS("is_gated_act"), HARMLESS("n_positions")
+#define T5_HARMLESS                                                               \
+    IGNORED("dense_act_fn"), IGNORED("feed_forward_proj"), IGNORED("is_decoder"), \
+        IGNORED("is_encoder_decoder"), IGNORED("is_gated_act"), IGNORED("n_positions")
 
 static const struct attn_hf_key t5_encoder_keys[] = {
     T5_SIZES,
     SIZE("num_layers", num_layers, ATTN_MAX_LAYERS),
-    HARMLESS("num_decoder_layers"),
+    IGNORED("num_decoder_layers"),
     T5_BUCKETS,
     T5_HARMLESS,
     END,
@@ -130,8 +130,8 @@ static const struct attn_hf_key t5_decoder_keys[] = {
 static const struct attn_hf_key t5_cross_keys[] = {
     T5_SIZES,
     T5_DECODER_LAYERS,
-    HARMLESS("relative_attention_num_buckets"),
-    HARMLESS("relative_attention_max_distance"),
+    IGNORED("relative_attention_num_buckets"),
+    IGNORED("relative_attention_max_distance"),
     T5_HARMLESS,
     END,
 };
@@ -207,8 +207,8 @@ static const struct attn_hf_key torch_keys[] = {
     FLAG("bias", bias),
     FLAG("add_bias_kv", bias_kv),
     FLAG("add_zero_attn", add_zero_attn),
-    HARMLESS("batch_first"),
-    HARMLESS("device"),
+    IGNORED("batch_first"),
+    IGNORED("device"),
     END,
 };
 
@@ -234,7 +234,7 @@ const struct attn_family attn_family_torch = {
     .common_keys = true,
     .prefixes = torch_prefixes,
     .tensors = torch_tensors,
-    .defaults = {.bias = true, .scaled = true, .num_layers = 1},
+    .defaults = {.bias = true, .scale_attn_weights = true, .num_layers = 1},
 };
 
 /* ---- random: every field of a specification has a key --------------------------------------- */
@@ -258,7 +258,7 @@ static const struct attn_hf_key random_keys[] = {
     FLAG("is_causal", is_causal),
     FLAG("is_cross", is_cross),
     NUMBER("scale", scale, 1e-9, ATTN_MAX_SCALE),
-    NUMBER("query_pre_attn_scalar", query_scalar, 1e-9, 1e9),
+    NUMBER("query_pre_attn_scalar", query_pre_attn_scalar, 1e-9, 1e9),
     NUMBER("attn_logit_softcapping", softcap, ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP),
     WINDOW,
     LAYER_TYPES("layer_types"),
@@ -271,7 +271,7 @@ static const struct attn_hf_key random_keys[] = {
     PARTIAL,
     FLAG("rope_interleaved", rope.interleaved),
     ROPE_OBJECTS,
-    SIZE("original_max_position_embeddings", original_position, MAX_POSITION),
+    SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION),
     FIELD("seed", ATTN_KEY_SIZE, seed, 0, MAX_SEED),
     END,
 };
@@ -281,9 +281,9 @@ const struct attn_family attn_family_random = {
     .keys = random_keys,
     .defaults = {.num_layers = 1,
                  .is_causal = true,
-                 .scaled = true,
+                 .scale_attn_weights = true,
                  .norm_eps = 1e-6,
-                 .use_window = true,
+                 .use_sliding_window = true,
                  .max_distance = 128,
                  .rope = {.truncate = true}},
 };

@@ -1,13 +1,13 @@
-/* family_gpt.c: rows of GPT-2 and its relatives.  Nothing here computes.
+/* family_gpt.c: rows of GPT-2 and its relatives: gpt_neox, gptj, falcon, bloom, opt.  Data only.
  *
- * Most of them keep queries, keys and values in one tensor: GPT-2 as columns, GPT-NeoX, Falcon and
- * BLOOM as rows that go round by key/value head.  Sources: as in family_decoders.c. */
+ * Most of these keep queries, keys and values in one tensor: GPT-2 as columns, GPT-NeoX, Falcon and
+ * BLOOM as rows in turn for each key/value head.  Sources: as in family_llama.c. */
 #include "families/family_keys.h"
 #include "families/family_rows.h"
 
 static const char *const transformer_prefixes[] = {"transformer.", "", NULL};
 
-/* The names of GPT-2's configuration, and those that it has in common with the others. */
+/* The names of GPT-2's configuration, and the common names for the same sizes. */
 #define GPT2_SIZES                                                  \
     SIZE("n_embd", hidden_size, ATTN_MAX_HIDDEN_SIZE), HIDDEN_SIZE, \
         SIZE("n_head", num_heads, ATTN_MAX_HEADS), HEADS,           \
@@ -18,11 +18,11 @@ static const char *const transformer_prefixes[] = {"transformer.", "", NULL};
 
 static const struct attn_hf_key gpt2_keys[] = {
     GPT2_SIZES,
-    FLAG("scale_attn_weights", scaled),
+    FLAG("scale_attn_weights", scale_attn_weights),
     FLAG("scale_attn_by_inverse_layer_idx", scale_by_layer),
-    HARMLESS("reorder_and_upcast_attn"),
-    HARMLESS("n_ctx"),
-    HARMLESS("is_decoder"),
+    IGNORED("reorder_and_upcast_attn"),
+    IGNORED("n_ctx"),
+    IGNORED("is_decoder"),
     END,
 };
 
@@ -44,7 +44,7 @@ const struct attn_family attn_family_gpt2 = {
     .prefixes = gpt2_prefixes,
     .tensors = gpt2_tensors,
     .layout = ATTN_LAYOUT_TRANSPOSED,
-    .defaults = {.is_causal = true, .bias = true, .scaled = true},
+    .defaults = {.is_causal = true, .bias = true, .scale_attn_weights = true},
 };
 
 /* ---- gpt_neox: a quarter of each head rotates ----------------------------------------------- */
@@ -55,13 +55,13 @@ static const struct attn_hf_key gpt_neox_keys[] = {
     LAYERS,
     POSITIONS,
     FLAG("attention_bias", bias),
-    NUMBER("rotary_pct", rope.partial, 1e-6, 1),
+    NUMBER("rotary_pct", rope.partial_rotary_factor, 1e-6, 1),
     PARTIAL,
     NUMBER("rotary_emb_base", rope.theta, 1, MAX_THETA),
     THETA,
     ROPE_OBJECTS,
-    HARMLESS("is_decoder"),
-    HARMLESS("use_parallel_residual"),
+    IGNORED("is_decoder"),
+    IGNORED("use_parallel_residual"),
     END,
 };
 
@@ -85,8 +85,8 @@ const struct attn_family attn_family_gpt_neox = {
     .layout = ATTN_LAYOUT_GROUPED,
     .defaults = {.is_causal = true,
                  .bias = true,
-                 .scaled = true,
-                 .rope = {ROPE_OF(10000), .partial = 0.25}},
+                 .scale_attn_weights = true,
+                 .rope = {ROPE_OF(10000), .partial_rotary_factor = 0.25}},
 };
 
 /* ---- gptj: neighbouring components rotate --------------------------------------------------- */
@@ -96,8 +96,8 @@ static const struct attn_hf_key gptj_keys[] = {
     SIZE("rotary_dim", rope.dim, ATTN_MAX_HEAD_DIM),
     FIXED("rotary", "true"),
     FIXED("scale_attn_weights", "true"),
-    HARMLESS("n_ctx"),
-    HARMLESS("is_decoder"),
+    IGNORED("n_ctx"),
+    IGNORED("is_decoder"),
     END,
 };
 
@@ -118,7 +118,7 @@ const struct attn_family attn_family_gptj = {
     .tensors = gptj_tensors,
     .unbiased = ATTN_PROJ_ALL,
     .defaults = {.is_causal = true,
-                 .scaled = true,
+                 .scale_attn_weights = true,
                  .rope = {ROPE_OF(10000), .dim = 64, .interleaved = true}},
 };
 
@@ -140,12 +140,12 @@ static const struct attn_hf_key falcon_keys[] = {
     POSITIONS,
     THETA,
     ROPE_OBJECTS,
-    HARMLESS("activation"),
-    HARMLESS("auto_map"),
-    HARMLESS("ff_factor"),
-    HARMLESS("ffn_hidden_size"),
-    HARMLESS("num_ln_in_parallel_attn"),
-    HARMLESS("parallel_attn"),
+    IGNORED("activation"),
+    IGNORED("auto_map"),
+    IGNORED("ff_factor"),
+    IGNORED("ffn_hidden_size"),
+    IGNORED("num_ln_in_parallel_attn"),
+    IGNORED("parallel_attn"),
     END,
 };
 
@@ -168,7 +168,7 @@ const struct attn_family attn_family_falcon = {
     .kv_by_flags = true,
     .defaults = {.multi_query = true,
                  .is_causal = true,
-                 .scaled = true,
+                 .scale_attn_weights = true,
                  .alibi_scaled = true,
                  .alibi_bfloat16 = true,
                  .alibi_replaces_rope = true,
@@ -184,14 +184,14 @@ static const struct attn_hf_key bloom_keys[] = {
     SIZE("n_head", num_heads, ATTN_MAX_HEADS),
     LAYERS,
     SIZE("n_layer", num_layers, ATTN_MAX_LAYERS),
-    HARMLESS("attention_softmax_in_fp32"),
-    HARMLESS("bias_dropout_fusion"),
-    HARMLESS("masked_softmax_fusion"),
-    HARMLESS("offset_alibi"),
-    HARMLESS("seq_length"),
-    HARMLESS("skip_bias_add"),
-    HARMLESS("skip_bias_add_qkv"),
-    HARMLESS("slow_but_exact"),
+    IGNORED("attention_softmax_in_fp32"),
+    IGNORED("bias_dropout_fusion"),
+    IGNORED("masked_softmax_fusion"),
+    IGNORED("offset_alibi"),
+    IGNORED("seq_length"),
+    IGNORED("skip_bias_add"),
+    IGNORED("skip_bias_add_qkv"),
+    IGNORED("slow_but_exact"),
     END,
 };
 
@@ -203,7 +203,7 @@ const struct attn_family attn_family_bloom = {
     .prefixes = transformer_prefixes,
     .tensors = falcon_tensors,
     .layout = ATTN_LAYOUT_GROUPED,
-    .defaults = {.is_causal = true, .bias = true, .scaled = true, .alibi = true},
+    .defaults = {.is_causal = true, .bias = true, .scale_attn_weights = true, .alibi = true},
 };
 
 /* ---- opt ------------------------------------------------------------------------------------ */
@@ -214,12 +214,12 @@ static const struct attn_hf_key opt_keys[] = {
     LAYERS,
     POSITIONS,
     FLAG("enable_bias", bias),
-    HARMLESS("do_layer_norm_before"),
-    HARMLESS("ffn_dim"),
-    HARMLESS("init_std"),
-    HARMLESS("is_decoder"),
-    HARMLESS("layer_norm_elementwise_affine"),
-    HARMLESS("word_embed_proj_dim"),
+    IGNORED("do_layer_norm_before"),
+    IGNORED("ffn_dim"),
+    IGNORED("init_std"),
+    IGNORED("is_decoder"),
+    IGNORED("layer_norm_elementwise_affine"),
+    IGNORED("word_embed_proj_dim"),
     END,
 };
 
@@ -244,5 +244,5 @@ const struct attn_family attn_family_opt = {
     .common_keys = true,
     .prefixes = opt_prefixes,
     .tensors = opt_tensors,
-    .defaults = {.is_causal = true, .bias = true, .scaled = true},
+    .defaults = {.is_causal = true, .bias = true, .scale_attn_weights = true},
 };

@@ -1,9 +1,9 @@
 /* family_keys.c: the keys that all Hugging Face configurations share, and finding a key.
  *
- * A key is one of three kinds: a family uses it (its own list, or the rope list below); it would
+ * A key is of one of three kinds: a family uses it (its own list, or the rope list below); it would
  * change the mathematics if it had another value than the one given here; or it does not touch
- * attention: training, vocabulary, other layers, generation, bookkeeping.  A key that is none of
- * these is refused by name, since it may mean anything. */
+ * attention: training, vocabulary, other layers, generation, bookkeeping.  Any other key is refused
+ * by name, since it may mean anything. */
 #include "families/family_keys.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ const struct attn_hf_key attn_rope_keys[] = {
     ROPE_NUMBER("beta_fast", beta_fast, 0, 1e6),
     ROPE_NUMBER("beta_slow", beta_slow, 0, 1e6),
     ROPE_NUMBER("original_max_position_embeddings", original_max_position, 1, MAX_POSITION),
-    ROPE_NUMBER("partial_rotary_factor", partial, 1e-6, 1),
+    ROPE_NUMBER("partial_rotary_factor", partial_rotary_factor, 1e-6, 1),
     MEMBER("truncate", ATTN_KEY_FLAG, attn_hf_rope, truncate, 0, 1),
     MEMBER("short_factor", ATTN_KEY_FACTORS, attn_hf_rope, short_factor, 1e-6, 1e6),
     MEMBER("long_factor", ATTN_KEY_FACTORS, attn_hf_rope, long_factor, 1e-6, 1e6),
@@ -187,7 +187,7 @@ const struct attn_hf_key *attn_hf_key_for_field(const struct attn_hf_key *keys, 
 
 const struct attn_hf_key *attn_family_key(const struct attn_family *family, const char *key)
 {
-    static const struct attn_hf_key harmless = HARMLESS("");
+    static const struct attn_hf_key harmless = IGNORED("");
     const struct attn_hf_key *known = attn_hf_key_find(family->keys, key);
     if (known != NULL || !family->common_keys)
         return known;

@@ -1,14 +1,13 @@
-/* family_keys.h: the words in which rows and lists of configuration keys are written.
+/* family_keys.h: macros for the rows of key lists.
  *
- *     SIZE("hidden_size", hidden_size, most)    integer from 1 on, into that field of the settings
+ *     SIZE("hidden_size", hidden_size, most)    integer in [1, most], into that field
  *     NUMBER("rope_theta", rope.theta, 1, 1e12) number in a range
  *     FLAG("bias", bias)                        true or false
  *     ROPE("rope_scaling")                      object of the keys in attn_rope_keys
  *     LAYER_TYPES("layer_types")                list of names, one a layer
  *     FIXED("sliding_window", "null")           only this JSON value is computed
- *     HARMLESS("n_ctx")                         does not touch attention
- *     END                                       ends every list
- */
+ *     IGNORED("n_ctx")                          does not touch attention
+ *     END                                       ends every list */
 #ifndef ATTN_LIB_FAMILY_KEYS_H
 #define ATTN_LIB_FAMILY_KEYS_H
 
@@ -28,7 +27,7 @@
     {                                                      \
         .name = key, .kind = ATTN_KEY_FIXED, .only = value \
     }
-#define HARMLESS(key)                         \
+#define IGNORED(key)                          \
     {                                         \
         .name = key, .kind = ATTN_KEY_IGNORED \
     }
@@ -37,7 +36,7 @@
         .name = NULL \
     }
 
-/* The keys by which most families give their widths. */
+/* The keys by which most families give their sizes. */
 #define HIDDEN_SIZE SIZE("hidden_size", hidden_size, ATTN_MAX_HIDDEN_SIZE)
 #define HEADS SIZE("num_attention_heads", num_heads, ATTN_MAX_HEADS)
 #define KV_HEADS SIZE("num_key_value_heads", num_kv_heads, ATTN_MAX_HEADS)
@@ -45,11 +44,11 @@
 #define LAYERS SIZE("num_hidden_layers", num_layers, ATTN_MAX_LAYERS)
 #define POSITIONS SIZE("max_position_embeddings", max_position, MAX_POSITION)
 #define THETA NUMBER("rope_theta", rope.theta, 1, MAX_THETA)
-#define PARTIAL NUMBER("partial_rotary_factor", rope.partial, 1e-6, 1)
+#define PARTIAL NUMBER("partial_rotary_factor", rope.partial_rotary_factor, 1e-6, 1)
 #define WINDOW SIZE("sliding_window", sliding_window, MAX_POSITION)
 #define ROPE_OBJECTS ROPE("rope_scaling"), ROPE("rope_parameters")
 
-/* A row's .rope: plain RoPE of that base. */
+/* The default .rope of a row: plain RoPE of that base. */
 #define ROPE_OF(base) .type = ATTN_ROPE_DEFAULT, .theta = base, .truncate = true
 
 #define MAX_POSITION 2147483647

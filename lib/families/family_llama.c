@@ -1,8 +1,9 @@
-/* family_llama.c: rows of Llama and of decoders that came after it.  Nothing here computes.
+/* family_llama.c: rows of Llama and of decoders that came after it: mistral, qwen2, qwen3, gemma2,
+ * gpt_oss, phi, phi3.  Data only.
  *
- * A family lists only the keys that it uses or that are peculiar to it; those that all
- * configurations share are in family_keys.c.  Defaults are those of Hugging Face's configuration
- * classes, so that an absent key means here what it means there.
+ * A family lists the keys that it uses or that are peculiar to it; keys that all configurations
+ * share are in family_keys.c.  Defaults are those of Hugging Face's configuration classes, so that
+ * an absent key means here what it means there.
  *
  * Sources: the configuration and modelling files of huggingface/transformers v4.46.3 and v4.55.4,
  * and the configurations published with the checkpoints. */
@@ -42,7 +43,7 @@ static const struct attn_hf_key llama_keys[] = {
     FLAG("attention_bias", bias),
     THETA,
     ROPE_OBJECTS,
-    HARMLESS("is_decoder"),
+    IGNORED("is_decoder"),
     END,
 };
 
@@ -53,7 +54,7 @@ const struct attn_family attn_family_llama = {
     .common_keys = true,
     .prefixes = model_prefixes,
     .tensors = llama_tensors,
-    .defaults = {.is_causal = true, .scaled = true, .rope = {ROPE_OF(10000)}},
+    .defaults = {.is_causal = true, .scale_attn_weights = true, .rope = {ROPE_OF(10000)}},
 };
 
 /* ---- mistral ------------------------------------------------------------------------------- */
@@ -72,16 +73,16 @@ const struct attn_family attn_family_mistral = {
     .unbiased = ATTN_PROJ_ALL,
     .defaults = {.num_kv_heads = 8,
                  .sliding_window = 4096,
-                 .use_window = true,
+                 .use_sliding_window = true,
                  .is_causal = true,
-                 .scaled = true,
+                 .scale_attn_weights = true,
                  .rope = {ROPE_OF(10000)}},
 };
 
 /* ---- qwen2, qwen3: layers from max_window_layers on slide ------------------------------------ */
 
 #define QWEN_WINDOW                                                                   \
-    WINDOW, FLAG("use_sliding_window", use_window),                                   \
+    WINDOW, FLAG("use_sliding_window", use_sliding_window),                           \
         FIELD("max_window_layers", ATTN_KEY_SIZE, first_sliding, 0, ATTN_MAX_LAYERS), \
         LAYER_TYPES("layer_types")
 
@@ -96,7 +97,7 @@ static const struct attn_hf_key qwen2_keys[] = {
     THETA,
     ROPE_OBJECTS,
     FIXED("use_mrope", "false"),
-    HARMLESS("seq_length"),
+    IGNORED("seq_length"),
     END,
 };
 
@@ -113,7 +114,7 @@ const struct attn_family attn_family_qwen2 = {
                  .sliding_window = 4096,
                  .first_sliding = 28,
                  .is_causal = true,
-                 .scaled = true,
+                 .scale_attn_weights = true,
                  .rope = {ROPE_OF(10000)}},
 };
 
@@ -156,7 +157,7 @@ const struct attn_family attn_family_qwen3 = {
                  .sliding_window = 4096,
                  .first_sliding = 28,
                  .is_causal = true,
-                 .scaled = true,
+                 .scale_attn_weights = true,
                  .rope = {ROPE_OF(10000)}},
 };
 
@@ -170,14 +171,14 @@ static const struct attn_hf_key gemma2_keys[] = {
     LAYERS,
     POSITIONS,
     FLAG("attention_bias", bias),
-    NUMBER("query_pre_attn_scalar", query_scalar, 1e-9, 1e9),
+    NUMBER("query_pre_attn_scalar", query_pre_attn_scalar, 1e-9, 1e9),
     NUMBER("attn_logit_softcapping", softcap, ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP),
     WINDOW,
     LAYER_TYPES("layer_types"),
     THETA,
     ROPE_OBJECTS,
-    HARMLESS("final_logit_softcapping"),
-    HARMLESS("sliding_window_size"), /* an early name that no class reads */
+    IGNORED("final_logit_softcapping"),
+    IGNORED("sliding_window_size"), /* an early name that no class reads */
     END,
 };
 
@@ -190,20 +191,20 @@ const struct attn_family attn_family_gemma2 = {
     .tensors = llama_tensors,
     .defaults = {.num_kv_heads = 4,
                  .head_dim = 256,
-                 .query_scalar = 256,
+                 .query_pre_attn_scalar = 256,
                  .softcap = 50,
                  .sliding_window = 4096,
                  .sliding_period = 2,
-                 .use_window = true,
+                 .use_sliding_window = true,
                  .is_causal = true,
-                 .scaled = true,
+                 .scale_attn_weights = true,
                  .rope = {ROPE_OF(10000)}},
 };
 
 /* ---- gpt_oss: a learned sink per head; every other layer slides, from 0 on ------------------ */
 
-/* Its checkpoints quantise the experts and leave attention as it is; a projection that was packed
- * after all would have another type than can be read. */
+/* gpt_oss checkpoints quantise the experts and leave attention as it is.  A projection that was
+ * packed nevertheless would have a type that cannot be read. */
 
 static const struct attn_hf_key gpt_oss_keys[] = {
     HIDDEN_SIZE,
@@ -217,15 +218,15 @@ static const struct attn_hf_key gpt_oss_keys[] = {
     LAYER_TYPES("layer_types"),
     THETA,
     ROPE_OBJECTS,
-    HARMLESS("experts_per_token"),
-    HARMLESS("initial_context_length"),
-    HARMLESS("num_experts_per_tok"),
-    HARMLESS("num_local_experts"),
-    HARMLESS("output_router_logits"),
-    HARMLESS("quantization_config"),
-    HARMLESS("router_aux_loss_coef"),
-    HARMLESS("swiglu_alpha"),
-    HARMLESS("swiglu_limit"),
+    IGNORED("experts_per_token"),
+    IGNORED("initial_context_length"),
+    IGNORED("num_experts_per_tok"),
+    IGNORED("num_local_experts"),
+    IGNORED("output_router_logits"),
+    IGNORED("quantization_config"),
+    IGNORED("router_aux_loss_coef"),
+    IGNORED("swiglu_alpha"),
+    IGNORED("swiglu_limit"),
     END,
 };
 
@@ -252,9 +253,9 @@ const struct attn_family attn_family_gpt_oss = {
                  .max_position = 131072,
                  .sliding_window = 128,
                  .sliding_period = 2,
-                 .use_window = true,
+                 .use_sliding_window = true,
                  .is_causal = true,
-                 .scaled = true,
+                 .scale_attn_weights = true,
                  .rope = {.type = ATTN_ROPE_YARN,
                           .theta = 150000,
                           .factor = 32,
@@ -274,7 +275,7 @@ static const struct attn_hf_key phi_keys[] = {
     THETA,
     ROPE_OBJECTS,
     FIXED("qk_layernorm", "false"),
-    HARMLESS("auto_map"),
+    IGNORED("auto_map"),
     END,
 };
 
@@ -293,8 +294,8 @@ const struct attn_family attn_family_phi = {
     .tensors = phi_tensors,
     .defaults = {.bias = true,
                  .is_causal = true,
-                 .scaled = true,
-                 .rope = {ROPE_OF(10000), .partial = 0.5}},
+                 .scale_attn_weights = true,
+                 .rope = {ROPE_OF(10000), .partial_rotary_factor = 0.5}},
 };
 
 /* ---- phi3: q, k, v in one tensor; the trained length stands beside rope_scaling ------------- */
@@ -305,7 +306,7 @@ static const struct attn_hf_key phi3_keys[] = {
     KV_HEADS,
     LAYERS,
     POSITIONS,
-    SIZE("original_max_position_embeddings", original_position, MAX_POSITION),
+    SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION),
     WINDOW,
     PARTIAL,
     THETA,
@@ -313,8 +314,8 @@ static const struct attn_hf_key phi3_keys[] = {
     FIXED("attention_bias", "false"),
     FIXED("full_attn_mod", "1"),
     FIXED("interpolate_factor", "1"),
-    HARMLESS("auto_map"),
-    HARMLESS("lm_head_bias"),
+    IGNORED("auto_map"),
+    IGNORED("lm_head_bias"),
     END,
 };
 
@@ -333,9 +334,9 @@ const struct attn_family attn_family_phi3 = {
     .tensors = phi3_tensors,
     .unbiased = ATTN_PROJ_ALL,
     .defaults = {.max_position = 4096,
-                 .original_position = 4096,
-                 .use_window = true,
+                 .original_max_position = 4096,
+                 .use_sliding_window = true,
                  .is_causal = true,
-                 .scaled = true,
+                 .scale_attn_weights = true,
                  .rope = {ROPE_OF(10000)}},
 };

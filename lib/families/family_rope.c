@@ -1,15 +1,15 @@
-/* family_rope.c: what a configuration says of RoPE -> the specification of it.
+/* family_rope.c: the RoPE keys of a configuration -> struct attn_rope_spec.
  *
- * Follows modeling_rope_utils.py of huggingface/transformers v4.46.3 and v4.55.4.  Where the two
- * differ, or differ from later ones, the choice is said below; configurations that are consistent
- * in themselves mean the same everywhere. */
+ * The rules follow modeling_rope_utils.py of huggingface/transformers v4.46.3 and v4.55.4.  Where
+ * the two differ, or later versions differ from them, a comment states the choice; configurations
+ * that are consistent in themselves mean the same everywhere. */
 #include <math.h>
 
 #include "families/family_spec.h"
 #include "rope.h"
 #include "status.h"
 
-#define SETTING(field) offsetof(struct attn_hf_config, field)
+#define HF_FIELD(field) offsetof(struct attn_hf_config, field)
 
 /* ---- What a type needs --------------------------------------------------------------------- */
 
@@ -75,12 +75,13 @@ static enum attn_status rotary_dim(size_t *out, const struct attn_family *family
                                    const struct attn_hf_rope *rope, size_t head_dim,
                                    struct attn_error *error)
 {
-    const char *key = attn_family_key_name(family, SETTING(rope.dim));
-    bool partial = rope->partial != 0 && rope->partial != 1;
-    if (partial && attn_hf_key_for_field(family->keys, SETTING(rope.partial)) == NULL)
+    const char *key = attn_family_key_name(family, HF_FIELD(rope.dim));
+    bool partial = rope->partial_rotary_factor != 0 && rope->partial_rotary_factor != 1;
+    if (partial &&
+        attn_hf_key_for_field(family->keys, HF_FIELD(rope.partial_rotary_factor)) == NULL)
         return attn_fail(error, ATTN_UNSUPPORTED, "partial_rotary_factor",
-                         "partial_rotary_factor: %g is not supported", rope->partial);
-    *out = partial ? (size_t)((double)head_dim * rope->partial) : head_dim;
+                         "partial_rotary_factor: %g is not supported", rope->partial_rotary_factor);
+    *out = partial ? (size_t)((double)head_dim * rope->partial_rotary_factor) : head_dim;
     if (rope->dim != 0)
         *out = rope->dim;
     if (*out > head_dim)
@@ -95,28 +96,29 @@ static enum attn_status rotary_dim(size_t *out, const struct attn_family *family
 
 /* ---- Trained length, attention factor ------------------------------------------------------ */
 
-/* The trained length: dynamic takes max_position_embeddings whatever else is there, as both
+/* The trained length.  dynamic takes max_position_embeddings whatever else is given, as both
  * versions do; yarn takes its own original_max_position_embeddings, as v4.55.4 does (v4.46.3 did
- * not look); longrope that of the whole model first. */
-static size_t trained_length(const struct attn_hf_config *settings, const struct attn_hf_rope *rope)
+ * not read it); longrope takes that of the whole model first. */
+static size_t trained_length(const struct attn_hf_config *hf, const struct attn_hf_rope *rope)
 {
     size_t own = (size_t)rope->original_max_position;
-    if (rope->type == ATTN_ROPE_LONGROPE && settings->original_position != 0)
-        return settings->original_position;
+    if (rope->type == ATTN_ROPE_LONGROPE && hf->original_max_position != 0)
+        return hf->original_max_position;
     if (rope->type == ATTN_ROPE_DYNAMIC || own == 0)
-        return settings->max_position;
+        return hf->max_position;
     return own;
 }
 
-/* 0.1 m ln(factor) + 1, by which yarn makes scores larger. */
+/* 0.1 m ln(factor) + 1, the gain by which yarn scales scores up. */
 static double yarn_gain(double factor, double m)
 {
     return factor <= 1 ? 1 : 0.1 * m * log(factor) + 1;
 }
 
-/* yarn: `factor` is what the configuration says.  Some versions between the two tags took
- * max_position_embeddings / original_max_position_embeddings for it; files that have the trained
- * length in both would then not be scaled at all, though their authors scale them. */
+/* The attention factor of yarn.  `factor` is taken as the configuration gives it.  Some versions
+ * between the two tags took max_position_embeddings / original_max_position_embeddings instead;
+ * files that have the trained length in both would then not be scaled at all, though their authors
+ * scale them. */
 static double yarn_attention(const struct attn_hf_rope *rope)
 {
     if (rope->attention_factor != 0)
@@ -127,13 +129,13 @@ static double yarn_attention(const struct attn_hf_rope *rope)
     return yarn_gain(rope->factor, 1);
 }
 
-/* longrope: the ratio of the two lengths where the model gives the trained one, whatever `factor`
- * says; else `factor`, and the ratio where there is none. */
-static double longrope_attention(const struct attn_hf_config *settings,
-                                 const struct attn_hf_rope *rope, double trained)
+/* The attention factor of longrope.  Where the model gives its trained length, the ratio of the two
+ * lengths counts, whatever `factor` says; else `factor`, or the ratio where there is none. */
+static double longrope_attention(const struct attn_hf_config *hf, const struct attn_hf_rope *rope,
+                                 double trained)
 {
-    double factor = (double)settings->max_position / trained;
-    if (settings->original_position == 0 && rope->factor != 0)
+    double factor = (double)hf->max_position / trained;
+    if (hf->original_max_position == 0 && rope->factor != 0)
         factor = rope->factor;
     if (rope->attention_factor != 0)
         return rope->attention_factor;
@@ -141,12 +143,12 @@ static double longrope_attention(const struct attn_hf_config *settings,
 }
 
 static enum attn_status resolve_length(struct attn_rope_spec *out, const struct attn_family *family,
-                                       const struct attn_hf_config *settings,
+                                       const struct attn_hf_config *hf,
                                        const struct attn_hf_rope *rope, struct attn_error *error)
 {
-    const char *key = attn_family_key_name(family, SETTING(max_position));
-    size_t trained = trained_length(settings, rope);
-    if (trained == 0 || (rope->type == ATTN_ROPE_LONGROPE && settings->max_position == 0))
+    const char *key = attn_family_key_name(family, HF_FIELD(max_position));
+    size_t trained = trained_length(hf, rope);
+    if (trained == 0 || (rope->type == ATTN_ROPE_LONGROPE && hf->max_position == 0))
         return attn_fail(error, ATTN_MALFORMED, key, "%s is missing, rope_scaling needs it", key);
     if (trained == 1)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "original_max_position_embeddings",
@@ -172,7 +174,7 @@ static void resolve_yarn(struct attn_rope_spec *out, const struct attn_hf_rope *
 }
 
 static enum attn_status resolve_type(struct attn_rope_spec *out, const struct attn_family *family,
-                                     const struct attn_hf_config *settings,
+                                     const struct attn_hf_config *hf,
                                      const struct attn_hf_rope *rope, struct attn_error *error)
 {
     if (out->type == ATTN_ROPE_DEFAULT)
@@ -180,7 +182,7 @@ static enum attn_status resolve_type(struct attn_rope_spec *out, const struct at
     if (out->type != ATTN_ROPE_LONGROPE)
         out->factor = rope->factor;
     if (out->type != ATTN_ROPE_LINEAR) {
-        enum attn_status status = resolve_length(out, family, settings, rope, error);
+        enum attn_status status = resolve_length(out, family, hf, rope, error);
         if (status != ATTN_OK)
             return status;
     }
@@ -191,15 +193,14 @@ static enum attn_status resolve_type(struct attn_rope_spec *out, const struct at
     if (out->type == ATTN_ROPE_LONGROPE) {
         out->short_factor = rope->short_factor.values;
         out->long_factor = rope->long_factor.values;
-        out->attention_factor = longrope_attention(settings, rope, out->original_max_position);
+        out->attention_factor = longrope_attention(hf, rope, out->original_max_position);
     }
     return ATTN_OK;
 }
 
 enum attn_status attn_rope_from_hf(struct attn_rope_spec *out, const struct attn_family *family,
-                                   const struct attn_hf_config *settings,
-                                   const struct attn_hf_rope *rope, size_t head_dim,
-                                   struct attn_error *error)
+                                   const struct attn_hf_config *hf, const struct attn_hf_rope *rope,
+                                   size_t head_dim, struct attn_error *error)
 {
     *out = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
     if (rope->theta == 0 && rope->type == ATTN_ROPE_NONE)
@@ -217,6 +218,6 @@ enum attn_status attn_rope_from_hf(struct attn_rope_spec *out, const struct attn
     out->interleaved = rope->interleaved;
     out->theta = rope->theta;
     out->attention_factor = 1;
-    status = resolve_type(out, family, settings, rope, error);
+    status = resolve_type(out, family, hf, rope, error);
     return status == ATTN_OK ? attn_rope_check(out, head_dim, error) : status;
 }

@@ -1,4 +1,4 @@
-/* family_rows.h: the rows of the table, which family.c puts in order. */
+/* family_rows.h: the rows of the table of families, for family.c. */
 #ifndef ATTN_LIB_FAMILY_ROWS_H
 #define ATTN_LIB_FAMILY_ROWS_H
 

@@ -1,14 +1,14 @@
-/* family_spec.c: settings -> the specification of each layer.
+/* family_spec.c: a parsed configuration -> the specification of each layer.
  *
- * What is not given is computed from the rest, and what must fit together is checked.  Layers of
- * one model differ in few things: whether they slide, and with that their RoPE, and the scale. */
+ * Absent values are computed from the rest, and values that must fit together are checked.  The
+ * layers of one model differ only in the window, with that in RoPE, and in the scale. */
 #include "families/family_spec.h"
 
 #include <math.h>
 
 #include "status.h"
 
-#define SETTING(field) offsetof(struct attn_hf_config, field)
+#define HF_FIELD(field) offsetof(struct attn_hf_config, field)
 
 const char *attn_family_key_name(const struct attn_family *family, size_t offset)
 {
@@ -17,15 +17,14 @@ const char *attn_family_key_name(const struct attn_family *family, size_t offset
 }
 
 static enum attn_status check_present(const struct attn_family *family,
-                                      const struct attn_hf_config *settings,
-                                      struct attn_error *error)
+                                      const struct attn_hf_config *hf, struct attn_error *error)
 {
     const struct {
         size_t value, offset;
     } needed[] = {
-        {settings->hidden_size, SETTING(hidden_size)},
-        {settings->num_heads, SETTING(num_heads)},
-        {settings->num_layers, SETTING(num_layers)},
+        {hf->hidden_size, HF_FIELD(hidden_size)},
+        {hf->num_heads, HF_FIELD(num_heads)},
+        {hf->num_layers, HF_FIELD(num_layers)},
     };
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
         const char *key = attn_family_key_name(family, needed[i].offset);
@@ -37,38 +36,37 @@ static enum attn_status check_present(const struct attn_family *family,
 
 /* ---- Heads --------------------------------------------------------------------------------- */
 
-static size_t kv_heads(const struct attn_family *family, const struct attn_hf_config *settings)
+static size_t kv_heads(const struct attn_family *family, const struct attn_hf_config *hf)
 {
-    if (family->kv_by_flags && !settings->grouped)
-        return settings->multi_query ? 1 : settings->num_heads;
-    return settings->num_kv_heads != 0 ? settings->num_kv_heads : settings->num_heads;
+    if (family->kv_by_flags && !hf->grouped)
+        return hf->multi_query ? 1 : hf->num_heads;
+    return hf->num_kv_heads != 0 ? hf->num_kv_heads : hf->num_heads;
 }
 
-static double scale_of(const struct attn_hf_config *settings, size_t head_dim)
+static double scale_of(const struct attn_hf_config *hf, size_t head_dim)
 {
-    if (settings->scale != 0 || !settings->scaled)
-        return settings->scale != 0 ? settings->scale : 1;
-    return 1 / sqrt(settings->query_scalar != 0 ? settings->query_scalar : (double)head_dim);
+    if (hf->scale != 0 || !hf->scale_attn_weights)
+        return hf->scale != 0 ? hf->scale : 1;
+    return 1 / sqrt(hf->query_pre_attn_scalar != 0 ? hf->query_pre_attn_scalar : (double)head_dim);
 }
 
 static enum attn_status resolve_heads(struct attn_layer_spec *spec,
                                       const struct attn_family *family,
-                                      const struct attn_hf_config *settings,
-                                      struct attn_error *error)
+                                      const struct attn_hf_config *hf, struct attn_error *error)
 {
-    const char *key = attn_family_key_name(family, SETTING(num_heads));
-    const char *kv_key = attn_family_key_name(family, SETTING(num_kv_heads));
-    spec->hidden_size = settings->hidden_size;
-    spec->key_size = settings->key_size != 0 ? settings->key_size : spec->hidden_size;
-    spec->value_size = settings->value_size != 0 ? settings->value_size : spec->hidden_size;
-    spec->num_heads = settings->num_heads;
-    spec->num_kv_heads = kv_heads(family, settings);
+    const char *key = attn_family_key_name(family, HF_FIELD(num_heads));
+    const char *kv_key = attn_family_key_name(family, HF_FIELD(num_kv_heads));
+    spec->hidden_size = hf->hidden_size;
+    spec->key_size = hf->key_size != 0 ? hf->key_size : spec->hidden_size;
+    spec->value_size = hf->value_size != 0 ? hf->value_size : spec->hidden_size;
+    spec->num_heads = hf->num_heads;
+    spec->num_kv_heads = kv_heads(family, hf);
     if (spec->num_heads % spec->num_kv_heads != 0)
         return attn_fail(error, ATTN_MALFORMED, kv_key,
                          "%s is %zu, which does not divide %zu heads", kv_key, spec->num_kv_heads,
                          spec->num_heads);
 
-    spec->head_dim = settings->head_dim;
+    spec->head_dim = hf->head_dim;
     if (spec->head_dim == 0) {
         if (spec->hidden_size % spec->num_heads != 0)
             return attn_fail(error, ATTN_MALFORMED, key,
@@ -76,114 +74,111 @@ static enum attn_status resolve_heads(struct attn_layer_spec *spec,
                              spec->num_heads, spec->hidden_size);
         spec->head_dim = spec->hidden_size / spec->num_heads;
     }
-    spec->value_head_dim =
-        settings->value_head_dim != 0 ? settings->value_head_dim : spec->head_dim;
-    spec->scale = scale_of(settings, spec->head_dim);
+    spec->value_head_dim = hf->value_head_dim != 0 ? hf->value_head_dim : spec->head_dim;
+    spec->scale = scale_of(hf, spec->head_dim);
     return attn_check_count(spec->head_dim, ATTN_MAX_HEAD_DIM, "head_dim", error);
 }
 
-/* ---- What else layers have in common ------------------------------------------------------- */
+/* ---- What else all layers have in common --------------------------------------------------- */
 
 static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family *family,
-                          const struct attn_hf_config *settings)
+                          const struct attn_hf_config *hf)
 {
-    unsigned biased = settings->bias ? ATTN_PROJ_ALL & ~family->unbiased : 0u;
+    unsigned biased = hf->bias ? ATTN_PROJ_ALL & ~family->unbiased : 0u;
     spec->q_bias = (biased & ATTN_PROJ_Q) != 0;
     spec->k_bias = (biased & ATTN_PROJ_K) != 0;
     spec->v_bias = (biased & ATTN_PROJ_V) != 0;
     spec->o_bias = (biased & ATTN_PROJ_O) != 0;
-    spec->bias_kv = settings->bias_kv;
-    spec->add_zero_attn = settings->add_zero_attn;
-    spec->is_causal = settings->is_causal;
-    spec->is_cross = settings->is_cross;
-    spec->sinks = settings->sinks;
-    spec->qk_norm = settings->qk_norm;
-    spec->norm_eps = settings->qk_norm ? settings->norm_eps : 0;
-    spec->softcap = settings->softcap;
+    spec->bias_kv = hf->bias_kv;
+    spec->add_zero_attn = hf->add_zero_attn;
+    spec->is_causal = hf->is_causal;
+    spec->is_cross = hf->is_cross;
+    spec->sinks = hf->sinks;
+    spec->qk_norm = hf->qk_norm;
+    spec->norm_eps = hf->qk_norm ? hf->norm_eps : 0;
+    spec->softcap = hf->softcap;
 }
 
-/* T5's encoder looks both ways and tells the two apart; its decoder looks back. */
+/* Position bias.  T5's encoder looks both ways and has buckets for each direction; its decoder
+ * looks back. */
 static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
                                               const struct attn_family *family,
-                                              const struct attn_hf_config *settings,
+                                              const struct attn_hf_config *hf,
                                               struct attn_error *error)
 {
-    const char *key = attn_family_key_name(family, SETTING(buckets));
-    if (settings->alibi && settings->buckets != 0)
+    const char *key = attn_family_key_name(family, HF_FIELD(buckets));
+    if (hf->alibi && hf->buckets != 0)
         return attn_fail(error, ATTN_MALFORMED, key, "%s contradicts alibi", key);
-    if (settings->alibi)
+    if (hf->alibi)
         spec->position_bias = (struct attn_position_bias_spec){
             .type = ATTN_BIAS_ALIBI,
-            .scale = settings->alibi_scaled ? 1 / sqrt((double)spec->head_dim) : 1,
-            .bfloat16 = settings->alibi_bfloat16,
+            .scale = hf->alibi_scaled ? 1 / sqrt((double)spec->head_dim) : 1,
+            .bfloat16 = hf->alibi_bfloat16,
         };
-    else if (settings->buckets != 0)
+    else if (hf->buckets != 0)
         spec->position_bias = (struct attn_position_bias_spec){
             .type = ATTN_BIAS_T5,
-            .buckets = settings->buckets,
-            .max_distance = settings->max_distance,
-            .bidirectional = !settings->is_causal,
+            .buckets = hf->buckets,
+            .max_distance = hf->max_distance,
+            .bidirectional = !hf->is_causal,
         };
     return ATTN_OK;
 }
 
-/* ---- What they differ in ------------------------------------------------------------------- */
+/* ---- What layers differ in ----------------------------------------------------------------- */
 
-static enum attn_status resolve_sliding(struct attn_config *config,
-                                        const struct attn_hf_config *settings,
+static enum attn_status resolve_sliding(struct attn_config *config, const struct attn_hf_config *hf,
                                         struct attn_error *error)
 {
-    const char *key = attn_family_key_name(config->family, SETTING(num_layer_types));
-    size_t types = settings->num_layer_types;
-    config->sliding_window = settings->use_window ? settings->sliding_window : 0;
+    const char *key = attn_family_key_name(config->family, HF_FIELD(num_layer_types));
+    size_t types = hf->num_layer_types;
+    config->sliding_window = hf->use_sliding_window ? hf->sliding_window : 0;
     if (types != 0 && types != config->num_layers)
         return attn_fail(error, ATTN_MALFORMED, key, "%s has %zu entries for %zu layers", key,
                          types, config->num_layers);
-    size_t period = settings->sliding_period != 0 ? settings->sliding_period : 1;
+    size_t period = hf->sliding_period != 0 ? hf->sliding_period : 1;
     for (size_t i = 0; types == 0 && i < config->num_layers; i++)
-        config->sliding[i] = config->sliding_window != 0 && i >= settings->first_sliding &&
-                             (i - settings->first_sliding) % period == 0;
+        config->sliding[i] = config->sliding_window != 0 && i >= hf->first_sliding &&
+                             (i - hf->first_sliding) % period == 0;
     return ATTN_OK;
 }
 
-static enum attn_status resolve_rope(struct attn_config *config,
-                                     const struct attn_hf_config *settings,
+static enum attn_status resolve_rope(struct attn_config *config, const struct attn_hf_config *hf,
                                      struct attn_error *error)
 {
-    const struct attn_hf_rope *sliding =
-        settings->rope_by_type ? &settings->sliding_rope : &settings->rope;
+    const struct attn_hf_rope *sliding = hf->rope_by_type ? &hf->sliding_rope : &hf->rope;
     size_t head_dim = config->spec.head_dim;
-    if (settings->alibi && settings->alibi_replaces_rope)
+    if (hf->alibi && hf->alibi_replaces_rope)
         return ATTN_OK;
-    enum attn_status status = attn_rope_from_hf(&config->rope[0], config->family, settings,
-                                                &settings->rope, head_dim, error);
+    enum attn_status status =
+        attn_rope_from_hf(&config->rope[0], config->family, hf, &hf->rope, head_dim, error);
     if (status != ATTN_OK)
         return status;
-    return attn_rope_from_hf(&config->rope[1], config->family, settings, sliding, head_dim, error);
+    return attn_rope_from_hf(&config->rope[1], config->family, hf, sliding, head_dim, error);
 }
 
-enum attn_status attn_config_from_hf(struct attn_config *config, const struct attn_hf_config *given,
+enum attn_status attn_config_from_hf(struct attn_config *config, const struct attn_hf_config *read,
                                      struct attn_error *error)
 {
-    struct attn_hf_config settings = *given;
+    struct attn_hf_config hf = *read;
     const struct attn_family *family = config->family;
-    if (settings.num_layers == 0)
-        settings.num_layers = settings.num_layers_otherwise;
-    enum attn_status status = check_present(family, &settings, error);
+    if (hf.num_layers == 0)
+        hf.num_layers = hf.num_layers_fallback;
+    enum attn_status status = check_present(family, &hf, error);
     if (status != ATTN_OK)
         return status;
 
-    config->num_layers = settings.num_layers;
-    config->max_position = settings.max_position;
-    config->seed = settings.seed;
-    config->scale_by_layer = settings.scale_by_layer;
-    resolve_flags(&config->spec, family, &settings);
-    status = resolve_heads(&config->spec, family, &settings, error);
+    config->num_layers = hf.num_layers;
+    config->max_position = hf.max_position;
+    config->seed = hf.seed;
+    config->scale_by_layer = hf.scale_by_layer;
+    resolve_flags(&config->spec, family, &hf);
+    status = resolve_heads(&config->spec, family, &hf, error);
     if (status == ATTN_OK)
-        status = resolve_position_bias(&config->spec, family, &settings, error);
+        status = resolve_position_bias(&config->spec, family, &hf, error);
     if (status == ATTN_OK)
-        status = resolve_sliding(config, &settings, error);
-    return status == ATTN_OK ? resolve_rope(config, &settings, error) : status;
+        status = resolve_sliding(config, &hf, error);
+    return status == ATTN_OK ? resolve_rope(config, &hf, error) : status;
 }
 
 void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,

@@ -1,24 +1,24 @@
-/* family_spec.h: what a configuration says -> what its layers are, between the files that do
- * it. */
-#ifndef ATTN_LIB_FAMILY_RESOLVE_H
-#define ATTN_LIB_FAMILY_RESOLVE_H
+/* family_spec.h: a parsed configuration -> the specification of each layer; shared by
+ * family_config.c, family_spec.c and family_rope.c. */
+#ifndef ATTN_LIB_FAMILY_SPEC_H
+#define ATTN_LIB_FAMILY_SPEC_H
 
 #include "families/family_config.h"
 
-/* Fills all of *config but family, sliding (where layer types were given) and factors, which
- * reading has filled.  Errors: ATTN_MALFORMED, ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
-enum attn_status attn_config_from_hf(struct attn_config *config,
-                                     const struct attn_hf_config *settings,
+/* Resolves a parsed configuration into *config.  Reading has filled config->family, the factors
+ * and, where layer types were given, `sliding`; all else is filled here.
+ * Errors: ATTN_MALFORMED, ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
+enum attn_status attn_config_from_hf(struct attn_config *config, const struct attn_hf_config *hf,
                                      struct attn_error *error);
 
-/* *out = RoPE of heads of width head_dim, as `rope` has it, which is one of the two of `settings`.
- * Errors: as above. */
+/* *out = RoPE of heads of width head_dim by `rope`, which is hf->rope or hf->sliding_rope.
+ * Errors: ATTN_MALFORMED, ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
 enum attn_status attn_rope_from_hf(struct attn_rope_spec *out, const struct attn_family *family,
-                                   const struct attn_hf_config *settings,
-                                   const struct attn_hf_rope *rope, size_t head_dim,
-                                   struct attn_error *error);
+                                   const struct attn_hf_config *hf, const struct attn_hf_rope *rope,
+                                   size_t head_dim, struct attn_error *error);
 
-/* The name under which the family knows the field at `offset` of the settings, for messages. */
+/* The key by which the family fills the field at `offset` of attn_hf_config, for messages; "" if it
+ * has none. */
 const char *attn_family_key_name(const struct attn_family *family, size_t offset);
 
 #endif

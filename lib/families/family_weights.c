@@ -1,9 +1,9 @@
 /* family_weights.c: names -> tensors -> the float32 arrays of a layer.
  *
- * A layer's tensors are bound first: each part (q, k, v, o) of each role (weight, bias, ...) that
- * the specification asks for gets the one tensor that holds it, checked in type and shape.  Reading
- * then cannot meet anything unexpected but bytes.  A fused tensor holds its parts as rows, one
- * after the other or going round by key/value head, or as columns. */
+ * A layer's tensors are bound first: each projection (q, k, v, o) in each role (weight, bias, ...)
+ * that the specification asks for gets the one tensor that holds it, checked in type and shape.
+ * After that, reading can fail on the bytes only.  A fused tensor holds its projections as rows,
+ * one after the other or in turn for each key/value head, or as columns. */
 #include "families/family_weights.h"
 
 #include <math.h>
@@ -14,14 +14,14 @@
 #include "random.h"
 #include "status.h"
 
-#define MAX_BINDINGS 16  /* no family has more tensors in a layer */
-#define NAME_SIZE 160    /* prefix, name and index, all from the tables */
-#define SCRATCH 262144   /* floats read at a time on the way to a transposed weight, or one row */
-#define RANDOM_BIAS 0.1f /* bound of random biases, and of random norm weights about 1 */
+#define MAX_BINDINGS 16  /* tensors of a layer; no family has more */
+#define NAME_SIZE 160    /* bytes of prefix, name and index, all from the tables */
+#define SCRATCH 262144   /* floats read at a time for a transposed weight; one row at least */
+#define RANDOM_BIAS 0.1f /* bound of random biases, and of norm weights about 1 */
 #define RANDOM_SCORE 1.f /* bound of random sinks and position biases */
 
 struct binding {
-    const struct attn_family_tensor *kind;
+    const struct attn_family_tensor *pattern;
     struct attn_tensor tensor;
 };
 
@@ -30,45 +30,46 @@ struct bindings {
     size_t count;
 };
 
-/* What is being bound: a layer of a checkpoint, with its specification. */
-struct wanted {
+/* A layer of a checkpoint, with its specification. */
+struct checkpoint_layer {
     const struct attn_config *config;
     struct attn_layer_spec spec;
     size_t layer;
 };
 
-static struct wanted want(const struct attn_config *config, size_t layer)
+static struct checkpoint_layer layer_of(const struct attn_config *config, size_t layer)
 {
-    struct wanted wanted = {.config = config, .layer = layer};
-    attn_config_layer_spec(&wanted.spec, config, layer);
-    return wanted;
+    struct checkpoint_layer source = {.config = config, .layer = layer};
+    attn_config_layer_spec(&source.spec, config, layer);
+    return source;
 }
 
-static const unsigned parts[] = {ATTN_PROJ_Q, ATTN_PROJ_K, ATTN_PROJ_V, ATTN_PROJ_O};
-#define NUM_PARTS (sizeof parts / sizeof parts[0])
+static const unsigned projections[] = {ATTN_PROJ_Q, ATTN_PROJ_K, ATTN_PROJ_V, ATTN_PROJ_O};
+#define NUM_PROJECTIONS (sizeof projections / sizeof projections[0])
 
 /* ---- What a layer needs -------------------------------------------------------------------- */
 
-struct part_shape {
+struct projection_shape {
     size_t in, out;
 };
 
-static struct part_shape shape_of(const struct attn_layer_spec *spec, unsigned part)
+static struct projection_shape shape_of(const struct attn_layer_spec *spec, unsigned projection)
 {
-    switch (part) {
+    switch (projection) {
     case ATTN_PROJ_Q:
-        return (struct part_shape){spec->hidden_size, spec->num_heads * spec->head_dim};
+        return (struct projection_shape){spec->hidden_size, spec->num_heads * spec->head_dim};
     case ATTN_PROJ_K:
-        return (struct part_shape){spec->key_size, spec->num_kv_heads * spec->head_dim};
+        return (struct projection_shape){spec->key_size, spec->num_kv_heads * spec->head_dim};
     case ATTN_PROJ_V:
-        return (struct part_shape){spec->value_size, spec->num_kv_heads * spec->value_head_dim};
+        return (struct projection_shape){spec->value_size,
+                                         spec->num_kv_heads * spec->value_head_dim};
     default:
-        return (struct part_shape){spec->num_heads * spec->value_head_dim, spec->hidden_size};
+        return (struct projection_shape){spec->num_heads * spec->value_head_dim, spec->hidden_size};
     }
 }
 
-/* The parts for which the specification asks for a tensor of this role. */
-static unsigned needed_parts(const struct attn_layer_spec *spec, enum attn_tensor_role role)
+/* The projections for which the specification asks for a tensor of this role. */
+static unsigned needed_projections(const struct attn_layer_spec *spec, enum attn_tensor_role role)
 {
     switch (role) {
     case ATTN_ROLE_WEIGHT:
@@ -88,17 +89,17 @@ static unsigned needed_parts(const struct attn_layer_spec *spec, enum attn_tenso
     return spec->position_bias.type == ATTN_BIAS_T5 ? ATTN_PROJ_Q : 0u;
 }
 
-/* Width of input and output of `kind`'s parts together; false if they cannot stand in one tensor,
- * since they read inputs of different width. */
-static bool fuse(struct part_shape *out, const struct attn_layer_spec *spec,
-                 const struct attn_family_tensor *kind)
+/* The widths of input and output of a fused tensor's projections together; false if they read
+ * inputs of different widths and so cannot share a weight. */
+static bool fused_shape(struct projection_shape *out, const struct attn_layer_spec *spec,
+                        const struct attn_family_tensor *pattern)
 {
-    *out = (struct part_shape){0, 0};
-    for (size_t i = 0; i < NUM_PARTS; i++) {
-        if ((kind->parts & parts[i]) == 0)
+    *out = (struct projection_shape){0, 0};
+    for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
+        if ((pattern->projections & projections[i]) == 0)
             continue;
-        struct part_shape shape = shape_of(spec, parts[i]);
-        if (out->in != 0 && out->in != shape.in && kind->role == ATTN_ROLE_WEIGHT)
+        struct projection_shape shape = shape_of(spec, projections[i]);
+        if (out->in != 0 && out->in != shape.in && pattern->role == ATTN_ROLE_WEIGHT)
             return false;
         out->in = shape.in;
         out->out += shape.out;
@@ -110,15 +111,15 @@ struct tensor_shape {
     size_t ndim, size[3];
 };
 
-static struct tensor_shape tensor_shape(const struct wanted *wanted,
-                                        const struct attn_family_tensor *kind)
+static struct tensor_shape tensor_shape(const struct checkpoint_layer *source,
+                                        const struct attn_family_tensor *pattern)
 {
-    const struct attn_layer_spec *spec = &wanted->spec;
-    struct part_shape fused;
-    fuse(&fused, spec, kind);
-    switch (kind->role) {
+    const struct attn_layer_spec *spec = &source->spec;
+    struct projection_shape fused;
+    fused_shape(&fused, spec, pattern);
+    switch (pattern->role) {
     case ATTN_ROLE_WEIGHT:
-        if (wanted->config->family->layout == ATTN_LAYOUT_TRANSPOSED)
+        if (source->config->family->layout == ATTN_LAYOUT_TRANSPOSED)
             return (struct tensor_shape){2, {fused.in, fused.out}};
         return (struct tensor_shape){2, {fused.out, fused.in}};
     case ATTN_ROLE_BIAS:
@@ -137,7 +138,7 @@ static struct tensor_shape tensor_shape(const struct wanted *wanted,
 
 /* ---- Binding ------------------------------------------------------------------------------- */
 
-/* out = prefix and name with the layer's index for each '*'. */
+/* Writes prefix and name with the layer's index in the place of each '*'. */
 static void expand(char out[NAME_SIZE], const char *prefix, const char *name, size_t layer)
 {
     const char *pieces[] = {prefix, name};
@@ -152,21 +153,22 @@ static void expand(char out[NAME_SIZE], const char *prefix, const char *name, si
     out[at] = '\0';
 }
 
-/* Finds the tensor of a row under the first prefix that has it; entry NULL if none does.  A name
- * without an index is that of an only layer, or of what all layers share. */
+/* Finds the tensor of a pattern under the first prefix that has it; entry NULL if none has.  A name
+ * without an index belongs to a model's only layer, or to a tensor that all layers share. */
 static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
-                                    const struct wanted *wanted,
-                                    const struct attn_family_tensor *kind, struct attn_error *error)
+                                    const struct checkpoint_layer *source,
+                                    const struct attn_family_tensor *pattern,
+                                    struct attn_error *error)
 {
-    const struct attn_config *config = wanted->config;
-    bool single = config->num_layers == 1 || kind->role == ATTN_ROLE_POSITION_BIAS;
+    const struct attn_config *config = source->config;
+    bool single = config->num_layers == 1 || pattern->role == ATTN_ROLE_POSITION_BIAS;
     char name[NAME_SIZE];
     *out = (struct attn_tensor){.entry = NULL};
     for (const char *const *prefix = config->family->prefixes; *prefix != NULL; prefix++) {
-        bool indexed = strchr(*prefix, '*') != NULL || strchr(kind->name, '*') != NULL;
+        bool indexed = strchr(*prefix, '*') != NULL || strchr(pattern->name, '*') != NULL;
         if (!indexed && !single)
             continue;
-        expand(name, *prefix, kind->name, wanted->layer);
+        expand(name, *prefix, pattern->name, source->layer);
         enum attn_status status = attn_checkpoint_find(out, checkpoint, name, error);
         if (status != ATTN_OK || out->entry != NULL)
             return status;
@@ -183,12 +185,12 @@ static void write_shape(char *out, size_t size, const size_t *shape, size_t ndim
         snprintf(out + at, size - at, "]");
 }
 
-static enum attn_status check_tensor(const struct wanted *wanted,
-                                     const struct attn_family_tensor *kind,
+static enum attn_status check_tensor(const struct checkpoint_layer *source,
+                                     const struct attn_family_tensor *pattern,
                                      const struct attn_tensor_entry *entry,
                                      struct attn_error *error)
 {
-    struct tensor_shape shape = tensor_shape(wanted, kind);
+    struct tensor_shape shape = tensor_shape(source, pattern);
     if (!entry->dtype->readable)
         return attn_fail(error, ATTN_UNSUPPORTED, entry->name,
                          "tensor '%.96s' is %s, supported are F32, F16 and BF16", entry->name,
@@ -204,49 +206,53 @@ static enum attn_status check_tensor(const struct wanted *wanted,
                      needed);
 }
 
-static enum attn_status fail_missing(const struct wanted *wanted, enum attn_tensor_role role,
-                                     unsigned missing, struct attn_error *error)
+static enum attn_status fail_missing(const struct checkpoint_layer *source,
+                                     enum attn_tensor_role role, unsigned missing,
+                                     struct attn_error *error)
 {
-    const struct attn_family *family = wanted->config->family;
+    const struct attn_family *family = source->config->family;
     char name[NAME_SIZE];
-    struct part_shape shape;
-    const struct attn_family_tensor *kind = family->tensors;
-    while (kind->name != NULL && (kind->role != role || (kind->parts & missing) == 0 ||
-                                  !fuse(&shape, &wanted->spec, kind)))
-        kind++;
-    expand(name, family->prefixes[0], kind->name != NULL ? kind->name : "", wanted->layer);
+    struct projection_shape shape;
+    const struct attn_family_tensor *pattern = family->tensors;
+    while (pattern->name != NULL &&
+           (pattern->role != role || (pattern->projections & missing) == 0 ||
+            !fused_shape(&shape, &source->spec, pattern)))
+        pattern++;
+    expand(name, family->prefixes[0], pattern->name != NULL ? pattern->name : "", source->layer);
     return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing", name);
 }
 
 static enum attn_status bind_layer(struct bindings *out, struct attn_checkpoint *checkpoint,
-                                   const struct wanted *wanted, struct attn_error *error)
+                                   const struct checkpoint_layer *source, struct attn_error *error)
 {
-    const struct attn_family_tensor *kind = wanted->config->family->tensors;
+    const struct attn_family_tensor *pattern = source->config->family->tensors;
     unsigned bound[ATTN_NUM_ROLES] = {0};
     out->count = 0;
-    for (; kind->name != NULL; kind++) {
-        struct part_shape shape;
+    for (; pattern->name != NULL; pattern++) {
+        struct projection_shape shape;
         struct attn_tensor tensor;
-        if ((bound[kind->role] & kind->parts) != 0 || !fuse(&shape, &wanted->spec, kind))
+        if ((bound[pattern->role] & pattern->projections) != 0 ||
+            !fused_shape(&shape, &source->spec, pattern))
             continue;
-        enum attn_status status = find_tensor(&tensor, checkpoint, wanted, kind, error);
+        enum attn_status status = find_tensor(&tensor, checkpoint, source, pattern, error);
         if (status == ATTN_OK && tensor.entry == NULL)
             continue;
-        if (status == ATTN_OK && (kind->parts & ~needed_parts(&wanted->spec, kind->role)) != 0)
+        if (status == ATTN_OK &&
+            (pattern->projections & ~needed_projections(&source->spec, pattern->role)) != 0)
             status = attn_fail(error, ATTN_MALFORMED, tensor.entry->name,
                                "tensor '%.96s' is there, but the configuration denies it",
                                tensor.entry->name);
         if (status == ATTN_OK)
-            status = check_tensor(wanted, kind, tensor.entry, error);
+            status = check_tensor(source, pattern, tensor.entry, error);
         if (status != ATTN_OK)
             return status;
-        bound[kind->role] |= kind->parts;
-        out->items[out->count++] = (struct binding){kind, tensor};
+        bound[pattern->role] |= pattern->projections;
+        out->items[out->count++] = (struct binding){pattern, tensor};
     }
     for (enum attn_tensor_role role = 0; role < ATTN_NUM_ROLES; role++) {
-        unsigned missing = needed_parts(&wanted->spec, role) & ~bound[role];
+        unsigned missing = needed_projections(&source->spec, role) & ~bound[role];
         if (missing != 0)
-            return fail_missing(wanted, role, missing, error);
+            return fail_missing(source, role, missing, error);
     }
     return ATTN_OK;
 }
@@ -256,8 +262,8 @@ enum attn_status attn_weights_check(const char **dtype, struct attn_checkpoint *
                                     struct attn_error *error)
 {
     struct bindings bindings;
-    struct wanted wanted = want(config, layer);
-    enum attn_status status = bind_layer(&bindings, checkpoint, &wanted, error);
+    struct checkpoint_layer source = layer_of(config, layer);
+    enum attn_status status = bind_layer(&bindings, checkpoint, &source, error);
     if (status == ATTN_OK)
         *dtype = bindings.items[0].tensor.entry->dtype->name;
     return status;
@@ -265,9 +271,9 @@ enum attn_status attn_weights_check(const char **dtype, struct attn_checkpoint *
 
 /* ---- Reading ------------------------------------------------------------------------------- */
 
-static struct attn_linear *linear_of(struct attn_layer *layer, unsigned part)
+static struct attn_linear *linear_of(struct attn_layer *layer, unsigned projection)
 {
-    switch (part) {
+    switch (projection) {
     case ATTN_PROJ_Q:
         return &layer->q;
     case ATTN_PROJ_K:
@@ -279,18 +285,19 @@ static struct attn_linear *linear_of(struct attn_layer *layer, unsigned part)
     }
 }
 
-static float *target_of(struct attn_layer *layer, enum attn_tensor_role role, unsigned part)
+static float *destination_of(struct attn_layer *layer, enum attn_tensor_role role,
+                             unsigned projection)
 {
-    struct attn_linear *linear = linear_of(layer, part);
+    struct attn_linear *linear = linear_of(layer, projection);
     switch (role) {
     case ATTN_ROLE_WEIGHT:
         return linear->weight;
     case ATTN_ROLE_BIAS:
         return linear->bias;
     case ATTN_ROLE_BIAS_KV:
-        return part == ATTN_PROJ_K ? layer->bias_k : layer->bias_v;
+        return projection == ATTN_PROJ_K ? layer->bias_k : layer->bias_v;
     case ATTN_ROLE_NORM:
-        return part == ATTN_PROJ_Q ? layer->q_norm : layer->k_norm;
+        return projection == ATTN_PROJ_Q ? layer->q_norm : layer->k_norm;
     case ATTN_ROLE_SINKS:
         return layer->sinks;
     case ATTN_ROLE_POSITION_BIAS:
@@ -299,13 +306,14 @@ static float *target_of(struct attn_layer *layer, enum attn_tensor_role role, un
     return layer->bias_table;
 }
 
-/* Elements of one part in a tensor; of other roles than these two each has a tensor of its own. */
+/* Elements of one projection in a tensor.  In other roles than weight and bias a tensor holds a
+ * single projection. */
 static size_t elements_of(const struct binding *binding, const struct attn_linear *linear)
 {
     const struct attn_tensor_entry *entry = binding->tensor.entry;
-    if (binding->kind->role == ATTN_ROLE_WEIGHT)
+    if (binding->pattern->role == ATTN_ROLE_WEIGHT)
         return linear->out * linear->in;
-    if (binding->kind->role == ATTN_ROLE_BIAS)
+    if (binding->pattern->role == ATTN_ROLE_BIAS)
         return linear->out;
     size_t elements = 1;
     for (size_t i = 0; i < entry->ndim; i++)
@@ -313,20 +321,20 @@ static size_t elements_of(const struct binding *binding, const struct attn_linea
     return elements;
 }
 
-/* The parts of a tensor follow each other, each as its rows, once or once for each of `groups`
- * key/value heads: one range of elements per part and group. */
+/* Reads a tensor whose projections follow each other as rows, once, or once for each of `groups`
+ * key/value heads: one range of elements per projection and group. */
 static enum attn_status read_rows(struct attn_layer *out, const struct binding *binding,
                                   size_t groups, struct attn_error *error)
 {
     size_t first = 0;
     for (size_t g = 0; g < groups; g++)
-        for (size_t i = 0; i < NUM_PARTS; i++) {
-            if ((binding->kind->parts & parts[i]) == 0)
+        for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
+            if ((binding->pattern->projections & projections[i]) == 0)
                 continue;
-            size_t count = elements_of(binding, linear_of(out, parts[i])) / groups;
-            float *target = target_of(out, binding->kind->role, parts[i]);
+            size_t count = elements_of(binding, linear_of(out, projections[i])) / groups;
+            float *destination = destination_of(out, binding->pattern->role, projections[i]);
             enum attn_status status =
-                attn_safetensors_read_f32(target + g * count, binding->tensor.file,
+                attn_safetensors_read_f32(destination + g * count, binding->tensor.file,
                                           binding->tensor.entry, first, count, error);
             if (status != ATTN_OK)
                 return status;
@@ -346,7 +354,8 @@ static void transpose(struct attn_linear *linear, size_t row, const float *colum
     }
 }
 
-/* A tensor [in][total out], in strips of some rows each; the parts are ranges of columns. */
+/* Reads a tensor [in][total out] in strips of some rows each; the projections are ranges of
+ * columns. */
 static enum attn_status read_columns(struct attn_layer *out, const struct binding *binding,
                                      struct attn_error *error)
 {
@@ -362,10 +371,10 @@ static enum attn_status read_columns(struct attn_layer *out, const struct bindin
         size_t rows = attn_min(in - row, most), column = 0;
         status = attn_safetensors_read_f32(scratch, binding->tensor.file, entry, row * total,
                                            rows * total, error);
-        for (size_t i = 0; i < NUM_PARTS && status == ATTN_OK; i++) {
-            if ((binding->kind->parts & parts[i]) == 0)
+        for (size_t i = 0; i < NUM_PROJECTIONS && status == ATTN_OK; i++) {
+            if ((binding->pattern->projections & projections[i]) == 0)
                 continue;
-            struct attn_linear *linear = linear_of(out, parts[i]);
+            struct attn_linear *linear = linear_of(out, projections[i]);
             transpose(linear, row, scratch + column, total, rows);
             column += linear->out;
         }
@@ -380,37 +389,39 @@ enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoin
 {
     enum attn_layout layout = config->family->layout;
     struct bindings bindings;
-    struct wanted wanted = want(config, layer);
-    enum attn_status status = bind_layer(&bindings, checkpoint, &wanted, error);
+    struct checkpoint_layer source = layer_of(config, layer);
+    enum attn_status status = bind_layer(&bindings, checkpoint, &source, error);
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
         const struct binding *binding = &bindings.items[i];
-        bool grouped = layout == ATTN_LAYOUT_GROUPED && binding->kind->parts == ATTN_PROJ_QKV;
-        if (layout == ATTN_LAYOUT_TRANSPOSED && binding->kind->role == ATTN_ROLE_WEIGHT)
+        bool grouped =
+            layout == ATTN_LAYOUT_GROUPED && binding->pattern->projections == ATTN_PROJ_QKV;
+        if (layout == ATTN_LAYOUT_TRANSPOSED && binding->pattern->role == ATTN_ROLE_WEIGHT)
             status = read_columns(out, binding, error);
         else
-            status = read_rows(out, binding, grouped ? wanted.spec.num_kv_heads : 1, error);
+            status = read_rows(out, binding, grouped ? source.spec.num_kv_heads : 1, error);
     }
     return status;
 }
 
 /* ---- Random weights ------------------------------------------------------------------------ */
 
-static void fill(float *out, size_t count, uint64_t stream, float bound)
+static void fill_random(float *out, size_t count, uint64_t stream, float bound)
 {
     if (out != NULL)
         attn_random_uniform(out, count, stream, bound);
 }
 
-/* Streams are numbered by tensor: weights, biases, then the rest in a fixed order. */
+/* Streams of the generator are numbered by tensor: weights, biases, then the rest in a fixed
+ * order. */
 void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
 {
     const struct attn_layer_spec *spec = &out->spec;
-    for (size_t i = 0; i < NUM_PARTS; i++) {
-        const struct attn_linear *linear = linear_of(out, parts[i]);
-        fill(linear->weight, linear->out * linear->in, attn_random_stream(seed, layer, i),
-             (float)sqrt(3.0 / (double)linear->in));
-        fill(linear->bias, linear->out, attn_random_stream(seed, layer, NUM_PARTS + i),
-             RANDOM_BIAS);
+    for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
+        const struct attn_linear *linear = linear_of(out, projections[i]);
+        fill_random(linear->weight, linear->out * linear->in, attn_random_stream(seed, layer, i),
+                    (float)sqrt(3.0 / (double)linear->in));
+        fill_random(linear->bias, linear->out, attn_random_stream(seed, layer, NUM_PROJECTIONS + i),
+                    RANDOM_BIAS);
     }
     const struct {
         float *values;
@@ -425,8 +436,8 @@ void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
         {out->bias_table, spec->position_bias.buckets * spec->num_heads, RANDOM_SCORE, 0},
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        fill(others[i].values, others[i].count, attn_random_stream(seed, layer, 2 * NUM_PARTS + i),
-             others[i].bound);
+        fill_random(others[i].values, others[i].count,
+                    attn_random_stream(seed, layer, 2 * NUM_PROJECTIONS + i), others[i].bound);
         for (size_t j = 0; others[i].values != NULL && j < others[i].count; j++)
             others[i].values[j] += others[i].center;
     }

@@ -1,4 +1,4 @@
-/* kernels.c: fills the kernel table, the portable level first and each higher one over it. */
+/* kernels.c: fills the kernel table: the portable level first, then each higher level over it. */
 #include "kernels/kernels.h"
 
 #include "cpu.h"

@@ -1,95 +1,106 @@
 /* kernels.h: the kernel table, and the contract of each slot.
  *
- * A kernel works on one tile by one thread.  attn_kernels_get fills a table with the portable
- * functions and lets each level up to the chosen one replace what it does better, so every slot
- * is always filled.
+ * A kernel is an inner loop: one tile, one thread.  attn_kernels_get fills the table with the
+ * portable functions first; each level up to the chosen one then replaces the slots that it does
+ * better.  Every slot is therefore always filled.
  *
  * Common to all slots:
- *   - Reads and writes exactly the elements named, never one beyond; no alignment is required.
+ *   - A kernel reads and writes exactly the elements named, never one beyond; it requires no
+ *     alignment.
  *   - **Row independence**: the bits of row r of the result depend on row r of the inputs and on
  *     k, n and the level, not on `rows` nor on the other rows.  Batch invariance of decoding
- *     rests on this.  kernelcheck tests it.
- *   - rows, k and n are at least 1 unless said otherwise.  Strides (ld*) count floats.
- *   - No floating-point exceptions are unmasked, no state is kept, denormals are as the thread
- *     has set them.
+ *     rests on this rule, and kernelcheck tests it.
+ *   - rows, k and n are at least 1 unless said otherwise.  Strides (ld*) count floats unless said
+ *     otherwise.
+ *   - A kernel keeps no state and unmasks no floating-point exception.  Denormals are treated as
+ *     the thread has set them.
  */
 #ifndef ATTN_LIB_KERNELS_H
 #define ATTN_LIB_KERNELS_H
 
 #include "attn.h"
 
-#define ATTN_PANEL 32         /* columns of a weight that stand together */
-#define ATTN_BLOCK_WORDS 384  /* of a column that a product sums up before it adds to its result */
-#define ATTN_PRODUCT_ROWS 168 /* of a block: with the weights in use they stay in a core's L2 */
+#define ATTN_PANEL 32         /* columns of a weight matrix that are stored side by side */
+#define ATTN_BLOCK_WORDS 384  /* words of a column that a product sums before adding to y */
+#define ATTN_PRODUCT_ROWS 168 /* rows of a block: with the weights in use they fit a core's L2 */
 #define ATTN_PRODUCT_SCRATCH ((size_t)ATTN_PRODUCT_ROWS * (2 * ATTN_BLOCK_WORDS + 32)) /* floats */
 
-/* Weights of a column that share a word of 32 bits: 1, 2 or 4. */
+/* The smallest max |x| of a row that quantize can scale: 127 over less might be infinite. */
+#define ATTN_MIN_QUANTIZABLE 1e-36f
+
+/* Weights of a column that share a word of 32 bits: 1 of float32, 2 of bf16, 4 of int8. */
 static inline size_t attn_numbers_per_word(enum attn_dtype dtype)
 {
     return dtype == ATTN_BF16 ? 2 : dtype == ATTN_INT8 ? 4 : 1;
 }
 
-/* One block of a product with weights: y[r][j] = start[r][j] + sum_i x[r][i] * w[i][j]
- * rows is at most ATTN_PRODUCT_ROWS, k at most what ATTN_BLOCK_WORDS words of a column hold.  start
- * is y itself, or one row [n] for all (ldstart 0), or NULL for zeros.
+/* One block of a product with packed weights: y[r][j] = start[r][j] + sum_i x[r][i] * w[i][j]
+ * `rows` is at most ATTN_PRODUCT_ROWS; k is at most what ATTN_BLOCK_WORDS words of a column hold.
+ * `start` is y itself, or one row [n] for all (ldstart 0), or NULL for zeros.
  *
- * w stands in panels: column j is column j % ATTN_PANEL of the panel ldpanel * (j / ATTN_PANEL)
- * words behind w, a panel being [words of k][ATTN_PANEL][in a word], whole also where n ends in it.
- * float32 is one to a word, bf16 two, zero beyond k.  Of int8 a byte is the integer + 128, as the
- * byte products of CPUs want one side unsigned; x then is int8 too, four to a word and zero beyond
- * k, its rows beginning at whole words, and
+ * w is packed in panels of ATTN_PANEL columns.  Column j is column j % ATTN_PANEL of the panel that
+ * begins ldpanel * (j / ATTN_PANEL) words after w.  A panel is [words of k][ATTN_PANEL][numbers of
+ * a word], whole also where n ends within it.  A word holds one float32, or two bf16 (zero beyond
+ * k), or four int8.  A byte of int8 is the integer + 128, because the byte products of CPUs want
+ * one side unsigned; x is then int8 too, four to a word and zero beyond k, each row beginning at a
+ * whole word, and
  *   y[r][j] = start[r][j] + float(sum_i x[r][i] * w[i][j]) * (row_scale[r] * scale[j])
- * where each operation rounds on its own: the sum is exact, so no level has other bits. */
+ * where each operation rounds on its own.  The sum of integers is exact, so all levels have the
+ * same bits. */
 struct attn_project_block {
     float *y;               /* [rows][ldy], of which n are written */
     const float *start;     /* [rows][ldstart] */
     const void *x;          /* [rows][ldx] numbers, of which k are read; of int8 whole words */
     const void *w;          /* [panels][ldpanel] words */
-    const void *after;      /* weights that are read after these; NULL: none that are known */
+    const void *next_w;     /* weights read after this block, for prefetching; NULL: not known */
     const float *row_scale; /* [rows], int8 only */
     const float *scale;     /* [n], int8 only */
     float *scratch;         /* [ATTN_PRODUCT_SCRATCH], aligned to ATTN_ALIGN */
-    bool kept; /* scratch is as the product before left it, which had the same x, rows and k */
+    bool rows_copied;       /* scratch still holds x, copied by the previous call with the same x,
+                               rows and k */
     size_t ldy, ldstart, ldx, ldpanel, rows, k, n;
 };
 
-/* The panel that is read after the one of column j, as far as it is known; else that one itself. */
+/* The panel read after that of column j: the next one of the block, else next_w, else (where that
+ * is not known) the panel of column j itself. */
 static inline const float *attn_next_panel(const struct attn_project_block *p, size_t j)
 {
     const float *own = (const float *)p->w + j / ATTN_PANEL * p->ldpanel;
     if ((j / ATTN_PANEL + 1) * ATTN_PANEL < p->n)
         return own + p->ldpanel;
-    return p->after != NULL ? p->after : own;
+    return p->next_w != NULL ? p->next_w : own;
 }
 
-/* A row that was prepared for int8: its numbers are integers in three bytes, and what sums of those
- * begin with, as bytes of int8 count 128 too much. */
+/* What prepare_rows notes of a row: its numbers have become integers of three signed bytes. */
 struct attn_prepared_row {
-    int32_t start[3];
-    float unit; /* of the integers */
+    int32_t start[3]; /* first values of the three byte sums: they make up for the 128 that each
+                         byte of int8 counts too much */
+    float unit;       /* the value of integer 1 */
 };
 
 /* A small product inside attention, scores against a tile of keys or weights against a tile of
- * values: c[r][j] = (accumulate ? c[r][j] : 0) + sum_i a[r][i] * b[i][j], times scale[j] at last
- * b is of any dtype.  Of int8 a byte is the integer + 128; four of a column share a word, whole
- * words are read, and rows of a have been prepared; k is at most ATTN_MAX_HEAD_DIM. */
+ * values: c[r][j] = ((accumulate ? c[r][j] : 0) + sum_i a[r][i] * b[i][j]) * scale[j]
+ * b is of any dtype.  A byte of int8 is the integer + 128; four numbers of a column share a word,
+ * whole words are read, and prepare_rows has been applied to a.  k is at most
+ * ATTN_MAX_HEAD_DIM. */
 struct attn_matmul {
-    float *c;           /* [rows][ldc], of which n are written */
-    const float *a;     /* [rows][lda], of which k are read, of int8 whole words */
-    const void *b;      /* [k][ldb] of dtype, of which n are read; of int8 [words of k][ldb][4] */
-    const char *ahead;  /* what is read next, fetched beside b where rows are few and wait for
-                           memory: as many lines as b has; NULL: none */
-    const float *scale; /* [n], int8 only; NULL: all 1 */
+    float *c;             /* [rows][ldc], of which n are written */
+    const float *a;       /* [rows][lda], of which k are read, of int8 whole words */
+    const void *b;        /* [k][ldb] of dtype, of which n are read; of int8 [words of k][ldb][4] */
+    const char *prefetch; /* memory read after b, as many cache lines as b has; fetched beside b
+                             where rows are few and so wait for memory; NULL: none */
+    const float *scale;   /* [n], int8 only; NULL: all 1 */
     const struct attn_prepared_row *prepared; /* [rows], int8 only */
     size_t ldc, lda, ldb, rows, k, n;
     bool accumulate;
 };
 
-/* A sum of outer products, which is what a small product is when its rows stand transposed:
- * c[r][j] = (rescale ? c[r][j] * rescale[r] : 0) + sum_i a[i][r] * b[i][j]
- * Scores are one with keys for rows and queries for columns; weighted sums one with those scores
- * for a.  Nothing is gathered and every operand is one stream, so with many rows it is the faster
- * way; its bits are those of matmul after scale_rows. */
+/* A sum of outer products:
+ *   c[r][j] = (rescale ? c[r][j] * rescale[r] : 0) + sum_i a[i][r] * b[i][j]
+ * Both products of attention take this form where the unit's rows are stored transposed: scores
+ * with keys for a and queries for b, weighted sums with the transposed scores for a.  Every operand
+ * is then one stream and nothing is gathered, which is faster with many rows.  The bits are those
+ * of scale_rows followed by matmul. */
 struct attn_outer {
     float *c;             /* [rows][ldc], of which n are written */
     const float *rescale; /* [rows], or NULL: c starts from zero */
@@ -98,50 +109,51 @@ struct attn_outer {
     size_t ldc, lda, ldb, rows, k, n;
 };
 
-/* Scores that stand transposed, s[j][r] of key j and row r, and the keys that each row sees. */
+/* Transposed scores, s[j][r] of key j and row r, and the keys that each row sees. */
 struct attn_score_columns {
-    float *s; /* [n][lds], of which rows are in use */
+    float *s; /* [n][lds], of which `rows` columns are in use */
     size_t lds, rows, n;
-    const int32_t *first, *end; /* [rows] row r sees keys first[r] <= j < end[r]; NULL: all */
+    const int32_t *first, *end; /* [rows]: row r sees keys first[r] <= j < end[r]; NULL: all */
 };
-#define ATTN_MIN_QUANTIZABLE 1e-36f /* 127 over less might be infinite */
 
 struct attn_kernels {
-    const char *name;
+    const char *name; /* of the level */
 
-    /* From how many rows on a unit of attention goes by columns (outer, softmax_columns): a matter
-     * of speed, for its bits are the same either way. */
-    size_t column_rows;
+    /* A unit of attention with at least so many rows goes by columns (outer, softmax_columns).
+     * The bound is a matter of speed: the bits are the same either way. */
+    size_t min_column_rows;
 
     /* By the dtype of b.  Each element is one chain of multiply-adds over ascending i, starting
      * from c (accumulate) or zero. */
     void (*matmul[ATTN_INT8 + 1])(const struct attn_matmul *product);
 
-    /* Makes rows what matmul multiplies int8 by, in place: x[r][j] *= factor[j] (NULL: 1), whole
-     * words of which may be written.  At a level that multiplies bytes these become the nearest
-     * multiples of prepared[r].unit, a power of two that is at most 2^-21 max_j |x[r][j]| or
-     * 2^-126, in bytes, and a sum of matmul is exact but for the roundings at its end; others leave
-     * `prepared` alone. */
-    void (*prepare)(float *x, size_t ldx, struct attn_prepared_row *prepared, const float *factor,
-                    size_t rows, size_t n);
+    /* Makes rows x [rows][ldx], in place, what matmul multiplies int8 by.  First
+     * x[r][j] *= factor[j] (NULL: 1).  A level that multiplies bytes then replaces each number by
+     * the nearest multiple of prepared[r].unit, stored as bytes; whole words of a row may be
+     * written.  The unit is a power of two, at most 2^-21 max_j |x[r][j]| or 2^-126, and a sum of
+     * matmul is then exact but for the roundings at its end.  Other levels leave `prepared`
+     * alone. */
+    void (*prepare_rows)(float *x, size_t ldx, struct attn_prepared_row *prepared,
+                         const float *factor, size_t rows, size_t n);
 
-    /* Projection, by the dtype of the weights; there is none for ATTN_F16.  An element is one chain
-     * of multiply-adds over ascending i from zero, added to start; its bits depend on neither j nor
-     * n, so columns may be cut anywhere.  The panel that is read next is fetched meanwhile.  Where
-     * rounds_rows is set, bf16 is instead one chain of vdpbf16ps over pairs (2i, 2i + 1) of rows
-     * rounded to bf16. */
-    void (*project[ATTN_INT8 + 1])(const struct attn_project_block *product);
-    bool rounds_rows;
+    /* Projection, by the dtype of the weights; ATTN_F16 has none.  An element is one chain of
+     * multiply-adds over ascending i from zero, added to start.  Its bits depend on neither j nor
+     * n, so columns may be divided anywhere.  The panel read next is fetched meanwhile.  Where
+     * bf16_rounds_rows is set, an element of bf16 weights is instead one chain of vdpbf16ps over
+     * pairs (2i, 2i + 1) of rows rounded to bf16. */
+    void (*project[ATTN_INT8 + 1])(const struct attn_project_block *block);
+    bool bf16_rounds_rows;
 
     /* x as integers: scale = m/127, m = max_j |x[j]|, out[j] = x[j] * (127/m), to nearest, ties to
-     * even.  Where m < ATTN_MIN_QUANTIZABLE all are 0.  The same bits at all levels. */
+     * even.  Where m < ATTN_MIN_QUANTIZABLE scale and all of out are 0.  The same bits at all
+     * levels. */
     void (*quantize)(int8_t *out, float *scale, const float *x, size_t n);
 
-    /* One step of the running softmax over a tile of scores, in place, for each row r:
+    /* One step of the online softmax over a tile of scores, in place, for each row r:
      *   m' = max(max[r], max_j s[r][j]);  s[r][j] = exp(s[r][j] - m')
      *   rescale[r] = exp(max[r] - m');
      *   sum[r] = sum[r] * rescale[r] + sum_j s[r][j];  max[r] = m'
-     * Where m' is -inf (nothing seen so far) s becomes 0, rescale 1, sum stays.  s holds no NaN
+     * Where m' is -inf (no key seen so far) s becomes 0, rescale 1, and sum stays.  s holds no NaN
      * and no +inf.  exp is within 2 ulp, exactly 1 at 0, and exactly 0 where it would be
      * below FLT_MIN. */
     void (*softmax)(float *s, size_t lds, float *max, float *sum, float *rescale, size_t rows,
@@ -150,8 +162,8 @@ struct attn_kernels {
     /* Each element is one chain of multiply-adds over ascending i, as of matmul. */
     void (*outer)(const struct attn_outer *product);
 
-    /* softmax for scores that stand transposed: the same results, bit for bit.  What a row does not
-     * see becomes 0. */
+    /* softmax for transposed scores, with the same results bit for bit.  The weight of a key that a
+     * row does not see becomes 0. */
     void (*softmax_columns)(const struct attn_score_columns *scores, float *max, float *sum,
                             float *rescale);
 
@@ -168,30 +180,30 @@ struct attn_kernels {
     /* out[j] = x[j] * factor; out may be x. */
     void (*scale)(float *out, const float *x, float factor, size_t n);
 
-    /* Whether |x[j]| <= limit for all j; false for a NaN.  n may be 0. */
+    /* Whether |x[j]| <= limit for all j; false where one is NaN.  n may be 0. */
     bool (*all_within)(const float *x, size_t n, float limit);
 };
 
 /* Fills *out for `level`, which the CPU must support (attn_cpu_best). */
 void attn_kernels_get(struct attn_kernels *out, enum attn_cpu_level level);
 
-/* A panel of k bf16 weights as float32: out [k][ldo], of which ATTN_PANEL columns are written. */
+/* Widens a panel of k bf16 weights to float32: out [k][ldo], of which ATTN_PANEL columns are
+ * written. */
 void attn_widen_panel(float *out, size_t ldo, const uint16_t *w, size_t k);
 
-/* What each level replaces; called by attn_kernels_get only. */
+/* The slots that each level replaces; called by attn_kernels_get only. */
 void attn_kernels_portable(struct attn_kernels *table);
 void attn_kernels_avx2(struct attn_kernels *table);
 void attn_kernels_avx512(struct attn_kernels *table);
-
 void attn_kernels_avx512_vnni(struct attn_kernels *table);
 void attn_kernels_avx512_bf16(struct attn_kernels *table);
 
-/* The products with weights among them; called by the levels. */
+/* The slots project and quantize of a level; called by the level's function above. */
 void attn_kernels_portable_project(struct attn_kernels *table);
 void attn_kernels_avx2_project(struct attn_kernels *table);
 void attn_kernels_avx512_project(struct attn_kernels *table);
 
-/* And the products of many rows with what stands transposed. */
+/* The slots outer, softmax_columns and transpose of a level; called likewise. */
 void attn_kernels_portable_columns(struct attn_kernels *table);
 void attn_kernels_avx2_columns(struct attn_kernels *table);
 void attn_kernels_avx512_columns(struct attn_kernels *table);

@@ -1,38 +1,37 @@
-/* kernels_avx2_columns.c: attention of many rows for AVX2 and FMA.
+/* kernels_avx2_columns.c: the kernels for transposed scores for AVX2 and FMA.
  *
- * The plan of kernels_avx512_columns.c with half the width and half the registers; the same bits as
- * kernels_avx2.c. */
+ * The design is that of kernels_avx512_columns.c with half the width and half the registers; the
+ * bits are those of kernels_avx2.c. */
 #include <math.h>
 
 #include "kernels/kernels_avx2.h"
-#include "kernels/kernels_walk.h"
+#include "kernels/kernels_tiling.h"
 
 /* ---- outer ----------------------------------------------------------------------------------- */
 
 #define MAX_ROWS 6 /* x 2 vectors: 12 accumulators of 16 registers */
 
-/* `rows` rows (constant) of up to 2 * LANES columns, from row r0 and column j on; n is looked at
- * only where `masked` (constant). */
-INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const int rows,
-                       const bool masked)
+/* Computes the tile of c that begins at row r0 and column j: `rows` (constant) rows by 2 * LANES
+ * columns, or, where `masked` (constant), as many of these columns as n has. */
+INLINE void outer_tile_avx2(const struct attn_outer *p, size_t r0, size_t j, const int rows,
+                            const bool masked)
 {
     const struct attn_outer t = *p;
     const float *a = t.a + r0, *b = t.b + j;
     __m256 sum[MAX_ROWS][2];
     __m256i mask[2];
     unroll_for(v, 2)
-        mask[v] = first_lanes(t.n - attn_min(t.n, j + v * LANES));
+        mask[v] = first_lanes_avx2(t.n - attn_min(t.n, j + v * LANES));
     unroll_for(r, rows)
         unroll_for(v, 2)
-            sum[r][v] =
-                t.rescale
-                    ? _mm256_mul_ps(load(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], masked),
-                                    _mm256_broadcast_ss(t.rescale + r0 + r))
-                    : _mm256_setzero_ps();
+            sum[r][v] = t.rescale ? _mm256_mul_ps(load_avx2(t.c + (r0 + r) * t.ldc + j + v * LANES,
+                                                            mask[v], masked),
+                                                  _mm256_broadcast_ss(t.rescale + r0 + r))
+                                  : _mm256_setzero_ps();
     for (size_t i = 0; i < t.k; i++, a += t.lda, b += t.ldb) {
         __m256 row[2];
         unroll_for(v, 2)
-            row[v] = load(b + v * LANES, mask[v], masked);
+            row[v] = load_avx2(b + v * LANES, mask[v], masked);
         unroll_for(r, rows) {
             __m256 factor = _mm256_broadcast_ss(a + r);
             unroll_for(v, 2)
@@ -41,13 +40,13 @@ INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const in
     }
     unroll_for(r, rows)
         unroll_for(v, 2)
-            store(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], sum[r][v], masked);
+            store_avx2(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], sum[r][v], masked);
 }
 
 #define TILE(name, rows, masked)                                              \
     static void name##_##rows(const struct attn_outer *p, size_t r, size_t j) \
     {                                                                         \
-        outer_tile(p, r, j, rows, masked);                                    \
+        outer_tile_avx2(p, r, j, rows, masked);                               \
     }
 #define TILES(name, masked) \
     TILE(name, 1, masked)   \
@@ -58,31 +57,32 @@ INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const in
     TILE(name, 6, masked)
 #define LIST(name) NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6
 
-TILES(full, false)
-TILES(edge, true)
+TILES(outer_full_avx2, false)
+TILES(outer_edge_avx2, true)
 
-static const struct outer_tiles tiles = {.full = {LIST(full)}, .edge = {LIST(edge)}};
+static const struct outer_tiles tiles = {.full = {LIST(outer_full_avx2)},
+                                         .edge = {LIST(outer_edge_avx2)}};
 
-static void outer(const struct attn_outer *p)
+static void outer_avx2(const struct attn_outer *p)
 {
-    walk_outer(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, 0});
+    outer_over_tiles(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, 0});
 }
 
 /* ---- Softmax --------------------------------------------------------------------------------- */
 
-/* LANES rows of scores; not all of them where a function is told `masked` (constant). */
+/* Transposed scores of LANES rows, or of fewer where functions are told `masked` (constant). */
 struct lanes {
     float *s; /* [n][lds] */
     size_t lds, n;
     __m256i mask;
 };
 
-INLINE __m256 load_key(const struct lanes *l, const float *s, const bool masked)
+INLINE __m256 load_key_avx2(const struct lanes *l, const float *s, const bool masked)
 {
-    return masked ? load_scores(s, l->mask) : _mm256_loadu_ps(s);
+    return masked ? load_scores_avx2(s, l->mask) : _mm256_loadu_ps(s);
 }
 
-INLINE void store_key(const struct lanes *l, float *s, __m256 e, const bool masked)
+INLINE void store_key_avx2(const struct lanes *l, float *s, __m256 e, const bool masked)
 {
     if (masked)
         _mm256_maskstore_ps(s, l->mask, e);
@@ -90,75 +90,76 @@ INLINE void store_key(const struct lanes *l, float *s, __m256 e, const bool mask
         _mm256_storeu_ps(s, e);
 }
 
-INLINE __m256 max_of_keys(const struct lanes *l, __m256 top, const bool masked)
+INLINE __m256 max_keys_avx2(const struct lanes *l, __m256 top, const bool masked)
 {
     __m256 other = top;
     const float *s = l->s;
     size_t j = 0;
     for (; j + 2 <= l->n; j += 2, s += 2 * l->lds) {
-        top = _mm256_max_ps(top, load_key(l, s, masked));
-        other = _mm256_max_ps(other, load_key(l, s + l->lds, masked));
+        top = _mm256_max_ps(top, load_key_avx2(l, s, masked));
+        other = _mm256_max_ps(other, load_key_avx2(l, s + l->lds, masked));
     }
     if (j < l->n)
-        top = _mm256_max_ps(top, load_key(l, s, masked));
+        top = _mm256_max_ps(top, load_key_avx2(l, s, masked));
     return _mm256_max_ps(top, other);
 }
 
-/* s = exp(s - top) of `count` (constant) keys from j on, which join their sums. */
-INLINE void exp_keys(const struct lanes *l, size_t j, __m256 top, __m256 sums[LANES],
-                     const int count, const bool masked)
+/* s = exp(s - top) for `count` (constant) keys from j on; key i is added to sums[i % LANES]. */
+INLINE void exp_key_block_avx2(const struct lanes *l, size_t j, __m256 top, __m256 sums[LANES],
+                               const int count, const bool masked)
 {
     __m256 e[2];
     float *s = l->s + j * l->lds;
     unroll_for(i, count)
-        e[i] = _mm256_sub_ps(load_key(l, s + (size_t)i * l->lds, masked), top);
+        e[i] = _mm256_sub_ps(load_key_avx2(l, s + (size_t)i * l->lds, masked), top);
     unroll_for(i, count)
-        e[i] = exp_lanes(e[i]);
+        e[i] = exp_lanes_avx2(e[i]);
     unroll_for(i, count) {
-        store_key(l, s + (size_t)i * l->lds, e[i], masked);
+        store_key_avx2(l, s + (size_t)i * l->lds, e[i], masked);
         sums[j % LANES + (size_t)i] = _mm256_add_ps(sums[j % LANES + (size_t)i], e[i]);
     }
 }
 
-/* s = exp(s - top); returns the sums, in the order that a vector along a row would give: keys LANES
- * apart one after another, then halves upon halves. */
-INLINE __m256 exp_of_keys(const struct lanes *l, __m256 top, const bool masked)
+/* s = exp(s - top) for all keys; returns the sums of the rows.  The order of additions is that of
+ * exp_row_avx2: sums[l] takes keys l, l + LANES, ..., then the upper half is added to the lower
+ * until one is left. */
+INLINE __m256 exp_keys_avx2(const struct lanes *l, __m256 top, const bool masked)
 {
     __m256 sums[LANES];
     for (size_t i = 0; i < LANES; i++)
         sums[i] = _mm256_setzero_ps();
     size_t j = 0;
     for (; j + 2 <= l->n; j += 2)
-        exp_keys(l, j, top, sums, 2, masked);
+        exp_key_block_avx2(l, j, top, sums, 2, masked);
     for (; j < l->n; j++)
-        exp_keys(l, j, top, sums, 1, masked);
+        exp_key_block_avx2(l, j, top, sums, 1, masked);
     for (size_t half = LANES / 2; half > 0; half /= 2)
         for (size_t i = 0; i < half; i++)
             sums[i] = _mm256_add_ps(sums[i], sums[i + half]);
     return sums[0];
 }
 
-INLINE void softmax_lanes(const struct lanes *l, float *max, float *sum, float *rescale,
-                          const bool masked)
+INLINE void softmax_lanes_avx2(const struct lanes *l, float *max, float *sum, float *rescale,
+                               const bool masked)
 {
     __m256 before = _mm256_maskload_ps(max, l->mask);
-    __m256 top = max_of_keys(l, before, masked);
+    __m256 top = max_keys_avx2(l, before, masked);
     __m256 seen = _mm256_cmp_ps(top, _mm256_set1_ps(-INFINITY), _CMP_GT_OQ);
-    __m256 scale =
-        exp_lanes(_mm256_and_ps(_mm256_sub_ps(before, top), seen)); /* 1 where not seen */
-    __m256 total = exp_of_keys(l, top, masked);
+    __m256 scale = exp_lanes_avx2(
+        _mm256_and_ps(_mm256_sub_ps(before, top), seen)); /* 1 where no key was seen */
+    __m256 total = exp_keys_avx2(l, top, masked);
     total = _mm256_fmadd_ps(_mm256_maskload_ps(sum, l->mask), scale, total);
     _mm256_maskstore_ps(max, l->mask, top);
     _mm256_maskstore_ps(sum, l->mask, total);
     _mm256_maskstore_ps(rescale, l->mask, scale);
 }
 
-/* Scores that a row does not see become -inf. */
-static void hide(const struct attn_score_columns *c)
+/* The scores of keys that a row does not see become -inf. */
+static void mask_columns_avx2(const struct attn_score_columns *c)
 {
     const __m256 unseen = _mm256_set1_ps(-INFINITY);
     for (size_t r = 0; r < c->rows; r += LANES) {
-        __m256i mask = first_lanes(c->rows - r);
+        __m256i mask = first_lanes_avx2(c->rows - r);
         __m256i first = _mm256_maskload_epi32(c->first + r, mask);
         __m256i end = _mm256_maskload_epi32(c->end + r, mask);
         for (size_t j = 0; j < c->n; j++) {
@@ -170,24 +171,24 @@ static void hide(const struct attn_score_columns *c)
     }
 }
 
-static void softmax_columns(const struct attn_score_columns *c, float *max, float *sum,
-                            float *rescale)
+static void softmax_columns_avx2(const struct attn_score_columns *c, float *max, float *sum,
+                                 float *rescale)
 {
     if (c->first != NULL)
-        hide(c);
+        mask_columns_avx2(c);
     for (size_t r = 0; r < c->rows; r += LANES) {
-        const struct lanes l = {c->s + r, c->lds, c->n, first_lanes(c->rows - r)};
+        const struct lanes l = {c->s + r, c->lds, c->n, first_lanes_avx2(c->rows - r)};
         if (c->rows - r < LANES)
-            softmax_lanes(&l, max + r, sum + r, rescale + r, true);
+            softmax_lanes_avx2(&l, max + r, sum + r, rescale + r, true);
         else
-            softmax_lanes(&l, max + r, sum + r, rescale + r, false);
+            softmax_lanes_avx2(&l, max + r, sum + r, rescale + r, false);
     }
 }
 
 /* ---- transpose ------------------------------------------------------------------------------- */
 
 /* out[c][r] = in[r][c] */
-INLINE void transpose_lanes(__m256 out[LANES], const __m256 in[LANES])
+INLINE void transpose_lanes_avx2(__m256 out[LANES], const __m256 in[LANES])
 {
     __m256 t[LANES], u[LANES];
     unroll_for(i, 4) {
@@ -199,25 +200,25 @@ INLINE void transpose_lanes(__m256 out[LANES], const __m256 in[LANES])
             u[4 * i + 2 * h] = _mm256_shuffle_ps(t[4 * i + h], t[4 * i + 2 + h], 0x44);
             u[4 * i + 2 * h + 1] = _mm256_shuffle_ps(t[4 * i + h], t[4 * i + 2 + h], 0xee);
         }
-    /* u[4 i + c]: in its half q column 4 q + c of rows 4 i to 4 i + 3 */
+    /* half q of u[4 i + c] is now column 4 q + c of rows 4 i to 4 i + 3 */
     unroll_for(c, 4) {
         out[c] = _mm256_permute2f128_ps(u[c], u[4 + c], 0x20);
         out[4 + c] = _mm256_permute2f128_ps(u[c], u[4 + c], 0x31);
     }
 }
 
-static void transpose(float *out, size_t ldo, const float *const in[], size_t rows, size_t n,
-                      float factor)
+static void transpose_avx2(float *out, size_t ldo, const float *const in[], size_t rows, size_t n,
+                           float factor)
 {
     const __m256 by = _mm256_set1_ps(factor);
     for (size_t r = 0; r < rows; r += LANES)
         for (size_t j = 0; j < n; j += LANES) {
             __m256 from[LANES], to[LANES];
-            const __m256i row_mask = first_lanes(rows - r), mask = first_lanes(n - j);
+            const __m256i row_mask = first_lanes_avx2(rows - r), mask = first_lanes_avx2(n - j);
             unroll_for(i, LANES)
                 from[i] = r + (size_t)i < rows ? _mm256_maskload_ps(in[r + (size_t)i] + j, mask)
                                                : _mm256_setzero_ps();
-            transpose_lanes(to, from);
+            transpose_lanes_avx2(to, from);
             unroll_for(i, LANES)
                 if (j + (size_t)i < n)
                     _mm256_maskstore_ps(out + (j + (size_t)i) * ldo + r, row_mask,
@@ -227,8 +228,8 @@ static void transpose(float *out, size_t ldo, const float *const in[], size_t ro
 
 void attn_kernels_avx2_columns(struct attn_kernels *table)
 {
-    table->column_rows = LANES;
-    table->outer = outer;
-    table->softmax_columns = softmax_columns;
-    table->transpose = transpose;
+    table->min_column_rows = LANES;
+    table->outer = outer_avx2;
+    table->softmax_columns = softmax_columns_avx2;
+    table->transpose = transpose_avx2;
 }

@@ -1,4 +1,4 @@
-/* kernels_avx512.h: what the files of the AVX-512 levels share. */
+/* kernels_avx512.h: helpers shared by the files of the AVX-512 levels: masks, exp, transposing. */
 #ifndef ATTN_LIB_KERNELS_AVX512_H
 #define ATTN_LIB_KERNELS_AVX512_H
 
@@ -10,43 +10,43 @@
 #include "mem.h"
 
 #define INLINE static inline __attribute__((always_inline))
-/* Loops over the registers of a tile: unrolled, so that an index is a register. */
+/* A loop over the registers of a tile, unrolled so that each array element is a register. */
 #define unroll_for(i, count) _Pragma("GCC unroll 16") for (int i = 0; i < (count); i++)
 
 #define CACHE_LINE 64
 #define LANES 16
 
-/* The first `count` lanes; all where count is LANES or more. */
-INLINE __mmask16 first_lanes(size_t count)
+/* A mask of the first `count` lanes; of all lanes where count is LANES or more. */
+INLINE __mmask16 first_lanes_avx512(size_t count)
 {
     return (__mmask16)(count >= LANES ? 0xffffu : (1u << count) - 1u);
 }
 
-/* A factor of a row.  The register is opaque to the compiler, which would rather load anew for
- * each use and saturate the load ports. */
-INLINE __m512 load_factor(const float *x)
+/* Broadcasts the factor of a row.  The empty assembler hides where the value comes from: else the
+ * compiler loads it anew for each use and saturates the load ports. */
+INLINE __m512 load_factor_avx512(const float *x)
 {
     __m512 v = _mm512_set1_ps(*x);
     __asm__("" : "+v"(v));
     return v;
 }
 
-/* The same number, of which the compiler does not know that.  Where a tile's rows begin, behind
- * such an offset, is worked out before its loop and again behind it: kept through the loop for all
- * rows, as the compiler otherwise would, it costs more than a hundred cycles. */
-INLINE size_t afresh(size_t offset)
+/* Returns its argument, in a way that the compiler cannot see through.  Row addresses made from
+ * such an offset are computed before the loop of a tile and again after it.  Otherwise the compiler
+ * keeps the addresses of all rows through the loop, which costs more than a hundred cycles. */
+INLINE size_t opaque_avx512(size_t offset)
 {
     __asm__("" : "+r"(offset));
     return offset;
 }
 
-/* x[i] = exp(x[i]), see kernels_exp.h.  Each step is taken for all `count` (constant, at most
- * EXP_VECTORS) vectors before the next: a chain of exp is long, and the processor does not look far
- * enough ahead to overlap those of a loop.  Lanes below EXP_LOWEST leave the chain early, as those
- * of 0 times 1, so that no mask is kept through it. */
+/* x[i] = exp(x[i]), see kernels_exp.h.  All `count` (constant, at most EXP_VECTORS) vectors take a
+ * step before any takes the next: the chain of exp is long, and the processor does not look far
+ * enough ahead to overlap the iterations of a loop.  Lanes below EXP_LOWEST get r = 0 and power = 0
+ * early in the chain, so that no mask is kept through it. */
 #define EXP_VECTORS 8
 
-INLINE void exp_vectors(__m512 x[], const int count)
+INLINE void exp_vectors_avx512(__m512 x[], const int count)
 {
     const __m512 round = _mm512_set1_ps(EXP_ROUND);
     __m512 power[EXP_VECTORS], q[EXP_VECTORS];
@@ -76,14 +76,14 @@ INLINE void exp_vectors(__m512 x[], const int count)
         x[i] = _mm512_mul_ps(q[i], power[i]);
 }
 
-INLINE __m512 exp_lanes(__m512 x)
+INLINE __m512 exp_lanes_avx512(__m512 x)
 {
-    exp_vectors(&x, 1);
+    exp_vectors_avx512(&x, 1);
     return x;
 }
 
-/* out[c][r] = in[r][c] */
-INLINE void transpose_lanes(__m512 out[LANES], __m512 in[LANES])
+/* out[c][r] = in[r][c]; in is overwritten. */
+INLINE void transpose_lanes_avx512(__m512 out[LANES], __m512 in[LANES])
 {
     __m512 t[LANES];
     unroll_for(i, 8) {
@@ -96,7 +96,7 @@ INLINE void transpose_lanes(__m512 out[LANES], __m512 in[LANES])
             in[4 * i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
             in[4 * i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
         }
-    /* in[4 i + c]: in its quarter q column 4 q + c of rows 4 i to 4 i + 3 */
+    /* quarter q of in[4 i + c] is now column 4 q + c of rows 4 i to 4 i + 3 */
     unroll_for(c, 4) {
         __m512 low = _mm512_shuffle_f32x4(in[c], in[4 + c], 0x88);
         __m512 odd = _mm512_shuffle_f32x4(in[c], in[4 + c], 0xdd);
@@ -109,8 +109,9 @@ INLINE void transpose_lanes(__m512 out[LANES], __m512 in[LANES])
     }
 }
 
-/* Lanes beyond the row read as -inf: the neutral element of max, and of a sum of exp. */
-INLINE __m512 load_scores(const float *s, __mmask16 mask)
+/* Loads scores; lanes outside of the mask become -inf, the neutral element of max and of a sum of
+ * exp. */
+INLINE __m512 load_scores_avx512(const float *s, __mmask16 mask)
 {
     return _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), mask, s);
 }

@@ -1,26 +1,25 @@
-/* kernels_avx512_columns.c: attention of many rows for AVX-512.
+/* kernels_avx512_columns.c: the kernels for transposed scores for AVX-512.
  *
- * Queries and scores stand transposed, a row in a lane: the softmax of LANES rows runs down their
- * columns without one horizontal step, and a product takes its factors from one stream.  Every
- * element is computed in the order that kernels_avx512.c has, so that both ways give the same
- * bits. */
+ * Queries and scores are transposed, one row of attention in each lane.  The softmax of LANES rows
+ * runs down the keys without a horizontal step, and a product takes its factors from one stream.
+ * Every element is computed in the order of kernels_avx512.c, so both ways give the same bits. */
 #include <math.h>
 
 #include "kernels/kernels_avx512.h"
-#include "kernels/kernels_walk.h"
+#include "kernels/kernels_tiling.h"
 
 /* ---- outer ----------------------------------------------------------------------------------- */
 
 #define MAX_ROWS 14 /* x 2 vectors: 28 accumulators of 32 registers */
 #define MAX_WIDE 6  /* x 4 vectors: 24, and half as many loads of factors */
-#define AHEAD \
-    8 /* steps that factors are fetched ahead: each is in another line, of keys often in
-                   one that L1 has not */
+/* Steps of i between prefetch and use of a factor: each step reads another cache line, of keys
+ * often one that L1 does not have. */
+#define AHEAD 8
 
-/* `rows` rows (constant) of up to `vectors` * LANES (constant) columns, from row r0 and column
- * j on; n is looked at only where `masked` (constant). */
-INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const int rows,
-                       const int vectors, const bool masked)
+/* Computes the tile of c that begins at row r0 and column j: `rows` rows by `vectors` * LANES
+ * columns (both constant), or, where `masked` (constant), as many of these columns as n has. */
+INLINE void outer_tile_avx512(const struct attn_outer *p, size_t r0, size_t j, const int rows,
+                              const int vectors, const bool masked)
 {
     const struct attn_outer t = *p;
     const size_t ahead = AHEAD * t.lda;
@@ -28,8 +27,8 @@ INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const in
     __m512 sum[MAX_ROWS][4];
     __mmask16 mask[4];
     unroll_for(v, vectors)
-        mask[v] = masked ? first_lanes(t.n - attn_min(t.n, j + v * LANES)) : 0xffff;
-    float *c = t.c + afresh(r0 * t.ldc + j);
+        mask[v] = masked ? first_lanes_avx512(t.n - attn_min(t.n, j + v * LANES)) : 0xffff;
+    float *c = t.c + opaque_avx512(r0 * t.ldc + j);
     unroll_for(r, rows) {
         unroll_for(v, vectors)
             sum[r][v] = t.rescale ? _mm512_mul_ps(_mm512_maskz_loadu_ps(mask[v], c + v * LANES),
@@ -44,12 +43,12 @@ INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const in
         unroll_for(v, vectors)
             row[v] = _mm512_maskz_loadu_ps(mask[v], b + v * LANES);
         unroll_for(r, rows) {
-            __m512 factor = load_factor(a + r);
+            __m512 factor = load_factor_avx512(a + r);
             unroll_for(v, vectors)
                 sum[r][v] = _mm512_fmadd_ps(factor, row[v], sum[r][v]);
         }
     }
-    c = t.c + afresh(r0 * t.ldc + j);
+    c = t.c + opaque_avx512(r0 * t.ldc + j);
     unroll_for(r, rows) {
         unroll_for(v, vectors)
             _mm512_mask_storeu_ps(c + v * LANES, mask[v], sum[r][v]);
@@ -60,7 +59,7 @@ INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const in
 #define TILE(name, rows, vectors, masked)                                     \
     static void name##_##rows(const struct attn_outer *p, size_t r, size_t j) \
     {                                                                         \
-        outer_tile(p, r, j, rows, vectors, masked);                           \
+        outer_tile_avx512(p, r, j, rows, vectors, masked);                    \
     }
 #define TILES_6(name, vectors, masked) \
     TILE(name, 1, vectors, masked)     \
@@ -84,32 +83,33 @@ INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const in
     LIST_6(name), name##_7, name##_8, name##_9, name##_10, name##_11, name##_12, name##_13, \
         name##_14
 
-TILES_6(wide, 4, false)
-TILES_14(full, 2, false)
-TILES_14(edge, 2, true)
+TILES_6(outer_wide_avx512, 4, false)
+TILES_14(outer_full_avx512, 2, false)
+TILES_14(outer_edge_avx512, 2, true)
 
-static const struct outer_tiles tiles = {{LIST_6(wide)}, {LIST_14(full)}, {LIST_14(edge)}};
+static const struct outer_tiles tiles = {
+    {LIST_6(outer_wide_avx512)}, {LIST_14(outer_full_avx512)}, {LIST_14(outer_edge_avx512)}};
 
-static void outer(const struct attn_outer *p)
+static void outer_avx512(const struct attn_outer *p)
 {
-    walk_outer(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, MAX_WIDE});
+    outer_over_tiles(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, MAX_WIDE});
 }
 
 /* ---- Softmax --------------------------------------------------------------------------------- */
 
-/* LANES rows of scores; not all of them where a function is told `masked` (constant). */
+/* Transposed scores of LANES rows, or of fewer where functions are told `masked` (constant). */
 struct lanes {
     float *s; /* [n][lds] */
     size_t lds, n;
     __mmask16 mask;
 };
 
-INLINE __m512 load_key(const struct lanes *l, const float *s, const bool masked)
+INLINE __m512 load_key_avx512(const struct lanes *l, const float *s, const bool masked)
 {
-    return masked ? load_scores(s, l->mask) : _mm512_loadu_ps(s);
+    return masked ? load_scores_avx512(s, l->mask) : _mm512_loadu_ps(s);
 }
 
-INLINE void store_key(const struct lanes *l, float *s, __m512 e, const bool masked)
+INLINE void store_key_avx512(const struct lanes *l, float *s, __m512 e, const bool masked)
 {
     if (masked)
         _mm512_mask_storeu_ps(s, l->mask, e);
@@ -117,49 +117,50 @@ INLINE void store_key(const struct lanes *l, float *s, __m512 e, const bool mask
         _mm512_storeu_ps(s, e);
 }
 
-INLINE __m512 max_of_keys(const struct lanes *l, __m512 top, const bool masked)
+INLINE __m512 max_keys_avx512(const struct lanes *l, __m512 top, const bool masked)
 {
     __m512 tops[4] = {top, top, top, top};
     const float *s = l->s;
     size_t j = 0;
     for (; j + 4 <= l->n; j += 4)
         unroll_for(i, 4) {
-            tops[i] = _mm512_max_ps(tops[i], load_key(l, s, masked));
+            tops[i] = _mm512_max_ps(tops[i], load_key_avx512(l, s, masked));
             s += l->lds;
         }
     for (; j < l->n; j++, s += l->lds)
-        tops[0] = _mm512_max_ps(tops[0], load_key(l, s, masked));
+        tops[0] = _mm512_max_ps(tops[0], load_key_avx512(l, s, masked));
     return _mm512_max_ps(_mm512_max_ps(tops[0], tops[1]), _mm512_max_ps(tops[2], tops[3]));
 }
 
-/* s = exp(s - top) of `count` (constant) keys from j on, which join their sums. */
-INLINE void exp_keys(const struct lanes *l, size_t j, __m512 top, __m512 sums[LANES],
-                     const int count, const bool masked)
+/* s = exp(s - top) for `count` (constant) keys from j on; key i is added to sums[i % LANES]. */
+INLINE void exp_key_block_avx512(const struct lanes *l, size_t j, __m512 top, __m512 sums[LANES],
+                                 const int count, const bool masked)
 {
     __m512 e[EXP_VECTORS];
     float *s = l->s + j * l->lds;
     unroll_for(i, count)
-        e[i] = _mm512_sub_ps(load_key(l, s + (size_t)i * l->lds, masked), top);
-    exp_vectors(e, count);
+        e[i] = _mm512_sub_ps(load_key_avx512(l, s + (size_t)i * l->lds, masked), top);
+    exp_vectors_avx512(e, count);
     unroll_for(i, count) {
-        store_key(l, s + (size_t)i * l->lds, e[i], masked);
+        store_key_avx512(l, s + (size_t)i * l->lds, e[i], masked);
         sums[j % LANES + (size_t)i] = _mm512_add_ps(sums[j % LANES + (size_t)i], e[i]);
     }
 }
 
-/* s = exp(s - top); returns the sums, in the order that a vector along a row would give: keys LANES
- * apart one after another, then halves upon halves. */
-INLINE __m512 exp_of_keys(const struct lanes *l, __m512 top, const bool masked)
+/* s = exp(s - top) for all keys; returns the sums of the rows.  The order of additions is that of
+ * exp_row_avx512: sums[l] takes keys l, l + LANES, ..., then the upper half is added to the lower
+ * until one is left. */
+INLINE __m512 exp_keys_avx512(const struct lanes *l, __m512 top, const bool masked)
 {
     __m512 sums[LANES], zero = _mm512_setzero_ps();
     size_t j = 0;
-    __asm__("" : "+v"(zero)); /* or the compiler makes a slow memset of it */
+    __asm__("" : "+v"(zero)); /* or the compiler makes a slow memset of the loop */
     unroll_for(i, LANES)
         sums[i] = zero;
     for (; j + EXP_VECTORS <= l->n; j += EXP_VECTORS)
-        exp_keys(l, j, top, sums, EXP_VECTORS, masked);
+        exp_key_block_avx512(l, j, top, sums, EXP_VECTORS, masked);
     for (; j < l->n; j++)
-        exp_keys(l, j, top, sums, 1, masked);
+        exp_key_block_avx512(l, j, top, sums, 1, masked);
     unroll_for(i, 8)
         sums[i] = _mm512_add_ps(sums[i], sums[i + 8]);
     unroll_for(i, 4)
@@ -169,65 +170,67 @@ INLINE __m512 exp_of_keys(const struct lanes *l, __m512 top, const bool masked)
     return _mm512_add_ps(sums[0], sums[1]);
 }
 
-INLINE void softmax_lanes(const struct lanes *l, float *max, float *sum, float *rescale,
-                          const bool masked)
+INLINE void softmax_lanes_avx512(const struct lanes *l, float *max, float *sum, float *rescale,
+                                 const bool masked)
 {
     __m512 before = _mm512_maskz_loadu_ps(l->mask, max);
-    __m512 top = max_of_keys(l, before, masked);
+    __m512 top = max_keys_avx512(l, before, masked);
     __mmask16 seen = _mm512_cmp_ps_mask(top, _mm512_set1_ps(-INFINITY), _CMP_GT_OQ);
-    __m512 scale = exp_lanes(_mm512_maskz_sub_ps(seen, before, top)); /* 1 where not seen */
-    __m512 total = exp_of_keys(l, top, masked);
+    __m512 scale =
+        exp_lanes_avx512(_mm512_maskz_sub_ps(seen, before, top)); /* 1: no key was seen */
+    __m512 total = exp_keys_avx512(l, top, masked);
     total = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(l->mask, sum), scale, total);
     _mm512_mask_storeu_ps(max, l->mask, top);
     _mm512_mask_storeu_ps(sum, l->mask, total);
     _mm512_mask_storeu_ps(rescale, l->mask, scale);
 }
 
-/* Scores that a row does not see become -inf. */
-static void hide(const struct attn_score_columns *c)
+/* The scores of keys that a row does not see become -inf. */
+static void mask_columns_avx512(const struct attn_score_columns *c)
 {
     const __m512 unseen = _mm512_set1_ps(-INFINITY);
     for (size_t r = 0; r < c->rows; r += LANES) {
-        __mmask16 mask = first_lanes(c->rows - r);
+        __mmask16 mask = first_lanes_avx512(c->rows - r);
         __m512i first = _mm512_maskz_loadu_epi32(mask, c->first + r);
         __m512i end = _mm512_maskz_loadu_epi32(mask, c->end + r);
         for (size_t j = 0; j < c->n; j++) {
             __m512i key = _mm512_set1_epi32((int)j);
-            __mmask16 hidden = _mm512_cmplt_epi32_mask(key, first) | /* before the first */
-                               _mm512_cmple_epi32_mask(end, key);
+            __mmask16 hidden =
+                _mm512_cmplt_epi32_mask(key, first) | _mm512_cmple_epi32_mask(end, key);
             _mm512_mask_storeu_ps(c->s + j * c->lds + r, mask & hidden, unseen);
         }
     }
 }
 
-static void softmax_columns(const struct attn_score_columns *c, float *max, float *sum,
-                            float *rescale)
+static void softmax_columns_avx512(const struct attn_score_columns *c, float *max, float *sum,
+                                   float *rescale)
 {
     if (c->first != NULL)
-        hide(c);
+        mask_columns_avx512(c);
     for (size_t r = 0; r < c->rows; r += LANES) {
-        const struct lanes l = {c->s + r, c->lds, c->n, first_lanes(c->rows - r)};
+        const struct lanes l = {c->s + r, c->lds, c->n, first_lanes_avx512(c->rows - r)};
         if (c->rows - r < LANES)
-            softmax_lanes(&l, max + r, sum + r, rescale + r, true);
+            softmax_lanes_avx512(&l, max + r, sum + r, rescale + r, true);
         else
-            softmax_lanes(&l, max + r, sum + r, rescale + r, false);
+            softmax_lanes_avx512(&l, max + r, sum + r, rescale + r, false);
     }
 }
 
 /* ---- transpose ------------------------------------------------------------------------------- */
 
-static void transpose(float *out, size_t ldo, const float *const in[], size_t rows, size_t n,
-                      float factor)
+static void transpose_avx512(float *out, size_t ldo, const float *const in[], size_t rows, size_t n,
+                             float factor)
 {
     const __m512 by = _mm512_set1_ps(factor);
     for (size_t r = 0; r < rows; r += LANES)
         for (size_t j = 0; j < n; j += LANES) {
             __m512 from[LANES], to[LANES];
-            const __mmask16 row_mask = first_lanes(rows - r), mask = first_lanes(n - j);
+            const __mmask16 row_mask = first_lanes_avx512(rows - r),
+                            mask = first_lanes_avx512(n - j);
             unroll_for(i, LANES)
                 from[i] = r + (size_t)i < rows ? _mm512_maskz_loadu_ps(mask, in[r + (size_t)i] + j)
                                                : _mm512_setzero_ps();
-            transpose_lanes(to, from);
+            transpose_lanes_avx512(to, from);
             unroll_for(i, LANES)
                 if (j + (size_t)i < n)
                     _mm512_mask_storeu_ps(out + (j + (size_t)i) * ldo + r, row_mask,
@@ -237,8 +240,8 @@ static void transpose(float *out, size_t ldo, const float *const in[], size_t ro
 
 void attn_kernels_avx512_columns(struct attn_kernels *table)
 {
-    table->column_rows = LANES;
-    table->outer = outer;
-    table->softmax_columns = softmax_columns;
-    table->transpose = transpose;
+    table->min_column_rows = LANES;
+    table->outer = outer_avx512;
+    table->softmax_columns = softmax_columns_avx512;
+    table->transpose = transpose_avx512;
 }

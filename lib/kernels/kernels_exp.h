@@ -1,16 +1,16 @@
-/* kernels_exp.h: the constants of exp, which all levels compute alike.
+/* kernels_exp.h: the constants of exp, common to all levels.
  *
  *   x = n ln2 + r,  |r| <= ln2/2        exp(x) = 2^n (1 + r + r^2 q(r)),  q of degree 4
  *
  * n is read off x log2(e) + EXP_ROUND: at 1.5 * 2^23 floats are integers, so the addition rounds,
  * and the 127 in EXP_ROUND is the exponent bias, so the low bits of the sum, shifted to the
- * exponent's place, are 2^n.  ln2 is split (Cody and Waite) so that n * EXP_LN2_HI is exact
- * without fused arithmetic.  q is a minimax fit by Remez's exchange, its coefficients rounded to
- * float one after the other and the rest fitted again: relative error 5.7e-9, a tenth of half an
- * ulp.  exp(0) is 1 exactly, because r is 0 and all else is multiplied by it.
+ * exponent's place, are 2^n.  ln2 is split (Cody and Waite) so that n * EXP_LN2_HI is exact without
+ * fused arithmetic.  q is a minimax fit by Remez's exchange, its coefficients rounded to float one
+ * after the other and the rest fitted again: relative error 5.7e-9, a tenth of half an ulp.  exp(0)
+ * is 1 exactly, because r is 0 and all else is multiplied by it.
  *
- * Below EXP_LOWEST, the smallest x whose exp is a normal number, the result is 0: bits do not
- * depend on whether the thread flushes denormals, and none is ever computed with.  A NaN gives 0
+ * Below EXP_LOWEST, the smallest x whose exp is a normal number, the result is 0.  exp therefore
+ * makes no denormal, and its bits do not depend on whether the thread flushes them.  A NaN gives 0
  * too, so -inf - -inf needs no case of its own.  x must not exceed 88.
  */
 #ifndef ATTN_LIB_KERNELS_EXP_H

@@ -1,4 +1,4 @@
-/* kernels_portable.h: what the files of the portable level share. */
+/* kernels_portable.h: helpers shared by the files of the portable level: lanes and exp. */
 #ifndef ATTN_LIB_KERNELS_PORTABLE_H
 #define ATTN_LIB_KERNELS_PORTABLE_H
 
@@ -9,10 +9,10 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-#define LANES 32 /* columns or partial sums side by side; fewer would not become a vector loop */
+#define LANES 32 /* columns or partial sums side by side; gcc makes no vector loop of fewer */
 
-/* The sum of all lanes, halves upon halves. */
-INLINE float add_lanes(float lane[LANES])
+/* The sum of all lanes, the upper half added to the lower until one lane is left. */
+INLINE float sum_lanes_portable(float lane[LANES])
 {
     for (size_t half = LANES / 2; half > 0; half /= 2)
         for (size_t l = 0; l < half; l++)
@@ -20,9 +20,9 @@ INLINE float add_lanes(float lane[LANES])
     return lane[0];
 }
 
-/* See kernels_exp.h.  The comparison becomes a mask because the compiler does not vectorise a
- * choice between a result and 0. */
-INLINE float exp_one(float x)
+/* exp(x), see kernels_exp.h.  The comparison becomes a mask because the compiler does not vectorise
+ * a choice between a result and 0. */
+INLINE float exp_portable(float x)
 {
     float rounded = x * EXP_LOG2E + EXP_ROUND, n = rounded - EXP_ROUND;
     float r = (x - n * EXP_LN2_HI) - n * EXP_LN2_LO;

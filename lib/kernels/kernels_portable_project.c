@@ -1,7 +1,7 @@
-/* kernels_portable_project.c: products with packed weights in plain C, and rows made integers.
+/* kernels_portable_project.c: products with packed weights, and quantize, in plain C.
  *
- * A panel of bf16 or int8 is first made plain, [k][ATTN_PANEL] numbers in scratch memory, for all
- * rows at once: the loops over it are then those of whole vectors. */
+ * A panel of bf16 or int8 is first unpacked to [k][ATTN_PANEL] numbers in scratch memory, once for
+ * all rows, so that the inner loops run over whole vectors. */
 #include <math.h>
 #include <string.h>
 
@@ -13,19 +13,19 @@
 
 static const float zeros[ATTN_PANEL];
 
-INLINE const float *start_of(const struct attn_project_block *p, size_t r, size_t j)
+INLINE const float *project_start_portable(const struct attn_project_block *p, size_t r, size_t j)
 {
     return p->start != NULL ? p->start + r * p->ldstart + j : zeros;
 }
 
 /* ---- float32 and bf16 ------------------------------------------------------------------------ */
 
-/* All rows of a plain panel, from column j on. */
-static void project_panel(const struct attn_project_block *p, const float *w, size_t j)
+/* All rows by one panel w [k][ATTN_PANEL] of floats, which begins at column j. */
+static void project_panel_portable(const struct attn_project_block *p, const float *w, size_t j)
 {
     const size_t cols = attn_min(p->n - j, ATTN_PANEL);
     for (size_t r = 0; r < p->rows; r++) {
-        const float *x = (const float *)p->x + r * p->ldx, *start = start_of(p, r, j);
+        const float *x = (const float *)p->x + r * p->ldx, *start = project_start_portable(p, r, j);
         float sum[ATTN_PANEL] = {0}, *y = p->y + r * p->ldy + j;
         for (size_t i = 0; i < p->k; i++)
             for (size_t c = 0; c < ATTN_PANEL; c++)
@@ -35,10 +35,10 @@ static void project_panel(const struct attn_project_block *p, const float *w, si
     }
 }
 
-static void project(const struct attn_project_block *p)
+static void project_f32_portable(const struct attn_project_block *p)
 {
     for (size_t j = 0; j < p->n; j += ATTN_PANEL)
-        project_panel(p, (const float *)p->w + j / ATTN_PANEL * p->ldpanel, j);
+        project_panel_portable(p, (const float *)p->w + j / ATTN_PANEL * p->ldpanel, j);
 }
 
 void attn_widen_panel(float *out, size_t ldo, const uint16_t *w, size_t k)
@@ -49,33 +49,34 @@ void attn_widen_panel(float *out, size_t ldo, const uint16_t *w, size_t k)
                 out[(i + half) * ldo + c] = attn_bf16_to_float(w[2 * c + half]);
 }
 
-static void project_bf16(const struct attn_project_block *p)
+static void project_bf16_portable(const struct attn_project_block *p)
 {
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
         attn_widen_panel(p->scratch, ATTN_PANEL,
                          (const uint16_t *)p->w + 2 * (j / ATTN_PANEL * p->ldpanel), p->k);
-        project_panel(p, p->scratch, j);
+        project_panel_portable(p, p->scratch, j);
     }
 }
 
 /* ---- int8 ------------------------------------------------------------------------------------ */
 
-static void plain_bytes(int16_t *out, const uint8_t *w, size_t k)
+static void project_unpack_int8_portable(int16_t *out, const uint8_t *w, size_t k)
 {
     for (size_t i = 0; i < k; i++)
         for (size_t c = 0; c < ATTN_PANEL; c++)
             out[i * ATTN_PANEL + c] = (int16_t)(w[(i / 4 * ATTN_PANEL + c) * 4 + i % 4] - 128);
 }
 
-static void project_int8(const struct attn_project_block *p)
+static void project_int8_portable(const struct attn_project_block *p)
 {
     int16_t *plain = (int16_t *)(void *)p->scratch;
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
         const size_t cols = attn_min(p->n - j, ATTN_PANEL);
-        plain_bytes(plain, (const uint8_t *)p->w + 4 * (j / ATTN_PANEL * p->ldpanel), p->k);
+        project_unpack_int8_portable(
+            plain, (const uint8_t *)p->w + 4 * (j / ATTN_PANEL * p->ldpanel), p->k);
         for (size_t r = 0; r < p->rows; r++) {
             const int8_t *x = (const int8_t *)p->x + r * p->ldx;
-            const float *start = start_of(p, r, j);
+            const float *start = project_start_portable(p, r, j);
             float *y = p->y + r * p->ldy + j;
             int32_t sum[ATTN_PANEL] = {0};
             for (size_t i = 0; i < p->k; i++)
@@ -87,8 +88,8 @@ static void project_int8(const struct attn_project_block *p)
     }
 }
 
-/* Adding 1.5 x 2^23 leaves the nearest integer in the last bits. */
-static void quantize(int8_t *out, float *scale, const float *x, size_t n)
+/* Adding 1.5 x 2^23 to a float leaves its nearest integer in the last bits. */
+static void quantize_portable(int8_t *out, float *scale, const float *x, size_t n)
 {
     const float rounder = 0x1.8p23f;
     float lane[ATTN_PANEL] = {0}, max = 0;
@@ -110,8 +111,8 @@ static void quantize(int8_t *out, float *scale, const float *x, size_t n)
 
 void attn_kernels_portable_project(struct attn_kernels *table)
 {
-    table->project[ATTN_F32] = project;
-    table->project[ATTN_BF16] = project_bf16;
-    table->project[ATTN_INT8] = project_int8;
-    table->quantize = quantize;
+    table->project[ATTN_F32] = project_f32_portable;
+    table->project[ATTN_BF16] = project_bf16_portable;
+    table->project[ATTN_INT8] = project_int8_portable;
+    table->quantize = quantize_portable;
 }

@@ -1,7 +1,8 @@
 /* endpoint_attend.c: POST /attend: attention over given rows, or, with session_id, a prefill.
  *
- * Three kinds of body: a session's rows (an item, as /decode has), rows for a layer (self- or
- * cross-attention), and query, key, value without any weights. */
+ * A body has one of three forms: rows for a layer (self- or cross-attention), query, key and value
+ * without weights, or rows for a session.  The first two are computed here, as a whole.  The third
+ * becomes one item of a job, as in /decode (steps.c). */
 #include "api/endpoints.h"
 #include "app.h"
 #include "schedule/job.h"
@@ -11,7 +12,7 @@
 
 /* ---- The reply ---- */
 
-static void write_given(const struct srv_job *job, struct srv_buffer *out)
+static void write_attend(const struct srv_job *job, struct srv_buffer *out)
 {
     srv_buffer_text(out, "{\"model\":");
     if (job->model != NULL)
@@ -19,7 +20,7 @@ static void write_given(const struct srv_job *job, struct srv_buffer *out)
     else
         srv_buffer_text(out, "null");
     srv_buffer_text(out, ",\"layer\":");
-    srv_buffer_unsigned(out, (uint64_t)job->call.layer);
+    srv_buffer_unsigned(out, (uint64_t)job->call.layer, 1);
     srv_outputs_write(out, &job->outputs, &job->sizes, job->request->binary);
     srv_buffer_text(out, "}");
 }
@@ -33,14 +34,14 @@ static void write_prefill(const struct srv_job *job, struct srv_buffer *out)
     srv_buffer_text(out, "}");
 }
 
-/* The rows that keys come from, absent for self-attention. */
+/* The rows that keys are projected from; not present for self-attention. */
 static const struct srv_tensor *key_rows(const struct srv_rows *rows)
 {
     return rows->encoder_hidden_states.present ? &rows->encoder_hidden_states
                                                : &rows->key_hidden_states;
 }
 
-/* ---- Computing, on the scheduler's thread ---- */
+/* ---- Computing, by the engine owner ---- */
 
 static void compute_layer(struct srv_job *job)
 {
@@ -64,7 +65,7 @@ static void compute_layer(struct srv_job *job)
         srv_fail_attn(&job->error, &cause);
 }
 
-static void compute_core(struct srv_job *job)
+static void compute_weightless(struct srv_job *job)
 {
     struct srv_app *app = job->request->app;
     const struct srv_rows *rows = &job->call.rows;
@@ -88,10 +89,15 @@ static void compute_core(struct srv_job *job)
         srv_fail_attn(&job->error, &cause);
 }
 
+static const struct srv_job_type layer_type = {.compute = compute_layer, .encode = write_attend};
+static const struct srv_job_type weightless_type = {.compute = compute_weightless,
+                                                    .encode = write_attend};
+static const struct srv_job_type prefill_type = {.encode = write_prefill};
+
 /* ---- Reading ---- */
 
-/* Modifiers and outputs of a body whose sizes are known. */
-static enum srv_error_code finish_given(struct srv_job *job, struct srv_error *error)
+/* Reads modifiers and outputs of a body whose sizes are known. */
+static enum srv_error_code finish_attend(struct srv_job *job, struct srv_error *error)
 {
     struct srv_request *request = job->request;
     enum srv_error_code code =
@@ -100,14 +106,13 @@ static enum srv_error_code finish_given(struct srv_job *job, struct srv_error *e
         code = srv_reply_reserve(request, 1, error);
     if (code == SRV_OK)
         code = srv_outputs_alloc(&job->outputs, &job->call.rows, &job->sizes, request, error);
-    job->encode = write_given;
     return code;
 }
 
-/* Rows that keys or values come from: as many sequences as hidden_states has. */
-static enum srv_error_code read_source(struct srv_job *job, const struct srv_tensor *tensor,
-                                       const char *param, size_t width, size_t *tokens,
-                                       struct srv_error *error)
+/* Reads the rows of keys or of values, which have as many sequences as hidden_states. */
+static enum srv_error_code read_source(size_t *tokens, const struct srv_job *job,
+                                       const struct srv_tensor *tensor, const char *param,
+                                       size_t width, struct srv_error *error)
 {
     size_t batch;
     bool batched;
@@ -133,11 +138,11 @@ static enum srv_error_code read_keys_and_values(struct srv_job *job,
         return SRV_OK;
     }
     enum srv_error_code code =
-        read_source(job, keys, param, spec->key_size, &job->sizes.keys, error);
+        read_source(&job->sizes.keys, job, keys, param, spec->key_size, error);
     if (code != SRV_OK || !rows->value_hidden_states.present)
         return code;
-    code = read_source(job, &rows->value_hidden_states, "value_hidden_states", spec->value_size,
-                       &values, error);
+    code = read_source(&values, job, &rows->value_hidden_states, "value_hidden_states",
+                       spec->value_size, error);
     if (code == SRV_OK && values != job->sizes.keys)
         return srv_fail(error, SRV_E_SHAPE_MISMATCH, "value_hidden_states",
                         "%zu value rows for %zu key rows", values, job->sizes.keys);
@@ -157,7 +162,7 @@ static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error
     if (code != SRV_OK)
         return code;
     job->sizes = srv_sizes_of_layer(spec);
-    job->compute = compute_layer;
+    job->type = &layer_type;
     code = srv_shape_rows(&job->sizes.batch, &job->sizes.queries, &job->sizes.batched,
                           &rows->hidden_states, "hidden_states", spec->hidden_size, error);
     if (code == SRV_OK)
@@ -166,15 +171,15 @@ static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error
         code = srv_sizes_check(&job->sizes, job->request->limits, "hidden_states",
                                "key_hidden_states", error);
     job->sizes.columns = attn_weight_columns(spec, job->sizes.keys);
-    return code == SRV_OK ? finish_given(job, error) : code;
+    return code == SRV_OK ? finish_attend(job, error) : code;
 }
 
-static enum srv_error_code read_core_sizes(struct srv_job *job, struct srv_error *error)
+static enum srv_error_code read_weightless_sizes(struct srv_job *job, struct srv_error *error)
 {
     const struct srv_rows *rows = &job->call.rows;
     const struct srv_tensor *q = &rows->query, *k = &rows->key, *v = &rows->value;
     struct srv_sizes *s = &job->sizes;
-    unsigned rank = q->rank, skip = rank == 4 ? 0 : 1;
+    unsigned rank = q->rank, skip = rank == 4 ? 0 : 1; /* skip: dimensions left out, the batch */
     if (rank < 3 || rank > 4 || k->rank != rank || v->rank != rank)
         return srv_fail(error, SRV_E_SHAPE_MISMATCH, "query",
                         "query, key and value need 3 dimensions [heads,tokens,width], or 4 with "
@@ -203,22 +208,23 @@ static enum srv_error_code read_core_sizes(struct srv_job *job, struct srv_error
     return code == SRV_OK ? srv_shape_check(v, "value", value + skip, rank, error) : code;
 }
 
-static enum srv_error_code read_core(struct srv_job *job, struct srv_error *error)
+static enum srv_error_code read_weightless(struct srv_job *job, struct srv_error *error)
 {
     const struct srv_rows *rows = &job->call.rows;
-    job->compute = compute_core;
+    job->type = &weightless_type;
     enum srv_error_code code = srv_field_rules_check(rows, SRV_FORM_WEIGHTLESS, NULL, error);
     if (code == SRV_OK)
-        code = read_core_sizes(job, error);
+        code = read_weightless_sizes(job, error);
     if (code == SRV_OK)
         code = srv_sizes_check(&job->sizes, job->request->limits, "query", "key", error);
-    return code == SRV_OK ? finish_given(job, error) : code;
+    return code == SRV_OK ? finish_attend(job, error) : code;
 }
 
 enum srv_error_code srv_parse_attend(struct srv_request *request, struct srv_error *error)
 {
     struct srv_job *job;
-    enum srv_error_code code = srv_job_read(&job, request, SRV_CALL_ATTEND, error);
+    enum srv_error_code code =
+        srv_job_read(&job, request, SRV_CALL_ATTEND, &request->app->scheduler_context, error);
     if (code != SRV_OK)
         return code;
     request->job = job;
@@ -228,9 +234,9 @@ enum srv_error_code srv_parse_attend(struct srv_request *request, struct srv_err
     if (code != SRV_OK)
         return code;
     if (rows->query.present)
-        return read_core(job, error);
+        return read_weightless(job, error);
     if (rows->session_id == NULL)
         return read_layer_rows(job, error);
-    job->encode = write_prefill;
+    job->type = &prefill_type;
     return srv_job_prepare_single(job, error);
 }

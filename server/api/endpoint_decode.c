@@ -1,8 +1,9 @@
-/* endpoint_decode.c: POST /decode: one step over one session, or one over each of many.
+/* endpoint_decode.c: POST /decode: one step over one session, or a step over each of many.
  *
- * The steps themselves are steps.c's and their batching scheduler.c's; here is the form of the
- * body and of the reply. */
+ * This file knows the form of the body and of the reply.  Steps over sessions are steps.c's, the
+ * batches that they run in batch.c's. */
 #include "api/endpoints.h"
+#include "app.h"
 #include "schedule/job.h"
 #include "schedule/steps.h"
 #include "wire/error_body.h"
@@ -14,7 +15,7 @@ static void write_one(const struct srv_job *job, struct srv_buffer *out)
     srv_buffer_text(out, "}");
 }
 
-/* In a list each item succeeds or fails alone. */
+/* Each item of a list succeeds or fails alone. */
 static void write_many(const struct srv_job *job, struct srv_buffer *out)
 {
     srv_buffer_text(out, "{\"sequences\":[");
@@ -34,6 +35,9 @@ static void write_many(const struct srv_job *job, struct srv_buffer *out)
     srv_buffer_text(out, "]}");
 }
 
+static const struct srv_job_type one_type = {.encode = write_one};
+static const struct srv_job_type many_type = {.encode = write_many};
+
 static enum srv_error_code prepare_many(struct srv_job *job, struct srv_error *error)
 {
     enum srv_error_code code = srv_job_alloc_items(job, job->call.num_sequences, error);
@@ -44,19 +48,20 @@ static enum srv_error_code prepare_many(struct srv_job *job, struct srv_error *e
         if (code == SRV_OK)
             srv_item_prepare(item, &item->error);
     }
-    job->encode = write_many;
+    job->type = &many_type;
     return code == SRV_OK ? srv_job_reserve_reply(job, error) : code;
 }
 
 enum srv_error_code srv_parse_decode(struct srv_request *request, struct srv_error *error)
 {
     struct srv_job *job;
-    enum srv_error_code code = srv_job_read(&job, request, SRV_CALL_DECODE, error);
+    enum srv_error_code code =
+        srv_job_read(&job, request, SRV_CALL_DECODE, &request->app->scheduler_context, error);
     if (code != SRV_OK)
         return code;
     request->job = job;
     if (job->call.sequences != NULL)
         return prepare_many(job, error);
-    job->encode = write_one;
+    job->type = &one_type;
     return srv_job_prepare_single(job, error);
 }

@@ -1,7 +1,8 @@
-/* endpoint_models.c: GET /models and GET /models/{name}: what is served, as it was resolved.
+/* endpoint_models.c: GET /models and GET /models/{name}: the models served, with the specification
+ * of each layer as it was resolved.
  *
- * Trees for all layers of a model are milliseconds of an event thread's time, and always the same:
- * the replies are made once. */
+ * The replies are made once, when models have been loaded: building JSON trees for all layers of a
+ * model would take milliseconds of an event thread's time, and always give the same text. */
 #include <stdint.h>
 #include <string.h>
 
@@ -20,7 +21,8 @@ static json_t *resident_json(const struct srv_model *model)
     return list;
 }
 
-/* What of a layer's specification is not as in `first`; takes the reference to `layer`. */
+/* The members of a layer's specification that differ from those of `first`.  Takes the reference to
+ * `layer`. */
 static json_t *difference_json(json_t *layer, const json_t *first)
 {
     json_t *different = layer != NULL ? json_object() : NULL, *value;
@@ -33,7 +35,7 @@ static json_t *difference_json(json_t *layer, const json_t *first)
     return different;
 }
 
-/* The resident layers that are not as the first one, each with the members that differ. */
+/* The resident layers that differ from the first one, each with the members that differ. */
 static json_t *differing_json(const struct srv_model *model, const json_t *first)
 {
     json_t *list = json_array();
@@ -88,7 +90,7 @@ static json_t *model_json(const struct srv_app *app, const struct srv_model *mod
     return json;
 }
 
-/* ---- What does not change once models are loaded --------------------------------------------- */
+/* ---- Replies --------------------------------------------------------------------------------- */
 
 static bool write_text(struct srv_buffer *out, json_t *document)
 {

@@ -1,8 +1,8 @@
-/* endpoint_ops.c: the endpoints of operators: GET /livez, /healthz, /health, /readyz, /metrics.
+/* endpoint_ops.c: the endpoints for operators: GET /livez, /healthz, /health, /readyz, /metrics.
  *
- * Alive means that an event thread answers; ready means that requests are served.  Whoever restarts
- * a daemon that is not healthy must not do so while models load or requests drain: only /readyz
- * says no then. */
+ * Alive means that an event thread answers; ready means that requests are served.  While models
+ * load and while requests drain, only /readyz answers no, so that a supervisor that restarts
+ * unhealthy daemons leaves this one alone. */
 #include "api/endpoints.h"
 #include "app.h"
 
@@ -49,7 +49,7 @@ void srv_get_metrics(struct srv_request *request)
 {
     struct srv_app *app = request->app;
     int phase = atomic_load(&app->phase);
-    bool loading = phase == SRV_LOADING; /* http and models are still being made */
+    bool loading = phase == SRV_LOADING; /* app->http and app->models are not set yet */
     struct srv_gauges gauges = {
         .sessions = srv_sessions_count(app->sessions),
         .queue = srv_scheduler_depth(app->scheduler),

@@ -1,7 +1,8 @@
 /* endpoint_session_change.c: POST /sessions/{id}/fork and /truncate.
  *
- * Bodies are read on a compute thread; the rest is done on the scheduler's thread between two
- * batches, at once, since neither copies a token: both take as long as there are blocks. */
+ * Bodies are read on a compute thread.  The change itself is made by the engine owner between two
+ * batches, in one piece: neither change copies a token, and both take time in proportion to the
+ * session's blocks. */
 #include <stdint.h>
 #include <string.h>
 
@@ -14,26 +15,25 @@
 #define NOT_GIVEN SIZE_MAX
 
 struct change_call {
-    const char *session_id; /* of the fork; NULL: one is made */
-    size_t length, epoch;   /* NOT_GIVEN */
+    const char *session_id; /* of the fork; NULL: one is made up */
+    size_t length, epoch;   /* or NOT_GIVEN */
 };
 
 struct change {
-    struct srv_job job;
+    struct srv_job job; /* first, so that a job is cast to its change */
     struct change_call call;
 };
 
 static const struct srv_document_field fields[] = {
-    {"length", false, offsetof(struct change_call, length), 0},
-    {"epoch", false, offsetof(struct change_call, epoch), 1},
-    {"session_id", true, offsetof(struct change_call, session_id), 0}, /* of a fork only */
+    SRV_COUNT_FIELD(change_call, length, 0), SRV_COUNT_FIELD(change_call, epoch, 1),
+    SRV_TEXT_FIELD(change_call, session_id), /* of a fork only */
 };
 #define FORK_FIELDS 3
 #define TRUNCATE_FIELDS 2
 
 /* ---- On a compute thread --------------------------------------------------------------------- */
 
-/* Copies the id out of the body, which ends with its reading. */
+/* Copies the id out of the body's tree, which is freed when the body has been read. */
 static enum srv_error_code keep_id(struct change_call *call, struct srv_request *request,
                                    struct srv_error *error)
 {
@@ -65,7 +65,7 @@ static enum srv_error_code read_change(struct change **out, struct srv_request *
     return code;
 }
 
-/* ---- On the scheduler's thread --------------------------------------------------------------- */
+/* ---- By the engine owner --------------------------------------------------------------------- */
 
 /* The tokens of the layer that has most. */
 static size_t longest_of(const struct srv_session *session)
@@ -78,7 +78,7 @@ static size_t longest_of(const struct srv_session *session)
     return longest;
 }
 
-/* Whether the session is the one that the caller thinks of. */
+/* Checks the epoch and length of the body, where given, against the session. */
 static enum srv_error_code check_call(const struct change_call *call,
                                       const struct srv_session *session, struct srv_error *error)
 {
@@ -105,10 +105,12 @@ static enum srv_error_code find_parent(struct srv_session **out, const struct ch
     return check_call(&change->call, *out, error);
 }
 
-/* The last steps that end where their layer ends now: only those can be repeated. */
-static enum srv_error_code copy_last(struct srv_last_step **out, const struct srv_session *session,
-                                     const struct attn_cache *cache, struct srv_arena *arena,
-                                     struct srv_error *error)
+/* Copies a session's last steps for a fork with this cache.  A last step that does not end at the
+ * end of its layer in that cache cannot be repeated and is left out. */
+static enum srv_error_code copy_last_steps(struct srv_last_step **out,
+                                           const struct srv_session *session,
+                                           const struct attn_cache *cache, struct srv_arena *arena,
+                                           struct srv_error *error)
 {
     size_t layers = session->model->info.num_layers;
     struct srv_last_step *last = srv_arena_alloc(arena, layers, sizeof *last);
@@ -133,7 +135,7 @@ static enum srv_error_code fork_session(struct srv_session **out, struct change 
     struct srv_last_step *last = NULL;
     if (attn_cache_fork(&options->cache, parent->cache, change->call.length, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
-    if (copy_last(&last, parent, options->cache, &request->arena, error) != SRV_OK) {
+    if (copy_last_steps(&last, parent, options->cache, &request->arena, error) != SRV_OK) {
         attn_cache_free(options->cache);
         return error->code;
     }
@@ -188,6 +190,9 @@ static void begin_truncate(struct srv_job *job)
     srv_session_reply(job->request, 200, session, false);
 }
 
+static const struct srv_job_type fork_type = {.begin = begin_fork};
+static const struct srv_job_type truncate_type = {.begin = begin_truncate};
+
 /* ---- Parsers --------------------------------------------------------------------------------- */
 
 enum srv_error_code srv_parse_fork(struct srv_request *request, struct srv_error *error)
@@ -196,7 +201,7 @@ enum srv_error_code srv_parse_fork(struct srv_request *request, struct srv_error
     enum srv_error_code code = read_change(&change, request, FORK_FIELDS, error);
     if (code != SRV_OK)
         return code;
-    change->job.begin = begin_fork;
+    change->job.type = &fork_type;
     request->job = &change->job;
     return SRV_OK;
 }
@@ -209,7 +214,7 @@ enum srv_error_code srv_parse_truncate(struct srv_request *request, struct srv_e
         return code;
     if (change->call.length == NOT_GIVEN)
         return srv_fail(error, SRV_E_MISSING_FIELD, "length", "length is missing");
-    change->job.begin = begin_truncate;
+    change->job.type = &truncate_type;
     request->job = &change->job;
     return SRV_OK;
 }

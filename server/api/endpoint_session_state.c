@@ -1,11 +1,10 @@
 /* endpoint_session_state.c: GET and PUT of /sessions/{id}/state: a session as a safetensors file.
  *
- * The file is the library's (attn_state.h), with the notes that a session adds to its cache
- * (session_notes.h).
+ * The file's form is the library's (attn_state.h); a session adds notes to it (session_notes.h).
  *
- * Both are jobs in pieces.  An export begins by freezing the cache, which is one moment of it; the
- * pieces copy from that while steps go on.  An import fills a cache that nobody knows of, and
- * becomes a session when all of it has been believed. */
+ * Exports and imports are jobs in pieces.  An export begins by freezing the cache at one moment,
+ * and its pieces copy from the frozen cache while steps go on.  An import fills a cache that no
+ * table lists, and publishes it as a session when the whole file has been verified. */
 #include <stdint.h>
 #include <string.h>
 
@@ -16,10 +15,10 @@
 #include "schedule/job.h"
 #include "store/session_notes.h"
 
-#define PIECE 262144 /* bytes that are copied or summed up at a time: about a millisecond */
+#define PIECE 262144 /* bytes that are copied or checked at a time: about a millisecond */
 
 struct state_job {
-    struct srv_job job;
+    struct srv_job job; /* first, so that a job is cast to its state_job */
     /* Of an export. */
     struct attn_export *export;
     struct attn_cache *frozen;
@@ -27,9 +26,9 @@ struct state_job {
     /* Of an import. */
     struct attn_import *import;
     const struct srv_model *model;
-    struct attn_cache *cache; /* until it becomes a session's */
+    struct attn_cache *cache; /* NULL once the session has it */
     struct srv_last_step *last;
-    struct srv_session *session; /* in no table yet */
+    struct srv_session *session; /* not yet listed; NULL before and after that */
     struct srv_store_import recorded;
 };
 
@@ -44,7 +43,7 @@ static enum srv_error_code new_state_job(struct state_job **out, struct srv_requ
     return srv_session_check_header(request, request->path_arg, error);
 }
 
-/* What is taken from here on counts as in flight. */
+/* Charges the request for memory that the library will take. */
 static enum srv_error_code charge(struct srv_request *request, size_t bytes,
                                   struct srv_error *error)
 {
@@ -89,8 +88,8 @@ static enum srv_error_code open_export(struct state_job *state, const struct srv
     return SRV_OK;
 }
 
-/* Takes room for the whole file in the reply. */
-static enum srv_error_code take_room(struct state_job *state, struct srv_error *error)
+/* Reserves room for the whole file in the reply. */
+static enum srv_error_code reserve_file(struct state_job *state, struct srv_error *error)
 {
     struct srv_request *request = state->job.request;
     size_t bytes = attn_export_bytes(state->export);
@@ -116,7 +115,7 @@ static void begin_export(struct srv_job *job)
     if (session->pending_creation)
         srv_session_fail_not_found(&job->error);
     else if (open_export(state, session, &job->error) == SRV_OK)
-        take_room(state, &job->error);
+        reserve_file(state, &job->error);
     srv_session_put(session);
 }
 
@@ -132,21 +131,22 @@ static bool advance_export(struct srv_job *job)
     return false;
 }
 
+static const struct srv_job_type export_type = {
+    .begin = begin_export, .advance = advance_export, .release = end_state};
+
 enum srv_error_code srv_parse_export(struct srv_request *request, struct srv_error *error)
 {
     struct state_job *state;
     if (new_state_job(&state, request, error) != SRV_OK)
         return error->code;
-    state->job.begin = begin_export;
-    state->job.advance = advance_export;
-    state->job.end = end_state;
+    state->job.type = &export_type;
     request->job = &state->job;
     return SRV_OK;
 }
 
 /* ---- PUT ------------------------------------------------------------------------------------- */
 
-/* What the library says of a file is the caller's to hear. */
+/* Fails with the library's verdict on a file, which is about the client's input. */
 static enum srv_error_code fail_state(struct srv_error *error, const struct attn_error *cause)
 {
     enum srv_error_code code = srv_fail_attn(error, cause);
@@ -159,7 +159,7 @@ static enum srv_error_code fail_state(struct srv_error *error, const struct attn
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Finds the model and makes the cache that the file is for, and checks the file against it. */
+/* Finds the model that the file names, makes a cache for it, and checks the file against it. */
 static enum srv_error_code open_cache(struct state_job *state, struct srv_error *error)
 {
     struct attn_error cause = {0};
@@ -174,16 +174,16 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
                         "model %s is of cross-attention, which has no cache", state->model->name);
     if (charge(request, attn_import_memory(state->model->attn), error) != SRV_OK)
         return error->code;
-    size_t limit = state->model->max_length, said = srv_notes_number(state->import, "max_length");
+    size_t limit = state->model->max_length, noted = srv_notes_number(state->import, "max_length");
     if (attn_cache_new(&state->cache, state->model->pool, state->model->attn,
-                       said > 0 ? least(said, limit) : limit, &cause) != ATTN_OK)
+                       noted > 0 ? least(noted, limit) : limit, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
     if (attn_import_begin(state->import, state->cache, &cause) != ATTN_OK)
         return fail_state(error, &cause);
     return SRV_OK;
 }
 
-/* On a compute thread: all that can be said before the checksum. */
+/* On a compute thread: makes all checks of the file that come before its checksum. */
 static enum srv_error_code open_import(struct state_job *state, struct srv_error *error)
 {
     struct attn_error cause = {0};
@@ -202,7 +202,7 @@ static enum srv_error_code open_import(struct state_job *state, struct srv_error
     return open_cache(state, error);
 }
 
-/* All has been believed: the cache becomes a session, which nobody sees yet. */
+/* The file has been verified: makes a session of the cache, which is not listed yet. */
 static enum srv_error_code make_session(struct state_job *state, struct srv_error *error)
 {
     struct srv_request *request = state->job.request;
@@ -224,7 +224,7 @@ static enum srv_error_code make_session(struct state_job *state, struct srv_erro
     return srv_session_new(&state->session, request->app->sessions, state->model, &options, error);
 }
 
-/* The session is listed, and then counts. */
+/* Lists the session and ends its record in the journal, without which it is removed again. */
 static enum srv_error_code publish(struct state_job *state, struct srv_error *error)
 {
     struct srv_request *request = state->job.request;
@@ -242,7 +242,7 @@ static enum srv_error_code publish(struct state_job *state, struct srv_error *er
     return SRV_OK;
 }
 
-/* Before any work: an id that is taken is taken. */
+/* Refuses an id that is in use before any work is done; srv_session_list refuses it later. */
 static void begin_import(struct srv_job *job)
 {
     struct srv_session *session =
@@ -278,15 +278,17 @@ static void abandon_import(struct srv_job *job)
     srv_store_import_abandon(job->request->app->store, &state->recorded, state->session);
 }
 
+static const struct srv_job_type import_type = {.begin = begin_import,
+                                                .advance = advance_import,
+                                                .abandon = abandon_import,
+                                                .release = end_state};
+
 enum srv_error_code srv_parse_import(struct srv_request *request, struct srv_error *error)
 {
     struct state_job *state;
     if (new_state_job(&state, request, error) != SRV_OK)
         return error->code;
-    state->job.begin = begin_import;
-    state->job.advance = advance_import;
-    state->job.abandon = abandon_import;
-    state->job.end = end_state;
+    state->job.type = &import_type;
     if (open_import(state, error) != SRV_OK) {
         end_state(&state->job);
         return error->code;

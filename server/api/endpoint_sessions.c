@@ -1,6 +1,6 @@
 /* endpoint_sessions.c: POST, GET and DELETE of /sessions.
  *
- * Runs on an event thread: none of it touches what is in a cache. */
+ * All handlers run on an event thread, since none touches the tokens of a cache. */
 #include <string.h>
 
 #include "api/endpoints.h"
@@ -10,7 +10,7 @@
 #include "wire/document.h"
 
 #define PAGE_DEFAULT 100
-#define LIMIT_DIGITS 20 /* with zeros before it: a query that http_exchange.h cuts is never good */
+#define LIMIT_DIGITS 20 /* so few that a query shortened to 127 bytes is never a valid one */
 
 /* ---- POST ------------------------------------------------------------------------------------ */
 
@@ -20,14 +20,14 @@ struct create_call {
 };
 
 static const struct srv_document_field create_fields[] = {
-    {"session_id", true, offsetof(struct create_call, session_id), 0},
-    {"model", true, offsetof(struct create_call, model), 0},
-    {"max_length", false, offsetof(struct create_call, max_length), 1},
-    {"ttl_s", false, offsetof(struct create_call, ttl_s), 1},
+    SRV_TEXT_FIELD(create_call, session_id),
+    SRV_TEXT_FIELD(create_call, model),
+    SRV_COUNT_FIELD(create_call, max_length, 1),
+    SRV_COUNT_FIELD(create_call, ttl_s, 1),
 };
 #define CREATE_FIELDS (sizeof create_fields / sizeof create_fields[0])
 
-/* What the body says; texts live in it. */
+/* Reads the body's tree, in which the texts of *out live on. */
 static enum srv_error_code read_call(struct srv_session_options *out,
                                      const struct srv_model **model,
                                      const struct srv_request *request, json_t *body,
@@ -50,7 +50,8 @@ static enum srv_error_code read_call(struct srv_session_options *out,
     return SRV_OK;
 }
 
-/* Creates the session, or finds the one that the same request made before: in *replayed. */
+/* Creates the session; *replayed where the same request, by its Idempotency-Key, had created it
+ * before, which is then *out. */
 static enum srv_error_code create(struct srv_session **out, bool *replayed,
                                   struct srv_request *request, json_t *body,
                                   struct srv_error *error)
@@ -69,14 +70,15 @@ static enum srv_error_code create(struct srv_session **out, bool *replayed,
     code = srv_session_create(out, sessions, model, &options, error);
     if (code != SRV_E_IDEMPOTENCY)
         return code;
-    /* Its twin came in between. */
+    /* The same request, on another thread, created the session after the first look. */
     if (srv_session_find_by_key(out, sessions, &options, error) != SRV_OK || *out == NULL)
         return code;
     *replayed = true;
     return SRV_OK;
 }
 
-/* The same, on record: also where a twin made it and has not come to that. */
+/* Creates the session and records that in the journal; also for a replayed one, which the thread
+ * that created it may not have recorded yet. */
 static enum srv_error_code create_recorded(struct srv_session **out, bool *replayed,
                                            struct srv_request *request, json_t *body,
                                            struct srv_error *error)
@@ -118,7 +120,8 @@ void srv_get_session(struct srv_request *request)
         srv_reply_error(request, &error);
 }
 
-static enum srv_error_code drop(struct srv_app *app, const char *id, struct srv_error *error)
+static enum srv_error_code delete_session(struct srv_app *app, const char *id,
+                                          struct srv_error *error)
 {
     struct srv_session *session = srv_session_peek(app->sessions, id);
     enum srv_error_code code = SRV_OK;
@@ -138,7 +141,7 @@ void srv_delete_session(struct srv_request *request)
         srv_reply_error(request, &error);
         return;
     }
-    if (drop(request->app, id, &error) != SRV_OK) {
+    if (delete_session(request->app, id, &error) != SRV_OK) {
         srv_reply_error(request, &error);
         return;
     }
@@ -209,8 +212,8 @@ static enum srv_error_code read_query(struct page_query *query, const char *text
     return SRV_OK;
 }
 
-/* One session more than fits the page is asked for, to know whether there is a next page. */
-static void print_page(struct srv_buffer *out, struct srv_session *const page[], size_t count,
+/* Writes the first `limit` sessions of `page`.  Where `count` is larger, there is a next page. */
+static void write_page(struct srv_buffer *out, struct srv_session *const page[], size_t count,
                        size_t limit)
 {
     size_t shown = count < limit ? count : limit;
@@ -243,7 +246,7 @@ void srv_get_sessions(struct srv_request *request)
         return;
     }
     size_t count = srv_sessions_page(page, query.limit + 1, request->app->sessions, query.after);
-    print_page(&request->reply.body, page, count, query.limit);
+    write_page(&request->reply.body, page, count, query.limit);
     srv_reply_status(request, 200);
     for (size_t i = 0; i < count; i++)
         srv_session_put(page[i]);

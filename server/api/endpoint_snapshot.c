@@ -1,12 +1,12 @@
-/* endpoint_snapshot.c: POST and GET of /snapshot: all sessions to disk, now.
+/* endpoint_snapshot.c: POST and GET of /snapshot: a checkpoint of all sessions on disk, now.
  *
- * Writing takes its time, so POST replies at once; a snapshot that was begun after it is whole when
- * GET shows a larger `base`. */
+ * POST replies before the checkpoint is written, which the store's thread does.  The checkpoint is
+ * complete when GET shows a larger `base` than POST did. */
 #include "api/endpoints.h"
 #include "app.h"
 #include "wire/document.h"
 
-typedef void look_function(struct srv_store_status *out, struct srv_store *store);
+typedef void status_function(struct srv_store_status *out, struct srv_store *store);
 
 static json_t *status_json(const struct srv_store_status *status)
 {
@@ -15,12 +15,12 @@ static json_t *status_json(const struct srv_store_status *status)
                      "running", status->running);
 }
 
-static void reply(struct srv_request *request, unsigned code, look_function *look)
+static void reply(struct srv_request *request, unsigned code, status_function *get_status)
 {
     struct srv_store_status status;
     struct srv_error error = {0};
     if (request->app->store != NULL) {
-        look(&status, request->app->store);
+        get_status(&status, request->app->store);
         srv_document_reply(request, code, status_json(&status));
         return;
     }

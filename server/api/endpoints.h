@@ -1,10 +1,11 @@
-/* endpoints.h: what the route table calls, one group per ep_*.c. */
+/* endpoints.h: the route table, and the handlers and parsers that it calls: a group for each
+ * endpoint_*.c. */
 #ifndef SRV_ENDPOINTS_H
 #define SRV_ENDPOINTS_H
 
 #include "wire/route.h"
 
-extern const struct srv_routes srv_routes; /* routes.c: all of them */
+extern const struct srv_routes srv_routes; /* routes.c */
 
 /* endpoint_attend.c, endpoint_decode.c */
 srv_job_parser srv_parse_attend;
@@ -28,8 +29,8 @@ srv_job_parser srv_parse_import;
 srv_handler srv_post_snapshot;
 srv_handler srv_get_snapshot;
 
-/* endpoint_models.c, which makes these replies once, when models are loaded; false where memory is
- * short */
+/* endpoint_models.c.  srv_models_describe makes the replies, once models are loaded; false where
+ * memory is short. */
 bool srv_models_describe(struct srv_app *app);
 srv_handler srv_get_models;
 srv_handler srv_get_model;

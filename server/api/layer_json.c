@@ -1,4 +1,4 @@
-/* layer_json.c: the members of a layer's specification. */
+/* layer_json.c: writes the members of a layer's specification. */
 #include "api/layer_json.h"
 
 #include "wire/document.h"
@@ -22,7 +22,7 @@ static const char *rope_name(enum attn_rope_type type)
     return names[type];
 }
 
-/* The numbers that some types of rotation have. */
+/* Adds the numbers that only some types of rotation have. */
 static void add_rope_numbers(json_t **json, const struct attn_rope_spec *rope)
 {
     enum {

@@ -1,4 +1,4 @@
-/* layer_json.h: a layer's specification as a JSON object, for GET /models and attnd inspect. */
+/* layer_json.h: a layer's specification as a JSON object, for GET /models and `attnd inspect`. */
 #ifndef SRV_LAYER_JSON_H
 #define SRV_LAYER_JSON_H
 
@@ -6,8 +6,8 @@
 
 #include "attn.h"
 
-/* All of it, in one order; what a layer does not have is null or false.  NULL where memory is
- * short.  The caller's to json_decref. */
+/* An object with every member in a fixed order; a feature that the layer does not have is null or
+ * false.  The caller's to json_decref.  NULL where memory is short. */
 json_t *srv_layer_json(const struct attn_layer_spec *spec);
 
 #endif

@@ -1,6 +1,7 @@
-/* session_reply.c: a session as JSON, and the ways to find none.
+/* session_reply.c: a session as JSON, and looking one up by a request's path.
  *
- * Lengths may advance while they are read: each is a value that the layer had. */
+ * Lengths of layers are read while steps may extend them: each length is one that the layer had,
+ * but not all need be of one moment. */
 #include "api/session_reply.h"
 
 #include <string.h>
@@ -9,10 +10,10 @@
 #include "base/clock.h"
 #include "base/digest.h"
 
-#define TEXT_MAX 1024 /* of a session without its lengths */
-#define LAYER_MAX 64  /* of a length */
+#define TEXT_MAX 1024 /* bytes of a session's text without its lengths */
+#define LAYER_MAX 64  /* bytes of one length's text */
 
-static void print_lengths(struct srv_buffer *out, const struct srv_session *session)
+static void write_lengths(struct srv_buffer *out, const struct srv_session *session)
 {
     const struct srv_model *model = session->model;
     const char *comma = "";
@@ -37,7 +38,7 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
                       (unsigned long long)session->epoch, attn_cache_max_length(session->cache),
                       (unsigned long long)(session->ttl_ns / 1000000000), idle_s);
     srv_buffer_printf(out, ",\"bytes\":%zu,\"lengths\":[", attn_cache_bytes(session->cache));
-    print_lengths(out, session);
+    write_lengths(out, session);
     srv_buffer_text(out, replayed ? "],\"replayed\":true}" : "]}");
 }
 

@@ -1,4 +1,5 @@
-/* session_reply.h: what the endpoints of sessions have in common. */
+/* session_reply.h: the parts that endpoints of sessions share: looking a session up, checking
+ * headers, replying with a session. */
 #ifndef SRV_SESSION_REPLY_H
 #define SRV_SESSION_REPLY_H
 
@@ -6,37 +7,37 @@
 #include "wire/document.h"
 #include "wire/request.h"
 
-/* Appends the session as GET shows it.  `replayed`: the request had been here before. */
+/* Appends the session as GET shows it; with "replayed" where the request repeats an earlier one. */
 void srv_session_print(struct srv_buffer *out, const struct srv_session *session, bool replayed);
 
-/* Takes room for the reply of a session of the model.  Whoever changes something calls it first:
- * then srv_session_reply does not fail, and no request is refused that was carried out.  Errors:
- * out_of_memory. */
+/* Reserves room for a reply with a session of the model.  Called before a session is changed, so
+ * that srv_session_reply cannot fail after the change.  Error: out_of_memory. */
 enum srv_error_code srv_session_reserve_reply(struct srv_request *request,
                                               const struct srv_model *model,
                                               struct srv_error *error);
 
-/* Replies with the session and drops the caller's reference. */
+/* Makes the reply the session, and drops the caller's reference. */
 void srv_session_reply(struct srv_request *request, unsigned status, struct srv_session *session,
                        bool replayed);
 
-/* Takes a session that could not be recorded out of the table again and drops the caller's
- * reference; returns the error. */
+/* Removes a session that could not be recorded from the table, and drops the caller's reference.
+ * Returns the error's code. */
 enum srv_error_code srv_session_undo_create(struct srv_session *session,
                                             const struct srv_request *request,
                                             const struct srv_error *error);
 
-/* X-Session-Id is for load balancers, which route by it: it must name the request's session. */
+/* Checks that X-Session-Id, where it was sent, names the request's session: load balancers route by
+ * that header.  Error: invalid_value. */
 enum srv_error_code srv_session_check_header(const struct srv_request *request, const char *id,
                                              struct srv_error *error);
 
-/* The session of the path, with a reference; looking does not keep it alive.  Errors:
- * invalid_value, session_not_found. */
+/* The session that the path names, with a reference for the caller.  The look-up does not count as
+ * use: the session's time to live goes on.  Errors: invalid_value, session_not_found. */
 enum srv_error_code srv_session_of_path(struct srv_session **out, const struct srv_request *request,
                                         struct srv_error *error);
 enum srv_error_code srv_session_fail_not_found(struct srv_error *error);
 
-/* The caller's Idempotency-Key, with a digest of all that has to be the same when it comes again:
+/* Sets the request's Idempotency-Key, and a digest of all that must be equal in a repeated request:
  * route, session and body. */
 void srv_session_set_idempotency_key(struct srv_session_options *out,
                                      const struct srv_request *request);

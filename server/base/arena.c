@@ -1,8 +1,8 @@
 /* arena.c: a list of chunks that pieces are carved from, all freed together.
  *
- * Only the newest chunk is carved; a piece that does not fit opens another, twice as large as the
- * last up to CHUNK_MAX, or of the piece's own size where that is larger.  A piece that is shrunk
- * leaves its tail to the pieces after it. */
+ * Only the newest chunk is carved.  A piece that does not fit opens another chunk, twice as large
+ * as the last one up to CHUNK_MAX, or of the piece's own size where that is larger.  A piece that
+ * is shrunk leaves its tail to the pieces after it. */
 #include "base/arena.h"
 
 #include <assert.h>
@@ -19,8 +19,8 @@
 
 struct srv_arena_chunk {
     alignas(ALIGNMENT) struct srv_arena_chunk *next; /* older */
-    size_t capacity, fill;                           /* bytes behind this header */
-    size_t last;                                     /* where the newest piece begins */
+    size_t capacity, fill;                           /* bytes that follow this header */
+    size_t last;                                     /* offset of the newest piece */
 };
 
 static char *chunk_bytes(struct srv_arena_chunk *chunk) { return (char *)(chunk + 1); }
@@ -58,7 +58,8 @@ size_t srv_arena_room(const struct srv_arena *arena)
     return (arena->limit - arena->used) & ~(size_t)(ALIGNMENT - 1);
 }
 
-/* Makes a chunk with room for `bytes` the one that is carved. */
+/* Opens a chunk with room for `bytes`, which becomes the one that is carved; NULL where `grant`
+ * refuses it or memory is short. */
 static struct srv_arena_chunk *open_chunk(struct srv_arena *arena, size_t bytes)
 {
     size_t capacity = CHUNK_MIN;
@@ -86,7 +87,7 @@ void *srv_arena_alloc(struct srv_arena *arena, size_t count, size_t size)
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > srv_arena_room(arena))
         return NULL;
-    bytes = round_up(bytes); /* does not wrap: the room is a multiple of ALIGNMENT */
+    bytes = round_up(bytes); /* stays within the room, a multiple of ALIGNMENT */
     struct srv_arena_chunk *chunk = arena->chunks;
     if (chunk == NULL || chunk->capacity - chunk->fill < bytes)
         chunk = open_chunk(arena, bytes);

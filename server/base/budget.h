@@ -11,8 +11,8 @@ struct srv_budget {
     atomic_size_t used;
 };
 
-/* Counts `bytes` more, up to the limit and `beyond`; false, with nothing counted, where they would
- * pass that.  Any thread. */
+/* Counts `bytes` more against the limit plus `beyond`; false, with nothing counted, where they
+ * would exceed it.  Any thread. */
 bool srv_budget_take(struct srv_budget *budget, size_t bytes, size_t beyond);
 void srv_budget_return(struct srv_budget *budget, size_t bytes);
 

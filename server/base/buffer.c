@@ -1,6 +1,7 @@
 /* buffer.c: a growing byte buffer that doubles up to its ceiling.
  *
- * A failure empties nothing: `failed` stays set and every later append does nothing. */
+ * After a failed growth the contents stay, `failed` stays set, and every later append does
+ * nothing. */
 #include "base/buffer.h"
 
 #include <stdarg.h>
@@ -32,12 +33,13 @@ void srv_buffer_fini(struct srv_buffer *buffer)
     *buffer = (struct srv_buffer){0};
 }
 
-/* Makes the capacity at least `needed`, which is within the limit. */
+/* Raises the capacity to at least `needed`, which is within the limit; false where memory is
+ * short. */
 static bool grow(struct srv_buffer *buffer, size_t needed)
 {
     size_t capacity = buffer->capacity < CAPACITY_MIN ? CAPACITY_MIN : buffer->capacity;
     bool own = buffer->data != buffer->lent;
-    bool huge = !own && needed >= SRV_HUGE_PAGE; /* asked for at once: all of it */
+    bool huge = !own && needed >= SRV_HUGE_PAGE; /* reserved in one go: allocated exactly */
     if (huge)
         capacity = needed;
     while (capacity < needed && capacity <= buffer->limit / 2)
@@ -54,19 +56,19 @@ static bool grow(struct srv_buffer *buffer, size_t needed)
     return true;
 }
 
-/* Asks, once in so many bytes. */
-static bool is_to_stop(struct srv_buffer *buffer)
+/* Whether the writer is cancelled; asks once every SRV_CANCEL_BYTES. */
+static bool is_cancelled(struct srv_buffer *buffer)
 {
     struct srv_error error;
-    if (buffer->pause.ask == NULL || buffer->length < buffer->cancel_at)
+    if (buffer->cancel.ask == NULL || buffer->length < buffer->cancel_at)
         return false;
     buffer->cancel_at = buffer->length + SRV_CANCEL_BYTES;
-    return srv_cancel_ask(&buffer->pause, &error) != SRV_OK;
+    return srv_cancel_ask(&buffer->cancel, &error) != SRV_OK;
 }
 
 char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes)
 {
-    buffer->failed = buffer->failed || is_to_stop(buffer);
+    buffer->failed = buffer->failed || is_cancelled(buffer);
     if (buffer->failed)
         return NULL;
     if (bytes > buffer->capacity - buffer->length || buffer->data == NULL) {
@@ -79,7 +81,7 @@ char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes)
     return buffer->data + buffer->length;
 }
 
-void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t count)
+void srv_buffer_append_slowly(struct srv_buffer *buffer, const char *bytes, size_t count)
 {
     char *to = srv_buffer_reserve(buffer, count);
     if (to == NULL || count == 0)
@@ -88,11 +90,11 @@ void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t coun
     buffer->length += count;
 }
 
-void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number)
+void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number, size_t width)
 {
     char *to = srv_buffer_reserve(buffer, SRV_UNSIGNED_MAX);
     if (to != NULL)
-        buffer->length += srv_unsigned_write(to, number, 1);
+        buffer->length += srv_unsigned_write(to, number, width);
 }
 
 void srv_buffer_printf(struct srv_buffer *buffer, const char *format, ...)
@@ -110,7 +112,7 @@ void srv_buffer_printf(struct srv_buffer *buffer, const char *format, ...)
     va_end(args);
 }
 
-/* The letter behind the backslash of a short escape, or 0 where the byte has none. */
+/* The letter that follows the backslash in the byte's short escape; 0 where it has none. */
 static char short_escape(char byte)
 {
     static const char bytes[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
@@ -118,8 +120,8 @@ static char short_escape(char byte)
     return found == NULL ? '\0' : letters[found - bytes];
 }
 
-/* Appends the first character of `text`; returns its bytes.  What is not UTF-8 (a message that was
- * cut inside a character) becomes U+FFFD, so that a reply is always valid JSON. */
+/* Appends the first character of `text` and returns its bytes.  A byte that is not UTF-8 (in a
+ * message truncated inside a character) becomes U+FFFD, so that a reply is always valid JSON. */
 static size_t append_character(struct srv_buffer *buffer, const char *text, const char *end)
 {
     char letter = short_escape(*text);
@@ -140,7 +142,7 @@ static size_t append_character(struct srv_buffer *buffer, const char *text, cons
     return bytes;
 }
 
-/* How many of the characters at `text` stand for themselves, a byte each: nearly all of nearly all
+/* The number of ASCII characters at `text` that need no escape: nearly all of nearly all
  * strings. */
 static size_t count_plain(const char *text)
 {

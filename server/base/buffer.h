@@ -1,5 +1,7 @@
-/* buffer.h: a growing byte buffer, for reply bodies.  A failed growth (memory, ceiling) sticks:
- * appends become no-ops and `failed` tells at the end, so a writer checks once. */
+/* buffer.h: a growing byte buffer, for reply bodies.
+ *
+ * A failed growth (memory is short, the ceiling would be exceeded, the writer is cancelled) sticks:
+ * appends then do nothing, so a writer checks `failed` once, at the end. */
 #ifndef SRV_BUFFER_H
 #define SRV_BUFFER_H
 
@@ -14,33 +16,48 @@ struct srv_buffer {
     char *data;
     size_t length, capacity, limit;
     bool failed;
-    void *lent;              /* where it began, or NULL */
-    struct srv_cancel pause; /* asked as the buffer grows; one that is told to stop has failed */
-    size_t cancel_at;        /* the length at which it is asked next */
+    void *lent;               /* memory of the caller's that it began in, or NULL */
+    struct srv_cancel cancel; /* asked as the buffer grows; where it says stop, growth has failed */
+    size_t cancel_at;         /* the length at which it is asked next */
 };
 
 void srv_buffer_init(struct srv_buffer *buffer, size_t limit);
 
-/* Begins a new buffer in memory that outlives it, as far as the limit lets it. */
+/* Makes a new buffer begin in `memory`, which outlives it, within the buffer's limit. */
 void srv_buffer_lend(struct srv_buffer *buffer, void *memory, size_t bytes);
 void srv_buffer_fini(struct srv_buffer *buffer);
 
-/* Room for `bytes` more: a pointer to write them at, or NULL.  Commit with buffer->length +=. */
+/* Makes room for `bytes` more and returns where to write them, NULL where it fails.  The writer
+ * then adds what it wrote to buffer->length. */
 char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes);
-void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t count);
 
-/* Inline, so that the length of a literal is not counted each time. */
+/* Appends through srv_buffer_reserve. */
+void srv_buffer_append_slowly(struct srv_buffer *buffer, const char *bytes, size_t count);
+
+/* Inline, so that short constants are stored without a call where there is room and nobody to ask. */
+static inline void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t count)
+{
+    if (count >= buffer->capacity - buffer->length || buffer->failed ||
+        buffer->cancel.ask != NULL) {
+        srv_buffer_append_slowly(buffer, bytes, count);
+        return;
+    }
+    memcpy(buffer->data + buffer->length, bytes, count);
+    buffer->length += count;
+}
+
+/* Inline, so that the compiler knows the length of a literal. */
 static inline void srv_buffer_text(struct srv_buffer *buffer, const char *text)
 {
     srv_buffer_append(buffer, text, strlen(text));
 }
 
-/* The number in decimal. */
-void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number);
+/* Appends the number in decimal, padded with zeros to `width` digits. */
+void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number, size_t width);
 void srv_buffer_printf(struct srv_buffer *buffer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The text as a JSON string, quotes and escapes included. */
+/* Appends the text as a JSON string, quotes and escapes included. */
 void srv_buffer_json_string(struct srv_buffer *buffer, const char *text);
 
 #endif

@@ -1,4 +1,5 @@
-/* cancel.h: what takes long asks now and then whether it is to go on. */
+/* cancel.h: how long work below schedule/ asks whether it is to stop: a function of the caller's,
+ * called every few milliseconds. */
 #ifndef SRV_CANCEL_H
 #define SRV_CANCEL_H
 
@@ -6,18 +7,18 @@
 
 #include "base/errors.h"
 
-#define SRV_CANCEL_BYTES ((size_t)64 << 10) /* of text, from one time to the next, about */
+#define SRV_CANCEL_BYTES ((size_t)64 << 10) /* of text between two calls, about */
 
-/* All zero where nobody is to be asked.  What is told to stop fails with the error that it gets. */
+/* All zero: never cancelled.  Work that is to stop fails with the error that `ask` returns. */
 struct srv_cancel {
     enum srv_error_code (*ask)(void *context, struct srv_error *error);
     void *context;
 };
 
-static inline enum srv_error_code srv_cancel_ask(const struct srv_cancel *pause,
+static inline enum srv_error_code srv_cancel_ask(const struct srv_cancel *cancel,
                                                  struct srv_error *error)
 {
-    return pause->ask != NULL ? pause->ask(pause->context, error) : SRV_OK;
+    return cancel->ask != NULL ? cancel->ask(cancel->context, error) : SRV_OK;
 }
 
 #endif

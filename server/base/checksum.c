@@ -1,16 +1,11 @@
-/* checksum.c: multiply and fold, four lanes beside each other. */
+/* checksum.c: four chains of srv_hash_word, whose multiplications overlap. */
 #include "base/checksum.h"
 
 #include <string.h>
 
-#define PRIME UINT64_C(0x9e3779b97f4a7c15)
-#define WORD sizeof(uint32_t)
+#include "base/hash.h"
 
-static inline uint64_t mix(uint64_t lane, uint64_t word)
-{
-    lane = (lane ^ word) * PRIME;
-    return lane ^ lane >> 32;
-}
+#define WORD sizeof(uint32_t)
 
 static inline uint32_t word_at(const unsigned char *at)
 {
@@ -27,7 +22,7 @@ void srv_checksum_init(struct srv_checksum *sum)
 static void add_word(struct srv_checksum *sum, const unsigned char *at)
 {
     uint64_t *lane = &sum->lanes[sum->words++ % 4];
-    *lane = mix(*lane, word_at(at));
+    *lane = srv_hash_word(*lane, word_at(at));
 }
 
 void srv_checksum_add(struct srv_checksum *sum, const void *bytes, size_t size)
@@ -39,10 +34,10 @@ void srv_checksum_add(struct srv_checksum *sum, const void *bytes, size_t size)
     }
     uint64_t a = sum->lanes[0], b = sum->lanes[1], c = sum->lanes[2], d = sum->lanes[3];
     for (; (size_t)(end - at) >= 4 * WORD; at += 4 * WORD) {
-        a = mix(a, word_at(at));
-        b = mix(b, word_at(at + WORD));
-        c = mix(c, word_at(at + 2 * WORD));
-        d = mix(d, word_at(at + 3 * WORD));
+        a = srv_hash_word(a, word_at(at));
+        b = srv_hash_word(b, word_at(at + WORD));
+        c = srv_hash_word(c, word_at(at + 2 * WORD));
+        d = srv_hash_word(d, word_at(at + 3 * WORD));
         sum->words += 4;
     }
     *sum = (struct srv_checksum){{a, b, c, d}, sum->words};
@@ -54,7 +49,7 @@ uint64_t srv_checksum_end(const struct srv_checksum *sum)
 {
     uint64_t end = sum->words;
     for (size_t i = 0; i < 4; i++)
-        end = mix(end, sum->lanes[i]);
+        end = srv_hash_word(end, sum->lanes[i]);
     return end;
 }
 

@@ -1,8 +1,9 @@
-/* checksum.h: a 64-bit sum of bytes, against damage and not against forgers.
+/* checksum.h: a 64-bit checksum of bytes that finds damage, not forgery.
  *
- * Four lanes take 4 bytes each in turn; what a lane does with a word can be undone, and so can the
- * end that joins them.  So two texts that differ in one word only always have different sums, and
- * others by chance with 2^-64.  It runs at the speed of memory, several times that of a CRC. */
+ * Four lanes take 4 bytes each in turn.  A lane's step is a bijection of its word, and so is the
+ * step that joins each lane to the result: two texts that differ in one word always have different
+ * checksums, and any others have equal ones with probability 2^-64.  The speed is that of memory,
+ * several times a CRC's.  Values are stored in the state directory: the function never changes. */
 #ifndef SRV_CHECKSUM_H
 #define SRV_CHECKSUM_H
 
@@ -11,16 +12,17 @@
 
 struct srv_checksum {
     uint64_t lanes[4];
-    uint64_t words; /* taken so far */
+    uint64_t words; /* added so far */
 };
 
 void srv_checksum_init(struct srv_checksum *sum);
 
-/* Adds bytes, a multiple of 4; how they are divided among calls does not matter. */
+/* Adds `size` bytes, a multiple of 4.  The checksum does not depend on how the bytes are divided
+ * among calls. */
 void srv_checksum_add(struct srv_checksum *sum, const void *bytes, size_t size);
 uint64_t srv_checksum_end(const struct srv_checksum *sum);
 
-/* The sum of one piece, a multiple of 4. */
+/* The checksum of one piece of `size` bytes, a multiple of 4. */
 uint64_t srv_checksum_of(const void *bytes, size_t size);
 
 #endif

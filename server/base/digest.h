@@ -1,7 +1,8 @@
-/* digest.h: a 128-bit digest of rows, to tell a repeated step from another one.
+/* digest.h: a 128-bit digest of rows, by which the retry of a step is told from another step.
  *
- * Not cryptographic: a caller can only collide with its own rows, in its own session.  Rows that
- * differ in one place collide by chance once in 2^64. */
+ * The digest is not cryptographic: a caller can collide with its own rows only, in its own session.
+ * Rows that differ in one place have equal digests with probability 2^-64.  Digests are stored in
+ * the state directory: the function never changes. */
 #ifndef SRV_DIGEST_H
 #define SRV_DIGEST_H
 
@@ -10,7 +11,7 @@
 
 void srv_digest_init(uint64_t digest[2]);
 
-/* Adds bytes; their number counts too, so parts do not run into each other. */
+/* Adds `count` bytes and their number, so that ("ab", "c") and ("a", "bc") differ. */
 void srv_digest_add(uint64_t digest[2], const void *bytes, size_t count);
 
 #endif

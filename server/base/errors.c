@@ -15,8 +15,8 @@ static const struct entry {
 #undef ENTRY
 };
 
-/* What the library's statuses are to a caller.  Files were read at load: a request that meets one
- * of their errors has met a defect; but for the journal's. */
+/* The caller's error for each status of the library.  A checkpoint's files are read at load, so a
+ * request that meets ATTN_MALFORMED has met a defect; ATTN_IO is the journal's. */
 static const enum srv_error_code from_attn[] = {
     [ATTN_NO_MEMORY] = SRV_E_OUT_OF_MEMORY,
     [ATTN_INVALID] = SRV_E_INVALID_VALUE,
@@ -30,7 +30,7 @@ static const enum srv_error_code from_attn[] = {
     [ATTN_UNSUPPORTED] = SRV_E_UNSUPPORTED,
     [ATTN_CACHE_FULL] = SRV_E_SESSION_FULL,
     [ATTN_POOL_FULL] = SRV_E_POOL_FULL,
-    [ATTN_CANCELLED] = SRV_E_DRAINING, /* who stopped it puts the reason there (rounds.c) */
+    [ATTN_CANCELLED] = SRV_E_DRAINING, /* schedule/ replaces it by the reason */
 };
 
 enum srv_error_code srv_fail(struct srv_error *error, enum srv_error_code code, const char *param,
@@ -47,7 +47,7 @@ enum srv_error_code srv_fail(struct srv_error *error, enum srv_error_code code, 
     return code;
 }
 
-/* For every member that is read, so no printf: number.h says why. */
+/* Called for every member that is read, so without printf: number.h says why. */
 void srv_field_path(char *out, size_t size, const char *outer, const char *name)
 {
     const char *const parts[] = {outer, ".", name};

@@ -1,8 +1,8 @@
-/* errors.h: every error a caller can meet: its word, its HTTP status, whether to try again.
+/* errors.h: every error a caller can get: its code word, its HTTP status, whether a retry may help.
  *
- * One table (SRV_ERRORS) makes the enum, the names, the statuses and the list in docs/API.md.
- * Messages name the field, the value and the limit; never a path, a pointer, a key or another
- * caller's id. */
+ * One table (SRV_ERRORS) makes the enum, the words and the statuses; the table in docs/API.md is
+ * checked against it.  Messages name the field, the value and the limit; never a path, a pointer, a
+ * key or another caller's id. */
 #ifndef SRV_ERRORS_H
 #define SRV_ERRORS_H
 
@@ -76,18 +76,18 @@ struct srv_error {
     enum srv_error_code code;
     char param[64];    /* the field at fault, "" where there is none */
     char message[256]; /* one line */
-    bool has_length;   /* position_conflict, position_gap: the true length follows */
-    size_t length;
+    bool has_length;   /* of position_conflict and position_gap */
+    size_t length;     /* of the session, where has_length */
 };
 
 /* Fills *error and returns code, so that a check reads `return srv_fail(error, ...)`. */
 enum srv_error_code srv_fail(struct srv_error *error, enum srv_error_code code, const char *param,
                              const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* "outer.name", cut to fit `size` bytes: a field as errors have it. */
+/* Writes "outer.name", truncated to `size` bytes with its NUL: a field as errors name it. */
 void srv_field_path(char *out, size_t size, const char *outer, const char *name);
 
-/* Translates a library error; messages are passed on as they are. */
+/* Fills *error from an error of the library, with the same field and message; returns its code. */
 enum srv_error_code srv_fail_attn(struct srv_error *error, const struct attn_error *cause);
 
 const char *srv_error_word(enum srv_error_code code);    /* "session_full" */

@@ -1,4 +1,4 @@
-/* huge.c: memory for large tensors. */
+/* huge.c: blocks of memory in huge pages. */
 #include "base/huge.h"
 
 #include <stdint.h>
@@ -8,7 +8,7 @@
 #define ALIGNMENT 64
 #define PAGE ((size_t)4096)
 
-/* Advice that the kernel does not take costs speed only. */
+/* A kernel that ignores the advice costs speed only. */
 void *srv_huge_alloc(size_t bytes)
 {
     const size_t align = bytes < SRV_HUGE_PAGE ? ALIGNMENT : SRV_HUGE_PAGE;
@@ -20,7 +20,7 @@ void *srv_huge_alloc(size_t bytes)
     return memory;
 }
 
-/* Systems that do not know this find pages as they are touched. */
+/* A kernel without MADV_POPULATE_WRITE (before 5.14) faults pages in as they are touched. */
 void srv_huge_populate(void *memory, size_t bytes)
 {
     if (bytes >= SRV_HUGE_PAGE)

@@ -1,7 +1,7 @@
-/* huge.h: memory for large tensors.
+/* huge.h: blocks of memory in huge pages, for large tensors.
  *
- * A page of 4 KiB costs more to take and to give back than to fill, in a virtual machine several
- * times as much; a huge page holds 512 of them and costs little more than one. */
+ * A page of 4 KiB costs more to map and unmap than to fill, in a virtual machine several times as
+ * much; a huge page holds 512 of them and costs little more than one. */
 #ifndef SRV_HUGE_H
 #define SRV_HUGE_H
 
@@ -9,11 +9,11 @@
 
 #define SRV_HUGE_PAGE ((size_t)2 << 20)
 
-/* Memory for free(), aligned to 64, with huge pages as far as whole ones fit in; NULL where memory
- * is short. */
+/* Returns memory, aligned to 64, that the caller gives to free(); blocks of 2 MiB and more have as
+ * many huge pages as fit.  NULL where memory is short. */
 void *srv_huge_alloc(size_t bytes);
 
-/* Has the system find pages for such memory at once, where it is large. */
+/* Faults in the pages of such memory now, where it is 2 MiB or more. */
 void srv_huge_populate(void *memory, size_t bytes);
 
 #endif

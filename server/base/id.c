@@ -1,4 +1,4 @@
-/* id.c: the one rule for names that clients choose. */
+/* id.c: the rule for names that clients choose. */
 #include "base/id.h"
 
 static bool is_alphanumeric(char c)

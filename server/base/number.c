@@ -1,12 +1,14 @@
 /* number.c: decimal text to float32, exactly.
  *
- * The digits become an integer w, eight at a time, and w * 10^q is computed in double, where it is
- * wrong by some 2^-52 of its value.  Where both ends of the interval that holds the true value
- * round to the same float32, that is the number.  As float32 has 29 bits less, this fails once in
- * millions of numbers, and for those that lie halfway between two floats.  Then strtof decides, on
- * text that this file has brought into a form without locale.
+ * The digits become an integer w, eight at a time, and w * 10^q is computed in double, with a
+ * relative error of some 2^-52.  The true value lies in a known interval around that; where both
+ * ends of the interval round to the same float32, that float32 is the result.  As float32 has 29
+ * bits less than double, the ends differ once in millions of numbers, and for numbers halfway
+ * between two floats.  Then strtof decides, on text that this file has brought into a form that
+ * does not depend on the locale.
  *
- * Lists are read by a shorter way, which takes the common forms only and leaves all others. */
+ * Lists are read by a shorter path (read_plain), which takes the common forms and leaves the rest
+ * to the general one. */
 #include "base/number.h"
 
 #include <endian.h>
@@ -16,21 +18,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* For the path that almost all numbers take: each is read in some 40 cycles. */
+/* On the path that almost all numbers take: each is read in some 40 cycles. */
 #define INLINE inline __attribute__((always_inline))
 #define REPEAT8(byte) (UINT64_C(0x0101010101010101) * (byte))
 #define WHOLE_DIGITS 19 /* decimal digits that always fit 64 bits */
 
 /* ---- Digits to an integer -------------------------------------------------------------------- */
 
-/* A number taken apart: its value is `whole` * 10^exponent where it has at most WHOLE_DIGITS
+/* The parts of a number: its value is `whole` * 10^exponent where it has at most WHOLE_DIGITS
  * significant digits; with more, `whole` has wrapped. */
 struct decimal {
     bool valid, negative;
     uint64_t whole;
     int64_t exponent;                /* decimal exponent of the last digit */
     size_t count;                    /* digits, a single 0 before the point not counted */
-    const char *digits, *digits_end; /* first digit, behind the last; a point may lie between */
+    const char *digits, *digits_end; /* [first, one after the last); may contain a point */
 };
 
 static bool is_digit(const char *at, const char *limit)
@@ -45,7 +47,7 @@ static __attribute__((noinline)) uint64_t load_tail(const char *at, const char *
     return le64toh(bytes);
 }
 
-/* Eight bytes as they stand in memory, the first in the lowest byte; zeros beyond the limit. */
+/* Eight bytes of memory, the first in the lowest byte; zeros beyond the limit. */
 static inline uint64_t load8(const char *at, const char *limit)
 {
     uint64_t bytes;
@@ -64,18 +66,17 @@ static inline uint64_t join8(uint64_t digits)
     return (fours * ((UINT64_C(10000) << 32) + 1)) >> 32;
 }
 
-/* The highest bit of each byte that is no digit, in eight characters that '0' has been taken out of
- * by ^.  The sum of a byte may carry into the next only where it is no digit itself: the first mark
- * is always right. */
+/* A mark, the highest bit, in each byte that is no digit, of eight characters ^ '0'.  A byte's sum
+ * carries into the next byte only where the byte is no digit, so the first mark is always right. */
 static inline uint64_t not_digits(uint64_t digits)
 {
     return ((digits + REPEAT8(0x80 - 10)) | digits) & REPEAT8(0x80);
 }
 
-/* How many bytes come before the first mark; there must be one. */
+/* The number of bytes before the first mark, of which there is at least one. */
 static inline unsigned bytes_before(uint64_t marks) { return (unsigned)__builtin_ctzll(marks) / 8; }
 
-/* Ones in the bytes before the first mark, in all where there is none. */
+/* A mask of the bytes before the first mark; of all bytes where there is no mark. */
 static inline uint64_t digits_before(uint64_t marks) { return ((marks & -marks) >> 7) - 1; }
 
 static inline uint64_t load(const char *at)
@@ -85,7 +86,7 @@ static inline uint64_t load(const char *at)
     return le64toh(bytes);
 }
 
-/* Passes over digits and appends them to *whole, which may wrap. */
+/* Appends the digits at `at` to *whole, which may wrap; returns the byte after them. */
 static INLINE const char *read_digits(uint64_t *whole, const char *at, const char *limit)
 {
     static const uint32_t scale[8] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
@@ -102,8 +103,8 @@ static INLINE const char *read_digits(uint64_t *whole, const char *at, const cha
     }
 }
 
-/* Reads the exponent behind an 'e'.  It counts no further than texts can be long, so that it and
- * the places behind the point cancel as they should in "0.000...1e1000". */
+/* Reads the exponent that follows an 'e'.  The value saturates far beyond the length of any text,
+ * so that it and the places after the point cancel correctly in "0.000...1e1000". */
 static __attribute__((noinline)) const char *read_exponent(int64_t *exponent, bool *valid,
                                                            const char *at, const char *limit)
 {
@@ -118,7 +119,8 @@ static __attribute__((noinline)) const char *read_exponent(int64_t *exponent, bo
     return at;
 }
 
-/* Takes the number at `text` apart.  Returns the byte behind it, or the one that is at fault. */
+/* Splits the number at `text` into its parts.  Returns the byte after it, or the first wrong
+ * byte. */
 static INLINE const char *scan(struct decimal *out, const char *text, const char *limit)
 {
     const char *at = text;
@@ -128,7 +130,7 @@ static INLINE const char *scan(struct decimal *out, const char *text, const char
     if (!is_digit(at, limit))
         return at;
     out->whole = (uint64_t)(*at++ - '0');
-    if (is_digit(at, limit) && out->whole != 0) /* in the order that is easier to foresee */
+    if (is_digit(at, limit) && out->whole != 0) /* the order that is predicted better */
         at = read_digits(&out->whole, at, limit);
     out->count = (size_t)(at - out->digits) - (*out->digits == '0');
     if (at < limit && *at == '.') {
@@ -152,7 +154,7 @@ static INLINE const char *scan(struct decimal *out, const char *text, const char
 }
 
 /* Copies the first significant digits, at most `max`, and returns their number.  *exponent becomes
- * that of the last one copied; *rest tells whether a digit other than 0 was left out. */
+ * that of the last digit copied; *rest is set where a digit other than 0 was left out. */
 static size_t significant_digits(char *out, size_t max, int64_t *exponent, bool *rest,
                                  const struct decimal *in)
 {
@@ -174,8 +176,8 @@ static size_t significant_digits(char *out, size_t max, int64_t *exponent, bool 
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* A number known to lie between two that are close together.  Where both round to the same float32,
- * so does it; they do not where a point halfway between two floats lies between them. */
+/* Rounds a number that lies between `low` and `high`.  False, undecided, where these round to
+ * different floats: then a point halfway between two floats lies between them. */
 static INLINE bool round_between(float *out, double low, double high)
 {
     *out = (float)low;
@@ -185,9 +187,9 @@ static INLINE bool round_between(float *out, double low, double high)
 #define POWER_MIN (-64) /* (2^64 - 1) * 10^-65 is below half of the least float32 */
 #define POWER_MAX 38
 
-/* w * 10^q, w > 0; where w has WHOLE_DIGITS digits, also what lies between that and the next w.
- * False where it is undecided.  w in double, the power and each of two products are wrong by at
- * most 2^-53 of their value, and 1 / w is less than 2^-59: together less than 2^-50. */
+/* Rounds w * 10^q, w > 0; where w has WHOLE_DIGITS digits, any number from there to (w+1) * 10^q.
+ * False where the result is undecided.  The relative errors of w in double, of the power and of two
+ * products are at most 2^-53 each, and 1/w is less than 2^-59: together less than 2^-50. */
 static bool round_scaled(float *out, uint64_t w, int64_t q)
 {
     static const double powers[POWER_MAX - POWER_MIN + 1] = {
@@ -207,9 +209,9 @@ static bool round_scaled(float *out, uint64_t w, int64_t q)
     return round_between(out, value * (1 - 0x1p-50), value * (1 + 0x1p-50));
 }
 
-/* A half point between two float32 has at most 113 significant digits: with 120 and a mark for any
- * that follow, the text compares with each of them as the whole number does.  For doubles it is 767
- * and 772. */
+/* A point halfway between two float32 has at most 113 significant digits.  So 120 digits, and a
+ * mark for any that follow, compare with each such point as the whole number does.  For doubles the
+ * numbers are 767 and 772. */
 #define EXACT_DIGITS 120
 #define EXACT_DIGITS_DOUBLE 772
 #define EXACT_TEXT (EXACT_DIGITS_DOUBLE + 16)
@@ -223,7 +225,7 @@ static void plain_text(char out[EXACT_TEXT], const struct decimal *in, size_t ma
     if (length == 0 || rest)
         out[length++] = rest ? '1' : '0';
     exponent -= rest;
-    if (exponent > 9999 || exponent < -9999) /* far out of range, whatever the digits */
+    if (exponent > 9999 || exponent < -9999) /* far out of range with any digits */
         exponent = exponent > 0 ? 9999 : -9999;
     snprintf(out + length, EXACT_TEXT - length, "e%d", (int)exponent);
 }
@@ -235,8 +237,8 @@ static __attribute__((noinline)) float read_exactly(const struct decimal *in)
     return strtof(text, NULL);
 }
 
-/* Brings a number of more than WHOLE_DIGITS digits down to the first ones that are significant. */
-static __attribute__((noinline)) void cut_digits(struct decimal *number)
+/* Truncates a number to its first WHOLE_DIGITS significant digits. */
+static __attribute__((noinline)) void truncate_digits(struct decimal *number)
 {
     char digits[WHOLE_DIGITS];
     bool rest;
@@ -254,7 +256,7 @@ bool srv_number_read(float *out, const char *text, const char *limit, const char
         return false;
     first = number;
     if (number.count > WHOLE_DIGITS)
-        cut_digits(&first);
+        truncate_digits(&first);
     *out = 0;
     if (first.whole != 0 && !round_scaled(out, first.whole, first.exponent))
         *out = read_exactly(&number);
@@ -262,9 +264,9 @@ bool srv_number_read(float *out, const char *text, const char *limit, const char
     return true;
 }
 
-/* The first 16 digits of a fraction as an integer, with zeros where there are fewer; *full tells
- * that there are 16 or more.  Returns the byte behind all of them; NULL where there are none, or
- * more than 23. */
+/* The first 16 digits of a fraction as an integer, padded with zeros; *full is set where there are
+ * 16 or more.  Returns the byte after the last digit; NULL where there are none, or more than
+ * 23. */
 static INLINE const char *read_fraction(uint64_t *out, bool *full, const char *text)
 {
     uint64_t upper = load(text) ^ REPEAT8('0'), lower = load(text + 8) ^ REPEAT8('0');
@@ -275,8 +277,8 @@ static INLINE const char *read_fraction(uint64_t *out, bool *full, const char *t
         *out = join8(upper) * 100000000 + join8(lower);
         return after == 0 ? NULL : text + 16 + bytes_before(after);
     }
-    /* In which of the two the digits end cannot be foreseen: nothing here branches on it. */
-    uint64_t all = -(uint64_t)(after_upper == 0); /* of the upper eight are digits */
+    /* Which half the digits end in cannot be predicted, so nothing here branches on it. */
+    uint64_t all = -(uint64_t)(after_upper == 0); /* ones where the upper eight are all digits */
     unsigned count = bytes_before(after_upper | (after_lower & all)) + (8 & (unsigned)all);
     upper &= digits_before(after_upper);
     lower &= digits_before(after_lower) & all;
@@ -284,14 +286,14 @@ static INLINE const char *read_fraction(uint64_t *out, bool *full, const char *t
     return count == 0 ? NULL : text + count;
 }
 
-#define PLAIN_ROOM 32 /* bytes: more than read_plain looks at */
+#define PLAIN_ROOM 32 /* bytes: more than read_plain reads */
 
-/* Reads what almost all numbers of tensors look like: one to three digits, and perhaps a fraction
- * that read_fraction takes.  Returns the comma behind it; NULL where it looks otherwise or is
- * undecided.
+/* Reads the form of almost all numbers of tensors: one to three digits, and possibly a fraction
+ * that read_fraction takes.  Returns the comma that follows; NULL where the number has another form
+ * or its rounding is undecided.
  *
- * The value is w * 10^-16, whatever the number of digits, with w < 2^63.  Digits left out add less
- * than 1 / w <= 2^-42 of it, and rounding is wrong by less than 2^-50 of it, as in round_scaled. */
+ * The value is w * 10^-16 for any number of digits, with w < 2^63.  Digits left out add less than
+ * 1/w <= 2^-42 of it, and the error of rounding is less than 2^-50 of it, as in round_scaled. */
 static INLINE const char *read_plain(float *out, const char *text)
 {
     static const double scales[2][2] = {{1e-16 * (1 - 0x1p-41), 1e-16 * (1 + 0x1p-41)},
@@ -321,7 +323,7 @@ static INLINE const char *read_plain(float *out, const char *text)
     return decided ? text : NULL;
 }
 
-/* What read_plain leaves.  Returns the byte behind a finite number, or NULL. */
+/* Reads a number of any other form.  Returns the byte after a finite number, or NULL. */
 static __attribute__((noinline)) const char *read_other(float *out, const char *text,
                                                         const char *limit)
 {

@@ -9,38 +9,38 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The number that begins at `text`, correctly rounded to float32.  *end is set behind it.  False
- * where the text is not a JSON number, with *end at the first byte that cannot be; *out is infinite
- * where the number is out of range.  What follows the number is the caller's to judge. */
+/* Reads the number that begins at `text`, correctly rounded to float32, and sets *end to the byte
+ * after it, which the caller judges.  *out is infinite where the number is out of range.  False
+ * where the text is not a JSON number: *end is then the first wrong byte. */
 bool srv_number_read(float *out, const char *text, const char *limit, const char **end);
 
-/* Reads the numbers of a list, at most `max`, as long as each is finite and has a comma right
- * behind it; white space may follow the comma.  Returns how many; *text is moved to what comes
- * next. */
+/* Reads up to `max` numbers of a list, as long as each is finite and directly followed by a comma;
+ * white space may follow the comma.  Returns how many were read and moves *text to the byte after
+ * them. */
 size_t srv_numbers_read(float *out, size_t max, const char **text, const char *limit);
 
-/* A number as srv_number_read takes it, as a double. */
+/* Reads a number as srv_number_read does, as a double. */
 bool srv_number_read_double(double *out, const char *text, const char *limit, const char **end);
 
-/* Passes over a number, checking its syntax: sets *end as srv_number_read does. */
+/* Skips a number after checking its syntax; sets *end as srv_number_read does. */
 bool srv_number_skip(const char *text, const char *limit, const char **end);
 
-/* The shortest decimal text that reads back as x (finite), and of those the one closest to x: at
- * most 9 significant digits.  `out` must have room for SRV_NUMBER_MAX characters, all of which may
- * be written to; no NUL is appended.  Returns the text's length.  Zero is "0" or "-0.0", which
- * readers with an integer type keep the sign of. */
+/* Writes the shortest decimal text that reads back as x (finite), and of several the closest to x:
+ * at most 9 significant digits.  Returns the text's length.  `out` must have room for
+ * SRV_NUMBER_MAX characters, all of which may be written to; no NUL is appended.  Zero is "0" or
+ * "-0.0", whose sign a reader with an integer type keeps. */
 #define SRV_NUMBER_MAX 24
 size_t srv_number_write(char *out, float x);
 
-/* Writes n numbers, each with a comma behind it, as srv_number_write does; "null" for what is not
- * finite.  `out` must have room for n * (SRV_NUMBER_MAX + 1) characters.  Returns the text's
+/* Writes n numbers as srv_number_write does, each followed by a comma; "null" for a number that is
+ * not finite.  `out` must have room for n * (SRV_NUMBER_MAX + 1) characters.  Returns the text's
  * length. */
 size_t srv_numbers_write(char *out, const float *x, size_t n);
 
-/* The decimal digits of n, with zeros in front up to `width` digits; at most SRV_UNSIGNED_MAX
- * characters and no NUL; returns their number.  Where requests are read
- * and replies and log lines made, printf is not called: OpenBLAS brings a library that hooks into
- * it and sends every call through its slow path. */
+/* Writes the decimal digits of n, padded with zeros to `width` digits: at most SRV_UNSIGNED_MAX
+ * characters and no NUL.  Returns how many.  The paths that read requests and write replies and log
+ * lines use this in place of printf: OpenBLAS loads a library (libquadmath) that hooks into printf
+ * and sends every call through its slow path. */
 #define SRV_UNSIGNED_MAX 20
 size_t srv_unsigned_write(char *out, uint64_t n, size_t width);
 

@@ -1,5 +1,5 @@
-/* number_tables.h: distances between floats in decimal units for number_write.c, and for the test
- * that makes them anew.
+/* number_tables.h: distances between floats in decimal units, for number_write.c and for the test
+ * that recomputes them.
  *
  * Entry q - SRV_STEP_MIN is for floats 2^q apart: 2^q / 10^p, where 10^p is the smallest power of
  * ten above 2^q, times 2^64 and rounded up.  tests/unit/test_number.c computes every entry with

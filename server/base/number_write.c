@@ -1,9 +1,9 @@
 /* number_write.c: float32 and integers to decimal text.
  *
- * Of the decimals that round to a float, the shortest, and of those the closest.  The largest power
- * of ten that surely has a multiple among them is known from the float's exponent, and at most one
- * multiple of the next power is among them (Schubfach: Giulietti 2020, "The Schubfach way to render
- * doubles").  One product with a number from a table tells both. */
+ * A float is written as the shortest of the decimals that round to it, and of several as the
+ * closest.  The float's exponent gives the largest power of ten of which a multiple surely rounds
+ * to it; of the next power at most one multiple does (Schubfach: Giulietti 2020, "The Schubfach way
+ * to render doubles").  One product with a number from a table finds both. */
 #include <endian.h>
 #include <stdint.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 typedef unsigned __int128 wide;
 
-/* For the path that almost all numbers take: each is written in some 45 cycles. */
+/* On the path that almost all numbers take: each is written in some 45 cycles. */
 #define INLINE inline __attribute__((always_inline))
 #define REPEAT8(byte) (UINT64_C(0x0101010101010101) * (byte))
 
@@ -23,10 +23,11 @@ struct shortest {
     int exponent;
 };
 
-/* Numbers below are in units of 10^p / 2^64, where 10^p is the smallest power of ten above the
- * distance 2^q between floats.  Products with the table are too large by less than 2^24.  Of all
- * floats, and all points halfway between two, the true distance to a multiple of a twentieth of
- * 10^p is zero or larger than 2^27 (found by trying every one): below 2^26 it is zero. */
+/* Numbers from here on are in units of 10^p / 2^64, where 10^p is the smallest power of ten above
+ * the distance 2^q between floats.  Products with the table are too large by less than 2^24.  For
+ * every float, and every point halfway between two, the true distance to a multiple of a twentieth
+ * of 10^p is zero or larger than 2^27 (found by trying all of them): a distance below 2^26 is
+ * zero. */
 #define SLACK (UINT64_C(1) << 26)
 #define HALF (UINT64_C(1) << 63)
 
@@ -34,10 +35,10 @@ struct shortest {
 static int log10_of_power(int q) { return (q * 1262611) >> 22; }
 
 /* The shortest decimal, in tenths of 10^p, that lies less than the given distances below or above
- * the number product / 2^64.  That is a multiple of 10^p where there is one (there cannot be two),
- * or else a tenth: the next one above where the number is `half` or more above the one below, in
- * units of a tenth / 2^64.  Ties go to even tenths.  Nothing here can be foreseen, so all of it is
- * computed and none of it branched on. */
+ * the number product / 2^64.  The result is a multiple of 10^p where there is one (there cannot be
+ * two), or else the nearest tenth: the upper one where the number is `half` or more above the lower
+ * one, in units of a tenth / 2^64.  Ties go to even tenths.  No outcome can be predicted, so
+ * everything is computed and nothing branches. */
 static INLINE uint32_t shorten(wide product, uint64_t reach_below, uint64_t reach_above,
                                uint64_t half)
 {
@@ -51,8 +52,8 @@ static INLINE uint32_t shorten(wide product, uint64_t reach_below, uint64_t reac
     return 10 * tens + (ones & ~round) + 10 * tens_above;
 }
 
-/* For c * 2^q.  What lies less than halfway to the floats on both sides reads as it, and where c is
- * even, what lies right there. */
+/* For c * 2^q.  A decimal less than halfway to the next float on either side reads back as it, and,
+ * where c is even, so does one exactly halfway. */
 static INLINE struct shortest shortest_between(uint32_t c, int q)
 {
     uint64_t step = srv_steps[q - SRV_STEP_MIN];
@@ -61,7 +62,7 @@ static INLINE struct shortest shortest_between(uint32_t c, int q)
 }
 
 /* For 2^23 * 2^q: the next smaller float is only 2^(q-1) away.  Where 2^q is less than 4/3 tenths,
- * there may be no tenth that near: then ten times smaller units are taken. */
+ * no tenth may be near enough: then the units are ten times smaller. */
 static struct shortest shortest_of_power(int q)
 {
     uint64_t step = srv_steps[q - SRV_STEP_MIN];
@@ -72,7 +73,7 @@ static struct shortest shortest_of_power(int q)
                              log10_of_power(q) - (fine > 1)};
 }
 
-/* What is rare: powers of two, denormals, 0, and what is not finite, which has no digits. */
+/* For rare floats: powers of two, denormals, 0, and infinities and NaN, which have no digits. */
 static __attribute__((noinline)) struct shortest shortest_of_rare(uint32_t exponent,
                                                                   uint32_t fraction)
 {
@@ -91,8 +92,9 @@ static INLINE struct shortest shortest_of(uint32_t bits)
     return shortest_between(fraction | 0x800000, (int)exponent - 150);
 }
 
-/* Eight digits of x < 10^8, one in each byte, the first in the lowest.  They are split into fours,
- * pairs and single ones, all at once: x / d + (x % d << n) is (x << n) - x / d * ((d << n) - 1). */
+/* Eight digits of x < 10^8, one in each byte, the first in the lowest.  x is split into fours,
+ * pairs and single digits, all of a kind at once: x / d + (x % d << n) is (x << n) - x / d * ((d <<
+ * n) - 1). */
 static INLINE uint64_t split8(uint32_t x)
 {
     uint64_t fours = ((uint64_t)x << 32) - x / 10000 * ((UINT64_C(10000) << 32) - 1);
@@ -108,7 +110,7 @@ static INLINE uint64_t split8(uint32_t x)
 /* The last eight digits, one in each byte. */
 static INLINE uint64_t last_eight(uint32_t digits)
 {
-    uint32_t less = digits - HUNDRED_MILLION; /* so that no branch is made of it */
+    uint32_t less = digits - HUNDRED_MILLION; /* apart, so that the compiler makes no branch */
     return split8(digits >= HUNDRED_MILLION ? less : digits);
 }
 
@@ -118,20 +120,20 @@ static void store(char *out, uint64_t bytes)
     memcpy(out, &bytes, 8);
 }
 
-/* How many of eight digits there are up to the last that is not 0. */
+/* The number of digits, of eight, up to the last that is not 0. */
 static INLINE unsigned significant(uint64_t digits)
 {
     return digits == 0 ? 0 : (63 - (unsigned)__builtin_clzll(digits)) / 8 + 1;
 }
 
-/* 123.45: exponent -8 to -1.  x.digits are nine, with at most two zeros in front; the `whole` first
- * ones are before the point, and zeros among them are passed over, but for the one of 0.5. */
+/* 123.45: exponent -8 to -1.  x.digits are nine, with at most two leading zeros; the first `whole`
+ * of them are before the point, and leading zeros among those are left out, except that of 0.5. */
 static INLINE char *write_large(char *out, struct shortest x, uint64_t others)
 {
     unsigned whole = 9 + (unsigned)x.exponent;
     uint64_t first = x.digits >= HUNDRED_MILLION, fraction = others >> 8 * (whole - 1);
     unsigned zeros = (x.digits < HUNDRED_MILLION) + (x.digits < HUNDRED_MILLION / 10);
-    zeros = whole == 1 ? 0 : zeros; /* with two or more before the point, it is 1 or larger */
+    zeros = whole == 1 ? 0 : zeros; /* two digits before the point: the number is 1 or more */
     store(out, ((others << 8 | first) + REPEAT8('0')) >> 8 * zeros);
     out += whole - zeros;
     *out = '.';
@@ -143,7 +145,7 @@ static INLINE char *write_large(char *out, struct shortest x, uint64_t others)
 static INLINE char *write_small(char *out, struct shortest x, uint64_t others)
 {
     memcpy(out, "0.000000", 8);
-    out += -7 - x.exponent; /* where the first of nine digits belongs */
+    out += -7 - x.exponent; /* the place of the first of nine digits */
     *out = (char)('0' + (x.digits >= HUNDRED_MILLION));
     store(out + 1, others + REPEAT8('0'));
     return out + 1 + significant(others);
@@ -168,11 +170,11 @@ static char *write_scientific(char *out, struct shortest x, uint64_t others)
     return out + srv_unsigned_write(out, size, 1);
 }
 
-/* From 10^9 on, and below 0.0001: 1.2345e-10.  Whole numbers above 2^23, and 0. */
+/* Numbers from 10^9 on, and below 0.0001: 1.2345e-10; whole numbers above 2^23; 0. */
 static __attribute__((noinline)) char *write_far(char *out, uint32_t bits, struct shortest x,
                                                  uint64_t others)
 {
-    if (x.digits == 0) { /* a reader with an integer type would lose the sign of -0 */
+    if (x.digits == 0) { /* a reader with an integer type would lose the sign of "-0" */
         memcpy(out, "0.0", 3);
         return out + (bits >> 31 != 0 ? 3 : 1);
     }
@@ -181,8 +183,8 @@ static __attribute__((noinline)) char *write_far(char *out, uint32_t bits, struc
     return write_scientific(out, x, others);
 }
 
-/* Writes the finite float with these bits, of which x is the shortest decimal. */
-static INLINE char *write_spelled(char *out, uint32_t bits, struct shortest x, uint64_t others)
+/* Writes the finite float with these bits, whose shortest decimal is x. */
+static INLINE char *write_finite(char *out, uint32_t bits, struct shortest x, uint64_t others)
 {
     *out = '-';
     out += bits >> 31;
@@ -203,13 +205,13 @@ static INLINE uint32_t bits_of(const float *x)
 size_t srv_number_write(char *out, float x)
 {
     struct shortest s = shortest_of(bits_of(&x));
-    return (size_t)(write_spelled(out, bits_of(&x), s, last_eight(s.digits)) - out);
+    return (size_t)(write_finite(out, bits_of(&x), s, last_eight(s.digits)) - out);
 }
 
 #define BLOCK 32
 
-/* Three passes over a few numbers: one number is a long chain of operations that wait for each
- * other, and a core has room for two such chains at most; of a short step it has many at work. */
+/* Three passes over a few numbers: one number is a long chain of dependent operations, of which a
+ * core overlaps two at most; of the short steps of a pass it overlaps many. */
 static INLINE char *write_block(char *out, const float *x, size_t n)
 {
     struct shortest s[BLOCK];
@@ -223,7 +225,7 @@ static INLINE char *write_block(char *out, const float *x, size_t n)
         if ((bits & FLOAT_INFINITY) == FLOAT_INFINITY)
             out = (char *)memcpy(out, "null", 4) + 4;
         else
-            out = write_spelled(out, bits, s[i], others[i]);
+            out = write_finite(out, bits, s[i], others[i]);
         *out++ = ',';
     }
     return out;

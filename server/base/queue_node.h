@@ -1,13 +1,17 @@
-/* queue_node.h: what a struct begins with that waits in a fair queue (schedule/). */
+/* queue_node.h: the member by which a struct waits in a fair queue (schedule/). */
 #ifndef SRV_QUEUE_NODE_H
 #define SRV_QUEUE_NODE_H
 
 #include <stddef.h>
 
+/* The struct that a node is a member of; job.h and io_workers.c turn one into the other. */
+enum srv_queue_owner { SRV_OWNER_ITEM, SRV_OWNER_JOB, SRV_OWNER_REQUEST };
+
 struct srv_queue_node {
     struct srv_queue_node *next;
-    unsigned caller; /* place of the API key it came with, below SRV_MAX_CALLERS */
-    size_t rows;     /* that serving it counts for; at least 1 */
+    enum srv_queue_owner owner;
+    unsigned caller; /* place of the API key that the request came with, below SRV_MAX_CALLERS */
+    size_t cost;     /* rows or bytes that serving the owner counts for; at least 1 */
 };
 
 #endif

@@ -1,8 +1,8 @@
 /* text_file.c: from a path to a text in memory, within a bound.
  *
- * A file of secrets has to be kept from others by its mode: what everyone may read is no secret,
- * and what everyone may write would let anyone in.  The group may read it, as that is how secrets
- * reach a container whose user is not the owner. */
+ * The mode of a file of secrets must keep others out: a file that everyone may read holds no
+ * secret, and one that everyone may write would let anyone in.  The group may read it, as that is
+ * how secrets reach a container whose user is not the owner. */
 #include "base/text_file.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
     if (text == NULL) {
         snprintf(message, size, "%s: %s", path, strerror(errno));
     } else if (kind == SRV_TEXT_PUBLIC || is_private(file, path, message, size)) {
-        setvbuf(file, NULL, _IONBF, 0); /* no second copy of it */
+        setvbuf(file, NULL, _IONBF, 0); /* no second copy of a secret in stdio */
         *length = fread(text, 1, limit + 1, file);
         whole = ferror(file) == 0 && *length <= limit;
         if (ferror(file))

@@ -7,11 +7,11 @@
 
 enum srv_text_kind {
     SRV_TEXT_PUBLIC,
-    SRV_TEXT_SECRET, /* refused where anyone on the machine may read or change it */
+    SRV_TEXT_SECRET, /* refused where others may read or change it */
 };
 
-/* Reads at most `limit` bytes into *out, with a NUL behind them, for the caller to free (or to wipe
- * first: srv_text_wipe).  Where it fails *out is NULL and `message` one line that begins with the
+/* Reads a file of at most `limit` bytes into *out, followed by a NUL.  The caller frees *out, a
+ * secret by srv_text_wipe.  On failure *out is NULL and `message` one line that begins with the
  * path. */
 bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
                    enum srv_text_kind kind, char *message, size_t size);

@@ -1,7 +1,7 @@
 /* utf8.c: UTF-8 by the table of well-formed byte sequences (Unicode 15, table 3-7).
  *
- * The first byte of a character decides its length and the bounds of the second byte, which is
- * where overlong forms, surrogates and values above U+10FFFF show; all others are 80..BF. */
+ * The first byte of a character decides its length and the bounds of the second byte, in which
+ * overlong forms, surrogates and values above U+10FFFF show; later bytes are 80..BF. */
 #include "base/utf8.h"
 
 static const struct sequence {

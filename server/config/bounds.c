@@ -1,7 +1,7 @@
 /* bounds.c: the table of bounds: for each its value, and what happens beyond it.
  *
- * A row reads the constant or option that the code uses, so that what is printed is what is kept.
- * Values of options are the configuration's. */
+ * A row has the constant that the code uses, or the place of the option in the configuration, so
+ * the printed bound is the one that is enforced. */
 #include "config/bounds.h"
 
 #include <stdio.h>
@@ -13,11 +13,11 @@
 #include "config/config.h"
 #include "config/keys.h"
 
-#define OPTION(member) #member, offsetof(struct srv_config, member), true
-#define LIMIT(member) #member, offsetof(struct srv_config, limits.member), true
-#define FIXED(name, value) name, value, false
-#define TELLS(code) code, NULL
-#define ENDS(how) SRV_OK, how
+#define OPTION(member) \
+    .name = #member, .value = offsetof(struct srv_config, member), .is_option = true
+#define LIMIT(member) \
+    .name = #member, .value = offsetof(struct srv_config, limits.member), .is_option = true
+#define FIXED(name_, value_) .name = name_, .value = value_
 
 #define NOT_STARTED "attnd does not start"
 #define REFUSED_MODEL "the model is refused"
@@ -25,95 +25,106 @@
 
 const struct srv_bound srv_bounds[] = {
     /* Requests and replies. */
-    {FIXED("header_bytes", SRV_MAX_HEADER_BYTES), "bytes", TELLS(SRV_E_HEADERS_TOO_LARGE),
-     "request line and header fields"},
-    {FIXED("header_fields", SRV_MAX_HEADERS), "", TELLS(SRV_E_HEADERS_TOO_LARGE),
-     "header fields of a request"},
-    {FIXED("id_characters", SRV_ID_MAX), "", TELLS(SRV_E_INVALID_VALUE),
-     "session ids, names of models, X-Request-Id, Idempotency-Key"},
-    {LIMIT(max_body_bytes), "bytes", TELLS(SRV_E_BODY_TOO_LARGE), "one request body"},
-    {FIXED("expansion", SRV_DECOMPRESS_RATIO_MAX), "times", TELLS(SRV_E_BODY_TOO_LARGE),
-     "what a coded body of more than 1 MiB becomes, to what it was"},
-    {LIMIT(max_state_bytes), "bytes", TELLS(SRV_E_BODY_TOO_LARGE),
-     "one imported state; exported: 422 reply_too_large"},
-    {FIXED("document_bytes", SRV_MAX_DOCUMENT_BYTES), "bytes", TELLS(SRV_E_TOO_COMPLEX),
-     "a body without tensors"},
-    {LIMIT(max_reply_bytes), "bytes", TELLS(SRV_E_REPLY_TOO_LARGE),
-     "one reply, estimated before computing"},
-    {LIMIT(max_in_flight_bytes), "bytes", TELLS(SRV_E_OUT_OF_MEMORY),
-     "bodies, tensors and replies of all requests together"},
-    {FIXED("dropped_bytes", SRV_DISCARD_BYTES), "bytes", ENDS(CLOSED),
-     "of a refused body that is read so that the connection goes on"},
-    {FIXED("write_rate", SRV_MIN_WRITE_RATE), "bytes/s", ENDS(CLOSED),
-     "below which a reader of replies is given up"},
+    {FIXED("header_bytes", SRV_MAX_HEADER_BYTES), .unit = "bytes", .code = SRV_E_HEADERS_TOO_LARGE,
+     .subject = "request line and header fields"},
+    {FIXED("header_fields", SRV_MAX_HEADERS), .code = SRV_E_HEADERS_TOO_LARGE,
+     .subject = "header fields of a request"},
+    {FIXED("id_characters", SRV_ID_MAX), .code = SRV_E_INVALID_VALUE,
+     .subject = "session ids, names of models, X-Request-Id, Idempotency-Key"},
+    {LIMIT(max_body_bytes), .unit = "bytes", .code = SRV_E_BODY_TOO_LARGE,
+     .subject = "one request body"},
+    {FIXED("expansion", SRV_DECOMPRESS_RATIO_MAX), .unit = "times", .code = SRV_E_BODY_TOO_LARGE,
+     .subject = "what a coded body of more than 1 MiB becomes, to what it was"},
+    {LIMIT(max_state_bytes), .unit = "bytes", .code = SRV_E_BODY_TOO_LARGE,
+     .subject = "one imported state; exported: 422 reply_too_large"},
+    {FIXED("document_bytes", SRV_MAX_DOCUMENT_BYTES), .unit = "bytes", .code = SRV_E_TOO_COMPLEX,
+     .subject = "a body without tensors"},
+    {LIMIT(max_reply_bytes), .unit = "bytes", .code = SRV_E_REPLY_TOO_LARGE,
+     .subject = "one reply, estimated before computing"},
+    {LIMIT(max_in_flight_bytes), .unit = "bytes", .code = SRV_E_OUT_OF_MEMORY,
+     .subject = "bodies, tensors and replies of all requests together"},
+    {FIXED("dropped_bytes", SRV_DISCARD_BYTES), .unit = "bytes", .beyond = CLOSED,
+     .subject = "of a refused body that is read so that the connection goes on"},
+    {FIXED("write_rate", SRV_MIN_WRITE_RATE), .unit = "bytes/s", .beyond = CLOSED,
+     .subject = "below which a reader of replies is given up"},
     /* What a body says. */
-    {FIXED("json_depth", SRV_JSON_MAX_DEPTH), "", TELLS(SRV_E_TOO_COMPLEX),
-     "nesting of a JSON body"},
-    {FIXED("tensor_rank", SRV_TENSOR_RANK), "", TELLS(SRV_E_SHAPE_MISMATCH),
-     "dimensions of a tensor"},
-    {LIMIT(max_tokens), "tokens", TELLS(SRV_E_TOO_MANY_TOKENS),
-     "rows and keys of one /attend, rows of one decode item"},
-    {FIXED("batch", ATTN_MAX_BATCH), "", TELLS(SRV_E_TOO_MANY_TOKENS), "sequences of one /attend"},
-    {LIMIT(max_scores), "", TELLS(SRV_E_TOO_MANY_TOKENS),
-     "sequences x heads x query tokens x key tokens"},
-    {LIMIT(max_sequences), "", TELLS(SRV_E_TOO_COMPLEX), "items of one /decode"},
-    {FIXED("page_sessions", SRV_MAX_PAGE_SESSIONS), "", TELLS(SRV_E_INVALID_VALUE),
-     "sessions of one page of GET /sessions"},
+    {FIXED("json_depth", SRV_JSON_MAX_DEPTH), .code = SRV_E_TOO_COMPLEX,
+     .subject = "nesting of a JSON body"},
+    {FIXED("tensor_rank", SRV_TENSOR_RANK), .code = SRV_E_SHAPE_MISMATCH,
+     .subject = "dimensions of a tensor"},
+    {LIMIT(max_tokens), .unit = "tokens", .code = SRV_E_TOO_MANY_TOKENS,
+     .subject = "rows and keys of one /attend, rows of one decode item"},
+    {FIXED("batch", ATTN_MAX_BATCH), .code = SRV_E_TOO_MANY_TOKENS,
+     .subject = "sequences of one /attend"},
+    {LIMIT(max_scores), .code = SRV_E_TOO_MANY_TOKENS,
+     .subject = "sequences x heads x query tokens x key tokens"},
+    {LIMIT(max_sequences), .code = SRV_E_TOO_COMPLEX, .subject = "items of one /decode"},
+    {FIXED("page_sessions", SRV_MAX_PAGE_SESSIONS), .code = SRV_E_INVALID_VALUE,
+     .subject = "sessions of one page of GET /sessions"},
     /* Sessions. */
-    {LIMIT(max_sessions), "", TELLS(SRV_E_SESSION_LIMIT), "live sessions"},
-    {LIMIT(max_session_length), "tokens", TELLS(SRV_E_SESSION_FULL), "cache of one session"},
-    {LIMIT(cache_bytes), "bytes", TELLS(SRV_E_POOL_FULL),
-     "key/value caches of all sessions together"},
-    {LIMIT(session_ttl_s), "s", ENDS("the session expires"),
-     "idle time of a session that sets none"},
-    {FIXED("ttl_s", SRV_MAX_TTL_S), "s", TELLS(SRV_E_INVALID_VALUE),
-     "idle time that a session may set"},
-    {FIXED("state_header", ATTN_MAX_STATE_HEADER), "bytes", TELLS(SRV_E_MALFORMED_STATE),
-     "header of an imported state"},
-    {FIXED("state_notes", ATTN_MAX_NOTES), "", TELLS(SRV_E_MALFORMED_STATE),
-     "pairs of an imported state's __metadata__"},
-    {OPTION(memory_limit), "bytes", ENDS(NOT_STARTED),
-     "all that attnd may take, added up; 0: what the control group or the machine gives"},
-    {OPTION(journal_bytes), "bytes", ENDS("a snapshot replaces it"), "the journal"},
+    {LIMIT(max_sessions), .code = SRV_E_SESSION_LIMIT, .subject = "live sessions"},
+    {LIMIT(max_session_length), .unit = "tokens", .code = SRV_E_SESSION_FULL,
+     .subject = "cache of one session"},
+    {LIMIT(cache_bytes), .unit = "bytes", .code = SRV_E_POOL_FULL,
+     .subject = "key/value caches of all sessions together"},
+    {LIMIT(session_ttl_s), .unit = "s", .beyond = "the session expires",
+     .subject = "idle time of a session that sets none"},
+    {FIXED("ttl_s", SRV_MAX_TTL_S), .unit = "s", .code = SRV_E_INVALID_VALUE,
+     .subject = "idle time that a session may set"},
+    {FIXED("state_header", ATTN_MAX_STATE_HEADER), .unit = "bytes", .code = SRV_E_MALFORMED_STATE,
+     .subject = "header of an imported state"},
+    {FIXED("state_notes", ATTN_MAX_NOTES), .code = SRV_E_MALFORMED_STATE,
+     .subject = "pairs of an imported state's __metadata__"},
+    {OPTION(memory_limit), .unit = "bytes", .beyond = NOT_STARTED,
+     .subject =
+         "all that attnd may take, added up; 0: what the control group or the machine gives"},
+    {OPTION(journal_bytes), .unit = "bytes", .beyond = "a snapshot replaces it",
+     .subject = "the journal"},
     /* Admission and time. */
-    {LIMIT(max_connections), "", ENDS("wait in the backlog"), "open connections"},
-    {LIMIT(max_queue), "", TELLS(SRV_E_QUEUE_FULL), "requests waiting or running"},
-    {LIMIT(max_session_waiting), "", TELLS(SRV_E_SESSION_BUSY), "requests waiting for one session"},
-    {FIXED("deadline_ms", SRV_MAX_DEADLINE_MS), "ms", TELLS(SRV_E_INVALID_VALUE),
-     "X-Deadline-Ms, the time that a caller may give a request"},
-    {LIMIT(header_timeout_ms), "ms", TELLS(SRV_E_TIMEOUT), "arrival of a request's head"},
-    {LIMIT(body_timeout_ms), "ms", TELLS(SRV_E_TIMEOUT), "arrival of a request's body"},
-    {LIMIT(idle_timeout_s), "s", ENDS(CLOSED), "a connection without a request"},
-    {LIMIT(drain_timeout_s), "s", TELLS(SRV_E_DRAINING), "running requests after SIGTERM"},
+    {LIMIT(max_connections), .beyond = "wait in the backlog", .subject = "open connections"},
+    {LIMIT(max_queue), .code = SRV_E_QUEUE_FULL, .subject = "requests waiting or running"},
+    {LIMIT(max_session_waiting), .code = SRV_E_SESSION_BUSY,
+     .subject = "requests waiting for one session"},
+    {FIXED("deadline_ms", SRV_MAX_DEADLINE_MS), .unit = "ms", .code = SRV_E_INVALID_VALUE,
+     .subject = "X-Deadline-Ms, the time that a caller may give a request"},
+    {LIMIT(header_timeout_ms), .unit = "ms", .code = SRV_E_TIMEOUT,
+     .subject = "arrival of a request's head"},
+    {LIMIT(body_timeout_ms), .unit = "ms", .code = SRV_E_TIMEOUT,
+     .subject = "arrival of a request's body"},
+    {LIMIT(idle_timeout_s), .unit = "s", .beyond = CLOSED,
+     .subject = "a connection without a request"},
+    {LIMIT(drain_timeout_s), .unit = "s", .code = SRV_E_DRAINING,
+     .subject = "running requests after SIGTERM"},
     /* Models and files. */
-    {FIXED("threads", ATTN_MAX_THREADS), "", ENDS(NOT_STARTED), "threads that compute"},
-    {FIXED("event_threads", SRV_MAX_EVENT_THREADS), "", ENDS(NOT_STARTED),
-     "threads that watch connections"},
-    {FIXED("api_keys", SRV_MAX_KEYS), "", ENDS(NOT_STARTED), "keys of the file `api_keys`"},
-    {FIXED("config_bytes", SRV_MAX_CONFIG_BYTES), "bytes", ENDS(NOT_STARTED),
-     "the configuration file"},
-    {FIXED("models", SRV_MAX_MODELS), "", ENDS(NOT_STARTED), "entries of `models`"},
-    {FIXED("layers", ATTN_MAX_LAYERS), "", ENDS(REFUSED_MODEL), "layers of a model"},
-    {FIXED("hidden_size", ATTN_MAX_HIDDEN_SIZE), "", ENDS(REFUSED_MODEL),
-     "width of a model, its keys and its values"},
-    {FIXED("heads", ATTN_MAX_HEADS), "", ENDS(REFUSED_MODEL), "heads of a layer"},
-    {FIXED("head_dim", ATTN_MAX_HEAD_DIM), "", ENDS(REFUSED_MODEL), "width of a head"},
-    {FIXED("position_buckets", ATTN_MAX_BUCKETS), "", ENDS(REFUSED_MODEL),
-     "buckets of a relative position bias"},
-    {FIXED("model_config_bytes", ATTN_CHECKPOINT_MAX_CONFIG), "bytes", ENDS(REFUSED_MODEL),
-     "config.json"},
-    {FIXED("index_bytes", ATTN_CHECKPOINT_MAX_INDEX), "bytes", ENDS(REFUSED_MODEL),
-     "model.safetensors.index.json"},
-    {FIXED("shards", ATTN_CHECKPOINT_MAX_SHARDS), "", ENDS(REFUSED_MODEL),
-     "files that the index names"},
-    {FIXED("safetensors_header", ATTN_SAFETENSORS_MAX_HEADER), "bytes", ENDS(REFUSED_MODEL),
-     "header of a safetensors file"},
-    {FIXED("safetensors_tensors", ATTN_SAFETENSORS_MAX_TENSORS), "", ENDS(REFUSED_MODEL),
-     "tensors of a safetensors file"},
-    {FIXED("safetensors_name", ATTN_SAFETENSORS_MAX_NAME), "bytes", ENDS(REFUSED_MODEL),
-     "name of a tensor"},
-    {FIXED("safetensors_rank", ATTN_SAFETENSORS_MAX_RANK), "", ENDS(REFUSED_MODEL),
-     "dimensions of a tensor of a file"},
+    {FIXED("threads", ATTN_MAX_THREADS), .beyond = NOT_STARTED, .subject = "threads that compute"},
+    {FIXED("event_threads", SRV_MAX_EVENT_THREADS), .beyond = NOT_STARTED,
+     .subject = "threads that watch connections"},
+    {FIXED("api_keys", SRV_MAX_KEYS), .beyond = NOT_STARTED,
+     .subject = "keys of the file `api_keys`"},
+    {FIXED("config_bytes", SRV_MAX_CONFIG_BYTES), .unit = "bytes", .beyond = NOT_STARTED,
+     .subject = "the configuration file"},
+    {FIXED("models", SRV_MAX_MODELS), .beyond = NOT_STARTED, .subject = "entries of `models`"},
+    {FIXED("layers", ATTN_MAX_LAYERS), .beyond = REFUSED_MODEL, .subject = "layers of a model"},
+    {FIXED("hidden_size", ATTN_MAX_HIDDEN_SIZE), .beyond = REFUSED_MODEL,
+     .subject = "width of a model, its keys and its values"},
+    {FIXED("heads", ATTN_MAX_HEADS), .beyond = REFUSED_MODEL, .subject = "heads of a layer"},
+    {FIXED("head_dim", ATTN_MAX_HEAD_DIM), .beyond = REFUSED_MODEL, .subject = "width of a head"},
+    {FIXED("position_buckets", ATTN_MAX_BUCKETS), .beyond = REFUSED_MODEL,
+     .subject = "buckets of a relative position bias"},
+    {FIXED("model_config_bytes", ATTN_CHECKPOINT_MAX_CONFIG), .unit = "bytes",
+     .beyond = REFUSED_MODEL, .subject = "config.json"},
+    {FIXED("index_bytes", ATTN_CHECKPOINT_MAX_INDEX), .unit = "bytes", .beyond = REFUSED_MODEL,
+     .subject = "model.safetensors.index.json"},
+    {FIXED("shards", ATTN_CHECKPOINT_MAX_SHARDS), .beyond = REFUSED_MODEL,
+     .subject = "files that the index names"},
+    {FIXED("safetensors_header", ATTN_SAFETENSORS_MAX_HEADER), .unit = "bytes",
+     .beyond = REFUSED_MODEL, .subject = "header of a safetensors file"},
+    {FIXED("safetensors_tensors", ATTN_SAFETENSORS_MAX_TENSORS), .beyond = REFUSED_MODEL,
+     .subject = "tensors of a safetensors file"},
+    {FIXED("safetensors_name", ATTN_SAFETENSORS_MAX_NAME), .unit = "bytes", .beyond = REFUSED_MODEL,
+     .subject = "name of a tensor"},
+    {FIXED("safetensors_rank", ATTN_SAFETENSORS_MAX_RANK), .beyond = REFUSED_MODEL,
+     .subject = "dimensions of a tensor of a file"},
 };
 const size_t srv_bound_count = sizeof srv_bounds / sizeof srv_bounds[0];
 
@@ -124,14 +135,14 @@ void srv_bounds_print(struct srv_buffer *out, const struct srv_config *config)
         const char *member = (const char *)config + bound->value;
         size_t value = bound->is_option ? *(const size_t *)(const void *)member : bound->value;
         char limit[48], beyond[64];
-        snprintf(limit, sizeof limit, "%zu%s%s", value, bound->unit[0] != '\0' ? " " : "",
-                 bound->unit);
+        snprintf(limit, sizeof limit, "%zu%s%s", value, bound->unit != NULL ? " " : "",
+                 bound->unit != NULL ? bound->unit : "");
         if (bound->code != SRV_OK)
             snprintf(beyond, sizeof beyond, "%u %s", srv_error_status(bound->code),
                      srv_error_word(bound->code));
         else
             snprintf(beyond, sizeof beyond, "%s", bound->beyond);
         srv_buffer_printf(out, "  %-20s  %-20s  %-26s  %s\n", bound->name, limit, beyond,
-                          bound->what);
+                          bound->subject);
     }
 }

@@ -1,6 +1,8 @@
-/* bounds.h: every bound of the daemon: those that options of the same names set, in one struct (the
- * defaults stand in their table, config_options.c), those that are constants, and the table of all
- * (bounds.c) that --check prints and docs/OPERATIONS.md shows. */
+/* bounds.h: every bound of the daemon.
+ *
+ * The bounds that options set are members of one struct, named as the options are (defaults:
+ * config_options.c); the others are constants.  The table of all (bounds.c) is what --check prints
+ * and docs/OPERATIONS.md shows. */
 #ifndef SRV_BOUNDS_H
 #define SRV_BOUNDS_H
 
@@ -19,7 +21,7 @@ struct srv_limits {
     size_t max_queue; /* requests waiting or running */
     size_t max_sessions;
     size_t max_session_length;  /* tokens; also the default max_length */
-    size_t max_tokens;          /* T, and S, of one /attend; rows of one decode item */
+    size_t max_tokens;          /* T and S of one /attend; rows of one decode item */
     size_t max_scores;          /* scores of one computation: B * H * T * S */
     size_t max_sequences;       /* items of one /decode */
     size_t max_session_waiting; /* requests waiting for one session, beside the one that runs */
@@ -47,26 +49,25 @@ struct srv_limits {
 #define SRV_MAX_CALLERS 64           /* API keys */
 #define SRV_MAX_EVENT_THREADS 64     /* event threads */
 #define SRV_MAX_PAGE_SESSIONS 100    /* sessions of one page of their list */
-#define SRV_DISCARD_BYTES \
-    1048576                      /* of a refused body that is read so that the connection goes on */
+#define SRV_DISCARD_BYTES 1048576    /* of a refused body, read so that the connection goes on */
 #define SRV_PROBE_BYTES 1048576  /* that probes and metrics may take beyond max_in_flight_bytes */
-#define SRV_MIN_WRITE_RATE 65536 /* bytes per second below which a reader of replies is given up */
+#define SRV_MIN_WRITE_RATE 65536 /* bytes per second; a slower reader of replies is disconnected */
 
 /* A row of the table of bounds. */
 struct srv_bound {
     const char *name;
-    size_t value;
-    bool is_option;           /* value is the offset of a size_t in struct srv_config */
-    const char *unit;         /* "bytes", "" where it counts what its name says */
-    enum srv_error_code code; /* what a caller is told; SRV_OK: no caller meets it, but: */
-    const char *beyond;       /* what happens, where that is no code */
-    const char *what;         /* it bounds */
+    size_t value;             /* of a constant; of an option its offset in struct srv_config */
+    bool is_option;           /* the size_t at that offset is the bound */
+    const char *unit;         /* "bytes"; NULL where the number counts what the name says */
+    enum srv_error_code code; /* the error beyond the bound; SRV_OK: `beyond` instead */
+    const char *beyond;       /* what happens beyond it where no caller gets an error */
+    const char *subject;      /* what is bounded, in words */
 };
 
 extern const struct srv_bound srv_bounds[];
 extern const size_t srv_bound_count;
 
-/* The table with the configuration's values, one row a line, as --check prints it. */
+/* Appends the table with the configuration's values, one row a line, as --check prints it. */
 struct srv_buffer;
 struct srv_config;
 void srv_bounds_print(struct srv_buffer *out, const struct srv_config *config);

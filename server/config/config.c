@@ -1,8 +1,8 @@
-/* config.c: reads the configuration: flags and variables name options of the table in
- * config_options.c, the file holds the same options as JSON members and the list of models.
+/* config.c: reads the configuration from flags, variables and the file.
  *
+ * All three name options of the table in config_options.c; the file also has the list of models.
  * Values are applied from the weakest source to the strongest, each checked as it is applied, so a
- * wrong value is an error even where a stronger source would have hidden it. */
+ * wrong value is an error even where a stronger source overrides it. */
 #include "config/config.h"
 #include "attn_json.h"
 
@@ -20,7 +20,7 @@
 #include "config/config_models.h"
 #include "config/config_options.h"
 
-/* What the command line and the environment give: a text for each option, NULL where none. */
+/* The texts that command line and environment give for each option; NULL: none. */
 struct given {
     const char *flags[SRV_MAX_OPTIONS];
     const char *variables[SRV_MAX_OPTIONS];
@@ -37,7 +37,8 @@ bool srv_config_refuse(struct srv_config_reading *reading, const char *format, .
 
 /* ---- Flags and variables --------------------------------------------------------------------- */
 
-/* Takes the flag at argv[*at]: `--name=value`, `--name value`, or `--name` of a mode. */
+/* Takes the flag at argv[*at]: `--name=value`, `--name value` (then *at moves to the value), or the
+ * `--name` of a run mode. */
 static bool take_flag(struct srv_config_reading *reading, struct given *given, int *at, int argc,
                       char *const argv[])
 {
@@ -50,7 +51,7 @@ static bool take_flag(struct srv_config_reading *reading, struct given *given, i
     if (option->kind == SRV_OPTION_MODE) {
         if (value != NULL)
             return srv_config_refuse(reading, "%.*s takes no value", (int)length, flag);
-        reading->config->mode = (unsigned)option->min;
+        reading->config->mode = option->mode;
         return true;
     }
     if (value == NULL && *at + 1 == argc)
@@ -173,7 +174,8 @@ static bool apply_member(struct srv_config_reading *reading, const char *key, co
 static bool apply_root(struct srv_config_reading *reading, const char *path, json_t *root)
 {
     char message[256];
-    struct srv_config_reading inner = {reading->config, message, sizeof message};
+    struct srv_config_reading inner = {
+        .config = reading->config, .message = message, .size = sizeof message};
     const char *key;
     json_t *value;
     if (!json_is_object(root))
@@ -215,7 +217,7 @@ static bool take_variables(struct srv_config_reading *reading, struct given *giv
     return true;
 }
 
-/* The file is named by a flag or a variable, so its name is settled before the other options. */
+/* Applies the file, which a flag or a variable names: that option comes before all others. */
 static bool apply_named_file(struct srv_config_reading *reading, const struct given *given)
 {
     static const char key[] = "config";
@@ -238,7 +240,8 @@ bool srv_config_is_loopback(const char *host)
     return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-/* Whoever can reach the port could use and end every session, so that has to be meant. */
+/* Refuses an address beyond loopback without API keys, unless an option says that this is meant:
+ * anyone who reaches the port can use and end every session. */
 static bool check_exposure(struct srv_config_reading *reading)
 {
     const struct srv_config *config = reading->config;
@@ -252,7 +255,7 @@ static bool check_exposure(struct srv_config_reading *reading)
                              config->host);
 }
 
-/* What no option can say alone. */
+/* Checks that span several options. */
 static bool check_together(struct srv_config_reading *reading)
 {
     const struct srv_config *config = reading->config;
@@ -267,13 +270,13 @@ static bool check_together(struct srv_config_reading *reading)
 bool srv_config_read(struct srv_config *config, int argc, char *const argv[],
                      char *const variables[], char *message, size_t size)
 {
-    struct srv_config_reading reading = {config, message, size};
-    struct given given = {{NULL}, {NULL}};
+    struct srv_config_reading reading = {.config = config, .message = message, .size = size};
+    struct given given = {.flags = {NULL}};
     memset(config, 0, sizeof *config);
     if (!take_flags(&reading, &given, argc, argv))
         return false;
     if (config->mode == SRV_RUN_HELP || config->mode == SRV_RUN_VERSION)
-        return true; /* whatever else is wrong */
+        return true; /* even where something else is wrong */
     return take_variables(&reading, &given, variables) && apply_defaults(&reading) &&
            apply_named_file(&reading, &given) &&
            apply_given(&reading, given.variables, SRV_FROM_VARIABLE) &&

@@ -2,8 +2,8 @@
  *
  * One option table (config_options.c) gives each option its name, kind, default, bounds and help:
  * the file's key `max_queue`, the variable ATTN_MAX_QUEUE and the flag --max-queue are the same
- * option.  Flag beats variable beats file beats default.  Unknown keys, ATTN_* variables and flags
- * are errors that name them. */
+ * option.  A flag overrides a variable, a variable the file, the file the default.  Unknown keys,
+ * ATTN_* variables and flags are errors that name them. */
 #ifndef SRV_CONFIG_H
 #define SRV_CONFIG_H
 
@@ -13,14 +13,14 @@
 #include "attn.h"
 #include "config/bounds.h"
 
-/* The stacks that a model may be one of. */
+/* The names of an encoder-decoder checkpoint's stacks, each of which is a model. */
 #define SRV_STACKS 3
 extern const char *const srv_stack_names[SRV_STACKS];
 
 struct srv_model_entry {
     char name[SRV_ID_MAX + 1];
     char *path;     /* a checkpoint directory, or NULL */
-    char *random;   /* the text of a `random` object, or NULL */
+    char *random;   /* the JSON text of a `random` object, or NULL */
     size_t *layers; /* [num_layers] or NULL: all */
     size_t num_layers;
     const char *stack; /* of srv_stack_names, or NULL: the default */
@@ -29,8 +29,8 @@ struct srv_model_entry {
 
 enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };
 
-/* Where an option's value came from; a later one beats an earlier one.  SRV_FROM_MEMORY: the
- * default, halved until all of them fit the memory that there is. */
+/* The source of an option's value; a later one overrides an earlier one.  SRV_FROM_MEMORY: the
+ * default, divided because memory is short. */
 enum srv_config_source {
     SRV_FROM_DEFAULT,
     SRV_FROM_MEMORY,
@@ -51,43 +51,44 @@ struct srv_config {
     unsigned log;                       /* enum srv_log_level */
     unsigned sandbox;                   /* 0: off */
     unsigned durability, journal_fsync; /* enums of store.h */
-    unsigned allow_unauthenticated;     /* 1: beyond loopback without api_keys */
+    unsigned allow_unauthenticated;     /* 1: may listen beyond loopback without api_keys */
     char *state_dir;                    /* NULL: none */
-    char *tls_cert, *tls_key;           /* PEM files, NULL: plain HTTP */
-    char *api_keys;                     /* a file, NULL: no keys are asked for */
+    char *tls_cert, *tls_key;           /* PEM files; NULL: plain HTTP */
+    char *api_keys;                     /* a file; NULL: requests need no key */
     size_t snapshot_interval_s, snapshot_tokens, journal_bytes;
     size_t port, threads, event_threads;
-    size_t memory_limit; /* 0: what the control group or the machine gives */
+    size_t memory_limit; /* 0: that of the control group or the machine */
     struct srv_limits limits;
     struct srv_model_entry *models;
     size_t num_models;
     unsigned char sources[SRV_MAX_OPTIONS]; /* enum srv_config_source, by row of the table */
 };
 
-/* Reads flags, variables and file.  Where it fails, `message` is one line that names the option,
- * its source and what it may be.  In either case srv_config_fini frees what was read. */
+/* Reads flags, variables and file.  False with one line in `message` that names the option as its
+ * source spells it, and what it accepts.  In either case srv_config_fini frees what was read. */
 bool srv_config_read(struct srv_config *config, int argc, char *const argv[], char *const environ[],
                      char *message, size_t size);
 void srv_config_fini(struct srv_config *config);
 
-/* An instance's name from the host's: up to its first dot, with a hyphen for what is neither letter
- * nor digit and none at the beginning; of a long one the end, by which replicas of one deployment
- * differ; "attnd" where nothing is left. */
+/* Makes an instance's name of the host's name up to its first dot: a hyphen replaces every
+ * character that is neither letter nor digit, leading ones are dropped.  Of a long name the end is
+ * kept, by which replicas of one deployment differ.  "attnd" where nothing is left. */
 #define SRV_INSTANCE_MAX 32
 void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host);
 
-/* Halves every option whose default is a share of memory and that nobody has set, down to a 64th of
- * its default.  False where nothing was left to halve. */
-bool srv_config_halve(struct srv_config *config);
+/* Gives every option whose default is a share of memory, and that nobody has set, that default
+ * divided by `divisor`, 1 to SRV_MAX_DIVISOR. */
+#define SRV_MAX_DIVISOR 64
+void srv_config_divide_shares(struct srv_config *config, unsigned divisor);
 
-/* Whether only this machine can reach an address: 127.0.0.0/8, ::1. */
+/* Whether the numeric address is one that only this machine can reach: 127.0.0.0/8, ::1. */
 bool srv_config_is_loopback(const char *host);
 
-/* The resolved options as text, one per line with where each came from, for --check. */
+/* Appends the resolved options, one a line with the source of each, for --check. */
 struct srv_buffer;
 void srv_config_print(struct srv_buffer *out, const struct srv_config *config);
 
-/* What --help prints: every option with its default and variable. */
+/* Appends the text of --help: every option with its default. */
 void srv_config_help(struct srv_buffer *out);
 
 #endif

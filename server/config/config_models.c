@@ -1,8 +1,8 @@
 /* config_models.c: the `models` list of the configuration file.
  *
  * An entry is {"name", "path", "layers"?, "stack"?} for a checkpoint or {"name", "random": {..}},
- * either with "dtype"? and "kv_dtype"?; a table says which keys there are and who reads each.  What
- * stands in `random` is the library's to check, so it is kept as text. */
+ * either with "dtype"? and "kv_dtype"?.  A table has the keys and the function that reads each.
+ * The library checks the contents of `random`, so these are kept as text. */
 #include "config/config_models.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 const char *const srv_stack_names[SRV_STACKS] = {"encoder", "decoder", "cross"};
 
-/* The member being read, for messages: models[index].key */
+/* The member that is being read, which messages name: models[index].key */
 struct member {
     struct srv_config_reading *reading;
     struct srv_model_entry *entry;
@@ -21,7 +21,7 @@ struct member {
     const char *key;
 };
 
-static bool bad(const struct member *member, const char *what)
+static bool refuse(const struct member *member, const char *what)
 {
     return srv_config_refuse(member->reading, "models[%zu].%.64s: %s", member->index, member->key,
                              what);
@@ -31,30 +31,32 @@ static bool read_name(const struct member *member, const json_t *value)
 {
     const char *name = json_string_value(value);
     if (name == NULL || !srv_id_valid(name))
-        return bad(member, "must be 1 to 64 letters, digits, '.', '_' or '-', the first a letter "
-                           "or digit");
+        return refuse(member,
+                      "must be 1 to 64 letters, digits, '.', '_' or '-', the first a letter "
+                      "or digit");
     const struct srv_config *config = member->reading->config;
     for (size_t i = 0; i < config->num_models; i++) {
         if (strcmp(config->models[i].name, name) == 0)
-            return bad(member, "names an earlier model too");
+            return refuse(member, "names an earlier model too");
     }
     memcpy(member->entry->name, name, strlen(name) + 1);
     return true;
 }
 
-/* Relative to the directory of the configuration file, wherever attnd was started. */
+/* A relative path starts at the directory of the configuration file, not at the working
+ * directory. */
 static bool read_path(const struct member *member, const json_t *value)
 {
     const char *path = json_string_value(value);
     if (path == NULL || path[0] == '\0')
-        return bad(member, "must be the name of a directory");
+        return refuse(member, "must be the name of a directory");
     const char *file = member->reading->config->config_file;
     const char *slash = strrchr(file, '/');
     size_t directory = path[0] != '/' && slash != NULL ? (size_t)(slash - file) + 1 : 0;
     size_t length = strlen(path);
     char *joined = malloc(directory + length + 1);
     if (joined == NULL)
-        return bad(member, "out of memory");
+        return refuse(member, "out of memory");
     memcpy(joined, file, directory);
     memcpy(joined + directory, path, length + 1);
     member->entry->path = joined;
@@ -66,10 +68,10 @@ static bool read_layers(const struct member *member, const json_t *value)
     static const char wanted[] = "must be a list of layer indices in ascending order";
     size_t count = json_array_size(value);
     if (count == 0 || count > ATTN_MAX_LAYERS)
-        return bad(member, wanted);
+        return refuse(member, wanted);
     size_t *layers = calloc(count, sizeof *layers);
     if (layers == NULL)
-        return bad(member, "out of memory");
+        return refuse(member, "out of memory");
     member->entry->layers = layers;
     member->entry->num_layers = count;
     json_int_t least = 0;
@@ -77,7 +79,7 @@ static bool read_layers(const struct member *member, const json_t *value)
         const json_t *item = json_array_get(value, i);
         json_int_t layer = json_integer_value(item);
         if (!json_is_integer(item) || layer < least || layer >= ATTN_MAX_LAYERS)
-            return bad(member, wanted);
+            return refuse(member, wanted);
         layers[i] = (size_t)layer;
         least = layer + 1;
     }
@@ -87,9 +89,9 @@ static bool read_layers(const struct member *member, const json_t *value)
 static bool read_random(const struct member *member, const json_t *value)
 {
     if (!json_is_object(value))
-        return bad(member, "must be an object");
+        return refuse(member, "must be an object");
     member->entry->random = json_dumps(value, JSON_COMPACT);
-    return member->entry->random != NULL || bad(member, "out of memory");
+    return member->entry->random != NULL || refuse(member, "out of memory");
 }
 
 static bool read_dtype(const struct member *member, const json_t *value)
@@ -97,14 +99,14 @@ static bool read_dtype(const struct member *member, const json_t *value)
     const char *name = json_string_value(value);
     return (name != NULL && attn_dtype_find(&member->entry->dtype, name) &&
             member->entry->dtype != ATTN_F16) ||
-           bad(member, "must be \"f32\", \"bf16\" or \"int8\"");
+           refuse(member, "must be \"f32\", \"bf16\" or \"int8\"");
 }
 
 static bool read_kv_dtype(const struct member *member, const json_t *value)
 {
     const char *name = json_string_value(value);
     return (name != NULL && attn_dtype_find(&member->entry->kv_dtype, name)) ||
-           bad(member, "must be \"f32\", \"bf16\", \"f16\" or \"int8\"");
+           refuse(member, "must be \"f32\", \"bf16\", \"f16\" or \"int8\"");
 }
 
 static bool read_stack(const struct member *member, const json_t *value)
@@ -116,7 +118,7 @@ static bool read_stack(const struct member *member, const json_t *value)
             return true;
         }
     }
-    return bad(member, "must be \"encoder\", \"decoder\" or \"cross\"");
+    return refuse(member, "must be \"encoder\", \"decoder\" or \"cross\"");
 }
 
 static const struct {
@@ -134,7 +136,7 @@ static bool read_member(const struct member *member, const json_t *value)
         if (strcmp(readers[i].key, member->key) == 0)
             return readers[i].read(member, value);
     }
-    return bad(member, "unknown key");
+    return refuse(member, "unknown key");
 }
 
 static bool read_entry(struct member *member, json_t *object)
@@ -149,16 +151,16 @@ static bool read_entry(struct member *member, json_t *object)
     const struct srv_model_entry *entry = member->entry;
     member->key = "name";
     if (entry->name[0] == '\0')
-        return bad(member, "is missing");
+        return refuse(member, "is missing");
     member->key = "path";
     if ((entry->path == NULL) == (entry->random == NULL))
-        return bad(member, "exactly one of path and random must be given");
+        return refuse(member, "exactly one of path and random must be given");
     member->key = "layers";
     if (entry->random != NULL && entry->layers != NULL)
-        return bad(member, "has no meaning for a random model, which says num_hidden_layers");
+        return refuse(member, "has no meaning for a random model, which says num_hidden_layers");
     member->key = "stack";
     if (entry->random != NULL && entry->stack != NULL)
-        return bad(member, "has no meaning for a random model, which has one");
+        return refuse(member, "has no meaning for a random model, which has one");
     return true;
 }
 
@@ -174,11 +176,12 @@ bool srv_config_models(struct srv_config_reading *reading, const json_t *list)
         return srv_config_refuse(reading, "models: out of memory");
     for (size_t i = 0; i < count; i++) {
         json_t *object = json_array_get(list, i);
-        struct member member = {reading, &config->models[i], i, ""};
+        struct member member = {
+            .reading = reading, .entry = &config->models[i], .index = i, .key = ""};
         if (!json_is_object(object))
             return srv_config_refuse(reading, "models[%zu]: must be an object", i);
         bool read = read_entry(&member, object);
-        config->num_models++; /* also after a failure: what was read is freed with the rest */
+        config->num_models++; /* also after a failure: srv_config_fini frees what was read */
         if (!read)
             return false;
     }

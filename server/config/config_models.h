@@ -1,4 +1,4 @@
-/* config_models.h: what config.c and config_models.c share. */
+/* config_models.h: the list of models, and what config.c and config_models.c share. */
 #ifndef SRV_CONFIG_MODELS_H
 #define SRV_CONFIG_MODELS_H
 
@@ -6,10 +6,10 @@
 
 #include "config/config.h"
 
-/* One reading of the configuration: what is being filled, and where a refusal goes. */
+/* One reading of the configuration: its result, and the message of a refusal. */
 struct srv_config_reading {
     struct srv_config *config;
-    char *message;
+    char *message; /* [size] */
     size_t size;
 };
 

@@ -1,8 +1,8 @@
 /* config_options.c: the option table, values of options from text, and the texts made from the
  * table: --help and the list that --check prints.
  *
- * File, variables and flags all arrive here as text, so that there is one reading of a number, one
- * check of its bounds and one wording of the refusal. */
+ * Values from file, variables and flags all arrive here as text, so that one function reads a
+ * number, one checks its bounds and one words the refusal. */
 #include "config/config_options.h"
 
 #include <arpa/inet.h>
@@ -25,100 +25,103 @@ static bool instance_valid(const char *text)
 {
     static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-";
     size_t length = strlen(text);
-    return length <= 32 && text[0] != '-' && strspn(text, set) == length;
+    return length <= SRV_INSTANCE_MAX && text[0] != '-' && strspn(text, set) == length;
 }
 
-#define OFFSET(member) offsetof(struct srv_config, member)
-#define AT(member) OFFSET(member), false
-#define LIMIT(member) SRV_OPTION_SIZE, AT(limits.member)
-#define SHARE(member) SRV_OPTION_SIZE, OFFSET(limits.member), true
+#define OPTION(kind_, name_, member) \
+    .name = #name_, .kind = SRV_OPTION_##kind_, .offset = offsetof(struct srv_config, member)
+#define TEXT(member) OPTION(TEXT, member, member)
+#define CHOICE(member) OPTION(CHOICE, member, member)
+#define SIZE(member) OPTION(SIZE, member, member)
+#define LIMIT(member) OPTION(SIZE, member, limits.member)
+#define SHARE(member) LIMIT(member), .is_share = true
+#define MODE(name_, value) .name = #name_, .kind = SRV_OPTION_MODE, .mode = value
+#define RANGE(low, high) .min = low, .max = high
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
-#define SHARE_LEAST 64 /* a share is halved to this part of its default at most */
 
 const struct srv_option srv_options[] = {
-    {"config", SRV_OPTION_TEXT, AT(config_file), NULL, 0, 0, "a file name",
-     "JSON file with these keys and `models`", NULL},
-    {"host", SRV_OPTION_TEXT, AT(host), "127.0.0.1", 0, 0, "a numeric IPv4 or IPv6 address",
-     "address to listen on", host_valid},
-    {"port", SRV_OPTION_SIZE, AT(port), "8080", 0, 65535, "", "TCP port; 0 for any free one", NULL},
-    {"instance", SRV_OPTION_TEXT, AT(instance), NULL, 0, 0,
-     "1 to 32 letters, digits and hyphens, the first no hyphen",
-     "this daemon's name, which begins its session ids [the host's]", instance_valid},
-    {"event_threads", SRV_OPTION_SIZE, AT(event_threads), "1", 1, SRV_MAX_EVENT_THREADS, "",
-     "threads that watch connections", NULL},
-    {"threads", SRV_OPTION_SIZE, AT(threads), "0", 0, ATTN_MAX_THREADS, "",
-     "threads that compute; 0 for one per usable CPU", NULL},
-    {"cpu_level", SRV_OPTION_CHOICE, AT(cpu_level), "auto", 0, 0,
-     "auto|portable|avx2|avx512|avx512vnni|avx512bf16", "instructions to use", NULL},
-    {"gemm", SRV_OPTION_CHOICE, AT(gemm), "auto", 0, 0, "auto|packed|openblas",
-     "what matrix products go through; auto: whichever is faster", NULL},
-    {"log", SRV_OPTION_CHOICE, AT(log), "access", 0, 0, "off|error|info|access",
-     "what to log; access: a line per request", NULL},
-    {"sandbox", SRV_OPTION_CHOICE, AT(sandbox), "off", 0, 0, "off|on",
-     "give up what serving does not need: seccomp, and landlock where the kernel has it", NULL},
-    {"max_body_bytes", SHARE(max_body_bytes), "64MiB", KIB, 64 * GIB, "bytes", "one request body",
-     NULL},
-    {"max_reply_bytes", SHARE(max_reply_bytes), "256MiB", KIB, 64 * GIB, "bytes",
-     "one reply, estimated before computing", NULL},
-    {"max_state_bytes", SHARE(max_state_bytes), "512MiB", KIB, 64 * GIB, "bytes",
-     "one session's state, sent or received", NULL},
-    {"max_in_flight_bytes", SHARE(max_in_flight_bytes), "1GiB", KIB, 1024 * GIB, "bytes",
-     "bodies, tensors and replies of all requests together", NULL},
-    {"max_connections", SHARE(max_connections), "16384", 1, MIB, "", "open connections", NULL},
-    {"max_queue", LIMIT(max_queue), "4096", 1, MIB, "", "requests waiting or running", NULL},
-    {"max_sessions", SHARE(max_sessions), "16384", 1, MIB, "", "live sessions", NULL},
-    {"max_session_length", LIMIT(max_session_length), "131072", 1, ATTN_MAX_TOKENS, "tokens",
-     "cache of one session, unless it asks for less", NULL},
-    {"max_tokens", LIMIT(max_tokens), "32768", 1, ATTN_MAX_TOKENS, "tokens",
-     "rows of one call or of one decode item", NULL},
-    {"max_scores", LIMIT(max_scores), "8589934592", 1, SIZE_MAX / 2, "",
-     "scores of one computation: sequences x heads x query tokens x key tokens", NULL},
-    {"max_sequences", LIMIT(max_sequences), "1024", 1, MIB, "", "items of one /decode", NULL},
-    {"max_session_waiting", LIMIT(max_session_waiting), "2", 1, MIB, "",
-     "requests waiting for one session, beside the one that runs", NULL},
-    {"cache_bytes", SHARE(cache_bytes), "1GiB", KIB, 65536 * GIB, "bytes",
-     "key/value caches of all sessions together", NULL},
-    {"memory_limit", SRV_OPTION_SIZE, AT(memory_limit), "0", 0, 65536 * GIB, "bytes",
-     "memory that attnd may count on; 0 for what the control group or the machine gives", NULL},
-    {"session_ttl_s", LIMIT(session_ttl_s), "3600", 1, SRV_MAX_TTL_S, "seconds",
-     "idle time after which a session expires", NULL},
-    {"header_timeout_ms", LIMIT(header_timeout_ms), "10000", 1, 3600000, "milliseconds",
-     "time for a request's headers to arrive", NULL},
-    {"body_timeout_ms", LIMIT(body_timeout_ms), "30000", 1, 3600000, "milliseconds",
-     "time for a request's body to arrive", NULL},
-    {"idle_timeout_s", LIMIT(idle_timeout_s), "75", 1, 86400, "seconds",
-     "time a connection may stay open between requests", NULL},
-    {"drain_timeout_s", LIMIT(drain_timeout_s), "30", 0, 86400, "seconds",
-     "time for running requests to finish after SIGTERM", NULL},
-    {"durability", SRV_OPTION_CHOICE, AT(durability), "none", 0, 0, "none|snapshot|journal",
-     "how sessions outlive the process", NULL},
-    {"state_dir", SRV_OPTION_TEXT, AT(state_dir), NULL, 0, 0, "a directory name",
-     "directory of the sessions' files, for one daemon", NULL},
-    {"journal_fsync", SRV_OPTION_CHOICE, AT(journal_fsync), "os", 0, 0, "os|everysec|always",
-     "when the journal is brought to the disk", NULL},
-    {"journal_bytes", SRV_OPTION_SIZE, AT(journal_bytes), "256MiB", 4 * KIB, 64 * GIB, "bytes",
-     "journal that a snapshot replaces", NULL},
-    {"snapshot_interval_s", SRV_OPTION_SIZE, AT(snapshot_interval_s), "300", 0, 86400, "seconds",
-     "time between snapshots; 0 for none", NULL},
-    {"snapshot_tokens", SRV_OPTION_SIZE, AT(snapshot_tokens), "0", 0, SIZE_MAX / 2, "tokens",
-     "tokens between snapshots; 0 for any number", NULL},
-    {"api_keys", SRV_OPTION_TEXT, AT(api_keys), NULL, 0, 0, "a file name",
-     "JSON file of the keys that requests must come with", NULL},
-    {"tls_cert", SRV_OPTION_TEXT, AT(tls_cert), NULL, 0, 0, "a file name",
-     "PEM file of the certificate, and its chain, for HTTPS", NULL},
-    {"tls_key", SRV_OPTION_TEXT, AT(tls_key), NULL, 0, 0, "a file name",
-     "PEM file of that certificate's key", NULL},
-    {"allow_unauthenticated", SRV_OPTION_CHOICE, AT(allow_unauthenticated), "false", 0, 0,
-     "false|true", "listen beyond loopback without api_keys", NULL},
-    {"check", SRV_OPTION_MODE, AT(mode), NULL, SRV_RUN_CHECK, 0, "",
-     "read configuration and models' headers, print what would be served", NULL},
-    {"health_check", SRV_OPTION_MODE, AT(mode), NULL, SRV_RUN_HEALTH, 0, "",
-     "ask the daemon at host and port whether it is ready", NULL},
-    {"help", SRV_OPTION_MODE, AT(mode), NULL, SRV_RUN_HELP, 0, "", "print this text", NULL},
-    {"version", SRV_OPTION_MODE, AT(mode), NULL, SRV_RUN_VERSION, 0, "",
-     "print the versions of attnd and of what it stands on", NULL},
+    {OPTION(TEXT, config, config_file), .form = "a file name",
+     .help = "JSON file with these keys and `models`"},
+    {TEXT(host), .initial = "127.0.0.1", .form = "a numeric IPv4 or IPv6 address",
+     .valid = host_valid, .help = "address to listen on"},
+    {SIZE(port), .initial = "8080", RANGE(0, 65535), .help = "TCP port; 0 for any free one"},
+    {TEXT(instance), .form = "1 to 32 letters, digits and hyphens, the first no hyphen",
+     .valid = instance_valid,
+     .help = "this daemon's name, which begins its session ids [the host's]"},
+    {SIZE(event_threads), .initial = "1", RANGE(1, SRV_MAX_EVENT_THREADS),
+     .help = "threads that watch connections"},
+    {SIZE(threads), .initial = "0", RANGE(0, ATTN_MAX_THREADS),
+     .help = "threads that compute; 0 for one per usable CPU"},
+    {CHOICE(cpu_level), .initial = "auto",
+     .choices = "auto|portable|avx2|avx512|avx512vnni|avx512bf16", .help = "instructions to use"},
+    {CHOICE(gemm), .initial = "auto", .choices = "auto|packed|openblas",
+     .help = "what matrix products go through; auto: whichever is faster"},
+    {CHOICE(log), .initial = "access", .choices = "off|error|info|access",
+     .help = "what to log; access: a line per request"},
+    {CHOICE(sandbox), .initial = "off", .choices = "off|on",
+     .help = "give up what serving does not need: seccomp, and landlock where the kernel has it"},
+    {SHARE(max_body_bytes), .initial = "64MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",
+     .help = "one request body"},
+    {SHARE(max_reply_bytes), .initial = "256MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",
+     .help = "one reply, estimated before computing"},
+    {SHARE(max_state_bytes), .initial = "512MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",
+     .help = "one session's state, sent or received"},
+    {SHARE(max_in_flight_bytes), .initial = "1GiB", RANGE(KIB, 1024 * GIB), .unit = "bytes",
+     .help = "bodies, tensors and replies of all requests together"},
+    {SHARE(max_connections), .initial = "16384", RANGE(1, MIB), .help = "open connections"},
+    {LIMIT(max_queue), .initial = "4096", RANGE(1, MIB), .help = "requests waiting or running"},
+    {SHARE(max_sessions), .initial = "16384", RANGE(1, MIB), .help = "live sessions"},
+    {LIMIT(max_session_length), .initial = "131072", RANGE(1, ATTN_MAX_TOKENS), .unit = "tokens",
+     .help = "cache of one session, unless it asks for less"},
+    {LIMIT(max_tokens), .initial = "32768", RANGE(1, ATTN_MAX_TOKENS), .unit = "tokens",
+     .help = "rows of one call or of one decode item"},
+    {LIMIT(max_scores), .initial = "8589934592", RANGE(1, SIZE_MAX / 2),
+     .help = "scores of one computation: sequences x heads x query tokens x key tokens"},
+    {LIMIT(max_sequences), .initial = "1024", RANGE(1, MIB), .help = "items of one /decode"},
+    {LIMIT(max_session_waiting), .initial = "2", RANGE(1, MIB),
+     .help = "requests waiting for one session, beside the one that runs"},
+    {SHARE(cache_bytes), .initial = "1GiB", RANGE(KIB, 65536 * GIB), .unit = "bytes",
+     .help = "key/value caches of all sessions together"},
+    {SIZE(memory_limit), .initial = "0", RANGE(0, 65536 * GIB), .unit = "bytes",
+     .help = "memory that attnd may count on; 0 for what the control group or the machine gives"},
+    {LIMIT(session_ttl_s), .initial = "3600", RANGE(1, SRV_MAX_TTL_S), .unit = "seconds",
+     .help = "idle time after which a session expires"},
+    {LIMIT(header_timeout_ms), .initial = "10000", RANGE(1, 3600000), .unit = "milliseconds",
+     .help = "time for a request's headers to arrive"},
+    {LIMIT(body_timeout_ms), .initial = "30000", RANGE(1, 3600000), .unit = "milliseconds",
+     .help = "time for a request's body to arrive"},
+    {LIMIT(idle_timeout_s), .initial = "75", RANGE(1, 86400), .unit = "seconds",
+     .help = "time a connection may stay open between requests"},
+    {LIMIT(drain_timeout_s), .initial = "30", RANGE(0, 86400), .unit = "seconds",
+     .help = "time for running requests to finish after SIGTERM"},
+    {CHOICE(durability), .initial = "none", .choices = "none|snapshot|journal",
+     .help = "how sessions outlive the process"},
+    {TEXT(state_dir), .form = "a directory name",
+     .help = "directory of the sessions' files, for one daemon"},
+    {CHOICE(journal_fsync), .initial = "os", .choices = "os|everysec|always",
+     .help = "when the journal is brought to the disk"},
+    {SIZE(journal_bytes), .initial = "256MiB", RANGE(4 * KIB, 64 * GIB), .unit = "bytes",
+     .help = "journal that a snapshot replaces"},
+    {SIZE(snapshot_interval_s), .initial = "300", RANGE(0, 86400), .unit = "seconds",
+     .help = "time between snapshots; 0 for none"},
+    {SIZE(snapshot_tokens), .initial = "0", RANGE(0, SIZE_MAX / 2), .unit = "tokens",
+     .help = "tokens between snapshots; 0 for any number"},
+    {TEXT(api_keys), .form = "a file name",
+     .help = "JSON file of the keys that requests must come with"},
+    {TEXT(tls_cert), .form = "a file name",
+     .help = "PEM file of the certificate, and its chain, for HTTPS"},
+    {TEXT(tls_key), .form = "a file name", .help = "PEM file of that certificate's key"},
+    {CHOICE(allow_unauthenticated), .initial = "false", .choices = "false|true",
+     .help = "listen beyond loopback without api_keys"},
+    {MODE(check, SRV_RUN_CHECK),
+     .help = "read configuration and models' headers, print what would be served"},
+    {MODE(health_check, SRV_RUN_HEALTH),
+     .help = "ask the daemon at host and port whether it is ready"},
+    {MODE(help, SRV_RUN_HELP), .help = "print this text"},
+    {MODE(version, SRV_RUN_VERSION),
+     .help = "print the versions of attnd and of what it stands on"},
 };
 const size_t srv_option_count = sizeof srv_options / sizeof srv_options[0];
 
@@ -153,7 +156,8 @@ const struct srv_option *srv_option_find(const char *text, size_t length,
 
 bool srv_option_in_file(const struct srv_option *option)
 {
-    return option->kind != SRV_OPTION_MODE && option->offset != OFFSET(config_file);
+    return option->kind != SRV_OPTION_MODE &&
+           option->offset != offsetof(struct srv_config, config_file);
 }
 
 bool srv_size_parse(size_t *out, const char *text)
@@ -181,23 +185,26 @@ bool srv_size_parse(size_t *out, const char *text)
 
 /* ---- One value ------------------------------------------------------------------------------- */
 
-static void *value_of(const struct srv_config *config, const struct srv_option *option)
+static void *value_at(const struct srv_config *config, const struct srv_option *option)
 {
     return (char *)(uintptr_t)config + option->offset;
 }
 
-/* What the option accepts, in words that follow "is not". */
+/* What the option accepts, worded to follow "is not". */
 static void describe(char *out, size_t size, const struct srv_option *option)
 {
+    bool has_unit = option->unit != NULL;
     if (option->kind == SRV_OPTION_SIZE) {
         snprintf(out, size, "a whole number %s%s%sfrom %zu to %zu (suffixes KiB MiB GiB k M G)",
-                 option->words[0] != '\0' ? "of " : "", option->words,
-                 option->words[0] != '\0' ? " " : "", option->min, option->max);
-        return;
+                 has_unit ? "of " : "", has_unit ? option->unit : "", has_unit ? " " : "",
+                 option->min, option->max);
+    } else if (option->kind == SRV_OPTION_TEXT) {
+        snprintf(out, size, "%s", option->form);
+    } else {
+        snprintf(out, size, "one of %s", option->choices);
+        for (char *bar = strchr(out, '|'); bar != NULL; bar = strchr(bar, '|'))
+            *bar = ' ';
     }
-    snprintf(out, size, "%s%s", option->kind == SRV_OPTION_CHOICE ? "one of " : "", option->words);
-    for (char *bar = strchr(out, '|'); bar != NULL; bar = strchr(bar, '|'))
-        *bar = ' ';
 }
 
 static bool set_size(size_t *out, const struct srv_option *option, const char *text)
@@ -209,10 +216,10 @@ static bool set_size(size_t *out, const struct srv_option *option, const char *t
     return true;
 }
 
-/* The start of word `index` of the option's choices and its length; NULL past the last. */
+/* The start and length of word `index` of the option's choices; NULL past the last. */
 static const char *choice(size_t *length, const struct srv_option *option, unsigned index)
 {
-    const char *word = option->words;
+    const char *word = option->choices;
     for (unsigned i = 0; i < index && word != NULL; i++) {
         word = strchr(word, '|');
         word = word != NULL ? word + 1 : NULL;
@@ -250,7 +257,7 @@ static bool set_text(char **out, const struct srv_option *option, const char *te
 bool srv_option_set(struct srv_config *config, const struct srv_option *option,
                     enum srv_config_source source, const char *text, char *message, size_t size)
 {
-    void *value = value_of(config, option);
+    void *value = value_at(config, option);
     bool set = false;
     switch (option->kind) {
     case SRV_OPTION_TEXT:
@@ -262,33 +269,31 @@ bool srv_option_set(struct srv_config *config, const struct srv_option *option,
     case SRV_OPTION_CHOICE:
         set = set_choice(value, option, text);
         break;
-    case SRV_OPTION_MODE: /* has no value */
+    case SRV_OPTION_MODE: /* without a value */
         break;
     }
     if (!set) {
-        char name[SRV_OPTION_SPELL_MAX], wanted[160];
+        char name[SRV_OPTION_SPELL_MAX], accepted[160];
         srv_option_spell(name, option, source);
-        describe(wanted, sizeof wanted, option);
-        snprintf(message, size, "%s: \"%.64s\" is not %s", name, text, wanted);
+        describe(accepted, sizeof accepted, option);
+        snprintf(message, size, "%s: \"%.64s\" is not %s", name, text, accepted);
         return false;
     }
     config->sources[option - srv_options] = (unsigned char)source;
     return true;
 }
 
-bool srv_config_halve(struct srv_config *config)
+void srv_config_divide_shares(struct srv_config *config, unsigned divisor)
 {
-    bool halved = false;
     for (size_t i = 0; i < srv_option_count; i++) {
-        size_t initial = 0, *value = value_of(config, &srv_options[i]);
-        if (!srv_options[i].is_share || config->sources[i] > SRV_FROM_MEMORY ||
-            !srv_size_parse(&initial, srv_options[i].initial) || *value / 2 < initial / SHARE_LEAST)
+        const struct srv_option *option = &srv_options[i];
+        size_t initial;
+        if (!option->is_share || config->sources[i] > SRV_FROM_MEMORY ||
+            !srv_size_parse(&initial, option->initial))
             continue;
-        *value /= 2;
-        config->sources[i] = SRV_FROM_MEMORY;
-        halved = true;
+        *(size_t *)value_at(config, option) = initial / divisor;
+        config->sources[i] = divisor > 1 ? SRV_FROM_MEMORY : SRV_FROM_DEFAULT;
     }
-    return halved;
 }
 
 /* ---- Texts made from the table --------------------------------------------------------------- */
@@ -296,10 +301,10 @@ bool srv_config_halve(struct srv_config *config)
 static void print_value(struct srv_buffer *out, const struct srv_config *config,
                         const struct srv_option *option)
 {
-    const void *value = value_of(config, option);
+    const void *value = value_at(config, option);
     if (option->kind == SRV_OPTION_SIZE) {
-        srv_buffer_printf(out, "%zu%s%s", *(const size_t *)value,
-                          option->words[0] != '\0' ? " " : "", option->words);
+        srv_buffer_printf(out, "%zu%s%s", *(const size_t *)value, option->unit != NULL ? " " : "",
+                          option->unit != NULL ? option->unit : "");
     } else if (option->kind == SRV_OPTION_CHOICE) {
         size_t length;
         const char *word = choice(&length, option, *(const unsigned *)value);
@@ -329,10 +334,10 @@ static void help_option(struct srv_buffer *out, const struct srv_option *option)
     srv_option_spell(flag, option, SRV_FROM_FLAG);
     int width = 28 - (int)strlen(flag);
     srv_buffer_printf(out, "  %s%-*s %s", flag, width, values[option->kind], option->help);
-    if (option->kind == SRV_OPTION_CHOICE)
-        srv_buffer_printf(out, ": %s", option->words);
-    if (option->kind == SRV_OPTION_SIZE && option->words[0] != '\0')
-        srv_buffer_printf(out, ", %s", option->words);
+    if (option->choices != NULL)
+        srv_buffer_printf(out, ": %s", option->choices);
+    if (option->unit != NULL)
+        srv_buffer_printf(out, ", %s", option->unit);
     if (option->initial != NULL)
         srv_buffer_printf(out, " [%s]", option->initial);
     srv_buffer_text(out, "\n");
@@ -343,10 +348,9 @@ void srv_config_help(struct srv_buffer *out)
     srv_buffer_text(out, "attnd: attention layers and key/value caches over HTTP\n\n"
                          "  attnd [--config FILE] [OPTION ...]\n"
                          "  attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME]\n"
-                         "                    [--kv-dtype NAME] [--measure]\n\n"
+                         "                    [--kv-dtype NAME]\n\n"
                          "The second form prints what the checkpoint in DIR holds, layer by\n"
-                         "layer, and what loading it would cost; --measure computes how far\n"
-                         "those dtypes take its outputs from float32.\n\n"
+                         "layer, and what loading it would cost.\n\n"
                          "Options, with their defaults:\n\n");
     for (size_t i = 0; i < srv_option_count; i++)
         help_option(out, &srv_options[i]);

@@ -7,20 +7,23 @@
 enum srv_option_kind {
     SRV_OPTION_TEXT,   /* char * */
     SRV_OPTION_SIZE,   /* size_t */
-    SRV_OPTION_CHOICE, /* unsigned: which of the words */
-    SRV_OPTION_MODE,   /* a flag without a value: what attnd is to do */
+    SRV_OPTION_CHOICE, /* unsigned: the index of one of the words */
+    SRV_OPTION_MODE,   /* a flag without a value, which chooses the run mode */
 };
 
 struct srv_option {
     const char *name; /* the file's key; ATTN_NAME and --na-me follow from it */
     enum srv_option_kind kind;
-    size_t offset;       /* in struct srv_config */
-    bool is_share;       /* SIZE: of memory, and halved where there is little and nobody set it */
+    size_t offset;       /* of the value in struct srv_config */
+    bool is_share;       /* SIZE: of memory; see srv_config_divide_shares */
     const char *initial; /* the default as text; NULL: none, or found out at start */
-    size_t min, max;     /* SIZE: bounds; MODE: min is the enum srv_run_mode */
-    const char *words;   /* TEXT: what it must be; SIZE: the unit; CHOICE: the words, | between */
+    size_t min, max;     /* SIZE */
+    const char *unit;    /* SIZE: "bytes"; NULL where the number counts what the name says */
+    const char *choices; /* CHOICE: the words, separated by | */
+    const char *form;    /* TEXT: what the text must be, in words */
+    bool (*valid)(const char *text); /* TEXT: NULL where any text but "" is accepted */
+    enum srv_run_mode mode;          /* MODE */
     const char *help;
-    bool (*valid)(const char *text); /* TEXT: NULL where anything but "" will do */
 };
 
 extern const struct srv_option srv_options[];
@@ -31,20 +34,20 @@ extern const size_t srv_option_count;
 void srv_option_spell(char out[SRV_OPTION_SPELL_MAX], const struct srv_option *option,
                       enum srv_config_source source);
 
-/* The option that `source` spells as these `length` bytes, NULL where there is none. */
+/* The option that `source` spells as these `length` bytes; NULL where there is none. */
 const struct srv_option *srv_option_find(const char *text, size_t length,
                                          enum srv_config_source source);
 
 /* Whether the option may stand in the configuration file. */
 bool srv_option_in_file(const struct srv_option *option);
 
-/* Gives the option the value that `text` stands for.  Where it cannot be that, `message` says what
- * it may be and nothing has changed. */
+/* Gives the option the value that `text` stands for.  False where the option does not accept it:
+ * `message` then says what it accepts, and nothing has changed. */
 bool srv_option_set(struct srv_config *config, const struct srv_option *option,
                     enum srv_config_source source, const char *text, char *message, size_t size);
 
-/* A whole number with an optional suffix KiB, MiB, GiB, k, M or G; false where the text is none or
- * passes SIZE_MAX. */
+/* Reads a whole number with an optional suffix KiB, MiB, GiB, k, M or G; false where the text is
+ * not one, or exceeds SIZE_MAX. */
 bool srv_size_parse(size_t *out, const char *text);
 
 #endif

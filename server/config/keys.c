@@ -1,8 +1,8 @@
 /* keys.c: the file of keys, and looking one up.
  *
  * The file is read as strictly as the configuration: an unknown field is an error that names it,
- * since a misspelt `scopes` must not become a key for everything.  What jansson says of a syntax
- * error quotes the text around it, so only the place is passed on. */
+ * since a misspelt `scopes` must not become a key for everything.  jansson's message of a syntax
+ * error quotes the text around it, possibly a key, so only line and column are passed on. */
 #include "config/keys.h"
 
 #include <jansson.h>
@@ -42,7 +42,8 @@ void srv_key_digest_print(char out[SRV_KEY_DIGITS + 1], const char *key, size_t 
 
 /* ---- Looking up ------------------------------------------------------------------------------ */
 
-/* All are compared, whichever it is.  No two digests are alike, so `found` gets one number. */
+/* Every digest is compared, in constant time, wherever the match is.  No two are equal, so `found`
+ * gets one index plus 1. */
 const struct srv_key *srv_keys_find(const struct srv_keys *keys,
                                     const unsigned char digest[SRV_KEY_DIGEST])
 {
@@ -84,7 +85,7 @@ struct reading {
     size_t size;
 };
 
-/* The member being read, for messages: keys[index].field */
+/* The member that is being read, which messages name: keys[index].field */
 struct member {
     struct reading *reading;
     struct srv_key *key;
@@ -104,7 +105,7 @@ static bool refuse(const struct reading *reading, const char *format, ...)
     return false;
 }
 
-static bool bad(const struct member *member, const char *what)
+static bool refuse_member(const struct member *member, const char *what)
 {
     return refuse(member->reading, "keys[%zu].%.64s: %s", member->index, member->field, what);
 }
@@ -114,22 +115,24 @@ static bool read_name(struct member *member, json_t *value)
     const char *name = json_string_value(value);
     const struct srv_keys *keys = member->reading->keys;
     if (name == NULL || !srv_id_valid(name))
-        return bad(member, "must be 1 to 64 letters, digits, '.', '_' or '-', the first a letter "
-                           "or digit");
+        return refuse_member(member,
+                             "must be 1 to 64 letters, digits, '.', '_' or '-', the first a letter "
+                             "or digit");
     for (size_t i = 0; i < keys->count; i++) {
         if (strcmp(keys->items[i].name, name) == 0)
-            return bad(member, "names an earlier key too");
+            return refuse_member(member, "names an earlier key too");
     }
     memcpy(member->key->name, name, strlen(name) + 1);
     return true;
 }
 
+/* Whether the entry already has a key, after a refusal. */
 static bool has_digest(const struct member *member)
 {
-    return member->has_digest && !bad(member, "a key has either key or sha256");
+    return member->has_digest && !refuse_member(member, "a key has either key or sha256");
 }
 
-/* Characters that a header field can carry without quotes (RFC 6750, token68). */
+/* A key consists of characters that a header field carries without quotes (RFC 6750, token68). */
 static bool read_key(struct member *member, json_t *value)
 {
     static const char letters[] =
@@ -140,7 +143,7 @@ static bool read_key(struct member *member, json_t *value)
         return false;
     if (text == NULL || length < SRV_KEY_MIN || length > SRV_KEY_MAX ||
         strspn(text, letters) != length)
-        return bad(member, "must be 32 to 256 letters, digits or -._~+/=");
+        return refuse_member(member, "must be 32 to 256 letters, digits or -._~+/=");
     srv_key_digest(member->key->digest, text, length);
     explicit_bzero((char *)(uintptr_t)text, length); /* the tree is not read again */
     member->has_digest = true;
@@ -166,7 +169,7 @@ static bool read_sha256(struct member *member, json_t *value)
         member->key->digest[i] = (unsigned char)(16 * (unsigned)high + (unsigned)low);
     }
     member->has_digest = good;
-    return good || bad(member, "must be the 64 hexadecimal digits of a key's SHA-256");
+    return good || refuse_member(member, "must be the 64 hexadecimal digits of a key's SHA-256");
 }
 
 static bool read_scope(struct member *member, const json_t *value)
@@ -176,11 +179,11 @@ static bool read_scope(struct member *member, const json_t *value)
         if (strcmp(scope_names[i].text, text) != 0)
             continue;
         if ((member->key->scopes & scope_names[i].scope) != 0)
-            return bad(member, "names a scope twice");
+            return refuse_member(member, "names a scope twice");
         member->key->scopes |= scope_names[i].scope;
         return true;
     }
-    return bad(member, "must be a list of \"infer\" and \"admin\", one of them or both");
+    return refuse_member(member, "must be a list of \"infer\" and \"admin\", one of them or both");
 }
 
 static bool read_scopes(struct member *member, json_t *value)
@@ -205,7 +208,7 @@ static bool read_member(struct member *member, json_t *value)
         if (strcmp(readers[i].field, member->field) == 0)
             return readers[i].read(member, value);
     }
-    return bad(member, "unknown field");
+    return refuse_member(member, "unknown field");
 }
 
 /* An earlier entry of the same key, or NULL. */
@@ -221,7 +224,8 @@ static const struct srv_key *find_twin(const struct srv_keys *keys, const struct
 static bool read_entry(struct reading *reading, json_t *object)
 {
     struct srv_keys *keys = reading->keys;
-    struct member member = {reading, &keys->items[keys->count], keys->count, "", false};
+    struct member member = {
+        .reading = reading, .key = &keys->items[keys->count], .index = keys->count, .field = ""};
     json_t *value;
     if (!json_is_object(object))
         return refuse(reading, "keys[%zu]: must be an object", member.index);
@@ -231,13 +235,13 @@ static bool read_entry(struct reading *reading, json_t *object)
     }
     member.field = "name";
     if (member.key->name[0] == '\0')
-        return bad(&member, "is missing");
+        return refuse_member(&member, "is missing");
     member.field = "scopes";
     if (member.key->scopes == 0)
-        return bad(&member, "is missing");
+        return refuse_member(&member, "is missing");
     member.field = "key";
     if (!member.has_digest)
-        return bad(&member, "is missing, and so is sha256");
+        return refuse_member(&member, "is missing, and so is sha256");
     const struct srv_key *twin = find_twin(keys, member.key);
     if (twin != NULL)
         return refuse(reading, "keys[%zu]: is the same key as %s", member.index, twin->name);
@@ -273,7 +277,7 @@ static bool read_root(struct reading *reading, json_t *root)
 
 bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t size)
 {
-    struct reading reading = {out, path, message, size};
+    struct reading reading = {.keys = out, .path = path, .message = message, .size = size};
     json_error_t error;
     char *text;
     size_t length;

@@ -1,7 +1,8 @@
 /* http.c: the server: its listening socket, its event threads, libmicrohttpd's callbacks.
  *
- * Each event thread has a libmicrohttpd daemon of its own; they share the listening socket, so
- * whichever is free accepts.  What happens to a request is told in http_exchange.c. */
+ * Each event thread runs a libmicrohttpd daemon of its own.  All daemons share the listening
+ * socket, so whichever thread is free accepts.  The callbacks here only pass on: a request's life
+ * is http_exchange.c's, a thread's http_loop.c's. */
 #include "http/http.h"
 
 #include <arpa/inet.h>
@@ -13,14 +14,13 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "app.h"
 #include "base/clock.h"
 #include "http/http_exchange.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
+#include "ops/log.h"
 
 #define BACKLOG 4096
 
@@ -28,7 +28,8 @@ const char *srv_http_library_version(void) { return MHD_get_version(); }
 
 /* ---- libmicrohttpd's callbacks --------------------------------------------------------------- */
 
-static void *opened(void *context, const char *target, struct MHD_Connection *mhd)
+/* The request line has been read.  The result becomes *state of the other callbacks. */
+static void *on_request_line(void *context, const char *target, struct MHD_Connection *mhd)
 {
     (void)context;
     const union MHD_ConnectionInfo *info =
@@ -37,21 +38,22 @@ static void *opened(void *context, const char *target, struct MHD_Connection *mh
     return connection != NULL ? srv_exchange_open(connection, mhd, target) : NULL;
 }
 
-static enum MHD_Result handle(void *context, struct MHD_Connection *mhd, const char *path,
-                              const char *method, const char *version, const char *bytes,
-                              size_t *count, void **state)
+static enum MHD_Result on_input(void *context, struct MHD_Connection *mhd, const char *path,
+                                const char *method, const char *version, const char *bytes,
+                                size_t *count, void **state)
 {
     (void)mhd;
-    if (*state != NULL && srv_exchange_waits(*state))
+    if (*state != NULL && srv_exchange_poll(*state))
         return MHD_YES;
-    ((struct srv_loop *)context)->silent_turns = 0;
-    struct srv_step step = {method, path, version, bytes};
-    bool goes_on = *state != NULL && srv_exchange_step(*state, &step, count);
+    ((struct srv_loop *)context)->idle_turns = 0;
+    struct srv_http_input input = {
+        .method = method, .path = path, .version = version, .bytes = bytes};
+    bool goes_on = *state != NULL && srv_exchange_advance(*state, &input, count);
     return goes_on ? MHD_YES : MHD_NO;
 }
 
-static void completed(void *context, struct MHD_Connection *mhd, void **state,
-                      enum MHD_RequestTerminationCode how)
+static void on_completed(void *context, struct MHD_Connection *mhd, void **state,
+                         enum MHD_RequestTerminationCode how)
 {
     (void)context, (void)mhd;
     enum srv_end end = SRV_END_GONE;
@@ -64,34 +66,40 @@ static void completed(void *context, struct MHD_Connection *mhd, void **state,
     *state = NULL;
 }
 
-/* A TLS connection is open from here on, though its handshake is still to come: that has to be done
- * within the time for a head. */
-static void connected(void *context, struct MHD_Connection *mhd, void **socket_context,
-                      enum MHD_ConnectionNotificationCode what)
+static void disconnected(struct srv_http *http, struct srv_connection *connection)
+{
+    if (connection != NULL)
+        srv_tls_session_fini(connection);
+    srv_loop_disconnected(connection);
+    atomic_fetch_sub(&http->connections, 1);
+}
+
+/* A TLS connection counts as open before its handshake, which has the time of a head.  Where memory
+ * is short the connection is ended. */
+static void on_connection(void *context, struct MHD_Connection *mhd, void **socket_context,
+                          enum MHD_ConnectionNotificationCode what)
 {
     struct srv_loop *loop = context;
     struct srv_http *http = loop->http;
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
-        if (*socket_context != NULL)
-            srv_tls_end(*socket_context);
-        srv_loop_disconnected(*socket_context);
+        disconnected(http, *socket_context);
         *socket_context = NULL;
-        atomic_fetch_sub(&http->connections, 1);
         return;
     }
     int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     struct srv_connection *connection = srv_loop_connected(loop, fd);
     *socket_context = connection;
     atomic_fetch_add(&http->connections, 1);
-    if (connection != NULL) {
-        const union MHD_ConnectionInfo *tls =
-            MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
-        connection->tls = tls != NULL ? tls->tls_session : NULL;
-        if (connection->tls != NULL)
-            srv_tls_begin(connection, &http->certificate);
-        srv_connection_deadline(connection, http->app->config.limits.header_timeout_ms);
-    } else
-        shutdown(fd, SHUT_RDWR); /* memory was short: the connection ends */
+    if (connection == NULL) {
+        shutdown(fd, SHUT_RDWR);
+        return;
+    }
+    const union MHD_ConnectionInfo *tls =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    connection->tls = tls != NULL ? tls->tls_session : NULL;
+    if (connection->tls != NULL)
+        srv_tls_session_init(connection, &http->certificate);
+    srv_connection_deadline(connection, http->context.limits->header_timeout_ms);
 }
 
 /* Paths stay as they were sent. */
@@ -101,20 +109,19 @@ static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text
     return strlen(text);
 }
 
-/* Most of what libmicrohttpd reports is what some client did wrong. */
+/* Most messages of libmicrohttpd report a client's mistake, so their level is that of requests. */
 static void log_message(void *context, const char *format, va_list args)
 {
     struct srv_loop *loop = context;
     char message[256];
     vsnprintf(message, sizeof message, format, args);
     message[strcspn(message, "\r\n")] = '\0';
-    srv_log_event(&loop->http->app->log, SRV_LOG_ACCESS, "http", "%s", message);
+    srv_log_event(loop->http->context.log, SRV_LOG_ACCESS, "http", "%s", message);
 }
 
-static void panic(void *context, const char *file, unsigned line, const char *reason)
+static void panic(void *log, const char *file, unsigned line, const char *reason)
 {
-    struct srv_app *app = context;
-    srv_log_event(&app->log, SRV_LOG_ERROR, "panic", "libmicrohttpd %s:%u: %s", file, line,
+    srv_log_event(log, SRV_LOG_ERROR, "panic", "libmicrohttpd %s:%u: %s", file, line,
                   reason != NULL ? reason : "");
     abort();
 }
@@ -168,8 +175,8 @@ static bool listen_at(struct srv_http *http, const char *host, unsigned port)
 
 /* ---- Opening and closing --------------------------------------------------------------------- */
 
-/* Strictness 0, because what the level above refuses it refuses without a reply of ours: the guard
- * checks the same and more.  No timeout, because deadlines are http_loop.c's. */
+/* Strictness 0: at level 1 libmicrohttpd refuses some heads without a reply of ours, and the guard
+ * checks the same and more.  No timeout: deadlines are http_loop.c's. */
 static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls, size_t max_connections)
 {
     struct srv_http *http = loop->http;
@@ -180,27 +187,28 @@ static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls, size_t 
         {MHD_OPTION_HTTPS_PRIORITIES, 0, SRV_TLS_PRIORITIES},
         {MHD_OPTION_END, 0, NULL},
     };
-    loop->late = srv_exchange_late;
-    loop->look = srv_exchange_look;
-    loop->turned = srv_exchange_turned;
+    loop->on_deadline = srv_exchange_timeout;
+    loop->on_sweep = srv_exchange_check_client;
+    loop->after_turn = srv_exchange_run_submitted;
     loop->listen_fd = http->listen_fd;
     loop->max_connections = max_connections;
     loop->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
             (https ? (unsigned)MHD_USE_TLS : 0),
-        0, NULL, NULL, handle, loop, MHD_OPTION_EXTERNAL_LOGGER, log_message, loop,
+        0, NULL, NULL, on_input, loop, MHD_OPTION_EXTERNAL_LOGGER, log_message, loop,
         MHD_OPTION_LISTEN_SOCKET, http->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, SRV_CONNECTION_BYTES,
         MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-        MHD_OPTION_URI_LOG_CALLBACK, opened, loop, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
-        MHD_OPTION_NOTIFY_CONNECTION, connected, loop, MHD_OPTION_NOTIFY_COMPLETED, completed, loop,
-        MHD_OPTION_ARRAY, https ? https_options : https_options + 3, MHD_OPTION_END);
+        MHD_OPTION_URI_LOG_CALLBACK, on_request_line, loop, MHD_OPTION_UNESCAPE_CALLBACK,
+        keep_escapes, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, loop, MHD_OPTION_ARRAY,
+        https ? https_options : https_options + 3, MHD_OPTION_END);
     return loop->daemon != NULL && srv_loop_start(loop);
 }
 
 static bool start_loops(struct srv_http *http, const struct srv_tls *tls, size_t count)
 {
-    size_t share = http->app->config.limits.max_connections / count;
+    size_t share = http->context.limits->max_connections / count;
     http->loop_count = count;
     for (size_t i = 0; i < count; i++) {
         if (!srv_loop_open(&http->loops[i], http))
@@ -213,13 +221,13 @@ static bool start_loops(struct srv_http *http, const struct srv_tls *tls, size_t
     return true;
 }
 
-static struct srv_http *new_http(struct srv_app *app)
+static struct srv_http *new_http(const struct srv_http_context *context)
 {
     struct srv_http *http = calloc(1, sizeof *http);
     if (http == NULL)
         return NULL;
-    http->app = app;
-    http->certificate = (struct srv_tls_use){.lock = PTHREAD_MUTEX_INITIALIZER};
+    http->context = *context;
+    http->certificate = (struct srv_tls_slot){.lock = PTHREAD_MUTEX_INITIALIZER};
     http->listen_fd = -1;
     for (size_t i = 0; i < SRV_MAX_EVENT_THREADS; i++)
         http->loops[i].wake_fd = -1;
@@ -228,13 +236,13 @@ static struct srv_http *new_http(struct srv_app *app)
     return http;
 }
 
-bool srv_http_open(struct srv_http **out, struct srv_app *app,
+bool srv_http_open(struct srv_http **out, const struct srv_http_context *context,
                    const struct srv_http_options *options, char *message, size_t size)
 {
-    struct srv_http *http = *out = new_http(app);
+    struct srv_http *http = *out = new_http(context);
     size_t loops =
         options->threads < SRV_MAX_EVENT_THREADS ? options->threads : SRV_MAX_EVENT_THREADS;
-    MHD_set_panic_func(panic, app);
+    MHD_set_panic_func(panic, context->log);
     if (http == NULL)
         snprintf(message, size, "out of memory");
     else if (!listen_at(http, options->host, options->port))
@@ -273,10 +281,10 @@ void srv_http_close(struct srv_http *http)
         return;
     for (size_t i = 0; i < http->loop_count; i++) {
         srv_loop_stop(&http->loops[i]);
-        srv_exchange_free_kept(&http->loops[i]);
+        srv_exchange_free_pool(&http->loops[i]);
     }
     if (http->listen_fd >= 0)
         close(http->listen_fd);
-    srv_tls_use_fini(&http->certificate);
+    srv_tls_slot_fini(&http->certificate);
     free(http);
 }

@@ -1,7 +1,7 @@
-/* http_auth.c: the Authorization field against the keys, and what is a caller's own.
+/* http_auth.c: the Authorization field against the API keys; idempotency keys per caller.
  *
- * It is looked at as soon as the head can be believed, before any byte of the body and before what
- * is said of a path: who has no key learns nothing but that. */
+ * The field is checked as soon as the head can be believed, before any byte of the body and before
+ * anything is said of the path: a client without a key learns only that it needs one. */
 #include "http/http_auth.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #define SCHEME "Bearer "
 
-/* Scopes of which a route asks for one; 0: it asks for no key. */
+/* The scopes of which a route accepts any, as bits; 0: the route needs no key. */
 static unsigned scopes_for(const struct srv_route *route)
 {
     static const unsigned scopes[] = {
@@ -22,8 +22,8 @@ static unsigned scopes_for(const struct srv_route *route)
     return scopes[route != NULL ? route->access : SRV_FOR_ANY_KEY];
 }
 
-/* What stands behind "Bearer" in the one Authorization field; false where it is not so. */
-static bool take_bearer(const char **key, size_t *length, const struct srv_head *head,
+/* Finds the key after "Bearer" in the one Authorization field; false with *error without one. */
+static bool find_bearer(const char **key, size_t *length, const struct srv_head *head,
                         struct srv_error *error)
 {
     bool repeated;
@@ -47,12 +47,12 @@ enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyri
 {
     const char *text;
     size_t length;
+    struct srv_key key;
     unsigned scopes = scopes_for(request->route);
     if (keys == NULL || scopes == 0)
         return SRV_OK;
-    if (!take_bearer(&text, &length, head, error))
+    if (!find_bearer(&text, &length, head, error))
         return SRV_E_UNAUTHORIZED;
-    struct srv_key key;
     if (!srv_keyring_find(&key, &request->caller, keys, text, length))
         return srv_fail(error, SRV_E_UNAUTHORIZED, "Authorization", "this API key is not known");
     memcpy(request->caller_name, key.name, sizeof key.name);
@@ -64,7 +64,7 @@ enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyri
 
 _Static_assert(SRV_KEY_DIGITS <= SRV_ID_MAX, "a digest stands where the key stood");
 
-void srv_auth_own_key(struct srv_request *request)
+void srv_auth_scope_idempotency_key(struct srv_request *request)
 {
     char text[2 * SRV_ID_MAX + 2], *key = request->idempotency_key;
     if (key[0] == '\0')

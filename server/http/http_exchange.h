@@ -1,5 +1,5 @@
-/* http_exchange.h: a request on its way through the HTTP layer, and the server that all share.
- * Private to http*.c. */
+/* http_exchange.h: a request on its way through the HTTP room, and the server that all share.
+ * Private to server/http/. */
 #ifndef SRV_HTTP_EXCHANGE_H
 #define SRV_HTTP_EXCHANGE_H
 
@@ -11,17 +11,19 @@
 struct MHD_Connection;
 
 #define BODY_FIRST 4096  /* bytes: first room for a body */
-#define SMALL_REPLY 4096 /* and for a reply; one that fits is not charged */
+#define SMALL_REPLY 4096 /* bytes: first room for a reply; one that fits is not charged */
 #define QUERY_MAX 127    /* characters; no route has a meaning for more */
 
-enum stage { AT_HEAD, AT_BODY, AT_DROP, AT_JOB, AT_END };
+/* http_exchange.c draws the transitions. */
+enum exchange_state { READING_HEAD, READING_BODY, DISCARDING_BODY, RUNNING_JOB, REPLIED };
 
-/* Of a job, and changed by both sides. */
-enum hold {
-    FREE,      /* it can be answered */
-    HELD,      /* the scheduler has it */
-    SUSPENDED, /* the scheduler has it, and resumes the connection */
-    LEFT,      /* the scheduler has it, and ends the exchange: the connection is gone */
+/* Who owns a request, and what the scheduler does when it gives the request back.  Event thread and
+ * scheduler both change it, each in one atomic step. */
+enum exchange_owner {
+    OWNER_EVENT_THREAD,      /* the reply can be queued */
+    OWNER_SCHEDULER,         /* and the event thread polls for the reply */
+    OWNER_SCHEDULER_RESUMES, /* the connection is suspended; the scheduler resumes it */
+    OWNER_SCHEDULER_ENDS,    /* the connection is gone; the scheduler ends the exchange */
 };
 
 struct srv_exchange {
@@ -29,20 +31,20 @@ struct srv_exchange {
     struct MHD_Connection *mhd;
     struct srv_loop *loop;
     struct srv_connection *connection; /* NULL: gone */
-    atomic_int hold;                   /* enum hold */
-    bool waits;                        /* is one of loop->waiting */
-    bool interim;                      /* its client knows interim replies: HTTP/1.1 */
-    bool asked;                        /* one was sent, to see whether somebody is there */
-    size_t vain;                       /* calls while it waits */
+    atomic_int owner;                  /* enum exchange_owner */
+    bool polled;                       /* counted in loop->num_polled */
+    bool knows_interim;                /* the client understands interim replies: HTTP/1.1 */
+    bool probed;                       /* one was sent, to see whether the client is there */
+    size_t num_polls;                  /* while the job runs */
     struct srv_framing framing;
-    enum stage stage;
-    bool unread;     /* refused before the body was read */
-    size_t capacity; /* of request.body */
-    size_t dropped;
-    struct srv_exchange *next; /* in a list of the loop's; nothing below is cleared */
-    char query[QUERY_MAX + 1]; /* request.query */
+    enum exchange_state state;
+    bool body_unread;               /* refused before the body was read to its end */
+    size_t capacity;                /* of request.body */
+    size_t discarded;               /* bytes of the body */
+    struct srv_exchange *next_free; /* in a list of the loop's; nothing from `query` on is zeroed */
+    char query[QUERY_MAX + 1];      /* request.query */
     _Alignas(64) union {
-        /* Path and query as they came, of which more is refused, until the head is looked at. */
+        /* Until the head is checked: path and query as received; longer ones are refused. */
         char target[SRV_MAX_HEADER_BYTES];
         struct {
             _Alignas(64) char body[BODY_FIRST + 64]; /* request.body where it fits */
@@ -53,19 +55,19 @@ struct srv_exchange {
 };
 
 struct srv_http {
-    struct srv_app *app;
+    struct srv_http_context context;
     int listen_fd;
     unsigned port;
     uint64_t id_seed;
     atomic_uint_fast64_t ids; /* request ids made so far */
     atomic_size_t active, connections;
-    struct srv_tls_use certificate;
+    struct srv_tls_slot certificate;
     size_t loop_count;
     struct srv_loop loops[SRV_MAX_EVENT_THREADS];
 };
 
-/* What libmicrohttpd's handler is told; `bytes` are a piece of the body. */
-struct srv_step {
+/* The arguments of libmicrohttpd's request handler: the head, and a piece of the body. */
+struct srv_http_input {
     const char *method, *path, *version, *bytes;
 };
 
@@ -75,54 +77,68 @@ enum srv_end {
     SRV_END_GONE,  /* the client left */
 };
 
-/* All on the connection's event thread.  `open` when the request line has been read: `target` is
- * path and query, and gone after the call; NULL where memory is short.  `step` takes *count bytes
- * and leaves in *count those it did not take (none); false ends the connection.  `close` is the one
- * exit. */
+/* ---- http_exchange.c: the connection's event thread only ---- */
+
+/* Begins an exchange once the request line has been read.  `target` is path and query, and gone
+ * after the call.  NULL where memory is short. */
 struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
                                        struct MHD_Connection *mhd, const char *target);
-bool srv_exchange_step(struct srv_exchange *exchange, const struct srv_step *step, size_t *count);
-void srv_exchange_late(struct srv_exchange *exchange); /* the connection will be shut down */
+
+/* Takes the next piece of the request: *count bytes of the body, in which it leaves 0.  False ends
+ * the connection. */
+bool srv_exchange_advance(struct srv_exchange *exchange, const struct srv_http_input *input,
+                          size_t *count);
+
+/* The deadline has passed; the caller then shuts the connection down. */
+void srv_exchange_timeout(struct srv_exchange *exchange);
+
+/* The one exit of every exchange that was opened: log line, metrics, memory. */
 void srv_exchange_close(struct srv_exchange *exchange, enum srv_end end);
 
-/* The log line and metrics of a request that has ended. */
-void srv_exchange_tell(struct srv_request *request);
+/* Writes the log line and counts the metrics of a request that has ended.  Any thread. */
+void srv_exchange_log(struct srv_request *request);
 
-/* ---- http_job.c ---- */
+/* ---- http_job.c: the connection's event thread only ---- */
 
 /* Hands the request to the scheduler; false where it was refused, with the reply made. */
 bool srv_exchange_submit(struct srv_exchange *exchange);
-bool srv_exchange_waits(struct srv_exchange *exchange); /* for its job: there is no step to take */
-void srv_exchange_stop_waiting(struct srv_exchange *exchange); /* it is answered, or gone */
 
-/* Four times a second, of each request: notes whether the client of one that waits for its job has
- * left. */
-void srv_exchange_look(struct srv_exchange *exchange, uint64_t now_ns);
+/* Whether the job still runs, so that there is nothing to advance.  May suspend the connection. */
+bool srv_exchange_poll(struct srv_exchange *exchange);
+void srv_exchange_stop_polling(struct srv_exchange *exchange); /* it is replied to, or gone */
 
-/* The client is gone: true where the scheduler has the request and will end it. */
-bool srv_exchange_leave(struct srv_exchange *exchange);
-void srv_exchange_turned(struct srv_loop *loop); /* what was submitted is to be computed */
+/* Four times a second, for each exchange: notes in request.left that the client of a running job
+ * has left. */
+void srv_exchange_check_client(struct srv_exchange *exchange, uint64_t now_ns);
+
+/* The connection is gone: true where the scheduler has the request and will end the exchange. */
+bool srv_exchange_abandon(struct srv_exchange *exchange);
+
+/* At the end of a turn: has the requests that were submitted in it computed. */
+void srv_exchange_run_submitted(struct srv_loop *loop);
 
 /* ---- http_memory.c ---- */
 
-/* NULL where memory is short.  Zeroes, up to `next`. */
+/* A zeroed exchange (up to next_free), or NULL where memory is short. */
 struct srv_exchange *srv_exchange_new(struct srv_loop *loop);
-void srv_exchange_target(struct srv_exchange *exchange, const char *target); /* keeps a copy */
+void srv_exchange_set_target(struct srv_exchange *exchange, const char *target); /* copies it */
 
-/* Frees all that a request has taken; and one that took nothing yet.  `own`: on its loop's
- * thread. */
-void srv_exchange_free(struct srv_exchange *exchange, bool own);
-void srv_exchange_discard(struct srv_exchange *exchange, bool own);
-void srv_exchange_free_kept(struct srv_loop *loop); /* when it has stopped */
+/* Frees an exchange and everything its request holds.  `on_loop_thread`: the caller is the
+ * exchange's event thread. */
+void srv_exchange_free(struct srv_exchange *exchange, bool on_loop_thread);
+void srv_exchange_free_pool(struct srv_loop *loop); /* of a loop that has stopped */
 
-bool srv_exchange_grant(void *exchange, size_t bytes); /* for the arena: srv_request_charge */
+/* The arena's grant function: charges `bytes` to the request. */
+bool srv_exchange_grant(void *exchange, size_t bytes);
 
-/* Grows the room for the body to hold `needed` bytes, at least doubling it, no further than it may
- * get. */
-enum srv_error_code srv_exchange_grow(struct srv_exchange *exchange, size_t needed,
-                                      struct srv_error *error);
+/* Grows the room for the body to hold `needed` bytes, in steps that at least double it, within the
+ * limit.  Errors: body_too_large, out_of_memory. */
+enum srv_error_code srv_exchange_grow_body(struct srv_exchange *exchange, size_t needed,
+                                           struct srv_error *error);
 enum srv_error_code srv_exchange_check_length(const struct srv_exchange *exchange, uint64_t length,
                                               struct srv_error *error);
-enum srv_error_code srv_exchange_full(struct srv_error *error); /* max_in_flight_bytes are used */
+
+/* out_of_memory: max_in_flight_bytes are used up. */
+enum srv_error_code srv_exchange_fail_in_flight(struct srv_error *error);
 
 #endif

@@ -1,10 +1,9 @@
 /* http_guard.c: refuses heads that two parsers could read in two ways.
  *
- * libmicrohttpd is lenient: of two Content-Lengths the first wins, Transfer-Encoding beats
- * Content-Length, values end at a NUL, a folded line is glued to the field's name, lines may end in
- * a bare LF.  Behind a proxy that reads otherwise, each of these smuggles a request.  What its
- * parser dropped shows in where the fields lie: they point into the bytes as received, so each must
- * begin two bytes (CR LF) behind the end of the one before it.  `rules` lists the checks. */
+ * libmicrohttpd reads heads leniently, and behind a proxy that reads them otherwise each leniency
+ * smuggles a request (mhd_workarounds.c, 8).  Bytes that its parser dropped show in where the
+ * fields lie: fields point into the bytes as received, so each must begin two bytes (CR LF) after
+ * the end of the one before it.  `rules` lists the checks in their order. */
 #include "http/http_guard.h"
 
 #include <stdlib.h>
@@ -44,7 +43,7 @@ const struct srv_header_field *srv_head_single(bool *repeated, const struct srv_
     return field;
 }
 
-/* A number of digits and nothing else. */
+/* Digits and nothing else; false also where the number does not fit. */
 static bool read_decimal(uint64_t *out, const struct srv_header_field *field)
 {
     *out = 0;
@@ -57,12 +56,7 @@ static bool read_decimal(uint64_t *out, const struct srv_header_field *field)
     return field->value_length > 0;
 }
 
-static bool is_alphanumeric(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-}
-
-/* Letters, digits and !#$%&'*+-.^_`|~: a bit for each character below 128 that tokens have. */
+/* The characters of a token, letters, digits and !#$%&'*+-.^_`|~: a bit for each below 128. */
 static const uint64_t token_characters[2] = {0x3ff6cfa00000000, 0x57ffffffc7fffffe};
 
 static bool is_token(const char *text, size_t length)
@@ -81,7 +75,7 @@ bool srv_header_field_id(char out[SRV_ID_MAX + 1], const struct srv_header_field
     if (field == NULL || field->value_length == 0 || field->value_length > SRV_ID_MAX)
         return false;
     for (size_t i = 0; i < field->value_length; i++) {
-        if (!is_alphanumeric(field->value[i]) && !memchr("_.-", field->value[i], 3))
+        if (!srv_id_character(field->value[i]))
             return false;
     }
     memcpy(out, field->value, field->value_length);
@@ -153,7 +147,8 @@ static enum srv_error_code check_fields(struct srv_framing *out, const struct sr
     return SRV_OK;
 }
 
-/* No byte of the head is unaccounted for: no NUL, no folded line, no bare LF. */
+/* Every byte of the head belongs to the request line, a field or a CR LF: there is no NUL, no
+ * folded line, no bare LF. */
 static enum srv_error_code check_gaps(struct srv_framing *out, const struct srv_head *head,
                                       struct srv_error *error)
 {
@@ -269,7 +264,7 @@ static const char *skip_blanks(const char *text, const char *end)
 }
 
 /* Length of `text` without the blanks at its end. */
-static size_t trimmed(const char *text, const char *end)
+static size_t trimmed_length(const char *text, const char *end)
 {
     while (end > text && (end[-1] == ' ' || end[-1] == '\t'))
         end--;
@@ -287,18 +282,20 @@ static const char *find_byte(const char *text, const char *end, char byte)
 #define JSON_LENGTH "Inference-Header-Content-Length"
 #define DEADLINE "X-Deadline-Ms"
 
-/* Whether the field's value is the media type, with any parameters. */
+/* Whether the field's value is the media type, parameters aside. */
 static bool type_is(const struct srv_header_field *field, const char *type)
 {
     const char *end = field->value + field->value_length;
-    size_t length = trimmed(field->value, find_byte(field->value, end, ';'));
+    size_t length = trimmed_length(field->value, find_byte(field->value, end, ';'));
     return length == strlen(type) && strncasecmp(field->value, type, length) == 0;
 }
 
 static const struct {
     const char *name;
     enum srv_coding coding;
-} codings[] = {{"gzip", SRV_GZIP}, {"deflate", SRV_DEFLATE}, {"x-gzip", SRV_GZIP}};
+} codings[] = {
+    {"gzip", SRV_GZIP}, {"deflate", SRV_DEFLATE}, {"x-gzip", SRV_GZIP}, /* HTTP/1.0's name */
+};
 #define NUM_CODINGS (sizeof codings / sizeof codings[0])
 
 enum srv_error_code srv_guard_content_encoding(enum srv_coding *out, const struct srv_head *head,
@@ -379,9 +376,10 @@ enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head
                     SRV_MAX_DEADLINE_MS);
 }
 
-/* How closely a media range (of `length` characters) names `type`: 3 exactly, 2 as "kind/" and a
- * star, 1 as two stars, 0 not at all.  A coding has no kind: 1 is one star. */
-static int closeness(const char *range, size_t length, const char *type)
+/* How specifically a range of Accept or Accept-Encoding (`length` characters) names `type`: 3 as
+ * "kind/subtype", 2 as "kind/" and a star, 1 as two stars, 0 not at all.  A coding has no kind: 3
+ * is its name, 1 one star. */
+static int specificity_of(const char *range, size_t length, const char *type)
 {
     const char *slash = strchr(type, '/');
     size_t kind = slash != NULL ? (size_t)(slash - type) + 1 : SIZE_MAX - 1;
@@ -393,7 +391,7 @@ static int closeness(const char *range, size_t length, const char *type)
     return length == strlen(any) && memcmp(range, any, length) == 0 ? 1 : 0;
 }
 
-/* A weight as Accept has it, in thousandths: 250 for "0.25"; 1000 for what is none. */
+/* A weight ("q=") in thousandths: 250 for "0.25"; 1000 for text that is none. */
 static unsigned read_weight(const char *text, size_t length)
 {
     unsigned weight = 0, unit = 1000;
@@ -409,13 +407,13 @@ static unsigned read_weight(const char *text, size_t length)
     return weight < 1000 ? weight : 1000;
 }
 
-/* The weight among the parameters behind a media range; 1000 without one. */
+/* The weight among the parameters after a range; 1000 without one. */
 static unsigned find_weight(const char *text, const char *end)
 {
     while (text < end) {
         const char *stop = find_byte(text, end, ';');
         text = skip_blanks(text, stop);
-        size_t length = trimmed(text, stop);
+        size_t length = trimmed_length(text, stop);
         if (length >= 3 && (text[0] == 'q' || text[0] == 'Q') && text[1] == '=')
             return read_weight(text + 2, length - 2);
         text = stop < end ? stop + 1 : end;
@@ -423,48 +421,50 @@ static unsigned find_weight(const char *text, const char *end)
     return 1000;
 }
 
-/* What Accept says of a media type. */
-struct wish {
-    bool given;      /* whether there is an Accept at all */
-    int closeness;   /* of the range that names it most closely */
-    unsigned weight; /* of that; 0: not wanted */
+/* How acceptable a media type is by Accept, or a coding by Accept-Encoding. */
+struct preference {
+    bool given;      /* the request has the field */
+    int specificity; /* of the most specific range that names it; 0: none does */
+    unsigned weight; /* of that range; 0: not acceptable */
 };
 
-/* Goes through one Accept field. */
-static void weigh_accept(struct wish *out, const struct srv_header_field *field, const char *type)
+/* Takes in the ranges of one field. */
+static void read_ranges(struct preference *out, const struct srv_header_field *field,
+                        const char *type)
 {
     const char *at = field->value, *end = field->value + field->value_length;
     while (at < end) {
         const char *stop = find_byte(at, end, ',');
         const char *parameters = find_byte(at, stop, ';');
         at = skip_blanks(at, parameters);
-        int close = closeness(at, trimmed(at, parameters), type);
-        if (close > out->closeness) {
-            out->closeness = close;
+        int specificity = specificity_of(at, trimmed_length(at, parameters), type);
+        if (specificity > out->specificity) {
+            out->specificity = specificity;
             out->weight = find_weight(parameters < stop ? parameters + 1 : stop, stop);
         }
         at = stop < end ? stop + 1 : end;
     }
 }
 
-static struct wish find_wish(const struct srv_head *head, const char *name, const char *type)
+static struct preference find_preference(const struct srv_head *head, const char *name,
+                                         const char *type)
 {
-    struct wish wish = {0};
+    struct preference found = {0};
     size_t length = strlen(name);
     for (size_t i = 0; i < head->count; i++) {
         if (!name_is(&head->fields[i], name, length))
             continue;
-        wish.given = wish.given || head->fields[i].value_length > 0;
-        weigh_accept(&wish, &head->fields[i], type);
+        found.given = found.given || head->fields[i].value_length > 0;
+        read_ranges(&found, &head->fields[i], type);
     }
-    return wish;
+    return found;
 }
 
 enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *type,
                                      struct srv_error *error)
 {
-    struct wish wish = find_wish(head, "Accept", type);
-    if (wish.given && wish.weight == 0)
+    struct preference preference = find_preference(head, "Accept", type);
+    if (preference.given && preference.weight == 0)
         return srv_fail(error, SRV_E_NOT_ACCEPTABLE, "Accept", "Accept excludes %s", type);
     return SRV_OK;
 }
@@ -472,26 +472,26 @@ enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *ty
 enum srv_error_code srv_guard_accept_binary(bool *binary, const struct srv_head *head,
                                             struct srv_error *error)
 {
-    struct wish json = find_wish(head, "Accept", JSON_TYPE);
-    struct wish bytes = find_wish(head, "Accept", BYTES_TYPE);
-    bool named = bytes.closeness == 3;
+    struct preference json = find_preference(head, "Accept", JSON_TYPE);
+    struct preference bytes = find_preference(head, "Accept", BYTES_TYPE);
+    bool named = bytes.specificity == 3;
     *binary = named && bytes.weight > 0 && bytes.weight >= json.weight;
     return *binary ? SRV_OK : srv_guard_accept(head, JSON_TYPE, error);
 }
 
-/* The one of most weight, gzip of equals; identity where it was given more than that. */
+/* The coding of most weight, gzip of equals; identity where its weight is higher than that. */
 enum srv_coding srv_guard_accept_encoding(const struct srv_head *head)
 {
     const char *const field = "Accept-Encoding";
-    struct wish plain = find_wish(head, field, "identity");
-    unsigned most = plain.closeness == 3 && plain.weight > 0 ? plain.weight : 1;
+    struct preference identity = find_preference(head, field, "identity");
+    unsigned most = identity.specificity == 3 && identity.weight > 0 ? identity.weight : 1;
     enum srv_coding chosen = SRV_IDENTITY;
-    for (size_t i = 0; i < 2; i++) { /* without the old name, which a star would mean too */
-        struct wish wish = find_wish(head, field, codings[i].name);
-        bool better = chosen == SRV_IDENTITY ? wish.weight >= most : wish.weight > most;
-        if (wish.closeness == 0 || !better)
+    for (size_t i = 0; i < 2; i++) { /* without x-gzip, which a star would mean too */
+        struct preference coding = find_preference(head, field, codings[i].name);
+        bool better = chosen == SRV_IDENTITY ? coding.weight >= most : coding.weight > most;
+        if (coding.specificity == 0 || !better)
             continue;
-        most = wish.weight;
+        most = coding.weight;
         chosen = codings[i].coding;
     }
     return chosen;

@@ -1,7 +1,7 @@
-/* http_guard.h: what a request's head must look like before anything else is believed of it.
+/* http_guard.h: what a request's head must look like before anything else in it is believed.
  *
  * A head is the request line and header fields, given as pointers into the bytes as they arrived
- * (libmicrohttpd works in place).  Nothing here sees a socket, so unit tests can try every rule. */
+ * (libmicrohttpd parses in place).  The guard sees no socket, so unit tests can try every rule. */
 #ifndef SRV_HTTP_GUARD_H
 #define SRV_HTTP_GUARD_H
 
@@ -19,9 +19,9 @@ struct srv_header_field {
 struct srv_head {
     const char *method, *path, *version; /* NUL-terminated, where they arrived */
     const char *target;                  /* a copy of path and query, up to a NUL */
-    const char *end;                     /* behind the empty line that ends the head */
+    const char *end;                     /* one past the empty line that ends the head */
     size_t bytes;                        /* from the method to `end` */
-    size_t count;                        /* fields; may pass SRV_MAX_HEADERS, which are kept */
+    size_t count;                        /* of fields received, of which SRV_MAX_HEADERS are kept */
     struct srv_header_field fields[SRV_MAX_HEADERS];
 };
 
@@ -32,62 +32,61 @@ struct srv_framing {
     uint64_t length;
 };
 
-/* Checks line, fields and framing.  After an error the connection must be closed: where the body
- * ends is not known.  Errors: bad_request, not_implemented, headers_too_large. */
+/* Checks request line, fields and framing.  After an error the connection must be closed, since the
+ * end of the body is not known.  Errors: bad_request, not_implemented, headers_too_large. */
 enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_head *head,
                                    struct srv_error *error);
 
-/* Checks Content-Type (application/json) of a request that has a body.  Where
- * `framed`, tensors may follow the JSON, and application/octet-stream will do too.
- * Errors: unsupported_media_type. */
+/* Checks Content-Type of a request that has a body: application/json, and where tensors may follow
+ * the JSON (`framed`) application/octet-stream too.  Error: unsupported_media_type. */
 enum srv_error_code srv_guard_content_type(const struct srv_head *head, bool framed,
                                            struct srv_error *error);
 
-/* The same for a route whose body is bytes and nothing else: application/octet-stream, or nothing
- * said. */
+/* The same for a route whose body is bytes and nothing else: application/octet-stream, or no
+ * Content-Type. */
 enum srv_error_code srv_guard_content_type_bytes(const struct srv_head *head,
                                                  struct srv_error *error);
 
-/* Reads Content-Encoding: one of gzip, x-gzip, deflate, identity, once.  Error:
+/* Reads Content-Encoding, which may stand once: gzip, x-gzip, deflate or identity.  Error:
  * unsupported_media_type. */
 enum srv_error_code srv_guard_content_encoding(enum srv_coding *out, const struct srv_head *head,
                                                struct srv_error *error);
 
-/* The coding that Accept-Encoding prefers for a reply; SRV_IDENTITY where it names none of ours. */
+/* The coding that Accept-Encoding prefers for a reply; SRV_IDENTITY where it names none that attnd
+ * has. */
 enum srv_coding srv_guard_accept_encoding(const struct srv_head *head);
 
-/* Reads Inference-Header-Content-Length, where there is one: *framed tells.  Without it a body of
+/* Reads Inference-Header-Content-Length; *framed says whether it is there.  Without it a body of
  * application/octet-stream cannot be read.  Error: bad_request. */
 enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
                                           const struct srv_head *head, struct srv_error *error);
 
-/* Checks that Accept, where given, allows a reply of media type `type`.  Errors: not_acceptable. */
+/* Checks that Accept, where given, allows a reply of media type `type`.  Error: not_acceptable. */
 enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *type,
                                      struct srv_error *error);
 
-/* The same for routes whose replies are JSON or binary: *binary where Accept names
+/* The same for routes whose replies are JSON or binary: *binary is true where Accept names
  * application/octet-stream and prefers nothing to it. */
 enum srv_error_code srv_guard_accept_binary(bool *binary, const struct srv_head *head,
                                             struct srv_error *error);
 
-/* Reads X-Deadline-Ms, where there is one, else *ms is 0.  Error: invalid_value, unless it is one
- * decimal number from 1 to SRV_MAX_DEADLINE_MS. */
+/* Reads X-Deadline-Ms, one decimal number from 1 to SRV_MAX_DEADLINE_MS; *ms is 0 without the
+ * field.  Error: invalid_value. */
 enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head,
                                        struct srv_error *error);
 
 /* The first field of that name, without regard to case; NULL where there is none. */
 const struct srv_header_field *srv_head_find(const struct srv_head *head, const char *name);
 
-/* The same for a field that may stand once: *repeated tells of others. */
+/* The same for a field that may stand once: *repeated says whether there are more. */
 const struct srv_header_field *srv_head_single(bool *repeated, const struct srv_head *head,
                                                const char *name);
 
-/* Copies the field's value where it is an id: 1 to SRV_ID_MAX of [A-Za-z0-9_.-].  False, with out
+/* Copies the field's value where it is an id: 1 to SRV_ID_MAX of [A-Za-z0-9_.-].  False, with `out`
  * empty, where the field is NULL or holds anything else. */
 bool srv_header_field_id(char out[SRV_ID_MAX + 1], const struct srv_header_field *field);
 
-/* Reads a field that must hold one id where it is there; else out is empty.  Error:
- * invalid_value. */
+/* Reads a field that must hold one id; `out` is empty without the field.  Error: invalid_value. */
 enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head *head,
                                  const char *name, struct srv_error *error);
 

@@ -1,86 +1,107 @@
 /* http_job.c: a request's way to the scheduler and back.
  *
- * A job waits without being suspended: libmicrohttpd calls its handler again each turn until there
- * is a reply.  Suspending and resuming cost several system calls, so only what has been called in
- * vain for long is suspended.  Between submit and resume the request belongs to the scheduler, and
- * `hold` says who acts next: both sides change it, each in one atomic step. */
+ * While its job runs an exchange is polled, not suspended: libmicrohttpd calls its handler again
+ * each turn until there is a reply, and only an exchange that has been polled for long is suspended
+ * (mhd_workarounds.c, 13).  From submit to resume the request belongs to the scheduler;
+ * x->owner says so, and who acts next. */
 #include <microhttpd.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "app.h"
 #include "http/http_exchange.h"
+#include "schedule/scheduler.h"
 
-#define CALLS_IN_VAIN 4096              /* of all that wait, together, before one is suspended */
-#define PATIENCE_NS UINT64_C(100000000) /* a client of less waiting is not looked for */
+#define MAX_POLLS 4096                     /* of all polled exchanges, before one is suspended */
+#define PROBE_AFTER_NS UINT64_C(100000000) /* of a job: before that its client is not probed */
 
 bool srv_exchange_submit(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
-    x->stage = AT_JOB;
-    atomic_store(&x->hold, HELD);
-    if (!srv_scheduler_submit(request->app->scheduler, request, &error)) {
-        atomic_store(&x->hold, FREE);
+    x->state = RUNNING_JOB;
+    atomic_store(&x->owner, OWNER_SCHEDULER);
+    if (!srv_scheduler_submit(x->loop->http->context.scheduler, request, &error)) {
+        atomic_store(&x->owner, OWNER_EVENT_THREAD);
         srv_reply_error(request, &error);
         return false;
     }
-    x->waits = x->loop->submitted = true;
-    x->loop->waiting++;
+    x->polled = x->loop->has_submitted = true;
+    x->loop->num_polled++;
     return true;
 }
 
-void srv_exchange_stop_waiting(struct srv_exchange *x)
+void srv_exchange_run_submitted(struct srv_loop *loop)
 {
-    if (x->waits)
-        x->loop->waiting--;
-    x->waits = false;
+    if (loop->has_submitted)
+        srv_scheduler_run_or_wake(loop->http->context.scheduler);
+    loop->has_submitted = false;
+}
+
+/* ---- Waiting for the reply ------------------------------------------------------------------- */
+
+void srv_exchange_stop_polling(struct srv_exchange *x)
+{
+    if (x->polled)
+        x->loop->num_polled--;
+    x->polled = false;
 }
 
 /* Takes the connection out of libmicrohttpd's hands until the job is done, unless it is by now. */
 static void suspend(struct srv_exchange *x)
 {
-    int held = HELD;
-    srv_exchange_stop_waiting(x);
+    int owner = OWNER_SCHEDULER;
+    srv_exchange_stop_polling(x);
     MHD_suspend_connection(x->mhd);
-    if (!atomic_compare_exchange_strong(&x->hold, &held, SUSPENDED))
+    if (!atomic_compare_exchange_strong(&x->owner, &owner, OWNER_SCHEDULER_RESUMES))
         MHD_resume_connection(x->mhd);
+}
+
+bool srv_exchange_poll(struct srv_exchange *x)
+{
+    if (x->state != RUNNING_JOB || atomic_load(&x->owner) != OWNER_SCHEDULER)
+        return false;
+    if (++x->num_polls * x->loop->num_polled > MAX_POLLS)
+        suspend(x);
+    return true;
 }
 
 /* ---- Clients that leave ---------------------------------------------------------------------- */
 
-/* A client that has ended its side may still read, or be gone: both look alike until something is
- * sent.  So it is sent an interim reply, which means nothing to one that reads; the system of one
- * that is gone resets the connection.  True where there is nobody to ask. */
-static bool ask(struct srv_exchange *x)
+/* A client that has closed its side may still read, or be gone; the two cannot be told apart until
+ * something is sent.  So the client is sent an interim reply, which means nothing to one that
+ * reads; the system of one that is gone resets the connection.  False where no probe can be sent:
+ * over TLS, and to clients of HTTP/1.0. */
+static bool probe(struct srv_exchange *x)
 {
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    if (!x->interim || MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION) != NULL)
-        return true;
-    if (!x->asked)
+    if (!x->knows_interim ||
+        MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION) != NULL)
+        return false;
+    if (!x->probed)
         (void)!send(x->connection->fd, interim, strlen(interim), MSG_DONTWAIT | MSG_NOSIGNAL);
-    x->asked = true;
-    return false;
+    x->probed = true;
+    return true;
 }
 
-void srv_exchange_look(struct srv_exchange *x, uint64_t now)
+/* A client that has closed its side and cannot be probed counts as gone. */
+void srv_exchange_check_client(struct srv_exchange *x, uint64_t now_ns)
 {
     struct pollfd client = {.fd = x->connection->fd, .events = POLLRDHUP};
-    if (x->stage != AT_JOB || now - x->request.t_body < PATIENCE_NS ||
+    if (x->state != RUNNING_JOB || now_ns - x->request.t_body < PROBE_AFTER_NS ||
         atomic_load(&x->request.left) || poll(&client, 1, 0) <= 0)
         return;
-    if ((client.revents & (POLLHUP | POLLERR)) != 0 || ask(x))
+    if ((client.revents & (POLLHUP | POLLERR)) != 0 || !probe(x))
         atomic_store(&x->request.left, true);
 }
 
-bool srv_exchange_leave(struct srv_exchange *x)
+bool srv_exchange_abandon(struct srv_exchange *x)
 {
-    int held = HELD;
+    int owner = OWNER_SCHEDULER;
     struct srv_connection *connection = x->connection;
     x->connection = NULL;
     atomic_store(&x->request.left, true);
-    if (atomic_compare_exchange_strong(&x->hold, &held, LEFT)) {
+    if (atomic_compare_exchange_strong(&x->owner, &owner, OWNER_SCHEDULER_ENDS)) {
         connection->exchange = NULL;
         return true;
     }
@@ -88,21 +109,7 @@ bool srv_exchange_leave(struct srv_exchange *x)
     return false;
 }
 
-bool srv_exchange_waits(struct srv_exchange *x)
-{
-    if (x->stage != AT_JOB || atomic_load(&x->hold) != HELD)
-        return false;
-    if (++x->vain * x->loop->waiting > CALLS_IN_VAIN)
-        suspend(x);
-    return true;
-}
-
-void srv_exchange_turned(struct srv_loop *loop)
-{
-    if (loop->submitted)
-        srv_scheduler_run_or_wake(loop->http->app->scheduler);
-    loop->submitted = false;
-}
+/* ---- The way back ---------------------------------------------------------------------------- */
 
 void srv_http_resume(struct srv_http *http, struct srv_request *const requests[], size_t count)
 {
@@ -111,11 +118,12 @@ void srv_http_resume(struct srv_http *http, struct srv_request *const requests[]
         struct srv_exchange *x = requests[i]->connection;
         struct MHD_Connection *mhd = x->mhd;
         touched[x->loop - http->loops] = true;
-        int hold = atomic_exchange(&x->hold, FREE); /* x may be gone from here on, unless LEFT */
-        if (hold == SUSPENDED)
+        /* From here on x is the scheduler's only where it is to end the exchange. */
+        int owner = atomic_exchange(&x->owner, OWNER_EVENT_THREAD);
+        if (owner == OWNER_SCHEDULER_RESUMES)
             MHD_resume_connection(mhd);
-        if (hold == LEFT) {
-            srv_exchange_tell(requests[i]);
+        if (owner == OWNER_SCHEDULER_ENDS) {
+            srv_exchange_log(requests[i]);
             srv_exchange_free(x, false);
         }
     }

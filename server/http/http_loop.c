@@ -1,7 +1,8 @@
 /* http_loop.c: the threads that wait for sockets.
  *
  * One turn: wait for libmicrohttpd's epoll descriptor, our wake descriptor or a lingering socket;
- * let libmicrohttpd do all it can without blocking; four times a second look at the deadlines. */
+ * let libmicrohttpd do all it can without blocking; four times a second sweep over the connections
+ * for deadlines that have passed. */
 #include "http/http_loop.h"
 
 #include <errno.h>
@@ -14,14 +15,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "http/http.h"
 
 #define SWEEP_MS 250
-#define SILENT_TURNS 64
-#define WAITING_TURNS 4 /* the same, where that work is requests that wait to be answered */
-#define SILENT_MS 5
-#define VAIN_MS 100
-#define LAST_TURNS 16 /* after the end, for replies that were made just before it */
+#define MAX_IDLE_TURNS 64  /* in a row before a turn waits (mhd_workarounds.c, 6) */
+#define MAX_POLLED_TURNS 4 /* the same while requests are polled for their replies */
+#define IDLE_WAIT_MS 5
+#define LAST_TURNS 16 /* after the command to stop, for replies made just before it */
 #define LINGER_MS 2000
 #define LINGER_BYTES ((size_t)1 << 20)
 
@@ -29,17 +28,18 @@ bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
 {
     loop->http = http;
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    atomic_init(&loop->wish, SRV_LOOP_RUN);
+    atomic_init(&loop->command, SRV_LOOP_RUN);
     return loop->wake_fd >= 0;
 }
 
-/* One of the two sees what the other has written, so no wake is lost and most cost no call. */
+/* The waker sets wake_pending and then reads `sleeping`, the loop sets `sleeping` and then reads
+ * wake_pending: one of the two sees the other's flag, so no wake is lost and most cost no call. */
 void srv_loop_wake(struct srv_loop *loop)
 {
     uint64_t one = 1;
     ssize_t written;
-    atomic_store(&loop->woken, true);
-    if (!atomic_load(&loop->asleep))
+    atomic_store(&loop->wake_pending, true);
+    if (!atomic_load(&loop->sleeping))
         return;
     do
         written = write(loop->wake_fd, &one, sizeof one);
@@ -70,7 +70,7 @@ void srv_loop_disconnected(struct srv_connection *connection)
     *connection->link = connection->next;
     if (connection->next != NULL)
         connection->next->link = connection->link;
-    connection->loop->emptied = connection->loop->connections == NULL;
+    connection->loop->accept.last_closed = connection->loop->connections == NULL;
     free(connection);
 }
 
@@ -79,48 +79,21 @@ void srv_connection_deadline(struct srv_connection *connection, uint64_t after_m
     connection->deadline_ns = after_ms > 0 ? srv_now_ns() + after_ms * SRV_MS_NS : 0;
 }
 
-/* Shuts down what is late; libmicrohttpd then sees the end of the connection and closes it. */
+/* Shuts down connections whose deadline has passed; libmicrohttpd then sees their end and closes
+ * them. */
 static void sweep(struct srv_loop *loop, uint64_t now)
 {
     for (struct srv_connection *c = loop->connections; c != NULL; c = c->next) {
         if (c->deadline_ns == 0 || c->deadline_ns > now) {
             if (c->exchange != NULL)
-                loop->look(c->exchange, now);
+                loop->on_sweep(c->exchange, now);
             continue;
         }
         c->deadline_ns = 0;
         if (c->exchange != NULL)
-            loop->late(c->exchange);
+            loop->on_deadline(c->exchange);
         shutdown(c->fd, SHUT_RDWR);
     }
-}
-
-/* Where it was refused a descriptor libmicrohttpd accepts nobody until one of its connections ends,
- * which may be never.  So where somebody waits for two sweeps it gets one that ends at once. */
-static void hear_again(struct srv_loop *loop)
-{
-    struct pollfd caller = {.fd = loop->listen_fd, .events = POLLIN};
-    const struct sockaddr nobody = {.sa_family = AF_UNIX};
-    size_t open =
-        MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections;
-    bool waits = open < loop->max_connections && poll(&caller, 1, 0) > 0;
-    bool deaf = waits && loop->unheard;
-    int pair[2];
-    loop->unheard = waits;
-    if (!deaf || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0)
-        return;
-    close(pair[1]);
-    (void)MHD_add_connection(loop->daemon, pair[0], &nobody, sizeof nobody); /* closes it always */
-}
-
-/* Where it was refused a descriptor and nobody is connected, libmicrohttpd asks for one again at
- * once, as long as somebody waits.  So where that was so for two turns it is let be for a while. */
-static void note_strangers(struct srv_loop *loop)
-{
-    struct pollfd caller = {.fd = loop->listen_fd, .events = POLLIN};
-    bool waits = loop->connections == NULL && poll(&caller, 1, 0) > 0;
-    loop->vain = waits && loop->stranger;
-    loop->stranger = waits;
 }
 
 /* ---- Lingering sockets ----------------------------------------------------------------------- */
@@ -136,13 +109,13 @@ void srv_loop_linger(struct srv_loop *loop, int fd)
         (struct srv_linger){.fd = copy, .deadline_ns = srv_now_ns() + LINGER_MS * SRV_MS_NS};
 }
 
-/* Reads and drops; false once there is no more reason to keep the socket. */
+/* Reads and discards; false once the socket is to be closed. */
 static bool still_lingers(struct srv_linger *linger, uint64_t now)
 {
-    char dropped[16384];
+    char discarded[16384];
     ssize_t got;
     do {
-        got = recv(linger->fd, dropped, sizeof dropped, MSG_DONTWAIT);
+        got = recv(linger->fd, discarded, sizeof discarded, MSG_DONTWAIT);
         if (got > 0)
             linger->bytes += (size_t)got;
     } while (got > 0 && linger->bytes < LINGER_BYTES);
@@ -162,26 +135,22 @@ static void serve_lingering(struct srv_loop *loop, uint64_t now)
     loop->lingering_count = kept;
 }
 
-/* ---- The thread ------------------------------------------------------------------------------ */
+/* ---- Waiting --------------------------------------------------------------------------------- */
 
-/* No connection has a timeout of libmicrohttpd's, so one means that there is work left.  A chunk
- * header that fills the reading buffer and goes on counts as work for ever, as does a request that
- * waits to be answered: after some turns in which nothing was heard, each waits a little, until the
- * connection's deadline ends it or the answer wakes us.  The turn behind the end of the last
- * connection makes libmicrohttpd listen again, if it had ceased to. */
+/* How long this turn may wait, -1: until something happens.  libmicrohttpd has no timeouts of its
+ * own here, so MHD_get_timeout says YES only where it has work left.  A request that is polled for
+ * its reply counts as such work, as does a certain chunk header (mhd_workarounds.c, 6): after some
+ * turns without input each turn waits a little, until input comes or srv_loop_wake is called. */
 static int wait_ms(struct srv_loop *loop)
 {
-    MHD_UNSIGNED_LONG_LONG pending;
-    size_t most = loop->waiting > 0 ? WAITING_TURNS : SILENT_TURNS;
-    bool emptied = loop->emptied;
-    loop->emptied = false;
-    if (MHD_get_timeout(loop->daemon, &pending) == MHD_YES)
-        return loop->silent_turns++ < most ? 0 : SILENT_MS;
-    loop->silent_turns = 0;
-    if (loop->vain)
-        return VAIN_MS;
-    if (emptied)
-        return 0;
+    MHD_UNSIGNED_LONG_LONG timeout;
+    size_t max_turns = loop->num_polled > 0 ? MAX_POLLED_TURNS : MAX_IDLE_TURNS;
+    int accept_ms = srv_mhd_accept_wait_ms(&loop->accept);
+    if (MHD_get_timeout(loop->daemon, &timeout) == MHD_YES)
+        return loop->idle_turns++ < max_turns ? 0 : IDLE_WAIT_MS;
+    loop->idle_turns = 0;
+    if (accept_ms >= 0)
+        return accept_ms;
     return loop->connections != NULL || loop->lingering_count > 0 ? SWEEP_MS : -1;
 }
 
@@ -189,8 +158,9 @@ static void sleep_for(struct srv_loop *loop, int ms)
 {
     struct pollfd fds[2 + SRV_LINGER_MAX];
     size_t count = 2;
-    fds[0].fd =
-        loop->vain ? -1 : MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    fds[0].fd = loop->accept.backing_off
+                    ? -1
+                    : MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     fds[1].fd = loop->wake_fd;
     for (size_t i = 0; i < loop->lingering_count; i++)
         fds[count++].fd = loop->lingering[i].fd;
@@ -201,47 +171,59 @@ static void sleep_for(struct srv_loop *loop, int ms)
         (void)!read(loop->wake_fd, &wakes, sizeof wakes);
 }
 
-/* MHD_run looks at the sockets itself, so where there is work no call is spent on asking first. */
+/* MHD_run checks the sockets itself, so a turn that need not wait spends no call on poll. */
 static void wait_for_work(struct srv_loop *loop)
 {
     int ms = wait_ms(loop);
     if (ms != 0) {
-        atomic_store(&loop->asleep, true);
-        if (!atomic_load(&loop->woken))
+        atomic_store(&loop->sleeping, true);
+        if (!atomic_load(&loop->wake_pending))
             sleep_for(loop, ms);
-        atomic_store(&loop->asleep, false);
+        atomic_store(&loop->sleeping, false);
     }
-    atomic_store(&loop->woken, false);
+    atomic_store(&loop->wake_pending, false);
 }
 
-static void *serve(void *context)
+/* ---- The thread ------------------------------------------------------------------------------ */
+
+static void begin_thread(void)
 {
-    struct srv_loop *loop = context;
     sigset_t pipe;
     pthread_setname_np(pthread_self(), "attnd-event");
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);
-    int wish;
-    bool quiet = false;
-    while ((wish = atomic_load(&loop->wish)) != SRV_LOOP_STOP) {
-        if (wish == SRV_LOOP_QUIESCE && !quiet) {
+}
+
+static void run_turn(struct srv_loop *loop, bool accepting)
+{
+    wait_for_work(loop);
+    MHD_run(loop->daemon);
+    loop->after_turn(loop);
+    if (accepting)
+        srv_mhd_accept_after_turn(loop);
+    uint64_t now = srv_now_ns();
+    serve_lingering(loop, now);
+    if (now < loop->next_sweep_ns)
+        return;
+    sweep(loop, now);
+    if (accepting)
+        srv_mhd_accept_at_sweep(loop);
+    loop->next_sweep_ns = now + SWEEP_MS * SRV_MS_NS;
+}
+
+static void *serve(void *context)
+{
+    struct srv_loop *loop = context;
+    int command;
+    bool accepting = true;
+    begin_thread();
+    while ((command = atomic_load(&loop->command)) != SRV_LOOP_STOP) {
+        if (command == SRV_LOOP_QUIESCE && accepting) {
             MHD_quiesce_daemon(loop->daemon);
-            quiet = true;
+            accepting = false;
         }
-        wait_for_work(loop);
-        MHD_run(loop->daemon);
-        loop->turned(loop);
-        if (!quiet)
-            note_strangers(loop);
-        uint64_t now = srv_now_ns();
-        serve_lingering(loop, now);
-        if (now >= loop->sweep_ns) {
-            sweep(loop, now);
-            if (!quiet)
-                hear_again(loop);
-            loop->sweep_ns = now + SWEEP_MS * SRV_MS_NS;
-        }
+        run_turn(loop, accepting);
     }
     for (int i = 0; i < LAST_TURNS; i++)
         MHD_run(loop->daemon);
@@ -256,20 +238,20 @@ bool srv_loop_start(struct srv_loop *loop)
 
 void srv_loop_quiesce(struct srv_loop *loop)
 {
-    atomic_store(&loop->wish, SRV_LOOP_QUIESCE);
+    atomic_store(&loop->command, SRV_LOOP_QUIESCE);
     srv_loop_wake(loop);
 }
 
 void srv_loop_stop(struct srv_loop *loop)
 {
     if (loop->running) {
-        atomic_store(&loop->wish, SRV_LOOP_STOP);
+        atomic_store(&loop->command, SRV_LOOP_STOP);
         srv_loop_wake(loop);
         pthread_join(loop->thread, NULL);
         loop->running = false;
     }
     if (loop->daemon != NULL) {
-        MHD_quiesce_daemon(loop->daemon); /* leaves the listening socket, which loops share, open */
+        MHD_quiesce_daemon(loop->daemon); /* leaves open the listening socket, which loops share */
         MHD_stop_daemon(loop->daemon);
         loop->daemon = NULL;
     }

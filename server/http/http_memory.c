@@ -1,19 +1,21 @@
-/* http_memory.c: the memory of exchanges: spare ones, bodies, what is charged for them.
+/* http_memory.c: the memory of exchanges: the pool they come from, bodies, what is charged for
+ * them.
  *
- * Each event thread keeps some exchanges with room for a small body and a small job, so that most
- * requests take nothing from the system.  They are one block and stay it: 17 KiB each, taken by one
- * thread and freed by another, would leave holes in the heap that grow for hours.  What
- * max_in_flight_bytes is charged is the same either way. */
+ * Each event thread has a pool of exchanges with room for a small body and a small job, so that
+ * most requests take nothing from the system.  The pool is one block and stays it: exchanges of 17
+ * KiB, allocated by one thread and freed by another, would leave holes in the heap that grow for
+ * hours.  Where the pool is used up, exchanges come from malloc.  The charge to max_in_flight_bytes
+ * is the same either way. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "http/http_exchange.h"
 
-#define KEPT 256         /* exchanges of an event thread */
-#define SMALL_BODY 65536 /* bytes: below, room for eight times what is there, as each step copies */
+#define POOL_SIZE 256    /* exchanges of an event thread */
+#define SMALL_BODY 65536 /* bytes: below, room for eight times what is there, as growing copies */
 
-/* AddressSanitizer sees who touches one between its requests. */
+/* AddressSanitizer reports accesses to an exchange between two of its requests. */
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #else
@@ -23,50 +25,49 @@
 
 /* ---- Exchanges ------------------------------------------------------------------------------- */
 
-static bool is_kept(const struct srv_exchange *x, const struct srv_loop *loop)
+static bool is_from_pool(const struct srv_exchange *x, const struct srv_loop *loop)
 {
-    return (uintptr_t)x - (uintptr_t)loop->kept < KEPT * sizeof *x;
+    return (uintptr_t)x - (uintptr_t)loop->pool < POOL_SIZE * sizeof *x;
 }
 
-/* One that was used before, or the next of the block; NULL where there is none. */
-static struct srv_exchange *take_kept(struct srv_loop *loop)
+/* A freed exchange, or else the next unused one of the pool; NULL where there is none. */
+static struct srv_exchange *take_from_pool(struct srv_loop *loop)
 {
-    if (loop->spare == NULL)
-        loop->spare = atomic_exchange(&loop->given_back, NULL);
-    struct srv_exchange *x = loop->spare;
+    if (loop->free_list == NULL)
+        loop->free_list = atomic_exchange(&loop->freed_elsewhere, NULL);
+    struct srv_exchange *x = loop->free_list;
     if (x != NULL) {
-        ASAN_UNPOISON_MEMORY_REGION(x, offsetof(struct srv_exchange, next));
-        loop->spare = x->next;
+        ASAN_UNPOISON_MEMORY_REGION(x, offsetof(struct srv_exchange, next_free));
+        loop->free_list = x->next_free;
         return x;
     }
-    if (loop->num_used == KEPT)
+    if (loop->pool_used == POOL_SIZE)
         return NULL;
-    if (loop->kept == NULL)
-        loop->kept = aligned_alloc(64, KEPT * sizeof *x);
-    return loop->kept != NULL ? &loop->kept[loop->num_used++] : NULL;
+    if (loop->pool == NULL)
+        loop->pool = aligned_alloc(64, POOL_SIZE * sizeof *x);
+    return loop->pool != NULL ? &loop->pool[loop->pool_used++] : NULL;
 }
 
-/* `own`: on the loop's thread. */
-static void give_back(struct srv_exchange *x, struct srv_loop *loop, bool own)
+static void return_to_pool(struct srv_exchange *x, struct srv_loop *loop, bool on_loop_thread)
 {
-    ASAN_POISON_MEMORY_REGION(x, offsetof(struct srv_exchange, next));
-    if (own) {
-        x->next = loop->spare;
-        loop->spare = x;
+    ASAN_POISON_MEMORY_REGION(x, offsetof(struct srv_exchange, next_free));
+    if (on_loop_thread) {
+        x->next_free = loop->free_list;
+        loop->free_list = x;
         return;
     }
-    x->next = atomic_load(&loop->given_back);
-    while (!atomic_compare_exchange_weak(&loop->given_back, &x->next, x))
+    x->next_free = atomic_load(&loop->freed_elsewhere);
+    while (!atomic_compare_exchange_weak(&loop->freed_elsewhere, &x->next_free, x))
         ;
 }
 
 struct srv_exchange *srv_exchange_new(struct srv_loop *loop)
 {
-    struct srv_exchange *x = take_kept(loop);
+    struct srv_exchange *x = take_from_pool(loop);
     if (x == NULL)
         x = aligned_alloc(64, sizeof *x);
     if (x != NULL)
-        memset(x, 0, offsetof(struct srv_exchange, next));
+        memset(x, 0, offsetof(struct srv_exchange, next_free));
     return x;
 }
 
@@ -75,7 +76,7 @@ _Static_assert(offsetof(struct srv_exchange, reply) + SMALL_REPLY -
                    SRV_MAX_HEADER_BYTES,
                "a target lies where body, job and reply will");
 
-void srv_exchange_target(struct srv_exchange *x, const char *target)
+void srv_exchange_set_target(struct srv_exchange *x, const char *target)
 {
     size_t length = strnlen(target, sizeof x->target - 1);
     memcpy(x->target, target, length);
@@ -89,26 +90,23 @@ void srv_exchange_target(struct srv_exchange *x, const char *target)
     x->request.query = x->query;
 }
 
-void srv_exchange_discard(struct srv_exchange *x, bool own)
-{
-    if (is_kept(x, x->loop))
-        give_back(x, x->loop, own);
-    else
-        free(x);
-}
-
-void srv_exchange_free(struct srv_exchange *x, bool own)
+void srv_exchange_free(struct srv_exchange *x, bool on_loop_thread)
 {
     struct srv_request *request = &x->request;
     struct srv_http *http = x->loop->http;
     srv_budget_return(request->in_flight, request->charged);
     srv_request_release(request);
     srv_buffer_fini(&request->reply.body);
-    srv_exchange_discard(x, own);
+    if (is_from_pool(x, x->loop))
+        return_to_pool(x, x->loop, on_loop_thread);
+    else
+        free(x);
     atomic_fetch_sub(&http->active, 1);
 }
 
-void srv_exchange_free_kept(struct srv_loop *loop) { free(loop->kept); }
+void srv_exchange_free_pool(struct srv_loop *loop) { free(loop->pool); }
+
+size_t srv_http_exchange_bytes(void) { return sizeof(struct srv_exchange); }
 
 /* ---- Charging and bodies --------------------------------------------------------------------- */
 
@@ -118,7 +116,7 @@ bool srv_exchange_grant(void *context, size_t bytes)
     return srv_request_charge(&x->request, bytes);
 }
 
-enum srv_error_code srv_exchange_full(struct srv_error *error)
+enum srv_error_code srv_exchange_fail_in_flight(struct srv_error *error)
 {
     return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
                     "requests in flight use the memory that max_in_flight_bytes grants");
@@ -127,23 +125,23 @@ enum srv_error_code srv_exchange_full(struct srv_error *error)
 static char *resize_body(struct srv_exchange *x, size_t capacity)
 {
     struct srv_request *request = &x->request;
-    bool own = request->body != NULL && request->body != x->body;
-    if (!own && capacity <= BODY_FIRST)
+    bool allocated = request->body != NULL && request->body != x->body;
+    if (!allocated && capacity <= BODY_FIRST)
         return x->body;
-    char *body = realloc(own ? request->body : NULL, capacity + 1);
-    if (body != NULL && !own && request->body != NULL)
+    char *body = realloc(allocated ? request->body : NULL, capacity + 1);
+    if (body != NULL && !allocated && request->body != NULL)
         memcpy(body, x->body, request->body_length);
     return body;
 }
 
-/* Makes room for a body of `capacity` bytes and the NUL behind it; for `needed` where that is all
- * there is. */
+/* Makes room for a body of `capacity` bytes and the NUL after it; for `needed` bytes where memory
+ * in flight allows no more. */
 static enum srv_error_code make_room(struct srv_exchange *x, size_t needed, size_t capacity,
                                      struct srv_error *error)
 {
     if (!srv_request_charge(&x->request, capacity - x->capacity)) {
         if (!srv_request_charge(&x->request, needed - x->capacity))
-            return srv_exchange_full(error);
+            return srv_exchange_fail_in_flight(error);
         capacity = needed;
     }
     char *body = resize_body(x, capacity);
@@ -155,8 +153,6 @@ static enum srv_error_code make_room(struct srv_exchange *x, size_t needed, size
     return SRV_OK;
 }
 
-size_t srv_http_exchange_bytes(void) { return sizeof(struct srv_exchange); }
-
 enum srv_error_code srv_exchange_check_length(const struct srv_exchange *x, uint64_t length,
                                               struct srv_error *error)
 {
@@ -167,8 +163,8 @@ enum srv_error_code srv_exchange_check_length(const struct srv_exchange *x, uint
                     (unsigned long long)length, max);
 }
 
-enum srv_error_code srv_exchange_grow(struct srv_exchange *x, size_t needed,
-                                      struct srv_error *error)
+enum srv_error_code srv_exchange_grow_body(struct srv_exchange *x, size_t needed,
+                                           struct srv_error *error)
 {
     if (needed <= x->capacity)
         return SRV_OK;

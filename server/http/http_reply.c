@@ -1,7 +1,7 @@
 /* http_reply.c: the one place where replies get their header fields and go out.
  *
- * Nearly all go through libmicrohttpd; it takes none while a body still arrives, so the few replies
- * that cannot wait for its end are written to the socket. */
+ * Nearly all replies go through libmicrohttpd.  The few that cannot wait for the end of a body that
+ * still arrives are written to the socket (mhd_workarounds.c, 11). */
 #include "http/http_reply.h"
 
 #include <assert.h>
@@ -10,9 +10,9 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "app.h"
 #include "base/number.h"
 #include "http/http_exchange.h"
+#include "http/mhd_workarounds.h"
 #include "http/tls.h"
 #include "ops/stage.h"
 #include "schedule/scheduler.h"
@@ -28,8 +28,9 @@ static const char *body_of(size_t *length, const struct srv_reply *reply)
     return reply->body.failed ? no_memory : reply->body.data;
 }
 
-/* A handler that set no status, or whose body met its ceiling or the end of memory, has failed. */
-static void settle(struct srv_request *request)
+/* Makes an error of a reply without a status, and of one whose body met its ceiling or the end of
+ * memory. */
+static void replace_failed(struct srv_request *request)
 {
     struct srv_error error = {0};
     struct srv_reply *reply = &request->reply;
@@ -42,75 +43,56 @@ static void settle(struct srv_request *request)
     srv_reply_error(request, &error);
 }
 
-static void set_retry_after(struct srv_request *request)
+static void finish_reply(struct srv_request *request, const struct srv_loop *loop)
 {
     struct srv_reply *reply = &request->reply;
+    replace_failed(request);
     if (srv_error_retryable(reply->code) && (reply->status == 429 || reply->status == 503))
-        reply->retry_after_s = srv_scheduler_retry_after_s(request->app->scheduler, request);
+        reply->retry_after_s = srv_scheduler_retry_after_s(loop->http->context.scheduler, request);
 }
 
 /* ---- Header fields --------------------------------------------------------------------------- */
 
-#define FIELDS_MAX 1024 /* bytes, of which all fields at their longest take less */
-
-/* Lines as they are sent, each with its CR LF.  No text in them has one: they are ours, or ids. */
-struct fields {
-    size_t length;
-    char text[FIELDS_MAX];
-};
-
-static inline void put(struct fields *out, const char *text)
+/* Appends a line as it is sent, with its CR LF.  No value holds CR or LF: values are our own text,
+ * or ids. */
+static inline void add(struct srv_buffer *out, const char *name, const char *value)
 {
-    size_t length = strlen(text);
-    assert(length <= sizeof out->text - out->length);
-    memcpy(out->text + out->length, text, length);
-    out->length += length;
+    srv_buffer_text(out, name);
+    srv_buffer_text(out, ": ");
+    srv_buffer_text(out, value);
+    srv_buffer_text(out, "\r\n");
 }
 
-static inline void put_number(struct fields *out, uint64_t number, size_t width)
+static void add_number(struct srv_buffer *out, const char *name, uint64_t number)
 {
-    assert(SRV_UNSIGNED_MAX <= sizeof out->text - out->length);
-    out->length += srv_unsigned_write(out->text + out->length, number, width);
-}
-
-static inline void add(struct fields *out, const char *name, const char *value)
-{
-    put(out, name);
-    put(out, ": ");
-    put(out, value);
-    put(out, "\r\n");
-}
-
-static void add_number(struct fields *out, const char *name, uint64_t number)
-{
-    put(out, name);
-    put(out, ": ");
-    put_number(out, number, 1);
-    put(out, "\r\n");
+    srv_buffer_text(out, name);
+    srv_buffer_text(out, ": ");
+    srv_buffer_unsigned(out, number, 1);
+    srv_buffer_text(out, "\r\n");
 }
 
 /* "parse;dur=0.123, ...": milliseconds, to the microsecond. */
-static void add_timing(struct fields *out, const struct srv_request *request)
+static void add_timing(struct srv_buffer *out, const struct srv_request *request)
 {
-    put(out, "Server-Timing: ");
+    srv_buffer_text(out, "Server-Timing: ");
     for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL; stage++) {
         uint64_t us = srv_stage_ns(request, stage) / 1000;
-        put(out, stage > 0 ? ", " : "");
-        put(out, srv_stage_name(stage));
-        put(out, ";dur=");
-        put_number(out, us / 1000, 1);
-        put(out, ".");
-        put_number(out, us % 1000, 3);
+        srv_buffer_text(out, stage > 0 ? ", " : "");
+        srv_buffer_text(out, srv_stage_name(stage));
+        srv_buffer_text(out, ";dur=");
+        srv_buffer_unsigned(out, us / 1000, 1);
+        srv_buffer_text(out, ".");
+        srv_buffer_unsigned(out, us % 1000, 3);
     }
-    put(out, "\r\n");
+    srv_buffer_text(out, "\r\n");
 }
 
-static void print_date(char out[SRV_DATE_MAX], time_t now)
+static void write_date(char out[SRV_DATE_MAX], time_t second)
 {
     static const char days[] = "SunMonTueWedThuFriSat",
                       months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     struct tm utc;
-    gmtime_r(&now, &utc);
+    gmtime_r(&second, &utc);
     memcpy(out, "Sun, 06 Nov 1994 08:49:37 GMT", SRV_DATE_MAX);
     memcpy(out, days + 3 * utc.tm_wday, 3);
     srv_unsigned_write(out + 5, (uint64_t)utc.tm_mday, 2);
@@ -121,25 +103,24 @@ static void print_date(char out[SRV_DATE_MAX], time_t now)
     srv_unsigned_write(out + 23, (uint64_t)utc.tm_sec, 2);
 }
 
-/* The date of this second, which the loop keeps: it is printed once for all replies of a second. */
-static const char *date_of(struct srv_loop *loop)
+/* The date of this second, which the loop keeps: it is written once for all replies of a second. */
+static const char *current_date(struct srv_loop *loop)
 {
     time_t now = time(NULL);
-    if (now != loop->dated || loop->date[0] == '\0')
-        print_date(loop->date, now);
-    loop->dated = now;
+    if (now != loop->date_second || loop->date[0] == '\0')
+        write_date(loop->date, now);
+    loop->date_second = now;
     return loop->date;
 }
 
-#define FIRST "Date" /* every reply has it */
+#define FIRST_FIELD "Date" /* every reply has it */
 
-/* Those of our own; Content-Length and Connection are libmicrohttpd's. */
-static void list_fields(struct fields *out, struct srv_loop *loop,
+/* Every field but Content-Length and Connection, which libmicrohttpd writes. */
+static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
                         const struct srv_request *request)
 {
     const struct srv_reply *reply = &request->reply;
-    out->length = 0;
-    add(out, FIRST, date_of(loop));
+    add(out, FIRST_FIELD, current_date(loop));
     add(out, "Cache-Control", "no-store");
     if (reply->body.length > 0 || reply->body.failed)
         add(out, "Content-Type", reply->content_type ? reply->content_type : "application/json");
@@ -150,7 +131,7 @@ static void list_fields(struct fields *out, struct srv_loop *loop,
     if (reply->varies)
         add(out, "Vary", "Accept-Encoding");
     add(out, "X-Request-Id", request->request_id);
-    add(out, "X-Attn-Instance", request->app->config.instance);
+    add(out, "X-Attn-Instance", loop->http->context.instance);
     if (reply->allow[0] != '\0')
         add(out, "Allow", reply->allow);
     if (reply->code == SRV_E_UNAUTHORIZED)
@@ -161,39 +142,22 @@ static void list_fields(struct fields *out, struct srv_loop *loop,
         add_timing(out, request);
 }
 
-/* Each field that libmicrohttpd is given costs three allocations and a dozen searches for bytes it
- * must not have.  So it is given one, whose value has room for all of them, and they are written
- * over the copy that it made of that, which it sends as it stands. */
-static bool add_fields(struct MHD_Response *response, const struct fields *fields)
-{
-    size_t name = sizeof FIRST ": " - 1, end = sizeof "\r\n" - 1;
-    size_t length = fields->length - name - end;
-    char room[FIELDS_MAX];
-    memset(room, '-', length);
-    room[length] = '\0';
-    if (MHD_add_response_header(response, FIRST, room) != MHD_YES)
-        return false;
-    const char *copy = MHD_get_response_header(response, FIRST);
-    memcpy((char *)(uintptr_t)copy, fields->text + name, length);
-    return true;
-}
-
 /* ---- Sending --------------------------------------------------------------------------------- */
 
-#define PIECE_BYTES ((size_t)128 << 10) /* that one connection gets before others are looked at */
+#define PIECE_BYTES ((size_t)128 << 10) /* sent to one connection before others have their turn */
 
-/* A piece that goes out is no silent turn (http_loop.c). */
+/* A turn in which a piece is sent is not idle. */
 static ssize_t copy_piece(void *context, uint64_t at, char *out, size_t most)
 {
     const struct srv_request *request = context;
     const struct srv_exchange *x = request->connection;
-    x->loop->silent_turns = 0;
-    memcpy(out, request->reply.body.data + at, most); /* most: within its length */
+    x->loop->idle_turns = 0;
+    memcpy(out, request->reply.body.data + at, most); /* at + most stays within the body */
     return (ssize_t)most;
 }
 
-/* The socket is given small bodies as they are.  Of a large one it would take many MiB at once from
- * a client that reads meanwhile. */
+/* A small body is sent from where it lies.  A large one is sent in pieces, since the socket of a
+ * client that reads meanwhile would take many MiB in one call. */
 static struct MHD_Response *make_response(struct srv_request *request, const char *body,
                                           size_t length)
 {
@@ -202,39 +166,40 @@ static struct MHD_Response *make_response(struct srv_request *request, const cha
     return MHD_create_response_from_callback(length, PIECE_BYTES, copy_piece, request, NULL);
 }
 
+/* "Connection" is added before our own Date (mhd_workarounds.c, 14).  Where a field cannot be added
+ * nothing is sent: a reply that lacks one could be read as another. */
 bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *request, bool close)
 {
-    settle(request);
-    set_retry_after(request);
-    struct fields fields;
+    struct srv_loop *loop = ((const struct srv_exchange *)request->connection)->loop;
+    char room[SRV_MHD_LINES_MAX];
+    struct srv_buffer lines;
     size_t length;
+    finish_reply(request, loop);
     const char *body = body_of(&length, &request->reply);
     struct MHD_Response *response = make_response(request, body, length);
     if (response == NULL)
         return false;
-    list_fields(&fields, ((const struct srv_exchange *)request->connection)->loop, request);
-    /* Before the date, which libmicrohttpd would add once more if this came behind it. */
+    srv_buffer_init(&lines, sizeof room);
+    srv_buffer_lend(&lines, room, sizeof room);
+    list_fields(&lines, loop, request);
     bool good = !close || MHD_add_response_header(response, "Connection", "close") == MHD_YES;
-    good = good && add_fields(response, &fields);
-    if (good) /* a reply that lacks a field could be read as another */
-        good = MHD_queue_response(connection, request->reply.status, response) == MHD_YES;
+    good = good && !lines.failed &&
+           srv_mhd_add_header_lines(response, FIRST_FIELD, lines.data, lines.length);
+    good = good && MHD_queue_response(connection, request->reply.status, response) == MHD_YES;
     MHD_destroy_response(response);
     return good;
 }
 
 void srv_reply_send(const struct srv_connection *connection, struct srv_request *request)
 {
-    settle(request);
-    set_retry_after(request);
-    struct fields fields;
     struct srv_buffer out;
     size_t length;
+    finish_reply(request, connection->loop);
     const char *body = body_of(&length, &request->reply);
     srv_buffer_init(&out, SIZE_MAX);
     srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nContent-Length: %zu\r\n", request->reply.status,
                       MHD_get_reason_phrase_for(request->reply.status), length);
-    list_fields(&fields, connection->loop, request);
-    srv_buffer_append(&out, fields.text, fields.length);
+    list_fields(&out, connection->loop, request);
     srv_buffer_text(&out, "Connection: close\r\n\r\n");
     srv_buffer_append(&out, body, length);
     if (!out.failed && connection->tls != NULL)

@@ -1,17 +1,17 @@
 /* route_match.c: which route a path means: whole segments, compared byte by byte.
  *
- * Paths are matched as they were sent.  A percent sign stays one, so an encoded path never turns
- * into another route; ids need no encoding. */
+ * Paths are matched as they were sent.  A percent sign is not decoded, so an encoded path never
+ * turns into another route; ids need no encoding. */
 #include <stdio.h>
 #include <string.h>
 
 #include "http/http.h"
 
-/* Whether `path` is of the form `pattern`; *arg receives what stands for {..}. */
+/* Whether `path` has the form `pattern`; *arg receives what stands for {..}. */
 static bool matches(char arg[SRV_ID_MAX + 1], const char *pattern, const char *path)
 {
     arg[0] = '\0';
-    if (path[0] != '/' || path[1] != pattern[1]) /* nearly all */
+    if (path[0] != '/' || path[1] != pattern[1]) /* true of nearly all patterns */
         return false;
     const char *open = strchr(pattern, '{');
     if (open == NULL)
@@ -29,7 +29,7 @@ static bool matches(char arg[SRV_ID_MAX + 1], const char *pattern, const char *p
     return true;
 }
 
-static void allow(char allowed[64], enum srv_method method)
+static void add_method(char allowed[64], enum srv_method method)
 {
     static const char *const names[SRV_METHOD_COUNT] = {
         [SRV_GET] = "GET, HEAD",
@@ -47,13 +47,14 @@ const struct srv_route *srv_route_find(char arg[SRV_ID_MAX + 1], char allowed[64
 {
     allowed[0] = '\0';
     for (size_t i = 0; i < routes->count; i++) {
-        if (!matches(arg, routes->items[i].path, path))
+        const struct srv_route *route = &routes->items[i];
+        if (!matches(arg, route->path, path))
             continue;
-        if (routes->items[i].method == method) {
+        if (route->method == method) {
             allowed[0] = '\0';
-            return &routes->items[i];
+            return route;
         }
-        allow(allowed, routes->items[i].method);
+        add_method(allowed, route->method);
     }
     arg[0] = '\0';
     return NULL;

@@ -1,5 +1,7 @@
-/* tls.c: PEM files, checked before libmicrohttpd is given them: it would only say that it cannot
- * start. */
+/* tls.c: PEM files, the certificate in use, sessions.
+ *
+ * Files are checked before libmicrohttpd gets them, since it would only say that it cannot start.
+ * A certificate read again later is kept here, counted by the sessions that use it. */
 #include "http/tls.h"
 
 #include <gnutls/gnutls.h>
@@ -16,7 +18,7 @@
 #include "base/text_file.h"
 #include "http/http_loop.h"
 
-/* libmicrohttpd takes texts up to their NUL, so that is what is looked at. */
+/* The text up to its NUL, which is what libmicrohttpd reads of it. */
 static gnutls_datum_t datum(char *text)
 {
     return (gnutls_datum_t){(unsigned char *)text, (unsigned)strlen(text)};
@@ -59,12 +61,12 @@ static bool check_key(struct srv_tls *tls, const char *path, char *message, size
 
 static bool check_pair(struct srv_tls *tls, const char *path, char *message, size_t size)
 {
-    gnutls_certificate_credentials_t both;
+    gnutls_certificate_credentials_t pair;
     gnutls_datum_t certificate = datum(tls->certificate), key = datum(tls->key);
-    int result = gnutls_certificate_allocate_credentials(&both);
+    int result = gnutls_certificate_allocate_credentials(&pair);
     if (result == GNUTLS_E_SUCCESS) {
-        result = gnutls_certificate_set_x509_key_mem(both, &certificate, &key, GNUTLS_X509_FMT_PEM);
-        gnutls_certificate_free_credentials(both);
+        result = gnutls_certificate_set_x509_key_mem(pair, &certificate, &key, GNUTLS_X509_FMT_PEM);
+        gnutls_certificate_free_credentials(pair);
     }
     return result == GNUTLS_E_SUCCESS ||
            refuse(path, "not the key of the certificate", result, message, size);
@@ -106,85 +108,89 @@ void srv_tls_date(char out[SRV_TLS_DATE], const struct srv_tls *tls)
 
 /* ---- The certificate in use ------------------------------------------------------------------ */
 
-struct srv_credentials {
-    atomic_size_t users; /* sessions, and the place it is in */
-    gnutls_certificate_credentials_t both;
+struct srv_tls_credentials {
+    atomic_size_t users; /* sessions, and the slot */
+    gnutls_certificate_credentials_t pair;
 };
 
-static void let_go(struct srv_credentials *credentials)
+static void put_credentials(struct srv_tls_credentials *credentials)
 {
     if (credentials == NULL || atomic_fetch_sub(&credentials->users, 1) > 1)
         return;
-    gnutls_certificate_free_credentials(credentials->both);
+    gnutls_certificate_free_credentials(credentials->pair);
     free(credentials);
 }
 
-bool srv_tls_replace(struct srv_tls_use *use, const struct srv_tls *tls)
+bool srv_tls_replace(struct srv_tls_slot *slot, const struct srv_tls *tls)
 {
-    struct srv_credentials *made = calloc(1, sizeof *made);
+    struct srv_tls_credentials *made = calloc(1, sizeof *made);
     gnutls_datum_t certificate = datum(tls->certificate), key = datum(tls->key);
-    if (made == NULL || gnutls_certificate_allocate_credentials(&made->both) != GNUTLS_E_SUCCESS) {
+    if (made == NULL || gnutls_certificate_allocate_credentials(&made->pair) != GNUTLS_E_SUCCESS) {
         free(made);
         return false;
     }
     atomic_init(&made->users, 1);
-    if (gnutls_certificate_set_x509_key_mem(made->both, &certificate, &key, GNUTLS_X509_FMT_PEM) !=
+    if (gnutls_certificate_set_x509_key_mem(made->pair, &certificate, &key, GNUTLS_X509_FMT_PEM) !=
         GNUTLS_E_SUCCESS) {
-        let_go(made);
+        put_credentials(made);
         return false;
     }
-    pthread_mutex_lock(&use->lock);
-    struct srv_credentials *old = use->current;
-    use->current = made;
-    pthread_mutex_unlock(&use->lock);
-    let_go(old);
+    pthread_mutex_lock(&slot->lock);
+    struct srv_tls_credentials *old = slot->current;
+    slot->current = made;
+    pthread_mutex_unlock(&slot->lock);
+    put_credentials(old);
     return true;
 }
 
-void srv_tls_use_fini(struct srv_tls_use *use)
+void srv_tls_slot_fini(struct srv_tls_slot *slot)
 {
-    let_go(use->current);
-    use->current = NULL;
+    put_credentials(slot->current);
+    slot->current = NULL;
 }
 
-static struct srv_credentials *take(struct srv_tls_use *use)
+static struct srv_tls_credentials *get_credentials(struct srv_tls_slot *slot)
 {
-    pthread_mutex_lock(&use->lock);
-    struct srv_credentials *current = use->current;
+    pthread_mutex_lock(&slot->lock);
+    struct srv_tls_credentials *current = slot->current;
     if (current != NULL)
         atomic_fetch_add(&current->users, 1);
-    pthread_mutex_unlock(&use->lock);
+    pthread_mutex_unlock(&slot->lock);
     return current;
 }
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
-/* A reply goes out a record a turn, so a turn in which one went is not a silent one. */
-static ssize_t push(gnutls_transport_ptr_t to, const void *bytes, size_t count)
+/* libmicrohttpd sends one record of a reply a turn: a turn in which a record is sent is not
+ * idle. */
+static ssize_t send_record(gnutls_transport_ptr_t to, const void *bytes, size_t count)
 {
     const struct srv_connection *connection = to;
     ssize_t sent = send(connection->fd, bytes, count, MSG_NOSIGNAL);
     if (sent > 0)
-        connection->loop->silent_turns = 0;
+        connection->loop->idle_turns = 0;
     return sent;
 }
 
-/* GnuTLS writes its part of a handshake in pieces, of which all but the first would wait 40 ms for
- * the peer's delayed acknowledgement. */
-void srv_tls_begin(struct srv_connection *connection, struct srv_tls_use *use)
+/* TCP_NODELAY: GnuTLS writes its part of a handshake in pieces, of which all but the first would
+ * otherwise wait 40 ms for the peer's delayed acknowledgement. */
+void srv_tls_session_init(struct srv_connection *connection, struct srv_tls_slot *slot)
 {
     int on = 1;
-    connection->credentials = take(use);
+    connection->credentials = get_credentials(slot);
     if (connection->credentials != NULL)
         (void)gnutls_credentials_set(connection->tls, GNUTLS_CRD_CERTIFICATE,
-                                     connection->credentials->both);
+                                     connection->credentials->pair);
     setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     gnutls_transport_set_ptr2(connection->tls, (gnutls_transport_ptr_t)(intptr_t)connection->fd,
                               connection);
-    gnutls_transport_set_push_function(connection->tls, push);
+    gnutls_transport_set_push_function(connection->tls, send_record);
 }
 
-void srv_tls_end(struct srv_connection *connection) { let_go(connection->credentials); }
+void srv_tls_session_fini(struct srv_connection *connection)
+{
+    put_credentials(connection->credentials);
+}
 
 void srv_tls_send(void *session, const void *bytes, size_t count)
 {

@@ -1,12 +1,12 @@
-/* admission.c: depth, shares and pace of the queue. */
+/* admission.c: depth and shares of the queue, and the wait to expect. */
 #include "schedule/admission.h"
 
 #include <stdlib.h>
 
 #include "base/clock.h"
 
-#define RESERVE 8 /* one in so many places is kept for small shares */
-#define FEW 8     /* requests: the wait behind fewer is not foretold, they may be unlike the last */
+#define RESERVE_SHARE 8   /* one place in so many is reserved for callers below their share */
+#define PREDICTED_DEPTH 8 /* requests of a route; with fewer the last one says little of the next */
 #define AVERAGED_NS UINT64_C(1000000000) /* of work, over which a pace is the mean */
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -26,14 +26,15 @@ static size_t read_count(const atomic_size_t *count)
     return atomic_load_explicit(count, memory_order_relaxed);
 }
 
-static struct srv_pace *pace_of(const struct srv_admission *a, const struct srv_request *request)
+static struct srv_route_pace *pace_of(const struct srv_admission *a,
+                                      const struct srv_request *request)
 {
     return &a->paces[request->route - a->routes->items];
 }
 
-/* ---- Shares ---------------------------------------------------------------------------------- */
+/* ---- Depth and shares ------------------------------------------------------------------------ */
 
-/* Callers that have something waiting, and this one. */
+/* Callers that have requests in the queue, and this caller. */
 static size_t count_active(const struct srv_admission *a, unsigned caller)
 {
     size_t active = 0, callers = read_count(&a->num_callers);
@@ -44,7 +45,8 @@ static size_t count_active(const struct srv_admission *a, unsigned caller)
 
 static bool has_place(const struct srv_admission *a, unsigned caller)
 {
-    size_t depth = read_count(&a->depth), reserve = (a->capacity + RESERVE - 1) / RESERVE;
+    size_t depth = read_count(&a->depth);
+    size_t reserve = (a->capacity + RESERVE_SHARE - 1) / RESERVE_SHARE;
     if (depth >= a->capacity)
         return false;
     if (depth + reserve < a->capacity || read_count(&a->num_callers) == 1)
@@ -71,11 +73,15 @@ void srv_admission_leave(struct srv_admission *a, const struct srv_request *requ
     atomic_fetch_sub(&a->depth, 1);
 }
 
-/* ---- Pace ------------------------------------------------------------------------------------ */
+/* ---- The wait to expect ----------------------------------------------------------------------
+ *
+ * Depth times pace of a route is all that is predicted.  docs/API.md promises what is done with it:
+ * Retry-After says when there will be room, and a request that would come too late at the pace of
+ * its route is refused before its body is read. */
 
-/* One has ended.  Time without work does not count: only what lies behind the end of the one before
- * and this one's being taken. */
-static void pace_one(struct srv_pace *pace, uint64_t taken_ns, uint64_t now_ns)
+/* Counts one end.  Only the time since the request was taken and the request before it ended counts
+ * as busy; both sums are halved now and then, so that their quotient is of late. */
+static void count_end(struct srv_route_pace *pace, uint64_t taken_ns, uint64_t now_ns)
 {
     uint64_t since = taken_ns > pace->ended_ns ? taken_ns : pace->ended_ns;
     pace->busy_ns += now_ns > since ? now_ns - since : 0;
@@ -88,17 +94,19 @@ static void pace_one(struct srv_pace *pace, uint64_t taken_ns, uint64_t now_ns)
     pace->count /= 2;
 }
 
-void srv_admission_pace(struct srv_admission *a, struct srv_request *const requests[], size_t count)
+void srv_admission_count_ended(struct srv_admission *a, struct srv_request *const requests[],
+                               size_t count)
 {
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < count; i++)
-        pace_one(pace_of(a, requests[i]), requests[i]->t_taken, now);
+        count_end(pace_of(a, requests[i]), requests[i]->t_taken, now);
 }
 
-uint64_t srv_admission_wait_ns(const struct srv_admission *a, const struct srv_request *request)
+/* Callers are served in turn: requests of a caller beyond the number that this caller has do not
+ * add to its wait. */
+static uint64_t expected_wait_ns(const struct srv_admission *a, const struct srv_request *request)
 {
-    /* Callers are served in turn: those with more than this one has do not add to its wait. */
-    const struct srv_pace *pace = pace_of(a, request);
+    const struct srv_route_pace *pace = pace_of(a, request);
     size_t mine = read_count(&a->of[request->caller]) + 1, depth = read_count(&pace->depth);
     size_t turns = mine * count_active(a, request->caller);
     return (turns < depth ? turns : depth) * atomic_load(&pace->ns_each);
@@ -107,11 +115,11 @@ uint64_t srv_admission_wait_ns(const struct srv_admission *a, const struct srv_r
 unsigned srv_admission_retry_after_s(const struct srv_admission *a,
                                      const struct srv_request *request)
 {
-    uint64_t seconds = (srv_admission_wait_ns(a, request) + SECOND_NS - 1) / SECOND_NS;
+    uint64_t seconds = (expected_wait_ns(a, request) + SECOND_NS - 1) / SECOND_NS;
     return seconds < 1 ? 1 : seconds > SRV_MAX_RETRY_S ? SRV_MAX_RETRY_S : (unsigned)seconds;
 }
 
-/* ---- Both ------------------------------------------------------------------------------------ */
+/* ---- Admission ------------------------------------------------------------------------------- */
 
 enum srv_error_code srv_admission_check(const struct srv_admission *a,
                                         const struct srv_request *request, struct srv_error *error)
@@ -119,9 +127,9 @@ enum srv_error_code srv_admission_check(const struct srv_admission *a,
     if (!has_place(a, request->caller))
         return srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting, at most %zu",
                         read_count(&a->depth), a->capacity);
-    if (request->deadline_ns == 0 || read_count(&pace_of(a, request)->depth) < FEW)
+    if (request->deadline_ns == 0 || read_count(&pace_of(a, request)->depth) < PREDICTED_DEPTH)
         return SRV_OK;
-    uint64_t wait = srv_admission_wait_ns(a, request);
+    uint64_t wait = expected_wait_ns(a, request);
     if (srv_now_ns() + wait < request->deadline_ns)
         return SRV_OK;
     return srv_fail(error, SRV_E_DEADLINE, "X-Deadline-Ms",

@@ -1,11 +1,10 @@
-/* admission.h: how many requests wait, whose they are, how fast they go, and so who may join.
+/* admission.h: who may join the queue: its depth, the shares of callers, the wait to expect.
  *
- * Counted from admission to the reply.  Where several callers (API keys) are known, the last eighth
- * of the queue is kept for those that have less than their share of it, so that nobody is refused
- * because another has filled it.  How long a request will wait is told from those of its route: how
- * many there are, and how fast they went of late; routes hardly wait for each other.
+ * A request counts from admission until its reply is handed back.  Where several callers (API keys)
+ * are known, the last eighth of the queue is reserved for callers that have less than their share
+ * of it, so that nobody is refused because another caller has filled the queue.
  *
- * Checking takes no lock; pacing is whoever drives' (scheduler.c). */
+ * Checking takes no lock.  srv_admission_count_ended is the engine owner's (scheduler.c). */
 #ifndef SRV_ADMISSION_H
 #define SRV_ADMISSION_H
 
@@ -13,42 +12,44 @@
 
 #include "wire/route.h"
 
-struct srv_pace {
-    atomic_size_t depth;          /* requests of a route, waiting or running */
-    atomic_uint_fast64_t ns_each; /* from one's end to the next's, with work to do; 0: unknown */
-    uint64_t ended_ns, busy_ns, count; /* whoever drives': the last end, and what is averaged */
+/* Of the requests of one route. */
+struct srv_route_pace {
+    atomic_size_t depth;          /* requests that wait or run */
+    atomic_uint_fast64_t ns_each; /* mean time from one end to the next while any run; 0: unknown */
+    uint64_t ended_ns;            /* the last end; this and the next two are the engine owner's */
+    uint64_t busy_ns, count;      /* the sums that ns_each is the quotient of */
 };
 
 struct srv_admission {
     size_t capacity;
-    atomic_size_t depth;               /* requests waiting or running */
+    atomic_size_t depth;               /* requests that wait or run */
     atomic_size_t of[SRV_MAX_CALLERS]; /* of each caller */
-    atomic_size_t num_callers;         /* the highest that ever came, and 1 */
-    struct srv_pace *paces;            /* [routes->count] */
+    atomic_size_t num_callers;         /* 1 more than the highest caller that ever joined */
+    struct srv_route_pace *paces;      /* [routes->count] */
     const struct srv_routes *routes;
 };
 
+/* False where memory is short. */
 bool srv_admission_init(struct srv_admission *admission, size_t capacity,
-                        const struct srv_routes *routes); /* false: no memory */
+                        const struct srv_routes *routes);
 void srv_admission_fini(struct srv_admission *admission);
 
-/* Whether the request may join, and be answered before its deadline as far as can be told.  Errors:
- * queue_full, deadline_exceeded. */
+/* Whether there is a place for the request, and its deadline is likely to be kept.  Any thread.
+ * Errors: queue_full, deadline_exceeded. */
 enum srv_error_code srv_admission_check(const struct srv_admission *admission,
                                         const struct srv_request *request, struct srv_error *error);
 
-/* It joins; it leaves.  Whoever needs the capacity to hold checks and joins under one lock. */
+/* The request joins the queue; it leaves.  The capacity holds if checking and joining are done
+ * under one lock. */
 void srv_admission_join(struct srv_admission *admission, const struct srv_request *request);
 void srv_admission_leave(struct srv_admission *admission, const struct srv_request *request);
 
-/* These have just been computed. */
-void srv_admission_pace(struct srv_admission *admission, struct srv_request *const requests[],
-                        size_t count);
+/* Counts requests that have just been computed towards the paces of their routes. */
+void srv_admission_count_ended(struct srv_admission *admission,
+                               struct srv_request *const requests[], size_t count);
 
-/* How long a request like this would wait, about; and in whole seconds, from 1 to SRV_MAX_RETRY_S,
- * for whoever is to come again. */
-uint64_t srv_admission_wait_ns(const struct srv_admission *admission,
-                               const struct srv_request *request);
+/* After how many seconds a refused request should be sent again: the wait to expect, rounded up,
+ * from 1 to SRV_MAX_RETRY_S.  Any thread. */
 unsigned srv_admission_retry_after_s(const struct srv_admission *admission,
                                      const struct srv_request *request);
 

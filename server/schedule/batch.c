@@ -1,16 +1,21 @@
-/* batch.c: the work of steps, and room for them in a batch. */
+/* batch.c: the estimated work of steps, and room for steps in a batch. */
 #include "schedule/batch.h"
 
-/* A batch has at most the multiply-adds of so many rows over so many tokens of its layer, or
- * LEAST_WORK where those are less. */
-#define TYPICAL_ROWS 64 /* a layer's weights are hardly read more cheaply for more */
-#define TYPICAL_KEYS 4096
-#define LEAST_WORK ((size_t)1 << 30)
-#define HEAVY 16 /* items of more than a sixteenth of that leave half of it to the others */
+#include "attn_limits.h"
 
-/* Multiply-adds in whose time a weight is ranked (top_k), or measured (head_stats). */
-#define RANKED 1024
-#define MEASURED 64
+/* A batch has at most the work of TYPICAL_ROWS rows over TYPICAL_KEYS tokens of its layer, or
+ * LEAST_MAX_WORK where that is more.  More rows would hardly read the weights more cheaply. */
+#define TYPICAL_ROWS 64
+#define TYPICAL_KEYS 4096
+#define LEAST_MAX_WORK ((size_t)1 << 30)
+
+/* An item of more than 1 / HEAVY_SHARE of that is heavy. */
+#define HEAVY_SHARE 16
+
+/* Multiply-adds that take as long as ranking one weight (top_k), and as measuring one
+ * (head_stats). */
+#define RANK_WORK 1024
+#define MEASURE_WORK 64
 
 #define MAPS (SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_STATS)
 
@@ -19,14 +24,15 @@ static const struct attn_layer_spec *spec_of(const struct srv_item *item)
     return attn_model_layer(item->model->attn, (size_t)item->job->call.layer);
 }
 
-/* Cached ones and the item's own. */
+/* Cached keys and the item's own. */
 static size_t keys_of(const struct srv_item *item)
 {
     return attn_cache_length(item->session->cache, (size_t)item->job->call.layer) +
            item->sizes.queries;
 }
 
-/* What a window of the layer spares, the call may want back, and maps have all keys. */
+/* Keys that the item attends to.  The layer's window spares the others, unless the call sets a
+ * window or mask of its own or asks for maps, which show all keys. */
 static size_t visible_keys(const struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
@@ -36,40 +42,35 @@ static size_t visible_keys(const struct srv_item *item)
     return windowed && seen < keys ? seen : keys;
 }
 
-static size_t work_of(const struct attn_layer_spec *spec, size_t rows, size_t keys)
-{
-    size_t head = spec->num_heads * (spec->head_dim + spec->value_head_dim);
-    size_t kv = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
-    return rows * (spec->hidden_size * (head + kv) + keys * head);
-}
-
-/* Of looking at weights one by one. */
-static size_t looking_work(const struct srv_item *item)
+/* The work of looking at weights one by one. */
+static size_t weights_work(const struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
-    size_t each = (rows->top_k > 0 ? RANKED : 0) + (rows->outputs & SRV_OUT_STATS ? MEASURED : 0);
+    size_t each =
+        (rows->top_k > 0 ? RANK_WORK : 0) + (rows->outputs & SRV_OUT_STATS ? MEASURE_WORK : 0);
     return each * item->sizes.queries * spec_of(item)->num_heads * keys_of(item);
 }
 
 size_t srv_item_work(const struct srv_item *item)
 {
-    return work_of(spec_of(item), item->sizes.queries, visible_keys(item)) + looking_work(item);
+    return attn_step_work(spec_of(item), item->sizes.queries, visible_keys(item)) +
+           weights_work(item);
 }
 
-/* Of a batch of the item's layer. */
-static size_t most_work(const struct srv_item *item)
+/* The most work of a batch of the item's layer. */
+static size_t max_work(const struct srv_item *item)
 {
-    size_t typical = work_of(spec_of(item), TYPICAL_ROWS, TYPICAL_KEYS);
-    return typical > LEAST_WORK ? typical : LEAST_WORK;
+    size_t typical = attn_step_work(spec_of(item), TYPICAL_ROWS, TYPICAL_KEYS);
+    return typical > LEAST_MAX_WORK ? typical : LEAST_MAX_WORK;
 }
 
 bool srv_item_is_long(const struct srv_item *item)
 {
-    return item->sizes.queries > SRV_DECODE_ROWS_MAX || item->work > most_work(item) / 2;
+    return item->sizes.queries > SRV_DECODE_ROWS_MAX || item->work > max_work(item) / 2;
 }
 
-/* Keys whose positions the library may write down (memory.c counts them). */
-static size_t placed_keys(const struct srv_item *item)
+/* Keys whose positions the library may store for a mask; memory.c counts that memory. */
+static size_t masked_keys(const struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
     return rows->attention_mask.present || rows->padding_mask.present ? keys_of(item) : 0;
@@ -80,19 +81,19 @@ static bool same_layer(const struct srv_item *a, const struct srv_item *b)
     return a->model == b->model && a->job->call.layer == b->job->call.layer;
 }
 
-/* Heavy items leave room for light ones behind them, which so are in the next batch however many
- * those are. */
+/* Heavy items may fill half of a batch only, so that light items queued after them are in the next
+ * batch however many heavy ones wait. */
 static bool has_room(const struct srv_batch *batch, const struct srv_item *item)
 {
-    size_t most = most_work(item), share = item->work > most / HEAVY ? most / 2 : most;
+    size_t most = max_work(item), share = item->work > most / HEAVY_SHARE ? most / 2 : most;
     return batch->count < SRV_BATCH_STEPS && batch->work + item->work <= share &&
            batch->rows + item->sizes.queries <= SRV_BATCH_ROWS &&
-           batch->placed + placed_keys(item) <= SRV_BATCH_KEYS;
+           batch->masked_keys + masked_keys(item) <= SRV_BATCH_KEYS;
 }
 
 void srv_batch_clear(struct srv_batch *batch)
 {
-    batch->count = batch->rows = batch->work = batch->placed = 0;
+    batch->count = batch->rows = batch->work = batch->masked_keys = 0;
 }
 
 bool srv_batch_add(struct srv_batch *batch, struct srv_item *item)
@@ -102,6 +103,6 @@ bool srv_batch_add(struct srv_batch *batch, struct srv_item *item)
     batch->items[batch->count++] = item;
     batch->rows += item->sizes.queries;
     batch->work += item->work;
-    batch->placed += placed_keys(item);
+    batch->masked_keys += masked_keys(item);
     return true;
 }

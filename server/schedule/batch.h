@@ -1,8 +1,9 @@
 /* batch.h: which steps are computed together, and which are long.
  *
- * A batch does not pause: who comes while it runs waits for its end.  So it is bounded by its work,
- * which is estimated, beside its rows and the memory it takes; and a step that alone is half of the
- * most is long, runs on its own and gives way to batches.  Bits depend on none of this. */
+ * A batch cannot be interrupted: what arrives while a batch runs waits for its end.  So a batch is
+ * bounded by its estimated work, beside its rows and the memory it takes.  A step that alone takes
+ * half of the most work is long: it runs alone and gives way to batches.  No bit of a result
+ * depends on how steps are batched. */
 #ifndef SRV_BATCH_H
 #define SRV_BATCH_H
 
@@ -11,20 +12,21 @@
 struct srv_batch {
     struct srv_item *items[SRV_BATCH_STEPS]; /* [count] of one layer, of different sessions */
     size_t count, rows;
-    size_t work;   /* multiply-adds, about */
-    size_t placed; /* keys whose positions are written down */
+    size_t work;        /* estimated multiply-adds */
+    size_t masked_keys; /* keys of masked items */
 };
 
-/* Multiply-adds of a bound item that is its session's first, about. */
+/* The estimated multiply-adds of a bound item that is the first of its session: attn_step_work
+ * (attn_limits.h), and what looking at its weights one by one takes. */
 size_t srv_item_work(const struct srv_item *item);
 
-/* Whether an item whose `work` is set runs on its own. */
+/* Whether an item whose `work` is set runs alone. */
 bool srv_item_is_long(const struct srv_item *item);
 
-void srv_batch_clear(struct srv_batch *batch); /* empties it */
+void srv_batch_clear(struct srv_batch *batch);
 
-/* Adds an item, of a session that has none in the batch: the first in any case, another if it is of
- * the same layer and there is room; false where not. */
+/* Adds an item, of a session that has no other item in the batch.  The first item is always added,
+ * another one if it is of the same layer and there is room; false where it is not added. */
 bool srv_batch_add(struct srv_batch *batch, struct srv_item *item);
 
 #endif

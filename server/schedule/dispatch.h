@@ -1,8 +1,9 @@
-/* dispatch.h: what a round of the scheduler consists of: reading, batches of steps, long
+/* dispatch.h: what a round of the scheduler consists of: reading bodies, batches of steps, long
  * computations, pieces, replies.
  *
- * Whoever drives (scheduler.c says who) calls these; nothing here locks.  Items and jobs wait in
- * lines (lines.h); of a session's items only the first does, and the others behind it. */
+ * The thread that owns the engine (scheduler.c says which) calls these; nothing here locks.  Items
+ * and jobs wait in a fair queue.  Of a session's items only the first is queued; the others follow
+ * it in a list (srv_item.next_of_session). */
 #ifndef SRV_DISPATCH_H
 #define SRV_DISPATCH_H
 
@@ -11,63 +12,68 @@
 #include "schedule/job.h"
 
 struct srv_dispatch {
-    struct srv_app *app;
+    const struct srv_scheduler_context *context;
     struct srv_admission admission;
-    struct srv_io_workers *clerk; /* reads large bodies and writes large replies */
-    struct srv_request **ended;   /* [most requests at a time] to be replied to */
+    struct srv_io_workers *io_workers;
+    struct srv_request **ended; /* [capacity] whose replies are due */
     size_t num_ended;
-    struct srv_fair_queue lines;
-    struct attn_yield yield;  /* of long computations */
-    struct srv_item *prefill; /* that runs, whose session nobody may change; or NULL */
-    const struct srv_request *long_request; /* whose long computation runs; or NULL */
-    struct srv_error stopped;               /* why it is to stop; SRV_OK: it goes on */
-    bool more;                              /* short items were left over when it paused */
+    struct srv_fair_queue queue;
+    struct attn_yield yield; /* of long computations */
+
+    /* Of the long computation that runs: */
+    const struct srv_request *long_request; /* whose it is; NULL: none runs */
+    struct srv_item *prefill;               /* a prefill, whose session must not change; or NULL */
+    struct srv_error stop_error;            /* why it is to stop; SRV_OK: it goes on */
+    bool steps_left;                        /* its last pause left steps in the queue */
 };
 
-/* Makes the lists empty and room for `capacity` requests; false where memory is short. */
-bool srv_dispatch_init(struct srv_dispatch *rounds, struct srv_app *app, size_t capacity);
-void srv_dispatch_fini(struct srv_dispatch *rounds);
+/* Makes an empty queue and room for `capacity` requests; false where memory is short.  The caller
+ * sets io_workers and yield. */
+bool srv_dispatch_init(struct srv_dispatch *dispatch, const struct srv_scheduler_context *context,
+                       size_t capacity);
+void srv_dispatch_fini(struct srv_dispatch *dispatch);
 
-/* Reads bodies, `bytes` in all, on as many threads as pay, and queues what they ask for. */
-void srv_dispatch_read(struct srv_dispatch *rounds, struct srv_request *requests[], size_t count,
+/* Reads the bodies of requests [count], `bytes` in all, on as many threads as pay, and queues what
+ * they ask for.  The array is used up. */
+void srv_dispatch_read(struct srv_dispatch *dispatch, struct srv_request *requests[], size_t count,
                        size_t bytes);
 
-/* Runs a batch of waiting steps of one layer: short ones, or one that is long.  False where none
- * wait. */
-bool srv_dispatch_batch(struct srv_dispatch *rounds, bool want_long);
-void srv_dispatch_attend(
-    struct srv_dispatch *rounds); /* one attention over given rows, if any waits */
-void srv_dispatch_piece(
-    struct srv_dispatch *rounds); /* a piece of an export or import, if any waits */
+/* Each takes work of one kind out of the queue and does it: a batch of steps of one layer; one
+ * prefill, or step that is long for other reasons (batch.h); one attention over given rows; one
+ * piece of an export or import.  A batch is false where no step waits. */
+bool srv_dispatch_run_batch(struct srv_dispatch *dispatch);
+void srv_dispatch_run_prefill(struct srv_dispatch *dispatch);
+void srv_dispatch_run_attend(struct srv_dispatch *dispatch);
+void srv_dispatch_run_piece(struct srv_dispatch *dispatch);
 
-/* Between two pieces of a long computation: false, with `stopped` set, where it has nobody to go on
- * for. */
-bool srv_dispatch_check_long(struct srv_dispatch *rounds);
+/* Whether the long computation is to go on: false, with stop_error set, where its request is
+ * cancelled. */
+bool srv_dispatch_check_long(struct srv_dispatch *dispatch);
 
-/* Ends all that nobody waits for any more, wherever it stands in line, or behind a step of its
- * session. */
-void srv_dispatch_drop_cancelled(struct srv_dispatch *rounds);
+/* Ends all that is cancelled, in the queue or after another step of its session. */
+void srv_dispatch_drop_cancelled(struct srv_dispatch *dispatch);
 
-/* Writes the replies of what has ended and hands them back. */
-void srv_dispatch_reply(struct srv_dispatch *rounds);
+/* Writes the replies that are due and hands the requests back; large replies go to the I/O
+ * workers. */
+void srv_dispatch_reply(struct srv_dispatch *dispatch);
 
-/* Refuses, with `draining`, all that has not been computed, and `requests` that have not been
- * read. */
-void srv_dispatch_refuse(struct srv_dispatch *rounds, struct srv_request *requests[], size_t count);
+/* On an I/O worker's thread: writes a piece of a large reply; true while there is more, else the
+ * request has been handed back. */
+bool srv_dispatch_write_piece(struct srv_dispatch *dispatch, struct srv_request *request);
 
-/* On a clerk's thread: writes a piece of a large reply, true while there is more, and hands it
- * back. */
-bool srv_dispatch_write_piece(struct srv_dispatch *rounds, struct srv_request *request);
+/* Refuses, with `draining`, all that is queued, and requests [count] that have not been read. */
+void srv_dispatch_refuse(struct srv_dispatch *dispatch, struct srv_request *requests[],
+                         size_t count);
 
-/* The error of what is refused or stopped because the daemon ends. */
+/* The error of what is refused or stopped because the daemon stops. */
 void srv_dispatch_fail_draining(struct srv_error *error);
 
-bool srv_dispatch_has_work(const struct srv_dispatch *rounds);
+bool srv_dispatch_has_work(const struct srv_dispatch *dispatch);
 
-/* Whether short steps wait that a pause may run. */
-bool srv_dispatch_has_short_steps(const struct srv_dispatch *rounds);
+/* Whether steps are queued that a pause of a long computation may run. */
+bool srv_dispatch_has_short_steps(const struct srv_dispatch *dispatch);
 
-/* Whether what waits is over before another thread would have woken. */
-bool srv_dispatch_is_small(struct srv_dispatch *rounds);
+/* Whether all that is queued takes less time than waking another thread. */
+bool srv_dispatch_is_small(struct srv_dispatch *dispatch);
 
 #endif

@@ -1,87 +1,86 @@
-/* fair_queue.c: fair order among callers, by the rows each has been given. */
+/* fair_queue.c: first-in-first-out queues of each caller, served by what each has been given. */
 #include "schedule/fair_queue.h"
 
-/* ---- One queue ---- */
+/* ---- One queue ------------------------------------------------------------------------------- */
 
-static void put_last(struct srv_queue *queue, struct srv_queue_node *waiting)
+static void put_last(struct srv_queue *queue, struct srv_queue_node *node)
 {
-    waiting->next = NULL;
-    *queue->last = waiting;
-    queue->last = &waiting->next;
+    node->next = NULL;
+    *queue->last = node;
+    queue->last = &node->next;
 }
 
-/* Takes what *link points to. */
-static struct srv_queue_node *unlink_at(struct srv_queue *queue, struct srv_queue_node **link)
+/* Unlinks the node that *link points to. */
+static void unlink_at(struct srv_queue *queue, struct srv_queue_node **link)
 {
-    struct srv_queue_node *waiting = *link;
-    *link = waiting->next;
-    if (queue->last == &waiting->next)
+    struct srv_queue_node *node = *link;
+    *link = node->next;
+    if (queue->last == &node->next)
         queue->last = link;
-    return waiting;
 }
 
-/* ---- Lines ---- */
+/* ---- Queues of all callers ------------------------------------------------------------------- */
 
-void srv_fair_queue_init(struct srv_fair_queue *lines)
+void srv_fair_queue_init(struct srv_fair_queue *queue)
 {
-    *lines = (struct srv_fair_queue){.num_callers = 1};
+    *queue = (struct srv_fair_queue){.num_callers = 1};
     for (size_t i = 0; i < SRV_MAX_CALLERS; i++)
         for (size_t kind = 0; kind < SRV_NUM_QUEUES; kind++)
-            lines->callers[i].of[kind].last = &lines->callers[i].of[kind].first;
+            queue->callers[i].of[kind].last = &queue->callers[i].of[kind].first;
 }
 
-void srv_fair_queue_put(struct srv_fair_queue *lines, enum srv_queue_kind kind,
-                        struct srv_queue_node *waiting)
+void srv_fair_queue_put(struct srv_fair_queue *queue, enum srv_queue_kind kind,
+                        struct srv_queue_node *node)
 {
-    struct srv_caller_queues *line = &lines->callers[waiting->caller];
-    if (waiting->caller >= lines->num_callers)
-        lines->num_callers = (size_t)waiting->caller + 1;
-    if (line->waiting == 0 && line->given < lines->level)
-        line->given = lines->level;
-    put_last(&line->of[kind], waiting);
-    line->waiting++;
-    lines->waiting[kind]++;
+    struct srv_caller_queues *caller = &queue->callers[node->caller];
+    if (node->caller >= queue->num_callers)
+        queue->num_callers = (size_t)node->caller + 1;
+    if (caller->waiting == 0 && caller->given < queue->level)
+        caller->given = queue->level;
+    put_last(&caller->of[kind], node);
+    caller->waiting++;
+    queue->waiting[kind]++;
 }
 
-struct srv_queue_node *srv_fair_queue_take(struct srv_fair_queue *lines, enum srv_queue_kind kind)
+struct srv_queue_node *srv_fair_queue_take(struct srv_fair_queue *queue, enum srv_queue_kind kind)
 {
     struct srv_queue_walk walk;
-    srv_queue_walk_begin(&walk, lines, kind);
-    struct srv_queue_node *waiting = srv_queue_walk_peek(&walk);
-    if (waiting != NULL)
+    srv_queue_walk_begin(&walk, queue, kind);
+    struct srv_queue_node *node = srv_queue_walk_peek(&walk);
+    if (node != NULL)
         srv_queue_walk_take(&walk);
-    return waiting;
+    return node;
 }
 
-bool srv_fair_queue_is_empty(const struct srv_fair_queue *lines)
+bool srv_fair_queue_is_empty(const struct srv_fair_queue *queue)
 {
     size_t waiting = 0;
     for (size_t kind = 0; kind < SRV_NUM_QUEUES; kind++)
-        waiting += lines->waiting[kind];
+        waiting += queue->waiting[kind];
     return waiting == 0;
 }
 
-/* ---- A walk ---- */
+/* ---- A walk ---------------------------------------------------------------------------------- */
 
-void srv_queue_walk_begin(struct srv_queue_walk *walk, struct srv_fair_queue *lines,
+void srv_queue_walk_begin(struct srv_queue_walk *walk, struct srv_fair_queue *queue,
                           enum srv_queue_kind kind)
 {
-    walk->lines = lines;
+    walk->queue = queue;
     walk->kind = kind;
-    walk->num_callers = lines->num_callers;
-    for (size_t i = 0; i < lines->num_callers; i++)
-        walk->links[i] = &lines->callers[i].of[kind].first;
+    walk->num_callers = queue->num_callers;
+    for (size_t i = 0; i < queue->num_callers; i++)
+        walk->links[i] = &queue->callers[i].of[kind].first;
 }
 
 struct srv_queue_node *srv_queue_walk_peek(struct srv_queue_walk *walk)
 {
-    const struct srv_fair_queue *lines = walk->lines;
+    const struct srv_fair_queue *queue = walk->queue;
     const struct srv_caller_queues *best = NULL;
     for (size_t i = 0; i < walk->num_callers; i++) {
-        const struct srv_caller_queues *line = &lines->callers[i];
-        if (*walk->links[i] == NULL || (best != NULL && line->given >= best->given))
+        const struct srv_caller_queues *caller = &queue->callers[i];
+        if (*walk->links[i] == NULL || (best != NULL && caller->given >= best->given))
             continue;
-        best = line;
+        best = caller;
         walk->caller = i;
     }
     return best != NULL ? *walk->links[walk->caller] : NULL;
@@ -94,16 +93,16 @@ void srv_queue_walk_pass(struct srv_queue_walk *walk)
 
 void srv_queue_walk_drop(struct srv_queue_walk *walk)
 {
-    struct srv_caller_queues *line = &walk->lines->callers[walk->caller];
-    unlink_at(&line->of[walk->kind], walk->links[walk->caller]);
-    line->waiting--;
-    walk->lines->waiting[walk->kind]--;
+    struct srv_caller_queues *caller = &walk->queue->callers[walk->caller];
+    unlink_at(&caller->of[walk->kind], walk->links[walk->caller]);
+    caller->waiting--;
+    walk->queue->waiting[walk->kind]--;
 }
 
 void srv_queue_walk_take(struct srv_queue_walk *walk)
 {
-    struct srv_caller_queues *line = &walk->lines->callers[walk->caller];
-    walk->lines->level = line->given;
-    line->given += (*walk->links[walk->caller])->rows;
+    struct srv_caller_queues *caller = &walk->queue->callers[walk->caller];
+    walk->queue->level = caller->given;
+    caller->given += (*walk->links[walk->caller])->cost;
     srv_queue_walk_drop(walk);
 }

@@ -1,11 +1,13 @@
-/* fair_queue.h: what waits to be computed, or for a clerk, in a line for each caller.
+/* fair_queue.h: what waits to be computed, read or written, in an order that is fair to callers.
  *
- * Each caller (an API key; all requests without keys are one) has a list for each kind of work, in
- * the order it came.  Next is always the first of the caller that has been given fewest rows so
- * far, so a caller with little to compute does not wait behind one with much.  Who comes after
- * having had nothing to wait for begins level with the others: rest earns nothing.
+ * A caller is an API key; all requests without keys are one caller.  Each caller has a
+ * first-in-first-out queue for each kind of work.  The next node is always the first one of the
+ * caller that has been given the least cost so far, so a caller that asks for little does not wait
+ * for one that asks for much.  A caller that had nothing waiting comes back level with the others:
+ * rest earns nothing.
  *
- * Nothing here locks: lines are whoever drives' (scheduler.c), or under a lock (clerk.c). */
+ * Nothing here locks.  The engine owner has one fair queue (scheduler.c), the I/O workers have
+ * another one under their lock (io_workers.c). */
 #ifndef SRV_FAIR_QUEUE_H
 #define SRV_FAIR_QUEUE_H
 
@@ -17,57 +19,59 @@
 #include "config/bounds.h"
 
 struct srv_queue {
-    struct srv_queue_node *first, **last;
+    struct srv_queue_node *first, **last; /* `last` is where the next node is linked */
 };
 
+/* Kinds of work, each with queues of its own.  The first five are the engine owner's, the last two
+ * the I/O workers'. */
 enum srv_queue_kind {
-    SRV_QUEUE_STEPS,    /* items of few rows, which are computed in batches */
-    SRV_QUEUE_PREFILLS, /* items of many, and others that take as long */
+    SRV_QUEUE_STEPS,    /* items of little work, which are computed in batches */
+    SRV_QUEUE_PREFILLS, /* items of much work, each computed alone */
     SRV_QUEUE_ATTENDS,  /* jobs: attention over given rows */
-    SRV_QUEUE_PIECES,   /* jobs: exports and imports */
-    SRV_QUEUE_CHANGES,  /* jobs: changes to sessions, until a prefill that runs has ended */
-    SRV_QUEUE_READS,    /* in lines of clerks: requests whose bodies are to be read, */
-    SRV_QUEUE_WRITES,   /* and those whose replies are to be written */
+    SRV_QUEUE_PIECES,   /* jobs: exports and imports, which go on piece by piece */
+    SRV_QUEUE_CHANGES,  /* jobs: changes to sessions that wait for the end of a running prefill */
+    SRV_QUEUE_READS,    /* requests whose bodies are to be read */
+    SRV_QUEUE_WRITES,   /* requests whose replies are to be written */
     SRV_NUM_QUEUES
 };
 
 struct srv_caller_queues {
     struct srv_queue of[SRV_NUM_QUEUES];
-    size_t waiting; /* of all kinds */
-    uint64_t given; /* rows so far */
+    size_t waiting; /* nodes of all kinds */
+    uint64_t given; /* cost of all that was taken so far */
 };
 
 struct srv_fair_queue {
     struct srv_caller_queues callers[SRV_MAX_CALLERS];
-    size_t num_callers; /* the highest that ever waited, and 1 */
-    size_t waiting[SRV_NUM_QUEUES];
-    uint64_t level; /* what the caller that was served last had been given until then */
+    size_t num_callers;             /* 1 more than the highest caller that ever waited */
+    size_t waiting[SRV_NUM_QUEUES]; /* nodes of all callers */
+    uint64_t level; /* what the caller that was served last had been given before that */
 };
 
-void srv_fair_queue_init(struct srv_fair_queue *lines);
-void srv_fair_queue_put(struct srv_fair_queue *lines, enum srv_queue_kind kind,
-                        struct srv_queue_node *waiting);
-struct srv_queue_node *srv_fair_queue_take(struct srv_fair_queue *lines,
-                                           enum srv_queue_kind kind); /* NULL: none */
-bool srv_fair_queue_is_empty(const struct srv_fair_queue *lines);
+void srv_fair_queue_init(struct srv_fair_queue *queue);
+void srv_fair_queue_put(struct srv_fair_queue *queue, enum srv_queue_kind kind,
+                        struct srv_queue_node *node);
 
-/* A walk over all that waits of a kind, fairest first, which may take some of it and pass over the
- * rest.  What is put meanwhile it may see or not. */
+/* The next node of a kind, taken out of the queue and counted; NULL where none waits.  Cost:
+ * proportional to the number of callers. */
+struct srv_queue_node *srv_fair_queue_take(struct srv_fair_queue *queue, enum srv_queue_kind kind);
+bool srv_fair_queue_is_empty(const struct srv_fair_queue *queue);
+
+/* A walk over all nodes of a kind in fair order.  Each node that is peeked at is passed, taken or
+ * dropped.  The walk may or may not see nodes that are put during it. */
 struct srv_queue_walk {
-    struct srv_fair_queue *lines;
+    struct srv_fair_queue *queue;
     enum srv_queue_kind kind;
     size_t num_callers;
-    size_t caller;                                  /* of the one that is looked at */
-    struct srv_queue_node **links[SRV_MAX_CALLERS]; /* to each caller's next one */
+    size_t caller;                                  /* of the node that was peeked at */
+    struct srv_queue_node **links[SRV_MAX_CALLERS]; /* to the next node of each caller */
 };
 
-/* Begins before the first. */
-void srv_queue_walk_begin(struct srv_queue_walk *walk, struct srv_fair_queue *lines,
+void srv_queue_walk_begin(struct srv_queue_walk *walk, struct srv_fair_queue *queue,
                           enum srv_queue_kind kind);
-struct srv_queue_node *srv_queue_walk_peek(
-    struct srv_queue_walk *walk);                      /* at the next one; NULL at the end */
-void srv_queue_walk_pass(struct srv_queue_walk *walk); /* leaves it in line */
-void srv_queue_walk_take(struct srv_queue_walk *walk); /* takes it, and counts its rows */
-void srv_queue_walk_drop(struct srv_queue_walk *walk); /* takes it for nothing */
+struct srv_queue_node *srv_queue_walk_peek(struct srv_queue_walk *walk); /* NULL at the end */
+void srv_queue_walk_pass(struct srv_queue_walk *walk); /* leaves the node in the queue */
+void srv_queue_walk_take(struct srv_queue_walk *walk); /* takes the node and counts its cost */
+void srv_queue_walk_drop(struct srv_queue_walk *walk); /* takes the node, counting nothing */
 
 #endif

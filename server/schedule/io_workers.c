@@ -1,46 +1,47 @@
-/* io_workers.c: reading and writing requests, and the lines of those that other threads do it for.
+/* io_workers.c: reading and writing requests, and the workers that do so for large ones.
  *
- * They wait as what is to be computed does (lines.h), counted in bytes: next is always the caller
- * that has been given least, and of its requests what is to be read before what is to be written.
- * Coding a reply, which takes longest, is done in pieces, behind each of which the request goes to
- * the end of its line.  A clerk that is busy pauses many times a second all the same.  It drops
- * what it does once nobody waits for that, and ten times a second, whichever clerk comes first,
- * what waits in line. */
+ * Requests wait in a fair queue, counted in bytes.  The next one is always of the caller that has
+ * been given least; bodies to be read come before replies to be written.  Compressing a reply takes
+ * longest and is done in pieces: after each piece the request goes to the end of its caller's
+ * queue.  A busy worker asks many times a second whether its request is cancelled, and stops then.
+ * Ten times a second one of the workers also looks for cancelled requests in the queue. */
 #include "schedule/io_workers.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "app.h"
 #include "base/clock.h"
 #include "schedule/job.h"
+#include "wire/route.h"
 
-#define SMALL_CODED ((size_t)64 << 10) /* of a coded body that is read where others are */
-#define CODED_COUNT ((size_t)1 << 20)  /* bytes that a piece of coding takes as long as */
-#define SWEEP_NS UINT64_C(100000000)   /* from one look at all that waits to the next */
+#define SMALL_CODED ((size_t)64 << 10) /* bytes of a compressed body that no worker need read */
+#define CODED_COST ((size_t)1 << 20)   /* bytes to write in the time of compressing one piece */
+#define SWEEP_NS UINT64_C(100000000)   /* between two searches of the queue */
 
 struct srv_io_workers {
     srv_io_work *work;
     void *context;
-    pthread_mutex_t lock; /* guards what follows, up to the threads */
+    pthread_mutex_t lock; /* guards queue, next_sweep_ns and closing */
     pthread_cond_t wake;
-    struct srv_fair_queue lines;
+    struct srv_fair_queue queue;
     uint64_t next_sweep_ns;
     bool closing;
     pthread_t *threads; /* [started] */
     unsigned started;
 };
 
-/* ---- Whom it is done for --------------------------------------------------------------------- */
+/* ---- Cancellation ---------------------------------------------------------------------------- */
 
-/* Whether a reply is to be written: a small one always.  What was computed for nobody is dropped;
- * but who had a session changed is told so late too, and at the end is not told of a refusal. */
+/* Whether to go on writing a reply; a small one is always written.  The result of a cancelled
+ * /attend is dropped.  A reply that says how a session was changed is written after its deadline
+ * too; when the daemon stops the connection is closed without it, for a refusal would be untrue. */
 static enum srv_error_code check_reply(struct srv_request *request, struct srv_error *error)
 {
     if (request->reply_bytes <= SRV_LARGE_BYTES)
         return SRV_OK;
     enum srv_error_code code = srv_request_check_cancelled(request, srv_now_ns(), error);
-    if (request->job->compute != NULL || code == SRV_OK || code == SRV_E_CLIENT_GONE)
+    if (request->job->type->compute != NULL || code == SRV_OK || code == SRV_E_CLIENT_GONE)
         return code;
     if (code == SRV_E_DEADLINE)
         return error->code = SRV_OK;
@@ -48,33 +49,37 @@ static enum srv_error_code check_reply(struct srv_request *request, struct srv_e
     return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "attnd stops before its reply is written");
 }
 
+static bool is_computed(const struct srv_request *request) { return request->t_computed != 0; }
+
 static enum srv_error_code check(struct srv_request *request, struct srv_error *error)
 {
-    return request->t_computed == 0 ? srv_request_check_cancelled(request, srv_now_ns(), error)
-                                    : check_reply(request, error);
+    return is_computed(request) ? check_reply(request, error)
+                                : srv_request_check_cancelled(request, srv_now_ns(), error);
 }
 
-/* ---- Reading and writing ---- */
+/* ---- Reading and writing --------------------------------------------------------------------- */
 
 static bool is_read(const struct srv_request *request)
 {
     return request->job != NULL || request->reply.status != 0;
 }
 
-/* What a clerk does not have is coded only where it is small, and most often stays so. */
+/* The most that a body may be decompressed to here: on threads other than a worker's, where most
+ * compressed bodies are small, no more than a small body. */
 static size_t expansion_limit(const struct srv_request *request)
 {
     size_t most = srv_body_limit(request);
-    return request->clerk == NULL && most > SRV_LARGE_BYTES ? SRV_LARGE_BYTES : most;
+    return request->io_workers == NULL && most > SRV_LARGE_BYTES ? SRV_LARGE_BYTES : most;
 }
 
 static enum srv_error_code read_body(struct srv_request *request, struct srv_error *error)
 {
+    const struct srv_cancel cancel = {srv_io_workers_check, request};
     size_t most = expansion_limit(request);
     request->expands = false;
     if (check(request, error) != SRV_OK)
         return error->code;
-    if (srv_body_decompress(request, most, error) == SRV_OK)
+    if (srv_body_decompress(request, most, &cancel, error) == SRV_OK)
         return request->route->parse(request, error);
     request->expands = error->code == SRV_E_BODY_TOO_LARGE && most < srv_body_limit(request);
     return error->code;
@@ -87,11 +92,11 @@ void srv_read_body(struct srv_request *request)
         request->job = NULL;
         srv_reply_error(request, &error);
     }
-    request->clerk = NULL;
+    request->io_workers = NULL;
 }
 
-/* The reply's text, which is there already where it is being coded. */
-static enum srv_error_code write_text(struct srv_request *request)
+/* Writes the plain reply, unless it is written already and being compressed. */
+static enum srv_error_code write_plain(struct srv_request *request)
 {
     struct srv_job *job = request->job;
     struct srv_error *error = &job->error;
@@ -108,8 +113,8 @@ static enum srv_error_code write_text(struct srv_request *request)
 bool srv_write_reply_piece(struct srv_request *request)
 {
     if (request->reply.status != 0)
-        return false; /* reading it failed, and said so */
-    if (write_text(request) != SRV_OK) {
+        return false; /* the reply says why the body could not be read */
+    if (write_plain(request) != SRV_OK) {
         srv_reply_compress_stop(request);
         srv_reply_error(request, &request->job->error);
         return false;
@@ -126,31 +131,33 @@ void srv_write_reply(struct srv_request *request)
         ;
 }
 
-/* ---- The lines ---- */
+/* ---- The queue ------------------------------------------------------------------------------- */
 
-static void put(struct srv_io_workers *clerk, struct srv_request *request)
+static void put(struct srv_io_workers *workers, struct srv_request *request)
 {
-    bool written = request->t_computed != 0;
-    size_t bytes = request->compressor != NULL ? CODED_COUNT
-                   : written                   ? request->reply_bytes
+    bool computed = is_computed(request);
+    size_t bytes = request->compressor != NULL ? CODED_COST
+                   : computed                  ? request->reply_bytes
                                                : request->body_length;
-    request->waiting = (struct srv_queue_node){.caller = request->caller, .rows = bytes + 1};
-    srv_fair_queue_put(&clerk->lines, written ? SRV_QUEUE_WRITES : SRV_QUEUE_READS,
-                       &request->waiting);
+    request->node = (struct srv_queue_node){
+        .owner = SRV_OWNER_REQUEST, .caller = request->caller, .cost = bytes + 1};
+    srv_fair_queue_put(&workers->queue, computed ? SRV_QUEUE_WRITES : SRV_QUEUE_READS,
+                       &request->node);
 }
 
-static struct srv_request *request_of(struct srv_queue_node *waiting)
+static struct srv_request *request_of(struct srv_queue_node *node)
 {
-    return (struct srv_request *)((char *)waiting - offsetof(struct srv_request, waiting));
+    assert(node->owner == SRV_OWNER_REQUEST);
+    return (struct srv_request *)((char *)node - offsetof(struct srv_request, node));
 }
 
-/* Takes the next request out of line; NULL where none waits. */
-static struct srv_request *take_next(struct srv_io_workers *clerk)
+/* Takes the next request out of the queue; NULL where none waits. */
+static struct srv_request *take_next(struct srv_io_workers *workers)
 {
     struct srv_queue_walk reads, writes;
-    const struct srv_caller_queues *callers = clerk->lines.callers;
-    srv_queue_walk_begin(&reads, &clerk->lines, SRV_QUEUE_READS);
-    srv_queue_walk_begin(&writes, &clerk->lines, SRV_QUEUE_WRITES);
+    const struct srv_caller_queues *callers = workers->queue.callers;
+    srv_queue_walk_begin(&reads, &workers->queue, SRV_QUEUE_READS);
+    srv_queue_walk_begin(&writes, &workers->queue, SRV_QUEUE_WRITES);
     struct srv_queue_node *read = srv_queue_walk_peek(&reads),
                           *write = srv_queue_walk_peek(&writes);
     bool reads_first = write == NULL || (read != NULL && callers[reads.caller].given <=
@@ -162,106 +169,110 @@ static struct srv_request *take_next(struct srv_io_workers *clerk)
     return request_of(next);
 }
 
-/* Takes one out of line that nobody waits for any more; NULL where there is none. */
-static struct srv_request *take_useless(struct srv_io_workers *clerk, enum srv_queue_kind kind)
+/* Takes one cancelled request out of the queue; NULL where there is none. */
+static struct srv_request *take_cancelled(struct srv_io_workers *workers, enum srv_queue_kind kind)
 {
     struct srv_queue_walk walk;
     struct srv_error error;
-    srv_queue_walk_begin(&walk, &clerk->lines, kind);
-    for (struct srv_queue_node *waiting; (waiting = srv_queue_walk_peek(&walk)) != NULL;) {
-        if (check(request_of(waiting), &error) != SRV_OK) {
+    srv_queue_walk_begin(&walk, &workers->queue, kind);
+    for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
+        if (check(request_of(node), &error) != SRV_OK) {
             srv_queue_walk_drop(&walk);
-            return request_of(waiting);
+            return request_of(node);
         }
         srv_queue_walk_pass(&walk);
     }
     return NULL;
 }
 
-/* One to be dropped, if it is time to look for them; the next look is at once then. */
-static struct srv_request *sweep(struct srv_io_workers *clerk)
+/* A cancelled request, if it is time to search for one.  Where one is found, the next search may
+ * follow at once. */
+static struct srv_request *sweep(struct srv_io_workers *workers)
 {
     struct srv_request *request = NULL;
     uint64_t now = srv_now_ns();
-    pthread_mutex_lock(&clerk->lock);
-    if (now >= clerk->next_sweep_ns) {
-        request = take_useless(clerk, SRV_QUEUE_READS);
+    pthread_mutex_lock(&workers->lock);
+    if (now >= workers->next_sweep_ns) {
+        request = take_cancelled(workers, SRV_QUEUE_READS);
         if (request == NULL)
-            request = take_useless(clerk, SRV_QUEUE_WRITES);
+            request = take_cancelled(workers, SRV_QUEUE_WRITES);
         if (request == NULL)
-            clerk->next_sweep_ns = now + SWEEP_NS;
+            workers->next_sweep_ns = now + SWEEP_NS;
     }
-    pthread_mutex_unlock(&clerk->lock);
+    pthread_mutex_unlock(&workers->lock);
     return request;
 }
 
 enum srv_error_code srv_io_workers_check(void *context, struct srv_error *error)
 {
-    struct srv_request *request = context, *useless;
-    struct srv_io_workers *clerk = request->clerk;
-    if (clerk == NULL)
+    struct srv_request *request = context, *cancelled;
+    struct srv_io_workers *workers = request->io_workers;
+    if (workers == NULL)
         return SRV_OK;
-    while ((useless = sweep(clerk)) != NULL)
-        clerk->work(clerk->context, useless); /* which asks nothing, and drops it */
+    while ((cancelled = sweep(workers)) != NULL)
+        workers->work(workers->context, cancelled); /* ends that request at once */
     return check(request, error);
 }
 
-/* Puts back what there is more to do for, and waits for the next; NULL where none will come. */
-static struct srv_request *take(struct srv_io_workers *clerk, struct srv_request *unfinished)
+/* ---- Workers --------------------------------------------------------------------------------- */
+
+/* Puts an unfinished request back and waits for the next one; NULL where none will come. */
+static struct srv_request *await_next(struct srv_io_workers *workers,
+                                      struct srv_request *unfinished)
 {
     struct srv_request *request;
-    pthread_mutex_lock(&clerk->lock);
+    pthread_mutex_lock(&workers->lock);
     if (unfinished != NULL)
-        put(clerk, unfinished);
-    while ((request = take_next(clerk)) == NULL && !clerk->closing)
-        pthread_cond_wait(&clerk->wake, &clerk->lock);
-    pthread_mutex_unlock(&clerk->lock);
+        put(workers, unfinished);
+    while ((request = take_next(workers)) == NULL && !workers->closing)
+        pthread_cond_wait(&workers->wake, &workers->lock);
+    pthread_mutex_unlock(&workers->lock);
     return request;
 }
 
-static void *clerk_main(void *argument)
+static void *worker_main(void *argument)
 {
-    struct srv_io_workers *clerk = argument;
+    struct srv_io_workers *workers = argument;
     struct srv_request *request = NULL;
     bool more = false;
     struct srv_error error;
     pthread_setname_np(pthread_self(), "attnd-io");
-    while ((request = take(clerk, more ? request : NULL)) != NULL) {
+    while ((request = await_next(workers, more ? request : NULL)) != NULL) {
         (void)srv_io_workers_check(request, &error);
-        more = clerk->work(clerk->context, request);
+        more = workers->work(workers->context, request);
     }
     return NULL;
 }
 
-/* False where it is closing. */
-static bool give(struct srv_io_workers *clerk, struct srv_request *request)
+/* False where the workers are closing. */
+static bool give(struct srv_io_workers *workers, struct srv_request *request)
 {
-    pthread_mutex_lock(&clerk->lock);
-    bool taken = !clerk->closing;
-    if (taken) {
-        request->clerk = clerk;
-        put(clerk, request);
-        pthread_cond_signal(&clerk->wake);
+    pthread_mutex_lock(&workers->lock);
+    bool given = !workers->closing;
+    if (given) {
+        request->io_workers = workers;
+        put(workers, request);
+        pthread_cond_signal(&workers->wake);
     }
-    pthread_mutex_unlock(&clerk->lock);
-    return taken;
+    pthread_mutex_unlock(&workers->lock);
+    return given;
 }
 
 static bool is_large(const struct srv_request *request)
 {
     size_t small = request->coding == SRV_IDENTITY ? SRV_LARGE_BYTES : SMALL_CODED;
     bool large = request->body_length > small || request->expands;
-    if (request->t_computed == 0)
+    if (!is_computed(request))
         return large && !is_read(request);
     return (large || request->reply_bytes > SRV_LARGE_BYTES) && request->reply.status == 0;
 }
 
-size_t srv_io_workers_take_large(struct srv_io_workers *clerk, struct srv_request *requests[],
+size_t srv_io_workers_take_large(struct srv_io_workers *workers, struct srv_request *requests[],
                                  size_t count)
 {
     size_t kept = 0;
     for (size_t i = 0; i < count; i++)
-        if (!is_large(requests[i]) || !give(clerk, requests[i]))
+        if (!is_large(requests[i]) || !give(workers, requests[i]))
             requests[kept++] = requests[i];
     return kept;
 }
@@ -269,46 +280,47 @@ size_t srv_io_workers_take_large(struct srv_io_workers *clerk, struct srv_reques
 bool srv_io_workers_open(struct srv_io_workers **out, unsigned threads, srv_io_work *work,
                          void *context)
 {
-    struct srv_io_workers *clerk = calloc(1, sizeof *clerk);
-    if (clerk == NULL)
+    struct srv_io_workers *workers = calloc(1, sizeof *workers);
+    if (workers == NULL)
         return false;
-    clerk->work = work;
-    clerk->context = context;
-    clerk->threads = calloc(threads, sizeof *clerk->threads);
-    srv_fair_queue_init(&clerk->lines);
-    pthread_mutex_init(&clerk->lock, NULL);
-    pthread_cond_init(&clerk->wake, NULL);
-    bool made = clerk->threads != NULL;
-    while (made && clerk->started < threads) {
-        made = pthread_create(&clerk->threads[clerk->started], NULL, clerk_main, clerk) == 0;
-        clerk->started += made;
+    workers->work = work;
+    workers->context = context;
+    workers->threads = calloc(threads, sizeof *workers->threads);
+    srv_fair_queue_init(&workers->queue);
+    pthread_mutex_init(&workers->lock, NULL);
+    pthread_cond_init(&workers->wake, NULL);
+    bool made = workers->threads != NULL;
+    while (made && workers->started < threads) {
+        pthread_t *thread = &workers->threads[workers->started];
+        made = pthread_create(thread, NULL, worker_main, workers) == 0;
+        workers->started += made;
     }
     if (!made) {
-        srv_io_workers_finish(clerk);
-        srv_io_workers_free(clerk);
+        srv_io_workers_finish(workers);
+        srv_io_workers_free(workers);
         return false;
     }
-    *out = clerk;
+    *out = workers;
     return true;
 }
 
-void srv_io_workers_finish(struct srv_io_workers *clerk)
+void srv_io_workers_finish(struct srv_io_workers *workers)
 {
-    pthread_mutex_lock(&clerk->lock);
-    clerk->closing = true;
-    pthread_cond_broadcast(&clerk->wake);
-    pthread_mutex_unlock(&clerk->lock);
-    for (unsigned i = 0; i < clerk->started; i++)
-        pthread_join(clerk->threads[i], NULL);
-    clerk->started = 0;
+    pthread_mutex_lock(&workers->lock);
+    workers->closing = true;
+    pthread_cond_broadcast(&workers->wake);
+    pthread_mutex_unlock(&workers->lock);
+    for (unsigned i = 0; i < workers->started; i++)
+        pthread_join(workers->threads[i], NULL);
+    workers->started = 0;
 }
 
-void srv_io_workers_free(struct srv_io_workers *clerk)
+void srv_io_workers_free(struct srv_io_workers *workers)
 {
-    if (clerk == NULL)
+    if (workers == NULL)
         return;
-    pthread_cond_destroy(&clerk->wake);
-    pthread_mutex_destroy(&clerk->lock);
-    free(clerk->threads);
-    free(clerk);
+    pthread_cond_destroy(&workers->wake);
+    pthread_mutex_destroy(&workers->lock);
+    free(workers->threads);
+    free(workers);
 }

@@ -1,11 +1,24 @@
-/* job.c: what every job begins and ends with. */
+/* job.c: what jobs of all types have in common: reading the call, finding model and layer, writing
+ * the reply. */
 #include "schedule/job.h"
 
+#include <assert.h>
 #include <string.h>
 
-#include "app.h"
 #include "schedule/io_workers.h"
 #include "wire/outputs.h"
+
+struct srv_item *srv_item_of(struct srv_queue_node *node)
+{
+    assert(node->owner == SRV_OWNER_ITEM);
+    return (struct srv_item *)((char *)node - offsetof(struct srv_item, node));
+}
+
+struct srv_job *srv_job_of(struct srv_queue_node *node)
+{
+    assert(node->owner == SRV_OWNER_JOB);
+    return (struct srv_job *)((char *)node - offsetof(struct srv_job, node));
+}
 
 enum srv_error_code srv_request_check_cancelled(const struct srv_request *request, uint64_t now_ns,
                                                 struct srv_error *error)
@@ -19,9 +32,9 @@ enum srv_error_code srv_request_check_cancelled(const struct srv_request *reques
     return SRV_OK;
 }
 
-/* Where the JSON of the body ends, the bytes of tensors begin. */
-static enum srv_error_code cut_body(struct srv_body *out, struct srv_request *request,
-                                    struct srv_error *error)
+/* Splits the body where its JSON ends and the bytes of tensors begin. */
+static enum srv_error_code split_body(struct srv_body *out, struct srv_request *request,
+                                      struct srv_error *error)
 {
     uint64_t length = request->framed ? request->json_length : request->body_length;
     if (length > request->body_length)
@@ -32,25 +45,27 @@ static enum srv_error_code cut_body(struct srv_body *out, struct srv_request *re
         .json = request->body,
         .json_length = (size_t)length,
         .bytes = {request->body + length, request->body_length - (size_t)length, request->framed},
-        .pause = {srv_io_workers_check, request},
+        .cancel = {srv_io_workers_check, request},
     };
     return SRV_OK;
 }
 
 enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
-                                 enum srv_call_kind kind, struct srv_error *error)
+                                 enum srv_call_kind kind,
+                                 const struct srv_scheduler_context *context,
+                                 struct srv_error *error)
 {
-    const struct srv_limits *limits = request->limits;
     struct srv_job *job = srv_arena_alloc(&request->arena, 1, sizeof *job);
     struct srv_body body;
     if (job == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *job = (struct srv_job){.request = request, .call.binary_output = request->binary};
+    *job = (struct srv_job){
+        .context = context, .request = request, .call.binary_output = request->binary};
     *out = job;
-    enum srv_error_code code = cut_body(&body, request, error);
+    enum srv_error_code code = split_body(&body, request, error);
     if (code == SRV_OK)
-        code =
-            srv_call_read(&job->call, &body, kind, limits->max_sequences, &request->arena, error);
+        code = srv_call_read(&job->call, &body, kind, request->limits->max_sequences,
+                             &request->arena, error);
     request->binary = job->call.binary_output;
     return code;
 }
@@ -58,7 +73,7 @@ enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *reque
 enum srv_error_code srv_job_find_model(const struct srv_model **out, const struct srv_job *job,
                                        struct srv_error *error)
 {
-    return srv_models_find(out, &job->request->app->models, job->call.model, error);
+    return srv_models_find(out, job->context->models, job->call.model, error);
 }
 
 enum srv_error_code srv_job_find_layer(const struct attn_layer_spec **out,
@@ -108,8 +123,8 @@ void srv_job_write_reply(const struct srv_job *job)
     struct srv_request *request = job->request;
     struct srv_buffer *out = &request->reply.body;
     srv_buffer_reserve(out, request->reply_bytes); /* at once, so that nothing is moved again */
-    out->pause = (struct srv_cancel){srv_io_workers_check, request};
-    job->encode(job, out);
+    out->cancel = (struct srv_cancel){srv_io_workers_check, request};
+    job->type->encode(job, out);
     if (!request->binary)
         return;
     request->reply.content_type = "application/octet-stream";
@@ -125,6 +140,6 @@ void srv_job_release(struct srv_job *job)
 {
     for (size_t i = 0; i < job->num_items; i++)
         srv_session_put(job->items[i].session);
-    if (job->end != NULL)
-        job->end(job);
+    if (job->type->release != NULL)
+        job->type->release(job);
 }

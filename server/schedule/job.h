@@ -1,71 +1,104 @@
 /* job.h: one queued request, from its parsed body to its reply.
  *
- * A job is an attention over given rows, computed as a whole; or a set of items, each a step over
- * one session that may be computed in a round of its own; or something that is done to a session
- * between its steps, in pieces where it takes long.  It lives in its request's arena. */
+ * A job is one of three:
+ *   - a set of items, each a step over one session, which may be computed in different batches;
+ *   - an attention over given rows, computed by its type's `compute` as a whole;
+ *   - an action on a session between two steps: its type's `begin`, and `advance` piece by piece
+ *     where the action takes long.
+ *
+ * Jobs and items live in the arena of their request.  A body is parsed into a job on a compute
+ * thread or by an I/O worker; from then until its reply is due the engine owner alone touches the
+ * job.  Replies are written on a compute thread or by an I/O worker. */
 #ifndef SRV_JOB_H
 #define SRV_JOB_H
 
 #include "schedule/fair_queue.h"
+#include "schedule/scheduler_context.h"
 #include "session/models.h"
 #include "session/session.h"
 #include "wire/call.h"
-#include "wire/route.h"
+#include "wire/request.h"
 #include "wire/shapes.h"
 
 struct srv_item {
-    struct srv_queue_node waiting; /* the first step of its session in line, and none behind it */
-    struct srv_item *behind;       /* the session's next step */
-    bool first;                    /* there was no step of the session before it */
+    struct srv_queue_node node;       /* queued while the item is the first of its session */
+    struct srv_item *next_of_session; /* the next step of the same session, bound later */
+    bool is_first;                    /* when bound, its session had no other step */
     struct srv_job *job;
     const struct srv_rows *rows;
-    const struct srv_model *model; /* the body's, or the session's where it names none */
-    struct srv_sizes sizes;        /* keys and columns are known once the session is */
+    const struct srv_model *model; /* that the body names, else the session's */
+    struct srv_sizes sizes;        /* keys and columns are set when the step is made */
     struct srv_session *session;
-    size_t work;   /* multiply-adds, about, as it came in line */
-    bool created;  /* by this item: it goes again if the item fails */
-    bool replayed; /* the rows were there already */
-    uint64_t digest[2];
+    size_t work;          /* estimated multiply-adds (batch.h), set when the item is queued */
+    bool creates_session; /* the session is removed again if the item fails */
+    bool is_replay;       /* the rows are cached already: computed again, not appended */
+    uint64_t digest[2];   /* of the rows and their position_ids */
     struct attn_step step;
     struct srv_error error;
 };
 
-struct srv_job {
-    struct srv_queue_node waiting; /* in line, where it has no items */
-    struct srv_request *request;
-    struct srv_call call;
-    const struct srv_model *model; /* of a job without items; NULL: weightless */
-    struct srv_item *items;        /* [num_items]; none: an attention over given rows */
-    size_t num_items, pending;     /* items not yet ended */
-    bool ended;                    /* all of them are, and the reply is on its way */
-    struct srv_error error;        /* of the whole request */
-    /* A job without items has one or two of these, called on the scheduler's thread; errors go to
-     * job->error, and replies other than `encode`'s to the request.  `begin` when the job is taken,
-     * for what takes no time; `compute` an attention, as a whole; `advance` a piece of what takes
-     * long, true while there is more. */
+/* The functions of one kind of job; each may be NULL.  All but `encode` run on the engine owner's
+ * thread; errors go to job->error.  A job without items has `begin`, `compute` or both `begin` and
+ * `advance`. */
+struct srv_job_type {
+    /* Called once, when the job is taken from the inbox, for what takes no time.  Fills the
+     * request's reply unless `advance` does. */
     void (*begin)(struct srv_job *job);
+
+    /* Computes a whole attention, giving way to decodes through job->yield. */
     void (*compute)(struct srv_job *job);
+
+    /* Does one piece of about a millisecond; true while there is more.  The last piece fills the
+     * request's reply. */
     bool (*advance)(struct srv_job *job);
-    /* On the scheduler's thread too, when the job ends with an error: undoes what others wait for,
-     * since its reply may have to wait.  May be NULL. */
+
+    /* Called when the job ends with an error, before its reply is written: undoes what other
+     * requests wait for. */
     void (*abandon)(struct srv_job *job);
-    void (*end)(struct srv_job *job); /* lets go of what the job holds; may be NULL */
-    const struct attn_yield *yield;   /* what `compute` gives way to */
-    struct srv_sizes sizes;           /* of a job without items, as are these: */
-    struct attn_modifiers modifiers;
-    struct attn_outputs outputs;
-    /* Writes the reply's JSON, on a compute thread. */
+
+    /* Frees what the job itself holds outside the arena, once the reply is written. */
+    void (*release)(struct srv_job *job);
+
+    /* Appends the reply's JSON, on a compute thread or an I/O worker. */
     void (*encode)(const struct srv_job *job, struct srv_buffer *out);
 };
 
-/* Whether somebody still waits for the request's reply, and the daemon still gives one.  Errors:
- * client_gone, deadline_exceeded, draining. */
+struct srv_job {
+    const struct srv_job_type *type;
+    const struct srv_scheduler_context *context; /* NULL in jobs without a call */
+    struct srv_queue_node node;                  /* queued where the job has no items */
+    struct srv_request *request;
+    struct srv_call call;
+    struct srv_item *items; /* [num_items] */
+    size_t num_items;
+    size_t pending;         /* items that have not ended */
+    bool ended;             /* the last item has ended, and the reply is due */
+    struct srv_error error; /* of the whole request */
+
+    /* Of an attention over given rows: */
+    const struct srv_model *model;  /* NULL: weightless */
+    const struct attn_yield *yield; /* set before `compute` is called */
+    struct srv_sizes sizes;
+    struct attn_modifiers modifiers;
+    struct attn_outputs outputs;
+};
+
+/* The item or job that a node is a member of, as the node's owner tag says. */
+struct srv_item *srv_item_of(struct srv_queue_node *node);
+struct srv_job *srv_job_of(struct srv_queue_node *node);
+
+/* Whether the request is cancelled: its client has left, its deadline has passed, or the daemon
+ * stops.  Any thread.  Errors: client_gone, deadline_exceeded, draining. */
 enum srv_error_code srv_request_check_cancelled(const struct srv_request *request, uint64_t now_ns,
                                                 struct srv_error *error);
 
-/* Makes request->job's struct in the arena, reads the body into it and settles the reply's form. */
+/* Allocates a job in the request's arena, reads the body into job->call and settles the form of the
+ * reply.  The caller sets the type.  Errors: those of srv_call_read, bad_request,
+ * out_of_memory. */
 enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
-                                 enum srv_call_kind kind, struct srv_error *error);
+                                 enum srv_call_kind kind,
+                                 const struct srv_scheduler_context *context,
+                                 struct srv_error *error);
 
 /* The model that the body names, or else the only one there is.  Errors: model_not_found,
  * missing_field. */
@@ -77,22 +110,23 @@ enum srv_error_code srv_job_find_layer(const struct attn_layer_spec **out,
                                        const struct srv_job *job, const struct srv_model *model,
                                        struct srv_error *error);
 
-/* Gives the job `count` empty items. */
+/* Gives the job `count` empty items.  Errors: reply_too_large, out_of_memory. */
 enum srv_error_code srv_job_alloc_items(struct srv_job *job, size_t count, struct srv_error *error);
 
-/* X-Session-Id, where it was sent, has to name the session of the body. */
+/* Checks that X-Session-Id, where it was sent, names the session of the body.  Error:
+ * invalid_value. */
 enum srv_error_code srv_job_check_session_header(const struct srv_job *job, const char *session_id,
                                                  struct srv_error *error);
 
-/* Takes the memory of the reply, before steps are computed: one that is kept is also answered.
- * Errors: out_of_memory. */
+/* Reserves the memory of the reply before steps are computed, so that a step that is appended is
+ * also answered.  Error: out_of_memory. */
 enum srv_error_code srv_job_reserve_reply(struct srv_job *job, struct srv_error *error);
 
-/* Writes the reply's body, on a compute thread: its JSON and, in binary form, the bytes behind
- * it. */
+/* Writes the reply's body: its JSON and, in binary form, the bytes of tensors after the JSON.  On a
+ * compute thread or an I/O worker. */
 void srv_job_write_reply(const struct srv_job *job);
 
-/* Lets go of the sessions of all items, and of what the job itself holds. */
+/* Drops the references to the items' sessions and calls the type's `release`. */
 void srv_job_release(struct srv_job *job);
 
 #endif

@@ -1,22 +1,26 @@
-/* scheduler.c: the inbox, and who drives.
+/* scheduler.c: the inbox, and who owns the engine.
  *
- * Event threads put requests into the inbox; whoever holds `drive` takes them out again and is the
- * only one that calls the engine and touches caches: the scheduler's thread, or an event thread
- * for a round that is over before another thread would have woken.  A round (rounds.h):
+ * Event threads and I/O workers put requests into the inbox.  The engine owner is the thread that
+ * holds engine_lock: the scheduler's thread, or an event thread for a round that ends before
+ * another thread would have woken.  Only the engine owner takes requests out of the inbox, calls
+ * the engine and touches caches.
  *
- *   take     the whole inbox becomes jobs
- *   read     bodies are parsed on all threads
- *   steps    items whose session is free this round, few-row items of one layer as one batch, then
- *            one long item (a prefill, or few rows over a very long session)
+ * A round (dispatch.h):
+ *
+ *   take     the whole inbox
+ *   read     bodies are parsed into jobs, on all threads
+ *   steps    a few batches, each of the waiting steps of one layer
+ *   prefill  one step that is long
  *   attend   one attention over given rows
- *   piece    of an export or import
- *   reply    bodies of ended jobs are written on all threads, then handed back together
+ *   piece    one piece of an export or import
+ *   reply    replies are written on all threads and handed back together
  *
- * What a round leaves over (a second item of one session, further prefills and attends) stands
- * first in the next.
+ * Work that a round leaves in the queue (further steps, prefills, attends, pieces) is done in the
+ * rounds after it.
  *
- * A prefill or an attend pauses inside the library many times a millisecond: whatever decodes wait
- * run as a batch, then it has the engine for LONG_SHARE times as long as they took. */
+ * A prefill or an attend pauses inside the library many times a millisecond.  A pause runs one
+ * batch of the steps that wait; then the long computation has the engine for LONG_SHARE times as
+ * long as that took. */
 #include "schedule/scheduler.h"
 
 #include <pthread.h>
@@ -24,139 +28,141 @@
 #include <string.h>
 #include <time.h>
 
-#include "app.h"
 #include "base/clock.h"
 #include "schedule/dispatch.h"
 #include "store/store.h"
 
-#define ROUND_BATCHES 4 /* of decodes, before a prefill and an attend begin */
-#define THREADS_PER_CLERK 4
+#define ROUND_BATCHES 4 /* of steps, before a prefill and an attend begin */
+#define THREADS_PER_IO_WORKER 4
 #define LONG_SHARE 1 /* of a long computation's time to that of the batches that interrupt it */
-#define SWEEP_NS UINT64_C(100000000) /* from one look at all that waits to the next */
+#define SWEEP_NS UINT64_C(100000000) /* between two searches for cancelled requests */
 #define SMALL_BYTES 65536            /* of bodies in a round that an event thread runs */
 
 struct srv_scheduler {
-    struct srv_app *app;
+    const struct srv_scheduler_context *context;
     pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    bool stop;                  /* guarded by lock, as are the inbox and its ends */
-    bool left;                  /* an event thread has left a round to the scheduler's */
+
+    pthread_mutex_t inbox_lock; /* guards the next five members */
+    pthread_cond_t wake;        /* of the scheduler's thread */
+    bool stop;
+    bool handed_over;           /* an event thread has left a round to the scheduler's thread */
     struct srv_request **inbox; /* [inbox_capacity] */
-    size_t inbox_count, inbox_capacity, inbox_bytes;
-    bool waits_for_disk;        /* each batch does, so event threads run none */
-    atomic_bool knocking;       /* the inbox is not empty, or it is time to stop */
-    pthread_mutex_t drive;      /* whoever holds it drives, and owns the rest */
-    struct srv_request **taken; /* [inbox_capacity] this round's */
+    size_t inbox_count, inbox_bytes;
+    size_t inbox_capacity;
+    atomic_bool inbox_ready; /* requests are in the inbox, or it is time to stop */
+
+    pthread_mutex_t engine_lock; /* its holder owns the engine and all members below */
+    struct srv_request **taken;  /* [inbox_capacity] of this round */
     size_t num_taken, taken_bytes;
-    bool stopping; /* what still waits is refused */
-    struct srv_dispatch rounds;
+    bool stopping; /* `stop`, as it was when the inbox was taken: what waits is refused */
+    struct srv_dispatch dispatch;
     uint64_t next_pause_ns; /* a long computation has the engine until then */
     uint64_t next_sweep_ns;
 };
 
-/* ---- The inbox ---- */
+/* ---- The inbox ------------------------------------------------------------------------------- */
 
-/* The caller holds the lock, and there is room. */
+/* The caller holds inbox_lock, and the inbox has room. */
 static void put_into_inbox(struct srv_scheduler *s, struct srv_request *request)
 {
     s->inbox[s->inbox_count++] = request;
     s->inbox_bytes += request->coding == SRV_IDENTITY ? request->body_length : SMALL_BYTES + 1;
-    atomic_store(&s->knocking, true);
+    atomic_store(&s->inbox_ready, true);
 }
 
 /* Moves the inbox to `taken`.  False when there is nothing to do. */
 static bool take_inbox(struct srv_scheduler *s)
 {
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->inbox_lock);
     s->num_taken = s->inbox_count;
     s->taken_bytes = s->inbox_bytes;
     memcpy(s->taken, s->inbox, s->inbox_count * sizeof *s->inbox);
     s->inbox_count = s->inbox_bytes = 0;
     s->stopping = s->stop;
-    atomic_store(&s->knocking, false);
-    pthread_mutex_unlock(&s->lock);
+    atomic_store(&s->inbox_ready, false);
+    pthread_mutex_unlock(&s->inbox_lock);
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < s->num_taken; i++)
         if (s->taken[i]->t_taken == 0)
             s->taken[i]->t_taken = now;
-    return s->num_taken > 0 || srv_dispatch_has_work(&s->rounds);
+    return s->num_taken > 0 || srv_dispatch_has_work(&s->dispatch);
 }
 
 static void read_taken(struct srv_scheduler *s)
 {
-    srv_dispatch_read(&s->rounds, s->taken, s->num_taken, s->taken_bytes);
+    srv_dispatch_read(&s->dispatch, s->taken, s->num_taken, s->taken_bytes);
     s->num_taken = 0;
-}
-
-/* Late and left requests need not wait for their turn, nor for what comes next. */
-static void sweep(struct srv_scheduler *s)
-{
-    if (srv_now_ns() < s->next_sweep_ns)
-        return;
-    srv_dispatch_drop_cancelled(&s->rounds);
-    srv_dispatch_reply(&s->rounds);
-    s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
 }
 
 static void refuse_all(struct srv_scheduler *s)
 {
-    srv_dispatch_refuse(&s->rounds, s->taken, s->num_taken);
+    srv_dispatch_refuse(&s->dispatch, s->taken, s->num_taken);
     s->num_taken = 0;
 }
 
-/* On a clerk's thread: a body to be read, or a piece of the reply of a job that has ended. */
+/* The work of I/O workers: reads the body of a request and puts the request back into the inbox, or
+ * writes a piece of the reply of a job that has ended. */
 static bool read_or_write(void *context, struct srv_request *request)
 {
     struct srv_scheduler *s = context;
     if (request->t_computed != 0)
-        return srv_dispatch_write_piece(&s->rounds, request);
+        return srv_dispatch_write_piece(&s->dispatch, request);
     srv_read_body(request);
     srv_arena_populate(&request->arena);
     request->t_compute = srv_now_ns();
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->inbox_lock);
     put_into_inbox(s, request);
     pthread_cond_signal(&s->wake);
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->inbox_lock);
     return false;
 }
 
-/* ---- Rounds ---- */
+/* ---- Rounds ---------------------------------------------------------------------------------- */
 
-/* Several batches of decodes to one long computation, so that neither starves the other; what
- * arrives meanwhile joins the next batch. */
+/* Ends cancelled requests, every SWEEP_NS, so that each is answered soon and its place is free. */
+static void sweep(struct srv_scheduler *s)
+{
+    if (srv_now_ns() < s->next_sweep_ns)
+        return;
+    srv_dispatch_drop_cancelled(&s->dispatch);
+    srv_dispatch_reply(&s->dispatch);
+    s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
+}
+
+/* Several batches of steps to one long computation, so that neither starves the other; steps that
+ * arrive during a batch join the next one. */
 static void run_round(struct srv_scheduler *s)
 {
-    struct srv_dispatch *rounds = &s->rounds;
-    srv_store_take_checkpoint(s->app->store);
+    struct srv_dispatch *dispatch = &s->dispatch;
+    srv_store_take_checkpoint(s->context->store);
     read_taken(s);
     sweep(s);
-    for (int i = 0; i < ROUND_BATCHES && !s->stopping && srv_dispatch_batch(rounds, false); i++) {
-        srv_dispatch_reply(rounds);
+    for (int i = 0; i < ROUND_BATCHES && !s->stopping && srv_dispatch_run_batch(dispatch); i++) {
+        srv_dispatch_reply(dispatch);
         sweep(s);
         if (take_inbox(s) && !s->stopping)
             read_taken(s);
     }
     if (s->stopping)
         return;
-    srv_dispatch_reply(rounds);
-    srv_dispatch_batch(rounds, true);
+    srv_dispatch_reply(dispatch);
+    srv_dispatch_run_prefill(dispatch);
     if (!s->stopping)
-        srv_dispatch_attend(rounds);
+        srv_dispatch_run_attend(dispatch);
     if (!s->stopping)
-        srv_dispatch_piece(rounds);
+        srv_dispatch_run_piece(dispatch);
 }
 
-/* False once it is to stop and nothing is left. */
+/* False once it is time to stop and nothing is left in the inbox. */
 static bool await_work(struct srv_scheduler *s)
 {
-    pthread_mutex_lock(&s->lock);
-    while (s->inbox_count == 0 && !s->left && !s->stop &&
-           !srv_store_wants_checkpoint(s->app->store))
-        pthread_cond_wait(&s->wake, &s->lock);
-    bool found = s->inbox_count > 0 || s->left || !s->stop;
-    s->left = false;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&s->inbox_lock);
+    while (s->inbox_count == 0 && !s->handed_over && !s->stop &&
+           !srv_store_wants_checkpoint(s->context->store))
+        pthread_cond_wait(&s->wake, &s->inbox_lock);
+    bool found = s->inbox_count > 0 || s->handed_over || !s->stop;
+    s->handed_over = false;
+    pthread_mutex_unlock(&s->inbox_lock);
     return found;
 }
 
@@ -166,76 +172,81 @@ static void *scheduler_main(void *argument)
     bool goes_on = true;
     pthread_setname_np(pthread_self(), "attnd-scheduler");
     while (goes_on) {
-        goes_on = await_work(s); /* the last time round, an event thread may still have left work */
-        pthread_mutex_lock(&s->drive);
-        srv_store_take_checkpoint(s->app->store);
+        goes_on = await_work(s); /* when false, an event thread may still have left work */
+        pthread_mutex_lock(&s->engine_lock);
+        srv_store_take_checkpoint(s->context->store);
         while (take_inbox(s)) {
             if (!s->stopping)
                 run_round(s);
             if (s->stopping)
                 refuse_all(s);
-            srv_dispatch_reply(&s->rounds);
+            srv_dispatch_reply(&s->dispatch);
         }
-        pthread_mutex_unlock(&s->drive);
+        pthread_mutex_unlock(&s->engine_lock);
     }
     return NULL;
 }
 
-/* ---- Pauses of a long computation ---- */
+/* ---- Pauses of a long computation ------------------------------------------------------------ */
 
+/* attn_yield.wanted */
 static bool pause_wanted(void *context)
 {
     struct srv_scheduler *s = context;
     uint64_t now = srv_now_ns();
-    bool knocks = s->rounds.more || atomic_load_explicit(&s->knocking, memory_order_relaxed);
-    return (knocks && now >= s->next_pause_ns) || now >= s->next_sweep_ns ||
-           srv_request_check_cancelled(s->rounds.long_request, now, NULL) != SRV_OK;
+    bool work =
+        s->dispatch.steps_left || atomic_load_explicit(&s->inbox_ready, memory_order_relaxed);
+    return (work && now >= s->next_pause_ns) || now >= s->next_sweep_ns ||
+           srv_request_check_cancelled(s->dispatch.long_request, now, NULL) != SRV_OK;
 }
 
-/* Of this thread: what a busy machine took from it is not held against the decodes. */
-static uint64_t busy_ns(void)
+/* CPU time of this thread: what a busy machine takes from the thread is not held against the steps
+ * that a pause runs. */
+static uint64_t cpu_time_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* One batch, if it is time for one: what arrives meanwhile waits for the next pause, what is long
- * for the end.  False where the long computation is to stop. */
+/* attn_yield.run: one batch, if it is time for one.  Steps that arrive during the batch wait for
+ * the next pause, long ones for the end.  False where the long computation is to stop. */
 static bool pause_run(void *context)
 {
     struct srv_scheduler *s = context;
-    uint64_t start = busy_ns();
-    if (!srv_dispatch_check_long(&s->rounds))
+    uint64_t start = cpu_time_ns();
+    if (!srv_dispatch_check_long(&s->dispatch))
         return false;
     sweep(s);
     if (srv_now_ns() < s->next_pause_ns)
         return true;
     take_inbox(s);
     if (s->stopping) {
-        srv_dispatch_fail_draining(&s->rounds.stopped);
+        srv_dispatch_fail_draining(&s->dispatch.stop_error);
         return false;
     }
     read_taken(s);
-    srv_dispatch_batch(&s->rounds, false);
-    srv_dispatch_reply(&s->rounds);
-    s->rounds.more = srv_dispatch_has_short_steps(&s->rounds);
-    s->next_pause_ns = srv_now_ns() + (busy_ns() - start) * LONG_SHARE;
+    srv_dispatch_run_batch(&s->dispatch);
+    srv_dispatch_reply(&s->dispatch);
+    s->dispatch.steps_left = srv_dispatch_has_short_steps(&s->dispatch);
+    s->next_pause_ns = srv_now_ns() + (cpu_time_ns() - start) * LONG_SHARE;
     return true;
 }
 
-/* ---- Rounds on an event thread ---- */
+/* ---- Rounds on an event thread --------------------------------------------------------------- */
 
+/* Event threads run no batches that wait for the disk. */
 static bool inbox_is_small(struct srv_scheduler *s)
 {
-    pthread_mutex_lock(&s->lock);
-    bool small = !s->left && !s->stop && s->inbox_bytes <= SMALL_BYTES && !s->waits_for_disk;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&s->inbox_lock);
+    bool small = !s->handed_over && !s->stop && s->inbox_bytes <= SMALL_BYTES &&
+                 !s->context->batches_wait_for_disk;
+    pthread_mutex_unlock(&s->inbox_lock);
     return small;
 }
 
-/* False where something is left to do. */
-static bool drive_small(struct srv_scheduler *s)
+/* False where work is left for the scheduler's thread. */
+static bool run_small_round(struct srv_scheduler *s)
 {
     if (!inbox_is_small(s))
         return false;
@@ -244,114 +255,114 @@ static bool drive_small(struct srv_scheduler *s)
     if (s->stopping)
         refuse_all(s);
     read_taken(s);
-    bool small = srv_dispatch_is_small(&s->rounds);
-    while (small && srv_dispatch_batch(&s->rounds, false))
+    bool small = srv_dispatch_is_small(&s->dispatch);
+    while (small && srv_dispatch_run_batch(&s->dispatch))
         ;
-    srv_dispatch_reply(&s->rounds);
-    return small && !srv_dispatch_has_work(&s->rounds); /* something long may have come in line */
+    srv_dispatch_reply(&s->dispatch);
+    return small && !srv_dispatch_has_work(&s->dispatch); /* a session's next may be long */
 }
 
 void srv_scheduler_run_or_wake(struct srv_scheduler *s)
 {
     bool done = false;
-    if (pthread_mutex_trylock(&s->drive) == 0) {
-        done = drive_small(s);
-        pthread_mutex_unlock(&s->drive);
+    if (pthread_mutex_trylock(&s->engine_lock) == 0) {
+        done = run_small_round(s);
+        pthread_mutex_unlock(&s->engine_lock);
     }
     if (done)
         return;
-    pthread_mutex_lock(&s->lock);
-    s->left = true;
-    pthread_mutex_unlock(&s->lock);
-    pthread_cond_signal(&s->wake); /* not before: who wakes would wait for the lock at once */
+    pthread_mutex_lock(&s->inbox_lock);
+    s->handed_over = true;
+    pthread_mutex_unlock(&s->inbox_lock);
+    pthread_cond_signal(&s->wake); /* after unlocking: the woken thread takes the lock at once */
 }
 
-/* ---- The public side ---- */
+/* ---- Admission ------------------------------------------------------------------------------- */
 
 enum srv_error_code srv_scheduler_admits(const struct srv_scheduler *s,
                                          const struct srv_request *request, struct srv_error *error)
 {
-    return srv_admission_check(&s->rounds.admission, request, error);
+    return srv_admission_check(&s->dispatch.admission, request, error);
 }
 
 unsigned srv_scheduler_retry_after_s(const struct srv_scheduler *s,
                                      const struct srv_request *request)
 {
     return s != NULL && request->route != NULL
-               ? srv_admission_retry_after_s(&s->rounds.admission, request)
+               ? srv_admission_retry_after_s(&s->dispatch.admission, request)
                : 1;
 }
 
 bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
                           struct srv_error *error)
 {
-    bool taken = false;
-    pthread_mutex_lock(&s->lock);
+    bool queued = false;
+    pthread_mutex_lock(&s->inbox_lock);
     if (s->stop)
         srv_dispatch_fail_draining(error);
     else if (srv_scheduler_admits(s, request, error) == SRV_OK) {
-        srv_admission_join(&s->rounds.admission, request);
+        srv_admission_join(&s->dispatch.admission, request);
         put_into_inbox(s, request);
-        taken = true;
+        queued = true;
     }
-    pthread_mutex_unlock(&s->lock);
-    return taken;
+    pthread_mutex_unlock(&s->inbox_lock);
+    return queued;
 }
+
+size_t srv_scheduler_depth(const struct srv_scheduler *s)
+{
+    return atomic_load(&s->dispatch.admission.depth);
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
 
 void srv_scheduler_wake(struct srv_scheduler *s)
 {
     if (s == NULL)
         return;
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->inbox_lock);
     pthread_cond_signal(&s->wake);
-    pthread_mutex_unlock(&s->lock);
-}
-
-size_t srv_scheduler_depth(const struct srv_scheduler *s)
-{
-    return atomic_load(&s->rounds.admission.depth);
+    pthread_mutex_unlock(&s->inbox_lock);
 }
 
 static void free_scheduler(struct srv_scheduler *s)
 {
     free(s->inbox);
     free(s->taken);
-    srv_dispatch_fini(&s->rounds);
+    srv_dispatch_fini(&s->dispatch);
     pthread_cond_destroy(&s->wake);
-    pthread_mutex_destroy(&s->lock);
-    pthread_mutex_destroy(&s->drive);
+    pthread_mutex_destroy(&s->inbox_lock);
+    pthread_mutex_destroy(&s->engine_lock);
     free(s);
 }
 
 static bool start_threads(struct srv_scheduler *s)
 {
     struct attn_engine_info engine;
-    attn_engine_describe(&engine, s->app->engine);
-    if (!srv_io_workers_open(&s->rounds.clerk, 1 + engine.threads / THREADS_PER_CLERK,
-                             read_or_write, s))
+    attn_engine_describe(&engine, s->context->engine);
+    unsigned workers = 1 + engine.threads / THREADS_PER_IO_WORKER;
+    if (!srv_io_workers_open(&s->dispatch.io_workers, workers, read_or_write, s))
         return false;
     if (pthread_create(&s->thread, NULL, scheduler_main, s) == 0)
         return true;
-    srv_io_workers_finish(s->rounds.clerk);
+    srv_io_workers_finish(s->dispatch.io_workers);
     return false;
 }
 
-bool srv_scheduler_open(struct srv_scheduler **out, struct srv_app *app)
+bool srv_scheduler_open(struct srv_scheduler **out, const struct srv_scheduler_context *context)
 {
     struct srv_scheduler *s = calloc(1, sizeof *s);
     if (s == NULL)
         return false;
-    s->app = app;
-    s->inbox_capacity = app->config.limits.max_queue;
-    s->waits_for_disk = app->config.durability == SRV_DURABLE_JOURNAL &&
-                        app->config.journal_fsync == SRV_FSYNC_ALWAYS;
+    s->context = context;
+    s->inbox_capacity = context->limits->max_queue;
     s->inbox = calloc(s->inbox_capacity, sizeof *s->inbox);
     s->taken = calloc(s->inbox_capacity, sizeof *s->taken);
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_mutex_init(&s->drive, NULL);
+    pthread_mutex_init(&s->inbox_lock, NULL);
+    pthread_mutex_init(&s->engine_lock, NULL);
     pthread_cond_init(&s->wake, NULL);
-    bool made = srv_dispatch_init(&s->rounds, app, s->inbox_capacity);
-    s->rounds.yield = (struct attn_yield){pause_wanted, pause_run, s};
+    bool made = srv_dispatch_init(&s->dispatch, context, s->inbox_capacity);
+    s->dispatch.yield = (struct attn_yield){pause_wanted, pause_run, s};
     if (!made || s->inbox == NULL || s->taken == NULL || !start_threads(s)) {
         free_scheduler(s);
         return false;
@@ -360,17 +371,18 @@ bool srv_scheduler_open(struct srv_scheduler **out, struct srv_app *app)
     return true;
 }
 
+/* The I/O workers end before the thread that they give requests back to. */
 void srv_scheduler_stop(struct srv_scheduler *s)
 {
     if (s == NULL)
         return;
-    atomic_store(&s->app->stopping, true);
-    srv_io_workers_finish(s->rounds.clerk); /* before the thread that it gives back to */
-    pthread_mutex_lock(&s->lock);
+    atomic_store(s->context->stopping, true);
+    srv_io_workers_finish(s->dispatch.io_workers);
+    pthread_mutex_lock(&s->inbox_lock);
     s->stop = true;
-    atomic_store(&s->knocking, true);
+    atomic_store(&s->inbox_ready, true);
     pthread_cond_signal(&s->wake);
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->inbox_lock);
     pthread_join(s->thread, NULL);
 }
 

@@ -1,16 +1,18 @@
 /* steps.c: steps over sessions: positions, retries, publishing.
  *
- * A caller that never saw our reply repeats its request.  So each session remembers, per layer, the
- * last step it published: a step at that position with the same rows is computed again over what
- * is cached, which gives the same bits, and appends nothing.  Other rows there are a conflict. */
+ * A caller that never saw the reply to a step repeats its request.  So each session remembers, for
+ * each layer, the last step that it published.  A step at that position with the same rows is
+ * computed again over the cached rows, which gives the same bits, and appends nothing.  Other rows
+ * at that position are a conflict. */
 #include "schedule/steps.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "app.h"
 #include "base/clock.h"
 #include "base/digest.h"
+#include "ops/metrics.h"
+#include "store/store.h"
 #include "wire/field_rules.h"
 #include "wire/outputs.h"
 
@@ -20,7 +22,7 @@ static enum srv_error_code fail_not_found(struct srv_error *error)
                     "there is no session of this id; `start` makes one");
 }
 
-/* ---- On a compute thread ---- */
+/* ---- On a compute thread --------------------------------------------------------------------- */
 
 static enum srv_error_code check_item(struct srv_item *item, const struct attn_layer_spec *spec,
                                       struct srv_error *error)
@@ -42,13 +44,13 @@ static enum srv_error_code check_item(struct srv_item *item, const struct attn_l
     return SRV_OK;
 }
 
-/* A session knows its model, so a body that continues one need not name it. */
+/* A session knows its model, so a body that continues a session need not name the model. */
 static enum srv_error_code find_model(struct srv_item *item, struct srv_error *error)
 {
-    const struct srv_app *app = item->job->request->app;
-    if (item->job->call.model != NULL || app->models.count < 2 || item->rows->start)
+    const struct srv_scheduler_context *context = item->job->context;
+    if (item->job->call.model != NULL || context->models->count < 2 || item->rows->start)
         return srv_job_find_model(&item->model, item->job, error);
-    struct srv_session *session = srv_session_peek(app->sessions, item->rows->session_id);
+    struct srv_session *session = srv_session_peek(context->sessions, item->rows->session_id);
     if (session == NULL)
         return fail_not_found(error);
     item->model = session->model;
@@ -94,9 +96,9 @@ enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error
     return code == SRV_OK ? srv_job_reserve_reply(job, error) : code;
 }
 
-/* ---- On the scheduler's thread ---- */
+/* ---- Binding to a session -------------------------------------------------------------------- */
 
-static bool create_session(struct srv_item *item, struct srv_app *app)
+static bool create_session(struct srv_item *item)
 {
     const struct srv_session_options options = {.id = item->rows->session_id};
     if (item->rows->has_epoch) {
@@ -104,17 +106,17 @@ static bool create_session(struct srv_item *item, struct srv_app *app)
                  "a session that starts has no epoch yet");
         return false;
     }
-    if (srv_session_create(&item->session, app->sessions, item->model, &options, &item->error) !=
-        SRV_OK)
+    if (srv_session_create(&item->session, item->job->context->sessions, item->model, &options,
+                           &item->error) != SRV_OK)
         return false;
-    item->created = item->session->pending_creation = true;
+    item->creates_session = item->session->pending_creation = true;
     return true;
 }
 
-static bool find_session(struct srv_item *item, struct srv_app *app)
+static bool find_session(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
-    item->session = srv_session_get(app->sessions, rows->session_id);
+    item->session = srv_session_get(item->job->context->sessions, rows->session_id);
     if (item->session == NULL)
         fail_not_found(&item->error);
     else if (item->session->model != item->model)
@@ -128,47 +130,58 @@ static bool find_session(struct srv_item *item, struct srv_app *app)
     return item->error.code == SRV_OK;
 }
 
-/* Items of one request count as one, for they are bound together. */
-static bool follows(const struct srv_item *item, const struct srv_item *before)
+/* Whether two neighbours among a session's steps are of one request.  A request counts once among
+ * those that wait for a session, for all its items are bound together. */
+static bool same_request(const struct srv_item *item, const struct srv_item *neighbour)
 {
-    return before != NULL && item != NULL && before->job == item->job;
+    return item != NULL && neighbour != NULL && item->job == neighbour->job;
 }
 
-/* Takes an item out of its session's steps, where it stands behind `before`, or NULL: first. */
+/* Takes an item out of its session's steps; `before` is the step before it, NULL if it is first. */
 static void leave_session(struct srv_item *item, struct srv_item *before)
 {
     struct srv_session *session = item->session;
     session->used_ns = srv_now_ns();
-    if (!follows(item->behind, item) && !follows(item, before))
+    if (!same_request(item, item->next_of_session) && !same_request(item, before))
         atomic_fetch_sub(&session->waiting, 1);
     item->job->pending--;
     if (before != NULL)
-        before->behind = item->behind;
+        before->next_of_session = item->next_of_session;
     if (session->newest == item)
         session->newest = before;
 }
 
-bool srv_item_bind(struct srv_item *item, struct srv_app *app)
+/* Counts the item's request as waiting for the session, unless the session's newest step is of the
+ * same request. */
+static bool join_waiting(struct srv_item *item)
 {
-    bool bound = item->rows->start ? create_session(item, app) : find_session(item, app);
-    if (!bound)
+    struct srv_session *session = item->session;
+    size_t limit = item->job->context->limits->max_session_waiting + 1; /* with the one that runs */
+    if (same_request(item, session->newest))
+        return true;
+    if (atomic_load(&session->waiting) >= limit) {
+        srv_fail(&item->error, SRV_E_SESSION_BUSY, "session_id",
+                 "%zu requests wait for this session already", limit);
+        return false;
+    }
+    atomic_fetch_add(&session->waiting, 1);
+    return true;
+}
+
+bool srv_item_bind(struct srv_item *item)
+{
+    bool found = item->rows->start ? create_session(item) : find_session(item);
+    if (!found || !join_waiting(item))
         return false;
     struct srv_session *session = item->session;
-    size_t limit = app->config.limits.max_session_waiting + 1; /* with the one that runs, or will */
-    if (!follows(item, session->newest)) {
-        if (atomic_load(&session->waiting) >= limit) {
-            srv_fail(&item->error, SRV_E_SESSION_BUSY, "session_id",
-                     "%zu requests wait for this session already", limit);
-            return false;
-        }
-        atomic_fetch_add(&session->waiting, 1);
-    }
-    item->first = session->newest == NULL;
-    if (!item->first)
-        session->newest->behind = item;
+    item->is_first = session->newest == NULL;
+    if (!item->is_first)
+        session->newest->next_of_session = item;
     session->newest = item;
     return true;
 }
+
+/* ---- Running --------------------------------------------------------------------------------- */
 
 static struct srv_last_step *last_step(const struct srv_item *item)
 {
@@ -183,19 +196,19 @@ static bool repeats_last(const struct srv_item *item, size_t position, size_t le
            memcmp(last->digest, item->digest, sizeof last->digest) == 0;
 }
 
-/* Decides where the rows go: behind the cached ones, or over the last step again. */
+/* Decides where the rows go: after the cached ones, or over the last step again. */
 static enum srv_error_code place(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
     size_t length = attn_cache_length(item->session->cache, (size_t)item->job->call.layer);
     size_t position = rows->has_position ? (size_t)rows->position : length;
     item->step.position = position;
-    item->replayed = position < length && repeats_last(item, position, length);
-    if (position == length || item->replayed)
+    item->is_replay = position < length && repeats_last(item, position, length);
+    if (position == length || item->is_replay)
         return SRV_OK;
     srv_fail(&item->error, position < length ? SRV_E_POSITION_CONFLICT : SRV_E_POSITION_GAP,
              "position", "position is %zu, the length of this layer is %zu", position, length);
-    item->error.has_length = true; /* after srv_fail, which begins a new record */
+    item->error.has_length = true; /* after srv_fail, which clears the record */
     item->error.length = length;
     return item->error.code;
 }
@@ -208,8 +221,8 @@ static bool make_step(struct srv_item *item)
         attn_model_layer(item->model->attn, (size_t)job->call.layer);
     struct srv_arena *arena = &job->request->arena;
     struct attn_step *step = &item->step;
-    if (item->session->pending_creation && !item->created) { /* what was to start it has failed */
-        fail_not_found(&item->error);
+    if (item->session->pending_creation && !item->creates_session) {
+        fail_not_found(&item->error); /* the step that was to create the session has failed */
         return false;
     }
     if (place(item) != SRV_OK)
@@ -238,28 +251,28 @@ static void remember(const struct srv_item *item)
 
 struct srv_item *srv_item_end(struct srv_item *item)
 {
-    struct srv_app *app = item->job->request->app;
+    const struct srv_scheduler_context *context = item->job->context;
     struct srv_session *session = item->session;
     bool failed = item->error.code != SRV_OK;
-    if (failed && item->created)
-        srv_session_remove(app->sessions, session);
-    if (!failed && item->created) {
+    if (failed && item->creates_session)
+        srv_session_remove(context->sessions, session);
+    if (!failed && item->creates_session) {
         session->pending_creation = false;
-        srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
+        srv_metrics_session(context->metrics, SRV_SESSION_CREATED, 1);
     }
     leave_session(item, NULL);
-    return item->behind;
+    return item->next_of_session;
 }
 
-/* It made no session: what does is the first of its steps. */
-void srv_item_end_next(struct srv_item *item) { leave_session(item->behind, item); }
+/* The item that ends creates no session: only the first step of a session does. */
+void srv_item_end_next(struct srv_item *item) { leave_session(item->next_of_session, item); }
 
-/* What the library made of a step that ran. */
+/* Takes over the result of a step that ran. */
 static void take_result(struct srv_item *item)
 {
     if (item->error.code == SRV_OK && item->step.error.status != ATTN_OK)
         srv_fail_attn(&item->error, &item->step.error);
-    if (item->error.code == SRV_OK && item->step.commit && !item->replayed)
+    if (item->error.code == SRV_OK && item->step.commit && !item->is_replay)
         remember(item);
 }
 
@@ -272,7 +285,7 @@ static void count_batch(struct srv_metrics *metrics, size_t steps, size_t rows, 
         srv_metrics_decode(metrics, steps, rows, ns);
 }
 
-/* Called with the steps of a batch that are about to be published. */
+/* The batch's attn_recorder: `list` are the steps that are about to be published. */
 static bool record(void *context, const struct attn_appended list[], size_t count,
                    struct attn_error *error)
 {
@@ -290,23 +303,24 @@ static bool record(void *context, const struct attn_appended list[], size_t coun
     return false;
 }
 
-void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app *app)
+void srv_items_run(struct srv_item *const items[], size_t count)
 {
     struct attn_step *steps[SRV_BATCH_STEPS];
     size_t ready = 0, rows = 0;
     const struct srv_job *first = items[0]->job;
-    const struct attn_recorder recorder = {record, app->store};
+    const struct srv_scheduler_context *context = first->context;
+    const struct attn_recorder recorder = {record, context->store};
     uint64_t start = srv_now_ns();
     for (size_t i = 0; i < count; i++)
         if (make_step(items[i])) {
             steps[ready++] = &items[i]->step;
             rows += items[i]->step.rows;
         }
-    /* Whether each step succeeded stands in the steps, even when none could run. */
+    /* Each step's own error says whether the step succeeded, also where the whole call failed. */
     if (ready > 0 &&
-        attn_decode_recorded(app->engine, items[0]->model->attn, (size_t)first->call.layer, steps,
-                             ready, app->store != NULL ? &recorder : NULL) == ATTN_OK)
-        count_batch(app->metrics, ready, rows, srv_now_ns() - start);
+        attn_decode_recorded(context->engine, items[0]->model->attn, (size_t)first->call.layer,
+                             steps, ready, context->store != NULL ? &recorder : NULL) == ATTN_OK)
+        count_batch(context->metrics, ready, rows, srv_now_ns() - start);
     for (size_t i = 0; i < count; i++)
         take_result(items[i]);
 }
@@ -314,19 +328,19 @@ void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app 
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item)
 {
     const struct attn_step *step = &item->step;
-    bool kept = step->commit && !item->replayed;
-    size_t length = item->replayed || kept ? step->position + step->rows : step->position;
+    bool kept = step->commit && !item->is_replay;
+    size_t length = item->is_replay || kept ? step->position + step->rows : step->position;
     srv_buffer_text(out, "\"session_id\":");
     srv_buffer_json_string(out, item->session->id);
     srv_buffer_text(out, ",\"layer\":");
-    srv_buffer_unsigned(out, (uint64_t)item->job->call.layer);
+    srv_buffer_unsigned(out, (uint64_t)item->job->call.layer, 1);
     srv_buffer_text(out, ",\"position\":");
-    srv_buffer_unsigned(out, step->position);
+    srv_buffer_unsigned(out, step->position, 1);
     srv_buffer_text(out, ",\"length\":");
-    srv_buffer_unsigned(out, length);
+    srv_buffer_unsigned(out, length, 1);
     srv_buffer_text(out, ",\"epoch\":");
-    srv_buffer_unsigned(out, item->session->epoch);
-    if (item->replayed)
+    srv_buffer_unsigned(out, item->session->epoch, 1);
+    if (item->is_replay)
         srv_buffer_text(out, ",\"replayed\":true");
     srv_outputs_write(out, &step->outputs, &item->sizes, item->job->request->binary);
 }

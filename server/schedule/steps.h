@@ -1,7 +1,7 @@
-/* steps.h: items: from rows to steps over sessions, and what becomes of them.
+/* steps.h: items, from the rows of a body to steps over sessions and their results.
  *
- * prepare runs on a compute thread while the body is read; bind, run and the end of an item run on
- * the scheduler's thread, which alone touches caches. */
+ * srv_item_prepare runs on a compute thread while the body is read.  Binding, running and ending an
+ * item are the engine owner's (scheduler.c), which alone touches caches. */
 #ifndef SRV_STEPS_H
 #define SRV_STEPS_H
 
@@ -10,30 +10,34 @@
 #define SRV_BATCH_STEPS 256              /* most items of one batch */
 #define SRV_BATCH_ROWS 1024              /* most rows of one batch */
 #define SRV_BATCH_KEYS ((size_t)1 << 20) /* most keys of its masked items, unless it is one item */
-#define SRV_DECODE_ROWS_MAX 64           /* items of more rows, prefills, run on their own */
+#define SRV_DECODE_ROWS_MAX 64           /* items of more rows are prefills, which run alone */
 
-/* Checks an item's rows against its job's model and layer, and takes their digest. */
+/* Checks an item's rows against its job's model and layer, and takes their digest.  Errors: those
+ * of srv_job_find_model and srv_job_find_layer, session_not_found, and those of shapes and
+ * fields. */
 enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *error);
 
-/* Makes the body itself the job's only item, and prepares that. */
+/* Makes the body itself the job's only item, prepares that and reserves the reply.  Errors: those
+ * of the functions that it calls. */
 enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error *error);
 
-/* Finds or creates the session, and queues up behind its other steps: item->first tells whether
- * there are none.  False, with item->error set, where that fails. */
-bool srv_item_bind(struct srv_item *item, struct srv_app *app);
+/* Finds or creates the item's session and puts the item after the session's other steps, of which
+ * item->is_first says whether there are any.  False, with item->error set, where that fails. */
+bool srv_item_bind(struct srv_item *item);
 
-/* Computes up to SRV_BATCH_STEPS bound items of one model and layer, of distinct sessions, as one
- * batch: their errors or replies are set, their sessions published. */
-void srv_items_run(struct srv_item *const items[], size_t count, struct srv_app *app);
+/* Computes 1 to SRV_BATCH_STEPS bound items of one model and layer, of distinct sessions, as one
+ * batch: sets their errors or outputs and publishes their sessions. */
+void srv_items_run(struct srv_item *const items[], size_t count);
 
-/* The one end of a bound item, run or not, which is its session's first: the session is let go, and
- * is gone where the item was to start it and failed.  Returns the session's next step, or NULL. */
+/* Ends a bound item, run or not, that is the first of its session; each such item is ended once.  A
+ * session that the item was to create is removed if the item failed.  Returns the session's next
+ * step, or NULL. */
 struct srv_item *srv_item_end(struct srv_item *item);
 
-/* The end of the step behind a bound item, which is not run: those behind it move up. */
+/* Ends the step after `item` in the session, which is not run: the steps after that move up. */
 void srv_item_end_next(struct srv_item *item);
 
-/* Writes an item's reply members, without braces. */
+/* Writes the members of an item's reply, without braces. */
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item);
 
 #endif

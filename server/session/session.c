@@ -18,11 +18,11 @@
 
 #include "attn.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "session/models.h"
 #include "wire/call.h"
 
 #define NS_PER_S UINT64_C(1000000000)
-#define HASH_PRIME ((UINT64_C(1) << 61) - 1)
 
 struct srv_sessions {
     pthread_mutex_t lock;
@@ -56,7 +56,7 @@ bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limit
     sessions->default_ttl_s = limits->session_ttl_s;
     sessions->num_buckets = buckets;
     sessions->by_key = sessions->buckets + buckets;
-    sessions->hash_point = random[0] % HASH_PRIME;
+    sessions->hash_point = random[0];
     /* 40 random bits that two runs will not share, then a count: 52 bits, exact in a double. */
     sessions->next_epoch = (random[1] >> 24 << 12) + 1;
     snprintf(sessions->instance, sizeof sessions->instance, "%s", instance);
@@ -83,12 +83,7 @@ void srv_sessions_close(struct srv_sessions *sessions)
 
 static size_t bucket_of(const struct srv_sessions *sessions, const char *text)
 {
-    uint64_t hash = 1;
-    for (const char *c = text; *c != '\0'; c++) {
-        unsigned __int128 product = (unsigned __int128)hash * sessions->hash_point;
-        hash = (uint64_t)((product + (unsigned char)*c + 1) % HASH_PRIME);
-    }
-    return hash & (sessions->num_buckets - 1);
+    return srv_hash_text(sessions->hash_point, text) & (sessions->num_buckets - 1);
 }
 
 /* The link that points to the session of that id, or the NULL that ends its chain. */

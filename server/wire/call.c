@@ -1,10 +1,10 @@
 /* call.c: the field table of /attend and /decode, and the checks that need no model.
  *
- * A field is one line of the table: its name, how it is read, where it goes, which bodies have it.
- * Reading a body is a loop over its members; a bit per field tells what was given, which is all
- * that the checks behind the loop look at.  The items of `sequences` go through the same loop.
+ * A field is one row of the table: its name, its kind, the bodies that may hold it, its place.
+ * Reading a body is a loop over its members that sets a bit for each field given; the checks after
+ * the loop look at those bits.  The items of `sequences` go through the same loop.
  *
- * null is the same as leaving a field out: callers in dynamic languages write it. */
+ * A field that is null counts as left out, since callers in dynamic languages write null. */
 #include "wire/call.h"
 
 #include <stdio.h>
@@ -13,7 +13,9 @@
 #include "wire/json.h"
 #include "wire/tensor_object.h"
 
+/* Kinds of body: those of the two endpoints, and an item of `sequences`. */
 enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = 1 << 2 };
+#define ALL (ATTEND | DECODE | ITEM)
 
 enum field_kind {
     NAME,
@@ -34,21 +36,20 @@ enum field_kind {
 struct field {
     const char *name;
     enum field_kind kind;
-    unsigned where;    /* ATTEND, DECODE, ITEM */
-    bool of_call;      /* belongs to struct srv_call, not to struct srv_rows */
-    size_t offset;     /* of the value */
-    size_t has_offset; /* of the flag that it was given, 0 for none */
+    unsigned bodies;   /* kinds of body that may hold it */
+    bool in_call;      /* its place is in struct srv_call, else in struct srv_rows */
+    size_t offset;     /* of its place */
+    size_t has_offset; /* of the flag in struct srv_rows that it was given; 0: no flag */
     enum srv_tensor_kind tensor;
-    bool scalar;       /* a bare number will do */
-    unsigned refines;  /* the outputs of which it says more, one of which must be asked for; or 0 */
-    const char *words; /* and their names */
+    bool scalar;      /* a tensor that may be a bare number */
+    unsigned refines; /* outputs of which one at least must be asked for; 0: none */
+    const char *refined_names;
 };
 
-#define IN_CALL(member) .of_call = true, .offset = offsetof(struct srv_call, member)
+#define IN_CALL(member) .in_call = true, .offset = offsetof(struct srv_call, member)
 #define IN_ROWS(member) .offset = offsetof(struct srv_rows, member)
 #define HAS(member) .has_offset = offsetof(struct srv_rows, has_##member)
-#define REFINES(outputs, names) .refines = (outputs), .words = (names)
-#define ALL (ATTEND | DECODE | ITEM)
+#define REFINES(outputs, names) .refines = (outputs), .refined_names = (names)
 
 static const struct field fields[] = {
     {"model", NAME, ATTEND | DECODE, IN_CALL(model)},
@@ -61,12 +62,12 @@ static const struct field fields[] = {
     {"start", FLAG, ALL, IN_ROWS(start), HAS(start)},
     {"commit", FLAG, ALL, IN_ROWS(commit), HAS(commit)},
     {"hidden_states", TENSOR, ALL, IN_ROWS(hidden_states), .tensor = SRV_FLOATS},
-    {"encoder_hidden_states", TENSOR, ATTEND, IN_ROWS(encoder_hidden_states)},
-    {"key_hidden_states", TENSOR, ATTEND, IN_ROWS(key_hidden_states)},
-    {"value_hidden_states", TENSOR, ATTEND, IN_ROWS(value_hidden_states)},
-    {"query", TENSOR, ATTEND, IN_ROWS(query)},
-    {"key", TENSOR, ATTEND, IN_ROWS(key)},
-    {"value", TENSOR, ATTEND, IN_ROWS(value)},
+    {"encoder_hidden_states", TENSOR, ATTEND, IN_ROWS(encoder_hidden_states), .tensor = SRV_FLOATS},
+    {"key_hidden_states", TENSOR, ATTEND, IN_ROWS(key_hidden_states), .tensor = SRV_FLOATS},
+    {"value_hidden_states", TENSOR, ATTEND, IN_ROWS(value_hidden_states), .tensor = SRV_FLOATS},
+    {"query", TENSOR, ATTEND, IN_ROWS(query), .tensor = SRV_FLOATS},
+    {"key", TENSOR, ATTEND, IN_ROWS(key), .tensor = SRV_FLOATS},
+    {"value", TENSOR, ATTEND, IN_ROWS(value), .tensor = SRV_FLOATS},
     {"is_causal", FLAG, ALL, IN_ROWS(is_causal), HAS(is_causal)},
     {"query_offset", TENSOR, ALL, IN_ROWS(query_offset), .tensor = SRV_INTEGERS, .scalar = true},
     {"padding_mask", TENSOR, ALL, IN_ROWS(padding_mask), .tensor = SRV_BOOLS},
@@ -91,7 +92,7 @@ static const struct field fields[] = {
     {"local_radius", RADIUS, ALL, IN_ROWS(local_radius), REFINES(SRV_OUT_STATS, "head_stats")},
 };
 #define FIELD_COUNT (sizeof fields / sizeof fields[0])
-_Static_assert(FIELD_COUNT <= 64, "body->given has a bit for each");
+_Static_assert(FIELD_COUNT <= 64, "body->given has a bit for each field");
 
 static const struct {
     const char *name;
@@ -107,22 +108,22 @@ static const struct {
 struct body {
     struct srv_call *call;
     struct srv_rows *rows; /* of this body or item */
-    unsigned where;        /* one of ATTEND, DECODE, ITEM */
-    const char *prefix;    /* "sequences[3]", for ITEM */
+    unsigned kind;         /* one of ATTEND, DECODE, ITEM */
+    const char *prefix;    /* of an ITEM: "sequences[3]" */
     size_t max_sequences;
     struct srv_json *json;
     struct srv_binary_data *bytes;
     struct srv_arena *arena;
-    uint64_t given, named; /* bits of fields: with a value; at all */
+    uint64_t seen, given; /* bits of fields: all that have occurred; those with a value */
 };
 
-#define NAME_SIZE 32  /* of a field's name; a longer one is cut and then matches none */
+#define NAME_SIZE 32  /* of a member's name; a longer one is shortened and matches no field */
 #define PARAM_SIZE 64 /* "sequences[", an index, "]." and a name */
 
-/* A field's name as errors have it: "position", "sequences[3].position"; in `out` or as it is. */
+/* A field's name as errors have it: "position", "sequences[3].position".  Returns `name` or out. */
 static const char *full_name(char out[PARAM_SIZE], const struct body *body, const char *name)
 {
-    if (body->where != ITEM)
+    if (body->kind != ITEM)
         return name;
     srv_field_path(out, PARAM_SIZE, body->prefix, name);
     return out;
@@ -147,7 +148,7 @@ static size_t find_field(const char *name)
     return i;
 }
 
-static bool given(const struct body *body, const char *name)
+static bool is_given(const struct body *body, const char *name)
 {
     return (body->given >> find_field(name) & 1) != 0;
 }
@@ -179,7 +180,7 @@ static bool read_integer(int64_t *out, const struct body *body, int64_t least, i
     return false;
 }
 
-/* A number above 0, or 0 itself where that means none. */
+/* A number above 0, or, where `or_none`, 0 itself. */
 static bool read_scale(double *out, const struct body *body, bool or_none, const char *param)
 {
     if (!srv_json_double(out, body->json, param))
@@ -191,7 +192,7 @@ static bool read_scale(double *out, const struct body *body, bool or_none, const
     return false;
 }
 
-/* The bit of the output name that comes next, 0 after an error. */
+/* The bit of the output whose name is the next value; 0 after an error. */
 static unsigned read_output(const struct body *body, const char *param)
 {
     char *name;
@@ -240,10 +241,10 @@ static bool read_stage(enum attn_stage *out, const struct body *body, const char
 
 static bool read_sequences(struct body *body);
 
-/* Reads the value that comes next into the field's place. */
+/* Reads the next value into the field's place. */
 static bool read_value(struct body *body, const struct field *field, const char *param)
 {
-    void *to = (field->of_call ? (char *)body->call : (char *)body->rows) + field->offset;
+    void *to = (field->in_call ? (char *)body->call : (char *)body->rows) + field->offset;
     switch (field->kind) {
     case NAME:
         return srv_json_string(to, body->json, body->arena, SRV_ID_MAX, param);
@@ -276,17 +277,17 @@ static bool read_value(struct body *body, const struct field *field, const char 
     return false;
 }
 
-/* Reads one member, whose name has been read. */
+/* Reads the value of the member whose name has been read. */
 static bool read_member(struct body *body, const char *name)
 {
     char param[PARAM_SIZE];
     size_t i = find_field(name);
-    if (i == FIELD_COUNT || (fields[i].where & body->where) == 0)
+    if (i == FIELD_COUNT || (fields[i].bodies & body->kind) == 0)
         return fail(body, SRV_E_UNKNOWN_FIELD, name, "is no field of this request");
     uint64_t bit = UINT64_C(1) << i;
-    if ((body->named & bit) != 0)
+    if ((body->seen & bit) != 0)
         return fail(body, SRV_E_DUPLICATE_FIELD, name, "is given twice");
-    body->named |= bit;
+    body->seen |= bit;
     if (srv_json_peek(body->json) == SRV_JSON_NULL)
         return srv_json_literal(body->json, "null");
     body->given |= bit;
@@ -301,14 +302,14 @@ static bool read_member(struct body *body, const char *name)
 
 static bool need(const struct body *body, const char *name)
 {
-    return given(body, name) || fail(body, SRV_E_MISSING_FIELD, name, "is missing");
+    return is_given(body, name) || fail(body, SRV_E_MISSING_FIELD, name, "is missing");
 }
 
-/* Fails where both are given. */
+/* Fails where both fields are given. */
 static bool exclude(const struct body *body, const char *name, const char *other)
 {
     char why[PARAM_SIZE];
-    if (!given(body, name) || !given(body, other))
+    if (!is_given(body, name) || !is_given(body, other))
         return true;
     snprintf(why, sizeof why, "cannot stand beside %s", other);
     return fail(body, SRV_E_INVALID_VALUE, name, why);
@@ -317,13 +318,13 @@ static bool exclude(const struct body *body, const char *name, const char *other
 /* Fails where `name` is given without `other`. */
 static bool require(const struct body *body, const char *name, const char *other)
 {
-    return !given(body, name) || need(body, other);
+    return !is_given(body, name) || need(body, other);
 }
 
-/* Rows come as hidden_states, or as query, key and value that are projected already. */
+/* Rows are given as hidden_states, or as query, key and value, which are projected already. */
 static bool check_source(const struct body *body)
 {
-    if (given(body, "query") || given(body, "key") || given(body, "value"))
+    if (is_given(body, "query") || is_given(body, "key") || is_given(body, "value"))
         return need(body, "query") && need(body, "key") && need(body, "value") &&
                exclude(body, "hidden_states", "query") &&
                exclude(body, "encoder_hidden_states", "query") &&
@@ -339,24 +340,24 @@ static bool check_source(const struct body *body)
            require(body, "value_hidden_states", "key_hidden_states");
 }
 
-/* What is about a session needs one. */
+/* Fields about a session need its id. */
 static bool check_session(const struct body *body)
 {
     return require(body, "position", "session_id") && require(body, "epoch", "session_id") &&
            require(body, "start", "session_id") && require(body, "commit", "session_id");
 }
 
-/* Beside `sequences` only the call's own fields may stand: the others are in its items. */
+/* Beside `sequences` a body may have fields of the call only: fields of rows are in the items. */
 static bool check_list(const struct body *body)
 {
     for (size_t i = 0; i < FIELD_COUNT; i++)
-        if (!fields[i].of_call && !exclude(body, fields[i].name, "sequences"))
+        if (!fields[i].in_call && !exclude(body, fields[i].name, "sequences"))
             return false;
     return true;
 }
 
-/* Whether a field that was given asks for anything: a flag that is false does not. */
-static bool asks(const struct body *body, const struct field *field)
+/* Whether a field that was given changes anything: a flag that is false does not. */
+static bool has_effect(const struct body *body, const struct field *field)
 {
     return field->kind != FLAG || *(const bool *)((const char *)body->rows + field->offset);
 }
@@ -367,9 +368,9 @@ static bool check_refinements(const struct body *body)
     for (uint64_t left = body->given; left != 0; left &= left - 1) {
         const struct field *field = &fields[__builtin_ctzll(left)];
         if (field->refines == 0 || (field->refines & body->rows->outputs) != 0 ||
-            !asks(body, field))
+            !has_effect(body, field))
             continue;
-        snprintf(why, sizeof why, "has no meaning without the output %s", field->words);
+        snprintf(why, sizeof why, "has no meaning without the output %s", field->refined_names);
         return fail(body, SRV_E_INVALID_VALUE, field->name, why);
     }
     return true;
@@ -377,9 +378,9 @@ static bool check_refinements(const struct body *body)
 
 static bool check(const struct body *body)
 {
-    if (body->where == ATTEND)
+    if (body->kind == ATTEND)
         return check_source(body) && check_session(body) && check_refinements(body);
-    if (given(body, "sequences"))
+    if (is_given(body, "sequences"))
         return check_list(body);
     return need(body, "session_id") && need(body, "hidden_states") && check_refinements(body);
 }
@@ -404,8 +405,8 @@ static bool read_item(struct body *parent, size_t index)
     char prefix[PARAM_SIZE];
     struct body body = *parent;
     body.rows = &parent->call->sequences[index];
-    body.where = ITEM;
-    body.given = body.named = 0;
+    body.kind = ITEM;
+    body.seen = body.given = 0;
     snprintf(prefix, sizeof prefix, "sequences[%zu]", index);
     body.prefix = prefix;
     if (srv_json_peek(body.json) != SRV_JSON_OBJECT)
@@ -413,7 +414,8 @@ static bool read_item(struct body *parent, size_t index)
     return read_body(&body) && check(&body);
 }
 
-/* Makes room for one more item, at least doubling: the old items move, what they point to stays. */
+/* Makes room for one more item.  The room at least doubles; the items move, but not their strings
+ * and tensors. */
 static bool reserve_item(struct body *body, size_t *capacity)
 {
     struct srv_call *call = body->call;
@@ -460,14 +462,14 @@ enum srv_error_code srv_call_read(struct srv_call *out, const struct srv_body *s
     struct srv_binary_data bytes = source->bytes;
     struct body whole = {.call = out,
                          .rows = &out->rows,
-                         .where = kind,
+                         .kind = kind,
                          .max_sequences = max_sequences,
                          .json = &json,
                          .bytes = &bytes,
                          .arena = arena};
     *out = (struct srv_call){.binary_output = out->binary_output};
     srv_json_init(&json, source->json, source->json_length, error);
-    json.pause = source->pause;
+    json.cancel = source->cancel;
     if (!read_body(&whole))
         return error->code;
     if (!srv_json_at_end(&json))

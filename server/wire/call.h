@@ -1,8 +1,9 @@
 /* call.h: the bodies of /attend and /decode as structs.
  *
- * One field table (call.c) says for every field its JSON name, its kind, where it goes in
- * struct srv_rows or struct srv_call, and which routes have it; both wire forms use it.  Nothing
- * here looks at models or sessions: shapes are checked against those by the endpoints. */
+ * One field table (call.c) has for every field its JSON name, its kind, its place in
+ * struct srv_rows or struct srv_call, and the bodies that may hold it.  Bodies with tensors as JSON
+ * and with tensors as bytes are read by that one table.  Models and sessions are unknown here: the
+ * endpoints check shapes against them. */
 #ifndef SRV_CALL_H
 #define SRV_CALL_H
 
@@ -23,16 +24,16 @@ enum srv_output {
     SRV_OUT_STATS = 1 << 6,  /* "head_stats" */
 };
 
-/* One set of rows and all that modifies it: the body of /attend, of /decode, or one item of the
- * `sequences` of /decode. */
+/* One set of rows with its modifiers and outputs: the body of /attend, of /decode, or one item of
+ * the `sequences` of /decode. */
 struct srv_rows {
     char *session_id; /* NULL: none */
     bool has_position, has_epoch, has_start, has_commit, has_is_causal, has_scale, has_softcap;
     int64_t position, epoch;
-    bool start, commit; /* commit is true unless said otherwise */
+    bool start, commit; /* commit is true where not given */
     bool is_causal;
     double scale;
-    double softcap; /* 0: none, whatever the layer has */
+    double softcap; /* 0: none, even where the layer has one */
     struct srv_tensor hidden_states, encoder_hidden_states;
     struct srv_tensor key_hidden_states, value_hidden_states;
     struct srv_tensor query, key, value;
@@ -40,9 +41,9 @@ struct srv_rows {
     struct srv_tensor head_mask, position_ids;
     struct srv_tensor sliding_window; /* W, or [left, right] */
     unsigned outputs;                 /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
-    struct srv_tensor heads;          /* that attention_weights and attention_scores show */
-    struct srv_tensor query_rows;     /* and rows, `rows` in the body */
-    int64_t top_k;                    /* largest attention_weights of a row; 0: all */
+    struct srv_tensor heads;          /* selected for attention_weights and attention_scores */
+    struct srv_tensor query_rows;     /* likewise; `rows` in the body */
+    int64_t top_k;                    /* largest attention_weights of a row to show; 0: all */
     bool average_heads;               /* attention_weights are the mean over heads */
     enum attn_stage stage;            /* of attention_scores */
     int64_t local_radius;             /* of head_stats; SRV_LOCAL_RADIUS where not given */
@@ -54,26 +55,27 @@ struct srv_call {
     char *model; /* NULL: the only one */
     int64_t layer;
     bool binary_output;         /* the reply's tensors are to be bytes */
-    struct srv_rows rows;       /* the body itself, unless `sequences` is given */
+    struct srv_rows rows;       /* of the body itself, unless `sequences` is given */
     struct srv_rows *sequences; /* [num_sequences] or NULL */
     size_t num_sequences;
 };
 
 enum srv_call_kind { SRV_CALL_ATTEND = 1 << 0, SRV_CALL_DECODE = 1 << 1 };
 
-/* A body as it came: JSON, and the bytes behind it, most often none. */
+/* A body as it arrived: JSON, and the bytes of tensors after it, most often none. */
 struct srv_body {
     const char *json;
     size_t json_length;
     struct srv_binary_data bytes;
-    struct srv_cancel pause; /* asked while the JSON is read */
+    struct srv_cancel cancel; /* asked while the JSON is read */
 };
 
-/* Reads a body into *out; strings live in the arena, tensors there or in the body.  What
- * out->binary_output is before is its default.  Errors: malformed_json, unknown_field,
- * duplicate_field, missing_field, invalid_type, invalid_value, too_complex, shape_mismatch (ragged,
- * or another number of bytes), non_finite_input, number_out_of_range, out_of_memory, bad_request
- * (bytes that are missing or belong to no tensor), each with the field as param
+/* Reads a body into *out.  Strings live in the arena, tensors there or in the body.
+ * out->binary_output has its default when the function is called.  Errors: malformed_json,
+ * unknown_field, duplicate_field, missing_field, invalid_type, invalid_value, too_complex,
+ * shape_mismatch (ragged arrays, or a number of bytes that does not fit the shape),
+ * non_finite_input, number_out_of_range, out_of_memory, bad_request (bytes that are missing or
+ * belong to no tensor), and those of body->cancel.  Each has the field as param
  * ("sequences[3].position" in a list). */
 enum srv_error_code srv_call_read(struct srv_call *out, const struct srv_body *body,
                                   enum srv_call_kind kind, size_t max_sequences,

@@ -1,8 +1,9 @@
-/* coding.c: zlib, one stream at a time.
+/* coding.c: gzip and deflate through zlib, one stream at a time.
  *
- * Memory for what comes out grows by doubling, and is granted before it is taken, so that a bomb
- * takes no more than its request may have; the compressed form stays until all has come out.
- * Replies are coded in pieces, between which a clerk does what else there is to do. */
+ * The room for a decompressed body grows by doubling, and each growth is granted before it is
+ * taken, so that a bomb takes no more memory than its request may have.  The compressed form stays
+ * in memory until all of it is decompressed.  Replies are compressed in pieces, between which an
+ * I/O worker serves other requests. */
 #include "wire/coding.h"
 
 #include <stdint.h>
@@ -11,18 +12,17 @@
 #include <zlib.h>
 
 #include "config/bounds.h"
-#include "schedule/io_workers.h"
 #include "wire/request.h"
 
-#define FIRST 4096              /* bytes: least room for what comes out */
-#define PIECE ((size_t)1 << 20) /* bytes that go through zlib at a time */
-#define WRITTEN ((size_t)64 << 10)
-#define LEVEL 1 /* numbers hardly get shorter with more */
+#define FIRST_ROOM 4096                  /* bytes: least room for output */
+#define INPUT_PIECE ((size_t)1 << 20)    /* bytes that zlib is given in one call */
+#define EXPANDED_PIECE ((size_t)1 << 20) /* bytes that zlib may write in one call: bodies */
+#define CODED_PIECE ((size_t)64 << 10)   /* likewise: replies */
+#define LEVEL 1                          /* text of numbers hardly gets shorter at higher ones */
 
-/* What zlib calls them: the window's bits, and 16 for gzip. */
 static const struct {
-    const char *name;
-    int window;
+    const char *name; /* in Content-Encoding */
+    int window_bits;  /* as zlib takes them: 16 more mean gzip */
 } codings[] = {
     [SRV_IDENTITY] = {"identity", 0},
     [SRV_GZIP] = {"gzip", MAX_WBITS + 16},
@@ -39,15 +39,15 @@ struct expansion {
     z_stream z;
     const struct srv_decompress_limits *limits;
     struct srv_error *error;
-    size_t in;   /* bytes that zlib has not been given yet */
-    size_t most; /* that may come out */
+    size_t in;   /* bytes of input left */
+    size_t most; /* bytes of output allowed */
     char *out;   /* [capacity + 1] */
     size_t length, capacity;
 };
 
 static enum srv_error_code grow(struct expansion *e)
 {
-    size_t capacity = least(e->capacity > 0 ? 2 * e->capacity : FIRST, e->most + 1);
+    size_t capacity = least(e->capacity > 0 ? 2 * e->capacity : FIRST_ROOM, e->most + 1);
     char *out = NULL;
     if (e->limits->grant(e->limits->context, capacity - e->capacity))
         out = realloc(e->out, capacity + 1);
@@ -59,7 +59,7 @@ static enum srv_error_code grow(struct expansion *e)
     return SRV_OK;
 }
 
-static enum srv_error_code fail(const struct expansion *e, int status)
+static enum srv_error_code fail_inflate(const struct expansion *e, int status)
 {
     if (status == Z_MEM_ERROR)
         return srv_fail(e->error, SRV_E_OUT_OF_MEMORY, "Content-Encoding", "no memory for zlib");
@@ -69,14 +69,15 @@ static enum srv_error_code fail(const struct expansion *e, int status)
                     e->z.total_in);
 }
 
-/* Gives zlib a piece and takes what comes; *ended at the end of the stream. */
-static enum srv_error_code run(struct expansion *e, bool *ended)
+/* One call of inflate; *ended at the end of the stream. */
+static enum srv_error_code expand_piece(struct expansion *e, bool *ended)
 {
-    if (srv_cancel_ask(&e->limits->pause, e->error) != SRV_OK)
+    if (srv_cancel_ask(&e->limits->cancel, e->error) != SRV_OK)
         return e->error->code;
     if (e->length == e->capacity && grow(e) != SRV_OK)
         return e->error->code;
-    size_t given = least(e->in, PIECE), room = least(e->capacity - e->length, PIECE);
+    size_t given = least(e->in, INPUT_PIECE);
+    size_t room = least(e->capacity - e->length, EXPANDED_PIECE);
     e->z.avail_in = (uInt)given;
     e->z.next_out = (Bytef *)e->out + e->length;
     e->z.avail_out = (uInt)room;
@@ -87,7 +88,7 @@ static enum srv_error_code run(struct expansion *e, bool *ended)
     if (e->length > e->most)
         return srv_fail(e->error, SRV_E_BODY_TOO_LARGE, "Content-Encoding",
                         "the body expands to more than %zu bytes", e->most);
-    return status == Z_OK || *ended ? SRV_OK : fail(e, status);
+    return status == Z_OK || *ended ? SRV_OK : fail_inflate(e, status);
 }
 
 static enum srv_error_code expand(struct expansion *e)
@@ -95,7 +96,7 @@ static enum srv_error_code expand(struct expansion *e)
     bool ended = false;
     enum srv_error_code code = SRV_OK;
     while (code == SRV_OK && !ended)
-        code = run(e, &ended);
+        code = expand_piece(e, &ended);
     if (code == SRV_OK && e->in > 0)
         return srv_fail(e->error, SRV_E_MALFORMED_ENCODING, "Content-Encoding",
                         "%zu bytes follow the end of the coded body", e->in);
@@ -114,8 +115,8 @@ enum srv_error_code srv_decompress(char **out, size_t *length, enum srv_coding c
                    expanded > SRV_DECOMPRESS_FREE_BYTES ? expanded : SRV_DECOMPRESS_FREE_BYTES);
     e.most = least(e.most, SIZE_MAX / 4);
     e.z.next_in = (Bytef *)(uintptr_t)bytes;
-    int status = inflateInit2(&e.z, codings[coding].window);
-    enum srv_error_code code = status == Z_OK ? expand(&e) : fail(&e, status);
+    int status = inflateInit2(&e.z, codings[coding].window_bits);
+    enum srv_error_code code = status == Z_OK ? expand(&e) : fail_inflate(&e, status);
     inflateEnd(&e.z);
     if (code != SRV_OK) {
         free(e.out);
@@ -127,13 +128,18 @@ enum srv_error_code srv_decompress(char **out, size_t *length, enum srv_coding c
     return SRV_OK;
 }
 
-static bool grant(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
+static bool charge(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
 
 enum srv_error_code srv_body_decompress(struct srv_request *request, size_t most,
-                                        struct srv_error *error)
+                                        const struct srv_cancel *cancel, struct srv_error *error)
 {
+    const struct srv_cancel nobody = {.ask = NULL};
     const struct srv_decompress_limits limits = {
-        most, grant, request, {srv_io_workers_check, request}};
+        .most = most,
+        .grant = charge,
+        .context = request,
+        .cancel = cancel != NULL ? *cancel : nobody,
+    };
     char *body;
     size_t length;
     if (request->coding == SRV_IDENTITY)
@@ -146,24 +152,24 @@ enum srv_error_code srv_body_decompress(struct srv_request *request, size_t most
     return SRV_OK;
 }
 
-/* ---- Coding replies -------------------------------------------------------------------------- */
+/* ---- Compressing replies --------------------------------------------------------------------- */
 
-#define CODER_BYTES ((size_t)256 << 10) /* what zlib takes for a stream, and this */
+#define COMPRESSOR_BYTES ((size_t)256 << 10) /* what the struct and zlib's stream take, about */
 
 struct srv_compressor {
     z_stream z;
     struct srv_buffer out;
-    size_t left; /* bytes of the reply that zlib has not been given */
+    size_t left; /* bytes of the plain reply that zlib has not been given */
 };
 
 /* NULL where memory is short. */
-static struct srv_compressor *begin(struct srv_request *request)
+static struct srv_compressor *new_compressor(struct srv_request *request)
 {
     const struct srv_buffer *plain = &request->reply.body;
     struct srv_compressor *c = NULL;
-    if (srv_request_charge(request, CODER_BYTES))
+    if (srv_request_charge(request, COMPRESSOR_BYTES))
         c = calloc(1, sizeof *c);
-    if (c == NULL || deflateInit2(&c->z, LEVEL, Z_DEFLATED, codings[request->accepted].window,
+    if (c == NULL || deflateInit2(&c->z, LEVEL, Z_DEFLATED, codings[request->accepted].window_bits,
                                   MAX_MEM_LEVEL - 1, Z_DEFAULT_STRATEGY) != Z_OK) {
         free(c);
         return NULL;
@@ -174,12 +180,13 @@ static struct srv_compressor *begin(struct srv_request *request)
     return c;
 }
 
-/* As deflate: Z_OK while there is more, Z_STREAM_END at the end; an error where it gets no shorter
- * or memory is short. */
-static int code_piece(struct srv_compressor *c, struct srv_request *request)
+/* One call of deflate, with its return value: Z_OK while there is more, Z_STREAM_END at the end.
+ * Z_BUF_ERROR where the output is as long as the plain reply or memory is short. */
+static int compress_piece(struct srv_compressor *c, struct srv_request *request)
 {
     struct srv_buffer *out = &c->out;
-    size_t given = least(c->left, PIECE), room = least(out->limit - out->length, WRITTEN);
+    size_t given = least(c->left, INPUT_PIECE);
+    size_t room = least(out->limit - out->length, CODED_PIECE);
     char *to = srv_request_charge(request, room) ? srv_buffer_reserve(out, room) : NULL;
     if (to == NULL || room == 0)
         return Z_BUF_ERROR;
@@ -201,9 +208,9 @@ bool srv_reply_compress(struct srv_request *request)
     if (request->accepted == SRV_IDENTITY)
         return false;
     if (request->compressor == NULL)
-        request->compressor = begin(request);
+        request->compressor = new_compressor(request);
     int status =
-        request->compressor != NULL ? code_piece(request->compressor, request) : Z_MEM_ERROR;
+        request->compressor != NULL ? compress_piece(request->compressor, request) : Z_MEM_ERROR;
     if (status == Z_OK)
         return true;
     if (status == Z_STREAM_END) {

@@ -1,7 +1,8 @@
-/* coding.h: content codings: bodies that arrive as gzip or deflate, replies that leave so.
+/* coding.h: content codings of HTTP: request bodies that arrive as gzip or deflate, replies that
+ * leave as one of them.
  *
- * A body is one member of gzip (RFC 1952) or one stream of zlib (RFC 1950, which HTTP calls
- * deflate), whole, with its checksum right and nothing behind it. */
+ * A coded body is one member of gzip (RFC 1952) or one stream of zlib (RFC 1950, which HTTP calls
+ * deflate): complete, with a correct checksum, and followed by nothing. */
 #ifndef SRV_CODING_H
 #define SRV_CODING_H
 
@@ -13,18 +14,18 @@
 
 enum srv_coding { SRV_IDENTITY, SRV_GZIP, SRV_DEFLATE };
 
-/* What it is in Content-Encoding. */
+/* The coding's name in Content-Encoding. */
 const char *srv_coding_name(enum srv_coding coding);
 
 struct srv_decompress_limits {
-    size_t most;                                /* bytes of what comes out */
+    size_t most;                                /* bytes of output */
     bool (*grant)(void *context, size_t bytes); /* asked before memory is taken */
     void *context;
-    struct srv_cancel pause; /* asked between pieces */
+    struct srv_cancel cancel; /* asked between pieces */
 };
 
-/* Expands bytes of a coding; *out, of *length bytes with a NUL behind them, is the caller's to
- * free.  Errors: malformed_encoding, body_too_large, out_of_memory, and what `pause` says. */
+/* Decompresses `size` bytes.  *out, of *length bytes and a NUL after them, is the caller's to free.
+ * Errors: malformed_encoding, body_too_large, out_of_memory, and those of limits->cancel. */
 enum srv_error_code srv_decompress(char **out, size_t *length, enum srv_coding coding,
                                    const char *bytes, size_t size,
                                    const struct srv_decompress_limits *limits,
@@ -32,16 +33,19 @@ enum srv_error_code srv_decompress(char **out, size_t *length, enum srv_coding c
 
 struct srv_request;
 
-/* Puts a request's body in place of its coded form, charging what that takes; `most` bytes. */
+/* Replaces a request's coded body by its plain form of at most `most` bytes, whose memory is
+ * charged to the request; an identity body stays as it is.  `cancel` is asked between pieces; NULL:
+ * nobody is.  Errors: as srv_decompress. */
 enum srv_error_code srv_body_decompress(struct srv_request *request, size_t most,
-                                        struct srv_error *error);
+                                        const struct srv_cancel *cancel, struct srv_error *error);
 
-/* Codes a piece of a reply of more than SRV_LARGE_BYTES (clerk.h) if the client takes that and it
- * gets shorter and memory is there; else leaves it as it is.  True while there is more to do, for
- * which it is called again, or `stop`, which leaves the reply as it was; either is a few
- * milliseconds at most. */
+/* Compresses one piece, a few milliseconds' work, of a reply of more than SRV_LARGE_BYTES, with the
+ * coding that the client accepts.  True while pieces are left.  The caller then calls again, or
+ * `stop`, which drops what was compressed.  The reply's body is replaced with the last piece, and
+ * stays plain where it would not get shorter or memory is short. */
 bool srv_reply_compress(struct srv_request *request);
-void srv_reply_compress_stop(
-    struct srv_request *request); /* does nothing where none is being coded */
+
+/* Does nothing for a reply that is not being compressed. */
+void srv_reply_compress_stop(struct srv_request *request);
 
 #endif

@@ -1,11 +1,11 @@
-/* document.c: between request and reply bodies and jansson's trees. */
+/* document.c: request bodies as jansson's trees, and trees as the text of replies. */
 #include "wire/document.h"
 
 #include "attn_json.h"
 
 #include <string.h>
 
-/* 16 digits: a tenth is 0.1, and no double is off by more than its last bit. */
+/* With 16 digits a tenth prints as 0.1, and no double is off by more than its last bit. */
 #define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(16))
 
 enum srv_error_code srv_document_read(json_t **out, const struct srv_request *request,
@@ -72,7 +72,7 @@ static enum srv_error_code read_field(void *out, const struct srv_document_field
         if (strcmp(fields[i].name, name) != 0)
             continue;
         void *to = (char *)out + fields[i].offset;
-        if (json_is_null(value)) /* as in /decode: the same as leaving it out */
+        if (json_is_null(value)) /* counts as left out, as in /decode */
             return SRV_OK;
         return fields[i].is_text ? read_text(to, name, value, error)
                                  : read_count(to, &fields[i], value, error);
@@ -93,7 +93,8 @@ enum srv_error_code srv_document_fields(void *out, const struct srv_document_fie
     return SRV_OK;
 }
 
-static void drop_unless(int result, json_t **document)
+/* Drops the document where `result`, jansson's, is an error. */
+static void drop_on_error(int result, json_t **document)
 {
     if (result == 0)
         return;
@@ -103,17 +104,17 @@ static void drop_unless(int result, json_t **document)
 
 void srv_document_set(json_t **object, const char *name, json_t *value)
 {
-    drop_unless(json_object_set_new(*object, name, value), object);
+    drop_on_error(json_object_set_new(*object, name, value), object);
 }
 
 void srv_document_append(json_t **list, json_t *value)
 {
-    drop_unless(json_array_append_new(*list, value), list);
+    drop_on_error(json_array_append_new(*list, value), list);
 }
 
 bool srv_document_write(struct srv_buffer *out, json_t *document)
 {
-    size_t length = json_dumpb(document, NULL, 0, DUMP_FLAGS); /* of NULL: 0 */
+    size_t length = json_dumpb(document, NULL, 0, DUMP_FLAGS); /* 0 where document is NULL */
     char *to = length > 0 ? srv_buffer_reserve(out, length) : NULL;
     bool written = to != NULL && json_dumpb(document, to, length, DUMP_FLAGS) == length;
     out->length += written ? length : 0;

@@ -1,4 +1,5 @@
-/* document.h: small JSON documents as trees, for endpoints whose bodies hold no tensors. */
+/* document.h: small JSON documents as jansson's trees, for endpoints whose bodies hold no
+ * tensors. */
 #ifndef SRV_DOCUMENT_H
 #define SRV_DOCUMENT_H
 
@@ -6,37 +7,47 @@
 
 #include "wire/request.h"
 
-/* Reads the request's body: one JSON object without duplicate keys, {} where there is no body.
+/* Reads the request's body: one JSON object without duplicate keys; no body is an empty object.
  * *out is the caller's to json_decref.  Errors: malformed_json, duplicate_field, too_complex (above
- * SRV_MAX_DOCUMENT_BYTES: a tree takes many times its text), out_of_memory. */
+ * SRV_MAX_DOCUMENT_BYTES, since a tree takes many times its text), out_of_memory. */
 enum srv_error_code srv_document_read(json_t **out, const struct srv_request *request,
                                       struct srv_error *error);
 
-/* A field of a document: a text that lives in the document, or a whole number. */
+/* A field of a document: a text, or a whole number of at least `least`. */
 struct srv_document_field {
     const char *name;
     bool is_text;
-    size_t offset; /* of its const char * or size_t in the struct to fill */
-    size_t least;  /* number */
+    size_t offset; /* in the struct to fill: of a const char *, or of a size_t */
+    size_t least;
 };
 
-/* Fills *out from the document; what is not given, or null, stays as it was.
- * Errors: unknown_field, invalid_type, invalid_value. */
+/* Rows of a table of fields, for a struct whose members have the fields' names. */
+#define SRV_TEXT_FIELD(type, member)                                              \
+    {                                                                             \
+        .name = #member, .is_text = true, .offset = offsetof(struct type, member) \
+    }
+#define SRV_COUNT_FIELD(type, member, lowest)                                       \
+    {                                                                               \
+        .name = #member, .offset = offsetof(struct type, member), .least = (lowest) \
+    }
+
+/* Fills *out from the document, in which its texts live on.  The members of fields that are left
+ * out or null keep their values.  Errors: unknown_field, invalid_type, invalid_value. */
 enum srv_error_code srv_document_fields(void *out, const struct srv_document_field fields[],
                                         size_t count, json_t *document, struct srv_error *error);
 
-/* Sets a member, appends an element; both take the reference to `value`.  Where that fails the
- * object or list is dropped and becomes NULL, as one that could not be built at all is, and stays
- * so. */
+/* Sets a member of an object; appends an element to a list.  Both take the reference to `value`.
+ * Where memory is short, the object or list is dropped and becomes NULL; one that is NULL already
+ * stays NULL, so that a caller may check once, at the end. */
 void srv_document_set(json_t **object, const char *name, json_t *value);
 void srv_document_append(json_t **list, json_t *value);
 
-/* Appends the document's text and drops the reference.  False for NULL, a document that could not
- * be built, and where memory is short. */
+/* Appends the document's text and drops the reference.  False where the document is NULL, since it
+ * could not be built, and where memory is short. */
 bool srv_document_write(struct srv_buffer *out, json_t *document);
 
-/* Replies with the document and drops the reference; NULL, a document that could not be built, is
- * out_of_memory. */
+/* Replies with the document and drops the reference.  Where the document is NULL, since it could
+ * not be built, the reply is the error out_of_memory. */
 void srv_document_reply(struct srv_request *request, unsigned status, json_t *document);
 
 #endif

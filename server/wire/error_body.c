@@ -1,4 +1,4 @@
-/* error_body.c: an error as a JSON object. */
+/* error_body.c: writes an error as a JSON object. */
 #include "wire/error_body.h"
 
 void srv_error_write(struct srv_buffer *out, const struct srv_error *error, const char *request_id)

@@ -1,7 +1,7 @@
-/* field_rules.c: the rules, a row each.
+/* field_rules.c: the rules of which field applies where, a row each.
  *
- * Most fields mean something in every form of call, and stand in no rule.  Those that a form's body
- * does not have at all, or that exclude each other, are request.c's to refuse. */
+ * Most fields apply to every form of call and have no rule here.  A field that a body cannot have
+ * at all, or that excludes another, is refused by call.c. */
 #include "wire/field_rules.h"
 
 static bool gives_positions(const struct srv_rows *rows, const struct attn_layer_spec *spec)
@@ -16,7 +16,7 @@ static bool gives_offset(const struct srv_rows *rows, const struct attn_layer_sp
     return rows->query_offset.present;
 }
 
-static bool wants_cached(const struct srv_rows *rows, const struct attn_layer_spec *spec)
+static bool wants_key_or_value(const struct srv_rows *rows, const struct attn_layer_spec *spec)
 {
     (void)spec;
     return (rows->outputs & (SRV_OUT_KEY | SRV_OUT_VALUE)) != 0;
@@ -32,35 +32,53 @@ static bool rotates_keys(const struct srv_rows *rows, const struct attn_layer_sp
     return rows->key_hidden_states.present && spec->rope.type != ATTN_ROPE_NONE;
 }
 
-static bool crosses(const struct srv_rows *rows, const struct attn_layer_spec *spec)
+static bool is_cross_layer(const struct srv_rows *rows, const struct attn_layer_spec *spec)
 {
     (void)rows;
     return spec->is_cross;
 }
 
+/* A field that does not apply to a form of call, where `broken` holds. */
 static const struct {
-    unsigned forms; /* enum srv_call_form */
+    enum srv_call_form form;
     const char *param;
     bool (*broken)(const struct srv_rows *rows, const struct attn_layer_spec *spec);
     const char *why;
 } rules[] = {
-    {SRV_FORM_WEIGHTLESS, "position_ids", gives_positions,
-     "position_ids have no meaning without a layer: query and key are used as they are"},
-    {SRV_FORM_CROSS, "position_ids", gives_positions,
-     "position_ids have no meaning where keys are of another sequence"},
-    {SRV_FORM_STEP, "query_offset", gives_offset,
-     "query_offset has no meaning over a session, whose cached length says it"},
-    {SRV_FORM_WEIGHTLESS, "outputs", wants_cached,
-     "the outputs key and value have no meaning without a layer: they are the request's own"},
-    {SRV_FORM_CROSS, "encoder_hidden_states", rotates_encoder,
-     "encoder_hidden_states have no meaning for a layer with rotary positions"},
-    {SRV_FORM_CROSS, "key_hidden_states", rotates_keys,
-     "key_hidden_states have no meaning for a layer with rotary positions"},
-    {SRV_FORM_SELF, "hidden_states", crosses,
-     "hidden_states alone have no meaning for a layer of cross-attention: it needs "
-     "encoder_hidden_states"},
-    {SRV_FORM_STEP, "session_id", crosses,
-     "session_id has no meaning for a layer of cross-attention, which has no cache"},
+    {.form = SRV_FORM_WEIGHTLESS,
+     .param = "position_ids",
+     .broken = gives_positions,
+     .why = "position_ids have no meaning without a layer: query and key are used as they are"},
+    {.form = SRV_FORM_CROSS,
+     .param = "position_ids",
+     .broken = gives_positions,
+     .why = "position_ids have no meaning where keys are of another sequence"},
+    {.form = SRV_FORM_STEP,
+     .param = "query_offset",
+     .broken = gives_offset,
+     .why = "query_offset has no meaning over a session, whose cached length says it"},
+    {.form = SRV_FORM_WEIGHTLESS,
+     .param = "outputs",
+     .broken = wants_key_or_value,
+     .why = "the outputs key and value have no meaning without a layer: they are the request's "
+            "own"},
+    {.form = SRV_FORM_CROSS,
+     .param = "encoder_hidden_states",
+     .broken = rotates_encoder,
+     .why = "encoder_hidden_states have no meaning for a layer with rotary positions"},
+    {.form = SRV_FORM_CROSS,
+     .param = "key_hidden_states",
+     .broken = rotates_keys,
+     .why = "key_hidden_states have no meaning for a layer with rotary positions"},
+    {.form = SRV_FORM_SELF,
+     .param = "hidden_states",
+     .broken = is_cross_layer,
+     .why = "hidden_states alone have no meaning for a layer of cross-attention: it needs "
+            "encoder_hidden_states"},
+    {.form = SRV_FORM_STEP,
+     .param = "session_id",
+     .broken = is_cross_layer,
+     .why = "session_id has no meaning for a layer of cross-attention, which has no cache"},
 };
 
 enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_call_form form,
@@ -68,7 +86,7 @@ enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_
                                           struct srv_error *error)
 {
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
-        if ((rules[i].forms & form) != 0 && rules[i].broken(rows, spec))
+        if (rules[i].form == form && rules[i].broken(rows, spec))
             return srv_fail(error, SRV_E_UNSUPPORTED, rules[i].param, "%s", rules[i].why);
     return SRV_OK;
 }

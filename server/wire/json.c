@@ -1,10 +1,12 @@
 /* json.c: the pull reader.
  *
- * The reader keeps no state per level: whether a member or element is the first one shows in the
- * byte before `at`, which is the opening bracket just entered and otherwise the last byte of a
- * value.  So a value must leave `at` right behind itself, before any white space.
+ * The reader keeps no state per level.  Whether a member or element is the first of its list shows
+ * in the byte before `at`: the opening bracket just entered, or else the last byte of a value.
+ * Every function that reads a value therefore leaves `at` at the byte after it, before any white
+ * space.
  *
- * Every function begins by looking at the error, so that callers may check once, at the end. */
+ * Every function returns at once when the error is already set, so that callers may check once, at
+ * the end.  Digits are number.c's, characters beyond ASCII are utf8.c's. */
 #include "wire/json.h"
 
 #include <math.h>
@@ -24,8 +26,8 @@ void srv_json_init(struct srv_json *json, const char *text, size_t length, struc
 
 static bool failed(const struct srv_json *json) { return json->error->code != SRV_OK; }
 
-/* What stands at `at`, for a message: "'x'", "byte 0xff", "the end". */
-static void describe(char out[16], const char *at, const char *end)
+/* The byte at `at` as error messages have it: "'x'", "byte 0xff", "the end". */
+static void describe_byte(char out[16], const char *at, const char *end)
 {
     if (at >= end)
         snprintf(out, 16, "the end");
@@ -40,7 +42,7 @@ bool srv_json_expected(struct srv_json *json, const char *what)
     char found[16];
     if (failed(json))
         return false;
-    describe(found, json->at, json->end);
+    describe_byte(found, json->at, json->end);
     srv_fail(json->error, SRV_E_MALFORMED_JSON, NULL,
              "malformed JSON at byte %zu: expected %s, found %s", (size_t)(json->at - json->start),
              what, found);
@@ -54,8 +56,8 @@ static void skip_space(struct srv_json *json)
         json->at++;
 }
 
-/* Consumes `byte` after white space, if it comes next. */
-static bool accept(struct srv_json *json, char byte)
+/* Consumes white space and then `byte`; false where another byte stands there. */
+static bool accept_byte(struct srv_json *json, char byte)
 {
     skip_space(json);
     if (json->at == json->end || *json->at != byte)
@@ -111,7 +113,7 @@ static bool enter(struct srv_json *json, char bracket, const char *what)
 {
     if (failed(json))
         return false;
-    if (!accept(json, bracket))
+    if (!accept_byte(json, bracket))
         return srv_json_expected(json, what);
     if (++json->depth > SRV_JSON_MAX_DEPTH) {
         srv_fail(json->error, SRV_E_TOO_COMPLEX, NULL,
@@ -122,27 +124,28 @@ static bool enter(struct srv_json *json, char bracket, const char *what)
     return true;
 }
 
-/* Asks, once in so many bytes; what says no has set the error. */
-static bool goes_on(struct srv_json *json)
+/* Asks json->cancel once in SRV_CANCEL_BYTES of text; false, with the error set, where reading is
+ * to stop. */
+static bool check_cancelled(struct srv_json *json)
 {
-    if (json->pause.ask == NULL || json->at < json->cancel_at)
+    if (json->cancel.ask == NULL || json->at < json->cancel_at)
         return true;
     size_t left = (size_t)(json->end - json->at);
     json->cancel_at = json->at + (left < SRV_CANCEL_BYTES ? left : SRV_CANCEL_BYTES);
-    return srv_cancel_ask(&json->pause, json->error) == SRV_OK;
+    return srv_cancel_ask(&json->cancel, json->error) == SRV_OK;
 }
 
-/* Goes to the next item of a list that ends in `closing`; false behind the end of the list. */
+/* Advances to the next item of a list; false once `closing`, the list's end, has been consumed. */
 static bool next_item(struct srv_json *json, char opening, char closing, const char *separator)
 {
-    if (failed(json) || !goes_on(json))
+    if (failed(json) || !check_cancelled(json))
         return false;
     bool first = json->at[-1] == opening;
-    if (accept(json, closing)) {
+    if (accept_byte(json, closing)) {
         json->depth--;
         return false;
     }
-    if (!first && !accept(json, ','))
+    if (!first && !accept_byte(json, ','))
         return srv_json_expected(json, separator);
     return true;
 }
@@ -157,8 +160,8 @@ bool srv_json_next_element(struct srv_json *json)
 
 /* ---- Strings --------------------------------------------------------------------------------- */
 
-/* The value of four hexadecimal digits at `at`, or -1. */
-static long hex4(const char *at, const char *end)
+/* The number that four hexadecimal digits at `at` stand for, or -1. */
+static long read_hex4(const char *at, const char *end)
 {
     long value = 0;
     if (end - at < 4)
@@ -174,11 +177,12 @@ static long hex4(const char *at, const char *end)
     return value;
 }
 
-/* A \uXXXX escape, or a pair of them for a character beyond U+FFFF; `at` stands behind the 'u'.
- * NUL is refused: it would cut the C string that the text becomes. */
-static size_t unicode_escape(char out[4], struct srv_json *json)
+/* Reads a \uXXXX escape, or the pair of them that a character beyond U+FFFF has; json->at is after
+ * the 'u'.  Returns the character's bytes of UTF-8, 0 after an error.  NUL is refused, since it
+ * would end the C string that the text becomes. */
+static size_t read_unicode_escape(char out[4], struct srv_json *json)
 {
-    long code = hex4(json->at, json->end);
+    long code = read_hex4(json->at, json->end);
     if (code <= 0 || (code >= 0xDC00 && code <= 0xDFFF)) {
         srv_json_expected(json, "four hex digits of a character other than NUL");
         return 0;
@@ -188,7 +192,7 @@ static size_t unicode_escape(char out[4], struct srv_json *json)
         return srv_utf8_write(out, (unsigned long)code);
     long low = -1;
     if (json->end - json->at >= 6 && json->at[0] == '\\' && json->at[1] == 'u')
-        low = hex4(json->at + 2, json->end);
+        low = read_hex4(json->at + 2, json->end);
     if (low < 0xDC00 || low > 0xDFFF) {
         srv_json_expected(json, "the second half of a surrogate pair");
         return 0;
@@ -198,14 +202,14 @@ static size_t unicode_escape(char out[4], struct srv_json *json)
                                    (unsigned long)(low - 0xDC00));
 }
 
-/* An escape; `at` stands behind the backslash. */
-static size_t escape(char out[4], struct srv_json *json)
+/* Reads an escape, likewise; json->at is after the backslash. */
+static size_t read_escape(char out[4], struct srv_json *json)
 {
     static const char letters[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
     char letter = json->at == json->end ? '\0' : *json->at;
     if (letter == 'u') {
         json->at++;
-        return unicode_escape(out, json);
+        return read_unicode_escape(out, json);
     }
     const char *found = letter == '\0' ? NULL : strchr(letters, letter);
     if (found == NULL) {
@@ -217,12 +221,12 @@ static size_t escape(char out[4], struct srv_json *json)
     return 1;
 }
 
-/* One character of a string as UTF-8 in `out`; returns its bytes, 0 after an error. */
+/* Reads one character of a string as UTF-8; returns its bytes, 0 after an error. */
 static size_t read_character(char out[4], struct srv_json *json)
 {
     if (json->at < json->end && *json->at == '\\') {
         json->at++;
-        return escape(out, json);
+        return read_escape(out, json);
     }
     size_t bytes = srv_utf8_length(json->at, json->end);
     if (bytes == 0 || (unsigned char)*json->at < 0x20) {
@@ -235,8 +239,8 @@ static size_t read_character(char out[4], struct srv_json *json)
     return bytes;
 }
 
-/* How many of the bytes from `at` on are characters of their own that stand for themselves: nearly
- * all of nearly all strings. */
+/* The number of bytes from `at` on that are ASCII characters without escape: nearly all of nearly
+ * all strings. */
 static size_t count_plain(const char *at, const char *end)
 {
     const char *start = at;
@@ -245,8 +249,8 @@ static size_t count_plain(const char *at, const char *end)
     return (size_t)(at - start);
 }
 
-/* Reads the string whose quote is next.  As many whole characters as fit go to `out` of `size`
- * bytes (at least 1) with a NUL; *length is that of the whole text. */
+/* Reads the string whose opening quote is at json->at.  `out` of `size` bytes (at least 1) receives
+ * as many whole characters as fit and a NUL; *length is the length of the whole text in bytes. */
 static bool read_string(char *out, size_t size, size_t *length, struct srv_json *json)
 {
     json->at++;
@@ -284,7 +288,7 @@ bool srv_json_next_member(struct srv_json *json, char *key, size_t size)
         return srv_json_expected(json, "a member's name in quotes");
     if (!read_string(key, size, &length, json))
         return false;
-    return accept(json, ':') || srv_json_expected(json, "':'");
+    return accept_byte(json, ':') || srv_json_expected(json, "':'");
 }
 
 bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena, size_t max_length,
@@ -333,8 +337,8 @@ bool srv_json_bool(bool *out, struct srv_json *json, const char *param)
     return srv_json_literal(json, *out ? "true" : "false");
 }
 
-/* The digits in [at, end) as an integer; false where it does not fit. */
-static bool to_integer(int64_t *out, const char *at, const char *end)
+/* The integer that the digits in [at, end) stand for; false where it does not fit 64 bits. */
+static bool parse_integer(int64_t *out, const char *at, const char *end)
 {
     bool negative = *at == '-', wraps = false;
     int64_t value = 0;
@@ -360,7 +364,7 @@ bool srv_json_integer(int64_t *out, struct srv_json *json, const char *param)
     for (const char *digit = at + (*at == '-'); digit < end; digit++)
         if (*digit < '0' || *digit > '9')
             return srv_json_wrong_type(json, "an integer, without fraction and exponent", param);
-    if (!to_integer(out, at, end)) {
+    if (!parse_integer(out, at, end)) {
         srv_fail(json->error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s does not fit 64 bits", param);
         return false;
     }
@@ -385,7 +389,7 @@ bool srv_json_double(double *out, struct srv_json *json, const char *param)
     return true;
 }
 
-/* ---- Passing over ---------------------------------------------------------------------------- */
+/* ---- Skipping -------------------------------------------------------------------------------- */
 
 static bool skip_list(struct srv_json *json, bool object)
 {

@@ -1,9 +1,9 @@
 /* json.h: a strict pull reader for request bodies.
  *
- * One pass over the bytes, no tree: callers ask for what they expect.  Syntax is RFC 8259's and
- * nothing more (no comments, no trailing commas, no leading zeros, no bare NaN), text must be
- * UTF-8, nesting is bounded by SRV_JSON_MAX_DEPTH.  After an error every call fails the same way,
- * so a caller may check once. */
+ * The reader goes over the bytes once and builds no tree: callers ask for the value they expect.
+ * The syntax is RFC 8259's and nothing more (no comments, no trailing commas, no leading zeros, no
+ * bare NaN).  Text must be UTF-8, and nesting is bounded by SRV_JSON_MAX_DEPTH.  After an error
+ * every call fails with that error, so a caller may check once. */
 #ifndef SRV_JSON_H
 #define SRV_JSON_H
 
@@ -16,15 +16,15 @@
 #include "config/bounds.h"
 
 struct srv_json {
-    const char *start, *at, *end; /* at: behind the last bracket entered or value read */
+    const char *start, *at, *end; /* at: after the last bracket entered or value read */
     unsigned depth;
-    struct srv_error *error; /* code SRV_OK until something is wrong */
-    struct srv_cancel pause; /* asked between members and elements; set it after `init` */
-    const char *cancel_at;   /* from where on it is asked again */
+    struct srv_error *error;  /* code SRV_OK until something is wrong */
+    struct srv_cancel cancel; /* asked between members and elements; may be set after `init` */
+    const char *cancel_at;    /* where in the text `cancel` is asked next */
 };
 
 enum srv_json_type {
-    SRV_JSON_BAD, /* not the start of any value; the reader has failed */
+    SRV_JSON_BAD, /* no value begins here; the reader has failed */
     SRV_JSON_OBJECT,
     SRV_JSON_ARRAY,
     SRV_JSON_STRING,
@@ -36,40 +36,41 @@ enum srv_json_type {
 
 void srv_json_init(struct srv_json *json, const char *text, size_t length, struct srv_error *error);
 
-/* The type of the value that comes next, which is not consumed. */
+/* The type of the next value, which is not consumed. */
 enum srv_json_type srv_json_peek(struct srv_json *json);
 
-/* Objects: after `enter`, call `next` for each member; it returns false at the closing brace or on
- * an error.  *key is a copy without escapes in `out` (of `size` bytes; a longer key is cut, which
- * no field name matches). */
+/* Objects: after `enter`, `next` is called for each member, and returns false at the closing brace
+ * or on an error.  `key`, of `size` bytes, receives the member's name with escapes resolved.  A
+ * longer name is shortened to size - 1 bytes: with a `size` above those of all names that the
+ * caller knows, it matches none of them. */
 bool srv_json_enter_object(struct srv_json *json);
 bool srv_json_next_member(struct srv_json *json, char *key, size_t size);
 
-/* Arrays, likewise: `next` leaves the reader before an element. */
+/* Arrays, likewise: `next` leaves the reader in front of an element. */
 bool srv_json_enter_array(struct srv_json *json);
 bool srv_json_next_element(struct srv_json *json);
 
-/* Scalars.  False, with the error set to invalid_type for `param`, where the value is of another
- * type; integers are exact and refuse fractions and exponents (number_out_of_range beyond int64).
- */
+/* Scalars.  False, with the error set, where the value is not such.  Errors, for `param`:
+ * invalid_type (for integers also a fraction or an exponent), number_out_of_range (beyond int64, or
+ * beyond a double), invalid_value (a string of more than max_length bytes), out_of_memory. */
 bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena, size_t max_length,
                      const char *param);
 bool srv_json_bool(bool *out, struct srv_json *json, const char *param);
 bool srv_json_integer(int64_t *out, struct srv_json *json, const char *param);
 bool srv_json_double(double *out, struct srv_json *json, const char *param);
 
-/* Consumes `word` (null, true, false), which must come next. */
+/* Consumes `word` (null, true or false), which must be the next value. */
 bool srv_json_literal(struct srv_json *json, const char *word);
 
-/* For readers of values that have a form of their own (tensor_json.c).  Both set the error and
- * return false: malformed_json at json->at; invalid_type for the value that comes next. */
+/* For readers of values that have a form of their own (tensor_json.c).  Both functions set the
+ * error and return false: malformed_json at json->at; invalid_type for the next value. */
 bool srv_json_expected(struct srv_json *json, const char *what);
 bool srv_json_wrong_type(struct srv_json *json, const char *wanted, const char *param);
 
-/* Passes over the next value, checking its syntax. */
+/* Consumes the next value, of any type, and checks its syntax. */
 bool srv_json_skip(struct srv_json *json);
 
-/* True where nothing but white space follows. */
+/* Whether nothing but white space follows. */
 bool srv_json_at_end(struct srv_json *json);
 
 #endif

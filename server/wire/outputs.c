@@ -1,8 +1,8 @@
-/* outputs.c: from the names of outputs to buffers, and from those to text or bytes.
+/* outputs.c: from the names of outputs to buffers, and from buffers to text or bytes.
  *
- * A part is one buffer of struct attn_outputs.  list_parts is the table of them: their shapes under
- * the call's selection, and what stands around them in a reply.  Taking and writing both go through
- * it, so what is charged is what is written. */
+ * A part is one buffer of struct attn_outputs.  list_parts is the table of parts: their shapes
+ * under the call's selection, and the text around them in a reply.  Allocating and writing both go
+ * by that table, so that a request is charged for exactly the outputs that are written. */
 #include "wire/outputs.h"
 
 #include <string.h>
@@ -17,32 +17,32 @@ enum form {
     FLOATS,
     INDICES, /* uint32_t */
     STATS,   /* struct attn_head_stats, an object each */
-    SCRATCH, /* floats that the library needs and nobody is shown */
+    SCRATCH, /* floats that the library needs and no reply shows */
 };
 
-#define NUMBER_TEXT (SRV_NUMBER_MAX + 1) /* bytes that the writer reserves */
-#define STATS_TEXT 350 /* bytes that the text of a head's statistics, at most 310, counts as */
-#define ITEM_TEXT 600 /* bytes that all but the outputs of a reply's item, or its error, count as */
+#define NUMBER_TEXT (SRV_NUMBER_MAX + 1) /* bytes that the writer reserves for a number */
+#define STATS_TEXT 350 /* bytes charged for the text of a head's statistics, at most 310 */
+#define ITEM_TEXT 600  /* bytes charged for an item of a reply without its outputs, or its error */
 
 static const struct {
     size_t element;   /* bytes in memory */
-    size_t text;      /* bytes that it counts as in a reply */
+    size_t text;      /* bytes charged for it in a reply's text */
     const char *type; /* datatype in binary form; NULL: always text, or nothing */
 } forms[] = {
-    [FLOATS] = {sizeof(float), NUMBER_TEXT, "FP32"},
-    [INDICES] = {sizeof(uint32_t), NUMBER_TEXT, "UINT32"},
-    [STATS] = {sizeof(struct attn_head_stats), STATS_TEXT, NULL},
-    [SCRATCH] = {sizeof(float), 0, NULL},
+    [FLOATS] = {.element = sizeof(float), .text = NUMBER_TEXT, .type = "FP32"},
+    [INDICES] = {.element = sizeof(uint32_t), .text = NUMBER_TEXT, .type = "UINT32"},
+    [STATS] = {.element = sizeof(struct attn_head_stats), .text = STATS_TEXT},
+    [SCRATCH] = {.element = sizeof(float)},
 };
 
 struct part {
-    const char *name;           /* the output it belongs to */
-    const char *before, *after; /* around it in the reply */
-    size_t offset;              /* of its pointer in struct attn_outputs */
+    const char *name;           /* of the output that the part belongs to */
+    const char *before, *after; /* text around the part in a reply */
+    size_t offset;              /* of the part's pointer in struct attn_outputs */
     enum form form;
     bool wanted;
-    size_t shape[4]; /* [B] first */
     unsigned rank;
+    size_t shape[4]; /* [rank], B first */
 };
 #define PART_COUNT 10
 
@@ -50,66 +50,55 @@ struct parts {
     struct part list[PART_COUNT];
 };
 
-#define PART(name, buffer) name, ",\"" name "\":", "", offsetof(struct attn_outputs, buffer)
-#define TOP_INDEX                                                  \
-    "attention_weights", ",\"attention_weights\":{\"index\":", "", \
-        offsetof(struct attn_outputs, top_index)
-#define TOP_WEIGHT \
-    "attention_weights", ",\"weight\":", "}", offsetof(struct attn_outputs, top_weight)
+#define BUFFER(member) .offset = offsetof(struct attn_outputs, member)
+#define OUTPUT(output) .name = output, .before = ",\"" output "\":", .after = ""
+#define TOP_INDEX \
+    .name = "attention_weights", .before = ",\"attention_weights\":{\"index\":", .after = ""
+#define TOP_WEIGHT .name = "attention_weights", .before = ",\"weight\":", .after = "}"
 
-/* What is asked of attention_weights beside the selection. */
-struct wish {
+/* The outputs that a call asks for, and the form of attention_weights. */
+struct wanted {
     unsigned outputs; /* enum srv_output */
     bool average, top;
 };
 
-static struct parts list_parts(const struct attn_outputs *out, const struct wish *wish,
+/* H' and T' are the selected heads and rows, W the columns of attention weights, K is top_k. */
+static struct parts list_parts(const struct attn_outputs *out, const struct wanted *wanted,
                                const struct srv_sizes *s)
 {
     size_t b = s->batch, t = s->queries, h = s->num_heads, g = s->num_kv_heads, k = out->top_k;
-    size_t hs = out->selection.heads != NULL ? out->selection.num_heads : h;
-    size_t ts = out->selection.rows != NULL ? out->selection.num_rows : t;
-    bool core = s->hidden_size == 0, mean = wish->average;
-    bool weights = (wish->outputs & SRV_OUT_WEIGHTS) != 0, top = weights && wish->top;
+    size_t hs = out->selection.heads != NULL ? out->selection.num_heads : h; /* H' */
+    size_t ts = out->selection.rows != NULL ? out->selection.num_rows : t;   /* T' */
+    unsigned outputs = wanted->outputs;
+    bool weightless = s->hidden_size == 0, mean = wanted->average;
+    bool weights = (outputs & SRV_OUT_WEIGHTS) != 0, top = weights && wanted->top;
     return (struct parts){{
-        {PART("output", output),
-         FLOATS,
-         (wish->outputs & SRV_OUT_OUTPUT) != 0,
-         {b, core ? h : t, core ? t : s->hidden_size, s->value_head_dim},
-         core ? 4 : 3},
-        {PART("attention_weights", attention_weights),
-         FLOATS,
-         weights && !mean && !top,
-         {b, hs, ts, s->columns},
-         4},
-        {PART("attention_weights", average_weights),
-         top ? SCRATCH : FLOATS,
-         weights && mean,
-         {b, ts, s->columns},
-         3},
-        {TOP_INDEX, INDICES, top, {b, mean ? ts : hs, mean ? k : ts, k}, mean ? 3 : 4},
-        {TOP_WEIGHT, FLOATS, top, {b, mean ? ts : hs, mean ? k : ts, k}, mean ? 3 : 4},
-        {PART("attention_scores", attention_scores),
-         FLOATS,
-         (wish->outputs & SRV_OUT_SCORES) != 0,
-         {b, hs, ts, s->keys},
-         4},
-        {PART("head_stats", head_stats), STATS, (wish->outputs & SRV_OUT_STATS) != 0, {b, h}, 2},
-        {PART("lse", lse), FLOATS, (wish->outputs & SRV_OUT_LSE) != 0, {b, h, t}, 3},
-        {PART("key", key),
-         FLOATS,
-         (wish->outputs & SRV_OUT_KEY) != 0,
-         {b, g, s->keys, s->head_dim},
-         4},
-        {PART("value", value),
-         FLOATS,
-         (wish->outputs & SRV_OUT_VALUE) != 0,
-         {b, g, s->keys, s->value_head_dim},
-         4},
+        {OUTPUT("output"), BUFFER(output), .form = FLOATS,
+         .wanted = (outputs & SRV_OUT_OUTPUT) != 0, .rank = weightless ? 4 : 3,
+         .shape = {b, weightless ? h : t, weightless ? t : s->hidden_size, s->value_head_dim}},
+        {OUTPUT("attention_weights"), BUFFER(attention_weights), .form = FLOATS,
+         .wanted = weights && !mean && !top, .rank = 4, .shape = {b, hs, ts, s->columns}},
+        {OUTPUT("attention_weights"), BUFFER(average_weights), .form = top ? SCRATCH : FLOATS,
+         .wanted = weights && mean, .rank = 3, .shape = {b, ts, s->columns}},
+        {TOP_INDEX, BUFFER(top_index), .form = INDICES, .wanted = top, .rank = mean ? 3 : 4,
+         .shape = {b, mean ? ts : hs, mean ? k : ts, k}},
+        {TOP_WEIGHT, BUFFER(top_weight), .form = FLOATS, .wanted = top, .rank = mean ? 3 : 4,
+         .shape = {b, mean ? ts : hs, mean ? k : ts, k}},
+        {OUTPUT("attention_scores"), BUFFER(attention_scores), .form = FLOATS,
+         .wanted = (outputs & SRV_OUT_SCORES) != 0, .rank = 4, .shape = {b, hs, ts, s->keys}},
+        {OUTPUT("head_stats"), BUFFER(head_stats), .form = STATS,
+         .wanted = (outputs & SRV_OUT_STATS) != 0, .rank = 2, .shape = {b, h}},
+        {OUTPUT("lse"), BUFFER(lse), .form = FLOATS, .wanted = (outputs & SRV_OUT_LSE) != 0,
+         .rank = 3, .shape = {b, h, t}},
+        {OUTPUT("key"), BUFFER(key), .form = FLOATS, .wanted = (outputs & SRV_OUT_KEY) != 0,
+         .rank = 4, .shape = {b, g, s->keys, s->head_dim}},
+        {OUTPUT("value"), BUFFER(value), .form = FLOATS, .wanted = (outputs & SRV_OUT_VALUE) != 0,
+         .rank = 4, .shape = {b, g, s->keys, s->value_head_dim}},
     }};
 }
 
-/* The part's buffer; all pointers to objects look alike on the machines that this runs on. */
+/* The part's buffer.  memcpy reads its pointer, whatever type it points to: all pointers to objects
+ * have one representation on the machines that attnd runs on. */
 static void *buffer_of(const struct attn_outputs *outputs, const struct part *part)
 {
     void *buffer;
@@ -160,7 +149,7 @@ static enum srv_error_code read_selection(const size_t **out, size_t *count,
     return SRV_OK;
 }
 
-/* ---- Taking ---- */
+/* ---- Allocating ---- */
 
 enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
                                       struct srv_error *error)
@@ -173,7 +162,7 @@ enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
                     "a reply of %zu items could pass max_reply_bytes %zu", items, max_bytes);
 }
 
-#define COUNT_MAX (SIZE_MAX / 512) /* what many elements count as: their text's size fits size_t */
+#define COUNT_MAX (SIZE_MAX / 512) /* stands for any larger count: the text's size fits size_t */
 
 static size_t count_elements(const struct part *part)
 {
@@ -184,18 +173,19 @@ static size_t count_elements(const struct part *part)
     return count < COUNT_MAX ? count : COUNT_MAX;
 }
 
-/* The bytes that a part may take in the reply. */
-static size_t reply_bytes(const struct part *part, size_t count, bool binary)
+/* The most bytes that a part takes in the reply. */
+static size_t bound_reply_bytes(const struct part *part, size_t count, bool binary)
 {
     if (binary && forms[part->form].type != NULL)
         return SRV_TENSOR_DESCRIPTION_MAX + count * SRV_BINARY_ELEMENT_BYTES;
     return count * forms[part->form].text;
 }
 
-/* Memory for one part, and leave to hold `bytes` of reply later. */
-static enum srv_error_code take_part(struct attn_outputs *out, const struct part *part,
-                                     size_t count, size_t bytes, struct srv_request *request,
-                                     struct srv_error *error)
+/* Takes memory for one part of `count` elements, and charges the `bytes` that it becomes in the
+ * reply. */
+static enum srv_error_code alloc_part(struct attn_outputs *out, const struct part *part,
+                                      size_t count, size_t bytes, struct srv_request *request,
+                                      struct srv_error *error)
 {
     void *buffer = NULL;
     if (srv_request_charge(request, bytes))
@@ -208,11 +198,11 @@ static enum srv_error_code take_part(struct attn_outputs *out, const struct part
                     part->name);
 }
 
-static enum srv_error_code take_parts(struct attn_outputs *out, const struct wish *wish,
-                                      const struct srv_sizes *sizes, struct srv_request *request,
-                                      struct srv_error *error)
+static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct wanted *wanted,
+                                       const struct srv_sizes *sizes, struct srv_request *request,
+                                       struct srv_error *error)
 {
-    const struct parts parts = list_parts(out, wish, sizes);
+    const struct parts parts = list_parts(out, wanted, sizes);
     size_t max_bytes = request->limits->max_reply_bytes;
     size_t total = request->reply_bytes;
     for (int i = 0; i < PART_COUNT; i++) {
@@ -220,13 +210,13 @@ static enum srv_error_code take_parts(struct attn_outputs *out, const struct wis
         if (!part->wanted)
             continue;
         size_t count = count_elements(part);
-        size_t bytes = reply_bytes(part, count, request->binary);
+        size_t bytes = bound_reply_bytes(part, count, request->binary);
         if (bytes > max_bytes - total)
             return srv_fail(error, SRV_E_REPLY_TOO_LARGE, part->name,
                             "a reply with %s could pass max_reply_bytes %zu", part->name,
                             max_bytes);
         total += bytes;
-        if (take_part(out, part, count, bytes, request, error) != SRV_OK)
+        if (alloc_part(out, part, count, bytes, request, error) != SRV_OK)
             return error->code;
     }
     request->reply_bytes = total;
@@ -237,7 +227,8 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
                                       const struct srv_sizes *sizes, struct srv_request *request,
                                       struct srv_error *error)
 {
-    const struct wish wish = {rows->outputs, rows->average_heads, rows->top_k > 0};
+    const struct wanted wanted = {
+        .outputs = rows->outputs, .average = rows->average_heads, .top = rows->top_k > 0};
     struct attn_selection *selection = &out->selection;
     size_t top_k = (size_t)rows->top_k;
     *out = (struct attn_outputs){
@@ -251,7 +242,7 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
     if (code == SRV_OK)
         code = read_selection(&selection->rows, &selection->num_rows, &rows->query_rows, "rows",
                               sizes->queries, &request->arena, error);
-    return code == SRV_OK ? take_parts(out, &wish, sizes, request, error) : code;
+    return code == SRV_OK ? alloc_parts(out, &wanted, sizes, request, error) : code;
 }
 
 /* ---- Writing ---- */
@@ -268,7 +259,7 @@ static void write_stats(struct srv_buffer *out, const struct attn_head_stats *st
         {"largest", stats->largest},
     };
     srv_buffer_text(out, "{\"head\":");
-    srv_buffer_unsigned(out, head);
+    srv_buffer_unsigned(out, head, 1);
     srv_buffer_text(out, ",\"pattern\":");
     srv_buffer_json_string(out, attn_pattern_name(stats->pattern));
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -279,11 +270,11 @@ static void write_stats(struct srv_buffer *out, const struct attn_head_stats *st
         srv_tensor_write_json(out, &value, NULL, 0);
     }
     srv_buffer_text(out, ",\"rows\":");
-    srv_buffer_unsigned(out, stats->rows);
+    srv_buffer_unsigned(out, stats->rows, 1);
     srv_buffer_text(out, "}");
 }
 
-/* [H'], or [B][H'] where replies are batched. */
+/* A list [H'], or [B][H'] in a reply with a batch dimension. */
 static void write_all_stats(struct srv_buffer *out, const struct attn_outputs *outputs,
                             const struct srv_sizes *sizes)
 {
@@ -302,10 +293,13 @@ static void write_all_stats(struct srv_buffer *out, const struct attn_outputs *o
     srv_buffer_text(out, sizes->batched ? "]]" : "]");
 }
 
-/* The parts that a call took. */
-static struct parts list_taken(const struct attn_outputs *outputs, const struct srv_sizes *sizes)
+/* The parts of a reply, `wanted` being those that were allocated. */
+static struct parts list_allocated(const struct attn_outputs *outputs,
+                                   const struct srv_sizes *sizes)
 {
-    const struct wish all = {~0u, outputs->average_weights != NULL, outputs->top_index != NULL};
+    const struct wanted all = {.outputs = ~0u,
+                               .average = outputs->average_weights != NULL,
+                               .top = outputs->top_index != NULL};
     struct parts parts = list_parts(outputs, &all, sizes);
     for (int i = 0; i < PART_COUNT; i++)
         parts.list[i].wanted =
@@ -313,7 +307,7 @@ static struct parts list_taken(const struct attn_outputs *outputs, const struct 
     return parts;
 }
 
-/* How many leading dimensions, which are 1, the reply leaves out. */
+/* The number of leading dimensions, all 1, that the reply leaves out. */
 static unsigned count_skipped(const struct part *part, const struct srv_sizes *sizes)
 {
     if (sizes->one_row && part->offset == offsetof(struct attn_outputs, output))
@@ -342,7 +336,7 @@ static void write_part(struct srv_buffer *out, const struct part *part,
 void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
                        const struct srv_sizes *sizes, bool binary)
 {
-    const struct parts parts = list_taken(outputs, sizes);
+    const struct parts parts = list_allocated(outputs, sizes);
     for (int i = 0; i < PART_COUNT; i++)
         if (parts.list[i].wanted)
             write_part(out, &parts.list[i], outputs, sizes, binary);
@@ -351,7 +345,7 @@ void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *output
 void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *outputs,
                              const struct srv_sizes *sizes)
 {
-    const struct parts parts = list_taken(outputs, sizes);
+    const struct parts parts = list_allocated(outputs, sizes);
     for (int i = 0; i < PART_COUNT; i++)
         if (parts.list[i].wanted && forms[parts.list[i].form].type != NULL)
             srv_tensor_write_binary(out, buffer_of(outputs, &parts.list[i]),

@@ -1,5 +1,5 @@
-/* outputs.h: what a call is to show: which heads and rows, buffers for it, and its text
- * or bytes. */
+/* outputs.h: the outputs of a call: the selection of heads and rows, the buffers that the library
+ * fills, and their text or bytes in the reply. */
 #ifndef SRV_OUTPUTS_H
 #define SRV_OUTPUTS_H
 
@@ -7,22 +7,23 @@
 #include "wire/request.h"
 #include "wire/shapes.h"
 
-/* Sets aside room in the reply for the text of so many items beside their outputs, whether they
- * succeed or fail, before any is computed: a list must not be applied and then find no room to say
- * so.  Error: reply_too_large. */
+/* Counts the text of `items` items, without their outputs, in request->reply_bytes.  Each item may
+ * succeed or fail.  Called before any item is computed, since a list of steps must not be applied
+ * when its reply would have no room.  Error: reply_too_large. */
 enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
                                       struct srv_error *error);
 
-/* The selection, and buffers for the outputs, that the rows ask for, in the request's arena and
- * charged to it together with the text or bytes they will become.  What is not selected costs
- * nothing.  Errors: number_out_of_range, shape_mismatch, invalid_value (`heads`, `rows`),
- * reply_too_large where those could pass max_reply_bytes, out_of_memory. */
+/* Fills in the selection that the rows ask for, and buffers for their outputs in the request's
+ * arena.  The request is charged for the buffers and for the text or bytes that they become; heads
+ * and rows that are not selected cost nothing.  Errors: number_out_of_range, shape_mismatch,
+ * invalid_value (`heads`, `rows`), reply_too_large (the reply could pass max_reply_bytes),
+ * out_of_memory. */
 enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv_rows *rows,
                                       const struct srv_sizes *sizes, struct srv_request *request,
                                       struct srv_error *error);
 
-/* Appends ,"output":[..] and so on for each output that was asked for; where `binary`, tensors are
- * only described. */
+/* Appends ,"output":[..] and so on for each output that has a buffer.  Where `binary`, tensors are
+ * described instead of written. */
 void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
                        const struct srv_sizes *sizes, bool binary);
 

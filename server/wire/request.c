@@ -1,4 +1,4 @@
-/* request.c: a request's memory, and the two ways to fill a reply. */
+/* request.c: a request's memory, and the two ways to fill a reply: success and error. */
 #include "wire/request.h"
 
 #include <stdlib.h>

@@ -1,40 +1,45 @@
-/* route.h: what a route is.  The table of all is in api/routes.c and handed down at start. */
+/* route.h: the type of a route.  The table of all routes is in api/routes.c; main hands it to the
+ * rooms below at start. */
 #ifndef SRV_ROUTE_H
 #define SRV_ROUTE_H
 
 #include "wire/request.h"
 
-/* A handler of the event thread: fills request->reply and returns.  It must not block. */
+/* A handler fills request->reply and returns.  Handlers run on the event thread and must not
+ * block. */
 typedef void srv_handler(struct srv_request *request);
 
-/* Reads a suspended request's body into request->job, on a compute thread; on failure it fills the
- * reply with the error. */
+/* A parser reads the request's body into a job and sets request->job.  Parsers run on threads of
+ * the engine or I/O workers, while the connection is suspended.  Where a parser fails, its caller
+ * makes the error the reply. */
 typedef enum srv_error_code srv_job_parser(struct srv_request *request, struct srv_error *error);
 
-/* From SRV_BODY_TENSORS on there must be one. */
+/* The body that a route takes.  From SRV_BODY_TENSORS on a body is required. */
 enum srv_body_rule {
     SRV_BODY_NONE,
     SRV_BODY_OPTIONAL, /* JSON */
-    SRV_BODY_TENSORS,  /* JSON, behind which tensors may follow; replies likewise */
-    SRV_BODY_BYTES,    /* a state */
+    SRV_BODY_TENSORS,  /* JSON, and after it the bytes of tensors, if any; replies likewise */
+    SRV_BODY_BYTES,    /* a session's state */
 };
 
-/* Who may ask, where keys are configured: a key of the scope `infer` unless a route says else. */
+/* The API key that a route requires, where keys are configured. */
 enum srv_access {
-    SRV_FOR_INFER,
-    SRV_FOR_ADMIN,
-    SRV_FOR_ANY_KEY,
-    SRV_FOR_ALL, /* no key is needed */
+    SRV_FOR_INFER,   /* one of the scope `infer`; the default of a route */
+    SRV_FOR_ADMIN,   /* one of the scope `admin` */
+    SRV_FOR_ANY_KEY, /* one of any scope */
+    SRV_FOR_ALL,     /* none */
 };
 
+/* A route has either a handler, which replies at once, or a parser, whose job is queued for the
+ * scheduler. */
 struct srv_route {
     enum srv_method method;
     const char *path; /* "/sessions/{id}": whole segments, at most one {..} */
     enum srv_body_rule body;
-    srv_handler *handle;   /* exactly one of these two is set */
-    srv_job_parser *parse; /* a job: queued for the scheduler */
+    srv_handler *handle;   /* or NULL */
+    srv_job_parser *parse; /* or NULL */
     enum srv_access access;
-    bool while_draining; /* served while models load and after SIGTERM too */
+    bool while_draining; /* served also while models load and after SIGTERM */
     const char *type;    /* media type of replies, for Accept; NULL: application/json */
 };
 

@@ -1,4 +1,7 @@
-/* shapes.c: comparing shapes, broadcasting masks. */
+/* shapes.c: compares the shapes of tensors with those expected, and broadcasts masks.
+ *
+ * Each modifier of struct srv_rows has a function here that turns it into the library's form;
+ * srv_modifiers_read calls them in turn. */
 #include "wire/shapes.h"
 
 #include <stdio.h>
@@ -94,8 +97,8 @@ struct plane_strides {
     size_t batch, head; /* 0 = broadcast */
 };
 
-/* A mask over [T][S] with leading dimensions for batch and heads, each whole or 1.  Of rank 3 the
- * leading dimension is the batch, or the heads where `per_head` and only they fit. */
+/* A mask over [T][S], [B][T][S] or [B][H][T][S], where B and H may be 1.  In rank 3 the leading
+ * dimension counts as heads where `per_head` and it fits H but not B. */
 static enum srv_error_code read_plane(struct plane_strides *out, const struct srv_tensor *tensor,
                                       const char *param, const struct srv_sizes *sizes,
                                       bool per_head, struct srv_error *error)
@@ -121,23 +124,32 @@ static enum srv_error_code read_plane(struct plane_strides *out, const struct sr
     return srv_shape_check(tensor, param, shape + 1, 3, error);
 }
 
-/* A value per sequence, [n] or [B][n], as the library wants it: always [B][n]. */
-static enum srv_error_code spread(const void **out, const struct srv_tensor *tensor,
-                                  const char *param, size_t batch, size_t n, size_t element,
-                                  struct srv_arena *arena, struct srv_error *error)
+/* A field of n values for each sequence, which may be given once for all. */
+struct per_sequence {
+    const struct srv_tensor *tensor; /* [n] or [B][n] */
+    const char *param;
+    size_t batch, n; /* B, n */
+    size_t element;  /* bytes */
+};
+
+/* *out is [B][n], as the library takes it: the tensor's data, or copies of it in the arena. */
+static enum srv_error_code read_per_sequence(const void **out, const struct per_sequence *field,
+                                             struct srv_arena *arena, struct srv_error *error)
 {
-    const size_t shape[] = {batch, n};
+    const struct srv_tensor *tensor = field->tensor;
+    const size_t shape[] = {field->batch, field->n};
+    size_t bytes = field->n * field->element;
     bool whole = tensor->rank == 2;
     enum srv_error_code code =
-        srv_shape_check(tensor, param, whole ? shape : shape + 1, whole ? 2 : 1, error);
+        srv_shape_check(tensor, field->param, whole ? shape : shape + 1, whole ? 2 : 1, error);
     *out = tensor->data;
-    if (code != SRV_OK || whole || batch == 1)
+    if (code != SRV_OK || whole || field->batch == 1)
         return code;
-    char *copies = srv_arena_alloc(arena, batch, n * element);
+    char *copies = srv_arena_alloc(arena, field->batch, bytes);
     if (copies == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
-    for (size_t b = 0; b < batch; b++)
-        memcpy(copies + b * n * element, tensor->data, n * element);
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, field->param, "no memory for %s", field->param);
+    for (size_t b = 0; b < field->batch; b++)
+        memcpy(copies + b * bytes, tensor->data, bytes);
     *out = copies;
     return SRV_OK;
 }
@@ -158,7 +170,7 @@ static enum srv_error_code read_offsets(const int64_t **out, const struct srv_te
     return SRV_OK;
 }
 
-/* Over cached tokens a mask as wide as the new rows speaks of them alone. */
+/* Over cached tokens, a mask as wide as the new rows is a tree's mask: between those rows only. */
 static bool is_tree(const struct srv_tensor *mask, const struct srv_sizes *sizes)
 {
     return sizes->over_cache && sizes->keys != sizes->queries && mask->rank >= 2 &&
@@ -171,11 +183,10 @@ static enum srv_error_code read_masks(struct attn_modifiers *out, const struct s
     struct plane_strides strides;
     enum srv_error_code code = SRV_OK;
     if (rows->attention_mask.present) {
-        struct srv_sizes spoken_of = *sizes;
+        struct srv_sizes masked = *sizes;
         out->tree = is_tree(&rows->attention_mask, sizes);
-        spoken_of.keys = out->tree ? sizes->queries : sizes->keys;
-        code =
-            read_plane(&strides, &rows->attention_mask, "attention_mask", &spoken_of, false, error);
+        masked.keys = out->tree ? sizes->queries : sizes->keys;
+        code = read_plane(&strides, &rows->attention_mask, "attention_mask", &masked, false, error);
         out->attention_mask = rows->attention_mask.u8;
         out->attention_mask_batch_stride = strides.batch;
         out->attention_mask_head_stride = strides.head;
@@ -189,7 +200,8 @@ static enum srv_error_code read_masks(struct attn_modifiers *out, const struct s
     return code;
 }
 
-/* W: the key itself and the W - 1 before it; or [left, right], -1 = open. */
+/* The window is a number W, the key itself and the W - 1 before it, or [left, right], where -1
+ * means open. */
 static enum srv_error_code read_window(struct attn_modifiers *out, const struct srv_tensor *window,
                                        struct srv_error *error)
 {
@@ -211,7 +223,17 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error)
 {
-    const void *spread_out = NULL;
+    const struct per_sequence padding = {.tensor = &rows->padding_mask,
+                                         .param = "padding_mask",
+                                         .batch = sizes->batch,
+                                         .n = sizes->keys,
+                                         .element = sizeof(uint8_t)};
+    const struct per_sequence positions = {.tensor = &rows->position_ids,
+                                           .param = "position_ids",
+                                           .batch = sizes->batch,
+                                           .n = sizes->queries,
+                                           .element = sizeof(int64_t)};
+    const void *values = NULL;
     *out = (struct attn_modifiers){.scale = rows->has_scale ? rows->scale : 0,
                                    .has_softcap = rows->has_softcap,
                                    .softcap = rows->softcap};
@@ -219,14 +241,12 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
         out->is_causal = rows->is_causal ? ATTN_CAUSAL_YES : ATTN_CAUSAL_NO;
     enum srv_error_code code = read_masks(out, rows, sizes, error);
     if (code == SRV_OK && rows->padding_mask.present) {
-        code = spread(&spread_out, &rows->padding_mask, "padding_mask", sizes->batch, sizes->keys,
-                      1, arena, error);
-        out->padding_mask = spread_out;
+        code = read_per_sequence(&values, &padding, arena, error);
+        out->padding_mask = values;
     }
     if (code == SRV_OK && rows->position_ids.present) {
-        code = spread(&spread_out, &rows->position_ids, "position_ids", sizes->batch,
-                      sizes->queries, sizeof(int64_t), arena, error);
-        out->position_ids = spread_out;
+        code = read_per_sequence(&values, &positions, arena, error);
+        out->position_ids = values;
     }
     if (code == SRV_OK && rows->sliding_window.present)
         code = read_window(out, &rows->sliding_window, error);

@@ -1,43 +1,47 @@
 /* shapes.h: from the tensors of a request to the arguments of libattn.
  *
- * Every shape is compared here, against the layer and against each other, before the library sees
- * a pointer; masks that broadcast become strides, per-sequence values that broadcast are copied
- * out.  Values (finite, in range) are the library's to check. */
+ * Every shape is compared here, with the layer's sizes and with the other tensors, before the
+ * library sees a pointer.  Masks that broadcast become strides; values that broadcast over the
+ * batch are copied for each sequence.  The library checks the values themselves (finite, in
+ * range). */
 #ifndef SRV_SHAPES_H
 #define SRV_SHAPES_H
 
 #include "attn.h"
 #include "wire/call.h"
 
-/* The sizes that a set of rows is checked against. */
+/* The sizes of a call, with which the shapes of its rows are compared. */
 struct srv_sizes {
     size_t batch, queries, keys;                              /* B, T, S */
     size_t num_heads, num_kv_heads, head_dim, value_head_dim; /* H, G, D, Dv */
-    size_t hidden_size; /* E: width of output; for weightless calls 0: [H][T][Dv] */
-    size_t columns;     /* W of attention weights */
-    bool batched;       /* replies carry the batch dimension */
+    size_t hidden_size; /* E, the width of output; 0: weightless, output is [B][H][T][Dv] */
+    size_t columns;     /* W, of attention weights */
+    bool batched;       /* the reply has a batch dimension */
     bool one_row;       /* hidden_states are [E], and so is output */
-    bool over_cache;    /* S counts cached tokens and then the T new ones */
+    bool over_cache;    /* S counts the cached tokens and then the T new ones */
 };
 
 struct srv_sizes srv_sizes_of_layer(const struct attn_layer_spec *spec);
 
-/* Checks that a tensor has `rank` dimensions of these sizes; the message shows both shapes. */
+/* Checks that a tensor has the shape [rank].  Error: shape_mismatch, with both shapes. */
 enum srv_error_code srv_shape_check(const struct srv_tensor *tensor, const char *param,
                                     const size_t *shape, unsigned rank, struct srv_error *error);
 
-/* Rows [T,width] or [B,T,width]: takes B, T and `batched` from the tensor. */
+/* The sizes B and T of rows [T,width] or [B,T,width]; *batched in the second form.  Error:
+ * shape_mismatch. */
 enum srv_error_code srv_shape_rows(size_t *batch, size_t *tokens, bool *batched,
                                    const struct srv_tensor *tensor, const char *param, size_t width,
                                    struct srv_error *error);
 
-/* Bounds tokens and work: T and S by max_tokens where the call brings the keys itself, B H T S by
- * max_scores.  Error: too_many_tokens. */
+/* Checks B, T, S and the number of scores B H T S against their limits.  `queries` and `keys` are
+ * the fields that errors name; where `keys` is NULL, the keys are cached and S is not bounded by
+ * max_tokens.  Error: too_many_tokens. */
 enum srv_error_code srv_sizes_check(const struct srv_sizes *sizes, const struct srv_limits *limits,
                                     const char *queries, const char *keys, struct srv_error *error);
 
-/* The modifiers that the rows carry, for these sizes.  Over a cache an attention_mask over [T][T]
- * is a tree's: it speaks of the new rows among themselves.  Copies live in the arena. */
+/* Fills in the modifiers that the rows have.  Their arrays are the tensors' data, or copies in the
+ * arena.  Over a cache, an attention_mask over [T][T] is a tree's: a mask between the new rows.
+ * Errors: shape_mismatch, number_out_of_range, out_of_memory. */
 enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct srv_rows *rows,
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error);

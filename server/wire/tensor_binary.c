@@ -1,9 +1,9 @@
 /* tensor_binary.c: tensors as bytes.
  *
- * A datatype is one line of a table: its name, the bytes of an element, the kinds of tensor that
- * can have it, and how elements are checked and brought into the form that calls compute with.
- * Where bytes are of that form already and aligned they are checked where they arrived; otherwise
- * they are copied once, into the arena. */
+ * A datatype is one row of a table: its name, the kinds of tensor that can have it, the bytes of an
+ * element, and the reader that checks elements and brings them into the form that calls compute
+ * with.  Bytes that have that form already and are aligned are checked and used where they arrived;
+ * all others are copied once, into the arena. */
 #include "wire/tensor_binary.h"
 
 #include <math.h>
@@ -14,8 +14,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 /* ---- Elements --------------------------------------------------------------------------------
  *
- * A reader brings n elements to `to` from `from`, which may be unaligned, or the same place where
- * both have the same form.  It returns how many leading elements are good: n where all are. */
+ * A reader converts n elements from `from`, which may be unaligned, to `to`, which may be the same
+ * place where the two forms are the same, and returns the number of elements before the first bad
+ * one: n where all are good. */
 
 typedef size_t element_reader(void *to, const char *from, size_t n);
 
@@ -31,7 +32,8 @@ static uint32_t bits_of(float x)
 
 static bool is_finite(float x) { return (bits_of(x) & FLOAT_INFINITY) != FLOAT_INFINITY; }
 
-/* An IEEE half as the bits of a float, exactly, without touching a subnormal float. */
+/* An IEEE half as the bits of the float of the same value.  The computation has no subnormal
+ * operand or result, so that flush-to-zero modes do not change it. */
 static uint32_t widen_half(uint16_t half)
 {
     uint32_t sign = (half & 0x8000u) << 16, rest = half & 0x7fffu;
@@ -42,8 +44,8 @@ static uint32_t widen_half(uint16_t half)
     return sign | bits_of((float)rest * 0x1p-24f);
 }
 
-/* The index of the first of n floats that is NaN or infinite; n without one.  All are looked at
- * before the first is searched for, so that the common case takes many at a time. */
+/* The index of the first of n floats that is NaN or infinite; n without one.  A first loop, which
+ * the compiler vectorises, finds whether there is any: in the common case there is none. */
 static size_t find_non_finite(const float *x, size_t n)
 {
     uint32_t any = 0;
@@ -126,16 +128,20 @@ enum {
 struct srv_datatype {
     const char *name;
     unsigned kinds;       /* bits of enum srv_tensor_kind */
-    size_t size;          /* bytes of an element; 0: only numbers in JSON can be said to have it */
-    bool as_is;           /* its bytes are what calls compute with */
+    size_t size;          /* bytes of an element; 0: allowed for numbers in JSON only */
     element_reader *read; /* NULL likewise */
+    bool in_place;        /* calls compute with its bytes as they are */
 };
 
 static const struct srv_datatype datatypes[] = {
-    {"FP32", FLOATS, 4, true, read_fp32},     {"FP16", FLOATS, 2, false, read_fp16},
-    {"BF16", FLOATS, 2, false, read_bf16},    {"FP64", FLOATS, 0, false, NULL},
-    {"BOOL", BOOLS, 1, true, read_bool},      {"INT64", BOOLS, 0, false, NULL},
-    {"INT64", INTEGERS, 8, true, read_int64}, {"INT32", INTEGERS, 4, false, read_int32},
+    {"FP32", .kinds = FLOATS, .size = 4, .read = read_fp32, .in_place = true},
+    {"FP16", .kinds = FLOATS, .size = 2, .read = read_fp16},
+    {"BF16", .kinds = FLOATS, .size = 2, .read = read_bf16},
+    {"FP64", .kinds = FLOATS},
+    {"BOOL", .kinds = BOOLS, .size = 1, .read = read_bool, .in_place = true},
+    {"INT64", .kinds = BOOLS},
+    {"INT64", .kinds = INTEGERS, .size = 8, .read = read_int64, .in_place = true},
+    {"INT32", .kinds = INTEGERS, .size = 4, .read = read_int32},
 };
 
 const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_kind kind)
@@ -148,7 +154,7 @@ const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_k
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Whether `size` bytes of the datatype are what the tensor wants and are there to be taken. */
+/* Checks that the tensor's shape wants `size` bytes of the datatype, and that as many are left. */
 static bool check_size(const struct srv_tensor *tensor, const struct srv_binary_data *bytes,
                        uint64_t size, const struct srv_datatype *type, const char *param,
                        struct srv_error *error)
@@ -173,28 +179,23 @@ static bool check_size(const struct srv_tensor *tensor, const struct srv_binary_
     return false;
 }
 
-/* Where the elements go: where they are, if they can be used there. */
-static void *place(const struct srv_tensor *tensor, char *at, const struct srv_datatype *type,
-                   struct srv_arena *arena)
+/* The memory for the tensor's elements: that at `at` itself, where they arrived, if they can be
+ * used there; else of the arena. */
+static void *choose_memory(const struct srv_tensor *tensor, char *at,
+                           const struct srv_datatype *type, struct srv_arena *arena)
 {
-    static const size_t sizes[] = {
-        [SRV_FLOATS] = sizeof(float),
-        [SRV_FLOATS_OR_NULL] = sizeof(float),
-        [SRV_BOOLS] = sizeof(uint8_t),
-        [SRV_INTEGERS] = sizeof(int64_t),
-    };
-    size_t size = sizes[tensor->kind];
-    if (type->as_is && (uintptr_t)at % size == 0 && tensor->count > 0)
+    size_t size = srv_tensor_element_bytes(tensor->kind);
+    if (type->in_place && (uintptr_t)at % size == 0 && tensor->count > 0)
         return at;
     return srv_arena_alloc(arena, tensor->count, size);
 }
 
-/* Whether all elements are good, minus infinities too where null is.  `good` of them are known to
- * be, from the first on. */
+/* Checks the elements from `good` on, the first that the reader found bad: minus infinity is
+ * allowed where the kind allows null. */
 static bool check_elements(const struct srv_tensor *tensor, size_t good, const char *param,
                            struct srv_error *error)
 {
-    const float *x = tensor->data; /* of floats only */
+    const float *x = tensor->data; /* read for floats only */
     bool nulls = tensor->kind == SRV_FLOATS_OR_NULL;
     while (nulls && good < tensor->count && (is_finite(x[good]) || x[good] == -INFINITY))
         good++;
@@ -215,7 +216,7 @@ bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_binary_data *b
 {
     if (!check_size(tensor, bytes, size, type, param, error))
         return false;
-    tensor->data = place(tensor, bytes->at, type, arena);
+    tensor->data = choose_memory(tensor, bytes->at, type, arena);
     if (tensor->data == NULL) {
         srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
         return false;
@@ -235,13 +236,13 @@ void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const siz
     srv_buffer_text(out, "{\"shape\":[");
     for (unsigned d = 0; d < rank; d++) {
         srv_buffer_text(out, d > 0 ? "," : "");
-        srv_buffer_unsigned(out, shape[d]);
+        srv_buffer_unsigned(out, shape[d], 1);
         count *= shape[d];
     }
     srv_buffer_text(out, "],\"datatype\":\"");
     srv_buffer_text(out, datatype);
     srv_buffer_text(out, "\",\"binary_data_size\":");
-    srv_buffer_unsigned(out, count * SRV_BINARY_ELEMENT_BYTES);
+    srv_buffer_unsigned(out, count * SRV_BINARY_ELEMENT_BYTES, 1);
     srv_buffer_text(out, "}");
 }
 

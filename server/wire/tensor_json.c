@@ -1,12 +1,12 @@
 /* tensor_json.c: tensors as JSON text.
  *
- * Reading is recursive over dimensions, at most SRV_TENSOR_RANK deep, down to rows of elements,
- * which go straight to their place.  The place is asked of the arena for as many elements as the
- * rest of the body could hold (a digit and a comma each), and what was not needed is given back at
- * the end: untouched memory costs nothing, and no row is ever moved.
+ * Reading recurses over dimensions, at most SRV_TENSOR_RANK deep, down to rows of elements, which
+ * are written straight to their final place.  The arena gives memory for as many elements as the
+ * arrays ahead can hold, and gets the unused end back when the tensor ends: untouched memory costs
+ * nothing, and no row is ever moved.
  *
- * Digits are number.c's, strings and objects are json.c's, the other forms of a tensor are
- * tensor_object.c's; models and sizes that fit them are the endpoints'. */
+ * Digits are number.c's, strings and objects json.c's, tensor objects tensor_object.c's; the
+ * endpoints compare shapes with models. */
 #include "wire/tensor_json.h"
 
 #include <math.h>
@@ -16,26 +16,19 @@
 
 #include "base/number.h"
 
-#define UNKNOWN SIZE_MAX /* a dimension no row of which has ended yet */
+#define UNKNOWN SIZE_MAX /* the size of a dimension before its first array has ended */
 
 struct reader {
     struct srv_json *json;
     struct srv_arena *arena;
     const char *param;
-    const char *member; /* ".data" of a tensor object, "" otherwise */
+    const char *member; /* after `param` in messages: ".data" in a tensor object, else "" */
     enum srv_tensor_kind kind;
     unsigned rank;
     size_t shape[SRV_TENSOR_RANK]; /* [rank] */
     size_t index[SRV_TENSOR_RANK]; /* [rank] of the element being read */
     char *data;
     size_t count, capacity; /* elements */
-};
-
-static const size_t element_sizes[] = {
-    [SRV_FLOATS] = sizeof(float),
-    [SRV_FLOATS_OR_NULL] = sizeof(float),
-    [SRV_BOOLS] = sizeof(uint8_t),
-    [SRV_INTEGERS] = sizeof(int64_t),
 };
 
 static const char *const element_names[] = {
@@ -65,7 +58,7 @@ static __attribute__((format(printf, 4, 5))) bool fail_at(struct reader *r, unsi
     return false;
 }
 
-/* The next value cannot be an element: says why. */
+/* Fails since a value of this type cannot be an element. */
 static bool fail_element(struct reader *r, enum srv_json_type type)
 {
     if (type == SRV_JSON_BAD)
@@ -103,7 +96,7 @@ static bool read_integer(struct reader *r, int64_t *to)
 {
     if (srv_json_integer(to, r->json, r->param))
         return true;
-    switch (r->json->error->code) { /* the same error again, with the index */
+    switch (r->json->error->code) { /* the same error, now with the element's index */
     case SRV_E_INVALID_TYPE:
         return fail_at(r, r->rank, SRV_E_INVALID_TYPE, "is not %s", element_names[r->kind]);
     case SRV_E_NUMBER_OUT_OF_RANGE:
@@ -129,7 +122,7 @@ static bool read_bool(struct reader *r, uint8_t *to, enum srv_json_type type)
            fail_at(r, r->rank, SRV_E_INVALID_VALUE, "is not true, false, 1 or 0");
 }
 
-/* Reads the element that comes next. */
+/* Reads the next value as an element. */
 static bool read_element(struct reader *r)
 {
     bool read;
@@ -151,10 +144,10 @@ static bool read_element(struct reader *r)
     return read;
 }
 
-#define READ_PIECE ((size_t)8192) /* numbers between two times that the reader may pause */
+#define READ_PIECE ((size_t)8192) /* numbers between two points where reading may be cancelled */
 
-/* The way that almost all elements of a request go: reads numbers as long as each is finite and has
- * a comma right behind it, and leaves the reader before the first element that is not so. */
+/* The fast path, which almost all elements of a request take: reads numbers as long as each is
+ * finite and followed by a comma at once, and stops in front of the first other element. */
 static void read_floats(struct reader *r)
 {
     float *data = (float *)r->data + r->count;
@@ -162,7 +155,7 @@ static void read_floats(struct reader *r)
     r->count += srv_numbers_read(data, most, &r->json->at, r->json->end);
 }
 
-/* Reads the elements of an innermost array, which has been entered, and leaves it. */
+/* Reads the elements of an innermost array, from after its '[' to after its ']'. */
 static bool read_row(struct reader *r, size_t *length)
 {
     size_t first = r->count;
@@ -177,7 +170,7 @@ static bool read_row(struct reader *r, size_t *length)
     return r->json->error->code == SRV_OK;
 }
 
-/* Reads the array that comes next, which is dimension `d`. */
+/* Reads the next value as an array of dimension `d`. */
 static bool read_array(struct reader *r, unsigned d)
 {
     size_t length = 0;
@@ -213,7 +206,7 @@ static size_t count_commas(const char *at, const char *end)
     size_t count = 0;
     while (at < end) {
         size_t piece = (size_t)(end - at) < UINT8_MAX ? (size_t)(end - at) : UINT8_MAX;
-        uint8_t commas = 0; /* as narrow as the text, so that the loop is done 16 bytes at a time */
+        uint8_t commas = 0; /* as narrow as the text, so that the compiler vectorises the loop */
         for (size_t i = 0; i < piece; i++)
             commas = (uint8_t)(commas + (at[i] == ','));
         count += commas;
@@ -222,10 +215,10 @@ static size_t count_commas(const char *at, const char *end)
     return count;
 }
 
-#define AHEAD 4096 /* bytes that are gone over several times while they are in the first cache */
+#define AHEAD 4096 /* bytes searched at a time: three passes go over them, so they fit L1 */
 
-/* The most elements that the arrays ahead can hold: they end before the next quote or closing
- * brace, and elements are parted by commas. */
+/* The most elements that the arrays ahead can hold.  Commas separate elements, and the arrays end
+ * before the next quote or closing brace. */
 static size_t count_ahead(const struct srv_json *json)
 {
     size_t commas = 0;
@@ -242,10 +235,10 @@ static size_t count_ahead(const struct srv_json *json)
     return commas + 1;
 }
 
-/* Asks for room for all that may follow; what was not needed is given back at the end. */
-static bool open_data(struct reader *r)
+/* Allocates room for all elements that may follow; finish_tensor gives the unused end back. */
+static bool alloc_data(struct reader *r)
 {
-    size_t size = element_sizes[r->kind];
+    size_t size = srv_tensor_element_bytes(r->kind);
     size_t most = count_ahead(r->json);
     size_t room = srv_arena_room(r->arena) / size;
     r->capacity = most < room ? most : room;
@@ -262,8 +255,8 @@ static const char *skip_space(const char *at, const char *end)
     return at;
 }
 
-/* Counts the opening brackets that come next: the rank of the nested form. */
-static bool count_brackets(struct reader *r)
+/* The rank of nested arrays: the number of opening brackets in front of the first element. */
+static bool read_rank(struct reader *r)
 {
     unsigned room = SRV_JSON_MAX_DEPTH - r->json->depth;
     const char *at = r->json->at, *end = r->json->end;
@@ -281,13 +274,13 @@ static bool count_brackets(struct reader *r)
 
 static bool read_nested(struct reader *r)
 {
-    if (!count_brackets(r) || !open_data(r))
+    if (!read_rank(r) || !alloc_data(r))
         return false;
     for (unsigned d = 0; d < SRV_TENSOR_RANK; d++)
         r->shape[d] = UNKNOWN;
     if (!read_array(r, 0))
         return false;
-    for (unsigned d = 0; d < r->rank; d++) /* below an empty dimension nothing was seen */
+    for (unsigned d = 0; d < r->rank; d++) /* below an empty dimension there were no arrays */
         if (r->shape[d] == UNKNOWN)
             r->shape[d] = 0;
     return true;
@@ -296,13 +289,13 @@ static bool read_nested(struct reader *r)
 static bool read_scalar(struct reader *r)
 {
     r->rank = 0;
-    return open_data(r) && read_element(r);
+    return alloc_data(r) && read_element(r);
 }
 
-/* Hands over what was read. */
-static bool keep(struct srv_tensor *out, struct reader *r)
+/* Makes *out the tensor that was read.  Always true. */
+static bool finish_tensor(struct srv_tensor *out, struct reader *r)
 {
-    srv_arena_shrink(r->arena, r->data, r->count * element_sizes[r->kind]);
+    srv_arena_shrink(r->arena, r->data, r->count * srv_tensor_element_bytes(r->kind));
     *out = (struct srv_tensor){
         .present = true, .kind = r->kind, .rank = r->rank, .count = r->count, .data = r->data};
     memcpy(out->shape, r->shape, r->rank * sizeof r->shape[0]);
@@ -318,7 +311,7 @@ bool srv_tensor_read_json(struct srv_tensor *out, struct srv_json *json, struct 
         return false;
     if (type != SRV_JSON_ARRAY && !allow_scalar)
         return srv_json_wrong_type(json, "an array", param);
-    return (type == SRV_JSON_ARRAY ? read_nested(&r) : read_scalar(&r)) && keep(out, &r);
+    return (type == SRV_JSON_ARRAY ? read_nested(&r) : read_scalar(&r)) && finish_tensor(out, &r);
 }
 
 bool srv_tensor_read_flat(struct srv_tensor *out, struct srv_json *json, struct srv_arena *arena,
@@ -336,14 +329,14 @@ bool srv_tensor_read_flat(struct srv_tensor *out, struct srv_json *json, struct 
         return false;
     if (type != SRV_JSON_ARRAY)
         return fail_at(&r, 0, SRV_E_INVALID_TYPE, "is not an array");
-    return open_data(&r) && read_array(&r, 0) && keep(out, &r);
+    return alloc_data(&r) && read_array(&r, 0) && finish_tensor(out, &r);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-#define WRITE_PIECE 256 /* numbers that room is reserved for at once */
+#define WRITE_PIECE 256 /* numbers for which room is reserved at once */
 
-/* Writes one row of n elements with commas between them. */
+/* Appends one row of n elements with commas between them. */
 typedef void row_writer(struct srv_buffer *out, const void *row, size_t n);
 
 static void write_floats(struct srv_buffer *out, const void *row, size_t n)
@@ -365,11 +358,11 @@ static void write_indices(struct srv_buffer *out, const void *row, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (i > 0)
             srv_buffer_append(out, ",", 1);
-        srv_buffer_unsigned(out, data[i]);
+        srv_buffer_unsigned(out, data[i], 1);
     }
 }
 
-/* Appends the array of the first dimension of `shape`; returns the data behind it. */
+/* Appends the array of the first dimension of `shape`; returns the end of its data. */
 static const char *write_array(struct srv_buffer *out, row_writer *write, const char *data,
                                size_t element, const size_t *shape, unsigned rank)
 {

@@ -1,5 +1,5 @@
-/* tensor_json.h: tensors as JSON text, both ways.  With tensor_binary, the only code that touches
- * the digits or bytes of a tensor. */
+/* tensor_json.h: reads and writes tensors as JSON text.  Only this file and tensor_binary handle
+ * the elements of a tensor. */
 #ifndef SRV_TENSOR_JSON_H
 #define SRV_TENSOR_JSON_H
 
@@ -8,25 +8,27 @@
 #include "wire/tensor.h"
 
 /* Reads the next value as a tensor: nested arrays of equal lengths, of rank 1 to SRV_TENSOR_RANK,
- * or a bare number (rank 0) where allow_scalar.  Numbers go straight into arena memory as they are
- * read: no tree.  A number that rounds to no finite float32 is number_out_of_range with its index;
- * ragged arrays are shape_mismatch; an empty array gives a dimension of 0.
+ * or a bare number (rank 0) where allow_scalar.  Numbers are written straight into arena memory; no
+ * tree is built.  An empty array gives a dimension of 0.  Errors: shape_mismatch (ragged arrays,
+ * too many dimensions), number_out_of_range with the index of the number that rounds to no finite
+ * float32, invalid_type, invalid_value, too_complex, out_of_memory, malformed_json.
  *
- * Memory: while it reads, the tensor takes all of the arena's room up to one element for every two
- * bytes that are left of the body, but touches only what it needs; then it keeps that. */
+ * Memory: during the call the tensor takes room in the arena for one element per comma ahead, of
+ * which only the elements read are touched; afterwards it keeps the room of its elements. */
 bool srv_tensor_read_json(struct srv_tensor *out, struct srv_json *json, struct srv_arena *arena,
                           enum srv_tensor_kind kind, bool allow_scalar, const char *param);
 
-/* The same for one flat array, the "data" of a tensor object. */
+/* Likewise for one flat array, the "data" of a tensor object. */
 bool srv_tensor_read_flat(struct srv_tensor *out, struct srv_json *json, struct srv_arena *arena,
                           enum srv_tensor_kind kind, const char *param);
 
-/* Appends nested arrays of the given shape: each number in at most 9 significant digits that read
- * back as the same float32; -infinity and NaN, which only lse can hold, as null. */
+/* Appends nested arrays of the given shape, or a bare number where rank is 0.  Each number has at
+ * most 9 significant digits that read back as the same float32.  -infinity and NaN, which only lse
+ * and attention_scores can hold, are written as null. */
 void srv_tensor_write_json(struct srv_buffer *out, const float *data, const size_t *shape,
                            unsigned rank);
 
-/* The same for indices; rank is at least 1. */
+/* Likewise for indices; rank is at least 1. */
 void srv_indices_write_json(struct srv_buffer *out, const uint32_t *data, const size_t *shape,
                             unsigned rank);
 

@@ -1,7 +1,7 @@
 /* tensor_object.c: the tensor object, {"shape":[..],"datatype":"FP32",...}.
  *
- * Members may come in any order, so they are noted while the object is read and put together at its
- * end.  Objects end in the order in which they appear, and so do their bytes. */
+ * Members may have any order, so they are kept while the object is read, and checked together at
+ * its end.  The bytes of binary tensors have the order in which their objects end. */
 #include "wire/tensor_object.h"
 
 #include <stdarg.h>
@@ -19,11 +19,12 @@ struct object {
     enum srv_tensor_kind kind;
     bool allow_scalar;
     bool seen[MEMBERS];
-    size_t shape[SRV_TENSOR_RANK], count; /* [rank], and their product */
+    size_t shape[SRV_TENSOR_RANK]; /* [rank] */
+    size_t count;                  /* product of shape */
     unsigned rank;
     const struct srv_datatype *type;
-    struct srv_tensor data; /* [count of elements] */
-    int64_t size;           /* binary_data_size */
+    struct srv_tensor data;   /* "data", of rank 1 */
+    int64_t binary_data_size; /* bytes */
 };
 
 #define PARAM_SIZE 96 /* a field's name and a member's */
@@ -74,12 +75,13 @@ static bool read_datatype(struct object *o, const char *param)
 
 static bool read_size(struct object *o, const char *param)
 {
-    if (!srv_json_integer(&o->size, o->json, param))
+    if (!srv_json_integer(&o->binary_data_size, o->json, param))
         return false;
-    return o->size >= 0 || fail(o, SRV_E_INVALID_VALUE, "has a negative binary_data_size");
+    return o->binary_data_size >= 0 ||
+           fail(o, SRV_E_INVALID_VALUE, "has a negative binary_data_size");
 }
 
-/* Reads the member of that name, which comes next. */
+/* Reads the value of the member `name`. */
 static bool read_member(struct object *o, const char *name)
 {
     static const char *const names[MEMBERS] = {
@@ -144,8 +146,9 @@ static bool read_object(struct srv_tensor *out, struct object *o, struct srv_bin
     *out = (struct srv_tensor){
         .kind = o->kind, .rank = o->rank, .count = o->count, .data = o->data.data};
     memcpy(out->shape, o->shape, o->rank * sizeof o->shape[0]);
-    out->present = o->seen[DATA] || srv_tensor_read_binary(out, bytes, (uint64_t)o->size, o->type,
-                                                           o->arena, o->param, o->json->error);
+    out->present =
+        o->seen[DATA] || srv_tensor_read_binary(out, bytes, (uint64_t)o->binary_data_size, o->type,
+                                                o->arena, o->param, o->json->error);
     return out->present;
 }
 

@@ -1,17 +1,17 @@
-/* main.c: `build/bench`: how fast the library computes attention, and how close that is to what
- * this machine can do.
+/* main.c: `build/bench`: how fast the library computes attention, beside this machine's ceilings.
  *
- * OpenBLAS takes its kernel set from the environment when an engine loads it: variables that are
- * inherited are dropped first.
+ * OpenBLAS takes its kernel set from the environment when an engine loads it, so inherited variables
+ * of OpenBLAS are removed first.
  *
- * Exit status: 0, 1 where a result was wrong, grew too much or could not be had, 2 where the
- * options ask for what does not exist. */
+ * Exit status: 0; 1 where a result was wrong, took too much memory or could not be computed; 2
+ * where an option names something that does not exist. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "accuracy.h"
 #include "cpu.h"
 #include "machine.h"
 #include "mem.h"
@@ -33,6 +33,10 @@ static const char usage[] =
     "  --json                one JSON line for each result instead of a table\n"
     "  --markdown FILE       also put the table into FILE, between its marker lines\n"
     "  --slope               decode time against context, 1,024 to 131,072 tokens\n"
+    "  --accuracy DIR        what weights of --dtype and caches of --kv-dtype do to the outputs "
+    "of\n"
+    "                        the checkpoint in DIR\n"
+    "  --kv-dtype NAME       f32, bf16, f16 or int8, for --accuracy; default f32\n"
     "  --list                names of shapes; those in brackets must be asked for\n"
     "  --help                this text\n"
     "The fraction is floor / time, the floor being the larger of operations / peak and least\n"
@@ -41,8 +45,10 @@ static const char usage[] =
 
 struct options {
     const char *shape, *markdown;
-    const struct bench_dtype *dtype;                   /* NULL: all */
-    struct attn_engine_options sides[BENCH_MAX_SIDES]; /* the second one: --interleave */
+    const char *accuracy;            /* a checkpoint's directory; NULL: shapes are measured */
+    const struct bench_dtype *dtype; /* NULL: all */
+    enum attn_dtype kv_dtype;        /* of the caches of --accuracy */
+    struct attn_engine_options sides[BENCH_MAX_SIDES]; /* the second one is for --interleave */
     size_t num_sides;
     bool json, slope;
 };
@@ -71,7 +77,7 @@ static bool find_gemm(enum attn_gemm_mode *out, const char *text)
     return false;
 }
 
-/* What differs on the other side, where there is one, is its level or its mode. */
+/* Makes the second side, if there is one (`other` is not NULL): its level or its mode differs. */
 static void finish_sides(struct options *out, const char *other)
 {
     struct attn_engine_options *second = &out->sides[1];
@@ -124,12 +130,13 @@ static void __attribute__((noreturn)) list_shapes(void)
 static void parse(struct options *out, int argc, char **argv)
 {
     static const struct option table[] = {
-        {"shape", required_argument, NULL, 's'},   {"dtype", required_argument, NULL, 'd'},
-        {"threads", required_argument, NULL, 't'}, {"cpu-level", required_argument, NULL, 'c'},
-        {"gemm", required_argument, NULL, 'g'},    {"interleave", required_argument, NULL, 'i'},
-        {"json", no_argument, NULL, 'j'},          {"markdown", required_argument, NULL, 'm'},
-        {"slope", no_argument, NULL, 'l'},         {"list", no_argument, NULL, 'n'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+        {"shape", required_argument, NULL, 's'},    {"dtype", required_argument, NULL, 'd'},
+        {"threads", required_argument, NULL, 't'},  {"cpu-level", required_argument, NULL, 'c'},
+        {"gemm", required_argument, NULL, 'g'},     {"interleave", required_argument, NULL, 'i'},
+        {"json", no_argument, NULL, 'j'},           {"markdown", required_argument, NULL, 'm'},
+        {"slope", no_argument, NULL, 'l'},          {"accuracy", required_argument, NULL, 'a'},
+        {"kv-dtype", required_argument, NULL, 'k'}, {"list", no_argument, NULL, 'n'},
+        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
     };
     struct attn_engine_options *engine = &out->sides[0];
     const char *other = NULL;
@@ -165,6 +172,13 @@ static void parse(struct options *out, int argc, char **argv)
         case 'l':
             out->slope = true;
             break;
+        case 'a':
+            out->accuracy = optarg;
+            break;
+        case 'k':
+            if (!attn_dtype_find(&out->kv_dtype, optarg))
+                refuse("--kv-dtype", optarg);
+            break;
         case 'n':
             list_shapes();
         case 'h':
@@ -181,7 +195,7 @@ static void parse(struct options *out, int argc, char **argv)
 
 /* ---- The environment ----------------------------------------------------------------------- */
 
-/* The first inherited variable that OpenBLAS would listen to, its name cut off at the `=`. */
+/* Finds the name of an inherited variable that OpenBLAS reads; false where there is none. */
 static bool find_setting(char *name, size_t size)
 {
     static const char *const heads[] = {"OPENBLAS_", "GOTO_NUM_THREADS=", "OMP_NUM_THREADS="};
@@ -228,7 +242,7 @@ static void print_results(const struct bench_result *results, size_t sides, bool
         bench_print_ratio(results);
 }
 
-/* Measures one shape with engines of its own, which have no scratch memory from other shapes. */
+/* Measures one shape with new engines, which have no scratch memory from other shapes. */
 static void run_shape(struct bench_result out[], const struct bench_shape *shape,
                       const struct bench_dtype *dtype, const struct options *o,
                       struct bench_meter *meter)
@@ -243,7 +257,7 @@ static void run_shape(struct bench_result out[], const struct bench_shape *shape
     print_results(out, sides, o->json);
 }
 
-/* Weightless attention takes float32 whatever weights and caches are made of. */
+/* Weightless attention takes float32 alone: its shapes are measured under the first dtype. */
 static bool is_wanted(const struct bench_shape *shape, const struct bench_dtype *dtype,
                       const struct options *o)
 {
@@ -284,19 +298,29 @@ static bool run_shapes(const struct options *o, const struct attn_engine_info *i
     return right;
 }
 
+/* Runs the mode that the options choose; false where a result was wrong. */
+static bool run(const struct options *o, struct attn_engine *engine)
+{
+    const struct bench_dtype *dtype = o->dtype != NULL ? o->dtype : &bench_dtypes[0];
+    struct attn_engine_info info;
+    if (o->accuracy != NULL) {
+        bench_accuracy(o->accuracy, dtype->dtype, o->kv_dtype, engine);
+        return true;
+    }
+    struct bench_meter *meter = bench_need(bench_meter_new());
+    attn_engine_describe(&info, engine);
+    bool right = o->slope ? bench_slope(dtype, engine, meter) : run_shapes(o, &info, meter);
+    bench_meter_free(meter);
+    return right;
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
-    struct attn_engine_info info;
     drop_settings();
     parse(&options, argc, argv);
     struct attn_engine *engine = open_engine(&options.sides[0]);
-    struct bench_meter *meter = bench_need(bench_meter_new());
-    attn_engine_describe(&info, engine);
-    bool right = options.slope
-                     ? bench_slope(options.dtype ? options.dtype : &bench_dtypes[0], engine, meter)
-                     : run_shapes(&options, &info, meter);
-    bench_meter_free(meter);
+    bool right = run(&options, engine);
     attn_engine_close(engine);
     return right ? 0 : 1;
 }

@@ -243,7 +243,7 @@ static void add_decodes(struct steps *steps)
     step->forks = true;
 }
 
-/* Bodies and replies for the clerks. */
+/* Bodies and replies for the I/O workers. */
 static void add_large(struct steps *steps)
 {
     static float rows[2000 * TINY];

@@ -1,5 +1,6 @@
-/* binary.c: bodies in binary form.  The first byte says of which route; the JSON ends at the first
- * NUL, which stands for Inference-Header-Content-Length: no number has to be guessed. */
+/* binary.c: bodies in binary form.  The first byte chooses the route.  The JSON ends at the first
+ * NUL, which takes the place of Inference-Header-Content-Length, so that the fuzzer has no number
+ * to guess. */
 #include "bodies.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -11,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *end = memchr(text, '\0', length);
     size_t json = end != NULL ? (size_t)(end - text) : length;
     size_t skipped = end != NULL;
-    /* The bytes follow the JSON at once, as they do in a body. */
+    /* The bytes follow the JSON without a gap, as in a body. */
     memmove(text + json, text + json + skipped, length - json - skipped);
     char *exact = malloc(length > skipped ? length - skipped : 1);
     FUZZ_EXPECT(exact != NULL);

@@ -1,5 +1,5 @@
-/* coding.c: bodies in gzip and deflate.  The first byte says which.  What may come out is little,
- * so that an input costs little; most of those that are sound would give more. */
+/* coding.c: bodies in gzip or deflate, which the first byte chooses.  The output is bounded to 32
+ * KiB, so that an input costs little, although most sound inputs would give more. */
 #include "wire/coding.h"
 
 #include "fuzz.h"

@@ -1,4 +1,4 @@
-/* document.c: the small bodies of /sessions and below. */
+/* document.c: the small JSON bodies of the endpoints under /sessions. */
 #include "wire/document.h"
 
 #include "fuzz.h"
@@ -9,10 +9,10 @@ struct call {
 };
 
 static const struct srv_document_field fields[] = {
-    {"session_id", true, offsetof(struct call, session_id), 0},
-    {"model", true, offsetof(struct call, model), 0},
-    {"max_length", false, offsetof(struct call, max_length), 1},
-    {"ttl_s", false, offsetof(struct call, ttl_s), 0},
+    SRV_TEXT_FIELD(call, session_id),
+    SRV_TEXT_FIELD(call, model),
+    SRV_COUNT_FIELD(call, max_length, 1),
+    SRV_COUNT_FIELD(call, ttl_s, 0),
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,5 +1,5 @@
-/* numbers.c: a number as text against the C library's, which rounds correctly too; a list of them;
- * and four bytes as a float that must come back from its text. */
+/* numbers.c: a number as text, compared with the C library's reading, which rounds correctly too; a
+ * list of numbers; and four bytes as a float, which must be read back from its text. */
 #include <math.h>
 
 #include "base/number.h"

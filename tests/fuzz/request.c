@@ -1,5 +1,5 @@
-/* request.c: JSON bodies of /attend and /decode, of which the first byte says; and the same text as
- * any JSON value, which is passed over. */
+/* request.c: JSON bodies of /attend or /decode, which the first byte chooses; and the same text as
+ * any JSON value, which is skipped. */
 #include "bodies.h"
 
 static void skip(const char *text, size_t length)

@@ -34,7 +34,7 @@
     X(lifecycle)   \
     X(pauses)      \
     X(heavy)       \
-    X(clerks)      \
+    X(io_workers)  \
     X(commands)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);

@@ -1,4 +1,4 @@
-/* test_algebra.c: forking and rolling back sessions, and making one once. */
+/* test_algebra.c: forking and rolling back sessions, and creating one exactly once. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void refuse_change(const char *id, const char *what, const char *body, lo
     answer_free(&answer);
 }
 
-/* A session of `n` tokens with seeds from 0 on. */
+/* Begins a session with `n` tokens, of seeds from 0 on. */
 static void begin(const char *id, unsigned n)
 {
     call_create(&client, id, "");
@@ -39,7 +39,7 @@ static void begin(const char *id, unsigned n)
         expect_decode(&client, id, i, i);
 }
 
-/* Decodes the token of that seed and keeps the bits of the output, as text. */
+/* Decodes the token of this seed; returns the output as text, which has all its bits. */
 static char *output_of(const char *id, unsigned seed)
 {
     struct answer answer = call_decode(&client, id, seed, "");
@@ -50,7 +50,7 @@ static char *output_of(const char *id, unsigned seed)
 }
 
 /* Fails unless a decode of both sessions gives the same bits. */
-static void expect_alike(const char *a, const char *b, unsigned seed)
+static void expect_same_decode(const char *a, const char *b, unsigned seed)
 {
     char *first = output_of(a, seed), *second = output_of(b, seed);
     ck_assert_str_eq(first, second);
@@ -66,7 +66,7 @@ START_TEST(test_fork_goes_on_as_its_parent_would)
     ck_assert(call_metric(&client, "attnd_cache_used_bytes") == before + 2 * 16);
     ck_assert_uint_eq(call_length(&client, "child", 0), 70);
     for (unsigned i = 70; i < 75; i++)
-        expect_alike("parent", "child", i);
+        expect_same_decode("parent", "child", i);
 }
 END_TEST
 
@@ -75,17 +75,17 @@ START_TEST(test_fork_and_parent_never_see_each_other)
     begin("left", 60);
     begin("alone", 60);
     expect_change("left", "fork", "{\"session_id\":\"right\"}");
-    for (unsigned i = 0; i < 10; i++) /* into the shared block, and past its end */
+    for (unsigned i = 0; i < 10; i++) /* within the shared block, and past its end */
         free(output_of("right", 900 + i));
     for (unsigned i = 60; i < 70; i++)
-        expect_alike("left", "alone", i);
+        expect_same_decode("left", "alone", i);
     expect_change("left", "truncate", "{\"length\":30}");
     ck_assert_uint_eq(call_length(&client, "right", 0), 70);
     call_delete(&client, "left");
     begin("again", 60);
     for (unsigned i = 0; i < 10; i++)
         free(output_of("again", 900 + i));
-    expect_alike("right", "again", 7);
+    expect_same_decode("right", "again", 7);
 }
 END_TEST
 
@@ -93,10 +93,10 @@ START_TEST(test_fork_of_a_length_is_what_the_parent_was_then)
 {
     begin("long", 70);
     begin("short", 64);
-    expect_change("long", "fork", "{\"session_id\":\"cut\",\"length\":64}");
-    ck_assert_uint_eq(call_length(&client, "cut", 0), 64);
+    expect_change("long", "fork", "{\"session_id\":\"forked\",\"length\":64}");
+    ck_assert_uint_eq(call_length(&client, "forked", 0), 64);
     ck_assert_uint_eq(call_length(&client, "long", 0), 70);
-    expect_alike("cut", "short", 99);
+    expect_same_decode("forked", "short", 99);
     expect_change("long", "fork", "{\"session_id\":\"none\",\"length\":0}");
     ck_assert_uint_eq(call_length(&client, "none", 0), 0);
     expect_decode(&client, "none", 0, 0);
@@ -169,8 +169,8 @@ START_TEST(test_truncate_rolls_every_layer_back)
     expect_change("back", "truncate", "{\"length\":20}");
     ck_assert_uint_eq(call_length(&client, "back", 0), 20);
     ck_assert_uint_eq(call_length(&client, "back", 1), 3);
-    expect_change("back", "truncate", "{\"length\":20}"); /* again changes nothing */
-    expect_alike("back", "fresh", 20);
+    expect_change("back", "truncate", "{\"length\":20}"); /* the same length: no change */
+    expect_same_decode("back", "fresh", 20);
     expect_change("back", "truncate", "{\"length\":0}");
     ck_assert_uint_eq(call_length(&client, "back", 1), 0);
     expect_decode(&client, "back", 0, 0);
@@ -219,7 +219,7 @@ static struct answer post_with_key(const char *path, const char *key, const char
         &(struct request){.method = "POST", .path = path, .body = body, .headers = headers});
 }
 
-/* Sends the request twice; the second must find what the first made. */
+/* Sends the request twice; the second must find the session that the first created. */
 static void expect_once(const char *path, const char *key, const char *body)
 {
     double created = call_metric(&client, "attnd_sessions_created_total");

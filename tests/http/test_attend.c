@@ -1,5 +1,5 @@
-/* test_attend.c: /attend through a layer: what its fields do, by comparing answers with each other:
- * which must be equal, and which must not. */
+/* test_attend.c: /attend through a layer: the effect of its fields, by comparing answers that must
+ * be equal and answers that must differ. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +68,8 @@ START_TEST(test_layers_differ_and_outputs_come_as_asked)
 }
 END_TEST
 
-/* Fails unless two calls over the same rows give the same output, or give different ones. */
+/* Fails unless two calls over the same rows give the same output or, where `same` is false,
+ * different ones. */
 static void compare_calls(const char *model, size_t tokens, size_t width, const char *extra,
                           const char *other, bool same)
 {

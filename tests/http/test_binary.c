@@ -1,5 +1,5 @@
-/* test_binary.c: calls and replies in binary form are those in JSON, bit for bit: every form of
- * call, every kind of tensor, both directions; and what becomes of headers, retries and limits. */
+/* test_binary.c: calls and replies in binary form equal those in JSON, bit for bit: every form of
+ * call, every kind of tensor, both directions; headers, retries and limits of binary calls. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static struct answer post_json(const char *path, const char *json, const char *h
     return client_send(&client, &request);
 }
 
-/* The call as JSON, with bytes in, with bytes out, and with both: the same answer. */
+/* Makes the call as JSON, with bytes in, with bytes out, and with both, expecting one answer. */
 static void expect_both_ways(const char *path, const char *json, enum binary_type type,
                              const char *what)
 {
@@ -77,7 +77,7 @@ START_TEST(test_every_output_of_every_form_is_the_same_in_bytes)
 }
 END_TEST
 
-/* Masks and integers for the sizes of a form. */
+/* Adds masks and integers that fit a form's sizes. */
 static void add_modifiers(struct text *extra, int i)
 {
     const struct form *f = &forms[i];
@@ -123,7 +123,7 @@ END_TEST
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
-/* n rows of numbers that halves and bfloats both have. */
+/* Adds n rows of numbers that both halves and bfloats represent exactly. */
 static void add_short_numbers(struct text *body, size_t n)
 {
     float rows[8 * TINY];
@@ -185,10 +185,10 @@ END_TEST
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
-START_TEST(test_a_session_fed_with_bytes_is_that_fed_with_json)
+START_TEST(test_a_session_fed_with_bytes_equals_one_fed_with_json)
 {
-    static const char *const ids[] = {"told", "sent"};
-    struct answer told, sent;
+    static const char *const ids[] = {"json", "bytes"};
+    struct answer plain, binary;
     for (unsigned step = 0; step < 6; step++) {
         struct text bodies[2] = {{0}, {0}};
         for (size_t i = 0; i < 2; i++) {
@@ -198,16 +198,16 @@ START_TEST(test_a_session_fed_with_bytes_is_that_fed_with_json)
             else
                 text_step(&bodies[i], ids[i], 10 * step, ",\"outputs\":[\"output\",\"key\"]}");
         }
-        told = client_post(&client, step == 0 ? "/attend" : "/decode", bodies[0].data);
-        sent = binary_post(&client, step == 0 ? "/attend" : "/decode", bodies[1].data, AS_FP32,
-                           step, BINARY_REPLY);
-        expect_answer(&told, 200, NULL, "JSON");
-        binary_decode(&sent, "bytes");
-        json_object_set_new(sent.json, "session_id", json_string("told"));
-        json_object_set(sent.json, "epoch", json_object_get(told.json, "epoch"));
-        expect_same_answers(&sent, &told, "a step");
-        answer_free(&told);
-        answer_free(&sent);
+        plain = client_post(&client, step == 0 ? "/attend" : "/decode", bodies[0].data);
+        binary = binary_post(&client, step == 0 ? "/attend" : "/decode", bodies[1].data, AS_FP32,
+                             step, BINARY_REPLY);
+        expect_answer(&plain, 200, NULL, "JSON");
+        binary_decode(&binary, "bytes");
+        json_object_set_new(binary.json, "session_id", json_string("json"));
+        json_object_set(binary.json, "epoch", json_object_get(plain.json, "epoch"));
+        expect_same_answers(&binary, &plain, "a step");
+        answer_free(&plain);
+        answer_free(&binary);
         text_free(&bodies[0]);
         text_free(&bodies[1]);
     }
@@ -264,7 +264,7 @@ END_TEST
 
 /* ---- Headers and limits ---------------------------------------------------------------------- */
 
-/* Whether the call asks for bytes, and gets the answer to that. */
+/* Makes a call, checks that its answer is whole, and returns whether that is bytes. */
 static bool replies_bytes(const char *extra, const char *header)
 {
     char type[256], length[256];
@@ -310,7 +310,7 @@ START_TEST(test_errors_are_json_whatever_was_asked_for)
 }
 END_TEST
 
-START_TEST(test_the_header_goes_with_json_bodies_and_chunks_too)
+START_TEST(test_the_length_of_json_may_come_with_a_json_type_and_chunks)
 {
     struct text json = {0}, body = {0};
     form_body(&json, FORM_SELF, "");
@@ -329,7 +329,8 @@ START_TEST(test_the_header_goes_with_json_bodies_and_chunks_too)
     expect_answer(&answer, 200, NULL, "chunks");
     expect_same_answers(&answer, &plain, "chunks");
     answer_free(&answer);
-    answer = binary_send(&client, "/attend", &json, json.length, NULL); /* no bytes at all */
+    answer =
+        binary_send(&client, "/attend", &json, json.length, NULL); /* no bytes after the JSON */
     expect_answer(&answer, 200, NULL, "JSON alone");
     expect_same_answers(&answer, &plain, "JSON alone");
     answer_free(&answer);
@@ -339,7 +340,8 @@ START_TEST(test_the_header_goes_with_json_bodies_and_chunks_too)
 }
 END_TEST
 
-/* Scores of one head with one component, whose queries and keys count up: products of integers. */
+/* One head with one component: queries and keys count up from 1, so that each score is the product
+ * of two known integers. */
 START_TEST(test_a_reply_of_many_pieces_arrives_whole_and_in_order)
 {
     enum { QUERIES = 300, KEYS = 500 };
@@ -372,7 +374,7 @@ END_TEST
 
 static void set_up_narrow(void) { serve(CONFIG_SMALL("\"max_reply_bytes\":65536,")); }
 
-/* 4 heads of n x n weights, as bytes or text. */
+/* Asks for 4 heads of n x n weights, in the form that the header names; expects this status. */
 static void expect_weights(size_t n, const char *header, long status)
 {
     static float rows[64 * TINY];
@@ -409,12 +411,12 @@ Suite *suite_binary(void)
     tcase_add_test(same, test_halves_and_bfloats_are_the_numbers_they_stand_for);
     tcase_add_test(same, test_bytes_may_begin_anywhere);
     tcase_add_test(same, test_minus_infinity_is_itself_in_bytes);
-    tcase_add_test(same, test_a_session_fed_with_bytes_is_that_fed_with_json);
+    tcase_add_test(same, test_a_session_fed_with_bytes_equals_one_fed_with_json);
     tcase_add_test(same, test_a_step_repeated_in_another_form_is_the_same_step);
     tcase_add_test(same, test_items_that_fail_have_no_bytes_among_those_that_succeed);
     tcase_add_test(same, test_the_body_decides_the_reply_and_else_accept);
     tcase_add_test(same, test_errors_are_json_whatever_was_asked_for);
-    tcase_add_test(same, test_the_header_goes_with_json_bodies_and_chunks_too);
+    tcase_add_test(same, test_the_length_of_json_may_come_with_a_json_type_and_chunks);
     tcase_add_test(same, test_a_reply_of_many_pieces_arrives_whole_and_in_order);
     suite_add_tcase(suite, same);
     TCase *limits = tcase_create("limits");

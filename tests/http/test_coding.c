@@ -1,4 +1,4 @@
-/* test_coding.c: the same calls with bodies and replies in gzip and deflate. */
+/* test_coding.c: calls with bodies and replies in gzip and deflate, compared with plain ones. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static void setup(void) { serve(CONFIG_SMALL("\"threads\":2,\"max_body_bytes\":\
 static const char *const codings[] = {"gzip", "deflate"};
 static const int windows[] = {MAX_WBITS + 16, MAX_WBITS};
 
-/* The body coded as codings[which]. */
+/* The body compressed as codings[which]; the caller's to free. */
 static struct text code(const struct text *body, int which)
 {
     struct text out = {0};
@@ -32,7 +32,7 @@ static struct text code(const struct text *body, int which)
     return out;
 }
 
-/* The answer's body expanded in place. */
+/* Replaces the answer's body by its decompressed form. */
 static void expand(struct answer *answer, int which)
 {
     size_t room = 64 << 20;
@@ -147,7 +147,7 @@ START_TEST(test_damaged_bodies_and_bombs_change_no_session)
     text_add(&body, "{");
     text_step(&body, "safe", 2, ",\"model\":\"tiny\"}");
     struct text coded = code(&body, _i);
-    coded.data[coded.length - 3] ^= 1; /* the checksum */
+    coded.data[coded.length - 3] ^= 1; /* in the checksum or the length */
     struct answer answer = post("/decode", &coded, codings[_i], NULL);
     expect_answer(&answer, 400, "malformed_encoding", "a wrong checksum");
     answer_free(&answer);
@@ -169,7 +169,8 @@ START_TEST(test_damaged_bodies_and_bombs_change_no_session)
 }
 END_TEST
 
-/* An /attend whose reply has `rows` rows, with this Accept-Encoding; NULL: without. */
+/* POSTs an /attend whose reply has `rows` rows, with this Accept-Encoding, or none where it is
+ * NULL. */
 static struct answer ask(size_t rows, const char *accepted)
 {
     struct text body = {0};

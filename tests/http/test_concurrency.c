@@ -1,5 +1,5 @@
-/* test_concurrency.c: many callers at once: one session is stepped in turn, many sessions share
- * batches, and no answer depends on who else asked. */
+/* test_concurrency.c: many callers at once.  Steps of one session are taken in turn, steps of many
+ * sessions share batches, and no answer depends on other requests. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ static void run_threads(void *(*run)(void *argument), void *arguments, size_t si
 struct caller {
     unsigned number;
     size_t taken, busy, other; /* answers: 200, 429 session_busy, anything else */
-    size_t positions[STEPS];   /* [taken] where its steps went, in order */
+    size_t positions[STEPS];   /* [taken] of its steps, in order */
     unsigned seeds[STEPS];     /* [taken] */
 };
 
@@ -60,7 +60,8 @@ static void *step_one_session(void *argument)
     return NULL;
 }
 
-/* Puts each step's seed at the position it got; every position up to the length is one step's. */
+/* Puts each step's seed at the position that it got.  Every position below the total is one
+ * step's. */
 static size_t order_steps(unsigned order[CALLERS * STEPS], const struct caller callers[CALLERS])
 {
     bool seen[CALLERS * STEPS] = {false};
@@ -110,8 +111,8 @@ END_TEST
 
 struct sequence {
     unsigned number;
-    const char *how;     /* the id begins with it */
-    char *output[STEPS]; /* exact texts */
+    const char *how;     /* beginning of the session id */
+    char *output[STEPS]; /* exact texts of the replies' outputs */
 };
 
 static void *step_own_session(void *argument)
@@ -190,7 +191,7 @@ START_TEST(test_steps_go_on_beside_long_attention)
 }
 END_TEST
 
-/* The job is the scheduler's while its connection goes; what it took comes back when it ends. */
+/* The scheduler keeps a job whose connection has ended; its memory is given back when it ends. */
 START_TEST(test_clients_that_leave_while_they_wait_harm_nobody_and_keep_no_memory)
 {
     struct text body = {0}, head = {0};

@@ -1,5 +1,5 @@
-/* test_connections.c: how a connection ends: what stands behind a body of chunks is not looked at,
- * and who has said all may end its side at once. */
+/* test_connections.c: how a connection ends: bytes after a body in chunks are not read, and a
+ * client may close its side with the last byte of its request; memory of heads that do not end. */
 #include <check.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,10 +16,10 @@
     "POST /sessions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r" \
     "\nTransfer-Encoding: chunked\r\n\r\n10\r\n{\"model\":\"tiny\"}\r\n0\r\n\r\n"
 #define NEXT "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
-#define MANY 20000 /* of these: more than sockets and buffers hold */
-#define WIDE 500   /* rows and keys of an attention whose weights are more than they hold, too */
+#define MANY 20000 /* copies of NEXT: more than sockets and buffers hold */
+#define WIDE 500   /* rows and keys of an attention whose weights are more than that, too */
 
-/* One answer of this status, and the end. */
+/* Expects one answer of this status, and the end of the connection. */
 static void expect_last(struct raw *raw, unsigned status)
 {
     char connection[256];
@@ -33,7 +33,7 @@ static void expect_last(struct raw *raw, unsigned status)
     ck_assert_msg(raw->length == 0, "%s", raw->data);
 }
 
-START_TEST(test_nothing_behind_chunks_is_answered_and_their_answer_arrives)
+START_TEST(test_nothing_after_chunks_is_answered_and_their_answer_arrives)
 {
     struct text all = {0};
     text_add(&all, CREATE);
@@ -59,8 +59,8 @@ static void add_zeros(struct text *out, const char *name)
     text_add(out, "]},");
 }
 
-/* What a socket that is closed has not sent is lost where it holds what was not read. */
-START_TEST(test_a_large_answer_to_chunks_arrives_whole_though_more_stands_behind_them)
+/* Closing a socket that holds unread bytes discards the bytes that it has not sent. */
+START_TEST(test_a_large_answer_to_chunks_arrives_whole_though_more_follows_them)
 {
     struct text body = {0}, all = {0};
     struct raw raw;
@@ -88,7 +88,7 @@ START_TEST(test_a_large_answer_to_chunks_arrives_whole_though_more_stands_behind
 }
 END_TEST
 
-/* The last bytes and the end come as one segment, for which the cork is there. */
+/* The cork makes the last bytes and the end one segment. */
 static void send_and_end(struct raw *raw, const char *text)
 {
     int on = 1;
@@ -130,8 +130,8 @@ END_TEST
 #define LONG_TARGET 15000
 #define LEAST_LOST ((double)STALLED * LONG_TARGET / 4)
 
-/* Memory in use while so many heads, with targets of that many bytes, have come but for their
- * ends. */
+/* Memory in use while STALLED heads, whose targets have this many bytes, lack only their last
+ * line. */
 static double heap_with_heads(size_t bytes)
 {
     struct raw raws[STALLED];
@@ -146,7 +146,7 @@ static double heap_with_heads(size_t bytes)
     }
     for (unsigned i = 0; call_metric(&client, "attnd_connections") < STALLED; i++)
         ck_assert_uint_lt(i, WAIT_MS);
-    pause_ms(200); /* what has come is read */
+    pause_ms(200); /* the daemon reads the heads */
     double heap = call_metric(&client, "attnd_heap_bytes");
     for (size_t i = 0; i < STALLED; i++) {
         ck_assert(raw_text(&raws[i], "\r\n"));
@@ -161,7 +161,7 @@ static double heap_with_heads(size_t bytes)
 
 START_TEST(test_long_targets_take_no_more_memory_than_short_ones)
 {
-    heap_with_heads(1); /* what stays */
+    heap_with_heads(1); /* the first run takes memory that stays */
     double few = heap_with_heads(1), many = heap_with_heads(LONG_TARGET);
     ck_assert_msg(many - few < LEAST_LOST, "%.0f bytes, and %.0f with long targets", few, many);
 }
@@ -174,9 +174,8 @@ Suite *suite_connections(void)
     Suite *suite = suite_create("connections");
     TCase *chunks = tcase_create("chunks");
     tcase_add_checked_fixture(chunks, set_up, serve_end);
-    tcase_add_test(chunks, test_nothing_behind_chunks_is_answered_and_their_answer_arrives);
-    tcase_add_test(chunks,
-                   test_a_large_answer_to_chunks_arrives_whole_though_more_stands_behind_them);
+    tcase_add_test(chunks, test_nothing_after_chunks_is_answered_and_their_answer_arrives);
+    tcase_add_test(chunks, test_a_large_answer_to_chunks_arrives_whole_though_more_follows_them);
     tcase_add_test(chunks, test_client_that_ends_its_side_along_with_its_chunks_is_answered);
     tcase_add_test(chunks, test_chunks_that_end_early_are_not_carried_out);
     suite_add_tcase(suite, chunks);

@@ -1,7 +1,7 @@
-/* test_core.c: /attend without weights: every modifier against reference.c.
+/* test_core.c: /attend without weights: every modifier, compared with reference.c.
  *
- * A table says which dimensions a mask has and what it holds at (b, h, t, s); it makes both the
- * JSON and the expectation. */
+ * Each row of a table has a modifier's dimensions and its value at (b, h, t, s); both the JSON of a
+ * call and the expected result are made from it. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,19 +17,19 @@
 enum { B = 2, H = 4, G = 2, T = 3, S = 5, D = 4, V = 3 };
 
 enum kind {
-    ALLOWS, /* 1 or 0: may attend */
+    ALLOWS, /* 1: query t may attend to key s; 0: not */
     ADDS,   /* added to the score */
     GATES,  /* multiplies the weights */
     CAUSAL, /* a flag, which forbids s > t + offset */
 };
 
-/* Dimensions of a field: whole, or of size 1. */
+/* Dimensions that a field has: at their full size, or of size 1. */
 enum { B_ = 1, H_ = 2, T_ = 4, S_ = 8, ONE_B = 16, ONE_H = 32 };
 
 struct modifier {
     const char *name;
     enum kind kind;
-    const char *field; /* NULL: `text` holds it all */
+    const char *field; /* NULL: the member is `text` */
     unsigned dimensions;
     double (*value)(size_t b, size_t h, size_t t, size_t s);
     const char *text;
@@ -82,25 +82,34 @@ static double from_an_offset_each(size_t b, size_t h, size_t t, size_t s)
 }
 
 static const struct modifier modifiers[] = {
-    {"padding_mask [S]", ALLOWS, "padding_mask", S_, pads, NULL},
-    {"padding_mask [B,S]", ALLOWS, "padding_mask", B_ | S_, pads, NULL},
-    {"attention_mask [T,S]", ALLOWS, "attention_mask", T_ | S_, masks, NULL},
-    {"attention_mask [B,T,S]", ALLOWS, "attention_mask", B_ | T_ | S_, masks, NULL},
-    {"attention_mask [B,H,T,S]", ALLOWS, "attention_mask", B_ | H_ | T_ | S_, masks, NULL},
-    {"attention_mask [1,H,T,S]", ALLOWS, "attention_mask", ONE_B | H_ | T_ | S_, masks, NULL},
-    {"attention_mask [B,1,T,S]", ALLOWS, "attention_mask", B_ | ONE_H | T_ | S_, masks, NULL},
-    {"attention_mask [1,1,T,S]", ALLOWS, "attention_mask", ONE_B | ONE_H | T_ | S_, masks, NULL},
-    {"a row that sees nothing", ALLOWS, "attention_mask", T_ | S_, masks_a_row, NULL},
-    {"attention_bias [T,S]", ADDS, "attention_bias", T_ | S_, slopes, NULL},
-    {"attention_bias [B,T,S]", ADDS, "attention_bias", B_ | T_ | S_, slopes, NULL},
-    {"attention_bias [H,T,S]", ADDS, "attention_bias", H_ | T_ | S_, slopes, NULL},
-    {"attention_bias [B,H,T,S]", ADDS, "attention_bias", B_ | H_ | T_ | S_, slopes, NULL},
-    {"attention_bias [1,H,T,S]", ADDS, "attention_bias", ONE_B | H_ | T_ | S_, slopes, NULL},
-    {"head_mask [H]", GATES, "head_mask", H_, gates, NULL},
-    {"is_causal", CAUSAL, NULL, 0, from_the_end, ",\"is_causal\":true"},
-    {"query_offset 0", CAUSAL, NULL, 0, from_the_start, ",\"is_causal\":true,\"query_offset\":0"},
-    {"query_offset [B]", CAUSAL, NULL, 0, from_an_offset_each,
-     ",\"is_causal\":true,\"query_offset\":[1,2]"},
+    {"padding_mask [S]", ALLOWS, "padding_mask", .dimensions = S_, .value = pads},
+    {"padding_mask [B,S]", ALLOWS, "padding_mask", .dimensions = B_ | S_, .value = pads},
+    {"attention_mask [T,S]", ALLOWS, "attention_mask", .dimensions = T_ | S_, .value = masks},
+    {"attention_mask [B,T,S]", ALLOWS, "attention_mask", .dimensions = B_ | T_ | S_,
+     .value = masks},
+    {"attention_mask [B,H,T,S]", ALLOWS, "attention_mask", .dimensions = B_ | H_ | T_ | S_,
+     .value = masks},
+    {"attention_mask [1,H,T,S]", ALLOWS, "attention_mask", .dimensions = ONE_B | H_ | T_ | S_,
+     .value = masks},
+    {"attention_mask [B,1,T,S]", ALLOWS, "attention_mask", .dimensions = B_ | ONE_H | T_ | S_,
+     .value = masks},
+    {"attention_mask [1,1,T,S]", ALLOWS, "attention_mask", .dimensions = ONE_B | ONE_H | T_ | S_,
+     .value = masks},
+    {"a row that sees nothing", ALLOWS, "attention_mask", .dimensions = T_ | S_,
+     .value = masks_a_row},
+    {"attention_bias [T,S]", ADDS, "attention_bias", .dimensions = T_ | S_, .value = slopes},
+    {"attention_bias [B,T,S]", ADDS, "attention_bias", .dimensions = B_ | T_ | S_, .value = slopes},
+    {"attention_bias [H,T,S]", ADDS, "attention_bias", .dimensions = H_ | T_ | S_, .value = slopes},
+    {"attention_bias [B,H,T,S]", ADDS, "attention_bias", .dimensions = B_ | H_ | T_ | S_,
+     .value = slopes},
+    {"attention_bias [1,H,T,S]", ADDS, "attention_bias", .dimensions = ONE_B | H_ | T_ | S_,
+     .value = slopes},
+    {"head_mask [H]", GATES, "head_mask", .dimensions = H_, .value = gates},
+    {"is_causal", CAUSAL, .value = from_the_end, .text = ",\"is_causal\":true"},
+    {"query_offset 0", CAUSAL, .value = from_the_start,
+     .text = ",\"is_causal\":true,\"query_offset\":0"},
+    {"query_offset [B]", CAUSAL, .value = from_an_offset_each,
+     .text = ",\"is_causal\":true,\"query_offset\":[1,2]"},
 };
 #define MODIFIERS (sizeof modifiers / sizeof modifiers[0])
 
@@ -110,7 +119,7 @@ struct chosen {
     size_t count;
 };
 
-/* A modifier's value where dimensions that its field does not have are 0. */
+/* A modifier's value; indices of dimensions that its field does not have count as 0. */
 static double value_at(const struct modifier *m, size_t b, size_t h, size_t t, size_t s)
 {
     unsigned has = m->kind == CAUSAL ? B_ | H_ | T_ | S_ : m->dimensions;
@@ -167,7 +176,7 @@ static void add_field(struct text *body, const struct modifier *m)
         text_floats(body, numbers, 9, rank, shape);
 }
 
-/* A call: its rows, of which the first sequence only where it is not batched. */
+/* The rows of a call.  A call that is not batched has the first sequence only. */
 struct core {
     float query[B * H * T * D], key[B * G * S * D], value[B * G * S * V];
     struct reference reference;
@@ -225,7 +234,7 @@ static struct answer post_core(const struct core *core, const char *extra)
     return answer;
 }
 
-/* Compares a tensor of the answer, whose batch dimension is there as the request's was. */
+/* Compares a tensor of the answer, which has a batch dimension where the request has one. */
 static void expect_tensor(const struct core *core, const struct answer *answer, const char *call,
                           const char *name, const float *want, size_t rank, const size_t *shape)
 {

@@ -1,4 +1,4 @@
-/* test_decode.c: steps over sessions: positions, retries, steps that are not kept, lists. */
+/* test_decode.c: steps over sessions: positions, retries, steps without commit, lists. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "suites.h"
 #include "tensors.h"
 
-/* The true length that a position error names. */
+/* The layer's length, which a position error tells. */
 static json_int_t length_in(const struct answer *answer)
 {
     return json_integer_value(json_object_get(json_object_get(answer->json, "error"), "length"));
@@ -198,7 +198,7 @@ END_TEST
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
-/* Adds an item to a list that `list` holds so far. */
+/* Appends an item to the list whose text so far is `list`. */
 static void add_item(struct text *list, const char *id, unsigned seed, const char *extra)
 {
     text_add(list, list->length > 0 ? ",{" : "{");
@@ -309,7 +309,7 @@ START_TEST(test_session_header_must_name_the_session_of_the_body)
 }
 END_TEST
 
-START_TEST(test_masks_of_a_step_speak_of_cached_and_new_tokens)
+START_TEST(test_masks_of_a_step_cover_cached_and_new_tokens)
 {
     static const char weights[] = ",\"outputs\":[\"attention_weights\"],\"padding_mask\":[0,1,0,1]";
     call_create(&client, "masked", "");
@@ -343,7 +343,7 @@ Suite *suite_decode(void)
     tcase_add_test(steps, test_uncommitted_step_computes_on_top_and_leaves_the_session);
     tcase_add_test(steps, test_layers_of_a_session_advance_separately);
     tcase_add_test(steps, test_prefill_equals_single_steps_and_plain_attention);
-    tcase_add_test(steps, test_masks_of_a_step_speak_of_cached_and_new_tokens);
+    tcase_add_test(steps, test_masks_of_a_step_cover_cached_and_new_tokens);
     suite_add_tcase(suite, steps);
     TCase *lists = tcase_create("lists");
     tcase_add_checked_fixture(lists, serve_small, serve_end);

@@ -1,7 +1,8 @@
-/* test_fairness.c: two API keys, one of which floods: what the other asks for is computed within a
- * few of the flood's requests, and is let in where the flood has filled its part of the queue.
+/* test_fairness.c: two API keys, one of which floods the daemon.  A request of the other key is
+ * computed within a few of the flood's requests, and is admitted where the flood has filled its
+ * part of the queue.
  *
- * Who was served when is read from the daemon's own log, so that it does not matter when this
+ * The daemon's own log says when each request was served, so that it does not matter when this
  * process gets to run. */
 #include <check.h>
 #include <stdio.h>
@@ -17,9 +18,9 @@
 #include "suites.h"
 
 #define WIDTH 64
-#define ROWS 640 /* of one of the flood's: tens of milliseconds on one thread */
+#define ROWS 640 /* of one request of the flood: tens of milliseconds on one thread */
 #define FLOOD 24
-#define FEW 3 /* of the flood's at most are computed while one of the other's waits */
+#define FEW 3 /* most requests of the flood that are computed while one of the other key waits */
 #define WAIT_MS 120000
 
 #define CONFIG                                                                                    \
@@ -27,8 +28,8 @@
     "{\"name\":\"slow\",\"random\":{\"hidden_size\":64,\"num_attention_heads\":16,\"is_causal\":" \
     "true,\"seed\":1}}]}"
 
-static struct client other;         /* with a key of its own, as all that ask here have */
-static struct raw flood[2 * FLOOD]; /* with the key that floods */
+static struct client other;         /* has a key of its own */
+static struct raw flood[2 * FLOOD]; /* connections with the key that floods */
 static char keys_path[SECRET_PATH];
 
 static void begin(int max_queue)
@@ -58,7 +59,7 @@ static void add_rows(struct text *body, size_t rows)
     text_add(body, "]}}");
 }
 
-/* What the other asks for: one row. */
+/* A call of one row by the other key. */
 static void expect_served(const char *path, const char *members)
 {
     struct text body = {0};
@@ -70,7 +71,7 @@ static void expect_served(const char *path, const char *members)
     text_free(&body);
 }
 
-/* `count` calls of so many rows, each on its own connection, all on their way. */
+/* Sends `count` calls of so many rows, each on its own connection. */
 static void send_calls(struct raw calls[], size_t count, const char *key, size_t rows)
 {
     struct text body = {0}, text = {0};
@@ -89,7 +90,7 @@ static void send_calls(struct raw calls[], size_t count, const char *key, size_t
     text_free(&text);
 }
 
-/* Reads and closes them; returns how many were not 200 but 429. */
+/* Reads the answers, each 200 or 429, and closes the connections; returns how many were 429. */
 static size_t end_calls(struct raw calls[], size_t count)
 {
     size_t refused = 0;
@@ -111,7 +112,7 @@ static void await_depth(double least)
     }
 }
 
-/* Until the first of the flood has been refused. */
+/* Waits until the first request of the flood has been refused. */
 static void await_refusal(void)
 {
     bool refused = false;
@@ -125,7 +126,7 @@ static void await_refusal(void)
 
 /* ---- The log --------------------------------------------------------------------------------- */
 
-/* When the line's request was answered, and when it began, in seconds. */
+/* When the request of a log line was answered, and when it began, in seconds. */
 static double answered_at(double *began, json_t *line)
 {
     struct tm date = {0};
@@ -153,7 +154,7 @@ static json_t *next_line(const char **at, const char *caller, const char *route)
     return NULL;
 }
 
-/* The log, once it has this many lines of the other's to that route; free it. */
+/* The log, once it has so many lines of the other key's requests to that route; free it. */
 static char *await_lines(const char *route, size_t lines)
 {
     char *log = daemon_log(&served);
@@ -173,9 +174,9 @@ static char *await_lines(const char *route, size_t lines)
     return NULL;
 }
 
-/* How many of the flood were answered while the other's last request to `route`, one of so many,
- * was under way. */
-static size_t overtook(const char *route, size_t requests)
+/* How many requests of the flood were answered during the last one of so many requests of the other
+ * key to `route`. */
+static size_t count_overtaking(const char *route, size_t requests)
 {
     char *log = await_lines(route, requests);
     const char *at = log;
@@ -206,9 +207,10 @@ START_TEST(test_a_key_is_served_within_a_few_requests_of_another_that_floods)
     await_depth(FLOOD * 3 / 4);
     expect_served("/decode", "\"session_id\":\"short\",");
     expect_served("/attend", "");
-    ck_assert_double_ge(call_metric(&other, "attnd_queue_depth"), FLOOD / 4); /* it goes on */
-    ck_assert_uint_le(overtook("/decode", 2), FEW);
-    ck_assert_uint_le(overtook("/attend", 1), FEW);
+    ck_assert_double_ge(call_metric(&other, "attnd_queue_depth"),
+                        FLOOD / 4); /* the flood goes on */
+    ck_assert_uint_le(count_overtaking("/decode", 2), FEW);
+    ck_assert_uint_le(count_overtaking("/attend", 1), FEW);
     ck_assert_uint_eq(end_calls(flood, FLOOD), 0);
     end();
 }
@@ -217,7 +219,7 @@ END_TEST
 START_TEST(test_a_flood_that_fills_the_queue_leaves_another_key_its_place)
 {
     struct raw few[FEW];
-    begin(FLOOD); /* of which an eighth, 3, is for whoever has less than half */
+    begin(FLOOD); /* an eighth of it, 3 places, is reserved for keys that have less than half */
     expect_served("/attend", "");
     send_calls(flood, 2 * FLOOD, KEY_INFER, ROWS);
     await_refusal();

@@ -1,5 +1,5 @@
-/* test_fields.c: every field in every form of call: where it means something it is taken, where it
- * means nothing it is refused.  This is the table of docs/API.md. */
+/* test_fields.c: every field in every form of call: accepted where it applies, refused where it
+ * does not.  The table here is that of docs/API.md. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void set_up(void)
     forms_begin(&client);
 }
 
-/* What becomes of a field, by its mark: + taken, a blank: not tried, or refused. */
+/* The marks of fields that are refused.  Other marks: '+' is accepted, ' ' is not tried. */
 static const struct {
     char mark;
     long status;
@@ -26,12 +26,13 @@ static const struct {
     {'?', 400, "unknown_field"}, {'m', 400, "missing_field"},  {'e', 409, "epoch_mismatch"},
 };
 
-/* Values that fit each form: by rows T, keys S and heads H of forms.c. */
+/* A field with a value, which `add` fits to a form's rows T, keys S and heads H (forms.c). */
 struct field {
     const char *name;
-    const char *marks; /* self, batch, cross, weightless, prefill, decode, item */
+    const char
+        *marks; /* one for each form: self, batch, cross, weightless, prefill, decode, item */
     void (*add)(struct text *body, const struct form *f);
-    const char *text; /* instead of add */
+    const char *text; /* the member itself, where `add` is NULL */
 };
 
 static void add_ones(struct text *body, const char *name, size_t rows, size_t columns)
@@ -51,7 +52,7 @@ static void add_padding(struct text *body, const struct form *f)
     add_ones(body, "padding_mask", 1, f->keys);
 }
 
-/* With a batch, [B,T,S] could not be told from [H,T,S]; [1,1,T,S] fits all forms. */
+/* The mask has the shape [1,1,T,S], which fits all forms; [B,T,S] and [H,T,S] could be confused. */
 static void add_plane(struct text *body, const char *name, const struct form *f)
 {
     struct text plane = {0};
@@ -145,7 +146,7 @@ static void try_field(const struct field *field, int form)
     text_free(&extra);
 }
 
-START_TEST(test_each_field_is_taken_where_it_means_something_and_refused_elsewhere)
+START_TEST(test_each_field_is_accepted_where_it_applies_and_refused_elsewhere)
 {
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         try_field(&fields[i], _i);
@@ -156,9 +157,9 @@ START_TEST(test_each_field_is_taken_where_it_means_something_and_refused_elsewhe
 }
 END_TEST
 
-/* ---- Windows and caps that take the layer's away --------------------------------------------- */
+/* ---- Windows and caps that remove the layer's ------------------------------------------------ */
 
-/* Fails unless the two calls have the same weights, or have different ones. */
+/* Fails unless the two calls have the same weights or, where `same` is false, different ones. */
 static void compare(int form, const char *a, const char *b, bool same)
 {
     struct text one = {0}, other = {0};
@@ -176,7 +177,7 @@ static void compare(int form, const char *a, const char *b, bool same)
     text_free(&other);
 }
 
-START_TEST(test_none_and_null_are_as_good_as_nothing_where_the_layer_has_none)
+START_TEST(test_none_and_null_count_as_left_out_where_the_layer_has_none)
 {
     compare(_i, "", ",\"softcap\":0", true);
     compare(_i, "", ",\"softcap\":null", true);
@@ -192,11 +193,10 @@ Suite *suite_fields(void)
     Suite *suite = suite_create("fields");
     TCase *fields_ = tcase_create("fields");
     tcase_add_checked_fixture(fields_, set_up, serve_end);
-    tcase_add_loop_test(fields_,
-                        test_each_field_is_taken_where_it_means_something_and_refused_elsewhere, 0,
-                        FORM_COUNT);
-    tcase_add_loop_test(fields_, test_none_and_null_are_as_good_as_nothing_where_the_layer_has_none,
+    tcase_add_loop_test(fields_, test_each_field_is_accepted_where_it_applies_and_refused_elsewhere,
                         0, FORM_COUNT);
+    tcase_add_loop_test(fields_, test_none_and_null_count_as_left_out_where_the_layer_has_none, 0,
+                        FORM_COUNT);
     suite_add_tcase(suite, fields_);
     return suite;
 }

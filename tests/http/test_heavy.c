@@ -1,5 +1,6 @@
-/* test_heavy.c: requests with much to compute in few rows hold nobody up: steps over long sessions
- * are computed apart, and many steps of one session not where connections are served. */
+/* test_heavy.c: requests with much to compute in few rows hold up no other request: steps over long
+ * sessions are computed in several batches or alone, and many steps of one session are not computed
+ * on an event thread. */
 #include <check.h>
 #include <math.h>
 #include <poll.h>
@@ -25,8 +26,8 @@ static void end(struct daemon *daemon, struct client *client)
     "true," members "\"seed\":1}}]}"
 #define WINDOW "\"sliding_window\":64,"
 
-/* Steps over as many sessions h0, h1, ...: those of 64 rows are long each for itself, the others
- * together. */
+/* Steps over as many sessions h0, h1, ...: each step of 64 rows is long by itself; the others are
+ * more than a batch together. */
 static const struct heavy {
     size_t items, rows;
     const char *config, *wishes; /* of each item */
@@ -38,7 +39,7 @@ static const struct heavy {
     {64, 8, HEAVY_CONFIG(WINDOW), "\"outputs\":[\"head_stats\"],"},
 };
 #define NUM_HEAVIES 5
-#define PART 3 /* of the time of all: a tenth is usual */
+#define PART 3 /* the longest wait is less than a third of the whole time; a tenth is usual */
 
 static double now_ms(void)
 {
@@ -62,7 +63,7 @@ static void begin_heavy(struct daemon *daemon, struct client *client, const stru
     }
 }
 
-/* All in one request. */
+/* Sends all steps in one request. */
 static void send_heavy(struct long_call *call, struct client *client, const char *const headers[],
                        const struct heavy *heavy)
 {
@@ -86,7 +87,7 @@ static void add_column(struct text *body, const char *name, size_t count, double
     text_add(body, "]}");
 }
 
-/* None of the other's steps waits for more than a small part of the request. */
+/* Steps of the session `short` wait for no more than a small part of the heavy request's time. */
 static void expect_short_waits(struct client *client, const struct long_call *call, double began)
 {
     double longest = 0;
@@ -118,7 +119,7 @@ END_TEST
 #define MEAN_KEYS 8192
 #define MEAN_ROWS 256
 
-/* Weights that ascend, for which ranking takes longest. */
+/* The weights ascend, so that ranking them takes longest. */
 START_TEST(test_decodes_are_answered_while_mean_weights_are_ranked)
 {
     struct daemon daemon;
@@ -155,8 +156,8 @@ START_TEST(test_rows_of_32_sessions_of_4096_tokens_are_one_batch)
 }
 END_TEST
 
-/* Its deadline is a quarter of the time that it takes without one.  Of a list those that were not
- * computed say so; rows are counted when they are computed. */
+/* The deadline is a quarter of the time that the request takes without one.  Items of the list that
+ * were not computed have an error; the metric counts rows when they are computed. */
 START_TEST(test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun)
 {
     const struct heavy *heavy = &heavies[_i];
@@ -184,11 +185,11 @@ START_TEST(test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun)
 }
 END_TEST
 
-/* ---- Who computes ---------------------------------------------------------------------------- */
+/* ---- Event threads --------------------------------------------------------------------------- */
 
 #define CHAIN_TOKENS (INSTRUMENTED ? 2048 : 12288)
-#define CHAIN_ITEMS 900 /* fewer bytes than an event thread computes steps of */
-#define CHAIN_LOOKS 5   /* the first of which may come before them */
+#define CHAIN_ITEMS 900 /* few enough bytes for a round on an event thread */
+#define CHAIN_LOOKS 5   /* the first may come before the steps */
 #define CHAIN_MODEL                                                                        \
     "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"models\":[{\"name\":\"thin\"," \
     "\"random\":"                                                                          \
@@ -207,7 +208,7 @@ static void begin_chain(struct client *client)
     text_free(&body);
 }
 
-/* Each is little to compute, but one follows the other. */
+/* Posts steps that are little to compute, but cannot be one batch. */
 static void post_chain(struct raw *raw, const struct daemon *daemon)
 {
     struct text body = {0};

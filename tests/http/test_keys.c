@@ -1,5 +1,5 @@
-/* test_keys.c: who may ask what: every route under every kind of key, and what is said, logged and
- * left unread of those who may not. */
+/* test_keys.c: which key may use which route: every route with every kind of key; replies, log and
+ * unread bodies of requests without one that suffices. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static const char *const fields[KINDS] = {
 
 enum access { FOR_INFER, FOR_ADMIN, FOR_ANY, FOR_ALL };
 
-/* Status by access and kind of key; 200: whatever the route itself says. */
+/* Status by access and kind of key; 200: the key suffices, and the status is the route's own. */
 static const unsigned wanted[][KINDS] = {
     [FOR_INFER] = {401, 401, 200, 403, 200},
     [FOR_ADMIN] = {401, 401, 403, 200, 200},
@@ -72,7 +72,7 @@ static const unsigned wanted[][KINDS] = {
 
 #define ROW "[1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8]"
 
-/* What each says by itself must be neither 401 nor 403. */
+/* With a key that suffices none of these requests may be answered with 401 or 403. */
 static const struct {
     const char *method, *path, *body;
     enum access access;
@@ -123,8 +123,8 @@ START_TEST(test_each_route_is_for_the_keys_that_the_table_says)
 }
 END_TEST
 
-/* Not 404, 405, 501, 503 or 413, which would tell what there is. */
-START_TEST(test_without_a_key_every_path_says_the_same)
+/* 404, 405, 501, 503 or 413 would show which paths there are. */
+START_TEST(test_without_a_key_every_path_is_answered_alike)
 {
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         char value[256];
@@ -147,9 +147,10 @@ START_TEST(test_without_a_key_every_path_says_the_same)
 }
 END_TEST
 
-/* ---- What is left unread --------------------------------------------------------------------- */
+/* ---- Bodies of refused requests -------------------------------------------------------------- */
 
-/* A length above max_body_bytes, and no byte of the body: who has a key would hear 413. */
+/* The declared length is above max_body_bytes, and no byte follows: a request with a key gets
+ * 413. */
 START_TEST(test_without_a_key_no_body_is_waited_for)
 {
     static const char head[] =
@@ -171,8 +172,8 @@ START_TEST(test_without_a_key_no_body_is_waited_for)
 }
 END_TEST
 
-/* A short body is passed over, so that a proxy's connection serves the next caller. */
-START_TEST(test_connection_goes_on_behind_a_refusal)
+/* A short body is discarded, so that a proxy's connection serves the next caller. */
+START_TEST(test_connection_goes_on_after_a_refusal)
 {
     struct raw raw;
     static const char *const texts[] = {
@@ -193,7 +194,7 @@ START_TEST(test_connection_goes_on_behind_a_refusal)
 }
 END_TEST
 
-/* ---- What is told ---------------------------------------------------------------------------- */
+/* ---- Log and metrics ------------------------------------------------------------------------- */
 
 START_TEST(test_log_names_the_key_and_never_shows_it)
 {
@@ -288,9 +289,9 @@ Suite *suite_keys(void)
     TCase *keys = tcase_create("keys"), *starts = tcase_create("starts");
     tcase_add_checked_fixture(keys, begin, end);
     tcase_add_test(keys, test_each_route_is_for_the_keys_that_the_table_says);
-    tcase_add_test(keys, test_without_a_key_every_path_says_the_same);
+    tcase_add_test(keys, test_without_a_key_every_path_is_answered_alike);
     tcase_add_test(keys, test_without_a_key_no_body_is_waited_for);
-    tcase_add_test(keys, test_connection_goes_on_behind_a_refusal);
+    tcase_add_test(keys, test_connection_goes_on_after_a_refusal);
     tcase_add_test(keys, test_log_names_the_key_and_never_shows_it);
     tcase_add_test(keys, test_sessions_work_under_a_key_as_without);
     tcase_add_test(starts, test_check_lists_names_and_scopes_and_a_bad_file_fails_it_and_the_start);

@@ -1,5 +1,5 @@
-/* test_lifecycle.c: starting and stopping: where a daemon listens, what it does with requests that
- * run when it is told to end. */
+/* test_lifecycle.c: starting and stopping: where a daemon listens, and what becomes of requests
+ * that run when it is signalled to end. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <limits.h>
@@ -85,7 +85,7 @@ static void slow_end(struct slow *slow)
     process_end(&slow->daemon.process);
 }
 
-/* Waits until the daemon has heard of the signal. */
+/* Waits until the daemon has received the signal. */
 static void await_draining(const struct slow *slow)
 {
     bool draining = false;
@@ -199,7 +199,7 @@ END_TEST
 
 /* ---- Where it listens and what it serves ----------------------------------------------------- */
 
-/* Starts with these, expects an answer at `host`, stops. */
+/* Starts a daemon with these, expects an answer at `host`, and stops it. */
 static void expect_served_at(const char *config, const char *const arguments[],
                              const char *const variables[], const char *host)
 {
@@ -243,7 +243,7 @@ START_TEST(test_listening_beyond_loopback_is_warned_of)
 }
 END_TEST
 
-/* Machines without IPv6 cannot show this. */
+/* The IPv6 test is left out on machines without IPv6. */
 static bool has_ipv6(void)
 {
     struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback};
@@ -264,7 +264,7 @@ START_TEST(test_ipv6_address_is_served_and_named_in_brackets)
 }
 END_TEST
 
-/* 192.0.2.1 is nobody's address (RFC 5737): who tries to listen there fails. */
+/* No host has the address 192.0.2.1 (RFC 5737): listening there fails. */
 START_TEST(test_variable_beats_the_file_and_a_flag_beats_the_variable)
 {
     static const char file[] = "{\"host\":\"192.0.2.1\",\"port\":0,\"models\":[]}";
@@ -290,7 +290,7 @@ START_TEST(test_variable_names_the_port)
 }
 END_TEST
 
-/* The way from `from` up to the root and down to `to`; both absolute. */
+/* The path from `from` up to the root and down to `to`; both absolute. */
 static void make_relative(char out[PATH_MAX], const char *from, const char *to)
 {
     size_t length = 0;
@@ -318,7 +318,7 @@ START_TEST(test_relative_checkpoint_path_starts_at_the_configuration_file)
     const json_t *layers = json_object_get(answer.json, "resident_layers");
     ck_assert_uint_eq(json_array_size(layers), 1);
     ck_assert_int_eq(json_integer_value(json_array_get(layers, 0)), 1);
-    ck_assert_ptr_null(strstr(answer.text, "/")); /* no path is told */
+    ck_assert_ptr_null(strstr(answer.text, "/")); /* the reply shows no path */
     answer_free(&answer);
     answer = client_post(&client, "/attend", "{\"layer\":0,\"hidden_states\":[[1]]}");
     expect_answer(&answer, 404, "layer_not_found", "a layer that is not resident");

@@ -1,5 +1,6 @@
-/* test_limits.c: what a request may take from others, and what it leaves behind: memory, scores,
- * the queue, sessions of starts that fail; and fields that would otherwise go unheard. */
+/* test_limits.c: what a request may take from others, and what it leaves when it fails: memory,
+ * scores, the queue, sessions of starts; fields that would be ignored; running out of
+ * descriptors. */
 #include <check.h>
 #include <poll.h>
 #include <stdio.h>
@@ -18,9 +19,9 @@
 #define SLOW_SECONDS 0.3
 #define SLOW_HEADS 64
 #define SLOW_ROWS 128
-#define MAX_SLOW 64 /* of them at once */
+#define MAX_SLOW 64 /* slow computations at once */
 
-/* One thread with portable kernels, so that long computations can be had at will. */
+/* One thread with portable kernels, which make long computations easy to have. */
 #define CONFIG_SLOW(members) \
     CONFIG_SMALL("\"threads\":1,\"cpu_level\":\"portable\",\"max_tokens\":1048576," members)
 
@@ -49,7 +50,7 @@ static const char *item_code(const struct answer *answer, size_t i)
     return code != NULL ? code : "";
 }
 
-/* Adds an item to a list, which begins where the body is empty. */
+/* Adds an item to the list of a /decode; an empty body first gets the list's beginning. */
 static void add_item(struct text *body, const char *id, unsigned seed, size_t rows,
                      const char *extra)
 {
@@ -87,7 +88,7 @@ struct slow {
     double seconds;
 };
 
-/* The faster of two counts: a hiccup of the machine is not the computation's. */
+/* The faster of two runs counts, so that a hiccup of the machine does not. */
 static void make_slow(struct slow *slow)
 {
     *slow = (struct slow){0};
@@ -103,7 +104,7 @@ static void make_slow(struct slow *slow)
     }
 }
 
-/* Opens a connection and sends the head of a POST; `more` is "" or fields with their ends. */
+/* Opens a connection and sends the head of a POST; `more` is "" or fields, each with CR LF. */
 static void send_head(struct raw *raw, const char *path, size_t length, const char *more)
 {
     char head[256];
@@ -173,8 +174,8 @@ static void post_start(struct raw *raw, const char *id, const char *extra)
     text_free(&body);
 }
 
-/* A round has one prefill and one attention over given rows: while the second of these runs, the
- * failing start waits behind another prefill, its session made.  False where that went by. */
+/* A round computes one prefill and one /attend: while the second /attend runs, the failing start
+ * waits after another prefill, its session made.  False where the test was too slow to see that. */
 static bool replace_waiting_start(const struct slow *slow, unsigned attempt)
 {
     struct raw first, prefill, failing, second;
@@ -185,7 +186,7 @@ static bool replace_waiting_start(const struct slow *slow, unsigned attempt)
     snprintf(path, sizeof path, "/sessions/%s", id);
     post_raw(&first, "/attend", slow->body.data);
     await_depth(1);
-    pause_ms(20); /* it is computed now */
+    pause_ms(20); /* the first /attend is computed now */
     post_start(&prefill, other, "");
     post_start(&failing, id, ",\"position\":5");
     post_raw(&second, "/attend", slow->body.data);
@@ -324,7 +325,7 @@ START_TEST(test_lengths_that_are_only_declared_take_no_memory_from_others)
 }
 END_TEST
 
-START_TEST(test_health_is_told_while_uploads_use_up_the_memory)
+START_TEST(test_health_is_answered_while_uploads_use_up_the_memory)
 {
     enum { LENGTH = 262144 };
     static const char *const paths[] = {"/healthz", "/health", "/livez", "/readyz"};
@@ -355,7 +356,7 @@ END_TEST
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
-START_TEST(test_fields_that_would_go_unheard_are_refused)
+START_TEST(test_fields_that_would_be_ignored_are_refused)
 {
     static const char weightless[] = "{\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[1]]]%s}";
     static const char *const header[] = {"X-Session-Id: crossed", NULL};
@@ -420,7 +421,7 @@ START_TEST(test_end_does_not_wait_for_what_is_queued_once_the_time_to_drain_is_o
     serve(CONFIG_SLOW("\"drain_timeout_s\":1,"));
     make_slow(&slow);
     double limit = 1 + 2 * slow.seconds + 3;
-    size_t count = (size_t)(2 * limit / slow.seconds) + 1; /* all of them take twice that */
+    size_t count = (size_t)(2 * limit / slow.seconds) + 1; /* together twice the limit */
     ck_assert_uint_le(count, MAX_SLOW);
     for (size_t i = 0; i < count; i++)
         post_raw(&raws[i], "/attend", slow.body.data);
@@ -445,9 +446,9 @@ START_TEST(test_end_does_not_wait_for_what_is_queued_once_the_time_to_drain_is_o
 }
 END_TEST
 
-/* The steps of the list wait for one slow computation each, all from the time the first one is
- * met: more than the 3 seconds a session lives.  Looking at the session does not prolong it. */
-START_TEST(test_session_is_not_expired_behind_a_long_queue)
+/* Each step of the list waits for one slow computation, so the last of them waits for longer than
+ * the 3 seconds that a session lives unused.  GET of the session does not prolong its life. */
+START_TEST(test_session_is_not_expired_while_it_waits_in_a_long_queue)
 {
     struct slow slow;
     struct raw raws[MAX_SLOW], list;
@@ -464,7 +465,8 @@ START_TEST(test_session_is_not_expired_behind_a_long_queue)
     await_depth(1);
     post_raw(&list, "/decode", body.data);
     expect_raw(&list, 200, "output");
-    for (double until = now_s() + 1.2; now_s() < until; pause_ms(20)) /* they expire each second */
+    for (double until = now_s() + 1.2; now_s() < until;
+         pause_ms(20)) /* sessions expire each second */
         ck_assert_int_eq(call_status(&client, "patient"), 200);
     expect_decode(&client, "patient", 1, LONG_ROWS * count);
     for (size_t i = 0; i < count; i++)
@@ -474,12 +476,12 @@ START_TEST(test_session_is_not_expired_behind_a_long_queue)
 }
 END_TEST
 
-/* A connection that goes on all the while must not be what others wait for. */
-START_TEST(test_callers_are_heard_again_once_descriptors_have_run_out_and_come_back)
+/* Accepting begins again although one connection stays open all the while. */
+START_TEST(test_clients_are_accepted_again_once_descriptors_have_run_out_and_come_back)
 {
     struct rlimit before, none;
     struct raw raw;
-    bool heard = false;
+    bool accepted = false;
     const pid_t pid = served.process.pid;
     ck_assert_int_eq(call_status(&client, "nobody"), 404);
     ck_assert_int_eq(prlimit(pid, RLIMIT_NOFILE, NULL, &before), 0);
@@ -491,11 +493,11 @@ START_TEST(test_callers_are_heard_again_once_descriptors_have_run_out_and_come_b
     struct pollfd answered = {.fd = raw.fd, .events = POLLIN};
     ck_assert_int_eq(poll(&answered, 1, 0), 0);
     ck_assert_int_eq(prlimit(pid, RLIMIT_NOFILE, &before, NULL), 0);
-    for (unsigned waited = 0; waited < 10000 && !heard; waited += 50) {
+    for (unsigned waited = 0; waited < 10000 && !accepted; waited += 50) {
         ck_assert_int_eq(call_status(&client, "nobody"), 404);
-        heard = poll(&answered, 1, 50) > 0;
+        accepted = poll(&answered, 1, 50) > 0;
     }
-    ck_assert(heard);
+    ck_assert(accepted);
     expect_raw(&raw, 200, "");
 }
 END_TEST
@@ -508,7 +510,7 @@ START_TEST(test_nobody_connected_and_no_descriptor_left_takes_no_processor_time)
     daemon_start(&daemon, CONFIG_SMALL(""), NULL, NULL);
     ck_assert_int_eq(prlimit(daemon.process.pid, RLIMIT_NOFILE, NULL, &before), 0);
     none =
-        (struct rlimit){4, before.rlim_max}; /* fewer than it has; poll refuses to look at more */
+        (struct rlimit){4, before.rlim_max}; /* fewer than are open; poll takes no more entries */
     ck_assert_int_eq(prlimit(daemon.process.pid, RLIMIT_NOFILE, &none, NULL), 0);
     raw_open(&raw, daemon.host, daemon.port);
     ck_assert(raw_text(&raw, "GET /livez HTTP/1.1\r\nHost: test\r\n\r\n"));
@@ -530,10 +532,11 @@ Suite *suite_limits(void)
     tcase_add_checked_fixture(small, serve_small, serve_end);
     tcase_add_test(small, test_failed_start_leaves_no_session_though_another_step_waits_for_it);
     tcase_add_test(small, test_start_with_an_epoch_is_refused_and_leaves_no_session);
-    tcase_add_test(small, test_fields_that_would_go_unheard_are_refused);
+    tcase_add_test(small, test_fields_that_would_be_ignored_are_refused);
     tcase_add_test(small, test_null_fields_of_a_new_session_count_as_left_out);
     tcase_add_test(small, test_allow_is_sent_with_405_alone);
-    tcase_add_test(small, test_callers_are_heard_again_once_descriptors_have_run_out_and_come_back);
+    tcase_add_test(small,
+                   test_clients_are_accepted_again_once_descriptors_have_run_out_and_come_back);
     suite_add_tcase(suite, small);
     TCase *configured = tcase_create("configured");
     tcase_add_checked_fixture(configured, NULL, serve_end);
@@ -544,8 +547,8 @@ Suite *suite_limits(void)
                    test_list_whose_errors_could_pass_the_reply_bound_is_refused_unapplied);
     tcase_add_test(configured, test_scores_beyond_the_bound_are_refused_and_leave_the_session);
     tcase_add_test(configured, test_lengths_that_are_only_declared_take_no_memory_from_others);
-    tcase_add_test(configured, test_health_is_told_while_uploads_use_up_the_memory);
-    tcase_add_test(configured, test_session_is_not_expired_behind_a_long_queue);
+    tcase_add_test(configured, test_health_is_answered_while_uploads_use_up_the_memory);
+    tcase_add_test(configured, test_session_is_not_expired_while_it_waits_in_a_long_queue);
     suite_add_tcase(suite, configured);
     TCase *stopping = tcase_create("stopping");
     tcase_add_test(stopping, test_nobody_connected_and_no_descriptor_left_takes_no_processor_time);

@@ -1,4 +1,5 @@
-/* test_memory.c: what attnd says it takes at most: refused where there is less, and kept to. */
+/* test_memory.c: the memory that attnd says it takes at most: refused where there is less, and
+ * never exceeded. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "raw.h"
 #include "suites.h"
 
-/* Little of everything, so that all of it can be used up. */
+/* Small bounds, so that a test can use up all of them. */
 #define CONFIG_LITTLE(members)                                                                  \
     "{\"host\":\"127.0.0.1\",\"port\":0,\"threads\":2,\"max_body_bytes\":\"2MiB\","             \
     "\"max_reply_bytes\":\"8MiB\",\"max_in_flight_bytes\":\"24MiB\",\"cache_bytes\":\"24MiB\"," \
@@ -27,7 +28,7 @@
 #define TRIES 10000 /* of a call that needs no session */
 #define IDLE 40
 
-/* What --check prints of a configuration's file, which must be good; free it. */
+/* The output of --check for a configuration file, which must be accepted; for free(). */
 static char *checked(const char *path, const char *argument)
 {
     char *out, *err;
@@ -38,7 +39,7 @@ static char *checked(const char *path, const char *argument)
     return out;
 }
 
-/* The number behind `name` within --check's `part`. */
+/* The number after `name` in the `part` of --check's output. */
 static double number_of(const char *out, const char *part, const char *name)
 {
     char line[64];
@@ -49,7 +50,7 @@ static double number_of(const char *out, const char *part, const char *name)
     return strtod(found + strspn(found, " ="), NULL);
 }
 
-/* The figure of a line of --check's sum, in bytes. */
+/* The bytes of one term of --check's sum. */
 static double checked_bytes(const char *config, const char *name)
 {
     char directory[64], path[96];
@@ -78,8 +79,8 @@ static void expect_refusal(const char *config, const char *argument, const char 
 START_TEST(test_what_does_not_fit_is_refused_with_every_term_before_weights_are_read)
 {
     static const char *const terms[] = {"memory_limit gives 16.0 MiB",
-                                        "program 24.0 + weights",
-                                        " + caches 24.0 + ",
+                                        "program 33.8 + weights",
+                                        " + caches 28.0 + ",
                                         " + requests ",
                                         " + working ",
                                         " + connections ",
@@ -88,18 +89,17 @@ START_TEST(test_what_does_not_fit_is_refused_with_every_term_before_weights_are_
         expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), NULL, terms[i]);
         expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), "--check", terms[i]);
     }
-    /* Far more weights than any machine has, made only when they are loaded. */
+    /* Far more weights than fit any machine; they are made only when they are loaded. */
     expect_refusal("{\"port\":0,\"models\":[{\"name\":\"huge\",\"random\":{\"hidden_size\":65536,"
                    "\"num_attention_heads\":1024,\"num_hidden_layers\":1024}}]}",
-                   NULL, " + weights 67108");
+                   NULL, " + weights 67171");
 }
 END_TEST
 
 START_TEST(test_the_sum_is_that_of_its_terms_and_enough_of_a_limit)
 {
-    static const char *const names[] = {"program",  "weights",  "caches",  "blocks",
-                                        "sessions", "requests", "working", "connections",
-                                        "queue",    "threads",  "store",   "loading"};
+    static const char *const names[] = {"program",  "weights", "caches",      "sessions",
+                                        "requests", "working", "connections", "store"};
     char flag[64];
     double sum = 0, together = checked_bytes(CONFIG_LITTLE(""), "together");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -115,13 +115,13 @@ START_TEST(test_the_sum_is_that_of_its_terms_and_enough_of_a_limit)
 }
 END_TEST
 
-/* What is shipped and must serve with 512 MiB as it is. */
+/* Shipped configurations that must serve with 512 MiB unchanged. */
 static const char *const shipped[] = {
     "config/attnd.json",         "config/presets/tiny.json", "config/presets/small.json",
     "config/presets/large.json", "config/presets/gpt2.json",
 };
 
-START_TEST(test_what_nobody_set_is_halved_until_it_fits_and_no_further)
+START_TEST(test_what_nobody_set_is_divided_until_it_fits_and_no_further)
 {
     for (size_t mib = 512; mib <= 8192; mib *= 2) {
         char flag[64];
@@ -135,7 +135,7 @@ START_TEST(test_what_nobody_set_is_halved_until_it_fits_and_no_further)
                             1073741824 / divisor);
         ck_assert_double_eq(number_of(out, "options:", "max_connections    "), 16384 / divisor);
         ck_assert((strstr(out, " (memory)\n") != NULL) == (divisor > 1));
-        /* Twice as much of all that was halved would have been too much. */
+        /* Twice as much of each share would have been too much. */
         ck_assert(divisor == 1 || 2 * together > (double)mib * 1048576);
         ck_assert(mib < 8192 || divisor == 1);
         free(out);
@@ -165,10 +165,10 @@ START_TEST(test_attnd_serves_as_it_is_shipped_where_there_is_little_memory)
 }
 END_TEST
 
-START_TEST(test_what_somebody_set_is_not_halved_but_refused)
+START_TEST(test_what_somebody_set_is_not_divided_but_refused)
 {
-    static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1024.0 + "},
-                                            {"--max-in-flight-bytes=1GiB", " + requests 1153.1 "},
+    static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1076.0 + "},
+                                            {"--max-in-flight-bytes=1GiB", " + requests 1153.4 "},
                                             {"--max-connections=16384", " + connections 722.0 "}};
     char config[256];
     snprintf(config, sizeof config,
@@ -188,7 +188,7 @@ struct load {
     unsigned number, good, full;
 };
 
-/* A call of ROWS rows in binary form, with these members. */
+/* Writes a call of ROWS rows in binary form, with these members; returns the length of its JSON. */
 static size_t make_call(struct text *body, unsigned seed, const char *members)
 {
     float *rows = malloc((size_t)ROWS * WIDTH * sizeof *rows);
@@ -204,7 +204,7 @@ static size_t make_call(struct text *body, unsigned seed, const char *members)
     return json_length;
 }
 
-/* False where there was no room. */
+/* Makes the call; false where it was refused for lack of memory. */
 static bool call(struct client *client, struct load *load, const char *members)
 {
     struct text body = {0};
@@ -221,8 +221,8 @@ static bool call(struct client *client, struct load *load, const char *members)
     return good;
 }
 
-/* Sessions until the pool is full, and calls beside them until memory in flight is, each repeated
- * until it finds room. */
+/* Fills the cache pool by sessions, and memory in flight by calls beside them, each repeated until
+ * it finds room. */
 static void *load_main(void *argument)
 {
     struct load *load = argument;
@@ -294,8 +294,8 @@ END_TEST
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
-/* What nobody set: cache_bytes, which takes what the sum leaves of the limit.  A token takes 544
- * bytes of it and 2 KiB of a file. */
+/* cache_bytes is not set, so it depends on what the sum leaves of the limit.  A token takes 544
+ * bytes of caches and 2 KiB of a file. */
 static const char kept[] =
     "{\"host\":\"127.0.0.1\",\"port\":0,\"threads\":2,\"max_tokens\":1024,\"max_body_bytes\":"
     "\"1088KiB\",\"max_reply_bytes\":\"8MiB\",\"max_in_flight_bytes\":\"20MiB\",\"max_"
@@ -304,10 +304,10 @@ static const char kept[] =
     "\"journal_bytes\":\"1GiB\",\"log\":\"error\",\"models\":[{\"name\":\"wide\",\"kv_dtype\":"
     "\"int8\",\"random\":{\"hidden_size\":256,\"num_attention_heads\":4,\"is_causal\":true,"
     "\"sliding_window\":16,\"seed\":7}}]}";
-#define LONG 16                         /* calls that a session stands for in the end, */
-#define UNDONE (INSTRUMENTED ? 14 : 94) /* and of another that are truncated again */
+#define LONG 16                         /* calls whose rows one session has in the end */
+#define UNDONE (INSTRUMENTED ? 14 : 94) /* calls to another session, which are truncated again */
 
-/* Of the largest file of the directory. */
+/* Bytes of the largest file of the directory. */
 static size_t largest_bytes(const char *directory)
 {
     char command[128];
@@ -370,8 +370,8 @@ static void wait_for_snapshot(struct client *client)
     }
 }
 
-/* A journal that is larger than what requests and their computation may take together, and then a
- * session's file that is larger than the store's own term. */
+/* The first file is a journal larger than requests and their computation may be together, the
+ * second a session's file larger than the term of the store. */
 START_TEST(test_large_files_are_restored_within_the_sum_and_lower_no_default)
 {
     char directory[] = "/tmp/attnd-kept-XXXXXX", flag[64], command[64];
@@ -422,10 +422,10 @@ Suite *suite_memory(void)
     tcase_add_test(tests,
                    test_what_does_not_fit_is_refused_with_every_term_before_weights_are_read);
     tcase_add_test(tests, test_the_sum_is_that_of_its_terms_and_enough_of_a_limit);
-    tcase_add_loop_test(tests, test_what_nobody_set_is_halved_until_it_fits_and_no_further, 0,
+    tcase_add_loop_test(tests, test_what_nobody_set_is_divided_until_it_fits_and_no_further, 0,
                         sizeof shipped / sizeof shipped[0]);
     tcase_add_test(tests, test_attnd_serves_as_it_is_shipped_where_there_is_little_memory);
-    tcase_add_test(tests, test_what_somebody_set_is_not_halved_but_refused);
+    tcase_add_test(tests, test_what_somebody_set_is_not_divided_but_refused);
     tcase_add_test(tests, test_the_peak_under_load_stays_below_the_sum);
     tcase_add_test(tests, test_large_files_are_restored_within_the_sum_and_lower_no_default);
     suite_add_tcase(suite, tests);

@@ -1,6 +1,7 @@
-/* test_pauses.c: long computations give way: decodes of other sessions are answered while one runs,
- * steps of its own session wait for it, and one that outlasts the drain is stopped.  So is one
- * whose deadline passes or whose client leaves; what waits meanwhile is dropped uncomputed. */
+/* test_pauses.c: long computations give way.  Decodes of other sessions are answered while a long
+ * computation runs, and steps of its own session wait for its end.  A long computation is stopped
+ * when the drain ends, its deadline passes or its client leaves; requests that wait are dropped
+ * uncomputed for the same reasons. */
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,19 +13,19 @@
 #include "long_call.h"
 #include "suites.h"
 
-#define TOKENS 4096   /* one thread with portable kernels takes a second or two for them, */
-#define ENDLESS 20480 /* and a good part of a minute for these */
+#define TOKENS 4096   /* a second or two of one thread with portable kernels */
+#define ENDLESS 20480 /* a good part of a minute of the same */
 #define STEPS 10
-#define FEW_ROWS 64                      /* of a step, */
-#define STEPPERS (INSTRUMENTED ? 3 : 12) /* of each of these sessions, */
-#define SHARED_STEPS 100                 /* far fewer of which are a long call's time */
+#define FEW_ROWS 64                      /* most rows of a step that is not long */
+#define STEPPERS (INSTRUMENTED ? 3 : 12) /* sessions with a caller each */
+#define SHARED_STEPS 100                 /* far more steps than fit into a long call's time */
 
 #define CONFIG(members)                                                                      \
     "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\"," members "\"models\":[{\"name\":" \
     "\"slow\",\"random\":{\"hidden_size\":64,\"num_attention_heads\":16,\"is_causal\":true," \
     "\"seed\":1}}]}"
 
-/* Until a session is there, which a step that is in line makes. */
+/* Waits until a session exists: a step that creates one does so when it is queued. */
 static void await_session(struct client *client, const char *id)
 {
     for (unsigned tries = 0; call_status(client, id) != 200; tries++) {
@@ -33,7 +34,7 @@ static void await_session(struct client *client, const char *id)
     }
 }
 
-/* Several, one after the other: the first few may have come before the long one began. */
+/* Several steps, one after the other: the first few may come before the long computation begins. */
 static void expect_steps_beside(struct client *client, const struct long_call *call)
 {
     for (int i = 0; i < STEPS; i++)
@@ -74,7 +75,7 @@ START_TEST(test_decodes_are_answered_while_a_prefill_runs_and_those_of_its_sessi
 }
 END_TEST
 
-/* Steps of many rows over long sessions, one after the other, until the long call is answered. */
+/* A caller of steps of many rows over a long session, until the long call is answered. */
 struct stepper {
     const struct daemon *daemon;
     const struct long_call *beside;
@@ -102,7 +103,7 @@ static void *step_main(void *argument)
     return NULL;
 }
 
-/* Each batch takes longer than it is between two looks at what waits. */
+/* Each batch takes longer than the time between two searches for cancelled requests. */
 START_TEST(test_a_long_attend_gets_its_share_beside_batches_of_any_length)
 {
     struct daemon daemon;
@@ -134,7 +135,7 @@ START_TEST(test_a_long_attend_gets_its_share_beside_batches_of_any_length)
 }
 END_TEST
 
-START_TEST(test_what_outlasts_the_drain_is_stopped_and_told_so)
+START_TEST(test_long_calls_that_outlast_the_drain_are_stopped_and_refused)
 {
     struct daemon daemon;
     struct client client;
@@ -202,8 +203,8 @@ START_TEST(test_prefill_whose_deadline_passes_leaves_its_session_as_it_was)
 }
 END_TEST
 
-/* Rows of attends are counted when they are computed. */
-START_TEST(test_what_waits_beyond_its_deadline_is_told_so_then_and_not_computed)
+/* The metric counts the rows of attends when they are computed. */
+START_TEST(test_attend_that_waits_beyond_its_deadline_is_refused_then_and_not_computed)
 {
     struct daemon daemon;
     struct client client;
@@ -223,7 +224,7 @@ END_TEST
 
 #define GONE "attnd_errors_total{code=\"client_gone\"}"
 
-/* The same of so many rows. */
+/* Posts a call of so many rows on a connection of its own. */
 static void post_raw(struct raw *raw, const struct daemon *daemon, const char *path,
                      const char *members, size_t rows)
 {
@@ -233,7 +234,7 @@ static void post_raw(struct raw *raw, const struct daemon *daemon, const char *p
     post_body(raw, daemon, path, "1.1", "", &body);
 }
 
-/* There is a sample from the first one on. */
+/* The sample is there from the first client on that has left. */
 static double count_gone(struct client *client)
 {
     struct answer answer = client_get(client, "/metrics");
@@ -244,7 +245,7 @@ static double count_gone(struct client *client)
     return count;
 }
 
-/* It is counted when its connection ends, a little after it has left the queue. */
+/* A request is counted when its connection ends, a little after it has left the queue. */
 static void await_gone(struct client *client, double count)
 {
     for (unsigned waited = 0; count_gone(client) < count && waited < WAIT_MS; waited += 5)
@@ -270,7 +271,7 @@ START_TEST(test_attend_whose_client_leaves_is_stopped)
 }
 END_TEST
 
-/* To HTTP/1.0 nothing can be said in between, to see whether somebody still reads. */
+/* A client of HTTP/1.0 takes no interim reply, by which attnd could see whether it still reads. */
 START_TEST(test_client_of_http_1_0_that_ends_its_side_has_left_and_is_sent_nothing)
 {
     struct daemon daemon;
@@ -332,7 +333,7 @@ static void expect_position(struct raw *raw, size_t position)
     raw_answer_free(&answer);
 }
 
-START_TEST(test_two_wait_for_a_session_that_is_busy_and_a_third_is_told_when_to_come_again)
+START_TEST(test_two_wait_for_a_busy_session_and_a_third_is_refused_with_retry_after)
 {
     static const char session[] = "\"session_id\":\"long\",";
     struct daemon daemon;
@@ -343,12 +344,12 @@ START_TEST(test_two_wait_for_a_session_that_is_busy_and_a_third_is_told_when_to_
     begin(&daemon, &client);
     ck_assert_int_eq(step(&client, "long", true), 0);
     long_begin(&call, &client, session, TOKENS);
-    pause_ms(50); /* it runs, and has the session */
+    pause_ms(50); /* until the prefill runs */
     for (size_t i = 0; i < 2; i++) {
         post_raw(&waiting[i], &daemon, "/decode", session, 1);
         await_depth(&client, (double)i + 2, (double)i + 2);
     }
-    pause_ms(50); /* they have been read */
+    pause_ms(50); /* until both have been read */
     post_raw(&third, &daemon, "/decode", session, 1);
     struct raw_answer answer = raw_read(&third, false, WAIT_MS);
     ck_assert_uint_eq(answer.status, 429);
@@ -376,7 +377,7 @@ static void expect_refused(struct raw *raw, unsigned status, const char *code)
     raw_close(raw);
 }
 
-START_TEST(test_step_whose_deadline_passes_behind_a_prefill_is_told_so_then_and_not_applied)
+START_TEST(test_step_whose_deadline_passes_during_a_prefill_is_refused_then_and_not_applied)
 {
     static const char session[] = "\"session_id\":\"long\",";
     struct daemon daemon;
@@ -414,12 +415,12 @@ static void post_list(struct raw *raw, const struct daemon *daemon, const char *
     post_body(raw, daemon, "/decode", "1.1", "", &body);
 }
 
-/* The list is the first of its session's steps, the last, or stands between two; three places are
- * all that there are. */
+/* The list comes before the session's other steps, between two of them, or after them.  Three
+ * requests may wait for the session. */
 START_TEST(test_list_that_is_dropped_gives_its_place_back_and_leaves_the_others_in_order)
 {
     static const char session[] = "\"session_id\":\"long\",";
-    static const size_t posted[] = {0, 1, 1}, left[] = {0, 1, 2}; /* behind so many others */
+    static const size_t posted[] = {0, 1, 1}, left[] = {0, 1, 2}; /* after so many others */
     struct daemon daemon;
     struct client client;
     struct raw busy, list, waiting[3], beyond;
@@ -454,8 +455,8 @@ START_TEST(test_list_that_is_dropped_gives_its_place_back_and_leaves_the_others_
 }
 END_TEST
 
-/* A body beyond 256 KiB is read by another thread; a connection has its answers in order all the
- * same. */
+/* An I/O worker reads the first body, which is beyond 256 KiB; the answers of the connection come
+ * in order all the same. */
 START_TEST(test_requests_of_one_connection_are_applied_in_their_order)
 {
     static const char path[] = "/attend", session[] = "\"session_id\":\"order\",";
@@ -515,7 +516,7 @@ static void expect_none_found(struct client *client, struct raw changes[CHANGES]
     ck_assert_int_eq(call_status(client, "fork"), 404);
 }
 
-START_TEST(test_changes_that_waited_for_a_prefill_that_failed_do_not_find_what_it_was_to_start)
+START_TEST(test_changes_that_waited_for_a_prefill_that_failed_do_not_find_its_new_session)
 {
     struct daemon daemon;
     struct client client;
@@ -532,7 +533,7 @@ START_TEST(test_changes_that_waited_for_a_prefill_that_failed_do_not_find_what_i
 }
 END_TEST
 
-START_TEST(test_changes_do_not_find_a_session_whose_first_step_is_still_in_line)
+START_TEST(test_changes_do_not_find_a_session_whose_first_step_still_waits)
 {
     struct daemon daemon;
     struct client client;
@@ -581,32 +582,32 @@ Suite *suite_pauses(void)
     tcase_add_test(
         pauses, test_decodes_are_answered_while_a_prefill_runs_and_those_of_its_session_follow_it);
     tcase_add_test(pauses, test_a_long_attend_gets_its_share_beside_batches_of_any_length);
-    tcase_add_test(pauses, test_what_outlasts_the_drain_is_stopped_and_told_so);
+    tcase_add_test(pauses, test_long_calls_that_outlast_the_drain_are_stopped_and_refused);
     suite_add_tcase(suite, pauses);
-    TCase *useless = tcase_create("useless");
-    tcase_add_test(useless, test_attend_whose_deadline_passes_while_it_runs_is_stopped);
-    tcase_add_test(useless, test_prefill_whose_deadline_passes_leaves_its_session_as_it_was);
-    tcase_add_test(useless, test_what_waits_beyond_its_deadline_is_told_so_then_and_not_computed);
-    tcase_add_test(useless, test_attend_whose_client_leaves_is_stopped);
-    tcase_add_test(useless,
+    TCase *cancelled = tcase_create("cancelled");
+    tcase_add_test(cancelled, test_attend_whose_deadline_passes_while_it_runs_is_stopped);
+    tcase_add_test(cancelled, test_prefill_whose_deadline_passes_leaves_its_session_as_it_was);
+    tcase_add_test(cancelled,
+                   test_attend_that_waits_beyond_its_deadline_is_refused_then_and_not_computed);
+    tcase_add_test(cancelled, test_attend_whose_client_leaves_is_stopped);
+    tcase_add_test(cancelled,
                    test_client_of_http_1_0_that_ends_its_side_has_left_and_is_sent_nothing);
-    tcase_add_test(useless, test_step_whose_client_leaves_while_it_waits_is_not_applied);
-    suite_add_tcase(suite, useless);
+    tcase_add_test(cancelled, test_step_whose_client_leaves_while_it_waits_is_not_applied);
+    suite_add_tcase(suite, cancelled);
     TCase *session = tcase_create("session");
     tcase_add_test(session,
-                   test_two_wait_for_a_session_that_is_busy_and_a_third_is_told_when_to_come_again);
+                   test_two_wait_for_a_busy_session_and_a_third_is_refused_with_retry_after);
     tcase_add_test(
-        session, test_step_whose_deadline_passes_behind_a_prefill_is_told_so_then_and_not_applied);
+        session, test_step_whose_deadline_passes_during_a_prefill_is_refused_then_and_not_applied);
     tcase_add_loop_test(
         session, test_list_that_is_dropped_gives_its_place_back_and_leaves_the_others_in_order, 0,
         3);
     tcase_add_test(session, test_requests_of_one_connection_are_applied_in_their_order);
     suite_add_tcase(suite, session);
     TCase *changes = tcase_create("changes");
-    tcase_add_test(
-        changes,
-        test_changes_that_waited_for_a_prefill_that_failed_do_not_find_what_it_was_to_start);
-    tcase_add_test(changes, test_changes_do_not_find_a_session_whose_first_step_is_still_in_line);
+    tcase_add_test(changes,
+                   test_changes_that_waited_for_a_prefill_that_failed_do_not_find_its_new_session);
+    tcase_add_test(changes, test_changes_do_not_find_a_session_whose_first_step_still_waits);
     tcase_add_test(changes,
                    test_fork_that_waited_for_the_prefill_that_starts_its_parent_has_all_its_tokens);
     suite_add_tcase(suite, changes);

@@ -1,5 +1,5 @@
-/* test_reload.c: SIGHUP: API keys and certificates are read again while requests come in, and what
- * is wrong leaves those that were there; what is a caller's own stays so. */
+/* test_reload.c: SIGHUP: API keys and certificates are read again while requests come in; files
+ * with errors leave the ones in use; a caller's idempotency keys stay its own. */
 #include <check.h>
 #include <poll.h>
 #include <pthread.h>
@@ -57,7 +57,7 @@ static size_t count(const char *text, const char *part)
     return found;
 }
 
-/* SIGHUP; returns once the log has one line more with these words. */
+/* Sends SIGHUP and returns once the log has one line more with this text. */
 static void reload(const char *event)
 {
     char *log = daemon_log(&served);
@@ -73,7 +73,7 @@ static void reload(const char *event)
     free(log);
 }
 
-/* GET /models, on a connection of its own, with this key. */
+/* The status of GET /models with this key, on a new connection. */
 static long ask(const char *api_key)
 {
     struct client caller;
@@ -91,7 +91,7 @@ static long ask(const char *api_key)
 
 /* ---- API keys -------------------------------------------------------------------------------- */
 
-START_TEST(test_keys_are_read_again_and_those_that_are_gone_are_refused)
+START_TEST(test_keys_are_read_again_and_removed_ones_are_refused)
 {
     begin_with_keys();
     ck_assert_int_eq(ask(KEY_INFER), 200);
@@ -106,7 +106,7 @@ START_TEST(test_keys_are_read_again_and_those_that_are_gone_are_refused)
 }
 END_TEST
 
-START_TEST(test_a_file_that_is_wrong_leaves_the_keys_and_is_told_in_the_log)
+START_TEST(test_a_file_that_is_wrong_leaves_the_keys_and_is_logged)
 {
     static const char *const wrong[] = {"", "{\"keys\":[]}", KEYS_NEW "x"};
     begin_with_keys();
@@ -140,7 +140,7 @@ START_TEST(test_a_request_that_is_under_way_keeps_the_key_that_it_came_with)
     snprintf(text, sizeof text, "%sExpect: 100-continue\r\nContent-Length: %zu\r\n\r\n", head,
              strlen(body));
     ck_assert(raw_text(&raw, text));
-    /* The interim answer says that the head has been looked at. */
+    /* The interim answer shows that the head has been checked. */
     ck_assert_int_eq(poll(&(struct pollfd){.fd = raw.fd, .events = POLLIN}, 1, WAIT_MS), 1);
     ck_assert_int_ge(recv(raw.fd, text, sizeof text, 0), (ssize_t)strlen(interim));
     ck_assert_int_eq(strncmp(text, interim, strlen(interim)), 0);
@@ -165,7 +165,7 @@ END_TEST
 
 /* ---- Idempotency keys ------------------------------------------------------------------------ */
 
-/* Three callers, of whom two have changed places; and the key of one under another's name. */
+/* KEYS_MOVED: three callers, two of them in changed places.  KEYS_HEIR: a key under a new name. */
 #define KEYS_MOVED                                                                    \
     "{\"keys\":[{\"name\":\"lead\",\"key\":\"" KEY_BOTH "\",\"scopes\":[\"infer\"]}," \
     "{\"name\":\"new\",\"key\":\"" KEY_NEW "\",\"scopes\":[\"infer\"]},"              \
@@ -180,7 +180,7 @@ struct made {
     bool replayed;
 };
 
-/* POST with an API key and an Idempotency-Key, which makes a session or finds it. */
+/* Sends a POST with an API key and an Idempotency-Key, which makes a session or finds it. */
 static struct made make(const char *api_key, const char *path, const char *name, const char *body)
 {
     struct client caller;
@@ -210,7 +210,7 @@ static struct made make_new(const char *api_key, const char *path, const char *n
     return made;
 }
 
-/* The caller asks again, and finds what it made. */
+/* The caller repeats its POST and finds the session that it made. */
 static void expect_again(const struct made *made, const char *api_key, const char *path,
                          const char *name)
 {
@@ -330,7 +330,7 @@ START_TEST(test_certificate_is_read_again_for_new_connections)
     ck_assert_int_eq(call_status(&caller, "none"), 404);
     ck_assert(shows(first) && !shows(next));
 
-    copy(certificate, next); /* and not yet its key */
+    copy(certificate, next); /* without its key so far */
     reload("\"level\":\"error\",\"event\":\"certificate\",\"message\":\"is what it was: /");
     ck_assert(shows(first) && !shows(next));
     copy(key, next_key);
@@ -339,7 +339,7 @@ START_TEST(test_certificate_is_read_again_for_new_connections)
     reload("\"level\":\"info\",\"event\":\"certificate\",\"message\":\"expires 2");
     ck_assert(!shows(first) && shows(next));
 
-    served.trusted = first; /* which is asked of the connection that is open no more */
+    served.trusted = first; /* the open connection does not check it again */
     ck_assert_int_eq(call_status(&caller, "none"), 404);
     client_close(&caller);
     daemon_stop(&served);
@@ -349,7 +349,7 @@ START_TEST(test_certificate_is_read_again_for_new_connections)
 }
 END_TEST
 
-/* ---- Neither --------------------------------------------------------------------------------- */
+/* ---- Without keys and certificate ------------------------------------------------------------ */
 
 START_TEST(test_without_keys_or_certificate_a_hangup_ends_it_as_any_program)
 {
@@ -367,8 +367,8 @@ Suite *suite_reload(void)
     Suite *suite = suite_create("reload");
     TCase *tests = tcase_create("reload");
     tcase_set_timeout(tests, 120);
-    tcase_add_test(tests, test_keys_are_read_again_and_those_that_are_gone_are_refused);
-    tcase_add_test(tests, test_a_file_that_is_wrong_leaves_the_keys_and_is_told_in_the_log);
+    tcase_add_test(tests, test_keys_are_read_again_and_removed_ones_are_refused);
+    tcase_add_test(tests, test_a_file_that_is_wrong_leaves_the_keys_and_is_logged);
     tcase_add_test(tests, test_a_request_that_is_under_way_keeps_the_key_that_it_came_with);
     tcase_add_test(tests, test_a_key_that_stays_is_never_refused_while_keys_are_read_again);
     tcase_add_test(tests, test_idempotency_keys_are_each_caller_s_own_over_reloads_and_restarts);

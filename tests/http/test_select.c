@@ -1,5 +1,5 @@
-/* test_select.c: what of attention_weights and attention_scores a call shows, in every form of
- * call: a part is bit for bit the cut of the whole, and is charged as a part. */
+/* test_select.c: selections from attention_weights and attention_scores, in every form of call: a
+ * selection has the bits of the whole map, and is charged for its own size only. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ static const json_t *element(const json_t *array, size_t rank, const size_t *at)
     return array;
 }
 
-/* Row (b, h, t) of a map, whose batch dimension is there where the form has it. */
+/* Row (b, h, t) of a map, which has a batch dimension where the form has one. */
 static const json_t *row_of(const json_t *map, const struct form *f, size_t b, size_t h, size_t t)
 {
     const size_t at[] = {b, h, t};
@@ -40,9 +40,9 @@ static const json_t *row_of(const json_t *map, const struct form *f, size_t b, s
 
 static size_t batch_of(const struct form *f) { return f->batch > 0 ? f->batch : 1; }
 
-/* A map of H' x T' with the rows of the whole that these lists name. */
-static void expect_cut(const struct form *f, const json_t *part, const json_t *whole,
-                       const size_t *heads, size_t num_heads, const size_t *rows, size_t num_rows)
+/* Fails unless `part` is the map of these heads and rows of the whole. */
+static void expect_part(const struct form *f, const json_t *part, const json_t *whole,
+                        const size_t *heads, size_t num_heads, const size_t *rows, size_t num_rows)
 {
     ck_assert_ptr_nonnull(part);
     for (size_t b = 0; b < batch_of(f); b++) {
@@ -58,7 +58,7 @@ static void expect_cut(const struct form *f, const json_t *part, const json_t *w
     }
 }
 
-START_TEST(test_heads_and_rows_are_cuts_of_the_whole_maps)
+START_TEST(test_heads_and_rows_are_parts_of_the_whole_maps)
 {
     static const size_t all[] = {0, 1, 2, 3, 4, 5}, heads[] = {1, 0}, rows[] = {2, 0, 1};
     const struct form *f = &forms[_i];
@@ -69,12 +69,12 @@ START_TEST(test_heads_and_rows_are_cuts_of_the_whole_maps)
     static const char *const names[] = {"attention_weights", "attention_scores"};
     for (size_t i = 0; i < 2; i++) {
         const json_t *map = json_object_get(form_reply(&whole, _i), names[i]);
-        expect_cut(f, map, map, all, f->heads, all, f->rows);
-        expect_cut(f, json_object_get(form_reply(&some, _i), names[i]), map, heads, 2, all,
-                   f->rows);
-        expect_cut(f, json_object_get(form_reply(&few, _i), names[i]), map, heads, 2, rows, 3);
-        expect_cut(f, json_object_get(form_reply(&late, _i), names[i]), map, all, f->heads, rows,
-                   1);
+        expect_part(f, map, map, all, f->heads, all, f->rows);
+        expect_part(f, json_object_get(form_reply(&some, _i), names[i]), map, heads, 2, all,
+                    f->rows);
+        expect_part(f, json_object_get(form_reply(&few, _i), names[i]), map, heads, 2, rows, 3);
+        expect_part(f, json_object_get(form_reply(&late, _i), names[i]), map, all, f->heads, rows,
+                    1);
     }
     answer_free(&whole);
     answer_free(&some);
@@ -85,7 +85,8 @@ END_TEST
 
 /* ---- The largest ----------------------------------------------------------------------------- */
 
-/* index and weight of one row: the k largest of `row`, of equal ones the lower column first. */
+/* Fails unless index and weight are the k largest of `row`, in order; of equal weights the lower
+ * column comes first. */
 static void expect_largest(const struct form *f, const json_t *index, const json_t *weight,
                            const json_t *row, size_t k)
 {
@@ -133,7 +134,7 @@ START_TEST(test_top_k_is_the_largest_weights_in_order)
 {
     compare_largest(_i, 1);
     compare_largest(_i, 3);
-    compare_largest(_i, 1000); /* all that there are */
+    compare_largest(_i, 1000); /* more than there are: all of them */
 }
 END_TEST
 
@@ -184,17 +185,17 @@ START_TEST(test_average_is_over_the_selected_heads)
 }
 END_TEST
 
-START_TEST(test_parts_of_an_average_are_cuts_of_it)
+START_TEST(test_selected_rows_of_an_average_are_those_of_the_whole)
 {
     const struct form *f = &forms[_i];
     struct answer whole = form_expect(&client, _i, WEIGHTS ",\"average_heads\":true");
     struct answer rows = form_expect(&client, _i, WEIGHTS ",\"average_heads\":true,\"rows\":[2]");
     struct answer top = form_expect(&client, _i, WEIGHTS ",\"average_heads\":true,\"top_k\":2");
     const json_t *mean = json_object_get(form_reply(&whole, _i), "attention_weights");
-    const json_t *cut = json_object_get(form_reply(&rows, _i), "attention_weights");
+    const json_t *part = json_object_get(form_reply(&rows, _i), "attention_weights");
     const json_t *pair = json_object_get(form_reply(&top, _i), "attention_weights");
     for (size_t b = 0; b < batch_of(f); b++) {
-        ck_assert(json_equal(mean_row(cut, f, b, 0), mean_row(mean, f, b, 2)));
+        ck_assert(json_equal(mean_row(part, f, b, 0), mean_row(mean, f, b, 2)));
         for (size_t t = 0; t < f->rows; t++)
             expect_largest(f, mean_row(json_object_get(pair, "index"), f, b, t),
                            mean_row(json_object_get(pair, "weight"), f, b, t),
@@ -284,10 +285,11 @@ Suite *suite_select(void)
     Suite *suite = suite_create("select");
     TCase *forms_ = tcase_create("forms"), *sizes = tcase_create("sizes");
     tcase_add_checked_fixture(forms_, set_up, serve_end);
-    tcase_add_loop_test(forms_, test_heads_and_rows_are_cuts_of_the_whole_maps, 0, FORM_COUNT);
+    tcase_add_loop_test(forms_, test_heads_and_rows_are_parts_of_the_whole_maps, 0, FORM_COUNT);
     tcase_add_loop_test(forms_, test_top_k_is_the_largest_weights_in_order, 0, FORM_COUNT);
     tcase_add_loop_test(forms_, test_average_is_over_the_selected_heads, 0, FORM_COUNT);
-    tcase_add_loop_test(forms_, test_parts_of_an_average_are_cuts_of_it, 0, FORM_COUNT);
+    tcase_add_loop_test(forms_, test_selected_rows_of_an_average_are_those_of_the_whole, 0,
+                        FORM_COUNT);
     tcase_add_loop_test(forms_, test_a_selection_leaves_the_other_outputs_alone, 0, FORM_COUNT);
     tcase_add_test(forms_, test_equal_weights_come_by_their_columns);
     suite_add_tcase(suite, forms_);

@@ -1,7 +1,7 @@
-/* test_stats.c: head_stats: heads whose statistics can be told by hand, and those of every form of
- * call against its attention weights.
+/* test_stats.c: head_stats: heads whose statistics are computed by hand, and statistics of every
+ * form of call compared with its attention weights.
  *
- * Heads are made by biases that leave each row's weight on keys of its own, evenly: one key, two or
+ * Heads are made by biases that spread each row's weight evenly over chosen keys: one, two or
  * three, or all. */
 #include <check.h>
 #include <math.h>
@@ -21,7 +21,7 @@ static void set_up(void)
     forms_begin(&client);
 }
 
-#define RADIUS 4     /* the default */
+#define RADIUS 4     /* the default local_radius */
 #define TINY_HEADS 4 /* the first four of the table below */
 
 /* ---- Statistics of heads that share their weight evenly -------------------------------------- */
@@ -54,7 +54,7 @@ struct stats {
     double entropy, mean_distance, self, previous, first, local, largest;
 };
 
-/* The mean over queries [from, from + n), by counting. */
+/* The statistics of queries [from, from + n), by counting. */
 static struct stats count_stats(enum head head, size_t from, size_t n)
 {
     struct stats s = {0};
@@ -101,10 +101,10 @@ static void expect_numbers(const char *what, const json_t *got, const struct sta
         ck_assert_msg(fabs(x - numbers[i].want) <= 1e-5, "%s: %s is %.9g, expected %.9g", what,
                       numbers[i].name, x, numbers[i].want);
     }
-    ck_assert_uint_eq(json_object_size(got), 10); /* these, head and pattern */
+    ck_assert_uint_eq(json_object_size(got), 10); /* the numbers above, head and pattern */
 }
 
-/* The first `heads` heads of the table, over queries [from, from + n). */
+/* Fails unless the list is of the first `heads` heads of the table, queries [from, from + n). */
 static void expect_heads(const char *what, const json_t *list, size_t heads, size_t from, size_t n)
 {
     char place[128];
@@ -121,7 +121,8 @@ static void expect_heads(const char *what, const json_t *list, size_t heads, siz
     }
 }
 
-/* Members that make heads of rows [from, from + n): no scores, and biases that part the keys. */
+/* Adds members that make the table's heads of rows [from, from + n): a scale that leaves no scores,
+ * and a bias that chooses the keys. */
 static void add_heads(struct text *body, size_t heads, size_t from, size_t n)
 {
     static float bias[HEADS * 16 * 16];
@@ -157,8 +158,8 @@ START_TEST(test_heads_made_by_hand_are_named_and_measured)
 }
 END_TEST
 
-/* The same heads, but by queries and keys: key s is the unit vector s, query t points at the keys
- * it attends to. */
+/* The same heads, made by queries and keys: key s is the unit vector s, and query t points at the
+ * keys that it attends to. */
 START_TEST(test_heads_made_of_queries_and_keys_are_named_and_measured)
 {
     static float query[HEADS * 16 * 16], key[16 * 16];
@@ -184,7 +185,7 @@ START_TEST(test_heads_made_of_queries_and_keys_are_named_and_measured)
 }
 END_TEST
 
-/* Ten rows for a layer of `tiny`. */
+/* POSTs an /attend of ten rows for a layer of `tiny`. */
 static struct answer post_layer(const char *extra)
 {
     static float rows[10 * TINY];
@@ -198,7 +199,7 @@ static struct answer post_layer(const char *extra)
     return answer;
 }
 
-START_TEST(test_heads_are_named_alike_through_layer_prefill_and_decode)
+START_TEST(test_heads_have_one_name_through_layer_prefill_and_decode)
 {
     struct text self = {0}, prefill = {0}, step = {0};
     add_heads(&self, TINY_HEADS, 0, 10);
@@ -224,7 +225,7 @@ END_TEST
 
 /* ---- Every form against its own weights ------------------------------------------------------ */
 
-/* Statistics of [rows][keys] weights whose row t stands at `from` + t. */
+/* Statistics of [rows][keys] weights, whose row t has the position `from` + t. */
 static struct stats weigh_stats(const float *weights, size_t rows, size_t keys, size_t from,
                                 size_t radius)
 {
@@ -319,7 +320,7 @@ Suite *suite_stats(void)
     tcase_add_checked_fixture(stats, set_up, serve_end);
     tcase_add_test(stats, test_heads_made_by_hand_are_named_and_measured);
     tcase_add_test(stats, test_heads_made_of_queries_and_keys_are_named_and_measured);
-    tcase_add_test(stats, test_heads_are_named_alike_through_layer_prefill_and_decode);
+    tcase_add_test(stats, test_heads_have_one_name_through_layer_prefill_and_decode);
     tcase_add_loop_test(stats, test_head_stats_are_those_of_the_weights_in_every_form, 0,
                         FORM_COUNT);
     tcase_add_test(stats, test_rows_that_see_nothing_are_not_counted);

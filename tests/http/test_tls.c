@@ -17,7 +17,7 @@
 #include "suites.h"
 
 #define WAIT_MS 60000
-#define CUT_MS 1000 /* header_timeout_ms and body_timeout_ms */
+#define TIMEOUT_MS 1000 /* header_timeout_ms and body_timeout_ms */
 #define HOST "127.0.0.1"
 #define LIVEZ "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 #define CONFIG                                                                             \
@@ -63,7 +63,7 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* The daemon serves others, and the connection that was broken is gone. */
+/* Expects that the daemon serves others and has closed the broken connection. */
 static void expect_well(void)
 {
     double connections = 0;
@@ -90,7 +90,7 @@ static void expect_next(struct raw *raw, unsigned status)
 
 /* ---- As over HTTP ---------------------------------------------------------------------------- */
 
-START_TEST(test_url_is_https_and_certificates_are_looked_at)
+START_TEST(test_url_is_https_and_clients_can_check_the_certificate)
 {
     struct answer answer;
     ck_assert_int_eq(strncmp(served.url, "https://", 8), 0);
@@ -99,14 +99,14 @@ START_TEST(test_url_is_https_and_certificates_are_looked_at)
     answer_free(&answer);
     client_close(&client);
     client_open(&client, &served);
-    served.trusted = NULL; /* by whom the system trusts */
+    served.trusted = NULL; /* the system's own authorities */
     ck_assert(!client_try(&answer, &client, &(struct request){.method = "GET", .path = "/livez"}));
     answer_free(&answer);
     served.trusted = certificate;
 }
 END_TEST
 
-/* Steps, prefills and states, in both forms: the bits that HTTP gives. */
+/* Steps, prefills and states, in both forms, have the bits that they have over HTTP. */
 START_TEST(test_answers_have_the_bits_of_http)
 {
     static const char body[] = "{\"model\":\"plain\",\"hidden_states\":[[1,2,3,4,5,6,7,8],"
@@ -163,8 +163,8 @@ static void add_head(struct text *out, const char *path, size_t length, const ch
              path, length, more);
 }
 
-/* Records of 16 KiB do not fit libmicrohttpd's buffers as they come. */
-START_TEST(test_large_bodies_and_replies_arrive_whole_however_they_are_cut)
+/* A record of 16 KiB does not fit libmicrohttpd's buffer whole. */
+START_TEST(test_large_bodies_and_replies_arrive_whole_however_they_are_split)
 {
     static const size_t pieces[] = {1 << 20, 16384, 16383, 1000, 7};
     struct text body = {0}, all = {0};
@@ -234,7 +234,7 @@ START_TEST(test_requests_in_one_record_are_answered_in_order)
 }
 END_TEST
 
-/* More than epoll hands out at once. */
+/* libmicrohttpd takes 128 events from one epoll_wait. */
 START_TEST(test_many_connections_at_once_are_all_answered)
 {
     enum { MANY = 160 };
@@ -286,9 +286,9 @@ START_TEST(test_keys_are_asked_for)
 }
 END_TEST
 
-/* ---- Refusals, which take ways of their own to the socket ------------------------------------ */
+/* ---- Refusals, which attnd writes to the session itself -------------------------------------- */
 
-START_TEST(test_late_body_is_told_408_within_tls)
+START_TEST(test_late_body_is_answered_408_within_tls)
 {
     struct raw raw;
     struct text head = {0};
@@ -305,19 +305,19 @@ START_TEST(test_late_body_is_told_408_within_tls)
 }
 END_TEST
 
-START_TEST(test_late_head_is_cut_or_told_408)
+START_TEST(test_late_head_is_answered_408_or_closed)
 {
     struct raw raw;
     open_tls(&raw);
     raw_text(&raw, "GET /livez HTTP/1.1\r\nHost: ");
-    ck_assert(raw_read_to_end(&raw, 10 * CUT_MS));
+    ck_assert(raw_read_to_end(&raw, 10 * TIMEOUT_MS));
     raw_close(&raw);
     expect_well();
 }
 END_TEST
 
-/* Its length is declared: the answer does not wait for the body, nor is it lost to what follows. */
-START_TEST(test_body_that_is_too_large_is_told_413_though_it_is_sent)
+/* The length is declared: the answer does not wait for the body, and the body does not undo it. */
+START_TEST(test_body_that_is_too_large_is_answered_413_though_it_is_sent)
 {
     static char bytes[300000];
     struct raw raw;
@@ -333,8 +333,8 @@ START_TEST(test_body_that_is_too_large_is_told_413_though_it_is_sent)
 }
 END_TEST
 
-/* Chunks that pass max_body_bytes, and then what is passed over. */
-START_TEST(test_chunks_without_end_are_told_413)
+/* The chunks pass max_body_bytes, and then the number of bytes that are discarded. */
+START_TEST(test_chunks_without_end_are_answered_413)
 {
     static char chunk[65536 + 9];
     struct raw raw;
@@ -356,9 +356,9 @@ END_TEST
 
 /* ---- Peers that break TLS -------------------------------------------------------------------- */
 
-/* Bytes instead of a handshake, or a part of one; the connection must be cut in time, and the
- * daemon must not burn a CPU until then. */
-static void expect_cut(const void *bytes, size_t count)
+/* Sends bytes that are no handshake, or a part of one: the connection must be closed in time, and
+ * the daemon must not burn a CPU until then. */
+static void expect_closed(const void *bytes, size_t count)
 {
     struct raw raw;
     double cpu_s = daemon_cpu_s(&served), start_s = now_s();
@@ -368,7 +368,7 @@ static void expect_cut(const void *bytes, size_t count)
     struct answer answer = client_get(&client, "/readyz"); /* others are served meanwhile */
     expect_answer(&answer, 200, NULL, "readyz");
     answer_free(&answer);
-    ck_assert(raw_read_to_end(&raw, 20 * CUT_MS));
+    ck_assert(raw_read_to_end(&raw, 20 * TIMEOUT_MS));
     ck_assert_msg(strncmp(raw.data, "HTTP", 4) != 0, "%.60s", raw.data);
     raw_close(&raw);
     double spent_s = daemon_cpu_s(&served) - cpu_s, waited_s = now_s() - start_s;
@@ -399,25 +399,25 @@ static size_t record_hello(char *out, size_t most)
     return (size_t)got;
 }
 
-START_TEST(test_handshake_that_stops_is_cut_in_time)
+START_TEST(test_handshake_that_stops_is_closed_in_time)
 {
     char hello[4096];
     size_t length = record_hello(hello, sizeof hello);
     const size_t stops[] = {0, 6, length - 1, length};
     for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
-        expect_cut(hello, stops[i]);
+        expect_closed(hello, stops[i]);
 }
 END_TEST
 
-START_TEST(test_what_is_no_tls_is_cut_without_an_answer)
+START_TEST(test_bytes_that_are_no_tls_are_closed_without_an_answer)
 {
     static const char zeros[64], ssl2[] = "\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10";
     static const char huge[] = "\x16\x03\x01\xff\xff\x01\x00\xff\xfb";
-    expect_cut(LIVEZ, strlen(LIVEZ));
-    expect_cut("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
-    expect_cut(zeros, sizeof zeros);
-    expect_cut(ssl2, sizeof ssl2 - 1);
-    expect_cut(huge, sizeof huge - 1);
+    expect_closed(LIVEZ, strlen(LIVEZ));
+    expect_closed("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+    expect_closed(zeros, sizeof zeros);
+    expect_closed(ssl2, sizeof ssl2 - 1);
+    expect_closed(huge, sizeof huge - 1);
 }
 END_TEST
 
@@ -435,7 +435,7 @@ START_TEST(test_reset_in_the_handshake_leaves_nothing)
 }
 END_TEST
 
-/* Half a step, and then bytes that are no record, the end without a word, or a reset. */
+/* Half a step, and then bytes that are no record, the end without a close alert, or a reset. */
 START_TEST(test_tls_that_breaks_within_a_body_computes_nothing)
 {
     struct text all = {0};
@@ -472,8 +472,8 @@ START_TEST(test_tls_that_breaks_within_a_body_computes_nothing)
 }
 END_TEST
 
-/* TLS lets a side end alone: who has said all may still wait for the answer. */
-START_TEST(test_client_that_ends_its_side_behind_the_request_is_answered)
+/* TLS lets one side end alone: a client that has sent everything may still wait for the answer. */
+START_TEST(test_client_that_ends_its_side_after_the_request_is_answered)
 {
     struct text body = {0}, all = {0};
     add_rows(&body, 3000);
@@ -517,7 +517,7 @@ START_TEST(test_versions_before_1_2_and_weak_ciphers_are_refused)
 }
 END_TEST
 
-/* A new key exchange within a connection costs us more than the peer. */
+/* A new key exchange within a connection costs attnd more than the peer. */
 START_TEST(test_renegotiation_ends_the_connection)
 {
     struct raw raw;
@@ -532,7 +532,7 @@ END_TEST
 
 /* ---- Starting -------------------------------------------------------------------------------- */
 
-/* --check and a start both end with this status and words. */
+/* Expects that --check and a start both end with this status and these words. */
 static void expect_start(const char *cert, const char *of, int status, const char *words)
 {
     static const char *const modes[] = {"--check", "--port=0"};
@@ -627,9 +627,9 @@ Suite *suite_tls(void)
     TCase *same = tcase_create("same"), *broken = tcase_create("broken");
     TCase *starts = tcase_create("starts");
     tcase_add_checked_fixture(same, begin, end);
-    tcase_add_test(same, test_url_is_https_and_certificates_are_looked_at);
+    tcase_add_test(same, test_url_is_https_and_clients_can_check_the_certificate);
     tcase_add_test(same, test_answers_have_the_bits_of_http);
-    tcase_add_test(same, test_large_bodies_and_replies_arrive_whole_however_they_are_cut);
+    tcase_add_test(same, test_large_bodies_and_replies_arrive_whole_however_they_are_split);
     tcase_add_test(same, test_megabytes_go_both_ways);
     tcase_add_test(same, test_requests_in_one_record_are_answered_in_order);
     tcase_add_test(same, test_many_connections_at_once_are_all_answered);
@@ -637,15 +637,15 @@ Suite *suite_tls(void)
     tcase_add_test(same, test_keys_are_asked_for);
     tcase_add_test(same, test_health_check_speaks_tls_where_the_daemon_does);
     tcase_add_checked_fixture(broken, begin, end);
-    tcase_add_test(broken, test_late_body_is_told_408_within_tls);
-    tcase_add_test(broken, test_late_head_is_cut_or_told_408);
-    tcase_add_test(broken, test_body_that_is_too_large_is_told_413_though_it_is_sent);
-    tcase_add_test(broken, test_chunks_without_end_are_told_413);
-    tcase_add_test(broken, test_handshake_that_stops_is_cut_in_time);
-    tcase_add_test(broken, test_what_is_no_tls_is_cut_without_an_answer);
+    tcase_add_test(broken, test_late_body_is_answered_408_within_tls);
+    tcase_add_test(broken, test_late_head_is_answered_408_or_closed);
+    tcase_add_test(broken, test_body_that_is_too_large_is_answered_413_though_it_is_sent);
+    tcase_add_test(broken, test_chunks_without_end_are_answered_413);
+    tcase_add_test(broken, test_handshake_that_stops_is_closed_in_time);
+    tcase_add_test(broken, test_bytes_that_are_no_tls_are_closed_without_an_answer);
     tcase_add_test(broken, test_reset_in_the_handshake_leaves_nothing);
     tcase_add_test(broken, test_tls_that_breaks_within_a_body_computes_nothing);
-    tcase_add_test(broken, test_client_that_ends_its_side_behind_the_request_is_answered);
+    tcase_add_test(broken, test_client_that_ends_its_side_after_the_request_is_answered);
     tcase_add_test(broken, test_versions_before_1_2_and_weak_ciphers_are_refused);
     tcase_add_test(broken, test_renegotiation_ends_the_connection);
     tcase_add_checked_fixture(starts, make_files, remove_files);

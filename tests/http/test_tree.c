@@ -1,5 +1,5 @@
-/* test_tree.c: several guesses at how a sequence goes on, in one step: rows with an attention_mask
- * among themselves get what each path of the tree gets alone.
+/* test_tree.c: tree decoding: several continuations of a sequence in one step.  Rows with an
+ * attention_mask among themselves get the outputs that each path of the tree gets alone.
  *
  *     0 --- 1 --- 3        rows and their depths: 0: 0   1, 2: 1   3, 4, 5: 2
  *      \     \--- 4
@@ -21,8 +21,8 @@ enum { NODES = 6, DEPTHS = 3, CACHED = 7, WIDTH = 24 };
 static const int parents[NODES] = {-1, 0, 0, 1, 1, 2};
 static const size_t paths[][DEPTHS] = {{0, 1, 3}, {0, 1, 4}, {0, 2, 5}};
 
-/* Models of tests/reference, all of this width: plain windows, position bias, sinks, soft caps,
- * norms, fused weights. */
+/* Models of tests/reference, all of this width: windows, position bias, sinks, soft caps, norms,
+ * fused weights. */
 static const char *const models[] = {"mistral", "bloom", "bloom_6", "gpt_oss",   "gemma2",
                                      "qwen3",   "phi3",  "opt",     "llama_yarn"};
 #define MODELS (sizeof models / sizeof models[0])
@@ -43,7 +43,7 @@ static void set_up(void)
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-/* The rows that `list` names (NULL: all), with further members `extra`. */
+/* POSTs the rows that `list` names (NULL: all), with further members `extra`. */
 static struct answer post_rows(const char *path, const char *model, const size_t *list, size_t n,
                                const char *extra)
 {
@@ -62,7 +62,7 @@ static struct answer post_rows(const char *path, const char *model, const size_t
     return answer;
 }
 
-/* The same as a step of the session that is named as its model. */
+/* Likewise, as a step of the session that has the name of its model. */
 static struct answer post_step(const char *path, const char *model, const size_t *list, size_t n,
                                const char *extra)
 {
@@ -73,7 +73,7 @@ static struct answer post_step(const char *path, const char *model, const size_t
     return answer;
 }
 
-/* The first CACHED tokens of the session. */
+/* Begins the session with its first CACHED tokens. */
 static void begin(const char *model)
 {
     float rows[CACHED * WIDTH];
@@ -90,7 +90,7 @@ static void begin(const char *model)
     text_free(&body);
 }
 
-/* The members of a tree over `cached` tokens; its mask in 2 to 4 dimensions. */
+/* Adds the members of a tree over `cached` tokens, with a mask of 2 to 4 dimensions. */
 static void add_tree(struct text *extra, size_t cached, size_t rank, const char *more)
 {
     uint8_t mask[NODES * NODES] = {0};
@@ -109,7 +109,7 @@ static void add_tree(struct text *extra, size_t cached, size_t rank, const char 
     text_integers(extra, positions, SHAPE(NODES));
 }
 
-/* Each path, decoded on its own and not kept, gives the rows that the tree gave. */
+/* Fails unless each path, decoded alone and without commit, has the rows that the tree had. */
 static void expect_paths(const char *model, const struct answer *tree, const char *more)
 {
     char extra[128];
@@ -197,7 +197,8 @@ START_TEST(test_a_tree_is_the_same_through_prefill_and_item_and_in_more_dimensio
 }
 END_TEST
 
-/* The mask over all keys that says the same: every cached one, and the tree's. */
+/* Adds the tree's mask over all keys: every row attends to every cached key, and to the tree's as
+ * in the mask among the new rows. */
 static void add_whole_mask(struct text *extra)
 {
     uint8_t mask[NODES * (CACHED + NODES)] = {0};
@@ -237,8 +238,8 @@ START_TEST(test_a_tree_can_be_kept_and_said_over_all_keys)
 }
 END_TEST
 
-/* With nothing cached such a mask is as wide as all keys, and means what it does without a session:
- * windows and position biases go by slots. */
+/* With nothing cached, a mask among the new rows is as wide as all keys and an ordinary one, as
+ * without a session: windows and position biases go by slots. */
 START_TEST(test_the_mask_of_a_first_step_is_an_ordinary_one)
 {
     const char *model = models[_i];
@@ -263,7 +264,7 @@ END_TEST
 /* ---- Many at a time -------------------------------------------------------------------------- */
 
 #define FORKS 255
-#define TOKENS 65536 /* of each, 16 MB of positions for every 32 of them */
+#define TOKENS 65536 /* of each session: the positions of 32 sessions take 16 MB */
 #define PIECE 16384
 #define MANY_CONFIG                                                                                \
     "{\"port\":0,\"threads\":1,\"max_session_length\":65600,\"max_tokens\":16384,"                 \
@@ -298,7 +299,7 @@ static void fork_sessions(void)
     }
 }
 
-/* Their positions together would pass what a call may take. */
+/* The positions of all forks together would pass the memory that a call may take. */
 START_TEST(test_trees_over_many_forks_of_a_long_session_leave_memory_for_each_other)
 {
     struct text body = {0};

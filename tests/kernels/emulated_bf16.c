@@ -25,7 +25,7 @@ static inline __m512 emulated_dot(__m512 sum, __m512i x, __m512i w)
     return multiply_add(sum, _mm512_slli_epi32(x, 16), _mm512_slli_epi32(w, 16));
 }
 
-#define PROJECT_DOT_HALVES emulated_dot
+#define PROJECT_DOT_BF16 emulated_dot
 #define attn_kernels_avx512_bf16 kernels_emulated_bf16
 #include "kernelcheck.h"
 

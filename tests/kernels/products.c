@@ -104,7 +104,8 @@ static void make_ready(struct check *check, const struct multiplication *m,
         memcpy(ready->at + r * ready->ld, m->a.at + (first + r) * m->a.ld,
                m->a.cols * sizeof(float));
     if (m->dtype == ATTN_INT8)
-        check->kernels->prepare(ready->at, ready->ld, prepared, m->factor, ready->rows, m->a.cols);
+        check->kernels->prepare_rows(ready->at, ready->ld, prepared, m->factor, ready->rows,
+                                     m->a.cols);
 }
 
 /* Rows [first, first + count) of the problem by themselves must give the same bits. */

@@ -112,7 +112,7 @@ static void run_project(const struct check *check, const struct projection *p, c
         .row_scale = integers ? p->row_scale.at + first : NULL,
         .scale = integers ? p->scale.at + panel * ATTN_PANEL : NULL,
         .scratch = p->scratch,
-        .kept = kept,
+        .rows_copied = kept,
         .ldy = y->ld,
         .ldstart = p->from == FROM_Y ? y->ld : 0,
         .ldx = x->ld * (integers ? 4 : 1),
@@ -162,9 +162,10 @@ static const char *compare_project(const struct projection *p, const struct attn
         for (size_t j = 0; j < p->n; j++) {
             size_t from = p->from == FROM_Y ? r * p->start.ld + j : j;
             float start = p->from == FROM_ZERO ? 0 : p->start.at[from];
-            if (!(p->dtype == ATTN_INT8 ? is_integer_sum(p, start, r, j)
-                                        : is_sum(p, (double)start, r, j,
-                                                 p->dtype == ATTN_BF16 && kernels->rounds_rows)))
+            if (!(p->dtype == ATTN_INT8
+                      ? is_integer_sum(p, start, r, j)
+                      : is_sum(p, (double)start, r, j,
+                               p->dtype == ATTN_BF16 && kernels->bf16_rounds_rows)))
                 return "a result is wrong";
         }
     return NULL;

@@ -1,17 +1,18 @@
 #!/bin/bash
-# docs.sh: the documentation says what attnd does.
+# docs.sh: checks that the documentation agrees with the code and with the running daemon.
 #
 #   tests/tools/docs.sh ATTND LIBATTN            check
 #   tests/tools/docs.sh ATTND LIBATTN --print    print the table rows that are checked
 #
-# Tables   errors, routes, fields, options, bounds, metrics and kernel slots: each row that sources or daemon
-#          have must begin a row of its table, and the table has no other rows.
-# Examples every block marked `sh` in README.md and docs/ is run, in order, in a directory that looks
-#          like the top of the tree.  The unmarked block behind it is what it must print: numbers
-#          within 1e-6, `...` for anything, a first line of three digits for the HTTP status (2xx
-#          without one).  Epochs, request ids and idle times may differ.
-#          `build/attnd --config FILE &` starts the daemon, on a port of its own in place of 8080.
-# Links    to files and headings must lead somewhere.
+# Tables   Errors, routes, fields, options, bounds, metrics and kernel slots: each row that the
+#          sources or the daemon have must begin a row of the document's table, and the table may
+#          have no other rows.  A source in which no row is found is a breach.
+# Examples Every block marked `sh` is run, in order, in a directory that looks like the top of the
+#          tree.  The unmarked block after it is the expected output: numbers within 1e-6, `...` for
+#          any text, a first line of three digits for the HTTP status (without one: any 2xx).
+#          Epochs, request ids and idle times may differ.
+#          `build/attnd --config FILE &` starts the daemon, on a free port in place of 8080.
+# Links    Links to files and headings must lead to one that exists.
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/../.."
@@ -21,7 +22,7 @@ attnd=$(realpath "${1:?$usage}")
 libattn=$(realpath "${2:?$usage}")
 print=${3:-}
 top=$PWD
-documents=(README.md CHANGELOG.md docs/*.md)
+documents=(*.md docs/*.md)
 work=$(mktemp -d)
 daemon=
 wrong=0
@@ -42,9 +43,9 @@ complain() { # what is wrong
 
 # ---- The daemon ------------------------------------------------------------------------------------
 
-# What an example finds: the tree's directories, the binaries under test, and a curl that knows the
-# port and tells the status on a last line of its own.
-lay_out() {
+# Makes the directory that examples run in: the tree's directories, the binaries under test, and a
+# curl that knows the port and prints the status on a last line of its own.
+make_top() {
     mkdir "$work/top" "$work/top/build" "$work/bin" "$work/blocks"
     ln -s "$top/include" "$top/config" "$top/tests" "$work/top"
     ln -s "$attnd" "$work/top/build/attnd"
@@ -59,7 +60,7 @@ END
 start() { # configuration, as the example names it
     local tenths
     stop
-    : >"$work/ready" # the last daemon's line must not be taken for this one's
+    : >"$work/ready" # removes the line of the daemon before
     (cd "$work/top" && exec env -i "$attnd" --config "$1" --port 0 --log error --instance docs \
         --cpu-level portable --threads 2 --memory-limit 64GiB) >"$work/ready" 2>"$work/log" &
     daemon=$!
@@ -92,7 +93,7 @@ field_rows() {
 }
 
 create_rows() {
-    sed -nE 's/^ *\{"([a-z_]+)", (true|false), offsetof\(struct create_call.*/| `\1` |/p' server/api/endpoint_sessions.c
+    sed -nE 's/^ *SRV_(TEXT|COUNT)_FIELD\(create_call, ([a-z_]+).*/| `\2` |/p' server/api/endpoint_sessions.c
 }
 
 metric_rows() {
@@ -103,13 +104,14 @@ slot_rows() {
     sed -nE 's/^    (void|bool) \(\*([a-z_]+)(\[[^]]*\])?\)\(.*/| `\2` |/p' lib/kernels/kernels.h
 }
 
-# What --check prints without a configuration: options at their defaults, whatever memory there is.
+# The bounds that --check prints without a configuration: those of options at their defaults, which
+# a fixed --memory-limit makes independent of the machine.
 bound_rows() {
     env -i "$attnd" --check --memory-limit 64GiB | sed 's/^\(  memory_limit  *\)68719476736 /\10 /' | sed -n '/^bounds:/,/^[a-z]*: [0-9]/p' | sed -nE \
         's/^  ([a-z_]+)  +([0-9][^ ]*( [a-z\/]+)?)  +([^ ]+( [^ ]+)*)  +([^ ].*)$/| `\1` | \2 | \4 | \6 |/p'
 }
 
-# An option refuses the empty text and says what it takes instead.
+# The values that an option takes are read from its refusal of the empty text.
 option_rows() {
     local flag default takes name key
     while IFS=$'\t' read -r flag default; do
@@ -127,7 +129,8 @@ option_rows() {
              { print $0 "\t" default_ }')
 }
 
-# Every line of standard input begins a row of the table under `header`, which has no more rows.
+# Checks that every line of standard input begins a row of the table under `header`, and that the
+# table has no more rows.  Prints breaches.
 check_table() { # file, header
     awk -v file="$1" -v header="$2" '
         FILENAME == "-" { want[++wants] = $0; next }
@@ -154,7 +157,7 @@ check_table() { # file, header
         }' - "$1"
 }
 
-# Each table: the rows, the file, the header line.
+# For each table: the function that prints its rows, the file, the header line.
 tables() {
     cat <<'END'
 error_rows|docs/API.md|| code | status | retryable | meaning |
@@ -184,8 +187,8 @@ check_tables() {
 
 # ---- Examples --------------------------------------------------------------------------------------
 
-# Writes blocks/FILE.LINE.sh for each `sh` block and .reply for the unmarked block behind it.
-cut_blocks() { # file
+# Writes blocks/FILE.LINE.sh for each `sh` block and .reply for the unmarked block after it.
+extract_blocks() { # file
     awk -v into="$work/blocks/$(basename "$1" .md)" '
         /^```/ && open   { close(open); open = ""; next }
         open             { print > open; next }
@@ -195,10 +198,11 @@ cut_blocks() { # file
         /[^[:space:]]/   { last = "" }' "$1"
 }
 
-# Compares what was printed with what the document shows, token by token; says where they part.
+# Compares the printed text with the one that the document shows, token by token; prints the first
+# difference.
 compare() { # reply, printed
     awk '
-        function cut(text, into,    n, old) {
+        function split_tokens(text, into,    n, old) {
             n = 0
             while (match(text, /"([^"\\]|\\.)*"|\.\.\.|-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?|[A-Za-z_]+|[^ \t\n]/)) {
                 into[++n] = substr(text, RSTART, RLENGTH)
@@ -222,8 +226,8 @@ compare() { # reply, printed
         FILENAME == ARGV[1] { want = want $0 "\n"; next }
         { got = got $0 "\n" }
         END {
-            wants = cut(want, w)
-            gots = cut(got, g)
+            wants = split_tokens(want, w)
+            gots = split_tokens(got, g)
             for (i = j = 1; i <= wants; i++) {
                 if (w[i] == "...") {
                     if (i == wants)
@@ -252,7 +256,8 @@ check_status() { # wanted, got
     fi
 }
 
-# The status stands alone on the last line of `printed` where the block's last word was curl's.
+# Runs a block and prints its breaches.  Where its last command was curl, the last line of `printed`
+# is the status.
 run_block() { # block, without extension
     local printed=$work/printed status wanted='' reply=$1.reply why
     if ! (cd "$work/top" && timeout 10 env -i PATH="$work/bin:$PATH" LC_ALL=C bash -euo pipefail "$1.sh") \
@@ -300,7 +305,7 @@ run_blocks() { # document
 
 # ---- Links -----------------------------------------------------------------------------------------
 
-# The anchors that a document's headings have on the usual hosts.
+# The anchors of a document's headings, as the usual hosts of repositories make them.
 anchors_of() { # file
     sed -nE '/^```/,/^```/d; s/^#+ +//p' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'
 }
@@ -323,7 +328,7 @@ check_links() { # document
 # ---- All -------------------------------------------------------------------------------------------
 
 examples=0
-lay_out
+make_top
 start config/attnd.json
 check_tables
 if [ "$print" = --print ]; then
@@ -331,7 +336,7 @@ if [ "$print" = --print ]; then
 fi
 for document in "${documents[@]}"; do
     check_links "$document"
-    cut_blocks "$document"
+    extract_blocks "$document"
     if compgen -G "$work/blocks/$(basename "$document" .md).*.sh" >/dev/null; then
         run_blocks "$document"
     fi

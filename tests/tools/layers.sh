@@ -3,12 +3,14 @@
 #
 #   tests/tools/layers.sh           the layers with files, lines and arrows; every breach; the sum
 #   tests/tools/layers.sh --table   the layers as docs/ARCHITECTURE.md prints them
+#   tests/tools/layers.sh --write   writes that table into docs/ARCHITECTURE.md
 #
 # An arrow is an #include that crosses layers.  What is a breach:
 #
 #   order    an #include of a header from a higher layer, or of one that does not exist
 #   place    a file without a layer; a layer, or a pattern of one, without a file
 #   public   include/ includes more than standard headers and itself
+#   table    docs/ARCHITECTURE.md prints another table than --table (layers.sh --write mends it)
 #   home     a package's header, or a word such as `struct srv_app`, outside its home (homes below);
 #            a home without a file
 set -euo pipefail
@@ -29,10 +31,32 @@ include <linux/landlock.h>|server/ops/sandbox.c
 include <cpuid.h>|lib/cpu.c
 include <zlib.h>|server/wire/coding.c
 include <jansson.h>|lib/json_members.[ch] lib/json_memory.c lib/families/* server/*
+struct srv_app|server/app.h server/api/* server/main.c server/self_check.[ch] server/wire/request.h
 include <curl/|tests/*
 include <check.h>|tests/*
 TABLE
 }
+
+page=docs/ARCHITECTURE.md
+
+# The table that the page prints, or the page with another one in its place.
+printed_table() { sed -n '/^<!-- layers -->$/,/^<!-- \/layers -->$/p' "$page" | grep '^|'; }
+write_table() {
+    local table=$1
+    awk -v table="$table" '
+        /^<!-- \/layers -->$/ { inside = 0 }
+        !inside { print }
+        /^<!-- layers -->$/ { inside = 1; print table }' "$page" >"$page.new" && mv "$page.new" "$page"
+}
+
+if [ "${1:-}" = --write ]; then
+    write_table "$("$0" --table)"
+    exit
+fi
+if [ -z "${1:-}" ] && [ "$(printed_table)" != "$("$0" --table)" ]; then
+    echo "$page: its table of layers is not the one of the sources; mend it: tests/tools/layers.sh --write"
+    exit 1
+fi
 
 # Lines `file:line:#include ...` of all sources, then the tables, in one pass.
 {
@@ -42,8 +66,12 @@ TABLE
         awk '$2 != "total" { print "F|" $2 "|" $1 }'
     grep -rnE --include='*.[ch]' '^[[:space:]]*#[[:space:]]*include|struct srv_app' include lib server |
         sed 's/^/I|/'
-} | awk -F'|' -v table="${1:-}" '
-    function breach(where, what) { print where ": " what; breaches++ }
+} | awk -F'|' -v table="${1:+1}" '
+    function breach(where, what) {
+        breaches++
+        if (!table)
+            print where ": " what
+    }
 
     # A pattern with * and [..] as an anchored regular expression.
     function regex(pattern) {
@@ -147,16 +175,16 @@ TABLE
                 if (words[i] !~ /^(tests|server)\/\*$/ && !((h, i) in home_used))
                     breach("tests/tools/layers.sh", "home of \"" home_text[h] "\": no file " words[i] " has it")
         }
-        if (table == "--table")
+        if (table) {
             print_table()
-        else
-            print_layers()
+            exit
+        }
+        print_layers()
         if (breaches) {
             printf "layers: %d includes, %d breaches\n", includes, breaches
             exit 1
         }
-        if (table != "--table")
-            printf "layers: %d layers, %d files, %d lines, %d includes in order, 0 against it: ok\n",
+        printf "layers: %d layers, %d files, %d lines, %d includes in order, 0 against it: ok\n",
                    num_layers, length(layer), sum, includes
     }
     function arrows_of(l,    o, text) {

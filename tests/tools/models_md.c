@@ -1,85 +1,128 @@
 /* models_md.c: prints docs/MODELS.md from the table of families.
  *
- * Everything that stands there is read from the rows and key lists that the library itself reads
- * configurations by, so the document cannot say other than what is done.  Words for fields are
- * here; `make models-md` writes the file, `make models-check` compares it. */
+ * Keys, values, tensors and defaults are read from the rows by which the library itself reads
+ * configurations, so the document cannot say other than what the library does.  Only the words for
+ * fields stand here.  `make models-md` writes the file, `make models-check` compares it. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "families/family.h"
 
-#define SETTING(field) offsetof(struct attn_hf_config, field)
-#define ROPE_SETTING(field) offsetof(struct attn_hf_rope, field)
+#define HF_FIELD(field) offsetof(struct attn_hf_config, field)
+#define ROPE_FIELD(field) offsetof(struct attn_hf_rope, field)
 
-/* What a field of the settings means, and what 0 or null in it means. */
+/* The meaning of a field, and of 0 or null in it. */
 struct field_words {
     size_t offset;
     const char *meaning, *zero;
 };
 
-static const struct field_words settings_words[] = {
-    {SETTING(hidden_size), "width E", "required"},
-    {SETTING(num_heads), "query heads H", "required"},
-    {SETTING(num_kv_heads), "key/value heads G", "H"},
-    {SETTING(head_dim), "head width D", "E / H"},
-    {SETTING(value_head_dim), "head width of values", "D"},
-    {SETTING(key_size), "width of key inputs", "E"},
-    {SETTING(value_size), "width of value inputs", "E"},
-    {SETTING(num_layers), "layers", "required"},
-    {SETTING(num_layers_otherwise), "layers, where the key for them is absent", "required"},
-    {SETTING(max_position), "longest position", "not given"},
-    {SETTING(original_position), "trained length of longrope", "as rope_scaling says"},
-    {SETTING(seed), "seed of the weights", "0"},
-    {SETTING(is_causal), "causal", NULL},
-    {SETTING(is_cross), "keys come from another sequence", NULL},
-    {SETTING(bias), "biases", NULL},
-    {SETTING(bias_kv), "a learned key and value at the end", NULL},
-    {SETTING(add_zero_attn), "a key and value of zeros at the end", NULL},
-    {SETTING(sinks), "a sink for each head", NULL},
-    {SETTING(qk_norm), "RMSNorm of queries and keys", NULL},
-    {SETTING(norm_eps), "epsilon of that norm", "0"},
-    {SETTING(grouped), "num_kv_heads counts", NULL},
-    {SETTING(multi_query), "one key/value head, else H", NULL},
-    {SETTING(scaled), "scores are divided by sqrt(D)", NULL},
-    {SETTING(scale_by_layer), "scores of layer l are divided by l + 1", NULL},
-    {SETTING(scale), "scale of scores", "1 / sqrt(D)"},
-    {SETTING(query_scalar), "scale is 1 / sqrt of this", "D"},
-    {SETTING(softcap), "soft-capping of scores", "none"},
-    {SETTING(sliding_window), "window W of sliding layers", "none"},
-    {SETTING(use_window), "layers slide at all", NULL},
-    {SETTING(first_sliding), "first sliding layer", "0"},
-    {SETTING(num_layer_types), "which layers slide", "by rule"},
-    {SETTING(alibi), "ALiBi", NULL},
-    {SETTING(alibi_scaled), "ALiBi is divided by sqrt(D)", NULL},
-    {SETTING(alibi_bfloat16), "ALiBi is rounded to bfloat16", NULL},
-    {SETTING(buckets), "buckets of the relative position bias", "none"},
-    {SETTING(max_distance), "distances from here on share a bucket", "required"},
-    {SETTING(rope.dim), "components of a head that rotate", "by share"},
-    {SETTING(rope.partial), "share of a head that rotates, rounded down", "all"},
-    {SETTING(rope.interleaved), "neighbours rotate, not halves", NULL},
-    {SETTING(rope.theta), "RoPE base", "no RoPE"},
+static const struct field_words config_words[] = {
+    {HF_FIELD(hidden_size), "width E", "required"},
+    {HF_FIELD(num_heads), "query heads H", "required"},
+    {HF_FIELD(num_kv_heads), "key/value heads G", "H"},
+    {HF_FIELD(head_dim), "head width D", "E / H"},
+    {HF_FIELD(value_head_dim), "head width of values", "D"},
+    {HF_FIELD(key_size), "width of key inputs", "E"},
+    {HF_FIELD(value_size), "width of value inputs", "E"},
+    {HF_FIELD(num_layers), "layers", "required"},
+    {HF_FIELD(num_layers_fallback), "layers, if the key above is absent", "required"},
+    {HF_FIELD(max_position), "longest position", "not given"},
+    {HF_FIELD(original_max_position), "trained length, for longrope", "by rope_scaling"},
+    {HF_FIELD(seed), "seed of the weights", "0"},
+    {HF_FIELD(is_causal), "a token sees no later token", NULL},
+    {HF_FIELD(is_cross), "keys come from another sequence", NULL},
+    {HF_FIELD(bias), "biases", NULL},
+    {HF_FIELD(bias_kv), "one learned key and value is appended", NULL},
+    {HF_FIELD(add_zero_attn), "one key and value of zeros is appended", NULL},
+    {HF_FIELD(sinks), "each head has a sink", NULL},
+    {HF_FIELD(qk_norm), "RMSNorm of each query and key head", NULL},
+    {HF_FIELD(norm_eps), "epsilon of that norm", "0"},
+    {HF_FIELD(grouped), "`num_kv_heads` counts", NULL},
+    {HF_FIELD(multi_query), "one key/value head; false: H", NULL},
+    {HF_FIELD(scale_attn_weights), "scores are divided by sqrt(D)", NULL},
+    {HF_FIELD(scale_by_layer), "scores of layer l are divided by l + 1", NULL},
+    {HF_FIELD(scale), "scale of scores", "1 / sqrt(D)"},
+    {HF_FIELD(query_pre_attn_scalar), "q: the scale of scores is 1 / sqrt(q)", "D"},
+    {HF_FIELD(softcap), "soft-capping c: scores become c tanh(score / c)", "none"},
+    {HF_FIELD(sliding_window), "window W of sliding layers", "none"},
+    {HF_FIELD(use_sliding_window), "any layer has the window", NULL},
+    {HF_FIELD(first_sliding), "first layer with the window", "0"},
+    {HF_FIELD(num_layer_types), "the type of each layer", "by the rule above"},
+    {HF_FIELD(alibi), "ALiBi", NULL},
+    {HF_FIELD(alibi_scaled), "ALiBi is divided by sqrt(D)", NULL},
+    {HF_FIELD(alibi_bfloat16), "ALiBi is rounded to bfloat16", NULL},
+    {HF_FIELD(buckets), "buckets of the relative position bias", "none"},
+    {HF_FIELD(max_distance), "distance from which on all share a bucket", "required"},
+    {HF_FIELD(rope.dim), "components of a head that rotate", "all"},
+    {HF_FIELD(rope.partial_rotary_factor), "share of a head that rotates, rounded down", "all"},
+    {HF_FIELD(rope.interleaved), "pairs are neighbours; false: halves", NULL},
+    {HF_FIELD(rope.theta), "RoPE base", "no RoPE"},
 };
 
 static const struct field_words rope_words[] = {
-    {ROPE_SETTING(type), "type", "required"},
-    {ROPE_SETTING(theta), "base", "that beside the object"},
-    {ROPE_SETTING(factor), "linear, dynamic, yarn, llama3: required; longrope", "by the lengths"},
-    {ROPE_SETTING(attention_factor), "yarn, longrope: multiplies cosine and sine", "by factor"},
-    {ROPE_SETTING(mscale), "yarn: of the attention factor, with the next", "not used"},
-    {ROPE_SETTING(mscale_all_dim), "yarn: of the attention factor, with the last", "not used"},
-    {ROPE_SETTING(low_freq_factor), "llama3", "required"},
-    {ROPE_SETTING(high_freq_factor), "llama3", "required"},
-    {ROPE_SETTING(beta_fast), "yarn: turns where the ramp begins", "32"},
-    {ROPE_SETTING(beta_slow), "yarn: turns where the ramp ends", "1"},
-    {ROPE_SETTING(original_max_position), "trained length; llama3: required; yarn, longrope",
-     "max_position_embeddings"},
-    {ROPE_SETTING(partial), "share of a head that rotates", "that beside the object"},
-    {ROPE_SETTING(truncate), "yarn: the ramp's ends are whole numbers", NULL},
-    {ROPE_SETTING(short_factor), "longrope: up to the trained length", "required"},
-    {ROPE_SETTING(long_factor), "longrope: beyond it", "required"},
+    {ROPE_FIELD(type), "type; one of the two keys is required", ""},
+    {ROPE_FIELD(theta), "base", "the one beside the object"},
+    {ROPE_FIELD(factor), "factor; required by linear, dynamic, yarn, llama3",
+     "longrope: ratio of the lengths"},
+    {ROPE_FIELD(attention_factor), "yarn, longrope: multiplies cosine and sine",
+     "computed from `factor`"},
+    {ROPE_FIELD(mscale), "yarn: gives the attention factor, with `mscale_all_dim`", "not used"},
+    {ROPE_FIELD(mscale_all_dim), "yarn: gives the attention factor, with `mscale`", "not used"},
+    {ROPE_FIELD(low_freq_factor), "llama3: required", ""},
+    {ROPE_FIELD(high_freq_factor), "llama3: required", ""},
+    {ROPE_FIELD(beta_fast), "yarn: turns where the ramp begins", "32"},
+    {ROPE_FIELD(beta_slow), "yarn: turns where the ramp ends", "1"},
+    {ROPE_FIELD(original_max_position), "yarn, llama3 (required), longrope: trained length",
+     "`max_position_embeddings`"},
+    {ROPE_FIELD(partial_rotary_factor), "share of a head that rotates",
+     "the one beside the object"},
+    {ROPE_FIELD(truncate), "yarn: the ramp's ends are whole numbers", NULL},
+    {ROPE_FIELD(short_factor), "longrope: required; factors up to the trained length", ""},
+    {ROPE_FIELD(long_factor), "longrope: required; factors beyond the trained length", ""},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* ---- Paragraphs ---------------------------------------------------------------------------- */
+
+#define COLUMNS 120 /* of a line, outside tables */
+
+/* Text that is gathered and then printed in lines of at most COLUMNS. */
+struct paragraph {
+    char text[8192];
+    size_t length;
+};
+
+static void add(struct paragraph *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct paragraph *p, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(p->text + p->length, sizeof p->text - p->length, format, args);
+    va_end(args);
+    p->length += (size_t)length;
+}
+
+/* Prints and empties the paragraph.  Further lines of a list item ("- ...") are indented. */
+static void print_paragraph(struct paragraph *p)
+{
+    const size_t indent = p->text[0] == '-' ? 2 : 0;
+    const char *word = p->text;
+    size_t column = 0;
+    while (*word != '\0') {
+        size_t length = strcspn(word, " ");
+        if (column > 0 && column + 1 + length > COLUMNS)
+            column = (size_t)printf("\n%*s", (int)indent, "") - 1;
+        else if (column > 0)
+            column += (size_t)printf(" ");
+        column += (size_t)printf("%.*s", (int)length, word);
+        word += length + (word[length] == ' ');
+    }
+    printf("\n");
+    *p = (struct paragraph){.length = 0};
+}
 
 static const struct field_words *words_for(const struct field_words *words, size_t count,
                                            size_t offset)
@@ -125,7 +168,7 @@ static void print_bounds(const struct attn_hf_key *key)
     }
 }
 
-/* What holds where the key is absent: the field of `defaults` that it fills. */
+/* The default of a key: the field of `defaults` that the key fills. */
 static void print_default(const struct attn_hf_key *key, const void *defaults, const char *zero)
 {
     const void *field = (const char *)defaults + key->offset;
@@ -143,12 +186,11 @@ static void print_default(const struct attn_hf_key *key, const void *defaults, c
 
 static void print_keys(const struct attn_family *family)
 {
-    printf("\n| key | means | value | absent |\n|---|---|---|---|\n");
+    printf("\n| key | meaning | value | if absent |\n|---|---|---|---|\n");
     for (const struct attn_hf_key *key = family->keys; key->name != NULL; key++) {
         if (key->kind == ATTN_KEY_IGNORED)
             continue;
-        const struct field_words *words =
-            words_for(settings_words, COUNT(settings_words), key->offset);
+        const struct field_words *words = words_for(config_words, COUNT(config_words), key->offset);
         bool plain = key->kind == ATTN_KEY_FIXED || key->kind == ATTN_KEY_ROPE;
         printf("| `%s` | %s | ", key->name,
                key->kind == ATTN_KEY_ROPE ? "RoPE scaling"
@@ -161,23 +203,26 @@ static void print_keys(const struct attn_family *family)
         printf(" |\n");
     }
 
-    const char *comma = "\nDoes not touch attention: ";
+    struct paragraph ignored = {.length = 0};
     for (const struct attn_hf_key *key = family->keys; key->name != NULL; key++)
-        if (key->kind == ATTN_KEY_IGNORED) {
-            printf("%s`%s`", comma, key->name);
-            comma = ", ";
-        }
-    printf("%s", comma[0] == ',' ? ".\n" : "");
+        if (key->kind == ATTN_KEY_IGNORED)
+            add(&ignored, "%s `%s`",
+                ignored.length == 0 ? "Keys that do not touch attention:" : ",", key->name);
+    if (ignored.length == 0)
+        return;
+    add(&ignored, ".");
+    printf("\n");
+    print_paragraph(&ignored);
 }
 
 /* ---- Tensors ------------------------------------------------------------------------------- */
 
-static void print_parts(unsigned parts)
+static void print_projections(unsigned projections)
 {
     static const char names[] = "qkvo";
     const char *comma = "";
     for (size_t i = 0; i < 4; i++)
-        if ((parts & 1u << i) != 0) {
+        if ((projections & 1u << i) != 0) {
             printf("%s%c", comma, names[i]);
             comma = ", ";
         }
@@ -186,7 +231,7 @@ static void print_parts(unsigned parts)
 static const char *layout_words(const struct attn_family *family,
                                 const struct attn_family_tensor *tensor)
 {
-    bool fused = tensor->parts == ATTN_PROJ_QKV;
+    bool fused = tensor->projections == ATTN_PROJ_QKV;
     switch (family->layout) {
     case ATTN_LAYOUT_TRANSPOSED:
         if (tensor->role == ATTN_ROLE_WEIGHT)
@@ -219,21 +264,25 @@ static void print_tensors(const struct attn_family *family)
     };
     printf("\n| tensor | holds | stored |\n|---|---|---|\n");
     for (const struct attn_family_tensor *t = family->tensors; t->name != NULL; t++) {
-        if (t->role == ATTN_ROLE_BIAS && (t->parts & ~family->unbiased) == 0)
+        if (t->role == ATTN_ROLE_BIAS && (t->projections & ~family->unbiased) == 0)
             continue;
         printf("| `%s` | %s", t->name, roles[t->role]);
         if (t->role < ATTN_ROLE_SINKS)
-            print_parts(t->parts);
+            print_projections(t->projections);
         printf(" | %s |\n", shapes[t->role] != NULL ? shapes[t->role] : layout_words(family, t));
     }
-    printf("\nPrefixes, tried in order: ");
+    struct paragraph prefixes = {.length = 0};
     for (const char *const *prefix = family->prefixes; *prefix != NULL; prefix++)
-        printf("%s%s%s%s", prefix == family->prefixes ? "" : ", ", **prefix != '\0' ? "`" : "",
-               **prefix != '\0' ? *prefix : "none", **prefix != '\0' ? "`" : "");
-    printf(".\n");
+        add(&prefixes, "%s %s%s%s",
+            prefixes.length == 0 ? "Prefixes of these names, tried in order:" : ",",
+            **prefix != '\0' ? "`" : "", **prefix != '\0' ? *prefix : "none",
+            **prefix != '\0' ? "`" : "");
+    add(&prefixes, ".");
+    printf("\n");
+    print_paragraph(&prefixes);
 }
 
-/* ---- What layers are like ------------------------------------------------------------------ */
+/* ---- Traits of layers ---------------------------------------------------------------------- */
 
 static const char *key_name(const struct attn_family *family, size_t offset)
 {
@@ -244,22 +293,25 @@ static const char *key_name(const struct attn_family *family, size_t offset)
 static void print_sliding(const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
-    const char *types = key_name(family, SETTING(num_layer_types));
-    const char *flag = key_name(family, SETTING(use_window));
-    const char *first = key_name(family, SETTING(first_sliding));
-    if (key_name(family, SETTING(sliding_window)) == NULL)
+    const char *types = key_name(family, HF_FIELD(num_layer_types));
+    const char *flag = key_name(family, HF_FIELD(use_sliding_window));
+    const char *first = key_name(family, HF_FIELD(first_sliding));
+    struct paragraph p = {.length = 0};
+    if (key_name(family, HF_FIELD(sliding_window)) == NULL)
         return;
-    printf("- Sliding layers: ");
+    add(&p, "- Sliding window: ");
+    if (flag != NULL)
+        add(&p, "only if `%s` is true, ", flag);
     if (types != NULL)
-        printf("those that `%s` says, else ", types);
+        add(&p, "in the layers that `%s` calls `sliding_attention`; without that key, ", types);
     if (defaults->sliding_period > 1)
-        printf("one in %zu, layer 0 first", defaults->sliding_period);
+        add(&p, "in one layer of %zu, layer 0 first", defaults->sliding_period);
     else if (first != NULL)
-        printf("those from `%s` on", first);
+        add(&p, "in the layers from `%s` on", first);
     else
-        printf("all");
-    printf("%s%s%s.\n", flag != NULL ? ", and none unless `" : "", flag != NULL ? flag : "",
-           flag != NULL ? "`" : "");
+        add(&p, "in all layers");
+    add(&p, ".");
+    print_paragraph(&p);
 }
 
 static const char *rope_name(size_t type)
@@ -273,54 +325,69 @@ static const char *rope_name(size_t type)
 static void print_rope(const struct attn_family *family)
 {
     const struct attn_hf_rope *rope = &family->defaults.rope;
-    if (rope->type == ATTN_ROPE_NONE) {
-        printf("- RoPE: %s.\n",
-               key_name(family, SETTING(rope.theta)) != NULL ? "where a base is given" : "none");
-        return;
-    }
-    printf("- RoPE: %s unless the configuration says, base %g, %s rotate", rope_name(rope->type),
-           rope->theta, rope->interleaved ? "neighbours" : "halves");
+    struct paragraph p = {.length = 0};
+    if (rope->type == ATTN_ROPE_NONE)
+        add(&p, "- RoPE: %s.",
+            key_name(family, HF_FIELD(rope.theta)) != NULL ? "if a base is given" : "none");
+    else
+        add(&p, "- RoPE: type `%s`, base %g, unless keys say otherwise; pairs are %s",
+            rope_name(rope->type), rope->theta, rope->interleaved ? "neighbours" : "halves");
     if (rope->type == ATTN_ROPE_YARN)
-        printf(", factor %g, beta_fast %g, beta_slow %g, truncate %s", rope->factor,
-               rope->beta_fast, rope->beta_slow, rope->truncate ? "true" : "false");
-    printf("%s.\n", family->defaults.alibi_replaces_rope ? "; none with ALiBi" : "");
+        add(&p, "; factor %g, beta_fast %g, beta_slow %g, truncate %s", rope->factor,
+            rope->beta_fast, rope->beta_slow, rope->truncate ? "true" : "false");
+    if (rope->type != ATTN_ROPE_NONE)
+        add(&p, "%s.", family->defaults.alibi_replaces_rope ? "; none with ALiBi" : "");
+    print_paragraph(&p);
+}
+
+static void print_biases(const struct attn_family *family)
+{
+    unsigned biased = ATTN_PROJ_ALL & ~family->unbiased;
+    const char *flag = key_name(family, HF_FIELD(bias));
+    printf("- Biases: ");
+    if (biased == 0)
+        printf("none");
+    else
+        print_projections(biased);
+    if (biased != 0 && flag != NULL)
+        printf(", if `%s` is true", flag);
+    printf(".\n");
+}
+
+static void print_kv_heads(const struct attn_family *family)
+{
+    struct paragraph p = {.length = 0};
+    add(&p, "- Key/value heads: `%s` if `%s` is true; else 1 if `%s` is true; else H.",
+        key_name(family, HF_FIELD(num_kv_heads)), key_name(family, HF_FIELD(grouped)),
+        key_name(family, HF_FIELD(multi_query)));
+    print_paragraph(&p);
 }
 
 static void print_traits(const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
-    unsigned biased = ATTN_PROJ_ALL & ~family->unbiased;
-    bool rescaled = key_name(family, SETTING(scaled)) != NULL ||
-                    key_name(family, SETTING(scale)) != NULL ||
-                    key_name(family, SETTING(query_scalar)) != NULL;
-    printf("- %s, %s; scores are %s%s.\n",
+    bool rescaled = key_name(family, HF_FIELD(scale_attn_weights)) != NULL ||
+                    key_name(family, HF_FIELD(scale)) != NULL ||
+                    key_name(family, HF_FIELD(query_pre_attn_scalar)) != NULL;
+    printf("- %s, %s. Scores are %s%s.\n",
            defaults->is_cross ? "Cross-attention" : "Self-attention",
            defaults->is_causal ? "causal" : "not causal",
-           defaults->scaled ? "divided by sqrt(D)" : "not scaled",
+           defaults->scale_attn_weights ? "divided by sqrt(D)" : "not scaled",
            rescaled ? " unless a key says otherwise" : "");
-    printf("- Biases: ");
-    if (biased == 0)
-        printf("none");
-    else
-        print_parts(biased);
-    if (biased != 0 && key_name(family, SETTING(bias)) != NULL)
-        printf(", where `%s`", key_name(family, SETTING(bias)));
-    printf(".\n");
-    if (defaults->alibi || key_name(family, SETTING(alibi)) != NULL)
-        printf("- ALiBi%s%s%s.\n", defaults->alibi ? "" : ", where `alibi`",
+    print_biases(family);
+    if (defaults->alibi || key_name(family, HF_FIELD(alibi)) != NULL)
+        printf("- ALiBi%s%s%s.\n", defaults->alibi ? "" : ", if `alibi` is true",
                defaults->alibi_scaled ? ", divided by sqrt(D)" : "",
                defaults->alibi_bfloat16 ? ", rounded to bfloat16" : "");
     if (defaults->buckets != 0)
         printf("- T5 position bias, in %s.\n",
                defaults->is_causal ? "one direction" : "both directions");
     if (defaults->sinks)
-        printf("- A sink for each head.\n");
+        printf("- Each head has a sink.\n");
     if (defaults->qk_norm)
         printf("- RMSNorm of each query and key head before RoPE.\n");
     if (family->kv_by_flags)
-        printf("- Key/value heads: `%s` where `%s`; else 1 where `%s`, and H where not.\n",
-               key_name(family, SETTING(num_kv_heads)), key_name(family, SETTING(grouped)),
-               key_name(family, SETTING(multi_query)));
+        print_kv_heads(family);
     print_sliding(family);
     print_rope(family);
 }
@@ -332,8 +399,8 @@ static void print_family(const struct attn_family *family)
     if (family->model_type != NULL)
         printf("`\"model_type\": \"%s\"`\n\n", family->model_type);
     else
-        printf("The configuration of a random model, which has no tensors to read. Nothing but "
-               "these keys is understood.\n\n");
+        printf("The configuration of a model of random weights, which has no tensors to read. Keys "
+               "that are not in this table are\nrefused.\n\n");
     print_traits(family);
     if (family->tensors != NULL)
         print_tensors(family);
@@ -345,14 +412,19 @@ static void print_family(const struct attn_family *family)
 static void print_rope_keys(void)
 {
     static const struct attn_hf_rope defaults = {.truncate = true};
-    printf("\n## RoPE scaling\n\nKeys inside `rope_scaling` and `rope_parameters`. The type is one "
-           "of");
+    struct paragraph p = {.length = 0};
+    printf("\n## RoPE scaling\n\n");
+    add(&p, "`rope_scaling` and `rope_parameters` are objects of the keys below. The type is one "
+            "of");
     for (const struct attn_rope_name *known = attn_rope_names; known->name != NULL; known++)
-        printf("%s `%s`", known == attn_rope_names ? "" : ",", known->name);
-    printf(" (the last an old name of `%s`).\nThe object may also hold one such object under "
-           "`full_attention` and one under `sliding_attention`.\n",
-           rope_name(ATTN_ROPE_LONGROPE));
-    printf("\n| key | means | value | absent |\n|---|---|---|---|\n");
+        add(&p, "%s `%s`", known == attn_rope_names ? "" : ",", known->name);
+    add(&p,
+        " (the last is an old name of `%s`). Instead of these keys the object may hold one such "
+        "object under `full_attention` and one under `sliding_attention`, for the two types of "
+        "layers.",
+        rope_name(ATTN_ROPE_LONGROPE));
+    print_paragraph(&p);
+    printf("\n| key | meaning | value | if absent |\n|---|---|---|---|\n");
     for (const struct attn_hf_key *key = attn_rope_keys; key->name != NULL; key++) {
         const struct field_words *words = words_for(rope_words, COUNT(rope_words), key->offset);
         printf("| `%s` | %s | ", key->name, words->meaning);
@@ -365,29 +437,36 @@ static void print_rope_keys(void)
 
 static void print_common(void)
 {
-    printf("\n## Keys of every family\n\nOf these only one value is computed, unless the family "
-           "has a key of that name:\n\n| key | value |\n|---|---|\n");
+    struct paragraph p = {.length = 0};
+    printf("\n## Keys of every family\n\nFor each of these keys only one value is computed; any "
+           "other is refused. A family that has a key of that name in its\nown table understands "
+           "it as described there.\n\n| key | value |\n|---|---|\n");
     for (const struct attn_hf_key *key = attn_common_fixed_keys; key->name != NULL; key++)
         printf("| `%s` | `%s` |\n", key->name, key->only);
-    printf("\nThese do not touch attention, nor does any that begins with `_`: ");
+    printf("\n");
+    add(&p, "Keys that begin with `_` do not touch attention, nor do these:");
     for (const char *const *name = attn_common_ignored_keys; *name != NULL; name++)
-        printf("%s`%s`", name == attn_common_ignored_keys ? "" : ", ", *name);
-    printf(".\n");
+        add(&p, "%s `%s`", name == attn_common_ignored_keys ? "" : ",", *name);
+    add(&p, ".");
+    print_paragraph(&p);
 }
 
 int main(void)
 {
     printf(
         "# Model families\n\n"
-        "Which checkpoints attnd reads, and how. This file is printed by `make models-md` from "
-        "the table in\n`lib/families/family_*.c`; `make check` compares the two.\n\n"
+        "The checkpoints that attnd reads, and how it reads them. `make models-md` prints this "
+        "file from the table in\n`lib/families/`; `make check` compares the two.\n\n"
         "A checkpoint is a directory as Hugging Face publishes models: `config.json`, and "
-        "`model.safetensors` or shards with\n`model.safetensors.index.json`. `model_type` chooses "
-        "the family. Every key of the configuration is in one of the\ntables below or is refused "
-        "by name. `null` means none, or computed from the rest, also where an absent key has\n"
-        "another default. Two keys that mean the same must agree. Tensors are found by name, "
-        "layer by layer (`*` is the layer's\nindex), and only those of the layers asked for; "
-        "others are not looked at. F32, F16 and BF16 are read.\n\n"
+        "`model.safetensors` or shards with\n`model.safetensors.index.json`. The key `model_type` "
+        "of the configuration selects the family.\n\n"
+        "- Every key of the configuration is in one of the tables below, or is refused by name.\n"
+        "- `null` means none, or computed from the rest, also where an absent key has another "
+        "default.\n"
+        "- Two keys of the same meaning must agree.\n"
+        "- Tensors are found by name, layer by layer; `*` in a name is the layer's index. Tensors "
+        "of layers that are not\n  asked for are not looked at.\n"
+        "- Tensors of F32, F16 and BF16 are read.\n\n"
         "Letters: E width, H query heads, G key/value heads, D head width, W window.\n");
     const struct attn_family *family;
     for (size_t i = 0; (family = attn_family_at(i)) != NULL; i++)

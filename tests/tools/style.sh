@@ -8,10 +8,11 @@ cd "$(dirname "$0")/../.."
 mapfile -t sources < <(find include lib server tests -name '*.[ch]' | sort)
 mapfile -t library < <(find lib -name '*.c' | sort)
 mapfile -t documents < <(find . -path ./build -prune -o \( -name '*.yml' -o -name '*.yaml' \) -print)
+mapfile -t pages < <(find . -path ./build -prune -o -name '*.md' -print | sort)
 mapfile -t scripts < <(find tests .ci -name '*.sh' -o -path '.ci/run' | sort)
 
 # A list that has become empty, because what it names has moved, would pass all that it is for.
-for list in sources library documents scripts; do
+for list in sources library documents pages scripts; do
     declare -n files=$list
     if [ "${#files[@]}" -eq 0 ]; then
         echo "style: no file is left in the list '$list'"
@@ -71,6 +72,15 @@ check_suites() {
         done
 }
 
+# Columns of Markdown, except in tables and code, where lines are what they are.
+check_markdown() {
+    awk '
+        FNR == 1 { code = 0 }
+        /^```/ { code = !code }
+        length($0) > 120 && !code && !/^\|/ && !/^    / {
+            print FILENAME ":" FNR ": longer than 120 columns" }' "$@"
+}
+
 # Columns, length and opening comment of each file.
 check_files() {
     awk '
@@ -92,15 +102,30 @@ check_files() {
         END { finish() }' "$@"
 }
 
-# One line per function: file:line, length, name.  The house layout makes this simple: a function
-# opens with a brace in column 1 and closes with the next one, or stands on one line.
+# One line per function: file:line, length, name, parameters.  The house layout makes this simple: a
+# function opens with a brace in column 1 and closes with the next one, or stands on one line.
 functions_of() {
     awk '
-        /^[A-Za-z].*\) \{.*\}$/ { print FILENAME ":" FNR, 1, name_of($0); next }
-        /^[A-Za-z].*\(/         { head = $0 }
+        FNR == 1                { start = 0; head = "" }
+        /^[A-Za-z].*\) \{.*\}$/ { print FILENAME ":" FNR, 1, name_of($0), parameters_of($0); next }
+        /^[A-Za-z].*\(/         { head = "" }
+        !start                  { head = head == "" ? $0 : head " " $0 }
         /^\{/                   { start = FNR }
-        /^\}/ && start          { print FILENAME ":" start, FNR - start + 1, name_of(head); start = 0 }
-        FNR == 1                { start = 0 }
+        /^\}/ && start          {
+            print FILENAME ":" start, FNR - start + 1, name_of(head), parameters_of(head)
+            start = 0
+            head = ""
+        }
+        function parameters_of(line,    i, c, depth, commas) {
+            if (line ~ /enum MHD_Result /) # a callback as libmicrohttpd defines it
+                return 0
+            for (i = 1; i <= length(line) && !(c == ")" && depth == 0); i++) {
+                c = substr(line, i, 1)
+                depth += (c == "(") - (c == ")")
+                commas += c == "," && depth == 1
+            }
+            return commas + 1
+        }
         function name_of(line) {
             if (line ~ /^START_TEST/)
                 sub(/^START_TEST\(/, "", line)
@@ -110,13 +135,15 @@ functions_of() {
         }' "$@"
 }
 
-check_functions() { # reads functions_of
+check_functions() { # reads functions_of; kernels are free of limits
     awk '
         $1 ~ /^lib\/kernels\// || $1 ~ /^tests\/kernels\// { next }
         {
             limit = $1 ~ /^tests\// ? 80 : 60
             if ($2 > limit)
                 print $1 ": function " $3 " has " $2 " lines, at most " limit
+            if ($4 > 7 && $1 !~ /^tests\//)
+                print $1 ": function " $3 " has " $4 " parameters, at most 7"
         }'
 }
 
@@ -134,6 +161,7 @@ summary_of() { # reads functions_of
     check_library
     check_suites
     check_files "${sources[@]}"
+    check_markdown "${pages[@]}"
     functions_of "${sources[@]}" | check_functions
     yamllint --strict -f parsable "${documents[@]}" || true
     if command -v shellcheck >/dev/null; then

@@ -19,16 +19,16 @@
     X(tensor_json)   \
     X(tensor_binary) \
     X(number)        \
-    X(request)       \
+    X(call)          \
     X(http)          \
     X(coding)        \
     X(config)        \
     X(keys)          \
     X(session)       \
     X(digest)        \
-    X(lines)         \
-    X(clerk)         \
-    X(rounds)        \
+    X(fair_queue)    \
+    X(io_workers)    \
+    X(dispatch)      \
     X(log)           \
     X(metrics)       \
     X(steps)         \

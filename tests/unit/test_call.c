@@ -41,7 +41,7 @@ static enum srv_error_code read_decode(const char *body)
 
 /* ---- What is read ---------------------------------------------------------------------------- */
 
-START_TEST(test_request_attend_fields_land_in_their_places)
+START_TEST(test_call_attend_fields_land_in_their_places)
 {
     ck_assert_int_eq(
         read_attend("{\"model\":\"m\",\"layer\":3,\"hidden_states\":[[1,2],[3,4]],"
@@ -75,7 +75,7 @@ START_TEST(test_request_attend_fields_land_in_their_places)
 }
 END_TEST
 
-START_TEST(test_request_reads_what_of_the_outputs_is_wanted)
+START_TEST(test_call_reads_what_of_the_outputs_is_wanted)
 {
     ck_assert_int_eq(
         read_decode("{"
@@ -94,7 +94,7 @@ START_TEST(test_request_reads_what_of_the_outputs_is_wanted)
 }
 END_TEST
 
-START_TEST(test_request_defaults_hold_where_fields_are_absent_or_null)
+START_TEST(test_call_defaults_hold_where_fields_are_absent_or_null)
 {
     static const char *const bodies[] = {
         "{\"hidden_states\":[[1]]}",
@@ -118,7 +118,7 @@ START_TEST(test_request_defaults_hold_where_fields_are_absent_or_null)
 }
 END_TEST
 
-START_TEST(test_request_decode_reads_one_session_or_many)
+START_TEST(test_call_decode_reads_one_session_or_many)
 {
     ck_assert_int_eq(read_decode("{\"session_id\":\"a\",\"hidden_states\":[1,2],\"position\":0}"),
                      SRV_OK);
@@ -139,14 +139,14 @@ START_TEST(test_request_decode_reads_one_session_or_many)
 }
 END_TEST
 
-START_TEST(test_request_weightless_call_needs_no_hidden_states)
+START_TEST(test_call_weightless_call_needs_no_hidden_states)
 {
     ck_assert_int_eq(read_attend("{\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[1]]]}"), SRV_OK);
     ck_assert(call.rows.query.rank == 3 && !call.rows.hidden_states.present);
 }
 END_TEST
 
-START_TEST(test_request_many_sequences_keep_their_tensors)
+START_TEST(test_call_many_sequences_keep_their_tensors)
 {
     static char body[200000];
     size_t length = (size_t)snprintf(body, sizeof body, "{\"sequences\":[");
@@ -320,21 +320,21 @@ static void check_refusals(const struct refusal *cases, size_t count, enum srv_c
     }
 }
 
-START_TEST(test_request_attend_refuses_with_code_and_field)
+START_TEST(test_call_attend_refuses_with_code_and_field)
 {
     check_refusals(attend_refusals, sizeof attend_refusals / sizeof attend_refusals[0],
                    SRV_CALL_ATTEND);
 }
 END_TEST
 
-START_TEST(test_request_decode_refuses_with_code_and_field)
+START_TEST(test_call_decode_refuses_with_code_and_field)
 {
     check_refusals(decode_refusals, sizeof decode_refusals / sizeof decode_refusals[0],
                    SRV_CALL_DECODE);
 }
 END_TEST
 
-START_TEST(test_request_names_the_element_at_fault)
+START_TEST(test_call_names_the_element_at_fault)
 {
     read_decode("{\"sequences\":[{" S "\"hidden_states\":[[1,2],[3,\"4\"]]}]}");
     ck_assert_str_eq(error.message, "sequences[0].hidden_states[1][1] is not a number");
@@ -343,7 +343,7 @@ START_TEST(test_request_names_the_element_at_fault)
 }
 END_TEST
 
-START_TEST(test_request_ids_have_the_documented_syntax)
+START_TEST(test_call_ids_have_the_documented_syntax)
 {
     char longest[66];
     memset(longest, 'a', 65);
@@ -376,8 +376,8 @@ static uint32_t draw(uint64_t *state, uint32_t bound)
     return (uint32_t)((*state >> 33) % bound);
 }
 
-/* One change: a byte set, a span removed, a span repeated, or a token put in.  Returns the new
- * length; `body` has room for `size` bytes. */
+/* Makes one change: sets a byte, removes a span, repeats a span, or inserts a token.  Returns the
+ * new length; `body` has room for `size` bytes. */
 static size_t mutate(char *body, size_t length, size_t size, uint64_t *state)
 {
     static const char *const tokens[] = {
@@ -433,7 +433,7 @@ static size_t mutate(char *body, size_t length, size_t size, uint64_t *state)
     return length + span;
 }
 
-START_TEST(test_request_survives_broken_bodies)
+START_TEST(test_call_survives_broken_bodies)
 {
     uint64_t state = 20240601;
     size_t accepted = 0;
@@ -450,12 +450,12 @@ START_TEST(test_request_survives_broken_bodies)
             ck_abort_msg("body %d: code %d, message '%s'", i, code, error.message);
         accepted += code == SRV_OK;
     }
-    ck_assert_uint_gt(accepted, 1000); /* or the changes would be too coarse to find much */
+    ck_assert_uint_gt(accepted, 1000); /* fewer would mean changes too coarse to find much */
     ck_assert_uint_lt(accepted, 150000);
 }
 END_TEST
 
-/* JSON, '|' where it ends, and the bytes of its tensors. */
+/* A binary body: JSON, then '|', which is no part of the body, then the bytes of tensors. */
 static const char framed[] =
     "{\"hidden_states\":{\"shape\":[1,2],\"datatype\":\"FP32\",\"binary_data_size\":8},"
     "\"padding_mask\":{\"binary_data_size\":4,\"shape\":[4],\"datatype\":\"BOOL\"},\"head_mask\":"
@@ -473,31 +473,31 @@ static float sum_of(const struct srv_tensor *tensor)
     return sum;
 }
 
-START_TEST(test_request_survives_broken_framing)
+START_TEST(test_call_survives_broken_framing)
 {
     uint64_t state = 20240602;
     size_t accepted = 0, json_length = (size_t)(strchr(framed, '|') - framed);
     for (int i = 0; i < 100000; i++) {
         char body[512];
-        size_t length = sizeof framed - 2, cut = json_length;
-        memcpy(body, framed, cut);
-        memcpy(body + cut, framed + cut + 1, length - cut);
+        size_t length = sizeof framed - 2, split = json_length;
+        memcpy(body, framed, split);
+        memcpy(body + split, framed + split + 1, length - split);
         for (uint32_t changes = draw(&state, 3); changes > 0; changes--)
             length = mutate(body, length, sizeof body, &state);
         if (i % 3 == 0)
-            cut = draw(&state, (uint32_t)length + 1);
-        cut = cut < length ? cut : length;
+            split = draw(&state, (uint32_t)length + 1);
+        split = split < length ? split : length;
         char *copy = malloc(length + (length == 0));
         memcpy(copy, body, length);
         srv_arena_fini(&arena);
         srv_arena_init(&arena, 1 << 20, NULL, NULL);
         const struct srv_body source = {
-            .json = copy, .json_length = cut, .bytes = {copy + cut, length - cut, true}};
+            .json = copy, .json_length = split, .bytes = {copy + split, length - split, true}};
         enum srv_error_code code =
             srv_call_read(&call, &source, SRV_CALL_ATTEND, 4, &arena, &error);
         ck_assert_int_eq(code, error.code);
         const struct srv_rows *r = &call.rows;
-        if (code == SRV_OK) /* what is taken is there to be read */
+        if (code == SRV_OK) /* every element of an accepted tensor can be read */
             ck_assert(isfinite(sum_of(&r->hidden_states) + sum_of(&r->padding_mask) +
                                sum_of(&r->head_mask) + sum_of(&r->position_ids)));
         accepted += code == SRV_OK;
@@ -508,7 +508,7 @@ START_TEST(test_request_survives_broken_framing)
 }
 END_TEST
 
-START_TEST(test_request_survives_every_cut)
+START_TEST(test_call_refuses_every_shortened_body)
 {
     for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++)
         for (size_t length = 0; length < strlen(seeds[i]); length++) {
@@ -518,26 +518,26 @@ START_TEST(test_request_survives_every_cut)
 }
 END_TEST
 
-Suite *suite_request(void)
+Suite *suite_call(void)
 {
-    Suite *suite = suite_create("request");
+    Suite *suite = suite_create("call");
     TCase *fields = tcase_create("fields"), *broken = tcase_create("broken");
     tcase_add_checked_fixture(fields, setup, teardown);
-    tcase_add_test(fields, test_request_attend_fields_land_in_their_places);
-    tcase_add_test(fields, test_request_reads_what_of_the_outputs_is_wanted);
-    tcase_add_test(fields, test_request_defaults_hold_where_fields_are_absent_or_null);
-    tcase_add_test(fields, test_request_decode_reads_one_session_or_many);
-    tcase_add_test(fields, test_request_weightless_call_needs_no_hidden_states);
-    tcase_add_test(fields, test_request_many_sequences_keep_their_tensors);
+    tcase_add_test(fields, test_call_attend_fields_land_in_their_places);
+    tcase_add_test(fields, test_call_reads_what_of_the_outputs_is_wanted);
+    tcase_add_test(fields, test_call_defaults_hold_where_fields_are_absent_or_null);
+    tcase_add_test(fields, test_call_decode_reads_one_session_or_many);
+    tcase_add_test(fields, test_call_weightless_call_needs_no_hidden_states);
+    tcase_add_test(fields, test_call_many_sequences_keep_their_tensors);
     suite_add_tcase(suite, fields);
     tcase_add_checked_fixture(broken, setup, teardown);
-    tcase_add_test(broken, test_request_attend_refuses_with_code_and_field);
-    tcase_add_test(broken, test_request_decode_refuses_with_code_and_field);
-    tcase_add_test(broken, test_request_names_the_element_at_fault);
-    tcase_add_test(broken, test_request_ids_have_the_documented_syntax);
-    tcase_add_test(broken, test_request_survives_broken_bodies);
-    tcase_add_test(broken, test_request_survives_broken_framing);
-    tcase_add_test(broken, test_request_survives_every_cut);
+    tcase_add_test(broken, test_call_attend_refuses_with_code_and_field);
+    tcase_add_test(broken, test_call_decode_refuses_with_code_and_field);
+    tcase_add_test(broken, test_call_names_the_element_at_fault);
+    tcase_add_test(broken, test_call_ids_have_the_documented_syntax);
+    tcase_add_test(broken, test_call_survives_broken_bodies);
+    tcase_add_test(broken, test_call_survives_broken_framing);
+    tcase_add_test(broken, test_call_refuses_every_shortened_body);
     suite_add_tcase(suite, broken);
     return suite;
 }

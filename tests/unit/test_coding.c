@@ -1,4 +1,4 @@
-/* test_coding.c: bodies in gzip and deflate, whole and damaged; which coding a reply may have. */
+/* test_coding.c: bodies in gzip and deflate, whole and damaged; the coding chosen for a reply. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +22,7 @@ static bool grant(void *context, size_t bytes)
     return granted <= grant_limit;
 }
 
+/* Compresses the bytes with zlib itself; returns the length. */
 static size_t code(char *out, size_t room, enum srv_coding coding, const char *bytes, size_t size)
 {
     z_stream z = {.next_in = (Bytef *)bytes, .avail_in = (uInt)size};
@@ -34,13 +35,13 @@ static size_t code(char *out, size_t room, enum srv_coding coding, const char *b
     return room - z.avail_out;
 }
 
-/* Expands the coded bytes, expecting `size` bytes of text, or this error. */
+/* Decompresses `coded`, expecting the first `size` bytes of `text`, or this error. */
 static void expect(enum srv_coding coding, size_t most, enum srv_error_code wanted, size_t size)
 {
     char *out, *exact = malloc(coded_size > 0 ? coded_size : 1);
     size_t length;
     const struct srv_decompress_limits limits = {.most = most, .grant = grant};
-    memcpy(exact, coded, coded_size); /* of its own size, so that a sanitizer sees what is read */
+    memcpy(exact, coded, coded_size); /* in memory of the exact size, for sanitizers */
     error = (struct srv_error){0};
     granted = 0;
     enum srv_error_code got =
@@ -59,11 +60,12 @@ static void expect(enum srv_coding coding, size_t most, enum srv_error_code want
 static void setup(void)
 {
     grant_limit = SIZE_MAX;
-    for (size_t i = 0; i < TEXT_MAX; i++) /* as text of numbers: 2 or 3 times shorter */
+    for (size_t i = 0; i < TEXT_MAX;
+         i++) /* like text of numbers: gzip makes it 2 to 3 times shorter */
         text[i] = "0123456789.,-e"[(i * 2654435761u >> 13) % 14];
 }
 
-/* Both codings. */
+/* The coding of a loop test, which runs once for each. */
 #define CODING (_i == 0 ? SRV_GZIP : SRV_DEFLATE)
 
 START_TEST(test_coding_gives_back_what_was_coded)
@@ -108,7 +110,8 @@ START_TEST(test_coding_refuses_the_other_form_and_text_as_it_is)
 }
 END_TEST
 
-/* A bit of gzip's head (time, system) may mean nothing; any other is found. */
+/* Some bits of gzip's header (time, operating system) mean nothing; any other changed bit is an
+ * error. */
 START_TEST(test_coding_a_turned_bit_is_found_or_means_nothing)
 {
     size_t refused = 0, whole = code(coded, sizeof coded, CODING, text, 300);

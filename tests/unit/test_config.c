@@ -30,7 +30,7 @@ static void write_file(const char *text)
     scratch_write(directory, "attnd.json", text, strlen(text));
 }
 
-/* Splits `text` at spaces into a NULL-terminated list; `copy` holds the words. */
+/* Splits `text` at spaces into a NULL-terminated list of words, which are in `copy`. */
 static int split(char *words[MAX_WORDS], char copy[512], const char *text)
 {
     int count = 0;
@@ -65,7 +65,7 @@ static void expect_accepted(const char *file_text, const char *variables, const 
     ck_assert_msg(read, "refused: %s", message);
 }
 
-/* Refused, with one line that holds `part`. */
+/* The configuration must be refused with one line that contains `part`. */
 static void expect_refused(const char *part, const char *file_text, const char *variables,
                            const char *flags)
 {
@@ -189,15 +189,14 @@ START_TEST(test_config_print_says_where_each_value_came_from)
 }
 END_TEST
 
-START_TEST(test_config_only_shares_of_memory_that_nobody_set_are_halved_down_to_a_64th)
+START_TEST(test_config_only_shares_of_memory_that_nobody_set_are_divided)
 {
     struct srv_buffer out;
-    unsigned halvings = 0;
     expect_accepted("{\"max_body_bytes\": \"64MiB\"}", "ATTN_MAX_SESSIONS=16384",
                     "--max-connections 9");
-    while (srv_config_halve(&config) && halvings < 100)
-        halvings++;
-    ck_assert_uint_eq(halvings, 6);
+    srv_config_divide_shares(&config, 2);
+    ck_assert_uint_eq(config.limits.cache_bytes, 512u << 20);
+    srv_config_divide_shares(&config, SRV_MAX_DIVISOR); /* of the default, not of that */
     ck_assert_uint_eq(config.limits.cache_bytes, 16u << 20);
     ck_assert_uint_eq(config.limits.max_in_flight_bytes, 16u << 20);
     ck_assert_uint_eq(config.limits.max_reply_bytes, 4u << 20);
@@ -472,8 +471,7 @@ Suite *suite_config(void)
     tcase_add_test(tests, test_config_every_limit_that_is_an_option_is_in_the_table_of_bounds_once);
     tcase_add_test(tests, test_config_flag_beats_variable_beats_file_beats_default);
     tcase_add_test(tests, test_config_print_says_where_each_value_came_from);
-    tcase_add_test(tests,
-                   test_config_only_shares_of_memory_that_nobody_set_are_halved_down_to_a_64th);
+    tcase_add_test(tests, test_config_only_shares_of_memory_that_nobody_set_are_divided);
     tcase_add_test(tests, test_config_beyond_loopback_needs_keys_or_a_word);
     tcase_add_test(tests, test_config_truth_is_for_what_is_true_or_false);
     tcase_add_test(tests, test_config_help_names_every_option);

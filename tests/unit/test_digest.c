@@ -1,12 +1,15 @@
-/* test_digest.c: rows that differ have digests that differ, wherever and however they do. */
+/* test_digest.c: the hash functions have the values that files of the state directory rely on, and
+ * rows that differ have different digests. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "base/digest.h"
+#include "base/hash.h"
 #include "suites.h"
 
-#define LONGEST 100 /* bytes: several groups of words, words and bytes behind them */
+#define LONGEST 100 /* bytes: several groups of words, then words, then bytes */
 
 struct pair {
     uint64_t words[2];
@@ -27,7 +30,7 @@ static int compare(const void *a, const void *b)
     return first != 0 ? first : (x->words[1] > y->words[1]) - (x->words[1] < y->words[1]);
 }
 
-/* No two are the same, nor is either half of two. */
+/* No two digests of the list have the same first half or the same second half. */
 static void expect_distinct(struct pair list[], size_t count)
 {
     for (int half = 0; half < 2; half++) {
@@ -107,6 +110,46 @@ START_TEST(test_digest_is_the_same_wherever_the_bytes_lie)
 }
 END_TEST
 
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+/* SplitMix64's numbers for seed 0 are published; the others come from an implementation in
+ * Python. */
+START_TEST(test_hashes_have_the_values_that_files_hold)
+{
+    unsigned char bytes[LONGEST];
+    for (size_t i = 0; i < LONGEST; i++)
+        bytes[i] = (unsigned char)(37 * i);
+    struct pair digest = digest_of(bytes, LONGEST);
+    ck_assert_uint_eq(srv_hash_mix(SRV_HASH_GOLDEN), UINT64_C(0xe220a8397b1dcdaf));
+    ck_assert_uint_eq(srv_hash_mix(2 * SRV_HASH_GOLDEN), UINT64_C(0x6e789e6aa1b965f4));
+    ck_assert_uint_eq(srv_checksum_of(bytes, LONGEST), UINT64_C(0x130e1f7d8d7837a4));
+    ck_assert_uint_eq(digest.words[0], UINT64_C(0xd0e8eceee42553b2));
+    ck_assert_uint_eq(digest.words[1], UINT64_C(0x88d22870328f80ef));
+    ck_assert_uint_eq(srv_hash_text(UINT64_C(0xfedcba9876543210), "session-1"),
+                      UINT64_C(0x1462d55d11b5eab7));
+    ck_assert_uint_eq(srv_hash_text(12345, ""), 1);
+}
+END_TEST
+
+/* Flipping an input bit flips each output bit for about half of the inputs. */
+START_TEST(test_hash_mix_flips_each_output_bit_for_half_of_the_inputs)
+{
+    enum { TRIES = 4096 };
+    for (unsigned in = 0; in < 64; in++) {
+        unsigned flips[64] = {0};
+        for (uint64_t i = 0; i < TRIES; i++) {
+            uint64_t x = i * SRV_HASH_GOLDEN;
+            uint64_t changed = srv_hash_mix(x) ^ srv_hash_mix(x ^ UINT64_C(1) << in);
+            for (unsigned out = 0; out < 64; out++)
+                flips[out] += changed >> out & 1;
+        }
+        for (unsigned out = 0; out < 64; out++) /* six standard deviations are 192 */
+            ck_assert_msg(flips[out] > TRIES / 2 - 192 && flips[out] < TRIES / 2 + 192,
+                          "bits %u to %u: %u", in, out, flips[out]);
+    }
+}
+END_TEST
+
 Suite *suite_digest(void)
 {
     Suite *suite = suite_create("digest");
@@ -115,6 +158,8 @@ Suite *suite_digest(void)
     tcase_add_test(digests, test_digest_sees_which_place_a_word_has);
     tcase_add_test(digests, test_digest_keeps_parts_apart);
     tcase_add_test(digests, test_digest_is_the_same_wherever_the_bytes_lie);
+    tcase_add_test(digests, test_hashes_have_the_values_that_files_hold);
+    tcase_add_test(digests, test_hash_mix_flips_each_output_bit_for_half_of_the_inputs);
     suite_add_tcase(suite, digests);
     return suite;
 }

@@ -1,5 +1,5 @@
 /* test_golden.c: every vector of tests/golden and tests/reference through the library: outputs,
- * weights, caches, and the step-by-step runs. */
+ * weights, caches, and runs step by step. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static struct attn_engine *engine;
 static struct attn_error error;
 
 /* Each test runs for every CPU level with packed products and with OpenBLAS' (the loop index);
- * false where this CPU lacks the level. */
+ * false where this CPU does not have the level. */
 #define FIRST_RUN (2 * ATTN_CPU_PORTABLE)
 #define RUNS (2 * ATTN_NUM_CPU_LEVELS)
 

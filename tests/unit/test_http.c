@@ -1,7 +1,7 @@
 /* test_http.c: which route a path means, and which heads the guard refuses.
  *
  * Heads are split here as libmicrohttpd 0.9.75 splits them, in place and as leniently, so that the
- * guard sees what it would see behind it. */
+ * guard sees what libmicrohttpd would hand it. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
@@ -106,7 +106,7 @@ END_TEST
 
 /* ---- Heads ----------------------------------------------------------------------------------- */
 
-/* Text of a head, as it arrives, and the head that libmicrohttpd makes of it. */
+/* The bytes of a head, and the head that libmicrohttpd makes of them. */
 struct raw_head {
     char bytes[65536], target[65536];
     struct srv_head head;
@@ -150,7 +150,7 @@ static void split_field(struct srv_head *head, char *line)
     head->count++;
 }
 
-/* `count` bytes, which may hold NUL. */
+/* The guard's verdict on a head of `count` bytes, which may hold NUL. */
 static enum srv_error_code guard_bytes(const char *bytes, size_t count)
 {
     static struct raw_head raw;
@@ -337,8 +337,8 @@ START_TEST(test_guard_takes_json_bodies_only)
 }
 END_TEST
 
-/* Whether a body of this type is taken where tensors may follow the JSON, whose length is given
- * unless it is NULL. */
+/* The guard's verdict on a body of this type where tensors may follow the JSON; length: the JSON's,
+ * as the field has it, or NULL for no field. */
 static enum srv_error_code framed_body(const char *type, const char *length, uint64_t *out)
 {
     const char *pairs[] = {"Content-Type", type, "inference-header-content-length", length};
@@ -375,7 +375,7 @@ START_TEST(test_guard_takes_the_length_of_json_before_tensors)
 }
 END_TEST
 
-/* 'b' where Accept asks for a binary reply, 'j' for JSON, 'x' for neither. */
+/* 'b' where Accept prefers a binary reply, 'j' for JSON, 'x' where it refuses both. */
 static char form_accepted(const char *accept)
 {
     const char *pairs[] = {"Accept", accept};

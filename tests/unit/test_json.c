@@ -13,11 +13,11 @@
 
 static struct srv_error error;
 
-/* Passes over `length` bytes as one JSON value and nothing more. */
+/* Skips `length` bytes that must be one JSON value and nothing more. */
 static enum srv_error_code skip_bytes(const char *text, size_t length)
 {
     struct srv_json json;
-    char *copy = malloc(length + (length == 0)); /* exactly: a sanitizer sees a byte too many */
+    char *copy = malloc(length + (length == 0)); /* of the exact size, for sanitizers */
     memcpy(copy, text, length);
     srv_json_init(&json, copy, length, &error);
     if (srv_json_skip(&json) && !srv_json_at_end(&json))
@@ -191,7 +191,7 @@ START_TEST(test_json_knows_every_character_of_utf8)
         if (srv_utf8_length(bytes, bytes + length) != (exists ? length : 0))
             ck_abort_msg("U+%04lX", code);
         if (length > 1 && srv_utf8_length(bytes, bytes + length - 1) != 0)
-            ck_abort_msg("U+%04lX, cut", code);
+            ck_abort_msg("U+%04lX, shortened", code);
     }
 }
 END_TEST
@@ -249,7 +249,7 @@ START_TEST(test_json_reads_members_in_order)
                   value == want);
     ck_assert(!srv_json_next_element(&json));
     ck_assert(srv_json_next_member(&json, key, sizeof key));
-    ck_assert_str_eq(key, "a longe"); /* cut */
+    ck_assert_str_eq(key, "a longe"); /* shortened to its room */
     ck_assert(srv_json_string(&string, &json, &arena, 64, "s"));
     ck_assert_str_eq(string, "x");
     ck_assert(!srv_json_next_member(&json, key, sizeof key));
@@ -259,8 +259,9 @@ START_TEST(test_json_reads_members_in_order)
 }
 END_TEST
 
-/* "ab", an escape, "cd", two bytes, "e", four bytes, "f": the whole characters that fit. */
-START_TEST(test_json_cuts_names_between_characters)
+/* A name of "ab", an escape, "cd", a character of two bytes, "e", one of four bytes, "f": the
+ * reader keeps the whole characters that fit. */
+START_TEST(test_json_shortens_names_between_characters)
 {
     static const char text[] = "{\"ab\\ncd\xc3\xa9"
                                "e\xf0\x9f\x98\x80"
@@ -278,7 +279,7 @@ START_TEST(test_json_cuts_names_between_characters)
         ck_assert(srv_json_next_member(&json, key, room + 1));
         ck_assert_uint_eq(strlen(key), kept[room]);
         ck_assert_int_eq(memcmp(key, name, kept[room]), 0);
-        ck_assert_int_eq(key[room + 1], 'x'); /* nothing behind its room */
+        ck_assert_int_eq(key[room + 1], 'x'); /* nothing is written after the room */
         ck_assert(srv_json_skip(&json) && !srv_json_next_member(&json, key, sizeof key));
         ck_assert(srv_json_at_end(&json) && error.code == SRV_OK);
     }
@@ -509,7 +510,7 @@ Suite *suite_json(void)
     tcase_add_test(reader, test_json_bounds_nesting);
     tcase_add_test(reader, test_json_says_what_it_expected_and_where);
     tcase_add_test(reader, test_json_reads_members_in_order);
-    tcase_add_test(reader, test_json_cuts_names_between_characters);
+    tcase_add_test(reader, test_json_shortens_names_between_characters);
     tcase_add_test(reader, test_json_integers_are_exact);
     tcase_add_test(reader, test_json_strings_are_unescaped_and_bounded);
     tcase_add_test(reader, test_json_doubles_and_bools_check_their_type);

@@ -1,5 +1,5 @@
-/* test_steps.c: prefill and decode over caches, for every golden model and for random ones: what
- * must hold whatever the numbers are. */
+/* test_steps.c: properties of prefill and decode over caches that hold whatever the numbers are,
+ * for every golden model and for random models. */
 #include <check.h>
 #include <dirent.h>
 #include <math.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attn.h"
+#include "attn_limits.h"
 #include "attn_state.h"
 #include "model.h"
 #include "rng.h"
@@ -205,7 +206,7 @@ START_TEST(test_steps_gqa_with_as_many_key_heads_as_heads_equals_mha)
 }
 END_TEST
 
-/* MQA's one key/value head copied to all heads is MHA: done with weightless attention. */
+/* MQA's one key/value head, copied to all heads, is MHA.  Attention without weights shows it. */
 START_TEST(test_steps_grouped_heads_equal_repeated_keys_and_values)
 {
     struct rng r = rng_seeded(6);
@@ -252,7 +253,7 @@ END_TEST
 static const char batch_config[] = "{\"hidden_size\":96,\"num_attention_heads\":6,"
                                    "\"num_key_value_heads\":2,\"rope_theta\":10000,\"seed\":5}";
 
-/* Fills caches of different lengths and decodes a row of each: all at once, or one by one. */
+/* Fills caches of different lengths and decodes a row of each, all at once or one by one. */
 static void decode_many(float *out, const struct attn_model *model, const float *x,
                         struct attn_engine *with, bool together)
 {
@@ -369,7 +370,7 @@ START_TEST(test_steps_a_bad_member_fails_alone_and_leaves_its_cache)
     for (int i = 1; i < 4; i++)
         ck_assert_uint_eq(attn_cache_length(caches[i], 0), 1);
     memcpy(want, out, sizeof want);
-    append(caches[3], model, x, out, 1, 1); /* after the failure: as if it had not been */
+    append(caches[3], model, x, out, 1, 1); /* as if the failure had not been */
     ck_assert_mem_eq(out + WIDTH, want, sizeof want);
     for (int i = 0; i < 4; i++)
         attn_cache_free(caches[i]);
@@ -378,7 +379,7 @@ START_TEST(test_steps_a_bad_member_fails_alone_and_leaves_its_cache)
 }
 END_TEST
 
-/* What a call over rows, and a step with as many, say. */
+/* A call over rows, and a step with as many rows, fail with ATTN_OVERFLOW. */
 static void expect_overflow(const struct attn_model *model, const float *x, size_t rows)
 {
     float *out = malloc(rows * WIDTH * sizeof *out);
@@ -514,6 +515,18 @@ START_TEST(test_steps_on_a_layer_that_is_not_there_fail_all)
 }
 END_TEST
 
+/* ---- Work ------------------------------------------------------------------------------------ */
+
+/* Four projections of each row, and a score and a weighted value of each row, key and head. */
+START_TEST(test_steps_work_is_that_of_projections_and_attention)
+{
+    const struct attn_layer_spec spec = {
+        .hidden_size = 10, .num_heads = 4, .num_kv_heads = 2, .head_dim = 3, .value_head_dim = 5};
+    size_t projections = 10 * 4 * 3 + 10 * 2 * 3 + 10 * 2 * 5 + 10 * 4 * 5;
+    ck_assert_uint_eq(attn_step_work(&spec, 7, 100), 7 * (projections + 100 * 4 * (3 + 5)));
+}
+END_TEST
+
 Suite *suite_steps(void)
 {
     Suite *suite = suite_create("steps");
@@ -537,6 +550,7 @@ Suite *suite_steps(void)
                         test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits, 0,
                         NUM_DTYPES);
     tcase_add_test(steps, test_steps_on_a_layer_that_is_not_there_fail_all);
+    tcase_add_test(steps, test_steps_work_is_that_of_projections_and_attention);
     suite_add_tcase(suite, steps);
     return suite;
 }

@@ -1,5 +1,5 @@
-/* test_tensor_binary.c: tensors as bytes: every half and bfloat, alignment, sizes, what is refused,
- * order of appearance, and descriptions. */
+/* test_tensor_binary.c: tensors as bytes: every half and bfloat, alignment, sizes, refusals, order
+ * of appearance, and descriptions. */
 #include <check.h>
 #include <math.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@ static struct srv_binary_data bytes;
 static void setup(void) { srv_arena_init(&arena, 1 << 20, NULL, NULL); }
 static void teardown(void) { srv_arena_fini(&arena); }
 
-/* Reads `count` elements of that type from `at`, where `size` bytes are. */
+/* Reads `count` elements of the datatype from the `size` bytes at `at`. */
 static enum srv_error_code read_bytes(char *at, size_t size, const char *type, size_t count,
                                       enum srv_tensor_kind kind)
 {
@@ -36,7 +36,7 @@ static enum srv_error_code read_bytes(char *at, size_t size, const char *type, s
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
-/* One element of two bytes; *out is what it becomes. */
+/* Reads one element of two bytes; *out is the float that it becomes. */
 static enum srv_error_code read_short(float *out, unsigned pattern, const char *type)
 {
     uint16_t element = (uint16_t)pattern;
@@ -163,7 +163,7 @@ END_TEST
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 
-/* Reads the value `text` with `left` bytes of 0 behind the JSON, in memory of exactly that size. */
+/* Reads the value `text`, followed by `left` zero bytes, in memory of that exact size. */
 static enum srv_error_code read_object(const char *text, size_t left, enum srv_tensor_kind kind)
 {
     struct srv_json json;
@@ -181,7 +181,7 @@ START_TEST(test_objects_take_their_bytes_or_say_what_is_wrong)
     static const struct {
         const char *text;
         enum srv_tensor_kind kind;
-        size_t left, rest; /* of the bytes, before and after */
+        size_t left, rest; /* bytes after the JSON: before and after the tensor is read */
         enum srv_error_code code;
     } cases[] = {
 #define B(type, size) "\"datatype\":\"" type "\",\"binary_data_size\":" size "}"

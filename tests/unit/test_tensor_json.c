@@ -17,7 +17,7 @@ static struct srv_tensor tensor;
 static void setup(void) { srv_arena_init(&arena, 1 << 20, NULL, NULL); }
 static void teardown(void) { srv_arena_fini(&arena); }
 
-/* Reads `text` as the field "x", in memory of its exact length. */
+/* Reads `text` as the field "x", in memory of the text's exact length, for sanitizers. */
 static enum srv_error_code read_kind(const char *text, enum srv_tensor_kind kind, bool allow_scalar)
 {
     struct srv_json json;
@@ -82,7 +82,7 @@ START_TEST(test_tensor_errors_have_code_and_index)
     static const struct {
         const char *text;
         enum srv_error_code code;
-        const char *message; /* begins with this */
+        const char *message; /* its beginning */
     } cases[] = {
         {"[[1,2],[3]]", SRV_E_SHAPE_MISMATCH, "x[1] has 1 elements where others have 2"},
         {"[[1,2],[3,4,5]]", SRV_E_SHAPE_MISMATCH, "x[1] has 3 elements where others have 2"},
@@ -229,7 +229,7 @@ START_TEST(test_tensor_finds_no_memory_beyond_the_ceiling)
     for (size_t i = 0; i < 1000; i++)
         memcpy(text + 2 * i, i == 0 ? "[1" : ",1", 2);
     text[2000] = ']';
-    srv_arena_init(&small, 4032, NULL, NULL); /* of 4000 that are needed, in pieces of 64 */
+    srv_arena_init(&small, 4032, NULL, NULL); /* the 4000 bytes needed, rounded up to 64 */
     srv_json_init(&json, text, sizeof text, &error);
     ck_assert(srv_tensor_read_json(&tensor, &json, &small, SRV_FLOATS, false, "x"));
     ck_assert_uint_eq(small.used, 4032);

@@ -1,5 +1,5 @@
-/* test_yield.c: long calls that let others go first: what runs inside and what was interrupted get
- * the bits they get alone, and a call that is told to stop leaves nothing behind. */
+/* test_yield.c: long calls that give way.  Calls that run during a pause, and the long call itself,
+ * get the bits that they get alone; a call that is cancelled leaves nothing changed. */
 #include <check.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 static const char config[] = "{\"hidden_size\":64,\"num_attention_heads\":8,"
                              "\"num_key_value_heads\":2,\"rope_theta\":10000,\"is_causal\":true}";
 
-/* Without workers; with one; with more than this machine may have. */
+/* No workers, one worker, more workers than this machine may have CPUs. */
 static const unsigned thread_counts[] = {1, 2, 5};
 static const enum attn_cpu_level levels[] = {ATTN_CPU_PORTABLE, ATTN_CPU_AUTO};
 #define NUM_CASES ((int)(sizeof thread_counts / sizeof thread_counts[0]) * 2)
@@ -117,21 +117,23 @@ static enum attn_status try_attend(struct whole *out, const struct attn_yield *y
     return attn_attend(engine, model, 0, &args, &error);
 }
 
-/* ---- What interrupts ---- */
+/* ---- Calls during pauses ---- */
 
 struct visitor {
     struct attn_yield yield;
     struct attn_cache *cache;
-    const float *want;    /* [WIDTH] output of the step, alone */
-    size_t runs, stop_at; /* 0: never */
-    size_t wrong, within; /* steps with other bits; calls of a yield given inside */
+    const float *want; /* [WIDTH] output of the step, alone */
+    size_t runs;
+    size_t stop_at; /* the run that cancels the call; 0: none */
+    size_t wrong;   /* steps with other bits */
+    size_t nested;  /* calls of the yield during a run */
     bool running;
 };
 
 static bool wanted(void *context)
 {
     struct visitor *visitor = context;
-    visitor->within += visitor->running;
+    visitor->nested += visitor->running;
     return true;
 }
 
@@ -157,7 +159,7 @@ static void expect_visits(const struct visitor *visitor)
 {
     ck_assert_uint_gt(visitor->runs, 3);
     ck_assert_uint_eq(visitor->wrong, 0);
-    ck_assert_uint_eq(visitor->within, 0);
+    ck_assert_uint_eq(visitor->nested, 0);
 }
 
 /* ---- Tests ---- */
@@ -231,8 +233,8 @@ START_TEST(test_yield_core_gives_way_and_keeps_its_bits)
 }
 END_TEST
 
-/* Stopped at the first pause, the second, the fourth and so on, until there is none such. */
-START_TEST(test_yield_attend_that_is_told_to_stop_says_cancelled_and_the_engine_goes_on)
+/* Cancelled at the first pause, the second, the fourth and so on, as long as there are so many. */
+START_TEST(test_yield_attend_that_is_stopped_returns_cancelled_and_the_engine_goes_on)
 {
     static struct whole alone, after;
     float want[WIDTH];
@@ -260,7 +262,7 @@ START_TEST(test_yield_attend_that_is_told_to_stop_says_cancelled_and_the_engine_
 }
 END_TEST
 
-START_TEST(test_yield_prefill_that_is_told_to_stop_leaves_its_cache_as_it_was)
+START_TEST(test_yield_prefill_that_is_stopped_leaves_its_cache_as_it_was)
 {
     static float alone[TOKENS * WIDTH], after[TOKENS * WIDTH];
     float want[WIDTH];
@@ -284,7 +286,7 @@ START_TEST(test_yield_prefill_that_is_told_to_stop_leaves_its_cache_as_it_was)
 }
 END_TEST
 
-/* Counts how often it is asked, and stops the call then. */
+/* Counts how often `wanted` is called, and cancels the call at stop_at. */
 struct asked {
     struct attn_yield yield;
     size_t times, stop_at; /* 0: never */
@@ -302,7 +304,7 @@ static bool stop(void *context)
     return false;
 }
 
-/* A row behind all but one of the tokens, with keys and values where they are wanted. */
+/* A step of the last row, after all other tokens; key and value may be NULL. */
 static enum attn_status try_last(struct asked *asked, struct attn_cache *cache, float *key,
                                  float *value)
 {
@@ -322,7 +324,7 @@ static enum attn_status try_last(struct asked *asked, struct attn_cache *cache, 
 }
 
 #define BLOCKS ((TOKENS + CACHED) / 64)
-#define COPIED ((TOKENS + CACHED) * 2 * 8) /* floats of keys, and of values */
+#define COPIED ((TOKENS + CACHED) * 2 * 8) /* floats of keys, and of values each */
 
 START_TEST(test_yield_is_asked_while_keys_and_values_are_copied_out)
 {
@@ -361,7 +363,7 @@ struct counts {
 static void inner_task(void *context, size_t i, unsigned thread)
 {
     struct counts *counts = context;
-    attn_pool_pause(counts->pool, thread); /* has no effect inside */
+    attn_pool_pause(counts->pool, thread); /* has no effect during a pause */
     atomic_fetch_add(&counts->inner[i], 1);
 }
 
@@ -417,11 +419,11 @@ Suite *suite_yield(void)
                         test_yield_prefill_and_the_decodes_inside_it_get_the_bits_they_get_alone, 0,
                         NUM_CASES);
     tcase_add_loop_test(cases, test_yield_core_gives_way_and_keeps_its_bits, 0, NUM_CASES);
-    tcase_add_loop_test(
-        cases, test_yield_attend_that_is_told_to_stop_says_cancelled_and_the_engine_goes_on, 0,
-        NUM_CASES);
-    tcase_add_loop_test(cases, test_yield_prefill_that_is_told_to_stop_leaves_its_cache_as_it_was,
+    tcase_add_loop_test(cases,
+                        test_yield_attend_that_is_stopped_returns_cancelled_and_the_engine_goes_on,
                         0, NUM_CASES);
+    tcase_add_loop_test(cases, test_yield_prefill_that_is_stopped_leaves_its_cache_as_it_was, 0,
+                        NUM_CASES);
     tcase_add_loop_test(cases, test_yield_is_asked_while_keys_and_values_are_copied_out, 0,
                         2); /* one thread, which is asked at every task */
     tcase_add_loop_test(cases, test_pool_runs_every_task_once_inside_and_outside, 0, NUM_CASES / 2);

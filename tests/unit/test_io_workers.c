@@ -1,5 +1,5 @@
-/* test_clerk.c: whose turn it is with a clerk, what it drops, and that what is read, written or
- * expanded stops where it is told to. */
+/* test_io_workers.c: whose turn it is with an I/O worker, which requests it drops, and that
+ * reading, writing and decompressing stop when they are cancelled. */
 #include <check.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -17,18 +17,20 @@
 #define LARGE (SRV_LARGE_BYTES + 1)
 
 static struct srv_app app;
-static struct srv_job computed; /* an attention over given rows */
+static struct srv_job attend; /* an attention over given rows */
 static struct srv_request requests[MANY];
-static struct srv_io_workers *clerk;
-static char order[64]; /* a digit for each call: which request it was for */
+static struct srv_io_workers *workers; /* one */
+static char order[64];                 /* a digit for each call: which request it was for */
 static int pieces[MANY];
-static size_t drops; /* the first call asks whether to go on until so many were dropped, */
-static enum srv_error_code told; /* and was told this */
+static size_t drops; /* the first call checks whether to go on until so many were dropped, */
+static enum srv_error_code checked; /* and got this at last */
 static sem_t begun, go_on;
 
 static void compute(struct srv_job *job) { (void)job; }
 
-/* The first call waits until all are in line. */
+static const struct srv_job_type attend_type = {.compute = compute}, step_type;
+
+/* The first call waits until all requests are queued. */
 static bool work(void *context, struct srv_request *request)
 {
     struct srv_error error = {0};
@@ -39,8 +41,8 @@ static bool work(void *context, struct srv_request *request)
         sem_post(&begun);
         sem_wait(&go_on);
         do
-            told = srv_io_workers_check(request, &error);
-        while (told == SRV_OK && strlen(order) < 1 + drops);
+            checked = srv_io_workers_check(request, &error);
+        while (checked == SRV_OK && strlen(order) < 1 + drops);
     }
     return --pieces[which] > 0;
 }
@@ -55,9 +57,9 @@ static void add(size_t which, unsigned caller, bool written)
                                     .caller = caller,
                                     .body_length = written ? 0 : LARGE,
                                     .reply_bytes = written ? LARGE : 0,
-                                    .job = written ? &computed : NULL,
+                                    .job = written ? &attend : NULL,
                                     .t_computed = written};
-    ck_assert_uint_eq(srv_io_workers_take_large(clerk, list, 1), 0);
+    ck_assert_uint_eq(srv_io_workers_take_large(workers, list, 1), 0);
 }
 
 static void setup(void)
@@ -67,10 +69,10 @@ static void setup(void)
         pieces[i] = 1;
     app = (struct srv_app){0};
     drops = 0;
-    computed = (struct srv_job){.compute = compute};
+    attend = (struct srv_job){.type = &attend_type};
     sem_init(&begun, 0, 0);
     sem_init(&go_on, 0, 0);
-    ck_assert(srv_io_workers_open(&clerk, 1, work, NULL));
+    ck_assert(srv_io_workers_open(&workers, 1, work, NULL));
     add(0, 1, false);
     sem_wait(&begun);
 }
@@ -78,12 +80,12 @@ static void setup(void)
 static void expect_order(const char *wanted)
 {
     sem_post(&go_on);
-    srv_io_workers_finish(clerk);
-    srv_io_workers_free(clerk);
+    srv_io_workers_finish(workers);
+    srv_io_workers_free(workers);
     ck_assert_str_eq(order, wanted);
 }
 
-START_TEST(test_clerk_serves_callers_in_turn)
+START_TEST(test_io_worker_serves_callers_in_turn)
 {
     for (size_t i = 1; i <= 4; i++)
         add(i, 1, false);
@@ -93,7 +95,7 @@ START_TEST(test_clerk_serves_callers_in_turn)
 }
 END_TEST
 
-START_TEST(test_clerk_reads_before_it_writes)
+START_TEST(test_io_worker_reads_before_it_writes)
 {
     add(1, 1, true);
     add(2, 1, true);
@@ -102,7 +104,7 @@ START_TEST(test_clerk_reads_before_it_writes)
 }
 END_TEST
 
-START_TEST(test_clerk_does_the_next_piece_when_all_others_had_their_turn)
+START_TEST(test_io_worker_does_the_next_piece_when_all_others_had_their_turn)
 {
     pieces[1] = 3;
     pieces[2] = 2;
@@ -113,7 +115,7 @@ START_TEST(test_clerk_does_the_next_piece_when_all_others_had_their_turn)
 }
 END_TEST
 
-START_TEST(test_clerk_that_is_busy_drops_what_nobody_waits_for_and_goes_on)
+START_TEST(test_io_worker_that_is_busy_drops_cancelled_requests_and_goes_on)
 {
     add(1, 1, false);
     add(2, 1, true);
@@ -122,22 +124,22 @@ START_TEST(test_clerk_that_is_busy_drops_what_nobody_waits_for_and_goes_on)
     requests[3].deadline_ns = 1;
     drops = 2;
     expect_order("0132");
-    ck_assert_int_eq(told, SRV_OK);
+    ck_assert_int_eq(checked, SRV_OK);
 }
 END_TEST
 
-START_TEST(test_clerk_is_told_to_stop_what_nobody_waits_for)
+START_TEST(test_io_worker_stops_at_a_request_that_is_cancelled)
 {
     requests[0].deadline_ns = 1;
     expect_order("0");
-    ck_assert_int_eq(told, SRV_E_DEADLINE);
+    ck_assert_int_eq(checked, SRV_E_DEADLINE);
 }
 END_TEST
 
-/* Its reply tells that it was appended. */
-START_TEST(test_clerk_writes_late_replies_of_steps_but_not_to_clients_that_left)
+/* The reply to a step says that its rows were appended. */
+START_TEST(test_io_worker_writes_late_replies_of_steps_but_not_to_clients_that_left)
 {
-    struct srv_job step = {0};
+    struct srv_job step = {.type = &step_type};
     add(1, 1, true);
     add(2, 1, true);
     requests[1].job = requests[2].job = &step;
@@ -148,7 +150,7 @@ START_TEST(test_clerk_writes_late_replies_of_steps_but_not_to_clients_that_left)
 }
 END_TEST
 
-/* ---- Pauses ---------------------------------------------------------------------------------- */
+/* ---- Cancelling ------------------------------------------------------------------------------ */
 
 static size_t asked, allowed;
 
@@ -174,7 +176,7 @@ START_TEST(test_pause_stops_what_is_written)
     for (size_t times = 0; times < 3; times++) {
         struct srv_buffer out;
         srv_buffer_init(&out, SIZE_MAX);
-        out.pause = asking;
+        out.cancel = asking;
         pause_after(times);
         srv_tensor_write_json(&out, zeros, (const size_t[]){NUMBERS}, 1);
         ck_assert(out.failed);
@@ -185,7 +187,7 @@ START_TEST(test_pause_stops_what_is_written)
 }
 END_TEST
 
-/* Numbers, in one array or in rows of one each, and what is passed over. */
+/* Numbers in one array, numbers in rows of one each, and JSON that is skipped. */
 START_TEST(test_pause_stops_what_is_read)
 {
     for (size_t times = 0; times < 3; times++) {
@@ -201,7 +203,7 @@ START_TEST(test_pause_stops_what_is_read)
         struct srv_tensor tensor;
         srv_arena_init(&arena, SIZE_MAX / 2, NULL, NULL);
         srv_json_init(&json, text, length, &error);
-        json.pause = asking;
+        json.cancel = asking;
         pause_after(times);
         bool read = _i < 2 ? srv_tensor_read_json(&tensor, &json, &arena, SRV_FLOATS, false, "x")
                            : srv_json_skip(&json);
@@ -237,17 +239,17 @@ START_TEST(test_pause_stops_what_is_expanded)
 }
 END_TEST
 
-Suite *suite_clerk(void)
+Suite *suite_io_workers(void)
 {
-    Suite *suite = suite_create("clerk");
+    Suite *suite = suite_create("io_workers");
     TCase *turns = tcase_create("turns");
     tcase_add_checked_fixture(turns, setup, NULL);
-    tcase_add_test(turns, test_clerk_serves_callers_in_turn);
-    tcase_add_test(turns, test_clerk_reads_before_it_writes);
-    tcase_add_test(turns, test_clerk_does_the_next_piece_when_all_others_had_their_turn);
-    tcase_add_test(turns, test_clerk_that_is_busy_drops_what_nobody_waits_for_and_goes_on);
-    tcase_add_test(turns, test_clerk_is_told_to_stop_what_nobody_waits_for);
-    tcase_add_test(turns, test_clerk_writes_late_replies_of_steps_but_not_to_clients_that_left);
+    tcase_add_test(turns, test_io_worker_serves_callers_in_turn);
+    tcase_add_test(turns, test_io_worker_reads_before_it_writes);
+    tcase_add_test(turns, test_io_worker_does_the_next_piece_when_all_others_had_their_turn);
+    tcase_add_test(turns, test_io_worker_that_is_busy_drops_cancelled_requests_and_goes_on);
+    tcase_add_test(turns, test_io_worker_stops_at_a_request_that_is_cancelled);
+    tcase_add_test(turns, test_io_worker_writes_late_replies_of_steps_but_not_to_clients_that_left);
     suite_add_tcase(suite, turns);
     TCase *pauses = tcase_create("pauses");
     tcase_add_test(pauses, test_pause_stops_what_is_written);

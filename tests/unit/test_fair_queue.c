@@ -1,4 +1,4 @@
-/* test_lines.c: who waits, who is next, who may join, and when to come again. */
+/* test_fair_queue.c: the order of the fair queue; who may join it, and when to come again. */
 #include <check.h>
 #include <stdlib.h>
 
@@ -10,117 +10,117 @@
 
 #define MANY 3000
 
-static struct srv_fair_queue lines;
-static struct srv_queue_node items[MANY];
+static struct srv_fair_queue queue;
+static struct srv_queue_node nodes[MANY];
 
-static struct srv_queue_node *put(size_t i, unsigned caller, size_t rows)
+static struct srv_queue_node *put(size_t i, unsigned caller, size_t cost)
 {
-    items[i] = (struct srv_queue_node){.caller = caller, .rows = rows};
-    srv_fair_queue_put(&lines, SRV_QUEUE_STEPS, &items[i]);
-    return &items[i];
+    nodes[i] = (struct srv_queue_node){.caller = caller, .cost = cost};
+    srv_fair_queue_put(&queue, SRV_QUEUE_STEPS, &nodes[i]);
+    return &nodes[i];
 }
 
-static void expect_next(const struct srv_queue_node *item)
+static void expect_next(const struct srv_queue_node *node)
 {
-    ck_assert_ptr_eq(srv_fair_queue_take(&lines, SRV_QUEUE_STEPS), item);
+    ck_assert_ptr_eq(srv_fair_queue_take(&queue, SRV_QUEUE_STEPS), node);
 }
 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
-START_TEST(test_lines_one_caller_is_served_in_order)
+START_TEST(test_fair_queue_one_caller_is_served_in_order)
 {
-    srv_fair_queue_init(&lines);
+    srv_fair_queue_init(&queue);
     for (size_t i = 0; i < 10; i++)
         put(i, 5, 1 + i % 3);
-    ck_assert_uint_eq(lines.waiting[SRV_QUEUE_STEPS], 10);
+    ck_assert_uint_eq(queue.waiting[SRV_QUEUE_STEPS], 10);
     for (size_t i = 0; i < 10; i++)
-        expect_next(&items[i]);
-    ck_assert_ptr_null(srv_fair_queue_take(&lines, SRV_QUEUE_STEPS));
-    ck_assert(srv_fair_queue_is_empty(&lines));
+        expect_next(&nodes[i]);
+    ck_assert_ptr_null(srv_fair_queue_take(&queue, SRV_QUEUE_STEPS));
+    ck_assert(srv_fair_queue_is_empty(&queue));
 }
 END_TEST
 
-/* The one with 1,000 waiting and the ones with ten each get the same while all have some. */
-START_TEST(test_lines_callers_get_equal_shares_however_much_they_ask_for)
+/* The caller with 1,000 nodes and those with ten each get the same while all have some. */
+START_TEST(test_fair_queue_callers_get_equal_shares_however_much_they_ask_for)
 {
     size_t taken[4] = {0};
-    srv_fair_queue_init(&lines);
+    srv_fair_queue_init(&queue);
     for (size_t i = 0; i < 1000; i++)
         put(i, 0, 1);
     for (size_t i = 0; i < 30; i++)
         put(1000 + i, 1 + (unsigned)(i % 3), 1);
     for (size_t i = 0; i < 40; i++)
-        taken[srv_fair_queue_take(&lines, SRV_QUEUE_STEPS)->caller]++;
+        taken[srv_fair_queue_take(&queue, SRV_QUEUE_STEPS)->caller]++;
     for (size_t i = 0; i < 4; i++)
         ck_assert_uint_eq(taken[i], 10);
-    ck_assert_uint_eq(lines.waiting[SRV_QUEUE_STEPS], 990);
+    ck_assert_uint_eq(queue.waiting[SRV_QUEUE_STEPS], 990);
 }
 END_TEST
 
-START_TEST(test_lines_shares_are_counted_in_rows)
+START_TEST(test_fair_queue_shares_are_counted_in_cost)
 {
     size_t taken[2] = {0};
-    srv_fair_queue_init(&lines);
+    srv_fair_queue_init(&queue);
     for (size_t i = 0; i < 200; i++)
         put(i, i % 2 ? 1 : 0, i % 2 ? 8 : 1);
     for (size_t i = 0; i < 90; i++)
-        taken[srv_fair_queue_take(&lines, SRV_QUEUE_STEPS)->caller]++;
+        taken[srv_fair_queue_take(&queue, SRV_QUEUE_STEPS)->caller]++;
     ck_assert_uint_eq(taken[0], 80);
     ck_assert_uint_eq(taken[1], 10);
 }
 END_TEST
 
-/* Who was away has not saved up a share for which the others would have to wait now. */
-START_TEST(test_lines_rest_earns_nothing)
+/* A caller that was away has not saved up a share that the others would have to wait for. */
+START_TEST(test_fair_queue_rest_earns_nothing)
 {
     size_t taken[2] = {0};
-    srv_fair_queue_init(&lines);
+    srv_fair_queue_init(&queue);
     for (size_t i = 0; i < 1000; i++)
         put(i, 0, 1);
     for (size_t i = 0; i < 500; i++)
-        expect_next(&items[i]);
+        expect_next(&nodes[i]);
     for (size_t i = 0; i < 100; i++)
         put(1000 + i, 1, 1);
     for (size_t i = 0; i < 100; i++)
-        taken[srv_fair_queue_take(&lines, SRV_QUEUE_STEPS)->caller]++;
+        taken[srv_fair_queue_take(&queue, SRV_QUEUE_STEPS)->caller]++;
     ck_assert_uint_eq(taken[0], 50);
     ck_assert_uint_eq(taken[1], 50);
 }
 END_TEST
 
-START_TEST(test_lines_kinds_wait_apart)
+START_TEST(test_fair_queue_has_a_queue_for_each_kind)
 {
-    srv_fair_queue_init(&lines);
-    struct srv_queue_node attend = {.caller = 1, .rows = 100}, *step = put(0, 1, 1);
-    srv_fair_queue_put(&lines, SRV_QUEUE_ATTENDS, &attend);
-    ck_assert_ptr_eq(srv_fair_queue_take(&lines, SRV_QUEUE_ATTENDS), &attend);
-    ck_assert_ptr_null(srv_fair_queue_take(&lines, SRV_QUEUE_ATTENDS));
-    ck_assert(!srv_fair_queue_is_empty(&lines));
+    srv_fair_queue_init(&queue);
+    struct srv_queue_node attend = {.caller = 1, .cost = 100}, *step = put(0, 1, 1);
+    srv_fair_queue_put(&queue, SRV_QUEUE_ATTENDS, &attend);
+    ck_assert_ptr_eq(srv_fair_queue_take(&queue, SRV_QUEUE_ATTENDS), &attend);
+    ck_assert_ptr_null(srv_fair_queue_take(&queue, SRV_QUEUE_ATTENDS));
+    ck_assert(!srv_fair_queue_is_empty(&queue));
     expect_next(step);
 }
 END_TEST
 
-START_TEST(test_lines_walk_leaves_what_it_passes_in_order)
+START_TEST(test_fair_queue_walk_leaves_what_it_passes_in_order)
 {
     struct srv_queue_walk walk;
-    srv_fair_queue_init(&lines);
+    srv_fair_queue_init(&queue);
     for (size_t i = 0; i < MANY; i++)
         put(i, (unsigned)(i % 7), 1);
-    srv_queue_walk_begin(&walk, &lines, SRV_QUEUE_STEPS);
+    srv_queue_walk_begin(&walk, &queue, SRV_QUEUE_STEPS);
     size_t looks = 0;
     for (struct srv_queue_node *w; (w = srv_queue_walk_peek(&walk)) != NULL; looks++) {
-        size_t i = (size_t)(w - items);
+        size_t i = (size_t)(w - nodes);
         (i % 3 == 0   ? srv_queue_walk_take
          : i % 3 == 1 ? srv_queue_walk_drop
                       : srv_queue_walk_pass)(&walk);
     }
     ck_assert_uint_eq(looks, MANY);
-    ck_assert_uint_eq(lines.waiting[SRV_QUEUE_STEPS], MANY / 3);
-    put(0, 3, 1); /* behind the others of its caller, though the walk has taken the last of them */
+    ck_assert_uint_eq(queue.waiting[SRV_QUEUE_STEPS], MANY / 3);
+    put(0, 3, 1); /* after the others of its caller, the last of which the walk has taken */
     size_t before[7] = {0}, left = 0;
-    for (struct srv_queue_node *w; (w = srv_fair_queue_take(&lines, SRV_QUEUE_STEPS)) != NULL;
+    for (struct srv_queue_node *w; (w = srv_fair_queue_take(&queue, SRV_QUEUE_STEPS)) != NULL;
          left++) {
-        size_t i = (size_t)(w - items);
+        size_t i = (size_t)(w - nodes);
         ck_assert(i % 3 == 2 || i == 0);
         ck_assert(i > before[w->caller] || i == 0);
         before[w->caller] = i == 0 ? MANY : i;
@@ -142,7 +142,7 @@ static struct srv_request from(unsigned caller)
     return (struct srv_request){.route = &srv_routes.items[0], .caller = caller};
 }
 
-/* Has `count` of a caller's join, as many as may; returns how many did. */
+/* Has up to `count` requests of a caller join; returns how many did. */
 static size_t join(unsigned caller, size_t count)
 {
     struct srv_request request = from(caller);
@@ -191,30 +191,28 @@ START_TEST(test_admission_a_queue_of_one_takes_one_of_anybody)
 }
 END_TEST
 
-/* Requests that end `each_ms` after one another, with work to do all the time. */
+/* `count` requests that end `each_ms` after one another, while others run all the time. */
 static void run(size_t count, uint64_t each_ms)
 {
     struct srv_request request = from(0), *list[] = {&request};
     for (size_t i = 0; i < count; i++) {
-        struct srv_pace *pace = &admission.paces[0];
+        struct srv_route_pace *pace = &admission.paces[0];
         request.t_taken = 1;
         pace->ended_ns = srv_now_ns() - each_ms * MS;
-        srv_admission_pace(&admission, list, 1);
+        srv_admission_count_ended(&admission, list, 1);
     }
 }
 
-START_TEST(test_admission_tells_the_wait_by_depth_and_pace)
+START_TEST(test_admission_predicts_the_wait_from_depth_and_pace)
 {
     struct srv_request request = from(0), other = from(0);
     ck_assert_uint_eq(srv_admission_retry_after_s(&admission, &request), 1); /* nothing is known */
     run(40, 500);
-    ck_assert_uint_eq(srv_admission_wait_ns(&admission, &request), 0); /* nobody waits */
+    ck_assert_uint_eq(srv_admission_retry_after_s(&admission, &request), 1); /* nobody waits */
     ck_assert_uint_eq(join(0, 20), 20);
-    uint64_t wait = srv_admission_wait_ns(&admission, &request);
-    ck_assert(wait >= 10000 * MS && wait < 11000 * MS);
     ck_assert_uint_eq(srv_admission_retry_after_s(&admission, &request), 11);
     other.route = &srv_routes.items[1];
-    ck_assert_uint_eq(srv_admission_wait_ns(&admission, &other), 0);
+    ck_assert_uint_eq(srv_admission_retry_after_s(&admission, &other), 1);
     run(40, 10000);
     ck_assert_uint_eq(srv_admission_retry_after_s(&admission, &request), SRV_MAX_RETRY_S);
     run(400, 1);
@@ -227,8 +225,10 @@ START_TEST(test_admission_a_caller_with_little_waits_for_its_turn_and_not_for_th
     struct srv_request hog = from(1), small = from(2);
     run(40, 100);
     ck_assert_uint_eq(join(1, 60), 60);
-    ck_assert_uint_ge(srv_admission_wait_ns(&admission, &hog), 6000 * MS);
-    ck_assert_uint_lt(srv_admission_wait_ns(&admission, &small), 250 * MS);
+    ck_assert_uint_ge(srv_admission_retry_after_s(&admission, &hog), 6);
+    ck_assert_uint_eq(srv_admission_retry_after_s(&admission, &small), 1);
+    small.deadline_ns = srv_now_ns() + 250 * MS;
+    ck_assert_int_eq(srv_admission_check(&admission, &small, &error), SRV_OK);
 }
 END_TEST
 
@@ -244,22 +244,22 @@ START_TEST(test_admission_refuses_what_would_wait_beyond_its_deadline)
 }
 END_TEST
 
-Suite *suite_lines(void)
+Suite *suite_fair_queue(void)
 {
-    Suite *suite = suite_create("lines");
+    Suite *suite = suite_create("fair_queue");
     TCase *order = tcase_create("order"), *joining = tcase_create("joining");
-    tcase_add_test(order, test_lines_one_caller_is_served_in_order);
-    tcase_add_test(order, test_lines_callers_get_equal_shares_however_much_they_ask_for);
-    tcase_add_test(order, test_lines_shares_are_counted_in_rows);
-    tcase_add_test(order, test_lines_rest_earns_nothing);
-    tcase_add_test(order, test_lines_kinds_wait_apart);
-    tcase_add_test(order, test_lines_walk_leaves_what_it_passes_in_order);
+    tcase_add_test(order, test_fair_queue_one_caller_is_served_in_order);
+    tcase_add_test(order, test_fair_queue_callers_get_equal_shares_however_much_they_ask_for);
+    tcase_add_test(order, test_fair_queue_shares_are_counted_in_cost);
+    tcase_add_test(order, test_fair_queue_rest_earns_nothing);
+    tcase_add_test(order, test_fair_queue_has_a_queue_for_each_kind);
+    tcase_add_test(order, test_fair_queue_walk_leaves_what_it_passes_in_order);
     suite_add_tcase(suite, order);
     tcase_add_checked_fixture(joining, setup, teardown);
     tcase_add_test(joining, test_admission_without_keys_has_the_whole_queue);
     tcase_add_test(joining, test_admission_keeps_room_for_callers_below_their_share);
     tcase_add_test(joining, test_admission_a_queue_of_one_takes_one_of_anybody);
-    tcase_add_test(joining, test_admission_tells_the_wait_by_depth_and_pace);
+    tcase_add_test(joining, test_admission_predicts_the_wait_from_depth_and_pace);
     tcase_add_test(joining,
                    test_admission_a_caller_with_little_waits_for_its_turn_and_not_for_the_queue);
     tcase_add_test(joining, test_admission_refuses_what_would_wait_beyond_its_deadline);

@@ -1,5 +1,5 @@
-/* test_rounds.c: what becomes of jobs between two replies, while the clerk that would write them is
- * busy with others'. */
+/* test_dispatch.c: an import that fails, while the I/O worker that would write its reply is busy
+ * with another request. */
 #include <check.h>
 #include <semaphore.h>
 #include <stdlib.h>
@@ -15,16 +15,17 @@
 #include "suites.h"
 
 #define WIDTH 64
-#define TOKENS 700 /* whose keys and values are more than a piece, and a body for a clerk */
+#define TOKENS 700 /* their keys and values are more than a piece, and a large body */
 
 static struct srv_app app;
 static struct srv_error error;
-static struct srv_dispatch rounds;
+static struct srv_scheduler_context scheduler_context;
+static struct srv_dispatch dispatch;
 static struct srv_exchange exchange;
 static struct srv_request *request = &exchange.request;
 static sem_t go_on;
 
-/* The clerk has other things to do, for as long as the test takes. */
+/* The I/O worker is busy with another request for as long as the test takes. */
 static bool be_busy(void *context, struct srv_request *given)
 {
     (void)context;
@@ -47,25 +48,33 @@ static void set_up(void)
     store_app_begin(&app);
     app.routes = &srv_routes;
     app.in_flight.limit = config.limits.max_in_flight_bytes;
-    ck_assert(srv_dispatch_init(&rounds, &app, 8));
+    scheduler_context = (struct srv_scheduler_context){.engine = app.engine,
+                                                       .models = &app.models,
+                                                       .sessions = app.sessions,
+                                                       .store = app.store,
+                                                       .metrics = app.metrics,
+                                                       .limits = &app.config.limits,
+                                                       .routes = app.routes,
+                                                       .stopping = &app.stopping};
+    ck_assert(srv_dispatch_init(&dispatch, &scheduler_context, 8));
     sem_init(&go_on, 0, 0);
-    ck_assert(srv_io_workers_open(&rounds.clerk, 1, be_busy, NULL));
+    ck_assert(srv_io_workers_open(&dispatch.io_workers, 1, be_busy, NULL));
 }
 
 static void tear_down(void)
 {
     sem_post(&go_on);
-    srv_io_workers_finish(rounds.clerk);
+    srv_io_workers_finish(dispatch.io_workers);
     srv_job_release(request->job);
     free(request->body);
     srv_buffer_fini(&request->reply.body);
     srv_arena_fini(&request->arena);
-    srv_dispatch_fini(&rounds);
+    srv_dispatch_fini(&dispatch);
     store_app_end(&app);
     store_app_close(&app);
 }
 
-/* One of that id in the table, and no longer the caller's. */
+/* Puts a session of that id into the table, without keeping a reference. */
 static void list_session(const char *id)
 {
     struct srv_session *session = store_app_session(&app, id);
@@ -73,7 +82,7 @@ static void list_session(const char *id)
     srv_session_put(session);
 }
 
-/* A session's file, as the body of the request. */
+/* Makes a session's file the body of the request. */
 static void make_body(void)
 {
     static const float rows[TOKENS * WIDTH] = {1, 2, 3};
@@ -94,7 +103,7 @@ static void make_body(void)
     attn_cache_free(cache);
 }
 
-/* PUT /sessions/x/state, as it comes from a clerk that has read it. */
+/* PUT /sessions/x/state, as it comes from an I/O worker that has read it. */
 static void begin_import(void)
 {
     char allowed[64];
@@ -109,23 +118,24 @@ static void begin_import(void)
     srv_buffer_init(&request->reply.body, (size_t)1 << 20);
     make_body();
     ck_assert_msg(request->route->parse(request, &error) == SRV_OK, "%s", error.message);
-    srv_dispatch_read(&rounds, &(struct srv_request *){request}, 1, 0);
-    ck_assert(srv_dispatch_has_work(&rounds));
+    srv_dispatch_read(&dispatch, &(struct srv_request *){request}, 1, 0);
+    ck_assert(srv_dispatch_has_work(&dispatch));
 }
 
-/* Up to where some of it is in the journal. */
+/* Imports until some of the session is in the journal. */
 static void import_some(void)
 {
     struct srv_store_status before, now;
     srv_store_describe(&before, app.store);
     do {
-        srv_dispatch_piece(&rounds);
+        srv_dispatch_run_piece(&dispatch);
         srv_store_describe(&now, app.store);
-    } while (now.journal_bytes == before.journal_bytes && srv_dispatch_has_work(&rounds));
-    ck_assert(srv_dispatch_has_work(&rounds));
+    } while (now.journal_bytes == before.journal_bytes && srv_dispatch_has_work(&dispatch));
+    ck_assert(srv_dispatch_has_work(&dispatch));
 }
 
-/* Another session of its id came first, its deadline passes, or its client leaves. */
+/* Fails the import: another session of its id comes first, its deadline passes, or its client
+ * leaves. */
 static enum srv_error_code fail_import(int way)
 {
     if (way == 0)
@@ -134,9 +144,9 @@ static enum srv_error_code fail_import(int way)
         request->deadline_ns = 1;
     else
         atomic_store(&request->left, true);
-    while (srv_dispatch_has_work(&rounds))
-        srv_dispatch_piece(&rounds);
-    srv_dispatch_reply(&rounds);
+    while (srv_dispatch_has_work(&dispatch))
+        srv_dispatch_run_piece(&dispatch);
+    srv_dispatch_reply(&dispatch);
     return request->job->error.code;
 }
 
@@ -157,17 +167,17 @@ START_TEST(test_snapshot_does_not_wait_for_the_reply_of_an_import_that_failed)
     begin_import();
     import_some();
     ck_assert_int_eq(fail_import(_i), codes[_i]);
-    ck_assert_uint_eq(request->reply.status, 0); /* the clerk has it */
+    ck_assert_uint_eq(request->reply.status, 0); /* queued for the I/O worker */
     await_cut();
     srv_store_take_checkpoint(app.store);
     ck_assert(!srv_store_wants_checkpoint(app.store));
 }
 END_TEST
 
-Suite *suite_rounds(void)
+Suite *suite_dispatch(void)
 {
-    Suite *suite = suite_create("rounds");
-    TCase *tests = tcase_create("rounds");
+    Suite *suite = suite_create("dispatch");
+    TCase *tests = tcase_create("dispatch");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, test_snapshot_does_not_wait_for_the_reply_of_an_import_that_failed,

@@ -1,6 +1,6 @@
-/* test_clerks.c: the one clerk of a daemon of two threads, with seconds of compressing to do:
- * bodies and replies of others do not wait for that, what nobody waits for any more is dropped, and
- * the end of the drain ends it. */
+/* test_io_workers.c: the one I/O worker of a daemon of two threads, with seconds of compressing to
+ * do: bodies and replies of other requests do not wait for that, cancelled replies are dropped, and
+ * the end of the drain ends the compressing. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 #include "served.h"
 #include "suites.h"
 
-#define TOKENS 2000 /* whose weights compressing takes from half a second to two for */
-#define FLOOD 4     /* of these */
+#define TOKENS 2000 /* compressing the weights of so many takes from half a second to two */
+#define FLOOD 4     /* replies of so many tokens */
 #define WAIT_MS 120000
 #define CONFIG CONFIG_SMALL("\"threads\":2,\"drain_timeout_s\":1,\"max_in_flight_bytes\":\"4GiB\",")
 #define ROWS_DONE "attnd_attend_rows_total"
@@ -37,7 +37,7 @@ static void make_weights(struct text *body, size_t tokens)
     free(x);
 }
 
-/* Sends it on a connection of its own, with these fields beside: lines that end in CRLF. */
+/* Sends the body on a connection of its own, with these header fields: lines that end in CRLF. */
 static void post_raw(struct raw *raw, const struct text *body, const char *fields)
 {
     struct text head = {0};
@@ -58,7 +58,7 @@ static void await_metric(const char *sample, double least)
     }
 }
 
-/* Seconds of compressing are left to do from here on. */
+/* When this returns, seconds of compressing are left to do. */
 static void flood_begin(const char *fields)
 {
     struct text body = {0};
@@ -157,7 +157,7 @@ START_TEST(test_large_bodies_and_replies_of_another_key_come_between_pieces_of_a
     served.authorization = "Authorization: Bearer " KEY_BOTH;
     client_open(&client, &served);
     flood_begin("Authorization: Bearer " KEY_INFER "\r\n");
-    text_add(&body, "%*s", 300000, ""); /* so that it is read by a clerk too */
+    text_add(&body, "%*s", 300000, ""); /* large, so that the I/O worker reads it too */
     make_weights(&body, 300);
     post_raw(&other, &body, "Authorization: Bearer " KEY_BOTH "\r\n");
     struct raw_answer answer = raw_read(&other, false, WAIT_MS);
@@ -184,7 +184,7 @@ START_TEST(test_a_reply_whose_deadline_passes_while_it_is_coded_is_told_so_then)
     expect_flood_goes_on();
     ck_assert_uint_eq(answer.status, 504);
     ck_assert_ptr_nonnull(strstr(answer.body, "\"deadline_exceeded\""));
-    if (!INSTRUMENTED) /* it was not late before it had been computed */
+    if (!INSTRUMENTED) /* its deadline passed after it was computed */
         ck_assert_double_eq(call_metric(&client, ROWS_DONE), (FLOOD + 1) * TOKENS);
     flood_end();
     raw_answer_free(&answer);
@@ -208,7 +208,8 @@ START_TEST(test_replies_are_not_coded_for_clients_that_have_left)
 }
 END_TEST
 
-/* With the weights of one head, so that the reply is for a clerk: appended before it is written. */
+/* A prefill whose reply is large, for it has the weights of one head: the rows are appended before
+ * the I/O worker writes the reply. */
 static void make_prefill(struct text *body, size_t rows)
 {
     float *x = malloc(rows * TINY * sizeof *x);
@@ -220,7 +221,7 @@ static void make_prefill(struct text *body, size_t rows)
     free(x);
 }
 
-/* Nobody is told that a step was refused which was not. */
+/* A step that was appended gets no reply rather than a refusal. */
 START_TEST(test_the_end_of_the_drain_refuses_replies_that_are_being_coded)
 {
     struct text body = {0};
@@ -249,10 +250,10 @@ START_TEST(test_the_end_of_the_drain_refuses_replies_that_are_being_coded)
 }
 END_TEST
 
-Suite *suite_clerks(void)
+Suite *suite_io_workers(void)
 {
-    Suite *suite = suite_create("clerks");
-    TCase *tests = tcase_create("clerks");
+    Suite *suite = suite_create("io_workers");
+    TCase *tests = tcase_create("io_workers");
     tcase_set_timeout(tests, 240);
     tcase_add_checked_fixture(tests, setup, serve_end);
     tcase_add_test(tests, test_a_small_coded_body_does_not_wait_for_large_replies_that_are_coded);

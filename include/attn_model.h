@@ -1,0 +1,213 @@
+/* attn_model.h: the attention layers of a checkpoint: specifications, resident weights.
+ *
+ * attn.h includes this header; notation, errors, ownership and threads are described there.  A
+ * layer is described by struct attn_layer_spec, which is a function of the checkpoint's
+ * configuration; a model is opened (configuration and headers are read), then loaded (weights are
+ * read and packed). */
+#ifndef ATTN_MODEL_H
+#define ATTN_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attn_status.h"
+
+/* ---- Number formats ------------------------------------------------------------------------ */
+
+/* The formats of resident numbers: weights, cached keys and values. */
+enum attn_dtype {
+    ATTN_F32 = 0,
+    ATTN_BF16,
+    ATTN_F16,
+    ATTN_INT8, /* symmetric: a number is scale * integer.  Weights have one float32 scale for each
+                  output, keys and values one for each token and head. */
+};
+
+/* "f32", "bf16", "f16", "int8"; static, never NULL. */
+const char *attn_dtype_name(enum attn_dtype dtype);
+
+/* Finds a dtype by that name; false, with *out untouched, where there is none. */
+bool attn_dtype_find(enum attn_dtype *out, const char *name);
+
+/* ---- Layers and models --------------------------------------------------------------------- */
+
+/* How the frequencies of RoPE are made, by the names of Hugging Face's `rope_type`. */
+enum attn_rope_type {
+    ATTN_ROPE_NONE = 0,
+    ATTN_ROPE_DEFAULT, /* inverse frequency i: theta^(-2i/dim) */
+    ATTN_ROPE_LINEAR,  /* all divided by factor (position interpolation) */
+    ATTN_ROPE_DYNAMIC, /* theta grows with the length once it passes the trained one (NTK) */
+    ATTN_ROPE_YARN,    /* low frequencies divided by factor, a ramp in between (Peng et al. 2023) */
+    ATTN_ROPE_LLAMA3,  /* long wavelengths divided by factor, a smooth blend in between */
+    ATTN_ROPE_LONGROPE, /* each divided by its own factor (Ding et al. 2024) */
+};
+#define ATTN_NUM_ROPE_TYPES 7
+
+/* Rotary position embedding of queries and keys.  Pair i of a head at position p turns by the angle
+ * p * f_i, f_i being its inverse frequency:
+ *
+ *   (a, b) -> attention_factor * (a cos - b sin, a sin + b cos)
+ *
+ * Pairs are the halves (x_i, x_{i+dim/2}), or neighbours (x_2i, x_2i+1) where interleaved.  With
+ * dynamic and longrope f depends on the length, which is the largest position of the call plus 1,
+ * as Hugging Face has it. */
+struct attn_rope_spec {
+    enum attn_rope_type type;
+    size_t dim;                   /* leading components of each head that rotate; even, at most D */
+    bool interleaved;             /* as GPT-J */
+    double theta;                 /* `rope_theta` */
+    double factor;                /* linear, dynamic, yarn, llama3 */
+    double attention_factor;      /* 1 for all types but yarn and longrope */
+    double original_max_position; /* the trained length; dynamic, yarn, llama3, longrope */
+    double low_freq_factor, high_freq_factor; /* llama3: ends of the blend */
+    double beta_fast, beta_slow;              /* yarn: ends of the ramp, in turns within the
+                                                 trained length */
+    bool truncate;                            /* yarn: the ramp's ends are whole numbers */
+    const double *short_factor, *long_factor; /* longrope: [dim/2] up to the trained length, and
+                                                 beyond; borrowed from the model */
+};
+
+/* The position bias: a number that a layer adds to a score for the distance of query and key. */
+enum attn_position_bias_type {
+    ATTN_BIAS_NONE = 0,
+    ATTN_BIAS_ALIBI, /* slope_h (s - t), slope_h a power of 2^(-8/H) */
+    ATTN_BIAS_T5,    /* a learned number per head and bucket of distances */
+};
+
+/* The position bias of a layer; see attn_position_bias_type for which fields count. */
+struct attn_position_bias_spec {
+    enum attn_position_bias_type type;
+    double scale;        /* alibi: multiplies it; Falcon 1/sqrt(D), Bloom 1 */
+    bool bfloat16;       /* alibi: slope and slope * position are rounded to bfloat16, as Falcon */
+    size_t buckets;      /* t5: `relative_attention_num_buckets` */
+    size_t max_distance; /* t5: distances from here on share the last bucket */
+    bool bidirectional;  /* t5: keys after the query have half of the buckets */
+};
+
+/* One attention layer as its configuration resolves: all that the algorithm knows of it.  Field
+ * names are those of Hugging Face's configurations where these have one. */
+struct attn_layer_spec {
+    size_t hidden_size;    /* E: width of hidden_states and of output */
+    size_t key_size;       /* width of key_hidden_states rows (PyTorch `kdim`) */
+    size_t value_size;     /* width of value_hidden_states rows (PyTorch `vdim`) */
+    size_t num_heads;      /* H */
+    size_t num_kv_heads;   /* G, divides H */
+    size_t head_dim;       /* D */
+    size_t value_head_dim; /* Dv */
+    double scale;          /* multiplies q.k */
+    double softcap;        /* 0: none */
+    size_t sliding_window; /* W: a query at i sees keys j, i-W < j <= i; 0: none */
+    bool is_causal;
+    bool is_cross; /* keys and values come from another sequence: no self-attention, no cache */
+    bool q_bias, k_bias, v_bias, o_bias;
+    bool bias_kv;       /* PyTorch `add_bias_kv`: one learned key/value after the real ones */
+    bool add_zero_attn; /* PyTorch: one key/value of zeros after those */
+    bool sinks;         /* a learned score per head that takes its share of the softmax (gpt-oss) */
+    bool qk_norm;       /* RMSNorm of each query and key head, with weights [D], before RoPE */
+    double norm_eps;
+    struct attn_rope_spec rope;
+    struct attn_position_bias_spec position_bias;
+    enum attn_dtype dtype;    /* of resident weight matrices: ATTN_F32, ATTN_BF16 or ATTN_INT8;
+                                 biases, norms and tables stay float32 */
+    enum attn_dtype kv_dtype; /* of cached keys and values */
+};
+
+/* Bounds on a layer.  A configuration beyond them is refused with ATTN_OUT_OF_RANGE. */
+#define ATTN_MAX_HIDDEN_SIZE 65536
+#define ATTN_MAX_HEADS 1024
+#define ATTN_MAX_HEAD_DIM 512
+#define ATTN_MAX_LAYERS 1024
+#define ATTN_MAX_TOKENS 1048576 /* T and S of one call, L of one cache */
+#define ATTN_MAX_BATCH 65536    /* B of one call, steps of one batch */
+#define ATTN_MAX_BUCKETS 4096   /* of a relative position bias, and its longest distance */
+
+/* ATTN_MAX_MAGNITUDE bounds components of q, k and v, entries of head_mask and positive entries of
+ * attention_bias.  With these bounds no score and no weighted sum can leave float32 (512
+ * components: 5e37), so a NaN can never arise unseen inside a softmax. */
+#define ATTN_MAX_MAGNITUDE 1e15f
+#define ATTN_MAX_SCALE 1e5
+#define ATTN_MIN_SOFTCAP 1e-6 /* 0, which means none, is allowed too */
+#define ATTN_MAX_SOFTCAP 1e15
+
+struct attn_model; /* the attention layers of one checkpoint */
+
+/* The properties of a model.  Strings are borrowed from the model. */
+struct attn_model_info {
+    const char *family;              /* as docs/MODELS.md lists them: "llama", "gpt2", "random" */
+    const char *stack;               /* "encoder", "decoder", "cross"; "" where there is only one */
+    const char *weights_dtype;       /* as stored: "F32", "F16", "BF16" */
+    size_t num_layers;               /* layers of the checkpoint */
+    size_t num_resident;             /* layers kept resident, num_layers unless chosen */
+    size_t max_position;             /* `max_position_embeddings`, 0 where the family has none */
+    enum attn_dtype dtype, kv_dtype; /* of resident weights, of cached keys and values */
+    size_t weight_bytes;             /* of resident weights, all layers */
+    size_t cache_bytes_per_token;    /* of key and value of one token in all resident layers */
+    char fingerprint[17]; /* 64-bit hash, in hex, of specifications and weights as stored; caches
+                             of one fingerprint may be exchanged; "" until loaded */
+};
+
+/* The part of a checkpoint that is to be resident, and its format.  All zeroes: every layer, the
+ * default stack, float32. */
+struct attn_model_options {
+    const size_t *layers; /* indices to keep resident, ascending; NULL: all */
+    size_t num_layers;
+    const char *stack; /* of an architecture with several: "encoder", "decoder" (the default) or
+                          "cross", the decoder's attention over the encoder; else NULL */
+    enum attn_dtype dtype, kv_dtype; /* see attn_layer_spec */
+};
+
+/* Opens a checkpoint: reads its configuration and the headers of its files, not its weights.
+ *
+ * `path` is a directory with config.json and model.safetensors, or shards with
+ * model.safetensors.index.json.  The configuration's model_type selects the family
+ * (docs/MODELS.md). A key that would change the mathematics and is not understood is refused by
+ * name.  options NULL: all zeroes.  Only files that hold tensors of the layers asked for are
+ * opened; they stay open until the weights are loaded.  Cost: milliseconds; memory is in proportion
+ * to the headers (attn_model_memory of attn_limits.h).
+ * Errors: ATTN_NOT_FOUND (file, tensor), ATTN_IO, ATTN_MALFORMED, ATTN_UNSUPPORTED (key or value),
+ * ATTN_SHAPE_MISMATCH (tensor against configuration), ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const char *path,
+                                                 const struct attn_model_options *options,
+                                                 struct attn_error *error);
+
+/* Opens a model of random weights: `config` is a JSON object of `length` bytes with hidden_size,
+ * num_attention_heads and optionally
+ *   num_hidden_layers, num_key_value_heads, head_dim, value_head_dim, kdim, vdim, seed,
+ *   max_position_embeddings, original_max_position_embeddings, rms_norm_eps (with qk_norm);
+ *   scale, query_pre_attn_scalar, attn_logit_softcapping, sliding_window, layer_types;
+ *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
+ *   relative_attention_num_buckets, relative_attention_max_distance;
+ *   and the flags attention_bias, is_causal, is_cross, add_bias_kv, add_zero_attn,
+ *   attention_sinks, qk_norm, alibi, alibi_scaled, alibi_bfloat16.
+ * docs/MODELS.md says what each key means and which value an absent key has.
+ *
+ * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1
+ * +-0.1, sinks and position biases in +-1.  All come from a counter-based generator: the same seed
+ * gives the same bits on every machine.  options->stack has no meaning here.
+ * Errors: ATTN_MALFORMED, ATTN_UNSUPPORTED (key or value), ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_model_open_random(struct attn_model **out, const char *config,
+                                                        size_t length,
+                                                        const struct attn_model_options *options,
+                                                        struct attn_error *error);
+
+/* Makes the weights resident in options->dtype, and takes the fingerprint.  Needed once before
+ * computing; a second call does nothing.  A NaN or infinity is refused with tensor and index.
+ * After an error no layer is resident and the call may be repeated.
+ * Cost: every weight is read once and packed; the layer that is being loaded stands in float32
+ * beside the resident ones.
+ * Errors: as attn_model_open; ATTN_NON_FINITE. */
+ATTN_MUST_CHECK enum attn_status attn_model_load(struct attn_model *model,
+                                                 struct attn_error *error);
+
+/* Frees the model.  Its caches must have been freed before, and no call may be using it. */
+void attn_model_close(struct attn_model *model);
+
+/* Fills *out with what the model is, loaded or not.  Any thread. */
+void attn_model_describe(struct attn_model_info *out, const struct attn_model *model);
+
+/* The specification of layer `layer`, counted as in the checkpoint; NULL where it is not to be
+ * resident.  Borrowed from the model; there before the weights are loaded. */
+const struct attn_layer_spec *attn_model_layer(const struct attn_model *model, size_t layer);
+
+#endif
