@@ -151,8 +151,8 @@ static struct tile_range computed_tiles(const struct attn_unit *u, struct tile_r
     };
 }
 
-/* Whether the unit goes by columns.  With OpenBLAS none does: there the two ways may differ in bits,
- * and which way a unit goes depends on the outputs asked for and on the other units of its task. */
+/* Whether the unit goes by columns.  With OpenBLAS none does: there the two ways may differ in
+ * bits, and the way depends on the outputs asked for and on the other units of a task. */
 static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;

@@ -46,8 +46,8 @@ bool attn_engine_uses_openblas(const struct attn_engine_options *options)
            (options->gemm == ATTN_GEMM_AUTO && level == ATTN_CPU_PORTABLE);
 }
 
-/* Chooses the products that go through OpenBLAS.  ATTN_GEMM_AUTO chooses those for which OpenBLAS is
- * faster: with AVX2 and better the packed kernels are, for every product (docs/BENCHMARKS.md). */
+/* Chooses the products that go through OpenBLAS.  ATTN_GEMM_AUTO means those for which OpenBLAS is
+ * faster; with AVX2 and better the packed kernels are, for every product (docs/BENCHMARKS.md). */
 static enum attn_status open_gemm(struct attn_engine *engine,
                                   const struct attn_engine_options *options,
                                   struct attn_error *error)

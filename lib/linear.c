@@ -368,7 +368,8 @@ static void run_block(const struct piece *piece, size_t i, size_t k)
         block.rows_copied = panel > piece->panel;
         attn_pool_pause(engine->pool, piece->thread);
         if (piece->group.gemm)
-            attn_gemm_project(&engine->gemm, &block, linear->dtype, engine->kernels.bf16_rounds_rows);
+            attn_gemm_project(&engine->gemm, &block, linear->dtype,
+                              engine->kernels.bf16_rounds_rows);
         else
             engine->kernels.project[linear->dtype](&block);
         if (p->beyond != NULL && i + k == linear->in)

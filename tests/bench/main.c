@@ -1,7 +1,7 @@
 /* main.c: `build/bench`: how fast the library computes attention, beside this machine's ceilings.
  *
- * OpenBLAS takes its kernel set from the environment when an engine loads it, so inherited variables
- * of OpenBLAS are removed first.
+ * OpenBLAS takes its kernel set from the environment when an engine loads it, so inherited
+ * variables of OpenBLAS are removed first.
  *
  * Exit status: 0; 1 where a result was wrong, took too much memory or could not be computed; 2
  * where an option names something that does not exist. */

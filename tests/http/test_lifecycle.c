@@ -184,6 +184,33 @@ START_TEST(test_every_thread_leaves_termination_to_the_main_one)
 }
 END_TEST
 
+/* A directory before all others of the loader, in which OpenBLAS is an empty file. */
+START_TEST(test_without_openblas_only_gemm_openblas_does_not_start)
+{
+    char directory[] = "/tmp/attnd-blas-XXXXXX", library[64], variable[64], *out, *err;
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(library, sizeof library, "%s/libopenblas.so.0", directory);
+    snprintf(variable, sizeof variable, "LD_LIBRARY_PATH=%s", directory);
+    fclose(fopen(library, "w"));
+    const char *const variables[] = {variable, NULL};
+    const char *const demanding[] = {"--port", "0", "--gemm", "openblas", NULL};
+    ck_assert_int_eq(process_run(&out, &err, demanding, variables), 1);
+    ck_assert_ptr_nonnull(strstr(err, "attnd: gemm is openblas: OpenBLAS cannot be loaded "
+                                      "(Debian: libopenblas0-pthread): "));
+    free(out);
+    free(err);
+    struct daemon daemon;
+    const char *const content[] = {"--cpu-level", "portable", NULL};
+    daemon_start(&daemon, CONFIG_SMALL(""), content, variables);
+    char *log = daemon_log(&daemon);
+    ck_assert_ptr_nonnull(strstr(log, "\"event\":\"gemm\",\"message\":\"packed products only: "));
+    free(log);
+    daemon_stop(&daemon);
+    unlink(library);
+    rmdir(directory);
+}
+END_TEST
+
 START_TEST(test_idle_connections_do_not_hold_up_the_end)
 {
     struct daemon daemon;
@@ -339,6 +366,7 @@ Suite *suite_lifecycle(void)
     tcase_add_test(stopping, test_idle_connections_do_not_hold_up_the_end);
     suite_add_tcase(suite, stopping);
     TCase *starting = tcase_create("starting");
+    tcase_add_test(starting, test_without_openblas_only_gemm_openblas_does_not_start);
     tcase_add_test(starting, test_any_address_serves_the_local_one);
     tcase_add_test(starting, test_listening_beyond_loopback_is_warned_of);
     tcase_add_test(starting, test_ipv6_address_is_served_and_named_in_brackets);

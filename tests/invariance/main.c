@@ -4,8 +4,8 @@
  * sinks; or a wide one, whose work is shared out over threads) of some dtype and kv_dtype gets 2 to
  * 64 sessions of different lengths.  Every session's next step is computed alone on one thread;
  * then alone on two; then with random neighbours, on one thread and on two.  Rounds take turns at
- * the CPU levels, with packed products and with OpenBLAS'.  Outputs, log-sum-exps and, after the last time, the caches must have no other
- * bit.  The last line has the figures. */
+ * the CPU levels, with packed products and with OpenBLAS'.  Outputs, log-sum-exps and, after the
+ * last time, the caches must have no other bit.  The last line has the figures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -54,7 +54,7 @@ struct run {
     struct attn_kernels kernels[ATTN_NUM_CPU_LEVELS]; /* [1..levels] */
     size_t levels;
     struct attn_kernels emulated; /* level avx512 with an emulated vdpbf16ps; name NULL without */
-    struct attn_kernels openblas; /* name NULL without */
+    struct attn_kernels openblas, sbgemm; /* names NULL without */
     size_t passed, failed;
 };
 
@@ -89,7 +89,7 @@ static void run_slot(struct run *run, const struct attn_kernels *kernels, size_t
                      size_t k, size_t n)
 {
     run->check.kernels = kernels;
-    run->check.bits_vary = kernels == &run->openblas;
+    run->check.bits_vary = kernels == &run->openblas || kernels == &run->sbgemm;
     snprintf(run->check.what, sizeof run->check.what, "%s", slots[slot].name);
     count(run, slots[slot].name, slots[slot].check(&run->check, rows, k, n));
 }
@@ -104,6 +104,8 @@ static void run_case(struct run *run, size_t rows, size_t k, size_t n)
             run_slot(run, &run->emulated, s, rows, k, n);
         if (slots[s].openblas && run->openblas.name != NULL)
             run_slot(run, &run->openblas, s, rows, k, n);
+        if (slots[s].check == check_project_bf16 && run->sbgemm.name != NULL)
+            run_slot(run, &run->sbgemm, s, rows, k, n);
     }
 }
 
@@ -157,7 +159,7 @@ static bool parse_gemm(enum attn_gemm_mode *out, const char *text)
 static bool load_openblas(struct run *run, enum attn_gemm_mode mode)
 {
     struct attn_error error = {0};
-    if (mode == ATTN_GEMM_PACKED || kernels_openblas(&run->openblas, &error))
+    if (mode == ATTN_GEMM_PACKED || kernels_openblas(&run->openblas, &run->sbgemm, &error))
         return true;
     printf("kernelcheck: %s\n", error.message);
     return mode == ATTN_GEMM_AUTO;

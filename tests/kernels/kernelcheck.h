@@ -45,9 +45,10 @@ bool product_near(double got, double exact, double magnitude, size_t terms, doub
 /* lib/kernels/kernels_avx512_bf16.c with vdpbf16ps emulated, for any CPU of level avx512. */
 void kernels_emulated_bf16(struct attn_kernels *table);
 
-/* The products that lib/gemm.c takes to OpenBLAS; false, with the reason, where it cannot be
- * loaded. */
-bool kernels_openblas(struct attn_kernels *table, struct attn_error *error);
+/* The products that lib/gemm.c takes to OpenBLAS, with bf16 weights by cblas_sgemm and, in
+ * *rounding, by cblas_sbgemm; false, with the reason, where it cannot be loaded. */
+bool kernels_openblas(struct attn_kernels *table, struct attn_kernels *rounding,
+                      struct attn_error *error);
 
 /* |got - exact| in units of the last place of the float nearest to exact. */
 double ulps(float got, double exact);
