@@ -234,7 +234,7 @@ struct partition {
 
 /* OpenBLAS may sum an element in another order in a product of another shape, so pieces for it are
  * the same for every number of threads. */
-#define GEMM_ROWS 256
+#define GEMM_ROWS 512
 #define GEMM_PIECES 4 /* of a product's columns, if they have LEAST_GEMM_PANELS each */
 #define LEAST_GEMM_PANELS 2
 
