@@ -61,7 +61,7 @@ static size_t excess(size_t a, size_t b) { return a > b ? a - b : 0; }
 
 /* ---- Models ---------------------------------------------------------------------------------- */
 
-/* What all models together, or the largest of them, need. */
+/* Bytes that all models together, or the largest of them, need. */
 struct footprint {
     size_t weights, loading;
     size_t session; /* bytes of one: its empty cache and last steps; twice while in a snapshot */

@@ -405,7 +405,7 @@ START_TEST(test_large_files_are_restored_within_the_sum_and_lower_no_default)
                 (double)largest / 1048576);
         if (attnd == NULL || !is_instrumented(attnd))
             ck_assert_double_lt(peak, 64 * 1048576);
-        wait_for_snapshot(&client); /* the journal is gone, and there is a session's file */
+        wait_for_snapshot(&client); /* a session's file has replaced the journal */
     }
     answer_free(&want);
     client_close(&client);
