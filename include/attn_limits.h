@@ -41,9 +41,6 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
  * blocks are in use yet. */
 #define ATTN_POOL_SLACK ((size_t)4 << 20)
 
-/* What attn_alike takes of memory for each block of a pool, at most. */
-#define ATTN_ALIKE_BYTES 320
-
 /* The size of a call, at most: of queries and of keys each. */
 struct attn_call_size {
     size_t rows;   /* of all sequences or steps together */

@@ -24,6 +24,13 @@ ATTN_MUST_CHECK enum attn_status attn_cache_freeze(struct attn_cache **out,
                                                    struct attn_error *error);
 size_t attn_cache_frozen_bytes(const struct attn_cache *cache);
 
+/* The blocks of 64 tokens that hold a layer's tokens, in order; *count of them.  Blocks are only to
+ * be compared: at one moment, the first blocks of two caches of a pool are the same as far as they
+ * share them.  The list is the cache's, and good until that changes. */
+struct attn_block;
+struct attn_block *const *attn_cache_blocks(size_t *count, const struct attn_cache *cache,
+                                            size_t layer);
+
 /* Forgets all but the first `length` tokens of every layer; layers shorter than that stay. */
 void attn_cache_truncate(struct attn_cache *cache, size_t length);
 
@@ -137,19 +144,15 @@ ATTN_MUST_CHECK enum attn_status attn_import_begin(struct attn_import *state,
                                                    struct attn_cache *cache,
                                                    struct attn_error *error);
 
-/* What finds caches that are filled from files and hold the same tokens, so that they share blocks
- * again as they did when the files were written: a fork ends anywhere, and may come first.  It
- * keeps the blocks it knows until it is freed, and takes ATTN_ALIKE_BYTES (attn_limits.h) of memory
- * at most for each block of the pool.  Used by one thread at a time.  Error: ATTN_NO_MEMORY. */
-struct attn_alike;
-ATTN_MUST_CHECK enum attn_status attn_alike_new(struct attn_alike **out,
-                                                struct attn_cache_pool *pool,
-                                                struct attn_error *error);
-void attn_alike_free(struct attn_alike *alike);
-
-/* Has the cache that the import fills, of the same pool, share blocks with those that were filled
- * likewise; no bit of any differs.  Before attn_import_run. */
-void attn_import_share(struct attn_import *state, struct attn_alike *alike);
+/* Has the cache that the import fills share the first `blocks` blocks of a layer with `from`, a
+ * cache of the same pool that another import has filled: as many blocks as hold the same tokens in
+ * both, which is verified; either cache may end within the last of them.  No bit of either differs
+ * by it, and nothing is shared with a cache of another model or in a layer that is not resident.
+ * `from` stays as it is until the import is closed.  After attn_import_begin, before
+ * attn_import_run.  Error: ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_import_share_blocks(struct attn_import *state, size_t layer,
+                                                          const struct attn_cache *from,
+                                                          size_t blocks, struct attn_error *error);
 
 /* Sums up and then copies about `budget` bytes more; *more until the cache is whole.  Nothing is
  * copied before the checksum agrees.  After an error the cache is good for attn_cache_free only.

@@ -220,6 +220,7 @@ static enum attn_status get(struct attn_block **out, struct attn_cache_pool *poo
     atomic_fetch_add(&pool->used, bytes);
     (*out)->slab->live++;
     (*out)->holders = 1;
+    (*out)->tokens = 0;
     atomic_store(&(*out)->references, 1);
     return ATTN_OK;
 }

@@ -7,8 +7,8 @@
  * behind. */
 #include <string.h>
 
-#include "alike.h"
 #include "cache_file.h"
+#include "import_share.h"
 #include "kvcache.h"
 #include "mem.h"
 #include "model.h"
@@ -19,9 +19,9 @@
 struct attn_import {
     struct attn_safetensors *file;
     struct attn_cache *cache;
-    struct attn_alike *alike;             /* NULL: its blocks are its own */
     struct attn_cache_file_layer *layers; /* [num_layers] */
     size_t num_layers;
+    struct attn_import_share *shares;         /* [num_layers] NULL: all blocks are its own */
     const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each */
     float *scratch;                           /* [scratch_bytes] 64 tokens */
     size_t scratch_bytes;
@@ -77,6 +77,7 @@ void attn_import_close(struct attn_import *state)
         return;
     attn_safetensors_close(state->file);
     attn_free(state->layers);
+    attn_free(state->shares);
     attn_free(state->tensors);
     attn_free(state->scratch);
     attn_free(state);
@@ -192,9 +193,22 @@ enum attn_status attn_import_begin(struct attn_import *state, struct attn_cache 
     return status == ATTN_OK ? check_lengths(state, error) : status;
 }
 
-void attn_import_share(struct attn_import *state, struct attn_alike *alike)
+enum attn_status attn_import_share_blocks(struct attn_import *state, size_t layer,
+                                          const struct attn_cache *from, size_t blocks,
+                                          struct attn_error *error)
 {
-    state->alike = alike;
+    size_t i = 0, most;
+    (void)attn_cache_blocks(&most, from, layer);
+    while (i < state->num_layers && state->layers[i].layer != layer)
+        i++;
+    if (i == state->num_layers || attn_cache_model(from) != attn_cache_model(state->cache))
+        return ATTN_OK;
+    if (state->shares == NULL)
+        state->shares = attn_calloc(state->num_layers, sizeof *state->shares);
+    if (state->shares == NULL)
+        return attn_fail_memory(error, state->num_layers * sizeof *state->shares);
+    state->shares[i] = (struct attn_import_share){from, attn_min(blocks, most)};
+    return ATTN_OK;
 }
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
@@ -261,12 +275,14 @@ static enum attn_status gather(float *rows, const struct attn_import *state, siz
                      what == 0 ? "key" : "value", state->token);
 }
 
-static enum attn_status write_piece(struct attn_import *state, size_t layer, size_t count,
-                                    const float *key, const float *value, struct attn_error *error)
+/* The next tokens of the layer that is being copied. */
+static enum attn_status write_piece(struct attn_import *state, size_t count, const float *key,
+                                    const float *value, struct attn_error *error)
 {
-    if (state->alike == NULL)
-        return attn_cache_write(state->cache, layer, count, key, value, error);
-    return attn_alike_write(state->alike, state->cache, layer, count, key, value, error);
+    struct attn_import_share none = {0};
+    struct attn_import_share *share = state->shares != NULL ? &state->shares[state->layer] : &none;
+    return attn_import_share_write(share, state->cache, state->layers[state->layer].layer, count,
+                                   key, value, error);
 }
 
 /* Copies up to 64 tokens of the layer that is being copied, and passes on to the next. */
@@ -284,7 +300,7 @@ static enum attn_status copy_piece(size_t *done, struct attn_import *state,
     if (status == ATTN_OK)
         status = gather(value, state, count, 1, error);
     if (status == ATTN_OK)
-        status = write_piece(state, layer->layer, count, key, value, error);
+        status = write_piece(state, count, key, value, error);
     *done += groups * count *
              (attn_cache_file_row_bytes(layer, 0) + attn_cache_file_row_bytes(layer, 1));
     state->token += count;

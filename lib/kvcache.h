@@ -22,8 +22,9 @@ struct attn_block {
     size_t bytes;                    /* of data */
     atomic_uint references;          /* of caches, frozen copies and other lists, */
     unsigned holders;                /* and of those the caches, under the pool's lock */
-    unsigned char *data;             /* aligned to ATTN_ALIGN */
-    struct attn_slab *slab;          /* that it is a piece of */
+    unsigned tokens;        /* put by imports (import_share.h); 0 once a step writes here */
+    unsigned char *data;    /* aligned to ATTN_ALIGN */
+    struct attn_slab *slab; /* that it is a piece of */
 };
 
 /* What the attention of one layer reads. */

@@ -16,6 +16,7 @@
 #include "schedule/steps.h"
 #include "session/models.h"
 #include "session/session.h"
+#include "store/sharing.h"
 #include "store/store.h"
 
 #define KIB ((size_t)1 << 10)
@@ -88,7 +89,7 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     /* A snapshot's copy is another one of the same size, but for its list of blocks. */
     size_t session = memory.cache_bytes + layers * sizeof(struct srv_last_step);
     if (config->durability != SRV_DURABLE_NONE)
-        session += RECORDED + session;
+        session += RECORDED + session + layers * SRV_SHARE_BYTES;
     size_t blocks = limits->cache_bytes / memory.block_bytes + 1;
     size_t cached = most(SRV_BATCH_KEYS, limits->max_session_length);
     out->weights = add(out->weights, add(model->info.weight_bytes, memory.side_bytes));
@@ -164,8 +165,9 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     term(out, "queue", mul(limits->max_queue, QUEUED), "max_queue");
     term(out, "threads", add(mul(out->threads, THREAD), attn_engine_bytes(threads)),
          "stacks and scratch");
-    size_t snapshot = add(STORE, mul(all.blocks, sizeof(void *))); /* frozen lists */
-    size_t restoring = add(add(RESTORING, all.tile), mul(all.blocks, ATTN_ALIKE_BYTES));
+    /* Lists of blocks that are frozen, and which sessions share them. */
+    size_t snapshot = add(STORE, mul(all.blocks, sizeof(void *) + SRV_SHARING_BYTES));
+    size_t restoring = add(RESTORING, all.tile);
     term(out, "store", stores ? most(snapshot, restoring) : 0,
          "journal and snapshots, or before them a file that is restored");
     term(out, "loading", beyond(all.loading, add(add(caches, requests), working)),

@@ -40,6 +40,7 @@ struct srv_session {
     enum { SRV_UNRECORDED, SRV_RECORDED, SRV_DELETED } record;
     uint64_t chain; /* records of it so far */
     /* and the scheduler's: */
+    bool shares_blocks;                     /* with others, maybe: it was forked, or is a fork */
     bool changed;                           /* since the file that holds it was begun */
     uint64_t file_generation;               /* of that file; 0: none */
     struct srv_session *next, *next_by_key; /* in its buckets */

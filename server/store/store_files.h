@@ -19,6 +19,7 @@
 
 #include "attn_state.h"
 #include "store/file_reader.h"
+#include "store/sharing.h"
 
 #define SRV_FILE_NAME 56
 
@@ -58,13 +59,29 @@ struct srv_base_entry {
     uint64_t epoch, generation, used_ns; /* of its file; last use since 1970 */
 };
 
-/* A base as a file.  False with errno. */
-bool srv_base_write(int directory, uint64_t generation, const struct srv_base_entry entries[],
-                    size_t count);
+/* The sessions of a checkpoint and what they share (sharing.h), borrowed. */
+struct srv_base {
+    uint64_t generation;
+    const struct srv_base_entry *entries; /* [num_entries] */
+    const struct srv_share *shares;       /* [num_shares] in the order of the entries */
+    size_t num_entries, num_shares;
+};
 
-/* And back: how many entries it has, and one of them.  False where it is damaged, or where `base`
- * says that it cannot be read. */
-bool srv_base_check(size_t *count, struct srv_file_reader *base, uint64_t generation);
+/* Writes a base as a file.  False with errno. */
+bool srv_base_write(int directory, const struct srv_base *base);
+
+struct srv_base_size {
+    size_t entries, shares;
+};
+
+/* Whether the file is a sound base of that generation, and how much it has.  False where it is
+ * damaged, or where `base` says that it cannot be read. */
+bool srv_base_check(struct srv_base_size *out, struct srv_file_reader *base, uint64_t generation);
+
+/* One entry of a base, and a copy of all its shares, the caller's to free.  False where they cannot
+ * be read, or held in memory (errno of `base`). */
 bool srv_base_entry(struct srv_base_entry *out, struct srv_file_reader *base, size_t i);
+bool srv_base_shares(struct srv_share **out, struct srv_file_reader *base,
+                     const struct srv_base_size *size);
 
 #endif

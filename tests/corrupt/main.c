@@ -160,7 +160,8 @@ static enum srv_restore_status restore_file(const unsigned char *bytes, size_t s
     scene_open_table();
     srv_restore_init(&restore, scene.app.sessions, MAX_SESSIONS, &scene.app.models);
     struct srv_file_reader source = bytes_source(bytes, size, next_window());
-    enum srv_restore_status end = srv_restore_file(&restore, scene.epoch, 1, &source);
+    enum srv_restore_status end = srv_restore_file(
+        &restore, &(struct srv_session_file){.epoch = scene.epoch, .generation = 1}, &source);
     srv_file_reader_close(&source);
     if (end == SRV_RESTORE_OK && !srv_restore_publish(&result, &restore))
         end = SRV_RESTORE_FULL;
@@ -176,9 +177,9 @@ static bool refuses_file(const unsigned char *bytes, size_t size)
 
 static bool refuses_base(const unsigned char *bytes, size_t size)
 {
-    size_t n;
+    struct srv_base_size found;
     struct srv_file_reader source = bytes_source(bytes, size, next_window());
-    bool sound = srv_base_check(&n, &source, 7);
+    bool sound = srv_base_check(&found, &source, 7);
     srv_file_reader_close(&source);
     return !sound;
 }

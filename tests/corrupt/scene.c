@@ -214,15 +214,22 @@ static void read_file(unsigned char **out, size_t *size, enum srv_file_kind kind
 }
 
 /* Opens a store, loads what is there, and leaves it open. */
-static void open_store(unsigned durability)
+static void open_store(enum srv_durability durability)
 {
     char message[512];
-    scene.app.config.durability = durability;
-    scene.app.config.journal_bytes = (size_t)1 << 30;
-    free(scene.app.config.state_dir);
-    scene.app.config.state_dir = strdup(scene.directory);
     scene_open_table();
-    need(srv_store_open(&scene.app.store, &scene.app, message, sizeof message) &&
+    const struct srv_store_context context = {
+        .durability = durability,
+        .journal_bytes = (size_t)1 << 30,
+        .state_dir = scene.directory,
+        .max_sessions = MAX_SESSIONS,
+        .sessions = scene.app.sessions,
+        .models = &scene.app.models,
+        .pool = scene.app.pool,
+        .metrics = scene.app.metrics,
+        .log = &scene.app.log,
+    };
+    need(srv_store_open(&scene.app.store, &context, message, sizeof message) &&
              srv_store_load(scene.app.store, message, sizeof message),
          message);
 }
@@ -245,10 +252,12 @@ void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **f
     close_store();                    /* and a base of generation 3 */
     read_file(file, file_size, SRV_FILE_SESSION, 2, scene.epoch);
     remove_files();
-    struct srv_base_entry entries[2] = {{1, 2, 3}, {4, 5, 6}};
+    const struct srv_base_entry entries[2] = {{1, 2, 3}, {4, 5, 6}};
+    const struct srv_share share = {.session = 4, .parent = 1, .layer = 1, .blocks = 2};
+    const struct srv_base both = {7, entries, &share, 2, 1};
     need(mkdir(scene.directory, 0700) == 0, "a directory");
     int directory = open(scene.directory, O_RDONLY | O_DIRECTORY);
-    need(srv_base_write(directory, 7, entries, 2), "a base");
+    need(srv_base_write(directory, &both), "a base");
     close(directory);
     read_file(base, base_size, SRV_FILE_BASE, 7, 0);
 }

@@ -15,6 +15,9 @@ void store_app_open(struct srv_app *app, const struct srv_config *config, const 
                     char *random, size_t cache_bytes);
 void store_app_close(struct srv_app *app);
 
+/* What the store is opened with. */
+struct srv_store_context store_app_context(struct srv_app *app);
+
 /* Sessions, and the store that knows of them.  It may be closed and opened again. */
 void store_app_begin(struct srv_app *app);
 void store_app_end(struct srv_app *app);
@@ -27,6 +30,9 @@ struct srv_session *store_app_session(struct srv_app *app, const char *id);
 /* A row behind those of the session's first layer, in its cache and on record: all of the same
  * numbers. */
 enum srv_error_code store_app_append(struct srv_app *app, struct srv_session *session);
+
+/* A fork of all of a session, in the table and on record; it stays the caller's. */
+struct srv_session *store_app_fork(struct srv_app *app, struct srv_session *parent, const char *id);
 
 /* The session's length, SIZE_MAX where it is not there; and what a start finds of it. */
 size_t store_app_length(struct srv_app *app, const char *id);

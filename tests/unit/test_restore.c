@@ -96,7 +96,7 @@ START_TEST(test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not)
     struct srv_restore_result result =
         restore_import(cases[_i].committed, (off_t)cases[_i].damaged);
     ck_assert_uint_eq(result.lost, cases[_i].lost);
-    ck_assert_uint_eq(result.listed + result.expired, cases[_i].found);
+    ck_assert_uint_eq(result.published + result.expired, cases[_i].found);
 }
 END_TEST
 

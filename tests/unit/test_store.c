@@ -154,14 +154,8 @@ static void in_directory(const char *command)
 /* A step, a fork, and another step, on record; returns the fork's epoch. */
 static uint64_t fork_between_steps(struct srv_session *parent)
 {
-    struct attn_error cause;
-    struct srv_session *fork;
-    struct srv_session_options options = {.id = "fork"};
     ck_assert_int_eq(store_app_append(&app, parent), SRV_OK);
-    ck_assert_int_eq(attn_cache_fork(&options.cache, parent->cache, SIZE_MAX, &cause), ATTN_OK);
-    ck_assert_int_eq(
-        srv_session_create(&fork, app.sessions, &app.models.items[0], &options, &error), SRV_OK);
-    ck_assert_int_eq(srv_store_fork(app.store, fork, parent, SIZE_MAX, &error), SRV_OK);
+    struct srv_session *fork = store_app_fork(&app, parent, "fork");
     ck_assert_int_eq(store_app_append(&app, parent), SRV_OK);
     uint64_t epoch = fork->epoch;
     srv_session_put(fork);
@@ -433,7 +427,8 @@ static void fail_start(int why)
     atomic_store(&no_base, why == 1);
     atomic_store(&unsafe_base, why == 2 ? 2 : 0);
     ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
-    ck_assert(srv_store_open(&app.store, &app, message, sizeof message));
+    const struct srv_store_context context = store_app_context(&app);
+    ck_assert(srv_store_open(&app.store, &context, message, sizeof message));
     ck_assert(!srv_store_load(app.store, message, sizeof message));
     ck_assert_msg(strstr(message, "cannot be written") != NULL, "%s", message);
     ck_assert(srv_store_close(app.store));
@@ -568,8 +563,9 @@ START_TEST(test_session_file_that_is_gone_while_it_is_read_is_not_damaged)
     source.room = 64;
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
     atomic_store(&unreadable, true);
-    enum srv_restore_status result =
-        srv_restore_file(&restore, session->epoch, session->file_generation, &source);
+    const struct srv_session_file read = {.epoch = session->epoch,
+                                          .generation = session->file_generation};
+    enum srv_restore_status result = srv_restore_file(&restore, &read, &source);
     atomic_store(&unreadable, false);
     ck_assert_int_eq(result, SRV_RESTORE_UNREADABLE);
     srv_restore_fini(&restore);

@@ -1,5 +1,6 @@
-/* test_alike.c: caches that shared blocks, written as files one by one and read again in any order,
- * take no more of a pool than they did, and none sees what becomes of the others. */
+/* test_sharing.c: caches that shared blocks, written as files one by one and read again in any
+ * order with the record of what they shared, take as much of a pool as they did, and none sees what
+ * becomes of the others. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "blockpool.h"
 #include "kvcache.h"
 #include "rng.h"
+#include "store/sharing.h"
 #include "suites.h"
 
 #define GROUPS 2
@@ -97,15 +99,25 @@ static struct file save(const struct attn_cache *cache)
     return file;
 }
 
-static struct attn_cache *load(struct attn_cache_pool *pool, struct attn_alike *alike,
-                               const struct file *file)
+/* A cache from its file, sharing with `caches` what these records say of `session`, its number from
+ * 1 on. */
+static struct attn_cache *load(struct attn_cache_pool *pool, const struct file *file,
+                               struct attn_cache *const caches[], const struct srv_sharing *sharing,
+                               uint64_t session)
 {
     struct attn_cache *cache = new_cache(pool);
     struct attn_import *import;
     bool more = true;
     ck_assert_int_eq(attn_import_open(&import, file->bytes, file->size, &error), ATTN_OK);
     ck_assert_int_eq(attn_import_begin(import, cache, &error), ATTN_OK);
-    attn_import_share(import, alike);
+    for (size_t i = 0; i < sharing->count; i++) {
+        const struct srv_share *share = &sharing->shares[i];
+        if (share->session == session && share->blocks > 0)
+            ck_assert_int_eq(attn_import_share_blocks(import, share->layer,
+                                                      caches[share->parent - 1], share->blocks,
+                                                      &error),
+                             ATTN_OK);
+    }
     while (more) {
         enum attn_status status = attn_import_run(&more, import, 10000, &error);
         ck_assert_msg(status == ATTN_OK, "%s", error.message);
@@ -122,14 +134,30 @@ static void expect_saved(const struct attn_cache *cache, const struct file *want
     free(now.bytes);
 }
 
-/* Writes all as files, and reads those again in the order that `order` gives into a pool that has
- * what they took, not a byte more; they take the place of the old ones.  Returns what they take
- * there. */
+/* What caches share, in the order of a base. */
+static struct srv_sharing find_shares(struct attn_cache *const caches[], size_t count,
+                                      const size_t order[])
+{
+    struct srv_sharing sharing = {0};
+    for (size_t i = 0; i < count; i++) {
+        struct srv_block_lists *lists = srv_block_lists_copy(caches[order[i]], LAYERS);
+        bool copied = i % 2 == 0;
+        ck_assert(lists != NULL);
+        ck_assert(copied ? srv_sharing_add_lists(&sharing, order[i] + 1, lists)
+                         : srv_sharing_add_cache(&sharing, order[i] + 1, caches[order[i]], LAYERS));
+        free(lists);
+    }
+    srv_sharing_forget_blocks(&sharing);
+    return sharing;
+}
+
+/* Writes all as files, and reads those again in that order into a pool that has what they took, not
+ * a byte more; they take the place of the old ones.  Returns what they take there. */
 static size_t restart(struct attn_cache *caches[], size_t count, const size_t order[],
                       struct attn_cache_pool **pool)
 {
     struct file files[MOST];
-    struct attn_alike *alike;
+    struct srv_sharing sharing = find_shares(caches, count, order);
     size_t used = attn_cache_pool_used(*pool);
     for (size_t i = 0; i < count; i++)
         files[i] = save(caches[i]);
@@ -137,10 +165,9 @@ static size_t restart(struct attn_cache *caches[], size_t count, const size_t or
         attn_cache_free(caches[i]);
     end_pool(*pool);
     *pool = new_pool(used);
-    ck_assert_int_eq(attn_alike_new(&alike, *pool, &error), ATTN_OK);
     for (size_t i = 0; i < count; i++)
-        caches[order[i]] = load(*pool, alike, &files[order[i]]);
-    attn_alike_free(alike);
+        caches[order[i]] = load(*pool, &files[order[i]], caches, &sharing, order[i] + 1);
+    srv_sharing_fini(&sharing);
     for (size_t i = 0; i < count; i++) {
         expect_saved(caches[i], &files[i]);
         free(files[i].bytes);
@@ -161,7 +188,7 @@ static void end_all(struct attn_cache *caches[], size_t count, struct attn_cache
 
 /* A parent of 100 tokens, a fork of all, one that ended in its first block and one in its second,
  * and one that went on alone from there; whoever comes first. */
-START_TEST(test_alike_forks_share_what_they_shared_whichever_is_read_first)
+START_TEST(test_forks_share_what_they_shared_whichever_is_read_first)
 {
     static const size_t orders[][5] = {
         {0, 1, 2, 3, 4}, {4, 3, 2, 1, 0}, {2, 3, 0, 4, 1}, {3, 4, 0, 1, 2}, {1, 4, 2, 0, 3}};
@@ -180,7 +207,7 @@ START_TEST(test_alike_forks_share_what_they_shared_whichever_is_read_first)
 }
 END_TEST
 
-START_TEST(test_alike_caches_that_share_blocks_go_on_each_for_itself)
+START_TEST(test_caches_that_share_blocks_go_on_each_for_itself)
 {
     static const size_t order[] = {2, 0, 1};
     struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
@@ -205,23 +232,119 @@ START_TEST(test_alike_caches_that_share_blocks_go_on_each_for_itself)
 }
 END_TEST
 
-/* Equal ones that had blocks of their own: whoever is left takes no more than those, and whoever
- * goes on by a block of its own has room for it. */
-START_TEST(test_alike_twins_take_no_more_than_they_did_apart_whoever_goes)
+/* A fork goes on, and its blocks are its own; so the record names nobody but forks. */
+START_TEST(test_caches_of_equal_tokens_that_share_nothing_take_what_they_took)
 {
-    static const size_t orders[][2] = {{0, 1}, {1, 0}};
+    static const size_t order[] = {1, 0};
     struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
     struct attn_cache *caches[2] = {new_cache(pool), new_cache(pool)};
     const size_t block = attn_block_bytes(attn_model_layer(model, 0));
     append(caches[0], 0, 40, 1);
     append(caches[1], 0, 40, 1);
+    ck_assert_uint_eq(restart(caches, 2, order, &pool), 2 * block);
+    end_all(caches, 2, pool);
+}
+END_TEST
+
+/* Blocks are charged to whoever holds them: the one that is left takes no more than it did. */
+START_TEST(test_fork_that_is_left_takes_what_it_would_alone_whoever_goes)
+{
+    static const size_t orders[][2] = {{0, 1}, {1, 0}};
+    struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
+    struct attn_cache *caches[2] = {new_cache(pool)};
+    const size_t block = attn_block_bytes(attn_model_layer(model, 0));
+    append(caches[0], 0, 60, 1);
+    caches[1] = fork_of(caches[0], 40);
     ck_assert_uint_eq(restart(caches, 2, orders[_i / 2], &pool), block + PLACE);
     attn_cache_free(caches[_i % 2]);
     ck_assert_uint_eq(attn_cache_pool_used(pool), block);
-    caches[_i % 2] = fork_of(caches[1 - _i % 2], SIZE_MAX);
-    append(caches[_i % 2], 0, 1, 2);
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 2 * block);
+    end_all(&caches[1 - _i % 2], 1, pool);
+}
+END_TEST
+
+/* A record may name a cache of other tokens, or one that is not as long: then there is less to
+ * share. */
+START_TEST(test_wrong_record_shares_nothing_and_changes_no_bit)
+{
+    struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
+    struct attn_cache *caches[2] = {new_cache(pool), new_cache(pool)}, *read[2] = {NULL};
+    const size_t block = attn_block_bytes(attn_model_layer(model, 0));
+    append(caches[0], 0, 100, 1);
+    append(caches[1], 0, 70, _i == 0 ? 2 : 1); /* other tokens from the first on, or after 70 */
+    if (_i == 1)
+        append(caches[1], 0, 130, 2);
+    struct file files[] = {save(caches[0]), save(caches[1])};
+    struct srv_share shares[] = {{.session = 2, .parent = 1, .layer = 0, .blocks = 9},
+                                 {.session = 2, .parent = 1, .layer = 7, .blocks = 1}};
+    const struct srv_sharing none = {0}, wrong = {.shares = shares, .count = 2};
     end_all(caches, 2, pool);
+    pool = new_pool((size_t)1 << 20);
+    read[0] = load(pool, &files[0], read, &none, 1);
+    read[1] = load(pool, &files[1], read, &wrong, 2);
+    ck_assert_uint_eq(attn_cache_pool_used(pool),
+                      _i == 0 ? (2 + 2) * block : (2 + 3) * block + PLACE);
+    for (size_t i = 0; i < 2; i++) {
+        expect_saved(read[i], &files[i]);
+        free(files[i].bytes);
+    }
+    end_all(read, 2, pool);
+}
+END_TEST
+
+/* Once a step has gone on in a block, an import cannot tell who sees how much of it. */
+START_TEST(test_block_that_a_step_went_on_in_is_not_shared_by_imports)
+{
+    struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
+    struct attn_cache *caches[3] = {new_cache(pool)};
+    append(caches[0], 0, 20, 1);
+    struct file before = save(caches[0]);
+    append(caches[0], 0, 20, 2);
+    struct file after = save(caches[0]);
+    struct srv_share share = {.session = 2, .parent = 1, .layer = 0, .blocks = 1};
+    const struct srv_sharing none = {0}, one = {.shares = &share, .count = 1};
+    attn_cache_free(caches[0]);
+    caches[0] = load(pool, &before, caches, &none, 1);
+    append(caches[0], 0, 20, 2);
+    caches[1] = load(pool, &before, caches, &one, 2);
+    append(caches[1], 0, 20, 3);
+    expect_saved(caches[0], &after);
+    end_all(caches, 2, pool);
+    free(before.bytes);
+    free(after.bytes);
+}
+END_TEST
+
+/* A parent of 200 tokens, itself a fork of one of 100, and its forks of 180, 200 and 150. */
+START_TEST(test_forks_of_a_session_that_is_lost_share_with_each_other_and_with_its_parent)
+{
+    static const size_t order[] = {0, 1, 2, 3, 4};
+    struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
+    struct attn_cache *caches[5] = {new_cache(pool)}, *read[5] = {NULL};
+    struct file files[5];
+    const size_t block = attn_block_bytes(attn_model_layer(model, 0));
+    append(caches[0], 0, 100, 1);
+    caches[1] = fork_of(caches[0], 100);
+    append(caches[1], 0, 100, 2);
+    caches[2] = fork_of(caches[1], 180);
+    caches[3] = fork_of(caches[1], 200);
+    caches[4] = fork_of(caches[1], 150);
+    struct srv_sharing sharing = find_shares(caches, 5, order);
+    for (size_t i = 0; i < 5; i++)
+        files[i] = save(caches[i]);
+    end_all(caches, 5, pool);
+    srv_shares_replace(sharing.shares, sharing.count, 2);
+    pool = new_pool((size_t)1 << 20);
+    for (size_t i = 0; i < 5; i++)
+        read[i] = i == 1 ? new_cache(pool) : load(pool, &files[i], read, &sharing, i + 1);
+    /* Two blocks of the first, of which one is shared, and three of the others. */
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 5 * block + (1 + 3 + 3) * PLACE);
+    for (size_t i = 0; i < 5; i++) {
+        if (i != 1)
+            expect_saved(read[i], &files[i]);
+        free(files[i].bytes);
+    }
+    srv_sharing_fini(&sharing);
+    end_all(read, 5, pool);
 }
 END_TEST
 
@@ -244,7 +367,7 @@ static size_t do_something(struct attn_cache *caches[], size_t count, struct rng
     return count;
 }
 
-START_TEST(test_alike_any_family_of_forks_fits_again_where_it_did)
+START_TEST(test_any_family_of_forks_fits_again_where_it_did)
 {
     struct rng r = {.state = 77 + (uint64_t)_i};
     teardown();
@@ -261,23 +384,26 @@ START_TEST(test_alike_any_family_of_forks_fits_again_where_it_did)
             order[j] = i;
         }
         size_t used = attn_cache_pool_used(pool);
-        ck_assert_uint_le(restart(caches, count, order, &pool), used);
+        ck_assert_uint_eq(restart(caches, count, order, &pool), used);
         end_all(caches, count, pool);
     }
 }
 END_TEST
 
-Suite *suite_alike(void)
+Suite *suite_sharing(void)
 {
-    Suite *suite = suite_create("alike");
-    TCase *tests = tcase_create("alike");
+    Suite *suite = suite_create("sharing");
+    TCase *tests = tcase_create("sharing");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_loop_test(tests, test_alike_forks_share_what_they_shared_whichever_is_read_first, 0,
-                        5);
-    tcase_add_test(tests, test_alike_caches_that_share_blocks_go_on_each_for_itself);
-    tcase_add_loop_test(tests, test_alike_twins_take_no_more_than_they_did_apart_whoever_goes, 0,
-                        4);
-    tcase_add_loop_test(tests, test_alike_any_family_of_forks_fits_again_where_it_did, 0, 8);
+    tcase_add_loop_test(tests, test_forks_share_what_they_shared_whichever_is_read_first, 0, 5);
+    tcase_add_test(tests, test_caches_that_share_blocks_go_on_each_for_itself);
+    tcase_add_test(tests, test_caches_of_equal_tokens_that_share_nothing_take_what_they_took);
+    tcase_add_loop_test(tests, test_fork_that_is_left_takes_what_it_would_alone_whoever_goes, 0, 4);
+    tcase_add_loop_test(tests, test_wrong_record_shares_nothing_and_changes_no_bit, 0, 2);
+    tcase_add_test(tests, test_block_that_a_step_went_on_in_is_not_shared_by_imports);
+    tcase_add_test(tests,
+                   test_forks_of_a_session_that_is_lost_share_with_each_other_and_with_its_parent);
+    tcase_add_loop_test(tests, test_any_family_of_forks_fits_again_where_it_did, 0, 8);
     suite_add_tcase(suite, tests);
     return suite;
 }

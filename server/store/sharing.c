@@ -1,0 +1,200 @@
+/* sharing.c: finding the blocks that sessions share.
+ *
+ * A hash table has each block seen so far and the session that had it first.  Sessions come to
+ * share blocks by forking, which shares the first ones of each layer, and part by writing, which
+ * copies the block that is written to and by which all blocks after it are new.  So what a layer
+ * shares with all earlier sessions together is a beginning of its list, found by bisection, and
+ * whoever has the last block of that beginning has all of it. */
+#include "store/sharing.h"
+
+#include <stdlib.h>
+
+#include "attn.h"
+
+#define LEAST_OWNERS 256
+
+struct srv_block_owner {
+    const struct attn_block *block; /* NULL: free */
+    uint64_t session;
+};
+
+struct srv_block_lists {
+    size_t num_layers;
+    struct attn_block **blocks; /* of one layer after the other */
+    size_t counts[];            /* [num_layers] */
+};
+
+/* ---- Lists that are copied ------------------------------------------------------------------- */
+
+struct srv_block_lists *srv_block_lists_copy(const struct attn_cache *cache, size_t num_layers)
+{
+    size_t all = 0, count;
+    for (size_t i = 0; i < num_layers; i++) {
+        (void)attn_cache_blocks(&count, cache, i);
+        all += count;
+    }
+    struct srv_block_lists *lists =
+        malloc(sizeof *lists + num_layers * sizeof(size_t) + all * sizeof(struct attn_block *));
+    if (lists == NULL)
+        return NULL;
+    lists->num_layers = num_layers;
+    struct attn_block **to = lists->blocks = (void *)&lists->counts[num_layers];
+    for (size_t i = 0; i < num_layers; i++) {
+        struct attn_block *const *from = attn_cache_blocks(&lists->counts[i], cache, i);
+        for (size_t b = 0; b < lists->counts[i]; b++)
+            *to++ = from[b];
+    }
+    return lists;
+}
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
+/* The block's place, or the free one where it would be. */
+static struct srv_block_owner *find(struct srv_block_owner *owners, size_t capacity,
+                                    const struct attn_block *block)
+{
+    uint64_t hash = (uint64_t)(uintptr_t)block * UINT64_C(0x9e3779b97f4a7c15);
+    size_t i = (size_t)(hash >> 32) & (capacity - 1);
+    while (owners[i].block != NULL && owners[i].block != block)
+        i = (i + 1) & (capacity - 1);
+    return &owners[i];
+}
+
+static bool make_room(struct srv_sharing *sharing)
+{
+    if (4 * (sharing->num_owners + 1) <= 3 * sharing->capacity)
+        return true;
+    size_t capacity = sharing->capacity > 0 ? 2 * sharing->capacity : LEAST_OWNERS;
+    struct srv_block_owner *owners = calloc(capacity, sizeof *owners);
+    if (owners == NULL)
+        return false;
+    for (size_t i = 0; i < sharing->capacity; i++)
+        if (sharing->owners[i].block != NULL)
+            *find(owners, capacity, sharing->owners[i].block) = sharing->owners[i];
+    free(sharing->owners);
+    sharing->owners = owners;
+    sharing->capacity = capacity;
+    return true;
+}
+
+static uint64_t owner_of(const struct srv_sharing *sharing, const struct attn_block *block)
+{
+    return find(sharing->owners, sharing->capacity, block)->session;
+}
+
+static bool is_owned(const struct srv_sharing *sharing, const struct attn_block *block)
+{
+    return find(sharing->owners, sharing->capacity, block)->block != NULL;
+}
+
+static bool add_owner(struct srv_sharing *sharing, const struct attn_block *block, uint64_t session)
+{
+    if (!make_room(sharing))
+        return false;
+    *find(sharing->owners, sharing->capacity, block) = (struct srv_block_owner){block, session};
+    sharing->num_owners++;
+    return true;
+}
+
+/* ---- Finding shares -------------------------------------------------------------------------- */
+
+/* How many blocks from the first one on earlier sessions have. */
+static size_t count_owned(const struct srv_sharing *sharing, struct attn_block *const blocks[],
+                          size_t count)
+{
+    size_t owned = 0, end = sharing->capacity > 0 ? count : 0;
+    while (owned < end) {
+        size_t middle = owned + (end - owned) / 2;
+        if (is_owned(sharing, blocks[middle]))
+            owned = middle + 1;
+        else
+            end = middle;
+    }
+    return owned;
+}
+
+static bool add_share(struct srv_sharing *sharing, struct srv_share share)
+{
+    if (sharing->count == sharing->most) {
+        size_t most = sharing->most + sharing->most / 2 + 64;
+        struct srv_share *shares = realloc(sharing->shares, most * sizeof *shares);
+        if (shares == NULL)
+            return false;
+        sharing->shares = shares;
+        sharing->most = most;
+    }
+    sharing->shares[sharing->count++] = share;
+    return true;
+}
+
+bool srv_sharing_add(struct srv_sharing *sharing, uint64_t session, size_t layer,
+                     struct attn_block *const blocks[], size_t count)
+{
+    size_t owned = count_owned(sharing, blocks, count);
+    bool added =
+        owned == 0 ||
+        add_share(sharing, (struct srv_share){session, owner_of(sharing, blocks[owned - 1]),
+                                              (uint32_t)layer, (uint32_t)owned});
+    for (size_t i = owned; i < count && added; i++)
+        added = add_owner(sharing, blocks[i], session);
+    return added;
+}
+
+bool srv_sharing_add_cache(struct srv_sharing *sharing, uint64_t session,
+                           const struct attn_cache *frozen, size_t num_layers)
+{
+    bool added = true;
+    for (size_t i = 0; i < num_layers && added; i++) {
+        size_t count;
+        struct attn_block *const *blocks = attn_cache_blocks(&count, frozen, i);
+        added = srv_sharing_add(sharing, session, i, blocks, count);
+    }
+    return added;
+}
+
+bool srv_sharing_add_lists(struct srv_sharing *sharing, uint64_t session,
+                           const struct srv_block_lists *lists)
+{
+    bool added = true;
+    struct attn_block *const *blocks = lists->blocks;
+    for (size_t i = 0; i < lists->num_layers && added; blocks += lists->counts[i++])
+        added = srv_sharing_add(sharing, session, i, blocks, lists->counts[i]);
+    return added;
+}
+
+void srv_sharing_forget_blocks(struct srv_sharing *sharing)
+{
+    free(sharing->owners);
+    sharing->owners = NULL;
+    sharing->capacity = sharing->num_owners = 0;
+}
+
+void srv_sharing_fini(struct srv_sharing *sharing)
+{
+    srv_sharing_forget_blocks(sharing);
+    free(sharing->shares);
+    *sharing = (struct srv_sharing){0};
+}
+
+/* ---- A session that was lost ----------------------------------------------------------------- */
+
+/* What its children share with the lost session is a beginning of the list that it had: whoever has
+ * most of it so far stands in for it, at first its own parent. */
+void srv_shares_replace(struct srv_share shares[], size_t count, uint64_t lost)
+{
+    struct srv_share stand_ins[ATTN_MAX_LAYERS] = {{0}};
+    for (size_t i = 0; i < count; i++) {
+        const struct srv_share had = shares[i];
+        if ((had.session != lost && had.parent != lost) || had.layer >= ATTN_MAX_LAYERS)
+            continue;
+        struct srv_share *stand_in = &stand_ins[had.layer];
+        if (had.session == lost) {
+            *stand_in = (struct srv_share){.session = had.parent, .blocks = had.blocks};
+            continue;
+        }
+        shares[i].parent = stand_in->session;
+        shares[i].blocks = had.blocks < stand_in->blocks ? had.blocks : stand_in->blocks;
+        if (had.blocks > stand_in->blocks)
+            *stand_in = had;
+    }
+}

@@ -1,0 +1,63 @@
+/* sharing.h: which sessions of a checkpoint share blocks, as its base records it.
+ *
+ * Session files are whole: each has all tokens of its session.  So that forks share their blocks
+ * again after a restart, the base says of each layer of a session how many of its first blocks are
+ * those of another session that the base names before.  The record is found by comparing addresses
+ * of blocks at the moment of the checkpoint, and so follows forks, forks of forks, truncations and
+ * parents that were deleted without knowing of any. */
+#ifndef SRV_SHARING_H
+#define SRV_SHARING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attn_state.h"
+
+/* As a base has it: the first `blocks` blocks of that layer of a session are the parent's too. */
+struct srv_share {
+    uint64_t session, parent; /* epochs; the parent stands before the session in the base */
+    uint32_t layer, blocks;
+};
+
+/* The lists of blocks of a cache as they were at one moment, without references to the blocks. */
+struct srv_block_lists;
+
+/* Copies the lists of layers 0 to num_layers - 1, in one piece of memory to free().  NULL where
+ * memory is short. */
+struct srv_block_lists *srv_block_lists_copy(const struct attn_cache *cache, size_t num_layers);
+
+/* What finding shares takes of memory for each block of a pool, and for each layer of a session, at
+ * most. */
+#define SRV_SHARING_BYTES 64
+#define SRV_SHARE_BYTES (2 * sizeof(struct srv_share))
+
+/* The blocks seen so far and what was found.  Zeroed at first; srv_sharing_fini frees it. */
+struct srv_sharing {
+    struct srv_block_owner *owners; /* [capacity] hashed by block */
+    size_t capacity, num_owners;
+    struct srv_share *shares; /* [count] */
+    size_t count, most;
+};
+
+/* Adds the blocks of one layer of a session.  All layers of a session are added before those of the
+ * next, in the order of the base, and all lists are of one moment.  O(log blocks) for those that
+ * another session has.  False where memory is short. */
+bool srv_sharing_add(struct srv_sharing *sharing, uint64_t session, size_t layer,
+                     struct attn_block *const blocks[], size_t count);
+
+/* The same for all layers of a cache that is frozen, or of which the lists were copied. */
+bool srv_sharing_add_cache(struct srv_sharing *sharing, uint64_t session,
+                           const struct attn_cache *frozen, size_t num_layers);
+bool srv_sharing_add_lists(struct srv_sharing *sharing, uint64_t session,
+                           const struct srv_block_lists *lists);
+
+/* Frees all but the shares that were found; and these too. */
+void srv_sharing_forget_blocks(struct srv_sharing *sharing);
+void srv_sharing_fini(struct srv_sharing *sharing);
+
+/* Makes the sessions that share blocks with `lost`, whose file could not be restored, share them
+ * with each other and with its parent instead. */
+void srv_shares_replace(struct srv_share shares[], size_t count, uint64_t lost);
+
+#endif
