@@ -12,7 +12,7 @@
 
 #include "base/checksum.h"
 
-#define PIECE ((size_t)16 << 20) /* bytes of an export that are made at a time */
+#define PIECE ((size_t)16 << 20) /* bytes of an export that are written at a time */
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
@@ -107,7 +107,7 @@ bool srv_files_list(struct srv_file **out, size_t *count, int directory)
     else if (fd >= 0)
         close(fd);
     errno = error;
-    if (stream == NULL || list == NULL || error != 0) { /* a part of them is none of them */
+    if (stream == NULL || list == NULL || error != 0) { /* a part of the list would mislead */
         free(list);
         return false;
     }
@@ -164,7 +164,8 @@ bool srv_file_finish(int directory, int fd, const char *name, bool sync)
     return true;
 }
 
-/* Room is taken before the file is mapped, so that a full disk says so here. */
+/* Room on the disk is taken before the file is mapped, so that a full disk is an error here and not
+ * a signal later. */
 static bool fill(int fd, struct attn_export *state)
 {
     size_t size = attn_export_bytes(state);

@@ -167,10 +167,10 @@ static void add(struct srv_journal *journal, uint64_t i, size_t floats)
 /* The file, from its beginning; srv_file_reader_close it. */
 static struct srv_file_reader source_of(const struct srv_journal *journal)
 {
-    struct srv_file_reader source;
-    ck_assert(srv_file_reader_take(&source, dup(journal->fd)));
-    ck_assert_uint_eq(source.size, journal->length);
-    return source;
+    struct srv_file_reader file;
+    ck_assert(srv_file_reader_take(&file, dup(journal->fd)));
+    ck_assert_uint_eq(file.size, journal->length);
+    return file;
 }
 
 /* Its beginning and its end, which may not be in the window together. */
@@ -198,9 +198,9 @@ START_TEST(test_journal_gives_back_the_records_that_were_added)
             ck_assert_int_eq(srv_journal_flush(&journal, true), 0);
     }
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    struct srv_file_reader source = source_of(&journal);
-    source.room = _i == 0 ? SRV_FILE_READER_WINDOW : SMALL_WINDOW; /* a record fits neither */
-    srv_journal_read_open(&reader, &source, 9);
+    struct srv_file_reader file = source_of(&journal);
+    file.room = _i == 0 ? SRV_FILE_READER_WINDOW : SMALL_WINDOW; /* a record fits neither */
+    srv_journal_read_open(&reader, &file, 9);
     ck_assert(!reader.head_damaged);
     for (uint64_t i = 1; i <= RECORDS; i++) {
         ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
@@ -212,7 +212,7 @@ START_TEST(test_journal_gives_back_the_records_that_were_added)
         check_payload(&record, i);
     }
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&file);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -232,14 +232,14 @@ START_TEST(test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_pl
     ck_assert(!journal.broken);
     add(&journal, 4, 5);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    struct srv_file_reader source = source_of(&journal);
-    srv_journal_read_open(&reader, &source, 9);
+    struct srv_file_reader file = source_of(&journal);
+    srv_journal_read_open(&reader, &file, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_uint_eq(record.head.epoch, 4);
     ck_assert_uint_eq(record.head.previous, 1);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&file);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -265,23 +265,23 @@ START_TEST(test_damage_before_the_last_write_is_a_gap_and_within_it_a_torn_tail)
             ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
     }
     flip(&journal, SRV_JOURNAL_HEAD + each + 80); /* of the second record */
-    struct srv_file_reader source = source_of(&journal);
-    srv_journal_read_open(&reader, &source, 9);
+    struct srv_file_reader file = source_of(&journal);
+    srv_journal_read_open(&reader, &file, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_GAP);
     ck_assert_uint_eq(reader.missing, 1);
     ck_assert_uint_eq(record.head.previous, 2); /* whose record it was */
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_uint_eq(record.head.epoch, 3);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&file);
     flip(&journal, SRV_JOURNAL_HEAD + each + 80);
     flip(&journal, SRV_JOURNAL_HEAD + 2 * each + 80); /* the first of two of the last write */
-    source = source_of(&journal);
-    srv_journal_read_open(&reader, &source, 9);
+    file = source_of(&journal);
+    srv_journal_read_open(&reader, &file, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_TORN);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&file);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -296,13 +296,13 @@ START_TEST(test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damage
     add(&journal, 1, 5);
     add(&journal, 2, LARGE);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    struct srv_file_reader source = source_of(&journal);
+    struct srv_file_reader file = source_of(&journal);
     ck_assert_int_eq(ftruncate(journal.fd, SRV_FILE_READER_WINDOW + 100), 0);
-    srv_journal_read_open(&reader, &source, 9);
+    srv_journal_read_open(&reader, &file, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_FAILED);
-    ck_assert_int_eq(source.error, EIO);
-    srv_file_reader_close(&source);
+    ck_assert_int_eq(file.error, EIO);
+    srv_file_reader_close(&file);
     srv_journal_close(&journal);
 }
 END_TEST
