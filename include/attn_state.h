@@ -24,9 +24,10 @@ ATTN_MUST_CHECK enum attn_status attn_cache_freeze(struct attn_cache **out,
                                                    struct attn_error *error);
 size_t attn_cache_frozen_bytes(const struct attn_cache *cache);
 
-/* The blocks of 64 tokens that hold a layer's tokens, in order; *count of them.  Blocks are only to
- * be compared: at one moment, the first blocks of two caches of a pool are the same as far as they
- * share them.  The list is the cache's, and good until that changes. */
+/* The list [*count] of the blocks of 64 tokens that hold a layer's tokens, in order.  Callers only
+ * compare the addresses: at one moment, two caches of a pool share a block where their lists have
+ * the same address at the same place.  The list belongs to the cache and is good until that
+ * changes.  Used by the thread that uses the cache. */
 struct attn_block;
 struct attn_block *const *attn_cache_blocks(size_t *count, const struct attn_cache *cache,
                                             size_t layer);
@@ -144,12 +145,12 @@ ATTN_MUST_CHECK enum attn_status attn_import_begin(struct attn_import *state,
                                                    struct attn_cache *cache,
                                                    struct attn_error *error);
 
-/* Has the cache that the import fills share the first `blocks` blocks of a layer with `from`, a
- * cache of the same pool that another import has filled: as many blocks as hold the same tokens in
- * both, which is verified; either cache may end within the last of them.  No bit of either differs
- * by it, and nothing is shared with a cache of another model or in a layer that is not resident.
- * `from` stays as it is until the import is closed.  After attn_import_begin, before
- * attn_import_run.  Error: ATTN_NO_MEMORY. */
+/* Has the cache that the import fills share up to `blocks` blocks of a layer, from the first one
+ * on, with `from`, a cache of the same pool that another import has filled and that stays as it is
+ * until this import is closed.  As many blocks are shared as hold the same tokens in both caches,
+ * which is verified; either cache may end within the last of them.  No bit of either depends on
+ * sharing.  Nothing is shared with a cache of another model, or in a layer that is not resident.
+ * After attn_import_begin, before attn_import_run.  Error: ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_import_share_blocks(struct attn_import *state, size_t layer,
                                                           const struct attn_cache *from,
                                                           size_t blocks, struct attn_error *error);

@@ -1,12 +1,13 @@
 /* import_share.c: blocks of caches that are filled from files, shared again.
  *
- * The caller names the cache and the number of blocks; whether both caches hold the same tokens is
- * looked at here, token by token, so that a wrong name costs memory and never a bit.
+ * The caller names the cache and the number of blocks.  Whether both caches hold the same tokens is
+ * verified here, token by token, so that a wrong name costs memory and never a bit.
  *
- * A fork may have ended within a block that its parent went on in, and may be imported before it.
+ * A fork may end within a block in which its parent goes on, and may be imported before its parent.
  * So a block that an import fills counts its tokens (attn_block.tokens), whichever of its caches
- * sees them: a longer cache that shares the block later compares that many and puts the rest behind
- * them.  Steps set the count to 0, and such a block is not shared by imports any more. */
+ * shows them.  A longer cache that shares the block later compares that many tokens and writes the
+ * rest after them.  A step that writes to a block sets its count to 0, and no import shares the
+ * block from then on. */
 #include "import_share.h"
 
 #include <string.h>
@@ -52,7 +53,7 @@ static bool agrees(const struct attn_block *block, const struct tokens *tokens)
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* The cache takes the block, and the block the tokens that it does not have yet. */
+/* Adds the block to the cache, and to the block the tokens that it does not have yet. */
 static enum attn_status adopt(struct attn_block *block, const struct tokens *tokens,
                               struct attn_cache *cache, size_t layer, struct attn_error *error)
 {

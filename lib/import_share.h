@@ -1,7 +1,7 @@
 /* import_share.h: an import that shares blocks with a cache which was imported before.
  *
- * The block of one cache can also hold the tokens of another where the tokens of one are the first
- * tokens of the other, since nobody looks at slots beyond their own length. */
+ * One block can hold the tokens of two caches where the tokens of one are the first tokens of the
+ * other, since a cache shows no slot beyond its own length. */
 #ifndef ATTN_LIB_IMPORT_SHARE_H
 #define ATTN_LIB_IMPORT_SHARE_H
 
@@ -14,9 +14,9 @@ struct attn_import_share {
     size_t blocks;                 /* as many from the first one on; 0: none is left to share */
 };
 
-/* attn_cache_write of up to ATTN_TILE tokens to a layer whose length is a multiple of that: the
- * cache adopts the block of `share` where this holds the same tokens; else it takes a block of its
- * own, and so it does from then on.  Errors: as attn_cache_write. */
+/* attn_cache_write of up to ATTN_TILE tokens to a layer whose length is a multiple of that.  The
+ * cache adopts the block of `share` where that block holds the same tokens; else it takes a block
+ * of its own, and so do all writes after this one.  Errors: as attn_cache_write. */
 enum attn_status attn_import_share_write(struct attn_import_share *share, struct attn_cache *cache,
                                          size_t layer, size_t count, const float *key,
                                          const float *value, struct attn_error *error);

@@ -54,8 +54,8 @@ static bool is_wanted(const struct srv_restored_session *entry)
     return entry->epoch != 0 && (entry->session != NULL || entry->lost);
 }
 
-/* Moves the wanted entries to a table of which they take a quarter at most.  They are counted again
- * when there may be a quarter more of them. */
+/* Moves the wanted entries to a table of which they take a quarter at most, and leaves room for a
+ * quarter more entries before they are counted again. */
 static bool make_room(struct srv_restore *restore)
 {
     size_t capacity = 64, count = 0, sessions = 0, most = restore->max_sessions + FEW;
@@ -137,8 +137,8 @@ static enum srv_restore_status fail_attn(struct srv_restore *restore,
                                          const struct attn_error *cause)
 {
     bool full = cause->status == ATTN_POOL_FULL || cause->status == ATTN_NO_MEMORY;
-    bool unread = cause->status == ATTN_IO || cause->status == ATTN_NOT_FOUND;
-    enum srv_restore_status damaged = unread ? SRV_RESTORE_UNREADABLE : SRV_RESTORE_DAMAGED;
+    bool unreadable = cause->status == ATTN_IO || cause->status == ATTN_NOT_FOUND;
+    enum srv_restore_status damaged = unreadable ? SRV_RESTORE_UNREADABLE : SRV_RESTORE_DAMAGED;
     return fail(restore, full ? SRV_RESTORE_FULL : damaged, cause->message);
 }
 
@@ -203,7 +203,7 @@ static enum srv_restore_status read_cache(struct attn_cache **out, struct srv_re
     return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
 }
 
-/* What the notes say of the session beside its cache; texts live in the import. */
+/* Reads the options of the session from the notes; their texts belong to the import. */
 static bool read_options(struct srv_session_options *out, const struct attn_import *import,
                          uint64_t epoch)
 {

@@ -1,10 +1,10 @@
 /* sharing.c: finding the blocks that sessions share.
  *
- * A hash table has each block seen so far and the session that had it first.  Sessions come to
- * share blocks by forking, which shares the first ones of each layer, and part by writing, which
- * copies the block that is written to and by which all blocks after it are new.  So what a layer
- * shares with all earlier sessions together is a beginning of its list, found by bisection, and
- * whoever has the last block of that beginning has all of it. */
+ * A hash table has each block seen so far and the first session that has it.  A fork shares the
+ * first blocks of each layer with its parent.  Whichever of the two then writes copies the block
+ * that it writes to, and takes new ones after that.  So the blocks of a layer that earlier sessions
+ * have too are a prefix of its list, which is found by bisection, and a session that has the last
+ * block of that prefix has all of it. */
 #include "store/sharing.h"
 
 #include <stdlib.h>
@@ -178,8 +178,8 @@ void srv_sharing_fini(struct srv_sharing *sharing)
 
 /* ---- A session that was lost ----------------------------------------------------------------- */
 
-/* What its children share with the lost session is a beginning of the list that it had: whoever has
- * most of it so far stands in for it, at first its own parent. */
+/* In each layer a child shares a prefix of the list that the lost session had.  The session that has
+ * the longest prefix so far replaces it: at first its own parent, then one child after the other. */
 void srv_shares_replace(struct srv_share shares[], size_t count, uint64_t lost)
 {
     struct srv_share stand_ins[ATTN_MAX_LAYERS] = {{0}};

@@ -1,10 +1,10 @@
 /* sharing.h: which sessions of a checkpoint share blocks, as its base records it.
  *
- * Session files are whole: each has all tokens of its session.  So that forks share their blocks
- * again after a restart, the base says of each layer of a session how many of its first blocks are
- * those of another session that the base names before.  The record is found by comparing addresses
- * of blocks at the moment of the checkpoint, and so follows forks, forks of forks, truncations and
- * parents that were deleted without knowing of any. */
+ * Each session file has all tokens of its session.  So that forks share their blocks again after a
+ * restart, the base says of each layer of a session how many of its first blocks are also those of
+ * another session, which stands earlier in the base.  The record follows from the addresses of the
+ * blocks at the moment of the checkpoint.  So it holds for forks of forks, after truncations and
+ * where the parent was deleted, and no history is kept. */
 #ifndef SRV_SHARING_H
 #define SRV_SHARING_H
 
@@ -27,7 +27,7 @@ struct srv_block_lists;
  * memory is short. */
 struct srv_block_lists *srv_block_lists_copy(const struct attn_cache *cache, size_t num_layers);
 
-/* What finding shares takes of memory for each block of a pool, and for each layer of a session, at
+/* Memory that finding shares takes for each block of a pool, and for each layer of a session, at
  * most. */
 #define SRV_SHARING_BYTES 64
 #define SRV_SHARE_BYTES (2 * sizeof(struct srv_share))
@@ -52,7 +52,7 @@ bool srv_sharing_add_cache(struct srv_sharing *sharing, uint64_t session,
 bool srv_sharing_add_lists(struct srv_sharing *sharing, uint64_t session,
                            const struct srv_block_lists *lists);
 
-/* Frees all but the shares that were found; and these too. */
+/* Frees all but the shares that were found; and the shares too. */
 void srv_sharing_forget_blocks(struct srv_sharing *sharing);
 void srv_sharing_fini(struct srv_sharing *sharing);
 

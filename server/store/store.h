@@ -30,8 +30,7 @@ struct srv_store;
 enum srv_durability { SRV_DURABLE_NONE, SRV_DURABLE_SNAPSHOT, SRV_DURABLE_JOURNAL };
 enum srv_journal_fsync { SRV_FSYNC_OS, SRV_FSYNC_EVERYSEC, SRV_FSYNC_ALWAYS };
 
-/* What a store is opened with: options of the configuration, and the parts of the daemon that the
- * store uses and that outlive it. */
+/* Options of the configuration, and the parts of the daemon that a store uses and that outlive it. */
 struct srv_store_context {
     enum srv_durability durability;
     enum srv_journal_fsync fsync;
@@ -130,9 +129,9 @@ enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_st
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* Whether the engine owner is to call srv_store_take_checkpoint between two batches.  That call
- * notes what all sessions are at this moment; the store's thread writes it afterwards.  A
- * checkpoint that is tried again after a failure may keep the generation of the failed one. */
+/* `wants`: whether the engine owner is to call `take` between two batches.  `take` notes what all
+ * sessions are at this moment, and the store's thread writes that afterwards.  A checkpoint that is
+ * tried again after a failure may keep the generation of the failed one. */
 bool srv_store_wants_checkpoint(const struct srv_store *store);
 void srv_store_take_checkpoint(struct srv_store *store);
 

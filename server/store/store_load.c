@@ -111,8 +111,8 @@ static bool set_aside(struct load *load, const char *name, const char *why)
     return srv_repairs_set_aside(&load->repairs, name) || refuse_memory(load);
 }
 
-/* A torn write at the end of a journal belongs to nobody who was answered.  It is removed, so that
- * it is logged once. */
+/* No record of a torn write at the end of a journal was answered.  The torn write is removed, so
+ * that it is logged once. */
 static bool truncate_tail(struct load *load, const char *name, size_t good, size_t size)
 {
     srv_log_event(log_of(load), SRV_LOG_INFO, "torn",

@@ -60,7 +60,7 @@ struct srv_store {
     uint64_t wanted; /* a base of this generation or a later one is owed */
     bool requested, running;
 
-    /* What the store's thread and the engine owner hand each other. */
+    /* Handed over between the store's thread and the engine owner. */
     atomic_bool checkpoint_wanted;
     struct srv_journal next, old; /* the journal to go on in; the one that was left */
     struct srv_checkpoint *checkpoint;
@@ -95,8 +95,8 @@ void srv_store_defer_deletion(struct srv_store *store, uint64_t epoch);
 bool srv_store_new_journal(struct srv_journal *out, const struct srv_store *store);
 
 /* Takes a checkpoint: NULL where memory is short, or where the journal was to stay and something
- * was recorded in it.  The journal that was begun for the checkpoint is gone on to in any case, as
- * a file has its number now. */
+ * was recorded in it.  Without memory, too, records go to the journal that was begun for the
+ * checkpoint, since a file has its number now. */
 struct srv_checkpoint *srv_checkpoint_take(struct srv_store *store);
 void srv_checkpoint_free(struct srv_checkpoint *checkpoint); /* takes NULL */
 

@@ -18,7 +18,7 @@
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* Under the lock: waits for the engine owner, whom it asks for a checkpoint.  *out is NULL where
+/* Under the lock: waits for the checkpoint that the engine owner was asked for.  *out is NULL where
  * there was no memory for it.  False where none was taken. */
 static bool await_checkpoint(struct srv_checkpoint **out, struct srv_store *store)
 {
@@ -30,8 +30,8 @@ static bool await_checkpoint(struct srv_checkpoint **out, struct srv_store *stor
     return taken;
 }
 
-/* Under the lock, which is given back meanwhile: makes a checkpoint while requests are served.
- * Whoever asked for one waits for a new generation, so the generation of a failed checkpoint is
+/* Under the lock, which is unlocked meanwhile: makes a checkpoint while requests are served.  A
+ * client that asked for one waits for a new generation, so the generation of a failed checkpoint is
  * used again only where nobody has asked since.  False where the checkpoint failed. */
 static bool make_checkpoint(struct srv_store *store)
 {
@@ -74,7 +74,7 @@ static bool is_due(const struct srv_store *store, uint64_t since_ns, uint64_t no
                            (options->snapshot_tokens > 0 && changes >= options->snapshot_tokens));
 }
 
-/* Under the lock, which is given back meanwhile: a second, or until something happens. */
+/* Under the lock, which is unlocked meanwhile: waits a second, or until something happens. */
 static void wait_a_second(struct srv_store *store)
 {
     struct timespec until;
@@ -105,7 +105,7 @@ static void *checkpoint_thread(void *argument)
 
 /* ---- Flushing the journal -------------------------------------------------------------------- */
 
-/* Under the lock, which is given back meanwhile. */
+/* Under the lock, which is unlocked meanwhile. */
 static void sync_journal(struct srv_store *store)
 {
     int fd = store->journal.fd;
