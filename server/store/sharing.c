@@ -18,35 +18,6 @@ struct srv_block_owner {
     uint64_t session;
 };
 
-struct srv_block_lists {
-    size_t num_layers;
-    struct attn_block **blocks; /* of one layer after the other */
-    size_t counts[];            /* [num_layers] */
-};
-
-/* ---- Lists that are copied ------------------------------------------------------------------- */
-
-struct srv_block_lists *srv_block_lists_copy(const struct attn_cache *cache, size_t num_layers)
-{
-    size_t all = 0, count;
-    for (size_t i = 0; i < num_layers; i++) {
-        (void)attn_cache_blocks(&count, cache, i);
-        all += count;
-    }
-    struct srv_block_lists *lists =
-        malloc(sizeof *lists + num_layers * sizeof(size_t) + all * sizeof(struct attn_block *));
-    if (lists == NULL)
-        return NULL;
-    lists->num_layers = num_layers;
-    struct attn_block **to = lists->blocks = (void *)&lists->counts[num_layers];
-    for (size_t i = 0; i < num_layers; i++) {
-        struct attn_block *const *from = attn_cache_blocks(&lists->counts[i], cache, i);
-        for (size_t b = 0; b < lists->counts[i]; b++)
-            *to++ = from[b];
-    }
-    return lists;
-}
-
 /* ---- The table ------------------------------------------------------------------------------- */
 
 /* The block's place, or the free one where it would be. */
@@ -127,9 +98,11 @@ static bool add_share(struct srv_sharing *sharing, struct srv_share share)
     return true;
 }
 
-bool srv_sharing_add(struct srv_sharing *sharing, uint64_t session, size_t layer,
-                     struct attn_block *const blocks[], size_t count)
+static bool add_layer(struct srv_sharing *sharing, uint64_t session, size_t layer,
+                      const struct attn_cache *cache)
 {
+    size_t count;
+    struct attn_block *const *blocks = attn_cache_blocks(&count, cache, layer);
     size_t owned = count_owned(sharing, blocks, count);
     bool added =
         owned == 0 ||
@@ -140,25 +113,12 @@ bool srv_sharing_add(struct srv_sharing *sharing, uint64_t session, size_t layer
     return added;
 }
 
-bool srv_sharing_add_cache(struct srv_sharing *sharing, uint64_t session,
-                           const struct attn_cache *frozen, size_t num_layers)
+bool srv_sharing_add(struct srv_sharing *sharing, uint64_t session, const struct attn_cache *cache,
+                     size_t num_layers)
 {
     bool added = true;
-    for (size_t i = 0; i < num_layers && added; i++) {
-        size_t count;
-        struct attn_block *const *blocks = attn_cache_blocks(&count, frozen, i);
-        added = srv_sharing_add(sharing, session, i, blocks, count);
-    }
-    return added;
-}
-
-bool srv_sharing_add_lists(struct srv_sharing *sharing, uint64_t session,
-                           const struct srv_block_lists *lists)
-{
-    bool added = true;
-    struct attn_block *const *blocks = lists->blocks;
-    for (size_t i = 0; i < lists->num_layers && added; blocks += lists->counts[i++])
-        added = srv_sharing_add(sharing, session, i, blocks, lists->counts[i]);
+    for (size_t i = 0; i < num_layers && added; i++)
+        added = add_layer(sharing, session, i, cache);
     return added;
 }
 

@@ -20,13 +20,6 @@ struct srv_share {
     uint32_t layer, blocks;
 };
 
-/* The lists of blocks of a cache as they were at one moment, without references to the blocks. */
-struct srv_block_lists;
-
-/* Copies the lists of layers 0 to num_layers - 1, in one piece of memory to free().  NULL where
- * memory is short. */
-struct srv_block_lists *srv_block_lists_copy(const struct attn_cache *cache, size_t num_layers);
-
 /* Memory that finding shares takes for each block of a pool, and for each layer of a session, at
  * most. */
 #define SRV_SHARING_BYTES 64
@@ -40,17 +33,10 @@ struct srv_sharing {
     size_t count, most;
 };
 
-/* Adds the blocks of one layer of a session.  All layers of a session are added before those of the
- * next, in the order of the base, and all lists are of one moment.  O(log blocks) for those that
- * another session has.  False where memory is short. */
-bool srv_sharing_add(struct srv_sharing *sharing, uint64_t session, size_t layer,
-                     struct attn_block *const blocks[], size_t count);
-
-/* The same for all layers of a cache that is frozen, or of which the lists were copied. */
-bool srv_sharing_add_cache(struct srv_sharing *sharing, uint64_t session,
-                           const struct attn_cache *frozen, size_t num_layers);
-bool srv_sharing_add_lists(struct srv_sharing *sharing, uint64_t session,
-                           const struct srv_block_lists *lists);
+/* Adds a session, in the order of the base; all caches are of one moment.  O(log blocks) in each
+ * layer, and what the blocks take that no earlier session has.  False where memory is short. */
+bool srv_sharing_add(struct srv_sharing *sharing, uint64_t session, const struct attn_cache *cache,
+                     size_t num_layers);
 
 /* Frees all but the shares that were found; and the shares too. */
 void srv_sharing_forget_blocks(struct srv_sharing *sharing);

@@ -72,8 +72,8 @@ void srv_checkpoint_free(struct srv_checkpoint *checkpoint)
         return;
     for (size_t i = 0; i < checkpoint->count; i++) {
         srv_checkpoint_release(&checkpoint->entries[i]);
-        free(checkpoint->entries[i].lists);
     }
+    srv_sharing_fini(&checkpoint->sharing);
     free(checkpoint->entries);
     free(checkpoint);
 }
@@ -92,34 +92,32 @@ static bool fail_memory(struct srv_error *error, const char *what)
     return false;
 }
 
-/* A session whose file is good as it is: others may share its blocks. */
-static bool take_unchanged(struct srv_checkpoint_entry *entry, struct srv_error *error)
+static bool freeze(struct srv_checkpoint_entry *entry, struct srv_error *error)
 {
-    const struct srv_session *session = entry->session;
-    if (entry->shares_blocks)
-        entry->lists = srv_block_lists_copy(session->cache, session->model->info.num_layers);
-    return !entry->shares_blocks || entry->lists != NULL ||
-           fail_memory(error, "a session's lists of blocks");
+    struct attn_error cause = {0};
+    if (attn_cache_freeze(&entry->frozen, entry->session->cache, &cause) == ATTN_OK)
+        return true;
+    srv_fail_attn(error, &cause);
+    return false;
 }
 
+/* The older file of a session that has not changed is good.  Where the session may share blocks,
+ * its lists are frozen nevertheless, until it is known which. */
 static bool take_session(struct srv_checkpoint_entry *entry, const struct srv_store *store,
                          uint64_t generation, struct srv_error *error)
 {
     struct srv_session *session = entry->session;
-    struct attn_error cause = {0};
     entry->base = (struct srv_base_entry){session->epoch, session->file_generation,
                                           srv_session_used(session)};
     entry->shares_blocks = session->shares_blocks;
     if (!session->changed && session->file_generation != 0 && !atomic_load(&store->rewrite))
-        return take_unchanged(entry, error);
+        return !entry->shares_blocks || freeze(entry, error);
     entry->chain = session->chain;
     entry->last = copy_last(session);
     if (entry->last == NULL)
         return fail_memory(error, "a session's last steps");
-    if (attn_cache_freeze(&entry->frozen, session->cache, &cause) != ATTN_OK) {
-        srv_fail_attn(error, &cause);
+    if (!freeze(entry, error))
         return false;
-    }
     session->changed = false;
     session->file_generation = entry->base.generation = generation;
     return true;

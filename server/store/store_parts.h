@@ -15,19 +15,19 @@
 /* A session as a checkpoint found it. */
 struct srv_checkpoint_entry {
     struct srv_base_entry base;
-    struct srv_session *session; /* NULL once its file is written, or where it needs none */
-    struct attn_cache *frozen;   /* steps go on meanwhile; NULL: its older file is good */
-    struct srv_last_step *last;  /* [info.num_layers] likewise */
+    struct srv_session *session; /* NULL once nothing more is wanted of it, */
+    struct attn_cache *frozen;   /* and then this too */
+    struct srv_last_step *last;  /* [info.num_layers]; NULL where its older file is good */
     uint64_t chain;
-    bool shares_blocks;            /* as the session says */
-    struct srv_block_lists *lists; /* then, where nothing is frozen: its cache's lists */
-    bool written;                  /* its file, by this checkpoint */
+    bool shares_blocks; /* as the session said */
+    bool written;       /* its file, by this checkpoint */
 };
 
 struct srv_checkpoint {
     uint64_t generation;
     struct srv_checkpoint_entry *entries; /* [count] */
     size_t count;
+    struct srv_sharing sharing; /* found first of all by the store's thread */
     bool failed;
     struct srv_error error;
 };
@@ -105,7 +105,7 @@ void srv_checkpoint_free(struct srv_checkpoint *checkpoint); /* takes NULL */
  * journals. */
 bool srv_checkpoint_may_keep_journal(const struct srv_store *store);
 
-/* Frees what was taken of a session, whose blocks others may want. */
+/* Frees what was taken of a session, since others may want its blocks. */
 void srv_checkpoint_release(struct srv_checkpoint_entry *entry);
 
 /* store_write.c: writes a checkpoint, NULL where there was no memory for it, and frees it. */

@@ -1,7 +1,7 @@
 /* store_write.c: a checkpoint becomes files.
  *
- * Session files are written one at a time, then the base that names them all takes its place, and
- * what the base replaces is removed.  Until the base is there, the older base and the journals of
+ * First it is found which sessions share blocks.  Then session files are written one at a time, the
+ * base that names them all takes its place, and what the base replaces is removed.  Until the base is there, the older base and the journals of
  * both generations say the same as it will: so writing may end anywhere, and a checkpoint that
  * fails removes the files that it has written. */
 #include <errno.h>
@@ -15,6 +15,29 @@
 #include "store/store_parts.h"
 
 #define MANY_FILES 32 /* from which on files are brought to the disk together */
+
+/* ---- Shares ---------------------------------------------------------------------------------- */
+
+/* Finds what the sessions share, and frees the caches that nobody wants after that: those of
+ * sessions whose older files are good. */
+static void find_shares(struct srv_checkpoint *checkpoint)
+{
+    for (size_t i = 0; i < checkpoint->count && !checkpoint->failed; i++) {
+        struct srv_checkpoint_entry *entry = &checkpoint->entries[i];
+        if (entry->session == NULL)
+            continue;
+        if (entry->shares_blocks &&
+            !srv_sharing_add(&checkpoint->sharing, entry->base.epoch, entry->frozen,
+                             entry->session->model->info.num_layers)) {
+            checkpoint->failed = true;
+            srv_fail(&checkpoint->error, SRV_E_OUT_OF_MEMORY, NULL,
+                     "no memory for what sessions share");
+        }
+        if (entry->last == NULL)
+            srv_checkpoint_release(entry);
+    }
+    srv_sharing_forget_blocks(&checkpoint->sharing);
+}
 
 /* ---- Session files --------------------------------------------------------------------------- */
 
@@ -74,48 +97,16 @@ static bool write_files(const struct srv_checkpoint *checkpoint, const struct sr
 
 /* ---- The base -------------------------------------------------------------------------------- */
 
-/* Finds what the sessions share, in the order of the base; before their files are written, since
- * what is frozen is freed file by file.  False with errno. */
-static bool find_shares(struct srv_sharing *out, const struct srv_checkpoint *checkpoint)
-{
-    bool found = true;
-    for (size_t i = 0; i < checkpoint->count && found; i++) {
-        const struct srv_checkpoint_entry *entry = &checkpoint->entries[i];
-        if (entry->lists != NULL)
-            found = srv_sharing_add_lists(out, entry->base.epoch, entry->lists);
-        else if (entry->shares_blocks && entry->frozen != NULL)
-            found = srv_sharing_add_cache(out, entry->base.epoch, entry->frozen,
-                                          entry->session->model->info.num_layers);
-    }
-    if (!found)
-        errno = ENOMEM;
-    return found;
-}
-
-static bool write_base(const struct srv_checkpoint *checkpoint, const struct srv_store *store,
-                       const struct srv_sharing *sharing)
+static bool write_base(const struct srv_checkpoint *checkpoint, const struct srv_store *store)
 {
     struct srv_base_entry *entries = malloc((checkpoint->count + 1) * sizeof *entries);
-    const struct srv_base base = {checkpoint->generation, entries, sharing->shares,
-                                  checkpoint->count, sharing->count};
+    const struct srv_base base = {checkpoint->generation, entries, checkpoint->sharing.shares,
+                                  checkpoint->count, checkpoint->sharing.count};
     for (size_t i = 0; entries != NULL && i < checkpoint->count; i++)
         entries[i] = checkpoint->entries[i].base;
     bool written = entries != NULL && srv_base_write(store->directory, &base);
     int error = errno;
     free(entries);
-    errno = error;
-    return written;
-}
-
-static bool write_all(const struct srv_checkpoint *checkpoint, const struct srv_store *store)
-{
-    struct srv_sharing sharing = {0};
-    bool found = find_shares(&sharing, checkpoint);
-    srv_sharing_forget_blocks(&sharing);
-    bool written =
-        found && write_files(checkpoint, store) && write_base(checkpoint, store, &sharing);
-    int error = errno;
-    srv_sharing_fini(&sharing);
     errno = error;
     return written;
 }
@@ -190,7 +181,7 @@ static void remove_replaced(const struct srv_store *store, const struct srv_chec
 
 static bool write_checkpoint(const struct srv_checkpoint *checkpoint, struct srv_store *store)
 {
-    if (!write_all(checkpoint, store)) {
+    if (!write_files(checkpoint, store) || !write_base(checkpoint, store)) {
         int error = errno;
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
                       "a snapshot of %zu sessions cannot be written: %s", checkpoint->count,
@@ -222,6 +213,8 @@ static void close_old_journal(struct srv_store *store)
 bool srv_checkpoint_finish(struct srv_store *store, struct srv_checkpoint *checkpoint)
 {
     bool written = false;
+    if (checkpoint != NULL)
+        find_shares(checkpoint);
     close_old_journal(store);
     if (checkpoint != NULL && checkpoint->failed)
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "no snapshot was made: %s",

@@ -139,14 +139,8 @@ static struct srv_sharing find_shares(struct attn_cache *const caches[], size_t 
                                       const size_t order[])
 {
     struct srv_sharing sharing = {0};
-    for (size_t i = 0; i < count; i++) {
-        struct srv_block_lists *lists = srv_block_lists_copy(caches[order[i]], LAYERS);
-        bool copied = i % 2 == 0;
-        ck_assert(lists != NULL);
-        ck_assert(copied ? srv_sharing_add_lists(&sharing, order[i] + 1, lists)
-                         : srv_sharing_add_cache(&sharing, order[i] + 1, caches[order[i]], LAYERS));
-        free(lists);
-    }
+    for (size_t i = 0; i < count; i++)
+        ck_assert(srv_sharing_add(&sharing, order[i] + 1, caches[order[i]], LAYERS));
     srv_sharing_forget_blocks(&sharing);
     return sharing;
 }
