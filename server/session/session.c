@@ -441,8 +441,8 @@ static void sift_down(struct srv_session *heap[], size_t size, size_t i)
     }
 }
 
-/* Keeps the `size` smallest ids seen so far in out[0..*held): in any order until `out` is full, then
- * as a heap whose root is the largest. */
+/* Keeps the `size` smallest ids seen so far in out[0..*held): in any order until `out` is full,
+ * then as a heap whose root is the largest. */
 static void keep_smallest(struct srv_session *out[], size_t size, size_t *held,
                           struct srv_session *session)
 {

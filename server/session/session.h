@@ -1,8 +1,8 @@
 /* session.h: sessions by id, and what each remembers between requests.
  *
  * A session is a cache with a name.  One mutex guards the table and is never held while computing.
- * The engine owner (schedule/) holds a session that it uses by a reference: DELETE takes the session
- * out of the table at once, and its memory is freed with the last reference.
+ * The engine owner (schedule/) holds a session that it uses by a reference: DELETE takes the
+ * session out of the table at once, and its memory is freed with the last reference.
  *
  * Calls are for any thread.  The fields of a session belong to those whom their comments name. */
 #ifndef SRV_SESSION_H
@@ -70,9 +70,9 @@ struct srv_session_options {
     uint64_t epoch;                   /* 0: a new one; else that of a session that is restored */
 };
 
-/* `new` makes a session that is in no table, with one reference, the caller's; `insert` puts it into
- * the table, which takes a reference of its own.  Errors: as srv_session_create, which does both
- * and checks the options. */
+/* `new` makes a session that is in no table, with one reference, the caller's; `insert` puts it
+ * into the table, which takes a reference of its own.  Errors: as srv_session_create, which does
+ * both and checks the options. */
 enum srv_error_code srv_session_new(struct srv_session **out, struct srv_sessions *sessions,
                                     const struct srv_model *model,
                                     const struct srv_session_options *options,
@@ -89,8 +89,8 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
                                        struct srv_error *error);
 
 /* Finds the live session that was created with the key of these options, and takes a reference;
- * NULL where there is none or the options have no key.  Counts as use.  Error: idempotency_conflict,
- * where another request created it. */
+ * NULL where there is none or the options have no key.  Counts as use.  Error:
+ * idempotency_conflict, where another request created it. */
 enum srv_error_code srv_session_find_by_key(struct srv_session **out, struct srv_sessions *sessions,
                                             const struct srv_session_options *options,
                                             struct srv_error *error);

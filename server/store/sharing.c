@@ -138,8 +138,9 @@ void srv_sharing_fini(struct srv_sharing *sharing)
 
 /* ---- A session that was lost ----------------------------------------------------------------- */
 
-/* In each layer a child shares a prefix of the list that the lost session had.  The session that has
- * the longest prefix so far replaces it: at first its own parent, then one child after the other. */
+/* In each layer a child shares a prefix of the list that the lost session had.  The session that
+ * has the longest prefix so far replaces it: at first its own parent, then one child after the
+ * other. */
 void srv_shares_replace(struct srv_share shares[], size_t count, uint64_t lost)
 {
     struct srv_share stand_ins[ATTN_MAX_LAYERS] = {{0}};

@@ -30,7 +30,8 @@ struct srv_store;
 enum srv_durability { SRV_DURABLE_NONE, SRV_DURABLE_SNAPSHOT, SRV_DURABLE_JOURNAL };
 enum srv_journal_fsync { SRV_FSYNC_OS, SRV_FSYNC_EVERYSEC, SRV_FSYNC_ALWAYS };
 
-/* Options of the configuration, and the parts of the daemon that a store uses and that outlive it. */
+/* Options of the configuration, and the parts of the daemon that a store uses and that outlive
+ * it. */
 struct srv_store_context {
     enum srv_durability durability;
     enum srv_journal_fsync fsync;

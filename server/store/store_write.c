@@ -1,9 +1,9 @@
 /* store_write.c: a checkpoint becomes files.
  *
  * First it is found which sessions share blocks.  Then session files are written one at a time, the
- * base that names them all takes its place, and what the base replaces is removed.  Until the base is there, the older base and the journals of
- * both generations say the same as it will: so writing may end anywhere, and a checkpoint that
- * fails removes the files that it has written. */
+ * base that names them all takes its place, and what the base replaces is removed.  Until the base
+ * is there, the older base and the journals of both generations say the same as it will: so writing
+ * may end anywhere, and a checkpoint that fails removes the files that it has written. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,20 +1,20 @@
-/* snapshot.c: what a snapshot is made of: session files (state_file.h) and bases.
+/* snapshot.c: reading the files of a snapshot: session files (state_file.h) and bases.
  *
- * The first byte says which (its second bit: a base) and, unless it is odd, that sums and
- * fingerprint are made right; with its third bit the file is larger than the window it is read
- * through. */
+ * The first byte says what the other bytes are: with its second bit a base, else a session file.
+ * Unless its first bit is set, checksums and the fingerprint are made right.  With its third bit
+ * the file is larger than the window through which it is read. */
 #include "base/checksum.h"
 #include "saved.h"
 #include "state_file.h"
 #include "store/store_files.h"
 
 #define GENERATION 7
-#define BASE_SUM 32 /* where a base has the sum of what stands before it and behind it */
+#define BASE_SUM 32 /* place of the checksum of all before and after it */
 #define BASE_HEAD 40
 enum { RAW = 1, BASE = 2, LARGE = 4 };
 #define SMALLEST_WINDOW 64
 
-/* The number that the file says is its epoch: the name of a file has it too. */
+/* The epoch that the file says it has; the name of a file has it too. */
 static uint64_t epoch_of(const char *bytes, size_t size)
 {
     static const char name[] = "\"epoch\":\"";

@@ -1,4 +1,4 @@
-/* store_app.c: of the daemon what its store needs. */
+/* store_app.c: the parts of the daemon that its store needs. */
 #include "store_app.h"
 #include "api/endpoints.h"
 

@@ -1,6 +1,6 @@
-/* test_sharing.c: caches that shared blocks, written as files one by one and read again in any
- * order with the record of what they shared, take as much of a pool as they did, and none sees what
- * becomes of the others. */
+/* test_sharing.c: caches that share blocks are written as files and read again, in any order, with
+ * the record of what they shared: they take as much of a pool as before, and no cache is changed by
+ * what is done to the others. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static struct attn_cache *fork_of(const struct attn_cache *cache, size_t length)
     return fork;
 }
 
-/* Appends tokens that depend on `seed` and where they stand. */
+/* Appends tokens that depend on `seed` and their position. */
 static void append(struct attn_cache *cache, size_t layer, size_t count, unsigned seed)
 {
     float key[ROW], value[ROW];
@@ -99,8 +99,8 @@ static struct file save(const struct attn_cache *cache)
     return file;
 }
 
-/* A cache from its file, sharing with `caches` what these records say of `session`, its number from
- * 1 on. */
+/* Reads a cache from its file, sharing with `caches` what the records say of `session`, its number
+ * from 1 on. */
 static struct attn_cache *load(struct attn_cache_pool *pool, const struct file *file,
                                struct attn_cache *const caches[], const struct srv_sharing *sharing,
                                uint64_t session)
@@ -134,7 +134,7 @@ static void expect_saved(const struct attn_cache *cache, const struct file *want
     free(now.bytes);
 }
 
-/* What caches share, in the order of a base. */
+/* Finds what the caches share, in the order of a base. */
 static struct srv_sharing find_shares(struct attn_cache *const caches[], size_t count,
                                       const size_t order[])
 {
@@ -145,8 +145,8 @@ static struct srv_sharing find_shares(struct attn_cache *const caches[], size_t 
     return sharing;
 }
 
-/* Writes all as files, and reads those again in that order into a pool that has what they took, not
- * a byte more; they take the place of the old ones.  Returns what they take there. */
+/* Writes all caches as files, frees them, and reads the files in that order into a pool that has
+ * exactly the bytes that they took.  Returns what they take of the new pool. */
 static size_t restart(struct attn_cache *caches[], size_t count, const size_t order[],
                       struct attn_cache_pool **pool)
 {
@@ -180,9 +180,9 @@ static void end_all(struct attn_cache *caches[], size_t count, struct attn_cache
 
 #define PLACE 16 /* bytes that a shared block takes of the budget, each time but once */
 
-/* A parent of 100 tokens, a fork of all, one that ended in its first block and one in its second,
- * and one that went on alone from there; whoever comes first. */
-START_TEST(test_forks_share_what_they_shared_whichever_is_read_first)
+/* A parent of 100 tokens, and four forks: of all of it, one that ends in its first block, one that
+ * ends in its second block, and one that goes on from there. */
+START_TEST(test_forks_share_what_they_shared_in_whichever_order_they_are_read)
 {
     static const size_t orders[][5] = {
         {0, 1, 2, 3, 4}, {4, 3, 2, 1, 0}, {2, 3, 0, 4, 1}, {3, 4, 0, 1, 2}, {1, 4, 2, 0, 3}};
@@ -207,7 +207,7 @@ START_TEST(test_caches_that_share_blocks_go_on_each_for_itself)
     struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
     struct attn_cache *caches[3] = {new_cache(pool), new_cache(pool)}, *twin;
     append(caches[0], 0, 90, 5);
-    append(caches[1], 0, 64, 7); /* makes room for a block when it goes */
+    append(caches[1], 0, 64, 7); /* leaves room for a block when it is freed */
     caches[2] = fork_of(caches[0], 70);
     twin = fork_of(caches[2], SIZE_MAX);
     append(twin, 0, 1, 6);
@@ -215,7 +215,7 @@ START_TEST(test_caches_that_share_blocks_go_on_each_for_itself)
     attn_cache_free(twin);
     restart(caches, 3, order, &pool);
     attn_cache_free(caches[1]);
-    append(caches[2], 0, 1, 6); /* where the other holds other tokens */
+    append(caches[2], 0, 1, 6); /* in a slot where the other cache has another token */
     expect_saved(caches[2], &want);
     expect_saved(caches[0], &parent);
     attn_cache_free(caches[2]);
@@ -226,7 +226,6 @@ START_TEST(test_caches_that_share_blocks_go_on_each_for_itself)
 }
 END_TEST
 
-/* A fork goes on, and its blocks are its own; so the record names nobody but forks. */
 START_TEST(test_caches_of_equal_tokens_that_share_nothing_take_what_they_took)
 {
     static const size_t order[] = {1, 0};
@@ -240,7 +239,7 @@ START_TEST(test_caches_of_equal_tokens_that_share_nothing_take_what_they_took)
 }
 END_TEST
 
-/* Blocks are charged to whoever holds them: the one that is left takes no more than it did. */
+/* Blocks are charged to the caches that hold them, whichever cache had them first. */
 START_TEST(test_fork_that_is_left_takes_what_it_would_alone_whoever_goes)
 {
     static const size_t orders[][2] = {{0, 1}, {1, 0}};
@@ -256,8 +255,8 @@ START_TEST(test_fork_that_is_left_takes_what_it_would_alone_whoever_goes)
 }
 END_TEST
 
-/* A record may name a cache of other tokens, or one that is not as long: then there is less to
- * share. */
+/* The record names a cache of other tokens, more blocks than that has, and a layer that does not
+ * exist. */
 START_TEST(test_wrong_record_shares_nothing_and_changes_no_bit)
 {
     struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
@@ -285,7 +284,7 @@ START_TEST(test_wrong_record_shares_nothing_and_changes_no_bit)
 }
 END_TEST
 
-/* Once a step has gone on in a block, an import cannot tell who sees how much of it. */
+/* After a step has written to a block, an import cannot know how much of it other caches show. */
 START_TEST(test_block_that_a_step_went_on_in_is_not_shared_by_imports)
 {
     struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
@@ -330,7 +329,7 @@ START_TEST(test_forks_of_a_session_that_is_lost_share_with_each_other_and_with_i
     pool = new_pool((size_t)1 << 20);
     for (size_t i = 0; i < 5; i++)
         read[i] = i == 1 ? new_cache(pool) : load(pool, &files[i], read, &sharing, i + 1);
-    /* Two blocks of the first, of which one is shared, and three of the others. */
+    /* Two blocks of the first cache, of which the others share one, and three of the others. */
     ck_assert_uint_eq(attn_cache_pool_used(pool), 5 * block + (1 + 3 + 3) * PLACE);
     for (size_t i = 0; i < 5; i++) {
         if (i != 1)
@@ -342,19 +341,19 @@ START_TEST(test_forks_of_a_session_that_is_lost_share_with_each_other_and_with_i
 }
 END_TEST
 
-/* One thing that somebody may do; returns how many caches there are then. */
-static size_t do_something(struct attn_cache *caches[], size_t count, struct rng *r)
+/* Forks, truncates or extends a cache; returns how many caches there are then. */
+static size_t change_one(struct attn_cache *caches[], size_t count, struct rng *r)
 {
     struct attn_cache *cache = caches[rng_below(r, (unsigned)count)];
     size_t length = attn_cache_length(cache, 0), one = rng_below(r, LONGEST);
-    unsigned deed = rng_below(r, 8), n = 1 + rng_below(r, 90);
-    if (deed < 4 && count < MOST) {
-        caches[count++] = fork_of(cache, deed == 0 ? one : SIZE_MAX);
-    } else if (deed == 4) {
+    unsigned what = rng_below(r, 8), n = 1 + rng_below(r, 90);
+    if (what < 4 && count < MOST) {
+        caches[count++] = fork_of(cache, what == 0 ? one : SIZE_MAX);
+    } else if (what == 4) {
         attn_cache_truncate(cache, one);
     } else {
         n = length + n > LONGEST ? (unsigned)(LONGEST - length) : n;
-        append(cache, 0, n, rng_below(r, 3)); /* some come to the same */
+        append(cache, 0, n, rng_below(r, 3)); /* some caches get equal tokens */
         if (rng_below(r, 3) > 0 && attn_cache_length(cache, 1) + n <= LONGEST)
             append(cache, 1, n, rng_below(r, 3));
     }
@@ -371,7 +370,7 @@ START_TEST(test_any_family_of_forks_fits_again_where_it_did)
         struct attn_cache *caches[MOST] = {new_cache(pool)};
         size_t order[MOST], count = 1;
         for (unsigned i = 0; i < 120; i++)
-            count = do_something(caches, count, &r);
+            count = change_one(caches, count, &r);
         for (size_t i = 0; i < count; i++) {
             size_t j = rng_below(&r, (unsigned)i + 1);
             order[i] = order[j];
@@ -389,7 +388,8 @@ Suite *suite_sharing(void)
     Suite *suite = suite_create("sharing");
     TCase *tests = tcase_create("sharing");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_loop_test(tests, test_forks_share_what_they_shared_whichever_is_read_first, 0, 5);
+    tcase_add_loop_test(tests, test_forks_share_what_they_shared_in_whichever_order_they_are_read,
+                        0, 5);
     tcase_add_test(tests, test_caches_that_share_blocks_go_on_each_for_itself);
     tcase_add_test(tests, test_caches_of_equal_tokens_that_share_nothing_take_what_they_took);
     tcase_add_loop_test(tests, test_fork_that_is_left_takes_what_it_would_alone_whoever_goes, 0, 4);

@@ -37,7 +37,7 @@ static void tear_down(void)
     store_app_close(&app);
 }
 
-/* A session with a token in each layer; it stays the caller's. */
+/* Creates a session with a token in each layer, with a reference for the caller. */
 static struct srv_session *make_session(void)
 {
     static const float row[WIDTH] = {1, 2, 3, 4};
@@ -63,7 +63,7 @@ static double cpu_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* The time that the notes and headers of all these sessions' files take. */
+/* The CPU time of making the notes and headers of all these sessions' files. */
 static double time_headers(struct srv_session *const sessions[])
 {
     double begin = cpu_ms();
@@ -135,7 +135,7 @@ START_TEST(test_checkpoint_is_one_moment_of_lengths_and_last_steps)
     session->last[0] = (struct srv_last_step){.position = 1, .rows = 1, .digest = {9, 9}};
     snprintf(id, sizeof id, "%s", session->id);
     await_snapshot();
-    session->changed = false; /* so that the end writes nothing more */
+    session->changed = false; /* so that closing the store writes nothing more */
     srv_session_put(session);
     store_app_end(&app);
     store_app_begin(&app);

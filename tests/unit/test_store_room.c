@@ -12,7 +12,7 @@
 #include "suites.h"
 
 #define ROOM 7  /* sessions that the pool has blocks for */
-#define ROWS 64 /* each of one block */
+#define ROWS 64 /* of a session, which fill one block */
 #define BLOCK (ROWS * 2 * STORE_APP_WIDTH * sizeof(float))
 #define LONG_NS (UINT64_C(7200) * 1000000000)
 
@@ -166,7 +166,7 @@ static void make_forks(size_t count)
     srv_session_put(parent);
 }
 
-/* After a restart, and after another one that finds the files of that. */
+/* Expects the forks after a restart, and after another one that reads what the first one wrote. */
 static void expect_forks(size_t count, size_t used)
 {
     for (int i = 0; i < 2; i++) {
@@ -228,7 +228,7 @@ static void damage_file(const char *id)
     close(fd);
 }
 
-/* Whichever of them stands first in the base, and so is the one whose blocks the others share. */
+/* Each of them in turn, as one stands first in the base and is the others' parent there. */
 START_TEST(test_forks_share_with_each_other_where_a_file_is_damaged)
 {
     static const char *const ids[] = {"p", "f0", "f1", "f2", "f3"};
@@ -243,7 +243,7 @@ START_TEST(test_forks_share_with_each_other_where_a_file_is_damaged)
 }
 END_TEST
 
-/* Writes the newest base again, as it was before bases had shares. */
+/* Writes the newest base again in the form that bases had before they had shares. */
 static void write_older_base(void)
 {
     struct srv_store_status status;
