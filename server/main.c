@@ -168,6 +168,39 @@ static bool fit_memory(struct srv_app *app, char *message)
     return true;
 }
 
+static void ask_checkpoint(void *owner)
+{
+    const struct srv_app *app = owner;
+    srv_scheduler_wake(app->scheduler);
+}
+
+static struct srv_store_context store_context(struct srv_app *app)
+{
+    const struct srv_config *config = &app->config;
+    return (struct srv_store_context){
+        .durability = (enum srv_durability)config->durability,
+        .fsync = (enum srv_journal_fsync)config->journal_fsync,
+        .state_dir = config->state_dir,
+        .journal_bytes = config->journal_bytes,
+        .snapshot_interval_s = config->snapshot_interval_s,
+        .snapshot_tokens = config->snapshot_tokens,
+        .max_sessions = config->limits.max_sessions,
+        .sessions = app->sessions,
+        .models = &app->models,
+        .pool = app->pool,
+        .metrics = app->metrics,
+        .log = &app->log,
+        .ask_checkpoint = ask_checkpoint,
+        .owner = app,
+    };
+}
+
+static bool open_store(struct srv_app *app, char *message)
+{
+    const struct srv_store_context context = store_context(app);
+    return srv_store_open(&app->store, &context, message, MESSAGE_MAX);
+}
+
 static void resume(void *app, struct srv_request *const requests[], size_t count)
 {
     srv_http_resume(((struct srv_app *)app)->http, requests, count);
@@ -206,7 +239,7 @@ static bool open_parts(struct srv_app *app, char *message)
            srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
            fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
-           srv_store_open(&app->store, app, message, MESSAGE_MAX) && open_scheduler(app);
+           open_store(app, message) && open_scheduler(app);
 }
 
 static struct srv_http_context http_context(struct srv_app *app)
