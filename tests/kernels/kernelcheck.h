@@ -8,7 +8,7 @@
 #define PENS 9
 #define PEN_FLOATS (1u << 20)
 
-/* What a check uses. */
+/* The state of a run that checks use. */
 struct check {
     const struct attn_kernels *kernels;
     struct rng rng;
