@@ -211,7 +211,7 @@ static struct group group_of(const struct attn_projection *products, size_t coun
 #define FEW_PER_THREAD 16   /* the same for few rows: pieces of a group, */
 #define FEW_COLUMNS 64      /*   and columns of each, at least */
 #define PAUSE_PANELS 16     /* panels of a block between two pauses */
-#define BLAS_ROWS 512       /* of a piece for OpenBLAS, which cuts into blocks itself */
+#define BLAS_ROWS 512       /* of a piece for OpenBLAS, which has blocks of its own */
 
 struct partition {
     bool blas;
