@@ -53,10 +53,6 @@ if [ "${1:-}" = --write ]; then
     write_table "$("$0" --table)"
     exit
 fi
-if [ -z "${1:-}" ] && [ "$(printed_table)" != "$("$0" --table)" ]; then
-    echo "$page: its table of layers is not the one of the sources; mend it: tests/tools/layers.sh --write"
-    exit 1
-fi
 
 # Lines `file:line:#include ...` of all sources, then the tables, in one pass.
 {
@@ -215,3 +211,8 @@ fi
             printf "| %s | %s | %s |\n", name[l], answers[l], seen == "" ? "nothing" : seen
         }
     }'
+
+if [ -z "${1:-}" ] && [ "$(printed_table)" != "$("$0" --table)" ]; then
+    echo "$page: its table of layers is not the one of the sources; mend it: tests/tools/layers.sh --write"
+    exit 1
+fi
