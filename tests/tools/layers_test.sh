@@ -83,4 +83,8 @@ fresh_copy
 rm "$copy/lib/gemm.c"
 expect 'a home without a file' '^tests/tools/layers.sh: home of "include <cblas.h>": no file lib/gemm.c'
 
+fresh_copy
+sed -i '/^| server: ops |/d' "$copy/docs/ARCHITECTURE.md"
+expect 'a document with another order' '^docs/ARCHITECTURE.md: its table of layers is not'
+
 echo "layers-test: $planted kinds of breach planted, each found: ok"
