@@ -1,4 +1,4 @@
-/* import.c: sending a large state, and looking for its rows. */
+/* import.c: sends a large state, and looks for its rows in the journals. */
 #include "import.h"
 
 #include <check.h>
@@ -28,7 +28,7 @@ static const struct daemon *served;
 static pthread_t sender;
 static atomic_bool answered;
 static long status;
-static char newest[NAME]; /* journal when it began: those before are of imports before */
+static char newest[NAME]; /* journal when the import began; older ones hold earlier imports */
 
 void import_open(void)
 {
@@ -64,8 +64,8 @@ static void *send_state(void *argument)
     return NULL;
 }
 
-/* The names of journals are in their order: of those from `first` on the bytes of the largest, and
- * with `last` the newest. */
+/* Returns the size of the largest journal among those named `first` or later; names sort by age.
+ * Writes the newest name to `last` where that is not NULL. */
 static size_t journal_bytes(char last[NAME], const char *directory, const char *first)
 {
     DIR *stream = opendir(directory);

@@ -1,13 +1,13 @@
 /* main.c: SIGKILL under load, again and again: build/kill [--quick].
  *
- * Callers step, fork, truncate, delete and start sessions of a daemon that keeps a journal, which
- * is small, so that snapshots are being made too; at a random moment the daemon is killed and
- * started again.  What was answered has to be there and what was not answered is asked for again:
- * then every session's lengths and the bits of its next decode have to be those of a mirror that
- * was never killed.
+ * Callers step, fork, truncate, delete and start sessions of a daemon whose journal is small, so
+ * that checkpoints are made too.  At a random moment the daemon is killed and started again.  Every
+ * change that was answered must be there; a request without an answer is sent again.  Then the
+ * lengths of every session and the bits of its next decode must be those of a mirror that was never
+ * killed.
  *
- * Then it is killed in the middle of large imports, between two pieces of one, which have to leave
- * nothing.  The last line has the figures. */
+ * In a second test the daemon is killed in the middle of large imports, between two pieces of one,
+ * and nothing of such an import may be left.  The last line has the figures. */
 #include <check.h>
 #include <curl/curl.h>
 #include <pthread.h>
@@ -25,9 +25,9 @@
 
 #define KILLS 300
 #define KILLS_QUICK 25
-#define IMPORTS 20 /* that a kill has to fall into */
+#define IMPORTS 20 /* interrupted by a kill */
 #define IMPORTS_QUICK 3
-#define TRIES 10 /* for each of them, at most: a kill may come late */
+#define TRIES 10 /* kills for each of these, at most: a kill may come late */
 #define CALLERS 4
 #define SESSIONS 6 /* of each caller */
 #define LONG 150   /* tokens after which a session is deleted */
@@ -41,12 +41,12 @@ static struct caller {
     unsigned number, random, names, seeds;
     struct client client;
     struct mirror sessions[SESSIONS];
-    size_t answers, wrong; /* wrong: an answer that was not the mirror's */
+    size_t answers, wrong; /* wrong: answers that differ from the mirror's */
 } callers[CALLERS];
 
 static struct {
     size_t rows, lost, doubled, differing, sessions;
-    size_t cut, left; /* imports that a kill fell into, and of which something was left */
+    size_t cut, left; /* imports interrupted by a kill, and those of which something was left */
     unsigned slowest_ms;
 } result;
 
@@ -58,7 +58,7 @@ static unsigned below(struct caller *caller, unsigned n)
 
 /* ---- Answers --------------------------------------------------------------------------------- */
 
-/* The step was answered: the mirror takes it too. */
+/* Applies an answered step to the mirror; false where the answer differs from the mirror's. */
 static bool take_step(struct mirror *mirror, const json_t *answer)
 {
     float out[TINY];
@@ -70,7 +70,7 @@ static bool take_step(struct mirror *mirror, const json_t *answer)
                                            (json_int_t)mirror_length(mirror, mirror->layer);
 }
 
-/* False, with nothing to free, where no answer came. */
+/* Sends a request; false, with nothing to free, where no answer came. */
 static bool ask(struct answer *answer, struct client *client, const struct request *request)
 {
     bool answered = client_try(answer, client, request);
@@ -89,7 +89,7 @@ static bool post(struct answer *answer, struct client *client, const char *path,
 
 /* ---- The load -------------------------------------------------------------------------------- */
 
-/* Adds the step to a body and notes it. */
+/* Adds a new step to a body and records it in the mirror as pending. */
 static void write_step(struct text *body, struct caller *caller, struct mirror *mirror,
                        size_t layer)
 {
@@ -121,7 +121,7 @@ static bool step_one(struct caller *caller, struct mirror *mirror)
     return true;
 }
 
-/* Half of the caller's sessions in one request. */
+/* Steps half of the caller's sessions in one request. */
 static bool step_many(struct caller *caller)
 {
     struct text body = {0};
@@ -196,7 +196,7 @@ static bool fork_one(struct caller *caller, struct mirror *mirror, struct mirror
     return true;
 }
 
-/* One request; false where it got no answer. */
+/* Sends one request of a random kind; false where no answer came. */
 static bool act(struct caller *caller)
 {
     struct mirror *mirror = &caller->sessions[below(caller, SESSIONS)];
@@ -227,7 +227,7 @@ static void *call(void *argument)
 
 /* ---- After a kill ---------------------------------------------------------------------------- */
 
-/* Asks for the session; false where it is not there. */
+/* Reads the session's lengths; false where the session does not exist. */
 static bool look(size_t lengths[MIRROR_LAYERS], struct client *client, const char *id)
 {
     char path[64];
@@ -253,7 +253,7 @@ static struct answer decode(struct client *client, const struct mirror *mirror, 
     return answer;
 }
 
-/* Asks again for a step: it has to end up there once. */
+/* Sends a pending step again; the step must count once. */
 static void step_again(struct client *client, struct mirror *mirror)
 {
     char extra[64];
@@ -266,7 +266,7 @@ static void step_again(struct client *client, struct mirror *mirror)
     answer_free(&answer);
 }
 
-/* Finds out what became of what was asked for and not answered. */
+/* Finds out whether the pending request took effect, and brings the mirror to the same state. */
 static void settle(struct client *client, struct mirror *mirror)
 {
     size_t lengths[MIRROR_LAYERS];
@@ -310,7 +310,7 @@ static void verify(void)
 {
     struct client client;
     client_open(&client, &served);
-    for (size_t pass = 0; pass < 3; pass++) /* forks are settled before what they come from */
+    for (size_t pass = 0; pass < 3; pass++) /* forks are settled before their parents */
         for (size_t c = 0; c < CALLERS; c++)
             for (size_t i = 0; i < SESSIONS; i++) {
                 struct mirror *mirror = &callers[c].sessions[i];
@@ -339,7 +339,8 @@ static void start(void)
     result.slowest_ms = ms > result.slowest_ms ? ms : result.slowest_ms;
 }
 
-/* At a random moment; or with `first` NULL within an import, if it can be had. */
+/* Kills the daemon under load at a moment drawn from `moments` or, where that is NULL, within an
+ * import if possible. */
 static void kill_under_load(struct caller *first)
 {
     pthread_t threads[CALLERS];
@@ -384,7 +385,8 @@ START_TEST(test_what_was_answered_outlives_kills)
 }
 END_TEST
 
-/* One that was answered all the same is there, and goes again. */
+/* Counts the import.  An import that was answered before the kill is in the daemon, and is
+ * deleted. */
 static void settle_import(struct client *client, bool cut)
 {
     result.cut += cut;

@@ -129,7 +129,7 @@ char *mirror_state(size_t *size, const struct mirror *mirror)
 
 bool mirror_holds(const struct mirror *mirror, const char *data, size_t bytes)
 {
-    uint64_t header; /* bytes of it, which stand before it */
+    uint64_t header; /* length of the header, stored before it */
     size_t size;
     char *file = mirror_state(&size, mirror);
     memcpy(&header, file, sizeof header);
