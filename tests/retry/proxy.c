@@ -1,4 +1,4 @@
-/* proxy.c: a thread that accepts, and one for each connection. */
+/* proxy.c: one thread accepts connections, and one more serves each connection. */
 #include "proxy.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@
 #include "raw.h"
 
 #define PATIENCE_MS 60000
-#define CHANCE 20 /* one in so many is lost, one doubled, one doubled at once or not */
+#define CHANCE 20 /* of so many requests one loses its reply, and one is duplicated */
 
 enum fault { NO_FAULT, LOSE, CUT, REPEAT, AT_ONCE };
 
@@ -20,7 +20,7 @@ static const struct daemon *behind;
 static int listener;
 static pthread_t acceptor;
 
-/* Guards what follows. */
+/* Guards the variables below. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 static size_t open_connections;
@@ -48,7 +48,7 @@ static enum fault draw_fault(void)
     return fault;
 }
 
-/* Notes that the daemon gets the request and what is expected of the reply. */
+/* Counts the request as delivered to the daemon, and the replays expected of its reply. */
 static void count_delivery(const struct raw_answer *request)
 {
     char id[256];
@@ -72,7 +72,7 @@ static void deliver(struct raw *daemon, const struct raw_answer *request)
               raw_send(daemon, request->body, request->length));
 }
 
-/* The daemon's reply, of which every `replayed` is counted. */
+/* Reads the daemon's reply, and counts every `replayed` in it. */
 static struct raw_answer collect(struct raw *daemon)
 {
     static const char word[] = "\"replayed\":true";
@@ -87,7 +87,7 @@ static struct raw_answer collect(struct raw *daemon)
     return reply;
 }
 
-/* The request a second time, and the later of both replies. */
+/* Delivers the request a second time; the later reply replaces the first. */
 static void repeat(struct raw_answer *reply, struct connection *c, const struct raw_answer *request)
 {
     raw_answer_free(reply);
@@ -115,7 +115,7 @@ static struct raw_answer exchange(struct connection *c, const struct raw_answer 
     return reply;
 }
 
-/* One request; false where the connection is to end. */
+/* Serves one request; false where the connection is to be closed. */
 static bool pass(struct connection *c)
 {
     struct raw_answer request = raw_read(&c->client, false, PATIENCE_MS);
@@ -152,7 +152,7 @@ static void *serve(void *argument)
     return NULL;
 }
 
-/* Until the listening socket is shut down. */
+/* Accepts connections until the listening socket is shut down. */
 static void *accept_all(void *argument)
 {
     struct connection *c = calloc(1, sizeof *c);
