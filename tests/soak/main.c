@@ -2,20 +2,22 @@
  * [--thread-caches].
  *
  * Callers decode in JSON and in binary form, prefill, attend, make, fork, truncate, export, import,
- * list and delete sessions of a daemon that keeps a small journal; others send what is wrong, or
- * leave in the middle of a request or before its answer.  All answers have to be what they should.
- * Memory, sampled all the while, must not rise once the daemon is warm; when all sessions are
- * deleted, descriptors, threads and gauges have to be what they were at the beginning.
+ * list and delete sessions of a daemon that keeps a small journal.  In between, callers send
+ * invalid requests, or close the connection in the middle of a request or before its answer.  All
+ * answers must be right.  Memory, sampled throughout, must not rise once the daemon is warm.  When
+ * all sessions are deleted, descriptors, threads and gauges must be what they were at the
+ * beginning.
  *
- * Two slopes have to be zero: one that its own error cannot tell from zero, or that is below a page
- * a minute.  That of the least that the allocator has given out within each stretch shows what
- * leaks, without what is on its way; that of resident memory shows what lies in pieces too.  Both
- * would be drowned by what glibc's threads keep for themselves, up to 240 KiB each, which fills for
- * hours and counts as given out: the daemon runs without that, or with --thread-caches as it is
- * shipped, and is not judged.  Cache that sessions may take at most, and working memory of steps in
- * the pauses of long calls, are taken once before the load begins: how much was ever in use at once
- * would rise as long.  The short form has seconds, of which a huge page that is touched for the
- * first time is 13,000 KiB a minute. */
+ * Two slopes must be zero: within their own error, or below a page a minute.  The slope of
+ * allocated memory, by the least value in each stretch of time, shows leaks and leaves out requests
+ * in progress.  The slope of resident memory shows fragmentation too.  The caches that glibc keeps
+ * for each thread, up to 240 KiB, would hide both: they fill for hours and count as allocated.  The
+ * daemon therefore runs without them; with --thread-caches it runs as shipped, and is not judged.
+ *
+ * All cache that sessions may take, and the working memory of steps in the pauses of long calls,
+ * are used once before the load begins; otherwise the most that was ever in use at once would rise
+ * throughout the run.  The quick form lasts seconds, in which one huge page touched for the first
+ * time is 13,000 KiB a minute. */
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,9 +40,9 @@
 #define SESSIONS 6     /* of each caller */
 #define LONG 150       /* tokens after which a session is deleted */
 #define FULL 230       /* tokens of each layer that no session passes */
-#define PIECE 115      /* of them in a request */
-#define LONG_CALLS 8   /* before the load, */
-#define LONG_ROWS 2048 /* of so many rows, beside steps */
+#define PIECE 115      /* of these in one request */
+#define LONG_CALLS 8   /* long calls before the load, */
+#define LONG_ROWS 2048 /* each of so many rows, beside steps */
 #define SETTLE_MS 10000
 
 static unsigned seconds = SECONDS;
@@ -60,7 +62,7 @@ static double elapsed_s(void)
     return (double)(now.tv_sec - began.tv_sec) + (double)(now.tv_nsec - began.tv_nsec) / 1e9;
 }
 
-/* What callers do. */
+/* The kinds of action of a caller. */
 enum deed {
     STEP,
     STEP_BINARY,
@@ -79,12 +81,12 @@ enum deed {
     DEEDS
 };
 
-#define MAX_LEFT 2 /* of a session: as many as may wait (max_session_waiting) */
+#define MAX_LEFT 2 /* abandoned steps of a session: as many as may wait (max_session_waiting) */
 
 struct session {
     char id[32];
-    size_t length; /* of the first layer, about */
-    size_t left;   /* whole steps that nobody waited for, since the last that was answered */
+    size_t length; /* of the first layer, approximately */
+    size_t left;   /* complete steps abandoned since the last that was answered */
     bool live;
 };
 
@@ -184,7 +186,7 @@ static void list(struct caller *caller, struct session *session)
     answer_free(&answer);
 }
 
-/* Requests that are refused at different stages. */
+/* Sends an invalid request; different layers of the daemon refuse them. */
 static void wrong(struct caller *caller, struct session *session)
 {
     static const struct {
@@ -258,7 +260,8 @@ static void export(struct caller *caller, struct session *session)
     answer_free(&answer);
 }
 
-/* A session as another one, and once more with a byte changed, which is refused. */
+/* Imports an exported session under a new id, then once more with a byte changed, which must be
+ * refused. */
 static void import(struct caller *caller, struct session *session)
 {
     static const char *const type[] = {"Content-Type: application/octet-stream", NULL};
@@ -289,7 +292,8 @@ static void end(struct caller *caller, struct session *session)
     session->live = false;
 }
 
-/* A whole or half a request for a step, and nobody who waits for the answer. */
+/* Sends a whole request for a step, or half of it, and closes the connection without waiting for
+ * the answer. */
 static void leave_after(struct caller *caller, const struct session *session, bool whole)
 {
     struct raw raw;
@@ -309,8 +313,8 @@ static void leave_after(struct caller *caller, const struct session *session, bo
     text_free(&body);
 }
 
-/* On a busy machine what was left may all be in line when the next request comes, which would be
- * one too many behind a third. */
+/* On a busy machine all abandoned steps of a session may still wait in the queue when its next
+ * request comes.  After a third abandoned step that request would be one too many, and refused. */
 static void leave(struct caller *caller, struct session *session)
 {
     if (session->left == MAX_LEFT) {
@@ -328,8 +332,8 @@ static void leave_early(struct caller *caller, struct session *session)
 }
 
 static const struct {
-    unsigned chance; /* of 100 */
-    bool live;       /* on a session there is, or in a place for one */
+    unsigned chance; /* percent */
+    bool live;       /* acts on an existing session; else on a free slot */
     void (*act)(struct caller *caller, struct session *session);
 } deeds[DEEDS] = {
     [STEP] = {34, true, step},
@@ -362,7 +366,7 @@ static void act(struct caller *caller)
         end(caller, session);
 }
 
-/* As many tokens as the load can come to, in all sessions of all callers at once. */
+/* Fills all sessions of all callers at once with as many tokens as the load can reach. */
 static void fill(struct caller *caller)
 {
     static const char *const extra[] = {",\"outputs\":[\"output\"]",
@@ -380,7 +384,8 @@ static void fill(struct caller *caller)
     pthread_barrier_wait(&full);
 }
 
-/* Steps in the pauses of long calls, whose working memory stays: by chance the first come late. */
+/* Computes steps in the pauses of long calls, so that their working memory, which stays, is taken
+ * before the load; under load the first such pause might come late. */
 static void meet(struct caller *caller)
 {
     if (caller->number == 0) {
@@ -419,7 +424,7 @@ static const char *const gauges[] = {"attnd_in_flight_bytes", "attnd_queue_depth
 
 static struct {
     struct slope memory, heap;
-    size_t warm, beyond; /* samples; figures that did not come back */
+    size_t warm, beyond; /* samples until the daemon is warm; gauges that did not return */
     struct usage before, after;
 } result;
 
@@ -513,7 +518,7 @@ static bool run(void)
     return suite_run(suite);
 }
 
-/* False where there is an option that it does not know. */
+/* False where an option is unknown. */
 static bool read_arguments(int argc, char *argv[])
 {
     bool known = true;
