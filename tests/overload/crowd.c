@@ -1,4 +1,4 @@
-/* crowd.c: many connections of little use. */
+/* crowd.c: one thread with epoll opens the connections, sends for them and sees them closed. */
 #include "crowd.h"
 
 #include <check.h>
@@ -12,8 +12,8 @@
 #include "load.h"
 
 #define EVENTS 256
-#define RAMP_S 2.0  /* in which the slow ones appear */
-#define PAUSE_S 0.5 /* between two bytes of one */
+#define RAMP_S 2.0  /* the slow connections are opened within this time */
+#define PAUSE_S 0.5 /* between two bytes of a slow connection */
 #define TINY_BUFFER 4096
 
 struct crowd_member {
@@ -64,7 +64,7 @@ static void end(struct crowd *crowd, struct crowd_member *m)
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
-/* Opens what is due of the slow ones by now, in turn. */
+/* Opens the slow connections that are due by now, the kinds in turn. */
 static void open_more(struct crowd *crowd, double share)
 {
     for (enum crowd_kind kind = CROWD_HEADS; kind < CROWD_KINDS; kind++) {

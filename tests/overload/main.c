@@ -1,16 +1,16 @@
-/* main.c: more than a daemon can do, and clients that mean it no good: build/overload [--quick].
+/* main.c: more load than a daemon can serve, and hostile clients: build/overload [--quick].
  *
  * First part: as many decodes as one daemon can compute (the peak), then twice and ten times as
- * many, at random times whatever the answers do.  What it computes must not fall by more than a
- * tenth, what it refuses must be refused at once, and when the load is over it must be as before.
+ * many, at random times independent of the answers.  The rate of computed decodes must not fall by
+ * more than a tenth, refusals must come at once, and after the load the daemon must be as before.
  * Second part: thousands of idle connections, hundreds that send a byte now and then, and hundreds
  * that never read, all at once, beside a good client that must hardly notice.
  *
  * Sender and daemon share the machine.  The daemon computes on one thread, so that on two CPUs the
- * other is left to its event thread and to the sender, and the peak is measured with the same
- * sender, before and after.  Each load is tried up to three times, since other work on the
- * machine may spoil it.  The last line has the figures; those of an instrumented daemon are told
- * and not judged. */
+ * other is left to its event thread and to the sender; the peak is measured with the same sender,
+ * before and after.  Each load is tried up to three times, since other work on the machine may
+ * spoil it.  The last line has the figures; those of an instrumented daemon are printed and not
+ * judged. */
 #include <check.h>
 #include <curl/curl.h>
 #include <math.h>
@@ -35,8 +35,8 @@
 
 #define HEADER_MS 2000
 #define BODY_MS 2000
-#define REPLY_RATE 65536.0 /* bytes per second that a reader of replies has to take */
-#define SWEEP_S 1.0        /* beyond its deadline a connection is cut within this */
+#define REPLY_RATE 65536.0 /* bytes per second that a client has to read */
+#define SWEEP_S 1.0        /* after its deadline a connection is closed within this */
 
 #define GOODPUT 0.9
 #define REFUSED_MS 10.0
@@ -106,9 +106,9 @@ static void add_decode(struct text *out, const char *session)
 #define LARGE_ROWS 16
 #define LARGE_KEYS 64
 #define LARGE_BYTES ((size_t)LARGE_HEADS * LARGE_ROWS * LARGE_KEYS * sizeof(float))
-#define LARGE_TIMES 24 /* in a row: more than the system buffers for a client that does not read */
+#define LARGE_TIMES 24 /* more than the system buffers for a client that does not read */
 
-/* Asks that take next to no computing and have an answer of LARGE_BYTES each. */
+/* Adds requests that take almost no computing and have an answer of LARGE_BYTES each. */
 static void add_large(struct text *out)
 {
     static float numbers[LARGE_HEADS * LARGE_ROWS + 2 * LARGE_KEYS];
@@ -130,8 +130,8 @@ static void add_large(struct text *out)
     text_free(&json);
 }
 
-/* A session of CACHED tokens, filled with a window since that is cheap, and a fork of it for each
- * connection. */
+/* Makes a session of CACHED tokens, filled with a sliding window since that is cheap, and a fork of
+ * it for each connection. */
 static void make_sessions(void)
 {
     struct text json = {0}, body = {0};
@@ -170,7 +170,8 @@ static void make_sessions(void)
 
 /* ---- More than it can do --------------------------------------------------------------------- */
 
-/* p99 of a client that asks, waits, and pauses, until `over` or for the given time. */
+/* Returns the p99 latency of a client that asks, waits and pauses, until `over` or for
+ * `seconds`. */
 static double good_ms(struct load *load, const atomic_bool *over, double seconds)
 {
     struct load_times all = {0};
@@ -215,7 +216,7 @@ static void overload(struct load *load, size_t i, double factor, double peak)
     load_result_free(&run);
 }
 
-/* Seconds until ten answers in a row are good and as fast as before the load. */
+/* Returns the seconds until ten answers in a row are good and as fast as before the load. */
 static double recover(struct load *load, double usual_ms)
 {
     double start = load->end, since = start;
@@ -257,7 +258,7 @@ static double resident_mib(void)
     return call_metric(&client, "process_resident_memory_bytes") / 1048576;
 }
 
-/* What each kind may take until it is cut, beyond its deadline. */
+/* Counts the connections that were closed, and how late after the deadline of their kind. */
 static void judge_crowd(const struct crowd *crowd)
 {
     const double due[CROWD_KINDS] = {0, HEADER_MS / 1e3, BODY_MS / 1e3,
@@ -343,8 +344,9 @@ static Suite *suite(void)
     return suite;
 }
 
-/* Where it may, so that other work on the machine spoils less.  The daemon inherits both: priority
- * among the processes of this session, and, where the system groups by sessions, the group's. */
+/* Raises the priority, where that is allowed, so that other work on the machine spoils less.  The
+ * daemon inherits both: the priority among the processes of this session and, where the system
+ * groups processes by sessions, that of the group. */
 static void go_first(void)
 {
     (void)!setpriority(PRIO_PROCESS, 0, PRIORITY);
@@ -355,7 +357,8 @@ static void go_first(void)
     fclose(group);
 }
 
-/* The daemon inherits it, and the crowd needs as many on this side. */
+/* Raises the limit of open files: the daemon, which inherits the limit, needs one for each
+ * connection, and so does the crowd on this side. */
 static void allow_many_files(void)
 {
     struct rlimit files;
