@@ -1,9 +1,8 @@
-/* shim.c: calls that fail when they are told to, linked into a daemon under test.
+/* shim.c: calls that fail when the harness asks for it, linked into a daemon under test.
  *
- * The linker sends the calls of attnd and libattn here (--wrap), jansson's allocations among them,
- * which go through libattn; a copy of libmicrohttpd is made to name its own ones fault_http_*.
- * What the C library, OpenBLAS and zlib do within themselves has no kind.  Without a page nothing
- * fails. */
+ * The linker redirects (--wrap) the calls of attnd and libattn here, with jansson's allocations,
+ * which go through libattn; in a copy of libmicrohttpd the calls are renamed fault_http_*.  Calls
+ * within the C library, OpenBLAS and zlib are not wrapped.  Without a page nothing fails. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,12 +21,12 @@
 
 #define MAX_WAKES 64
 
-#pragma GCC diagnostic ignored "-Wmissing-prototypes" /* the linker alone names most of these */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes" /* only the linker names most of these */
 
 extern const char __executable_start[];
 
 static struct fault_page *page;
-static _Atomic int wakes[MAX_WAKES]; /* descriptors of eventfds, plus 1 */
+static _Atomic int wakes[MAX_WAKES]; /* descriptors of eventfds, plus 1; 0: free */
 
 /* Counts a call; true where it has to fail. */
 static bool fails(enum fault_kind kind, const void *caller)
@@ -216,7 +215,8 @@ FILE *WRAP(fopen)(const char *path, const char *mode)
     return refuses(FAULT_OPEN, EMFILE, CALLER) ? NULL : REAL(fopen)(path, mode);
 }
 
-/* The kernel refuses to write to an eventfd only where one that sleeps has been woken already. */
+/* Whether the descriptor is an eventfd, on which calls never fail here: the kernel refuses to write
+ * to one only where its sleeper has been woken already. */
 static bool wakes_only(int fd)
 {
     for (size_t i = 0; i < MAX_WAKES; i++)
