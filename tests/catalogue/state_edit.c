@@ -1,5 +1,5 @@
-/* state_edit.c: what can be wrong with a state beyond its checksum.  The form is docs/API.md's; the
- * checksum is made here from that description, not by the code that is tested. */
+/* state_edit.c: edits of an exported state, for defects beyond a wrong checksum.  The format is
+ * docs/API.md's, from whose description a checksum is put together here. */
 #include "state_edit.h"
 
 #include <check.h>
@@ -22,7 +22,7 @@ static uint64_t header_length(const struct text *file)
 
 static size_t data_begin(const struct text *file) { return PREFIX + header_length(file); }
 
-/* The bytes [at, at + old) become `text`. */
+/* Replaces the bytes [at, at + old) by `text`. */
 static void replace(struct text *file, size_t at, size_t old, const char *text, size_t length)
 {
     struct text whole = {0};
@@ -110,7 +110,8 @@ static void sum_notes(struct attn_checksum *sum, json_t *notes)
     }
 }
 
-/* The tensors lie in the order of layers, each key before its value, which is what is summed. */
+/* Makes the checksum right again.  It covers the tensors in the order of layers, each key before
+ * its value, which is how they lie in the file, and then the notes. */
 static void repair_sum(struct text *file, const char *value, size_t size)
 {
     char digits[ATTN_CHECKSUM_DIGITS];
