@@ -1,4 +1,5 @@
-/* daemon.c: from a configuration text to a ready daemon, and to its orderly end. */
+/* daemon.c: starts a daemon from the text of a configuration, waits until it is ready, and ends
+ * it. */
 #include "daemon.h"
 
 #include <check.h>
@@ -63,7 +64,7 @@ static void split_url(struct daemon *daemon)
     ck_assert_uint_gt(daemon->port, 0);
 }
 
-/* Ends the daemon and fails with its last words. */
+/* Ends the daemon, and fails the test with the end of its log. */
 static void give_up(struct daemon *daemon, const char *what, int status)
 {
     daemon_show_log(daemon);

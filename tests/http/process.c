@@ -35,8 +35,8 @@ static size_t take_words(const char *out[], const char *const words[])
     return count;
 }
 
-/* In the child: only calls that are safe between fork and exec.  What started the suite may ignore
- * hangups, as nohup does, and that would be inherited. */
+/* Runs in the child: only calls that are safe between fork and exec.  SIGHUP gets its default
+ * action, since the suite may ignore hangups (under nohup), and the child would inherit that. */
 static void become(const char *program, const char *const argv[], const char *const envp[],
                    const struct process *process)
 {
@@ -107,8 +107,9 @@ bool process_wait(int *status, struct process *process, unsigned seconds)
     return false;
 }
 
-/* Sanitizers write what they find to standard error; a process that is killed has no status left to
- * say so, and one that answers wrongly would be blamed for that alone. */
+/* Whether standard error has a sanitizer's report, which is then printed.  Without this look a
+ * report would be lost where the process is killed, since it has no status left, and would be taken
+ * for a wrong answer where it spoiled one. */
 static bool take_report(const struct process *process)
 {
     char *text = process->err >= 0 ? process_text(process->err) : NULL;

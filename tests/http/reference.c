@@ -1,4 +1,4 @@
-/* reference.c: softmax(scale q k + bias) v. */
+/* reference.c: attention by its definition, softmax(scale q k + bias) v. */
 #include "reference.h"
 
 #include <check.h>
@@ -23,7 +23,7 @@ static double score(const struct reference *r, size_t b, size_t h, size_t t, siz
     return r->scale * sum + r->bias(r->context, b, h, t, s);
 }
 
-/* The row of weights [S], before gating; returns its lse. */
+/* Computes a row of weights [S], before gating; returns its lse. */
 static double weigh(double *weights, const struct reference *r, size_t b, size_t h, size_t t)
 {
     double largest = -INFINITY, sum = 0;

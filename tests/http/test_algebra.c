@@ -31,7 +31,7 @@ static void refuse_change(const char *id, const char *what, const char *body, lo
     answer_free(&answer);
 }
 
-/* Begins a session with `n` tokens, of seeds from 0 on. */
+/* Starts a session with `n` tokens, of seeds from 0 on. */
 static void begin(const char *id, unsigned n)
 {
     call_create(&client, id, "");

@@ -1,5 +1,5 @@
 /* test_families.c: what GET /models says of layers, stacks that attend over another sequence, and
- * overrides that take a layer's own window or cap away. */
+ * calls that replace a layer's window or cap. */
 #include <check.h>
 #include <limits.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static void set_up(void)
 
 /* ---- /models --------------------------------------------------------------------------------- */
 
-/* What members of GET /models/{name} are, as JSON. */
+/* Members of GET /models/{name}, and their values as JSON. */
 static const struct {
     const char *model, *member, *value;
 } said[] = {
@@ -69,7 +69,7 @@ static const struct {
     {"gptj", "rope", "{\"type\":\"default\",\"theta\":10000.0,\"dim\":8,\"interleaved\":true}"},
     {"longrope", "max_length", "64"},
     {"dynamic", "max_position", "16"},
-    {"dynamic", "max_length", "64"}, /* RoPE stretches it fourfold */
+    {"dynamic", "max_length", "64"}, /* fourfold, by RoPE's scaling */
     {"dynamic", "rope",
      "{\"type\":\"dynamic\",\"theta\":10000.0,\"dim\":12,\"interleaved\":false,\"factor\":4.0,"
      "\"original_max_position_embeddings\":16.0}"},

@@ -1,4 +1,5 @@
-/* test_memory.c: what attnd says it takes at most: refused where there is less, and kept to. */
+/* test_memory.c: the maximum of memory that attnd states: refused where a limit is lower, and kept
+ * under load. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "raw.h"
 #include "suites.h"
 
-/* Little of everything, so that all of it can be used up. */
+/* Small limits, so that all they allow can be used up. */
 #define CONFIG_LITTLE(members)                                                                  \
     "{\"host\":\"127.0.0.1\",\"port\":0,\"threads\":2,\"max_body_bytes\":\"2MiB\","             \
     "\"max_reply_bytes\":\"8MiB\",\"max_in_flight_bytes\":\"24MiB\",\"cache_bytes\":\"24MiB\"," \
@@ -27,7 +28,8 @@
 #define TRIES 10000 /* of a call that needs no session */
 #define IDLE 40
 
-/* What --check prints of a configuration's file, which must be good; free it. */
+/* Returns what --check prints of a configuration's file, which must be good; the caller frees
+ * it. */
 static char *checked(const char *path, const char *argument)
 {
     char *out, *err;
@@ -38,7 +40,7 @@ static char *checked(const char *path, const char *argument)
     return out;
 }
 
-/* The number behind `name` within --check's `part`. */
+/* Returns the number after `name` within --check's `part`. */
 static double number_of(const char *out, const char *part, const char *name)
 {
     char line[64];
@@ -49,7 +51,7 @@ static double number_of(const char *out, const char *part, const char *name)
     return strtod(found + strspn(found, " ="), NULL);
 }
 
-/* The figure of a line of --check's sum, in bytes. */
+/* Returns the figure of a line of --check's sum, in bytes. */
 static double checked_bytes(const char *config, const char *name)
 {
     char directory[64], path[96];
@@ -114,7 +116,7 @@ START_TEST(test_the_sum_is_that_of_its_terms_and_enough_of_a_limit)
 }
 END_TEST
 
-/* What is shipped and must serve with 512 MiB as it is. */
+/* The shipped configurations, which must serve with 512 MiB as they are. */
 static const char *const shipped[] = {
     "config/attnd.json",         "config/presets/tiny.json", "config/presets/small.json",
     "config/presets/large.json", "config/presets/gpt2.json",
@@ -187,7 +189,7 @@ struct load {
     unsigned number, good, full;
 };
 
-/* A call of ROWS rows in binary form, with these members. */
+/* Makes a call of ROWS rows in binary form, with these members. */
 static size_t make_call(struct text *body, unsigned seed, const char *members)
 {
     float *rows = malloc((size_t)ROWS * WIDTH * sizeof *rows);
@@ -203,7 +205,7 @@ static size_t make_call(struct text *body, unsigned seed, const char *members)
     return json_length;
 }
 
-/* False where there was no room. */
+/* Sends the call; false where the daemon had no room for it. */
 static bool call(struct client *client, struct load *load, const char *members)
 {
     struct text body = {0};
@@ -220,8 +222,8 @@ static bool call(struct client *client, struct load *load, const char *members)
     return good;
 }
 
-/* Sessions until the pool is full, and calls beside them until memory in flight is, each repeated
- * until it finds room. */
+/* Makes sessions until the pool is full, and calls beside them until memory in flight is, each
+ * repeated until it finds room. */
 static void *load_main(void *argument)
 {
     struct load *load = argument;
@@ -250,7 +252,7 @@ static size_t peak_bytes(const struct daemon *daemon)
     return daemon_status_number(daemon, daemon->process.pid, "VmHWM", 10) * 1024;
 }
 
-/* A sanitizer's shadow memory is not the daemon's. */
+/* Whether the program is instrumented: a sanitizer's shadow memory is not the daemon's. */
 static bool is_instrumented(const char *path)
 {
     return strstr(path, "asan") != NULL || strstr(path, "tsan") != NULL;
@@ -287,14 +289,14 @@ START_TEST(test_the_peak_under_load_stays_below_the_sum)
         return;
     fprintf(stderr, "memory: peak %.1f of %.1f MiB\n", peak / 1048576, together / 1048576);
     ck_assert_double_lt(peak, together);
-    ck_assert_double_gt(peak, together / 8); /* or the load was none */
+    ck_assert_double_gt(peak, together / 8); /* otherwise there was no load */
 }
 END_TEST
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
-/* What nobody set: cache_bytes, which takes what the sum leaves of the limit.  A token takes 544
- * bytes of it and 2 KiB of a file. */
+/* Sets no cache_bytes, which takes what the sum leaves of the limit.  A token takes 544 bytes of
+ * the cache and 2 KiB of a file. */
 static const char kept[] =
     "{\"host\":\"127.0.0.1\",\"port\":0,\"threads\":2,\"max_tokens\":1024,\"max_body_bytes\":"
     "\"1088KiB\",\"max_reply_bytes\":\"8MiB\",\"max_in_flight_bytes\":\"20MiB\",\"max_"
@@ -303,10 +305,10 @@ static const char kept[] =
     "\"journal_bytes\":\"1GiB\",\"log\":\"error\",\"models\":[{\"name\":\"wide\",\"kv_dtype\":"
     "\"int8\",\"random\":{\"hidden_size\":256,\"num_attention_heads\":4,\"is_causal\":true,"
     "\"sliding_window\":16,\"seed\":7}}]}";
-#define LONG 16                         /* calls that a session stands for in the end, */
-#define UNDONE (INSTRUMENTED ? 14 : 94) /* and of another that are truncated again */
+#define LONG 16                         /* calls of which a session keeps the tokens, */
+#define UNDONE (INSTRUMENTED ? 14 : 94) /* and calls of another whose tokens are truncated again */
 
-/* Of the largest file of the directory. */
+/* Returns the size of the largest file of the directory. */
 static size_t largest_bytes(const char *directory)
 {
     char command[128];
@@ -369,8 +371,8 @@ static void wait_for_snapshot(struct client *client)
     }
 }
 
-/* A journal that is larger than what requests and their computation may take together, and then a
- * session's file that is larger than the store's own term. */
+/* The journal is larger than what requests and their computation may take together; after a
+ * checkpoint, a session's file is larger than the store's own term. */
 START_TEST(test_large_files_are_restored_within_the_sum_and_lower_no_default)
 {
     char directory[] = "/tmp/attnd-kept-XXXXXX", flag[64], command[64];

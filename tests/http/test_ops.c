@@ -228,7 +228,8 @@ START_TEST(test_request_id_is_echoed_or_made)
 }
 END_TEST
 
-/* Each line behind the first is one field, and `names` ("A B") are all there are, each once. */
+/* Fails unless each line after the first is one field, and the fields are those of `names` ("A B"),
+ * each once. */
 static void expect_fields(const char *head, const char *names)
 {
     size_t count = 0;
@@ -323,7 +324,7 @@ END_TEST
 
 /* ---- The log --------------------------------------------------------------------------------- */
 
-/* The access line of that request, or NULL; every line has to be a JSON object. */
+/* Returns the access line of that request, or NULL; every line must be a JSON object. */
 static json_t *find_line(const char *log, const char *id)
 {
     json_t *found = NULL;
@@ -389,7 +390,7 @@ END_TEST
 #define LAYERS 128
 #define CONNECTIONS 2000
 
-/* Processor time of the daemon for so many GETs of a path. */
+/* Returns the daemon's processor time for so many GETs of a path. */
 static double cost_of(const char *path, unsigned count)
 {
     double before = daemon_cpu_s(&served);
@@ -415,7 +416,7 @@ START_TEST(test_models_of_many_layers_cost_no_more_to_ask_for_than_health)
 }
 END_TEST
 
-/* False where this process may not have so many descriptors. */
+/* Allows so many descriptors; false where this process may not have them. */
 static bool allow_files(rlim_t count)
 {
     struct rlimit files;
@@ -442,7 +443,7 @@ START_TEST(test_metrics_cost_the_same_beside_many_connections_and_count_them)
         pause_ms(2);
     }
     ck_assert_double_lt(cost_of("/metrics", ASKED), 1.5 * alone + 0.2);
-    files += CONNECTIONS; /* old kernels have them counted once a second */
+    files += CONNECTIONS; /* on old kernels the daemon counts them once a second */
     for (unsigned waited = 0; call_metric(&client, "process_open_fds") < files && waited < 5000;
          waited += 2)
         pause_ms(2);
@@ -453,7 +454,7 @@ START_TEST(test_metrics_cost_the_same_beside_many_connections_and_count_them)
 }
 END_TEST
 
-/* Threads name themselves as they begin. */
+/* Whether a thread has this name; a thread names itself as it begins. */
 static bool has_thread(const char *name)
 {
     pid_t threads[DAEMON_MAX_THREADS];

@@ -1,5 +1,5 @@
-/* test_state.c: sessions as files: what comes back is what went out, and what was touched on the
- * way is refused and leaves nothing behind. */
+/* test_state.c: sessions as files: an imported session is the exported one, and a damaged file is
+ * refused without a trace. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -115,7 +115,7 @@ END_TEST
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
-/* What a refused import must leave as it is. */
+/* State that a refused import must not change. */
 struct traces {
     double sessions, created, cache, in_flight;
     char *list;
@@ -148,7 +148,7 @@ static void expect_no_traces(struct traces *before)
     free(before->list);
 }
 
-/* Imports what must be refused as the state that it is. */
+/* Imports a file that must be refused as an invalid state. */
 static void refuse_file(const char *file, size_t length, const char *what, size_t where)
 {
     struct answer answer = put("never", file, length);
@@ -300,7 +300,7 @@ END_TEST
     "\"max_in_flight_bytes\":\"" bytes "\",\"models\":[{\"name\":\"tall\",\"random\":{" \
     "\"hidden_size\":16,\"num_attention_heads\":16,\"head_dim\":512,\"seed\":7}}]}"
 
-/* The state of a session with one row of it. */
+/* Returns the state of a session with one row of that layer. */
 static struct answer tall_file(void)
 {
     struct text body = {0};
