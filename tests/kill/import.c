@@ -96,7 +96,7 @@ void import_begin(const struct daemon *daemon, const char *directory)
         continue;
 }
 
-bool import_was_cut(const char *directory)
+bool import_was_interrupted(const char *directory)
 {
     size_t bytes = journal_bytes(NULL, directory, newest);
     pthread_join(sender, NULL);
@@ -109,7 +109,7 @@ bool import_left_nothing(struct client *client)
            call_metric(client, "attnd_cache_used_bytes") < (double)OTHERS;
 }
 
-bool import_again(struct client *client)
+bool import_completes(struct client *client)
 {
     uint64_t header;
     struct answer made = client_send(client, request()), back = client_get(client, PATH);

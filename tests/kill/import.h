@@ -22,11 +22,11 @@ void import_close(void);
 void import_begin(const struct daemon *daemon, const char *directory);
 
 /* Call after the daemon's end: whether the daemon was killed within the import. */
-bool import_was_cut(const char *directory);
+bool import_was_interrupted(const char *directory);
 
 /* Of the daemon started after the kill: whether nothing of the import is left in it; and whether a
  * complete import then makes the session there, bit for bit. */
 bool import_left_nothing(struct client *client);
-bool import_again(struct client *client);
+bool import_completes(struct client *client);
 
 #endif

@@ -13,13 +13,20 @@
 #define MIRROR_LAYERS 2
 
 /* The last request where no answer to it came: it may have taken effect, or not. */
-enum doubt { NO_DOUBT, DOUBT_STEP, DOUBT_START, DOUBT_FORK, DOUBT_TRUNCATE, DOUBT_DELETE };
+enum pending {
+    NOT_PENDING,
+    PENDING_STEP,
+    PENDING_START,
+    PENDING_FORK,
+    PENDING_TRUNCATE,
+    PENDING_DELETE
+};
 
 struct mirror {
     char id[32];
     bool live;
     struct attn_cache *cache; /* NULL where the mirror is not live */
-    enum doubt doubt;
+    enum pending pending;
     size_t layer, length; /* layer of the pending step; length of the pending truncation or fork */
     unsigned seed;        /* of the pending step's row */
     struct mirror *from;  /* parent of the pending fork */
@@ -38,7 +45,7 @@ size_t mirror_longest(const struct mirror *mirror);
 void mirror_step(float out[TINY], struct mirror *mirror, size_t layer, unsigned seed, bool commit);
 
 /* Whether the output of an answer, or of one item of it, has exactly these bits. */
-bool mirror_gave(const json_t *answer, const float out[TINY]);
+bool mirror_output_equals(const json_t *answer, const float out[TINY]);
 
 /* Makes a session of `tokens` tokens in every layer, written into the cache without steps. */
 void mirror_fill(struct mirror *mirror, size_t tokens);
