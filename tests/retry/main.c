@@ -98,7 +98,7 @@ static void take_step(struct caller *caller, struct mirror *mirror, size_t layer
     size_t position = mirror_length(mirror, layer);
     mirror_step(out, mirror, layer, seed_of(mirror, layer, position), true);
     caller->wrong +=
-        !mirror_gave(answer, out) ||
+        !mirror_output_equals(answer, out) ||
         json_integer_value(json_object_get(answer, "position")) != (json_int_t)position ||
         json_integer_value(json_object_get(answer, "length")) != (json_int_t)position + 1;
     caller->decodes++;
@@ -175,7 +175,7 @@ static void step_many(struct caller *caller, struct mirror *const list[], size_t
 
 /* Creates the twin: the same rows in as few requests as possible, and the last step as a request of
  * its own, as the session had it. */
-static void raise_twin(struct caller *caller, const struct mirror *mirror, const char *id)
+static void make_twin(struct caller *caller, const struct mirror *mirror, const char *id)
 {
     call_create(&caller->direct, id, "");
     for (size_t layer = 0; layer < MIRROR_LAYERS; layer++) {
@@ -223,7 +223,7 @@ static void compare(struct caller *caller, struct mirror *mirror)
     const char *a, *b;
     size_t a_bytes, b_bytes;
     snprintf(twin, sizeof twin, "twin-%s", mirror->id);
-    raise_twin(caller, mirror, twin);
+    make_twin(caller, mirror, twin);
     struct answer got = export(caller, mirror->id), want = export(caller, twin);
     json_t *x = split(&a, &a_bytes, &got), *y = split(&b, &b_bytes, &want);
     caller->differing += !json_equal(x, y) || a_bytes != b_bytes || memcmp(a, b, a_bytes) != 0 ||
@@ -278,7 +278,7 @@ static void *call(void *argument)
 
 static struct proxy_figures proxied;
 
-START_TEST(test_retries_lose_and_double_nothing)
+START_TEST(test_retries_lose_and_duplicate_nothing)
 {
     static const char *const arguments[] = {"--log", "error", NULL};
     pthread_t threads[CALLERS];
@@ -301,7 +301,7 @@ static bool run(void)
 {
     Suite *suite = suite_create("retry");
     TCase *tests = tcase_create("retry");
-    tcase_add_test(tests, test_retries_lose_and_double_nothing);
+    tcase_add_test(tests, test_retries_lose_and_duplicate_nothing);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }

@@ -14,9 +14,9 @@
 #define PATIENCE_MS 60000
 #define CHANCE 20 /* of so many requests one loses its reply, and one is duplicated */
 
-enum fault { NO_FAULT, LOSE, CUT, REPEAT, AT_ONCE };
+enum fault { NO_FAULT, LOSE_REPLY, TRUNCATE_REPLY, REPEAT, REPEAT_AT_ONCE };
 
-static const struct daemon *behind;
+static const struct daemon *upstream;
 static int listener;
 static pthread_t acceptor;
 
@@ -37,13 +37,14 @@ struct connection {
 
 static enum fault draw_fault(void)
 {
-    static const enum fault faults[2 * CHANCE] = {LOSE, CUT, REPEAT, AT_ONCE};
+    static const enum fault faults[2 * CHANCE] = {LOSE_REPLY, TRUNCATE_REPLY, REPEAT,
+                                                  REPEAT_AT_ONCE};
     pthread_mutex_lock(&lock);
     random_state = random_state * 1664525u + 1013904223u;
     enum fault fault = faults[(random_state >> 8) % (2 * CHANCE)];
     figures.requests++;
-    figures.dropped += fault == LOSE || fault == CUT;
-    figures.doubled += fault == REPEAT || fault == AT_ONCE;
+    figures.dropped += fault == LOSE_REPLY || fault == TRUNCATE_REPLY;
+    figures.doubled += fault == REPEAT || fault == REPEAT_AT_ONCE;
     pthread_mutex_unlock(&lock);
     return fault;
 }
@@ -98,15 +99,15 @@ static void repeat(struct raw_answer *reply, struct connection *c, const struct 
 static struct raw_answer exchange(struct connection *c, const struct raw_answer *request,
                                   enum fault fault)
 {
-    if (fault == AT_ONCE && !c->second_open) {
-        raw_open(&c->daemon[1], behind->host, behind->port);
+    if (fault == REPEAT_AT_ONCE && !c->second_open) {
+        raw_open(&c->daemon[1], upstream->host, upstream->port);
         c->second_open = true;
     }
     deliver(&c->daemon[0], request);
-    if (fault == AT_ONCE)
+    if (fault == REPEAT_AT_ONCE)
         deliver(&c->daemon[1], request);
     struct raw_answer reply = collect(&c->daemon[0]);
-    if (fault == AT_ONCE) {
+    if (fault == REPEAT_AT_ONCE) {
         struct raw_answer other = collect(&c->daemon[1]);
         raw_answer_free(&other);
     }
@@ -123,21 +124,21 @@ static bool pass(struct connection *c)
         return false;
     enum fault fault = draw_fault();
     struct raw_answer reply = exchange(c, &request, fault);
-    bool goes_on = fault != LOSE && fault != CUT;
-    if (fault != LOSE) {
-        size_t part = goes_on ? reply.length : reply.length / 2;
-        goes_on = raw_send(&c->client, reply.head, strlen(reply.head)) &&
-                  raw_send(&c->client, reply.body, part) && goes_on;
+    bool keep_open = fault != LOSE_REPLY && fault != TRUNCATE_REPLY;
+    if (fault != LOSE_REPLY) {
+        size_t part = keep_open ? reply.length : reply.length / 2;
+        keep_open = raw_send(&c->client, reply.head, strlen(reply.head)) &&
+                    raw_send(&c->client, reply.body, part) && keep_open;
     }
     raw_answer_free(&request);
     raw_answer_free(&reply);
-    return goes_on;
+    return keep_open;
 }
 
 static void *serve(void *argument)
 {
     struct connection *c = argument;
-    raw_open(&c->daemon[0], behind->host, behind->port);
+    raw_open(&c->daemon[0], upstream->host, upstream->port);
     while (pass(c))
         continue;
     raw_close(&c->client);
@@ -173,7 +174,7 @@ void proxy_open(struct daemon *through, const struct daemon *daemon)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
-    behind = daemon;
+    upstream = daemon;
     listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, size), 0);
     ck_assert_int_eq(listen(listener, 64), 0);
