@@ -50,7 +50,7 @@ static double tolerance = TOLERANCE;
 static bool thread_caches;
 static const char *series; /* file of samples; NULL: none */
 static pthread_barrier_t full;
-static atomic_bool met;
+static atomic_bool long_calls_done;
 static struct daemon served;
 static char directory[64];
 static struct timespec began;
@@ -63,7 +63,7 @@ static double elapsed_s(void)
 }
 
 /* The kinds of action of a caller. */
-enum deed {
+enum action {
     STEP,
     STEP_BINARY,
     PREFILL,
@@ -78,7 +78,7 @@ enum deed {
     END,
     LEAVE,
     LEAVE_EARLY,
-    DEEDS
+    ACTIONS
 };
 
 #define MAX_LEFT 2 /* abandoned steps of a session: as many as may wait (max_session_waiting) */
@@ -94,7 +94,7 @@ static struct caller {
     unsigned number, random, names, seeds;
     struct client client;
     struct session sessions[SESSIONS];
-    size_t deeds[DEEDS];
+    size_t actions[ACTIONS];
 } callers[CALLERS];
 
 static unsigned below(struct caller *caller, unsigned n)
@@ -120,7 +120,7 @@ static void post_to(struct caller *caller, const struct session *session, const 
     answer_free(&answer);
 }
 
-/* ---- Deeds ----------------------------------------------------------------------------------- */
+/* ---- Actions --------------------------------------------------------------------------------- */
 
 static void step(struct caller *caller, struct session *session)
 {
@@ -294,7 +294,7 @@ static void end(struct caller *caller, struct session *session)
 
 /* Sends a whole request for a step, or half of it, and closes the connection without waiting for
  * the answer. */
-static void leave_after(struct caller *caller, const struct session *session, bool whole)
+static void send_and_leave(struct caller *caller, const struct session *session, bool whole)
 {
     struct raw raw;
     struct text body = {0}, head = {0};
@@ -321,21 +321,21 @@ static void leave(struct caller *caller, struct session *session)
         step(caller, session);
         return;
     }
-    leave_after(caller, session, true);
+    send_and_leave(caller, session, true);
     session->length++;
     session->left++;
 }
 
 static void leave_early(struct caller *caller, struct session *session)
 {
-    leave_after(caller, session, false);
+    send_and_leave(caller, session, false);
 }
 
 static const struct {
     unsigned chance; /* percent */
     bool live;       /* acts on an existing session; else on a free slot */
     void (*act)(struct caller *caller, struct session *session);
-} deeds[DEEDS] = {
+} actions[ACTIONS] = {
     [STEP] = {34, true, step},
     [STEP_BINARY] = {20, true, step_binary},
     [PREFILL] = {4, true, prefill},
@@ -354,14 +354,14 @@ static const struct {
 
 static void act(struct caller *caller)
 {
-    unsigned left = below(caller, 100), deed = 0;
-    while (left >= deeds[deed].chance)
-        left -= deeds[deed++].chance;
-    struct session *session = some_session(caller, deeds[deed].live);
+    unsigned left = below(caller, 100), action = 0;
+    while (left >= actions[action].chance)
+        left -= actions[action++].chance;
+    struct session *session = some_session(caller, actions[action].live);
     if (session == NULL)
         return;
-    deeds[deed].act(caller, session);
-    caller->deeds[deed]++;
+    actions[action].act(caller, session);
+    caller->actions[action]++;
     if (session->live && session->length > LONG)
         end(caller, session);
 }
@@ -386,14 +386,14 @@ static void fill(struct caller *caller)
 
 /* Computes steps in the pauses of long calls, so that their working memory, which stays, is taken
  * before the load; under load the first such pause might come late. */
-static void meet(struct caller *caller)
+static void warm_up_long_calls(struct caller *caller)
 {
     if (caller->number == 0) {
         for (unsigned i = 0; i < LONG_CALLS; i++)
             attend_rows(caller, LONG_ROWS, "\"output\"");
-        atomic_store(&met, true);
+        atomic_store(&long_calls_done, true);
     }
-    while (!atomic_load(&met)) {
+    while (!atomic_load(&long_calls_done)) {
         struct answer answer = call_decode(&caller->client, caller->sessions[0].id, ++caller->seeds,
                                            ",\"commit\":false");
         expect_answer(&answer, 200, NULL, "a step beside a long call");
@@ -406,7 +406,7 @@ static void *call(void *argument)
     struct caller *caller = argument;
     client_open(&caller->client, &served);
     fill(caller);
-    meet(caller);
+    warm_up_long_calls(caller);
     while (elapsed_s() < seconds)
         act(caller);
     for (size_t i = 0; i < SESSIONS; i++)
@@ -416,7 +416,7 @@ static void *call(void *argument)
     return NULL;
 }
 
-/* ---- What must come back --------------------------------------------------------------------- */
+/* ---- What must return ------------------------------------------------------------------------ */
 
 static const char *const gauges[] = {"attnd_in_flight_bytes", "attnd_queue_depth", "attnd_sessions",
                                      "attnd_cache_used_bytes", "attnd_connections"};
@@ -450,12 +450,12 @@ static void wait_until_settled(struct client *client, const double before[NUM_GA
     }
 }
 
-static size_t deeds_done(void)
+static size_t actions_done(void)
 {
     size_t done = 0;
     for (size_t i = 0; i < CALLERS; i++)
-        for (size_t deed = 0; deed < DEEDS; deed++)
-            done += callers[i].deeds[deed];
+        for (size_t action = 0; action < ACTIONS; action++)
+            done += callers[i].actions[action];
     return done;
 }
 
@@ -470,14 +470,14 @@ static void sample(struct samples *memory, struct samples *heap, struct client *
         if (now < seconds / 2.5)
             result.warm = memory->count;
         if (file != NULL)
-            fprintf(file, "%.1f %zu %.1f %zu\n", now, usage.resident_kib, in_use, deeds_done());
+            fprintf(file, "%.1f %zu %.1f %zu\n", now, usage.resident_kib, in_use, actions_done());
         pause_ms(seconds > 100 ? 500 : 50);
     }
     if (file != NULL)
         fclose(file);
 }
 
-START_TEST(test_ten_minutes_of_everything_leave_nothing)
+START_TEST(test_ten_minutes_of_mixed_load_leak_nothing)
 {
     static struct samples memory, heap;
     const char *const arguments[] = {"--durability", "journal",         "--state-dir",
@@ -513,7 +513,7 @@ static bool run(void)
 {
     Suite *suite = suite_create("soak");
     TCase *tests = tcase_create("soak");
-    tcase_add_test(tests, test_ten_minutes_of_everything_leave_nothing);
+    tcase_add_test(tests, test_ten_minutes_of_mixed_load_leak_nothing);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }
@@ -555,21 +555,22 @@ int main(int argc, char *argv[])
         curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return EXIT_FAILURE;
     bool ran = run();
-    for (size_t deed = 0; deed < DEEDS; deed++) {
+    for (size_t action = 0; action < ACTIONS; action++) {
         size_t count = 0;
         for (size_t i = 0; i < CALLERS; i++)
-            count += callers[i].deeds[deed];
+            count += callers[i].actions[action];
         kinds += count > 0;
     }
     snprintf(command, sizeof command, "rm -rf %s", directory);
     bool removed = system(command) == 0;
-    bool right = ran && removed && kinds == DEEDS && result.beyond == 0 && is_flat(&result.heap) &&
-                 is_flat(&result.memory) && result.after.descriptors == result.before.descriptors &&
+    bool right = ran && removed && kinds == ACTIONS && result.beyond == 0 &&
+                 is_flat(&result.heap) && is_flat(&result.memory) &&
+                 result.after.descriptors == result.before.descriptors &&
                  result.after.threads == result.before.threads;
     printf("check-soak: %u s, %zu deeds of %zu kinds: heap in use %+.1f +- %.1f KiB a minute, "
            "resident %+.1f +- %.1f at %.1f MiB (zero, or at most %g); descriptors %zu, were %zu; "
            "threads %zu, were %zu; %zu of %zu gauges not back%s\n",
-           seconds, deeds_done(), kinds, result.heap.per_minute, result.heap.error,
+           seconds, actions_done(), kinds, result.heap.per_minute, result.heap.error,
            result.memory.per_minute, result.memory.error, result.memory.end_kib / 1024, tolerance,
            result.after.descriptors, result.before.descriptors, result.after.threads,
            result.before.threads, result.beyond, NUM_GAUGES, right ? ": ok" : ": FAILED");
