@@ -31,8 +31,8 @@ struct crowd {
     const struct text *asks;      /* what a CROWD_READLESS connection sends */
     double patience_s;            /* for the daemon to close the slow connections */
     pthread_t thread;
-    atomic_bool over;        /* each connection that had to be closed is, or the patience is over */
-    size_t cut[CROWD_KINDS]; /* by the daemon */
+    atomic_bool over; /* each connection that had to be closed is, or the patience is over */
+    size_t closed[CROWD_KINDS];    /* by the daemon */
     double slowest_s[CROWD_KINDS]; /* from opening to closing */
 };
 

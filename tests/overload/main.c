@@ -70,9 +70,9 @@ static struct text requests[CONNECTIONS];
 static struct {
     double peak, goodput[2], refused_ms[2], recovered_s; /* at 2 and 10 times the peak */
     double alone_ms, beside_ms, late_s, resident_mib, allowed_mib;
-    size_t others, cut, not_cut, idle_lost;
+    size_t others, closed, not_closed, idle_lost;
     unsigned tries;
-    bool stood, unmoved;
+    bool throughput_held, undisturbed;
 } result;
 
 /* ---- Requests -------------------------------------------------------------------------------- */
@@ -168,7 +168,7 @@ static void make_sessions(void)
     text_free(&body);
 }
 
-/* ---- More than it can do --------------------------------------------------------------------- */
+/* ---- Overload -------------------------------------------------------------------------------- */
 
 /* Returns the p99 latency of a client that asks, waits and pauses, until `over` or for
  * `seconds`. */
@@ -196,7 +196,7 @@ static double find_peak(struct load *load)
     return peak;
 }
 
-static bool stood(size_t i, double peak)
+static bool throughput_held(size_t i, double peak)
 {
     return result.goodput[i] >= GOODPUT * peak && result.refused_ms[i] <= REFUSED_MS;
 }
@@ -228,7 +228,7 @@ static double recover(struct load *load, double usual_ms)
     return since - start;
 }
 
-START_TEST(test_it_computes_what_it_can_and_refuses_the_rest_at_once)
+START_TEST(test_overload_keeps_throughput_and_refuses_the_rest_at_once)
 {
     struct load load;
     load_open(&load, served.port, requests, CONNECTIONS);
@@ -237,7 +237,7 @@ START_TEST(test_it_computes_what_it_can_and_refuses_the_rest_at_once)
         unsigned tries = 0;
         do
             overload(&load, i, i == 0 ? 2 : 10, before);
-        while (++tries < scale.tries && !stood(i, before));
+        while (++tries < scale.tries && !throughput_held(i, before));
         result.tries = tries > result.tries ? tries : result.tries;
     }
     result.recovered_s = recover(&load, usual_ms);
@@ -245,13 +245,13 @@ START_TEST(test_it_computes_what_it_can_and_refuses_the_rest_at_once)
     result.peak = fmin(before, after); /* other work on the machine lowers either */
     printf("  peak %.0f/s before and %.0f/s after, usual again after %.2f s\n", before, after,
            result.recovered_s);
-    result.stood = stood(0, result.peak) && stood(1, result.peak) && result.others == 0 &&
-                   result.recovered_s <= RECOVERED_S;
+    result.throughput_held = throughput_held(0, result.peak) && throughput_held(1, result.peak) &&
+                             result.others == 0 && result.recovered_s <= RECOVERED_S;
     load_close(&load);
 }
 END_TEST
 
-/* ---- Clients that mean it no good ------------------------------------------------------------ */
+/* ---- Hostile clients ------------------------------------------------------------------------- */
 
 static double resident_mib(void)
 {
@@ -264,15 +264,15 @@ static void judge_crowd(const struct crowd *crowd)
     const double due[CROWD_KINDS] = {0, HEADER_MS / 1e3, BODY_MS / 1e3,
                                      BODY_MS / 1e3 + (double)LARGE_BYTES / REPLY_RATE};
     result.late_s = 0;
-    result.cut = result.not_cut = 0;
+    result.closed = result.not_closed = 0;
     for (enum crowd_kind kind = CROWD_HEADS; kind < CROWD_KINDS; kind++) {
-        result.cut += crowd->cut[kind];
-        result.not_cut += crowd->wanted[kind] - crowd->cut[kind];
+        result.closed += crowd->closed[kind];
+        result.not_closed += crowd->wanted[kind] - crowd->closed[kind];
         result.late_s = fmax(result.late_s, crowd->slowest_s[kind] - due[kind]);
-        printf("  %zu of %zu cut, the last after %.1f s of %.1f\n", crowd->cut[kind],
+        printf("  %zu of %zu cut, the last after %.1f s of %.1f\n", crowd->closed[kind],
                crowd->wanted[kind], crowd->slowest_s[kind], due[kind]);
     }
-    result.idle_lost = crowd->cut[CROWD_IDLE];
+    result.idle_lost = crowd->closed[CROWD_IDLE];
 }
 
 static bool try_crowd(struct load *load, const struct text *large)
@@ -298,19 +298,19 @@ static bool try_crowd(struct load *load, const struct text *large)
         "  p99 of a good client: %.2f ms before, %.2f beside them, %.2f after; %.0f MiB resident "
         "of %.0f\n",
         before, result.beside_ms, after, result.resident_mib, result.allowed_mib);
-    return result.beside_ms <= NOTICED * result.alone_ms && result.not_cut == 0 &&
+    return result.beside_ms <= NOTICED * result.alone_ms && result.not_closed == 0 &&
            result.late_s <= SWEEP_S && result.idle_lost == 0 &&
            result.resident_mib <= result.allowed_mib;
 }
 
-START_TEST(test_a_good_client_hardly_notices_a_crowd_of_others)
+START_TEST(test_a_good_client_hardly_notices_hostile_ones)
 {
     struct load load;
     struct text large = {0};
     add_large(&large);
     load_open(&load, served.port, requests, 1);
-    for (unsigned i = 0; i < scale.tries && !result.unmoved; i++)
-        result.unmoved = try_crowd(&load, &large);
+    for (unsigned i = 0; i < scale.tries && !result.undisturbed; i++)
+        result.undisturbed = try_crowd(&load, &large);
     load_close(&load);
     text_free(&large);
 }
@@ -338,8 +338,8 @@ static Suite *suite(void)
     Suite *suite = suite_create("overload");
     TCase *tests = tcase_create("overload");
     tcase_add_unchecked_fixture(tests, begin, end);
-    tcase_add_test(tests, test_it_computes_what_it_can_and_refuses_the_rest_at_once);
-    tcase_add_test(tests, test_a_good_client_hardly_notices_a_crowd_of_others);
+    tcase_add_test(tests, test_overload_keeps_throughput_and_refuses_the_rest_at_once);
+    tcase_add_test(tests, test_a_good_client_hardly_notices_hostile_ones);
     suite_add_tcase(suite, tests);
     return suite;
 }
@@ -382,14 +382,14 @@ int main(int argc, char *argv[])
         return EXIT_FAILURE;
     scale.tries = INSTRUMENTED ? 1 : scale.tries;
     bool right = suite_run(suite()) && result.others + result.idle_lost == 0 &&
-                 (INSTRUMENTED || (result.stood && result.unmoved));
+                 (INSTRUMENTED || (result.throughput_held && result.undisturbed));
     printf("check-overload: peak %.0f/s, %.0f%% and %.0f%% of it at 2 and 10 times that, refusals "
            "p99 %.1f and %.1f ms, usual again within %.1f s (try %u); %zu idle, %zu slow cut at "
            "most %.1f s late, %zu not; good p99 %.2f ms beside them, %.2f alone; %.0f MiB%s\n",
            result.peak, 100 * result.goodput[0] / result.peak,
            100 * result.goodput[1] / result.peak, result.refused_ms[0], result.refused_ms[1],
-           result.recovered_s, result.tries, scale.crowd[CROWD_IDLE], result.cut,
-           fmax(0, result.late_s), result.not_cut, result.beside_ms, result.alone_ms,
+           result.recovered_s, result.tries, scale.crowd[CROWD_IDLE], result.closed,
+           fmax(0, result.late_s), result.not_closed, result.beside_ms, result.alone_ms,
            result.resident_mib, right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }
