@@ -130,7 +130,7 @@ static bool judge(const struct step *step, const struct fault *fault, const stru
     return false;
 }
 
-static bool look_behind(const struct step *step, const struct fault *fault)
+static bool check_after(const struct step *step, const struct fault *fault)
 {
     char wrong[600] = "";
     double now = 0;
@@ -180,7 +180,7 @@ static void inject(const struct step *step, const struct fault *fault)
                                                 : step_send(&answer, step, &live.client);
     inject_disarm();
     bool fired = inject_fired();
-    (void)(judge(step, fault, &answer, answered) && look_behind(step, fault));
+    (void)(judge(step, fault, &answer, answered) && check_after(step, fault));
     step_clean(&live.client);
     answer_free(&answer);
     figures.injections += fired;

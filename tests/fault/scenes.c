@@ -96,7 +96,7 @@ static void make_template(const struct scene *scene)
     daemon_stop(&daemon);
 }
 
-/* ---- Looking --------------------------------------------------------------------------------- */
+/* ---- Checks ---------------------------------------------------------------------------------- */
 
 static bool is_whole(struct client *client)
 {
@@ -110,7 +110,7 @@ static bool is_whole(struct client *client)
 }
 
 /* Starts the daemon once more without faults; its sessions must be whole. */
-static void look_behind(const struct scene *scene, const struct fault *fault)
+static void check_restart(const struct scene *scene, const struct fault *fault)
 {
     struct daemon daemon;
     struct client client;
@@ -239,7 +239,7 @@ static void play(const struct scene *scene, const struct fault *fault)
     if (fault->at == 0)
         return;
     figures.injections += inject_fired();
-    look_behind(scene, fault);
+    check_restart(scene, fault);
 }
 
 static void run_scene(const struct scene *scene, unsigned stride)
