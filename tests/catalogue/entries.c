@@ -118,7 +118,7 @@ static size_t find_close(const struct reading *r, const char *at, size_t length)
         else if (at[i] == '}' && depth-- == 0)
             return i;
     }
-    refuse(r, "no } behind ${", at);
+    refuse(r, "no } after ${", at);
     return 0;
 }
 

@@ -33,7 +33,7 @@ static struct counts {
 
 static glob_t paths;
 
-/* ---- A daemon and what is asked of it -------------------------------------------------------- */
+/* ---- A daemon and its requests --------------------------------------------------------------- */
 
 struct stand {
     struct catalogue catalogue;

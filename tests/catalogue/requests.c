@@ -110,20 +110,20 @@ void request_build(struct text *out, const struct catalogue *c, const struct ent
 /* A parsed line `want`: "400 malformed_json", "400 -" (a bare page), "200", or "end" (no reply, or
  * 408 where the end is not noticed before the deadline).  A line `proxy` may also be "refused", by
  * HAProxy or the daemon. */
-struct wish {
+struct expected {
     bool refused;
     unsigned status; /* 0: end */
     char code[40];
 };
 
-static struct wish read_wish(const struct line *line)
+static struct expected read_expected(const struct line *line)
 {
-    struct wish wish = {.refused = strcmp(line->value.data, "refused") == 0};
-    if (wish.refused || strcmp(line->value.data, "end") == 0)
-        return wish;
-    int read = sscanf(line->value.data, "%u %39s", &wish.status, wish.code);
+    struct expected expected = {.refused = strcmp(line->value.data, "refused") == 0};
+    if (expected.refused || strcmp(line->value.data, "end") == 0)
+        return expected;
+    int read = sscanf(line->value.data, "%u %39s", &expected.status, expected.code);
     ck_assert_msg(read >= 1, "line %u: \"%s\"?", line->number, line->value.data);
-    return wish;
+    return expected;
 }
 
 struct exchange {
@@ -151,7 +151,8 @@ static bool sound(const json_t *error, const char *id)
            strcmp(request, id) == 0;
 }
 
-static bool judge(struct exchange *x, const struct raw_answer *answer, const struct wish *wish)
+static bool judge(struct exchange *x, const struct raw_answer *answer,
+                  const struct expected *expected)
 {
     char id[256], got[600];
     json_t *json = json_loads(answer->body != NULL ? answer->body : "", 0, NULL);
@@ -161,11 +162,11 @@ static bool judge(struct exchange *x, const struct raw_answer *answer, const str
     raw_header(id, answer, "X-Request-Id");
     snprintf(got, sizeof got, "%u %s %.300s", answer->status,
              code != NULL ? code : (bare ? "-" : ""), answer->body != NULL ? answer->body : "");
-    bool late = wish->status == 0 && answer->status == 408;
-    bool refused = wish->refused && answer->status >= 400 && answer->status < 500;
+    bool late = expected->status == 0 && answer->status == 408;
+    bool refused = expected->refused && answer->status >= 400 && answer->status < 500;
     bool right = late || refused ||
-                 (answer->status == wish->status &&
-                  strcmp(code != NULL ? code : (bare ? "-" : ""), wish->code) == 0);
+                 (answer->status == expected->status &&
+                  strcmp(code != NULL ? code : (bare ? "-" : ""), expected->code) == 0);
     bool good = right && (error == NULL || sound(error, id));
     x->bare = bare;
     json_decref(json);
@@ -176,15 +177,16 @@ static bool judge(struct exchange *x, const struct raw_answer *answer, const str
 static bool take(struct exchange *x, const struct line *line)
 {
     char connection[256];
-    struct wish wish = read_wish(line);
+    struct expected expected = read_expected(line);
     struct raw_answer answer = raw_read(&x->raw, false, TIMEOUT_MS);
-    bool ended = wish.status == 0 && !wish.refused;
+    bool ended = expected.status == 0 && !expected.refused;
     bool right = answer.status == 0 ? ended || complain(x, "no reply", x->raw.data)
-                                    : judge(x, &answer, &wish);
+                                    : judge(x, &answer, &expected);
     raw_header(connection, &answer, "Connection");
     x->silent = answer.status == 0;
-    x->ends = answer.status == 0 || x->bare || wish.refused || strcasecmp(connection, "close") == 0;
-    if (wish.refused)
+    x->ends =
+        answer.status == 0 || x->bare || expected.refused || strcasecmp(connection, "close") == 0;
+    if (expected.refused)
         raw_half_close(&x->raw); /* the request is incomplete; HAProxy may wait for more */
     raw_answer_free(&answer);
     return right;
