@@ -87,7 +87,7 @@ static const struct {
     {"t5.cross", "position_bias", "null"},
 };
 
-START_TEST(test_models_say_what_their_layers_are)
+START_TEST(test_models_report_their_layers)
 {
     for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
         char path[64];
@@ -186,7 +186,7 @@ static void compare(const char *model, const char *a, const char *b, bool same)
     answer_free(&y);
 }
 
-START_TEST(test_a_layers_window_and_cap_can_be_replaced_and_taken_away)
+START_TEST(test_a_layers_window_and_cap_can_be_replaced_and_removed)
 {
     compare("mistral", "", ",\"sliding_window\":5", true);
     compare("mistral", "", ",\"sliding_window\":null", true);
@@ -205,10 +205,10 @@ Suite *suite_families(void)
     Suite *suite = suite_create("families");
     TCase *families = tcase_create("families");
     tcase_add_checked_fixture(families, set_up, serve_end);
-    tcase_add_test(families, test_models_say_what_their_layers_are);
+    tcase_add_test(families, test_models_report_their_layers);
     tcase_add_test(families, test_a_cross_stack_needs_other_rows_and_has_no_sessions);
     tcase_add_test(families, test_rotary_layers_refuse_other_rows);
-    tcase_add_test(families, test_a_layers_window_and_cap_can_be_replaced_and_taken_away);
+    tcase_add_test(families, test_a_layers_window_and_cap_can_be_replaced_and_removed);
     suite_add_tcase(suite, families);
     return suite;
 }
