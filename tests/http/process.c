@@ -107,9 +107,9 @@ bool process_wait(int *status, struct process *process, unsigned seconds)
     return false;
 }
 
-/* Prints standard error if it has a sanitizer's report, and returns whether it has.  Only the report
- * explains the failure of a process that is killed here, and so has no status, or of a wrong
- * answer. */
+/* Prints standard error if it has a sanitizer's report, and returns whether it has.  Only the
+ * report explains the failure of a process that is killed here, and so has no status, or of a
+ * wrong answer. */
 static bool print_report(const struct process *process)
 {
     char *text = process->err >= 0 ? process_text(process->err) : NULL;
