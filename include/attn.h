@@ -50,7 +50,7 @@
  * Formula, for query t of head h (g = h / (H/G)), x the rows of queries, y of keys, z of values:
  *
  *   q = rope(norm(Wq x_t + bq)_h)     k_s = rope(norm(Wk y_s + bk)_g)     v_s = (Wv z_s + bv)_g
- *   score_s  = scale * <q, k_s>                       scale = 1/sqrt(D) unless told otherwise
+ *   score_s  = scale * <q, k_s>                       scale = 1/sqrt(D) by default
  *   score_s  = softcap * tanh(score_s / softcap)      where soft-capping is asked for
  *   score_s  = -inf where padding, boolean mask, causality or the window forbid s
  *   score_s += position_bias(h, t, s) + bias_s        of the layer (ALiBi, T5), and of the call
@@ -116,7 +116,7 @@ struct attn_engine_options {
     size_t call_bytes, inner_bytes;
 };
 
-/* What an engine has turned out to be.  Strings are static. */
+/* The properties of an open engine.  Strings are static. */
 struct attn_engine_info {
     unsigned threads;
     enum attn_cpu_level level;
@@ -198,7 +198,7 @@ struct attn_selection {
     size_t num_rows;
 };
 
-/* What a head's weights look like, by thresholds that docs/NUMERICS.md gives. */
+/* The shape of a head's weights, by the thresholds that docs/NUMERICS.md gives. */
 enum attn_pattern {
     ATTN_PATTERN_GLOBAL = 0, /* spread over what it may see */
     ATTN_PATTERN_PREVIOUS,   /* on the token before */
@@ -225,11 +225,11 @@ struct attn_head_stats {
     enum attn_pattern pattern;
 };
 
-/* How far a score has come when attention_scores takes it. */
+/* The stage of the computation at which attention_scores takes a score. */
 enum attn_stage {
-    ATTN_STAGE_RAW = 0, /* scaled; all keys have one, seen or not */
-    ATTN_STAGE_SOFTCAP, /* and capped */
-    ATTN_STAGE_MASKED,  /* and masked (-inf) and biased: what the softmax sees */
+    ATTN_STAGE_RAW = 0, /* scaled; every key has one, seen or not */
+    ATTN_STAGE_SOFTCAP, /* scaled and soft-capped */
+    ATTN_STAGE_MASKED,  /* capped, masked (-inf) and biased: the input of the softmax */
 };
 
 /* Where results go; NULL: not wanted.  W is S plus the layer's bias_kv and add_zero_attn columns,
@@ -280,8 +280,8 @@ struct attn_core_args {
 /* Core attention without weights (PyTorch's scaled_dot_product_attention): the formula at the head
  * of this file from q, k, v on, without Wo and bo.  Blocks until the result is there; runs on all
  * threads of the engine.
- * Cost: 2 B H T S (D + Dv) operations, halved where causal; memory beside inputs and outputs is O(T
- * + S) per head, never T x S (attn_call_bytes with model NULL).
+ * Cost: 2 B H T S (D + Dv) operations, halved where causal; memory beside inputs and outputs is
+ * O(T+S) per head, never T x S (attn_call_bytes with model NULL).
  * Errors: ATTN_INVALID, ATTN_SHAPE_MISMATCH, ATTN_OUT_OF_RANGE, ATTN_NON_FINITE, ATTN_OVERFLOW,
  * ATTN_CANCELLED, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_core(struct attn_engine *engine,
@@ -335,9 +335,10 @@ size_t attn_cache_pool_used(const struct attn_cache_pool *pool);
 /* The budget, bytes. */
 size_t attn_cache_pool_budget(const struct attn_cache_pool *pool);
 
-/* An empty cache for one sequence of up to max_length tokens.  It takes no block yet: blocks of 64
+/* An empty cache for one sequence of up to max_length tokens.  No block is taken yet: blocks of 64
  * tokens are drawn from the pool layer by layer as steps append.  Model and pool must outlive the
- * cache.  Errors: ATTN_OUT_OF_RANGE (max_length), ATTN_NO_MEMORY. */
+ * cache.
+ * Errors: ATTN_OUT_OF_RANGE (max_length), ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_cache_new(struct attn_cache **out,
                                                 struct attn_cache_pool *pool,
                                                 const struct attn_model *model, size_t max_length,
@@ -356,8 +357,8 @@ size_t attn_cache_max_length(const struct attn_cache *cache);
 /* Bytes of the blocks that hold tokens, shared blocks in full. */
 size_t attn_cache_bytes(const struct attn_cache *cache);
 
-/* One step: n rows appended to one cache (n = 1: decode; more: prefill or speculation), each row
- * attending over what is cached, over the rows before it and over itself. */
+/* One step: n rows appended to one cache (n = 1: decode; more: prefill or speculation).  Each row
+ * attends over the cached tokens, the rows before it and itself. */
 struct attn_step {
     struct attn_cache *cache;
     size_t position; /* the layer's length, to append; or less, to compute a published step again
@@ -365,8 +366,7 @@ struct attn_step {
                         length or before */
     size_t rows;     /* n >= 1 */
     const float *hidden_states;      /* [n][E] */
-    struct attn_modifiers modifiers; /* B = 1, T = n, S = position + n; causal unless told
-                                        otherwise */
+    struct attn_modifiers modifiers; /* B = 1, T = n, S = position + n; causal by default */
     struct attn_outputs outputs;     /* B = 1; key and value cover all S */
     bool commit;                     /* keep the rows; false leaves the cache as it was */
     const struct attn_yield *yield;  /* of the whole batch, read from its first step; or NULL */

@@ -15,7 +15,7 @@
 
 /* ---- Number formats ------------------------------------------------------------------------ */
 
-/* What resident numbers are made of: weights, cached keys and values. */
+/* The formats of resident numbers: weights, cached keys and values. */
 enum attn_dtype {
     ATTN_F32 = 0,
     ATTN_BF16,
@@ -68,7 +68,7 @@ struct attn_rope_spec {
                                                  beyond; borrowed from the model */
 };
 
-/* What a layer adds to the scores for the distance of query and key. */
+/* The position bias: a number that a layer adds to a score for the distance of query and key. */
 enum attn_position_bias_type {
     ATTN_BIAS_NONE = 0,
     ATTN_BIAS_ALIBI, /* slope_h (s - t), slope_h a power of 2^(-8/H) */
@@ -132,7 +132,7 @@ struct attn_layer_spec {
 
 struct attn_model; /* the attention layers of one checkpoint */
 
-/* What a model is.  Strings are borrowed from the model. */
+/* The properties of a model.  Strings are borrowed from the model. */
 struct attn_model_info {
     const char *family;              /* as docs/MODELS.md lists them: "llama", "gpt2", "random" */
     const char *stack;               /* "encoder", "decoder", "cross"; "" where there is only one */
@@ -147,8 +147,8 @@ struct attn_model_info {
                              of one fingerprint may be exchanged; "" until loaded */
 };
 
-/* What of a checkpoint is to be resident, and in which form.  All zeroes: every layer, the default
- * stack, float32. */
+/* The part of a checkpoint that is to be resident, and its format.  All zeroes: every layer, the
+ * default stack, float32. */
 struct attn_model_options {
     const size_t *layers; /* indices to keep resident, ascending; NULL: all */
     size_t num_layers;
@@ -193,8 +193,9 @@ ATTN_MUST_CHECK enum attn_status attn_model_open_random(struct attn_model **out,
 
 /* Makes the weights resident in options->dtype, and takes the fingerprint.  Needed once before
  * computing; a second call does nothing.  A NaN or infinity is refused with tensor and index.
- * Cost: every weight is read once and packed; one layer at a time stands in float32 beside what is
- * resident.  After an error no layer is resident and the call may be repeated.
+ * After an error no layer is resident and the call may be repeated.
+ * Cost: every weight is read once and packed; the layer that is being loaded stands in float32
+ * beside the resident ones.
  * Errors: as attn_model_open; ATTN_NON_FINITE. */
 ATTN_MUST_CHECK enum attn_status attn_model_load(struct attn_model *model,
                                                  struct attn_error *error);

@@ -9,7 +9,7 @@
 
 #include "attn.h"
 
-/* What was compared, and the first difference that was found. */
+/* The steps that were compared, and the first difference. */
 struct attn_self_check {
     bool same;          /* no bit differed */
     size_t layer;       /* the first layer that keeps a cache; a model without one is `same`, and

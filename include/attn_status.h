@@ -29,16 +29,15 @@ enum attn_status {
     ATTN_CANCELLED,      /* attn_yield.run of the call returned false */
 };
 
-/* An error for a person to read.  A call that fails fills the record, a call that succeeds leaves
- * it alone; NULL may be passed where nobody reads it.  Texts are English, printable, without
- * paths. */
+/* An error record for a person to read.  A call that fails fills the record, a call that succeeds
+ * leaves it alone; NULL may be passed instead.  Texts are English, printable, without paths. */
 struct attn_error {
     enum attn_status status;
     char param[64];    /* the field, tensor or key at fault; "" where there is none */
     char message[256]; /* one line: field, value, limit */
 };
 
-/* The name of a status: "cache_full" for ATTN_CACHE_FULL, "unknown" for what is no status.  The
+/* The name of a status: "cache_full" for ATTN_CACHE_FULL, "unknown" for any other number.  The
  * string is static, never NULL. */
 const char *attn_status_name(enum attn_status status);
 

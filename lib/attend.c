@@ -1,7 +1,9 @@
-/* attend.c: attention over given rows: weightless (attn_core), self and cross (attn_attend).
+/* attend.c: attention over given rows: weightless (attn_core), and self- and cross-attention of a
+ * layer (attn_attend).
  *
- * Both check their sizes, describe each sequence of the batch as a problem and solve all of them
- * together; attn_attend projects before and after. */
+ * Both calls check their arguments, describe each sequence of the batch as a problem (attention.h)
+ * and solve the problems together.  attn_attend projects before and after, some sequences at a
+ * time. */
 #include <float.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -24,7 +26,7 @@ static enum attn_status check_sizes(size_t batch, size_t queries, size_t keys,
     return status;
 }
 
-/* Takes what the call wants of its weights, for all its sequences. */
+/* Prepares the maps of a call, for all its sequences; p is the problem of any of them. */
 static enum attn_status take_maps(struct attn_maps *maps, struct attn_engine *engine,
                                   const struct attn_outputs *outputs, size_t batch,
                                   const struct attn_problem *p, struct attn_error *error)
@@ -37,9 +39,10 @@ static enum attn_status take_maps(struct attn_maps *maps, struct attn_engine *en
     return attn_maps_init(maps, &engine->workspace, outputs, &sizes, error);
 }
 
-/* What attn_solve said, with its error. */
-static enum attn_status solved(enum attn_status status, const struct attn_engine *engine,
-                               struct attn_error *error)
+/* The status of a call after attn_solve returned `status`; fills *error. */
+static enum attn_status status_after_solve(enum attn_status status,
+                                           const struct attn_engine *engine,
+                                           struct attn_error *error)
 {
     if (attn_engine_cancelled(engine, error))
         return ATTN_CANCELLED;
@@ -132,7 +135,7 @@ static enum attn_status run_core(struct attn_engine *engine, const struct attn_c
     for (size_t b = 0; b < a->batch; b++)
         attn_problem_set_modifiers(&problems[b], &defaults, &a->modifiers, NULL, &maps,
                                    a->outputs.lse, b);
-    return solved(attn_solve(engine, problems, a->batch), engine, error);
+    return status_after_solve(attn_solve(engine, problems, a->batch), engine, error);
 }
 
 enum attn_status attn_core(struct attn_engine *engine, const struct attn_core_args *args,
@@ -148,24 +151,25 @@ enum attn_status attn_core(struct attn_engine *engine, const struct attn_core_ar
 
 /* ---- A layer over given rows ---- */
 
-/* Sequences are taken some at a time: what is between projections and output of so many rows stays
- * in a cache, and takes memory for no more. */
-#define PORTION_ROWS 512 /* or those of one sequence */
+/* Rows of a portion: a call computes some of its sequences at a time, at least one, from
+ * projections to output.  Intermediate results then stay in a cache, and memory is taken for one
+ * portion only. */
+#define PORTION_ROWS 512
 
-/* One call's memory and sizes. */
+/* A call: its memory and sizes. */
 struct attend {
     struct attn_engine *engine;
     const struct attn_layer *layer;
     const struct attn_attend_args *args;
     bool cross;
     size_t queries, keys;          /* of one sequence */
-    size_t first, count;           /* sequences of this portion: C of them */
+    size_t first, count;           /* this portion: C = count sequences from `first` on */
     float *q, *k, *v, *o;          /* [C][T][H*D], [C][S][G*D], [C][S][G*Dv], [C][T][H*Dv] */
     const float *inv_freq;         /* [rope.dim/2] of this call, NULL without RoPE */
-    int64_t *positions;            /* [B][S + T] where masks need them, else NULL */
+    int64_t *positions;            /* [B][S + T] where masks need positions, else NULL */
     struct attn_problem *problems; /* [C] */
     struct attn_maps maps;
-    atomic_bool overflow;
+    atomic_bool overflow; /* a projection or an output is beyond its bound */
 };
 
 static enum attn_status check_attend(struct attend *call, struct attn_error *error)
@@ -212,16 +216,16 @@ static enum attn_status check_attend(struct attend *call, struct attn_error *err
     return status;
 }
 
-static size_t q_rows_of(const struct attend *call) { return call->count * call->queries; }
+static size_t query_rows(const struct attend *call) { return call->count * call->queries; }
 
-static size_t k_rows_of(const struct attend *call) { return call->count * call->keys; }
+static size_t key_rows(const struct attend *call) { return call->count * call->keys; }
 
-/* For portions of so many sequences. */
+/* Takes the buffers of a portion of call->count sequences. */
 static bool take_buffers(struct attend *call)
 {
     struct attn_workspace *workspace = &call->engine->workspace;
     const struct attn_layer *layer = call->layer;
-    const size_t q_rows = q_rows_of(call), k_rows = k_rows_of(call);
+    const size_t q_rows = query_rows(call), k_rows = key_rows(call);
     const size_t tokens = attn_mul(call->args->batch, attn_add(call->queries, call->keys));
     call->q = attn_workspace_take(workspace, attn_mul(q_rows, layer->q.out), sizeof(float));
     call->k = attn_workspace_take(workspace, attn_mul(k_rows, layer->k.out), sizeof(float));
@@ -235,9 +239,9 @@ static bool take_buffers(struct attend *call)
            call->problems != NULL;
 }
 
-/* Whether projections are yet to be normalised or rotated; else their bounds are looked at as they
- * are made. */
-static bool settles(const struct attn_layer *layer)
+/* Whether projections are still to be normalised or rotated.  If not, attn_project checks their
+ * bounds as it makes them. */
+static bool has_postprocessing(const struct attn_layer *layer)
 {
     return layer->spec.qk_norm || layer->inv_freq != NULL;
 }
@@ -251,29 +255,29 @@ static enum attn_status project_in(struct attend *call)
     const float *values = a->value_hidden_states ? a->value_hidden_states : keys;
     struct attn_projection products[] = {
         attn_projection_of(&layer->q, a->hidden_states + q_first * layer->q.in, call->q,
-                           q_rows_of(call)),
-        attn_projection_of(&layer->k, keys + k_first * layer->k.in, call->k, k_rows_of(call)),
-        attn_projection_of(&layer->v, values + k_first * layer->v.in, call->v, k_rows_of(call)),
+                           query_rows(call)),
+        attn_projection_of(&layer->k, keys + k_first * layer->k.in, call->k, key_rows(call)),
+        attn_projection_of(&layer->v, values + k_first * layer->v.in, call->v, key_rows(call)),
     };
-    for (size_t i = 0; i < 3 && !settles(layer); i++) {
+    for (size_t i = 0; i < 3 && !has_postprocessing(layer); i++) {
         products[i].limit = ATTN_MAX_MAGNITUDE;
         products[i].beyond = &call->overflow;
     }
     return attn_project(call->engine, products, 3, false);
 }
 
-#define SETTLE_ROWS 16 /* rows of one task */
+#define POSTPROCESS_ROWS 16 /* of one task */
 
-static void settle_task(void *argument, size_t i, unsigned thread)
+static void postprocess_task(void *argument, size_t i, unsigned thread)
 {
     struct attend *call = argument;
     const struct attn_layer *layer = call->layer;
     const int64_t *positions = call->args->modifiers.position_ids;
-    const size_t q_rows = q_rows_of(call), k_rows = k_rows_of(call);
-    size_t end = attn_min((i + 1) * SETTLE_ROWS, attn_max(q_rows, k_rows));
+    const size_t q_rows = query_rows(call), k_rows = key_rows(call);
+    size_t end = attn_min((i + 1) * POSTPROCESS_ROWS, attn_max(q_rows, k_rows));
     (void)thread;
     positions = positions != NULL ? positions + call->first * call->queries : NULL;
-    for (size_t r = i * SETTLE_ROWS; r < end; r++) {
+    for (size_t r = i * POSTPROCESS_ROWS; r < end; r++) {
         struct attn_qkv row = {.q = r < q_rows ? call->q + r * layer->q.out : NULL};
         if (r < k_rows) {
             row.k = call->k + r * layer->k.out;
@@ -285,16 +289,17 @@ static void settle_task(void *argument, size_t i, unsigned thread)
     }
 }
 
-/* Normalises, rotates and checks the projections; false where one is beyond bounds. */
-static bool settle(struct attend *call)
+/* Normalises, rotates and checks the projections; false where a number is beyond
+ * ATTN_MAX_MAGNITUDE. */
+static bool postprocess(struct attend *call)
 {
-    if (settles(call->layer))
-        attn_pool_run(call->engine->pool, settle_task, call,
-                      attn_ceil_div(attn_max(q_rows_of(call), k_rows_of(call)), SETTLE_ROWS));
+    if (has_postprocessing(call->layer))
+        attn_pool_run(call->engine->pool, postprocess_task, call,
+                      attn_ceil_div(attn_max(query_rows(call), key_rows(call)), POSTPROCESS_ROWS));
     return !atomic_load(&call->overflow);
 }
 
-/* Of sequence b of the portion. */
+/* The problem of sequence b of the portion, without its mask and maps. */
 static struct attn_problem attend_problem(const struct attend *call, size_t b)
 {
     const struct attn_layer *layer = call->layer;
@@ -333,7 +338,7 @@ static enum attn_status project_out(struct attend *call, struct attn_error *erro
     if (a->outputs.output == NULL)
         return ATTN_OK;
     float *output = a->outputs.output + call->first * call->queries * o->out;
-    struct attn_projection product = attn_projection_of(o, call->o, output, q_rows_of(call));
+    struct attn_projection product = attn_projection_of(o, call->o, output, query_rows(call));
     product.limit = FLT_MAX;
     product.beyond = &call->overflow;
     if (attn_project(call->engine, &product, 1, false) != ATTN_OK)
@@ -343,14 +348,14 @@ static enum attn_status project_out(struct attend *call, struct attn_error *erro
     return attn_fail(error, ATTN_OVERFLOW, "hidden_states", "the output does not fit float32");
 }
 
-/* [rows of one sequence][G][width], of which one head -> [tokens][width] */
+/* Copies one head of rows [tokens][G][width] to out [tokens][width]. */
 static void copy_head(float *out, const float *rows, size_t groups, size_t tokens, size_t width)
 {
     for (size_t s = 0; s < tokens; s++)
         memcpy(out + s * width, rows + s * groups * width, width * sizeof(float));
 }
 
-/* Task i is key/value head i, counted through the portion. */
+/* Task i copies key/value head i, counted through the portion. */
 static void copy_task(void *argument, size_t i, unsigned thread)
 {
     const struct attend *call = argument;
@@ -379,18 +384,18 @@ static enum attn_status run_portion(struct attend *call, struct attn_error *erro
     make_problems(call);
     if (project_in(call) != ATTN_OK)
         return attn_fail_memory(error, 0);
-    if (!settle(call))
+    if (!postprocess(call))
         return attn_qkv_fail(error);
-    enum attn_status status =
-        solved(attn_solve(call->engine, call->problems, call->count), call->engine, error);
+    enum attn_status status = status_after_solve(
+        attn_solve(call->engine, call->problems, call->count), call->engine, error);
     if (status != ATTN_OK)
         return status;
     copy_keys_and_values(call);
     return project_out(call, error);
 }
 
-/* The length by which frequencies bend is that of all sequences. */
-static int64_t length_of(const struct attend *call)
+/* The length that decides RoPE's frequencies: the longest of all sequences. */
+static int64_t call_length(const struct attend *call)
 {
     const int64_t *positions = call->args->modifiers.position_ids;
     return attn_qkv_length(positions, positions ? call->args->batch * call->queries : call->queries,
@@ -400,14 +405,14 @@ static int64_t length_of(const struct attend *call)
 static enum attn_status run_attend(struct attend *call, struct attn_error *error)
 {
     struct attn_workspace *workspace = &call->engine->workspace;
-    float bent[ATTN_MAX_HEAD_DIM / 2];
+    float rescaled[ATTN_MAX_HEAD_DIM / 2];
     const size_t batch = call->args->batch, rows = attn_max(call->queries, call->keys);
     const size_t most = attn_min(attn_max(PORTION_ROWS / rows, 1), batch);
     call->count = most;
     if (!take_buffers(call))
         return attn_fail_memory(error, 0);
     call->problems[0] = attend_problem(call, 0);
-    call->inv_freq = attn_qkv_frequencies(bent, call->layer, length_of(call));
+    call->inv_freq = attn_qkv_frequencies(rescaled, call->layer, call_length(call));
     enum attn_status status =
         take_maps(&call->maps, call->engine, &call->args->outputs, batch, call->problems, error);
     const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);
@@ -416,7 +421,7 @@ static enum attn_status run_attend(struct attend *call, struct attn_error *error
         status = run_portion(call, error);
         attn_workspace_rewind(workspace, before);
     }
-    call->inv_freq = NULL; /* which may be in this frame */
+    call->inv_freq = NULL; /* it may point to `rescaled` above */
     return attn_engine_cancelled(call->engine, error) ? ATTN_CANCELLED : status;
 }
 

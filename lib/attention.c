@@ -163,20 +163,20 @@ static struct attn_unit unit_of(const struct solver *solver, const struct item *
     u.t0 = i * unit_tokens(p);
     u.tokens = attn_min(unit_tokens(p), p->queries - u.t0);
     if (attn_maps_need_rows(&p->maps)) {
-        u.kept = solver->weight_rows + thread * solver->weight_rows_stride;
-        u.reachable = (uint8_t *)(u.kept + unit_rows(p) * p->maps.columns);
+        u.weight_rows = solver->weight_rows + thread * solver->weight_rows_stride;
+        u.reachable = (uint8_t *)(u.weight_rows + unit_rows(p) * p->maps.columns);
     }
     return u;
 }
 
 /* Gives units the query heads of a group from h0 on, as many as a unit holds. */
-static void set_unit_heads(struct attn_unit units[], size_t count, struct attn_head_tiles keys,
+static void set_unit_heads(struct attn_unit units[], size_t count, struct attn_head_tiles kv,
                            size_t h0)
 {
-    const struct attn_problem *p = keys.problem;
-    size_t heads = attn_min(unit_heads(p), (keys.group + 1) * attn_heads_per_group(p) - h0);
+    const struct attn_problem *p = kv.problem;
+    size_t heads = attn_min(unit_heads(p), (kv.group + 1) * attn_heads_per_group(p) - h0);
     for (size_t i = 0; i < count; i++) {
-        units[i].keys = keys;
+        units[i].kv = kv;
         units[i].h0 = h0;
         units[i].heads = heads;
         units[i].rows = units[i].tokens * heads;
@@ -207,9 +207,9 @@ static void solve_units(const struct solver *solver, const struct item *item, si
     for (size_t n = 0; n < count; n++)
         units[n] = unit_of(solver, item, first + n, thread, n);
     for (size_t g = item->first_group; g < item->first_group + item->groups; g++) {
-        const struct attn_head_tiles keys = head_tiles(item, g);
+        const struct attn_head_tiles kv = head_tiles(item, g);
         for (size_t h = 0; h < attn_heads_per_group(p); h += unit_heads(p)) {
-            set_unit_heads(units, count, keys, g * attn_heads_per_group(p) + h);
+            set_unit_heads(units, count, kv, g * attn_heads_per_group(p) + h);
             attn_units_solve(units, count);
         }
     }
@@ -292,7 +292,7 @@ static size_t item_units(const struct attn_problem *p)
     return attn_ceil_div(p->queries, unit_tokens(p));
 }
 
-/* What a problem costs, in rows times tiles. */
+/* The cost of a problem, in rows times tiles. */
 static size_t cost_of(const struct attn_problem *p)
 {
     const struct attn_span first = attn_mask_visible(&p->mask, 0);

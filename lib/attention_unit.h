@@ -1,5 +1,5 @@
-/* attention_unit.h: the units that attention.c cuts a problem into: up to ATTN_TILE rows each,
- * against all keys that they see. */
+/* attention_unit.h: units of work of attention.c: up to ATTN_TILE rows of one key/value head,
+ * against all keys that these rows see. */
 #ifndef ATTN_LIB_ATTENTION_UNIT_H
 #define ATTN_LIB_ATTENTION_UNIT_H
 
@@ -16,23 +16,26 @@ static inline size_t attn_key_tiles(const struct attn_problem *p)
     return attn_ceil_div(p->keys, ATTN_TILE);
 }
 
-/* From one row of queries to the next: whole words, as rows that meet int8 are of. */
+/* Floats from one row of a unit's queries to the next: D, in whole words as int8 needs them. */
 static inline size_t attn_query_stride(const struct attn_problem *p)
 {
     return attn_ceil_div(p->head_dim, 4) * 4;
 }
 
+/* ---- Tiles ---- */
+
+/* A tile that a unit is computed against. */
 struct attn_unit_tile {
-    struct attn_tile tile; /* written to only where attention.c makes it */
+    struct attn_tile tile; /* read only */
     size_t count;          /* tokens in it */
-    struct attn_tile next; /* that is met after it; no keys at the end */
+    struct attn_tile next; /* the tile computed after it, for prefetching; k NULL: none */
 };
 
-/* The tiles of one key/value head. */
+/* All tiles of one key/value head. */
 struct attn_head_tiles {
     const struct attn_problem *problem;
     size_t group;
-    float *tiles; /* keys, then values of each; NULL: the cache's */
+    float *tiles; /* packed: keys, then values of each tile; NULL: in the blocks of the cache */
 };
 
 /* Tile j of the head, keys and values [j * ATTN_TILE, ...), and how many tokens it holds.  *out
@@ -40,38 +43,42 @@ struct attn_head_tiles {
 void attn_head_tile(struct attn_tile *out, const struct attn_head_tiles *head, size_t j);
 size_t attn_head_tile_tokens(const struct attn_head_tiles *head, size_t j);
 
-/* Floats of all packed tiles of one key/value head.  Packing tile j of a head from the problem's
- * rows; keys of unused slots become zero. */
+/* Floats of all packed tiles of one key/value head; and packing tile j of a head from the problem's
+ * rows, where keys of unused slots become zero. */
 size_t attn_packed_floats(const struct attn_problem *p);
 void attn_pack_tile(const struct attn_kernels *kernels, const struct attn_head_tiles *head,
                     size_t j);
 
+/* ---- Units ---- */
+
+/* R = tokens * heads rows; row r is query token t0 + r / heads of query head h0 + r % heads. */
 struct attn_unit {
     const struct attn_kernels *kernels;
-    struct attn_pool *pool; /* which it pauses for others, as this thread */
+    struct attn_pool *pool; /* paused as `thread` */
     unsigned thread;
     const struct attn_problem *p;
-    struct attn_head_tiles keys;
-    size_t t0, tokens, h0, heads, rows; /* rows = tokens * heads; row r: token t0 + r / heads,
-                                           head h0 + r % heads */
-    float *kept;                        /* [rows][W] where rows of weights are looked at */
-    uint8_t *reachable;                 /* [S] of one row, beside it */
-    /* What follows is its own. */
-    struct attn_span head, tail; /* keys that its first and its last token see */
+    struct attn_head_tiles kv; /* keys and values of its group */
+    size_t t0, tokens, h0, heads, rows;
+    float *weight_rows; /* [R][W] where weights are asked for beside the caller's map, else NULL */
+    uint8_t *reachable; /* [S] of one row, where weight_rows is */
 
-    float *q;       /* scaled: [rows][D to whole words] or, by columns, [D][ATTN_TILE] */
-    float *scores;  /* [rows][ATTN_TILE] or [ATTN_TILE][ATTN_TILE] */
-    float *rescale; /* [rows] */
-    struct attn_prepared_row *queries, *weights; /* [rows], where tiles are of int8 */
-    struct attn_sums sums;                       /* of the stretch that it is in */
-    struct attn_sums total;                      /* of those behind it */
-    size_t stretch;                              /* that it is in */
-    bool folded;                                 /* some are behind it */
+    /* Filled by attn_unit_layout: scratch. */
+    float *q;       /* scaled: [R][attn_query_stride], or by columns [D][ATTN_TILE] */
+    float *scores;  /* [R][ATTN_TILE], or by columns [ATTN_TILE][ATTN_TILE] */
+    float *rescale; /* [R] */
+    struct attn_prepared_row *queries, *weights; /* [R], where tiles are of int8 */
+    struct attn_sums sums;                       /* of the split being computed */
+    struct attn_sums total;                      /* of the splits before it */
+
+    /* Filled by the solving functions. */
+    struct attn_span first_span, last_span; /* keys that its first and its last token see */
+    size_t split;                           /* being computed */
+    bool has_total;                         /* `total` holds the sums of a split */
 };
 
-/* Keys are summed up by stretches of as many tiles, which begin at fixed places, and the sums of
- * stretches are merged in order by their log-sum-exp: a sum over 65,536 keys in one chain would
- * lose a digit, and several threads can share the keys of one unit. */
+/* Tiles of a split.  Keys are summed split by split; splits begin at fixed keys, and their sums are
+ * merged in order by log-sum-exp.  A sum over 65,536 keys in one chain would lose a digit, and
+ * threads can share the keys of one unit, a split each. */
 #define ATTN_SPLIT_TILES 64
 
 static inline size_t attn_splits(const struct attn_problem *p)
@@ -79,31 +86,70 @@ static inline size_t attn_splits(const struct attn_problem *p)
     return attn_ceil_div(attn_key_tiles(p), ATTN_SPLIT_TILES);
 }
 
-/* Floats of the sums of a unit over one stretch. */
+/* Floats of the sums of a unit over one split. */
 static inline size_t attn_split_floats(const struct attn_problem *p)
 {
     return attn_sums_floats(ATTN_TILE, p->value_head_dim);
 }
 
-/* Floats of scratch for a unit of up to so many rows, ATTN_UNIT_SCRATCH at most; and gives it to
- * one.  Fewer than ATTN_TILE rows must not go by columns. */
+/* Floats of scratch of a unit of at most `rows` rows, ATTN_UNIT_SCRATCH at most; and giving that
+ * scratch to a unit.  A unit that goes by columns needs the scratch of ATTN_TILE rows. */
 size_t attn_unit_scratch_floats(const struct attn_problem *p, size_t rows);
 void attn_unit_layout(struct attn_unit *u, float *scratch, size_t rows);
 
-/* The unit's scores of all of a tile's keys; and the weighted sum of its values, added up by what
- * scores have become. */
-void attn_unit_scores(const struct attn_unit *u, const struct attn_unit_tile *part);
-void attn_unit_weighted_sum(const struct attn_unit *u, const struct attn_unit_tile *part);
+/* The query token and the query head of row r.  Divisions of 32 bits take a third of the time of
+ * others. */
+static inline size_t attn_unit_token(const struct attn_unit *u, size_t r)
+{
+    return u->t0 + (uint32_t)r / (uint32_t)u->heads;
+}
 
-/* Units of one problem: the same heads and consecutive tokens, equally many but for the last one's,
- * or the same tokens and consecutive key/value heads.  Solves their rows, for all of them in turn
- * with the keys of the same tokens, and hands out what the problem wants. */
+static inline size_t attn_unit_head(const struct attn_unit *u, size_t r)
+{
+    return u->h0 + (uint32_t)r % (uint32_t)u->heads;
+}
+
+/* Whether the unit makes rows of weights; and where row r of them [W] is made: in the caller's map,
+ * in weight_rows, or nowhere (NULL). */
+static inline bool attn_unit_makes_weights(const struct attn_unit *u)
+{
+    return u->p->maps.weights != NULL || u->weight_rows != NULL;
+}
+float *attn_unit_weight_row(const struct attn_unit *u, size_t r);
+
+/* ---- A tile by rows (attention_rows.c) ---- */
+
+/* Fills u->q for tiles of a dtype. */
+void attn_unit_load_rows(struct attn_unit *u, enum attn_dtype dtype);
+
+/* Computes a tile, whose first key is `first`: scores, soft cap, mask (if `masked`), online
+ * softmax, weighted sum; copies and keeps scores where maps want them. */
+void attn_unit_update_rows(struct attn_unit *u, const struct attn_unit_tile *part, size_t first,
+                           bool masked);
+
+/* ---- A tile by columns (attention_columns.c) ---- */
+
+/* Fills u->q. */
+void attn_unit_load_columns(struct attn_unit *u);
+
+/* Computes a tile of which all rows see all keys; or one of which each row sees its span, where
+ * `first` is the tile's first key. */
+void attn_unit_update_columns(struct attn_unit *u, const struct attn_unit_tile *part);
+void attn_unit_update_masked_columns(struct attn_unit *u, const struct attn_unit_tile *part,
+                                     size_t first);
+
+/* ---- Solving ---- */
+
+/* Solves units of one problem and writes all results that the problem asks for.  The units have
+ * either the same heads and consecutive tokens (equally many, but for the last unit), or the same
+ * tokens and consecutive key/value heads.  Tile by tile all units are computed in turn, so a tile
+ * that they share comes from memory once, and tiles that are neighbours come as one stream. */
 void attn_units_solve(struct attn_unit units[], size_t count);
 
-/* The same in two steps, for a unit of a problem that wants no maps: sums over one stretch each, in
- * any order and by any thread, then those of all stretches (attn_split_floats behind each other)
- * merged and handed out.  The bits are those of attn_units_solve. */
-void attn_unit_solve_split(struct attn_unit *u, size_t stretch, float *sums);
+/* The same in two steps, for a unit of a problem without maps: the sums of each split, in any order
+ * and by any thread, then merging all of them, which are attn_split_floats apart, and writing the
+ * results.  The bits are those of attn_units_solve. */
+void attn_unit_solve_split(struct attn_unit *u, size_t split, float *sums);
 void attn_unit_merge(struct attn_unit *u, float *sums);
 
 #endif

@@ -1,12 +1,16 @@
-/* decode.c: steps over caches, many sequences of one layer as one batch.
+/* decode.c: steps over caches: many sequences of one layer as one batch.
  *
- * admit (validate, reserve) -> project -> settle and put -> solve -> project -> check -> publish.
- * Only admit can say "full" (and a recorder "no"); nothing becomes visible before publish; so a
- * failure anywhere leaves every cache as it was once its reservation is released.
+ *   admit (check, reserve blocks) -> project -> postprocess (norm, RoPE, bounds; put k and v in the
+ *   cache, after its visible length) -> solve -> project -> check -> record -> publish the length
  *
- * Batch invariance: steps of up to ATTN_FEW_ROWS rows share products, whose rows do not see each
- * other; a longer step (a prefill) has products of its own, which spares copying its rows.
- * Attention walks a sequence's own tiles.  So neighbours never enter a row's arithmetic. */
+ * Only admission can find a cache full, and only the recorder can refuse a step afterwards.
+ * Nothing is visible before it is published, so a failure anywhere leaves every cache as it was,
+ * once its reservation is released.
+ *
+ * Batch invariance: steps of up to ATTN_FEW_ROWS rows share products, in which rows are
+ * independent.  A longer step (a prefill) has products of its own, which spares copying its rows.
+ * Attention reads only the tiles of the step's own sequence.  So no other step enters the
+ * arithmetic of a row. */
 #include <float.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -20,18 +24,19 @@
 #include "rope.h"
 #include "status.h"
 
-/* Multiply-adds below which a batch is over before another thread would wake. */
-#define ALONE_WORK 500000
+/* Multiply-adds of a batch below which it ends before another thread would wake. */
+#define CALLER_ONLY_WORK 500000
 
+/* A step that has been admitted. */
 struct live {
     struct attn_step *step;
-    size_t row;            /* of its first row in the batch's buffers */
-    bool append;           /* rows are new, not computed again */
+    size_t row;            /* index of its first row in the batch's buffers */
+    bool append;           /* its rows are new, not computed again */
     atomic_bool failed;    /* a projection was beyond bounds, or the selection is wrong */
-    atomic_bool misfit;    /* and that because kv_dtype does not hold it */
-    atomic_bool beyond;    /* the output is, of a long step */
+    atomic_bool misfit;    /* failed because a key or value does not fit kv_dtype */
+    atomic_bool beyond;    /* the output of a long step is beyond bounds */
     const float *inv_freq; /* [rope.dim/2], NULL without RoPE */
-    int64_t *positions;    /* [S + T] where the mask needs them, else NULL */
+    int64_t *positions;    /* [S + T] where the mask needs positions, else NULL */
     struct attn_maps maps;
 };
 
@@ -40,12 +45,11 @@ struct batch {
     const struct attn_model *model;
     const struct attn_layer *layer;
     size_t layer_index;
-    struct live *live; /* [count] few-row steps first */
-    size_t count, few; /* steps; rows of the few-row steps */
-    size_t rows;
-    float *x;             /* [few][E] */
+    struct live *live; /* [count] */
+    size_t count;
+    size_t few, rows;     /* rows of the few-row steps, which come first; of all steps */
+    float *x, *y;         /* [few][E]: hidden states and outputs of the few-row steps */
     float *q, *k, *v, *o; /* [rows][H*D], [rows][G*D], [rows][G*Dv], [rows][H*Dv] */
-    float *y;             /* [few][E] */
     struct attn_projection *products;
     struct attn_problem *problems;
     struct attn_appended *appended; /* [count] */
@@ -55,7 +59,7 @@ _Static_assert(sizeof(struct live) +
                        3 * (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_BYTES) +
                        sizeof(struct attn_problem) + sizeof(struct attn_appended) <=
                    ATTN_SEQUENCE_BYTES,
-               "what is added up is what is taken");
+               "footprint.c counts ATTN_SEQUENCE_BYTES");
 
 /* ---- Admission ---- */
 
@@ -91,7 +95,7 @@ static enum attn_status check_step(const struct batch *batch, const struct attn_
                             "hidden_states", error);
 }
 
-/* Checks and reserves; on success the step is in the batch. */
+/* Checks a step and reserves room in its cache; on success the step is in the batch. */
 static void admit(struct batch *batch, struct attn_step *step)
 {
     struct attn_error *error = &step->error;
@@ -114,7 +118,7 @@ static void admit(struct batch *batch, struct attn_step *step)
 static bool is_few(const struct attn_step *step) { return step->rows <= ATTN_FEW_ROWS; }
 
 /* Gives every step its rows in the buffers, few-row steps first. */
-static void lay_rows(struct batch *batch)
+static void assign_rows(struct batch *batch)
 {
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < batch->count; i++) {
@@ -129,8 +133,8 @@ static void lay_rows(struct batch *batch)
     }
 }
 
-/* Memory of one step alone; where there is none, the step fails. */
-static void *take_own(const struct batch *batch, struct live *live, size_t count, size_t size)
+/* Takes memory for one step; where memory is short only that step fails. */
+static void *take_for_step(const struct batch *batch, struct live *live, size_t count, size_t size)
 {
     void *own = attn_workspace_take(&batch->engine->workspace, count, size);
     if (own == NULL) {
@@ -140,8 +144,8 @@ static void *take_own(const struct batch *batch, struct live *live, size_t count
     return own;
 }
 
-/* What one step needs besides rows: its frequencies, positions, and wishes for its weights.  What
- * cannot be had fails the step alone. */
+/* Prepares what a step needs besides rows: its frequencies, positions and maps.  An error fails
+ * only that step. */
 static void prepare(const struct batch *batch, struct live *live)
 {
     const struct attn_layer *layer = batch->layer;
@@ -149,20 +153,18 @@ static void prepare(const struct batch *batch, struct live *live)
     size_t keys = step->position + step->rows, half = layer->spec.rope.dim / 2;
     int64_t length =
         attn_qkv_length(step->modifiers.position_ids, step->rows, (int64_t)step->position);
-    float *bent = NULL;
+    float *rescaled = NULL;
     if (attn_rope_is_rescaled(&layer->spec.rope, length) &&
-        (bent = take_own(batch, live, half, sizeof *bent)) == NULL)
+        (rescaled = take_for_step(batch, live, half, sizeof *rescaled)) == NULL)
         return;
-    live->inv_freq = attn_qkv_frequencies(bent, layer, length);
+    live->inv_freq = attn_qkv_frequencies(rescaled, layer, length);
     if (attn_mask_needs_positions(&step->modifiers, &layer->position_bias) &&
-        (live->positions =
-             take_own(batch, live, attn_add(keys, step->rows), sizeof *live->positions)) == NULL)
+        (live->positions = take_for_step(batch, live, attn_add(keys, step->rows),
+                                         sizeof *live->positions)) == NULL)
         return;
-    const struct attn_maps_sizes sizes = {.batch = 1,
-                                          .num_heads = layer->spec.num_heads,
-                                          .queries = step->rows,
-                                          .keys = keys,
-                                          .columns = keys + layer->extra};
+    const size_t heads = layer->spec.num_heads, columns = keys + layer->extra;
+    const struct attn_maps_sizes sizes = {
+        .batch = 1, .num_heads = heads, .queries = step->rows, .keys = keys, .columns = columns};
     if (attn_maps_init(&live->maps, &batch->engine->workspace, &step->outputs, &sizes,
                        &step->error) != ATTN_OK)
         atomic_store(&live->failed, true);
@@ -228,18 +230,16 @@ static enum attn_status project_in(const struct batch *batch)
     return attn_project(batch->engine, batch->products, n, false);
 }
 
-/* Row r of the batch belongs to the step with the last row at or before it.  Few-row and long steps
- * each stand in order, so a scan over the steps finds it. */
+/* The step that row r of the batch belongs to. */
 static struct live *owner(const struct batch *batch, size_t r)
 {
-    for (size_t i = 0;; i++) {
-        struct live *live = &batch->live[i];
-        if (r >= live->row && r - live->row < live->step->rows)
-            return live;
-    }
+    struct live *live = batch->live;
+    while (r < live->row || r - live->row >= live->step->rows)
+        live++;
+    return live;
 }
 
-static void settle_row(const struct batch *batch, struct live *live, size_t r)
+static void postprocess_row(const struct batch *batch, struct live *live, size_t r)
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = live->step;
@@ -257,18 +257,18 @@ static void settle_row(const struct batch *batch, struct live *live, size_t r)
         atomic_store(&live->misfit, true);
 }
 
-#define SETTLE_ROWS 16 /* rows of one task */
+#define POSTPROCESS_ROWS 16 /* of one task */
 
-static void settle_task(void *argument, size_t i, unsigned thread)
+static void postprocess_task(void *argument, size_t i, unsigned thread)
 {
     const struct batch *batch = argument;
-    size_t end = attn_min((i + 1) * SETTLE_ROWS, batch->rows);
+    size_t end = attn_min((i + 1) * POSTPROCESS_ROWS, batch->rows);
     struct live *live = NULL;
     (void)thread;
-    for (size_t r = i * SETTLE_ROWS; r < end; r++) {
+    for (size_t r = i * POSTPROCESS_ROWS; r < end; r++) {
         if (live == NULL || r - live->row >= live->step->rows)
             live = owner(batch, r);
-        settle_row(batch, live, r);
+        postprocess_row(batch, live, r);
     }
 }
 
@@ -342,7 +342,7 @@ static enum attn_status check_output(const struct batch *batch, const struct liv
     return ATTN_OK;
 }
 
-/* What is copied out of one cache. */
+/* Copying keys and values out of one cache. */
 struct copy {
     const struct batch *batch;
     const struct attn_step *step;
@@ -363,8 +363,12 @@ static void copy_task(void *argument, size_t i, unsigned thread)
                             attn_min(keys - first, ATTN_TILE), keys);
 }
 
-static void copy_keys_and_values(const struct batch *batch)
+/* Checks all outputs and copies the keys and values that are asked for. */
+static void write_outputs(const struct batch *batch)
 {
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->live[i].step->error.status == ATTN_OK)
+            (void)check_output(batch, &batch->live[i]);
     for (size_t i = 0; i < batch->count; i++) {
         const struct attn_step *step = batch->live[i].step;
         struct copy copy = {batch, step};
@@ -380,7 +384,7 @@ static bool publishes(const struct live *live)
     return live->step->error.status == ATTN_OK && live->step->commit && live->append;
 }
 
-/* Shows the recorder all that is about to become visible; what it refuses fails. */
+/* Shows the recorder all rows that are to be published.  If it refuses, their steps fail. */
 static void record(const struct batch *batch, const struct attn_recorder *recorder)
 {
     const struct attn_layer *layer = batch->layer;
@@ -398,19 +402,11 @@ static void record(const struct batch *batch, const struct attn_recorder *record
             attn_fail(&batch->live[i].step->error, ATTN_IO, error.param, "%s", error.message);
 }
 
-static void check_outputs(const struct batch *batch)
-{
-    for (size_t i = 0; i < batch->count; i++)
-        if (batch->live[i].step->error.status == ATTN_OK)
-            (void)check_output(batch, &batch->live[i]);
-}
-
 static void end_step(const struct batch *batch, const struct live *live)
 {
     struct attn_step *step = live->step;
-    size_t end = step->position + step->rows;
     if (publishes(live))
-        attn_cache_publish(step->cache, batch->layer_index, end);
+        attn_cache_publish(step->cache, batch->layer_index, step->position + step->rows);
     attn_cache_unreserve(step->cache, batch->layer_index);
     attn_cache_unclaim(step->cache);
 }
@@ -424,14 +420,13 @@ static enum attn_status run(struct batch *batch)
     enum attn_status status = project_in(batch);
     if (status != ATTN_OK)
         return status;
-    attn_pool_run(batch->engine->pool, settle_task, batch, attn_ceil_div(batch->rows, SETTLE_ROWS));
+    attn_pool_run(batch->engine->pool, postprocess_task, batch,
+                  attn_ceil_div(batch->rows, POSTPROCESS_ROWS));
     status = solve(batch);
     if (status == ATTN_OK)
         status = project_out(batch);
-    if (status == ATTN_OK && !attn_engine_cancelled(batch->engine, NULL)) {
-        check_outputs(batch);
-        copy_keys_and_values(batch);
-    }
+    if (status == ATTN_OK && !attn_engine_cancelled(batch->engine, NULL))
+        write_outputs(batch);
     return attn_engine_cancelled(batch->engine, NULL) ? ATTN_CANCELLED : status;
 }
 
@@ -485,8 +480,8 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
     if (batch.live != NULL) {
         for (size_t i = 0; i < count; i++)
             admit(&batch, steps[i]);
-        lay_rows(&batch);
-        attn_pool_set_caller_only(engine->pool, work_of(&batch) < ALONE_WORK);
+        assign_rows(&batch);
+        attn_pool_set_caller_only(engine->pool, work_of(&batch) < CALLER_ONLY_WORK);
         status = batch.count > 0 ? run(&batch) : ATTN_OK;
         attn_pool_set_caller_only(engine->pool, false);
     }

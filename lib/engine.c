@@ -1,4 +1,5 @@
-/* engine.c: making and ending an engine, and running other people's tasks on its threads. */
+/* engine.c: opening and closing an engine, its lock and pauses, and tasks of the caller on its
+ * threads. */
 #include "engine.h"
 
 #include <stdatomic.h>
@@ -28,15 +29,15 @@ static enum attn_status check_options(unsigned *threads, enum attn_cpu_level *le
 
 /* ---- Pauses ---- */
 
-static bool pause_wanted(void *context)
+static bool yield_wanted(void *context)
 {
     const struct attn_engine *engine = context;
     return engine->yield->wanted(engine->yield->context);
 }
 
-/* Calls inside find a workspace and scratch of their own: those of the call that waits are in use,
- * by its other threads even now. */
-static void change_memory(struct attn_engine *engine)
+/* Exchanges workspace and scratch.  A call inside a yield has memory of its own, because the outer
+ * call's other threads go on using theirs. */
+static void exchange_memory(struct attn_engine *engine)
 {
     struct attn_workspace workspace = engine->workspace;
     float *scratch = engine->scratch;
@@ -46,12 +47,12 @@ static void change_memory(struct attn_engine *engine)
     engine->spare_scratch = scratch;
 }
 
-static bool pause_run(void *context)
+static bool yield_run(void *context)
 {
     struct attn_engine *engine = context;
-    change_memory(engine);
+    exchange_memory(engine);
     bool go_on = engine->yield->run(engine->yield->context);
-    change_memory(engine);
+    exchange_memory(engine);
     return go_on;
 }
 
@@ -61,7 +62,7 @@ void attn_engine_lock(struct attn_engine *engine, const struct attn_yield *yield
     if (attn_pool_in_yield(engine->pool))
         return;
     engine->yield = yield;
-    attn_pool_set_yield(engine->pool, yield != NULL ? &engine->pauses : NULL);
+    attn_pool_set_yield(engine->pool, yield != NULL ? &engine->pool_yield : NULL);
 }
 
 void attn_engine_unlock(struct attn_engine *engine)
@@ -109,7 +110,7 @@ enum attn_status attn_engine_open(struct attn_engine **out,
     engine->spare.limit = options != NULL ? options->inner_bytes : 0;
     attn_kernels_get(&engine->kernels, level);
     attn_gemm_init();
-    engine->pauses = (struct attn_yield){pause_wanted, pause_run, engine};
+    engine->pool_yield = (struct attn_yield){yield_wanted, yield_run, engine};
     make_lock(&engine->lock);
     engine->scratch = attn_alloc_huge(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
     engine->spare_scratch = attn_alloc_huge(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
@@ -146,7 +147,7 @@ void attn_engine_describe(struct attn_engine_info *out, const struct attn_engine
     };
 }
 
-/* ---- Other tasks ---- */
+/* ---- Tasks of the caller ---- */
 
 struct plain_task {
     void (*task)(void *context, size_t i);

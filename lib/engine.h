@@ -1,4 +1,4 @@
-/* engine.h: what a computation needs besides its data: kernels, threads, scratch, a lock. */
+/* engine.h: the resources of a computation: kernels, threads, workspace, scratch, and the lock. */
 #ifndef ATTN_LIB_ENGINE_H
 #define ATTN_LIB_ENGINE_H
 
@@ -14,34 +14,34 @@ struct attn_engine {
     struct attn_kernels kernels;
     struct attn_pool *pool;
     enum attn_cpu_level level;
-    pthread_mutex_t lock;            /* one computation at a time; guards what follows */
+    pthread_mutex_t lock;            /* one computation at a time; guards all fields below */
     struct attn_workspace workspace; /* of the call that computes */
-    float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] likewise: tasks are told where it is */
-    /* Of a call inside a pause, which exchanges them with those above. */
+    float *scratch;                  /* [threads][ATTN_SCRATCH_FLOATS], of the same call */
+    /* Workspace and scratch of a call inside a yield, exchanged with those above meanwhile. */
     struct attn_workspace spare;
     float *spare_scratch;
     const struct attn_yield *yield; /* the caller's, or NULL */
-    struct attn_yield pauses;       /* the pool's: changes workspace and scratch around it */
+    struct attn_yield pool_yield;   /* the pool's: exchanges the memory around the caller's */
 };
 
-/* Floats of scratch for each thread: what one block of a product needs, or its units
- * of attention at the widest heads. */
+/* Floats of scratch of each thread: as many as a block of a product needs, or ATTN_TASK_UNITS units
+ * of attention with the widest heads. */
 #define ATTN_UNIT_SCRATCH ((size_t)64 * (3 * ATTN_MAX_HEAD_DIM + 64 + 13))
-#define ATTN_TASK_UNITS 4 /* units of attention of ATTN_TILE rows at a time, at most */
+#define ATTN_TASK_UNITS 4 /* units of ATTN_TILE rows that a task computes together, at most */
 #define ATTN_SCRATCH_FLOATS attn_max(ATTN_TASK_UNITS *ATTN_UNIT_SCRATCH, ATTN_PRODUCT_SCRATCH)
 
-/* Begins a call, which gives way to `yield` (NULL: to nothing) at its pauses.  A call inside one
- * comes in on the same thread, and has no pauses of its own. */
+/* Begins a call: takes the lock and sets the yield that its pauses ask (NULL: none).  A call made
+ * inside a yield, on the same thread, has no pauses of its own. */
 void attn_engine_lock(struct attn_engine *engine, const struct attn_yield *yield);
 
-/* Gives the workspace back and lets the next call in. */
+/* Ends a call: gives back the workspace's memory and releases the lock. */
 void attn_engine_unlock(struct attn_engine *engine);
 
-/* Whether the call was told to stop at a pause: what it has computed since is void.  Fills *error
- * then, which may be NULL. */
+/* Whether a yield has cancelled the call; its results are then void.  If so fills *error, which may
+ * be NULL. */
 bool attn_engine_cancelled(const struct attn_engine *engine, struct attn_error *error);
 
-/* Whether x [n] is within +-limit throughout, without NaN, on all threads. */
+/* Whether |x[i]| <= limit for all of x [n], computed on all threads; false where one is NaN. */
 bool attn_engine_all_within(struct attn_engine *engine, const float *x, size_t n, float limit);
 
 #endif

@@ -1,6 +1,7 @@
-/* json_members.c: a cursor over the members of a JSON object; jansson parses each key and value.
+/* json_members.c: a cursor over the members of a JSON object.
  *
- * This file itself knows only the punctuation between them: { , : } and white space. */
+ * jansson parses each key and value; the punctuation between them ({ , : } and white space) is
+ * parsed here. */
 #include "json_members.h"
 
 #include <string.h>

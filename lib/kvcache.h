@@ -23,11 +23,12 @@ struct attn_block {
     size_t bytes;                 /* of data */
     atomic_uint references;       /* holders, frozen copies and other lists */
     unsigned holders;             /* caches; under the pool's lock */
+    unsigned tokens;              /* put by imports (import_share.h); 0 once a step writes here */
     unsigned char *data;          /* aligned to ATTN_ALIGN */
     struct attn_slab *slab;       /* the slab of which it is a piece */
 };
 
-/* What attention reads of one layer. */
+/* The blocks of one layer, for attention to read. */
 struct attn_cache_view {
     struct attn_block *const *blocks; /* [ceil(tokens / ATTN_TILE)] */
     const struct attn_layer_spec *spec;

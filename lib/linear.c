@@ -1,4 +1,7 @@
-/* linear.c: packing weights, and products with them on all threads. */
+/* linear.c: packing weights, and products with them on all threads.
+ *
+ * Consecutive products of the same rows form a group, whose panels are numbered side by side.  A
+ * group is partitioned into pieces, rows by panels, and a piece is one task of the pool. */
 #include "linear.h"
 
 #include <string.h>
@@ -9,7 +12,7 @@
 
 static size_t panels_of(size_t out) { return attn_ceil_div(out, ATTN_PANEL); }
 
-/* Words of a column. */
+/* Words of a column of weights. */
 static size_t words_of(size_t in, enum attn_dtype dtype)
 {
     return attn_ceil_div(in, attn_numbers_per_word(dtype));
@@ -20,15 +23,14 @@ static size_t total_words(size_t in, size_t out, enum attn_dtype dtype)
     return attn_mul(panels_of(out), attn_mul(words_of(in, dtype), ATTN_PANEL));
 }
 
-/* Inputs of a block of k. */
+/* Inputs of a block: what ATTN_BLOCK_WORDS words of a column hold. */
 static size_t block_inputs(enum attn_dtype dtype)
 {
     return ATTN_BLOCK_WORDS * attn_numbers_per_word(dtype);
 }
 
-/* Where in the panels the words of a panel for inputs from i on stand, i being the first of a
- * block. */
-static size_t block_at(const struct attn_linear *linear, size_t panel, size_t i)
+/* The word of linear->panels where the block of a panel begins whose first input is i. */
+static size_t block_offset(const struct attn_linear *linear, size_t panel, size_t i)
 {
     const size_t words = words_of(linear->in, linear->dtype),
                  first = i / attn_numbers_per_word(linear->dtype);
@@ -38,18 +40,18 @@ static size_t block_at(const struct attn_linear *linear, size_t panel, size_t i)
 
 /* ---- Packing ---- */
 
-/* Where in the panels weight i of output o stands, counted in numbers. */
-static size_t place(const struct attn_linear *linear, size_t o, size_t i)
+/* The index of weight i of output o in linear->panels, counted in numbers of its dtype. */
+static size_t weight_index(const struct attn_linear *linear, size_t o, size_t i)
 {
     const size_t each = attn_numbers_per_word(linear->dtype),
                  within = i % block_inputs(linear->dtype);
-    const size_t panel = block_at(linear, o / ATTN_PANEL, i - within);
+    const size_t panel = block_offset(linear, o / ATTN_PANEL, i - within);
     return (panel + within / each * ATTN_PANEL + o % ATTN_PANEL) * each + within % each;
 }
 
 float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
 {
-    const size_t at = place(linear, o, i);
+    const size_t at = weight_index(linear, o, i);
     switch (linear->dtype) {
     case ATTN_BF16:
         return attn_bf16_to_float(((const uint16_t *)linear->panels)[at]);
@@ -66,12 +68,13 @@ size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype)
            (dtype == ATTN_INT8 ? out * sizeof(float) : 0);
 }
 
-/* Inputs [first, end) of an output, in one block; `integers` are the output's where they are
- * wanted. */
+/* Packs inputs [first, end), of one block, of output o; `integers` [in] are its weights for
+ * int8. */
 static void pack_block(struct attn_linear *linear, size_t o, const int8_t *integers, size_t first,
                        size_t end)
 {
-    const size_t each = attn_numbers_per_word(linear->dtype), start = place(linear, o, first);
+    const size_t each = attn_numbers_per_word(linear->dtype),
+                 start = weight_index(linear, o, first);
     const float *w = linear->weight + o * linear->in;
     for (size_t i = first; i < end; i++) {
         size_t at = start + (i - first) / each * ATTN_PANEL * each + (i - first) % each;
@@ -120,30 +123,32 @@ void attn_linear_fini(struct attn_linear *linear)
     attn_free(linear->bias);
 }
 
-/* ---- Rows as integers ---- */
+/* ---- Quantized rows ---- */
 
 #define QUANTIZE_ROWS 8 /* of one task */
 
-struct integers {
-    const struct attn_projection *product; /* whose x they are of */
+/* The rows of a product, quantized for int8 weights. */
+struct quantized_rows {
+    const struct attn_projection *product;
     const struct attn_kernels *kernels;
     int8_t *x;    /* [rows][ldx], zero beyond the row */
     float *scale; /* [rows] */
     size_t ldx;
 };
 
-_Static_assert(sizeof(struct integers) <= ATTN_QUANTIZED_ROWS_BYTES, "what linear.h says");
+_Static_assert(sizeof(struct quantized_rows) <= ATTN_QUANTIZED_ROWS_BYTES,
+               "decode.c counts ATTN_QUANTIZED_ROWS_BYTES");
 
 static void quantize_task(void *argument, size_t i, unsigned thread)
 {
-    const struct integers *integers = argument;
-    const struct attn_projection *p = integers->product;
+    const struct quantized_rows *quantized = argument;
+    const struct attn_projection *p = quantized->product;
     const size_t in = p->linear->in, end = attn_min((i + 1) * QUANTIZE_ROWS, p->rows);
     (void)thread;
     for (size_t r = i * QUANTIZE_ROWS; r < end; r++) {
-        int8_t *row = integers->x + r * integers->ldx;
-        integers->kernels->quantize(row, &integers->scale[r], p->x + r * p->ldx, in);
-        memset(row + in, 0, integers->ldx - in);
+        int8_t *row = quantized->x + r * quantized->ldx;
+        quantized->kernels->quantize(row, &quantized->scale[r], p->x + r * p->ldx, in);
+        memset(row + in, 0, quantized->ldx - in);
     }
 }
 
@@ -152,20 +157,20 @@ static bool same_rows(const struct attn_projection *a, const struct attn_project
     return a->x == b->x && a->ldx == b->ldx && a->rows == b->rows && a->linear->in == b->linear->in;
 }
 
-/* The rows of each product; NULL where memory is short. */
-static struct integers *make_integers(struct attn_engine *engine,
-                                      const struct attn_projection *products, size_t count)
+/* Quantizes the rows of each product; NULL where memory is short. */
+static struct quantized_rows *quantize_rows(struct attn_engine *engine,
+                                            const struct attn_projection *products, size_t count)
 {
     struct attn_workspace *workspace = &engine->workspace;
-    struct integers *all = attn_workspace_take(workspace, count, sizeof *all);
+    struct quantized_rows *all = attn_workspace_take(workspace, count, sizeof *all);
     for (size_t p = 0; all != NULL && p < count; p++) {
         const size_t rows = products[p].rows;
         if (p > 0 && same_rows(&products[p], &products[p - 1])) {
             all[p] = all[p - 1];
             continue;
         }
-        struct integers *new = &all[p];
-        *new = (struct integers){.product = &products[p], .kernels = &engine->kernels};
+        struct quantized_rows *new = &all[p];
+        *new = (struct quantized_rows){.product = &products[p], .kernels = &engine->kernels};
         new->ldx = attn_ceil_div(products[p].linear->in, ATTN_ALIGN) * ATTN_ALIGN;
         new->x = attn_workspace_take(workspace, attn_mul(rows, new->ldx), 1);
         new->scale = attn_workspace_take(workspace, rows, sizeof(float));
@@ -178,13 +183,14 @@ static struct integers *make_integers(struct attn_engine *engine,
 
 /* ---- Products ---- */
 
-/* Neighbours that have the same rows: their columns stand side by side, whole panels of each. */
+/* Consecutive products of the same rows, as of q, k and v: their columns are numbered side by side,
+ * whole panels of each. */
 struct group {
     const struct attn_projection *products;
     size_t count, panels;
 };
 
-/* That of products [count], at least one, which begins with the first. */
+/* The group that begins with the first of products [count], at least one. */
 static struct group group_of(const struct attn_projection *products, size_t count)
 {
     struct group group = {.products = products};
@@ -193,51 +199,51 @@ static struct group group_of(const struct attn_projection *products, size_t coun
     return group;
 }
 
-/* A group is cut into pieces for threads to take: blocks of rows by ranges of columns.  An element
- * is summed in the same order wherever it falls, so where the cuts lie is a matter of speed alone.
- * Each piece prepares its rows for itself, once for all products that it meets, and that costs what
- * 10 to 40 columns do; few rows are read where they are. */
-#define PIECES_PER_THREAD 4 /* of a group, where they are large enough: */
-#define GOOD_COLUMNS 512    /* of a piece, at least, */
-#define LEAST_COLUMNS 256   /* or this, lest a thread have none */
-#define MOST_COLUMNS 4096   /* about */
-#define FEW_PER_THREAD 16   /* where rows are few */
-#define FEW_COLUMNS 64
-#define FEW 6
-#define PAUSE_PANELS 16 /* of a block, between two pauses */
-#define BLAS_ROWS 512   /* of a piece for OpenBLAS, which cuts into blocks itself */
+/* A group is partitioned into pieces: blocks of rows by ranges of columns.  An element is summed in
+ * the same order in any piece, so the partition is a matter of speed alone.  Each piece copies its
+ * rows for itself, once for all its products, which costs as much as 10 to 40 columns; few rows are
+ * read in place. */
+#define FEW 6               /* rows at most that count as few */
+#define PIECES_PER_THREAD 4 /* pieces of a group, if they have at least */
+#define GOOD_COLUMNS 512    /*   so many columns each, */
+#define LEAST_COLUMNS 256   /*   or so many where a thread would have no piece; */
+#define MOST_COLUMNS 4096   /*   about as many at most */
+#define FEW_PER_THREAD 16   /* the same for few rows: pieces of a group, */
+#define FEW_COLUMNS 64      /*   and columns of each, at least */
+#define PAUSE_PANELS 16     /* panels of a block between two pauses */
+#define BLAS_ROWS 512       /* of a piece for OpenBLAS, which has blocks of its own */
 
-struct pieces {
+struct partition {
     bool blas;
-    size_t rows, panels; /* of one piece */
+    size_t rows, panels; /* of a piece */
     size_t count;        /* pieces of the group */
-    size_t across;       /* pieces side by side */
+    size_t across;       /* pieces side by side in a block of rows */
 };
 
-static struct pieces cut(const struct attn_engine *engine, const struct group *group,
-                         bool invariant)
+static struct partition partition_group(const struct attn_engine *engine, const struct group *group,
+                                        bool invariant)
 {
     const size_t rows = group->products->rows, out = group->panels * ATTN_PANEL;
     const size_t threads = attn_pool_threads(engine->pool);
     const bool few = rows <= FEW;
-    struct pieces cut = {.blas = engine->level == ATTN_CPU_PORTABLE && !invariant &&
-                                 rows > ATTN_FEW_ROWS &&
-                                 group->products->linear->dtype != ATTN_INT8};
-    size_t down = attn_ceil_div(rows, cut.blas ? BLAS_ROWS : ATTN_PRODUCT_ROWS);
-    if (down > threads) /* as many for each, or rows are prepared for more pieces across */
+    struct partition part = {.blas = engine->level == ATTN_CPU_PORTABLE && !invariant &&
+                                     rows > ATTN_FEW_ROWS &&
+                                     group->products->linear->dtype != ATTN_INT8};
+    size_t down = attn_ceil_div(rows, part.blas ? BLAS_ROWS : ATTN_PRODUCT_ROWS);
+    if (down > threads) /* equally many for each thread, or more pieces across copy the rows */
         down += (threads - down % threads) % threads;
     size_t wanted = attn_ceil_div((few ? FEW_PER_THREAD : PIECES_PER_THREAD) * threads, down);
     size_t good = attn_max(out / (few ? FEW_COLUMNS : GOOD_COLUMNS), 1);
     size_t most = attn_max(out / (few ? FEW_COLUMNS : LEAST_COLUMNS), 1);
     size_t across = attn_max(attn_min(wanted, good), out / MOST_COLUMNS);
-    /* A multiple of threads, so that none waits for another's last piece. */
+    /* A multiple of the threads: none waits while another computes the last piece. */
     if (down % threads != 0)
         across = across < threads ? attn_min(threads, most) : across - across % threads;
-    cut.rows = attn_ceil_div(rows, down);
-    cut.panels = attn_ceil_div(group->panels, across);
-    cut.across = attn_ceil_div(group->panels, cut.panels);
-    cut.count = cut.across * attn_ceil_div(rows, cut.rows);
-    return cut;
+    part.rows = attn_ceil_div(rows, down);
+    part.panels = attn_ceil_div(group->panels, across);
+    part.across = attn_ceil_div(group->panels, part.panels);
+    part.count = part.across * attn_ceil_div(rows, part.rows);
+    return part;
 }
 
 /* Panel after panel of a block through OpenBLAS. */
@@ -263,7 +269,7 @@ struct project_context {
     struct attn_engine *engine;
     const struct attn_projection *products;
     size_t count;
-    const struct integers *integers; /* [count]; NULL where rows are float32 */
+    const struct quantized_rows *quantized; /* [count]; NULL where weights are not int8 */
     bool invariant;
     float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] */
 };
@@ -277,7 +283,7 @@ struct piece {
     unsigned thread;
 };
 
-/* The product that a panel of the group belongs to; *panel becomes the panel's place in it. */
+/* The product that a panel of the group belongs to; *panel becomes its index in that product. */
 static const struct attn_projection *product_of(const struct group *group, size_t *panel)
 {
     const struct attn_projection *p = group->products;
@@ -286,14 +292,15 @@ static const struct attn_projection *product_of(const struct group *group, size_
     return p;
 }
 
-/* The weights of the block of inputs from i on in a panel of the group. */
+/* The weights of a panel of the group in the block of inputs from i on. */
 static const float *weights_of(const struct piece *piece, size_t panel, size_t i)
 {
     const struct attn_linear *linear = product_of(&piece->group, &panel)->linear;
-    return (const float *)linear->panels + block_at(linear, panel, i);
+    return (const float *)linear->panels + block_offset(linear, panel, i);
 }
 
-/* What the piece reads after inputs [i, i + k) of the panels before `panel`; NULL at its end. */
+/* The weights that the piece reads after inputs [i, i + k) of all panels before `panel`; NULL at
+ * its end. */
 static const float *weights_after(const struct piece *piece, size_t panel, size_t i, size_t k)
 {
     if (panel < piece->panel + piece->panels)
@@ -302,7 +309,8 @@ static const float *weights_after(const struct piece *piece, size_t panel, size_
                                                      : NULL;
 }
 
-/* What the inputs [i, i + k) add to a product's columns [first, first + n). */
+/* The block of a product that adds inputs [i, i + k) to its columns [first, first + n), still
+ * without weights. */
 static struct attn_project_block block_of(const struct piece *piece,
                                           const struct attn_projection *p, size_t first, size_t n,
                                           size_t i, size_t k)
@@ -325,19 +333,19 @@ static struct attn_project_block block_of(const struct piece *piece,
         block.start = block.y;
         block.ldstart = block.ldy;
     }
-    if (context->integers != NULL) {
-        const struct integers *integers = &context->integers[p - context->products];
-        block.x = integers->x + piece->row * integers->ldx + i;
-        block.ldx = integers->ldx;
-        block.row_scale = integers->scale + piece->row;
+    if (context->quantized != NULL) {
+        const struct quantized_rows *quantized = &context->quantized[p - context->products];
+        block.x = quantized->x + piece->row * quantized->ldx + i;
+        block.ldx = quantized->ldx;
+        block.row_scale = quantized->scale + piece->row;
         block.scale = linear->scale + first;
     }
     return block;
 }
 
-/* The block's y is whole and, but now, in a cache near by. */
-static void look(const struct attn_projection *p, const struct attn_project_block *block,
-                 const struct attn_kernels *kernels)
+/* Checks the bounds of the block's y, which is complete and still in a cache. */
+static void check_bounds(const struct attn_projection *p, const struct attn_project_block *block,
+                         const struct attn_kernels *kernels)
 {
     bool within = true;
     for (size_t r = 0; r < block->rows && within; r++)
@@ -346,8 +354,8 @@ static void look(const struct attn_projection *p, const struct attn_project_bloc
         atomic_store(p->beyond, true);
 }
 
-/* The inputs [i, i + k) of a piece, some of its panels after the other. */
-static void run_inputs(const struct piece *piece, size_t i, size_t k)
+/* Adds the inputs [i, i + k) to all columns of a piece, PAUSE_PANELS panels at a time. */
+static void run_block(const struct piece *piece, size_t i, size_t k)
 {
     const struct attn_engine *engine = piece->context->engine;
     const size_t end = piece->panel + piece->panels;
@@ -367,35 +375,35 @@ static void run_inputs(const struct piece *piece, size_t i, size_t k)
         else
             engine->kernels.project[linear->dtype](&block);
         if (p->beyond != NULL && i + k == linear->in)
-            look(p, &block, &engine->kernels);
+            check_bounds(p, &block, &engine->kernels);
     }
 }
 
-/* Task i is the i-th piece, counted through all groups. */
+/* Task i computes piece i, counted through all groups. */
 static void project_task(void *argument, size_t i, unsigned thread)
 {
     const struct project_context *context = argument;
     struct group group = group_of(context->products, context->count);
-    struct pieces pieces = cut(context->engine, &group, context->invariant);
+    struct partition part = partition_group(context->engine, &group, context->invariant);
     const struct attn_projection *end = context->products + context->count;
-    while (i >= pieces.count) {
-        i -= pieces.count;
+    while (i >= part.count) {
+        i -= part.count;
         group =
             group_of(group.products + group.count, (size_t)(end - group.products) - group.count);
-        pieces = cut(context->engine, &group, context->invariant);
+        part = partition_group(context->engine, &group, context->invariant);
     }
     const struct attn_linear *linear = group.products->linear;
     struct piece piece = {.context = context,
                           .group = group,
-                          .blas = pieces.blas,
-                          .row = i / pieces.across * pieces.rows,
-                          .panel = i % pieces.across * pieces.panels,
+                          .blas = part.blas,
+                          .row = i / part.across * part.rows,
+                          .panel = i % part.across * part.panels,
                           .thread = thread};
-    piece.rows = attn_min(pieces.rows, group.products->rows - piece.row);
-    piece.panels = attn_min(pieces.panels, group.panels - piece.panel);
+    piece.rows = attn_min(part.rows, group.products->rows - piece.row);
+    piece.panels = attn_min(part.panels, group.panels - piece.panel);
     const size_t depth = block_inputs(linear->dtype);
     for (size_t k = 0; k < linear->in; k += depth)
-        run_inputs(&piece, k, attn_min(linear->in - k, depth));
+        run_block(&piece, k, attn_min(linear->in - k, depth));
 }
 
 enum attn_status attn_project(struct attn_engine *engine, const struct attn_projection *products,
@@ -408,13 +416,13 @@ enum attn_status attn_project(struct attn_engine *engine, const struct attn_proj
                                       .scratch = engine->scratch};
     size_t pieces = 0;
     if (count > 0 && products[0].linear->dtype == ATTN_INT8) {
-        context.integers = make_integers(engine, products, count);
-        if (context.integers == NULL)
+        context.quantized = quantize_rows(engine, products, count);
+        if (context.quantized == NULL)
             return ATTN_NO_MEMORY;
     }
     for (size_t p = 0; p < count;) {
         struct group group = group_of(products + p, count - p);
-        pieces += cut(engine, &group, invariant).count;
+        pieces += partition_group(engine, &group, invariant).count;
         p += group.count;
     }
     attn_pool_run(engine->pool, project_task, &context, pieces);

@@ -1,8 +1,8 @@
-/* linear.h: a matrix of weights resident in one of several dtypes, and products with it.
+/* linear.h: a linear map, its weights packed in one of several dtypes, and products with it.
  *
- * Weights are read as checkpoints store them, `[out][in]` row-major float32, and then packed once
+ * Weights are read as checkpoints store them, [out][in] row-major float32, and then packed once
  * into panels of ATTN_PANEL columns (kernels.h), which one kernel streams for any number of rows.
- * Only the packed copy stays. */
+ * Only the packed copy is kept. */
 #ifndef ATTN_LIB_LINEAR_H
 #define ATTN_LIB_LINEAR_H
 
@@ -11,28 +11,27 @@
 #include "attn.h"
 #include "engine.h"
 
-#define ATTN_FEW_ROWS 64 /* up to here a step's rows share products with those of others */
+#define ATTN_FEW_ROWS 64 /* a step of at most so many rows shares products with other steps */
 
 /* y = x w^T + bias */
 struct attn_linear {
     size_t in, out;
     float *weight;         /* [out][in], NULL once packed */
     enum attn_dtype dtype; /* of the packed weights: all but ATTN_F16 */
-    void *panels;          /* of each ATTN_BLOCK_WORDS words of in, one after the other: [ceil(out /
-                              ATTN_PANEL)][these words][ATTN_PANEL], see kernels.h; NULL until
-                              packed */
-    float *scale;          /* [out] of ATTN_INT8: max|w| / 127 of each output; else NULL */
+    void *panels;          /* blocks of ATTN_BLOCK_WORDS words of `in`, each [ceil(out /
+                              ATTN_PANEL)][words][ATTN_PANEL], see kernels.h; NULL until packed */
+    float *scale;          /* [out] for ATTN_INT8: max|w| / 127 of each output; else NULL */
     float *bias;           /* [out] or NULL */
 };
 
-/* The packed weight by which input i enters output o, as a number. */
+/* The packed weight of input i in output o, as a number. */
 float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i);
 
-/* Resident bytes of such a matrix without its bias. */
+/* Bytes of a packed matrix and its scales, without a bias. */
 size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype);
 
-/* Packs weights as `dtype`, freeing them as they stood: bf16 is the nearest, ties to even; int8 the
- * nearest multiple of the output's scale.  False where memory is short. */
+/* Packs the weights as `dtype` and frees the unpacked ones.  bf16 is the nearest, ties to even;
+ * int8 the nearest multiple of the output's scale.  False where memory is short. */
 bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype);
 void attn_linear_fini(struct attn_linear *linear);
 
@@ -44,12 +43,11 @@ struct attn_projection {
     float *y; /* [rows][ldy], of which linear->out are written */
     size_t ldy;
     size_t rows;
-    float limit;
-    atomic_bool *beyond; /* becomes true where |y| <= limit does not hold: y is looked at while it
-                            is in a cache; NULL: it is not */
+    float limit;         /* of |y|, checked while y is still in a cache */
+    atomic_bool *beyond; /* becomes true where a |y| is beyond the limit; NULL: no check */
 };
 
-/* A product of rows that follow one another, in x and in y. */
+/* A product whose rows are contiguous, in x and in y, without a check. */
 static inline struct attn_projection attn_projection_of(const struct attn_linear *linear,
                                                         const float *x, float *y, size_t rows)
 {
@@ -57,13 +55,13 @@ static inline struct attn_projection attn_projection_of(const struct attn_linear
         .linear = linear, .x = x, .ldx = linear->in, .y = y, .ldy = linear->out, .rows = rows};
 }
 
-#define ATTN_QUANTIZED_ROWS_BYTES 64 /* that such a product takes to describe rows made integers */
+#define ATTN_QUANTIZED_ROWS_BYTES 64 /* for each product with int8: describes its quantized rows */
 
-/* Runs `count` products of one dtype on all threads.  Of int8 weights rows are first made integers,
- * in the engine's workspace, once for neighbours that have the same.  A row's bits depend on the
- * row, the weights and the level alone, except that the portable level takes more than
- * ATTN_FEW_ROWS rows of other dtypes to OpenBLAS, where they depend on the number of rows too;
- * `invariant` forbids it that.  Errors: ATTN_NO_MEMORY. */
+/* Runs `count` products with weights of one dtype on all threads.  For int8 weights rows are first
+ * quantized, in the engine's workspace, once for consecutive products of the same rows.  A row's
+ * bits depend on the row, the weights and the level alone, except that the portable level takes
+ * more than ATTN_FEW_ROWS rows of other dtypes to OpenBLAS, where they depend on the number of rows
+ * too; `invariant` forbids it that.  Errors: ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_project(struct attn_engine *engine,
                                               const struct attn_projection *products, size_t count,
                                               bool invariant);

@@ -1,4 +1,6 @@
-/* app.h: the daemon's parts, made by main in this order and ended in reverse. */
+/* app.h: the daemon's parts, which main opens in this order and closes in reverse.
+ *
+ * Only api/ and the files at the top see the whole; a lower room is given a context of its own. */
 #ifndef SRV_APP_H
 #define SRV_APP_H
 
@@ -26,7 +28,7 @@ struct srv_app {
     struct srv_usage *usage;
     struct attn_cache_pool *pool;
     struct srv_models models;
-    struct srv_memory memory; /* what all of this takes at most */
+    struct srv_memory memory; /* an upper bound on all of it */
     struct attn_engine *engine;
     struct srv_sessions *sessions;
     struct srv_store *store; /* NULL: sessions end with the process */

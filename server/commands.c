@@ -1,4 +1,4 @@
-/* commands.c: --help, --version and --check. */
+/* commands.c: --help, --version and --check, each of which prints a text and ends. */
 #include "commands.h"
 
 #include <stdio.h>
@@ -15,9 +15,9 @@
 #include "self_check.h"
 #include "session/models.h"
 
-#define TEXT_MAX ((size_t)1 << 20) /* of what a command prints */
+#define TEXT_MAX ((size_t)1 << 20) /* bytes that a command prints at most */
 
-/* Prints what was built and ends it. */
+/* Prints the text and frees it; returns the exit status. */
 static int print(struct srv_buffer *text)
 {
     bool printed = !text->failed && fwrite(text->data, 1, text->length, stdout) == text->length &&
@@ -70,7 +70,7 @@ static void print_model(struct srv_buffer *out, const struct srv_model *model)
     srv_buffer_printf(out, ", max_length %zu\n", model->max_length);
 }
 
-/* False, with the message, where there is a file of keys and it is not right. */
+/* False, with the message, where there is a file of keys and it is wrong. */
 static bool print_keys(struct srv_buffer *out, const struct srv_config *config, char *message,
                        size_t size)
 {
@@ -86,7 +86,7 @@ static bool print_keys(struct srv_buffer *out, const struct srv_config *config, 
     return true;
 }
 
-/* The same for the certificate. */
+/* False, with the message, where there is a certificate and it is wrong. */
 static bool print_tls(struct srv_buffer *out, const struct srv_config *config, char *message,
                       size_t size)
 {
@@ -101,16 +101,16 @@ static bool print_tls(struct srv_buffer *out, const struct srv_config *config, c
     return true;
 }
 
-/* False, with the message, where the option asks for what the kernel does not have. */
+/* False, with the message, where the option needs what the kernel does not have. */
 static bool print_sandbox(struct srv_buffer *out, const struct srv_config *config, char *message,
                           size_t size)
 {
     char words[SRV_SANDBOX_TEXT_MAX];
-    bool able = srv_sandbox_describe(words);
+    bool filters = srv_sandbox_describe(words);
     srv_buffer_printf(out, "sandbox: this kernel has %s\n", words);
-    if (!able && config->sandbox)
+    if (!filters && config->sandbox)
         snprintf(message, size, "sandbox: this kernel filters no system calls");
-    return able || !config->sandbox;
+    return filters || !config->sandbox;
 }
 
 static void print_models(struct srv_buffer *out, const struct srv_models *models)

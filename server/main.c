@@ -2,9 +2,9 @@
  *
  * Parts are opened in the order of struct srv_app and closed in reverse.  The port opens before
  * weights are read, so that /livez answers and /readyz says "loading".  SIGTERM and SIGINT are
- * blocked in every thread of ours and taken here; once one has come, another ends the process at
- * once.  SIGHUP is likewise, where there are files to be read again; else it ends the process as
- * ever. */
+ * blocked in all threads and taken by the main thread (serve.c); a second one ends the process at
+ * once.  SIGHUP is blocked and taken in the same way where there are files to reload; elsewhere it
+ * ends the process, as by default. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +18,6 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "attn_json.h"
-#include "base/clock.h"
 #include "commands.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
@@ -26,12 +25,11 @@
 #include "ops/heap.h"
 #include "ops/sandbox.h"
 #include "self_check.h"
+#include "serve.h"
 
-#define FILES_BESIDE_CONNECTIONS 64        /* descriptors for all else, and */
-#define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* for each thread that watches connections */
+#define FILES_BESIDE_CONNECTIONS 64        /* descriptors that are no connections, without those */
+#define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* of each event thread */
 #define MESSAGE_MAX SRV_MESSAGE_MAX
-#define TRIM_NS UINT64_C(10000000000) /* from one giving back to the next, at least */
-#define TRIM_SHARE 1000
 
 extern char **environ;
 
@@ -58,7 +56,7 @@ static sigset_t stop_signals(void)
     return set;
 }
 
-/* Whether there is anything that SIGHUP can ask to be read again. */
+/* Whether there are files that SIGHUP makes the daemon read again. */
 static bool reads_again(const struct srv_config *config)
 {
     return config->api_keys != NULL || config->tls_cert != NULL;
@@ -94,8 +92,8 @@ static void hold_signals(const struct srv_config *config)
         sigaction(SIGHUP, &action, NULL);
 }
 
-/* From now on a stopping signal ends the process at once.  A handler and not the default, which the
- * first process of a container would ignore. */
+/* Makes a stopping signal end the process at once.  The first process of a container would ignore
+ * the signal's default action, so there is a handler. */
 static void stop_at_once(void (*leave)(int))
 {
     struct sigaction action = {.sa_handler = leave};
@@ -107,8 +105,8 @@ static void stop_at_once(void (*leave)(int))
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Lets the process have as many descriptors as it may, and no more connections than those allow, so
- * that it is never refused one for what it does itself. */
+/* Raises the limit on descriptors to the hard limit, and lowers max_connections where even that is
+ * too low, so that the daemon's own files never lack a descriptor. */
 static void fit_connections(struct srv_app *app)
 {
     struct rlimit files;
@@ -156,7 +154,7 @@ static bool open_engine(struct srv_app *app, char *message)
     return true;
 }
 
-/* Before weights are read, and before anything is made that the options give a size. */
+/* Called before weights are read, and before any part is made whose size the options set. */
 static bool fit_memory(struct srv_app *app, char *message)
 {
     struct srv_memory *memory = &app->memory;
@@ -168,6 +166,39 @@ static bool fit_memory(struct srv_app *app, char *message)
                       "%s gives %zu MiB: defaults that are shares of memory are divided by %u",
                       memory->source, memory->limit >> 20, memory->divisor);
     return true;
+}
+
+static void ask_checkpoint(void *owner)
+{
+    const struct srv_app *app = owner;
+    srv_scheduler_wake(app->scheduler);
+}
+
+static struct srv_store_context store_context(struct srv_app *app)
+{
+    const struct srv_config *config = &app->config;
+    return (struct srv_store_context){
+        .durability = (enum srv_durability)config->durability,
+        .fsync = (enum srv_journal_fsync)config->journal_fsync,
+        .state_dir = config->state_dir,
+        .journal_bytes = config->journal_bytes,
+        .snapshot_interval_s = config->snapshot_interval_s,
+        .snapshot_tokens = config->snapshot_tokens,
+        .max_sessions = config->limits.max_sessions,
+        .sessions = app->sessions,
+        .models = &app->models,
+        .pool = app->pool,
+        .metrics = app->metrics,
+        .log = &app->log,
+        .ask_checkpoint = ask_checkpoint,
+        .owner = app,
+    };
+}
+
+static bool open_store(struct srv_app *app, char *message)
+{
+    const struct srv_store_context context = store_context(app);
+    return srv_store_open(&app->store, &context, message, MESSAGE_MAX);
 }
 
 static void resume(void *app, struct srv_request *const requests[], size_t count)
@@ -195,7 +226,7 @@ static bool open_scheduler(struct srv_app *app)
     return srv_scheduler_open(&app->scheduler, &app->scheduler_context);
 }
 
-/* The parts that neither read files nor take requests. */
+/* Opens the parts that neither read files of models nor take requests. */
 static bool open_parts(struct srv_app *app, char *message)
 {
     const struct srv_limits *limits = &app->config.limits;
@@ -208,7 +239,7 @@ static bool open_parts(struct srv_app *app, char *message)
            srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
            fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
-           srv_store_open(&app->store, app, message, MESSAGE_MAX) && open_scheduler(app);
+           open_store(app, message) && open_scheduler(app);
 }
 
 static struct srv_http_context http_context(struct srv_app *app)
@@ -274,23 +305,23 @@ static void warn_of_exposure(struct srv_app *app)
                       config->host);
 }
 
-/* Nothing is opened, and no thread started, from here on but files of the state directory and those
- * that are read again. */
-static bool close_sandbox(struct srv_app *app, char *message)
+/* From then on no thread is started, and no file is opened but those of the state directory and
+ * those that SIGHUP reloads. */
+static bool restrict_calls(struct srv_app *app, char *message)
 {
     return !app->config.sandbox ||
            srv_sandbox_restrict_calls(srv_store_directory(app->store), reads_again(&app->config),
                                       message, MESSAGE_MAX);
 }
 
-static bool begin_sandbox(struct srv_app *app, char *message)
+static bool restrict_files(struct srv_app *app, char *message)
 {
     const struct srv_config *config = &app->config;
     const char *directory = config->durability != SRV_DURABLE_NONE ? config->state_dir : NULL;
     return !config->sandbox || srv_sandbox_restrict_files(directory, message, MESSAGE_MAX);
 }
 
-static void say_ready(struct srv_app *app)
+static void announce_ready(struct srv_app *app)
 {
     char url[SRV_URL_MAX];
     srv_print_url(url, &app->config, srv_http_port(app->http));
@@ -300,91 +331,7 @@ static void say_ready(struct srv_app *app)
     fflush(stdout);
 }
 
-/* ---- Serving and stopping -------------------------------------------------------------------- */
-
-static void drop_expired(struct srv_app *app)
-{
-    struct srv_session *session = srv_sessions_expire(app->sessions, srv_now_ns()), *next;
-    for (; session != NULL; session = next) {
-        next = session->next;
-        srv_store_expire(app->store, session);
-        srv_metrics_session(app->metrics, SRV_SESSION_EXPIRED, 1);
-        srv_session_put(session);
-    }
-}
-
-static void read_keys_again(struct srv_app *app)
-{
-    char message[MESSAGE_MAX];
-    size_t keys = srv_keyring_read(&app->keys, app->config.api_keys, message, sizeof message);
-    if (keys > 0)
-        srv_log_event(&app->log, SRV_LOG_INFO, "keys", "%zu, from %s", keys, app->config.api_keys);
-    else
-        srv_log_event(&app->log, SRV_LOG_ERROR, "keys", "are what they were: %s", message);
-}
-
-static void read_certificate_again(struct srv_app *app)
-{
-    const struct srv_config *config = &app->config;
-    struct srv_tls tls;
-    char message[MESSAGE_MAX], date[SRV_TLS_DATE];
-    bool read = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, sizeof message);
-    bool used = read && srv_http_replace_certificate(app->http, &tls);
-    if (read)
-        srv_tls_date(date, &tls);
-    if (used)
-        srv_log_event(&app->log, SRV_LOG_INFO, "certificate", "expires %s, from %s", date,
-                      config->tls_cert);
-    else
-        srv_log_event(&app->log, SRV_LOG_ERROR, "certificate", "is what it was: %s",
-                      read ? "out of memory" : message);
-    srv_tls_fini(&tls);
-}
-
-/* When to do it next: who allocates waits meanwhile, at most a thousandth of the time. */
-static uint64_t trim_heap(void)
-{
-    uint64_t start = srv_now_ns();
-    srv_heap_trim();
-    uint64_t took = srv_now_ns() - start;
-    return start + (took > TRIM_NS / TRIM_SHARE ? took * TRIM_SHARE : TRIM_NS);
-}
-
-/* Expires sessions each second, gives memory back now and then, and reads again what it is asked
- * to, until a stopping signal comes. */
-static void serve(struct srv_app *app)
-{
-    sigset_t set = served_signals(&app->config);
-    const struct timespec second = {.tv_sec = 1};
-    uint64_t trim_ns = srv_now_ns() + TRIM_NS;
-    int signal_number;
-    do {
-        signal_number = sigtimedwait(&set, NULL, &second);
-        drop_expired(app);
-        if (srv_now_ns() >= trim_ns)
-            trim_ns = trim_heap();
-        if (signal_number == SIGHUP && app->config.api_keys != NULL)
-            read_keys_again(app);
-        if (signal_number == SIGHUP && app->config.tls_cert != NULL)
-            read_certificate_again(app);
-    } while (signal_number < 0 || signal_number == SIGHUP);
-}
-
-/* Lets the requests that are running finish, within the time the options give them. */
-static void drain(struct srv_app *app)
-{
-    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
-    uint64_t deadline_ns = srv_now_ns() + app->config.limits.drain_timeout_s * UINT64_C(1000000000);
-    stop_at_once(leave_with_failure);
-    atomic_store(&app->phase, SRV_DRAINING);
-    srv_log_event(&app->log, SRV_LOG_INFO, "draining", "%zu requests are running",
-                  srv_http_active(app->http));
-    srv_http_quiesce(app->http);
-    while (srv_http_active(app->http) > 0 && srv_now_ns() < deadline_ns)
-        nanosleep(&pause, NULL);
-    srv_log_event(&app->log, SRV_LOG_INFO, "stopped", "%zu requests were cut off",
-                  srv_http_active(app->http));
-}
+/* ---- From start to end ----------------------------------------------------------------------- */
 
 /* False where sessions could not be saved. */
 static bool close_all(struct srv_app *app)
@@ -410,16 +357,18 @@ static int run(struct srv_app *app)
     srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
     hold_signals(&app->config);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the write */
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow fails its write */
     fit_connections(app);
-    bool opened = begin_sandbox(app, message) && open_parts(app, message) &&
-                  open_http(app, message) && load(app, message) && close_sandbox(app, message);
+    bool opened = restrict_files(app, message) && open_parts(app, message) &&
+                  open_http(app, message) && load(app, message) && restrict_calls(app, message);
     if (opened) {
         atomic_store(&app->phase, SRV_READY);
         warn_of_exposure(app);
-        say_ready(app);
-        serve(app);
-        drain(app);
+        announce_ready(app);
+        sigset_t signals = served_signals(&app->config);
+        srv_serve(app, &signals);
+        stop_at_once(leave_with_failure);
+        srv_drain(app);
     } else {
         fprintf(stderr, "attnd: %s\n", message);
     }
@@ -429,7 +378,7 @@ static int run(struct srv_app *app)
 
 int main(int argc, char *argv[])
 {
-    /* The destructors take what was never opened. */
+    /* Every destructor takes a part that was never opened. */
     struct srv_app app = {.routes = &srv_routes, .keys = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     char message[MESSAGE_MAX];
     int status = 2;

@@ -1,4 +1,5 @@
-/* self_check.c: the library's proof of batch invariance, at start and in --check. */
+/* self_check.c: runs the library's proof of batch invariance (attn_self_check), at start and in
+ * --check. */
 #include "self_check.h"
 
 #include <stdio.h>
@@ -6,7 +7,7 @@
 #include "attn_self_check.h"
 #include "base/clock.h"
 
-/* Runs it for one model; false, with a message, where it fails or finds a difference. */
+/* Proves one model; false, with a message, where the proof fails or finds a difference. */
 static bool prove(struct attn_self_check *found, struct attn_engine *engine,
                   const struct srv_model *model, char *message, size_t size)
 {
@@ -47,7 +48,7 @@ bool srv_self_check(struct srv_app *app, char *message, size_t size)
 
 /* ---- --check --------------------------------------------------------------------------------- */
 
-/* The number of the first resident layer of a model, which has one. */
+/* The index of the first resident layer of a model that has one. */
 static size_t first_layer(const struct attn_model *model)
 {
     size_t i = 0;
@@ -56,7 +57,7 @@ static size_t first_layer(const struct attn_model *model)
     return i;
 }
 
-/* Loads one layer of the entry's model, which can be opened, and proves it. */
+/* Loads one layer of the model of config->models[index] and proves it. */
 static bool check_entry(struct srv_buffer *out, struct attn_engine *engine,
                         const struct srv_config *config, size_t index, char *message, size_t size)
 {

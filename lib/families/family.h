@@ -97,7 +97,7 @@ enum attn_proj { ATTN_PROJ_Q = 1, ATTN_PROJ_K = 2, ATTN_PROJ_V = 4, ATTN_PROJ_O 
 #define ATTN_PROJ_QKV (ATTN_PROJ_Q | ATTN_PROJ_K | ATTN_PROJ_V)
 #define ATTN_PROJ_ALL (ATTN_PROJ_QKV | ATTN_PROJ_O)
 
-/* What a tensor holds of its projections. */
+/* The kind of numbers that a tensor holds. */
 enum attn_tensor_role {
     ATTN_ROLE_WEIGHT,        /* [out][in]; [in][out] with ATTN_LAYOUT_TRANSPOSED */
     ATTN_ROLE_BIAS,          /* [out] */

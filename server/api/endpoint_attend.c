@@ -20,7 +20,7 @@ static void write_attend(const struct srv_job *job, struct srv_buffer *out)
     else
         srv_buffer_text(out, "null");
     srv_buffer_text(out, ",\"layer\":");
-    srv_buffer_unsigned(out, (uint64_t)job->call.layer);
+    srv_buffer_unsigned(out, (uint64_t)job->call.layer, 1);
     srv_outputs_write(out, &job->outputs, &job->sizes, job->request->binary);
     srv_buffer_text(out, "}");
 }

@@ -81,7 +81,7 @@ char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes)
     return buffer->data + buffer->length;
 }
 
-void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t count)
+void srv_buffer_append_slowly(struct srv_buffer *buffer, const char *bytes, size_t count)
 {
     char *to = srv_buffer_reserve(buffer, count);
     if (to == NULL || count == 0)
@@ -90,11 +90,11 @@ void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t coun
     buffer->length += count;
 }
 
-void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number)
+void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number, size_t width)
 {
     char *to = srv_buffer_reserve(buffer, SRV_UNSIGNED_MAX);
     if (to != NULL)
-        buffer->length += srv_unsigned_write(to, number, 1);
+        buffer->length += srv_unsigned_write(to, number, width);
 }
 
 void srv_buffer_printf(struct srv_buffer *buffer, const char *format, ...)

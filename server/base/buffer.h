@@ -30,7 +30,21 @@ void srv_buffer_fini(struct srv_buffer *buffer);
 /* Makes room for `bytes` more and returns where to write them, NULL where it fails.  The writer
  * then adds what it wrote to buffer->length. */
 char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes);
-void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t count);
+
+/* Appends through srv_buffer_reserve. */
+void srv_buffer_append_slowly(struct srv_buffer *buffer, const char *bytes, size_t count);
+
+/* Inline, so that short constants are stored without a call where there is room. */
+static inline void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t count)
+{
+    if (count >= buffer->capacity - buffer->length || buffer->failed ||
+        buffer->cancel.ask != NULL) {
+        srv_buffer_append_slowly(buffer, bytes, count);
+        return;
+    }
+    memcpy(buffer->data + buffer->length, bytes, count);
+    buffer->length += count;
+}
 
 /* Inline, so that the compiler knows the length of a literal. */
 static inline void srv_buffer_text(struct srv_buffer *buffer, const char *text)
@@ -38,8 +52,8 @@ static inline void srv_buffer_text(struct srv_buffer *buffer, const char *text)
     srv_buffer_append(buffer, text, strlen(text));
 }
 
-/* Appends the number in decimal. */
-void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number);
+/* Appends the number in decimal, padded with zeros to `width` digits. */
+void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number, size_t width);
 void srv_buffer_printf(struct srv_buffer *buffer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

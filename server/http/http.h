@@ -37,7 +37,7 @@ struct srv_http_context {
     struct srv_budget *in_flight; /* request->in_flight */
     const atomic_int *phase;      /* enum srv_phase */
     const atomic_bool *stopping;  /* request->stopping */
-    void *app; /* request->app, for the handlers of api/ only */
+    void *app;                    /* request->app, for the handlers of api/ only */
 };
 
 struct srv_http_options {

@@ -53,57 +53,38 @@ static void finish_reply(struct srv_request *request, const struct srv_loop *loo
 
 /* ---- Header fields --------------------------------------------------------------------------- */
 
-/* Lines as they are sent, each with its CR LF; all fields at their longest fit.  No value holds CR
- * or LF: values are our own text, or ids. */
-struct header_lines {
-    size_t length;
-    char text[SRV_MHD_LINES_MAX];
-};
-
-static inline void put(struct header_lines *out, const char *text)
+/* Appends a line as it is sent, with its CR LF.  No value holds CR or LF: values are our own text,
+ * or ids. */
+static inline void add(struct srv_buffer *out, const char *name, const char *value)
 {
-    size_t length = strlen(text);
-    assert(length <= sizeof out->text - out->length);
-    memcpy(out->text + out->length, text, length);
-    out->length += length;
+    srv_buffer_text(out, name);
+    srv_buffer_text(out, ": ");
+    srv_buffer_text(out, value);
+    srv_buffer_text(out, "\r\n");
 }
 
-static inline void put_number(struct header_lines *out, uint64_t number, size_t width)
+static void add_number(struct srv_buffer *out, const char *name, uint64_t number)
 {
-    assert(SRV_UNSIGNED_MAX <= sizeof out->text - out->length);
-    out->length += srv_unsigned_write(out->text + out->length, number, width);
-}
-
-static inline void add(struct header_lines *out, const char *name, const char *value)
-{
-    put(out, name);
-    put(out, ": ");
-    put(out, value);
-    put(out, "\r\n");
-}
-
-static void add_number(struct header_lines *out, const char *name, uint64_t number)
-{
-    put(out, name);
-    put(out, ": ");
-    put_number(out, number, 1);
-    put(out, "\r\n");
+    srv_buffer_text(out, name);
+    srv_buffer_text(out, ": ");
+    srv_buffer_unsigned(out, number, 1);
+    srv_buffer_text(out, "\r\n");
 }
 
 /* "parse;dur=0.123, ...": milliseconds, to the microsecond. */
-static void add_timing(struct header_lines *out, const struct srv_request *request)
+static void add_timing(struct srv_buffer *out, const struct srv_request *request)
 {
-    put(out, "Server-Timing: ");
+    srv_buffer_text(out, "Server-Timing: ");
     for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL; stage++) {
         uint64_t us = srv_stage_ns(request, stage) / 1000;
-        put(out, stage > 0 ? ", " : "");
-        put(out, srv_stage_name(stage));
-        put(out, ";dur=");
-        put_number(out, us / 1000, 1);
-        put(out, ".");
-        put_number(out, us % 1000, 3);
+        srv_buffer_text(out, stage > 0 ? ", " : "");
+        srv_buffer_text(out, srv_stage_name(stage));
+        srv_buffer_text(out, ";dur=");
+        srv_buffer_unsigned(out, us / 1000, 1);
+        srv_buffer_text(out, ".");
+        srv_buffer_unsigned(out, us % 1000, 3);
     }
-    put(out, "\r\n");
+    srv_buffer_text(out, "\r\n");
 }
 
 static void write_date(char out[SRV_DATE_MAX], time_t second)
@@ -135,11 +116,10 @@ static const char *current_date(struct srv_loop *loop)
 #define FIRST_FIELD "Date" /* every reply has it */
 
 /* Every field but Content-Length and Connection, which libmicrohttpd writes. */
-static void list_fields(struct header_lines *out, struct srv_loop *loop,
+static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
                         const struct srv_request *request)
 {
     const struct srv_reply *reply = &request->reply;
-    out->length = 0;
     add(out, FIRST_FIELD, current_date(loop));
     add(out, "Cache-Control", "no-store");
     if (reply->body.length > 0 || reply->body.failed)
@@ -191,16 +171,20 @@ static struct MHD_Response *make_response(struct srv_request *request, const cha
 bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *request, bool close)
 {
     struct srv_loop *loop = ((const struct srv_exchange *)request->connection)->loop;
-    struct header_lines lines;
+    char room[SRV_MHD_LINES_MAX];
+    struct srv_buffer lines;
     size_t length;
     finish_reply(request, loop);
     const char *body = body_of(&length, &request->reply);
     struct MHD_Response *response = make_response(request, body, length);
     if (response == NULL)
         return false;
+    srv_buffer_init(&lines, sizeof room);
+    srv_buffer_lend(&lines, room, sizeof room);
     list_fields(&lines, loop, request);
     bool good = !close || MHD_add_response_header(response, "Connection", "close") == MHD_YES;
-    good = good && srv_mhd_add_header_lines(response, FIRST_FIELD, lines.text, lines.length);
+    good = good && !lines.failed &&
+           srv_mhd_add_header_lines(response, FIRST_FIELD, lines.data, lines.length);
     good = good && MHD_queue_response(connection, request->reply.status, response) == MHD_YES;
     MHD_destroy_response(response);
     return good;
@@ -208,7 +192,6 @@ bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *requ
 
 void srv_reply_send(const struct srv_connection *connection, struct srv_request *request)
 {
-    struct header_lines lines;
     struct srv_buffer out;
     size_t length;
     finish_reply(request, connection->loop);
@@ -216,8 +199,7 @@ void srv_reply_send(const struct srv_connection *connection, struct srv_request 
     srv_buffer_init(&out, SIZE_MAX);
     srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nContent-Length: %zu\r\n", request->reply.status,
                       MHD_get_reason_phrase_for(request->reply.status), length);
-    list_fields(&lines, connection->loop, request);
-    srv_buffer_append(&out, lines.text, lines.length);
+    list_fields(&out, connection->loop, request);
     srv_buffer_text(&out, "Connection: close\r\n\r\n");
     srv_buffer_append(&out, body, length);
     if (!out.failed && connection->tls != NULL)

@@ -4,11 +4,11 @@
 #include <limits.h>
 #include <malloc.h>
 
-#define OWN_BYTES (1 << 20) /* from here on a block stands alone */
+#define OWN_BYTES (1 << 20) /* blocks of this size and more have a mapping of their own */
 
-/* Left to itself malloc puts blocks of up to 32 MiB among others once one as large was freed; there
- * a body that grows is copied, all of it.  And each thread gets an arena of its own, of which every
- * one keeps what it ever needed at once. */
+/* By default malloc raises the threshold up to 32 MiB once a block as large was freed: such blocks
+ * then lie among others, and a body that grows is copied whole.  And each thread gets an arena of
+ * its own, which keeps as much as it ever needed at once. */
 void srv_heap_configure(size_t threads)
 {
     (void)mallopt(M_MMAP_THRESHOLD, OWN_BYTES);

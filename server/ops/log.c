@@ -1,9 +1,9 @@
-/* log.c: builds a line in memory of its own and writes it with one write(2).
+/* log.c: builds each line in memory and writes it with one write(2).
  *
- * Standard error may be shared with other processes, so its flags are left alone; instead the
- * descriptor is asked first whether it takes a line.  A pipe that says yes has room for PIPE_BUF
- * bytes, which no line here exceeds, and a lock keeps our own threads from filling that room
- * between the question and the write. */
+ * Standard error may be shared with other processes, so it is not made non-blocking; poll(2) first
+ * tells whether it takes a line.  A pipe that is writable has room for PIPE_BUF bytes, which no
+ * line exceeds, and a lock keeps the daemon's other threads from filling that room between poll and
+ * write. */
 #include "ops/log.h"
 
 #include <errno.h>
@@ -20,7 +20,8 @@
 #include "ops/stage.h"
 
 #define TIME_MAX sizeof "2026-01-31T23:59:59.999Z"
-#define MESSAGE_MAX 512 /* of an event, before escaping; six times that still fits a line */
+#define LINE_MAX_BYTES 1024 /* of a request, whose texts are ids and constants */
+#define MESSAGE_MAX 512 /* of an event, before escaping, which makes it six times as long at most */
 
 static const char *const level_names[] = {"off", "error", "info", "access"};
 
@@ -56,7 +57,7 @@ static void print_time(char out[TIME_MAX])
     put_digits(out + 20, (unsigned)(now.tv_nsec / 1000000), 3);
 }
 
-/* Under the lock: writes the line where that can be done without waiting. */
+/* Under the lock: writes the line if that does not block; false where it would. */
 static bool try_write(int fd, const char *line, size_t length)
 {
     struct pollfd writable = {.fd = fd, .events = POLLOUT};
@@ -69,7 +70,7 @@ static bool try_write(int fd, const char *line, size_t length)
     return written == (ssize_t)length;
 }
 
-/* Says how many lines were lost, once there is room again. */
+/* Under the lock: reports how many lines were lost, if there is room again. */
 static void write_dropped(struct srv_log *log, const char *time)
 {
     char line[160];
@@ -114,55 +115,33 @@ void srv_log_event(struct srv_log *log, enum srv_log_level level, const char *ev
     srv_buffer_fini(&line);
 }
 
-/* A line that is put together without printf (number.h says why). */
-struct line {
-    char text[1024];
-    size_t length;
-};
-
-static void put_text(struct line *line, const char *text)
+static void put_member(struct srv_buffer *line, const char *name, const char *value)
 {
-    size_t length = strlen(text);
-    if (length <= sizeof line->text - line->length) {
-        memcpy(line->text + line->length, text, length);
-        line->length += length;
-    }
+    srv_buffer_text(line, ",\"");
+    srv_buffer_text(line, name);
+    srv_buffer_text(line, "\":\"");
+    srv_buffer_text(line, value);
+    srv_buffer_text(line, "\"");
 }
 
-/* The number in decimal, with zeros in front up to `width` digits. */
-static void put_number(struct line *line, uint64_t number, size_t width)
+static void put_count(struct srv_buffer *line, const char *name, uint64_t value)
 {
-    char digits[SRV_UNSIGNED_MAX + 1];
-    digits[srv_unsigned_write(digits, number, width)] = '\0';
-    put_text(line, digits);
+    srv_buffer_text(line, ",\"");
+    srv_buffer_text(line, name);
+    srv_buffer_text(line, "\":");
+    srv_buffer_unsigned(line, value, 1);
 }
 
-static void put_member(struct line *line, const char *name, const char *value)
-{
-    put_text(line, ",\"");
-    put_text(line, name);
-    put_text(line, "\":\"");
-    put_text(line, value);
-    put_text(line, "\"");
-}
-
-static void put_count(struct line *line, const char *name, uint64_t value)
-{
-    put_text(line, ",\"");
-    put_text(line, name);
-    put_text(line, "\":");
-    put_number(line, value, 1);
-}
-
-/* Milliseconds, to the microsecond. */
-static void put_stage(struct line *line, const char *name, uint64_t ns)
+/* Appends a member in milliseconds with three decimal places. */
+static void put_stage(struct srv_buffer *line, const char *name, uint64_t ns)
 {
     put_count(line, name, ns / 1000000);
-    put_text(line, ".");
-    put_number(line, ns / 1000 % 1000, 3);
+    srv_buffer_text(line, ".");
+    srv_buffer_unsigned(line, ns / 1000 % 1000, 3);
 }
 
-/* Every text in it is ours or an id, whose letters need no escape. */
+/* Every text of the line is a constant or an id, and needs no escape.  The line is assembled
+ * without printf, which would take longer than the rest. */
 void srv_log_request(struct srv_log *log, const struct srv_request *request)
 {
     static const char *const stages[SRV_STAGE_TOTAL] = {
@@ -173,12 +152,14 @@ void srv_log_request(struct srv_log *log, const struct srv_request *request)
     };
     if (log->level < SRV_LOG_ACCESS)
         return;
-    char time[TIME_MAX];
-    struct line line = {.length = 0};
+    char time[TIME_MAX], room[LINE_MAX_BYTES];
+    struct srv_buffer line;
+    srv_buffer_init(&line, sizeof room);
+    srv_buffer_lend(&line, room, sizeof room);
     print_time(time);
-    put_text(&line, "{\"time\":\"");
-    put_text(&line, time);
-    put_text(&line, "\"");
+    srv_buffer_text(&line, "{\"time\":\"");
+    srv_buffer_text(&line, time);
+    srv_buffer_text(&line, "\"");
     put_member(&line, "level", level_names[SRV_LOG_ACCESS]);
     put_member(&line, "request_id", request->request_id);
     put_member(&line, "method", srv_method_name(request->method));
@@ -193,6 +174,6 @@ void srv_log_request(struct srv_log *log, const struct srv_request *request)
     put_stage(&line, "ms", srv_stage_ns(request, SRV_STAGE_TOTAL));
     for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL && request->t_computed != 0; stage++)
         put_stage(&line, stages[stage], srv_stage_ns(request, stage));
-    put_text(&line, "}\n");
-    write_line(log, time, line.text, line.length);
+    srv_buffer_text(&line, "}\n");
+    write_line(log, time, line.data, line.length);
 }

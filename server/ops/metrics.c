@@ -1,9 +1,9 @@
 /* metrics.c: atomics in fixed tables, printed as Prometheus text.
  *
- * Requests are counted by row and status: a row for each route of the route table, which knows its
- * method, and one for each method of requests that matched no route.  Counters only ever rise, so a
- * print while others count is a little behind itself but never wrong; a histogram's _count is the
- * sum of its buckets as they were read, so the two agree in every print. */
+ * Requests are counted by row and status: a row for each route of the route table, and one for each
+ * method of requests that matched no route.  Counters only rise, so a print while other threads
+ * count shows each counter at some moment of the print; a histogram's _count is the sum of its
+ * buckets as they were read, so the two agree in every print. */
 #include "ops/metrics.h"
 
 #include <stdatomic.h>
@@ -23,21 +23,23 @@ typedef atomic_uint_fast64_t counter;
 #define MAX_BOUNDS 16
 
 struct bounds {
-    double unit; /* of one counted unit, as it is printed */
+    double unit; /* the printed value of 1 */
     size_t count;
-    uint64_t upper[MAX_BOUNDS];
+    uint64_t upper[MAX_BOUNDS]; /* [count], inclusive */
 };
 
 #define US UINT64_C(1000)
 #define MS (1000 * US)
 
-static const struct bounds seconds = {1e-9,
-                                      16,
-                                      {100 * US, 250 * US, 500 * US, MS, 2500 * US, 5 * MS, 10 * MS,
-                                       25 * MS, 50 * MS, 100 * MS, 250 * MS, 500 * MS, 1000 * MS,
-                                       2500 * MS, 5000 * MS, 10000 * MS}};
+static const struct bounds seconds = {
+    .unit = 1e-9,
+    .count = 16,
+    .upper = {100 * US, 250 * US, 500 * US, MS, 2500 * US, 5 * MS, 10 * MS, 25 * MS, 50 * MS,
+              100 * MS, 250 * MS, 500 * MS, 1000 * MS, 2500 * MS, 5000 * MS, 10000 * MS},
+};
 
-static const struct bounds steps_together = {1, 11, {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}};
+static const struct bounds batch_sizes = {
+    .unit = 1, .count = 11, .upper = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}};
 
 struct histogram {
     counter buckets[MAX_BOUNDS + 1]; /* not cumulative; the last has no upper bound */
@@ -63,7 +65,7 @@ static unsigned long long read_count(const counter *value)
     return atomic_load_explicit(value, memory_order_relaxed);
 }
 
-/* ---- What is counted ------------------------------------------------------------------------- */
+/* ---- Counters -------------------------------------------------------------------------------- */
 
 static const unsigned statuses[] = {
     200, 201, 202, 204, 400, 401, 403, 404, 405, 406, 408, 409, 411,
@@ -132,7 +134,7 @@ void srv_metrics_request(struct srv_metrics *metrics, const struct srv_request *
 
 void srv_metrics_decode(struct srv_metrics *metrics, size_t steps, size_t rows, uint64_t ns)
 {
-    observe(&metrics->decode_batch_size, &steps_together, steps);
+    observe(&metrics->decode_batch_size, &batch_sizes, steps);
     observe(&metrics->decode_batch_seconds, &seconds, ns);
     count_up(&metrics->decode_rows, rows);
 }
@@ -160,7 +162,7 @@ static void print_head(struct srv_buffer *out, const char *name, const char *typ
     srv_buffer_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* labels: "" or `name="value"` pairs that end in a comma */
+/* `labels` is "" or pairs name="value", each followed by a comma. */
 static void print_histogram(struct srv_buffer *out, const struct histogram *histogram,
                             const struct bounds *bounds, const char *name, const char *labels)
 {
@@ -251,7 +253,7 @@ static const struct {
     const struct bounds *bounds;
 } histograms[] = {
     {"attnd_decode_batch_size", "Decode steps of one layer that were computed together.",
-     MEMBER(decode_batch_size), &steps_together},
+     MEMBER(decode_batch_size), &batch_sizes},
     {"attnd_decode_batch_seconds", "Computing one batch of decode steps.",
      MEMBER(decode_batch_seconds), &seconds},
     {"attnd_attend_seconds", "Computing one attention over given rows or one prefill.",

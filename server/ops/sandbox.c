@@ -1,10 +1,11 @@
 /* sandbox.c: landlock early, seccomp late.
  *
- * Landlock restricts a thread and those it starts, so it comes first; by then models have not been
- * read, and where their files are (links lead anywhere) is not for us to say: it is about writing
- * alone.  The filter of system calls reaches all threads, and comes when there is nothing left to
- * open but files of the state directory.  It answers EPERM and does not kill: a call that a later C
- * library makes in passing costs no session, and what an intruder wants is refused all the same. */
+ * Landlock restricts a thread and the threads it starts later, so it is set before any is started.
+ * Models have not been read by then, and their files may be anywhere (links lead out of their
+ * directories): so landlock restricts writing alone.  The filter of system calls (seccomp) reaches
+ * all threads, and is set when nothing is left to open but files of the state directory.  The
+ * filter answers EPERM and does not kill: a harmless call that a later C library makes costs no
+ * session, and an intruder's call is refused all the same. */
 #include "ops/sandbox.h"
 
 #include <errno.h>
@@ -24,9 +25,9 @@
 #define LANDLOCK_ACCESS_FS_TRUNCATE (1ULL << 14) /* version 3 */
 #endif
 
-/* ---- What the kernel has --------------------------------------------------------------------- */
+/* ---- Support in the kernel ------------------------------------------------------------------- */
 
-/* 0: none. */
+/* The version of landlock's interface; 0: the kernel has none. */
 static int landlock_version(void)
 {
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
@@ -54,8 +55,8 @@ static bool refuse(char *message, size_t size, const char *what, int error)
 
 /* ---- Landlock -------------------------------------------------------------------------------- */
 
-/* What nobody may do outside of the state directory: all but reading. */
-static uint64_t changes(int version)
+/* The rights that exist only within the state directory: all but reading. */
+static uint64_t write_rights(int version)
 {
     uint64_t all =
         LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
@@ -87,7 +88,7 @@ static bool allow_directory(int rules, const char *path, uint64_t handled)
 
 static bool lock_files(int version, const char *state_dir, char *message, size_t size)
 {
-    struct landlock_ruleset_attr ruleset = {.handled_access_fs = changes(version)};
+    struct landlock_ruleset_attr ruleset = {.handled_access_fs = write_rights(version)};
     int rules =
         (int)syscall(SYS_landlock_create_ruleset, &ruleset, sizeof ruleset.handled_access_fs, 0);
     if (rules < 0)
@@ -114,7 +115,8 @@ bool srv_sandbox_restrict_files(const char *state_dir, char *message, size_t siz
 
 /* ---- System calls ---------------------------------------------------------------------------- */
 
-/* What serving, saving and stopping need; no process, no program, no socket that leads outside. */
+/* The calls that serving, saving and stopping need.  None of them starts a process or a program, or
+ * opens a connection. */
 static const int allowed[] = {
     /* memory */
     SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise),
@@ -132,16 +134,16 @@ static const int allowed[] = {
     SCMP_SYS(getsockopt), SCMP_SYS(setsockopt), SCMP_SYS(getsockname), SCMP_SYS(getpeername),
     SCMP_SYS(poll), SCMP_SYS(ppoll), SCMP_SYS(epoll_ctl), SCMP_SYS(epoll_wait),
     SCMP_SYS(epoll_pwait),
-    /* what is open */
+    /* open files */
     SCMP_SYS(read), SCMP_SYS(readv), SCMP_SYS(pread64), SCMP_SYS(write), SCMP_SYS(writev),
     SCMP_SYS(pwrite64), SCMP_SYS(lseek), SCMP_SYS(fstat), SCMP_SYS(newfstatat),
     SCMP_SYS(getdents64), SCMP_SYS(fcntl), SCMP_SYS(dup), SCMP_SYS(close), SCMP_SYS(fsync),
     SCMP_SYS(fdatasync), SCMP_SYS(syncfs), SCMP_SYS(ftruncate), SCMP_SYS(fallocate),
     SCMP_SYS(flock),
-    /* chance, and what the system is */
+    /* random numbers, and facts about the system */
     SCMP_SYS(getrandom), SCMP_SYS(sysinfo), SCMP_SYS(uname)};
 
-/* Calls that name a file by a directory and a name. */
+/* Calls that name a file by a directory and a name, allowed for the state directory alone. */
 static const int named[] = {SCMP_SYS(openat), SCMP_SYS(unlinkat), SCMP_SYS(renameat),
                             SCMP_SYS(renameat2)};
 

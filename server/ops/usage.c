@@ -1,5 +1,6 @@
-/* usage.c: /proc/self/statm and /proc/self/fd, read again and again; but what takes the longer the
- * more connections there are, once a second. */
+/* usage.c: reads /proc/self/statm and /proc/self/fd through descriptors kept open.
+ *
+ * The readings whose cost grows with the number of connections are taken at most once a second. */
 #include "ops/usage.h"
 
 #include <dirent.h>
@@ -12,7 +13,7 @@
 #include "base/clock.h"
 #include "ops/heap.h"
 
-#define KEPT_NS UINT64_C(1000000000)
+#define SAMPLE_NS UINT64_C(1000000000) /* that a sample is used for */
 
 struct sample {
     uint64_t taken_ns; /* 0: never */
@@ -20,9 +21,9 @@ struct sample {
 };
 
 struct srv_usage {
-    int memory;           /* -1: none */
+    int memory;           /* /proc/self/statm; -1: none */
     pthread_mutex_t lock; /* of the directory's position, and of the samples */
-    DIR *files;           /* NULL: none */
+    DIR *files;           /* /proc/self/fd; NULL: none */
     struct sample open_files, heap;
 };
 
@@ -56,17 +57,17 @@ size_t srv_usage_resident_bytes(struct srv_usage *usage)
     if (length <= 0)
         return 0;
     text[length] = '\0';
-    (void)strtoul(text, &end, 10); /* all pages; then those in memory */
+    (void)strtoul(text, &end, 10); /* all pages; the next number is resident pages */
     return strtoul(end, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* What measure() says, or said within the last second. */
+/* The value of measure(), now or within the last second. */
 static size_t sampled(struct srv_usage *usage, struct sample *sample,
                       size_t (*measure)(const struct srv_usage *usage))
 {
     pthread_mutex_lock(&usage->lock);
     uint64_t now = srv_now_ns();
-    if (sample->taken_ns == 0 || now - sample->taken_ns >= KEPT_NS)
+    if (sample->taken_ns == 0 || now - sample->taken_ns >= SAMPLE_NS)
         *sample = (struct sample){now, measure(usage)};
     size_t value = sample->value;
     pthread_mutex_unlock(&usage->lock);
@@ -94,7 +95,7 @@ size_t srv_usage_open_files(struct srv_usage *usage)
     if (usage->files == NULL)
         return 0;
     if (fstat(dirfd(usage->files), &status) == 0 && status.st_size > 0)
-        return (size_t)status.st_size; /* which is their number since Linux 6.2 */
+        return (size_t)status.st_size; /* the number of open files, since Linux 6.2 */
     return sampled(usage, &usage->open_files, count_files);
 }
 

@@ -1,6 +1,6 @@
-/* usage.h: what the kernel says of this process, for metrics.
+/* usage.h: the kernel's figures about this process, for metrics.
  *
- * Its files are opened once and kept: in a sandbox none can be opened later. */
+ * The files of /proc are opened once and kept open: in a sandbox none can be opened later. */
 #ifndef SRV_USAGE_H
 #define SRV_USAGE_H
 
@@ -12,8 +12,8 @@ struct srv_usage;
 struct srv_usage *srv_usage_open(void);
 void srv_usage_close(struct srv_usage *usage);
 
-/* 0 where the kernel does not say.  Open files, where they have to be counted, and the heap's bytes
- * (heap.h) are up to a second old.  Any thread. */
+/* Each is 0 where the kernel does not provide it.  The number of open files, where it has to be
+ * counted, and the heap's bytes (heap.h) are up to a second old.  Any thread. */
 size_t srv_usage_resident_bytes(struct srv_usage *usage);
 size_t srv_usage_open_files(struct srv_usage *usage);
 size_t srv_usage_heap_bytes(struct srv_usage *usage);

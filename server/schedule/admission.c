@@ -76,7 +76,7 @@ void srv_admission_leave(struct srv_admission *a, const struct srv_request *requ
 /* ---- The wait to expect ----------------------------------------------------------------------
  *
  * Depth times pace of a route is all that is predicted.  docs/API.md promises what is done with it:
- * Retry-After tells when there will be room, and a request that would come too late at the pace of
+ * Retry-After says when there will be room, and a request that would come too late at the pace of
  * its route is refused before its body is read. */
 
 /* Counts one end.  Only the time since the request was taken and the request before it ended counts

@@ -40,8 +40,8 @@ enum srv_error_code srv_io_workers_check(void *request, struct srv_error *error)
  * it is decompressed by another thread than a worker's. */
 void srv_read_body(struct srv_request *request);
 
-/* Writes the reply of a job that has ended, unless the reply tells already why its body could not
- * be read; or one piece of the reply: true while there is more. */
+/* Writes the reply of a job that has ended, or one piece of the reply: true while there is more.
+ * Does nothing where the reply is already an error, since the body could not be read. */
 void srv_write_reply(struct srv_request *request);
 bool srv_write_reply_piece(struct srv_request *request);
 

@@ -37,7 +37,7 @@ struct srv_item {
     struct srv_error error;
 };
 
-/* What the jobs of one kind do.  Members may be NULL.  All but `encode` run on the engine owner's
+/* The functions of one kind of job; each may be NULL.  All but `encode` run on the engine owner's
  * thread; errors go to job->error.  A job without items has `begin`, `compute` or both `begin` and
  * `advance`. */
 struct srv_job_type {

@@ -1,9 +1,9 @@
 /* scheduler.c: the inbox, and who owns the engine.
  *
  * Event threads and I/O workers put requests into the inbox.  The engine owner is the thread that
- * holds engine_lock.  It alone takes requests out of the inbox, calls the engine and touches
- * caches.  The engine owner is the scheduler's thread, or an event thread for a round that ends
- * before another thread would have woken.
+ * holds engine_lock: the scheduler's thread, or an event thread for a round that ends before
+ * another thread would have woken.  Only the engine owner takes requests out of the inbox, calls
+ * the engine and touches caches.
  *
  * A round (dispatch.h):
  *
@@ -119,8 +119,7 @@ static bool read_or_write(void *context, struct srv_request *request)
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
 
-/* Ends cancelled requests, every SWEEP_NS, so that they are told at once and their places are
- * free. */
+/* Ends cancelled requests, every SWEEP_NS, so that each is answered soon and its place is free. */
 static void sweep(struct srv_scheduler *s)
 {
     if (srv_now_ns() < s->next_sweep_ns)

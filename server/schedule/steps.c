@@ -333,13 +333,13 @@ void srv_item_write(struct srv_buffer *out, const struct srv_item *item)
     srv_buffer_text(out, "\"session_id\":");
     srv_buffer_json_string(out, item->session->id);
     srv_buffer_text(out, ",\"layer\":");
-    srv_buffer_unsigned(out, (uint64_t)item->job->call.layer);
+    srv_buffer_unsigned(out, (uint64_t)item->job->call.layer, 1);
     srv_buffer_text(out, ",\"position\":");
-    srv_buffer_unsigned(out, step->position);
+    srv_buffer_unsigned(out, step->position, 1);
     srv_buffer_text(out, ",\"length\":");
-    srv_buffer_unsigned(out, length);
+    srv_buffer_unsigned(out, length, 1);
     srv_buffer_text(out, ",\"epoch\":");
-    srv_buffer_unsigned(out, item->session->epoch);
+    srv_buffer_unsigned(out, item->session->epoch, 1);
     if (item->is_replay)
         srv_buffer_text(out, ",\"replayed\":true");
     srv_outputs_write(out, &step->outputs, &item->sizes, item->job->request->binary);

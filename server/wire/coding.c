@@ -154,7 +154,7 @@ enum srv_error_code srv_body_decompress(struct srv_request *request, size_t most
 
 /* ---- Compressing replies --------------------------------------------------------------------- */
 
-#define COMPRESSOR_BYTES ((size_t)256 << 10) /* of the struct and of zlib's stream, at most */
+#define COMPRESSOR_BYTES ((size_t)256 << 10) /* what the struct and zlib's stream take, about */
 
 struct srv_compressor {
     z_stream z;

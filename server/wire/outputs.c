@@ -259,7 +259,7 @@ static void write_stats(struct srv_buffer *out, const struct attn_head_stats *st
         {"largest", stats->largest},
     };
     srv_buffer_text(out, "{\"head\":");
-    srv_buffer_unsigned(out, head);
+    srv_buffer_unsigned(out, head, 1);
     srv_buffer_text(out, ",\"pattern\":");
     srv_buffer_json_string(out, attn_pattern_name(stats->pattern));
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -270,7 +270,7 @@ static void write_stats(struct srv_buffer *out, const struct attn_head_stats *st
         srv_tensor_write_json(out, &value, NULL, 0);
     }
     srv_buffer_text(out, ",\"rows\":");
-    srv_buffer_unsigned(out, stats->rows);
+    srv_buffer_unsigned(out, stats->rows, 1);
     srv_buffer_text(out, "}");
 }
 

@@ -2,9 +2,9 @@
  *
  * The http room makes a request, reads its head and body and sends its reply; the rooms that act on
  * it in between know nothing of libmicrohttpd.  One thread at a time has a request: its event
- * thread, the engine owner or an I/O worker (schedule/).  What is parsed from a request lives in
- * its arena, which is freed when the exchange ends; every byte that the request takes is charged to
- * the daemon's budget of bytes in flight. */
+ * thread, the engine owner or an I/O worker (schedule/).  The job and its tensors live in the
+ * request's arena, which is freed when the exchange ends at the latest; every byte that a request
+ * takes is charged to the daemon's budget of bytes in flight. */
 #ifndef SRV_REQUEST_H
 #define SRV_REQUEST_H
 

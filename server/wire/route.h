@@ -5,12 +5,13 @@
 
 #include "wire/request.h"
 
-/* A handler fills request->reply and returns.  It runs on the event thread and must not block. */
+/* A handler fills request->reply and returns.  Handlers run on the event thread and must not
+ * block. */
 typedef void srv_handler(struct srv_request *request);
 
-/* A parser reads the request's body into a job and sets request->job.  It runs on a thread of the
- * engine or an I/O worker, while the connection is suspended.  Where it fails, the caller makes the
- * error the reply. */
+/* A parser reads the request's body into a job and sets request->job.  Parsers run on threads of
+ * the engine or I/O workers, while the connection is suspended.  Where a parser fails, its caller
+ * makes the error the reply. */
 typedef enum srv_error_code srv_job_parser(struct srv_request *request, struct srv_error *error);
 
 /* The body that a route takes.  From SRV_BODY_TENSORS on a body is required. */

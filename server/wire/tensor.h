@@ -3,6 +3,7 @@
 #define SRV_TENSOR_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "config/bounds.h"
@@ -13,6 +14,14 @@ enum srv_tensor_kind {
     SRV_BOOLS,          /* true, false, 1, 0 -> uint8_t */
     SRV_INTEGERS,       /* integers -> int64_t */
 };
+
+/* Bytes of an element in memory. */
+static inline size_t srv_tensor_element_bytes(enum srv_tensor_kind kind)
+{
+    return kind == SRV_BOOLS      ? sizeof(uint8_t)
+           : kind == SRV_INTEGERS ? sizeof(int64_t)
+                                  : sizeof(float);
+}
 
 struct srv_tensor {
     bool present;

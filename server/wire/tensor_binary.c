@@ -15,7 +15,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 /* ---- Elements --------------------------------------------------------------------------------
  *
  * A reader converts n elements from `from`, which may be unaligned, to `to`, which may be the same
- * place where the two forms are the same.  It returns the number of elements before the first bad
+ * place where the two forms are the same, and returns the number of elements before the first bad
  * one: n where all are good. */
 
 typedef size_t element_reader(void *to, const char *from, size_t n);
@@ -184,13 +184,7 @@ static bool check_size(const struct srv_tensor *tensor, const struct srv_binary_
 static void *choose_memory(const struct srv_tensor *tensor, char *at,
                            const struct srv_datatype *type, struct srv_arena *arena)
 {
-    static const size_t sizes[] = {
-        [SRV_FLOATS] = sizeof(float),
-        [SRV_FLOATS_OR_NULL] = sizeof(float),
-        [SRV_BOOLS] = sizeof(uint8_t),
-        [SRV_INTEGERS] = sizeof(int64_t),
-    };
-    size_t size = sizes[tensor->kind];
+    size_t size = srv_tensor_element_bytes(tensor->kind);
     if (type->in_place && (uintptr_t)at % size == 0 && tensor->count > 0)
         return at;
     return srv_arena_alloc(arena, tensor->count, size);
@@ -242,13 +236,13 @@ void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const siz
     srv_buffer_text(out, "{\"shape\":[");
     for (unsigned d = 0; d < rank; d++) {
         srv_buffer_text(out, d > 0 ? "," : "");
-        srv_buffer_unsigned(out, shape[d]);
+        srv_buffer_unsigned(out, shape[d], 1);
         count *= shape[d];
     }
     srv_buffer_text(out, "],\"datatype\":\"");
     srv_buffer_text(out, datatype);
     srv_buffer_text(out, "\",\"binary_data_size\":");
-    srv_buffer_unsigned(out, count * SRV_BINARY_ELEMENT_BYTES);
+    srv_buffer_unsigned(out, count * SRV_BINARY_ELEMENT_BYTES, 1);
     srv_buffer_text(out, "}");
 }
 

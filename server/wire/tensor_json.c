@@ -1,9 +1,9 @@
 /* tensor_json.c: tensors as JSON text.
  *
  * Reading recurses over dimensions, at most SRV_TENSOR_RANK deep, down to rows of elements, which
- * are written straight to their final place.  That memory is allocated from the arena for as many
- * elements as the arrays ahead can hold, and the unused end is given back when the tensor ends:
- * untouched memory costs nothing, and no row is ever moved.
+ * are written straight to their final place.  The arena gives memory for as many elements as the
+ * arrays ahead can hold, and gets the unused end back when the tensor ends: untouched memory costs
+ * nothing, and no row is ever moved.
  *
  * Digits are number.c's, strings and objects json.c's, tensor objects tensor_object.c's; the
  * endpoints compare shapes with models. */
@@ -29,13 +29,6 @@ struct reader {
     size_t index[SRV_TENSOR_RANK]; /* [rank] of the element being read */
     char *data;
     size_t count, capacity; /* elements */
-};
-
-static const size_t element_sizes[] = {
-    [SRV_FLOATS] = sizeof(float),
-    [SRV_FLOATS_OR_NULL] = sizeof(float),
-    [SRV_BOOLS] = sizeof(uint8_t),
-    [SRV_INTEGERS] = sizeof(int64_t),
 };
 
 static const char *const element_names[] = {
@@ -245,7 +238,7 @@ static size_t count_ahead(const struct srv_json *json)
 /* Allocates room for all elements that may follow; finish_tensor gives the unused end back. */
 static bool alloc_data(struct reader *r)
 {
-    size_t size = element_sizes[r->kind];
+    size_t size = srv_tensor_element_bytes(r->kind);
     size_t most = count_ahead(r->json);
     size_t room = srv_arena_room(r->arena) / size;
     r->capacity = most < room ? most : room;
@@ -302,7 +295,7 @@ static bool read_scalar(struct reader *r)
 /* Makes *out the tensor that was read.  Always true. */
 static bool finish_tensor(struct srv_tensor *out, struct reader *r)
 {
-    srv_arena_shrink(r->arena, r->data, r->count * element_sizes[r->kind]);
+    srv_arena_shrink(r->arena, r->data, r->count * srv_tensor_element_bytes(r->kind));
     *out = (struct srv_tensor){
         .present = true, .kind = r->kind, .rank = r->rank, .count = r->count, .data = r->data};
     memcpy(out->shape, r->shape, r->rank * sizeof r->shape[0]);
@@ -365,7 +358,7 @@ static void write_indices(struct srv_buffer *out, const void *row, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (i > 0)
             srv_buffer_append(out, ",", 1);
-        srv_buffer_unsigned(out, data[i]);
+        srv_buffer_unsigned(out, data[i], 1);
     }
 }
 

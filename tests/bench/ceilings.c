@@ -1,9 +1,9 @@
 /* ceilings.c: multiply-adds and bytes per second of several threads at once.
  *
- * Every rate is measured alike: the threads start a window together, each repeats its unit of work
- * until the window is over, and their rates add up.  The best of several windows counts, for other
- * work on the machine only ever takes away.  Memory is read from huge pages, each thread having a
- * part of its own and going on in the next window where it stopped. */
+ * Every rate is measured in the same way: the threads start a window together, each repeats its
+ * unit of work until the window ends, and their rates add up.  The best of several windows counts,
+ * since other work on the machine only lowers a rate.  Memory is read from huge pages: each thread
+ * has a part of its own and continues in the next window where it stopped. */
 #include "ceilings.h"
 
 #include <pthread.h>
@@ -39,8 +39,8 @@ struct lane {
     double (*unit)(struct lane *lane); /* does some work and returns how much */
     const struct bench_simd *simd;
     enum bench_peak peak;
-    const char *part;      /* what this thread reads, BENCH_STREAMS streams of `stride` bytes */
-    size_t stride, at;     /* a multiple of 64 bytes; how far they are read */
+    const char *part;      /* this thread's part: BENCH_STREAMS streams of `stride` bytes */
+    size_t stride, at;     /* a multiple of 64 bytes; the offset read next */
     double rates[WINDOWS]; /* per second */
 };
 
@@ -72,8 +72,8 @@ static void *lane_main(void *argument)
     return NULL;
 }
 
-/* The best window of lanes that differ from `model` only in the part of `bytes` they read, in
- * thousand millions per second. */
+/* The rate of the best window, in 10^9 per second, of lanes that differ from `model` only in the
+ * part of `bytes` that they read. */
 static double best_rate(const struct lane *model, unsigned threads, size_t bytes)
 {
     struct lane *lanes = attn_calloc(threads, sizeof *lanes);
@@ -104,9 +104,9 @@ static double best_rate(const struct lane *model, unsigned threads, size_t bytes
     return best * 1e-9;
 }
 
-/* ---- Handing over a cache line ------------------------------------------------------------- */
+/* ---- Hand-over of a cache line ------------------------------------------------------------- */
 
-/* Waits for each odd turn and answers with the next even one. */
+/* Waits for each odd number and answers with the next even one. */
 static void *answer(void *argument)
 {
     atomic_uint *turn = argument;
@@ -118,7 +118,7 @@ static void *answer(void *argument)
     return NULL;
 }
 
-/* The best of some groups of round trips: a thread that lost its CPU spoils a whole group. */
+/* The best of several groups of round trips: a thread that loses its CPU spoils a whole group. */
 static double handover_ns(unsigned threads)
 {
     _Alignas(ATTN_ALIGN) atomic_uint turn = 0;
@@ -142,7 +142,7 @@ static double handover_ns(unsigned threads)
     return best * 1e9 / (2.0 * GROUP);
 }
 
-/* ---- All of it ----------------------------------------------------------------------------- */
+/* ---- All ceilings -------------------------------------------------------------------------- */
 
 double bench_cache_room(void) { return 0.75 * (double)bench_cache_bytes(); }
 

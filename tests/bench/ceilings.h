@@ -1,8 +1,8 @@
-/* ceilings.h: what this machine can do at this moment, measured in the run that uses it.
+/* ceilings.h: the highest rates that this machine reaches at the moment of a run.
  *
- * Memory bandwidth of a virtual machine moves by a factor for seconds to minutes, as its threads
- * share a cache with each other or with strangers: a time is only worth something beside the
- * ceilings taken right before and after it. */
+ * Memory bandwidth of a virtual machine changes by a factor for seconds to minutes, as its threads
+ * share a cache with each other or with other machines' threads.  So a time means something only
+ * beside the ceilings measured right before and after it. */
 #ifndef TESTS_BENCH_CEILINGS_H
 #define TESTS_BENCH_CEILINGS_H
 
@@ -14,27 +14,27 @@ struct bench_ceilings {
     double handover_ns;           /* a cache line from one thread to another; 0: one thread */
 };
 
-struct bench_meter; /* a buffer larger than the caches, and which loops to run */
+struct bench_meter; /* a buffer larger than the caches, and the loops to run */
 
 /* NULL where memory is short. */
 struct bench_meter *bench_meter_new(void);
 void bench_meter_free(struct bench_meter *meter);
 
-/* "avx512", "avx2" or "sse2": what the loops use. */
+/* The loops' instructions: "avx512", "avx2" or "sse2". */
 const char *bench_meter_level(const struct bench_meter *meter);
 
-/* Bytes that count as fitting the L3 cache: three quarters of it, as others may live there too. */
+/* Bytes that count as fitting the L3 cache: three quarters of it, as others use it too. */
 double bench_cache_room(void);
 
-/* Measures with `threads` threads, which takes about a third of a second.  `cache` is read over
- * cache_bytes where they fit the cache, else over a quarter of it. */
+/* Measures with `threads` threads in about a third of a second.  The rate `cache` is that of
+ * reading `cache_bytes` where they fit the cache, else a quarter of the cache. */
 void bench_ceilings_measure(struct bench_ceilings *out, struct bench_meter *meter, unsigned threads,
                             double cache_bytes);
 
 struct bench_ceilings bench_ceilings_mean(const struct bench_ceilings *a,
                                           const struct bench_ceilings *b);
 
-/* How far two rates are apart: 0.1 is 10 %. */
+/* The relative difference of two rates: 0.1 is 10 %. */
 double bench_gap(double before, double after);
 
 #endif

@@ -1,13 +1,12 @@
-/* check.c: the formula of attn.h's head in double, for a few rows.
+/* check.c: the formula at the head of attn.h in double, for a few rows.
  *
- * Weights, inputs and cached keys are made again from their streams, so nothing but the result
- * under test comes from the library.  First all keys and values that a sequence's rows see are
- * computed, BLOCK tokens at a time so that each weight is converted once for all of them; then, row
- * by row, scores, weighted sums and output projection.  Scores of unit-variance inputs stay far
- * below where exp leaves double, so no maximum is subtracted.
+ * Weights, inputs and cached keys are generated again from their streams, so only the result under
+ * test comes from the library.  First all keys and values that a sequence's rows see are computed,
+ * BLOCK tokens at a time so that each weight is converted once for all of these; then, row by row,
+ * scores, weighted sums and output projection.  Scores of unit-variance inputs stay far below the
+ * range of exp in double, so no maximum is subtracted.
  *
- * As docs/NUMERICS.md says, RoPE's frequencies and angles are float32: that is part of the
- * formula, not an error. */
+ * RoPE's frequencies and angles are float32, which docs/NUMERICS.md makes part of the formula. */
 #include "check.h"
 
 #include <math.h>
@@ -109,7 +108,7 @@ static void transpose_rows(double *out, const struct oracle *oracle, size_t firs
 
 /* ---- Keys and values ----------------------------------------------------------------------- */
 
-/* Those of tokens [token, token + rows), which are rows `first` and following of the inputs. */
+/* Keys and values of tokens [token, token + rows), which are the inputs' rows from `first` on. */
 static void project_tokens(const struct oracle *oracle, size_t token, size_t first, size_t rows)
 {
     const struct bench_layer *l = oracle->layer;

@@ -1,7 +1,7 @@
-/* http_bare.c: what libmicrohttpd alone can do: a fixed reply from the external epoll mode.
+/* http_bare.c: libmicrohttpd alone: a fixed reply from the external epoll mode.
  *
- * Its cost is the floor under every reply of attnd.  The loop is http_loop.c's, without wakes,
- * deadlines and lingering. */
+ * The cost of this reply is the floor under every reply of attnd.  The loop is that of http_loop.c
+ * without wakes, deadlines and lingering. */
 #include <microhttpd.h>
 #include <poll.h>
 #include <stdio.h>

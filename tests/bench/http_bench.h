@@ -1,6 +1,6 @@
 /* http_bench.h: the parts of build/bench_http: a server to compare with, a client, the library.
  *
- * Whatever fails ends the program with a line that says what. */
+ * Every failure ends the program with a line that names it. */
 #ifndef TESTS_BENCH_HTTP_BENCH_H
 #define TESTS_BENCH_HTTP_BENCH_H
 
@@ -14,11 +14,11 @@ uint64_t http_now_ns(void);
 
 /* ---- http_bare.c ---- */
 
-/* Serves a short fixed reply through libmicrohttpd and nothing else, with the event loop that attnd
- * has; prints its address first.  Ends with the process. */
+/* Prints its address, then serves a short fixed reply through libmicrohttpd alone, with attnd's
+ * event loop.  Ends with the process. */
 _Noreturn void http_bare(void);
 
-/* ---- http_client.c: one connection that is kept ---- */
+/* ---- http_client.c: one kept-alive connection ---- */
 
 struct http_client {
     int fd;
@@ -35,12 +35,13 @@ struct http_text {
 void http_client_open(struct http_client *out, const char *url); /* "http://127.0.0.1:PORT" */
 void http_client_close(struct http_client *client);
 
-/* Sends a request and reads its reply; nanoseconds from the first byte sent to the last received.
- * Dies unless the status is `status`. */
+/* Sends a request and reads the reply; returns the nanoseconds from the first byte sent to the last
+ * received.  Ends the program unless the status is `status`. */
 uint64_t http_exchange(struct http_client *client, const struct http_text *request,
                        unsigned status);
 
-/* The GET of a path; and a POST /decode of one row over a session: JSON with 9 digits, or bytes. */
+/* Writes a GET of a path; and a POST /decode of one row over a session, as JSON with 9 digits or as
+ * bytes. */
 void http_get(struct http_text *out, const char *path);
 struct http_decode {
     const char *session;
@@ -64,12 +65,12 @@ struct http_library {
     struct attn_cache_pool *pool;
     size_t sessions;
     struct attn_cache **caches; /* [sessions] */
-    struct attn_step *steps;    /* [sessions] not committed: every call is the same */
+    struct attn_step *steps;    /* [sessions] not committed, so that every call is the same */
     struct attn_step **list;    /* [sessions] to them */
     float *rows, *outputs;      /* [sessions][width] */
 };
 
-/* `sessions` caches of `cached` tokens each, over the random model of that form. */
+/* Makes `sessions` caches of `cached` tokens each, over the random model of that form. */
 void http_library_open(struct http_library *out, const struct http_model *model, size_t sessions,
                        size_t cached);
 void http_library_close(struct http_library *library);

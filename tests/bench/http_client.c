@@ -66,20 +66,20 @@ static void send_all(int fd, const char *bytes, size_t count)
     }
 }
 
-/* Bytes of the whole reply, once its head is there; 0 before that. */
+/* Bytes of the whole reply, once its head has arrived; 0 before that. */
 static size_t reply_length(const char *buffer)
 {
     const char *end = strstr(buffer, "\r\n\r\n"), *length = strstr(buffer, "Content-Length: ");
     if (end == NULL)
         return 0;
     size_t head = (size_t)(end + 4 - buffer);
-    /* Inference-Header-Content-Length ends alike. */
+    /* Inference-Header-Content-Length has the same end. */
     while (length != NULL && length > buffer && length[-1] != '\n')
         length = strstr(length + 1, "Content-Length: ");
     return head + (length != NULL ? strtoul(length + 16, NULL, 10) : 0);
 }
 
-/* The milliseconds behind "compute;dur=", as nanoseconds. */
+/* The milliseconds after "compute;dur=", as nanoseconds. */
 static int64_t read_compute(const char *reply)
 {
     static const char name[] = "compute;dur=";

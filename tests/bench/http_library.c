@@ -1,6 +1,6 @@
-/* http_library.c: attn_decode called in a loop: what attnd's decodes cost without HTTP.
+/* http_library.c: attn_decode called in a loop: the cost of attnd's decodes without HTTP.
  *
- * Model, rows and number of cached tokens are those that http.sh asks attnd for. */
+ * Model, rows and number of cached tokens are the same as in http.sh's requests. */
 #include <stdio.h>
 #include <stdlib.h>
 

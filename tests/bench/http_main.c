@@ -1,9 +1,9 @@
-/* http_main.c: build/bench_http, the parts of make bench-http that are not wrk's.
+/* http_main.c: build/bench_http, the parts of make bench-http that wrk does not do.
  *
  *   bare                                          serve a fixed reply, print the address
  *   sessions URL MODEL WIDTH COUNT CACHED PREFIX  start PREFIX1 ... with CACHED tokens each
  *   library MODEL SESSIONS CACHED SECONDS         decode steps per second without HTTP
- *   one BARE_URL URL CALLS CPU                    one connection from that CPU: what a call costs
+ *   one BARE_URL URL CALLS CPU                    one connection from that CPU: the cost of a call
  *                                                 beyond the library's, in microseconds
  *
  * MODEL is a name of `models`; http.sh gives attnd the same. */
@@ -101,11 +101,11 @@ static int library(char *argv[])
 /* One kind of call of `one`, and its times. */
 struct kind {
     const char *name;
-    struct http_library *library; /* or else: */
+    struct http_library *library; /* NULL: a request over HTTP */
     struct http_client *client;
     struct http_text request;
     int64_t *ns;      /* [calls] */
-    int64_t *compute; /* [calls] of them, in attnd's own computing */
+    int64_t *compute; /* [calls] the part of `ns` that attnd computed */
 };
 
 enum { BARE, LIBRARY, BINARY, JSON, KINDS };
@@ -141,8 +141,8 @@ static void time_kinds(struct kind kinds[], size_t count, size_t calls)
         }
 }
 
-/* Medians of each, and of what a request took beyond the library's call (and a bare reply) of the
- * same turn: a slow moment of the machine is in both and cancels. */
+/* Prints the median time of each kind of call, and of what a request takes beyond the library's
+ * call (and a bare reply) of the same turn: a slow moment of the machine is in both and cancels. */
 static void print_times(const char *model, struct kind kinds[], size_t calls)
 {
     int64_t *over = malloc(calls * sizeof *over);
@@ -164,7 +164,7 @@ static void print_times(const char *model, struct kind kinds[], size_t calls)
     free(over);
 }
 
-/* Keeps this thread, not those of the library, on a CPU. */
+/* Pins this thread, and not the library's threads, to a CPU. */
 static void stay_on(size_t cpu)
 {
     cpu_set_t set;
@@ -174,7 +174,8 @@ static void stay_on(size_t cpu)
         http_die("CPU %zu cannot be had", cpu);
 }
 
-/* Times calls of a model by all ways in turn, so that whatever else the machine does meets all. */
+/* Times all kinds of calls of a model in turn, so that other load on the machine affects all of
+ * them. */
 static void time_model(const char *name, struct http_client *bare, struct http_client *attnd,
                        size_t calls, size_t cpu)
 {

@@ -1,6 +1,8 @@
 /* json.c: nanoseconds per number of reading and writing tensors as JSON text, beside strtof,
- * jansson and "%.9g".  Alternatives take turns, the best of several rounds counts: the machine's
- * other work only ever adds time. */
+ * jansson and "%.9g".
+ *
+ * Alternatives take turns, and the best of several rounds counts: the machine's other work only
+ * adds time. */
 #include <jansson.h>
 #include <math.h>
 #include <stdint.h>
@@ -54,7 +56,7 @@ static void free_sample(struct sample *s)
     free(s->text);
 }
 
-/* ---- What is measured: each does a sample once and returns a number from it ---------- */
+/* ---- Alternatives: each processes a sample once and returns a number from it ---------- */
 
 static double read_ours(const struct sample *s)
 {

@@ -1,4 +1,4 @@
-/* machine.c: what the operating system tells about the machine and this process. */
+/* machine.c: facts about the machine and this process, from the operating system. */
 #include "machine.h"
 
 #include <malloc.h>
@@ -38,8 +38,8 @@ void *bench_need(void *memory)
 
 unsigned bench_cpus(void) { return attn_cpu_count(); }
 
-/* What stands behind the first line of a /proc file that begins with `field`; "" where none does.
- * The value starts behind colon and blanks. */
+/* The value, after colon and blanks, of the first line of a /proc file that begins with `field`; ""
+ * where there is none. */
 static void proc_field(char *out, size_t size, const char *path, const char *field)
 {
     char line[512];
@@ -68,7 +68,8 @@ void bench_machine_name(char *out, size_t size)
              bench_cpus(), (double)bench_cache_bytes() / 1048576);
 }
 
-/* What sysconf says is all of a processor's on some: 384 MiB where a CPU reaches 32. */
+/* sysconf alone would not do: on some processors it counts all L3 caches, 384 MiB where a CPU
+ * reaches 32. */
 size_t bench_cache_bytes(void)
 {
     char kib[32];

@@ -1,11 +1,10 @@
-/* main.c: `build/bench`: how fast the library computes attention, and how close that is to what
- * this machine can do.
+/* main.c: `build/bench`: how fast the library computes attention, beside this machine's ceilings.
  *
  * OpenBLAS takes kernel set and threads from its environment while it is loaded, before main.  So
- * where such variables are inherited they are dropped and the program starts itself once more.
+ * inherited variables of OpenBLAS are removed and the program starts itself again.
  *
- * Exit status: 0, 1 where a result was wrong, grew too much or could not be had, 2 where the
- * options ask for what does not exist. */
+ * Exit status: 0; 1 where a result was wrong, took too much memory or could not be computed; 2
+ * where an option names something that does not exist. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,7 +168,7 @@ static void parse(struct options *out, int argc, char **argv)
 
 /* ---- The environment ----------------------------------------------------------------------- */
 
-/* The first inherited variable that OpenBLAS would listen to, its name cut off at the `=`. */
+/* Finds the name of an inherited variable that OpenBLAS reads; false where there is none. */
 static bool find_setting(char *name, size_t size)
 {
     static const char *const heads[] = {"OPENBLAS_", "GOTO_NUM_THREADS=", "OMP_NUM_THREADS="};
@@ -223,7 +222,7 @@ static void print_results(const struct bench_result *results, size_t sides, bool
         bench_print_ratio(results);
 }
 
-/* Measures one shape with engines of its own, which have no scratch memory from other shapes. */
+/* Measures one shape with new engines, which have no scratch memory from other shapes. */
 static void run_shape(struct bench_result out[], const struct bench_shape *shape,
                       const struct bench_dtype *dtype, const struct options *o, size_t sides,
                       struct bench_meter *meter)
@@ -238,7 +237,7 @@ static void run_shape(struct bench_result out[], const struct bench_shape *shape
     print_results(out, sides, o->json);
 }
 
-/* Weightless attention takes float32 whatever weights and caches are made of. */
+/* Weightless attention takes float32 alone: its shapes are measured under the first dtype. */
 static bool is_wanted(const struct bench_shape *shape, const struct bench_dtype *dtype,
                       const struct options *o)
 {
@@ -279,7 +278,7 @@ static bool run_shapes(const struct options *o, const struct attn_engine_info *i
     return right;
 }
 
-/* What was asked for, on one engine; false where a result was wrong. */
+/* Runs the mode that the options choose; false where a result was wrong. */
 static bool run(const struct options *o, struct attn_engine *engine)
 {
     const struct bench_dtype *dtype = o->dtype != NULL ? o->dtype : &bench_dtypes[0];

@@ -2,8 +2,8 @@
  *
  * CHAINS independent sums are more than latency times ports of any CPU this runs on, and few enough
  * for 16 registers.  keep() tells the compiler that a value is used, so that no loop is dropped.
- * Each function carries its target as an attribute: the file itself is compiled for the baseline,
- * and bench_simd_get takes only what the CPU has. */
+ * Each function has its target as an attribute: the file itself is compiled for the baseline, and
+ * bench_simd_get takes only functions that the CPU can run. */
 #include "peaks.h"
 
 #include <immintrin.h>

@@ -1,6 +1,7 @@
-/* peaks.h: what one thread of this CPU can do at most: multiply-adds and reading.
+/* peaks.h: loops that reach the highest rates of one thread of this CPU: multiply-adds and reading.
  *
- * The only intrinsics of the benchmarks stand behind this table, chosen when it is filled. */
+ * The table of loops is filled for this CPU at run time; peaks.c has the only intrinsics of the
+ * benchmarks. */
 #ifndef TESTS_BENCH_PEAKS_H
 #define TESTS_BENCH_PEAKS_H
 
@@ -13,12 +14,12 @@ enum bench_peak {
     BENCH_NUM_PEAKS
 };
 
-#define BENCH_STREAMS 4 /* read side by side: one alone does not keep the prefetchers busy */
+#define BENCH_STREAMS 4 /* read side by side: one does not keep the prefetchers busy */
 
 struct bench_simd {
     const char *name; /* "avx512", "avx2", "sse2" */
-    /* A burst of some tens of microseconds in registers; returns its operations, a multiply-add
-     * counting as two.  NULL where the CPU has no such instruction. */
+    /* Computes for some tens of microseconds in registers; returns the number of operations, two
+     * for a multiply-add.  NULL where the CPU has no such instruction. */
     double (*burst[BENCH_NUM_PEAKS])(void);
     /* Reads `bytes`, a multiple of 64, of each of BENCH_STREAMS streams `stride` bytes apart. */
     void (*read)(const char *first, size_t stride, size_t bytes);

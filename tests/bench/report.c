@@ -1,8 +1,7 @@
-/* report.c: how results are told.
+/* report.c: printing results.
  *
- * A shape whose ceiling moved by more than a tenth however often it was repeated carries a `~`
- * before its fraction, as does one that seems to beat its floor: the floor is then less certain
- * than the time. */
+ * A `~` before a fraction marks a shape whose ceiling moved by more than a tenth in every attempt,
+ * or whose time is below its floor: the floor is then less certain than the time. */
 #include "report.h"
 
 #include <stdlib.h>
@@ -20,7 +19,7 @@ static const char *steadiness(const struct bench_result *r) { return r->steady ?
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
-/* A text of the operating system's as a JSON string. */
+/* Prints a member whose text comes from the operating system. */
 static void print_text(const char *name, const char *text)
 {
     printf("\"%s\":\"", name);
@@ -159,7 +158,7 @@ static void write_measured(FILE *to, const struct bench_result results[], size_t
     fprintf(to, "\n%s\n", END_MARK);
 }
 
-/* The whole document, NUL-terminated and the caller's; NULL where there is none. */
+/* The whole document, NUL-terminated, for attn_free; NULL where there is none. */
 static char *read_document(const char *path)
 {
     FILE *file = fopen(path, "r");

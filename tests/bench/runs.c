@@ -1,4 +1,4 @@
-/* runs.c: checking, repeating, and what a time is worth. */
+/* runs.c: checks a shape's result, times it, and judges the time by the ceilings. */
 #include "runs.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 
 #define MAX_RUNS ((size_t)4096)
 #define MAX_ATTEMPTS 3
-#define SHAPE_SECONDS 15 /* no further attempt that would end after this */
+#define SHAPE_SECONDS 15 /* no attempt begins that would end later */
 
 const char *bench_bound_name(enum bench_bound bound)
 {
@@ -41,7 +41,7 @@ static bool enough(size_t runs, double seconds)
            (runs >= 5 && seconds >= 1);
 }
 
-/* The first call: is it right, and how much memory does it take? */
+/* The first call: checks the result and the growth of memory. */
 static void first_run(struct bench_result *out, struct bench_work *work, struct attn_engine *engine)
 {
     const struct bench_shape *shape = work->shape;
@@ -65,7 +65,7 @@ static enum bench_peak peak_of(const struct bench_dtype *dtype, const struct ben
     return c->peak[dtype->peak] > 0 ? dtype->peak : BENCH_FP32;
 }
 
-/* What the ceilings before and after make of r->ms. */
+/* Derives floor, fraction and steadiness of r->ms from the ceilings before and after. */
 static void judge(struct bench_result *r, const struct bench_ceilings *before,
                   const struct bench_ceilings *after)
 {
@@ -103,7 +103,7 @@ static void attempt(struct bench_result out[], struct bench_work *work,
     size_t runs = 0;
     bench_ceilings_measure(&before, meter, threads, bytes);
     for (size_t s = 0; s < sides && bytes <= bench_cache_room(); s++)
-        bench_work_run(work, engines[s]); /* the meter's reading has emptied the caches */
+        bench_work_run(work, engines[s]); /* refills the caches, which the meter has emptied */
     for (double start = bench_now(); !enough(runs, seconds); runs++) {
         for (size_t s = 0; s < sides; s++)
             ms[s * MAX_RUNS + runs] = bench_work_run(work, engines[s]) * 1e3;

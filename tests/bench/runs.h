@@ -1,4 +1,4 @@
-/* runs.h: measuring one shape: right first, then fast, beside the machine's ceilings. */
+/* runs.h: measuring one shape: first its error, then its time, beside the machine's ceilings. */
 #ifndef TESTS_BENCH_RUNS_H
 #define TESTS_BENCH_RUNS_H
 
@@ -11,7 +11,7 @@
 
 enum bench_bound { BENCH_BY_FLOPS, BENCH_BY_MEMORY, BENCH_BY_CACHE };
 
-/* What one engine did on one shape. */
+/* The result of one engine on one shape. */
 struct bench_result {
     const struct bench_shape *shape;
     const struct bench_dtype *dtype;
@@ -25,7 +25,7 @@ struct bench_result {
     bool right;        /* max_error and growth are within their limits */
     enum bench_bound bound;
     struct bench_ceilings ceilings; /* mean of before and after */
-    double gap;                     /* how far apart the two were that the floor is made of */
+    double gap;                     /* relative difference of the two that the floor is made of */
     bool steady;                    /* gap is small, and the fraction not beyond 1 */
     size_t runs, attempts;
 };
@@ -34,16 +34,15 @@ struct bench_result {
 const char *bench_bound_name(enum bench_bound bound);
 
 /* Measures `shape` on each of 1 or 2 engines, which take turns call by call, over the same inputs.
- * The ceilings are taken before and after; where the one that the floor is made of moved by more
- * than BENCH_MAX_GAP, or the time is below the floor, they were not those of the calls: then the
- * measurement is repeated, up to three times within some 15 seconds, and the first steady one
- * counts, or else the one with the least gap.
- * A result that is not right is not timed: its ms is 0. */
+ * Ceilings are measured before and after.  Where the one that the floor is made of moved by more
+ * than BENCH_MAX_GAP, or the time is below the floor, the ceilings were not those of the calls:
+ * then the measurement is repeated, up to three times within some 15 seconds, and the first steady
+ * one counts, or else the one with the least gap.  A wrong result is not timed: its ms is 0. */
 void bench_measure(struct bench_result out[], const struct bench_shape *shape,
                    const struct bench_dtype *dtype, struct attn_engine *const engines[],
                    size_t sides, struct bench_meter *meter);
 
-/* The median of values [count], which are put in order. */
+/* The median of values [count], which are sorted. */
 double bench_median(double *values, size_t count);
 
 #endif

@@ -3,47 +3,77 @@
 
 #include <string.h>
 
-static const struct bench_layer bert = {"BERT-base", 768, 12, 12, 64, 0, true, false};
-static const struct bench_layer gpt2 = {"GPT-2", 768, 12, 12, 64, 0, true, true};
-static const struct bench_layer llama = {"Llama 3 8B", 4096, 32, 8, 128, 500000, false, true};
+static const struct bench_layer bert = {
+    .name = "BERT-base",
+    .hidden = 768,
+    .heads = 12,
+    .kv_heads = 12,
+    .head_dim = 64,
+    .bias = true,
+};
+static const struct bench_layer gpt2 = {
+    .name = "GPT-2",
+    .hidden = 768,
+    .heads = 12,
+    .kv_heads = 12,
+    .head_dim = 64,
+    .bias = true,
+    .causal = true,
+};
+static const struct bench_layer llama = {
+    .name = "Llama 3 8B",
+    .hidden = 4096,
+    .heads = 32,
+    .kv_heads = 8,
+    .head_dim = 128,
+    .rope_theta = 500000,
+    .causal = true,
+};
 
 #define ORT "ONNX Runtime"
 #define GGML "llama.cpp"
+#define SHAPE(name_, kind_, layer_, batch_, tokens_) \
+    .name = name_, .kind = BENCH_##kind_, .layer = &(layer_), .batch = batch_, .tokens = tokens_
+/* The fastest fp32 peer on another machine, its time, and the floor there. */
+#define PEER(name_, ms, floor_ms) .peer = name_, .peer_ms = ms, .peer_floor_ms = floor_ms
 
 const struct bench_shape bench_shapes[] = {
-    {"A128b1", BENCH_ATTEND, &bert, 1, 128, ORT, 1.57, 1.25, 0, false},
-    {"A512b1", BENCH_ATTEND, &bert, 1, 512, ORT, 8.1, 6.1, 0, false},
-    {"A128b8", BENCH_ATTEND, &bert, 8, 128, ORT, 12.8, 10, 0, false},
-    {"A512b8", BENCH_ATTEND, &bert, 8, 512, ORT, 67, 49, 0, false},
-    {"B1024", BENCH_ATTEND, &gpt2, 1, 1024, ORT, 19.9, 12.3, 0, false},
-    {"C512", BENCH_ATTEND, &llama, 1, 512, ORT, 107, 86, 0, false},
-    {"C2048", BENCH_ATTEND, &llama, 1, 2048, ORT, 528, 394, 0, false},
-    {"D1k_b1", BENCH_DECODE, &llama, 1, 1024, GGML, 2.55, 2.36, 0, false},
-    {"D4k_b1", BENCH_DECODE, &llama, 1, 4096, GGML, 5.0, 2.7, 0, false},
-    {"D16k_b1", BENCH_DECODE, &llama, 1, 16384, GGML, 10.3, 4.0, 0, false},
-    {"D1k_b8", BENCH_DECODE, &llama, 8, 1024, GGML, 8.2, 3.1, 0, false},
-    {"D4k_b8", BENCH_DECODE, &llama, 8, 4096, ORT, 24.5, 5.8, 0, false},
-    {"D16k_b8", BENCH_DECODE, &llama, 8, 16384, GGML, 60, 16.5, 0, false},
-    {"D1k_b32", BENCH_DECODE, &llama, 32, 1024, GGML, 24, 5.8, 0, false},
-    {"D4k_b32", BENCH_DECODE, &llama, 32, 4096, GGML, 57, 16.5, 0, false},
-    {"D16k_b32", BENCH_DECODE, &llama, 32, 16384, NULL, 0, 0, 0, false},
-    {"E_b1", BENCH_DECODE, &gpt2, 1, 1024, GGML, 0.138, 0.06, 0, false},
-    {"E_b8", BENCH_DECODE, &gpt2, 8, 1024, ORT, 1.45, 0.79, 0, false},
-    {"E_b32", BENCH_DECODE, &gpt2, 32, 1024, ORT, 6.1, 2.8, 0, false},
-    {"F2048", BENCH_CORE, &llama, 1, 2048, ORT, 139, 66, 64, false},
-    {"F4096", BENCH_CORE, &llama, 1, 4096, NULL, 0, 0, 64, false},
-    {"F8192", BENCH_CORE, &llama, 1, 8192, ORT, 2124, 1050, 64, false},
-    {"F65536", BENCH_CORE, &llama, 1, 65536, NULL, 0, 0, 256, true},
+    {SHAPE("A128b1", ATTEND, bert, 1, 128), PEER(ORT, 1.57, 1.25)},
+    {SHAPE("A512b1", ATTEND, bert, 1, 512), PEER(ORT, 8.1, 6.1)},
+    {SHAPE("A128b8", ATTEND, bert, 8, 128), PEER(ORT, 12.8, 10)},
+    {SHAPE("A512b8", ATTEND, bert, 8, 512), PEER(ORT, 67, 49)},
+    {SHAPE("B1024", ATTEND, gpt2, 1, 1024), PEER(ORT, 19.9, 12.3)},
+    {SHAPE("C512", ATTEND, llama, 1, 512), PEER(ORT, 107, 86)},
+    {SHAPE("C2048", ATTEND, llama, 1, 2048), PEER(ORT, 528, 394)},
+    {SHAPE("D1k_b1", DECODE, llama, 1, 1024), PEER(GGML, 2.55, 2.36)},
+    {SHAPE("D4k_b1", DECODE, llama, 1, 4096), PEER(GGML, 5.0, 2.7)},
+    {SHAPE("D16k_b1", DECODE, llama, 1, 16384), PEER(GGML, 10.3, 4.0)},
+    {SHAPE("D1k_b8", DECODE, llama, 8, 1024), PEER(GGML, 8.2, 3.1)},
+    {SHAPE("D4k_b8", DECODE, llama, 8, 4096), PEER(ORT, 24.5, 5.8)},
+    {SHAPE("D16k_b8", DECODE, llama, 8, 16384), PEER(GGML, 60, 16.5)},
+    {SHAPE("D1k_b32", DECODE, llama, 32, 1024), PEER(GGML, 24, 5.8)},
+    {SHAPE("D4k_b32", DECODE, llama, 32, 4096), PEER(GGML, 57, 16.5)},
+    {SHAPE("D16k_b32", DECODE, llama, 32, 16384)},
+    {SHAPE("E_b1", DECODE, gpt2, 1, 1024), PEER(GGML, 0.138, 0.06)},
+    {SHAPE("E_b8", DECODE, gpt2, 8, 1024), PEER(ORT, 1.45, 0.79)},
+    {SHAPE("E_b32", DECODE, gpt2, 32, 1024), PEER(ORT, 6.1, 2.8)},
+    {SHAPE("F2048", CORE, llama, 1, 2048), PEER(ORT, 139, 66), .growth_mib = 64},
+    {SHAPE("F4096", CORE, llama, 1, 4096), .growth_mib = 64},
+    {SHAPE("F8192", CORE, llama, 1, 8192), PEER(ORT, 2124, 1050), .growth_mib = 64},
+    {SHAPE("F65536", CORE, llama, 1, 65536), .growth_mib = 256, .on_request = true},
 };
 const size_t bench_num_shapes = sizeof bench_shapes / sizeof bench_shapes[0];
 
 const struct bench_shape bench_slope_shape = {
     .name = "slope", .kind = BENCH_DECODE, .layer = &llama, .batch = 1, .tokens = 131072};
 
+#define DTYPE(name_, dtype_, bytes) \
+    .name = name_, .dtype = dtype_, .weight_bytes = bytes, .kv_bytes = bytes
+
 const struct bench_dtype bench_dtypes[] = {
-    {"f32", ATTN_F32, 4, 4, BENCH_FP32, 1e-5},
-    {"bf16", ATTN_BF16, 2, 2, BENCH_BF16, 2e-2},
-    {"int8", ATTN_INT8, 1, 1, BENCH_INT8, 5e-2},
+    {DTYPE("f32", ATTN_F32, 4), .peak = BENCH_FP32, .tolerance = 1e-5},
+    {DTYPE("bf16", ATTN_BF16, 2), .peak = BENCH_BF16, .tolerance = 2e-2},
+    {DTYPE("int8", ATTN_INT8, 1), .peak = BENCH_INT8, .tolerance = 5e-2},
 };
 const size_t bench_num_dtypes = sizeof bench_dtypes / sizeof bench_dtypes[0];
 
@@ -72,7 +102,7 @@ double bench_weights(const struct bench_layer *l)
     return 2.0 * (double)l->hidden * (double)((l->heads + l->kv_heads) * l->head_dim);
 }
 
-/* Pairs of a query and a key that it sees, in one sequence. */
+/* Pairs of a query and a visible key, in one sequence. */
 static double pairs(const struct bench_shape *shape)
 {
     double n = (double)shape->tokens;
@@ -90,7 +120,7 @@ double bench_flops(const struct bench_shape *shape)
     return shape->kind == BENCH_CORE ? attention : attention + 2 * bench_weights(l) * rows;
 }
 
-/* Each weight, cached number, input and output once. */
+/* Bytes of each weight, cached number, input and output, once. */
 double bench_bytes(const struct bench_shape *shape, const struct bench_dtype *dtype)
 {
     const struct bench_layer *l = shape->layer;

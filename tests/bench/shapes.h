@@ -1,9 +1,8 @@
-/* shapes.h: what is measured.
+/* shapes.h: the shapes and dtypes that are measured.
  *
- * A shape is a layer (or weightless attention) with a batch and a number of tokens; a dtype says
- * what weights and caches are made of.  Both are rows of tables.  From them follow the operations
- * that cannot be avoided and the least bytes that must be read or written, of which the floor is
- * made. */
+ * A shape is a layer (or weightless attention) with a batch and a number of tokens; a dtype is that
+ * of weights and caches.  Both are rows of tables.  From a shape and a dtype follow the least
+ * number of operations and of bytes read or written, of which the floor is made. */
 #ifndef TESTS_BENCH_SHAPES_H
 #define TESTS_BENCH_SHAPES_H
 
@@ -33,8 +32,8 @@ struct bench_shape {
     size_t batch, tokens;
     const char *peer; /* the fastest fp32 peer on another machine: its name, ms, and the floor */
     double peer_ms, peer_floor_ms;
-    double growth_mib; /* memory a call may take beyond inputs and output; 0: not looked at */
-    bool on_request;   /* too long to be among all */
+    double growth_mib; /* memory a call may take beyond inputs and output; 0: unchecked */
+    bool on_request;   /* measured only when asked for by name: it takes long */
 };
 
 struct bench_dtype {
@@ -50,13 +49,13 @@ extern const size_t bench_num_shapes;
 extern const struct bench_dtype bench_dtypes[];
 extern const size_t bench_num_dtypes;
 
-/* The llama layer, one session: what --slope looks at.  The tokens are the longest context. */
+/* The shape of --slope: the llama layer, one session.  The tokens are the longest context. */
 extern const struct bench_shape bench_slope_shape;
 
 const struct bench_dtype *bench_dtype_find(const char *name); /* NULL: no such name */
 
-/* Whether `name` asks for the shape: its own name, or, where no shape is named so, its first
- * letters. */
+/* Whether `name` selects the shape: by its whole name or, where no shape has that name, by its
+ * first letters. */
 bool bench_shape_matches(const struct bench_shape *shape, const char *name);
 
 double bench_weights(const struct bench_layer *layer); /* numbers in the four matrices */

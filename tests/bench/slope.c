@@ -1,10 +1,10 @@
 /* slope.c: decode time against context.
  *
  * One cache is filled to the longest context; the others are forks of its first tokens, which share
- * its blocks.  Points take turns, round by round, so that a machine whose speed moves moves all of
- * them alike.  The line ms = base + slope * tokens is the one whose relative distances from the
- * points have the least squares; a cost that is not linear shows as a large distance, and as
- * slopes between neighbours that grow. */
+ * its blocks.  Points take turns, round by round, so that a change of the machine's speed affects
+ * all of them.  The line ms = base + slope * tokens has the least squares of relative distances
+ * from the points; a cost that is not linear shows as a large distance, and as slopes between
+ * neighbours that grow. */
 #include "slope.h"
 #include "attn_state.h"
 
@@ -29,7 +29,7 @@ struct point {
     double samples[MAX_ROUNDS], ms;
 };
 
-/* Lets the next run find the point's cache. */
+/* Makes the next run use the point's cache. */
 static void turn_to(struct bench_work *work, const struct point *point)
 {
     work->caches[0] = work->steps[0].cache = point->cache;

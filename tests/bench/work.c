@@ -1,8 +1,8 @@
 /* work.c: preparing a shape and running it.
  *
  * Caches are filled through the library's own kvcache.h, as a restored session is: computing 16,384
- * tokens of context for each of 32 sessions would take minutes.  Everything that is timed goes
- * through attn.h. */
+ * tokens of context for each of 32 sessions would take minutes.  All timed
+ * calls are those of attn.h. */
 #include "work.h"
 #include "attn_state.h"
 
@@ -153,7 +153,7 @@ void bench_work_open(struct bench_work *out, const struct bench_shape *shape,
     *out = (struct bench_work){.shape = shape, .dtype = dtype};
     out->size = rows * (core ? l->heads * l->head_dim : l->hidden);
     out->x = new_input(out->size, 0, engine);
-    out->out = new_input(out->size, 3, engine); /* so that its pages are there */
+    out->out = new_input(out->size, 3, engine); /* which faults in its pages */
     if (core) {
         out->key = new_input(rows * l->kv_heads * l->head_dim, 1, engine);
         out->value = new_input(rows * l->kv_heads * l->head_dim, 2, engine);

@@ -1,7 +1,7 @@
 /* work.h: a shape made ready to run: model, inputs, filled caches, room for the output.
  *
- * All numbers come from counter-based streams, so whoever checks a result can make the same inputs
- * again without having been told anything by the library. */
+ * All numbers come from counter-based streams, so a check of the result generates the same inputs
+ * again without any value from the library. */
 #ifndef TESTS_BENCH_WORK_H
 #define TESTS_BENCH_WORK_H
 
@@ -25,18 +25,18 @@ struct bench_work {
 
 #define BENCH_SEED 1
 
-/* Fails through bench_die.  The engine lends its threads. */
+/* Makes the shape ready; fails through bench_die.  The engine's threads fill inputs and caches. */
 void bench_work_open(struct bench_work *out, const struct bench_shape *shape,
                      const struct bench_dtype *dtype, struct attn_engine *engine);
 void bench_work_close(struct bench_work *work);
 
-/* One call; returns its seconds.  A decode is committed, and taken back when time has stopped. */
+/* Makes one call and returns its seconds.  A decode is committed, and undone after it is timed. */
 double bench_work_run(struct bench_work *work, struct attn_engine *engine);
 
-/* Shortens all caches to `context` tokens, which later runs then find. */
+/* Shortens all caches to `context` tokens for later runs. */
 void bench_work_shorten(struct bench_work *work, size_t context);
 
-/* The key [G][D] and value [G][D] of a cached token, one behind the other, and how many floats. */
+/* The key [G][D] of a cached token followed by its value [G][D]; and the number of floats. */
 void bench_cached_row(float *out, const struct bench_layer *layer, size_t session, size_t token);
 size_t bench_cached_width(const struct bench_layer *layer);
 

@@ -1,7 +1,8 @@
-/* checkpoint.c: a directory as it is published: the weights' header (first byte even) or the index
- * of shards (odd), beside a config.json of gpt2.  What opens is loaded too.  Files are in memory
- * where there is such a place: on a disk, one that is written anew for each input costs
- * milliseconds. */
+/* checkpoint.c: a model directory.  The input is the header of the weights (first byte even) or the
+ * index of shards (odd), beside a config.json of gpt2.  A checkpoint that opens is loaded too.
+ *
+ * Files are in memory where the system has a place for that: writing one anew to a disk costs
+ * milliseconds an input. */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -65,7 +66,7 @@ static void set_up(void)
     done = true;
 }
 
-/* The text up to a NUL is the header, of which the length is put before it; data follow. */
+/* Writes the text up to a NUL as the header, its length first; the rest are data. */
 static void write_weights(struct fuzz_input *in)
 {
     size_t left;

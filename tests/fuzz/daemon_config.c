@@ -1,4 +1,4 @@
-/* daemon_config.c: attnd.json, and behind a NUL each a flag (--name=value) or variable. */
+/* daemon_config.c: fuzzes attnd.json and, after a NUL each, flags (--name=value) or variables. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ static void write_text(const char *text, size_t length)
     FUZZ_EXPECT(pwrite(file, text, length, 0) == (ssize_t)length);
 }
 
-/* Only the file of ours is opened. */
+/* Whether the word names a configuration file, of which only the fuzzed one is read. */
 static bool names_a_file(const char *word)
 {
     return strncmp(word, "--config", 8) == 0 || strncmp(word, "ATTN_CONFIG", 11) == 0;

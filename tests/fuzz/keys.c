@@ -1,4 +1,4 @@
-/* keys.c: a file of API keys, and behind a NUL each what a caller takes for one. */
+/* keys.c: fuzzes a file of API keys and, after a NUL each, strings that a caller sends as keys. */
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,7 +31,7 @@ static const struct srv_key *find(const struct srv_keys *keys, const char *key, 
     return srv_keys_find(keys, digest);
 }
 
-/* What is in the list is whole, and found by nothing that is not in the file. */
+/* Every key of the list must be complete, and only texts of the file may find one. */
 static void look_at(const struct srv_keys *keys, const char *text)
 {
     FUZZ_EXPECT(keys->count >= 1 && keys->count <= SRV_MAX_KEYS);

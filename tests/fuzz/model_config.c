@@ -1,4 +1,4 @@
-/* model_config.c: config.json, of every family by its own model_type and as a random model's. */
+/* model_config.c: fuzzes config.json of every family, by its model_type, and of a random model. */
 #include "families/family_config.h"
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
 /* safetensors.c: the container, from memory.  The input is the header's text up to a NUL and then
- * the data; the header's length, which would stop a fuzzer at once, is put before it unless the
+ * the data.  The header's length, at which a fuzzer would be stuck, is put before it unless the
  * first byte is odd. */
 #include "safetensors.h"
 

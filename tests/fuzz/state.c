@@ -1,5 +1,6 @@
-/* state.c: exported sessions (state_file.h); unless the first byte is odd their fingerprint and
- * checksum are made right.  What lies in memory and what lies in a file is believed alike. */
+/* state.c: exported sessions (state_file.h).  Their fingerprint and checksum are repaired unless
+ * the first byte is odd.  Bytes in memory and the same bytes in a file must give the same
+ * result. */
 #include "bytes_source.h"
 #include "state_file.h"
 
@@ -23,7 +24,7 @@ static void set_up(void)
     memcpy(fingerprint, info.fingerprint, sizeof fingerprint);
 }
 
-/* From the file where bytes are NULL. */
+/* Imports from the file where bytes are NULL. */
 static enum attn_status import(const char *bytes, int file, size_t size)
 {
     struct attn_import *state = NULL;

@@ -374,7 +374,7 @@ END_TEST
 
 static void set_up_narrow(void) { serve(CONFIG_SMALL("\"max_reply_bytes\":65536,")); }
 
-/* Asks for 4 heads of n x n weights, in the form that the header asks for, expecting this status. */
+/* Asks for 4 heads of n x n weights, in the form that the header names; expects this status. */
 static void expect_weights(size_t n, const char *header, long status)
 {
     static float rows[64 * TINY];

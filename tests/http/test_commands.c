@@ -1,5 +1,4 @@
-/* test_commands.c: commands that attnd runs instead of serving, and configurations that it
- * refuses. */
+/* test_commands.c: the commands of attnd, and configurations that it refuses. */
 #include <check.h>
 #include <dirent.h>
 #include <limits.h>
@@ -12,8 +11,8 @@
 #include "suites.h"
 #include "text.h"
 
-/* Runs the daemon with these arguments; standard output must hold `out`, standard error `err`
- * (NULL: must be empty). */
+/* Runs attnd with these arguments; standard output must contain `out`, standard error `err` (NULL:
+ * must be empty). */
 static void expect_run(const char *const arguments[], int status, const char *out, const char *err)
 {
     char *got_out, *got_err;
@@ -28,7 +27,7 @@ static void expect_run(const char *const arguments[], int status, const char *ou
     free(got_err);
 }
 
-/* Runs the daemon with `config` as the configuration file and one more argument. */
+/* Runs attnd with `config` as the configuration file and one more argument. */
 static void expect_config(const char *config, const char *argument, int status, const char *out,
                           const char *err)
 {
@@ -305,8 +304,7 @@ START_TEST(test_health_check_succeeds_while_the_daemon_lives)
 }
 END_TEST
 
-/* Fails unless the thread's status has the line, such as "Seccomp:\t2
- * ". */
+/* The status of a thread must contain the line, as "Seccomp:\t2\n". */
 static void expect_status(const struct daemon *daemon, pid_t thread, const char *line)
 {
     char *text = daemon_status(daemon, thread);

@@ -1,5 +1,5 @@
-/* test_memory.c: the maximum of memory that attnd states: refused where a limit is lower, and kept
- * under load. */
+/* test_memory.c: the memory that attnd says it takes at most: refused where there is less, and
+ * never exceeded. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "raw.h"
 #include "suites.h"
 
-/* Small limits, so that all they allow can be used up. */
+/* Small bounds, so that a test can use up all of them. */
 #define CONFIG_LITTLE(members)                                                                  \
     "{\"host\":\"127.0.0.1\",\"port\":0,\"threads\":2,\"max_body_bytes\":\"2MiB\","             \
     "\"max_reply_bytes\":\"8MiB\",\"max_in_flight_bytes\":\"24MiB\",\"cache_bytes\":\"24MiB\"," \
@@ -28,8 +28,7 @@
 #define TRIES 10000 /* of a call that needs no session */
 #define IDLE 40
 
-/* Returns what --check prints of a configuration's file, which must be good; the caller frees
- * it. */
+/* The output of --check for a configuration file, which must be accepted; for free(). */
 static char *checked(const char *path, const char *argument)
 {
     char *out, *err;
@@ -40,7 +39,7 @@ static char *checked(const char *path, const char *argument)
     return out;
 }
 
-/* Returns the number after `name` within --check's `part`. */
+/* The number after `name` in the `part` of --check's output. */
 static double number_of(const char *out, const char *part, const char *name)
 {
     char line[64];
@@ -51,7 +50,7 @@ static double number_of(const char *out, const char *part, const char *name)
     return strtod(found + strspn(found, " ="), NULL);
 }
 
-/* Returns the figure of a line of --check's sum, in bytes. */
+/* The bytes of one term of --check's sum. */
 static double checked_bytes(const char *config, const char *name)
 {
     char directory[64], path[96];
@@ -90,7 +89,7 @@ START_TEST(test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_
         expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), NULL, terms[i]);
         expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), "--check", terms[i]);
     }
-    /* Far more weights than any machine has, made only when they are loaded. */
+    /* Far more weights than fit any machine; they are made only when they are loaded. */
     expect_refusal("{\"port\":0,\"models\":[{\"name\":\"huge\",\"random\":{\"hidden_size\":65536,"
                    "\"num_attention_heads\":1024,\"num_hidden_layers\":1024}}]}",
                    NULL, " + weights 67171");
@@ -116,7 +115,7 @@ START_TEST(test_the_sum_equals_its_terms_and_suffices_as_a_limit)
 }
 END_TEST
 
-/* The shipped configurations, which must serve with 512 MiB as they are. */
+/* Shipped configurations that must serve with 512 MiB unchanged. */
 static const char *const shipped[] = {
     "config/attnd.json",         "config/presets/tiny.json", "config/presets/small.json",
     "config/presets/large.json", "config/presets/gpt2.json",
@@ -189,7 +188,7 @@ struct load {
     unsigned number, good, full;
 };
 
-/* Makes a call of ROWS rows in binary form, with these members. */
+/* Writes a call of ROWS rows in binary form, with these members; returns the length of its JSON. */
 static size_t make_call(struct text *body, unsigned seed, const char *members)
 {
     float *rows = malloc((size_t)ROWS * WIDTH * sizeof *rows);
@@ -205,7 +204,7 @@ static size_t make_call(struct text *body, unsigned seed, const char *members)
     return json_length;
 }
 
-/* Sends the call; false where the daemon had no room for it. */
+/* Makes the call; false where it was refused for lack of memory. */
 static bool call(struct client *client, struct load *load, const char *members)
 {
     struct text body = {0};
@@ -222,8 +221,8 @@ static bool call(struct client *client, struct load *load, const char *members)
     return good;
 }
 
-/* Makes sessions until the pool is full, and calls beside them until memory in flight is, each
- * repeated until it finds room. */
+/* Fills the cache pool by sessions, and memory in flight by calls beside them, each repeated until
+ * it finds room. */
 static void *load_main(void *argument)
 {
     struct load *load = argument;
@@ -295,8 +294,8 @@ END_TEST
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
-/* Sets no cache_bytes, which takes what the sum leaves of the limit.  A token takes 544 bytes of
- * the cache and 2 KiB of a file. */
+/* cache_bytes is not set, so it depends on what the sum leaves of the limit.  A token takes 544
+ * bytes of caches and 2 KiB of a file. */
 static const char kept[] =
     "{\"host\":\"127.0.0.1\",\"port\":0,\"threads\":2,\"max_tokens\":1024,\"max_body_bytes\":"
     "\"1088KiB\",\"max_reply_bytes\":\"8MiB\",\"max_in_flight_bytes\":\"20MiB\",\"max_"
@@ -305,10 +304,10 @@ static const char kept[] =
     "\"journal_bytes\":\"1GiB\",\"log\":\"error\",\"models\":[{\"name\":\"wide\",\"kv_dtype\":"
     "\"int8\",\"random\":{\"hidden_size\":256,\"num_attention_heads\":4,\"is_causal\":true,"
     "\"sliding_window\":16,\"seed\":7}}]}";
-#define LONG 16                         /* calls of which a session keeps the tokens, */
-#define UNDONE (INSTRUMENTED ? 14 : 94) /* and calls of another whose tokens are truncated again */
+#define LONG 16                         /* calls whose rows one session has in the end */
+#define UNDONE (INSTRUMENTED ? 14 : 94) /* calls to another session, which are truncated again */
 
-/* Returns the size of the largest file of the directory. */
+/* Bytes of the largest file of the directory. */
 static size_t largest_bytes(const char *directory)
 {
     char command[128];
@@ -371,8 +370,8 @@ static void wait_for_snapshot(struct client *client)
     }
 }
 
-/* The journal is larger than what requests and their computation may take together; after a
- * checkpoint, a session's file is larger than the store's own term. */
+/* The first file is a journal larger than requests and their computation may be together, the
+ * second a session's file larger than the term of the store. */
 START_TEST(test_large_files_are_restored_within_the_sum_and_lower_no_default)
 {
     char directory[] = "/tmp/attnd-kept-XXXXXX", flag[64], command[64];
@@ -406,7 +405,7 @@ START_TEST(test_large_files_are_restored_within_the_sum_and_lower_no_default)
                 (double)largest / 1048576);
         if (attnd == NULL || !is_instrumented(attnd))
             ck_assert_double_lt(peak, 64 * 1048576);
-        wait_for_snapshot(&client); /* the journal is gone, and there is a session's file */
+        wait_for_snapshot(&client); /* a session's file has replaced the journal */
     }
     answer_free(&want);
     client_close(&client);

@@ -228,8 +228,7 @@ START_TEST(test_request_id_is_echoed_or_made)
 }
 END_TEST
 
-/* Fails unless each line after the first is one field, and the fields are those of `names` ("A B"),
- * each once. */
+/* The head must have exactly the fields `names` ("A B"), each once. */
 static void expect_fields(const char *head, const char *names)
 {
     size_t count = 0;
@@ -324,7 +323,7 @@ END_TEST
 
 /* ---- The log --------------------------------------------------------------------------------- */
 
-/* Returns the access line of that request, or NULL; every line must be a JSON object. */
+/* The access line of that request, or NULL; every line of the log must be a JSON object. */
 static json_t *find_line(const char *log, const char *id)
 {
     json_t *found = NULL;
@@ -416,7 +415,7 @@ START_TEST(test_models_of_many_layers_cost_no_more_to_ask_for_than_health)
 }
 END_TEST
 
-/* Allows so many descriptors; false where this process may not have them. */
+/* False where this process is not allowed so many descriptors. */
 static bool allow_files(rlim_t count)
 {
     struct rlimit files;
@@ -443,7 +442,7 @@ START_TEST(test_metrics_cost_the_same_beside_many_connections_and_count_them)
         pause_ms(2);
     }
     ck_assert_double_lt(cost_of("/metrics", ASKED), 1.5 * alone + 0.2);
-    files += CONNECTIONS; /* on old kernels the daemon counts them once a second */
+    files += CONNECTIONS; /* on old kernels attnd counts them once a second */
     for (unsigned waited = 0; call_metric(&client, "process_open_fds") < files && waited < 5000;
          waited += 2)
         pause_ms(2);

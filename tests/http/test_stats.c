@@ -104,7 +104,7 @@ static void expect_numbers(const char *what, const json_t *got, const struct sta
     ck_assert_uint_eq(json_object_size(got), 10); /* the numbers above, head and pattern */
 }
 
-/* Fails unless the list is of the first `heads` heads of the table, over queries [from, from + n). */
+/* Fails unless the list is of the first `heads` heads of the table, queries [from, from + n). */
 static void expect_heads(const char *what, const json_t *list, size_t heads, size_t from, size_t n)
 {
     char place[128];

@@ -1,4 +1,4 @@
-/* model_cases.c: opening and altering checkpoints for the model suite. */
+/* model_cases.c: opens and alters checkpoints for the model suite. */
 #include "model_cases.h"
 
 #include <stdio.h>

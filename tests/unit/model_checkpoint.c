@@ -1,4 +1,4 @@
-/* model_checkpoint.c: checkpoints that are wrong: tensors, types, files, indices. */
+/* model_checkpoint.c: checkpoints with wrong tensors, types, files or indices. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,8 @@ static char path[SCRATCH_PATH];
 static void setup(void) { scratch_make(path); }
 static void teardown(void) { scratch_remove(path); }
 
-/* Opens and loads what must fail in one of the two, with this status and this key or tensor. */
+/* Opens and loads a checkpoint; one of the two must fail with this status and this key or
+ * tensor. */
 static void check_refused(enum attn_status expected, const char *param, const char *what)
 {
     struct attn_error error = {0};
@@ -34,7 +35,7 @@ static void check_refused(enum attn_status expected, const char *param, const ch
 /* ---- Checkpoints that must be refused ------------------------------------------------------ */
 
 static const struct {
-    const char *model, *config; /* NULL: its own */
+    const char *model, *config; /* NULL: the model's own */
     enum attn_status status;
     const char *param;
 } disagreeing[] = {
@@ -183,8 +184,8 @@ END_TEST
 #define MANY_TENSORS 100000
 #define MANY_SHARDS 1000
 
-/* An index of many tensors that lie in `shards` files in turn, the last name first; and of the two
- * that are wanted. */
+/* Writes an index of many tensors that lie in `shards` files in turn, the last name first, and of
+ * the two tensors that are wanted. */
 static void write_large_index(unsigned shards)
 {
     size_t size = (size_t)MANY_TENSORS * 64 + 256;
@@ -197,7 +198,7 @@ static void write_large_index(unsigned shards)
     free(text);
 }
 
-/* Processor time of opening such a checkpoint, the least of three. */
+/* Processor time of opening such a checkpoint, the least of three runs. */
 static double time_large_index(unsigned shards)
 {
     double least = 1e9;

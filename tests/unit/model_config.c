@@ -1,5 +1,4 @@
-/* model_config.c: configurations: those that were published resolve, others are refused by
- * name. */
+/* model_config.c: published configurations resolve; wrong ones are refused, with the key named. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* model_families.c: what each family's configuration means: defaults where keys are absent, null,
- * layers that slide, heads, biases, position biases; and RoPE of every type. */
+/* model_families.c: the meaning of each family's configuration: defaults of absent keys, null,
+ * sliding layers, heads, biases, position biases; and RoPE of every type. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "families/family_config.h"
 #include "model_cases.h"
 
-/* A configuration of that family and these widths, to be closed. */
+/* A configuration of that family and these widths; the closing brace is missing. */
 #define CONFIG(type, hidden, heads, layers)                                                  \
     "{\"model_type\":\"" type "\",\"hidden_size\":" hidden ",\"num_attention_heads\":" heads \
     ",\"num_hidden_layers\":" layers
@@ -17,7 +17,7 @@
 
 static struct attn_config config;
 
-/* The specification of a layer of what must be a good configuration. */
+/* The specification of a layer; the configuration must be accepted. */
 static struct attn_layer_spec spec_of(const char *text, const char *stack, size_t layer)
 {
     struct attn_error error = {0};
@@ -186,7 +186,7 @@ START_TEST(test_family_t5_has_three_stacks)
 
     spec_of(T5 ",\"num_decoder_layers\":null,\"relative_attention_num_buckets\":8}", "decoder", 2);
     ck_assert_uint_eq(config.num_layers, 3);
-    spec = spec_of(T5 "}", NULL, 2); /* the decoder, of as many layers as the encoder */
+    spec = spec_of(T5 "}", NULL, 2); /* the decoder has as many layers as the encoder */
     ck_assert_uint_eq(config.num_layers, 3);
     ck_assert(spec.is_causal);
 }
@@ -211,11 +211,11 @@ static const struct {
     {LLAMA_ROPE("\"type\":\"linear\",\"rope_type\":\"linear\",\"factor\":2"), ATTN_ROPE_LINEAR, 2,
      0, 1},
     {LLAMA_ROPE("\"type\":\"dynamic\",\"factor\":2"), ATTN_ROPE_DYNAMIC, 2, 4096, 1},
-    /* neither version looks at what dynamic says of the trained length */
+    /* neither version reads the trained length of dynamic */
     {LLAMA_ROPE("\"type\":\"dynamic\",\"factor\":2,\"original_max_position_embeddings\":1024"),
      ATTN_ROPE_DYNAMIC, 2, 4096, 1},
     {LLAMA_ROPE(YARN), ATTN_ROPE_YARN, 4, 4096, 1.1386294361119891},
-    /* the factor is what stands there, not 4096 / 1024 = 4 or 4096 / 2048 */
+    /* the factor of the file counts, not 4096 / 1024 = 4 or 4096 / 2048 */
     {LLAMA_ROPE(YARN ",\"original_max_position_embeddings\":1024"), ATTN_ROPE_YARN, 4, 1024,
      1.1386294361119891},
     {LLAMA_ROPE(YARN ",\"original_max_position_embeddings\":2048"), ATTN_ROPE_YARN, 4, 2048,
@@ -234,7 +234,7 @@ static const struct {
          "\"type\":\"su\",\"factor\":9," LISTS) "}",
      ATTN_ROPE_LONGROPE, 0, 16, 1.2247448713915890},
     {PHI3 ROPE_SCALING("\"type\":\"longrope\"," LISTS) "}", ATTN_ROPE_LONGROPE, 0, 4096, 1},
-    /* without the second of them, factor */
+    /* without the second of them, `factor` counts */
     {CONFIG("llama", "24", "4", "2") ",\"max_position_embeddings\":4096" ROPE_SCALING(
          "\"type\":\"longrope\",\"factor\":2," LISTS) "}",
      ATTN_ROPE_LONGROPE, 0, 4096, 1.0408329997330663},
@@ -273,7 +273,7 @@ START_TEST(test_rope_yarn_fills_in_its_turns)
     rope = spec_of(LLAMA_ROPE(YARN ",\"beta_fast\":null,\"beta_slow\":0"), NULL, 0).rope;
     ck_assert_double_eq(rope.beta_fast, 32);
     ck_assert_double_eq(rope.beta_slow, 1);
-    /* An object of its own replaces gpt_oss's default whole, with truncate false in it. */
+    /* The file's own object replaces gpt_oss's default as a whole, with truncate false in it. */
     ck_assert(!spec_of(CONFIG("gpt_oss", "512", "16", "2") "}", NULL, 0).rope.truncate);
     ck_assert(
         spec_of(CONFIG("gpt_oss", "512", "16", "2") ROPE_SCALING(YARN) "}", NULL, 0).rope.truncate);
@@ -307,7 +307,7 @@ START_TEST(test_rope_parameters_may_differ_by_layer_type)
     ck_assert_double_eq(full.theta, 1e6);
     ck_assert_double_eq(full.factor, 8);
 
-    /* A type may be missing, or null: what stands beside the object holds. */
+    /* A type may be missing, or null: the keys beside the object hold then. */
     const char *one =
         CONFIG("gemma2", "512", "4",
                "2") ",\"rope_theta\":777,\"rope_parameters\":{\"sliding_attention\":null,"
@@ -338,7 +338,7 @@ START_TEST(test_rope_settings_do_not_depend_on_the_order_of_keys)
 }
 END_TEST
 
-/* ---- What is refused ------------------------------------------------------------------------ */
+/* ---- Configurations that are refused ------------------------------------------------------- */
 
 static const struct {
     const char *text, *stack;

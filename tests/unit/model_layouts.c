@@ -1,6 +1,8 @@
-/* model_layouts.c: where each family keeps what a layer needs: fused and grouped tensors, stacks,
- * prefixes, shards.  Tiny checkpoints are written whose elements say where they stood: element i of
- * tensor number t is 10000 t + i. */
+/* model_layouts.c: where each family stores the tensors of a layer: fused and grouped tensors,
+ * stacks, prefixes, shards.
+ *
+ * Tiny checkpoints are written whose elements tell their place: element i of tensor number t is
+ * 10000 t + i. */
 #include <check.h>
 #include <dirent.h>
 #include <math.h>
@@ -87,7 +89,7 @@ static void check_row(const struct attn_linear *linear, size_t got, size_t numbe
 
 /* ---- Fused ---------------------------------------------------------------------------------- */
 
-/* Four heads of width 2 in a width of 8, in all forms that Falcon has. */
+/* Four heads of width 2 in a width of 8, in all layouts that Falcon has. */
 static const struct {
     const char *keys;
     size_t groups;
@@ -157,7 +159,7 @@ END_TEST
 
 START_TEST(test_layout_refuses_fused_tensor_of_another_form)
 {
-    /* One key/value head's rows where the configuration says four. */
+    /* The rows of one key/value head where the configuration says four. */
     const struct tensor tensors[] = {
         {"h.0.self_attention.query_key_value.weight", 12, 8},
         {"h.0.self_attention.dense.weight", 8, 8},
@@ -224,7 +226,7 @@ END_TEST
 
 /* ---- T5, shards ----------------------------------------------------------------------------- */
 
-/* Two heads of width 3 in a width of 4: the inner width is its own. */
+/* Two heads of width 3 in a width of 4: the inner width is independent of E. */
 #define T5                                                                              \
     "{\"model_type\":\"t5\",\"d_model\":4,\"d_kv\":3,\"num_heads\":2,\"num_layers\":2," \
     "\"relative_attention_num_buckets\":4,\"relative_attention_max_distance\":9}"
@@ -248,7 +250,7 @@ static const struct tensor t5_tensors[] = {
     BLOCK("decoder", "0", "1.EncDecAttention"),
     TABLE("encoder", "0.SelfAttention"),
     TABLE("decoder", "0.SelfAttention"),
-    TABLE("decoder", "1.EncDecAttention"), /* old checkpoints have one, that nothing uses */
+    TABLE("decoder", "1.EncDecAttention"), /* an unused tensor of old checkpoints */
 };
 #define NUM_T5 (sizeof t5_tensors / sizeof t5_tensors[0])
 
@@ -303,7 +305,8 @@ START_TEST(test_layout_t5_cross_stack_has_no_table_and_no_cache)
 }
 END_TEST
 
-/* Puts each tensor into the file that `place` names, in an index; writes only `there`. */
+/* Puts each tensor into the file that `place` names, in an index; only the files `there` are
+ * written. */
 static void write_shards(const char *config, const struct tensor *tensors, size_t count,
                          const char *const *place, const char *there)
 {
@@ -324,7 +327,7 @@ static void write_shards(const char *config, const struct tensor *tensors, size_
 
 START_TEST(test_layout_opens_no_shard_of_an_unwanted_layer)
 {
-    /* Block 1 of the encoder and the table are there; block 0 and the decoder are not. */
+    /* The encoder's block 1 and the table of biases exist; block 0 and the decoder do not. */
     const char *place[NUM_T5];
     for (size_t t = 0; t < NUM_T5; t++)
         place[t] = (t >= 4 && t < 8) || t == 20 ? "here.safetensors" : "gone.safetensors";
@@ -348,7 +351,7 @@ END_TEST
 
 /* ---- Norms, sinks; every reference ---------------------------------------------------------- */
 
-/* A weight of the reference checkpoint `name`, beside what was loaded of layer 1. */
+/* A weight of the reference checkpoint `name`, beside the loaded weight of layer 1. */
 static void check_array(const char *name, const char *tensor, const float *got, size_t expected)
 {
     char where[SCRATCH_PATH];

@@ -1,5 +1,5 @@
-/* model_published.c: configurations with all the keys that the published files of each family have,
- * so that none of these is refused for a key that does not matter. */
+/* model_published.c: configurations with all the keys that the published files of each family have;
+ * none may be refused for a key that does not touch attention. */
 #include <check.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* model_random.c: the generator and the models it fills. */
+/* model_random.c: the generator, and the models that it fills. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -108,7 +108,7 @@ START_TEST(test_random_model_has_any_field_of_a_specification)
 }
 END_TEST
 
-/* All of x in center +-bound, and not all on one side. */
+/* Checks that all of x is in center +-bound, and not all on one side. */
 static void check_spread(const float *x, size_t count, float center, float bound)
 {
     size_t above = 0;
@@ -232,7 +232,7 @@ START_TEST(test_random_weights_follow_seed_layer_and_tensor_only)
                               "\"num_hidden_layers\":2,\"seed\":1}");
     ck_assert_str_ne(first, other);
 
-    /* Whatever may be said of a layer tells two models apart, though their weights be the same. */
+    /* Every property of a layer tells two models apart, though their weights are the same. */
     const char *others[] = {"sliding_window\":5",
                             "attn_logit_softcapping\":5",
                             "scale\":0.3",
@@ -261,7 +261,7 @@ START_TEST(test_random_weights_follow_seed_layer_and_tensor_only)
                             *b = attn_model_loaded_layer(model, 1);
     ck_assert_mem_ne(a->q.panels, b->q.panels, 64 * 64 * sizeof(float));
     ck_assert_mem_ne(a->q.panels, a->k.panels, 64 * 64 * sizeof(float));
-    /* Element 0 of seed 0, layer 0, q: the same on every machine. */
+    /* Element 0 of seed 0, layer 0, q, which must be the same on every machine. */
     float alone;
     attn_random_uniform(&alone, 1, attn_random_stream(0, 0, 0), (float)sqrt(3.0 / 64));
     ck_assert_mem_eq(&alone, a->q.panels, sizeof alone);

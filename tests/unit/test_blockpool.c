@@ -1,11 +1,11 @@
-/* test_blockpool.c: where cache blocks come from: budget, slabs, and what is given back. */
+/* test_blockpool.c: cache blocks: budget, slabs, and memory that goes back to the system. */
 #include <check.h>
 #include <string.h>
 
 #include "blockpool.h"
 #include "suites.h"
 
-#define LARGE ((size_t)512 << 10) /* a block of which four are a slab */
+#define LARGE ((size_t)512 << 10) /* a block size of which a slab has four */
 #define OTHER ((size_t)384 << 10)
 #define COUNT 16
 
@@ -25,7 +25,7 @@ static bool is_filled(const struct attn_block *block, unsigned char value)
     return block->data[0] == value && memcmp(block->data, block->data + 1, block->bytes - 1) == 0;
 }
 
-/* Takes all that the budget has, each filled with its number + 1. */
+/* Takes all blocks of the budget, each filled with its number + 1. */
 static void take_all(void)
 {
     for (size_t i = 0; i < COUNT; i++) {
@@ -34,7 +34,7 @@ static void take_all(void)
     }
 }
 
-/* Gives back all but every fourth, so that each slab keeps one. */
+/* Gives back all blocks but every fourth, so that each slab keeps one. */
 static void put_most(void)
 {
     for (size_t i = 0; i < COUNT; i++)
@@ -92,7 +92,7 @@ START_TEST(test_blockpool_idle_memory_goes_back_before_another_size_passes_the_b
     put_most();
     for (size_t i = 0; i < COUNT; i++)
         ck_assert_int_eq(attn_block_alloc(&others[i], pool, OTHER), ATTN_OK);
-    for (size_t i = 0; i < COUNT; i += 4) /* the live ones of those slabs kept what they hold */
+    for (size_t i = 0; i < COUNT; i += 4) /* the live blocks of these slabs kept their content */
         ck_assert(is_filled(blocks[i], (unsigned char)(i + 1)));
     for (size_t i = 0; i < COUNT; i++)
         attn_block_unref(pool, others[i]);
@@ -100,7 +100,7 @@ START_TEST(test_blockpool_idle_memory_goes_back_before_another_size_passes_the_b
         if (i % 4 == 0)
             continue;
         ck_assert_int_eq(attn_block_alloc(&blocks[i], pool, LARGE), ATTN_OK);
-        ck_assert(is_filled(blocks[i], 0)); /* their pages were dropped, else they would be old */
+        ck_assert(is_filled(blocks[i], 0)); /* zeros: their pages were dropped */
     }
     put_most();
     put_rest();
@@ -114,7 +114,8 @@ START_TEST(test_blockpool_a_slab_with_nothing_live_goes_back_whole)
     put_most();
     ck_assert_int_eq(attn_block_alloc(&other, pool, COUNT * LARGE - 4 * LARGE), ATTN_OK);
     put_rest();
-    ck_assert_int_eq(attn_block_alloc(&blocks[0], pool, 4 * LARGE), ATTN_OK); /* trims again */
+    ck_assert_int_eq(attn_block_alloc(&blocks[0], pool, 4 * LARGE),
+                     ATTN_OK); /* reclaims idle blocks again */
     attn_block_unref(pool, blocks[0]);
     attn_block_unref(pool, other);
     take_all();

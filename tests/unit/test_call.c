@@ -455,7 +455,7 @@ START_TEST(test_call_survives_broken_bodies)
 }
 END_TEST
 
-/* A body in binary form: JSON, then '|', which is no part of the body, then the bytes of tensors. */
+/* A binary body: JSON, then '|', which is no part of the body, then the bytes of tensors. */
 static const char framed[] =
     "{\"hidden_states\":{\"shape\":[1,2],\"datatype\":\"FP32\",\"binary_data_size\":8},"
     "\"padding_mask\":{\"binary_data_size\":4,\"shape\":[4],\"datatype\":\"BOOL\"},\"head_mask\":"

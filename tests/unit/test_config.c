@@ -30,7 +30,7 @@ static void write_file(const char *text)
     scratch_write(directory, "attnd.json", text, strlen(text));
 }
 
-/* Splits `text` at spaces into a NULL-terminated list; `copy` holds the words. */
+/* Splits `text` at spaces into a NULL-terminated list of words, which are in `copy`. */
 static int split(char *words[MAX_WORDS], char copy[512], const char *text)
 {
     int count = 0;
@@ -65,7 +65,7 @@ static void expect_accepted(const char *file_text, const char *variables, const 
     ck_assert_msg(read, "refused: %s", message);
 }
 
-/* Refused, with one line that holds `part`. */
+/* The configuration must be refused with one line that contains `part`. */
 static void expect_refused(const char *part, const char *file_text, const char *variables,
                            const char *flags)
 {

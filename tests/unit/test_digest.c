@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "suites.h"
 
-#define LONGEST 100 /* bytes: several groups of words, words and bytes behind them */
+#define LONGEST 100 /* bytes: several groups of words, then words, then bytes */
 
 struct pair {
     uint64_t words[2];
@@ -30,7 +30,7 @@ static int compare(const void *a, const void *b)
     return first != 0 ? first : (x->words[1] > y->words[1]) - (x->words[1] < y->words[1]);
 }
 
-/* No two are the same, nor is either half of two. */
+/* No two digests of the list have the same first half or the same second half. */
 static void expect_distinct(struct pair list[], size_t count)
 {
     for (int half = 0; half < 2; half++) {
@@ -112,7 +112,8 @@ END_TEST
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-/* SplitMix64's published numbers for seed 0; the others from an implementation in Python. */
+/* SplitMix64's numbers for seed 0 are published; the others come from an implementation in
+ * Python. */
 START_TEST(test_hashes_have_the_values_that_files_hold)
 {
     unsigned char bytes[LONGEST];
@@ -130,7 +131,7 @@ START_TEST(test_hashes_have_the_values_that_files_hold)
 }
 END_TEST
 
-/* The flips of one input bit over all inputs tried, per output bit: half of them. */
+/* Flipping an input bit flips each output bit for about half of the inputs. */
 START_TEST(test_hash_mix_flips_each_output_bit_for_half_of_the_inputs)
 {
     enum { TRIES = 4096 };

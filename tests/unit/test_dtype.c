@@ -1,7 +1,7 @@
 /* test_dtype.c: resident weights as float32, bf16 and int8, at every level this CPU has.
  *
- * What a product should be is computed here from the weights as they are kept and the rows as they
- * are rounded, in double; a whole layer is compared with the oracle over rows rounded so, and with
+ * The expected product is computed here in double, from the weights as they are kept and the rows
+ * as they are rounded.  A whole layer is compared with the oracle over rows rounded so, and with
  * the float32 model of the same seed. */
 #include <check.h>
 #include <math.h>
@@ -21,7 +21,7 @@
 static const enum attn_dtype dtypes[NUM_DTYPES] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
 static struct attn_error error;
 
-/* Opens an engine, false where this CPU has no such level. */
+/* Opens an engine; false where this CPU does not have the level. */
 static bool open_engine(struct attn_engine **out, unsigned level, unsigned threads)
 {
     const struct attn_engine_options options = {.threads = threads, .level = level};
@@ -48,7 +48,7 @@ static bool rounds_rows(unsigned level)
     return kernels.bf16_rounds_rows;
 }
 
-/* The row that products of that dtype and level in fact multiply. */
+/* The row that products of that dtype and level multiply. */
 static void round_row(float *out, const float *x, size_t n, enum attn_dtype dtype, unsigned level)
 {
     float max = 0;
@@ -164,7 +164,8 @@ START_TEST(test_dtype_products_of_the_same_rows_have_the_bits_of_each_alone)
 }
 END_TEST
 
-/* Of the products of a call the one alone whose largest element is beyond the limit. */
+/* Of two equal products in one call, only the one whose limit is below its largest element reports
+ * it. */
 START_TEST(test_dtype_a_product_tells_an_element_beyond_its_limit)
 {
     enum { ROWS = 190 };
@@ -318,7 +319,7 @@ static void free_results(struct results *results)
     free(results->lse);
 }
 
-/* As oracle_error, of floats. */
+/* As oracle_error, for floats. */
 static double difference(const float *got, const float *want, size_t rows, size_t width)
 {
     double *wide = malloc(rows * width * sizeof *wide);
@@ -329,8 +330,8 @@ static double difference(const float *got, const float *want, size_t rows, size_
     return worst;
 }
 
-/* The output projection rounds rows that here are not those of the oracle to the last bit, and an
- * integer that falls to the other side is a whole step: its output has a bound of its own. */
+/* The output projection rounds rows that differ from the oracle's in the last bit, and an integer
+ * that is rounded the other way is a whole step: its output has a bound of its own. */
 START_TEST(test_dtype_a_layer_is_that_of_the_weights_and_rows_as_kept)
 {
     enum attn_dtype dtype = dtypes[_i];
@@ -400,7 +401,7 @@ END_TEST
 
 #define SESSIONS 20
 
-/* One row to each of `count` empty sessions from session `first` on, together. */
+/* Appends one row to each of `count` empty sessions, from session `first` on, in one batch. */
 static void decode(float *out, struct attn_engine *engine, const struct attn_model *model,
                    const float *x, size_t first, size_t count)
 {
@@ -449,7 +450,7 @@ START_TEST(test_dtype_bits_of_a_decode_do_not_depend_on_its_batch)
 }
 END_TEST
 
-/* ---- What a model says of itself ------------------------------------------------------------- */
+/* ---- The description of a model -------------------------------------------------------------- */
 
 START_TEST(test_dtype_is_told_by_bytes_and_fingerprint)
 {

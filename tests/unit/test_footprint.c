@@ -1,4 +1,5 @@
-/* test_footprint.c: what memory things are said to take is enough for them, and is kept to. */
+/* test_footprint.c: the memory that is promised for models, caches and calls is enough, and calls
+ * keep to it. */
 #include <check.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@
 
 static char root[SCRATCH_PATH];
 
-/* A file below root, with the directories on the way to it. */
+/* Writes a file below root, and makes the directories on the way to it. */
 static void put(const char *path, const char *text)
 {
     char whole[2 * SCRATCH_PATH];
@@ -108,8 +109,8 @@ static struct attn_model *open_model(int i)
     return model;
 }
 
-/* An /attend of `batch` sequences of `tokens` each, with statistics and the mean of weights, on an
- * engine that grants a call so many bytes. */
+/* Runs an attend of `batch` sequences of `tokens` each, with statistics and the mean of weights, on
+ * an engine that grants a call so many bytes. */
 static enum attn_status attend(const struct attn_model *model, size_t batch, size_t tokens,
                                size_t call_bytes)
 {
@@ -171,7 +172,7 @@ END_TEST
 
 #define LONG ((size_t)64 * 2048) /* tokens, whose positions alone pass the bound */
 
-/* A cache of so many tokens, filled without a bound. */
+/* A cache of so many tokens, filled by an engine without a bound. */
 static struct attn_cache *long_cache(struct attn_cache_pool *pool, const struct attn_model *model,
                                      size_t tokens)
 {
@@ -277,7 +278,7 @@ static size_t resident_bytes(void)
     return resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Sanitizers keep pages of their own for it. */
+/* Sanitizers manage pages in their own way. */
 START_TEST(test_footprint_what_lies_in_huge_pages_takes_what_was_asked_for)
 {
     enum { PIECES = 32 };

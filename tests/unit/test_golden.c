@@ -1,5 +1,5 @@
 /* test_golden.c: every vector of tests/golden and tests/reference through the library: outputs,
- * weights, caches, and the step-by-step runs. */
+ * weights, caches, and runs step by step. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,8 @@ static struct golden_set set;
 static struct attn_engine *engine;
 static struct attn_error error;
 
-/* Each test runs once for every CPU level (the loop index); false where this CPU lacks it. */
+/* Each test runs once for every CPU level (the loop index); false where this CPU does not have the
+ * level. */
 static bool open_all(int level)
 {
     struct attn_engine_options options = {.level = (enum attn_cpu_level)level};

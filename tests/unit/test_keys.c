@@ -11,7 +11,7 @@
 #include "scratch.h"
 #include "suites.h"
 
-/* 32 characters each, and the SHA-256 of the first, by another program. */
+/* Keys of 32 characters, and the SHA-256 of the first, computed by another program. */
 #define KEY_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define KEY_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 #define KEY_C "0123456789-._~+/ABCDEFGHIJKLMN=="
@@ -42,7 +42,8 @@ static void expect_read(const char *text)
     ck_assert_str_eq(message, "");
 }
 
-/* One line that begins with the path and holds `part`, and no keys. */
+/* The file must be refused with one line that begins with the path and contains `part`, and without
+ * keys. */
 static void expect_refused(const char *text, const char *part)
 {
     ck_assert_msg(!read_text(text, strlen(text), 0600), "accepted: %s", text);
@@ -207,7 +208,7 @@ END_TEST
 
 /* ---- Finding --------------------------------------------------------------------------------- */
 
-/* As many as there may be. */
+/* A file of SRV_MAX_KEYS keys. */
 static void read_many(size_t count)
 {
     char *text = malloc(SRV_MAX_KEYS_BYTES);
@@ -250,7 +251,7 @@ START_TEST(test_keys_nothing_but_the_whole_key_is_found)
     ck_assert_ptr_null(find(DIGEST_A));
     ck_assert_ptr_null(find_bytes(KEY_A, 31));
     ck_assert_ptr_null(find_bytes(KEY_A "\0", 33));
-    for (size_t i = 0; i < 256; i++) { /* each bit of it flipped */
+    for (size_t i = 0; i < 256; i++) { /* with one bit flipped */
         char key[] = KEY_A;
         key[i / 8] = (char)(key[i / 8] ^ (1 << i % 8));
         ck_assert_ptr_null(find_bytes(key, 32));
@@ -258,7 +259,7 @@ START_TEST(test_keys_nothing_but_the_whole_key_is_found)
 }
 END_TEST
 
-/* A digest that differs in one bit, the first or the last, is another. */
+/* A digest that differs in one bit, the first or the last, is another key's or none's. */
 START_TEST(test_keys_digests_are_compared_to_their_last_bit)
 {
     for (size_t i = 0; i < 8 * SRV_KEY_DIGEST; i++) {
@@ -299,7 +300,7 @@ END_TEST
 static struct srv_request request;
 static struct srv_error error;
 
-/* What a request with these Authorization fields (NULL: no more) to a route gets. */
+/* The error that a request to a route gets with these Authorization fields (NULL: no more). */
 static enum srv_error_code ask(const struct srv_route *route, const char *first, const char *second)
 {
     static const char name[] = "authorization";
@@ -340,7 +341,7 @@ START_TEST(test_auth_asks_for_what_the_route_table_says)
 }
 END_TEST
 
-/* Which routes those are: a new one is for `infer` until somebody thinks of it. */
+/* The routes that are not for `infer`, which a new route is by default. */
 START_TEST(test_auth_routes_for_others_than_infer_are_these)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* test_kvcache.c: caches as such: budget, sharing, truncation, and that failures change nothing. */
+/* test_kvcache.c: caches alone: budget, sharing, truncation, and that failures change nothing. */
 #include <check.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #define GROUPS 2
 #define WIDTH 4
 #define BLOCK_BYTES ((size_t)64 * GROUPS * 2 * WIDTH * sizeof(float))
-#define LINK_BYTES (2 * sizeof(void *)) /* of each cache that has a block but one */
+#define LINK_BYTES (2 * sizeof(void *)) /* of each cache that holds a block beside the first */
 
 static struct attn_model *model;
 static struct attn_cache_pool *pool;
@@ -137,12 +137,12 @@ START_TEST(test_kvcache_fork_shares_blocks_until_one_side_writes)
     ck_assert_float_eq(value_at(cache, 0, 100), 1);
     attn_cache_free(cache);
     ck_assert_float_eq(value_at(fork, 0, 0), 1);
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 2 * BLOCK_BYTES); /* all its own now */
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 2 * BLOCK_BYTES); /* all blocks are its own now */
     attn_cache_free(fork);
 }
 END_TEST
 
-/* Of blocks shared with another nothing is counted but the list. */
+/* Blocks that are shared cost a cache its list only. */
 START_TEST(test_kvcache_places_of_shared_blocks_are_charged_until_they_are_dropped)
 {
     struct attn_cache *cache = new_cache(1000), *fork;
@@ -160,7 +160,7 @@ START_TEST(test_kvcache_places_of_shared_blocks_are_charged_until_they_are_dropp
 }
 END_TEST
 
-/* Whoever had the blocks first. */
+/* The charge does not depend on who allocated the blocks. */
 START_TEST(test_kvcache_blocks_that_one_cache_is_left_with_are_charged_no_places)
 {
     struct attn_cache *caches[3] = {new_cache(1000)}, *frozen;
@@ -177,8 +177,8 @@ START_TEST(test_kvcache_blocks_that_one_cache_is_left_with_are_charged_no_places
 }
 END_TEST
 
-/* Lists as the allocator counts them: those of forks with a token of their own, and those of caches
- * that were cut to one. */
+/* Lists as the allocator counts them: of forks with one token of their own, and of caches truncated
+ * to one token. */
 START_TEST(test_kvcache_lists_take_no_more_memory_than_the_budget_says)
 {
     enum { FORKS = 32, BLOCKS = 2000 };
@@ -195,7 +195,8 @@ START_TEST(test_kvcache_lists_take_no_more_memory_than_the_budget_says)
     ck_assert_uint_le(mallinfo2().uordblks - heap, attn_cache_pool_used(pool) - used);
     for (size_t i = 0; i < FORKS; i++)
         attn_cache_truncate(forks[i], 1);
-    ck_assert_uint_le(mallinfo2().uordblks, heap + 2 * FORKS * BLOCK_BYTES); /* some stay idle */
+    ck_assert_uint_le(mallinfo2().uordblks,
+                      heap + 2 * FORKS * BLOCK_BYTES); /* some blocks stay idle */
     for (size_t i = 0; i < FORKS; i++)
         attn_cache_free(forks[i]);
     attn_cache_free(cache);

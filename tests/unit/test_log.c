@@ -1,4 +1,4 @@
-/* test_log.c: the lines of the log: valid JSON whatever is in them, and never a wait. */
+/* test_log.c: the lines of the log: valid JSON with any text in them, written without waiting. */
 #include <check.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -27,7 +27,7 @@ static void close_log(void)
     srv_log_close(&log_);
 }
 
-/* The next line of the log as JSON; the caller's to json_decref. */
+/* The next line of the log as JSON, for json_decref. */
 static json_t *next_line(void)
 {
     char line[8192];
@@ -49,7 +49,7 @@ static const char *member(const json_t *json, const char *name)
     return text;
 }
 
-/* Whether nothing waits in the pipe; takes a byte where something does. */
+/* Whether the pipe is empty; takes a byte where it is not. */
 static bool is_empty(void)
 {
     char byte;
@@ -107,7 +107,7 @@ START_TEST(test_log_request_has_route_status_code_and_times)
     ck_assert_int_eq(json_integer_value(json_object_get(line, "status")), 429);
     ck_assert_int_eq(json_integer_value(json_object_get(line, "bytes_in")), 77);
     ck_assert_double_eq_tol(json_real_value(json_object_get(line, "ms")), 2.345, 1e-9);
-    ck_assert_ptr_null(json_object_get(line, "compute_ms")); /* nothing was computed */
+    ck_assert_ptr_null(json_object_get(line, "compute_ms")); /* the request was not computed */
     json_decref(line);
 }
 END_TEST

@@ -1,4 +1,4 @@
-/* test_metrics.c: the counts of the metrics, as the lines that a scraper reads. */
+/* test_metrics.c: counts of the metrics, in the lines that a scraper reads. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void print(void)
     ck_assert(!text.failed);
 }
 
-/* The print must hold `line`, whole. */
+/* The print must contain `line` as a whole line. */
 static void expect_line(const char *line)
 {
     size_t length = strlen(line);

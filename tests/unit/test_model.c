@@ -1,5 +1,5 @@
-/* test_model.c: golden checkpoints: what is resident is what the files hold, and where.  The rest
- * of the suite is in the files model_*.c beside this one. */
+/* test_model.c: golden checkpoints: resident weights are what the files hold, in the right place.
+ * The rest of the suite is in the files model_*.c. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static void teardown(void) { scratch_remove(path); }
 static const struct {
     const char *name, *family, *dtype;
     size_t layers;
-    /* Tensor that holds the query rows; '*' is the layer. */
+    /* The tensor that holds the query rows; '*' is the layer. */
     const char *query, *file;
 } golden[] = {
     {"bert", "bert", "F32", 2, "bert.encoder.layer.*.attention.self.query.weight", SINGLE},
@@ -54,7 +54,8 @@ static float *golden_tensor(size_t *count, const char *name, const char *file, c
     return scratch_tensor(count, where, file != NULL ? file : shard, tensor);
 }
 
-/* got[o][i] against raw, which holds it as rows from `row` on, or as columns where transposed. */
+/* Compares got[o][i] with raw, which holds it as rows from `row` on, or as columns where
+ * transposed. */
 static void check_weight(const struct attn_linear *got, const float *raw, size_t row,
                          bool transposed, size_t stride)
 {
@@ -73,7 +74,7 @@ START_TEST(test_model_loads_golden_checkpoint_with_its_query_weights)
     struct attn_model *model = cases_open(where, NULL);
     ck_assert_ptr_null(attn_model_loaded_layer(model, 0));
     cases_load(model);
-    cases_load(model); /* a second time is nothing */
+    cases_load(model); /* a second load does nothing */
 
     struct attn_model_info info;
     attn_model_describe(&info, model);
@@ -245,7 +246,7 @@ START_TEST(test_model_fingerprint_follows_weights_and_specification)
     fingerprint(again, path);
     ck_assert_str_eq(first, again);
 
-    /* The least bit of one weight: -0 for 0 would do too, but 1e-45 is there in any case. */
+    /* One weight becomes 1e-45, the smallest float. */
     const uint32_t tiny = 1;
     cases_copy(path, "llama_mha", NULL, "model.layers.1.self_attn.o_proj.weight", 40, &tiny, 4);
     fingerprint(other, path);
@@ -271,7 +272,7 @@ START_TEST(test_model_refuses_nan_weight_with_tensor_and_index)
     ck_assert_int_eq(attn_model_load(model, NULL), ATTN_NON_FINITE); /* and again */
     attn_model_close(model);
 
-    /* Outside attention, and in a layer that is not wanted, it is nobody's business. */
+    /* A NaN outside attention, or in a layer that is not wanted, is not looked at. */
     cases_copy(path, "gpt2", NULL, "wte.weight", 0, &nan, 4);
     model = cases_open(path, NULL);
     cases_load(model);

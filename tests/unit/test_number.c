@@ -1,5 +1,6 @@
 /* test_number.c: numbers as text, against exact integers, glibc's strtof and the definition of
- * "shortest".  ATTN_LONG_TESTS=1 in the environment tries 100 million random floats, not 2. */
+ * "shortest".  ATTN_LONG_TESTS=1 in the environment tries 100 million random floats, not 2
+ * million. */
 #include <check.h>
 #include <math.h>
 #include <stdint.h>
@@ -11,7 +12,7 @@
 #include "base/number_tables.h"
 #include "suites.h"
 
-/* ck_assert_msg, but free where it holds: libcheck notes every assertion in a file. */
+/* ck_assert_msg at no cost where it holds: libcheck records every assertion in a file. */
 #define REQUIRE(condition, ...)        \
     do {                               \
         if (!(condition))              \
@@ -40,7 +41,7 @@ static uint32_t to_bits(float x)
     return bits;
 }
 
-/* How many random numbers to try. */
+/* The number of random numbers to try. */
 static long samples(long few)
 {
     const char *set = getenv("ATTN_LONG_TESTS");
@@ -112,7 +113,7 @@ static void check_ceiling(uint64_t t, const struct big *a, const struct big *b, 
     ck_assert_msg(big_compare(&below, b) < 0 && big_compare(b, &above) <= 0, "entry for 2^%d", q);
 }
 
-/* All times 2^150 * 10^46, so that there are only whole numbers. */
+/* Everything is multiplied by 2^150 * 10^46, which makes all numbers whole. */
 START_TEST(test_number_table_holds_distances_of_floats_rounded_up)
 {
     for (int q = SRV_STEP_MIN, p = -46; q <= SRV_STEP_MAX; q++) {
@@ -130,7 +131,7 @@ END_TEST
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Reads `text`, which must be a number as a whole, and compares with strtof. */
+/* Reads `text`, all of which must be a number, and compares with strtof. */
 static void check_read(const char *text)
 {
     const char *end, *limit = text + strlen(text);
@@ -221,9 +222,9 @@ START_TEST(test_number_read_takes_numbers_of_a_thousand_digits)
     memcpy(text + 1002, "1", 2);
     check_read(text); /* 0.000...1 */
     memcpy(text + 1003, "e1001", 6);
-    check_read(text); /* the same, brought back to 1 */
+    check_read(text); /* the same, scaled to 1 by an exponent */
     memcpy(text + 1003, "e1039", 6);
-    check_read(text); /* brought back to 1e38 */
+    check_read(text); /* scaled to 1e38 */
     memset(text, '1', 1000);
     text[1000] = '\0';
     check_read(text); /* infinite */
@@ -232,9 +233,9 @@ START_TEST(test_number_read_takes_numbers_of_a_thousand_digits)
     memset(text, '0', 1000);
     memcpy(text, "16777217", 8);
     memcpy(text + 1000, "e-992", 6);
-    check_read(text); /* a half point behind 992 zeros */
+    check_read(text); /* a half point after 992 zeros */
     text[999] = '1';
-    check_read(text); /* and a trifle more */
+    check_read(text); /* and slightly more */
 }
 END_TEST
 
@@ -287,7 +288,7 @@ START_TEST(test_number_read_stops_at_the_limit)
 {
     static const char text[] = "1234567890.123456789e12";
     for (size_t length = 1; length < sizeof text; length++) {
-        char *copy = malloc(length); /* exactly: a sanitizer sees a byte too many */
+        char *copy = malloc(length); /* of the exact length: a sanitizer sees a byte too many */
         const char *end;
         float value;
         memcpy(copy, text, length);
@@ -304,7 +305,7 @@ START_TEST(test_number_read_refuses_what_json_has_not)
 {
     static const struct {
         const char *text;
-        size_t stop; /* where the first wrong byte is */
+        size_t stop; /* offset of the first wrong byte */
     } cases[] = {
         {"", 0},   {"-", 1},   {"+1", 0},   {".5", 0},  {"-.5", 1},       {"1.", 2},  {"1.e5", 2},
         {"1e", 2}, {"1e+", 3}, {"1e-x", 3}, {"NaN", 0}, {"-Infinity", 1}, {"inf", 0}, {"0.x", 2},
@@ -368,7 +369,7 @@ static size_t digits_of(char out[32], const char *text)
     return count;
 }
 
-/* Fewest digits that round to x, by trying; the digits go to `out`. */
+/* The fewest digits that round to x, found by trying; writes the digits to `out`. */
 static size_t shortest_by_trial(char out[32], float x)
 {
     char text[32];
@@ -399,8 +400,8 @@ static void check_round_trip(float x)
     REQUIRE(to_bits(strtof(text, NULL)) == to_bits(x), "%s: strtof differs", text);
 }
 
-/* Powers of two have an uneven interval: the shortest text need not be the closest of its length,
- * which is what %.*e tries. */
+/* The interval around a power of two is uneven: its shortest text need not be the closest of that
+ * length, which %.*e writes. */
 static void check_shortest(float x)
 {
     char text[SRV_NUMBER_MAX + 1], got[32], want[32];
@@ -523,7 +524,7 @@ static size_t read_list(float out[MANY], const char *text, size_t *stop)
     return count;
 }
 
-/* At the end of the text, and far from it, where another way of reading is taken. */
+/* Reads a list at the end of its text, and far from it, where another path reads it. */
 static void check_list(const char *text, size_t want_count, size_t want_stop)
 {
     static const char *const tails[] = {"", "]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]"};
@@ -564,7 +565,7 @@ START_TEST(test_numbers_read_takes_no_more_than_it_may)
 }
 END_TEST
 
-/* A random number in one of the forms that occur. */
+/* A random number in one of the forms that occur in requests. */
 static int random_text(char *out, size_t size, uint64_t *state)
 {
     uint64_t r = random_bits(state);
@@ -582,7 +583,7 @@ static int random_text(char *out, size_t size, uint64_t *state)
     case 3:
         return snprintf(out, size, "-%d.%.*s", (int)(r % 3000), digits,
                         "123456789999999999999999999");
-    case 4: /* halfway between two floats from 2 to 512, or cut close to it */
+    case 4: /* halfway between two floats from 2 to 512, or truncated close to it */
         bits = 0x40000000 + (uint32_t)(more & 0x3FFFFFF);
         return snprintf(out, size, "%.*f", (int)(16 + r % 8),
                         ((double)from_bits(bits) + (double)from_bits(bits + 1)) / 2);

@@ -1,4 +1,4 @@
-/* test_safetensors.c: the container: what must be refused, and that what is read is exact. */
+/* test_safetensors.c: containers that must be refused, and exact reading of the others. */
 #include <check.h>
 #include <fcntl.h>
 #include <math.h>
@@ -42,7 +42,8 @@ static struct attn_safetensors *open_good(void)
     return file;
 }
 
-/* Opens what must be refused; the message names the file or a tensor, never the path. */
+/* Opens a container that must be refused; the message names the file or a tensor, never the
+ * path. */
 static void check_refused(enum attn_status expected, const char *what)
 {
     struct attn_error error = {0};
@@ -56,7 +57,7 @@ static void check_refused(enum attn_status expected, const char *what)
     ck_assert_msg(strstr(error.message, path) == NULL, "%s", error.message);
 }
 
-/* ---- What must be refused ------------------------------------------------------------------ */
+/* ---- Containers that must be refused -------------------------------------------------------- */
 
 #define T(dtype, shape, begin, end) \
     "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
@@ -211,7 +212,7 @@ START_TEST(test_safetensors_refuses_long_names_and_large_or_deep_entries)
 }
 END_TEST
 
-/* ---- What must be read --------------------------------------------------------------------- */
+/* ---- Containers that must be read ------------------------------------------------------------ */
 
 START_TEST(test_safetensors_finds_tensors_and_reports_their_shape)
 {
@@ -286,7 +287,7 @@ START_TEST(test_widen_f16_is_exact_for_all_65536_halves)
         for (size_t i = 0; i < 65; i++)
             half[i] = (uint16_t)bits;
         double expected = half_value((uint16_t)bits);
-        bool finite = attn_widen_f16(got, half, 65); /* a block and a rest */
+        bool finite = attn_widen_f16(got, half, 65); /* a block and a remainder */
         ck_assert_int_eq(finite, isfinite(expected) != 0);
         for (size_t i = 0; i < 65; i += 64) {
             if (isnan(expected))

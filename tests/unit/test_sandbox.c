@@ -1,4 +1,4 @@
-/* test_sandbox.c: what the option `sandbox` refuses, asked in a child that has given it up. */
+/* test_sandbox.c: what the option `sandbox` refuses, tried in a child that is in the sandbox. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ static bool begin(void)
     return srv_sandbox_restrict_files(inside, message, sizeof message);
 }
 
-/* With the inner directory open, as the daemon has it. */
+/* Enters the sandbox with the inner directory open, as the daemon does. */
 static int begin_and_close(void)
 {
     char message[256];
@@ -50,7 +50,7 @@ static int begin_and_close(void)
                : -1;
 }
 
-/* ---- What a child tries ---------------------------------------------------------------------- */
+/* ---- Attempts of the child ------------------------------------------------------------------- */
 
 static bool refused(long result) { return result == -1 && errno == EPERM; }
 
@@ -94,7 +94,8 @@ static bool keeps_files_in_its_directory(void)
            renameat(directory, "a", directory, "b") == 0 && unlinkat(directory, "b", 0) == 0;
 }
 
-/* An absolute path passes the filter by way of the directory; landlock stands behind it. */
+/* With an absolute path openat ignores the directory, so the filter lets it pass; landlock
+ * refuses. */
 static bool writes_nothing_elsewhere(void)
 {
     char words[SRV_SANDBOX_TEXT_MAX];

@@ -1,5 +1,5 @@
-/* test_self_check.c: the proof of batch invariance at start: it holds for every kernel we have, and
- * kernels whose bits depend on neighbours or threads do not get by it. */
+/* test_self_check.c: the proof of batch invariance at start: every kernel passes it, and kernels
+ * whose bits depend on neighbouring rows or on threads do not. */
 #include <check.h>
 #include <math.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static struct attn_engine *open_engine(unsigned threads)
     "{\"hidden_size\":416,\"num_attention_heads\":8,\"head_dim\":40," \
     "\"num_key_value_heads\":2,\"num_hidden_layers\":2,\"rope_theta\":10000,\"seed\":1}"
 
-/* ---- What holds ------------------------------------------------------------------------------ */
+/* ---- Right kernels --------------------------------------------------------------------------- */
 
 static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
 
@@ -77,11 +77,11 @@ START_TEST(test_self_check_passes_over_layers_without_a_cache)
 }
 END_TEST
 
-/* ---- What does not get by -------------------------------------------------------------------- */
+/* ---- Wrong kernels --------------------------------------------------------------------------- */
 
-static struct attn_kernels right; /* what the wrong ones below are made of */
+static struct attn_kernels right; /* which the wrong ones call */
 
-/* One bit more in the last row, as where a tile's remainder is summed in another order. */
+/* Adds one bit to the last row, as a kernel would that sums a tile's remainder in another order. */
 static void nudge(float *row) { row[0] = nextafterf(row[0], INFINITY); }
 
 static void project_by_rows(const struct attn_project_block *product)
@@ -91,7 +91,7 @@ static void project_by_rows(const struct attn_project_block *product)
         nudge(product->y + (product->rows - 1) * product->ldy);
 }
 
-/* Only where more than one tile of rows is full. */
+/* Is wrong only where more than one tile of rows is full. */
 static void project_by_tile(const struct attn_project_block *product)
 {
     right.project[ATTN_F32](product);
@@ -99,7 +99,8 @@ static void project_by_tile(const struct attn_project_block *product)
         nudge(product->y + 15 * product->ldy);
 }
 
-/* In the last column of a piece: threads decide where a product is cut. */
+/* Is wrong in the last column of a piece: the number of threads decides where a product is
+ * split. */
 static void project_by_cut(const struct attn_project_block *product)
 {
     right.project[ATTN_F32](product);
@@ -107,7 +108,7 @@ static void project_by_cut(const struct attn_project_block *product)
         nudge(product->y + r * product->ldy + product->n - 1);
 }
 
-/* Results that f16 does not hold. */
+/* Makes results that do not fit f16. */
 static void project_far(const struct attn_project_block *product)
 {
     right.project[ATTN_F32](product);
@@ -119,7 +120,7 @@ static void project_far(const struct attn_project_block *product)
 struct fault {
     const char *what;
     void (*project)(const struct attn_project_block *product);
-    unsigned least_threads; /* with which it shows */
+    unsigned least_threads; /* with which the defect shows */
 };
 
 static const struct fault faults[] = {
@@ -129,7 +130,7 @@ static const struct fault faults[] = {
 };
 #define NUM_FAULTS ((int)(sizeof faults / sizeof faults[0]))
 
-/* Opens an engine with that product in the place of its own. */
+/* Opens an engine whose product is replaced by that one. */
 static struct attn_engine *open_faulty(unsigned threads,
                                        void (*project)(const struct attn_project_block *product))
 {

@@ -1,8 +1,9 @@
 /* test_state.c: the algebra of caches (append, fork, truncate, retry, export, import, free) against
- * a model that knows nothing but which tokens a cache holds, and what files must not be believed.
+ * a model that knows only which tokens a cache holds; and files that must be refused.
  *
- * The model of a cache is the list of its tokens' seeds.  What such a cache must hold, and what a
- * step over it must give, is found by appending them to a fresh cache one after the other. */
+ * The model of a cache is the list of its tokens' seeds.  The expected content of a cache, and the
+ * expected output of a step over it, come from appending these tokens to a fresh cache one after
+ * the other. */
 #include <check.h>
 #include <malloc.h>
 #include <math.h>
@@ -26,7 +27,7 @@
 #ifndef INSTRUMENTED
 #define INSTRUMENTED 0
 #endif
-#define ALLOCATOR 1024 /* bytes that it takes for itself, for a dozen pieces */
+#define ALLOCATOR 1024 /* bytes that the allocator takes for itself, for a dozen pieces */
 
 static struct attn_engine *engine;
 static struct attn_model *model;
@@ -68,8 +69,8 @@ static struct attn_cache *new_cache(void)
     return cache;
 }
 
-/* The token of that seed, in one layer, at `position`: appended, or computed again where it is
- * cached already.  out [E]. */
+/* Computes the token of that seed in one layer: appends it at `position`, or computes it again
+ * where it is cached already.  out [E]. */
 static void step(float *out, struct attn_cache *cache, size_t layer, unsigned seed, size_t position)
 {
     struct rng r = rng_seeded(seed);
@@ -88,14 +89,14 @@ static void step(float *out, struct attn_cache *cache, size_t layer, unsigned se
 
 /* ---- The model ------------------------------------------------------------------------------- */
 
-/* What a cache holds; layer 1 is kept at most as long as layer 0. */
+/* The expected content of a cache; layer 1 is at most as long as layer 0. */
 struct known {
     struct attn_cache *cache; /* NULL: free */
     size_t lengths[LAYERS];
     unsigned seeds[LAYERS][LONGEST];
 };
 
-/* The output of the last token of one layer, and all that is cached there, by replay. */
+/* The output of the last token of one layer and the expected content of that layer, by replay. */
 static void replay(float *out, float *key, float *value, const struct known *k, size_t layer)
 {
     struct attn_cache *fresh = new_cache();
@@ -146,8 +147,8 @@ static char *save(size_t *size, const struct attn_cache *cache, size_t budget)
     return file;
 }
 
-/* The cache that these bytes hold, or where they are NULL a file does; NULL with `error` set where
- * it is refused. */
+/* The cache of these bytes or, where they are NULL, of a file.  NULL, with `error` set, where it is
+ * refused. */
 static struct attn_cache *load_from(const char *bytes, int file, size_t size, size_t budget)
 {
     struct attn_import *state = NULL;
@@ -168,7 +169,7 @@ static struct attn_cache *load_from(const char *bytes, int file, size_t size, si
     return NULL;
 }
 
-/* Out of memory and out of a file, which have to say the same. */
+/* Imports from memory and from a file, which must give the same result. */
 static struct attn_cache *load(const char *bytes, size_t size, size_t budget)
 {
     int file = bytes_file(bytes, size);
@@ -263,7 +264,7 @@ START_TEST(test_state_any_sequence_of_operations_leaves_what_a_replay_of_its_tok
 }
 END_TEST
 
-/* ---- What must not be believed --------------------------------------------------------------- */
+/* ---- Files that must be refused -------------------------------------------------------------- */
 
 static struct known sample(size_t tokens)
 {
@@ -294,7 +295,7 @@ START_TEST(test_state_every_prefix_of_a_file_is_refused)
     size_t size;
     char *file = save(&size, k.cache, 4096);
     for (size_t length = 0; length < size; length++) {
-        char *copy = malloc(length + 1); /* so that a step beyond it is seen */
+        char *copy = malloc(length + 1); /* of the exact length, so that a read beyond it is seen */
         memcpy(copy, file, length);
         refuse(copy, length, "a prefix of length", length);
         free(copy);
@@ -324,8 +325,8 @@ START_TEST(test_state_a_file_with_any_one_bit_turned_is_refused)
 }
 END_TEST
 
-/* A file with some of its text replaced by other text of the same length, the checksum made good
- * where that is asked. */
+/* A file with some of its text replaced by other text of the same length; its checksum is repaired
+ * where that is asked for. */
 static char *altered(const char *file, size_t size, const char *from, const char *to)
 {
     char *copy = malloc(size);
@@ -386,7 +387,7 @@ START_TEST(test_state_of_other_weights_or_too_long_is_refused)
 }
 END_TEST
 
-/* At any of its tokens: it has become shorter since its size was asked for. */
+/* The file may have become shorter, at any of its tokens, since its size was read. */
 START_TEST(test_state_in_a_file_that_cannot_be_read_is_not_called_malformed)
 {
     struct known k = sample(100);
@@ -406,7 +407,7 @@ START_TEST(test_state_in_a_file_that_cannot_be_read_is_not_called_malformed)
 }
 END_TEST
 
-/* The data of the first tensor begin where the header ends. */
+/* Sets the first number of the first tensor, which begins where the header ends. */
 static void put_first(char *file, float number)
 {
     uint64_t header;
@@ -414,7 +415,8 @@ static void put_first(char *file, float number)
     memcpy(file + sizeof header + header, &number, sizeof number);
 }
 
-/* Makes the checksum good again, by what attn_state.h says of it.  The notes of `save`, by name. */
+/* Repairs the checksum as attn_state.h describes it.  The notes of `save` are in the order of their
+ * names. */
 static void repair(char *file, size_t size, const struct attn_import *state)
 {
     static const char *const names[] = {"a", "fingerprint", "format", "lengths", "model"};
