@@ -1,11 +1,11 @@
 #!/bin/bash
-# coverage.sh: which lines of the parsers seeds and gathered inputs reach.
+# coverage.sh: which lines of the parsers are reached by the seeds and the corpora.
 #
 #   tests/fuzz/coverage.sh DIRECTORY FUZZ TARGET...
 #
 # DIRECTORY holds the programs replay_TARGET, built with --coverage; FUZZ holds corpora, if there are
-# any.  Prints each parser's share, the lines that were not reached into DIRECTORY/missed.txt, and
-# ends in 1 where less than LEAST percent of all lines were.
+# any.  Prints the share of each parser, writes the lines that were not reached to
+# DIRECTORY/missed.txt, and ends in 1 where less than LEAST percent of all lines were reached.
 set -euo pipefail
 
 LEAST=95
