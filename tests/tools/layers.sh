@@ -39,7 +39,14 @@ TABLE
 
 page=docs/ARCHITECTURE.md
 
-# The table that the page prints, or the page with another one in its place.
+# The page has one pair of markers, between which the table stands.
+check_markers() {
+    if [ "$(grep -cE '^<!-- /?layers -->$' "$page")" -ne 2 ] ||
+        [ "$(grep -E '^<!-- /?layers -->$' "$page" | tr '\n' ' ')" != '<!-- layers --> <!-- /layers --> ' ]; then
+        echo "$page: has not one <!-- layers --> and one <!-- /layers --> after it"
+        exit 1
+    fi
+}
 printed_table() { sed -n '/^<!-- layers -->$/,/^<!-- \/layers -->$/p' "$page" | grep '^|'; }
 write_table() {
     local table=$1
@@ -50,6 +57,7 @@ write_table() {
 }
 
 if [ "${1:-}" = --write ]; then
+    check_markers
     write_table "$("$0" --table)"
     exit
 fi
@@ -212,6 +220,7 @@ fi
         }
     }'
 
+check_markers
 if [ -z "${1:-}" ] && [ "$(printed_table)" != "$("$0" --table)" ]; then
     echo "$page: its table of layers is not the one of the sources; mend it: tests/tools/layers.sh --write"
     exit 1
