@@ -49,9 +49,6 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
  * some blocks have never been used. */
 #define ATTN_POOL_SLACK ((size_t)4 << 20)
 
-/* What attn_alike takes of memory for each block of a pool, at most. */
-#define ATTN_ALIKE_BYTES 320
-
 /* The largest call that is to be expected: its queries, and its keys, have at most these sizes. */
 struct attn_call_size {
     size_t rows;   /* of all sequences or steps together */
@@ -68,8 +65,7 @@ size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_si
                        unsigned threads);
 
 /* Memory that an engine of these options, with threads > 0, keeps while it is open: scratch, and
- * what OpenBLAS touches if the engine uses it; and the address space that OpenBLAS reserves
- * beyond. */
+ * what OpenBLAS touches if the engine uses it; and the address space that OpenBLAS reserves. */
 size_t attn_engine_bytes(const struct attn_engine_options *options);
 size_t attn_engine_reserved(const struct attn_engine_options *options);
 

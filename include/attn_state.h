@@ -33,6 +33,14 @@ ATTN_MUST_CHECK enum attn_status attn_cache_freeze(struct attn_cache **out,
 /* Memory that attn_cache_freeze of this cache would take now. */
 size_t attn_cache_frozen_bytes(const struct attn_cache *cache);
 
+/* The list [*count] of the blocks of 64 tokens that hold a layer's tokens, in order.  Callers only
+ * compare the addresses: at one moment, two caches of a pool share a block where their lists have
+ * the same address at the same place.  The list belongs to the cache and is good until that
+ * changes.  Used by the thread that uses the cache. */
+struct attn_block;
+struct attn_block *const *attn_cache_blocks(size_t *count, const struct attn_cache *cache,
+                                            size_t layer);
+
 /* Forgets all but the first `length` tokens of every layer; shorter layers stay as they are.
  * Blocks that hold no token any more return to the pool. */
 void attn_cache_truncate(struct attn_cache *cache, size_t length);
@@ -160,19 +168,15 @@ ATTN_MUST_CHECK enum attn_status attn_import_begin(struct attn_import *state,
                                                    struct attn_cache *cache,
                                                    struct attn_error *error);
 
-/* What finds caches that are filled from files and hold the same tokens, so that they share blocks
- * again as they did when the files were written: a fork ends anywhere, and may come first.  It
- * keeps the blocks it knows until it is freed, and takes ATTN_ALIKE_BYTES (attn_limits.h) of memory
- * at most for each block of the pool.  Used by one thread at a time.  Error: ATTN_NO_MEMORY. */
-struct attn_alike;
-ATTN_MUST_CHECK enum attn_status attn_alike_new(struct attn_alike **out,
-                                                struct attn_cache_pool *pool,
-                                                struct attn_error *error);
-void attn_alike_free(struct attn_alike *alike);
-
-/* Has the cache that the import fills, of the same pool, share blocks with those that were filled
- * likewise; no bit of any differs.  Before attn_import_run. */
-void attn_import_share(struct attn_import *state, struct attn_alike *alike);
+/* Has the cache that the import fills share up to `blocks` blocks of a layer, from the first one
+ * on, with `from`, a cache of the same pool that another import has filled and that stays as it is
+ * until this import is closed.  As many blocks are shared as hold the same tokens in both caches,
+ * which is verified; either cache may end within the last of them.  No bit of either depends on
+ * sharing.  Nothing is shared with a cache of another model, or in a layer that is not resident.
+ * After attn_import_begin, before attn_import_run.  Error: ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_import_share_blocks(struct attn_import *import, size_t layer,
+                                                          const struct attn_cache *from,
+                                                          size_t blocks, struct attn_error *error);
 
 /* Reads one more piece: first all bytes are summed up, then, once the checksum agrees, tokens are
  * copied into the cache, in both cases about `budget` bytes a call.  *more is true until the cache

@@ -152,7 +152,7 @@ enum attn_status attn_core(struct attn_engine *engine, const struct attn_core_ar
 /* ---- A layer over given rows ---- */
 
 /* Rows of a portion: a call computes some of its sequences at a time, at least one, from
- * projections to output.  What lies between then stays in a cache, and memory is taken for one
+ * projections to output.  Intermediate results then stay in a cache, and memory is taken for one
  * portion only. */
 #define PORTION_ROWS 512
 

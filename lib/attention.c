@@ -294,7 +294,7 @@ static size_t item_units(const struct attn_problem *p)
     return attn_ceil_div(p->queries, unit_tokens(p));
 }
 
-/* What a problem costs, in rows times tiles. */
+/* The cost of a problem, in rows times tiles. */
 static size_t cost_of(const struct attn_problem *p)
 {
     const struct attn_span first = attn_mask_visible(&p->mask, 0);

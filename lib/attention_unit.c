@@ -161,7 +161,7 @@ static bool by_columns(const struct attn_unit *u)
            attn_mask_is_span(&p->mask) && p->maps.scores == NULL && !attn_unit_makes_weights(u);
 }
 
-/* Whether some row of the unit does not see all keys [first, end), as far as spans tell. */
+/* Whether the span of some row of the unit does not hold all keys [first, end). */
 static bool is_partly_seen(const struct attn_unit *u, size_t first, size_t end)
 {
     return first < u->last_span.first || end > u->first_span.end;

@@ -14,6 +14,8 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "layer.h"
+
 #define MAX_SIZES 64                         /* different block sizes with free lists */
 #define MIN_SLAB_BLOCK (ATTN_HUGE_PAGE / 32) /* bytes; smaller blocks have a slab each */
 #define MAX_SLAB_PAGES 8                     /* huge pages of one slab */
@@ -39,6 +41,11 @@ struct attn_cache_pool {
     size_t num_sizes;
     struct free_lists sizes[MAX_SIZES];
 };
+
+size_t attn_block_bytes(const struct attn_layer_spec *spec)
+{
+    return attn_layer_token_bytes(spec) * ATTN_TILE;
+}
 
 /* ---- Slabs ---- */
 
@@ -225,6 +232,7 @@ static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_
     atomic_fetch_add(&pool->used, bytes);
     (*out)->slab->live++;
     (*out)->holders = 1;
+    (*out)->tokens = 0;
     atomic_store(&(*out)->references, 1);
     return ATTN_OK;
 }

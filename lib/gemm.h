@@ -42,14 +42,14 @@ struct attn_gemm {
 };
 
 /* Loads OpenBLAS, with one thread.  Sets OPENBLAS_NUM_THREADS in the environment, since the library
- * starts its threads while it is loaded.  It stays loaded until the process ends.  Errors:
+ * starts its threads while it is loaded.  OpenBLAS stays loaded until the process ends.  Errors:
  * ATTN_UNSUPPORTED, which names the library and its package. */
 ATTN_MUST_CHECK enum attn_status attn_gemm_load(struct attn_gemm *out, struct attn_error *error);
 
-/* What the slot matmul does for float32 (kernels.h).  The bits of a row may depend on `rows`. */
+/* The work of the slot matmul for float32 (kernels.h).  The bits of a row may depend on `rows`. */
 void attn_gemm_matmul(const struct attn_gemm *gemm, const struct attn_matmul *product);
 
-/* What the slot project does for weights of `dtype`, float32 or bf16, for any number of rows and at
+/* The work of the slot project for weights of `dtype`, float32 or bf16, any number of rows and at
  * most ATTN_GEMM_PANELS panels; scratch is [ATTN_GEMM_SCRATCH].  The bits of a row may depend on
  * `rows`. */
 void attn_gemm_project(const struct attn_gemm *gemm, const struct attn_project_block *block,

@@ -7,8 +7,8 @@
  * nothing to undo. */
 #include <string.h>
 
-#include "alike.h"
 #include "cache_file.h"
+#include "import_share.h"
 #include "kvcache.h"
 #include "mem.h"
 #include "model.h"
@@ -19,9 +19,9 @@
 struct attn_import {
     struct attn_safetensors *file;
     struct attn_cache *cache;
-    struct attn_alike *alike;             /* NULL: no block is shared */
     struct attn_cache_file_layer *layers; /* [num_layers] */
     size_t num_layers;
+    struct attn_import_share *shares;         /* [num_layers] NULL: all blocks are its own */
     const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each layer */
     float *scratch;                           /* [scratch_bytes] 64 tokens */
     size_t scratch_bytes;
@@ -77,6 +77,7 @@ void attn_import_close(struct attn_import *import)
         return;
     attn_safetensors_close(import->file);
     attn_free(import->layers);
+    attn_free(import->shares);
     attn_free(import->tensors);
     attn_free(import->scratch);
     attn_free(import);
@@ -193,9 +194,22 @@ enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache
     return status == ATTN_OK ? check_lengths(import, error) : status;
 }
 
-void attn_import_share(struct attn_import *import, struct attn_alike *alike)
+enum attn_status attn_import_share_blocks(struct attn_import *import, size_t layer,
+                                          const struct attn_cache *from, size_t blocks,
+                                          struct attn_error *error)
 {
-    import->alike = alike;
+    size_t i = 0, most;
+    (void)attn_cache_blocks(&most, from, layer);
+    while (i < import->num_layers && import->layers[i].layer != layer)
+        i++;
+    if (i == import->num_layers || attn_cache_model(from) != attn_cache_model(import->cache))
+        return ATTN_OK;
+    if (import->shares == NULL)
+        import->shares = attn_calloc(import->num_layers, sizeof *import->shares);
+    if (import->shares == NULL)
+        return attn_fail_memory(error, import->num_layers * sizeof *import->shares);
+    import->shares[i] = (struct attn_import_share){from, attn_min(blocks, most)};
+    return ATTN_OK;
 }
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
@@ -263,12 +277,15 @@ static enum attn_status read_rows(float *rows, const struct attn_import *import,
                      kind == ATTN_CACHE_FILE_KEY ? "key" : "value", import->token);
 }
 
-static enum attn_status write_piece(struct attn_import *import, size_t layer, size_t count,
-                                    const float *key, const float *value, struct attn_error *error)
+/* Writes the next tokens of the layer that is being copied. */
+static enum attn_status write_piece(struct attn_import *import, size_t count, const float *key,
+                                    const float *value, struct attn_error *error)
 {
-    if (import->alike == NULL)
-        return attn_cache_write(import->cache, layer, count, key, value, error);
-    return attn_alike_write(import->alike, import->cache, layer, count, key, value, error);
+    struct attn_import_share none = {0};
+    struct attn_import_share *share =
+        import->shares != NULL ? &import->shares[import->layer] : &none;
+    return attn_import_share_write(share, import->cache, import->layers[import->layer].layer, count,
+                                   key, value, error);
 }
 
 /* Copies up to 64 tokens of the current layer, and goes on to the next at its end. */
@@ -286,7 +303,7 @@ static enum attn_status copy_piece(size_t *done, struct attn_import *import,
     if (status == ATTN_OK)
         status = read_rows(value, import, count, ATTN_CACHE_FILE_VALUE, error);
     if (status == ATTN_OK)
-        status = write_piece(import, layer->layer, count, key, value, error);
+        status = write_piece(import, count, key, value, error);
     *done += groups * count *
              (attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_KEY) +
               attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_VALUE));

@@ -26,11 +26,6 @@ struct attn_cache {
     struct cache_layer slots[]; /* [num_slots] resident layers, in order */
 };
 
-size_t attn_block_bytes(const struct attn_layer_spec *spec)
-{
-    return attn_layer_token_bytes(spec) * ATTN_TILE;
-}
-
 static size_t blocks_for(size_t tokens) { return attn_ceil_div(tokens, ATTN_TILE); }
 
 static const struct cache_layer *layer_of(const struct attn_cache *cache, size_t layer)
@@ -193,8 +188,10 @@ static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_l
 {
     for (size_t i = first; i < end; i++) {
         struct attn_block *shared = l->blocks[i];
-        if (atomic_load(&shared->references) == 1)
+        if (atomic_load(&shared->references) == 1) {
+            shared->tokens = 0;
             continue;
+        }
         enum attn_status status = attn_block_copy_on_write(&l->blocks[i], pool, shared);
         if (status != ATTN_OK)
             return status;
@@ -459,6 +456,14 @@ struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t la
 {
     const struct cache_layer *l = layer_of(cache, layer);
     return (struct attn_cache_view){.blocks = l->blocks, .spec = l->spec};
+}
+
+struct attn_block *const *attn_cache_blocks(size_t *count, const struct attn_cache *cache,
+                                            size_t layer)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    *count = l != NULL ? blocks_for(atomic_load(&l->length)) : 0;
+    return l != NULL ? l->blocks : NULL;
 }
 
 void attn_cache_read(float *key, float *value, const struct attn_cache *cache, size_t layer,

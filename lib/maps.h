@@ -12,7 +12,8 @@
 #include "stats.h"
 #include "workspace.h"
 
-/* What is asked for of one sequence, or of a whole batch until attn_maps_of_sequence narrows it. */
+/* The outputs asked for of one sequence, or of a whole batch until attn_maps_of_sequence narrows
+ * it. */
 struct attn_maps {
     size_t num_heads, queries, keys, columns; /* H, T, S, W = S + extra */
     size_t heads, rows;                       /* H', T': selected */

@@ -92,7 +92,7 @@ static ssize_t ask_session(char line[STATUS_LINE + 1], gnutls_session_t tls)
     return result;
 }
 
-/* The same over TLS. */
+/* Does what ask() does, over TLS. */
 static const char *ask_tls(char line[STATUS_LINE + 1], int fd)
 {
     gnutls_session_t tls = NULL;

@@ -2,9 +2,9 @@
  *
  * Parts are opened in the order of struct srv_app and closed in reverse.  The port opens before
  * weights are read, so that /livez answers and /readyz says "loading".  SIGTERM and SIGINT are
- * blocked in every thread of ours and taken here; once one has come, another ends the process at
- * once.  SIGHUP is likewise, where there are files to be read again; else it ends the process as
- * ever. */
+ * blocked in all threads and taken by the main thread (serve.c); a second one ends the process at
+ * once.  SIGHUP is blocked and taken in the same way where there are files to reload; elsewhere it
+ * ends the process, as by default. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,6 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "attn_json.h"
-#include "base/clock.h"
 #include "commands.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
@@ -26,8 +25,8 @@
 #include "self_check.h"
 #include "serve.h"
 
-#define FILES_BESIDE_CONNECTIONS 64        /* descriptors for all else, and */
-#define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* for each thread that watches connections */
+#define FILES_BESIDE_CONNECTIONS 64        /* descriptors that are no connections, without those */
+#define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* of each event thread */
 #define MESSAGE_MAX SRV_MESSAGE_MAX
 
 extern char **environ;
@@ -55,7 +54,7 @@ static sigset_t stop_signals(void)
     return set;
 }
 
-/* Whether there is anything that SIGHUP can ask to be read again. */
+/* Whether there are files that SIGHUP makes the daemon read again. */
 static bool reads_again(const struct srv_config *config)
 {
     return config->api_keys != NULL || config->tls_cert != NULL;
@@ -77,8 +76,8 @@ static void hold_signals(const struct srv_config *config)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-/* From now on a stopping signal ends the process at once.  A handler and not the default, which the
- * first process of a container would ignore. */
+/* Makes a stopping signal end the process at once.  The first process of a container would ignore
+ * the signal's default action, so there is a handler. */
 static void stop_at_once(void (*leave)(int))
 {
     struct sigaction action = {.sa_handler = leave};
@@ -90,8 +89,8 @@ static void stop_at_once(void (*leave)(int))
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Lets the process have as many descriptors as it may, and no more connections than those allow, so
- * that it is never refused one for what it does itself. */
+/* Raises the limit on descriptors to the hard limit, and lowers max_connections where even that is
+ * too low, so that the daemon's own files never lack a descriptor. */
 static void fit_connections(struct srv_app *app)
 {
     struct rlimit files;
@@ -150,7 +149,7 @@ static bool open_engine(struct srv_app *app, char *message)
     return true;
 }
 
-/* Before weights are read, and before anything is made that the options give a size. */
+/* Called before weights are read, and before any part is made whose size the options set. */
 static bool fit_memory(struct srv_app *app, char *message)
 {
     struct srv_memory *memory = &app->memory;
@@ -162,6 +161,39 @@ static bool fit_memory(struct srv_app *app, char *message)
                       "%s gives %zu MiB: defaults that are shares of memory are divided by %u",
                       memory->source, memory->limit >> 20, memory->divisor);
     return true;
+}
+
+static void ask_checkpoint(void *owner)
+{
+    const struct srv_app *app = owner;
+    srv_scheduler_wake(app->scheduler);
+}
+
+static struct srv_store_context store_context(struct srv_app *app)
+{
+    const struct srv_config *config = &app->config;
+    return (struct srv_store_context){
+        .durability = (enum srv_durability)config->durability,
+        .fsync = (enum srv_journal_fsync)config->journal_fsync,
+        .state_dir = config->state_dir,
+        .journal_bytes = config->journal_bytes,
+        .snapshot_interval_s = config->snapshot_interval_s,
+        .snapshot_tokens = config->snapshot_tokens,
+        .max_sessions = config->limits.max_sessions,
+        .sessions = app->sessions,
+        .models = &app->models,
+        .pool = app->pool,
+        .metrics = app->metrics,
+        .log = &app->log,
+        .ask_checkpoint = ask_checkpoint,
+        .owner = app,
+    };
+}
+
+static bool open_store(struct srv_app *app, char *message)
+{
+    const struct srv_store_context context = store_context(app);
+    return srv_store_open(&app->store, &context, message, MESSAGE_MAX);
 }
 
 static void resume(void *app, struct srv_request *const requests[], size_t count)
@@ -189,7 +221,7 @@ static bool open_scheduler(struct srv_app *app)
     return srv_scheduler_open(&app->scheduler, &app->scheduler_context);
 }
 
-/* The parts that neither read files nor take requests. */
+/* Opens the parts that neither read files of models nor take requests. */
 static bool open_parts(struct srv_app *app, char *message)
 {
     const struct srv_limits *limits = &app->config.limits;
@@ -202,7 +234,7 @@ static bool open_parts(struct srv_app *app, char *message)
            srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
            fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
-           srv_store_open(&app->store, app, message, MESSAGE_MAX) && open_scheduler(app);
+           open_store(app, message) && open_scheduler(app);
 }
 
 static struct srv_http_context http_context(struct srv_app *app)
@@ -268,23 +300,23 @@ static void warn_of_exposure(struct srv_app *app)
                       config->host);
 }
 
-/* Nothing is opened, and no thread started, from here on but files of the state directory and those
- * that are read again. */
-static bool close_sandbox(struct srv_app *app, char *message)
+/* From then on no thread is started, and no file is opened but those of the state directory and
+ * those that SIGHUP reloads. */
+static bool restrict_calls(struct srv_app *app, char *message)
 {
     return !app->config.sandbox ||
            srv_sandbox_restrict_calls(srv_store_directory(app->store), reads_again(&app->config),
                                       message, MESSAGE_MAX);
 }
 
-static bool begin_sandbox(struct srv_app *app, char *message)
+static bool restrict_files(struct srv_app *app, char *message)
 {
     const struct srv_config *config = &app->config;
     const char *directory = config->durability != SRV_DURABLE_NONE ? config->state_dir : NULL;
     return !config->sandbox || srv_sandbox_restrict_files(directory, message, MESSAGE_MAX);
 }
 
-static void say_ready(struct srv_app *app)
+static void announce_ready(struct srv_app *app)
 {
     char url[SRV_URL_MAX];
     srv_print_url(url, &app->config, srv_http_port(app->http));
@@ -294,7 +326,7 @@ static void say_ready(struct srv_app *app)
     fflush(stdout);
 }
 
-/* ---- Serving and stopping -------------------------------------------------------------------- */
+/* ---- From start to end ----------------------------------------------------------------------- */
 
 /* False where sessions could not be saved. */
 static bool close_all(struct srv_app *app)
@@ -320,14 +352,14 @@ static int run(struct srv_app *app)
     srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
     hold_signals(&app->config);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the write */
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow fails its write */
     fit_connections(app);
-    bool opened = begin_sandbox(app, message) && open_parts(app, message) &&
-                  open_http(app, message) && load(app, message) && close_sandbox(app, message);
+    bool opened = restrict_files(app, message) && open_parts(app, message) &&
+                  open_http(app, message) && load(app, message) && restrict_calls(app, message);
     if (opened) {
         atomic_store(&app->phase, SRV_READY);
         warn_of_exposure(app);
-        say_ready(app);
+        announce_ready(app);
         sigset_t signals = served_signals(&app->config);
         srv_serve(app, &signals);
         stop_at_once(leave_with_failure);
@@ -341,7 +373,7 @@ static int run(struct srv_app *app)
 
 int main(int argc, char *argv[])
 {
-    /* The destructors take what was never opened. */
+    /* Every destructor takes a part that was never opened. */
     struct srv_app app = {.routes = &srv_routes, .keys = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     char message[MESSAGE_MAX];
     int status = 2;

@@ -18,6 +18,7 @@
 #include "schedule/steps.h"
 #include "session/models.h"
 #include "session/session.h"
+#include "store/sharing.h"
 #include "store/store.h"
 
 #define KIB ((size_t)1 << 10)
@@ -61,7 +62,7 @@ static size_t excess(size_t a, size_t b) { return a > b ? a - b : 0; }
 
 /* ---- Models ---------------------------------------------------------------------------------- */
 
-/* What all models together, or the largest of them, need. */
+/* Bytes that all models together, or the largest of them, need. */
 struct footprint {
     size_t weights, loading;
     size_t session; /* bytes of one: its empty cache and last steps; twice while in a snapshot */
@@ -103,7 +104,7 @@ static void add_caches(struct footprint *out, const struct srv_config *config,
     size_t session = memory->cache_bytes + model->info.num_layers * sizeof(struct srv_last_step);
     /* A snapshot's copy has the same size, but for its list of blocks. */
     if (config->durability != SRV_DURABLE_NONE)
-        session += RECORDED + session;
+        session += RECORDED + session + model->info.num_layers * SRV_SHARE_BYTES;
     out->session = larger(out->session, session);
     out->blocks = larger(out->blocks, config->limits.cache_bytes / memory->block_bytes + 1);
     out->slack = add(out->slack, ATTN_POOL_SLACK);
@@ -154,8 +155,9 @@ static size_t connection_bytes(const struct srv_config *config)
 /* Snapshots are written after the last session has been restored. */
 static size_t store_bytes(const struct srv_config *config, const struct footprint *all)
 {
-    size_t snapshot = add(STORE, mul(all->blocks, sizeof(void *))); /* frozen lists */
-    size_t restoring = add(add(RESTORING, all->tile), mul(all->blocks, ATTN_ALIKE_BYTES));
+    /* Lists of blocks that are frozen, and which sessions share them. */
+    size_t snapshot = add(STORE, mul(all->blocks, sizeof(void *) + SRV_SHARING_BYTES));
+    size_t restoring = add(RESTORING, all->tile);
     return config->durability != SRV_DURABLE_NONE ? larger(snapshot, restoring) : 0;
 }
 

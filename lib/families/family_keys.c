@@ -187,7 +187,7 @@ const struct attn_hf_key *attn_hf_key_for_field(const struct attn_hf_key *keys, 
 
 const struct attn_hf_key *attn_family_key(const struct attn_family *family, const char *key)
 {
-    static const struct attn_hf_key harmless = IGNORED("");
+    static const struct attn_hf_key ignored = IGNORED("");
     const struct attn_hf_key *known = attn_hf_key_find(family->keys, key);
     if (known != NULL || !family->common_keys)
         return known;
@@ -195,6 +195,6 @@ const struct attn_hf_key *attn_family_key(const struct attn_family *family, cons
         return known;
     for (const char *const *name = attn_common_ignored_keys; *name != NULL; name++)
         if (strcmp(*name, key) == 0)
-            return &harmless;
-    return key[0] == '_' ? &harmless : NULL; /* private notes such as _name_or_path */
+            return &ignored;
+    return key[0] == '_' ? &ignored : NULL; /* private notes such as _name_or_path */
 }

@@ -71,7 +71,7 @@ static inline const float *attn_next_panel(const struct attn_project_block *p, s
     return p->next_w != NULL ? p->next_w : own;
 }
 
-/* What prepare_rows notes of a row: its numbers have become integers of three signed bytes. */
+/* Notes of prepare_rows on a row, whose numbers have become integers of three signed bytes. */
 struct attn_prepared_row {
     int32_t start[3]; /* first values of the three byte sums: they make up for the 128 that each
                          byte of int8 counts too much */

@@ -70,7 +70,7 @@ static void outer_avx2(const struct attn_outer *p)
 
 /* ---- Softmax --------------------------------------------------------------------------------- */
 
-/* Transposed scores of LANES rows, or of fewer where functions are told `masked` (constant). */
+/* Transposed scores of LANES rows, or of fewer where a function's `masked` (constant) is set. */
 struct lanes {
     float *s; /* [n][lds] */
     size_t lds, n;

@@ -93,8 +93,8 @@ INLINE void project_copy_row_avx2(float *out, const void *row, size_t k, const e
     }
 }
 
-/* What the sum of a row begins with: -128 sum_i x[i], because the bytes of weights are 128 too
- * high.  x is whole words. */
+/* The first value of a row's sums: -128 sum_i x[i], because the bytes of weights are 128 too high.
+ * x is whole words. */
 INLINE int32_t project_offset_avx2(const int8_t *x, size_t k)
 {
     const __m128i flip = _mm_set1_epi8(-128), zero = _mm_setzero_si128();

@@ -42,7 +42,7 @@ _Static_assert(ATTN_PRODUCT_ROWS *(COPY_STRIDE + 1) <= ATTN_PRODUCT_SCRATCH,
 struct project_tile {
     float *y;
     const float *start, *x, *w;
-    /* What a strip prefetches: in each STEPS so many cache lines, from word `at` of its panel on,
+    /* Prefetching of a strip: in each STEPS so many cache lines, from word `at` of its panel on,
      * and after the end of that from the beginning of the next panel. */
     const float *next;
     size_t at, lines;
@@ -172,8 +172,8 @@ INLINE __m512i project_row_words_avx512(const void *row, size_t i, size_t k,
     return _mm512_maskz_loadu_epi32(first_lanes_avx512(project_words_avx512(op, k) - i), x + i);
 }
 
-/* What the sum of a row begins with: -128 sum_i x[i], because the bytes of weights are 128 too
- * high.  x is whole words. */
+/* The first value of a row's sums: -128 sum_i x[i], because the bytes of weights are 128 too high.
+ * x is whole words. */
 INLINE int32_t project_offset_avx512(const int8_t *x, size_t k)
 {
     const __m512i flip = _mm512_set1_epi8(-128), zero = _mm512_setzero_si512();

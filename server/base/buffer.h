@@ -34,7 +34,7 @@ char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes);
 /* Appends through srv_buffer_reserve. */
 void srv_buffer_append_slowly(struct srv_buffer *buffer, const char *bytes, size_t count);
 
-/* Inline, so that short constants are stored without a call where there is room and nobody to ask. */
+/* Inline, so that short constants are stored without a call where there is room. */
 static inline void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t count)
 {
     if (count >= buffer->capacity - buffer->length || buffer->failed ||

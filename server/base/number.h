@@ -1,7 +1,7 @@
 /* number.h: numbers as JSON text, both ways, correctly rounded.
  *
- * The grammar is RFC 8259's: no leading zeros, no '+', digits on both sides of a point.  Nothing
- * here depends on the locale.  Reading and writing expect the default rounding, to nearest. */
+ * The grammar is RFC 8259's: no leading zeros, no '+', digits on both sides of a point.  No
+ * function depends on the locale.  Reading and writing expect the default rounding, to nearest. */
 #ifndef SRV_NUMBER_H
 #define SRV_NUMBER_H
 

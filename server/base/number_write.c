@@ -45,7 +45,7 @@ static INLINE uint32_t shorten(wide product, uint64_t reach_below, uint64_t reac
     uint32_t tens = (uint32_t)(product >> 64);
     uint64_t below = (uint64_t)product, above = ~below;
     uint32_t tens_below = below < reach_below, tens_above = above < reach_above;
-    uint64_t tenths = (below >> 4) * 10; /* four bits before the point, and 60 behind it */
+    uint64_t tenths = (below >> 4) * 10; /* four bits before the point, 60 after it */
     uint32_t ones = (uint32_t)(tenths >> 60);
     ones += tenths << 4 >= half + 10 * SLACK - 20 * SLACK * (ones & 1);
     uint32_t round = -(uint32_t)(tens_below | tens_above); /* all ones where it is true */

@@ -47,7 +47,7 @@ const struct srv_bound srv_bounds[] = {
      .subject = "of a refused body that is read so that the connection goes on"},
     {FIXED("write_rate", SRV_MIN_WRITE_RATE), .unit = "bytes/s", .beyond = CLOSED,
      .subject = "below which a reader of replies is given up"},
-    /* What a body says. */
+    /* Contents of a body. */
     {FIXED("json_depth", SRV_JSON_MAX_DEPTH), .code = SRV_E_TOO_COMPLEX,
      .subject = "nesting of a JSON body"},
     {FIXED("tensor_rank", SRV_TENSOR_RANK), .code = SRV_E_SHAPE_MISMATCH,

@@ -190,7 +190,7 @@ static void *value_at(const struct srv_config *config, const struct srv_option *
     return (char *)(uintptr_t)config + option->offset;
 }
 
-/* What the option accepts, worded to follow "is not". */
+/* Writes what the option accepts, worded to follow "is not". */
 static void describe(char *out, size_t size, const struct srv_option *option)
 {
     bool has_unit = option->unit != NULL;

@@ -140,8 +140,8 @@ static void put_stage(struct srv_buffer *line, const char *name, uint64_t ns)
     srv_buffer_unsigned(line, ns / 1000 % 1000, 3);
 }
 
-/* Every text of the line is a constant or an id, and needs no escape.  The line is assembled without
- * printf, which would take longer than the rest. */
+/* Every text of the line is a constant or an id, and needs no escape.  The line is assembled
+ * without printf, which would take longer than the rest. */
 void srv_log_request(struct srv_log *log, const struct srv_request *request)
 {
     static const char *const stages[SRV_STAGE_TOTAL] = {

@@ -25,7 +25,7 @@ static enum attn_status open_entry(struct srv_model *model, const struct srv_mod
     return attn_model_open(&model->attn, entry->path, &options, error);
 }
 
-/* "model NAME: PARAM: MESSAGE"; many messages name the parameter themselves. */
+/* "model NAME: PARAM: MESSAGE", without PARAM where the message begins with it. */
 static bool report(const struct srv_model *model, const struct attn_error *error, char *message,
                    size_t size)
 {
@@ -49,8 +49,8 @@ void srv_model_print_family(char out[SRV_FAMILY_MAX], const struct attn_model_in
              info->stack);
 }
 
-/* The longest sequence that the positions reach: what the configuration says, or what it was before
- * RoPE was stretched, times the stretch.  0: without end. */
+/* The longest sequence that the positions reach: what the configuration says; or, where RoPE is
+ * rescaled, the original reach times the factor.  0: no limit. */
 static double reach_of(const struct srv_model *model)
 {
     const struct attn_rope_spec *rope = &srv_model_first_layer(model->attn)->rope;

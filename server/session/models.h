@@ -1,4 +1,4 @@
-/* models.h: the models that a configuration names, loaded and ready. */
+/* models.h: the models that a configuration names. */
 #ifndef SRV_MODELS_H
 #define SRV_MODELS_H
 
@@ -12,22 +12,22 @@ struct srv_model {
     struct attn_model *attn;
     struct attn_model_info info;
     struct attn_cache_pool *pool; /* shared by all models */
-    size_t max_length;            /* of its sessions: what its positions reach, or the limit */
-    bool is_cross;                /* its layers attend over other sequences: no sessions */
+    size_t max_length;            /* of its sessions: the reach of its positions, or the limit */
+    bool is_cross;                /* its layers attend over other sequences: it has no sessions */
     struct srv_buffer text;       /* the reply to GET /models/{name}, once all are loaded */
 };
 
 struct srv_models {
     struct srv_model *items;
     size_t count;
-    struct srv_buffer text; /* the reply to GET /models, likewise */
+    struct srv_buffer text; /* the reply to GET /models, once all are loaded */
 };
 
 struct srv_config;
 
-/* Opens every configured model, reading configurations but no weights, then srv_models_load makes
- * the weights resident.  Sessions will draw on `pool`, which may be NULL where none will be made
- * (--check).  Errors are one line in `message`; `models` can be closed after them too. */
+/* `open` reads the configuration of every model and no weights; `load` makes the weights resident.
+ * Sessions will take blocks from `pool`, which may be NULL where there will be none (--check).
+ * False with one line in `message`; `models` is to be closed then too. */
 bool srv_models_open(struct srv_models *models, const struct srv_config *config, char *message,
                      size_t size);
 bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, char *message,
@@ -37,11 +37,12 @@ void srv_models_close(struct srv_models *models);
 /* The first resident layer of a model, which has at least one. */
 const struct attn_layer_spec *srv_model_first_layer(const struct attn_model *model);
 
-/* The family, and of those that have several the stack: "llama", "t5 encoder". */
+/* Prints the family, and its stack where the family has several: "llama", "t5 encoder". */
 #define SRV_FAMILY_MAX 64
 void srv_model_print_family(char out[SRV_FAMILY_MAX], const struct attn_model_info *info);
 
-/* The model of that name; with name NULL, the only one.  Errors: model_not_found, missing_field. */
+/* Finds the model of that name; with name NULL, the only one.  Errors: model_not_found,
+ * missing_field (name NULL and several models). */
 enum srv_error_code srv_models_find(const struct srv_model **out, const struct srv_models *models,
                                     const char *name, struct srv_error *error);
 

@@ -1,10 +1,10 @@
 /* session.c: the table of sessions, hashed by id, under one mutex.
  *
- * The mutex guards the buckets and the chains, nothing else: caches are made before it is taken and
- * freed after it is given back, and a session outside the table lives on as long as someone holds a
- * reference.  Ids come from clients, so the hash is a polynomial in a random point: nobody can
- * choose ids that collide.  The same goes for idempotency keys, by which sessions are chained a
- * second time. */
+ * The mutex guards the buckets and their lists and nothing else: caches are allocated before it is
+ * locked and freed after it is unlocked, and a session outside the table lives as long as somebody
+ * holds a reference.  Clients choose ids, so the hash is a polynomial at a random point, and nobody
+ * can choose ids that collide.  Sessions with an idempotency key are in a second list, hashed by
+ * that key in the same way. */
 #include "session/session.h"
 
 #include "attn_state.h"
@@ -19,8 +19,8 @@
 #include "attn.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/id.h"
 #include "session/models.h"
-#include "wire/call.h"
 
 #define NS_PER_S UINT64_C(1000000000)
 
@@ -31,9 +31,9 @@ struct srv_sessions {
     atomic_uint_fast64_t next_epoch;
     uint64_t hash_point;
     char instance[SRV_ID_MAX + 1];
-    size_t num_buckets;          /* a power of two */
-    struct srv_session **by_key; /* [num_buckets] behind those by id */
-    struct srv_session *buckets[];
+    size_t num_buckets;            /* a power of two */
+    struct srv_session **by_key;   /* [num_buckets] hashed by key; after `buckets` in memory */
+    struct srv_session *buckets[]; /* [num_buckets] hashed by id */
 };
 
 /* ---- Making and ending the table ------------------------------------------------------------- */
@@ -57,7 +57,7 @@ bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limit
     sessions->num_buckets = buckets;
     sessions->by_key = sessions->buckets + buckets;
     sessions->hash_point = random[0];
-    /* 40 random bits that two runs will not share, then a count: 52 bits, exact in a double. */
+    /* 40 random bits that two runs will not share, then a counter: 52 bits, exact in a double. */
     sessions->next_epoch = (random[1] >> 24 << 12) + 1;
     snprintf(sessions->instance, sizeof sessions->instance, "%s", instance);
     *out = sessions;
@@ -79,14 +79,14 @@ void srv_sessions_close(struct srv_sessions *sessions)
     free(sessions);
 }
 
-/* ---- The chains, under the lock -------------------------------------------------------------- */
+/* ---- The lists of the buckets, under the lock ------------------------------------------------ */
 
 static size_t bucket_of(const struct srv_sessions *sessions, const char *text)
 {
     return srv_hash_text(sessions->hash_point, text) & (sessions->num_buckets - 1);
 }
 
-/* The link that points to the session of that id, or the NULL that ends its chain. */
+/* The pointer to the session of that id, or the NULL that ends the list of its bucket. */
 static struct srv_session **find_link(struct srv_sessions *sessions, const char *id)
 {
     struct srv_session **link = &sessions->buckets[bucket_of(sessions, id)];
@@ -95,7 +95,7 @@ static struct srv_session **find_link(struct srv_sessions *sessions, const char 
     return link;
 }
 
-/* The same by key. */
+/* The same for an idempotency key. */
 static struct srv_session **find_key_link(struct srv_sessions *sessions, const char *key)
 {
     struct srv_session **link = &sessions->by_key[bucket_of(sessions, key)];
@@ -189,8 +189,9 @@ static enum srv_error_code check_options(const struct srv_session_options *optio
 }
 
 /* Gives the session its cache and the memory of its last steps. */
-static enum srv_error_code equip(struct srv_session *session,
-                                 const struct srv_session_options *options, struct srv_error *error)
+static enum srv_error_code allocate_state(struct srv_session *session,
+                                          const struct srv_session_options *options,
+                                          struct srv_error *error)
 {
     const struct srv_model *model = session->model;
     struct attn_error cause = {0};
@@ -229,7 +230,7 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
     if (options->key != NULL)
         snprintf(session->key, sizeof session->key, "%s", options->key);
     memcpy(session->key_digest, options->key_digest, sizeof session->key_digest);
-    enum srv_error_code code = equip(session, options, error);
+    enum srv_error_code code = allocate_state(session, options, error);
     if (code == SRV_OK && options->id != NULL)
         snprintf(session->id, sizeof session->id, "%s", options->id);
     else if (code == SRV_OK && !make_id(session->id, sessions->instance))
@@ -243,7 +244,7 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
 
 /* ---- The table's calls ----------------------------------------------------------------------- */
 
-/* Under the lock: whether a session of that id, made with that key, may be added. */
+/* Under the lock: whether a session of that id that is created with that key may be added. */
 static enum srv_error_code check_room(struct srv_sessions *sessions, const char *id,
                                       const char *key, struct srv_error *error)
 {
@@ -258,7 +259,7 @@ static enum srv_error_code check_room(struct srv_sessions *sessions, const char 
     return SRV_OK;
 }
 
-/* Looked at first, so that a refusal does not cost a cache. */
+/* Checked before a cache is allocated, so that a refusal is cheap. */
 static enum srv_error_code check_first(struct srv_sessions *sessions,
                                        const struct srv_session_options *options,
                                        struct srv_error *error)
@@ -297,7 +298,7 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
     }
     code = srv_session_new(&session, sessions, model, options, error);
     if (code == SRV_OK)
-        code = srv_session_insert(sessions, session, error); /* another may have come first */
+        code = srv_session_insert(sessions, session, error); /* another may have been faster */
     if (code == SRV_OK)
         *out = session;
     else
@@ -344,7 +345,7 @@ struct srv_session *srv_session_get(struct srv_sessions *sessions, const char *i
     struct srv_session *session = *find_link(sessions, id);
     if (session != NULL) {
         session->references++;
-        session->used_ns = srv_now_ns(); /* under the lock: expiry must not pass in between */
+        session->used_ns = srv_now_ns(); /* under the lock: it must not expire in between */
     }
     pthread_mutex_unlock(&sessions->lock);
     return session;
@@ -420,7 +421,7 @@ size_t srv_sessions_count(const struct srv_sessions *sessions) { return sessions
 
 /* ---- Pages ----------------------------------------------------------------------------------- */
 
-/* Restores the heap below `i`: each id is at least those of its two children. */
+/* Restores the heap below `i`, in which each id is at least the ids of its two children. */
 static void sift_down(struct srv_session *heap[], size_t size, size_t i)
 {
     for (size_t child = 2 * i + 1; child < size; child = 2 * i + 1) {
@@ -435,8 +436,8 @@ static void sift_down(struct srv_session *heap[], size_t size, size_t i)
     }
 }
 
-/* Keeps the `size` smallest ids seen so far in out[0..*held): as they come until it is full, then
- * as a heap whose root is the largest. */
+/* Keeps the `size` smallest ids seen so far in out[0..*held): in any order until `out` is full,
+ * then as a heap whose root is the largest. */
 static void keep_smallest(struct srv_session *out[], size_t size, size_t *held,
                           struct srv_session *session)
 {

@@ -1,4 +1,4 @@
-/* file_reader.c: a window over a file. */
+/* file_reader.c: a window over a file, which moves to what is read. */
 #include "store/file_reader.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SMALL 8 /* what takes an eighth of the window or less moves it */
+#define SMALL 8 /* a read of an eighth of the window or less moves it */
 
 bool srv_file_reader_take(struct srv_file_reader *out, int fd)
 {
@@ -30,82 +30,82 @@ bool srv_file_reader_open(struct srv_file_reader *out, int directory, const char
     return fd >= 0 && srv_file_reader_take(out, fd);
 }
 
-void srv_file_reader_close(struct srv_file_reader *source)
+void srv_file_reader_close(struct srv_file_reader *reader)
 {
-    close(source->fd);
-    free(source->window);
+    close(reader->fd);
+    free(reader->window);
 }
 
-void srv_file_reader_report(const struct srv_file_reader *source, size_t end)
+void srv_file_reader_report(const struct srv_file_reader *reader, size_t end)
 {
-    if (source->progress != NULL)
-        source->progress(source->context, end);
+    if (reader->progress != NULL)
+        reader->progress(reader->context, end);
 }
 
-static bool fetch(void *out, struct srv_file_reader *source, size_t at, size_t count)
+static bool fetch(void *out, struct srv_file_reader *reader, size_t at, size_t count)
 {
     unsigned char *next = out;
-    while (count > 0 && source->error == 0) {
-        ssize_t got = pread(source->fd, next, count, (off_t)at);
+    while (count > 0 && reader->error == 0) {
+        ssize_t got = pread(reader->fd, next, count, (off_t)at);
         if (got < 0 && errno == EINTR)
             continue;
-        if (got <= 0) { /* or it has become shorter */
-            source->error = got < 0 ? errno : EIO;
+        if (got <= 0) { /* 0: the file has become shorter */
+            reader->error = got < 0 ? errno : EIO;
             return false;
         }
         next += got;
         at += (size_t)got;
         count -= (size_t)got;
-        srv_file_reader_report(source, at);
+        srv_file_reader_report(reader, at);
     }
-    return source->error == 0;
+    return reader->error == 0;
 }
 
-static bool holds(const struct srv_file_reader *source, size_t at, size_t count)
+static bool holds(const struct srv_file_reader *reader, size_t at, size_t count)
 {
-    return at >= source->at && count <= source->have && at - source->at <= source->have - count;
+    return at >= reader->at && count <= reader->have && at - reader->at <= reader->have - count;
 }
 
 /* Moves the window to `at`. */
-static bool move(struct srv_file_reader *source, size_t at)
+static bool move(struct srv_file_reader *reader, size_t at)
 {
-    size_t left = source->size - at;
-    if (source->window == NULL && (source->window = malloc(source->room)) == NULL)
-        source->error = errno;
-    source->at = at;
-    source->have = 0;
-    if (!fetch(source->window, source, at, left < source->room ? left : source->room))
+    size_t left = reader->size - at;
+    if (reader->window == NULL && (reader->window = malloc(reader->room)) == NULL)
+        reader->error = errno;
+    reader->at = at;
+    reader->have = 0;
+    if (!fetch(reader->window, reader, at, left < reader->room ? left : reader->room))
         return false;
-    source->have = left < source->room ? left : source->room;
+    reader->have = left < reader->room ? left : reader->room;
     return true;
 }
 
-bool srv_file_reader_read(void *out, struct srv_file_reader *source, size_t at, size_t count)
+bool srv_file_reader_read(void *out, struct srv_file_reader *reader, size_t at, size_t count)
 {
-    if (!holds(source, at, count) && count <= source->room / SMALL && !move(source, at))
+    if (!holds(reader, at, count) && count <= reader->room / SMALL && !move(reader, at))
         return false;
-    if (!holds(source, at, count))
-        return fetch(out, source, at, count);
-    memcpy(out, source->window + (at - source->at), count);
-    return source->error == 0;
+    if (!holds(reader, at, count))
+        return fetch(out, reader, at, count);
+    memcpy(out, reader->window + (at - reader->at), count);
+    return reader->error == 0;
 }
 
-bool srv_file_reader_sum(struct srv_checksum *sum, struct srv_file_reader *source, size_t at,
+bool srv_file_reader_sum(struct srv_checksum *sum, struct srv_file_reader *reader, size_t at,
                          size_t count)
 {
     while (count > 0) {
-        size_t piece = count < source->room ? count : source->room;
-        if (!holds(source, at, piece) && !move(source, at))
+        size_t piece = count < reader->room ? count : reader->room;
+        if (!holds(reader, at, piece) && !move(reader, at))
             return false;
-        srv_checksum_add(sum, source->window + (at - source->at), piece);
+        srv_checksum_add(sum, reader->window + (at - reader->at), piece);
         at += piece;
         count -= piece;
     }
-    return source->error == 0;
+    return reader->error == 0;
 }
 
-const void *srv_file_reader_whole(struct srv_file_reader *source)
+const void *srv_file_reader_whole(struct srv_file_reader *reader)
 {
-    bool fits = source->size <= source->room;
-    return fits && (holds(source, 0, source->size) || move(source, 0)) ? source->window : NULL;
+    bool fits = reader->size <= reader->room;
+    return fits && (holds(reader, 0, reader->size) || move(reader, 0)) ? reader->window : NULL;
 }

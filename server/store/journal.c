@@ -1,8 +1,9 @@
 /* journal.c: appending to a journal.
  *
- * A batch gathers in a buffer and goes out with one pwrite; what does not fit the buffer goes out
- * on the way.  Nothing counts before the flush: a write that fails is cut off again, and where even
- * that fails the journal takes no more, since what is left behind could be taken for records. */
+ * A batch gathers in a buffer and is written with one pwrite, or with several where it is larger
+ * than the buffer.  Nothing counts before the flush: after a write that fails, the file is
+ * truncated to the batches that are whole.  Where even that fails, the journal takes no more
+ * records, since the bytes that are left could be taken for some. */
 #include "store/journal.h"
 
 #include <errno.h>
@@ -95,7 +96,7 @@ void srv_journal_add(struct srv_journal *journal, struct srv_record_head *head,
         put(journal, parts[i].bytes, parts[i].size);
 }
 
-/* Marks the last record as such, in the buffer or where it stands already. */
+/* Marks the last record as such, in the buffer or in the file. */
 static void end_batch(struct srv_journal *journal)
 {
     struct srv_record_head *head = &journal->head;
@@ -109,14 +110,14 @@ static void end_batch(struct srv_journal *journal)
     journal->head_at = 0;
 }
 
-static void take_back(struct srv_journal *journal)
+static void undo_batch(struct srv_journal *journal)
 {
     if (journal->end > journal->length && ftruncate(journal->fd, (off_t)journal->length) != 0)
         journal->broken = true;
     journal->end = journal->length;
     journal->head_at = 0;
     journal->sequence = journal->first;
-    journal->previous = journal->through;
+    journal->previous = journal->flushed_previous;
 }
 
 int srv_journal_flush(struct srv_journal *journal, bool sync)
@@ -125,16 +126,16 @@ int srv_journal_flush(struct srv_journal *journal, bool sync)
     empty_buffer(journal);
     if (sync && journal->error == 0 && fdatasync(journal->fd) != 0) {
         journal->error = errno;
-        journal->broken = true; /* what the disk holds is anybody's guess */
+        journal->broken = true; /* nobody knows what the disk holds */
     }
     int error = journal->error;
     journal->error = 0;
     if (error != 0) {
-        take_back(journal);
+        undo_batch(journal);
         return error;
     }
     journal->length = journal->end;
     journal->first = journal->sequence;
-    journal->through = journal->previous;
+    journal->flushed_previous = journal->previous;
     return 0;
 }

@@ -1,5 +1,6 @@
-/* journal.h: a journal that is being written: what was added goes to the file in one write for a
- * batch, whole or not at all.  The caller guards it. */
+/* journal.h: a journal that is being written.
+ *
+ * The records of a batch go to the file in one write, all or none.  The caller serializes calls. */
 #ifndef SRV_JOURNAL_H
 #define SRV_JOURNAL_H
 
@@ -8,30 +9,32 @@
 struct srv_journal {
     int fd; /* -1: none */
     uint64_t generation;
-    uint64_t length;             /* bytes of the file that are good */
-    uint64_t end;                /* of what has been written of the batch */
-    uint64_t sequence, first;    /* of the next record; of the batch's first one */
-    uint64_t previous, through;  /* epochs of the last record, and of the last good one */
-    struct srv_record_head head; /* of the batch's last record so far, */
-    uint64_t head_at;            /* which stands there in the file; 0: there is none */
-    int error;                   /* errno of the batch, 0 */
-    bool broken;                 /* what failed could not be taken back: no more writes */
+    uint64_t length;             /* bytes of the batches that are whole */
+    uint64_t end;                /* bytes of the file, with what was written of this batch */
+    uint64_t sequence;           /* of the next record */
+    uint64_t first;              /* sequence of the first record of this batch */
+    uint64_t previous;           /* epoch of the last record that was added */
+    uint64_t flushed_previous;   /* epoch of the last record of the batches that are whole */
+    struct srv_record_head head; /* of the last record that was added to this batch */
+    uint64_t head_at;            /* place of that head in the file; 0: there is none */
+    int error;                   /* errno of this batch; 0 */
+    bool broken;                 /* a failed write could not be undone: no more writes */
     unsigned char *buffer;
-    size_t used;
+    size_t used; /* bytes of the buffer */
 };
 
-/* Takes over `fd`, a new and empty file, and writes its head.  False, with errno, where it could
- * not; the fd stays the caller's then. */
+/* Writes the head of a journal to `fd`, a new and empty file, and owns that from here on.  False
+ * with errno; the fd stays the caller's then. */
 bool srv_journal_open(struct srv_journal *journal, int fd, uint64_t generation);
 void srv_journal_close(struct srv_journal *journal); /* takes a zeroed one whose fd is -1 */
 
-/* Adds a record to the batch: type, epoch and chain of `head` are the caller's, the rest is filled
- * in.  What fails is told by srv_journal_flush. */
+/* Adds a record to the batch.  The caller sets type, epoch and chain of `head`; the rest is filled
+ * in.  A failure shows in srv_journal_flush. */
 void srv_journal_add(struct srv_journal *journal, struct srv_record_head *head,
                      const struct srv_record_part parts[], size_t count);
 
-/* Ends the batch: all of it is in the file, and with `sync` on the disk; or none of it is, and the
- * errno is returned. */
+/* Ends the batch.  Returns 0: all of it is in the file, and with `sync` on the disk; or an errno:
+ * none of it is. */
 int srv_journal_flush(struct srv_journal *journal, bool sync);
 
 #endif

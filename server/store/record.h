@@ -1,12 +1,13 @@
 /* record.h: the records of a journal, as bytes.
  *
- * A journal is a head of 32 bytes and records.  A record is a head of 72 bytes, with a sum (sum.h)
- * of its own and one of what follows it, and a payload.  Records are numbered in the journal, and
- * in `chain` again for each session, so that one that is missing shows whichever it was.  Those of
- * one write know the number of the first of them: damage in the last write of a journal cannot be
- * told from a write that was cut off, whose records nobody was told of.
+ * A journal is a head of 32 bytes and records.  A record is a head of 72 bytes and a payload; the
+ * head has a checksum (base/checksum.h) of itself and one of the payload.  Records are numbered in
+ * the journal (`sequence`), and once more among those of their session (`chain`), so that a missing
+ * record shows whichever it was.  Each record also has the number of the first record of its write:
+ * damage in the last write of a journal cannot be told from a write that was torn, whose records
+ * were never answered.
  *
- * Everything is little-endian and in multiples of 4 bytes. */
+ * All numbers are little-endian, and all lengths multiples of 4 bytes. */
 #ifndef SRV_RECORD_H
 #define SRV_RECORD_H
 
@@ -18,39 +19,39 @@
 #include "store/file_reader.h"
 
 enum srv_record_type {
-    SRV_RECORD_CREATE = 1, /* an empty session; `pending`: nobody may see it before its COMMIT */
-    SRV_RECORD_FORK,       /* the first `length` tokens of `parent` as it is here */
+    SRV_RECORD_CREATE = 1, /* an empty session; a `pending` one counts only with its COMMIT */
+    SRV_RECORD_FORK,       /* a session of the first `length` tokens of `parent` as it is here */
     SRV_RECORD_ROWS,       /* appended to one layer */
     SRV_RECORD_TRUNCATE,
-    SRV_RECORD_COMMIT, /* of a pending session: the last steps of its layers */
+    SRV_RECORD_COMMIT, /* of a pending session, with the last steps of its layers */
     SRV_RECORD_DELETE,
 };
 
 #define SRV_JOURNAL_HEAD 32
 #define SRV_RECORD_HEAD 72
-#define SRV_RECORD_TEXT 72 /* room for an id and its NUL, in multiples of 8 */
+#define SRV_RECORD_TEXT 72 /* room for an id and its NUL, a multiple of 8 */
 
 struct srv_record_head {
     uint32_t magic;
-    uint16_t type, last; /* last: 1 in the record that ends a write */
+    uint16_t type, last; /* last: 1 in the last record of a write */
     uint64_t length;     /* bytes of payload */
-    uint64_t sequence;   /* 1 for the first of a journal */
-    uint64_t first;      /* sequence of the first record of the same write */
+    uint64_t sequence;   /* from 1 on */
+    uint64_t first;      /* sequence of the first record of this write */
     uint64_t epoch;      /* of the session */
-    uint64_t previous;   /* epoch of the record before */
+    uint64_t previous;   /* epoch of the record before this one */
     uint64_t chain;      /* number among the session's records, from 0 on */
     uint64_t payload_sum, head_sum;
 };
 
 /* Payloads.  Times are nanoseconds since 1970. */
-struct srv_record_create { /* and fork */
+struct srv_record_create { /* of CREATE and FORK */
     uint64_t used_ns, ttl_s, max_length, key_digest[2];
-    uint64_t parent, parent_chain, length; /* fork */
+    uint64_t parent, parent_chain, length; /* of FORK: epoch, chain and tokens of the parent */
     uint64_t pending;
     char id[SRV_RECORD_TEXT], model[SRV_RECORD_TEXT], key[SRV_RECORD_TEXT], fingerprint[24];
 };
 
-struct srv_record_rows { /* before key [n][G][D] and value [n][G][Dv], float32 */
+struct srv_record_rows { /* of ROWS; key [n][G][D] and value [n][G][Dv] follow, float32 */
     uint64_t used_ns, position, rows, layer, digest[2];
 };
 
@@ -58,59 +59,62 @@ struct srv_record_truncate {
     uint64_t used_ns, length;
 };
 
-struct srv_record_last { /* a commit has one for each layer of the checkpoint */
+struct srv_record_last { /* of COMMIT: one for each layer, [info.num_layers] */
     uint64_t position, rows, digest[2];
 };
 
-/* Fills the sums of a head whose payload is these parts. */
+/* A part of a payload. */
 struct srv_record_part {
     const void *bytes;
     size_t size;
 };
+
+/* Fills in the length and the checksums of a head whose payload is these parts. */
 void srv_record_seal(struct srv_record_head *head, const struct srv_record_part parts[],
                      size_t count);
 
-/* Marks a sealed head as that of the last record of a write. */
+/* Marks a sealed head as that of the last record of its write. */
 void srv_record_mark_last(struct srv_record_head *head);
 
-/* The head of a journal file, of a generation. */
+/* The head of a journal of that generation. */
 void srv_journal_print_head(unsigned char out[SRV_JOURNAL_HEAD], uint64_t generation);
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 enum srv_reading {
     SRV_READ_RECORD,
-    SRV_READ_GAP,  /* records are missing or damaged here; reading can go on behind them */
-    SRV_READ_TORN, /* the last write was cut off, or cannot be told from one that was */
+    SRV_READ_GAP,  /* records are missing or damaged here; reading goes on after them */
+    SRV_READ_TORN, /* the last write was torn, or cannot be told from one that was */
     SRV_READ_END,
-    SRV_READ_FAILED, /* the file cannot be read: errno is in its source */
+    SRV_READ_FAILED, /* the file cannot be read: its reader has the errno */
 };
 
 struct srv_journal_reader {
-    struct srv_file_reader *source;
-    size_t at;                  /* of the next record */
-    uint64_t sequence, missing; /* of the next record; how many the last GAP has lost */
+    struct srv_file_reader *file;
+    size_t at;         /* of the next record */
+    uint64_t sequence; /* of the next record */
+    uint64_t missing;  /* records that the last GAP has lost */
     bool head_damaged;
-    bool open; /* the write that is being read has not ended */
+    bool in_write; /* the write that is being read has not ended */
 };
 
 struct srv_record {
     struct srv_record_head head;
-    struct srv_file_reader *source;
-    size_t payload; /* where it begins in the file, a multiple of 4 */
+    struct srv_file_reader *file;
+    size_t payload; /* its place in the file, a multiple of 4 */
 };
 
-/* Begins to read.  A damaged head is noted and passed over: it says nothing that the file's name
- * does not. */
-void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_file_reader *source,
+/* Begins to read.  A damaged head is noted and skipped: the head says nothing that the file's name
+ * does not say. */
+void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_file_reader *file,
                            uint64_t generation);
 
-/* The next record.  With a GAP, *out is the first sound record behind it, which comes again with
- * the next call. */
+/* Reads the next record.  With a GAP, *out is the first sound record after it, which the next call
+ * reads again. */
 enum srv_reading srv_journal_read(struct srv_record *out, struct srv_journal_reader *reader);
 
-/* Copies bytes [offset, offset + count) of the payload, of which they are a part.  False where they
- * cannot be read. */
+/* Copies bytes [offset, offset + count) of the payload, within its length.  False where they cannot
+ * be read. */
 bool srv_record_read(void *out, const struct srv_record *record, size_t offset, size_t count);
 
 #endif

@@ -1,18 +1,18 @@
 /* replay.c: a journal's records, applied to the sessions that are being restored.
  *
- * Each record is numbered among its session's: one that is contained in the session's file is
- * passed over, one that follows is applied, and where one is missing or there twice the session is
- * lost.  Of records that are damaged or missing the one before the next sound record is known by
- * its session; where there are more, every session is in doubt until a record of its own
- * follows. */
+ * Each record has its number among the records of its session (`chain`).  A record that the
+ * session's file contains is skipped, the one that follows is applied, and where a number is
+ * missing or there twice the session is lost.  Of damaged or missing records the next sound one
+ * names the session of the last; where there are several, every session is unproven until a record
+ * of its own follows. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "attn_state.h"
+#include "base/id.h"
 #include "store/restore.h"
-#include "wire/call.h"
 
 #define PIECE ((size_t)256 << 10) /* bytes of rows that are held at a time, one row at least */
 
@@ -32,7 +32,7 @@ static bool read_create(struct srv_record_create *out, const struct srv_record *
            out->max_length <= ATTN_MAX_TOKENS;
 }
 
-/* The parent as it was when it was forked; NULL where it is not there. */
+/* The parent, where it is as it was when it was forked; else NULL. */
 static struct srv_session *find_parent(const struct srv_restore *restore,
                                        const struct srv_record_create *create,
                                        const struct srv_model *model)
@@ -44,8 +44,9 @@ static struct srv_session *find_parent(const struct srv_restore *restore,
     return parent->session;
 }
 
-/* The steps of the parent that end where the fork's layers end can be repeated there too. */
-static void inherit(struct srv_session *session, const struct srv_session *parent)
+/* Copies the parent's last steps that end where the fork's layers end: a retry of those is known in
+ * the fork too. */
+static void inherit_last_steps(struct srv_session *session, const struct srv_session *parent)
 {
     for (size_t i = 0; i < session->model->info.num_layers; i++) {
         const struct srv_last_step *last = &parent->last[i];
@@ -54,9 +55,9 @@ static void inherit(struct srv_session *session, const struct srv_session *paren
     }
 }
 
-static enum srv_restore_status make(struct srv_restored_session *entry,
-                                    const struct srv_restore *restore,
-                                    const struct srv_record_create *create, bool fork)
+static enum srv_restore_status make_session(struct srv_restored_session *entry,
+                                            const struct srv_restore *restore,
+                                            const struct srv_record_create *create, bool fork)
 {
     struct attn_error cause = {0};
     struct srv_error error = {0};
@@ -69,8 +70,8 @@ static enum srv_restore_status make(struct srv_restored_session *entry,
         .epoch = entry->epoch,
     };
     const struct srv_model *model = srv_restore_model(restore, create->model, create->fingerprint);
-    const struct srv_session *parent = fork ? find_parent(restore, create, model) : NULL;
-    entry->foreign = model == NULL;
+    struct srv_session *parent = fork ? find_parent(restore, create, model) : NULL;
+    entry->unknown_model = model == NULL;
     entry->lost = model == NULL || (fork && parent == NULL);
     if (entry->lost)
         return SRV_RESTORE_OK;
@@ -79,8 +80,10 @@ static enum srv_restore_status make(struct srv_restored_session *entry,
         return SRV_RESTORE_FULL;
     if (srv_session_new(&entry->session, restore->sessions, model, &options, &error) != SRV_OK)
         return SRV_RESTORE_FULL;
-    if (fork)
-        inherit(entry->session, parent);
+    if (fork) {
+        inherit_last_steps(entry->session, parent);
+        entry->session->shares_blocks = parent->shares_blocks = true;
+    }
     srv_session_set_used(entry->session, create->used_ns);
     entry->session->record = SRV_RECORDED;
     entry->session->chain = 1;
@@ -97,13 +100,14 @@ static enum srv_restore_status apply_create(struct srv_restored_session *entry,
         entry->lost = true;
         return SRV_RESTORE_OK;
     }
-    return make(entry, restore, &create, record->head.type == SRV_RECORD_FORK);
+    return make_session(entry, restore, &create, record->head.type == SRV_RECORD_FORK);
 }
 
 /* ---- Changing them --------------------------------------------------------------------------- */
 
-/* All of these return ATTN_OK, the reason why it cannot go on, or another status where the record
- * is not one that its session can have, or cannot be read, which its source knows. */
+/* Each function returns ATTN_OK; ATTN_POOL_FULL or ATTN_NO_MEMORY, with which restoring ends; or
+ * another status where the record is not one that its session can have.  A record that cannot be
+ * read shows in the error of its file reader. */
 
 /* Appends rows: key [rows][keys], value [rows][values]. */
 static enum attn_status append(struct srv_session *session, size_t layer, size_t rows,
@@ -117,8 +121,8 @@ static enum attn_status append(struct srv_session *session, size_t layer, size_t
     return status;
 }
 
-/* Appends the rows of a record, which may be many: key [rows][keys] and value [rows][values] behind
- * its head. */
+/* Appends the rows of a record, PIECE bytes at a time: key [rows][keys] and value [rows][values]
+ * stand after its head. */
 static enum attn_status append_rows(struct srv_session *session, const struct srv_record *record,
                                     const struct srv_record_rows *head, size_t keys, size_t values)
 {
@@ -208,7 +212,7 @@ static enum srv_restore_status apply_change(struct srv_restored_session *entry,
     if (status == ATTN_POOL_FULL || status == ATTN_NO_MEMORY)
         return SRV_RESTORE_FULL;
     if (status != ATTN_OK) {
-        srv_restore_lose(entry);
+        srv_restore_mark_lost(entry);
         return SRV_RESTORE_OK;
     }
     entry->session->chain++;
@@ -221,18 +225,19 @@ static enum srv_restore_status apply_change(struct srv_restored_session *entry,
 
 /* ---- The journal ----------------------------------------------------------------------------- */
 
+/* Frees the session of an entry, which is that of a deleted session from here on. */
 static void forget(struct srv_restored_session *entry)
 {
     srv_session_put(entry->session);
     *entry = (struct srv_restored_session){.epoch = entry->epoch, .order = entry->order};
 }
 
-/* A record with a number that the session has passed: it is contained in its file, or the bytes of
- * a write that failed were not cut off and have its number. */
-static enum srv_restore_status pass_over(struct srv_restored_session *entry, uint64_t generation)
+/* A record whose number the session has passed: the session's file contains it, or it is left of a
+ * write that failed and could not be truncated, after which another record got its number. */
+static enum srv_restore_status skip(struct srv_restored_session *entry, uint64_t generation)
 {
     if (entry->session->file_generation <= generation)
-        srv_restore_lose(entry);
+        srv_restore_mark_lost(entry);
     return SRV_RESTORE_OK;
 }
 
@@ -251,18 +256,18 @@ static enum srv_restore_status apply(struct srv_restore *restore, const struct s
         return entry != NULL ? apply_create(entry, restore, record) : SRV_RESTORE_FULL;
     }
     if (entry == NULL || entry->session == NULL)
-        return SRV_RESTORE_OK; /* gone before or later */
+        return SRV_RESTORE_OK; /* lost before, or deleted later */
     if (record->head.chain < entry->session->chain)
-        return pass_over(entry, generation);
+        return skip(entry, generation);
     return apply_change(entry, record);
 }
 
-/* `record` is the first sound one behind `missing` others. */
-static enum srv_restore_status pass_gap(struct srv_restore *restore,
+/* `record` is the first sound one after `missing` others. */
+static enum srv_restore_status skip_gap(struct srv_restore *restore,
                                         const struct srv_record *record, uint64_t missing)
 {
     if (missing != 1)
-        srv_restore_doubt(restore);
+        srv_restore_mark_unproven(restore);
     if (record->head.previous == 0)
         return SRV_RESTORE_OK;
     struct srv_restored_session *entry = srv_restore_entry(restore, record->head.previous);
@@ -273,8 +278,9 @@ static enum srv_restore_status pass_gap(struct srv_restore *restore,
     return SRV_RESTORE_OK;
 }
 
-/* Imports that ended with the daemon: nobody was told of them, and the next journal may hold as
- * much again.  Of one with damage, which may have hit its commit, somebody may have been told. */
+/* Drops imports that a journal does not commit: the daemon ended before it answered them, and the
+ * next journal may hold as much again.  Where the import is damaged, the damage may have hit its
+ * commit, and the import counts as lost. */
 static void drop_pending(struct srv_restore *restore)
 {
     for (size_t i = 0; i < restore->capacity; i++) {
@@ -296,8 +302,6 @@ enum srv_restore_status srv_restore_journal(struct srv_replay_result *out,
     enum srv_restore_status result = SRV_RESTORE_OK;
     enum srv_reading reading = SRV_READ_RECORD;
     restore->message[0] = '\0';
-    attn_alike_free(restore->alike); /* who steps on would copy the blocks that it keeps */
-    restore->alike = NULL;
     srv_journal_read_open(&reader, journal, generation);
     *out = (struct srv_replay_result){.gaps = reader.head_damaged};
     while (result == SRV_RESTORE_OK && (reading == SRV_READ_RECORD || reading == SRV_READ_GAP)) {
@@ -305,7 +309,7 @@ enum srv_restore_status srv_restore_journal(struct srv_replay_result *out,
         reading = srv_journal_read(&record, &reader);
         if (reading == SRV_READ_GAP) {
             out->gaps++;
-            result = pass_gap(restore, &record, reader.missing);
+            result = skip_gap(restore, &record, reader.missing);
         } else if (reading == SRV_READ_RECORD) {
             out->records++;
             result = apply(restore, &record, generation);

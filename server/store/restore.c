@@ -1,4 +1,4 @@
-/* restore.c: entries by epoch, sessions from files, and listing them. */
+/* restore.c: entries by epoch, sessions from their files, and publishing them. */
 #include "store/restore.h"
 
 #include <stdio.h>
@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/id.h"
 #include "store/session_notes.h"
-#include "wire/call.h"
 
 #define FEW 128     /* sessions that do not count as too many, whatever max_sessions is */
 #define MANY_LOST 8 /* times max_sessions: more that are lost are not counted either */
-#define PIECE ((size_t)16 << 20) /* of a session's file, after which progress is told */
+#define PIECE ((size_t)16 << 20) /* bytes of a session's file between two reports of progress */
 
 static enum srv_restore_status fail(struct srv_restore *restore, enum srv_restore_status what,
                                     const char *message)
@@ -33,7 +33,6 @@ void srv_restore_fini(struct srv_restore *restore)
 {
     for (size_t i = 0; i < restore->capacity; i++)
         srv_session_put(restore->entries[i].session);
-    attn_alike_free(restore->alike);
     free(restore->entries);
     *restore = (struct srv_restore){0};
 }
@@ -49,14 +48,14 @@ static struct srv_restored_session *slot_of(struct srv_restored_session *entries
     return &entries[i];
 }
 
-/* Of a session that was deleted nothing comes any more, so that its entry can go. */
+/* The entry of a deleted session can be dropped, since no record of it follows. */
 static bool is_wanted(const struct srv_restored_session *entry)
 {
     return entry->epoch != 0 && (entry->session != NULL || entry->lost);
 }
 
-/* Moves what is wanted to a table of which it takes a quarter at most; it is counted again when
- * there may be a quarter more of it. */
+/* Moves the wanted entries to a table of which they take a quarter at most, and leaves room for a
+ * quarter more entries before they are counted again. */
 static bool make_room(struct srv_restore *restore)
 {
     size_t capacity = 64, count = 0, sessions = 0, most = restore->max_sessions + FEW;
@@ -107,14 +106,14 @@ struct srv_restored_session *srv_restore_entry(struct srv_restore *restore, uint
     return entry;
 }
 
-void srv_restore_lose(struct srv_restored_session *entry)
+void srv_restore_mark_lost(struct srv_restored_session *entry)
 {
     srv_session_put(entry->session);
     entry->session = NULL;
     entry->lost = true;
 }
 
-void srv_restore_doubt(struct srv_restore *restore)
+void srv_restore_mark_unproven(struct srv_restore *restore)
 {
     for (size_t i = 0; i < restore->capacity; i++)
         restore->entries[i].unproven = restore->entries[i].session != NULL;
@@ -138,12 +137,12 @@ static enum srv_restore_status fail_attn(struct srv_restore *restore,
                                          const struct attn_error *cause)
 {
     bool full = cause->status == ATTN_POOL_FULL || cause->status == ATTN_NO_MEMORY;
-    bool unread = cause->status == ATTN_IO || cause->status == ATTN_NOT_FOUND;
-    enum srv_restore_status damaged = unread ? SRV_RESTORE_UNREADABLE : SRV_RESTORE_DAMAGED;
+    bool unreadable = cause->status == ATTN_IO || cause->status == ATTN_NOT_FOUND;
+    enum srv_restore_status damaged = unreadable ? SRV_RESTORE_UNREADABLE : SRV_RESTORE_DAMAGED;
     return fail(restore, full ? SRV_RESTORE_FULL : damaged, cause->message);
 }
 
-/* What is small is read at once. */
+/* A small file is read at once. */
 static enum srv_restore_status open_import(struct attn_import **out, struct srv_restore *restore,
                                            struct srv_file_reader *file)
 {
@@ -157,29 +156,54 @@ static enum srv_restore_status open_import(struct attn_import **out, struct srv_
     return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
 }
 
+/* A file that is being restored as a session. */
+struct restoring {
+    const struct srv_session_file *session;
+    const struct srv_model *model;
+    struct attn_import *import;
+    const struct srv_file_reader *file;
+};
+
+/* Has the import share what the base says, with sessions that were restored. */
+static enum attn_status share_blocks(const struct srv_restore *restore,
+                                     const struct restoring *restoring, struct attn_error *cause)
+{
+    enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < restoring->session->num_shares && status == ATTN_OK; i++) {
+        const struct srv_share *share = &restoring->session->shares[i];
+        const struct srv_restored_session *parent = srv_restore_find(restore, share->parent);
+        if (parent == NULL || parent->session == NULL || parent->session->model != restoring->model)
+            continue;
+        parent->session->shares_blocks = true;
+        status = attn_import_share_blocks(restoring->import, share->layer, parent->session->cache,
+                                          share->blocks, cause);
+    }
+    return status;
+}
+
 /* Fills a cache that nobody knows of from the file. */
 static enum srv_restore_status read_cache(struct attn_cache **out, struct srv_restore *restore,
-                                          const struct srv_model *model, struct attn_import *import,
-                                          const struct srv_file_reader *file)
+                                          const struct restoring *restoring)
 {
     struct attn_error cause = {0};
+    struct attn_import *import = restoring->import;
+    const struct srv_model *model = restoring->model;
     bool more = true;
     enum attn_status status = attn_cache_new(
         out, model->pool, model->attn, (size_t)srv_notes_number(import, "max_length"), &cause);
-    if (status == ATTN_OK && restore->alike == NULL)
-        status = attn_alike_new(&restore->alike, model->pool, &cause);
     if (status == ATTN_OK)
         status = attn_import_begin(import, *out, &cause);
-    attn_import_share(import, restore->alike);
+    if (status == ATTN_OK)
+        status = share_blocks(restore, restoring, &cause);
     for (size_t done = PIECE; status == ATTN_OK && more; done += PIECE) {
         status = attn_import_run(&more, import, PIECE, &cause);
-        if (more)
-            srv_file_reader_report(file, done / 2); /* each byte is summed up, and later copied */
+        if (more) /* each byte is read twice: summed up, and later copied */
+            srv_file_reader_report(restoring->file, done / 2);
     }
     return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
 }
 
-/* What the notes say of the session beside its cache; texts live in the import. */
+/* Reads the options of the session from the notes; their texts belong to the import. */
 static bool read_options(struct srv_session_options *out, const struct attn_import *import,
                          uint64_t epoch)
 {
@@ -197,69 +221,79 @@ static bool read_options(struct srv_session_options *out, const struct attn_impo
             (srv_id_valid(key) && srv_notes_digest(out->key_digest, import, "key_digest")));
 }
 
-static enum srv_restore_status make_session(struct srv_restored_session *entry,
-                                            struct srv_restore *restore,
-                                            const struct srv_model *model,
-                                            struct attn_import *import,
-                                            const struct srv_file_reader *file, uint64_t generation)
+/* The session from its cache, which becomes the session's or is freed. */
+static enum srv_restore_status new_session(struct srv_restored_session *entry,
+                                           struct srv_restore *restore,
+                                           const struct restoring *restoring,
+                                           const struct srv_session_options *options)
 {
-    struct srv_session_options options;
     struct srv_error error = {0};
-    struct attn_cache *cache = NULL;
-    struct srv_last_step *last = calloc(model->info.num_layers, sizeof *last);
-    enum srv_restore_status result = fail(restore, SRV_RESTORE_FULL, "out of memory");
-    if (last != NULL)
-        result = read_cache(&cache, restore, model, import, file);
-    if (result == SRV_RESTORE_OK &&
-        (!read_options(&options, import, entry->epoch) ||
-         srv_notes_last_steps(last, import, model, cache, &error) != SRV_OK))
-        result = fail(restore, SRV_RESTORE_DAMAGED, "its notes are not those of a session");
-    if (result != SRV_RESTORE_OK)
-        goto done;
-    options.cache = cache;
-    options.last = last;
-    cache = NULL; /* the session's from here on */
-    if (srv_session_new(&entry->session, restore->sessions, model, &options, &error) != SRV_OK) {
-        result = fail(restore, SRV_RESTORE_FULL, error.message);
-        goto done;
-    }
+    const struct attn_import *import = restoring->import;
+    if (srv_session_new(&entry->session, restore->sessions, restoring->model, options, &error) !=
+        SRV_OK)
+        return fail(restore, SRV_RESTORE_FULL, error.message);
     srv_session_set_used(entry->session, srv_notes_number(import, "used"));
     entry->session->chain = srv_notes_number(import, "chain");
     entry->session->record = SRV_RECORDED;
     entry->session->changed = false;
-    entry->session->file_generation = generation;
-done:
-    attn_cache_free(cache);
+    entry->session->file_generation = restoring->session->generation;
+    entry->session->shares_blocks = restoring->session->num_shares > 0;
+    return SRV_RESTORE_OK;
+}
+
+static enum srv_restore_status make_session(struct srv_restored_session *entry,
+                                            struct srv_restore *restore,
+                                            const struct restoring *restoring)
+{
+    struct srv_session_options options = {0};
+    struct srv_error error = {0};
+    struct attn_cache *cache = NULL;
+    const struct srv_model *model = restoring->model;
+    struct srv_last_step *last = calloc(model->info.num_layers, sizeof *last);
+    enum srv_restore_status result = fail(restore, SRV_RESTORE_FULL, "out of memory");
+    if (last != NULL)
+        result = read_cache(&cache, restore, restoring);
+    if (result == SRV_RESTORE_OK &&
+        (!read_options(&options, restoring->import, entry->epoch) ||
+         srv_notes_last_steps(last, restoring->import, model, cache, &error) != SRV_OK))
+        result = fail(restore, SRV_RESTORE_DAMAGED, "its notes are not those of a session");
+    options.cache = cache;
+    options.last = last;
+    if (result == SRV_RESTORE_OK)
+        result = new_session(entry, restore, restoring, &options);
+    else
+        attn_cache_free(cache);
     free(last);
     return result;
 }
 
-enum srv_restore_status srv_restore_file(struct srv_restore *restore, uint64_t epoch,
-                                         uint64_t generation, struct srv_file_reader *file)
+enum srv_restore_status srv_restore_file(struct srv_restore *restore,
+                                         const struct srv_session_file *session,
+                                         struct srv_file_reader *file)
 {
-    struct attn_import *import = NULL;
-    struct srv_restored_session *entry = srv_restore_entry(restore, epoch);
+    struct restoring restoring = {.session = session, .file = file};
+    struct srv_restored_session *entry = srv_restore_entry(restore, session->epoch);
     if (entry == NULL)
         return SRV_RESTORE_FULL;
-    enum srv_restore_status result = open_import(&import, restore, file);
+    enum srv_restore_status result = open_import(&restoring.import, restore, file);
     if (result != SRV_RESTORE_OK) {
         entry->lost = true;
         return result;
     }
-    const struct srv_model *model = srv_restore_model(restore, attn_import_note(import, "model"),
-                                                      attn_import_note(import, "fingerprint"));
-    if (model != NULL)
-        result = make_session(entry, restore, model, import, file, generation);
+    restoring.model = srv_restore_model(restore, attn_import_note(restoring.import, "model"),
+                                        attn_import_note(restoring.import, "fingerprint"));
+    if (restoring.model != NULL)
+        result = make_session(entry, restore, &restoring);
     else
         result =
             fail(restore, SRV_RESTORE_NO_MODEL, "its model, by name and fingerprint, is not here");
     entry->lost = result != SRV_RESTORE_OK;
-    entry->foreign = result == SRV_RESTORE_NO_MODEL;
-    attn_import_close(import);
+    entry->unknown_model = result == SRV_RESTORE_NO_MODEL;
+    attn_import_close(restoring.import);
     return result;
 }
 
-/* ---- Listing --------------------------------------------------------------------------------- */
+/* ---- Publishing ------------------------------------------------------------------------------ */
 
 static int by_id(const void *a, const void *b)
 {
@@ -269,7 +303,7 @@ static int by_id(const void *a, const void *b)
     return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
 }
 
-/* Collects the entries that are whole; the others are counted. */
+/* Collects the entries to be published and counts the others. */
 static size_t collect(struct srv_restored_session *out[], struct srv_restore_result *result,
                       struct srv_restore *restore)
 {
@@ -278,9 +312,9 @@ static size_t collect(struct srv_restored_session *out[], struct srv_restore_res
     for (size_t i = 0; i < restore->capacity; i++) {
         struct srv_restored_session *entry = &restore->entries[i];
         if (entry->session != NULL && entry->unproven)
-            srv_restore_lose(entry);
-        result->foreign += entry->foreign;
-        result->lost += entry->lost && !entry->foreign;
+            srv_restore_mark_lost(entry);
+        result->unknown_model += entry->unknown_model;
+        result->lost += entry->lost && !entry->unknown_model;
         if (entry->session == NULL || entry->pending)
             continue;
         if (now - entry->session->used_ns >= entry->session->ttl_ns)
@@ -303,17 +337,17 @@ bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *res
     }
     size_t count = collect(list, out, restore);
     qsort(list, count, sizeof(struct srv_restored_session *), by_id);
-    bool listed = true;
-    for (size_t i = 0; i < count && listed; i++) {
-        /* Of two of one id the older one was gone before the younger one came. */
+    bool inserted = true;
+    for (size_t i = 0; i < count && inserted; i++) {
+        /* Of two sessions of one id the older one was deleted before the younger was created. */
         if (i + 1 < count && strcmp(list[i]->session->id, list[i + 1]->session->id) == 0)
             continue;
-        listed = srv_session_insert(restore->sessions, list[i]->session, &error) == SRV_OK;
-        list[i]->listed = listed;
-        out->listed += listed;
-        if (!listed)
+        inserted = srv_session_insert(restore->sessions, list[i]->session, &error) == SRV_OK;
+        list[i]->published = inserted;
+        out->published += inserted;
+        if (!inserted)
             fail(restore, SRV_RESTORE_FULL, error.message);
     }
     free(list);
-    return listed;
+    return inserted;
 }

@@ -1,79 +1,94 @@
-/* restore.h: sessions made again from files, in memory and out of sight.
+/* restore.h: sessions restored from files, in memory, before anybody can see them.
  *
- * Session files are read first, then journals in their order; what was made is listed in the table
- * of sessions at the end, together.  Files are bytes that nobody vouches for.  A session of which
- * a record is missing, or may be, is not made: a lost session is told of, a wrong one is not.
+ * The caller reads session files first, then journals in their order, and publishes all sessions
+ * together at the end.  Files are bytes that nobody vouches for.  A session of which a record is
+ * missing, or may be missing, is not restored: a lost session is reported, a wrong one would not
+ * be.
  *
- * Sessions of files that hold the same tokens share blocks, as forks did when they were written:
- * what the pool has held it holds again.  Journals fork for themselves.
+ * Sessions of a base share blocks as the base says, and forks in journals fork again: what the pool
+ * has held it holds again.
  *
- * However long a file is, what is held of it at a time is a window (source.h) and 256 KiB of rows,
- * or the header of a session and 64 tokens of a layer. */
+ * However long a file is, what is held of it at a time is a window (file_reader.h) and 256 KiB of
+ * rows, or the header of a session's file and 64 tokens of a layer. */
 #ifndef SRV_RESTORE_H
 #define SRV_RESTORE_H
 
 #include "session/models.h"
 #include "session/session.h"
 #include "store/record.h"
+#include "store/sharing.h"
 
 struct srv_restored_session {
     uint64_t epoch;
     struct srv_session *session; /* NULL: deleted, or lost */
-    size_t order;                /* of its making */
-    bool lost;                   /* damaged, or of which something is missing */
-    bool foreign;                /* of a model that is not here */
-    bool pending;                /* not committed yet */
+    size_t order;                /* of its creation */
+    bool lost;                   /* damaged, or something of it is missing */
+    bool unknown_model;          /* lost since its model is not configured */
+    bool pending;                /* an import that is not committed yet */
     bool unproven;               /* records are missing that may be its own */
-    bool listed;                 /* in the table: it was whole, and had not expired */
+    bool published;              /* in the table: it was whole, and had not expired */
 };
 
 struct srv_restore {
-    struct srv_sessions *sessions; /* where they will be listed */
+    struct srv_sessions *sessions; /* where they will be published */
     const struct srv_models *models;
     struct srv_restored_session *entries; /* [capacity] hashed by epoch; epoch 0: free */
-    size_t capacity, count, room; /* count: that are used; room: that may be, as things are */
-    size_t made;                  /* all that ever were */
-    size_t max_sessions;          /* of the table */
-    struct attn_alike *alike; /* blocks of session files; NULL before the first and after them */
-    char message[256];        /* the last thing that was wrong */
+    size_t capacity, count;               /* count: entries in use */
+    size_t room;                          /* for so many entries before they are counted again */
+    size_t made;                          /* all entries that ever were */
+    size_t max_sessions;                  /* of the table */
+    char message[256];                    /* the last thing that was wrong */
 };
 
 enum srv_restore_status {
     SRV_RESTORE_OK,
-    SRV_RESTORE_DAMAGED,    /* a session's file: the entry is there and lost */
-    SRV_RESTORE_NO_MODEL,   /* likewise: its model or fingerprint is not here */
+    SRV_RESTORE_DAMAGED,    /* a session's file; its entry is marked as lost */
+    SRV_RESTORE_NO_MODEL,   /* likewise: its model, by name and fingerprint, is not configured */
     SRV_RESTORE_FULL,       /* the pool, or memory: nothing more can be restored */
-    SRV_RESTORE_UNREADABLE, /* nor here: the file cannot be read, and may be sound */
+    SRV_RESTORE_UNREADABLE, /* the file cannot be read now, and may be sound */
 };
 
-/* For a table of `max_sessions`.  More may stand in files, of which some have expired; where they
- * are more than twice as many, or more than eight times as many are lost, that is found on the way,
- * within a quarter more, before they take all memory. */
+/* For a table of `max_sessions`.  Files may hold more sessions, of which some have expired; where
+ * they hold more than twice as many, or more than eight times as many are lost, reading ends with
+ * SRV_RESTORE_FULL before they take all memory, at a quarter more at most. */
 void srv_restore_init(struct srv_restore *restore, struct srv_sessions *sessions,
                       size_t max_sessions, const struct srv_models *models);
-void srv_restore_fini(struct srv_restore *restore); /* frees what was not listed */
+void srv_restore_fini(struct srv_restore *restore); /* frees what was not published */
 
-/* The entry of an epoch, made where there is none; NULL where memory is short, or there are too
- * many, with `message`.  Entries move, and those of sessions that were deleted go. */
+/* The entry of an epoch, made where there is none; NULL where memory is short or there are too many
+ * sessions, with `message`.  A call may move all entries, and drops those of deleted sessions. */
 struct srv_restored_session *srv_restore_entry(struct srv_restore *restore, uint64_t epoch);
+
+/* The entry of an epoch; NULL where there is none. */
 struct srv_restored_session *srv_restore_find(const struct srv_restore *restore, uint64_t epoch);
 
-/* Lets go of the entry's session. */
-void srv_restore_lose(struct srv_restored_session *entry);
+/* Frees the entry's session and marks it as lost. */
+void srv_restore_mark_lost(struct srv_restored_session *entry);
+
+/* Marks all sessions as unproven: a journal is missing that may have records of them. */
+void srv_restore_mark_unproven(struct srv_restore *restore);
 
 /* The model of that name and fingerprint; NULL where there is none. */
 const struct srv_model *srv_restore_model(const struct srv_restore *restore, const char *name,
                                           const char *fingerprint);
 
-/* Reads the file of a session's that was begun with `generation`. */
-enum srv_restore_status srv_restore_file(struct srv_restore *restore, uint64_t epoch,
-                                         uint64_t generation, struct srv_file_reader *file);
+/* A session's file that was begun with `generation`, and what its base says the session shares with
+ * sessions whose files were read before. */
+struct srv_session_file {
+    uint64_t epoch, generation;
+    const struct srv_share *shares; /* [num_shares] */
+    size_t num_shares;
+};
+
+/* Reads such a file. */
+enum srv_restore_status srv_restore_file(struct srv_restore *restore,
+                                         const struct srv_session_file *session,
+                                         struct srv_file_reader *file);
 
 struct srv_replay_result {
     size_t good;    /* bytes up to a torn tail */
-    size_t records; /* that were there */
+    size_t records; /* that were read */
     size_t gaps;    /* places where records are missing or damaged */
-    size_t foreign; /* records that make sessions of models that are not here */
     bool torn;      /* the last write was cut off */
 };
 
@@ -82,15 +97,12 @@ enum srv_restore_status srv_restore_journal(struct srv_replay_result *out,
                                             struct srv_restore *restore, uint64_t generation,
                                             struct srv_file_reader *journal);
 
-/* Sessions may have records in a journal that is missing. */
-void srv_restore_doubt(struct srv_restore *restore);
-
 struct srv_restore_result {
-    size_t listed, lost, foreign, expired;
+    size_t published, lost, unknown_model, expired;
 };
 
-/* Lists what is whole; false, with `message`, where the table has no room for all.  Entries of the
- * others that have a session are of those that were gone before this start. */
+/* Inserts all whole sessions into the table; false, with `message`, where the table has no room for
+ * them.  An entry that has a session and is not published expired before this start. */
 bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *restore);
 
 #endif

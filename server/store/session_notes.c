@@ -1,13 +1,12 @@
-/* session_notes.c: numbers, digests and last steps as notes and back.
+/* session_notes.c: numbers, digests and last steps as notes, and back.
  *
- * A last step that no retry can repeat, since its layer ends elsewhere, is left out. */
+ * A last step is left out where its layer ends elsewhere: no retry can repeat it. */
 #include "store/session_notes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "session/models.h"
 
 /* ---- Printing -------------------------------------------------------------------------------- */
@@ -93,7 +92,7 @@ bool srv_notes_digest(uint64_t out[2], const struct attn_import *import, const c
     return true;
 }
 
-/* Reads what print_last prints and nothing else. */
+/* Reads exactly what print_last prints. */
 static bool read_last(struct srv_last_step *out, const char *text)
 {
     char again[SRV_NOTE_MAX];

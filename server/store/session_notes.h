@@ -1,9 +1,9 @@
-/* session_notes.h: what a session adds to the file of its cache (attn_state.h).
+/* session_notes.h: the notes that a session adds to the file of its cache (attn_state.h).
  *
- * model, epoch, max_length, ttl_s, and for each layer the last step, "layers.3.last", so that a
- * retry is known after an import too.  A file that attnd keeps for itself has in addition id, used
- * (nanoseconds since 1970), chain, and for a session made with an Idempotency-Key that and its
- * digest. */
+ * Every file has the notes model, epoch, max_length, ttl_s, and for each layer its last step,
+ * "layers.3.last", by which a retry is known after an import too.  A file of the state directory
+ * also has id, used (nanoseconds since 1970) and chain, and for a session that was made with an
+ * Idempotency-Key the notes key and key_digest. */
 #ifndef SRV_SESSION_NOTES_H
 #define SRV_SESSION_NOTES_H
 
@@ -11,32 +11,33 @@
 #include "session/session.h"
 
 #define SRV_NOTE_MAX 96 /* characters of a note's name or value */
-#define SRV_NOTES 9     /* at most, beside one for each layer of the checkpoint */
+#define SRV_NOTES 9     /* at most, beside one for each layer */
 
 struct srv_note_text {
     char name[SRV_NOTE_MAX], value[SRV_NOTE_MAX];
 };
 
-/* What a session is at one moment; all else that is noted of it never changes. */
+/* A session at one moment; all else that is noted of it never changes. */
 struct srv_session_moment {
     const struct attn_cache *cache;
-    const struct srv_last_step *last; /* [layers of the checkpoint] */
-    uint64_t used_ns, chain;          /* since 1970 */
+    const struct srv_last_step *last; /* [info.num_layers] */
+    uint64_t used_ns;                 /* since 1970 */
+    uint64_t chain;
 };
 
-/* Fills out [SRV_NOTES + layers]; returns how many there are.  `own`: of a file that attnd keeps
- * for itself.  From any thread, as far as the moment's cache and last steps stay. */
+/* Fills out [SRV_NOTES + info.num_layers] and returns the number of notes.  `own`: for a file of
+ * the state directory.  From any thread, while the moment's cache and last steps stay. */
 size_t srv_notes_print(struct srv_note_text *out, const struct srv_session *session,
                        const struct srv_session_moment *moment, bool own);
 
-/* The number that a note holds, 0 where there is none or it holds something else. */
+/* The number that a note holds; 0 where there is no such note or it is not a number. */
 uint64_t srv_notes_number(const struct attn_import *import, const char *name);
 
 /* The digest that a note holds as 32 hexadecimal digits; false where it does not. */
 bool srv_notes_digest(uint64_t out[2], const struct attn_import *import, const char *name);
 
-/* The last steps out [layers of the checkpoint]; they end where the layers of the cache end.
- * Error: malformed_state. */
+/* Fills out [info.num_layers] with the last steps of the notes, each of which ends where its layer
+ * of the cache ends.  Error: malformed_state. */
 enum srv_error_code srv_notes_last_steps(struct srv_last_step *out,
                                          const struct attn_import *import,
                                          const struct srv_model *model,

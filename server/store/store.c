@@ -1,8 +1,8 @@
-/* store.c: opening and closing the directory, and the records.
+/* store.c: opening and closing the directory, and recording.
  *
- * The lock orders the records of all threads: whether a session is recorded is known and changed
- * under it alone.  So a step that meets a session's end has either come before it, or leaves no
- * record. */
+ * The store's lock orders the records of all threads, and a session's state of record is read and
+ * changed under it alone.  So a step that races with the deletion of its session is recorded before
+ * the deletion or not at all. */
 #include "store/store.h"
 
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "session/models.h"
 #include "store/store_parts.h"
 
 /* ---- The directory --------------------------------------------------------------------------- */
@@ -26,7 +27,7 @@ static bool refuse(char *message, size_t size, const char *path, const char *wha
 
 static bool open_directory(struct srv_store *store, char *message, size_t size)
 {
-    const char *path = store->app->config.state_dir;
+    const char *path = store->context.state_dir;
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return refuse(message, size, path, strerror(errno));
     store->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -51,24 +52,23 @@ static void free_store(struct srv_store *store)
         close(store->directory);
     pthread_cond_destroy(&store->wake);
     pthread_mutex_destroy(&store->lock);
-    free(store->ends);
+    free(store->deletions);
     free(store);
 }
 
-bool srv_store_open(struct srv_store **out, struct srv_app *app, char *message, size_t size)
+bool srv_store_open(struct srv_store **out, const struct srv_store_context *context, char *message,
+                    size_t size)
 {
     pthread_condattr_t monotonic;
     *out = NULL;
-    if (app->config.durability == SRV_DURABLE_NONE)
+    if (context->durability == SRV_DURABLE_NONE)
         return true;
     struct srv_store *store = calloc(1, sizeof *store);
     if (store == NULL) {
         snprintf(message, size, "out of memory");
         return false;
     }
-    store->app = app;
-    store->durability = (enum srv_durability)app->config.durability;
-    store->fsync = (enum srv_journal_fsync)app->config.journal_fsync;
+    store->context = *context;
     store->directory = store->lock_file = -1;
     store->journal.fd = store->next.fd = store->old.fd = -1;
     pthread_mutex_init(&store->lock, NULL);
@@ -92,10 +92,10 @@ int srv_store_directory(const struct srv_store *store)
 static bool save(struct srv_store *store)
 {
     if (!srv_store_journals(store))
-        return srv_store_snapshot(store);
+        return srv_store_save(store);
     if (store->journal.fd < 0 || fdatasync(store->journal.fd) == 0)
         return true;
-    srv_log_event(&store->app->log, SRV_LOG_ERROR, "storage", "the journal is not on disk: %s",
+    srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "the journal is not on disk: %s",
                   strerror(errno));
     return false;
 }
@@ -117,33 +117,33 @@ bool srv_store_close(struct srv_store *store)
 
 /* ---- Records, under the lock ----------------------------------------------------------------- */
 
-/* Of sessions that ended since anything was recorded, so that there are no more than the table and
- * the files have had. */
-void srv_store_owe_end(struct srv_store *store, uint64_t epoch)
+/* The list holds sessions that ended since the last record: no more than the table and the files
+ * have had. */
+void srv_store_defer_deletion(struct srv_store *store, uint64_t epoch)
 {
     if (!srv_store_journals(store))
         return;
-    if (store->num_ends == store->most_ends) {
-        size_t most = 2 * store->most_ends + 8;
-        uint64_t *more = realloc(store->ends, most * sizeof *more);
+    if (store->num_deletions == store->most_deletions) {
+        size_t most = 2 * store->most_deletions + 8;
+        uint64_t *more = realloc(store->deletions, most * sizeof *more);
         if (more == NULL) {
-            store->wanted = store->generation + 1; /* a snapshot says so too */
+            store->wanted = store->generation + 1; /* a checkpoint records it too */
             return;
         }
-        store->ends = more;
-        store->most_ends = most;
+        store->deletions = more;
+        store->most_deletions = most;
     }
-    store->ends[store->num_ends++] = epoch;
+    store->deletions[store->num_deletions++] = epoch;
 }
 
-/* A deletion counts whatever its number. */
-static void add_ends(struct srv_store *store)
+/* Reading a journal applies a deletion whatever its number in the chain. */
+static void add_deletions(struct srv_store *store)
 {
-    for (size_t i = 0; i < store->num_ends && !store->ends_added; i++) {
-        struct srv_record_head head = {.type = SRV_RECORD_DELETE, .epoch = store->ends[i]};
+    for (size_t i = 0; i < store->num_deletions && !store->deletions_added; i++) {
+        struct srv_record_head head = {.type = SRV_RECORD_DELETE, .epoch = store->deletions[i]};
         srv_journal_add(&store->journal, &head, NULL, 0);
     }
-    store->ends_added = true;
+    store->deletions_added = true;
 }
 
 void srv_store_add(struct srv_store *store, const struct srv_session *session,
@@ -151,7 +151,7 @@ void srv_store_add(struct srv_store *store, const struct srv_session *session,
                    size_t count)
 {
     struct srv_record_head head = {.type = (uint16_t)type, .epoch = session->epoch, .chain = chain};
-    add_ends(store);
+    add_deletions(store);
     srv_journal_add(&store->journal, &head, parts, count);
 }
 
@@ -181,19 +181,19 @@ void srv_store_add_create(struct srv_store *store, const struct srv_session *ses
 enum srv_error_code srv_store_flush(struct srv_store *store, struct srv_error *error)
 {
     uint64_t before = store->journal.length;
-    int wrong = srv_journal_flush(&store->journal, store->fsync == SRV_FSYNC_ALWAYS);
-    if (wrong == 0 && store->ends_added)
-        store->num_ends = 0;
-    store->ends_added = false;
+    int wrong = srv_journal_flush(&store->journal, store->context.fsync == SRV_FSYNC_ALWAYS);
+    if (wrong == 0 && store->deletions_added)
+        store->num_deletions = 0;
+    store->deletions_added = false;
     if (wrong == 0) {
-        srv_metrics_store(store->app->metrics, SRV_JOURNAL_BYTES,
+        srv_metrics_store(store->context.metrics, SRV_JOURNAL_BYTES,
                           (size_t)(store->journal.length - before));
         store->unsynced = true;
         return SRV_OK;
     }
-    srv_metrics_store(store->app->metrics, SRV_JOURNAL_REFUSED, 1);
+    srv_metrics_store(store->context.metrics, SRV_JOURNAL_REFUSED, 1);
     if (store->journal.broken)
-        pthread_cond_broadcast(&store->wake); /* a new one is needed */
+        pthread_cond_broadcast(&store->wake); /* a new journal is due */
     return srv_fail(error, SRV_E_STORAGE, NULL, "the journal cannot be written: %s",
                     strerrordesc_np(wrong));
 }
@@ -205,9 +205,10 @@ void srv_store_count_change(struct srv_store *store, size_t by)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-/* A session whose first record is written, or is the next snapshot's to write; or that is taken
- * back, of which nobody who has found it meanwhile may leave a record. */
-static void become_recorded(struct srv_session *session, enum srv_error_code code)
+/* Sets the state of a session whose first record was to be written; without a journal it is the
+ * next checkpoint's to write.  After a failure the maker takes the session back, and a step that
+ * has found it meanwhile may not record it. */
+static void set_recorded(struct srv_session *session, enum srv_error_code code)
 {
     if (session->record != SRV_UNRECORDED)
         return;
@@ -215,7 +216,7 @@ static void become_recorded(struct srv_session *session, enum srv_error_code cod
     session->chain = 1;
 }
 
-static enum srv_error_code fail_gone(struct srv_error *error)
+static enum srv_error_code fail_deleted(struct srv_error *error)
 {
     return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id", "there is no such session");
 }
@@ -231,9 +232,9 @@ enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session
         srv_store_add_create(store, session, false);
         code = srv_store_flush(store, error);
     } else if (session->record == SRV_DELETED) {
-        code = fail_gone(error);
+        code = fail_deleted(error);
     }
-    become_recorded(session, code);
+    set_recorded(session, code);
     srv_store_count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
@@ -264,11 +265,11 @@ void srv_store_expire(struct srv_store *store, struct srv_session *session)
         return;
     pthread_mutex_lock(&store->lock);
     session->record = SRV_DELETED;
-    srv_store_owe_end(store, session->epoch);
+    srv_store_defer_deletion(store, session->epoch);
     pthread_mutex_unlock(&store->lock);
 }
 
-/* What a parent that has left the table meanwhile was is in no file. */
+/* Refuses a fork of a parent that was deleted meanwhile: no file says what the parent was. */
 static enum srv_error_code record_fork(struct srv_store *store, struct srv_session *session,
                                        const struct srv_session *parent, size_t length,
                                        struct srv_error *error)
@@ -277,25 +278,26 @@ static enum srv_error_code record_fork(struct srv_store *store, struct srv_sessi
     create.parent = parent->epoch;
     create.parent_chain = parent->chain;
     create.length = length;
-    bool empty = parent->record == SRV_UNRECORDED; /* its maker has yet to record it */
+    bool empty = parent->record == SRV_UNRECORDED; /* its maker is about to record it */
     if (parent->record == SRV_DELETED)
-        return fail_gone(error);
+        return fail_deleted(error);
     srv_store_add(store, session, empty ? SRV_RECORD_CREATE : SRV_RECORD_FORK, 0,
                   &(struct srv_record_part){&create, sizeof create}, 1);
     return srv_store_flush(store, error);
 }
 
 enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *session,
-                                   const struct srv_session *parent, size_t length,
+                                   struct srv_session *parent, size_t length,
                                    struct srv_error *error)
 {
     enum srv_error_code code = SRV_OK;
+    session->shares_blocks = parent->shares_blocks = true;
     if (store == NULL)
         return SRV_OK;
     pthread_mutex_lock(&store->lock);
     if (session->record == SRV_UNRECORDED && srv_store_journals(store))
         code = record_fork(store, session, parent, length, error);
-    become_recorded(session, code);
+    set_recorded(session, code);
     srv_store_count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
@@ -355,7 +357,7 @@ static void add_step(struct srv_store *store, const struct srv_store_step *step)
                            step->rows->value);
 }
 
-static void note_step(struct srv_store *store, const struct srv_store_step *step)
+static void count_step(struct srv_store *store, const struct srv_store_step *step)
 {
     struct srv_session *session = step->session;
     bool starts = session->record == SRV_UNRECORDED;
@@ -377,7 +379,7 @@ enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_st
     if (srv_store_journals(store))
         code = srv_store_flush(store, error);
     for (size_t i = 0; i < count && code == SRV_OK; i++)
-        note_step(store, &steps[i]);
+        count_step(store, &steps[i]);
     pthread_mutex_unlock(&store->lock);
     return code;
 }

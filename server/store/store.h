@@ -1,13 +1,16 @@
-/* store.h: sessions on disk, as the setting `durability` has them.
+/* store.h: sessions on disk, as the option `durability` has them.
  *
  *   none      nothing is kept
- *   snapshot  all sessions are written at times, on request and at the end
- *   journal   what a step or a change of a session adds is in a file before anybody sees it; the
- *             journal is replaced by a snapshot when it has grown
+ *   snapshot  all sessions are written now and then, on request and at the end
+ *   journal   what a step or a change adds to a session is in a file before anybody sees it
  *
- * Calls take a store that is NULL (none).  Those that record fail with insufficient_storage where
- * the file cannot take it: nothing has happened then, and the caller undoes what it has prepared.
- * What is in the files and how it is read again is store_files.h, record.h, restore.h. */
+ * A checkpoint is one moment of all sessions, written as files; clients call it a snapshot.  With
+ * `journal` a checkpoint also replaces the journals before it, so that these do not grow for ever.
+ *
+ * Every call takes a store that is NULL, which keeps nothing.  A call that records fails with
+ * insufficient_storage where the journal cannot take the record: then nothing has happened, and the
+ * caller undoes what it has prepared.  The forms of the files are described in store_files.h,
+ * record.h and sharing.h, reading them in restore.h. */
 #ifndef SRV_STORE_H
 #define SRV_STORE_H
 
@@ -19,63 +22,90 @@
 #include "base/errors.h"
 #include "session/session.h"
 
-struct srv_app;
+struct srv_models;
+struct srv_log;
+struct srv_metrics;
 struct srv_store;
 
 enum srv_durability { SRV_DURABLE_NONE, SRV_DURABLE_SNAPSHOT, SRV_DURABLE_JOURNAL };
 enum srv_journal_fsync { SRV_FSYNC_OS, SRV_FSYNC_EVERYSEC, SRV_FSYNC_ALWAYS };
 
-/* Opens the directory, making it where it is not there, and locks it: fails where another daemon
- * has it.  *out is NULL where nothing is to be kept. */
-bool srv_store_open(struct srv_store **out, struct srv_app *app, char *message, size_t size);
+/* Options of the configuration, and the parts of the daemon that a store uses and that outlive
+ * it. */
+struct srv_store_context {
+    enum srv_durability durability;
+    enum srv_journal_fsync fsync;
+    const char *state_dir;
+    size_t journal_bytes;       /* of journals, beyond which a checkpoint is due */
+    size_t snapshot_interval_s; /* with `snapshot`: seconds between checkpoints; 0: no limit */
+    size_t snapshot_tokens;     /* with `snapshot`: tokens between checkpoints; 0: no limit */
+    size_t max_sessions;
+    struct srv_sessions *sessions;
+    const struct srv_models *models;
+    const struct attn_cache_pool *pool;
+    struct srv_metrics *metrics;
+    struct srv_log *log;
+    /* Asks the engine owner to call srv_store_take_checkpoint soon; called from the store's thread,
+     * from srv_store_start on. */
+    void (*ask_checkpoint)(void *owner);
+    void *owner;
+};
 
-/* Makes the sessions again, once the models are loaded and before requests are served, and begins
- * to keep them.  False with one line where they cannot be held: too many, too large. */
+/* Opens the directory, which is made where it does not exist, and locks it; fails where another
+ * daemon holds the lock.  *out is NULL where nothing is to be kept.  The context is copied. */
+bool srv_store_open(struct srv_store **out, const struct srv_store_context *context, char *message,
+                    size_t size);
+
+/* Restores the sessions, once the models are loaded and before requests are served, and begins to
+ * keep them.  False with one line where they cannot be held (too many, too large) or the directory
+ * cannot be read or written. */
 bool srv_store_load(struct srv_store *store, char *message, size_t size);
 
-/* Starts the threads that write snapshots and flush, once the caller blocks the signals that they
- * are not to take.  False with one line where they cannot be had. */
+/* Starts the threads that write checkpoints and flush the journal; the caller has blocked the
+ * signals that these threads are not to take.  False with one line where memory is short. */
 bool srv_store_start(struct srv_store *store, char *message, size_t size);
 
-/* The descriptor by which files are opened, -1 for NULL. */
+/* The descriptor of the directory; -1 for NULL. */
 int srv_store_directory(const struct srv_store *store);
 
-/* Saves what is to be saved and lets go of the directory, when neither scheduler nor event threads
- * are left; false where it could not be saved, which was logged. */
+/* Saves what is to be saved and unlocks the directory; neither the scheduler's nor event threads
+ * run any more.  False where sessions could not be saved, which was logged. */
 bool srv_store_close(struct srv_store *store);
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-/* From any thread.  A session is recorded once it is in the table; the same again does nothing. */
+/* Records a session that is in the table, once; from any thread. */
 enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session *session,
                                      struct srv_error *error);
 
-/* Before it leaves the table. */
+/* Records that a session is deleted, before it leaves the table; from any thread. */
 enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session *session,
                                      struct srv_error *error);
 
-/* A session that has left the table since it expired: where that cannot be recorded, it is with
- * what is recorded next. */
+/* Records that a session has expired, which has left the table; from any thread.  Where the journal
+ * cannot take the record now, it goes before the next one. */
 void srv_store_expire(struct srv_store *store, struct srv_session *session);
 
-/* From the scheduler's thread: a session that is a fork, and a truncation to come. */
+/* Records a session that is a fork, which is in the table; from the engine owner. */
 enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *session,
-                                   const struct srv_session *parent, size_t length,
+                                   struct srv_session *parent, size_t length,
                                    struct srv_error *error);
+
+/* Records a truncation that is about to be made; from the engine owner. */
 enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_session *session,
                                        size_t length, struct srv_error *error);
 
-/* A session that was imported, and is in no table yet, on its way into the journal.  Zeroed at
- * first. */
+/* How far the record of an imported session has come.  Zeroed at first. */
 struct srv_store_import {
     bool begun;
     uint64_t chain;      /* of the next record */
     size_t layer, first; /* of the next token */
 };
 
-/* From the scheduler's thread: writes a piece of what the session is, between which others record;
- * *more says whether there is another.  When there is none the session is listed, and `end` makes
- * what was written count; or else `abandon`, also behind an error, says that it never will. */
+/* Records a piece of an imported session that is in no table yet; others record between the pieces.
+ * *more says whether another piece follows.  After the last one the session enters the table, and
+ * `end` makes the record count; or else, also after an error, `abandon` records that it never will.
+ * All from the engine owner. */
 enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
                                            struct srv_store_import *import,
                                            const struct srv_session *session,
@@ -85,7 +115,7 @@ enum srv_error_code srv_store_import_end(struct srv_store *store, struct srv_sto
 void srv_store_import_abandon(struct srv_store *store, struct srv_store_import *import,
                               const struct srv_session *session);
 
-/* A step that is to be published. */
+/* A step that is about to be published. */
 struct srv_store_step {
     struct srv_session *session;
     size_t layer;
@@ -93,27 +123,29 @@ struct srv_store_step {
     const uint64_t *digest; /* [2] */
 };
 
-/* Records the steps of a batch, all or none; and before them sessions that start with them. */
+/* Records the steps of a batch, all or none, and before each step its session where that is not on
+ * record yet.  From the engine owner. */
 enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_store_step steps[],
                                     size_t count, struct srv_error *error);
 
-/* ---- Snapshots ------------------------------------------------------------------------------- */
+/* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* Whether the scheduler's thread is to call srv_store_take_checkpoint, between two batches: it
- * notes what all sessions are at this moment, which a thread of the store's then writes.  One that
- * follows a failure by itself may have the generation of that. */
+/* `wants`: whether the engine owner is to call `take` between two batches.  `take` notes what all
+ * sessions are at this moment, and the store's thread writes that afterwards.  A checkpoint that is
+ * tried again after a failure may keep the generation of the failed one. */
 bool srv_store_wants_checkpoint(const struct srv_store *store);
 void srv_store_take_checkpoint(struct srv_store *store);
 
 struct srv_store_status {
-    uint64_t generation, base; /* the newest, and the last one that is whole on disk; 0: none */
-    uint64_t journal_bytes;    /* since the base */
-    bool running;              /* a snapshot is being written */
+    uint64_t generation;    /* the newest */
+    uint64_t base;          /* the newest one that is whole on disk; 0: none */
+    uint64_t journal_bytes; /* since the base */
+    bool running;           /* a checkpoint is being written, or is owed */
 };
 void srv_store_describe(struct srv_store_status *out, struct srv_store *store);
 
-/* Asks for a snapshot soon.  *out is what was before: the snapshot that holds all of this moment
- * has a larger generation. */
+/* Asks for a checkpoint soon.  *out is the status before: the checkpoint that holds all of this
+ * moment has a larger generation than it says. */
 void srv_store_request_checkpoint(struct srv_store_status *out, struct srv_store *store);
 
 #endif

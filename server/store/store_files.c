@@ -12,7 +12,7 @@
 
 #include "base/checksum.h"
 
-#define PIECE ((size_t)16 << 20) /* bytes of an export that are made at a time */
+#define PIECE ((size_t)16 << 20) /* bytes of an export that are written at a time */
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
@@ -107,7 +107,7 @@ bool srv_files_list(struct srv_file **out, size_t *count, int directory)
     else if (fd >= 0)
         close(fd);
     errno = error;
-    if (stream == NULL || list == NULL || error != 0) { /* a part of them is none of them */
+    if (stream == NULL || list == NULL || error != 0) { /* a part of the list would mislead */
         free(list);
         return false;
     }
@@ -164,7 +164,8 @@ bool srv_file_finish(int directory, int fd, const char *name, bool sync)
     return true;
 }
 
-/* Room is taken before the file is mapped, so that a full disk says so here. */
+/* Room on the disk is taken before the file is mapped, so that a full disk is an error here and not
+ * a signal later. */
 static bool fill(int fd, struct attn_export *state)
 {
     size_t size = attn_export_bytes(state);
@@ -194,19 +195,29 @@ bool srv_file_export(int directory, const char *name, struct attn_export *state,
     return srv_file_finish(directory, fd, name, sync);
 }
 
-/* ---- Bases ----------------------------------------------------------------------------------- */
+/* ---- Bases -----------------------------------------------------------------------------------
+ *
+ * A head, the entries, and the shares.  Version 1 has no shares, and is written where there are
+ * none. */
 
 struct base_head {
     char magic[8];
     uint64_t generation, count;
-    uint64_t version, sum; /* of the head without it, and of the entries */
+    uint64_t version, sum; /* of the head without it, and of all that follows */
 };
 
+_Static_assert(sizeof(struct base_head) == 40 && sizeof(struct srv_base_entry) == 24 &&
+                   sizeof(struct srv_share) == 24,
+               "no padding");
+
 /* The head of a base but its sum, which is begun. */
-static struct base_head base_head(struct srv_checksum *sum, uint64_t generation, size_t count)
+static struct base_head base_head(struct srv_checksum *sum, uint64_t generation, size_t entries,
+                                  size_t shares)
 {
-    struct base_head head = {
-        .magic = "ATTNBASE", .generation = generation, .count = count, .version = 1};
+    struct base_head head = {.magic = "ATTNBASE",
+                             .generation = generation,
+                             .count = entries,
+                             .version = shares > 0 ? 2 : 1};
     srv_checksum_init(sum);
     srv_checksum_add(sum, &head, offsetof(struct base_head, sum));
     return head;
@@ -229,36 +240,42 @@ static bool write_all(int fd, const void *bytes, size_t size)
     return true;
 }
 
-bool srv_base_write(int directory, uint64_t generation, const struct srv_base_entry entries[],
-                    size_t count)
+bool srv_base_write(int directory, const struct srv_base *base)
 {
     struct srv_file file;
     struct srv_checksum sum;
-    struct base_head head = base_head(&sum, generation, count);
-    srv_checksum_add(&sum, entries, count * sizeof *entries);
+    const size_t entries = base->num_entries * sizeof *base->entries;
+    const size_t shares = base->num_shares * sizeof *base->shares;
+    struct base_head head = base_head(&sum, base->generation, base->num_entries, base->num_shares);
+    srv_checksum_add(&sum, base->entries, entries);
+    srv_checksum_add(&sum, base->shares, shares);
     head.sum = srv_checksum_end(&sum);
-    srv_file_name(&file, SRV_FILE_BASE, generation, 0);
+    srv_file_name(&file, SRV_FILE_BASE, base->generation, 0);
     int fd = srv_file_begin(directory, file.name);
     if (fd < 0)
         return false;
-    if (!write_all(fd, &head, sizeof head) || !write_all(fd, entries, count * sizeof *entries)) {
+    if (!write_all(fd, &head, sizeof head) || !write_all(fd, base->entries, entries) ||
+        !write_all(fd, base->shares, shares)) {
         srv_file_abandon(directory, fd, file.name);
         return false;
     }
     return srv_file_finish(directory, fd, file.name, true) && fsync(directory) == 0;
 }
 
-bool srv_base_check(size_t *count, struct srv_file_reader *base, uint64_t generation)
+bool srv_base_check(struct srv_base_size *out, struct srv_file_reader *base, uint64_t generation)
 {
     struct srv_checksum sum;
     struct base_head head, found;
-    const size_t each = sizeof(struct srv_base_entry);
-    if (base->size < sizeof head || (base->size - sizeof head) % each != 0)
+    const size_t each = sizeof(struct srv_base_entry); /* and of a share */
+    if (base->size < sizeof head || (base->size - sizeof head) % each != 0 ||
+        !srv_file_reader_read(&found, base, 0, sizeof found))
         return false;
-    *count = (base->size - sizeof head) / each;
-    head = base_head(&sum, generation, *count);
-    if (!srv_file_reader_read(&found, base, 0, sizeof found) ||
-        !srv_file_reader_sum(&sum, base, sizeof found, *count * each))
+    size_t records = (base->size - sizeof head) / each;
+    if (found.count > records)
+        return false;
+    *out = (struct srv_base_size){(size_t)found.count, records - (size_t)found.count};
+    head = base_head(&sum, generation, out->entries, out->shares);
+    if (!srv_file_reader_sum(&sum, base, sizeof found, records * each))
         return false;
     head.sum = srv_checksum_end(&sum);
     return memcmp(&head, &found, sizeof head) == 0;
@@ -267,4 +284,14 @@ bool srv_base_check(size_t *count, struct srv_file_reader *base, uint64_t genera
 bool srv_base_entry(struct srv_base_entry *out, struct srv_file_reader *base, size_t i)
 {
     return srv_file_reader_read(out, base, sizeof(struct base_head) + i * sizeof *out, sizeof *out);
+}
+
+bool srv_base_shares(struct srv_share **out, struct srv_file_reader *base,
+                     const struct srv_base_size *size)
+{
+    size_t at = sizeof(struct base_head) + size->entries * sizeof(struct srv_base_entry);
+    *out = malloc((size->shares + 1) * sizeof **out);
+    if (*out == NULL)
+        base->error = ENOMEM;
+    return *out != NULL && srv_file_reader_read(*out, base, at, size->shares * sizeof **out);
 }

@@ -1,14 +1,15 @@
 /* store_files.h: the files of a state directory.
  *
- *   lock                          whose directory it is
+ *   lock                          held by the daemon that uses the directory
  *   <generation>.journal          records (record.h)
- *   <epoch>-<generation>.session  a session as that generation began: a safetensors file
- *                                 as GET /sessions/{id}/state sends it, with notes of its own
- *   <generation>.base             which session files make up that generation
- *   *.damaged                     what was set aside
- *   *.new                         not finished; removed at start
+ *   <epoch>-<generation>.session  a session as that generation began: a safetensors file as
+ *                                 GET /sessions/{id}/state sends it, with more notes
+ *   <generation>.base             the session files of that generation, and which blocks the
+ *                                 sessions share (sharing.h)
+ *   *.damaged                     files that were set aside
+ *   *.new                         files that were not finished; removed at start
  *
- * All numbers are 16 hexadecimal digits: no name comes from outside.  A session is what its file
+ * All numbers are 16 hexadecimal digits: no name comes from a client.  A session is what its file
  * says, followed by its records in the journals from the base's generation on. */
 #ifndef SRV_STORE_FILES_H
 #define SRV_STORE_FILES_H
@@ -19,6 +20,7 @@
 
 #include "attn_state.h"
 #include "store/file_reader.h"
+#include "store/sharing.h"
 
 #define SRV_FILE_NAME 56
 
@@ -39,32 +41,54 @@ struct srv_file {
 void srv_file_name(struct srv_file *out, enum srv_file_kind kind, uint64_t generation,
                    uint64_t epoch);
 
-/* All files that have such names, by kind, generation and epoch; *out is the caller's to free.
- * False with errno. */
+/* Lists all files that have such names, in the order of kind, generation and epoch; *out is the
+ * caller's to free.  False with errno. */
 bool srv_files_list(struct srv_file **out, size_t *count, int directory);
 
 /* Renames a file to its name and ".damaged". */
 void srv_file_set_aside(int directory, const char *name);
 
-/* A new file that is written under another name and becomes `name` when it is whole. */
-int srv_file_begin(int directory, const char *name);                      /* fd, or -1 with errno */
-bool srv_file_finish(int directory, int fd, const char *name, bool sync); /* closes fd */
+/* Begins a new file, which is written under another name and becomes `name` when it is whole.
+ * Returns its fd, or -1 with errno. */
+int srv_file_begin(int directory, const char *name);
+
+/* Ends it, as a file of that name (false with errno) or as none; both close the fd. */
+bool srv_file_finish(int directory, int fd, const char *name, bool sync);
 void srv_file_abandon(int directory, int fd, const char *name);
 
-/* Writes an export as the file of that name. */
+/* Writes an export as the file of that name.  False with errno. */
 bool srv_file_export(int directory, const char *name, struct attn_export *state, bool sync);
 
+/* A session of a base. */
 struct srv_base_entry {
-    uint64_t epoch, generation, used_ns; /* of its file; last use since 1970 */
+    uint64_t epoch;
+    uint64_t generation; /* of its file */
+    uint64_t used_ns;    /* last use, since 1970 */
 };
 
-/* A base as a file.  False with errno. */
-bool srv_base_write(int directory, uint64_t generation, const struct srv_base_entry entries[],
-                    size_t count);
+/* The sessions of a checkpoint and what they share (sharing.h), borrowed. */
+struct srv_base {
+    uint64_t generation;
+    const struct srv_base_entry *entries; /* [num_entries] */
+    const struct srv_share *shares;       /* [num_shares] in the order of the entries */
+    size_t num_entries, num_shares;
+};
 
-/* And back: how many entries it has, and one of them.  False where it is damaged, or where `base`
- * says that it cannot be read. */
-bool srv_base_check(size_t *count, struct srv_file_reader *base, uint64_t generation);
+/* Writes a base as a file.  False with errno. */
+bool srv_base_write(int directory, const struct srv_base *base);
+
+struct srv_base_size {
+    size_t entries, shares;
+};
+
+/* Whether the file is a sound base of that generation, and how much it has.  False where it is
+ * damaged, or where `base` says that it cannot be read. */
+bool srv_base_check(struct srv_base_size *out, struct srv_file_reader *base, uint64_t generation);
+
+/* One entry of a base, and a copy of all its shares, the caller's to free.  False where they cannot
+ * be read, or held in memory (errno of `base`). */
 bool srv_base_entry(struct srv_base_entry *out, struct srv_file_reader *base, size_t i);
+bool srv_base_shares(struct srv_share **out, struct srv_file_reader *base,
+                     const struct srv_base_size *size);
 
 #endif

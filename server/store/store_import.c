@@ -1,17 +1,18 @@
 /* store_import.c: an imported session's way into the journal.
  *
- * It may have gigabytes, and no step can be recorded while the journal is written.  So its rows go
- * there in pieces, as those of a session that is pending: what stands between a create that says so
- * and the commit counts only with the commit, and restoring drops what has none.  All of it stands
- * in one journal: no cut is made while an import is being written, and none begins while one is
- * wanted.  One that ends otherwise is followed by its deletion, so that its rows take no place when
- * the journal is read. */
+ * An import may have gigabytes, and no step can be recorded while the journal is written.  So its
+ * rows are recorded in pieces, as those of a pending session: what stands between the record that
+ * creates it and its commit counts only with the commit, and restoring drops a session that has
+ * none.  All records of an import stand in one journal: no checkpoint is taken while an import is
+ * being recorded, and no import begins while a checkpoint is wanted.  An import that is given up is
+ * followed by its deletion, so that its rows take no room when the journal is read. */
 #include <errno.h>
 #include <stdlib.h>
 
+#include "session/models.h"
 #include "store/store_parts.h"
 
-#define PIECE ((size_t)256 << 10) /* bytes that are written at a time, about */
+#define PIECE ((size_t)256 << 10) /* bytes that are recorded at a time, about */
 #define TOKENS 64                 /* of one record, at most */
 
 /* Tokens [first, first + n) of a layer: key [n][G][D], value [n][G][Dv]. */
@@ -25,7 +26,7 @@ static void read_tokens(float *key, float *value, const struct srv_session *sess
                              layer, first + i, 1);
 }
 
-/* On to a layer that has tokens left; false where there is none. */
+/* Goes on to a layer that has tokens left; false where there is none. */
 static bool find_layer(struct srv_store_import *import, const struct srv_session *session)
 {
     while (import->layer < session->model->info.num_layers &&
@@ -88,7 +89,7 @@ enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
     return code;
 }
 
-/* Adds a commit behind the session's rows; false where memory is short. */
+/* Adds the commit that follows the session's rows; false where memory is short. */
 static bool add_commit(struct srv_store *store, const struct srv_session *session, uint64_t chain)
 {
     size_t layers = session->model->info.num_layers;
@@ -125,11 +126,11 @@ enum srv_error_code srv_store_import_end(struct srv_store *store, struct srv_sto
     if (store == NULL)
         return SRV_OK;
     pthread_mutex_lock(&store->lock);
-    bool listed = session->record == SRV_UNRECORDED; /* and not gone again */
+    bool live = session->record == SRV_UNRECORDED; /* not deleted meanwhile */
     session->chain = 1;
-    if (listed && import->begun)
+    if (live && import->begun)
         code = commit(store, import, session, error);
-    if (listed && code == SRV_OK)
+    if (live && code == SRV_OK)
         session->record = SRV_RECORDED;
     if (code == SRV_OK) {
         store->imports -= import->begun;
@@ -151,6 +152,6 @@ void srv_store_import_abandon(struct srv_store *store, struct srv_store_import *
     import->begun = false;
     srv_store_add(store, session, SRV_RECORD_DELETE, import->chain, NULL, 0);
     if (srv_store_flush(store, &error) != SRV_OK)
-        srv_store_owe_end(store, session->epoch);
+        srv_store_defer_deletion(store, session->epoch);
     pthread_mutex_unlock(&store->lock);
 }

@@ -1,8 +1,8 @@
 /* accuracy.c: a layer run twice over the same rows, in the dtypes asked for and in float32.
  *
- * Rows are uniform with variance 1, which is what a checkpoint's norms hand to its attention.  They
- * are given as a prefill and then one by one: the two ways in which a session grows.  One layer is
- * loaded at a time, so that a checkpoint need not fit in memory. */
+ * Rows are uniform with variance 1, which is what a checkpoint's norms hand to its attention.  A
+ * cache takes them as a prefill and then one by one: the two ways in which a session grows.  One
+ * layer is loaded at a time, so that a checkpoint need not fit in memory. */
 #include "accuracy.h"
 
 #include <math.h>

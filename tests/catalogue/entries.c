@@ -1,5 +1,5 @@
-/* entries.c: lines -> entries, and what stands for other text in them: escapes, definitions,
- * repetitions. */
+/* entries.c: parses lines into entries, and expands escapes, definitions and repetitions in
+ * them. */
 #include "entries.h"
 
 #include <check.h>
@@ -44,7 +44,7 @@ static unsigned digit(const struct reading *r, const char *at)
     return (unsigned)(found - digits);
 }
 
-/* What the backslash before `at` makes of what follows; returns how much that is. */
+/* Expands the escape at `at`, after its backslash; returns how many characters of it were read. */
 static size_t escape(struct text *out, const struct reading *r, const char *at)
 {
     static const char names[] = "nrt0\\$}", bytes[] = "\n\r\t\0\\$}";
@@ -73,7 +73,7 @@ static void expand_let(struct text *out, const struct reading *r, const char *na
     refuse(r, "no such definition", name);
 }
 
-/* ${8-byte little-endian length}, as safetensors files begin, and then the text itself. */
+/* Expands the text, preceded by its length in 8 little-endian bytes, as safetensors files begin. */
 static void expand_sized(struct text *out, const struct reading *r, const char *text, size_t length)
 {
     struct text inner = {0};
@@ -84,7 +84,7 @@ static void expand_sized(struct text *out, const struct reading *r, const char *
     text_free(&inner);
 }
 
-/* What stands between ${ and }: a name, "sized TEXT" or "TIMES*TEXT". */
+/* Expands the text between ${ and }: a name, "sized TEXT" or "TIMES*TEXT". */
 static void expand_braces(struct text *out, const struct reading *r, const char *text,
                           size_t length)
 {
@@ -105,7 +105,8 @@ static void expand_braces(struct text *out, const struct reading *r, const char 
     }
 }
 
-/* The brace that closes the one before `at`; those within ${..} pair up, others do not count. */
+/* Returns the index of the brace that closes the one before `at`; braces within ${..} pair up,
+ * others do not count. */
 static size_t find_close(const struct reading *r, const char *at, size_t length)
 {
     unsigned depth = 0;
@@ -117,7 +118,7 @@ static size_t find_close(const struct reading *r, const char *at, size_t length)
         else if (at[i] == '}' && depth-- == 0)
             return i;
     }
-    refuse(r, "no } behind ${", at);
+    refuse(r, "no } after ${", at);
     return 0;
 }
 
@@ -177,7 +178,7 @@ static void add_entry(const struct reading *r, const char *name)
 
 static void read_file(struct reading *r, const char *file);
 
-/* A file beside this one. */
+/* Reads a file of the same directory. */
 static void include(const struct reading *r, const char *name)
 {
     char path[256];

@@ -1,4 +1,4 @@
-/* files.c: writing files, running attnd over them, taking them away. */
+/* files.c: writes an entry's files, runs attnd over them, and removes them. */
 #include "files.h"
 
 #include <check.h>
@@ -16,7 +16,7 @@
 const char *const file_keys[] = {"file",     "secret", "link", "directory", "run",
                                  "variable", "exit",   "says", NULL};
 
-/* The path in `dir` of the name that `value` begins with; *rest is what follows it. */
+/* Builds the path in `dir` of the name that `value` begins with; *rest points after the name. */
 static void take_name(char path[MAX_PATH], const char **rest, const char *dir, const char *value)
 {
     size_t length = strcspn(value, " ");
@@ -36,7 +36,7 @@ static void write_file(const struct line *line, const char *dir)
     ck_assert_int_eq(fclose(file), 0);
 }
 
-/* The same, and nobody else may read it. */
+/* Writes a file that only its owner may read. */
 static void write_secret(const struct line *line, const char *dir)
 {
     char path[MAX_PATH];
@@ -93,7 +93,7 @@ static void remove_all(const char *dir)
     closedir(stream);
 }
 
-/* Splits the value of the lines `key` at its blanks; out ends in NULL. */
+/* Splits the value of the first line `key` at its blanks; out ends in NULL. */
 static char *split(const char *out[PROCESS_MAX_WORDS], const struct entry *entry, const char *key)
 {
     char *text = strdup(entry_text(entry, key)), *state = NULL;
@@ -106,7 +106,8 @@ static char *split(const char *out[PROCESS_MAX_WORDS], const struct entry *entry
     return text;
 }
 
-/* Each line `says` is in the complaint, which is whole lines of printable text. */
+/* Whether the error output is whole lines of printable text, and has the text of each line
+ * `says`. */
 static bool complains(const struct entry *entry, const char *err)
 {
     const struct line *line = NULL;

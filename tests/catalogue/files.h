@@ -1,5 +1,4 @@
-/* files.h: entries that are no requests: files and arguments that attnd must refuse to work
- * with. */
+/* files.h: entries that are files and arguments, not requests, and that attnd must refuse. */
 #ifndef TESTS_CATALOGUE_FILES_H
 #define TESTS_CATALOGUE_FILES_H
 
@@ -9,8 +8,8 @@
 
 extern const char *const file_keys[];
 
-/* Writes the entry's files into `dir`, which is empty and is so again behind it, and runs attnd.
- * False, with one line in `wrong`, unless it ends as the entry says. */
+/* Writes the entry's files into `dir`, which must be empty and is left empty, and runs attnd.
+ * False, with one line in `wrong`, unless attnd ends as the entry says. */
 bool files_try(char wrong[600], const struct entry *entry, const char *dir);
 
 #endif

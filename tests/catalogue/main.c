@@ -1,9 +1,9 @@
-/* main.c: carries the catalogue out: every file of tests/catalogue/, its requests first to the
- * daemon itself and then through HAProxy.
+/* main.c: runs the catalogue: every file of tests/catalogue/, its requests first straight to the
+ * daemon and then through HAProxy.
  *
  * Each file and way is a test of libcheck's, in a process of its own; counts come back through
- * shared memory, and the last line is their sum.  A mismatch is one line and does not end the
- * file. */
+ * shared memory, and the last line is their sum.  A mismatch is one line of output, and does not
+ * end the file. */
 #include <check.h>
 #include <curl/curl.h>
 #include <glob.h>
@@ -33,7 +33,7 @@ static struct counts {
 
 static glob_t paths;
 
-/* ---- A daemon and what is asked of it -------------------------------------------------------- */
+/* ---- A daemon and its requests --------------------------------------------------------------- */
 
 struct stand {
     struct catalogue catalogue;
@@ -45,8 +45,8 @@ struct stand {
     unsigned port;
 };
 
-/* Sessions and the like that the file's entries expect: lines `before KEY METHOD PATH BODY`, where
- * KEY is an Idempotency-Key. */
+/* Makes the sessions that the file's entries expect, by its lines `before KEY METHOD PATH BODY`,
+ * where KEY is an Idempotency-Key. */
 static void prepare(struct stand *s)
 {
     const struct line *line = NULL;
@@ -74,7 +74,7 @@ static void export_state(struct stand *s)
     answer_free(&answer);
 }
 
-/* With the file of API keys that the catalogue's file holds, if it holds one. */
+/* Starts the daemon, with a file of API keys where the catalogue's file has a line `keys`. */
 static void start_daemon(struct stand *s)
 {
     char path[SECRET_PATH], variable[SECRET_PATH + 16];

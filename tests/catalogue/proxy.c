@@ -1,5 +1,5 @@
-/* proxy.c: the listening socket is made here, on a port that the kernel gives, and handed down: so
- * there is no port to guess, and who connects early waits in the kernel's queue. */
+/* proxy.c: HAProxy gets a listening socket that is made here, on a port that the kernel gives.  So
+ * no port has to be guessed, and a client that connects early waits in the kernel's queue. */
 #include "proxy.h"
 
 #include <arpa/inet.h>

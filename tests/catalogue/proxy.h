@@ -1,4 +1,4 @@
-/* proxy.h: HAProxy before a daemon. */
+/* proxy.h: HAProxy in front of a daemon. */
 #ifndef TESTS_CATALOGUE_PROXY_H
 #define TESTS_CATALOGUE_PROXY_H
 
@@ -9,8 +9,8 @@ struct proxy {
     unsigned port;
 };
 
-/* Starts the program named by HAPROXY (default: found in PATH or /usr/sbin) with haproxy.cfg; it
- * serves when this returns. */
+/* Starts the program that HAPROXY names (default /usr/sbin/haproxy) with haproxy.cfg; it serves
+ * when this returns. */
 void proxy_start(struct proxy *proxy, const struct daemon *daemon);
 void proxy_stop(struct proxy *proxy);
 

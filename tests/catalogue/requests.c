@@ -1,4 +1,4 @@
-/* requests.c: requests as bytes, through sockets, since half of them no HTTP client would send. */
+/* requests.c: requests as bytes, sent through sockets: no HTTP client would send half of them. */
 #include "requests.h"
 
 #include <check.h>
@@ -20,7 +20,7 @@ const char *const request_keys[] = {"ask",  "bytes", "state", "header", "also", 
 
 /* ---- Building -------------------------------------------------------------------------------- */
 
-/* Whether the entry's lines `key` name the field. */
+/* Whether one of the entry's lines `key` names the field. */
 static bool names(const struct entry *entry, const char *key, const char *field)
 {
     size_t length = strlen(field);
@@ -31,7 +31,7 @@ static bool names(const struct entry *entry, const char *key, const char *field)
     return false;
 }
 
-/* A field that the entry neither replaces nor leaves out. */
+/* Adds a field, unless the entry replaces it or leaves it out. */
 static void add_field(struct text *out, const struct entry *entry, const char *field,
                       const char *value)
 {
@@ -47,7 +47,7 @@ static void add_fields(struct text *out, const struct entry *entry, const char *
     }
 }
 
-/* The fields that go with a body: `json` bytes of JSON and as many behind them as make `length`. */
+/* Adds the fields of a body of `length` bytes, the first `json` of which are JSON. */
 static void add_body_fields(struct text *out, const struct entry *entry, size_t json, size_t length)
 {
     char number[32];
@@ -107,29 +107,30 @@ void request_build(struct text *out, const struct catalogue *c, const struct ent
 
 /* ---- Replies --------------------------------------------------------------------------------- */
 
-/* A line `want`: "400 malformed_json", "400 -" (a bare page), "200", or "end" (no reply, or 408
- * where the end goes unnoticed until the deadline); of `proxy` also "refused", by whomever. */
-struct wish {
+/* A parsed line `want`: "400 malformed_json", "400 -" (a bare page), "200", or "end" (no reply, or
+ * 408 where the end is not noticed before the deadline).  A line `proxy` may also be "refused", by
+ * HAProxy or the daemon. */
+struct expected {
     bool refused;
     unsigned status; /* 0: end */
     char code[40];
 };
 
-static struct wish read_wish(const struct line *line)
+static struct expected read_expected(const struct line *line)
 {
-    struct wish wish = {.refused = strcmp(line->value.data, "refused") == 0};
-    if (wish.refused || strcmp(line->value.data, "end") == 0)
-        return wish;
-    int read = sscanf(line->value.data, "%u %39s", &wish.status, wish.code);
+    struct expected expected = {.refused = strcmp(line->value.data, "refused") == 0};
+    if (expected.refused || strcmp(line->value.data, "end") == 0)
+        return expected;
+    int read = sscanf(line->value.data, "%u %39s", &expected.status, expected.code);
     ck_assert_msg(read >= 1, "line %u: \"%s\"?", line->number, line->value.data);
-    return wish;
+    return expected;
 }
 
 struct exchange {
     struct raw raw;
     char *wrong;
-    bool ends, bare; /* as the last reply has it */
-    bool silent;     /* no HTTP came, perhaps bytes of another protocol */
+    bool ends, bare; /* of the last reply */
+    bool silent;     /* no HTTP reply came, perhaps bytes of another protocol */
 };
 
 static bool complain(struct exchange *x, const char *what, const char *text)
@@ -140,7 +141,7 @@ static bool complain(struct exchange *x, const char *what, const char *text)
     return false;
 }
 
-/* An error of ours has all its members, and names the request as the header does. */
+/* Whether an error body of attnd has all its members, and the request id of the header. */
 static bool sound(const json_t *error, const char *id)
 {
     const char *message = json_string_value(json_object_get(error, "message"));
@@ -150,7 +151,8 @@ static bool sound(const json_t *error, const char *id)
            strcmp(request, id) == 0;
 }
 
-static bool judge(struct exchange *x, const struct raw_answer *answer, const struct wish *wish)
+static bool judge(struct exchange *x, const struct raw_answer *answer,
+                  const struct expected *expected)
 {
     char id[256], got[600];
     json_t *json = json_loads(answer->body != NULL ? answer->body : "", 0, NULL);
@@ -160,36 +162,37 @@ static bool judge(struct exchange *x, const struct raw_answer *answer, const str
     raw_header(id, answer, "X-Request-Id");
     snprintf(got, sizeof got, "%u %s %.300s", answer->status,
              code != NULL ? code : (bare ? "-" : ""), answer->body != NULL ? answer->body : "");
-    bool late = wish->status == 0 && answer->status == 408;
-    bool refused = wish->refused && answer->status >= 400 && answer->status < 500;
+    bool late = expected->status == 0 && answer->status == 408;
+    bool refused = expected->refused && answer->status >= 400 && answer->status < 500;
     bool right = late || refused ||
-                 (answer->status == wish->status &&
-                  strcmp(code != NULL ? code : (bare ? "-" : ""), wish->code) == 0);
+                 (answer->status == expected->status &&
+                  strcmp(code != NULL ? code : (bare ? "-" : ""), expected->code) == 0);
     bool good = right && (error == NULL || sound(error, id));
     x->bare = bare;
     json_decref(json);
     return good || complain(x, right ? "no sound error" : "got", got);
 }
 
-/* Takes one reply and compares it with the wish. */
+/* Reads one reply and compares it with the expected one. */
 static bool take(struct exchange *x, const struct line *line)
 {
     char connection[256];
-    struct wish wish = read_wish(line);
+    struct expected expected = read_expected(line);
     struct raw_answer answer = raw_read(&x->raw, false, TIMEOUT_MS);
-    bool ended = wish.status == 0 && !wish.refused;
+    bool ended = expected.status == 0 && !expected.refused;
     bool right = answer.status == 0 ? ended || complain(x, "no reply", x->raw.data)
-                                    : judge(x, &answer, &wish);
+                                    : judge(x, &answer, &expected);
     raw_header(connection, &answer, "Connection");
     x->silent = answer.status == 0;
-    x->ends = answer.status == 0 || x->bare || wish.refused || strcasecmp(connection, "close") == 0;
-    if (wish.refused)
-        raw_half_close(&x->raw); /* a request that is not at its end; HAProxy may wait for more */
+    x->ends =
+        answer.status == 0 || x->bare || expected.refused || strcasecmp(connection, "close") == 0;
+    if (expected.refused)
+        raw_half_close(&x->raw); /* the request is incomplete; HAProxy may wait for more */
     raw_answer_free(&answer);
     return right;
 }
 
-/* The connection answers a request of ours, once, and nothing else. */
+/* Sends a request of its own; the connection must answer that, once, and nothing else. */
 static bool probe(struct exchange *x)
 {
     char id[256];
@@ -220,7 +223,7 @@ bool request_try(char wrong[600], unsigned port, const struct entry *entry, cons
     bool right = true;
     const struct line *line = NULL;
     raw_open(&x.raw, HOST, port);
-    raw_send(&x.raw, bytes->data, bytes->length); /* the other side may stop reading before */
+    raw_send(&x.raw, bytes->data, bytes->length); /* may fail: the other side may stop reading */
     if (entry_line(entry, "end", NULL) != NULL)
         raw_half_close(&x.raw);
     while (right && (line = entry_line(entry, key, line)) != NULL)

@@ -1,4 +1,5 @@
-/* requests.h: an entry -> the bytes to send, and what came back against what the entry wants. */
+/* requests.h: turns an entry into the bytes to send, and compares the replies with what the entry
+ * wants. */
 #ifndef TESTS_CATALOGUE_REQUESTS_H
 #define TESTS_CATALOGUE_REQUESTS_H
 
@@ -14,9 +15,9 @@ extern const char *const request_keys[];
 void request_build(struct text *out, const struct catalogue *catalogue, const struct entry *entry,
                    const struct text *state);
 
-/* Sends `bytes` to the port of this machine and reads what comes.  False, with one line in
- * `wrong`, unless the replies are those of the entry's lines `key` ("want", or "proxy"), each an
- * error of ours as it must be, and nothing follows: the connection ends, or answers one more
+/* Sends `bytes` to the port of this machine and reads the replies.  False, with one line in
+ * `wrong`, unless the replies are those of the entry's lines `key` ("want", or "proxy"), each error
+ * body has all its members, and nothing follows: the connection ends, or answers one more
  * request. */
 bool request_try(char wrong[600], unsigned port, const struct entry *entry, const char *key,
                  const struct text *bytes);

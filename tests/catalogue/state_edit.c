@@ -1,5 +1,5 @@
-/* state_edit.c: what can be wrong with a state beyond its checksum.  The form is docs/API.md's; the
- * checksum is made here from that description, not by the code that is tested. */
+/* state_edit.c: edits of an exported state, for defects beyond a wrong checksum.  The format is
+ * docs/API.md's, from whose description a checksum is put together here. */
 #include "state_edit.h"
 
 #include <check.h>
@@ -22,7 +22,7 @@ static uint64_t header_length(const struct text *file)
 
 static size_t data_begin(const struct text *file) { return PREFIX + header_length(file); }
 
-/* The bytes [at, at + old) become `text`. */
+/* Replaces the bytes [at, at + old) by `text`. */
 static void replace(struct text *file, size_t at, size_t old, const char *text, size_t length)
 {
     struct text whole = {0};
@@ -33,7 +33,7 @@ static void replace(struct text *file, size_t at, size_t old, const char *text, 
     *file = whole;
 }
 
-static void cut(struct text *file, const char *value, size_t size)
+static void keep_bytes(struct text *file, const char *value, size_t size)
 {
     long n = strtol(value, NULL, 10);
     ck_assert(size > 0 && (size_t)labs(n) <= file->length);
@@ -65,7 +65,7 @@ static void change_header(struct text *file, const char *value, size_t size)
     free(old);
 }
 
-static void say_length(struct text *file, const char *value, size_t size)
+static void set_length(struct text *file, const char *value, size_t size)
 {
     ck_assert_uint_gt(size, 0);
     uint64_t length = strtoull(value, NULL, 10);
@@ -110,7 +110,8 @@ static void sum_notes(struct attn_checksum *sum, json_t *notes)
     }
 }
 
-/* The tensors lie in the order of layers, each key before its value, which is what is summed. */
+/* Makes the checksum right again.  It covers the tensors in the order of layers, each key before
+ * its value, which is how they lie in the file, and then the notes. */
 static void repair_sum(struct text *file, const char *value, size_t size)
 {
     char digits[ATTN_CHECKSUM_DIGITS];
@@ -130,7 +131,7 @@ static void repair_sum(struct text *file, const char *value, size_t size)
     json_decref(header);
 }
 
-static void leave(struct text *file, const char *value, size_t size)
+static void keep_as_is(struct text *file, const char *value, size_t size)
 {
     ck_assert(file->length > 0 && size == 0 && value[0] == '\0');
 }
@@ -138,8 +139,8 @@ static void leave(struct text *file, const char *value, size_t size)
 static const struct {
     const char *word;
     void (*apply)(struct text *file, const char *value, size_t size);
-} edits[] = {{"as is", leave},          {"cut", cut},           {"flip", flip},
-             {"header", change_header}, {"length", say_length}, {"data", change_data},
+} edits[] = {{"as is", keep_as_is},     {"cut", keep_bytes},    {"flip", flip},
+             {"header", change_header}, {"length", set_length}, {"data", change_data},
              {"append", append},        {"sum", repair_sum}};
 
 static void apply(struct text *file, const struct catalogue *catalogue, const struct line *line)

@@ -1,4 +1,4 @@
-/* watch.c: looking before and behind. */
+/* watch.c: compares the daemon's state before and after a request. */
 #include "watch.h"
 
 #include <check.h>
@@ -8,7 +8,7 @@
 #include "calls.h"
 #include "tensors.h"
 
-#define SETTLE_MS 10000     /* until gauges are what they were */
+#define SETTLE_MS 10000     /* for the gauges to return */
 #define MAX_CPU_S 1.0       /* of the daemon for one request: thousands of times what it takes */
 #define MAX_PROXY_IDLE 64.0 /* connections that a proxy may keep */
 
@@ -33,7 +33,7 @@ void watch_close(struct watch *watch)
     client_close(&watch->looks);
 }
 
-/* GET /sessions without what changes by itself. */
+/* Returns GET /sessions without the members that change by themselves. */
 static json_t *list_sessions(struct watch *watch)
 {
     struct answer answer = client_get(&watch->looks, "/sessions");
@@ -104,7 +104,7 @@ static bool gauges_return(char wrong[600], struct watch *watch)
     return false;
 }
 
-/* Takes the smuggled step back; it must have been done once. */
+/* Truncates the witness by the smuggled step, which must have been done once. */
 static bool take_back(char wrong[600], struct watch *watch)
 {
     char body[40];
@@ -133,7 +133,7 @@ static bool sessions_stay(char wrong[600], struct watch *watch)
     return same;
 }
 
-/* Takes the witness's step, and compares it with the twin's. */
+/* Does the witness's step, and compares it with the twin's. */
 static bool witness_is_right(char wrong[600], struct watch *watch)
 {
     char extra[80];

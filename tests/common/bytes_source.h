@@ -1,6 +1,8 @@
-/* bytes_source.h: bytes of a test as a file that is read like one of the state directory.
+/* bytes_source.h: the bytes of a test as a file that srv_file_reader reads like one of the state
+ * directory.
  *
- * With a small window what the daemon does with files of gigabytes is done with those of a test. */
+ * With a small window, a test's file of kilobytes takes the paths that the daemon takes with
+ * gigabytes. */
 #ifndef TESTS_BYTES_SOURCE_H
 #define TESTS_BYTES_SOURCE_H
 
@@ -14,7 +16,7 @@
 #define SMALL_WINDOW 1024
 #define WHOLE_WINDOW ((size_t)16 << 10)
 
-/* A file of these bytes, in memory; the caller's to close. */
+/* Returns a file in memory that holds these bytes; the caller closes it. */
 static inline int bytes_file(const void *bytes, size_t size)
 {
     int fd = memfd_create("bytes", MFD_CLOEXEC);
@@ -25,7 +27,7 @@ static inline int bytes_file(const void *bytes, size_t size)
     return fd;
 }
 
-/* The same as a source; srv_file_reader_close it. */
+/* Returns a reader of such a file, with this window; srv_file_reader_close ends it. */
 static inline struct srv_file_reader bytes_source(const void *bytes, size_t size, size_t window)
 {
     struct srv_file_reader source;

@@ -35,7 +35,7 @@ struct folder {
     char *data; /* the file, whose tensors start at `base` */
     size_t base;
     json_t *header, *cases;
-    float *halves; /* all data read as float16, for the tensors that are */
+    float *halves; /* all data read as float16, for the tensors of that type */
 };
 
 static char *read_file(const char *path, size_t *size)
@@ -97,7 +97,8 @@ struct view {
     size_t rank, shape[4], count;
 };
 
-/* The tensor that a case's inputs or expected values name `key`; false where they do not. */
+/* Finds the tensor that a case's inputs or expected values name `key`; false where they name
+ * none. */
 static bool find(struct view *view, const struct folder *folder, json_t *names, const char *key)
 {
     json_t *entry =
@@ -142,8 +143,8 @@ static size_t number(json_t *object, const char *key)
 
 /* ---- Masks ---- */
 
-/* Broadcasts a mask of rank 2, [B*H][T][S] or 4, of any dimension that is 1 or whole, to
- * [B][H][T][S]; keys beyond a short mask's own get `missing`. */
+/* Broadcasts a mask to [B][H][T][S].  The mask has rank 2, rank 3 ([B*H][T][S]) or rank 4, and each
+ * of its dimensions is 1 or whole; keys beyond the end of a short mask get `missing`. */
 static float *broadcast(const struct golden_case *c, const struct view *view, float missing)
 {
     size_t dim[4] = {1, 1, 1, 1}, from = 4 - view->rank;
@@ -173,7 +174,8 @@ static float *broadcast(const struct golden_case *c, const struct view *view, fl
     return out;
 }
 
-/* A mask that is boolean, with `allow` meaning "may attend", or is added. */
+/* Sets the case's mask from booleans, of which `allow` means "may attend", or its bias from
+ * numbers, which are added to the scores. */
 static void set_mask(struct golden_case *c, const struct view *view, bool allow)
 {
     bool is_bool = strcmp(view->dtype, "BOOL") == 0;
@@ -221,7 +223,8 @@ static void set_expected(struct golden_case *c, const struct folder *folder, jso
     }
 }
 
-/* The decoder's attention over the encoder is a stack of its own to attnd. */
+/* Sets the stack.  attnd treats the decoder's attention over the encoder as a stack of its own,
+ * `cross`. */
 static void set_stack(struct golden_case *c, json_t *entry)
 {
     const char *stack = json_string_value(json_object_get(entry, "stack"));
@@ -276,7 +279,8 @@ static void load_torch(struct golden_case *c, const struct folder *folder, json_
 
 /* ---- ONNX ---- */
 
-/* [B][N][heads*width] with rank 3, else [B][heads][N][width]: to the latter. */
+/* Returns a copy in the layout [B][heads][N][width] of a tensor of rank 4, which has that layout
+ * already, or of rank 3, [B][N][heads*width]. */
 static float *heads_first(const struct view *view, size_t heads, size_t *tokens, size_t *width)
 {
     if (view->rank == 4) {
@@ -295,7 +299,7 @@ static float *heads_first(const struct view *view, size_t heads, size_t *tokens,
     return out;
 }
 
-/* past [B][G][P][width] before new [B][G][N][width]; frees `new`. */
+/* Returns past [B][G][P][width] followed by new [B][G][N][width]; frees `new`. */
 static float *concatenate(const struct view *past, float *new, size_t tokens, size_t width)
 {
     size_t pairs = past->shape[0] * past->shape[1], old = past->shape[2] * width;
@@ -331,7 +335,7 @@ static void load_onnx_rows(struct golden_case *c, const struct folder *folder, j
     }
 }
 
-/* Causality is anchored at the past's end, or at nonpad_kv_seqlen - T, or at 0. */
+/* Sets where causality is anchored: at the end of the past, at nonpad_kv_seqlen - T, or at 0. */
 static void load_onnx_causality(struct golden_case *c, const struct view *nonpad, size_t past)
 {
     c->offsets = take(c->batch, sizeof *c->offsets);
@@ -465,7 +469,7 @@ double golden_error(size_t *worst, const float *got, const float *want, size_t r
     for (size_t i = 0; i < rows * width; i++) {
         if (rows_wanted != NULL && !rows_wanted[i / width])
             continue;
-        if (got[i] == want[i]) /* infinities too */
+        if (got[i] == want[i]) /* equal infinities, too */
             continue;
         double error = fabs((double)got[i] - (double)want[i]) / fmax(1, fabs((double)want[i]));
         if (!(error <= largest)) {

@@ -1,8 +1,8 @@
-/* golden.h: the vectors of tests/golden and tests/reference as one kind of case, whatever framework
- * or script made them.
+/* golden.h: the vectors of tests/golden and tests/reference as one kind of case, whichever
+ * framework or script made a vector.
  *
  * Hugging Face, PyTorch and ONNX disagree on what a boolean mask means, where causality is anchored
- * and how tensors are laid out.  Loading translates all of it into the words of attn.h, so that
+ * and how tensors are laid out.  Loading translates each vector into the terms of attn.h, so that
  * the library test and the HTTP test run the same list. */
 #ifndef TESTS_GOLDEN_H
 #define TESTS_GOLDEN_H
@@ -21,33 +21,33 @@ struct golden_case {
     size_t heads, kv_heads, head_dim, value_dim; /* H, G, D, Dv */
     size_t hidden, key_size, value_size;         /* E and the widths of keys' and values' rows */
     bool cross, decodes;
-    bool grows; /* step by step it is another computation: keys stay rotated as they were cached */
-    int causal; /* -1: the model's; 0, 1 */
+    bool grows;     /* step by step the results differ: keys stay rotated as they were cached */
+    int causal;     /* -1: the model's; 0, 1 */
     double scale;   /* 0: the default */
     double softcap; /* 0: none */
     bool windowed;
     int64_t left, right; /* where windowed; -1 = open */
     double tolerance;
     size_t columns; /* W of the expected weights */
-    size_t prefill; /* of the step-by-step run */
-    /* Inputs; NULL where the case has none. */
+    size_t prefill; /* tokens of the prefill before single steps */
+    /* Inputs; NULL where the case has none.  Without value_states, key_states serve as both. */
     float *hidden_states;             /* [B][T][E] */
-    float *key_states, *value_states; /* [B][S][..]; no value_states: they are key_states */
+    float *key_states, *value_states; /* [B][S][..] */
     float *query, *key, *value;       /* [B][H][T][D], [B][G][S][D], [B][G][S][Dv] */
     uint8_t *padding;                 /* [B][S] 1 = real */
     uint8_t *mask;                    /* [B][H][T][S] 1 = may attend */
     float *bias;                      /* [B][H][T][S] */
     int64_t *positions;               /* [B][T] */
     int64_t *offsets;                 /* [B] */
-    /* Expected; NULL where the case does not say. */
+    /* Expected values; NULL where the case has none. */
     float *output;                  /* [B][T][E]; weightless [B][H][T][Dv] */
     float *weights;                 /* [B][H][T][W] */
     float *average;                 /* [B][T][W] */
     float *scores;                  /* [B][H][T][S] */
-    int stage;                      /* of them: 0 raw, 1 softcap, 2 masked */
+    int stage;                      /* of the scores: 0 raw, 1 softcap, 2 masked */
     float *key_cache, *value_cache; /* [B][G][S][D], [B][G][S][Dv] */
     float *decode_output;           /* [B][T][E] */
-    uint8_t *compare_rows;          /* [B][T] or NULL: all */
+    uint8_t *compare_rows;          /* [B][T] 1 = compared; NULL: all are */
 };
 
 struct golden_set {
@@ -60,11 +60,13 @@ struct golden_set {
 void golden_load(struct golden_set *set);
 void golden_free(struct golden_set *set);
 
-/* compare_rows for all heads, [B][H][T], the caller's to free; NULL where all rows count. */
+/* Returns compare_rows repeated for all heads, [B][H][T], the caller's to free; NULL where all rows
+ * count. */
 uint8_t *golden_rows_per_head(const struct golden_case *c);
 
-/* The largest |got - want| / max(1, |want|) over [rows][width], row r counted where rows_wanted is
- * NULL or true at r; infinite where a value is NaN.  *worst receives the index. */
+/* Returns the largest |got - want| / max(1, |want|) over [rows][width], infinite where a value is
+ * NaN; *worst receives its index.  Row r counts where rows_wanted is NULL or rows_wanted[r] is
+ * true. */
 double golden_error(size_t *worst, const float *got, const float *want, size_t rows, size_t width,
                     const uint8_t *rows_wanted);
 

@@ -1,4 +1,4 @@
-/* half.c: a half as a number. */
+/* half.c: the value of a half-precision number. */
 #include "half.h"
 
 #include <math.h>

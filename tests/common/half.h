@@ -1,10 +1,10 @@
-/* half.h: IEEE half precision, by arithmetic: shares no code with the library. */
+/* half.h: IEEE half precision by arithmetic, sharing no code with the library. */
 #ifndef TESTS_HALF_H
 #define TESTS_HALF_H
 
 #include <stdint.h>
 
-/* What the 16 bits of a half stand for, by arithmetic on exponent and fraction. */
+/* Returns the value of a half's 16 bits, by arithmetic on exponent and fraction. */
 double half_value(uint16_t bits);
 
 #endif

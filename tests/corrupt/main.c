@@ -1,15 +1,15 @@
 /* main.c: damage to the files of a state directory is found: build/corrupt [--quick].
  *
- * A small journal, the file of a small session and a base are damaged in every bit and cut at every
- * length; each time what is restored is looked at.  A session's file and a base have to be refused.
- * A journal has to say that something is wrong, and each session that it still gives has to be one
- * that was there at some time; a journal that is cut between two writes is a whole one that ended
- * there, and has to give exactly that.
+ * A small journal, the file of a small session and a base are damaged in every bit and truncated to
+ * every length.  A damaged session file or base has to be refused.  With a damaged journal,
+ * restoring has to report that something is wrong, and each session that is restored has to be one
+ * that existed at some time.  A journal that is truncated between two writes is a whole one that
+ * ended there, and its sessions have to be exactly those of that time.
  *
- * Every second time the window through which files are read is smaller than they are.
+ * Every second time the window through which files are read is smaller than the files.
  *
- * Then journals and files are changed at random and given the right sums: whatever they say,
- * nothing may crash (run it under AddressSanitizer).  The last line has the figures. */
+ * Then journals and session files are changed at random and given the right checksums: whatever
+ * they say, nothing may crash (build/asan/corrupt shows it).  The last line has the figures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,16 +48,16 @@ static size_t next_window(void)
 
 #define MAX_STATES 512
 
-/* What the sessions were after each of the journal's writes. */
+/* The sessions after each of the journal's writes. */
 static struct states {
-    size_t ends[64]; /* bytes of the journal after each of them */
+    size_t ends[64]; /* bytes of the journal after each write */
     uint64_t all[64];
     size_t writes;
-    uint64_t ever[MAX_STATES]; /* each session at any time */
+    uint64_t ever[MAX_STATES]; /* [count] each session at any time */
     size_t count;
 } states;
 
-static bool was_there(uint64_t state)
+static bool existed(uint64_t state)
 {
     for (size_t i = 0; i < states.count; i++)
         if (states.ever[i] == state)
@@ -67,14 +67,14 @@ static bool was_there(uint64_t state)
 
 static void keep(uint64_t state)
 {
-    if (!was_there(state) && states.count < MAX_STATES)
+    if (!existed(state) && states.count < MAX_STATES)
         states.ever[states.count++] = state;
 }
 
-/* Restores a journal: the sum over all its sessions is returned, *sound where each is one that was
- * there (or, with `note`, they are noted), and *told where it was said that something is wrong. */
-static uint64_t restore_journal(bool *sound, bool *told, const unsigned char *bytes, size_t size,
-                                bool note)
+/* Restores a journal and returns the sum over all its sessions.  *sound: each of them existed at
+ * some time (with `note`, they are noted as such); *reported: something was reported as wrong. */
+static uint64_t restore_journal(bool *sound, bool *reported, const unsigned char *bytes,
+                                size_t size, bool note)
 {
     struct srv_restore restore;
     struct srv_restore_result result;
@@ -86,7 +86,7 @@ static uint64_t restore_journal(bool *sound, bool *told, const unsigned char *by
     enum srv_restore_status end = srv_restore_journal(&replayed, &restore, 1, &source);
     srv_file_reader_close(&source);
     bool listed = end == SRV_RESTORE_OK && srv_restore_publish(&result, &restore);
-    *told = !listed || replayed.gaps > 0 || replayed.torn || result.lost > 0;
+    *reported = !listed || replayed.gaps > 0 || replayed.torn || result.lost > 0;
     *sound = listed;
     struct srv_session *page[16];
     size_t n = srv_sessions_page(page, 16, scene.app.sessions, "");
@@ -95,7 +95,7 @@ static uint64_t restore_journal(bool *sound, bool *told, const unsigned char *by
         sum = (sum ^ state) * UINT64_C(0x9e3779b97f4a7c15);
         if (note)
             keep(state);
-        *sound = *sound && was_there(state);
+        *sound = *sound && existed(state);
         srv_session_put(page[i]);
     }
     srv_restore_fini(&restore);
@@ -108,25 +108,25 @@ static void walk(const unsigned char *bytes, size_t size)
 {
     struct srv_journal_reader reader;
     struct srv_record record;
-    bool sound, told;
+    bool sound, reported;
     uint64_t write = 0;
     struct srv_file_reader source = bytes_source(bytes, size, SMALL_WINDOW);
     srv_journal_read_open(&reader, &source, 1);
     for (size_t at = reader.at; srv_journal_read(&record, &reader) == SRV_READ_RECORD;
          at = reader.at) {
-        if (record.head.first != write) { /* the one before ended here */
+        if (record.head.first != write) { /* the write before ended here */
             states.ends[states.writes] = at;
-            states.all[states.writes++] = restore_journal(&sound, &told, bytes, at, true);
+            states.all[states.writes++] = restore_journal(&sound, &reported, bytes, at, true);
         }
         write = record.head.first;
-        restore_journal(&sound, &told, bytes, reader.at, true);
+        restore_journal(&sound, &reported, bytes, reader.at, true);
     }
     srv_file_reader_close(&source);
     states.ends[states.writes] = size;
-    states.all[states.writes++] = restore_journal(&sound, &told, bytes, size, true);
+    states.all[states.writes++] = restore_journal(&sound, &reported, bytes, size, true);
 }
 
-static bool cut_is_whole(uint64_t sum, size_t size)
+static bool is_whole_at(uint64_t sum, size_t size)
 {
     for (size_t i = 0; i < states.writes; i++)
         if (states.ends[i] == size)
@@ -136,17 +136,17 @@ static bool cut_is_whole(uint64_t sum, size_t size)
 
 static void damage_journal(unsigned char *bytes, size_t size)
 {
-    bool sound, told;
+    bool sound, reported;
     for (size_t bit = 0; bit < 8 * size; bit++) {
         bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
-        restore_journal(&sound, &told, bytes, size, false);
-        count(sound && told, "in the journal, bit", bit);
+        restore_journal(&sound, &reported, bytes, size, false);
+        count(sound && reported, "in the journal, bit", bit);
         bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
     for (size_t length = SRV_JOURNAL_HEAD; length < size; length++) {
         unsigned char *copy = memcpy(malloc(length), bytes, length);
-        uint64_t sum = restore_journal(&sound, &told, copy, length, false);
-        count(sound && (told || cut_is_whole(sum, length)), "in the journal, length", length);
+        uint64_t sum = restore_journal(&sound, &reported, copy, length, false);
+        count(sound && (reported || is_whole_at(sum, length)), "in the journal, length", length);
         free(copy);
     }
 }
@@ -160,7 +160,8 @@ static enum srv_restore_status restore_file(const unsigned char *bytes, size_t s
     scene_open_table();
     srv_restore_init(&restore, scene.app.sessions, MAX_SESSIONS, &scene.app.models);
     struct srv_file_reader source = bytes_source(bytes, size, next_window());
-    enum srv_restore_status end = srv_restore_file(&restore, scene.epoch, 1, &source);
+    enum srv_restore_status end = srv_restore_file(
+        &restore, &(struct srv_session_file){.epoch = scene.epoch, .generation = 1}, &source);
     srv_file_reader_close(&source);
     if (end == SRV_RESTORE_OK && !srv_restore_publish(&result, &restore))
         end = SRV_RESTORE_FULL;
@@ -176,9 +177,9 @@ static bool refuses_file(const unsigned char *bytes, size_t size)
 
 static bool refuses_base(const unsigned char *bytes, size_t size)
 {
-    size_t n;
+    struct srv_base_size found;
     struct srv_file_reader source = bytes_source(bytes, size, next_window());
-    bool sound = srv_base_check(&n, &source, 7);
+    bool sound = srv_base_check(&found, &source, 7);
     srv_file_reader_close(&source);
     return !sound;
 }
@@ -218,7 +219,7 @@ static void scribble(unsigned char *bytes, size_t size)
         bytes[below(size)] = below(2) ? favourites[below(15)] : (unsigned char)below(256);
 }
 
-/* Goes through the records as their lengths have it, scribbles on some, and seals them. */
+/* Changes some records, as far as their lengths lead from one to the next, and seals them. */
 static void mutate_journal(unsigned char *bytes, size_t size)
 {
     struct srv_record_head head;
@@ -239,7 +240,7 @@ static void mutate_journal(unsigned char *bytes, size_t size)
     }
 }
 
-/* Puts the checksum that belongs to a file's contents where it stands. */
+/* Writes the checksum of a session file's contents to its place in the file. */
 static void repair_file(unsigned char *bytes, size_t size)
 {
     static const char opening[] = "{\"__metadata__\":{\"checksum\":\"";
@@ -275,7 +276,7 @@ static void repair_file(unsigned char *bytes, size_t size)
     attn_checksum_hex((char *)bytes + 8 + sizeof opening - 1, &sum);
 }
 
-/* A digit for a digit keeps the header readable. */
+/* Replaces mostly digits by digits, so that the header stays readable. */
 static void mutate_file(unsigned char *bytes, size_t size, size_t header)
 {
     for (size_t i = 1 + below(3); i > 0; i--) {
@@ -293,7 +294,7 @@ static void mutate_file(unsigned char *bytes, size_t size, size_t header)
 static size_t mutate(size_t times, const unsigned char *journal, size_t journal_size,
                      const unsigned char *file, size_t file_size)
 {
-    bool sound, told;
+    bool sound, reported;
     uint64_t header;
     size_t accepted = 0;
     memcpy(&header, file, sizeof header);
@@ -302,8 +303,8 @@ static size_t mutate(size_t times, const unsigned char *journal, size_t journal_
         if (i % 2 == 0) {
             memcpy(copy, journal, journal_size);
             mutate_journal(copy, journal_size);
-            restore_journal(&sound, &told, copy, journal_size, false);
-            accepted += !told;
+            restore_journal(&sound, &reported, copy, journal_size, false);
+            accepted += !reported;
         } else {
             memcpy(copy, file, file_size);
             mutate_file(copy, file_size, (size_t)header);

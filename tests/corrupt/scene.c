@@ -1,4 +1,4 @@
-/* scene.c: the parts of a daemon that a store needs, and what it writes. */
+/* scene.c: the parts of a daemon that a store needs, and the files that the store writes. */
 #include "scene.h"
 #include "api/endpoints.h"
 
@@ -119,7 +119,7 @@ static bool record(void *context, const struct attn_appended list[], size_t coun
     return count == 1 && srv_store_steps(scene.app.store, &step, 1, &cause) == SRV_OK;
 }
 
-/* A step of n rows, as a scheduler makes it. */
+/* Makes a step of n rows, as the engine owner does. */
 static void step(struct srv_session *session, size_t layer, size_t n)
 {
     float rows[8 * WIDTH];
@@ -151,7 +151,7 @@ static struct srv_session *create(const char *id, struct attn_cache *cache, cons
     return session;
 }
 
-/* With a step of another session between its rows and what makes them count. */
+/* Records an import, and a step of another session between its rows and its commit. */
 static void record_import(struct srv_session *session, struct srv_session *other)
 {
     struct srv_store_import import = {.begun = false};
@@ -172,15 +172,15 @@ static struct attn_cache *fork_of(const struct srv_session *session, size_t leng
     return cache;
 }
 
-/* Every kind of record, several writes, and a write of several records at the end. */
-static void live(void)
+/* Records something of every kind, in several writes, of which the last has several records. */
+static void record_all_kinds(void)
 {
     struct srv_store *store = scene.app.store;
     struct srv_error error = {0};
     struct srv_session *a = create("a", NULL, "key"), *b = create("b", NULL, NULL);
     need(srv_store_create(store, a, &error) == SRV_OK, error.message);
     step(a, 0, 2);
-    step(b, 1, 1); /* starts with its step */
+    step(b, 1, 1); /* creates the session too */
     step(a, 1, 3);
     struct srv_session *fork = create("f", fork_of(a, 1), NULL);
     need(srv_store_fork(store, fork, a, 1, &error) == SRV_OK, error.message);
@@ -213,16 +213,23 @@ static void read_file(unsigned char **out, size_t *size, enum srv_file_kind kind
     close(directory);
 }
 
-/* Opens a store, loads what is there, and leaves it open. */
-static void open_store(unsigned durability)
+/* Opens a store and loads its directory. */
+static void open_store(enum srv_durability durability)
 {
     char message[512];
-    scene.app.config.durability = durability;
-    scene.app.config.journal_bytes = (size_t)1 << 30;
-    free(scene.app.config.state_dir);
-    scene.app.config.state_dir = strdup(scene.directory);
     scene_open_table();
-    need(srv_store_open(&scene.app.store, &scene.app, message, sizeof message) &&
+    const struct srv_store_context context = {
+        .durability = durability,
+        .journal_bytes = (size_t)1 << 30,
+        .state_dir = scene.directory,
+        .max_sessions = MAX_SESSIONS,
+        .sessions = scene.app.sessions,
+        .models = &scene.app.models,
+        .pool = scene.app.pool,
+        .metrics = scene.app.metrics,
+        .log = &scene.app.log,
+    };
+    need(srv_store_open(&scene.app.store, &context, message, sizeof message) &&
              srv_store_load(scene.app.store, message, sizeof message),
          message);
 }
@@ -238,17 +245,19 @@ void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **f
                 size_t *file_size, unsigned char **base, size_t *base_size)
 {
     open_store(SRV_DURABLE_JOURNAL);
-    live();
+    record_all_kinds();
     close_store();
     read_file(journal, journal_size, SRV_FILE_JOURNAL, 1, 0);
-    open_store(SRV_DURABLE_SNAPSHOT); /* writes what the journal says as files, of generation 2 */
+    open_store(SRV_DURABLE_SNAPSHOT); /* writes session files of generation 2 from the journal */
     close_store();                    /* and a base of generation 3 */
     read_file(file, file_size, SRV_FILE_SESSION, 2, scene.epoch);
     remove_files();
-    struct srv_base_entry entries[2] = {{1, 2, 3}, {4, 5, 6}};
+    const struct srv_base_entry entries[2] = {{1, 2, 3}, {4, 5, 6}};
+    const struct srv_share share = {.session = 4, .parent = 1, .layer = 1, .blocks = 2};
+    const struct srv_base both = {7, entries, &share, 2, 1};
     need(mkdir(scene.directory, 0700) == 0, "a directory");
     int directory = open(scene.directory, O_RDONLY | O_DIRECTORY);
-    need(srv_base_write(directory, 7, entries, 2), "a base");
+    need(srv_base_write(directory, &both), "a base");
     close(directory);
     read_file(base, base_size, SRV_FILE_BASE, 7, 0);
 }

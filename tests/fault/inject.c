@@ -1,4 +1,4 @@
-/* inject.c: the page from the harness's side. */
+/* inject.c: the harness's side of the shared page. */
 #include "inject.h"
 
 #include <stdarg.h>
@@ -15,7 +15,7 @@ static const char *const names[FAULT_KINDS] = {"memory", "transport", "open",   
 
 bool inject_open(void)
 {
-    int fd = memfd_create("fault", 0); /* inherited */
+    int fd = memfd_create("fault", 0); /* no MFD_CLOEXEC: the daemon inherits it */
     if (fd < 0 || ftruncate(fd, sizeof *page) != 0)
         return false;
     page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

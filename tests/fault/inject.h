@@ -1,4 +1,4 @@
-/* inject.h: choosing the call that fails, and the figures of what came of it. */
+/* inject.h: chooses the call that fails, and counts the results. */
 #ifndef TESTS_FAULT_INJECT_H
 #define TESTS_FAULT_INJECT_H
 
@@ -9,7 +9,7 @@
 #include "daemon.h"
 #include "page.h"
 
-/* One injection: call number `at` of its kind fails, alone or with all that follow. */
+/* One injection: call number `at` of its kind fails, alone or with all later ones. */
 struct fault {
     enum fault_kind kind;
     uint64_t at;
@@ -24,22 +24,23 @@ extern struct figures figures;
 
 bool inject_open(void); /* makes the page */
 
-/* Starts a daemon that shares the page; the same without waiting for it. */
+/* inject_daemon starts a daemon that shares the page and waits until it is ready; inject_process
+ * does not wait. */
 void inject_daemon(struct daemon *daemon, const char *config, const char *const arguments[]);
 void inject_process(struct process *process, const char *const arguments[]);
 
-void inject_arm(const struct fault *fault); /* counts from here; NULL: only counts */
+void inject_arm(const struct fault *fault); /* counting starts here; NULL: calls are only counted */
 void inject_disarm(void);
 bool inject_fired(void);
-uint64_t inject_calls(enum fault_kind kind); /* since it was armed */
+uint64_t inject_calls(enum fault_kind kind); /* since inject_arm */
 int64_t inject_blocks(void);
 
-/* The next fault of a round over `counts` calls of each kind, once and lasting; false at the end.
- * Begins with a zeroed fault.  `step`: only each so manyth; what is left out changes from kind to
- * kind. */
+/* Advances to the next fault over `counts` calls of each kind, each call failing once and
+ * lastingly; false at the end.  Begins with a zeroed fault.  `step`: only every so many calls; the
+ * first of them changes from kind to kind. */
 bool inject_next(struct fault *fault, const uint64_t counts[FAULT_KINDS], unsigned step);
 
-/* Notes an injection that went wrong and prints where. */
+/* Counts an injection that went wrong, and prints where. */
 void inject_wrong(const char *scene, const struct fault *fault, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

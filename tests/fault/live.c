@@ -1,9 +1,10 @@
 /* live.c: one daemon, many injections.
  *
- * An injection is: prepare, arm, send, disarm; what came has to be the right answer, an error that
- * the table has for faults, or, where the connection itself was hit, nothing.  Sent once more the
- * request has to be answered right, the sessions and the next decodes have to be what they are
- * without a fault, and the daemon's gauges what they were. */
+ * An injection prepares a step, arms the fault, sends the request and disarms the fault.  The reply
+ * must be the right answer, an error that the table of errors has for faults or, where the fault
+ * hit the connection itself, none.  The request, sent once more, must be answered right; the
+ * sessions and the next decodes must be what they are without a fault, and the daemon's gauges must
+ * return. */
 #include "live.h"
 
 #include <check.h>
@@ -20,7 +21,7 @@
 #define AGAIN_MS 10000
 #define ACCEPT_MS 10
 #define BLOCKS_MS 50
-#define LEAK_MIN 6 /* blocks that a step's injections may leave: caches that have grown */
+#define LEAK_MIN 6 /* blocks that the injections of one step may leave: caches that have grown */
 
 static const char *const gauges[] = {"attnd_in_flight_bytes",  "attnd_queue_depth",
                                      "attnd_cache_used_bytes", "attnd_sessions",
@@ -52,7 +53,7 @@ static void read_gauges(double out[GAUGES])
     answer_free(&answer);
 }
 
-/* Waits until they are what they were; NULL, or the one that is not. */
+/* Waits until all gauges have returned; returns NULL, or the name of one that has not. */
 static const char *gauge_left(double *now)
 {
     double values[GAUGES];
@@ -72,15 +73,15 @@ static const char *gauge_left(double *now)
 
 /* ---- One injection --------------------------------------------------------------------------- */
 
-/* Asks for a snapshot, which a journal that broke waits for, without waiting for its end. */
+/* Asks for a checkpoint, which replaces a broken journal, and does not wait for its end. */
 static void mend_journal(void)
 {
     struct answer answer = client_post(&live.client, "/snapshot", NULL);
     answer_free(&answer);
 }
 
-/* Sends the step until it is answered right; where no answer came the first time it may have been
- * done. */
+/* Sends the step until the answer is right.  `lost`: the first request had no answer, and may have
+ * taken effect. */
 static bool again(const struct step *step, const struct fault *fault, bool lost)
 {
     struct answer answer;
@@ -103,7 +104,8 @@ static bool again(const struct step *step, const struct fault *fault, bool lost)
     return false;
 }
 
-/* The connection itself was hit: of our own allocations the first is the record of one. */
+/* Whether the fault may have hit the connection itself: the first of attnd's own allocations is a
+ * connection's record. */
 static bool may_be_silent(const struct fault *fault)
 {
     return fault->kind == FAULT_TRANSPORT || fault->kind == FAULT_ACCEPT ||
@@ -128,7 +130,7 @@ static bool judge(const struct step *step, const struct fault *fault, const stru
     return false;
 }
 
-static bool look_behind(const struct step *step, const struct fault *fault)
+static bool check_after(const struct step *step, const struct fault *fault)
 {
     char wrong[600] = "";
     double now = 0;
@@ -158,7 +160,8 @@ static void *disarm_soon(void *nothing)
     return nothing;
 }
 
-/* Who is not accepted waits: the fault ends meanwhile. */
+/* Sends the step while connections are not accepted: the client waits, and the fault ends
+ * meanwhile. */
 static bool send_unaccepted(struct answer *answer, const struct step *step)
 {
     pthread_t thread;
@@ -177,7 +180,7 @@ static void inject(const struct step *step, const struct fault *fault)
                                                 : step_send(&answer, step, &live.client);
     inject_disarm();
     bool fired = inject_fired();
-    (void)(judge(step, fault, &answer, answered) && look_behind(step, fault));
+    (void)(judge(step, fault, &answer, answered) && check_after(step, fault));
     step_clean(&live.client);
     answer_free(&answer);
     figures.injections += fired;
@@ -210,7 +213,7 @@ static void run_step(const struct step *step, unsigned stride)
         inject(step, &fault);
     int64_t grown = inject_blocks() - blocks;
     for (unsigned waited = 0; grown > 0 && waited < BLOCKS_MS; waited += 5) {
-        pause_ms(5); /* a connection that has ended is let go when its thread comes to it */
+        pause_ms(5); /* the event thread frees a closed connection a little later */
         grown = inject_blocks() - blocks;
     }
     if (grown > LEAK_MIN && grown > (int64_t)(figures.injections - before) / 4) {
@@ -232,7 +235,7 @@ static void stop(void)
     daemon_stop(&live.daemon); /* under LeakSanitizer a leak is a failure here */
 }
 
-/* What the last daemon kept is there, whole. */
+/* Starts the daemon again: the sessions of the last one must be there, whole. */
 static void restart(const char *const arguments[])
 {
     const struct fault none = {0};
@@ -251,7 +254,7 @@ void live_run(const char *scene, const char *const arguments[], unsigned stride)
     live = (struct live){.scene = scene, .durable = arguments != NULL};
     start(arguments);
     steps_open(&live.steps, &live.client);
-    pause_ms(20); /* connections of the steps end */
+    pause_ms(20); /* until the connections of the steps are closed */
     read_gauges(live.gauges);
     for (size_t i = 0; i < live.steps.count; i++)
         run_step(&live.steps.items[i], stride);

@@ -1,4 +1,4 @@
-/* main.c: every call of attnd's that can fail, failed in turn: build/fault [--quick].
+/* main.c: makes every call of attnd that can fail do so in turn: build/fault [--quick].
  *
  * The last line has the figures. */
 #include <check.h>
@@ -12,7 +12,7 @@
 #include "scenes.h"
 
 #define QUICK_STRIDE 24
-#define SCENE_STRIDE 3 /* of starts, saves and stops, each of which takes a tenth of a second */
+#define SCENE_STRIDE 3 /* for starts, saves and stops, each of which takes a tenth of a second */
 #define INJECTIONS_MIN 3000
 #define INJECTIONS_QUICK 200
 

@@ -1,7 +1,7 @@
 /* page.h: the memory that the harness shares with the daemon under test.
  *
- * The harness chooses a kind of call, a number and whether the fault lasts; the daemon's wrapped
- * calls count themselves and fail when their number is up.  Live blocks are counted always. */
+ * The harness chooses a kind of call, a number and whether the fault lasts.  The daemon's wrapped
+ * calls are counted, and fail when that number is reached.  Live blocks are always counted. */
 #ifndef TESTS_FAULT_PAGE_H
 #define TESTS_FAULT_PAGE_H
 
@@ -13,10 +13,10 @@
 
 enum fault_kind {
     FAULT_MEMORY,    /* allocations of attnd, libattn and jansson */
-    FAULT_TRANSPORT, /* of libmicrohttpd */
+    FAULT_TRANSPORT, /* allocations of libmicrohttpd */
     FAULT_OPEN,      /* opening files and directories */
-    FAULT_WRITE,     /* nothing is written */
-    FAULT_SHORT,     /* the same calls: a half is written, then nothing more */
+    FAULT_WRITE,     /* writes of which nothing is written */
+    FAULT_SHORT,     /* the same calls: half is written, then nothing more */
     FAULT_SYNC,      /* fsync, fdatasync, syncfs */
     FAULT_RENAME,
     FAULT_ACCEPT,
@@ -27,12 +27,12 @@ enum fault_kind {
 
 struct fault_page {
     _Atomic int kind;                    /* FAULT_KINDS: none is armed */
-    _Atomic bool lasting;                /* all calls from number `at` on fail, not it alone */
+    _Atomic bool lasting;                /* all calls from number `at` on fail, not only that one */
     _Atomic uint64_t at;                 /* from 1; 0: calls are only counted */
     _Atomic uint64_t calls[FAULT_KINDS]; /* since they were set to zero */
-    _Atomic uint64_t failed;             /* since the same */
-    _Atomic uint64_t caller;             /* of the first that failed, from the program's base */
-    _Atomic int64_t blocks;              /* taken and not given back */
+    _Atomic uint64_t failed;             /* calls that failed since then */
+    _Atomic uint64_t caller; /* address of the first failed call, from the program's base */
+    _Atomic int64_t blocks;  /* allocated and not freed */
 };
 
 #endif

@@ -1,7 +1,8 @@
 /* scenes.c: a daemon for each injection, over a copy of one state directory.
  *
- * A start either ends with one line and a status that is not 0, or serves.  Whatever happened, a
- * daemon that is started behind it without faults has every session, and the next decode's bits. */
+ * A start either serves, or ends with one line and a status that is not 0.  Whatever happened, a
+ * daemon that is started afterwards without faults has every session, and the next decode's
+ * bits. */
 #include "scenes.h"
 
 #include <check.h>
@@ -64,10 +65,11 @@ static void start(struct daemon *daemon, const struct scene *scene, const char *
 {
     const char *words[9];
     list_arguments(words, scene, directory);
-    inject_daemon(daemon, CONFIG, words + 2); /* daemon_start has a configuration of its own */
+    inject_daemon(daemon, CONFIG, words + 2); /* daemon_start adds --config itself */
 }
 
-/* A directory with a session, part of it in a snapshot and part of it in a journal. */
+/* Makes a state directory with a session, part of it in a checkpoint and part of it in a
+ * journal. */
 static void make_template(const struct scene *scene)
 {
     struct daemon daemon;
@@ -94,7 +96,7 @@ static void make_template(const struct scene *scene)
     daemon_stop(&daemon);
 }
 
-/* ---- Looking --------------------------------------------------------------------------------- */
+/* ---- Checks ---------------------------------------------------------------------------------- */
 
 static bool is_whole(struct client *client)
 {
@@ -107,8 +109,8 @@ static bool is_whole(struct client *client)
     return same;
 }
 
-/* Starts once more without faults. */
-static void look_behind(const struct scene *scene, const struct fault *fault)
+/* Starts the daemon once more without faults; its sessions must be whole. */
+static void check_restart(const struct scene *scene, const struct fault *fault)
 {
     struct daemon daemon;
     struct client client;
@@ -119,10 +121,11 @@ static void look_behind(const struct scene *scene, const struct fault *fault)
     if (!is_whole(&client))
         inject_wrong(scene->name, fault, "the sessions are not whole");
     client_close(&client);
-    process_end(&daemon.process); /* SIGKILL: what stands there has to do */
+    process_end(&daemon.process); /* SIGKILL: nothing more is saved */
 }
 
-/* Of what it wrote: lines that are no log, and reports of sanitizers. */
+/* Whether the text has exactly one line of complaint, as its last, and no report of a sanitizer;
+ * log lines do not count. */
 static bool one_line(const char *text)
 {
     const char *line = strstr(text, "attnd: ");
@@ -130,7 +133,8 @@ static bool one_line(const char *text)
            strchr(line, '\n') == line + strlen(line) - 1 && strstr(text, "Sanitizer") == NULL;
 }
 
-/* The end of a process that was told to end, or ended itself: its status is `least` or 1. */
+/* Checks the end of a process.  `refused`: it ended by itself before it was ready, with status 1 or
+ * 2 and one line; otherwise it was asked to end, and has status 0 or 1. */
 static void expect_end(struct process *process, const struct scene *scene,
                        const struct fault *fault, bool refused)
 {
@@ -149,7 +153,7 @@ static void expect_end(struct process *process, const struct scene *scene,
 
 /* ---- Scenes ---------------------------------------------------------------------------------- */
 
-/* Waits until it is ready or ends; true where it is ready. */
+/* Waits until the process is ready or ends; true where it is ready. */
 static bool gets_ready(struct process *process)
 {
     bool ready = false, ended = false;
@@ -179,7 +183,7 @@ static void act_start(const struct scene *scene, const struct fault *fault)
     expect_end(&process, scene, fault, !ready);
 }
 
-/* Asks for a snapshot and waits for its end, be it good or bad; then the daemon has to be able to
+/* Asks for a checkpoint and waits for its end, good or bad; afterwards the daemon must be able to
  * make one. */
 static void act_save(const struct scene *scene, const struct fault *fault)
 {
@@ -235,7 +239,7 @@ static void play(const struct scene *scene, const struct fault *fault)
     if (fault->at == 0)
         return;
     figures.injections += inject_fired();
-    look_behind(scene, fault);
+    check_restart(scene, fault);
 }
 
 static void run_scene(const struct scene *scene, unsigned stride)

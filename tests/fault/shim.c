@@ -1,9 +1,8 @@
-/* shim.c: calls that fail when they are told to, linked into a daemon under test.
+/* shim.c: calls that fail when the harness asks for it, linked into a daemon under test.
  *
- * The linker sends the calls of attnd and libattn here (--wrap), jansson's allocations among them,
- * which go through libattn; a copy of libmicrohttpd is made to name its own ones fault_http_*.
- * What the C library, OpenBLAS and zlib do within themselves has no kind.  Without a page nothing
- * fails. */
+ * The linker redirects (--wrap) the calls of attnd and libattn here, with jansson's allocations,
+ * which go through libattn; in a copy of libmicrohttpd the calls are renamed fault_http_*.  Calls
+ * within the C library, OpenBLAS and zlib are not wrapped.  Without a page nothing fails. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,14 +19,14 @@
 
 #include "page.h"
 
-#define MAX_WAKES 64
+#define MAX_EVENTFDS 64
 
-#pragma GCC diagnostic ignored "-Wmissing-prototypes" /* the linker alone names most of these */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes" /* only the linker names most of these */
 
 extern const char __executable_start[];
 
 static struct fault_page *page;
-static _Atomic int wakes[MAX_WAKES]; /* descriptors of eventfds, plus 1 */
+static _Atomic int eventfds[MAX_EVENTFDS]; /* descriptors of eventfds, plus 1; 0: free */
 
 /* Counts a call; true where it has to fail. */
 static bool fails(enum fault_kind kind, const void *caller)
@@ -216,18 +215,19 @@ FILE *WRAP(fopen)(const char *path, const char *mode)
     return refuses(FAULT_OPEN, EMFILE, CALLER) ? NULL : REAL(fopen)(path, mode);
 }
 
-/* The kernel refuses to write to an eventfd only where one that sleeps has been woken already. */
-static bool wakes_only(int fd)
+/* Whether the descriptor is an eventfd, on which calls never fail here: the kernel refuses to write
+ * to one only where its sleeper has been woken already. */
+static bool is_eventfd(int fd)
 {
-    for (size_t i = 0; i < MAX_WAKES; i++)
-        if (atomic_load(&wakes[i]) == fd + 1)
+    for (size_t i = 0; i < MAX_EVENTFDS; i++)
+        if (atomic_load(&eventfds[i]) == fd + 1)
             return true;
     return false;
 }
 
 ssize_t WRAP(read)(int fd, void *out, size_t size)
 {
-    return !wakes_only(fd) && refuses(FAULT_OTHER, EIO, CALLER) ? -1 : REAL(read)(fd, out, size);
+    return !is_eventfd(fd) && refuses(FAULT_OTHER, EIO, CALLER) ? -1 : REAL(read)(fd, out, size);
 }
 
 ssize_t WRAP(pread)(int fd, void *out, size_t size, off_t at)
@@ -237,7 +237,7 @@ ssize_t WRAP(pread)(int fd, void *out, size_t size, off_t at)
 
 ssize_t WRAP(write)(int fd, const void *bytes, size_t size)
 {
-    if (wakes_only(fd))
+    if (is_eventfd(fd))
         return REAL(write)(fd, bytes, size);
     if (refuses(FAULT_WRITE, ENOSPC, CALLER))
         return -1;
@@ -304,8 +304,8 @@ int WRAP(posix_fallocate)(int fd, off_t from, off_t size)
 int WRAP(eventfd)(unsigned value, int flags)
 {
     int fd = refuses(FAULT_OTHER, EMFILE, CALLER) ? -1 : REAL(eventfd)(value, flags), none = 0;
-    for (size_t i = 0; fd >= 0 && i < MAX_WAKES; i++, none = 0)
-        if (atomic_compare_exchange_strong(&wakes[i], &none, fd + 1))
+    for (size_t i = 0; fd >= 0 && i < MAX_EVENTFDS; i++, none = 0)
+        if (atomic_compare_exchange_strong(&eventfds[i], &none, fd + 1))
             break;
     return fd;
 }
@@ -331,9 +331,9 @@ int REAL(close)(int);
 
 int WRAP(close)(int fd)
 {
-    for (size_t i = 0; i < MAX_WAKES; i++) {
-        int wake = fd + 1;
-        atomic_compare_exchange_strong(&wakes[i], &wake, 0);
+    for (size_t i = 0; i < MAX_EVENTFDS; i++) {
+        int entry = fd + 1;
+        atomic_compare_exchange_strong(&eventfds[i], &entry, 0);
     }
     return REAL(close)(fd);
 }

@@ -1,4 +1,4 @@
-/* steps.c: bodies of all kinds, sent over connections of their own. */
+/* steps.c: the table of requests, of all kinds, each sent over a connection of its own. */
 #include "steps.h"
 
 #include <check.h>
@@ -17,7 +17,7 @@
 
 /* ---- Answers --------------------------------------------------------------------------------- */
 
-/* Takes away what is another each time. */
+/* Removes the members that differ from answer to answer. */
 static void strip(json_t *value)
 {
     static const char *const names[] = {"epoch", "idle_s",  "session_id", "generation",
@@ -59,7 +59,7 @@ static bool fault_code(const char *code)
     return strcmp(code, "out_of_memory") == 0 || strcmp(code, "insufficient_storage") == 0;
 }
 
-/* Whether items of a list were refused, each for such a reason. */
+/* Whether items of a list were refused, and each for a reason that a fault may have. */
 static bool items_refused(const json_t *list)
 {
     size_t i, refused = 0;
@@ -98,7 +98,8 @@ static json_t *list_sessions(struct client *client)
     return list;
 }
 
-/* The same without ids and what changes by itself, in an order of its own. */
+/* Returns how many sessions have which lengths: the list without ids, without members that change
+ * by themselves, and without an order. */
 static json_t *summarize(struct client *client)
 {
     json_t *list = list_sessions(client), *session, *out = json_object();
@@ -218,7 +219,7 @@ static void add_binary(struct steps *steps, int form)
     text_free(&json);
 }
 
-/* A step of the fork: one row, many rows, many items; a start. */
+/* Adds steps of the fork (one row, many rows, many items, a prefill) and a start. */
 static void add_decodes(struct steps *steps)
 {
     struct step *step = add(steps, "decode", "POST", "/decode");
@@ -243,7 +244,7 @@ static void add_decodes(struct steps *steps)
     step->forks = true;
 }
 
-/* Bodies and replies for the I/O workers. */
+/* Adds a request whose body and reply are large enough for the I/O workers. */
 static void add_large(struct steps *steps)
 {
     static float rows[2000 * TINY];
@@ -289,7 +290,7 @@ static void add_changes(struct steps *steps)
         true;
 }
 
-/* Does each step twice, so that the second meets memory as all that follow it will. */
+/* Does the step twice and keeps the second answer: by then memory is as all later runs meet it. */
 static void learn(struct step *step, struct client *client)
 {
     for (size_t i = 0; i < 2; i++) {

@@ -12,11 +12,11 @@ struct step {
     const char *method, *path;
     struct text body;
     char header[2][64]; /* "" where there is none */
-    bool loose;         /* answers of the same status are the same */
+    bool loose;         /* only the status of answers is compared */
     bool forks;         /* works on `work`, a fork of `base` */
-    /* Of the right answer. */
+    /* What a run without faults gives. */
     struct answer answer;
-    json_t *sessions; /* behind it */
+    json_t *sessions; /* after it */
     char *bits;       /* of the next decode of `work`, NULL where there is none */
 };
 
@@ -26,23 +26,22 @@ struct steps {
     char *witness; /* the bits of the next decode of `base` */
 };
 
-/* Makes the sessions `base` and `formed`, and the steps with their right answers.  `durable`: POST
- * /snapshot is among them. */
+/* Makes the sessions `base` and `formed`, and the steps with their right answers. */
 void steps_open(struct steps *steps, struct client *client);
 void steps_close(struct steps *steps);
 
-/* Makes what the step needs; takes away what steps left. */
+/* step_prepare makes the fork that the step needs; step_clean deletes what steps left. */
 void step_prepare(const struct step *step, struct client *client);
 void step_clean(struct client *client);
 
-/* Sends it over a connection of its own; false where no answer came. */
+/* Sends the step over a connection of its own; false where no answer came. */
 bool step_send(struct answer *out, const struct step *step, const struct client *client);
 
 /* Whether an answer is the right one, apart from what differs each time. */
 bool step_right(const struct step *step, const struct answer *answer);
 
-/* Whether sessions, and the next decode of the one that was worked on, are what they must be behind
- * it; one line in `wrong` where they are not. */
+/* Whether the sessions, and the next decode of the session that the step worked on, are what they
+ * must be after it; where not, `wrong` gets one line. */
 bool step_state(char wrong[600], const struct step *step, struct client *client);
 
 /* Whether an answer is an error that a fault may have. */

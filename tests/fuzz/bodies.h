@@ -11,7 +11,7 @@
 #define BODY_MEMORY ((size_t)1 << 20)
 #define WRITTEN_BYTES ((size_t)1 << 22)
 
-/* A tensor of numbers is written as JSON and read back: the same shape, the same bits. */
+/* Writes a tensor of numbers as JSON and reads it back: shape and bits must be the same. */
 static inline void body_check_writing(const struct srv_tensor *t)
 {
     struct srv_buffer out;
@@ -38,7 +38,7 @@ static inline void body_check_writing(const struct srv_tensor *t)
     srv_buffer_fini(&out);
 }
 
-/* Every element of a tensor that was read is there, and is what its kind allows. */
+/* Every element of a tensor that was read must be there, and be what its kind allows. */
 static inline void body_check_tensor(const struct srv_tensor *t)
 {
     size_t count = 1;
@@ -87,7 +87,7 @@ static inline void body_check_rows(const struct srv_rows *rows)
     FUZZ_EXPECT(rows->session_id == NULL || srv_id_valid(rows->session_id));
 }
 
-/* Reads the body; what came of it has to be whole, or an error with a code and a message. */
+/* Reads the body; the result must be whole, or an error with a code and a message. */
 static inline void body_try(const struct srv_body *body, enum srv_call_kind kind)
 {
     struct srv_call call = {0};

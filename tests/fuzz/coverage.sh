@@ -1,17 +1,17 @@
 #!/bin/bash
-# coverage.sh: which lines of the parsers seeds and gathered inputs reach.
+# coverage.sh: which lines of the parsers are reached by the seeds and the corpora.
 #
 #   tests/fuzz/coverage.sh DIRECTORY FUZZ TARGET...
 #
 # DIRECTORY holds the programs replay_TARGET, built with --coverage; FUZZ holds corpora, if there are
-# any.  Prints each parser's share, the lines that were not reached into DIRECTORY/missed.txt, and
-# ends in 1 where less than LEAST percent of all lines were.
+# any.  Prints the share of each parser, writes the lines that were not reached to
+# DIRECTORY/missed.txt, and ends in 1 where less than LEAST percent of all lines were reached.
 set -euo pipefail
 
 LEAST=95
-parsers='json utf8 number request tensor_json tensor_binary tensor_object document route_match
+parsers='json utf8 number call tensor_json tensor_binary tensor_object document route_match
          http_guard config config_models config_options record replay restore text_file keys
-         safetensors members checkpoint import family_config family_keys family_resolve family_rope'
+         safetensors json_members checkpoint import family_config family_keys family_spec family_rope'
 
 out=$1
 fuzz=$2
@@ -37,6 +37,10 @@ all=0
 : >"$out/missed.txt"
 for parser in $parsers; do
     object=$(find "$out/obj/server" "$out/obj/lib" -name "$parser.gcno")
+    if [ -z "$object" ]; then
+        echo "fuzz-coverage: no source is named $parser.c"
+        exit 1
+    fi
     text=$(gcov --stdout "$object" 2>/dev/null |
         awk -v name="$parser.c" '/^ *-: *0:Source:/ { mine = index($0, "/" name) } mine')
     missed=$(grep -cE '^ *#####:' <<<"$text" || true)

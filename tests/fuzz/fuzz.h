@@ -1,9 +1,9 @@
 /* fuzz.h: what fuzzing targets have in common.
  *
  * A target is one file that defines LLVMFuzzerTestOneInput: libFuzzer calls it with input after
- * input (make fuzz), replay.c with those of files (make fuzz-coverage).  It hands bytes to a parser
- * as the daemon would, in memory of exactly their size so that AddressSanitizer sees a byte read
- * beyond, and looks at what the parser's header promises. */
+ * input (make fuzz), replay.c with inputs from files (make fuzz-coverage).  The target hands bytes
+ * to a parser as the daemon would, in memory of exactly their size so that AddressSanitizer sees a
+ * byte read beyond, and checks what the parser's header promises. */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H
 
@@ -16,7 +16,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A promise that was broken is a finding, as a crash is one. */
+/* A broken promise is a finding, as a crash is one. */
 #define FUZZ_EXPECT(promise)                                                      \
     do {                                                                          \
         if (!(promise)) {                                                         \
@@ -25,13 +25,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         }                                                                         \
     } while (0)
 
-/* Input that is used up from its beginning. */
+/* Input, used up from its beginning. */
 struct fuzz_input {
     const uint8_t *at;
     size_t left;
 };
 
-/* The next byte; the next two as a number; 0 where there is none. */
+/* Returns the next byte; the next two as a number; 0 where there is none. */
 static inline unsigned fuzz_byte(struct fuzz_input *in)
 {
     if (in->left == 0)
@@ -46,7 +46,8 @@ static inline size_t fuzz_number(struct fuzz_input *in)
     return high << 8 | fuzz_byte(in);
 }
 
-/* A copy of the next `count` bytes, or as many as are left, in memory of that size; free it. */
+/* Returns a copy of the next `count` bytes, or of as many as are left, in memory of exactly that
+ * size; the caller frees it. */
 static inline char *fuzz_copy(size_t *length, struct fuzz_input *in, size_t count)
 {
     *length = count < in->left ? count : in->left;
@@ -58,7 +59,7 @@ static inline char *fuzz_copy(size_t *length, struct fuzz_input *in, size_t coun
     return out;
 }
 
-/* The same with a NUL behind it. */
+/* fuzz_copy with a NUL after the bytes. */
 static inline char *fuzz_text(size_t *length, struct fuzz_input *in, size_t count)
 {
     char *bytes = fuzz_copy(length, in, count), *out = malloc(*length + 1);

@@ -1,14 +1,14 @@
-/* head.c: heads of requests, split into pointers the lenient way libmicrohttpd does, against the
- * guard; what it lets pass must look the same to a strict reader of the bytes.  Where these hold a
- * NUL only the catalogue can tell: libmicrohttpd has written NULs over the ends of lines, so that
- * one may pass for such an end (docs/TESTING.md). */
+/* head.c: heads of requests, split into pointers in libmicrohttpd's lenient way, against the guard:
+ * a head that the guard passes must look the same to a strict reader of its bytes.  Heads that hold
+ * a NUL are left to the catalogue: libmicrohttpd has written NULs over the ends of lines, so that a
+ * NUL in the input may pass for such an end (docs/TESTING.md). */
 #include <strings.h>
 
 #include "fuzz.h"
 #include "http/http_guard.h"
 
-/* Ends the line at `at` where CR, LF or both come, whatever other bytes it has; returns what
- * follows, the limit where nothing does. */
+/* Ends the line at `at` where CR, LF or both come, after any other bytes; returns what follows, the
+ * limit where nothing does. */
 static char *end_line(char *at, char *limit)
 {
     while (at < limit && *at != '\r' && *at != '\n')
@@ -43,7 +43,8 @@ static void add_field(struct srv_head *head, char *line)
     head->count++;
 }
 
-/* `text` ends in a NUL at `limit`.  False where libmicrohttpd does not call it a head either. */
+/* Splits `text`, which ends in a NUL at `limit`, into pointers.  False where libmicrohttpd does not
+ * take it for a head either. */
 static bool parse(struct srv_head *head, char *text, char *limit)
 {
     char *at = end_line(text, limit), *path = end_word(text, at);
@@ -63,7 +64,7 @@ static bool parse(struct srv_head *head, char *text, char *limit)
     return end > 0;
 }
 
-/* How many of the lines have a name that begins so; every line must end in CR LF. */
+/* Counts the lines whose name begins so; every line must end in CR LF. */
 static unsigned count_lines(const char *bytes, size_t length, const char *name)
 {
     unsigned count = 0;
@@ -88,7 +89,7 @@ static void expect_unambiguous(const struct srv_framing *framing, const char *by
     FUZZ_EXPECT(count_lines(bytes, length, "Host") <= 1);
 }
 
-/* What is asked of heads that have passed. */
+/* Runs the checks that follow on a head that has passed. */
 static void ask(const struct srv_head *head)
 {
     struct srv_error error = {0};

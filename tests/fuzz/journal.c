@@ -1,16 +1,16 @@
-/* journal.c: journals.
+/* journal.c: replaying journals.
  *
- * The first byte says what is done to the others, which are the file: unless it is odd, magics,
- * sums and lengths of records are made right, and unless its second and third bit are set their
- * numbers and the fingerprints of models too, so that what records say is reached.  Whatever the
- * window is through which the file is read, it says the same. */
+ * The first byte says how the other bytes become the file.  Unless its first bit is set, magics,
+ * checksums and lengths of records are made right; unless its second bit is set, their numbers too;
+ * unless its third bit is set, fingerprints of models too.  So the contents of records are reached.
+ * Reading through a small window has to give the same result as through a large one. */
 #include "saved.h"
 #include "store/record.h"
 
 #define GENERATION 1
 enum { RAW = 1, NUMBERS_AS_THEY_ARE = 2, MODEL_AS_IT_IS = 4 };
 
-/* Goes through the records as their lengths have it. */
+/* Seals the records, as far as their lengths lead from one to the next. */
 static void seal(unsigned char *bytes, size_t size, unsigned how)
 {
     struct srv_record_head head;
@@ -70,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct srv_replay_result pieces = replay(&again, bytes, length, SMALL_WINDOW);
     FUZZ_EXPECT(result == again && whole.good == pieces.good && whole.records == pieces.records &&
                 whole.gaps == pieces.gaps && whole.torn == pieces.torn);
-    /* A sound journal that is cut where its tail is torn says the same. */
+    /* A sound journal without its torn tail gives the same. */
     if (result == SRV_RESTORE_OK && whole.torn && whole.gaps == 0) {
         struct srv_replay_result part = replay(&again, bytes, whole.good, WHOLE_WINDOW);
         FUZZ_EXPECT(again == SRV_RESTORE_OK && whole.records == part.records);

@@ -6,7 +6,7 @@
 
 #define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-/* The path is the pattern with `arg` in the place of its braces, and nothing else. */
+/* The path must be the pattern with `arg` in the place of its braces, and nothing else. */
 static void expect_whole(const struct srv_route *route, const char *arg, const char *path)
 {
     char whole[1024];

@@ -1,5 +1,5 @@
-/* replay.c: a target's inputs from files: what libFuzzer's main does with -runs=0, for compilers
- * without it.  Arguments are files and directories of files. */
+/* replay.c: runs a target over inputs from files, as libFuzzer's main does with -runs=0, for
+ * compilers without it.  Arguments are files and directories of files. */
 #include <dirent.h>
 #include <sys/stat.h>
 

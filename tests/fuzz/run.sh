@@ -3,9 +3,10 @@
 #
 #   tests/fuzz/run.sh DIRECTORY TARGET...
 #
-# DIRECTORY holds the programs fuzz_TARGET; corpora gather in DIRECTORY/corpus/TARGET and inputs that
-# broke something in DIRECTORY/findings.  From the environment: FUZZ_SECONDS (60) or FUZZ_RUNS for
-# each target.  Seeds are tests/fuzz/seeds/TARGET, and the configurations of the tests' models.
+# DIRECTORY holds the programs fuzz_TARGET.  Corpora are kept in DIRECTORY/corpus/TARGET, inputs that
+# broke something in DIRECTORY/findings.  The environment sets FUZZ_SECONDS (60) or FUZZ_RUNS for each
+# target.  Seeds are tests/fuzz/seeds/TARGET and, for model_config, the configurations of the tests'
+# models.
 set -euo pipefail
 
 out=$1

@@ -16,7 +16,7 @@
 #define SAVED_SESSIONS 8 /* at most: fewer than a journal can make */
 #define SAVED_TOKENS 4096
 
-/* What sessions are restored with, made once. */
+/* The models, pool and limits that sessions are restored with, made once. */
 static struct saved {
     struct srv_models models;
     struct attn_cache_pool *pool;
@@ -39,7 +39,7 @@ static inline void saved_set_up(void)
     saved.fingerprint = saved.models.items[0].info.fingerprint;
 }
 
-/* An empty table, and what restores into it. */
+/* Opens an empty table of sessions, and a restore into it. */
 static inline void saved_begin(struct srv_restore *restore)
 {
     struct srv_sessions *sessions;
@@ -60,7 +60,8 @@ static inline void saved_check_session(const struct srv_session *session)
     }
 }
 
-/* Lists what is whole, looks at it, and takes all away: nothing of the pool is in use then. */
+/* Ends the restore, after publishing its whole sessions if asked to.  Checks the sessions in the
+ * table and frees all; nothing of the pool may then be in use. */
 static inline void saved_end(struct srv_restore *restore, bool list)
 {
     struct srv_restore_result result;

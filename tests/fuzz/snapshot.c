@@ -1,20 +1,20 @@
-/* snapshot.c: what a snapshot is made of: session files (state_file.h) and bases.
+/* snapshot.c: reading the files of a snapshot: session files (state_file.h) and bases.
  *
- * The first byte says which (its second bit: a base) and, unless it is odd, that sums and
- * fingerprint are made right; with its third bit the file is larger than the window it is read
- * through. */
+ * The first byte says what the other bytes are: with its second bit a base, else a session file.
+ * Unless its first bit is set, checksums and the fingerprint are made right.  With its third bit
+ * the file is larger than the window through which it is read. */
 #include "base/checksum.h"
 #include "saved.h"
 #include "state_file.h"
 #include "store/store_files.h"
 
 #define GENERATION 7
-#define BASE_SUM 32 /* where a base has the sum of what stands before it and behind it */
+#define BASE_SUM 32 /* place of the checksum of all before and after it */
 #define BASE_HEAD 40
 enum { RAW = 1, BASE = 2, LARGE = 4 };
 #define SMALLEST_WINDOW 64
 
-/* The number that the file says is its epoch: the name of a file has it too. */
+/* The epoch that the file says it has; the name of a file has it too. */
 static uint64_t epoch_of(const char *bytes, size_t size)
 {
     static const char name[] = "\"epoch\":\"";
@@ -36,7 +36,8 @@ static void restore_session(const struct fuzz_input *in, bool repaired, size_t w
     uint64_t epoch = epoch_of(bytes, size);
     saved_begin(&restore);
     struct srv_file_reader source = bytes_source(bytes, size, window);
-    enum srv_restore_status result = srv_restore_file(&restore, epoch, GENERATION, &source);
+    enum srv_restore_status result = srv_restore_file(
+        &restore, &(struct srv_session_file){.epoch = epoch, .generation = GENERATION}, &source);
     FUZZ_EXPECT(result != SRV_RESTORE_UNREADABLE && source.error == 0);
     srv_file_reader_close(&source);
     const struct srv_restored_session *entry = srv_restore_find(&restore, epoch);
@@ -48,9 +49,11 @@ static void restore_session(const struct fuzz_input *in, bool repaired, size_t w
 
 static void read_base(struct fuzz_input *in, bool repaired, size_t window)
 {
-    struct srv_base_entry entry;
+    struct srv_base_entry entry = {0};
     struct srv_checksum sum;
-    size_t size, count = 0;
+    struct srv_base_size found;
+    struct srv_share *shares;
+    size_t size;
     unsigned char *bytes = (unsigned char *)fuzz_copy(&size, in, in->left);
     if (repaired && size >= BASE_HEAD) {
         srv_checksum_init(&sum);
@@ -60,9 +63,12 @@ static void read_base(struct fuzz_input *in, bool repaired, size_t window)
         memcpy(bytes + BASE_SUM, &right, sizeof right);
     }
     struct srv_file_reader source = bytes_source(bytes, size, window);
-    if (srv_base_check(&count, &source, GENERATION)) {
-        FUZZ_EXPECT(BASE_HEAD + count * sizeof entry == size);
-        FUZZ_EXPECT(count == 0 || srv_base_entry(&entry, &source, count - 1));
+    if (srv_base_check(&found, &source, GENERATION)) {
+        FUZZ_EXPECT(BASE_HEAD + (found.entries + found.shares) * sizeof entry == size);
+        FUZZ_EXPECT(found.entries == 0 || srv_base_entry(&entry, &source, found.entries - 1));
+        FUZZ_EXPECT(srv_base_shares(&shares, &source, &found));
+        srv_shares_replace(shares, found.shares, entry.epoch);
+        free(shares);
     }
     FUZZ_EXPECT(source.error == 0);
     srv_file_reader_close(&source);

@@ -1,8 +1,8 @@
 /* state_file.h: exported sessions and session files from the bytes of an input.
  *
- * The input is the header's text up to a NUL and then the data.  The header's length is put before
- * it and, where asked for, fingerprint and checksum are made right, so that all behind them is
- * reached. */
+ * The input is the header's text up to a NUL, followed by the data.  The header's length is put
+ * before it and, if asked for, fingerprint and checksum are made right, so that the code after
+ * those checks is reached. */
 #ifndef TESTS_FUZZ_STATE_FILE_H
 #define TESTS_FUZZ_STATE_FILE_H
 
@@ -14,7 +14,7 @@
 
 #define STATE_PREFIX 8 /* bytes before the header: its length */
 
-/* Writes `text` over what stands behind `before`, where as many bytes do. */
+/* Writes `text` over the bytes after `before`, where there are as many. */
 static inline void state_overwrite(char *bytes, size_t size, const char *before, const char *text,
                                    size_t length)
 {
@@ -23,7 +23,8 @@ static inline void state_overwrite(char *bytes, size_t size, const char *before,
         memcpy(at + strlen(before), text, length);
 }
 
-/* The checksum that docs/API.md describes, over tensors that follow each other as they should. */
+/* Writes the checksum that docs/API.md describes, over tensors that follow each other as they
+ * should. */
 static inline void state_repair_sum(char *bytes, size_t size, size_t header)
 {
     struct attn_safetensors *file;
@@ -44,7 +45,7 @@ static inline void state_repair_sum(char *bytes, size_t size, size_t header)
     state_overwrite(bytes + STATE_PREFIX, header, "\"checksum\":\"", digits, sizeof digits);
 }
 
-/* The file, in memory of its size; free it. */
+/* Returns the file, in memory of exactly its size; the caller frees it. */
 static inline char *state_file(size_t *size, const struct fuzz_input *in, bool repaired,
                                const char *fingerprint)
 {

@@ -1,6 +1,6 @@
-/* binary.c: from JSON arrays to bytes and back.
+/* binary.c: converts JSON arrays to bytes and back.
  *
- * Which members are tensors, and of what, is a table: it is what docs/API.md says of fields. */
+ * A table says which members are tensors, and of which type: what docs/API.md says of fields. */
 #include "binary.h"
 
 #include <check.h>
@@ -43,7 +43,7 @@ static char kind_of(const char *name)
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-/* A number with few digits as a half: it must be one, and normal or zero. */
+/* Returns a number with few digits as a half, which must hold it exactly and be normal or zero. */
 static uint16_t to_half(float x)
 {
     int exponent;
@@ -96,7 +96,7 @@ static void add_elements(struct text *bytes, const json_t *value, char kind, enu
         add_elements(bytes, json_array_get(value, i), kind, type);
 }
 
-/* The object that stands for the array, whose bytes are added. */
+/* Adds the array's bytes, and returns the object that replaces the array. */
 static json_t *describe(struct text *bytes, const json_t *value, char kind, enum binary_type type)
 {
     static const char *const floats[] = {"FP32", "FP16", "BF16"};
@@ -175,7 +175,7 @@ struct rest {
     size_t left;
 };
 
-/* The nested arrays that the next bytes are. */
+/* Builds nested arrays from the next bytes. */
 static json_t *take_array(struct rest *rest, const size_t *shape, size_t rank, bool indices)
 {
     float x;
@@ -245,7 +245,7 @@ void binary_decode(struct answer *answer, const char *what)
     ck_assert_msg(rest.left == 0, "%s: %zu bytes of no tensor", what, rest.left);
 }
 
-/* A copy in which all numbers within arrays are float32. */
+/* Returns a copy in which all numbers within arrays are float32. */
 static json_t *rounded(const json_t *value, bool inside)
 {
     const char *name;

@@ -1,6 +1,6 @@
 /* binary.h: calls and answers in binary form, made from their JSON and turned back into it.
  *
- * So a test says what it asks once, as JSON, and any form of call can be sent either way. */
+ * A test writes its call once, as JSON, and any call can be sent in either form. */
 #ifndef TESTS_HTTP_BINARY_H
 #define TESTS_HTTP_BINARY_H
 
@@ -9,27 +9,28 @@
 
 #define JSON_LENGTH "Inference-Header-Content-Length"
 
-/* How numbers are put: floats so, integers INT64 beside FP32 and INT32 beside the others, masks
- * BOOL.  For FP16 and BF16 each number must be one. */
+/* The datatype of numbers.  Floats have this one; integers are INT64 with FP32 and INT32 with the
+ * others; masks are BOOL.  Each number must be exact in FP16 and BF16. */
 enum binary_type { AS_FP32, AS_FP16, AS_BF16 };
 
-/* `json` with each tensor as bytes and `padding` blanks between JSON and bytes; returns the length
- * of the JSON with the blanks. */
+/* Adds `json` with each tensor as bytes, and `padding` blanks between JSON and bytes; returns the
+ * length of the JSON with the blanks. */
 size_t binary_body(struct text *out, const char *json, enum binary_type type, size_t padding);
 
-/* POSTs `length` bytes the first `json_length` of which are JSON.  `header`: one more, or NULL. */
+/* POSTs a body, the first `json_length` bytes of which are JSON.  `header`: one more field, or
+ * NULL. */
 struct answer binary_send(struct client *client, const char *path, const struct text *body,
                           size_t json_length, const char *header);
 
-/* binary_body, sent. */
+/* Sends what binary_body makes. */
 struct answer binary_post(struct client *client, const char *path, const char *json,
                           enum binary_type type, size_t padding, const char *header);
 
-/* Fails unless the answer is a good one in binary form; puts the JSON that says the same into
- * answer->json. */
+/* Fails unless the answer is a success in binary form; answer->json becomes the JSON that says the
+ * same. */
 void binary_decode(struct answer *answer, const char *what);
 
-/* Fails unless both hold the same members and numbers, bit for bit as float32. */
+/* Fails unless both answers hold the same members and numbers, bit for bit as float32. */
 void expect_same_answers(const struct answer *got, const struct answer *want, const char *what);
 
 #endif

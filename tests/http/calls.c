@@ -30,7 +30,7 @@ void text_steps(struct text *body, const char *id, unsigned seed, size_t n, cons
     text_add(body, "%s", extra);
 }
 
-/* Posts {"model":"tiny", and what `body` holds so far}, which it frees. */
+/* POSTs {"model":"tiny", followed by the contents of `body` and }; frees `body`. */
 static struct answer post(struct client *client, const char *path, struct text *body)
 {
     struct text whole = {0};

@@ -11,38 +11,38 @@
 void text_step(struct text *body, const char *id, unsigned seed, const char *extra);
 void text_steps(struct text *body, const char *id, unsigned seed, size_t n, const char *extra);
 
-/* POST /decode of one row [E]; of n rows [n][E]; and the latter to /attend. */
+/* POST /decode of one row [E]; POST /decode of n rows [n][E]; POST /attend of n rows. */
 struct answer call_decode(struct client *client, const char *id, unsigned seed, const char *extra);
 struct answer call_decode_rows(struct client *client, const char *id, unsigned seed, size_t n,
                                const char *extra);
 struct answer call_prefill(struct client *client, const char *id, unsigned seed, size_t n,
                            const char *extra);
 
-/* The same, expected to succeed with this position and length. */
+/* Decodes a row, which must succeed at this position. */
 void expect_decode(struct client *client, const char *id, unsigned seed, size_t position);
 
-/* The same, expected to fail. */
+/* Decodes a row, which must fail. */
 void refuse_decode(struct client *client, const char *id, unsigned seed, const char *extra,
                    long status, const char *code);
 
-/* The bits of what the session's next decode would be; free them. */
+/* Returns the bits of the session's next decode, without committing it; the caller frees them. */
 char *call_next_bits(struct client *client, const char *id);
 
-/* POST /sessions with these members beside the id and model, expected to succeed; returns the
+/* POST /sessions with `extra` members beside id and model, which must succeed; returns the
  * epoch. */
 json_int_t call_create(struct client *client, const char *id, const char *extra);
 void call_delete(struct client *client, const char *id);
 
-/* POST /sessions/{parent}/fork of all its tokens, or with these members beside the fork's id, ""
- * or beginning with a comma; expected to succeed. */
+/* POST /sessions/{parent}/fork, which must succeed.  `extra`: further members beside the fork's id,
+ * "" for all tokens, or beginning with a comma. */
 void call_fork(struct client *client, const char *parent, const char *id, const char *extra);
 
-/* GET /sessions/{id}: the length of a layer; the answer's status without more. */
+/* GET /sessions/{id}: call_length returns the length of a layer, call_status the status. */
 size_t call_length(struct client *client, const char *id, size_t layer);
 long call_status(struct client *client, const char *id);
 
-/* The value of a metric's sample, written as /metrics has it (with labels); fails where it is not
- * there. */
+/* Returns the value of a metric's sample, named with its labels as in /metrics; fails where there
+ * is none. */
 double call_metric(struct client *client, const char *sample);
 
 #endif

@@ -1,4 +1,4 @@
-/* client.c: libcurl behind a small face. */
+/* client.c: a small interface to libcurl. */
 #include "client.h"
 
 #include <check.h>
@@ -28,7 +28,7 @@ static size_t collect(char *bytes, size_t size, size_t count, void *context)
     return added;
 }
 
-/* Each answer begins anew: "100 Continue" is one, too. */
+/* Collects a line of the head.  A status line starts a new list: "100 Continue" has one, too. */
 static size_t collect_header(char *bytes, size_t size, size_t count, void *context)
 {
     struct sink *sink = context;

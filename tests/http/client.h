@@ -20,7 +20,7 @@ struct client {
 
 struct answer {
     long status;
-    char *headers; /* the lines of the last answer, as they came */
+    char *headers; /* the lines of the last answer's head, unchanged */
     char *text;    /* the body */
     size_t length;
     json_t *json; /* the body where it is one JSON object, else NULL */
@@ -31,11 +31,11 @@ void client_close(struct client *client);
 
 struct request {
     const char *method, *path;
-    const char *body;           /* NULL: none */
-    size_t length;              /* of the body; 0: up to its NUL */
-    const char *const *headers; /* "Name: value" beside Content-Type: application/json, which goes
-                                   with a body unless "Content-Type:" stands here; ends in NULL, or
-                                   is NULL */
+    const char *body; /* NULL: none */
+    size_t length;    /* of the body; 0: up to its NUL */
+    /* "Name: value", ending in NULL; or NULL.  A body is sent as application/json unless
+     * "Content-Type:" stands here. */
+    const char *const *headers;
 };
 
 struct answer client_send(struct client *client, const struct request *request);
@@ -43,7 +43,7 @@ struct answer client_get(struct client *client, const char *path);
 struct answer client_post(struct client *client, const char *path, const char *body);
 struct answer client_delete(struct client *client, const char *path);
 
-/* The same without failing the test: false where no answer came (client->code says why). */
+/* client_send that does not fail the test: false where no answer came (client->code says why). */
 bool client_try(struct answer *out, struct client *client, const struct request *request);
 
 void answer_free(struct answer *answer);
@@ -51,14 +51,14 @@ void answer_free(struct answer *answer);
 /* Copies the header's value; false where there is none. */
 bool answer_header(char out[256], const struct answer *answer, const char *name);
 
-/* The error's code word, "" where the answer is no error of ours. */
+/* Returns the error's code word, "" where the answer is no error of attnd. */
 const char *answer_code(const struct answer *answer);
 
-/* Fails the test, showing the answer, unless it has that status and code word (NULL: it is no
- * error); `what` begins the message. */
+/* Fails the test, showing the answer, unless it has that status and code word (NULL: no error);
+ * `what` begins the message. */
 void expect_answer(const struct answer *answer, long status, const char *code, const char *what);
 
-/* An integer member of the answer, which must be there. */
+/* Returns an integer member of the answer, which must be there. */
 json_int_t answer_integer(const struct answer *answer, const char *name);
 
 #endif

@@ -1,4 +1,5 @@
-/* daemon.c: from a configuration text to a ready daemon, and to its orderly end. */
+/* daemon.c: starts a daemon from the text of a configuration, waits until it is ready, and ends
+ * it. */
 #include "daemon.h"
 
 #include <check.h>
@@ -63,8 +64,8 @@ static void split_url(struct daemon *daemon)
     ck_assert_uint_gt(daemon->port, 0);
 }
 
-/* Ends the daemon and fails with its last words. */
-static void give_up(struct daemon *daemon, const char *what, int status)
+/* Ends the daemon, and fails the test with the end of its log. */
+static void fail_with_log(struct daemon *daemon, const char *what, int status)
 {
     daemon_show_log(daemon);
     process_end(&daemon->process);
@@ -93,7 +94,7 @@ void daemon_start(struct daemon *daemon, const char *config, const char *const a
     }
     config_remove(daemon->directory);
     if (!ready || ended)
-        give_up(daemon, "did not get ready", status);
+        fail_with_log(daemon, "did not get ready", status);
     split_url(daemon);
 }
 
@@ -106,9 +107,9 @@ void daemon_expect_end(struct daemon *daemon)
 {
     int status = 0;
     if (!process_wait(&status, &daemon->process, STOP_SECONDS))
-        give_up(daemon, "did not end", status);
+        fail_with_log(daemon, "did not end", status);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        give_up(daemon, "failed", status);
+        fail_with_log(daemon, "failed", status);
 }
 
 void daemon_stop(struct daemon *daemon)

@@ -39,7 +39,7 @@ static void add_numbers(struct text *body, const char *name, unsigned seed, size
     text_floats(body, numbers, 9, rank, shape);
 }
 
-/* The members that make the form, the first of which is the model. */
+/* Adds the members that make the form; the first is the model. */
 static void add_form(struct text *body, int i)
 {
     const struct form *f = &forms[i];

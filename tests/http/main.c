@@ -1,6 +1,6 @@
 /* main.c: runs every HTTP suite against a real daemon, each test in a process of its own.
  *
- * ATTND names the daemon under test (build/attnd unless told otherwise); run from the top directory
+ * ATTND names the daemon under test (build/attnd by default); run from the top directory
  * of the tree.  libcheck reads CK_RUN_SUITE=name, CK_RUN_CASE=name, CK_FORK=no and
  * CK_VERBOSITY=verbose from the environment. */
 #include <curl/curl.h>

@@ -1,5 +1,5 @@
-/* metrics_text.c: reads the text line by line; all that is remembered is the current family, the
- * current histogram and the samples seen. */
+/* metrics_text.c: reads the text line by line; its only state is the current family, the current
+ * histogram and the samples seen. */
 #include "metrics_text.h"
 
 #include <check.h>
@@ -20,7 +20,7 @@ struct reading {
     size_t count;
 };
 
-/* The length of a metric's or label's name at `at`. */
+/* Returns the length of a metric's or label's name at `at`. */
 static size_t name_length(const char *at)
 {
     static const char letters[] =
@@ -28,7 +28,7 @@ static size_t name_length(const char *at)
     return *at >= '0' && *at <= '9' ? 0 : strspn(at, letters);
 }
 
-/* The length of {name="value",...} at `at`; 0 where it is not that. */
+/* Returns the length of {name="value",...} at `at`; 0 where there is none. */
 static size_t labels_length(const char *at)
 {
     const char *start = at;
@@ -57,7 +57,7 @@ static void take_type(struct reading *r, const char *line)
     snprintf(r->type, sizeof r->type, "%s", type);
 }
 
-/* A bucket: `series` are the labels before le. */
+/* Checks a bucket; its series is the labels before le. */
 static void take_bucket(struct reading *r, const char *line, const char *labels, double value)
 {
     const char *le = strstr(labels, "le=\"");

@@ -5,9 +5,8 @@
 #include <stddef.h>
 
 /* Fails the test, naming the line, unless every line is a HELP, a TYPE or a sample with a finite
- * value; every sample comes behind a TYPE of its family; none comes twice; no bucket holds less
- * than the one before it, and the last, +Inf, holds what _count says.  Returns the number of
- * samples. */
+ * value; every sample comes after a TYPE of its family; none comes twice; no bucket holds less than
+ * the one before it, and the last, +Inf, holds what _count says.  Returns the number of samples. */
 size_t metrics_check(const char *text);
 
 #endif

@@ -35,10 +35,10 @@ static size_t take_words(const char *out[], const char *const words[])
     return count;
 }
 
-/* In the child: only calls that are safe between fork and exec.  What started the suite may ignore
- * hangups, as nohup does, and that would be inherited. */
-static void become(const char *program, const char *const argv[], const char *const envp[],
-                   const struct process *process)
+/* Runs in the child: only calls that are safe between fork and exec.  SIGHUP gets its default
+ * action, since the suite may ignore hangups (under nohup), and the child would inherit that. */
+static void exec_child(const char *program, const char *const argv[], const char *const envp[],
+                       const struct process *process)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGHUP, SIG_DFL);
@@ -76,7 +76,7 @@ void process_start_program(struct process *process, const char *program,
     process->pid = fork();
     ck_assert_msg(process->pid >= 0, "cannot fork");
     if (process->pid == 0)
-        become(program, argv, envp, process);
+        exec_child(program, argv, envp, process);
 }
 
 char *process_text(int fd)
@@ -107,9 +107,10 @@ bool process_wait(int *status, struct process *process, unsigned seconds)
     return false;
 }
 
-/* Sanitizers write what they find to standard error; a process that is killed has no status left to
- * say so, and one that answers wrongly would be blamed for that alone. */
-static bool take_report(const struct process *process)
+/* Prints standard error if it has a sanitizer's report, and returns whether it has.  Only the
+ * report explains the failure of a process that is killed here, and so has no status, or of a
+ * wrong answer. */
+static bool print_report(const struct process *process)
 {
     char *text = process->err >= 0 ? process_text(process->err) : NULL;
     const char *report = text != NULL ? strstr(text, "Sanitizer: ") : NULL;
@@ -129,7 +130,7 @@ void process_end(struct process *process)
         kill(process->pid, SIGKILL);
         waitpid(process->pid, &status, 0);
     }
-    bool reported = take_report(process);
+    bool reported = print_report(process);
     if (process->out >= 0)
         close(process->out);
     if (process->err >= 0)

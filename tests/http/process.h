@@ -1,7 +1,7 @@
-/* process.h: attnd as a child process: started, listened to, ended by its id.
+/* process.h: attnd as a child process: started, read, and ended by its id.
  *
- * Standard output and error go to memory of their own, so that reading them never blocks and nobody
- * has to keep a pipe empty.  A child never outlives us: it is killed with the thread that started
+ * Standard output and error go to files in memory, so that reading them never blocks and no pipe
+ * has to be emptied.  A child never outlives its parent: it is killed with the thread that started
  * it. */
 #ifndef TESTS_HTTP_PROCESS_H
 #define TESTS_HTTP_PROCESS_H
@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Whether this build is instrumented: then times and memory are a sanitizer's, and not judged.  The
- * daemon is taken to be of the same build. */
+/* Whether this build is instrumented.  Times and memory are then a sanitizer's, and not judged.
+ * The daemon is taken to be of the same build. */
 #ifndef INSTRUMENTED
 #define INSTRUMENTED 0
 #endif
@@ -32,19 +32,19 @@ struct process {
 void process_start(struct process *process, const char *const arguments[],
                    const char *const variables[]);
 
-/* The same for any program, named by its path. */
+/* process_start for any program, named by its path. */
 void process_start_program(struct process *process, const char *program,
                            const char *const arguments[], const char *const variables[]);
 
-/* All that the child wrote to `fd` (process->out or ->err) so far; free it. */
+/* Returns all that the child has written to `fd` (process->out or ->err); the caller frees it. */
 char *process_text(int fd);
 
-/* Waits for the end: true with *status as from wait(2), false where it still runs after
+/* Waits for the end: true with *status as from wait(2), false where the child still runs after
  * `seconds`. */
 bool process_wait(int *status, struct process *process, unsigned seconds);
 
-/* Ends the child, if it runs, and forgets what it wrote; a report of a sanitizer in that fails the
- * test. */
+/* Kills the child, if it runs, and drops its output; a report of a sanitizer in that output fails
+ * the test. */
 void process_end(struct process *process);
 
 /* Runs the daemon to its end: returns the exit status, -1 for a signal or a passed deadline.  Texts
@@ -52,7 +52,7 @@ void process_end(struct process *process);
 int process_run(char **out, char **err, const char *const arguments[],
                 const char *const variables[]);
 
-/* Waits a little: for polling. */
+/* Sleeps; for polling. */
 void pause_ms(unsigned ms);
 
 #endif

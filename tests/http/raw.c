@@ -137,7 +137,7 @@ void raw_half_close(struct raw *raw)
 
 enum more { MORE_BYTES, MORE_END, MORE_LATE };
 
-/* As recv, and -1 with errno EAGAIN where the time is up. */
+/* Receives as recv does; -1 with errno EAGAIN where the time is up. */
 static ssize_t receive_tls(struct raw *raw, void *out, size_t most, uint64_t left_ms)
 {
     ssize_t got;

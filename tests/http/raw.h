@@ -1,7 +1,7 @@
 /* raw.h: a client that sends any bytes at any pace, for requests that libcurl would never make.
  *
- * Every wait has a deadline.  Nothing here fails a test by itself but a refused connection: what an
- * answer must be is the test's to say. */
+ * Every wait has a deadline.  Only a refused connection fails a test here; the test itself judges
+ * the answers. */
 #ifndef TESTS_HTTP_RAW_H
 #define TESTS_HTTP_RAW_H
 
@@ -14,13 +14,13 @@ struct raw {
     int fd;
     void *tls;   /* a gnutls_session_t; NULL: plain */
     void *trust; /* its credentials */
-    bool cut;    /* TLS ended without saying so */
+    bool cut;    /* TLS ended without a close_notify */
     char *data;  /* received and not yet taken, NUL-terminated */
     size_t length;
 };
 
 struct raw_answer {
-    unsigned status; /* 0: none came */
+    unsigned status; /* 0: no answer came */
     char *head;      /* status line and fields, NUL-terminated; NULL for none */
     char *body;      /* NUL-terminated */
     size_t length;   /* of the body */
@@ -29,8 +29,8 @@ struct raw_answer {
 void raw_open(struct raw *raw, const char *host, unsigned port);
 bool raw_accept(struct raw *raw, int listener); /* the next connection; false where none comes */
 
-/* The same over TLS, which certificate there is whatever; NULL, or "NORMAL:...", says which ciphers
- * and versions.  False where the handshake fails or takes longer than a minute. */
+/* Opens a connection over TLS, and accepts any certificate.  `priorities`: NULL, or "NORMAL:..."
+ * with the ciphers and versions.  False where the handshake fails or takes longer than a minute. */
 bool raw_open_tls(struct raw *raw, const char *host, unsigned port, const char *priorities);
 
 void raw_close(struct raw *raw);
@@ -42,20 +42,20 @@ bool raw_text(struct raw *raw, const char *text);
 bool raw_slowly(struct raw *raw, const void *bytes, size_t count, size_t piece, unsigned pause_ms);
 void raw_half_close(struct raw *raw); /* nothing more will be sent; answers are still read */
 
-/* Takes the next answer, or at the other end the next request, whose status is 0; passes over 100
- * Continue.  `head_only` for answers to HEAD.  Status 0
- * where the connection ended or the time was up before the answer was whole. */
+/* Takes the next answer or, on the server's end, the next request, whose status is 0; skips 100
+ * Continue.  `head_only` is for answers to HEAD.  Status 0 where the connection ended or the time
+ * was up before the answer was whole. */
 struct raw_answer raw_read(struct raw *raw, bool head_only, unsigned timeout_ms);
 void raw_answer_free(struct raw_answer *answer);
 
 /* Copies the value of a header field; false, with out empty, where there is none. */
 bool raw_header(char out[256], const struct raw_answer *answer, const char *name);
 
-/* Reads until the other side ends the connection; true where it did in time.  What came is in
+/* Reads until the other side ends the connection; true where it did in time.  The bytes are in
  * raw->data. */
 bool raw_read_to_end(struct raw *raw, unsigned timeout_ms);
 
-/* Open, send, read one answer, close. */
+/* Opens a connection, sends the text, reads one answer, and closes the connection. */
 struct raw_answer raw_exchange(const char *host, unsigned port, const char *text,
                                unsigned timeout_ms);
 

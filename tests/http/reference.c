@@ -1,4 +1,4 @@
-/* reference.c: softmax(scale q k + bias) v. */
+/* reference.c: attention by its definition, softmax(scale q k + bias) v. */
 #include "reference.h"
 
 #include <check.h>
@@ -23,8 +23,9 @@ static double score(const struct reference *r, size_t b, size_t h, size_t t, siz
     return r->scale * sum + r->bias(r->context, b, h, t, s);
 }
 
-/* The row of weights [S], before gating; returns its lse. */
-static double weigh(double *weights, const struct reference *r, size_t b, size_t h, size_t t)
+/* Computes a row of weights [S], before gating; returns its lse. */
+static double compute_weights(double *weights, const struct reference *r, size_t b, size_t h,
+                              size_t t)
 {
     double largest = -INFINITY, sum = 0;
     for (size_t s = 0; s < r->keys; s++) {
@@ -43,7 +44,7 @@ static double weigh(double *weights, const struct reference *r, size_t b, size_t
 static void compute_row(struct reference *r, double *weights, size_t b, size_t h, size_t t)
 {
     size_t g = h / (r->heads / r->kv_heads), row = (b * r->heads + h) * r->queries + t;
-    r->lse[row] = (float)weigh(weights, r, b, h, t);
+    r->lse[row] = (float)compute_weights(weights, r, b, h, t);
     for (size_t s = 0; s < r->keys; s++) {
         weights[s] *= r->gate(r->context, h);
         r->weights[row * r->keys + s] = (float)weights[s];

@@ -1,5 +1,5 @@
-/* reference.h: weightless attention as the formula of attn.h has it, one score at a time, in
- * double: what answers of /attend are compared with. */
+/* reference.h: weightless attention by the formula of attn.h, one score at a time, in double;
+ * answers of /attend are compared with it. */
 #ifndef TESTS_HTTP_REFERENCE_H
 #define TESTS_HTTP_REFERENCE_H
 
@@ -11,9 +11,10 @@ struct reference {
     const float *key;                                                  /* [B][G][S][D] */
     const float *value;                                                /* [B][G][S][Dv] */
     double scale;
-    /* Added to the scaled score; -INFINITY forbids.  `context` is passed on. */
+    /* Returns what is added to a scaled score; -INFINITY forbids the key.  `context` is passed
+     * on. */
     double (*bias)(const void *context, size_t b, size_t h, size_t t, size_t s);
-    /* Multiplies the weights of a head. */
+    /* Returns what multiplies the weights of a head. */
     double (*gate)(const void *context, size_t h);
     const void *context;
     /* Results. */
@@ -22,7 +23,7 @@ struct reference {
     float *lse;     /* [B][H][T] */
 };
 
-/* Computes results into memory of their own. */
+/* Computes the results into memory of their own; reference_free frees it. */
 void reference_compute(struct reference *reference);
 void reference_free(struct reference *reference);
 

@@ -1,4 +1,4 @@
-/* secret.h: files that attnd takes for secrets, of a mode that others cannot read; certificates. */
+/* secret.h: files that attnd accepts as secrets, since others cannot read them; certificates. */
 #ifndef TESTS_HTTP_SECRET_H
 #define TESTS_HTTP_SECRET_H
 
@@ -10,7 +10,7 @@ void secret_write(char path[SECRET_PATH], const char *text);
 /* Makes a certificate for localhost and 127.0.0.1, and its key, with openssl's command. */
 void certificate_make(char certificate[SECRET_PATH], char key[SECRET_PATH]);
 
-/* Three keys, as most tests need them: of the scope infer, admin, and both. */
+/* Three keys for most tests: of the scope infer, admin, and both. */
 #define KEY_INFER "infer-0123456789abcdef0123456789abcdef"
 #define KEY_ADMIN "admin-0123456789abcdef0123456789abcdef"
 #define KEY_BOTH "both-0123456789abcdef0123456789abcdef"

@@ -13,7 +13,7 @@ extern struct client client;
 void serve(const char *config);
 void serve_small(void);
 
-/* Closes both. */
+/* Closes the connection and stops the daemon. */
 void serve_end(void);
 
 #endif

@@ -1,8 +1,8 @@
-/* suite_run.c: running one suite, and what becomes of assertions on threads of its own.
+/* suite_run.c: runs one suite, and handles assertions that fail on its threads.
  *
- * Where nothing is forked libcheck jumps back to the thread that runs the suite when an assertion
- * fails.  From another thread that cannot be: there the program ends, and says what failed.  The
- * linker puts the wrapper in libcheck's place (--wrap, in the Makefile). */
+ * Without forking, libcheck jumps back to the thread that runs the suite when an assertion fails.
+ * That is impossible from another thread: there the program prints the failed assertion and ends.
+ * The linker puts the wrapper in libcheck's place (--wrap, in the Makefile). */
 #include "suite_run.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ void __real__ck_assert_failed(const char *file, int line, const char *expr, cons
 void __wrap__ck_assert_failed(const char *file, int line, const char *expr, const char *msg, ...)
     __attribute__((noreturn));
 
-static bool runs; /* a suite, on thread `runner` */
+static bool runs; /* a suite runs, on thread `runner` */
 static pthread_t runner;
 
 void __wrap__ck_assert_failed(const char *file, int line, const char *expr, const char *msg, ...)

@@ -5,7 +5,7 @@
 #include <check.h>
 #include <stdbool.h>
 
-/* Runs the suite without forking and frees it; whether all of it passed. */
+/* Runs the suite without forking, and frees it; true where every test passed. */
 bool suite_run(Suite *suite);
 
 #endif

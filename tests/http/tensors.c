@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads what `value` holds below the dimensions `shape`; returns the place behind it. */
+/* Reads the numbers of `value` below the dimensions `shape`; returns the place after the last. */
 static float *read_array(float *out, const json_t *value, const char *name, size_t rank,
                          const size_t *shape)
 {

@@ -8,8 +8,8 @@
 #include "client.h"
 #include "text.h"
 
-/* The tensor `name` of the object, which must have exactly this shape; null is -infinity.  Free
- * it. */
+/* Returns the tensor `name` of the object, which must have exactly this shape; null is -infinity.
+ * The caller frees it. */
 float *tensor_of(const json_t *object, const char *name, size_t rank, const size_t *shape);
 
 /* Fails unless |got - want| <= tolerance * max(1, |want|) for all of the `count` elements; equal
@@ -17,8 +17,8 @@ float *tensor_of(const json_t *object, const char *name, size_t rank, const size
 void expect_close(const char *what, const float *got, const float *want, size_t count,
                   double tolerance);
 
-/* The member as text that tells any two different bit patterns apart; "" where there is none.  Free
- * it. */
+/* Returns the member as a text that tells any two bit patterns apart; "" where there is none.  The
+ * caller frees it. */
 char *exact_text(const json_t *object, const char *name);
 
 /* Fails unless both objects hold the member, with the same bits. */

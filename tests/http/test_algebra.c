@@ -31,8 +31,8 @@ static void refuse_change(const char *id, const char *what, const char *body, lo
     answer_free(&answer);
 }
 
-/* Begins a session with `n` tokens, of seeds from 0 on. */
-static void begin(const char *id, unsigned n)
+/* Starts a session with `n` tokens, of seeds from 0 on. */
+static void start_session(const char *id, unsigned n)
 {
     call_create(&client, id, "");
     for (unsigned i = 0; i < n; i++)
@@ -58,9 +58,9 @@ static void expect_same_decode(const char *a, const char *b, unsigned seed)
     free(second);
 }
 
-START_TEST(test_fork_goes_on_as_its_parent_would)
+START_TEST(test_fork_continues_as_its_parent_would)
 {
-    begin("parent", 70);
+    start_session("parent", 70);
     double before = call_metric(&client, "attnd_cache_used_bytes");
     expect_change("parent", "fork", "{\"session_id\":\"child\"}");
     ck_assert(call_metric(&client, "attnd_cache_used_bytes") == before + 2 * 16);
@@ -72,8 +72,8 @@ END_TEST
 
 START_TEST(test_fork_and_parent_never_see_each_other)
 {
-    begin("left", 60);
-    begin("alone", 60);
+    start_session("left", 60);
+    start_session("alone", 60);
     expect_change("left", "fork", "{\"session_id\":\"right\"}");
     for (unsigned i = 0; i < 10; i++) /* within the shared block, and past its end */
         free(output_of("right", 900 + i));
@@ -82,17 +82,17 @@ START_TEST(test_fork_and_parent_never_see_each_other)
     expect_change("left", "truncate", "{\"length\":30}");
     ck_assert_uint_eq(call_length(&client, "right", 0), 70);
     call_delete(&client, "left");
-    begin("again", 60);
+    start_session("again", 60);
     for (unsigned i = 0; i < 10; i++)
         free(output_of("again", 900 + i));
     expect_same_decode("right", "again", 7);
 }
 END_TEST
 
-START_TEST(test_fork_of_a_length_is_what_the_parent_was_then)
+START_TEST(test_fork_of_a_length_equals_the_parent_at_that_length)
 {
-    begin("long", 70);
-    begin("short", 64);
+    start_session("long", 70);
+    start_session("short", 64);
     expect_change("long", "fork", "{\"session_id\":\"forked\",\"length\":64}");
     ck_assert_uint_eq(call_length(&client, "forked", 0), 64);
     ck_assert_uint_eq(call_length(&client, "long", 0), 70);
@@ -103,7 +103,7 @@ START_TEST(test_fork_of_a_length_is_what_the_parent_was_then)
 }
 END_TEST
 
-START_TEST(test_fork_without_an_id_is_given_one_and_keeps_what_the_parent_is)
+START_TEST(test_fork_without_an_id_gets_one_and_keeps_the_parents_limits)
 {
     call_create(&client, "named", ",\"max_length\":40,\"ttl_s\":77");
     expect_decode(&client, "named", 0, 0);
@@ -119,9 +119,9 @@ START_TEST(test_fork_without_an_id_is_given_one_and_keeps_what_the_parent_is)
 }
 END_TEST
 
-START_TEST(test_fork_answers_a_retry_of_the_parent_s_last_step)
+START_TEST(test_fork_answers_a_retry_of_its_parents_last_step)
 {
-    begin("retried", 3);
+    start_session("retried", 3);
     expect_change("retried", "fork", "{\"session_id\":\"whole\"}");
     expect_change("retried", "fork", "{\"session_id\":\"part\",\"length\":2}");
     struct answer answer = call_decode(&client, "whole", 2, ",\"position\":2");
@@ -133,10 +133,10 @@ START_TEST(test_fork_answers_a_retry_of_the_parent_s_last_step)
 }
 END_TEST
 
-START_TEST(test_fork_refuses_what_cannot_be)
+START_TEST(test_fork_refuses_invalid_requests)
 {
     char body[96];
-    begin("root", 3);
+    start_session("root", 3);
     refuse_change("nobody", "fork", "{}", 404, "session_not_found");
     refuse_change("root", "fork", "{\"session_id\":\"root\"}", 409, "session_exists");
     refuse_change("root", "fork", "{\"session_id\":\"../x\"}", 400, "invalid_value");
@@ -158,14 +158,14 @@ END_TEST
 START_TEST(test_truncate_rolls_every_layer_back)
 {
     struct text body = {0};
-    begin("back", 70);
+    start_session("back", 70);
     text_add(&body, "{\"layer\":1,");
     text_steps(&body, "back", 500, 3, "}");
     struct answer answer = client_post(&client, "/decode", body.data);
     expect_answer(&answer, 200, NULL, "three rows of layer 1");
     answer_free(&answer);
     text_free(&body);
-    begin("fresh", 20);
+    start_session("fresh", 20);
     expect_change("back", "truncate", "{\"length\":20}");
     ck_assert_uint_eq(call_length(&client, "back", 0), 20);
     ck_assert_uint_eq(call_length(&client, "back", 1), 3);
@@ -179,7 +179,7 @@ END_TEST
 
 START_TEST(test_truncate_forgets_the_last_step)
 {
-    begin("forgets", 5);
+    start_session("forgets", 5);
     expect_change("forgets", "truncate", "{\"length\":4}");
     refuse_decode(&client, "forgets", 3, ",\"position\":3", 409, "position_conflict");
     refuse_decode(&client, "forgets", 4, ",\"position\":5", 409, "position_gap");
@@ -188,9 +188,9 @@ START_TEST(test_truncate_forgets_the_last_step)
 }
 END_TEST
 
-START_TEST(test_truncate_refuses_what_cannot_be)
+START_TEST(test_truncate_refuses_invalid_requests)
 {
-    begin("firm", 3);
+    start_session("firm", 3);
     refuse_change("nobody", "truncate", "{\"length\":1}", 404, "session_not_found");
     refuse_change("firm", "truncate", "{}", 400, "missing_field");
     refuse_change("firm", "truncate", "{\"length\":null}", 400, "missing_field");
@@ -248,7 +248,7 @@ START_TEST(test_same_key_and_body_make_one_session)
 {
     expect_once("/sessions", "k1", "{\"model\":\"tiny\"}");
     expect_once("/sessions", "k2", "{\"model\":\"tiny\",\"session_id\":\"own\"}");
-    begin("stem", 2);
+    start_session("stem", 2);
     expect_once("/sessions/stem/fork", "k3", "{}");
 }
 END_TEST
@@ -291,15 +291,15 @@ Suite *suite_algebra(void)
     Suite *suite = suite_create("algebra");
     TCase *tests = tcase_create("algebra");
     tcase_add_checked_fixture(tests, serve_small, serve_end);
-    tcase_add_test(tests, test_fork_goes_on_as_its_parent_would);
+    tcase_add_test(tests, test_fork_continues_as_its_parent_would);
     tcase_add_test(tests, test_fork_and_parent_never_see_each_other);
-    tcase_add_test(tests, test_fork_of_a_length_is_what_the_parent_was_then);
-    tcase_add_test(tests, test_fork_without_an_id_is_given_one_and_keeps_what_the_parent_is);
-    tcase_add_test(tests, test_fork_answers_a_retry_of_the_parent_s_last_step);
-    tcase_add_test(tests, test_fork_refuses_what_cannot_be);
+    tcase_add_test(tests, test_fork_of_a_length_equals_the_parent_at_that_length);
+    tcase_add_test(tests, test_fork_without_an_id_gets_one_and_keeps_the_parents_limits);
+    tcase_add_test(tests, test_fork_answers_a_retry_of_its_parents_last_step);
+    tcase_add_test(tests, test_fork_refuses_invalid_requests);
     tcase_add_test(tests, test_truncate_rolls_every_layer_back);
     tcase_add_test(tests, test_truncate_forgets_the_last_step);
-    tcase_add_test(tests, test_truncate_refuses_what_cannot_be);
+    tcase_add_test(tests, test_truncate_refuses_invalid_requests);
     tcase_add_test(tests, test_same_key_and_body_make_one_session);
     tcase_add_test(tests, test_same_key_with_another_request_is_a_conflict);
     tcase_add_test(tests, test_key_is_forgotten_with_its_session_and_by_a_refusal);

@@ -16,7 +16,7 @@ static const char *const codings[] = {"gzip", "deflate"};
 static const int windows[] = {MAX_WBITS + 16, MAX_WBITS};
 
 /* The body compressed as codings[which]; the caller's to free. */
-static struct text code(const struct text *body, int which)
+static struct text compress_text(const struct text *body, int which)
 {
     struct text out = {0};
     z_stream z = {.next_in = (Bytef *)body->data, .avail_in = (uInt)body->length};
@@ -33,7 +33,7 @@ static struct text code(const struct text *body, int which)
 }
 
 /* Replaces the answer's body by its decompressed form. */
-static void expand(struct answer *answer, int which)
+static void decompress_answer(struct answer *answer, int which)
 {
     size_t room = 64 << 20;
     char *bytes = malloc(room);
@@ -81,7 +81,7 @@ START_TEST(test_a_coded_body_gets_the_reply_of_the_plain_one)
     for (size_t i = 0; i < 3; i++) {
         struct text body = {0};
         make_attend(&body, rows[i], "");
-        struct text coded = code(&body, _i);
+        struct text coded = compress_text(&body, _i);
         struct answer want = post("/attend", &body, "identity", NULL);
         struct answer got = post("/attend", &coded, codings[_i], NULL);
         expect_answer(&got, 200, NULL, codings[_i]);
@@ -101,7 +101,7 @@ START_TEST(test_the_length_of_json_counts_bytes_that_have_been_expanded)
     char length[64];
     make_attend(&json, 30, "");
     size_t json_length = binary_body(&body, json.data, AS_FP32, 3);
-    struct text coded = code(&body, _i);
+    struct text coded = compress_text(&body, _i);
     struct answer want = binary_send(&client, "/attend", &body, json_length, NULL);
     snprintf(length, sizeof length, JSON_LENGTH ": %zu", json_length);
     struct answer got = post("/attend", &coded, codings[_i], length);
@@ -125,7 +125,7 @@ START_TEST(test_small_documents_may_be_coded_and_stay_small)
     struct text body = {0}, large = {0};
     text_add(&body, "{\"session_id\":\"coded-%d\",\"model\":\"tiny\"}", _i);
     text_add(&large, "{\"model\":\"tiny\",\"session_id\":\"%20000s\"}", "x");
-    struct text coded = code(&body, _i), coded_large = code(&large, _i);
+    struct text coded = compress_text(&body, _i), coded_large = compress_text(&large, _i);
     struct answer answer = post("/sessions", &coded, codings[_i], NULL);
     expect_answer(&answer, 201, NULL, "a coded document");
     answer_free(&answer);
@@ -146,13 +146,13 @@ START_TEST(test_damaged_bodies_and_bombs_change_no_session)
     expect_decode(&client, "safe", 1, 0);
     text_add(&body, "{");
     text_step(&body, "safe", 2, ",\"model\":\"tiny\"}");
-    struct text coded = code(&body, _i);
+    struct text coded = compress_text(&body, _i);
     coded.data[coded.length - 3] ^= 1; /* in the checksum or the length */
     struct answer answer = post("/decode", &coded, codings[_i], NULL);
     expect_answer(&answer, 400, "malformed_encoding", "a wrong checksum");
     answer_free(&answer);
     text_add(&bomb, "{\"model\":\"tiny\",\"hidden_states\":[%*s", 40 << 20, "");
-    struct text coded_bomb = code(&bomb, _i);
+    struct text coded_bomb = compress_text(&bomb, _i);
     ck_assert_uint_lt(coded_bomb.length, 1 << 20);
     answer = post("/decode", &coded_bomb, codings[_i], NULL);
     expect_answer(&answer, 413, "body_too_large", "a bomb");
@@ -171,7 +171,7 @@ END_TEST
 
 /* POSTs an /attend whose reply has `rows` rows, with this Accept-Encoding, or none where it is
  * NULL. */
-static struct answer ask(size_t rows, const char *accepted)
+static struct answer attend(size_t rows, const char *accepted)
 {
     struct text body = {0};
     char line[96];
@@ -188,26 +188,26 @@ static struct answer ask(size_t rows, const char *accepted)
     return answer;
 }
 
-START_TEST(test_large_replies_are_coded_as_was_asked_and_say_what_they_vary_by)
+START_TEST(test_large_replies_have_the_accepted_coding_and_a_vary_field)
 {
     char value[256], line[64];
-    struct answer want = ask(2000, NULL);
+    struct answer want = attend(2000, NULL);
     ck_assert_uint_gt(want.length, 262144);
     ck_assert(!answer_header(value, &want, "Content-Encoding"));
     ck_assert(answer_header(value, &want, "Vary"));
     ck_assert_str_eq(value, "Accept-Encoding");
     snprintf(line, sizeof line, "br, %s;q=0.5", codings[_i]);
-    struct answer got = ask(2000, line);
+    struct answer got = attend(2000, line);
     ck_assert(answer_header(value, &got, "Content-Encoding"));
     ck_assert_str_eq(value, codings[_i]);
     ck_assert(answer_header(value, &got, "Vary"));
     ck_assert_uint_lt(got.length, want.length);
-    expand(&got, _i);
+    decompress_answer(&got, _i);
     ck_assert_uint_eq(got.length, want.length);
     ck_assert(memcmp(got.text, want.text, want.length) == 0);
     answer_free(&got);
     snprintf(line, sizeof line, "%s;q=0", codings[_i]);
-    got = ask(2000, line);
+    got = attend(2000, line);
     ck_assert(!answer_header(value, &got, "Content-Encoding"));
     answer_free(&got);
     answer_free(&want);
@@ -217,7 +217,7 @@ END_TEST
 START_TEST(test_small_replies_are_never_coded)
 {
     char value[256];
-    struct answer answer = ask(10, "gzip, deflate");
+    struct answer answer = attend(10, "gzip, deflate");
     ck_assert(!answer_header(value, &answer, "Content-Encoding"));
     ck_assert(!answer_header(value, &answer, "Vary"));
     ck_assert_ptr_nonnull(answer.json);
@@ -234,8 +234,7 @@ Suite *suite_coding(void)
     tcase_add_loop_test(tests, test_the_length_of_json_counts_bytes_that_have_been_expanded, 0, 2);
     tcase_add_loop_test(tests, test_small_documents_may_be_coded_and_stay_small, 0, 2);
     tcase_add_loop_test(tests, test_damaged_bodies_and_bombs_change_no_session, 0, 2);
-    tcase_add_loop_test(tests, test_large_replies_are_coded_as_was_asked_and_say_what_they_vary_by,
-                        0, 2);
+    tcase_add_loop_test(tests, test_large_replies_have_the_accepted_coding_and_a_vary_field, 0, 2);
     tcase_add_test(tests, test_small_replies_are_never_coded);
     suite_add_tcase(suite, tests);
     return suite;

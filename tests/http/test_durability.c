@@ -1,5 +1,6 @@
-/* test_durability.c: sessions outlive the process as far as the settings say, and a file that is
- * full, damaged, taken or of another model harms nothing but itself. */
+/* test_durability.c: sessions outlive the process as far as the options say; and a disk that is
+ * full, a directory that is in use, and a file that is damaged or of another model do no other
+ * harm. */
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,8 +17,8 @@
 #include "tensors.h"
 
 static char directory[64];
-static const char *durability, *journal_fsync; /* of daemons that `start` starts */
-static const char *more[3];                    /* a flag and its value beside those */
+static const char *durability, *journal_fsync; /* options of daemons that `start` starts */
+static const char *more[3];                    /* another option and its value */
 
 static void start_with(const char *config)
 {
@@ -96,7 +97,7 @@ static json_int_t epoch_of(const char *id)
     return epoch;
 }
 
-/* How many files end like that; the first one's path. */
+/* Counts the files whose names end like that; `path` gets the first one's. */
 static size_t find_files(char path[320], const char *end)
 {
     DIR *stream = opendir(directory);
@@ -158,7 +159,8 @@ static void import_as(const char *id, const struct answer *file)
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
-/* Sessions of every origin, ended with `end`, are what they were, and go on. */
+/* Makes sessions in every way, ends the daemon with `end`, and expects the sessions as they
+ * were. */
 static void check_restart(void (*end)(void))
 {
     start();
@@ -170,9 +172,9 @@ static void check_restart(void (*end)(void))
     expect_change("pre", "truncate", "{\"length\":11}", 200, NULL);
     struct answer file = client_get(&client, "/sessions/whole/state");
     import_as("import", &file);
-    call_create(&client, "gone", "");
-    call_delete(&client, "gone");
-    struct answer made = create_with_key("-once"); /* no id may begin so */
+    call_create(&client, "deleted", "");
+    call_delete(&client, "deleted");
+    struct answer made = create_with_key("-once"); /* no session id may begin so */
     expect_answer(&made, 201, NULL, "create");
     struct answer last = call_decode(&client, "import", 70, ",\"position\":70");
     char *whole = call_next_bits(&client, "whole"), *fork = call_next_bits(&client, "fork"),
@@ -181,7 +183,7 @@ static void check_restart(void (*end)(void))
     end();
     start();
     ck_assert_int_eq(epoch_of("whole"), epoch);
-    ck_assert_int_eq(call_status(&client, "gone"), 404);
+    ck_assert_int_eq(call_status(&client, "deleted"), 404);
     ck_assert_uint_eq(call_length(&client, "pre", 0), 11);
     ck_assert_uint_eq(call_length(&client, "whole", 1), 0);
     expect_bits("whole", whole);
@@ -240,7 +242,7 @@ START_TEST(test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigki
     }
     char *a = call_next_bits(&client, "a"), *b = call_next_bits(&client, "b");
     die();
-    ck_assert_uint_ge(find_files(path, ".base"), 1); /* or it was killed before it removed others */
+    ck_assert_uint_ge(find_files(path, ".base"), 1); /* two, if killed before it removed one */
     start();
     expect_bits("a", a);
     expect_bits("b", b);
@@ -249,7 +251,7 @@ START_TEST(test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigki
 }
 END_TEST
 
-/* Asks for a snapshot, and waits until it stands and what it replaces is gone. */
+/* Asks for a snapshot, and waits until it is whole and what it replaces is removed. */
 static void make_snapshot(void)
 {
     char path[320];
@@ -334,7 +336,7 @@ END_TEST
 
 /* ---- What can go wrong ----------------------------------------------------------------------- */
 
-/* Lets no file of the daemon's grow beyond `bytes`. */
+/* Lets no file of the daemon grow beyond `bytes`. */
 static void limit_files(rlim_t bytes)
 {
     const struct rlimit limit = {bytes, RLIM_INFINITY};
@@ -357,7 +359,7 @@ START_TEST(test_full_disk_refuses_what_would_be_lost_and_changes_nothing)
     char *a = call_next_bits(&client, "a");
     ck_assert_uint_eq(find_files(path, ".journal"), 1);
     ck_assert_int_eq(stat(path, &journal), 0);
-    limit_files((rlim_t)journal.st_size + 50); /* a part of a record has room */
+    limit_files((rlim_t)journal.st_size + 50); /* room for a part of a record */
     expect_refused(call_decode(&client, "a", 5, ""), "decode");
     expect_refused(call_decode(&client, "new", 5, ",\"start\":true"), "start");
     expect_refused(call_prefill(&client, "a", 5, 40, ""), "prefill");
@@ -429,16 +431,16 @@ START_TEST(test_damaged_session_file_is_set_aside_and_the_others_load)
     expect_logged("will be set aside");
     ck_assert_uint_eq(find_files(path, ".damaged"), 1);
     stop();
-    start(); /* and is told of once */
+    start(); /* the damage is reported once */
     ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 0);
     ck_assert_int_eq(call_status(&client, name), 200);
     stop();
 }
 END_TEST
 
-/* Starts where a link stands in the file's place, which the daemon does not follow: a sound file
- * that cannot be read. */
-static void expect_unread(const char *end)
+/* Replaces a file by a link, which the daemon does not follow, so that a sound file cannot be read;
+ * and expects that the start is refused. */
+static void expect_unreadable(const char *end)
 {
     char own[64], path[96], name[320], away[340], *out, *err;
     ck_assert_uint_eq(find_files(name, end), 1);
@@ -468,9 +470,9 @@ START_TEST(test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone)
     steps("a", 3, 5);
     char *bits = call_next_bits(&client, "a");
     die();
-    expect_unread(".base");
-    expect_unread(".session");
-    expect_unread(".journal");
+    expect_unreadable(".base");
+    expect_unreadable(".session");
+    expect_unreadable(".journal");
     ck_assert_uint_eq(find_files(path, ".damaged"), 0);
     start();
     expect_bits("a", bits);
@@ -478,7 +480,7 @@ START_TEST(test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone)
 }
 END_TEST
 
-/* Without the base the session files say which sessions there are. */
+/* Without a base, the session files say which sessions there are. */
 START_TEST(test_damaged_base_is_set_aside_and_sessions_load)
 {
     char path[320];
@@ -521,7 +523,7 @@ START_TEST(test_damage_in_a_journal_costs_the_session_that_it_hits)
 }
 END_TEST
 
-START_TEST(test_tail_that_was_cut_off_is_removed)
+START_TEST(test_torn_tail_of_a_journal_is_removed)
 {
     char path[320];
     struct stat journal;
@@ -591,8 +593,8 @@ START_TEST(test_sessions_that_do_not_fit_the_pool_refuse_the_start_with_figures)
 }
 END_TEST
 
-/* Found when all was read: sessions that are damaged, a tail that was cut off and what was not
- * finished are left to whoever can start. */
+/* The start is refused when all files were read: damaged sessions, a torn tail and unfinished files
+ * stay as they are until a start succeeds. */
 START_TEST(test_start_that_is_refused_touches_nothing)
 {
     char own[64], path[96], name[320], unfinished[320], *out, *err;
@@ -669,7 +671,7 @@ Suite *suite_durability(void)
     tcase_add_test(tests, test_damaged_base_is_set_aside_and_sessions_load);
     tcase_add_test(tests, test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone);
     tcase_add_test(tests, test_damage_in_a_journal_costs_the_session_that_it_hits);
-    tcase_add_test(tests, test_tail_that_was_cut_off_is_removed);
+    tcase_add_test(tests, test_torn_tail_of_a_journal_is_removed);
     tcase_add_loop_test(tests, test_sessions_of_another_model_are_set_aside_and_the_daemon_starts,
                         0, 2);
     tcase_add_test(tests, test_sessions_that_do_not_fit_the_pool_refuse_the_start_with_figures);

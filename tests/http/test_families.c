@@ -1,5 +1,5 @@
 /* test_families.c: what GET /models says of layers, stacks that attend over another sequence, and
- * overrides that take a layer's own window or cap away. */
+ * calls that replace a layer's window or cap. */
 #include <check.h>
 #include <limits.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static void set_up(void)
 
 /* ---- /models --------------------------------------------------------------------------------- */
 
-/* What members of GET /models/{name} are, as JSON. */
+/* Members of GET /models/{name}, and their values as JSON. */
 static const struct {
     const char *model, *member, *value;
 } said[] = {
@@ -69,7 +69,7 @@ static const struct {
     {"gptj", "rope", "{\"type\":\"default\",\"theta\":10000.0,\"dim\":8,\"interleaved\":true}"},
     {"longrope", "max_length", "64"},
     {"dynamic", "max_position", "16"},
-    {"dynamic", "max_length", "64"}, /* RoPE stretches it fourfold */
+    {"dynamic", "max_length", "64"}, /* fourfold, by RoPE's scaling */
     {"dynamic", "rope",
      "{\"type\":\"dynamic\",\"theta\":10000.0,\"dim\":12,\"interleaved\":false,\"factor\":4.0,"
      "\"original_max_position_embeddings\":16.0}"},
@@ -87,7 +87,7 @@ static const struct {
     {"t5.cross", "position_bias", "null"},
 };
 
-START_TEST(test_models_say_what_their_layers_are)
+START_TEST(test_models_report_their_layers)
 {
     for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
         char path[64];
@@ -186,7 +186,7 @@ static void compare(const char *model, const char *a, const char *b, bool same)
     answer_free(&y);
 }
 
-START_TEST(test_a_layers_window_and_cap_can_be_replaced_and_taken_away)
+START_TEST(test_a_layers_window_and_cap_can_be_replaced_and_removed)
 {
     compare("mistral", "", ",\"sliding_window\":5", true);
     compare("mistral", "", ",\"sliding_window\":null", true);
@@ -205,10 +205,10 @@ Suite *suite_families(void)
     Suite *suite = suite_create("families");
     TCase *families = tcase_create("families");
     tcase_add_checked_fixture(families, set_up, serve_end);
-    tcase_add_test(families, test_models_say_what_their_layers_are);
+    tcase_add_test(families, test_models_report_their_layers);
     tcase_add_test(families, test_a_cross_stack_needs_other_rows_and_has_no_sessions);
     tcase_add_test(families, test_rotary_layers_refuse_other_rows);
-    tcase_add_test(families, test_a_layers_window_and_cap_can_be_replaced_and_taken_away);
+    tcase_add_test(families, test_a_layers_window_and_cap_can_be_replaced_and_removed);
     suite_add_tcase(suite, families);
     return suite;
 }

@@ -1,5 +1,5 @@
-/* test_forks.c: sessions that share their blocks, and pools that are full, on their way to the disk
- * and back: what was held once is held again. */
+/* test_forks.c: sessions that share blocks, and sessions that fill the pool, are saved and
+ * restored: what the pool held it holds again. */
 #include <check.h>
 #include <limits.h>
 #include <stdio.h>
@@ -81,7 +81,7 @@ static void make_snapshot(void)
     "[{\"name\":\"wide\",\"random\":{\"hidden_size\":1024,\"num_attention_heads\":8,\"seed\":7}}]" \
     "}"
 
-/* 64 rows. */
+/* Appends 64 rows. */
 static void prefill_wide(const char *id)
 {
     struct text body = {0};
@@ -98,8 +98,8 @@ static void prefill_wide(const char *id)
     text_free(&body);
 }
 
-/* 64 tokens of that model are 512 KiB: a snapshot that held as much for each of its sessions would
- * take 75 MiB. */
+/* 64 tokens of that model are 512 KiB: a snapshot that held that much for each session would take
+ * 75 MiB. */
 START_TEST(test_snapshot_of_many_forks_takes_the_memory_of_one)
 {
     const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
@@ -125,8 +125,8 @@ END_TEST
 
 /* ---- A full pool ----------------------------------------------------------------------------- */
 
-/* Fills the pool to its last byte, and each session's blocks but for a token; returns the number of
- * sessions "0", "1", ... that are in it. */
+/* Fills the pool to its last byte with sessions "0", "1" and so on, each with room for a token in
+ * its last block; returns how many there are. */
 static unsigned fill_pool(void)
 {
     char id[16];
@@ -180,8 +180,8 @@ END_TEST
 
 static void name_fork(char out[16], unsigned i) { snprintf(out, 16, "fork-%u", i); }
 
-/* A parent of 100 tokens, in two blocks, and forks of all of it, of a block, and of a part of one;
- * some of them have gone on. */
+/* Makes a parent of 100 tokens, in two blocks, and forks of all of it, of one block, and of a part
+ * of a block; some of them get another token. */
 static void make_family(void)
 {
     static const size_t lengths[] = {100, 64, 40, 80};
@@ -198,7 +198,7 @@ static void make_family(void)
     }
 }
 
-/* A look at a session's next step would give it blocks of its own; its state does not. */
+/* The state of a session, which leaves its blocks shared; a step with commit:false would not. */
 static struct answer state_of(unsigned i)
 {
     char id[16], path[64];
@@ -220,7 +220,7 @@ static void expect_states(const struct answer want[FORKS + 1], unsigned but)
     }
 }
 
-/* Each for itself they would take more than twice the pool. */
+/* Without sharing they would take more than twice the pool. */
 START_TEST(test_forks_fit_again_after_a_restart_and_go_on_each_for_itself)
 {
     struct answer states[FORKS + 1];
@@ -228,7 +228,7 @@ START_TEST(test_forks_fit_again_after_a_restart_and_go_on_each_for_itself)
     start();
     make_family();
     make_snapshot();
-    expect_decode(&client, "fork-3", 99, 80); /* of a journal, to what comes from a file */
+    expect_decode(&client, "fork-3", 99, 80); /* in the journal, of a session with a file */
     for (unsigned i = 0; i <= FORKS; i++)
         states[i] = state_of(i);
     double used = call_metric(&client, "attnd_cache_used_bytes");

@@ -76,7 +76,7 @@ static void close_all(void)
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
 
-/* How a case writes its numbers and flags. */
+/* The form in which a case writes its numbers and flags. */
 struct style {
     int digits;
     bool words;
@@ -268,7 +268,7 @@ static void add_step(struct text *body, const struct run *run, size_t b, size_t 
     }
 }
 
-/* Takes a step's outputs from its answer, and compares the cache after the last step. */
+/* Copies a step's outputs from its answer, and compares the cache after the last step. */
 static void take_step(float *output, const struct run *run, const json_t *answer, size_t b,
                       size_t from, size_t n)
 {
@@ -288,7 +288,7 @@ static void take_step(float *output, const struct run *run, const json_t *answer
            SHAPE(g, s, c->value_dim));
 }
 
-/* One sequence: prefill through /attend, then single steps. */
+/* Runs one sequence: prefill through /attend, then single steps. */
 static void run_alone(float *output, const struct run *run, size_t b)
 {
     const struct golden_case *c = run->c;
@@ -307,7 +307,7 @@ static void run_alone(float *output, const struct run *run, size_t b)
     }
 }
 
-/* All sequences of the batch, each step of theirs in one call. */
+/* Runs all sequences of the batch, each step of theirs in one call. */
 static void run_together(float *output, const struct run *run)
 {
     const struct golden_case *c = run->c;

@@ -76,7 +76,7 @@ static void expect_refusal(const char *config, const char *argument, const char 
     config_remove(directory);
 }
 
-START_TEST(test_what_does_not_fit_is_refused_with_every_term_before_weights_are_read)
+START_TEST(test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_are_read)
 {
     static const char *const terms[] = {"memory_limit gives 16.0 MiB",
                                         "program 33.8 + weights",
@@ -96,7 +96,7 @@ START_TEST(test_what_does_not_fit_is_refused_with_every_term_before_weights_are_
 }
 END_TEST
 
-START_TEST(test_the_sum_is_that_of_its_terms_and_enough_of_a_limit)
+START_TEST(test_the_sum_equals_its_terms_and_suffices_as_a_limit)
 {
     static const char *const names[] = {"program",  "weights", "caches",      "sessions",
                                         "requests", "working", "connections", "store"};
@@ -121,7 +121,7 @@ static const char *const shipped[] = {
     "config/presets/large.json", "config/presets/gpt2.json",
 };
 
-START_TEST(test_what_nobody_set_is_divided_until_it_fits_and_no_further)
+START_TEST(test_defaults_are_divided_until_they_fit_and_no_further)
 {
     for (size_t mib = 512; mib <= 8192; mib *= 2) {
         char flag[64];
@@ -143,7 +143,7 @@ START_TEST(test_what_nobody_set_is_divided_until_it_fits_and_no_further)
 }
 END_TEST
 
-START_TEST(test_attnd_serves_as_it_is_shipped_where_there_is_little_memory)
+START_TEST(test_attnd_serves_with_defaults_where_there_is_little_memory)
 {
     static const char body[] = "{\"model\":\"plain\",\"hidden_states\":[[1,2,3,4,5,6,7,8]]}";
     static const char small[] =
@@ -165,7 +165,7 @@ START_TEST(test_attnd_serves_as_it_is_shipped_where_there_is_little_memory)
 }
 END_TEST
 
-START_TEST(test_what_somebody_set_is_not_divided_but_refused)
+START_TEST(test_options_that_were_set_are_refused_and_never_divided)
 {
     static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1076.0 + "},
                                             {"--max-in-flight-bytes=1GiB", " + requests 1153.4 "},
@@ -251,7 +251,7 @@ static size_t peak_bytes(const struct daemon *daemon)
     return daemon_status_number(daemon, daemon->process.pid, "VmHWM", 10) * 1024;
 }
 
-/* A sanitizer's shadow memory is not the daemon's. */
+/* Whether the program is instrumented: a sanitizer's shadow memory is not the daemon's. */
 static bool is_instrumented(const char *path)
 {
     return strstr(path, "asan") != NULL || strstr(path, "tsan") != NULL;
@@ -288,7 +288,7 @@ START_TEST(test_the_peak_under_load_stays_below_the_sum)
         return;
     fprintf(stderr, "memory: peak %.1f of %.1f MiB\n", peak / 1048576, together / 1048576);
     ck_assert_double_lt(peak, together);
-    ck_assert_double_gt(peak, together / 8); /* or the load was none */
+    ck_assert_double_gt(peak, together / 8); /* otherwise there was no load */
 }
 END_TEST
 
@@ -405,7 +405,7 @@ START_TEST(test_large_files_are_restored_within_the_sum_and_lower_no_default)
                 (double)largest / 1048576);
         if (attnd == NULL || !is_instrumented(attnd))
             ck_assert_double_lt(peak, 64 * 1048576);
-        wait_for_snapshot(&client); /* the journal is gone, and there is a session's file */
+        wait_for_snapshot(&client); /* a session's file has replaced the journal */
     }
     answer_free(&want);
     client_close(&client);
@@ -420,12 +420,12 @@ Suite *suite_memory(void)
     Suite *suite = suite_create("memory");
     TCase *tests = tcase_create("memory");
     tcase_add_test(tests,
-                   test_what_does_not_fit_is_refused_with_every_term_before_weights_are_read);
-    tcase_add_test(tests, test_the_sum_is_that_of_its_terms_and_enough_of_a_limit);
-    tcase_add_loop_test(tests, test_what_nobody_set_is_divided_until_it_fits_and_no_further, 0,
+                   test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_are_read);
+    tcase_add_test(tests, test_the_sum_equals_its_terms_and_suffices_as_a_limit);
+    tcase_add_loop_test(tests, test_defaults_are_divided_until_they_fit_and_no_further, 0,
                         sizeof shipped / sizeof shipped[0]);
-    tcase_add_test(tests, test_attnd_serves_as_it_is_shipped_where_there_is_little_memory);
-    tcase_add_test(tests, test_what_somebody_set_is_not_divided_but_refused);
+    tcase_add_test(tests, test_attnd_serves_with_defaults_where_there_is_little_memory);
+    tcase_add_test(tests, test_options_that_were_set_are_refused_and_never_divided);
     tcase_add_test(tests, test_the_peak_under_load_stays_below_the_sum);
     tcase_add_test(tests, test_large_files_are_restored_within_the_sum_and_lower_no_default);
     suite_add_tcase(suite, tests);

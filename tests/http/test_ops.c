@@ -61,7 +61,7 @@ START_TEST(test_every_answer_has_one_date_which_is_now)
 }
 END_TEST
 
-START_TEST(test_models_say_what_they_resolved_to)
+START_TEST(test_models_report_their_resolved_options)
 {
     struct answer all = client_get(&client, "/models"), one = client_get(&client, "/models/tiny");
     expect_answer(&all, 200, NULL, "/models");
@@ -282,7 +282,7 @@ START_TEST(test_each_line_of_an_answers_head_is_a_field_of_its_own)
 }
 END_TEST
 
-START_TEST(test_computed_answers_tell_their_stages)
+START_TEST(test_computed_answers_report_their_stages)
 {
     char text[256];
     double parse, queue, compute, write;
@@ -389,7 +389,7 @@ END_TEST
 #define LAYERS 128
 #define CONNECTIONS 2000
 
-/* Processor time of the daemon for so many GETs of a path. */
+/* Returns the daemon's processor time for so many GETs of a path. */
 static double cost_of(const char *path, unsigned count)
 {
     double before = daemon_cpu_s(&served);
@@ -453,7 +453,7 @@ START_TEST(test_metrics_cost_the_same_beside_many_connections_and_count_them)
 }
 END_TEST
 
-/* Threads name themselves as they begin. */
+/* Whether a thread has this name; a thread names itself as it begins. */
 static bool has_thread(const char *name)
 {
     pid_t threads[DAEMON_MAX_THREADS];
@@ -468,7 +468,7 @@ static bool has_thread(const char *name)
     return found;
 }
 
-START_TEST(test_threads_are_told_apart_by_their_names)
+START_TEST(test_every_kind_of_thread_has_its_own_name)
 {
     static const char *const names[] = {"attnd-event", "attnd-scheduler", "attnd-io"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -486,7 +486,7 @@ Suite *suite_ops(void)
     tcase_add_checked_fixture(ops, serve_small, serve_end);
     tcase_add_test(ops, test_health_routes_answer);
     tcase_add_test(ops, test_every_answer_has_one_date_which_is_now);
-    tcase_add_test(ops, test_models_say_what_they_resolved_to);
+    tcase_add_test(ops, test_models_report_their_resolved_options);
     tcase_add_test(ops, test_metrics_are_well_formed_and_count);
     tcase_add_test(ops, test_other_methods_are_refused_with_the_allowed_ones);
     tcase_add_test(ops, test_unknown_paths_are_not_found);
@@ -494,10 +494,10 @@ Suite *suite_ops(void)
     tcase_add_test(ops, test_pipelined_requests_are_answered_in_order);
     tcase_add_test(ops, test_request_id_is_echoed_or_made);
     tcase_add_test(ops, test_each_line_of_an_answers_head_is_a_field_of_its_own);
-    tcase_add_test(ops, test_computed_answers_tell_their_stages);
+    tcase_add_test(ops, test_computed_answers_report_their_stages);
     tcase_add_test(ops, test_a_large_body_may_wait_for_100_continue);
     tcase_add_test(ops, test_each_request_is_a_log_line_with_the_routes_pattern);
-    tcase_add_test(ops, test_threads_are_told_apart_by_their_names);
+    tcase_add_test(ops, test_every_kind_of_thread_has_its_own_name);
     suite_add_tcase(suite, ops);
     TCase *costs = tcase_create("costs");
     tcase_set_timeout(costs, 240);

@@ -1,4 +1,4 @@
-/* test_sessions.c: making, listing and ending sessions, and the limits they run into. */
+/* test_sessions.c: creating, listing and deleting sessions, and their limits. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,18 +72,18 @@ START_TEST(test_creating_what_exists_or_cannot_be_is_refused)
 }
 END_TEST
 
-START_TEST(test_deleted_session_is_gone_and_its_memory_is_free_at_once)
+START_TEST(test_deleted_session_is_not_found_and_its_memory_is_free_at_once)
 {
-    call_create(&client, "gone", "");
+    call_create(&client, "deleted", "");
     double before = call_metric(&client, "attnd_cache_used_bytes");
-    expect_decode(&client, "gone", 0, 0);
+    expect_decode(&client, "deleted", 0, 0);
     ck_assert(call_metric(&client, "attnd_cache_used_bytes") > before);
-    call_delete(&client, "gone");
+    call_delete(&client, "deleted");
     ck_assert(call_metric(&client, "attnd_cache_used_bytes") == before);
-    ck_assert_int_eq(call_status(&client, "gone"), 404);
-    struct answer again = client_delete(&client, "/sessions/gone");
+    ck_assert_int_eq(call_status(&client, "deleted"), 404);
+    struct answer again = client_delete(&client, "/sessions/deleted");
     expect_answer(&again, 404, "session_not_found", "second delete");
-    refuse_decode(&client, "gone", 1, "", 404, "session_not_found");
+    refuse_decode(&client, "deleted", 1, "", 404, "session_not_found");
     answer_free(&again);
 }
 END_TEST
@@ -152,7 +152,7 @@ END_TEST
 
 /* ---- The list -------------------------------------------------------------------------------- */
 
-/* Walks the pages of `limit` sessions with ids after "page."; returns how many there are. */
+/* Reads the pages of `limit` sessions with ids after "page."; returns the number of sessions. */
 static size_t walk_pages(unsigned limit)
 {
     char path[160], last[80] = "page.";
@@ -301,7 +301,7 @@ Suite *suite_sessions(void)
     tcase_add_test(one, test_created_session_says_what_it_is);
     tcase_add_test(one, test_created_id_begins_with_the_instance_and_is_unlike_others);
     tcase_add_test(one, test_creating_what_exists_or_cannot_be_is_refused);
-    tcase_add_test(one, test_deleted_session_is_gone_and_its_memory_is_free_at_once);
+    tcase_add_test(one, test_deleted_session_is_not_found_and_its_memory_is_free_at_once);
     tcase_add_test(one, test_epoch_tells_a_session_from_a_later_one_of_its_name);
     tcase_add_test(one, test_session_belongs_to_one_model);
     tcase_add_test(one, test_session_knows_its_model);

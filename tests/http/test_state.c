@@ -1,5 +1,5 @@
-/* test_state.c: sessions as files: what comes back is what went out, and what was touched on the
- * way is refused and leaves nothing behind. */
+/* test_state.c: sessions as files: an imported session is the exported one, and a damaged file is
+ * refused without a trace. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static struct answer put(const char *id, const char *file, size_t length)
     return import_as(&client, id, file, length, "Content-Type: application/octet-stream");
 }
 
-static void begin(const char *id, unsigned n)
+static void start_session(const char *id, unsigned n)
 {
     call_create(&client, id, ",\"max_length\":100,\"ttl_s\":500");
     for (unsigned i = 0; i < n; i++)
@@ -56,14 +56,14 @@ static char *decode_bits(struct client *with, const char *id, unsigned seed, con
     return bits;
 }
 
-START_TEST(test_imported_session_goes_on_as_the_exported_one_in_another_daemon_too)
+START_TEST(test_imported_session_continues_as_the_exported_one_in_another_daemon_too)
 {
     char type[256];
     struct daemon second;
     struct client other;
     daemon_start(&second, CONFIG_SMALL(""), NULL, NULL);
     client_open(&other, &second);
-    begin("moves", 70);
+    start_session("moves", 70);
     struct answer file = export_of(&client, "moves");
     ck_assert(answer_header(type, &file, "Content-Type"));
     ck_assert_str_eq(type, "application/octet-stream");
@@ -92,7 +92,7 @@ END_TEST
 
 START_TEST(test_export_of_an_import_is_the_same_file_but_for_epoch_and_checksum)
 {
-    begin("one", 10);
+    start_session("one", 10);
     struct answer first = export_of(&client, "one");
     struct answer made = put("two", first.text, first.length);
     expect_answer(&made, 201, NULL, "import");
@@ -115,13 +115,13 @@ END_TEST
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
-/* What a refused import must leave as it is. */
+/* State that a refused import must not change. */
 struct traces {
     double sessions, created, cache, in_flight;
     char *list;
 };
 
-static struct traces look(void)
+static struct traces read_traces(void)
 {
     struct answer list = client_get(&client, "/sessions");
     json_t *shown = json_object_get(list.json, "sessions");
@@ -140,7 +140,7 @@ static struct traces look(void)
 
 static void expect_no_traces(struct traces *before)
 {
-    struct traces now = look();
+    struct traces now = read_traces();
     ck_assert_str_eq(now.list, before->list);
     ck_assert(now.sessions == before->sessions && now.created == before->created);
     ck_assert(now.cache == before->cache && now.in_flight == before->in_flight);
@@ -148,7 +148,7 @@ static void expect_no_traces(struct traces *before)
     free(before->list);
 }
 
-/* Imports what must be refused as the state that it is. */
+/* Imports a file that must be refused as an invalid state. */
 static void refuse_file(const char *file, size_t length, const char *what, size_t where)
 {
     struct answer answer = put("never", file, length);
@@ -159,9 +159,9 @@ static void refuse_file(const char *file, size_t length, const char *what, size_
 
 START_TEST(test_every_prefix_of_a_state_is_refused_without_a_trace)
 {
-    begin("prefix", 3);
+    start_session("prefix", 3);
     struct answer file = export_of(&client, "prefix");
-    struct traces before = look();
+    struct traces before = read_traces();
     for (size_t length = 1; length < file.length; length++)
         refuse_file(file.text, length, "a prefix of length", length);
     refuse_file("", 0, "no body", 0);
@@ -170,12 +170,12 @@ START_TEST(test_every_prefix_of_a_state_is_refused_without_a_trace)
 }
 END_TEST
 
-START_TEST(test_turned_bits_of_a_state_are_refused_without_a_trace)
+START_TEST(test_flipped_bits_of_a_state_are_refused_without_a_trace)
 {
     uint64_t random = 88172645463325252u;
-    begin("bits", 3);
+    start_session("bits", 3);
     struct answer file = export_of(&client, "bits");
-    struct traces before = look();
+    struct traces before = read_traces();
     for (size_t i = 0; i < FLIPS; i++) {
         random ^= random << 13, random ^= random >> 7, random ^= random << 17;
         size_t bit = random % (8 * file.length);
@@ -200,12 +200,12 @@ static void refuse_put(const char *id, const struct answer *file, const char *ty
     answer_free(&answer);
 }
 
-START_TEST(test_import_refuses_by_name_what_it_cannot_take)
+START_TEST(test_import_names_what_it_refuses)
 {
     static const char bytes[] = "Content-Type: application/octet-stream";
-    begin("source", 3);
+    start_session("source", 3);
     struct answer file = export_of(&client, "source");
-    struct traces before = look();
+    struct traces before = read_traces();
     refuse_put("source", &file, bytes, 409, "session_exists");
     refuse_put("-x", &file, bytes, 400, "invalid_value");
     refuse_put("a%2f", &file, bytes, 400, "invalid_value");
@@ -224,9 +224,9 @@ START_TEST(test_import_refuses_by_name_what_it_cannot_take)
 }
 END_TEST
 
-START_TEST(test_import_takes_a_body_of_no_type)
+START_TEST(test_import_accepts_a_body_without_a_type)
 {
-    begin("untyped", 3);
+    start_session("untyped", 3);
     struct answer file = export_of(&client, "untyped");
     struct answer made = import_as(&client, "typeless", file.text, file.length, "Content-Type:");
     expect_answer(&made, 201, NULL, "as curl -T sends it");
@@ -235,13 +235,13 @@ START_TEST(test_import_takes_a_body_of_no_type)
 }
 END_TEST
 
-START_TEST(test_export_refuses_what_is_not_there)
+START_TEST(test_export_refuses_unknown_sessions_and_other_media_types)
 {
     const char *const accept[] = {"Accept: application/json", NULL};
     const char *const session[] = {"X-Session-Id: other", NULL};
     struct answer none = client_get(&client, "/sessions/nobody/state");
     expect_answer(&none, 404, "session_not_found", "no session");
-    begin("there", 1);
+    start_session("there", 1);
     struct answer json = client_send(
         &client,
         &(struct request){.method = "GET", .path = "/sessions/there/state", .headers = accept});
@@ -262,7 +262,7 @@ START_TEST(test_state_beyond_max_state_bytes_or_cache_bytes_is_refused)
 {
     struct daemon small;
     struct client own;
-    begin("large", 70);
+    start_session("large", 70);
     struct answer file = export_of(&client, "large");
     daemon_start(&small, CONFIG_SMALL("\"max_state_bytes\":4096,\"max_body_bytes\":1024,"), NULL,
                  NULL);
@@ -300,7 +300,7 @@ END_TEST
     "\"max_in_flight_bytes\":\"" bytes "\",\"models\":[{\"name\":\"tall\",\"random\":{" \
     "\"hidden_size\":16,\"num_attention_heads\":16,\"head_dim\":512,\"seed\":7}}]}"
 
-/* The state of a session with one row of it. */
+/* Returns the state of a session with one row of that layer. */
 static struct answer tall_file(void)
 {
     struct text body = {0};
@@ -316,7 +316,7 @@ static struct answer tall_file(void)
     return export_of(&client, "a");
 }
 
-START_TEST(test_import_takes_nothing_that_is_not_in_flight)
+START_TEST(test_import_is_refused_without_memory_in_flight)
 {
     serve_end();
     serve(TALL("6MiB"));
@@ -332,7 +332,7 @@ START_TEST(test_import_takes_nothing_that_is_not_in_flight)
 }
 END_TEST
 
-/* ---- At once --------------------------------------------------------------------------------- */
+/* ---- Beside steps ---------------------------------------------------------------------------- */
 
 #define STEPS 150
 
@@ -355,7 +355,7 @@ static void *export_often(void *count)
     return NULL;
 }
 
-START_TEST(test_exports_of_a_session_that_is_stepped_are_moments_of_it)
+START_TEST(test_exports_beside_steps_are_consistent)
 {
     pthread_t thread;
     size_t exports = 0;
@@ -381,16 +381,17 @@ Suite *suite_state(void)
     TCase *tests = tcase_create("state");
     tcase_add_checked_fixture(tests, set_up, serve_end);
     tcase_set_timeout(tests, 240);
-    tcase_add_test(tests, test_imported_session_goes_on_as_the_exported_one_in_another_daemon_too);
+    tcase_add_test(tests,
+                   test_imported_session_continues_as_the_exported_one_in_another_daemon_too);
     tcase_add_test(tests, test_export_of_an_import_is_the_same_file_but_for_epoch_and_checksum);
     tcase_add_test(tests, test_every_prefix_of_a_state_is_refused_without_a_trace);
-    tcase_add_test(tests, test_turned_bits_of_a_state_are_refused_without_a_trace);
-    tcase_add_test(tests, test_import_refuses_by_name_what_it_cannot_take);
-    tcase_add_test(tests, test_import_takes_a_body_of_no_type);
-    tcase_add_test(tests, test_export_refuses_what_is_not_there);
+    tcase_add_test(tests, test_flipped_bits_of_a_state_are_refused_without_a_trace);
+    tcase_add_test(tests, test_import_names_what_it_refuses);
+    tcase_add_test(tests, test_import_accepts_a_body_without_a_type);
+    tcase_add_test(tests, test_export_refuses_unknown_sessions_and_other_media_types);
     tcase_add_test(tests, test_state_beyond_max_state_bytes_or_cache_bytes_is_refused);
-    tcase_add_test(tests, test_import_takes_nothing_that_is_not_in_flight);
-    tcase_add_test(tests, test_exports_of_a_session_that_is_stepped_are_moments_of_it);
+    tcase_add_test(tests, test_import_is_refused_without_memory_in_flight);
+    tcase_add_test(tests, test_exports_beside_steps_are_consistent);
     suite_add_tcase(suite, tests);
     return suite;
 }

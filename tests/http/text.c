@@ -76,7 +76,7 @@ static void write_flag(struct text *text, const struct elements *elements, size_
         text_add(text, flag ? "1" : "0");
 }
 
-/* Writes the array of the first dimension; returns the index behind its last element. */
+/* Writes the array of the first dimension; returns the index after its last element. */
 static size_t write_array(struct text *text, const struct elements *elements, size_t i, size_t rank,
                           const size_t *shape)
 {

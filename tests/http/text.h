@@ -19,19 +19,19 @@ void text_add(struct text *text, const char *format, ...) __attribute__((format(
 void text_bytes(struct text *text, const void *bytes, size_t count);
 void text_free(struct text *text);
 
-/* Nested arrays of the shape.  -infinity is written as null. */
+/* Adds nested arrays of the shape.  -infinity is written as null. */
 void text_floats(struct text *text, const float *data, int digits, size_t rank,
                  const size_t *shape);
 void text_integers(struct text *text, const int64_t *data, size_t rank, const size_t *shape);
 
-/* Flags as true and false (words) or 1 and 0. */
+/* Adds flags as true and false (words) or 1 and 0. */
 void text_flags(struct text *text, const uint8_t *data, bool words, size_t rank,
                 const size_t *shape);
 
-/* {"shape":[..],"datatype":"FP32","data":[..]} */
+/* Adds {"shape":[..],"datatype":"FP32","data":[..]}. */
 void text_flat(struct text *text, const float *data, size_t rank, const size_t *shape);
 
-/* `n` numbers between -1 and 1 that depend on the seed alone. */
+/* Makes `n` numbers between -1 and 1 that depend on the seed alone. */
 void make_numbers(float *out, size_t n, unsigned seed);
 
 #endif

@@ -1,11 +1,12 @@
-/* main.c: decodes alone and in company, bit by bit: build/invariance [--quick].
+/* main.c: decodes alone and in batches, compared bit by bit: build/invariance [--quick].
  *
- * In each round a random layer (property_draw.h: heads, groups, widths, RoPE, biases, windows,
- * sinks; or a wide one, whose work is shared out over threads) of some dtype and kv_dtype gets 2 to
- * 64 sessions of different lengths.  Every session's next step is computed alone on one thread;
- * then alone on two; then with random neighbours, on one thread and on two.  Rounds take turns at
- * the CPU levels, with packed products and with OpenBLAS'.  Outputs, log-sum-exps and, after the
- * last time, the caches must have no other bit.  The last line has the figures. */
+ * In each round a random layer of some dtype and kv_dtype gets 2 to 64 sessions of different
+ * lengths.  The layer is a drawn one (property_draw.h: heads, groups, widths, RoPE, biases,
+ * windows, sinks) or a wide one, whose work is divided among threads.  Every session's next step is
+ * computed alone on one thread; then alone on two; then with random neighbours, on one thread and
+ * on two.  Rounds take turns at the CPU levels, with packed products and with those of OpenBLAS.
+ * Outputs, log-sum-exps and, after the last time, the caches must have no other bit.  The last line
+ * has the figures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +16,10 @@
 
 #define DECODES 10000
 #define DECODES_QUICK 2500
-#define MOST 64      /* steps of a batch */
-#define LENGTHS 200  /* tokens of most sessions, at most */
-#define STRETCH 4096 /* attention sums longer ones up in pieces, which threads share */
-#define PREFILL 70   /* rows of a long neighbour: more than share products */
+#define MOST 64           /* steps of a batch */
+#define LENGTHS 200       /* tokens of most sessions, at most */
+#define SPLIT_TOKENS 4096 /* a longer session has several splits of keys, which threads share */
+#define PREFILL 70        /* rows of a long step: more than share products */
 #define SPARE (2 * PREFILL)
 
 static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
@@ -31,13 +32,13 @@ static const char *const wide[] = {
     "\"alibi\":true,\"seed\":3}",
 };
 
-/* A session and what its next step gave alone. */
+/* A session, its next step, and the results of that step computed alone. */
 struct subject {
     struct attn_cache *cache;
     size_t length, rows;
     float *x;                 /* [rows][E] */
-    float *y, *lse;           /* [rows][E], [H][rows]: alone on one thread */
-    struct attn_cache *after; /* with the step kept, alone */
+    float *y, *lse;           /* [rows][E], [H][rows]: computed alone on one thread */
+    struct attn_cache *after; /* a fork with the step committed */
 };
 
 static struct {
@@ -72,7 +73,7 @@ static float *some_floats(size_t count)
 
 /* ---- A round's sessions ---------------------------------------------------------------------- */
 
-/* Opens a layer that keeps a cache; false where the drawn one does not. */
+/* Opens a layer; false where a drawn one cannot have a cache. */
 static bool open_layer(struct round *round, unsigned seed)
 {
     struct attn_error error = {0};
@@ -128,7 +129,7 @@ static void fill(struct round *round, struct subject *subject)
     free(value);
 }
 
-/* The step alone, kept in a fork of its cache, on one thread. */
+/* Computes the step alone, on one thread, committed to a fork of its cache. */
 static void compute_alone(struct round *round, struct subject *subject)
 {
     struct attn_error error = {0};
@@ -149,7 +150,7 @@ static void make_subjects(struct round *round)
     for (size_t i = 0; i < round->count; i++) {
         struct subject *subject = &round->subjects[i];
         unsigned kind = rng_below(rng, 20);
-        subject->length = i == far ? STRETCH + rng_below(rng, 200) : rng_below(rng, LENGTHS);
+        subject->length = i == far ? SPLIT_TOKENS + rng_below(rng, 200) : rng_below(rng, LENGTHS);
         subject->rows = kind == 0 ? PREFILL : kind < 4 ? 2 + rng_below(rng, 5) : 1;
         subject->x = rng_floats(rng, subject->rows * round->spec->hidden_size, 1);
         fill(round, subject);
@@ -195,7 +196,7 @@ static bool same_caches(const struct round *round, const struct subject *subject
     return same;
 }
 
-/* Steps `order[0 .. count)` as one batch, against what each gave alone. */
+/* Computes steps order[0, count) as one batch and compares each with its result alone. */
 static void compare_batch(struct round *round, struct attn_engine *engine, const size_t *order,
                           size_t count, bool commit)
 {
@@ -223,7 +224,8 @@ static void compare_batch(struct round *round, struct attn_engine *engine, const
     }
 }
 
-/* All of the round's steps in batches of random size and order. */
+/* Computes and compares all of the round's steps: in batches of random size and order, or each
+ * alone. */
 static void compare_all(struct round *round, struct attn_engine *engine, bool together, bool commit)
 {
     size_t order[MOST];
@@ -268,7 +270,7 @@ static void run_round(struct attn_engine *engines[2], unsigned seed)
     draw_free(&round.draw);
 }
 
-/* ---- All ------------------------------------------------------------------------------------- */
+/* ---- Main ------------------------------------------------------------------------------------ */
 
 /* Two engines of such options, with one thread and with two; false where this CPU lacks the
  * level. */

@@ -1,6 +1,6 @@
-/* bench.c: how fast each kernel is.  GFLOP/s counts a multiply-add as two; GB/s counts the bytes of
- * the inputs once, which for project on one row is the traffic with memory.  all_within over an
- * array larger than any cache shows what reading alone can do. */
+/* bench.c: the speed of each kernel.  GFLOP/s counts a multiply-add as two operations; GB/s counts
+ * the bytes of the large operand once, which for project of one row is the traffic with memory.
+ * all_within over an array larger than any cache shows what reading alone can do. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +10,9 @@
 #include "kernelcheck.h"
 #include "mem.h"
 
-#define RUNS 5             /* the best counts */
-#define RUN_SECONDS 0.05   /* at least */
-#define PLENTY (16u << 20) /* floats of each operand: 64 MiB, beyond the caches of this age */
+#define RUNS 5             /* measurements, of which the best counts */
+#define RUN_SECONDS 0.05   /* of a measurement, at least */
+#define PLENTY (16u << 20) /* floats of each operand: 64 MiB, larger than today's caches */
 
 struct bench {
     const struct attn_kernels *kernels;
@@ -37,10 +37,10 @@ static void multiply(const struct bench *b, enum attn_dtype dtype)
 
 static void run_matmul(const struct bench *b) { multiply(b, ATTN_F32); }
 
-/* Rows are prepared once, whatever is in them. */
+/* prepare_rows is not called: any bits are valid prepared rows. */
 static void run_matmul_int8(const struct bench *b) { multiply(b, ATTN_INT8); }
 
-/* Block after block, as a projection is computed.  What is in x and w does not matter. */
+/* Computes block after block, as lib/linear.c does.  The values of x and w do not matter. */
 static void run_project(const struct bench *b)
 {
     const size_t each = attn_numbers_per_word(b->dtype), depth = ATTN_BLOCK_WORDS * each;
@@ -80,7 +80,7 @@ static void run_outer(const struct bench *b)
                                            .n = b->n});
 }
 
-/* Scores are restored before each run: exp of an exp would soon be all ones. */
+/* Restores the scores before each run: repeated exp would soon make them all equal. */
 static void run_softmax(const struct bench *b)
 {
     memcpy(b->c, b->a, b->rows * b->n * sizeof(float));
@@ -146,40 +146,41 @@ static const struct {
     const char *name;
     void (*run)(const struct bench *);
     size_t rows, k, n;
-    double flops, floats; /* per rows * k * n; read per call, of the large operand */
-    bool dtypes;          /* for each dtype of weights */
+    double flops;  /* of a call, for each rows * k * n */
+    double floats; /* of the large operand, read in a call */
+    bool dtypes;   /* measured for each dtype of weights */
 } shapes[] = {
-    {"matmul", run_matmul, 64, 128, 64, 2, 128 * 64, false},
-    {"matmul", run_matmul, 64, 64, 128, 2, 64 * 128, false},
-    {"matmul", run_matmul, 64, 64, 64, 2, 64 * 64, false},
-    {"matmul", run_matmul, 4, 128, 64, 2, 128 * 64, false},
-    {"matmul", run_matmul, 4, 64, 128, 2, 64 * 128, false},
-    {"matmul", run_matmul, 1, 128, 64, 2, 128 * 64, false},
-    {"matmul", run_matmul, 1, 64, 64, 2, 64 * 64, false},
-    {"matmul int8", run_matmul_int8, 4, 128, 32, 2, 128 * 8, false},
-    {"matmul int8", run_matmul_int8, 1, 64, 32, 2, 64 * 8, false},
-    {"outer", run_outer, 64, 128, 64, 2, 128 * 64, false},
-    {"outer", run_outer, 64, 64, 64, 2, 64 * 64, false},
-    {"project", run_project, 1, 4096, 4096, 2, 4096.0 * 4096, true},
-    {"project", run_project, 2, 4096, 4096, 2, 4096.0 * 4096, true},
-    {"project", run_project, 4, 4096, 4096, 2, 4096.0 * 4096, true},
-    {"project", run_project, 8, 4096, 4096, 2, 4096.0 * 4096, true},
-    {"project", run_project, 16, 4096, 4096, 2, 4096.0 * 4096, true},
-    {"project", run_project, 32, 4096, 4096, 2, 4096.0 * 4096, true},
-    {"project", run_project, 64, 4096, 4096, 2, 4096.0 * 4096, true},
-    {"project", run_project, 1, 768, 768, 2, 768 * 768, true},
-    {"project", run_project, 32, 768, 768, 2, 768 * 768, true},
-    {"project", run_project, 128, 768, 768, 2, 768 * 768, true},
-    {"project", run_project, 168, 4096, 4096, 2, 4096.0 * 4096, true},
-    {"softmax", run_softmax, 64, 1, 64, 1, 64 * 64, false},
-    {"softmax", run_softmax, 4, 1, 64, 1, 4 * 64, false},
-    {"softmax_columns", run_softmax_columns, 64, 1, 64, 1, 64 * 64, false},
-    {"transpose", run_transpose, 64, 1, 64, 1, 64 * 64, false},
-    {"scale_rows", run_scale_rows, 64, 1, 128, 1, 64 * 128, false},
-    {"all_within", run_all_within, 1, 1, PLENTY, 1, PLENTY, false},
+    {"matmul", run_matmul, 64, 128, 64, .flops = 2, .floats = 128 * 64},
+    {"matmul", run_matmul, 64, 64, 128, .flops = 2, .floats = 64 * 128},
+    {"matmul", run_matmul, 64, 64, 64, .flops = 2, .floats = 64 * 64},
+    {"matmul", run_matmul, 4, 128, 64, .flops = 2, .floats = 128 * 64},
+    {"matmul", run_matmul, 4, 64, 128, .flops = 2, .floats = 64 * 128},
+    {"matmul", run_matmul, 1, 128, 64, .flops = 2, .floats = 128 * 64},
+    {"matmul", run_matmul, 1, 64, 64, .flops = 2, .floats = 64 * 64},
+    {"matmul int8", run_matmul_int8, 4, 128, 32, .flops = 2, .floats = 128 * 8},
+    {"matmul int8", run_matmul_int8, 1, 64, 32, .flops = 2, .floats = 64 * 8},
+    {"outer", run_outer, 64, 128, 64, .flops = 2, .floats = 128 * 64},
+    {"outer", run_outer, 64, 64, 64, .flops = 2, .floats = 64 * 64},
+    {"project", run_project, 1, 4096, 4096, .flops = 2, .floats = 4096.0 * 4096, .dtypes = true},
+    {"project", run_project, 2, 4096, 4096, .flops = 2, .floats = 4096.0 * 4096, .dtypes = true},
+    {"project", run_project, 4, 4096, 4096, .flops = 2, .floats = 4096.0 * 4096, .dtypes = true},
+    {"project", run_project, 8, 4096, 4096, .flops = 2, .floats = 4096.0 * 4096, .dtypes = true},
+    {"project", run_project, 16, 4096, 4096, .flops = 2, .floats = 4096.0 * 4096, .dtypes = true},
+    {"project", run_project, 32, 4096, 4096, .flops = 2, .floats = 4096.0 * 4096, .dtypes = true},
+    {"project", run_project, 64, 4096, 4096, .flops = 2, .floats = 4096.0 * 4096, .dtypes = true},
+    {"project", run_project, 1, 768, 768, .flops = 2, .floats = 768 * 768, .dtypes = true},
+    {"project", run_project, 32, 768, 768, .flops = 2, .floats = 768 * 768, .dtypes = true},
+    {"project", run_project, 128, 768, 768, .flops = 2, .floats = 768 * 768, .dtypes = true},
+    {"project", run_project, 168, 4096, 4096, .flops = 2, .floats = 4096.0 * 4096, .dtypes = true},
+    {"softmax", run_softmax, 64, 1, 64, .flops = 1, .floats = 64 * 64},
+    {"softmax", run_softmax, 4, 1, 64, .flops = 1, .floats = 4 * 64},
+    {"softmax_columns", run_softmax_columns, 64, 1, 64, .flops = 1, .floats = 64 * 64},
+    {"transpose", run_transpose, 64, 1, 64, .flops = 1, .floats = 64 * 64},
+    {"scale_rows", run_scale_rows, 64, 1, 128, .flops = 1, .floats = 64 * 128},
+    {"all_within", run_all_within, 1, 1, PLENTY, .flops = 1, .floats = PLENTY},
 };
 
-/* A word of which each half is an ordinary bf16, and which is an ordinary float. */
+/* A float whose word, read as two bf16, is two ordinary numbers as well. */
 static float twice(float x)
 {
     const uint32_t half = attn_float_to_bf16(x);

@@ -1,7 +1,7 @@
 /* columns.c: checks of outer, softmax_columns and transpose.
  *
- * What stands transposed has to give the bits of what stands in rows, so matmul, scale_rows and
- * softmax, which are checked against double elsewhere, are the reference. */
+ * Kernels for transposed scores must give the bits of those for rows.  The reference is therefore
+ * matmul, scale_rows and softmax, which other files check against double. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 static bool same_bits(float a, float b) { return memcmp(&a, &b, sizeof a) == 0; }
 
 /* to[j][r] = from[r][j] */
-static void turn(const struct grid *to, const struct grid *from)
+static void transpose(const struct grid *to, const struct grid *from)
 {
     for (size_t r = 0; r < from->rows; r++)
         for (size_t j = 0; j < from->cols; j++)
@@ -36,7 +36,8 @@ const char *check_outer(struct check *check, size_t rows, size_t k, size_t n)
     bool rescale = rng_next(rng) % 2;
     snprintf(check->what, sizeof check->what, "rows %zu, k %zu, n %zu, rescale %d", rows, k, n,
              rescale);
-    struct grid a = grid_place(&pens[0], rng, rows, k), turned = grid_place(&pens[1], rng, k, rows);
+    struct grid a = grid_place(&pens[0], rng, rows, k),
+                transposed = grid_place(&pens[1], rng, k, rows);
     struct grid b = grid_place(&pens[2], rng, k, n), factors = grid_place(&pens[3], rng, 1, rows);
     struct grid want = grid_place(&pens[4], rng, rows, n), got = grid_place(&pens[5], rng, rows, n);
     grid_fill(&a, rng, 1);
@@ -44,7 +45,7 @@ const char *check_outer(struct check *check, size_t rows, size_t k, size_t n)
     grid_fill(&factors, rng, 1);
     grid_fill(&want, rng, 1);
     grid_copy(&got, &want, 0);
-    turn(&turned, &a);
+    transpose(&transposed, &a);
     if (rescale)
         kernels->scale_rows(want.at, want.ld, factors.at, rows, n);
     kernels->matmul[ATTN_F32](&(struct attn_matmul){.c = want.at,
@@ -59,10 +60,10 @@ const char *check_outer(struct check *check, size_t rows, size_t k, size_t n)
                                                     .accumulate = rescale});
     kernels->outer(&(struct attn_outer){.c = got.at,
                                         .rescale = rescale ? factors.at : NULL,
-                                        .a = turned.at,
+                                        .a = transposed.at,
                                         .b = b.at,
                                         .ldc = got.ld,
-                                        .lda = turned.ld,
+                                        .lda = transposed.ld,
                                         .ldb = b.ld,
                                         .rows = rows,
                                         .k = k,
@@ -70,7 +71,8 @@ const char *check_outer(struct check *check, size_t rows, size_t k, size_t n)
     return compare_bits(&got, &want);
 }
 
-/* Scores of both signs, some of them -inf; rows that have seen something and others. */
+/* Fills scores of both signs, some of them -inf, and rows that have seen keys and others that have
+ * not. */
 static void fill_rows(struct check *check, const struct grid *s, const struct grid *max,
                       const struct grid *sum)
 {
@@ -85,7 +87,7 @@ static void fill_rows(struct check *check, const struct grid *s, const struct gr
     }
 }
 
-/* Hides from each row what is outside of its bounds. */
+/* Draws the keys that each row sees; scores of the others become -inf. */
 static void draw_bounds(struct check *check, const struct grid *s, int32_t *first, int32_t *end)
 {
     for (size_t r = 0; r < s->rows; r++) {
@@ -110,14 +112,14 @@ const char *check_softmax_columns(struct check *check, size_t rows, size_t k, si
     if (rows > MOST)
         return "the check is too small for that";
     struct grid want = grid_place(&pens[0], rng, rows, n), got = grid_place(&pens[1], rng, n, rows);
-    struct grid turned = grid_place(&pens[2], rng, n, rows);
+    struct grid transposed = grid_place(&pens[2], rng, n, rows);
     struct grid tops = {.at = max, .rows = 1, .cols = rows, .ld = rows};
     struct grid sums = {.at = sum, .rows = 1, .cols = rows, .ld = rows};
     struct grid top = grid_place(&pens[3], rng, 1, rows),
                 total = grid_place(&pens[4], rng, 1, rows);
     struct grid by = grid_place(&pens[5], rng, 1, rows);
     fill_rows(check, &want, &tops, &sums);
-    turn(&got, &want);
+    transpose(&got, &want);
     grid_copy(&top, &tops, 0);
     grid_copy(&total, &sums, 0);
     if (bounded)
@@ -126,14 +128,14 @@ const char *check_softmax_columns(struct check *check, size_t rows, size_t k, si
     const struct attn_score_columns columns = {
         got.at, got.ld, rows, n, bounded ? first : NULL, bounded ? end : NULL};
     check->kernels->softmax_columns(&columns, top.at, total.at, by.at);
-    turn(&turned, &want);
+    transpose(&transposed, &want);
     for (size_t r = 0; r < rows; r++)
         if (!same_bits(top.at[r], max[r]) || !same_bits(total.at[r], sum[r]) ||
             !same_bits(by.at[r], rescale[r]))
             return "maximum, sum or rescale has other bits than by rows";
     if (!grid_intact(&top) || !grid_intact(&total) || !grid_intact(&by))
         return "wrote outside its result";
-    return compare_bits(&got, &turned);
+    return compare_bits(&got, &transposed);
 }
 
 const char *check_transpose(struct check *check, size_t rows, size_t k, size_t n)

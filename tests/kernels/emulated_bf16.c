@@ -1,7 +1,8 @@
-/* emulated_bf16.c: the kernels of level avx512bf16, with vdpbf16ps as its manual defines it.
+/* emulated_bf16.c: the kernels of level avx512bf16, with vdpbf16ps emulated as its manual defines
+ * it.
  *
- * For each word: sum = fma(odd of x, odd of w, sum), then fma(even, even, sum); denormals that come
- * in are zeros, those that would come out become zeros, rounding is to nearest even. */
+ * For each word: sum = fma(odd of x, odd of w, sum), then fma(even, even, sum).  Denormal operands
+ * count as zeros, denormal results become zeros, rounding is to nearest even. */
 #include <immintrin.h>
 
 static inline __m512 flush(__m512 x)

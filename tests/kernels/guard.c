@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #define PATTERN 0x7fc0deadu /* a quiet NaN */
-#define BAND 64             /* floats of pattern on the side that is not against a guard page */
+#define BAND 64             /* floats of pattern on the side of a grid without a guard page */
 
 /* splitmix64 (Steele, Lea and Flood 2014). */
 uint64_t rng_next(struct rng *rng)

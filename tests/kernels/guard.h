@@ -1,9 +1,9 @@
-/* guard.h: arrays between guards, and the random numbers to fill them with.
+/* guard.h: arrays between guard pages, and the random numbers to fill them with.
  *
- * A pen is memory between two pages that cannot be touched.  A grid is a matrix in a pen, against
- * its end or its start, so that reading one float too far is a fault; what is left of the pen
- * nearby, and the gap between a row's end and the next row, holds a pattern that is a NaN, so that
- * reading it spoils the result and writing it is seen. */
+ * A pen is memory between two pages that cannot be touched.  A grid is a matrix in a pen that ends
+ * or begins at such a page, so that reading one float too far is a fault.  The memory at its other
+ * side, and the gap between a row's end and the next row, hold a pattern that is a NaN: reading it
+ * spoils the result, and writing it is seen. */
 #ifndef TESTS_KERNELS_GUARD_H
 #define TESTS_KERNELS_GUARD_H
 
@@ -29,11 +29,12 @@ bool pen_open(struct pen *pen, size_t floats);
 struct grid {
     float *at; /* [rows][ld], the last row `cols` long */
     size_t rows, cols, ld;
-    float *band; /* [band_length] around it, patterned */
+    float *band; /* [band_length] around the matrix, patterned */
     size_t band_length;
 };
 
-/* A grid for rows x cols, all of it patterned.  The stride and the end of the pen are drawn. */
+/* Places a grid of rows x cols, all of it patterned; its stride and its end of the pen are
+ * random. */
 struct grid grid_place(struct pen *pen, struct rng *rng, size_t rows, size_t cols);
 
 /* Fills the grid with uniform numbers in +-scale. */
@@ -42,7 +43,7 @@ void grid_fill(const struct grid *grid, struct rng *rng, float scale);
 /* Copies `rows` rows of `from`, beginning with `first`, to the grid. */
 void grid_copy(const struct grid *grid, const struct grid *from, size_t first);
 
-/* Whether all but the elements themselves still holds the pattern. */
+/* Whether everything but the elements themselves still holds the pattern. */
 bool grid_intact(const struct grid *grid);
 
 /* Whether row r of one grid has the bits of row q of another of the same width. */

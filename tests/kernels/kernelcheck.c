@@ -7,8 +7,8 @@
  *   kernelcheck --exp                      the error of exp over all floats of [-104, 0]
  *
  * The sweep takes rows through 1..70 and k and n through 1..130, each value at least once.  Arrays
- * stand against pages that cannot be touched (guard.h); a fault there prints the case it happened
- * in.  The seed is printed, and the same seed runs the same cases in the same order.
+ * end at pages that cannot be touched (guard.h); a fault there prints the case that caused it.  The
+ * seed is printed, and the same seed runs the same cases in the same order.
  */
 #include "kernelcheck.h"
 
@@ -25,7 +25,7 @@
 #define MAX_TAIL_ROWS 70
 #define MAX_TAIL 130
 #define MAX_MESSAGES 20 /* failures that are printed; all are counted */
-#define EXP_STEP 4093   /* every such float in a normal run */
+#define EXP_STEP 4093   /* a normal run checks every 4093rd float */
 
 static const struct {
     const char *name;
@@ -58,7 +58,7 @@ struct run {
     size_t passed, failed;
 };
 
-/* Where a fault handler finds the case; it may not look at much else. */
+/* The case for the fault handler, which may read little else. */
 static struct run *volatile running;
 
 static void on_fault(int signal)
@@ -109,7 +109,7 @@ static void run_case(struct run *run, size_t rows, size_t k, size_t n)
     }
 }
 
-/* 37 and 59 have no factor in common with 130, so k and n take every value. */
+/* k and n take every value, as 37 and 59 have no factor in common with 130. */
 static void run_sweep(struct run *run)
 {
     for (size_t i = 0; i < MAX_TAIL; i++)

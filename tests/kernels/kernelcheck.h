@@ -8,7 +8,7 @@
 #define PENS 9
 #define PEN_FLOATS (1u << 20)
 
-/* What a check works with. */
+/* The state of a run that checks use. */
 struct check {
     const struct attn_kernels *kernels;
     struct rng rng;
@@ -38,8 +38,8 @@ const char *check_all_within(struct check *check, size_t rows, size_t k, size_t 
 #define NUM_PRODUCT_SCALES 6
 extern const float product_scales[NUM_PRODUCT_SCALES][2];
 
-/* Whether a sum of `terms` products whose magnitudes sum to `magnitude` is right; underflow may
- * take `least` of each. */
+/* Whether `got` is near enough to a sum of `terms` products, whose magnitudes sum to `magnitude`
+ * and of each of which underflow may take `least`. */
 bool product_near(double got, double exact, double magnitude, size_t terms, double least);
 
 /* lib/kernels/kernels_avx512_bf16.c with vdpbf16ps emulated, for any CPU of level avx512. */
@@ -50,7 +50,7 @@ void kernels_emulated_bf16(struct attn_kernels *table);
 bool kernels_openblas(struct attn_kernels *table, struct attn_kernels *rounding,
                       struct attn_error *error);
 
-/* |got - exact| in units of the last place of the float nearest to exact. */
+/* |got - exact| in units of the last place of the float nearest to `exact`. */
 double ulps(float got, double exact);
 
 /* The largest error of exp, in ulp, over every step-th float of [-104, 0]; *at is where. */

@@ -1,12 +1,13 @@
-/* products.c: checks of matmul, and of prepare with it.
+/* products.c: checks of matmul, and of prepare_rows with it.
  *
  * The reference is a sum in double.  A product of k terms in float may differ from it by a few
- * units of roundoff times sqrt(k), relative to the sum of the terms' magnitudes (rounding errors
- * of random data add like a random walk; the worst case would be k), and by what underflow takes.
+ * units of roundoff times sqrt(k), relative to the sum of the terms' magnitudes, and by what
+ * underflow takes.  (Rounding errors of random data add like a random walk; the worst case would be
+ * k.)
  *
  * Row independence: the result for all rows is compared, bit for bit, with that of each row
- * computed alone and with that of the rows from the second on, where every row has moved to another
- * place in its tile; strides and alignment differ in every run.
+ * computed alone and with that of all rows but the first, where every row has moved to another
+ * place in its tile.  Strides and alignment differ in every run.
  */
 #include <float.h>
 #include <math.h>
@@ -37,11 +38,11 @@ bool product_near(double got, double exact, double magnitude, size_t terms, doub
 struct multiplication {
     enum attn_dtype dtype;
     struct attn_matmul product;
-    struct grid c, start, a, b; /* what they stand for */
-    struct grid ready;          /* what the kernel is given for a: of int8, prepared */
+    struct grid c, start, a, b; /* as numbers */
+    struct grid ready;          /* a as the kernel gets it: for int8 prepared */
     struct attn_prepared_row prepared[MOST_ROWS];
     float *factor;     /* [k] that a was prepared with, or NULL */
-    struct grid scale; /* of columns; of int8, where product.scale is not NULL */
+    struct grid scale; /* of columns, for int8; unused where product.scale is NULL */
 };
 
 static const char *compare_matmul(const struct multiplication *m)
@@ -59,7 +60,7 @@ static const char *compare_matmul(const struct multiplication *m)
                 integers += fabs((double)b->at[i * b->ld + j]);
             }
             if (m->product.prepared != NULL &&
-                m->prepared[r].unit > 0) /* each is half a unit off */
+                m->prepared[r].unit > 0) /* each number is up to half a unit off */
                 magnitude += integers * (double)m->prepared[r].unit / ROUNDOFF / 2;
             double scale = m->product.scale != NULL ? m->scale.at[j] : 1;
             if (!product_near(c->at[r * c->ld + j], sum * scale, magnitude * fabs(scale),
@@ -69,25 +70,25 @@ static const char *compare_matmul(const struct multiplication *m)
     return NULL;
 }
 
-/* Where number i of column j stands, counted in numbers. */
-static size_t number_place(const struct grid *b, enum attn_dtype dtype, size_t i, size_t j)
+/* The index of number i of column j in b, counted in numbers. */
+static size_t number_index(const struct grid *b, enum attn_dtype dtype, size_t i, size_t j)
 {
     return dtype == ATTN_INT8 ? (i / 4 * b->ld + j) * 4 + i % 4 : i * b->ld + j;
 }
 
-/* b as numbers of the dtype, in memory that ends with the last of them; what is in b becomes what
- * they stand for.  Of float32 b itself. */
+/* Converts b to numbers of the dtype, in memory that ends with the last number, and rounds b itself
+ * to these numbers.  Returns b for float32. */
 static void *as_numbers(const struct grid *b, enum attn_dtype dtype)
 {
     if (dtype == ATTN_F32)
         return b->at;
     size_t bytes = dtype == ATTN_INT8 ? 1 : 2;
-    char *numbers = malloc((number_place(b, dtype, b->rows - 1, b->cols - 1) / 4 + 1) * 4 * bytes);
+    char *numbers = malloc((number_index(b, dtype, b->rows - 1, b->cols - 1) / 4 + 1) * 4 * bytes);
     for (size_t i = 0; i < b->rows * b->cols && numbers != NULL; i++) {
         float *x = &b->at[i / b->cols * b->ld + i % b->cols], large = fmodf(*x * 1e3f, 128.0f);
         uint16_t half = dtype == ATTN_BF16 ? attn_float_to_bf16(*x) : attn_float_to_f16(*x);
         uint8_t byte = (uint8_t)((int)large + 128);
-        memcpy(numbers + number_place(b, dtype, i / b->cols, i % b->cols) * bytes,
+        memcpy(numbers + number_index(b, dtype, i / b->cols, i % b->cols) * bytes,
                bytes == 1 ? (void *)&byte : (void *)&half, bytes);
         *x = dtype == ATTN_INT8   ? (float)(byte - 128)
              : dtype == ATTN_BF16 ? attn_bf16_to_float(half)
@@ -96,7 +97,7 @@ static void *as_numbers(const struct grid *b, enum attn_dtype dtype)
     return numbers;
 }
 
-/* Rows [first, ...) of a, as the kernel is to be given them. */
+/* Fills `ready` with rows [first, ...) of a, as the kernel gets them. */
 static void make_ready(struct check *check, const struct multiplication *m,
                        const struct grid *ready, struct attn_prepared_row *prepared, size_t first)
 {
@@ -108,7 +109,7 @@ static void make_ready(struct check *check, const struct multiplication *m,
                                      m->a.cols);
 }
 
-/* Rows [first, first + count) of the problem by themselves must give the same bits. */
+/* Whether rows [first, first + count) of the problem, computed alone, have the same bits. */
 static bool matmul_rows_same(struct check *check, const struct multiplication *m, size_t first,
                              size_t count)
 {
@@ -148,7 +149,7 @@ static const char *run_matmul(struct check *check, struct multiplication *m)
     return compare_matmul(m);
 }
 
-/* What int8 has beside its numbers. */
+/* Adds what a product with int8 has beside its numbers. */
 static void add_scales(struct check *check, struct multiplication *m)
 {
     struct grid factor = grid_place(&check->pens[7], &check->rng, 1, m->a.cols);

@@ -1,8 +1,8 @@
 /* project.c: checks of project for each dtype of weights, and of quantize.
  *
- * float32 and bf16 are compared with a sum in double, integers with the one float that their
- * formula gives.  As in products.c each row must have the same bits alone and at another place;
- * columns are held to the same from each panel on, for threads share a product by panels.
+ * float32 and bf16 are compared with a sum in double, int8 with the one float that its formula
+ * gives.  As in products.c each row must have the same bits alone and at another place.  Columns
+ * must have the same bits computed from any panel on, because threads share a product by panels.
  */
 #include <float.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "kernelcheck.h"
 #include "mem.h"
 
-/* A case: y = start + x w, w in panels as rows of a grid; x of int8 is in words too. */
+/* A case: y = start + x w.  A panel of w is a row of its grid.  x of int8 is counted in words. */
 struct projection {
     struct grid y, start, x, w;
     struct grid row_scale, scale; /* [1][rows], [1][n], of int8 */
@@ -34,8 +34,8 @@ static uint8_t byte_at(const struct grid *grid, size_t row, size_t i)
     return byte;
 }
 
-/* Where weight i of column j stands in its panel, in numbers. */
-static size_t place(const struct projection *p, size_t i, size_t j)
+/* The index of weight i of column j in its panel, counted in numbers. */
+static size_t weight_index(const struct projection *p, size_t i, size_t j)
 {
     size_t each = attn_numbers_per_word(p->dtype);
     return (i / each * ATTN_PANEL + j % ATTN_PANEL) * each + i % each;
@@ -44,7 +44,7 @@ static size_t place(const struct projection *p, size_t i, size_t j)
 static double weight(const struct projection *p, size_t i, size_t j)
 {
     const float *panel = p->w.at + j / ATTN_PANEL * p->w.ld;
-    size_t at = place(p, i, j);
+    size_t at = weight_index(p, i, j);
     uint16_t half;
     if (p->dtype == ATTN_F32)
         return (double)panel[at];
@@ -54,7 +54,7 @@ static double weight(const struct projection *p, size_t i, size_t j)
     return (double)attn_bf16_to_float(half);
 }
 
-/* What a kernel that rounds rows makes of x; denormals count as zeros there. */
+/* x as a kernel that rounds rows to bf16 computes with it: denormals count as zeros. */
 static double rounded(float x)
 {
     float half = attn_bf16_to_float(attn_float_to_bf16(x));
@@ -70,19 +70,19 @@ static void fill_bytes(const struct grid *grid, struct rng *rng, int extreme)
         }
 }
 
-/* Weights stand 128 too high, rows are zero beyond k. */
+/* Fills a case of int8: bytes of weights are 128 too high, rows are zero beyond k. */
 static void fill_integers(struct projection *p, struct rng *rng)
 {
     int extreme = rng_next(rng) % 4 == 0 ? 127 : 0, sign = rng_next(rng) % 2 ? 1 : -1;
     fill_bytes(&p->x, rng, sign * extreme);
-    fill_bytes(&p->w, rng, extreme != 0 ? -1 : 0); /* 255, which is 127 */
+    fill_bytes(&p->w, rng, extreme != 0 ? -1 : 0); /* byte 255, the weight 127 */
     for (size_t r = 0; r < p->x.rows; r++)
         memset((char *)(p->x.at + r * p->x.ld) + p->k, 0, 4 * p->x.cols - p->k);
     grid_fill(&p->row_scale, rng, 1);
     grid_fill(&p->scale, rng, 1);
 }
 
-/* Rounds the weights in place: two to a word, zero beyond k. */
+/* Turns the weights into bf16 in place: two to a word, zero beyond k. */
 static void make_halves(const struct projection *p)
 {
     for (size_t row = 0; row < p->w.rows; row++)
@@ -96,35 +96,39 @@ static void make_halves(const struct projection *p)
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-/* Columns [0, n) of y from panel `panel` on, by rows like those of x, the first of which is row
- * `first` of the case.  `kept`: the run before had the same rows. */
-static void run_project(const struct check *check, const struct projection *p, const struct grid *y,
-                        const struct grid *x, size_t first, size_t panel, size_t n, bool kept)
+/* A part of a case: rows [first, first + x->rows) of x by n columns from a panel on. */
+struct part {
+    const struct grid *y, *x; /* the rows and columns of the part alone */
+    size_t first, panel, n;
+    bool rows_copied; /* the run before had the same rows */
+};
+
+static void run_project(const struct check *check, const struct projection *p, struct part part)
 {
     const bool integers = p->dtype == ATTN_INT8;
     const struct attn_project_block product = {
-        .y = y->at,
+        .y = part.y->at,
         .start = p->from == FROM_ZERO  ? NULL
-                 : p->from == FROM_ROW ? p->start.at + panel * ATTN_PANEL
-                                       : y->at,
-        .x = x->at,
-        .w = p->w.at + panel * p->w.ld,
-        .row_scale = integers ? p->row_scale.at + first : NULL,
-        .scale = integers ? p->scale.at + panel * ATTN_PANEL : NULL,
+                 : p->from == FROM_ROW ? p->start.at + part.panel * ATTN_PANEL
+                                       : part.y->at,
+        .x = part.x->at,
+        .w = p->w.at + part.panel * p->w.ld,
+        .row_scale = integers ? p->row_scale.at + part.first : NULL,
+        .scale = integers ? p->scale.at + part.panel * ATTN_PANEL : NULL,
         .scratch = p->scratch,
-        .rows_copied = kept,
-        .ldy = y->ld,
-        .ldstart = p->from == FROM_Y ? y->ld : 0,
-        .ldx = x->ld * (integers ? 4 : 1),
+        .rows_copied = part.rows_copied,
+        .ldy = part.y->ld,
+        .ldstart = p->from == FROM_Y ? part.y->ld : 0,
+        .ldx = part.x->ld * (integers ? 4 : 1),
         .ldpanel = p->w.ld,
-        .rows = x->rows,
+        .rows = part.x->rows,
         .k = p->k,
-        .n = n,
+        .n = part.n,
     };
     check->kernels->project[p->dtype](&product);
 }
 
-/* What y holds at first where it is added to. */
+/* Fills y with what it holds before it is added to. */
 static void fill_start(const struct grid *y, const struct projection *p, size_t row, size_t column)
 {
     for (size_t r = 0; p->from == FROM_Y && r < y->rows; r++)
@@ -178,22 +182,25 @@ static bool project_rows_same(struct check *check, const struct projection *p, s
     struct grid rows = grid_place(&check->pens[5], &check->rng, count, p->x.cols);
     fill_start(&part, p, first, 0);
     grid_copy(&rows, &p->x, first);
-    run_project(check, p, &part, &rows, first, 0, p->n, false);
+    run_project(check, p, (struct part){.y = &part, .x = &rows, .first = first, .n = p->n});
     for (size_t r = 0; r < count; r++)
         if (!grid_same_row(&part, r, &p->y, first + r))
             return false;
     return grid_intact(&part);
 }
 
-/* Columns that end with column j, from the beginning of its panel, must have the same bits, also
- * with what the run before made of the rows. */
+/* Whether the columns from the beginning of column j's panel to j, computed alone, have the same
+ * bits; also with rows that the run before has copied. */
 static bool project_columns_same(struct check *check, const struct projection *p, size_t j,
-                                 bool kept)
+                                 bool rows_copied)
 {
     size_t first = j / ATTN_PANEL * ATTN_PANEL, n = j - first + 1;
     struct grid part = grid_place(&check->pens[4], &check->rng, p->y.rows, n);
     fill_start(&part, p, 0, first);
-    run_project(check, p, &part, &p->x, 0, j / ATTN_PANEL, n, kept);
+    run_project(
+        check, p,
+        (struct part){
+            .y = &part, .x = &p->x, .panel = j / ATTN_PANEL, .n = n, .rows_copied = rows_copied});
     for (size_t r = 0; r < p->y.rows; r++)
         if (memcmp(part.at + r * part.ld, p->y.at + r * p->y.ld + first, n * sizeof(float)) != 0)
             return false;
@@ -252,7 +259,7 @@ static const char *check_dtype(struct check *check, enum attn_dtype dtype, size_
     if (dtype == ATTN_BF16)
         make_halves(&p);
     fill_start(&p.y, &p, 0, 0);
-    run_project(check, &p, &p.y, &p.x, 0, 0, n, false);
+    run_project(check, &p, (struct part){.y = &p.y, .x = &p.x, .n = n});
     if (!grid_intact(&p.y) || !grid_intact(&p.x) || !grid_intact(&p.w) || !grid_intact(&p.start))
         return "wrote outside its result";
     const char *differs = check->bits_vary ? NULL : compare_parts(check, &p);
@@ -276,7 +283,7 @@ const char *check_project_int8(struct check *check, size_t rows, size_t k, size_
 
 /* ---- quantize -------------------------------------------------------------------------------- */
 
-/* Magnitudes of a row: ordinary, the ends of what floats can be, too small to count, none. */
+/* Magnitudes of a row: ordinary, near the largest and the smallest that count, too small, zero. */
 static const float widths[] = {1, 1, 3e38f, 2e-36f, 1e-37f, 1e-40f, 0};
 
 const char *check_quantize(struct check *check, size_t rows, size_t k, size_t n)
@@ -286,7 +293,7 @@ const char *check_quantize(struct check *check, size_t rows, size_t k, size_t n)
     struct grid x = grid_place(&check->pens[0], rng, 1, n);
     struct grid words = grid_place(&check->pens[1], rng, 1, attn_ceil_div(n, 4));
     struct grid scale = grid_place(&check->pens[2], rng, 1, 1);
-    int8_t *out = (int8_t *)(words.at + words.cols) - n; /* ends where its memory does */
+    int8_t *out = (int8_t *)(words.at + words.cols) - n; /* ends with its memory */
     uint8_t before[4];
     (void)rows, (void)k;
     snprintf(check->what, sizeof check->what, "n %zu, width %g", n, (double)width);

@@ -1,7 +1,7 @@
-/* rows.c: checks of softmax, normalize, scale_rows and all_within, and the error of exp.
+/* rows.c: checks of softmax, normalize, scale, scale_rows and all_within, and the error of exp.
  *
- * exp is held to 2 ulp against the C library's in double; below the smallest normal float it
- * must be 0.  Sums are compared with a sum in double of the very terms that the kernel stored.
+ * exp must be within 2 ulp of the C library's in double; below the smallest normal float it must be
+ * 0.  A sum is compared with the sum in double of the very terms that the kernel stored.
  */
 #include <float.h>
 #include <math.h>
@@ -28,12 +28,12 @@ static bool is_exp(float got, float x)
 
 /* ---- softmax --------------------------------------------------------------------------------- */
 
-/* The rows before and after. */
+/* The arguments of softmax, before or after it. */
 struct softmax_state {
     struct grid s, max, sum, rescale; /* the last three [1][rows] */
 };
 
-/* Kinds of scores: ordinary, wide enough for exp to vanish, as wide as floats go. */
+/* Magnitudes of scores: ordinary, wide enough for exp to be 0, as wide as floats go. */
 static const float widths[] = {1, 5, 60, 500, 3e38f};
 
 static void fill_scores(struct check *check, const struct softmax_state *before)
@@ -89,7 +89,7 @@ static const char *compare_softmax_row(const struct softmax_state *after,
     return NULL;
 }
 
-/* Row r by itself must give the same bits. */
+/* Whether row r, computed alone, has the same bits. */
 static bool softmax_row_same(struct check *check, const struct softmax_state *after,
                              const struct softmax_state *before, size_t r)
 {
@@ -109,7 +109,7 @@ const char *check_softmax(struct check *check, size_t rows, size_t k, size_t n)
     struct rng *rng = &check->rng;
     struct pen *pens = check->pens;
     snprintf(check->what, sizeof check->what, "rows %zu, n %zu", rows, n);
-    /* The state before needs no guards: one pen each for the two larger parts is enough. */
+    /* The state before needs no guards but for the scores. */
     static float memory[3][128];
     struct softmax_state after = place_state(pens, pens + 1, pens + 2, pens + 3, rng, rows, n);
     struct softmax_state before = {

@@ -1,4 +1,4 @@
-/* import.c: sending a large state, and looking for its rows. */
+/* import.c: sends a large state, and looks for its rows in the journals. */
 #include "import.h"
 
 #include <check.h>
@@ -28,7 +28,7 @@ static const struct daemon *served;
 static pthread_t sender;
 static atomic_bool answered;
 static long status;
-static char newest[NAME]; /* journal when it began: those before are of imports before */
+static char newest[NAME]; /* journal when the import began; older ones hold earlier imports */
 
 void import_open(void)
 {
@@ -64,8 +64,8 @@ static void *send_state(void *argument)
     return NULL;
 }
 
-/* The names of journals are in their order: of those from `first` on the bytes of the largest, and
- * with `last` the newest. */
+/* Returns the size of the largest journal among those named `first` or later; names sort by age.
+ * Writes the newest name to `last` where that is not NULL. */
 static size_t journal_bytes(char last[NAME], const char *directory, const char *first)
 {
     DIR *stream = opendir(directory);
@@ -96,7 +96,7 @@ void import_begin(const struct daemon *daemon, const char *directory)
         continue;
 }
 
-bool import_was_cut(const char *directory)
+bool import_was_interrupted(const char *directory)
 {
     size_t bytes = journal_bytes(NULL, directory, newest);
     pthread_join(sender, NULL);
@@ -109,7 +109,7 @@ bool import_left_nothing(struct client *client)
            call_metric(client, "attnd_cache_used_bytes") < (double)OTHERS;
 }
 
-bool import_again(struct client *client)
+bool import_completes(struct client *client)
 {
     uint64_t header;
     struct answer made = client_send(client, request()), back = client_get(client, PATH);

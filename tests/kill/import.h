@@ -1,8 +1,9 @@
 /* import.h: a large import for a daemon to be killed in.
  *
- * Its rows go into the journal in pieces and count with the last one.  Journals of these daemons
- * are replaced at 64 KiB, but not while an import is written: so one that is larger than
- * IMPORT_SEEN and smaller than the import's rows says that the daemon was within it. */
+ * The rows of an import go into the journal in pieces and count with the last one.  The daemons of
+ * this test replace a journal at 64 KiB, but not while an import is written.  A journal that is
+ * larger than IMPORT_SEEN and smaller than the import's rows therefore shows that the daemon was
+ * killed within the import. */
 #ifndef TESTS_KILL_IMPORT_H
 #define TESTS_KILL_IMPORT_H
 
@@ -16,16 +17,16 @@
 void import_open(void); /* after mirror_open */
 void import_close(void);
 
-/* Begins to send the session's state to the daemon, on a thread of its own, and waits until its
- * rows are seen in a journal of the directory, or the daemon has answered. */
+/* Starts sending the session's state to the daemon, on a thread of its own, and waits until rows of
+ * the import are seen in a journal of the directory, or the daemon has answered. */
 void import_begin(const struct daemon *daemon, const char *directory);
 
-/* After the daemon's end: whether that was within the import. */
-bool import_was_cut(const char *directory);
+/* Call after the daemon's end: whether the daemon was killed within the import. */
+bool import_was_interrupted(const char *directory);
 
-/* Whether the daemon that came after it knows nothing of it, and whether one that is whole takes
- * the session's place there, bit for bit. */
+/* Of the daemon started after the kill: whether nothing of the import is left in it; and whether a
+ * complete import then makes the session there, bit for bit. */
 bool import_left_nothing(struct client *client);
-bool import_again(struct client *client);
+bool import_completes(struct client *client);
 
 #endif

@@ -1,13 +1,13 @@
 /* main.c: SIGKILL under load, again and again: build/kill [--quick].
  *
- * Callers step, fork, truncate, delete and start sessions of a daemon that keeps a journal, which
- * is small, so that snapshots are being made too; at a random moment the daemon is killed and
- * started again.  What was answered has to be there and what was not answered is asked for again:
- * then every session's lengths and the bits of its next decode have to be those of a mirror that
- * was never killed.
+ * Callers step, fork, truncate, delete and start sessions of a daemon whose journal is small, so
+ * that checkpoints are made too.  At a random moment the daemon is killed and started again.  Every
+ * change that was answered must be there; a request without an answer is sent again.  Then the
+ * lengths of every session and the bits of its next decode must be those of a mirror that was never
+ * killed.
  *
- * Then it is killed in the middle of large imports, between two pieces of one, which have to leave
- * nothing.  The last line has the figures. */
+ * In a second test the daemon is killed in the middle of large imports, between two pieces of one,
+ * and nothing of such an import may be left.  The last line has the figures. */
 #include <check.h>
 #include <curl/curl.h>
 #include <pthread.h>
@@ -25,9 +25,9 @@
 
 #define KILLS 300
 #define KILLS_QUICK 25
-#define IMPORTS 20 /* that a kill has to fall into */
+#define IMPORTS 20 /* interrupted by a kill */
 #define IMPORTS_QUICK 3
-#define TRIES 10 /* for each of them, at most: a kill may come late */
+#define TRIES 10 /* kills for each of these, at most: a kill may come late */
 #define CALLERS 4
 #define SESSIONS 6 /* of each caller */
 #define LONG 150   /* tokens after which a session is deleted */
@@ -41,12 +41,13 @@ static struct caller {
     unsigned number, random, names, seeds;
     struct client client;
     struct mirror sessions[SESSIONS];
-    size_t answers, wrong; /* wrong: an answer that was not the mirror's */
+    size_t answers, wrong; /* wrong: answers that differ from the mirror's */
 } callers[CALLERS];
 
 static struct {
     size_t rows, lost, doubled, differing, sessions;
-    size_t cut, left; /* imports that a kill fell into, and of which something was left */
+    size_t interrupted,
+        left; /* imports interrupted by a kill, and those of which something was left */
     unsigned slowest_ms;
 } result;
 
@@ -58,19 +59,20 @@ static unsigned below(struct caller *caller, unsigned n)
 
 /* ---- Answers --------------------------------------------------------------------------------- */
 
-/* The step was answered: the mirror takes it too. */
+/* Applies an answered step to the mirror; false where the answer differs from the mirror's. */
 static bool take_step(struct mirror *mirror, const json_t *answer)
 {
     float out[TINY];
-    if (mirror->doubt == DOUBT_START)
+    if (mirror->pending == PENDING_START)
         mirror_start(mirror);
     mirror_step(out, mirror, mirror->layer, mirror->seed, true);
-    mirror->doubt = NO_DOUBT;
-    return mirror_gave(answer, out) && json_integer_value(json_object_get(answer, "length")) ==
-                                           (json_int_t)mirror_length(mirror, mirror->layer);
+    mirror->pending = NOT_PENDING;
+    return mirror_output_equals(answer, out) &&
+           json_integer_value(json_object_get(answer, "length")) ==
+               (json_int_t)mirror_length(mirror, mirror->layer);
 }
 
-/* False, with nothing to free, where no answer came. */
+/* Sends a request; false, with nothing to free, where no answer came. */
 static bool ask(struct answer *answer, struct client *client, const struct request *request)
 {
     bool answered = client_try(answer, client, request);
@@ -89,14 +91,14 @@ static bool post(struct answer *answer, struct client *client, const char *path,
 
 /* ---- The load -------------------------------------------------------------------------------- */
 
-/* Adds the step to a body and notes it. */
+/* Adds a new step to a body and records it in the mirror as pending. */
 static void write_step(struct text *body, struct caller *caller, struct mirror *mirror,
                        size_t layer)
 {
     char extra[64];
     mirror->layer = layer;
     mirror->seed = caller->number * 10000000u + ++caller->seeds;
-    mirror->doubt = mirror->live ? DOUBT_STEP : DOUBT_START;
+    mirror->pending = mirror->live ? PENDING_STEP : PENDING_START;
     if (mirror->live) {
         snprintf(extra, sizeof extra, ",\"position\":%zu", mirror_length(mirror, layer));
     } else {
@@ -121,7 +123,7 @@ static bool step_one(struct caller *caller, struct mirror *mirror)
     return true;
 }
 
-/* Half of the caller's sessions in one request. */
+/* Steps half of the caller's sessions in one request. */
 static bool step_many(struct caller *caller)
 {
     struct text body = {0};
@@ -143,17 +145,17 @@ static bool step_many(struct caller *caller)
     return true;
 }
 
-static bool end_one(struct caller *caller, struct mirror *mirror)
+static bool delete_one(struct caller *caller, struct mirror *mirror)
 {
     char path[64];
     struct answer answer;
     snprintf(path, sizeof path, "/sessions/%s", mirror->id);
-    mirror->doubt = DOUBT_DELETE;
+    mirror->pending = PENDING_DELETE;
     if (!ask(&answer, &caller->client, &(struct request){.method = "DELETE", .path = path}))
         return false;
     caller->wrong += answer.status != 204;
     answer_free(&answer);
-    mirror->doubt = NO_DOUBT;
+    mirror->pending = NOT_PENDING;
     mirror_end(mirror);
     return true;
 }
@@ -164,14 +166,14 @@ static bool truncate_one(struct caller *caller, struct mirror *mirror)
     struct text body = {0};
     struct answer answer;
     mirror->length = below(caller, (unsigned)mirror_longest(mirror) + 1);
-    mirror->doubt = DOUBT_TRUNCATE;
+    mirror->pending = PENDING_TRUNCATE;
     snprintf(path, sizeof path, "/sessions/%s/truncate", mirror->id);
     text_add(&body, "{\"length\":%zu}", mirror->length);
     if (!post(&answer, &caller->client, path, &body))
         return false;
     caller->wrong += answer.status != 200;
     answer_free(&answer);
-    mirror->doubt = NO_DOUBT;
+    mirror->pending = NOT_PENDING;
     attn_cache_truncate(mirror->cache, mirror->length);
     return true;
 }
@@ -185,33 +187,33 @@ static bool fork_one(struct caller *caller, struct mirror *mirror, struct mirror
     snprintf(mirror->id, sizeof mirror->id, "f%u-%u", caller->number, ++caller->names);
     mirror->length = below(caller, (unsigned)mirror_longest(from) + 1);
     mirror->from = from;
-    mirror->doubt = DOUBT_FORK;
+    mirror->pending = PENDING_FORK;
     text_add(&body, "{\"session_id\":\"%s\",\"length\":%zu}", mirror->id, mirror->length);
     if (!post(&answer, &caller->client, path, &body))
         return false;
     caller->wrong += answer.status != 201;
     answer_free(&answer);
-    mirror->doubt = NO_DOUBT;
+    mirror->pending = NOT_PENDING;
     mirror_fork(mirror, from, mirror->length);
     return true;
 }
 
-/* One request; false where it got no answer. */
-static bool act(struct caller *caller)
+/* Sends one request of a random kind; false where no answer came. */
+static bool send_one(struct caller *caller)
 {
     struct mirror *mirror = &caller->sessions[below(caller, SESSIONS)];
     struct mirror *other = &caller->sessions[below(caller, SESSIONS)];
-    unsigned what = below(caller, 100);
+    unsigned kind = below(caller, 100);
     if (mirror->live && mirror_longest(mirror) > LONG)
-        return end_one(caller, mirror);
-    if (what < 20)
+        return delete_one(caller, mirror);
+    if (kind < 20)
         return step_many(caller);
-    if (mirror->live && what < 25)
+    if (mirror->live && kind < 25)
         return truncate_one(caller, mirror);
-    if (mirror->live && what < 32 && !other->live)
+    if (mirror->live && kind < 32 && !other->live)
         return fork_one(caller, other, mirror);
-    if (mirror->live && what < 36)
-        return end_one(caller, mirror);
+    if (mirror->live && kind < 36)
+        return delete_one(caller, mirror);
     return step_one(caller, mirror);
 }
 
@@ -219,7 +221,7 @@ static void *call(void *argument)
 {
     struct caller *caller = argument;
     client_open(&caller->client, &served);
-    while (act(caller))
+    while (send_one(caller))
         caller->answers++;
     client_close(&caller->client);
     return NULL;
@@ -227,8 +229,8 @@ static void *call(void *argument)
 
 /* ---- After a kill ---------------------------------------------------------------------------- */
 
-/* Asks for the session; false where it is not there. */
-static bool look(size_t lengths[MIRROR_LAYERS], struct client *client, const char *id)
+/* Reads the session's lengths; false where the session does not exist. */
+static bool read_lengths(size_t lengths[MIRROR_LAYERS], struct client *client, const char *id)
 {
     char path[64];
     snprintf(path, sizeof path, "/sessions/%s", id);
@@ -253,11 +255,11 @@ static struct answer decode(struct client *client, const struct mirror *mirror, 
     return answer;
 }
 
-/* Asks again for a step: it has to end up there once. */
+/* Sends a pending step again; the step must count once. */
 static void step_again(struct client *client, struct mirror *mirror)
 {
     char extra[64];
-    size_t position = mirror->doubt == DOUBT_START ? 0 : mirror_length(mirror, mirror->layer);
+    size_t position = mirror->pending == PENDING_START ? 0 : mirror_length(mirror, mirror->layer);
     snprintf(extra, sizeof extra, ",\"position\":%zu", position);
     struct answer answer = decode(client, mirror, mirror->layer, mirror->seed, extra);
     result.doubled += answer.status == 409;
@@ -266,29 +268,29 @@ static void step_again(struct client *client, struct mirror *mirror)
     answer_free(&answer);
 }
 
-/* Finds out what became of what was asked for and not answered. */
+/* Finds out whether the pending request took effect, and brings the mirror to the same state. */
 static void settle(struct client *client, struct mirror *mirror)
 {
     size_t lengths[MIRROR_LAYERS];
-    enum doubt doubt = mirror->doubt;
-    bool found = look(lengths, client, mirror->id);
-    if (doubt == DOUBT_STEP || (doubt == DOUBT_START && found))
+    enum pending pending = mirror->pending;
+    bool found = read_lengths(lengths, client, mirror->id);
+    if (pending == PENDING_STEP || (pending == PENDING_START && found))
         step_again(client, mirror);
-    else if (doubt == DOUBT_FORK && found)
+    else if (pending == PENDING_FORK && found)
         mirror_fork(mirror, mirror->from, mirror->length);
-    else if (doubt == DOUBT_DELETE && !found)
+    else if (pending == PENDING_DELETE && !found)
         mirror_end(mirror);
-    else if (doubt == DOUBT_TRUNCATE &&
+    else if (pending == PENDING_TRUNCATE &&
              (lengths[0] < mirror_length(mirror, 0) || lengths[1] < mirror_length(mirror, 1)))
         attn_cache_truncate(mirror->cache, mirror->length);
-    mirror->doubt = NO_DOUBT;
+    mirror->pending = NOT_PENDING;
 }
 
 static void compare(struct client *client, struct mirror *mirror)
 {
     size_t lengths[MIRROR_LAYERS];
     float out[TINY];
-    bool found = look(lengths, client, mirror->id);
+    bool found = read_lengths(lengths, client, mirror->id);
     if (!found) {
         result.lost += mirror_length(mirror, 0) + mirror_length(mirror, 1) + 1;
         return;
@@ -299,7 +301,7 @@ static void compare(struct client *client, struct mirror *mirror)
         result.doubled += lengths[i] > want ? lengths[i] - want : 0;
         struct answer answer = decode(client, mirror, i, 77, ",\"commit\":false");
         mirror_step(out, mirror, i, 77, false);
-        result.differing += answer.status != 200 || !mirror_gave(answer.json, out);
+        result.differing += answer.status != 200 || !mirror_output_equals(answer.json, out);
         result.rows += want;
         answer_free(&answer);
     }
@@ -310,12 +312,12 @@ static void verify(void)
 {
     struct client client;
     client_open(&client, &served);
-    for (size_t pass = 0; pass < 3; pass++) /* forks are settled before what they come from */
+    for (size_t pass = 0; pass < 3; pass++) /* forks are settled before their parents */
         for (size_t c = 0; c < CALLERS; c++)
             for (size_t i = 0; i < SESSIONS; i++) {
                 struct mirror *mirror = &callers[c].sessions[i];
-                bool fork = mirror->doubt == DOUBT_FORK;
-                if (pass < 2 && mirror->doubt != NO_DOUBT && fork == (pass == 0))
+                bool fork = mirror->pending == PENDING_FORK;
+                if (pass < 2 && mirror->pending != NOT_PENDING && fork == (pass == 0))
                     settle(&client, mirror);
                 else if (pass == 2 && mirror->live)
                     compare(&client, mirror);
@@ -339,14 +341,15 @@ static void start(void)
     result.slowest_ms = ms > result.slowest_ms ? ms : result.slowest_ms;
 }
 
-/* At a random moment; or with `first` NULL within an import, if it can be had. */
-static void kill_under_load(struct caller *first)
+/* Kills the daemon under load at a moment drawn from `moments` or, where that is NULL, within an
+ * import if possible. */
+static void kill_under_load(struct caller *moments)
 {
     pthread_t threads[CALLERS];
     for (size_t i = 0; i < CALLERS; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
-    if (first != NULL)
-        pause_ms(5 + below(first, 120));
+    if (moments != NULL)
+        pause_ms(5 + below(moments, 120));
     else
         import_begin(&served, directory);
     process_end(&served.process); /* SIGKILL */
@@ -373,7 +376,7 @@ static void tear_down(void)
     mirror_close();
 }
 
-START_TEST(test_what_was_answered_outlives_kills)
+START_TEST(test_answered_changes_survive_kills)
 {
     struct caller moments = {.random = 5};
     for (size_t i = 0; i < kills; i++) {
@@ -384,30 +387,31 @@ START_TEST(test_what_was_answered_outlives_kills)
 }
 END_TEST
 
-/* One that was answered all the same is there, and goes again. */
-static void settle_import(struct client *client, bool cut)
+/* Counts the import.  An import that was answered before the kill is in the daemon, and is
+ * deleted. */
+static void settle_import(struct client *client, bool interrupted)
 {
-    result.cut += cut;
-    result.left += cut && !import_left_nothing(client);
+    result.interrupted += interrupted;
+    result.left += interrupted && !import_left_nothing(client);
     if (call_status(client, "large") == 200)
         call_delete(client, "large");
 }
 
-START_TEST(test_kill_within_an_import_leaves_nothing_of_it_and_all_of_the_others)
+START_TEST(test_kill_within_an_import_leaves_no_row_of_it_and_every_other_session)
 {
     struct client client;
     import_open();
-    for (size_t i = 0; i < TRIES * imports && result.cut < imports; i++) {
+    for (size_t i = 0; i < TRIES * imports && result.interrupted < imports; i++) {
         kill_under_load(NULL);
-        bool cut = import_was_cut(directory);
+        bool interrupted = import_was_interrupted(directory);
         start();
         verify();
         client_open(&client, &served);
-        settle_import(&client, cut);
+        settle_import(&client, interrupted);
         client_close(&client);
     }
     client_open(&client, &served);
-    ck_assert(import_again(&client));
+    ck_assert(import_completes(&client));
     call_delete(&client, "large");
     client_close(&client);
     import_close();
@@ -419,8 +423,8 @@ static Suite *suite(void)
     Suite *suite = suite_create("kill");
     TCase *tests = tcase_create("kill");
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, test_what_was_answered_outlives_kills);
-    tcase_add_test(tests, test_kill_within_an_import_leaves_nothing_of_it_and_all_of_the_others);
+    tcase_add_test(tests, test_answered_changes_survive_kills);
+    tcase_add_test(tests, test_kill_within_an_import_leaves_no_row_of_it_and_every_other_session);
     suite_add_tcase(suite, tests);
     return suite;
 }
@@ -444,13 +448,15 @@ int main(int argc, char *argv[])
     snprintf(command, sizeof command, "rm -rf %s", directory);
     bool removed = system(command) == 0;
     bool right = ran && removed && wrong == 0 && result.lost == 0 && result.doubled == 0 &&
-                 result.differing == 0 && result.sessions > kills && result.cut == imports &&
-                 result.left == 0 && answers > (INSTRUMENTED ? 1 : 10) * kills &&
+                 result.differing == 0 && result.sessions > kills &&
+                 result.interrupted == imports && result.left == 0 &&
+                 answers > (INSTRUMENTED ? 1 : 10) * kills &&
                  (INSTRUMENTED || result.slowest_ms <= READY_MS);
     printf("check-kill: %zu kills, %zu more within imports, %zu of which left something; %zu "
            "answers, %zu rows of %zu sessions looked at: %zu lost, %zu doubled, %zu decodes "
            "differ, %zu answers wrong; ready again within %u ms%s\n",
-           kills, result.cut, result.left, answers, result.rows, result.sessions, result.lost,
-           result.doubled, result.differing, wrong, result.slowest_ms, right ? ": ok" : ": FAILED");
+           kills, result.interrupted, result.left, answers, result.rows, result.sessions,
+           result.lost, result.doubled, result.differing, wrong, result.slowest_ms,
+           right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -81,7 +81,7 @@ void mirror_step(float out[TINY], struct mirror *mirror, size_t layer, unsigned 
     ck_assert_int_eq(step.error.status, ATTN_OK);
 }
 
-bool mirror_gave(const json_t *answer, const float out[TINY])
+bool mirror_output_equals(const json_t *answer, const float out[TINY])
 {
     const json_t *output = json_object_get(answer, "output");
     bool same = json_array_size(output) == TINY;
@@ -129,7 +129,7 @@ char *mirror_state(size_t *size, const struct mirror *mirror)
 
 bool mirror_holds(const struct mirror *mirror, const char *data, size_t bytes)
 {
-    uint64_t header; /* bytes of it, which stand before it */
+    uint64_t header; /* length of the header, stored before it */
     size_t size;
     char *file = mirror_state(&size, mirror);
     memcpy(&header, file, sizeof header);

@@ -1,4 +1,5 @@
-/* mirror.h: what a session of the daemon has to be, computed here with the same library. */
+/* mirror.h: the state that a session of the daemon must have, computed here with the same
+ * library. */
 #ifndef TESTS_KILL_MIRROR_H
 #define TESTS_KILL_MIRROR_H
 
@@ -11,17 +12,24 @@
 
 #define MIRROR_LAYERS 2
 
-/* What was asked for last and got no answer: it may have happened, or not. */
-enum doubt { NO_DOUBT, DOUBT_STEP, DOUBT_START, DOUBT_FORK, DOUBT_TRUNCATE, DOUBT_DELETE };
+/* The last request where no answer to it came: it may have taken effect, or not. */
+enum pending {
+    NOT_PENDING,
+    PENDING_STEP,
+    PENDING_START,
+    PENDING_FORK,
+    PENDING_TRUNCATE,
+    PENDING_DELETE
+};
 
 struct mirror {
     char id[32];
     bool live;
-    struct attn_cache *cache; /* NULL where it is not live */
-    enum doubt doubt;
-    size_t layer, length; /* of the doubtful step; of the truncation or fork */
-    unsigned seed;        /* of the step's row */
-    struct mirror *from;  /* of the fork */
+    struct attn_cache *cache; /* NULL where the mirror is not live */
+    enum pending pending;
+    size_t layer, length; /* layer of the pending step; length of the pending truncation or fork */
+    unsigned seed;        /* of the pending step's row */
+    struct mirror *from;  /* parent of the pending fork */
 };
 
 void mirror_open(void); /* the model `tiny` of CONFIG_SMALL */
@@ -33,17 +41,17 @@ void mirror_fork(struct mirror *mirror, const struct mirror *from, size_t length
 size_t mirror_length(const struct mirror *mirror, size_t layer);
 size_t mirror_longest(const struct mirror *mirror);
 
-/* A step of the row that the seed names; its output. */
+/* Computes a step of the row that the seed names, and its output. */
 void mirror_step(float out[TINY], struct mirror *mirror, size_t layer, unsigned seed, bool commit);
 
-/* Whether the output in an answer, or an item of one, has these bits. */
-bool mirror_gave(const json_t *answer, const float out[TINY]);
+/* Whether the output of an answer, or of one item of it, has exactly these bits. */
+bool mirror_output_equals(const json_t *answer, const float out[TINY]);
 
-/* A session of so many tokens in every layer, which no step has made. */
+/* Makes a session of `tokens` tokens in every layer, written into the cache without steps. */
 void mirror_fill(struct mirror *mirror, size_t tokens);
 
-/* It as a state that a daemon imports, free it; and whether these are the tensors of the
- * cache as an exported state has them. */
+/* mirror_state returns the session as a state that a daemon imports, the caller's to free.
+ * mirror_holds says whether `data` are the tensors of that state. */
 char *mirror_state(size_t *size, const struct mirror *mirror);
 bool mirror_holds(const struct mirror *mirror, const char *data, size_t bytes);
 

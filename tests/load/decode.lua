@@ -1,7 +1,7 @@
 -- decode.lua: wrk script: as many sessions as connections, each decoding one row at a time.
 --
--- Arguments after `--`: the model's width, the number of connections, a prefix that makes this
--- run's session ids new.  Run wrk with one thread (-t1).
+-- Arguments after `--`: the model's width, the number of connections, and a prefix that makes the
+-- session ids of this run new.  Run wrk with one thread (-t1).
 --
 -- wrk does not say which connection a request is for, so a free list keeps each session to one
 -- request at a time: request() takes a session, response() gives it back by the id in the reply.  A
@@ -45,7 +45,7 @@ function init(args)
 end
 
 function request()
-    if first > last then -- wrk asks for one request more than it sends, to look at it
+    if first > last then -- wrk builds one request more than it sends, to inspect it
         number = number + 1
         renew({ number = number, life = 0 })
     end
@@ -62,7 +62,7 @@ function request()
 end
 
 function response(status, headers, body)
-    if status == 204 then -- any of the deleted ones: they are alike
+    if status == 204 then -- any deleted session will do: all of them start again
         renew(table.remove(deleting))
         return
     end

@@ -2,11 +2,11 @@
 # journal.sh: what journal_fsync=os costs /decode on the small model, at most 5 %.
 #
 # Two daemons, one without durability and one with a journal, take turns under the same load (one
-# session per connection, wrk), so that whatever else the machine does meets both alike; which goes
-# first changes from turn to turn.  The figure is the median over the turns of the ratio of their
-# rates; beside it stands that of requests per second of processor time, which counts workers that
-# wait for the write too.  Prints both on the last line and fails where the first is below 0.95.
-# A busy machine wants more turns.
+# session per connection, wrk), so that other work on the machine slows both alike; the daemon that
+# goes first changes from turn to turn.  The figure is the median of the turns' ratios of rates.
+# Beside it stands the median ratio of requests per second of processor time, which also counts
+# workers that wait for the write.  The last line has both; the script fails where the first is below
+# 0.95.  A busy machine needs more turns.
 #
 # usage: journal.sh [turns] [seconds per run]      CONNECTIONS=64 ATTND=build/attnd
 set -euo pipefail

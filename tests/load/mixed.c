@@ -2,14 +2,15 @@
  *
  *   mixed PORT [seconds of a run] [share of the capacity] [tokens]
  *
- * Talks to an attnd with the models `short` (decoded, one session per connection) and `long` (a
- * layer for /attend), all tensors as bytes, so that what is measured is the daemon and not its
- * client.  First as many decodes as 32 connections can have: the capacity.  Then `share` of it as
- * open-loop load: requests have times at which they are due, at random (Poisson), whatever the
- * answers do; a latency counts from then, so waiting for a free connection is part of it.  That
- * load alone, then beside attends one after the other; and attends without it.  Prints p50 and p99
- * of the decodes, the mean time of the attends, and both ratios beside what they must not pass.
- * Ends in 1 where a request fails, in 2 where a ratio is beyond its bound. */
+ * The program talks to an attnd with the models `short` (decoded, one session per connection)
+ * and `long` (a layer for /attend).  All tensors are sent as bytes, so that the daemon is
+ * measured and not its client.  The capacity is measured first: as many decodes as 32
+ * connections can have.  A `share` of the capacity is then an open-loop load: requests are due
+ * at random times (Poisson), independent of the answers, and a latency counts from the due time,
+ * so waiting for a free connection is part of it.  This load runs alone, then beside attends
+ * that follow one another; the attends also run alone.  Printed are p50 and p99 of the decodes,
+ * the mean time of the attends, and both ratios with their bounds.  The exit status is 1 where a
+ * request fails, 2 where a ratio is beyond its bound. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
@@ -28,7 +29,7 @@
 #include <unistd.h>
 
 #define CONNECTIONS 32
-#define SHORT_WIDTH 256 /* of the models of mixed.sh */
+#define SHORT_WIDTH 256 /* widths of the models of mixed.sh */
 #define LONG_WIDTH 1024
 #define MAX_STEPS 512 /* of a session; then it starts again under a new name */
 #define MAX_SAMPLES 4000000
@@ -88,7 +89,7 @@ static void send_all(int fd, const char *bytes, size_t count)
     }
 }
 
-/* Reads one reply, which must be 200, and forgets it. */
+/* Reads one reply, which must be 200, and discards it. */
 static void expect_ok(int fd)
 {
     char head[65536];
@@ -114,7 +115,7 @@ static void expect_ok(int fd)
     }
 }
 
-/* A request to `path` with this JSON and rows of `width` floats behind it. */
+/* A request to `path`: this JSON, followed by rows of `width` floats. */
 struct message {
     char *bytes;
     size_t length;
@@ -259,7 +260,7 @@ static struct figures run_load(double seconds, double rate)
 
 /* ---- Attends ---- */
 
-/* Seconds of one attend. */
+/* Returns the seconds that one attend takes. */
 static double attend_once(int fd, const struct message *message)
 {
     double start = now_s();
@@ -278,7 +279,7 @@ static struct message attend_message(size_t tokens)
     return new_message("/attend", json, tokens, LONG_WIDTH);
 }
 
-/* Decodes at `rate` for as long as `count` attends take, beside them; the attends' mean seconds. */
+/* Decodes at `rate` while `count` attends run; *attend_s receives the attends' mean seconds. */
 static struct figures run_beside(double *attend_s, int fd, const struct message *message,
                                  size_t count, double rate, double alone_s)
 {
@@ -286,7 +287,7 @@ static struct figures run_beside(double *attend_s, int fd, const struct message 
     pthread_t threads[CONNECTIONS];
     struct session sessions[CONNECTIONS];
     double total = 0;
-    /* Decodes end a little before the attends, so that all of them are beside one. */
+    /* Decodes end a little before the attends, so that each of them is beside one. */
     load_begin(&load, alone_s * (double)count, rate, threads, sessions);
     for (size_t i = 0; i < count; i++)
         total += attend_once(fd, message);
@@ -317,7 +318,7 @@ int main(int argc, char *argv[])
     size_t tokens = argc > 4 ? strtoul(argv[4], NULL, 10) : 8192, count;
     int fd = dial();
     struct message message = attend_message(tokens);
-    attend_once(fd, &message); /* which takes its memory */
+    attend_once(fd, &message); /* the first one allocates its memory */
     struct figures capacity = run_load(seconds / 2, 0);
     print_load("capacity", &capacity);
     double attend = attend_once(fd, &message), beside_s;

@@ -2,8 +2,7 @@
 # mixed.sh: decodes beside a long attend, measured by build/mixed against a daemon of its own.
 #
 # Two small models: `short` is decoded, `long` (grouped heads, RoPE) takes the attends.  The engine
-# has one thread less than there are CPUs where there are few, since clients and event threads need
-# one too.
+# has one thread less than there are CPUs, since clients and event threads need one too.
 #
 # usage: mixed.sh [seconds per run] [share of the capacity] [tokens]
 #        ATTND=build/attnd MIXED=build/mixed THREADS=1

@@ -1,4 +1,4 @@
-/* crowd.c: many connections of little use. */
+/* crowd.c: one thread with epoll opens the connections, sends for them and sees them closed. */
 #include "crowd.h"
 
 #include <check.h>
@@ -12,8 +12,8 @@
 #include "load.h"
 
 #define EVENTS 256
-#define RAMP_S 2.0  /* in which the slow ones appear */
-#define PAUSE_S 0.5 /* between two bytes of one */
+#define RAMP_S 2.0  /* the slow connections are opened within this time */
+#define PAUSE_S 0.5 /* between two bytes of a slow connection */
 #define TINY_BUFFER 4096
 
 struct crowd_member {
@@ -57,14 +57,14 @@ static void end(struct crowd *crowd, struct crowd_member *m)
     double after = load_now() - m->began;
     close(m->fd);
     m->fd = -1;
-    crowd->cut[m->kind]++;
+    crowd->closed[m->kind]++;
     if (after > crowd->slowest_s[m->kind])
         crowd->slowest_s[m->kind] = after;
 }
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
-/* Opens what is due of the slow ones by now, in turn. */
+/* Opens the slow connections that are due by now, the kinds in turn. */
 static void open_more(struct crowd *crowd, double share)
 {
     for (enum crowd_kind kind = CROWD_HEADS; kind < CROWD_KINDS; kind++) {
@@ -94,19 +94,19 @@ static void look(struct crowd *crowd, int ms)
         end(crowd, &crowd->members[events[i].data.u64]);
 }
 
-static bool all_cut(const struct crowd *crowd)
+static bool all_closed(const struct crowd *crowd)
 {
     bool all = true;
     for (enum crowd_kind kind = CROWD_HEADS; kind < CROWD_KINDS; kind++)
-        all = all && crowd->cut[kind] == crowd->wanted[kind];
+        all = all && crowd->closed[kind] == crowd->wanted[kind];
     return all;
 }
 
-static void *drive(void *argument)
+static void *run(void *argument)
 {
     struct crowd *crowd = argument;
     double start = load_now(), now = start;
-    while (!all_cut(crowd) && now - start < crowd->patience_s) {
+    while (!all_closed(crowd) && now - start < crowd->patience_s) {
         open_more(crowd, (now - start) / RAMP_S);
         send_bytes(crowd, now);
         look(crowd, 10);
@@ -116,7 +116,7 @@ static void *drive(void *argument)
     return NULL;
 }
 
-/* ---- What others call ------------------------------------------------------------------------ */
+/* ---- Interface ------------------------------------------------------------------------------- */
 
 void crowd_open(struct crowd *crowd, unsigned port, const size_t wanted[CROWD_KINDS],
                 const struct text *asks, double patience_s)
@@ -134,7 +134,7 @@ void crowd_open(struct crowd *crowd, unsigned port, const size_t wanted[CROWD_KI
 
 void crowd_start(struct crowd *crowd)
 {
-    ck_assert_int_eq(pthread_create(&crowd->thread, NULL, drive, crowd), 0);
+    ck_assert_int_eq(pthread_create(&crowd->thread, NULL, run, crowd), 0);
 }
 
 void crowd_join(struct crowd *crowd)

@@ -17,12 +17,12 @@
 
 #define REPLY_MAX 8192
 #define EVENTS 256
-#define REST_S 30.0 /* at most, for answers after the end */
+#define REST_S 30.0 /* at most, to wait for answers after a run */
 
 struct load_connection {
     int fd;
     const struct text *request;
-    double sent; /* 0: free */
+    double sent; /* 0: nothing is under way */
     size_t have;
     char reply[REPLY_MAX + 1];
 };
@@ -63,7 +63,8 @@ void load_greet(int fd)
     } while (strstr(answer, "\r\n\r\n") == NULL || answer[have - 1] != '}');
 }
 
-/* Connections that have had an answer may wait for long until they are used. */
+/* Opens connection i, and lets it have an answer: a connection that had one may wait for long until
+ * it is used. */
 static void dial(struct load *load, size_t i)
 {
     struct load_connection *c = &load->connections[i];
@@ -137,7 +138,7 @@ static void count_answer(struct load *load, struct load_connection *c)
     }
 }
 
-/* Whether the whole answer is there. */
+/* Whether the whole answer has been received. */
 static bool is_whole(const struct load_connection *c)
 {
     const char *end = strstr(c->reply, "\r\n\r\n");
@@ -159,7 +160,7 @@ static void receive(struct load *load, size_t i)
         if (c->sent == 0 || !is_whole(c))
             return;
         count_answer(load, c);
-    } else { /* the end of the connection; without an answer it counts as one of another kind */
+    } else { /* the connection ended; a request without an answer counts as `other` */
         load->result->other += c->sent != 0;
         close(c->fd);
         dial(load, i);

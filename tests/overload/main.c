@@ -1,16 +1,16 @@
-/* main.c: more than a daemon can do, and clients that mean it no good: build/overload [--quick].
+/* main.c: more load than a daemon can serve, and hostile clients: build/overload [--quick].
  *
  * First part: as many decodes as one daemon can compute (the peak), then twice and ten times as
- * many, at random times whatever the answers do.  What it computes must not fall by more than a
- * tenth, what it refuses must be refused at once, and when the load is over it must be as before.
+ * many, at random times independent of the answers.  The rate of computed decodes must not fall by
+ * more than a tenth, refusals must come at once, and after the load the daemon must be as before.
  * Second part: thousands of idle connections, hundreds that send a byte now and then, and hundreds
  * that never read, all at once, beside a good client that must hardly notice.
  *
  * Sender and daemon share the machine.  The daemon computes on one thread, so that on two CPUs the
- * other is left to its event thread and to the sender, and the peak is measured with the same
- * sender, before and after.  Each load is tried up to three times, since other work on the
- * machine may spoil it.  The last line has the figures; those of an instrumented daemon are told
- * and not judged. */
+ * other is left to its event thread and to the sender; the peak is measured with the same sender,
+ * before and after.  Each load is tried up to three times, since other work on the machine may
+ * spoil it.  The last line has the figures; those of an instrumented daemon are printed and not
+ * judged. */
 #include <check.h>
 #include <curl/curl.h>
 #include <math.h>
@@ -35,8 +35,8 @@
 
 #define HEADER_MS 2000
 #define BODY_MS 2000
-#define REPLY_RATE 65536.0 /* bytes per second that a reader of replies has to take */
-#define SWEEP_S 1.0        /* beyond its deadline a connection is cut within this */
+#define REPLY_RATE 65536.0 /* bytes per second that a client has to read */
+#define SWEEP_S 1.0        /* after its deadline a connection is closed within this */
 
 #define GOODPUT 0.9
 #define REFUSED_MS 10.0
@@ -70,9 +70,9 @@ static struct text requests[CONNECTIONS];
 static struct {
     double peak, goodput[2], refused_ms[2], recovered_s; /* at 2 and 10 times the peak */
     double alone_ms, beside_ms, late_s, resident_mib, allowed_mib;
-    size_t others, cut, not_cut, idle_lost;
+    size_t others, closed, not_closed, idle_lost;
     unsigned tries;
-    bool stood, unmoved;
+    bool throughput_held, undisturbed;
 } result;
 
 /* ---- Requests -------------------------------------------------------------------------------- */
@@ -106,9 +106,9 @@ static void add_decode(struct text *out, const char *session)
 #define LARGE_ROWS 16
 #define LARGE_KEYS 64
 #define LARGE_BYTES ((size_t)LARGE_HEADS * LARGE_ROWS * LARGE_KEYS * sizeof(float))
-#define LARGE_TIMES 24 /* in a row: more than the system buffers for a client that does not read */
+#define LARGE_TIMES 24 /* more than the system buffers for a client that does not read */
 
-/* Asks that take next to no computing and have an answer of LARGE_BYTES each. */
+/* Adds requests that take almost no computing and have an answer of LARGE_BYTES each. */
 static void add_large(struct text *out)
 {
     static float numbers[LARGE_HEADS * LARGE_ROWS + 2 * LARGE_KEYS];
@@ -130,8 +130,8 @@ static void add_large(struct text *out)
     text_free(&json);
 }
 
-/* A session of CACHED tokens, filled with a window since that is cheap, and a fork of it for each
- * connection. */
+/* Makes a session of CACHED tokens, filled with a sliding window since that is cheap, and a fork of
+ * it for each connection. */
 static void make_sessions(void)
 {
     struct text json = {0}, body = {0};
@@ -168,9 +168,10 @@ static void make_sessions(void)
     text_free(&body);
 }
 
-/* ---- More than it can do --------------------------------------------------------------------- */
+/* ---- Overload -------------------------------------------------------------------------------- */
 
-/* p99 of a client that asks, waits, and pauses, until `over` or for the given time. */
+/* Returns the p99 latency of a client that asks, waits and pauses, until `over` or for
+ * `seconds`. */
 static double good_ms(struct load *load, const atomic_bool *over, double seconds)
 {
     struct load_times all = {0};
@@ -195,7 +196,7 @@ static double find_peak(struct load *load)
     return peak;
 }
 
-static bool stood(size_t i, double peak)
+static bool throughput_held(size_t i, double peak)
 {
     return result.goodput[i] >= GOODPUT * peak && result.refused_ms[i] <= REFUSED_MS;
 }
@@ -215,7 +216,7 @@ static void overload(struct load *load, size_t i, double factor, double peak)
     load_result_free(&run);
 }
 
-/* Seconds until ten answers in a row are good and as fast as before the load. */
+/* Returns the seconds until ten answers in a row are good and as fast as before the load. */
 static double recover(struct load *load, double usual_ms)
 {
     double start = load->end, since = start;
@@ -227,7 +228,7 @@ static double recover(struct load *load, double usual_ms)
     return since - start;
 }
 
-START_TEST(test_it_computes_what_it_can_and_refuses_the_rest_at_once)
+START_TEST(test_overload_keeps_throughput_and_refuses_the_rest_at_once)
 {
     struct load load;
     load_open(&load, served.port, requests, CONNECTIONS);
@@ -236,7 +237,7 @@ START_TEST(test_it_computes_what_it_can_and_refuses_the_rest_at_once)
         unsigned tries = 0;
         do
             overload(&load, i, i == 0 ? 2 : 10, before);
-        while (++tries < scale.tries && !stood(i, before));
+        while (++tries < scale.tries && !throughput_held(i, before));
         result.tries = tries > result.tries ? tries : result.tries;
     }
     result.recovered_s = recover(&load, usual_ms);
@@ -244,34 +245,34 @@ START_TEST(test_it_computes_what_it_can_and_refuses_the_rest_at_once)
     result.peak = fmin(before, after); /* other work on the machine lowers either */
     printf("  peak %.0f/s before and %.0f/s after, usual again after %.2f s\n", before, after,
            result.recovered_s);
-    result.stood = stood(0, result.peak) && stood(1, result.peak) && result.others == 0 &&
-                   result.recovered_s <= RECOVERED_S;
+    result.throughput_held = throughput_held(0, result.peak) && throughput_held(1, result.peak) &&
+                             result.others == 0 && result.recovered_s <= RECOVERED_S;
     load_close(&load);
 }
 END_TEST
 
-/* ---- Clients that mean it no good ------------------------------------------------------------ */
+/* ---- Hostile clients ------------------------------------------------------------------------- */
 
 static double resident_mib(void)
 {
     return call_metric(&client, "process_resident_memory_bytes") / 1048576;
 }
 
-/* What each kind may take until it is cut, beyond its deadline. */
+/* Counts the connections that were closed, and how late after the deadline of their kind. */
 static void judge_crowd(const struct crowd *crowd)
 {
     const double due[CROWD_KINDS] = {0, HEADER_MS / 1e3, BODY_MS / 1e3,
                                      BODY_MS / 1e3 + (double)LARGE_BYTES / REPLY_RATE};
     result.late_s = 0;
-    result.cut = result.not_cut = 0;
+    result.closed = result.not_closed = 0;
     for (enum crowd_kind kind = CROWD_HEADS; kind < CROWD_KINDS; kind++) {
-        result.cut += crowd->cut[kind];
-        result.not_cut += crowd->wanted[kind] - crowd->cut[kind];
+        result.closed += crowd->closed[kind];
+        result.not_closed += crowd->wanted[kind] - crowd->closed[kind];
         result.late_s = fmax(result.late_s, crowd->slowest_s[kind] - due[kind]);
-        printf("  %zu of %zu cut, the last after %.1f s of %.1f\n", crowd->cut[kind],
+        printf("  %zu of %zu cut, the last after %.1f s of %.1f\n", crowd->closed[kind],
                crowd->wanted[kind], crowd->slowest_s[kind], due[kind]);
     }
-    result.idle_lost = crowd->cut[CROWD_IDLE];
+    result.idle_lost = crowd->closed[CROWD_IDLE];
 }
 
 static bool try_crowd(struct load *load, const struct text *large)
@@ -297,19 +298,19 @@ static bool try_crowd(struct load *load, const struct text *large)
         "  p99 of a good client: %.2f ms before, %.2f beside them, %.2f after; %.0f MiB resident "
         "of %.0f\n",
         before, result.beside_ms, after, result.resident_mib, result.allowed_mib);
-    return result.beside_ms <= NOTICED * result.alone_ms && result.not_cut == 0 &&
+    return result.beside_ms <= NOTICED * result.alone_ms && result.not_closed == 0 &&
            result.late_s <= SWEEP_S && result.idle_lost == 0 &&
            result.resident_mib <= result.allowed_mib;
 }
 
-START_TEST(test_a_good_client_hardly_notices_a_crowd_of_others)
+START_TEST(test_a_good_client_hardly_notices_hostile_ones)
 {
     struct load load;
     struct text large = {0};
     add_large(&large);
     load_open(&load, served.port, requests, 1);
-    for (unsigned i = 0; i < scale.tries && !result.unmoved; i++)
-        result.unmoved = try_crowd(&load, &large);
+    for (unsigned i = 0; i < scale.tries && !result.undisturbed; i++)
+        result.undisturbed = try_crowd(&load, &large);
     load_close(&load);
     text_free(&large);
 }
@@ -337,14 +338,15 @@ static Suite *suite(void)
     Suite *suite = suite_create("overload");
     TCase *tests = tcase_create("overload");
     tcase_add_unchecked_fixture(tests, begin, end);
-    tcase_add_test(tests, test_it_computes_what_it_can_and_refuses_the_rest_at_once);
-    tcase_add_test(tests, test_a_good_client_hardly_notices_a_crowd_of_others);
+    tcase_add_test(tests, test_overload_keeps_throughput_and_refuses_the_rest_at_once);
+    tcase_add_test(tests, test_a_good_client_hardly_notices_hostile_ones);
     suite_add_tcase(suite, tests);
     return suite;
 }
 
-/* Where it may, so that other work on the machine spoils less.  The daemon inherits both: priority
- * among the processes of this session, and, where the system groups by sessions, the group's. */
+/* Raises the priority, where that is allowed, so that other work on the machine spoils less.  The
+ * daemon inherits both: the priority among the processes of this session and, where the system
+ * groups processes by sessions, that of the group. */
 static void go_first(void)
 {
     (void)!setpriority(PRIO_PROCESS, 0, PRIORITY);
@@ -355,7 +357,8 @@ static void go_first(void)
     fclose(group);
 }
 
-/* The daemon inherits it, and the crowd needs as many on this side. */
+/* Raises the limit of open files: the daemon, which inherits the limit, needs one for each
+ * connection, and so does the crowd on this side. */
 static void allow_many_files(void)
 {
     struct rlimit files;
@@ -379,14 +382,14 @@ int main(int argc, char *argv[])
         return EXIT_FAILURE;
     scale.tries = INSTRUMENTED ? 1 : scale.tries;
     bool right = suite_run(suite()) && result.others + result.idle_lost == 0 &&
-                 (INSTRUMENTED || (result.stood && result.unmoved));
+                 (INSTRUMENTED || (result.throughput_held && result.undisturbed));
     printf("check-overload: peak %.0f/s, %.0f%% and %.0f%% of it at 2 and 10 times that, refusals "
            "p99 %.1f and %.1f ms, usual again within %.1f s (try %u); %zu idle, %zu slow cut at "
            "most %.1f s late, %zu not; good p99 %.2f ms beside them, %.2f alone; %.0f MiB%s\n",
            result.peak, 100 * result.goodput[0] / result.peak,
            100 * result.goodput[1] / result.peak, result.refused_ms[0], result.refused_ms[1],
-           result.recovered_s, result.tries, scale.crowd[CROWD_IDLE], result.cut,
-           fmax(0, result.late_s), result.not_cut, result.beside_ms, result.alone_ms,
+           result.recovered_s, result.tries, scale.crowd[CROWD_IDLE], result.closed,
+           fmax(0, result.late_s), result.not_closed, result.beside_ms, result.alone_ms,
            result.resident_mib, right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

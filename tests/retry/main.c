@@ -1,13 +1,14 @@
-/* main.c: 100,000 decodes through a proxy that loses replies and doubles requests:
- * build/retry [--quick].
+/* main.c: 100,000 decodes through a proxy that loses replies and duplicates requests: build/retry
+ * [--quick].
  *
  * Callers step the two layers of their sessions, one or several in a request, in JSON or in binary
- * form, and begin them with `start`.  What is not answered is sent again, as docs/API.md says.  A
- * session that has become long is compared and ended: its exported state has to be, byte for byte,
- * that of a twin which got the same rows undisturbed (but for the epoch, and the checksum over it),
- * and its tensors those of a cache that the library filled here (mirror.h).  Each answer's bits are
- * those of the mirror, and the daemon's replies have to say `replayed` as often as it had the
- * request before. */
+ * form, and begin each session with `start`.  A request without an answer is sent again, as
+ * docs/API.md says.  Each answer must have the bits of the mirror (mirror.h), and the daemon must
+ * say `replayed` exactly for the requests that it had before.
+ *
+ * A session that has become long is compared and deleted.  Its exported state must be, byte for
+ * byte but for the epoch and the checksum, that of its twin, a session that got the same rows
+ * undisturbed; its tensors must be those of the mirror's cache. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,8 +25,8 @@
 #define DECODES_QUICK 20000
 #define CALLERS 6
 #define SESSIONS 6 /* of each caller */
-#define TOGETHER 4 /* in a request, at most */
-#define LONG 120   /* tokens of a layer after which a session ends */
+#define TOGETHER 4 /* sessions in a request, at most */
+#define LONG 120   /* tokens of a layer after which a session is deleted */
 #define TRIES 1000
 #define PREFIX 8 /* bytes of a safetensors file before its header */
 
@@ -35,7 +36,7 @@ static struct daemon served, through;
 static struct caller {
     unsigned number, random, names;
     size_t requests;
-    struct client client, direct; /* through the proxy, and not */
+    struct client client, direct; /* through the proxy; past the proxy */
     struct mirror sessions[SESSIONS];
     size_t decodes, retries, wrong, compared, rows, differing;
 } callers[CALLERS];
@@ -46,7 +47,7 @@ static unsigned below(struct caller *caller, unsigned n)
     return (caller->random >> 8) % n;
 }
 
-/* The seed of the row of a session at a layer's position; mirror.seed is the session's. */
+/* The seed of the row at a position of a layer; mirror.seed is the session's own. */
 static unsigned seed_of(const struct mirror *mirror, size_t layer, size_t position)
 {
     return mirror->seed + (unsigned)(layer * 2 * LONG + position);
@@ -54,8 +55,8 @@ static unsigned seed_of(const struct mirror *mirror, size_t layer, size_t positi
 
 /* ---- Asking until there is an answer --------------------------------------------------------- */
 
-/* Sends `json`, in either form, until it is answered, in either form.  A reply has `again` items
- * that are replays where the daemon had the request before, `first` where not. */
+/* Sends `json`, as JSON or in binary form, until an answer comes, in either form.  The answer must
+ * contain `again` replays where the daemon had the request before, `first` where not. */
 static struct answer ask(struct caller *caller, const char *json, size_t again, size_t first)
 {
     struct text body = {0};
@@ -89,7 +90,7 @@ static struct answer ask(struct caller *caller, const char *json, size_t again, 
     return answer;
 }
 
-/* The mirror takes the step too; counts an answer that is not the mirror's. */
+/* Applies the step to the mirror, and counts an answer that differs from the mirror's. */
 static void take_step(struct caller *caller, struct mirror *mirror, size_t layer,
                       const json_t *answer)
 {
@@ -97,7 +98,7 @@ static void take_step(struct caller *caller, struct mirror *mirror, size_t layer
     size_t position = mirror_length(mirror, layer);
     mirror_step(out, mirror, layer, seed_of(mirror, layer, position), true);
     caller->wrong +=
-        !mirror_gave(answer, out) ||
+        !mirror_output_equals(answer, out) ||
         json_integer_value(json_object_get(answer, "position")) != (json_int_t)position ||
         json_integer_value(json_object_get(answer, "length")) != (json_int_t)position + 1;
     caller->decodes++;
@@ -105,7 +106,8 @@ static void take_step(struct caller *caller, struct mirror *mirror, size_t layer
 
 /* ---- What callers do ------------------------------------------------------------------------- */
 
-/* A session's first step makes it; a repeat of that finds it there and goes on without `start`. */
+/* Creates a session by its first step.  A retry finds the session there, and repeats the step
+ * without `start`. */
 static void start(struct caller *caller, struct mirror *mirror)
 {
     struct text body = {0}, next = {0};
@@ -149,7 +151,7 @@ static void step_one(struct caller *caller, struct mirror *mirror, size_t layer)
     text_free(&body);
 }
 
-/* A step of each of these sessions in one request. */
+/* Steps each of these sessions in one request. */
 static void step_many(struct caller *caller, struct mirror *const list[], size_t count,
                       size_t layer)
 {
@@ -171,8 +173,9 @@ static void step_many(struct caller *caller, struct mirror *const list[], size_t
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
-/* The same rows, undisturbed: as few requests as will do, and then the last step as it was. */
-static void raise_twin(struct caller *caller, const struct mirror *mirror, const char *id)
+/* Creates the twin: the same rows in as few requests as possible, and the last step as a request of
+ * its own, as the session had it. */
+static void make_twin(struct caller *caller, const struct mirror *mirror, const char *id)
 {
     call_create(&caller->direct, id, "");
     for (size_t layer = 0; layer < MIRROR_LAYERS; layer++) {
@@ -189,7 +192,8 @@ static void raise_twin(struct caller *caller, const struct mirror *mirror, const
     }
 }
 
-/* Splits an exported state into its header, without what belongs to one session alone, and data. */
+/* Splits an exported state into data and header; the notes that differ between sessions (epoch,
+ * checksum) are removed. */
 static json_t *split(const char **data, size_t *bytes, const struct answer *state)
 {
     uint64_t length;
@@ -212,14 +216,14 @@ static struct answer export(struct caller *caller, const char *id)
     return client_get(&caller->direct, path);
 }
 
-/* Compares the session with its twin and with the mirror, and ends it. */
+/* Compares the session with its twin and with the mirror, and deletes it. */
 static void compare(struct caller *caller, struct mirror *mirror)
 {
     char twin[40];
     const char *a, *b;
     size_t a_bytes, b_bytes;
     snprintf(twin, sizeof twin, "twin-%s", mirror->id);
-    raise_twin(caller, mirror, twin);
+    make_twin(caller, mirror, twin);
     struct answer got = export(caller, mirror->id), want = export(caller, twin);
     json_t *x = split(&a, &a_bytes, &got), *y = split(&b, &b_bytes, &want);
     caller->differing += !json_equal(x, y) || a_bytes != b_bytes || memcmp(a, b, a_bytes) != 0 ||
@@ -274,7 +278,7 @@ static void *call(void *argument)
 
 static struct proxy_figures proxied;
 
-START_TEST(test_retries_lose_and_double_nothing)
+START_TEST(test_retries_lose_and_duplicate_nothing)
 {
     static const char *const arguments[] = {"--log", "error", NULL};
     pthread_t threads[CALLERS];
@@ -297,7 +301,7 @@ static bool run(void)
 {
     Suite *suite = suite_create("retry");
     TCase *tests = tcase_create("retry");
-    tcase_add_test(tests, test_retries_lose_and_double_nothing);
+    tcase_add_test(tests, test_retries_lose_and_duplicate_nothing);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }

@@ -1,4 +1,4 @@
-/* proxy.c: a thread that accepts, and one for each connection. */
+/* proxy.c: one thread accepts connections, and one more serves each connection. */
 #include "proxy.h"
 
 #include <arpa/inet.h>
@@ -12,15 +12,15 @@
 #include "raw.h"
 
 #define PATIENCE_MS 60000
-#define CHANCE 20 /* one in so many is lost, one doubled, one doubled at once or not */
+#define CHANCE 20 /* of so many requests one loses its reply, and one is duplicated */
 
-enum fault { NO_FAULT, LOSE, CUT, REPEAT, AT_ONCE };
+enum fault { NO_FAULT, LOSE_REPLY, TRUNCATE_REPLY, REPEAT, REPEAT_AT_ONCE };
 
-static const struct daemon *behind;
+static const struct daemon *upstream;
 static int listener;
 static pthread_t acceptor;
 
-/* Guards what follows. */
+/* Guards the variables below. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 static size_t open_connections;
@@ -37,18 +37,19 @@ struct connection {
 
 static enum fault draw_fault(void)
 {
-    static const enum fault faults[2 * CHANCE] = {LOSE, CUT, REPEAT, AT_ONCE};
+    static const enum fault faults[2 * CHANCE] = {LOSE_REPLY, TRUNCATE_REPLY, REPEAT,
+                                                  REPEAT_AT_ONCE};
     pthread_mutex_lock(&lock);
     random_state = random_state * 1664525u + 1013904223u;
     enum fault fault = faults[(random_state >> 8) % (2 * CHANCE)];
     figures.requests++;
-    figures.dropped += fault == LOSE || fault == CUT;
-    figures.doubled += fault == REPEAT || fault == AT_ONCE;
+    figures.dropped += fault == LOSE_REPLY || fault == TRUNCATE_REPLY;
+    figures.doubled += fault == REPEAT || fault == REPEAT_AT_ONCE;
     pthread_mutex_unlock(&lock);
     return fault;
 }
 
-/* Notes that the daemon gets the request and what is expected of the reply. */
+/* Counts the request as delivered to the daemon, and the replays expected of its reply. */
 static void count_delivery(const struct raw_answer *request)
 {
     char id[256];
@@ -72,7 +73,7 @@ static void deliver(struct raw *daemon, const struct raw_answer *request)
               raw_send(daemon, request->body, request->length));
 }
 
-/* The daemon's reply, of which every `replayed` is counted. */
+/* Reads the daemon's reply, and counts every `replayed` in it. */
 static struct raw_answer collect(struct raw *daemon)
 {
     static const char word[] = "\"replayed\":true";
@@ -87,7 +88,7 @@ static struct raw_answer collect(struct raw *daemon)
     return reply;
 }
 
-/* The request a second time, and the later of both replies. */
+/* Delivers the request a second time; the later reply replaces the first. */
 static void repeat(struct raw_answer *reply, struct connection *c, const struct raw_answer *request)
 {
     raw_answer_free(reply);
@@ -98,15 +99,15 @@ static void repeat(struct raw_answer *reply, struct connection *c, const struct 
 static struct raw_answer exchange(struct connection *c, const struct raw_answer *request,
                                   enum fault fault)
 {
-    if (fault == AT_ONCE && !c->second_open) {
-        raw_open(&c->daemon[1], behind->host, behind->port);
+    if (fault == REPEAT_AT_ONCE && !c->second_open) {
+        raw_open(&c->daemon[1], upstream->host, upstream->port);
         c->second_open = true;
     }
     deliver(&c->daemon[0], request);
-    if (fault == AT_ONCE)
+    if (fault == REPEAT_AT_ONCE)
         deliver(&c->daemon[1], request);
     struct raw_answer reply = collect(&c->daemon[0]);
-    if (fault == AT_ONCE) {
+    if (fault == REPEAT_AT_ONCE) {
         struct raw_answer other = collect(&c->daemon[1]);
         raw_answer_free(&other);
     }
@@ -115,7 +116,7 @@ static struct raw_answer exchange(struct connection *c, const struct raw_answer 
     return reply;
 }
 
-/* One request; false where the connection is to end. */
+/* Serves one request; false where the connection is to be closed. */
 static bool pass(struct connection *c)
 {
     struct raw_answer request = raw_read(&c->client, false, PATIENCE_MS);
@@ -123,21 +124,21 @@ static bool pass(struct connection *c)
         return false;
     enum fault fault = draw_fault();
     struct raw_answer reply = exchange(c, &request, fault);
-    bool goes_on = fault != LOSE && fault != CUT;
-    if (fault != LOSE) {
-        size_t part = goes_on ? reply.length : reply.length / 2;
-        goes_on = raw_send(&c->client, reply.head, strlen(reply.head)) &&
-                  raw_send(&c->client, reply.body, part) && goes_on;
+    bool keep_open = fault != LOSE_REPLY && fault != TRUNCATE_REPLY;
+    if (fault != LOSE_REPLY) {
+        size_t part = keep_open ? reply.length : reply.length / 2;
+        keep_open = raw_send(&c->client, reply.head, strlen(reply.head)) &&
+                    raw_send(&c->client, reply.body, part) && keep_open;
     }
     raw_answer_free(&request);
     raw_answer_free(&reply);
-    return goes_on;
+    return keep_open;
 }
 
 static void *serve(void *argument)
 {
     struct connection *c = argument;
-    raw_open(&c->daemon[0], behind->host, behind->port);
+    raw_open(&c->daemon[0], upstream->host, upstream->port);
     while (pass(c))
         continue;
     raw_close(&c->client);
@@ -152,7 +153,7 @@ static void *serve(void *argument)
     return NULL;
 }
 
-/* Until the listening socket is shut down. */
+/* Accepts connections until the listening socket is shut down. */
 static void *accept_all(void *argument)
 {
     struct connection *c = calloc(1, sizeof *c);
@@ -173,7 +174,7 @@ void proxy_open(struct daemon *through, const struct daemon *daemon)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
-    behind = daemon;
+    upstream = daemon;
     listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, size), 0);
     ck_assert_int_eq(listen(listener, 64), 0);

@@ -2,20 +2,22 @@
  * [--thread-caches].
  *
  * Callers decode in JSON and in binary form, prefill, attend, make, fork, truncate, export, import,
- * list and delete sessions of a daemon that keeps a small journal; others send what is wrong, or
- * leave in the middle of a request or before its answer.  All answers have to be what they should.
- * Memory, sampled all the while, must not rise once the daemon is warm; when all sessions are
- * deleted, descriptors, threads and gauges have to be what they were at the beginning.
+ * list and delete sessions of a daemon that keeps a small journal.  In between, callers send
+ * invalid requests, or close the connection in the middle of a request or before its answer.  All
+ * answers must be right.  Memory, sampled throughout, must not rise once the daemon is warm.  When
+ * all sessions are deleted, descriptors, threads and gauges must be what they were at the
+ * beginning.
  *
- * Two slopes have to be zero: one that its own error cannot tell from zero, or that is below a page
- * a minute.  That of the least that the allocator has given out within each stretch shows what
- * leaks, without what is on its way; that of resident memory shows what lies in pieces too.  Both
- * would be drowned by what glibc's threads keep for themselves, up to 240 KiB each, which fills for
- * hours and counts as given out: the daemon runs without that, or with --thread-caches as it is
- * shipped, and is not judged.  Cache that sessions may take at most, and working memory of steps in
- * the pauses of long calls, are taken once before the load begins: how much was ever in use at once
- * would rise as long.  The short form has seconds, of which a huge page that is touched for the
- * first time is 13,000 KiB a minute. */
+ * Two slopes must be zero: within their own error, or below a page a minute.  The slope of
+ * allocated memory, by the least value in each stretch of time, shows leaks and leaves out requests
+ * in progress.  The slope of resident memory shows fragmentation too.  The caches that glibc keeps
+ * for each thread, up to 240 KiB, would hide both: they fill for hours and count as allocated.  The
+ * daemon therefore runs without them; with --thread-caches it runs as shipped, and is not judged.
+ *
+ * All cache that sessions may take, and the working memory of steps in the pauses of long calls,
+ * are used once before the load begins; otherwise the most that was ever in use at once would rise
+ * throughout the run.  The quick form lasts seconds, in which one huge page touched for the first
+ * time is 13,000 KiB a minute. */
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,9 +40,9 @@
 #define SESSIONS 6     /* of each caller */
 #define LONG 150       /* tokens after which a session is deleted */
 #define FULL 230       /* tokens of each layer that no session passes */
-#define PIECE 115      /* of them in a request */
-#define LONG_CALLS 8   /* before the load, */
-#define LONG_ROWS 2048 /* of so many rows, beside steps */
+#define PIECE 115      /* of these in one request */
+#define LONG_CALLS 8   /* long calls before the load, */
+#define LONG_ROWS 2048 /* each of so many rows, beside steps */
 #define SETTLE_MS 10000
 
 static unsigned seconds = SECONDS;
@@ -48,7 +50,7 @@ static double tolerance = TOLERANCE;
 static bool thread_caches;
 static const char *series; /* file of samples; NULL: none */
 static pthread_barrier_t full;
-static atomic_bool met;
+static atomic_bool long_calls_done;
 static struct daemon served;
 static char directory[64];
 static struct timespec began;
@@ -60,8 +62,8 @@ static double elapsed_s(void)
     return (double)(now.tv_sec - began.tv_sec) + (double)(now.tv_nsec - began.tv_nsec) / 1e9;
 }
 
-/* What callers do. */
-enum deed {
+/* The kinds of action of a caller. */
+enum action {
     STEP,
     STEP_BINARY,
     PREFILL,
@@ -76,15 +78,15 @@ enum deed {
     END,
     LEAVE,
     LEAVE_EARLY,
-    DEEDS
+    ACTIONS
 };
 
-#define MAX_LEFT 2 /* of a session: as many as may wait (max_session_waiting) */
+#define MAX_LEFT 2 /* abandoned steps of a session: as many as may wait (max_session_waiting) */
 
 struct session {
     char id[32];
-    size_t length; /* of the first layer, about */
-    size_t left;   /* whole steps that nobody waited for, since the last that was answered */
+    size_t length; /* of the first layer, approximately */
+    size_t left;   /* complete steps abandoned since the last that was answered */
     bool live;
 };
 
@@ -92,7 +94,7 @@ static struct caller {
     unsigned number, random, names, seeds;
     struct client client;
     struct session sessions[SESSIONS];
-    size_t deeds[DEEDS];
+    size_t actions[ACTIONS];
 } callers[CALLERS];
 
 static unsigned below(struct caller *caller, unsigned n)
@@ -118,7 +120,7 @@ static void post_to(struct caller *caller, const struct session *session, const 
     answer_free(&answer);
 }
 
-/* ---- Deeds ----------------------------------------------------------------------------------- */
+/* ---- Actions --------------------------------------------------------------------------------- */
 
 static void step(struct caller *caller, struct session *session)
 {
@@ -184,7 +186,7 @@ static void list(struct caller *caller, struct session *session)
     answer_free(&answer);
 }
 
-/* Requests that are refused at different stages. */
+/* Sends an invalid request; different layers of the daemon refuse them. */
 static void wrong(struct caller *caller, struct session *session)
 {
     static const struct {
@@ -258,7 +260,8 @@ static void export(struct caller *caller, struct session *session)
     answer_free(&answer);
 }
 
-/* A session as another one, and once more with a byte changed, which is refused. */
+/* Imports an exported session under a new id, then once more with a byte changed, which must be
+ * refused. */
 static void import(struct caller *caller, struct session *session)
 {
     static const char *const type[] = {"Content-Type: application/octet-stream", NULL};
@@ -289,8 +292,9 @@ static void end(struct caller *caller, struct session *session)
     session->live = false;
 }
 
-/* A whole or half a request for a step, and nobody who waits for the answer. */
-static void leave_after(struct caller *caller, const struct session *session, bool whole)
+/* Sends a whole request for a step, or half of it, and closes the connection without waiting for
+ * the answer. */
+static void send_and_leave(struct caller *caller, const struct session *session, bool whole)
 {
     struct raw raw;
     struct text body = {0}, head = {0};
@@ -309,29 +313,29 @@ static void leave_after(struct caller *caller, const struct session *session, bo
     text_free(&body);
 }
 
-/* On a busy machine what was left may all be in line when the next request comes, which would be
- * one too many behind a third. */
+/* On a busy machine all abandoned steps of a session may still wait in the queue when its next
+ * request comes.  After a third abandoned step that request would be one too many, and refused. */
 static void leave(struct caller *caller, struct session *session)
 {
     if (session->left == MAX_LEFT) {
         step(caller, session);
         return;
     }
-    leave_after(caller, session, true);
+    send_and_leave(caller, session, true);
     session->length++;
     session->left++;
 }
 
 static void leave_early(struct caller *caller, struct session *session)
 {
-    leave_after(caller, session, false);
+    send_and_leave(caller, session, false);
 }
 
 static const struct {
-    unsigned chance; /* of 100 */
-    bool live;       /* on a session there is, or in a place for one */
+    unsigned chance; /* percent */
+    bool live;       /* acts on an existing session; else on a free slot */
     void (*act)(struct caller *caller, struct session *session);
-} deeds[DEEDS] = {
+} actions[ACTIONS] = {
     [STEP] = {34, true, step},
     [STEP_BINARY] = {20, true, step_binary},
     [PREFILL] = {4, true, prefill},
@@ -350,19 +354,19 @@ static const struct {
 
 static void act(struct caller *caller)
 {
-    unsigned left = below(caller, 100), deed = 0;
-    while (left >= deeds[deed].chance)
-        left -= deeds[deed++].chance;
-    struct session *session = some_session(caller, deeds[deed].live);
+    unsigned left = below(caller, 100), action = 0;
+    while (left >= actions[action].chance)
+        left -= actions[action++].chance;
+    struct session *session = some_session(caller, actions[action].live);
     if (session == NULL)
         return;
-    deeds[deed].act(caller, session);
-    caller->deeds[deed]++;
+    actions[action].act(caller, session);
+    caller->actions[action]++;
     if (session->live && session->length > LONG)
         end(caller, session);
 }
 
-/* As many tokens as the load can come to, in all sessions of all callers at once. */
+/* Fills all sessions of all callers at once with as many tokens as the load can reach. */
 static void fill(struct caller *caller)
 {
     static const char *const extra[] = {",\"outputs\":[\"output\"]",
@@ -380,15 +384,16 @@ static void fill(struct caller *caller)
     pthread_barrier_wait(&full);
 }
 
-/* Steps in the pauses of long calls, whose working memory stays: by chance the first come late. */
-static void meet(struct caller *caller)
+/* Computes steps in the pauses of long calls, so that their working memory, which stays, is taken
+ * before the load; under load the first such pause might come late. */
+static void warm_up_long_calls(struct caller *caller)
 {
     if (caller->number == 0) {
         for (unsigned i = 0; i < LONG_CALLS; i++)
             attend_rows(caller, LONG_ROWS, "\"output\"");
-        atomic_store(&met, true);
+        atomic_store(&long_calls_done, true);
     }
-    while (!atomic_load(&met)) {
+    while (!atomic_load(&long_calls_done)) {
         struct answer answer = call_decode(&caller->client, caller->sessions[0].id, ++caller->seeds,
                                            ",\"commit\":false");
         expect_answer(&answer, 200, NULL, "a step beside a long call");
@@ -401,7 +406,7 @@ static void *call(void *argument)
     struct caller *caller = argument;
     client_open(&caller->client, &served);
     fill(caller);
-    meet(caller);
+    warm_up_long_calls(caller);
     while (elapsed_s() < seconds)
         act(caller);
     for (size_t i = 0; i < SESSIONS; i++)
@@ -411,7 +416,7 @@ static void *call(void *argument)
     return NULL;
 }
 
-/* ---- What must come back --------------------------------------------------------------------- */
+/* ---- What must return ------------------------------------------------------------------------ */
 
 static const char *const gauges[] = {"attnd_in_flight_bytes", "attnd_queue_depth", "attnd_sessions",
                                      "attnd_cache_used_bytes", "attnd_connections"};
@@ -419,7 +424,7 @@ static const char *const gauges[] = {"attnd_in_flight_bytes", "attnd_queue_depth
 
 static struct {
     struct slope memory, heap;
-    size_t warm, beyond; /* samples; figures that did not come back */
+    size_t warm, beyond; /* samples until the daemon is warm; gauges that did not return */
     struct usage before, after;
 } result;
 
@@ -445,12 +450,12 @@ static void wait_until_settled(struct client *client, const double before[NUM_GA
     }
 }
 
-static size_t deeds_done(void)
+static size_t actions_done(void)
 {
     size_t done = 0;
     for (size_t i = 0; i < CALLERS; i++)
-        for (size_t deed = 0; deed < DEEDS; deed++)
-            done += callers[i].deeds[deed];
+        for (size_t action = 0; action < ACTIONS; action++)
+            done += callers[i].actions[action];
     return done;
 }
 
@@ -465,14 +470,14 @@ static void sample(struct samples *memory, struct samples *heap, struct client *
         if (now < seconds / 2.5)
             result.warm = memory->count;
         if (file != NULL)
-            fprintf(file, "%.1f %zu %.1f %zu\n", now, usage.resident_kib, in_use, deeds_done());
+            fprintf(file, "%.1f %zu %.1f %zu\n", now, usage.resident_kib, in_use, actions_done());
         pause_ms(seconds > 100 ? 500 : 50);
     }
     if (file != NULL)
         fclose(file);
 }
 
-START_TEST(test_ten_minutes_of_everything_leave_nothing)
+START_TEST(test_ten_minutes_of_mixed_load_leak_nothing)
 {
     static struct samples memory, heap;
     const char *const arguments[] = {"--durability", "journal",         "--state-dir",
@@ -508,12 +513,12 @@ static bool run(void)
 {
     Suite *suite = suite_create("soak");
     TCase *tests = tcase_create("soak");
-    tcase_add_test(tests, test_ten_minutes_of_everything_leave_nothing);
+    tcase_add_test(tests, test_ten_minutes_of_mixed_load_leak_nothing);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }
 
-/* False where there is an option that it does not know. */
+/* False where an option is unknown. */
 static bool read_arguments(int argc, char *argv[])
 {
     bool known = true;
@@ -550,21 +555,22 @@ int main(int argc, char *argv[])
         curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return EXIT_FAILURE;
     bool ran = run();
-    for (size_t deed = 0; deed < DEEDS; deed++) {
+    for (size_t action = 0; action < ACTIONS; action++) {
         size_t count = 0;
         for (size_t i = 0; i < CALLERS; i++)
-            count += callers[i].deeds[deed];
+            count += callers[i].actions[action];
         kinds += count > 0;
     }
     snprintf(command, sizeof command, "rm -rf %s", directory);
     bool removed = system(command) == 0;
-    bool right = ran && removed && kinds == DEEDS && result.beyond == 0 && is_flat(&result.heap) &&
-                 is_flat(&result.memory) && result.after.descriptors == result.before.descriptors &&
+    bool right = ran && removed && kinds == ACTIONS && result.beyond == 0 &&
+                 is_flat(&result.heap) && is_flat(&result.memory) &&
+                 result.after.descriptors == result.before.descriptors &&
                  result.after.threads == result.before.threads;
     printf("check-soak: %u s, %zu deeds of %zu kinds: heap in use %+.1f +- %.1f KiB a minute, "
            "resident %+.1f +- %.1f at %.1f MiB (zero, or at most %g); descriptors %zu, were %zu; "
            "threads %zu, were %zu; %zu of %zu gauges not back%s\n",
-           seconds, deeds_done(), kinds, result.heap.per_minute, result.heap.error,
+           seconds, actions_done(), kinds, result.heap.per_minute, result.heap.error,
            result.memory.per_minute, result.memory.error, result.memory.end_kib / 1024, tolerance,
            result.after.descriptors, result.before.descriptors, result.after.threads,
            result.before.threads, result.beyond, NUM_GAUGES, right ? ": ok" : ": FAILED");

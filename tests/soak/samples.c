@@ -1,4 +1,4 @@
-/* samples.c: reading /proc, and a straight line through what was read. */
+/* samples.c: reads figures from /proc, and fits a straight line through samples. */
 #include "samples.h"
 
 #include <check.h>
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The number behind `name` in a file of "name: number" lines. */
+/* The number after `name` in a file of "name: number" lines. */
 static size_t number_of(pid_t pid, const char *file, const char *name)
 {
     char path[64], line[256];
@@ -37,8 +37,8 @@ static size_t count_entries(pid_t pid, const char *directory)
     return count;
 }
 
-/* Of the memory, what smaps_rollup counts page by page: the kernel's cheaper figures lag behind by
- * up to 256 KiB for each thread. */
+/* Reads memory from smaps_rollup, which counts page by page: the kernel's cheaper figures lag by up
+ * to 256 KiB for each thread. */
 struct usage usage_of(pid_t pid)
 {
     return (struct usage){.resident_kib = number_of(pid, "smaps_rollup", "Rss"),

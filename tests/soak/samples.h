@@ -1,4 +1,4 @@
-/* samples.h: what the daemon's process takes, over time. */
+/* samples.h: memory, descriptors and threads of the daemon's process over time. */
 #ifndef TESTS_SOAK_SAMPLES_H
 #define TESTS_SOAK_SAMPLES_H
 
@@ -9,7 +9,7 @@ struct usage {
     size_t resident_kib, descriptors, threads;
 };
 
-/* As /proc has it now. */
+/* Returns the present usage of the process, from /proc. */
 struct usage usage_of(pid_t pid);
 
 #define SAMPLES_MAX 4096
@@ -19,11 +19,11 @@ struct samples {
     size_t count;
 };
 
-void samples_add(struct samples *samples, double minutes, double kib); /* those beyond are lost */
+void samples_add(struct samples *samples, double minutes, double kib); /* while there is room */
 
-/* Of the line through the samples from `first` on, by least squares over the means, or the least,
- * of SLOPE_BLOCKS equal stretches: samples that follow one another are too much alike to count as
- * so many.  Zero is not excluded where the slope is within `error`, three times its standard
+/* Fits a line through the samples from `first` on, by least squares over the means, or the least
+ * values, of SLOPE_BLOCKS equal stretches: neighbouring samples are too much alike to count one by
+ * one.  The slope may be zero where its absolute value is within `error`, three times its standard
  * error. */
 #define SLOPE_BLOCKS 16
 

@@ -3,10 +3,11 @@
 #
 #   tests/tools/deps.sh build|run|check|fuzz|load
 #
-# Each group includes those before it.  A line of the table names a Debian package and how to see
-# that what it brings is there: a command, a pkg-config module or a file.  Nothing missing: returns at
-# once and prints nothing.  Otherwise Debian's apt-get installs exactly the missing packages, through
-# sudo where the caller is not root; on any other system the missing things are named and it ends in 1.
+# `run` includes build; check and load include run; fuzz includes check.  A line of the table names a
+# Debian package and what shows that it is installed: a command, a pkg-config module or a file.  Where
+# nothing is missing, the script prints nothing.  Otherwise Debian's apt-get installs exactly the
+# missing packages, through sudo where the caller is not root; on any other system the script names
+# them and ends in 1.
 set -euo pipefail
 
 needs() {

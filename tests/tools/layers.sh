@@ -31,7 +31,7 @@ include <linux/landlock.h>|server/ops/sandbox.c
 include <cpuid.h>|lib/cpu.c
 include <zlib.h>|server/wire/coding.c
 include <jansson.h>|lib/json_members.[ch] lib/json_memory.c lib/families/* server/*
-struct srv_app|server/app.h server/api/* server/main.c server/self_check.[ch] server/wire/request.h
+struct srv_app|server/app.h server/api/* server/main.c server/serve.[ch] server/self_check.[ch] server/wire/request.h
 include <curl/|tests/*
 include <check.h>|tests/*
 TABLE
@@ -39,7 +39,14 @@ TABLE
 
 page=docs/ARCHITECTURE.md
 
-# The table that the page prints, or the page with another one in its place.
+# The page has one pair of markers, between which the table stands.
+check_markers() {
+    if [ "$(grep -cE '^<!-- /?layers -->$' "$page")" -ne 2 ] ||
+        [ "$(grep -E '^<!-- /?layers -->$' "$page" | tr '\n' ' ')" != '<!-- layers --> <!-- /layers --> ' ]; then
+        echo "$page: has not one <!-- layers --> and one <!-- /layers --> after it"
+        exit 1
+    fi
+}
 printed_table() { sed -n '/^<!-- layers -->$/,/^<!-- \/layers -->$/p' "$page" | grep '^|'; }
 write_table() {
     local table=$1
@@ -50,12 +57,9 @@ write_table() {
 }
 
 if [ "${1:-}" = --write ]; then
+    check_markers
     write_table "$("$0" --table)"
     exit
-fi
-if [ -z "${1:-}" ] && [ "$(printed_table)" != "$("$0" --table)" ]; then
-    echo "$page: its table of layers is not the one of the sources; mend it: tests/tools/layers.sh --write"
-    exit 1
 fi
 
 # Lines `file:line:#include ...` of all sources, then the tables, in one pass.
@@ -215,3 +219,9 @@ fi
             printf "| %s | %s | %s |\n", name[l], answers[l], seen == "" ? "nothing" : seen
         }
     }'
+
+check_markers
+if [ -z "${1:-}" ] && [ "$(printed_table)" != "$("$0" --table)" ]; then
+    echo "$page: its table of layers is not the one of the sources; mend it: tests/tools/layers.sh --write"
+    exit 1
+fi

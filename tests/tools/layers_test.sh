@@ -83,4 +83,12 @@ fresh_copy
 rm "$copy/lib/gemm.c"
 expect 'a home without a file' '^tests/tools/layers.sh: home of "include <dlfcn.h>": no file lib/gemm.c'
 
+fresh_copy
+sed -i '/^| server: ops |/d' "$copy/docs/ARCHITECTURE.md"
+expect 'a document with another order' '^docs/ARCHITECTURE.md: its table of layers is not'
+
+fresh_copy
+sed -i '/^<!-- .layers -->/d' "$copy/docs/ARCHITECTURE.md"
+expect 'a document whose table has no end' '^docs/ARCHITECTURE.md: has not one'
+
 echo "layers-test: $planted kinds of breach planted, each found: ok"

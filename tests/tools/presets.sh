@@ -1,5 +1,5 @@
 #!/bin/bash
-# presets.sh: config/presets/README.md tells what attnd tells.
+# presets.sh: checks that config/presets/README.md has the figures that attnd prints.
 #
 #   tests/tools/presets.sh ATTND           each preset has its row in the table, with these figures
 #   tests/tools/presets.sh ATTND --print   the rows, for the table
@@ -9,7 +9,7 @@ export LC_ALL=C
 attnd=$(realpath "${1:?usage: presets.sh ATTND [--print]}")
 cd "$(dirname "$0")/../../config/presets"
 
-# The row of a preset as attnd --check has it; what the preset is stands behind it, by hand.
+# The row of a preset with the figures of attnd --check; the description after them is written by hand.
 row_of() { # file
     env -i "$attnd" --config "$1" --check --memory-limit 64GiB |
         sed -nE 's/^  ([a-z0-9-]+): random, [0-9]+ of ([0-9]+) layers, weights ([0-9]+) bytes, cache ([0-9]+) bytes\/token, hidden_size ([0-9]+), heads ([0-9]+)\/([0-9]+) x ([0-9]+), .*/| `\1` | \5 | \6 | \7 | \8 | \2 | \3 | \4 |/p'

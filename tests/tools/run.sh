@@ -1,12 +1,12 @@
 #!/bin/bash
-# run.sh: attnd at work, for `make run`.
+# run.sh: starts attnd and shows some requests with their replies, for `make run`.
 #
 #   tests/tools/run.sh [build/attnd]
 #
 # Starts the daemon on config/attnd.json, waits until it is ready, posts an /attend, a prefill and
 # three /decode steps with curl, prints requests and replies, and leaves the daemon serving until
-# Ctrl-C.  ATTND_RUN_ONCE=1 stops it after the showing.  ATTN_PORT and the other ATTN_* variables reach
-# the daemon as usual; the address is read from the line in which it says that it is ready.
+# Ctrl-C.  ATTND_RUN_ONCE=1 stops it after the requests.  ATTN_PORT and the other ATTN_* variables
+# reach the daemon as usual; the address is read from the daemon's ready line.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -17,7 +17,7 @@ daemon=
 ready_seconds=60
 address_of='s/.*ready on (http:\/\/[^" ]+).*/\1/p'
 
-# Ends the daemon, which drains, and waits for it.
+# Stops the daemon, which first finishes the requests in progress, and waits for its end.
 stop() {
     trap '' INT TERM HUP
     if [ -n "$daemon" ] && kill -TERM "$daemon" 2>/dev/null; then
@@ -25,13 +25,13 @@ stop() {
     fi
 }
 trap 'stop' EXIT
-trap 'echo; echo "run: stopping attnd"; exit 0' INT TERM HUP
+trap 'echo; echo "Stopping attnd."; exit 0' INT TERM HUP
 
 start() {
     mkdir -p "$(dirname "$log")"
-    : >"$log" # before the daemon is forked: the last run's line must not be taken for this one's
-    # In a session of its own: Ctrl-C reaches this script only, which then asks the daemon once.
-    # Twice would mean "at once".
+    : >"$log" # before the daemon starts: the ready line of the last run must not be found
+    # In a session of its own, so that Ctrl-C reaches this script only, which sends the daemon one
+    # SIGTERM.  A second one would end the daemon at once.
     setsid "$attnd" --config config/attnd.json >>"$log" 2>&1 &
     daemon=$!
     local tenths
@@ -45,17 +45,17 @@ start() {
         fi
         sleep 0.1
     done
-    echo "run: attnd was not ready after $ready_seconds s; $log says:" >&2
+    echo "run: attnd was not ready after $ready_seconds s; the end of its log, $log:" >&2
     tail -n 5 "$log" >&2
     exit 1
 }
 
-# attnd ended before it was ready.
+# Prints why attnd ended before it was ready.
 refused() {
-    echo "run: attnd did not start; $log says:" >&2
+    echo "run: attnd did not start; the end of its log, $log:" >&2
     tail -n 5 "$log" >&2
     if grep -qi 'in use' "$log"; then
-        echo "run: its port is taken; stop whoever has it, or choose another: ATTN_PORT=0 make run" >&2
+        echo "run: the port is in use; stop the program that has it, or take any free port: ATTN_PORT=0 make run" >&2
     fi
     exit 1
 }
@@ -74,7 +74,7 @@ rows() { # count, seed
     }'
 }
 
-# Posts a body and prints both sides.
+# Posts a body; prints the request and the reply.
 post() { # path, body
     local reply status
     echo
@@ -83,22 +83,23 @@ post() { # path, body
     reply=$(curl -sS --max-time 30 -H 'Content-Type: application/json' -w '\n%{http_code}' \
         --data-binary @- "$url$1" <<<"$2")
     status=${reply##*$'\n'}
-    echo "$status"
+    echo "Reply: HTTP $status"
     awk -f tests/tools/pretty.awk <<<"${reply%$'\n'*}"
     if [ "${status:0:1}" != 2 ]; then
-        echo "run: $1 was answered with $status" >&2
+        echo "run: POST $1 failed with HTTP status $status" >&2
         exit 1
     fi
 }
 
 show() {
     local session="run-$$" step
-    echo "Multi-head attention over three tokens, with the weights that each gives to each."
+    echo "1. Multi-head attention over three tokens, with the attention weights of each token."
     post /attend "{\"model\":\"mha\",\"hidden_states\":$(rows 3 1),\
 \"outputs\":[\"output\",\"attention_weights\"],\"average_heads\":true}"
 
     echo
-    echo "A session: four tokens at once, then three one by one, each attending over all before."
+    echo "2. A session keeps the keys and values of its tokens: create it, prefill four tokens, then"
+    echo "   decode three tokens, one per request.  Each token attends to itself and all before it."
     post /sessions "{\"session_id\":\"$session\",\"model\":\"gqa\"}"
     post /attend "{\"model\":\"gqa\",\"session_id\":\"$session\",\"hidden_states\":$(rows 4 2)}"
     for step in 4 5 6; do
@@ -108,20 +109,21 @@ show() {
 }
 
 start
-echo "attnd is ready on $url"
+echo "attnd is ready on $url (two small models with random weights, config/attnd.json)."
+echo "Long rows are shortened here: \"... 509 more\" stands for 509 numbers."
 echo
 show
 echo
 if [ -n "${ATTND_RUN_ONCE:-}" ]; then
     exit 0
 fi
-echo "attnd goes on serving on $url; its log is $log.  Try:"
+echo "attnd keeps serving on $url; its log is $log.  In another terminal, try:"
 echo "    curl $url/models"
-echo "Ctrl-C stops it."
+echo "Press Ctrl-C to stop attnd."
 
 status=0
 wait "$daemon" || status=$?
 daemon=
-echo "run: attnd ended by itself with status $status; $log says:" >&2
+echo "run: attnd ended unexpectedly with status $status; the end of its log, $log:" >&2
 tail -n 5 "$log" >&2
 exit 1

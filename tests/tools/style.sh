@@ -6,13 +6,14 @@ export LC_ALL=C
 cd "$(dirname "$0")/../.."
 
 mapfile -t sources < <(find include lib server tests -name '*.[ch]' | sort)
+mapfile -t product < <(find include lib server -name '*.[ch]' | sort)
 mapfile -t library < <(find lib -name '*.c' | sort)
 mapfile -t documents < <(find . -path ./build -prune -o \( -name '*.yml' -o -name '*.yaml' \) -print)
 mapfile -t pages < <(find . -path ./build -prune -o -name '*.md' -print | sort)
 mapfile -t scripts < <(find tests .ci -name '*.sh' -o -path '.ci/run' | sort)
 
 # A list that has become empty, because what it names has moved, would pass all that it is for.
-for list in sources library documents pages scripts; do
+for list in sources product library documents pages scripts; do
     declare -n files=$list
     if [ "${#files[@]}" -eq 0 ]; then
         echo "style: no file is left in the list '$list'"
@@ -58,6 +59,12 @@ check_calls() {
 check_library() {
     lines_with '\b(printf|fprintf|vfprintf|puts|fputs|perror|_?exit|abort|assert)[[:space:]]*\(' \
         'the library does not print or exit' "${library[@]}"
+}
+
+# Sentences of comments name their subject.
+check_comments() {
+    lines_with '(/\*|^ *\*|//) *(They|Those|These|It|Whoever|What) |(/\*|^ *\*|//).*[.:] +(They|Those|These|It|Whoever) ' \
+        'a sentence opens without its subject' "$@"
 }
 
 # A suite that suites.h does not list would never run.
@@ -159,6 +166,7 @@ summary_of() { # reads functions_of
     check_text "${sources[@]}" "${scripts[@]}"
     check_calls "${sources[@]}"
     check_library
+    check_comments "${product[@]}"
     check_suites
     check_files "${sources[@]}"
     check_markdown "${pages[@]}"

@@ -1,13 +1,13 @@
-/* oracle.c: the formula of attn.h's head, literally. */
+/* oracle.c: the formula at the head of attn.h, literally, and comparing results with it. */
 #include "oracle.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Where queries and keys stand ---- */
+/* ---- Positions ---- */
 
-/* The slot of query t, which may lie outside of the keys. */
+/* The slot of query t, which may be outside of the keys. */
 static int64_t query_slot(const struct oracle_problem *p, size_t b, size_t t)
 {
     const struct attn_modifiers *m = &p->modifiers;
@@ -15,7 +15,7 @@ static int64_t query_slot(const struct oracle_problem *p, size_t b, size_t t)
     return offset + (int64_t)t;
 }
 
-/* Where a slot stands if real tokens are counted from 0 and padding stands at 0.  Outside of the
+/* The position of a slot where real tokens are counted from 0 and padding is at 0.  Outside of the
  * keys positions go on one by one. */
 static int64_t count_tokens(const struct oracle_problem *p, size_t b, int64_t slot)
 {
@@ -30,21 +30,21 @@ static int64_t count_tokens(const struct oracle_problem *p, size_t b, int64_t sl
     return real[slot] ? count - 1 : 0;
 }
 
-/* Where a slot stands: there.  New rows of a tree stand where they are told, and then padding does
- * not count; for ALiBi it never does. */
+/* The position of a slot: ordinarily the slot itself.  New rows of a tree have given positions, and
+ * then padding does not count.  For ALiBi padding never counts. */
 static int64_t position(const struct oracle_problem *p, size_t b, int64_t slot, bool alibi)
 {
     const struct attn_modifiers *m = &p->modifiers;
     int64_t cached = (int64_t)p->keys - (int64_t)p->queries;
-    bool told = m->tree && m->position_ids;
-    if (told && slot >= cached)
+    bool placed = m->tree && m->position_ids;
+    if (placed && slot >= cached)
         return m->position_ids[(int64_t)(b * p->queries) + slot - cached];
-    return m->padding_mask && (alibi || told) ? count_tokens(p, b, slot) : slot;
+    return m->padding_mask && (alibi || placed) ? count_tokens(p, b, slot) : slot;
 }
 
 /* ---- Position bias ---- */
 
-/* Rounded to the nearest bfloat16, ties to even. */
+/* x rounded to the nearest bfloat16, ties to even. */
 static double bfloat16(double x)
 {
     float single = (float)x;
@@ -56,8 +56,8 @@ static double bfloat16(double x)
     return (double)single;
 }
 
-/* Press et al. 2021: 2^(-8i/n) for n heads, n a power of two; other numbers take the slopes of the
- * power below, and what is missing from the power above, the 1st, the 3rd, the 5th... */
+/* Press et al. 2021: 2^(-8i/n) for n heads, n a power of two.  Other numbers of heads have the
+ * slopes of the power below, then of the power above the 1st, the 3rd, the 5th... */
 static double alibi_slope(size_t heads, size_t h)
 {
     size_t power = 1;
@@ -76,7 +76,8 @@ static double alibi(const struct oracle_problem *p, size_t h, int64_t at)
     return slope * (double)at;
 }
 
-/* Raffel et al. 2020, with the float32 logarithm of the published code. */
+/* The bucket of a distance (Raffel et al. 2020), with the float32 logarithm of the published
+ * code. */
 static size_t t5_bucket(const struct attn_position_bias_spec *spec, int64_t distance)
 {
     size_t buckets = spec->buckets, first = 0;
@@ -160,7 +161,7 @@ static double capped(const struct oracle_problem *p, double score)
     return c > 0 ? c * tanh(score / c) : score;
 }
 
-/* The score at each stage. */
+/* The score of key s for query t of head h, at each stage. */
 static void score(double stages[3], const struct oracle_problem *p, size_t b, size_t h, size_t t,
                   size_t s)
 {
@@ -186,8 +187,8 @@ static double extra_score(const struct oracle_problem *p, size_t b, size_t h, si
 
 /* ---- Rows ---- */
 
-/* Scores [W] become weights before head_mask; returns ln of the sum of exponentials, -inf where
- * nothing is seen. */
+/* Turns scores [W] into weights before head_mask; returns ln of the sum of exponentials, -inf where
+ * no key is seen. */
 static double softmax(double *row, const struct oracle_problem *p, size_t h)
 {
     double sum = 0, max = -INFINITY;
@@ -205,7 +206,7 @@ static double softmax(double *row, const struct oracle_problem *p, size_t h)
     return lse;
 }
 
-/* Adds a row that sees something to its head's sums. */
+/* Adds a row that sees a key to its head's sums. */
 static void measure(struct attn_head_stats *sums, const struct oracle_problem *p, const double *row,
                     size_t b, size_t t, size_t radius)
 {

@@ -1,8 +1,9 @@
 /* oracle.h: attention as the textbook writes it, in double, one score at a time.
  *
- * Slow, obvious, and compiled without any licence to reorder: what fast paths are compared with.
- * It takes the argument structs of attn.h but shares no code with the library.  This part begins at
- * queries, keys and values; what makes them of hidden states is in oracle_layer.h. */
+ * The oracle is slow, obvious and compiled without permission to reorder; tests compare the library
+ * with it.  The oracle takes the argument structs of attn.h but shares no code with the library.
+ * This part begins at queries, keys and values; oracle_layer.h computes those from hidden
+ * states. */
 #ifndef TESTS_ORACLE_H
 #define TESTS_ORACLE_H
 
@@ -12,19 +13,19 @@
 struct oracle_outputs {
     double *output, *weights, *average, *lse;
     double *scores[3];                  /* by enum attn_stage */
-    struct attn_head_stats *head_stats; /* but for its pattern */
+    struct attn_head_stats *head_stats; /* without patterns */
     size_t local_radius;
     double *key, *value; /* of a layer */
 };
 
-/* A call from queries, keys and values on, and what its layer adds to it. */
+/* A call, from queries, keys and values on, with the settings of its layer. */
 struct oracle_problem {
     size_t batch, queries, keys;
     size_t num_heads, num_kv_heads, head_dim, value_head_dim;
     const double *query, *key, *value;     /* [B][H][T][D], [B][G][S][D], [B][G][S][Dv] */
     const double *extra_key, *extra_value; /* [extra][G][D], [extra][G][Dv]: seen by every row */
     size_t extra;
-    struct attn_modifiers modifiers; /* nothing is left to a default but query_offset */
+    struct attn_modifiers modifiers; /* defaults resolved, but for query_offset */
     const float *sinks;              /* [H] or NULL */
     struct attn_position_bias_spec position_bias;
     const float *bias_table; /* [buckets][H] of a T5 position bias */
@@ -41,7 +42,7 @@ void oracle_core(struct oracle_outputs *out, const struct attn_core_args *args);
  * Infinite for a NaN, and where only one of the two is an infinity. */
 double oracle_error(const float *got, const double *want, size_t rows, size_t width);
 
-/* The same, and where it is; *at is 0 if there is none. */
+/* The same; *at becomes the index of that element, 0 if there is no error. */
 double oracle_worst(size_t *at, const float *got, const double *want, size_t rows, size_t width);
 
 #endif

@@ -7,12 +7,12 @@
 #define PI 3.14159265358979323846
 #define MAX_PAIRS (ATTN_MAX_HEAD_DIM / 2)
 
-/* A call with all that it leaves to defaults filled in. */
+/* A call with its defaults resolved. */
 struct call {
     const struct attn_layer *layer;
     size_t batch, queries, keys;
     const float *x, *y, *z;                   /* rows of queries, keys, values */
-    const float *cached_k, *cached_v;         /* [G][S][D], [G][S][Dv]: instead; or NULL */
+    const float *cached_k, *cached_v;         /* [G][S][D], [G][S][Dv] to attend over, or NULL */
     int64_t *query_positions, *key_positions; /* [B][T], [B][S] for RoPE */
     float frequencies[MAX_PAIRS];
     struct attn_modifiers modifiers;
@@ -20,7 +20,8 @@ struct call {
 
 /* ---- RoPE ---- */
 
-/* Where in the pairs a frequency turns `turns` times within the trained length (Peng et al.). */
+/* The index, as a real number, of the pair that makes `turns` turns within the trained length (Peng
+ * et al.). */
 static double yarn_pair(const struct attn_rope_spec *r, double turns)
 {
     return (double)r->dim * log(r->original_max_position / (turns * 2 * PI)) / (2 * log(r->theta));
@@ -52,8 +53,8 @@ static double llama3(const struct attn_rope_spec *r, double frequency)
     return (1 - smooth) * frequency / r->factor + smooth * frequency;
 }
 
-/* Inverse frequency i of base theta, each operation rounded to float32: that is the published
- * number, and at position 3,000 its last bit is 2e-4 rad. */
+/* Inverse frequency i of base theta.  Each operation is rounded to float32, as in the published
+ * code: at position 3,000 the last bit is worth 2e-4 rad. */
 static double plain(double theta, size_t i, size_t dim)
 {
     float exponent = (float)(2 * i) / (float)dim;
@@ -135,9 +136,9 @@ static void normalize(double *x, const float *weight, size_t n, double eps)
         x[i] = x[i] / root * (double)weight[i];
 }
 
-/* Norm and rotation of x [B][heads][tokens][D]. */
-static void settle(double *x, const struct call *call, const float *norm, const int64_t *positions,
-                   size_t heads, size_t tokens)
+/* Normalises and rotates x [B][heads][tokens][D]. */
+static void postprocess(double *x, const struct call *call, const float *norm,
+                        const int64_t *positions, size_t heads, size_t tokens)
 {
     const struct attn_layer_spec *spec = &call->layer->spec;
     for (size_t i = 0; i < call->batch * heads * tokens; i++) {
@@ -150,7 +151,7 @@ static void settle(double *x, const struct call *call, const float *norm, const 
     }
 }
 
-/* heads [B][H][T][Dv] through Wo into out [B][T][E]. */
+/* Projects heads [B][H][T][Dv] through Wo to out [B][T][E]. */
 static void project_back(double *out, const struct call *call, const double *heads)
 {
     const struct attn_linear *o = &call->layer->o;
@@ -167,7 +168,7 @@ static void project_back(double *out, const struct call *call, const double *hea
 
 /* ---- A call ---- */
 
-/* add_bias_kv's keys [1][G][D] or none, and zeroes for add_zero_attn after them; values alike. */
+/* The extra keys, or values: add_bias_kv's [1][G][D] or none, then zeroes for add_zero_attn. */
 static double *extra_rows(const float *learned, size_t width)
 {
     double *rows = calloc(2 * width, sizeof *rows);
@@ -196,8 +197,8 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     double *q = project(&layer->q, call->x, call->batch, call->queries, spec->num_heads);
     double *k = project(&layer->k, call->y, call->batch, call->keys, groups);
     double *v = project(&layer->v, call->z, call->batch, call->keys, groups);
-    settle(q, call, layer->q_norm, call->query_positions, spec->num_heads, call->queries);
-    settle(k, call, layer->k_norm, call->key_positions, groups, call->keys);
+    postprocess(q, call, layer->q_norm, call->query_positions, spec->num_heads, call->queries);
+    postprocess(k, call, layer->k_norm, call->key_positions, groups, call->keys);
     copy(out->key, k, call->batch * call->keys * layer->k.out);
     copy(out->value, v, call->batch * call->keys * layer->v.out);
     replace(k, call->cached_k, call->keys * layer->k.out);
@@ -234,7 +235,7 @@ static void solve(struct oracle_outputs *out, const struct call *call)
         free(owned[i]);
 }
 
-/* What the call does not say, the layer says. */
+/* The call's modifiers, with the layer's settings where they say nothing. */
 static struct attn_modifiers resolve(const struct attn_modifiers *modifiers,
                                      const struct attn_layer_spec *spec, bool causal)
 {
@@ -253,8 +254,8 @@ static struct attn_modifiers resolve(const struct attn_modifiers *modifiers,
     return m;
 }
 
-/* The frequencies follow the largest position of the call's own rows. */
-static void bend(struct call *call)
+/* Computes the frequencies, which depend on the largest position of the call's own rows. */
+static void set_frequencies(struct call *call)
 {
     const struct attn_rope_spec *rope = &call->layer->spec.rope;
     int64_t last = 0;
@@ -279,13 +280,13 @@ void oracle_layer(struct oracle_outputs *out, const struct attn_layer *layer,
         .x = a->hidden_states,
         .y = cross ? a->key_hidden_states : a->hidden_states,
         .query_positions = positions,
-        .key_positions = positions, /* RoPE is for tokens that are both */
+        .key_positions = positions, /* layers with RoPE have self-attention */
         .modifiers = resolve(&a->modifiers, &layer->spec, layer->spec.is_causal && !cross),
     };
     call.z = a->value_hidden_states ? a->value_hidden_states : call.y;
     for (size_t i = 0; i < a->batch * a->queries; i++)
         positions[i] = ids ? ids[i] : (int64_t)(i % a->queries);
-    bend(&call);
+    set_frequencies(&call);
     solve(out, &call);
     free(positions);
 }
@@ -319,7 +320,7 @@ void oracle_rounded_step(struct oracle_outputs *out, const struct attn_layer *la
     };
     for (size_t s = 0; s < keys; s++)
         positions[s] = ids && s >= cached ? ids[s - cached] : (int64_t)s;
-    bend(&call);
+    set_frequencies(&call);
     solve(out, &call);
     free(positions);
 }

@@ -1,4 +1,4 @@
-/* store_app.c: of the daemon what its store needs. */
+/* store_app.c: the parts of the daemon that its store needs. */
 #include "store_app.h"
 #include "api/endpoints.h"
 
@@ -42,10 +42,38 @@ void store_app_close(struct srv_app *app)
     ck_assert_int_eq(system(command), 0);
 }
 
+static void ask_checkpoint(void *owner)
+{
+    const struct srv_app *app = owner;
+    srv_scheduler_wake(app->scheduler);
+}
+
+struct srv_store_context store_app_context(struct srv_app *app)
+{
+    const struct srv_config *config = &app->config;
+    return (struct srv_store_context){
+        .durability = (enum srv_durability)config->durability,
+        .fsync = (enum srv_journal_fsync)config->journal_fsync,
+        .state_dir = config->state_dir,
+        .journal_bytes = config->journal_bytes,
+        .snapshot_interval_s = config->snapshot_interval_s,
+        .snapshot_tokens = config->snapshot_tokens,
+        .max_sessions = config->limits.max_sessions,
+        .sessions = app->sessions,
+        .models = &app->models,
+        .pool = app->pool,
+        .metrics = app->metrics,
+        .log = &app->log,
+        .ask_checkpoint = ask_checkpoint,
+        .owner = app,
+    };
+}
+
 void store_app_begin(struct srv_app *app)
 {
     ck_assert(srv_sessions_open(&app->sessions, &app->config.limits, "test"));
-    ck_assert_msg(srv_store_open(&app->store, app, message, sizeof message) &&
+    const struct srv_store_context context = store_app_context(app);
+    ck_assert_msg(srv_store_open(&app->store, &context, message, sizeof message) &&
                       srv_store_load(app->store, message, sizeof message) &&
                       srv_store_start(app->store, message, sizeof message),
                   "%s", message);
@@ -82,6 +110,19 @@ enum srv_error_code store_app_append(struct srv_app *app, struct srv_session *se
     enum srv_error_code code = srv_store_steps(app->store, &one, 1, &error);
     ck_assert_int_eq(attn_cache_write(session->cache, 0, 1, row, row, &cause), ATTN_OK);
     return code;
+}
+
+struct srv_session *store_app_fork(struct srv_app *app, struct srv_session *parent, const char *id)
+{
+    struct srv_session *fork;
+    struct attn_error cause;
+    struct srv_error error;
+    struct srv_session_options options = {.id = id};
+    ck_assert_int_eq(attn_cache_fork(&options.cache, parent->cache, SIZE_MAX, &cause), ATTN_OK);
+    ck_assert_int_eq(
+        srv_session_create(&fork, app->sessions, &app->models.items[0], &options, &error), SRV_OK);
+    ck_assert_int_eq(srv_store_fork(app->store, fork, parent, SIZE_MAX, &error), SRV_OK);
+    return fork;
 }
 
 size_t store_app_length(struct srv_app *app, const char *id)

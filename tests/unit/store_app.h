@@ -1,4 +1,5 @@
-/* store_app.h: of the daemon what its store needs: one model, a pool and a state directory. */
+/* store_app.h: the parts of the daemon that its store needs: one model, a pool and a state
+ * directory. */
 #ifndef TESTS_UNIT_STORE_APP_H
 #define TESTS_UNIT_STORE_APP_H
 
@@ -8,32 +9,38 @@
 #include "scratch.h"
 #include "store/store.h"
 
-/* Makes the state directory and all that sessions and a store are opened with: `config` but for
- * models and state_dir, one model, `name`, of a `random` that stays, and a pool of so many
- * bytes. */
+/* Makes a state directory, one model, `name`, of a `random` that stays, and a pool of so many
+ * bytes; other options are those of `config`. */
 void store_app_open(struct srv_app *app, const struct srv_config *config, const char *name,
                     char *random, size_t cache_bytes);
 void store_app_close(struct srv_app *app);
 
-/* Sessions, and the store that knows of them.  It may be closed and opened again. */
+/* The context that the store is opened with. */
+struct srv_store_context store_app_context(struct srv_app *app);
+
+/* Opens the table of sessions and the store, and closes them; both may be opened again. */
 void store_app_begin(struct srv_app *app);
 void store_app_end(struct srv_app *app);
 
-#define STORE_APP_WIDTH 4 /* of the layer that steps are for: one head of so many numbers */
+#define STORE_APP_WIDTH 4 /* numbers of a row of the first layer, which has one head */
 
-/* A session in the table, of which nothing is on record yet; it stays the caller's. */
+/* Creates a session that is in the table and not on record yet, with a reference for the caller. */
 struct srv_session *store_app_session(struct srv_app *app, const char *id);
 
-/* A row behind those of the session's first layer, in its cache and on record: all of the same
- * numbers. */
+/* Appends a row to the session's first layer and to the records; all rows have the same numbers. */
 enum srv_error_code store_app_append(struct srv_app *app, struct srv_session *session);
 
-/* The session's length, SIZE_MAX where it is not there; and what a start finds of it. */
+/* Forks a session at its end: the fork is in the table and on record, with a reference for the
+ * caller. */
+struct srv_session *store_app_fork(struct srv_app *app, struct srv_session *parent, const char *id);
+
+/* The session's length, SIZE_MAX where there is none; and the same after closing and opening. */
 size_t store_app_length(struct srv_app *app, const char *id);
 size_t store_app_find_again(struct srv_app *app, const char *id);
 
-/* Waits until the store asks for a cut; makes it and waits for what becomes of it, after which the
- * next one may be wanted at once; and a snapshot that must be made, from asking for it on. */
+/* `await` waits until the store asks for a checkpoint; `checkpoint` takes it and waits until it is
+ * written or has failed, after which the next one may be wanted at once; `snapshot` asks for one,
+ * takes it, and expects that it is written. */
 void store_app_await_checkpoint(struct srv_app *app);
 struct srv_store_status store_app_checkpoint(struct srv_app *app);
 void store_app_snapshot(struct srv_app *app);

@@ -1,5 +1,5 @@
-/* test_attention.c: core attention against the oracle over random shapes and modifiers, and what
- * must hold for any of them. */
+/* test_attention.c: attn_core against the oracle over random shapes and modifiers, and properties
+ * that hold for every call. */
 #include <check.h>
 #include <float.h>
 #include <math.h>
@@ -306,8 +306,8 @@ START_TEST(test_attention_refuses_wrong_values_by_name)
 }
 END_TEST
 
-/* What Hugging Face adds to forbid a key is the lowest float32: a row whose keys are all forbidden
- * so shares its weight evenly. */
+/* Hugging Face forbids a key by adding the lowest float32.  A row whose keys are all forbidden that
+ * way shares its weight evenly. */
 START_TEST(test_attention_bias_of_the_lowest_float_is_not_minus_infinity)
 {
     float q[2] = {-3e7f, 1}, k[4] = {1e7f, 0, 2e7f, 0}, v[2] = {1, 3}, out[1], lse[1], weights[2];
@@ -366,7 +366,7 @@ START_TEST(test_attention_largest_legal_magnitudes_stay_finite)
 }
 END_TEST
 
-/* Keys are summed up by stretches of 4,096, whichever way a unit takes and wherever a row's keys
+/* Keys are summed in splits of 4,096, by rows and by columns alike and wherever a row's keys
  * begin. */
 START_TEST(test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows_and_columns)
 {
@@ -411,7 +411,7 @@ START_TEST(test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows
 }
 END_TEST
 
-/* One token of few heads leaves threads nothing to share but the keys of a unit. */
+/* With one token of few heads threads can share only the keys of a unit. */
 START_TEST(test_attention_of_one_unit_has_the_same_bits_however_many_threads_share_its_keys)
 {
     enum { S = 13000, H = 40, D = 8, DV = 12 };
@@ -423,7 +423,7 @@ START_TEST(test_attention_of_one_unit_has_the_same_bits_however_many_threads_sha
     uint8_t *padding = rng_bytes(&r, S, 50);
     float out[2][2 * H * DV], lse[2][2 * H];
     struct attn_engine *engines[2];
-    memset(padding, 0, 5000); /* the first stretch has nothing to see */
+    memset(padding, 0, 5000); /* no key of the first split is seen */
     for (unsigned e = 0; e < 2; e++) {
         struct attn_engine_options options = {.threads = 1 + 3 * e};
         ck_assert_int_eq(attn_engine_open(&engines[e], &options, &error), ATTN_OK);
@@ -477,7 +477,7 @@ START_TEST(test_attention_levels_agree_within_rounding)
         struct attn_engine *own;
         struct attn_engine_options options = {.threads = 3, .level = level};
         if (attn_engine_open(&own, &options, &error) != ATTN_OK)
-            continue; /* this CPU has no such level: the error said so */
+            continue; /* this CPU does not have the level */
         ck_assert_int_eq(attn_core(own, &p.args, &error), ATTN_OK);
         ck_assert_double_lt(
             oracle_error(got, want, n / p.args.value_head_dim, p.args.value_head_dim), 2e-5);

@@ -1,8 +1,9 @@
-/* test_kvtypes.c: caches of every dtype: what a tile makes of a number, and that attention is that
- * of the numbers the cache holds.
+/* test_kvtypes.c: caches of every dtype: how a tile rounds numbers, and attention over the rounded
+ * numbers.
  *
- * The oracle is given the rounded keys and values as attn_cache_read tells them, so its error is
- * that of computing alone; how far rounding took them from the exact ones is bounded apart. */
+ * The oracle attends over the rounded keys and values that attn_cache_read returns, so its
+ * difference from the library is the error of computing alone.  The error of rounding has a bound
+ * of its own. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@
 #define CASES 120
 #define TOLERANCE 1e-5
 
-/* Of a key or value: relative to its largest component (docs/NUMERICS.md). */
+/* The largest rounding error of a key or value, relative to its largest component
+ * (docs/NUMERICS.md). */
 static const double rounding[NUM_DTYPES] = {
     [ATTN_F32] = 0, [ATTN_BF16] = 1.0 / 256, [ATTN_F16] = 1.0 / 2048, [ATTN_INT8] = 1.0 / 254};
 
@@ -70,8 +72,8 @@ static struct attn_cache *new_cache(const struct attn_model *model, size_t max_l
 
 /* ---- Numbers ---- */
 
-/* x to the nearest multiple of the last bit of a float with `bits` significant ones, ties to even,
- * the smallest normal being 2^least. */
+/* x rounded to a float of `bits` significant bits whose smallest normal number is 2^least; ties to
+ * even. */
 static double nearest(double x, int bits, int least)
 {
     int exponent;
@@ -90,7 +92,7 @@ static double expected(enum attn_dtype dtype, float x, float largest)
     case ATTN_F16:
         return nearest((double)x, 11, -14);
     case ATTN_INT8: {
-        int exponent; /* of the scale, which is rounded up to 17 bits */
+        int exponent; /* the scale is rounded up to 17 bits */
         double bits = ceil(ldexp(frexp((double)(largest / 127), &exponent), 17));
         float scale = (float)ldexp(bits, exponent - 17);
         return (double)((float)nearbyint((double)(x * (1 / scale))) * scale);
@@ -114,7 +116,7 @@ static void expect_rounded(enum attn_dtype dtype, const float *got, const float 
     }
 }
 
-/* Numbers of all sizes that fit f16, and those halfway between two of bf16 and of f16. */
+/* A random number of any magnitude that fits f16, or one halfway between two of bf16 or of f16. */
 static float awkward(struct rng *r)
 {
     float x = ldexpf(rng_float(r, 1), (int)rng_below(r, 42) - 26);
@@ -151,7 +153,7 @@ START_TEST(test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_sl
             attn_tile_get(got, got + d, &tile, s, d, dv);
             expect_rounded(dtype, got, row, d);
             expect_rounded(dtype, got + d, row + d, dv);
-            /* what was read is stored again as the same numbers */
+            /* numbers that were read are stored again as the same numbers */
             ck_assert(attn_tile_put(&tile, s, got, got + d, d, dv));
             attn_tile_get(again, again + d, &tile, s, d, dv);
             ck_assert_mem_eq(again, got, (d + dv) * sizeof *got);
@@ -177,7 +179,7 @@ START_TEST(test_kvtypes_tiles_hold_the_extremes_and_only_f16_refuses)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         float k[ATTN_TILE * 20], v[ATTN_TILE * 20], scales[2 * ATTN_TILE], got[40], row[20] = {0};
         struct attn_tile tile = {k, v, scales, scales + ATTN_TILE, dtype};
-        for (size_t at = 0; at < 20; at += 19) { /* in a block of 16 numbers and behind it */
+        for (size_t at = 0; at < 20; at += 19) { /* in a block of 16 numbers, and after it */
             memset(row, 0, sizeof row);
             row[at] = cases[i].x;
             bool fits = attn_tile_put(&tile, 5, row, row, 20, 20);
@@ -195,7 +197,7 @@ END_TEST
 
 /* ---- Attention ---- */
 
-/* A sequence of random tokens, and a layer whose cache they go to. */
+/* A sequence of random tokens and the layer that caches them. */
 struct sequence {
     struct draw draw;
     struct attn_engine *engine;
@@ -219,12 +221,12 @@ static void expect_within(const struct sequence *s, const char *what, const floa
                   found, limit, s->draw.json);
 }
 
-static void *room(struct sequence *s, size_t count, size_t size)
+static void *buffer(struct sequence *s, size_t count, size_t size)
 {
     return draw_keep(&s->draw, count, size);
 }
 
-/* The k largest weights of each row are those of the map, in the same order. */
+/* Checks the k largest weights of each row against the map. */
 static void expect_top(const struct attn_outputs *got, size_t rows, size_t columns)
 {
     for (size_t i = 0; i < rows * got->top_k; i++) {
@@ -235,32 +237,33 @@ static void expect_top(const struct attn_outputs *got, size_t rows, size_t colum
     }
 }
 
-/* Appends rows [at, at + n) and compares all that the step gives. */
+/* Appends rows [at, at + n) and compares all results of the step. */
 static void check_step(struct sequence *s, size_t at, size_t n)
 {
     const struct attn_layer_spec *spec = &s->layer->spec;
     const size_t keys = at + n, columns = attn_weight_columns(spec, keys);
     const size_t rows = spec->num_heads * n, tokens = spec->num_kv_heads * keys;
     const float *x = s->draw.call.hidden_states;
-    struct oracle_outputs want = {.output = room(s, n * spec->hidden_size, sizeof(double)),
-                                  .weights = room(s, rows * columns, sizeof(double)),
-                                  .lse = room(s, rows, sizeof(double)),
-                                  .key = room(s, tokens * spec->head_dim, sizeof(double)),
-                                  .value = room(s, tokens * spec->value_head_dim, sizeof(double))};
+    struct oracle_outputs want = {.output = buffer(s, n * spec->hidden_size, sizeof(double)),
+                                  .weights = buffer(s, rows * columns, sizeof(double)),
+                                  .lse = buffer(s, rows, sizeof(double)),
+                                  .key = buffer(s, tokens * spec->head_dim, sizeof(double)),
+                                  .value =
+                                      buffer(s, tokens * spec->value_head_dim, sizeof(double))};
     struct attn_step step = {
         .cache = s->cache,
         .position = at,
         .rows = n,
         .hidden_states = x + at * spec->hidden_size,
         .modifiers = s->modifiers,
-        .outputs = {.output = room(s, n * spec->hidden_size, sizeof(float)),
-                    .attention_weights = room(s, rows * columns, sizeof(float)),
+        .outputs = {.output = buffer(s, n * spec->hidden_size, sizeof(float)),
+                    .attention_weights = buffer(s, rows * columns, sizeof(float)),
                     .top_k = columns < 3 ? columns : 3,
-                    .top_index = room(s, rows * 3, sizeof(uint32_t)),
-                    .top_weight = room(s, rows * 3, sizeof(float)),
-                    .lse = room(s, rows, sizeof(float)),
-                    .key = room(s, tokens * spec->head_dim, sizeof(float)),
-                    .value = room(s, tokens * spec->value_head_dim, sizeof(float))},
+                    .top_index = buffer(s, rows * 3, sizeof(uint32_t)),
+                    .top_weight = buffer(s, rows * 3, sizeof(float)),
+                    .lse = buffer(s, rows, sizeof(float)),
+                    .key = buffer(s, tokens * spec->head_dim, sizeof(float)),
+                    .value = buffer(s, tokens * spec->value_head_dim, sizeof(float))},
         .commit = true};
     struct attn_step *steps[] = {&step};
     const struct attn_outputs *got = &step.outputs;
@@ -278,16 +281,17 @@ static void check_step(struct sequence *s, size_t at, size_t n)
         fmax(worst[spec->kv_dtype], oracle_error(got->output, want.output, n, spec->hidden_size));
 }
 
-/* One sequence in steps of random sizes. */
+/* Checks one sequence in steps of random sizes. */
 static void check_sequence(unsigned seed, enum attn_dtype kv_dtype)
 {
     struct sequence s = {.engine = engines[seed % num_engines]};
     draw_layer(&s.draw, seed);
     bool cached = !s.draw.spec.is_cross && s.draw.spec.key_size == s.draw.spec.hidden_size &&
                   s.draw.spec.value_size == s.draw.spec.hidden_size;
-    bool bends = s.draw.spec.rope.type == ATTN_ROPE_DYNAMIC ||
-                 s.draw.spec.rope.type == ATTN_ROPE_LONGROPE; /* keys turn as their call does */
-    if (cached && !bends) {
+    bool rescaled =
+        s.draw.spec.rope.type == ATTN_ROPE_DYNAMIC ||
+        s.draw.spec.rope.type == ATTN_ROPE_LONGROPE; /* rotation depends on the call's length */
+    if (cached && !rescaled) {
         s.model = open_model(s.draw.json, kv_dtype);
         s.layer = attn_model_loaded_layer(s.model, s.draw.layer);
         draw_call(&s.draw, &s.layer->spec);
@@ -346,7 +350,7 @@ static enum attn_status append(struct attn_cache *cache, const struct attn_model
     return step.error.status;
 }
 
-/* Outputs [TOKENS][WIDTH] of a prefill and single steps. */
+/* The outputs [TOKENS][WIDTH] of a prefill and then single steps. */
 static float *run_tokens(enum attn_dtype dtype, struct attn_engine *engine, const float *x)
 {
     struct attn_model *model = open_model(layer_config, dtype);
@@ -416,12 +420,12 @@ START_TEST(test_kvtypes_forks_and_truncation_keep_tokens_to_the_bit)
     ck_assert_int_eq(attn_cache_fork(&fork, cache, 100, &error), ATTN_OK);
     expect_same(fork, cache, 100);
     ck_assert_int_eq(append(fork, model, engines[0], x, out, 20), ATTN_OK); /* copies a block */
-    ck_assert_uint_eq(attn_cache_pool_used(pool), /* and the place of the block that they share */
+    ck_assert_uint_eq(attn_cache_pool_used(pool), /* and the two holders of the shared block */
                       4 * 64 * token_bytes[dtype] + 2 * sizeof(void *));
     expect_same(fork, cache, 100);
     attn_cache_truncate(cache, 100);
     ck_assert_int_eq(append(cache, model, engines[0], x, out, 20), ATTN_OK);
-    expect_same(fork, cache, 120); /* the same tokens in the same slots, by another way */
+    expect_same(fork, cache, 120); /* the same tokens in the same slots, appended differently */
     ck_assert_int_eq(append(other, model, engines[0], x, out, 130), ATTN_OK);
     expect_same(other, cache, 100);
     attn_cache_free(cache);
@@ -467,7 +471,7 @@ Suite *suite_kvtypes(void)
 {
     Suite *suite = suite_create("kvtypes");
     TCase *types = tcase_create("types");
-    tcase_set_timeout(types, 600); /* what a sanitizer may take */
+    tcase_set_timeout(types, 600); /* a sanitizer may take so long */
     tcase_add_checked_fixture(types, setup, teardown);
     tcase_add_loop_test(types,
                         test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_slot, 0,

@@ -1,4 +1,4 @@
-/* test_largest.c: the k largest, against picking them one after another. */
+/* test_largest.c: attn_largest against picking the largest one after another. */
 #include "largest.h"
 
 #include <check.h>
@@ -11,7 +11,7 @@
 
 #define MOST 200
 
-/* The largest value not yet taken, of equal ones the first. */
+/* The index of the largest value not yet taken; of equal values the first. */
 static uint32_t pick(const float *values, const bool *taken, size_t n)
 {
     size_t best = n;
@@ -89,8 +89,7 @@ static bool look(void *context)
     return false;
 }
 
-/* Each value displaces the root, and the heap is taken apart at last: others may go first all
- * along. */
+/* Each value displaces the root, and at last the heap is taken apart.  All loops must pause. */
 START_TEST(test_largest_of_a_long_row_pauses)
 {
     enum { N = 1 << 16, K = 1 << 15, STEPS = 1 << 12 };
@@ -110,7 +109,7 @@ START_TEST(test_largest_of_a_long_row_pauses)
 }
 END_TEST
 
-/* Ascending, the worst order: each value goes to the root and down. */
+/* Ascending values are the worst order: each replaces the root and moves down. */
 START_TEST(test_largest_sorts_a_million)
 {
     const size_t n = 1 << 20;

@@ -1,4 +1,5 @@
-/* test_portions.c: a batch is computed some sequences at a time, and no one can tell. */
+/* test_portions.c: attn_attend computes a batch in portions of some sequences, and each sequence
+ * has the results that it has alone. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "workspace.h"
 
 #define BATCH ((size_t)5)
-#define TOKENS ((size_t)200) /* two sequences are a portion, the last one has one */
+#define TOKENS ((size_t)200) /* two sequences are a portion; the last portion has one */
 #define WIDTH ((size_t)64)
 #define HEADS ((size_t)4)
 #define GROUPS ((size_t)2)
@@ -40,7 +41,7 @@ static void teardown(void)
 
 /* ---- Sequences of a batch ---- */
 
-/* What a call gives of each sequence, by name: floats of one. */
+/* The results of a call, and how many floats each has for one sequence. */
 enum result { OUTPUT, LSE, KEY, VALUE, MEAN, RESULTS };
 
 static const size_t floats[RESULTS] = {
@@ -65,7 +66,7 @@ static void free_results(struct results *results)
         attn_free(results->of[i]);
 }
 
-/* Sequences [first, first + batch) of those that there are. */
+/* Computes sequences [first, first + batch). */
 static void attend(const struct results *results, const float *x, const int64_t *positions,
                    const uint8_t *padding, size_t first, size_t batch)
 {
@@ -84,7 +85,8 @@ static void attend(const struct results *results, const float *x, const int64_t 
     ck_assert_msg(attn_attend(engine, model, 0, &args, &error) == ATTN_OK, "%s", error.message);
 }
 
-/* The portable level's products of many rows are OpenBLAS's, whose bits depend on their number. */
+/* At the portable level products of many rows go through OpenBLAS, whose bits depend on the number
+ * of rows. */
 static void expect_same(const float *a, const float *b, size_t n)
 {
     struct attn_engine_info info;
@@ -123,11 +125,11 @@ START_TEST(test_portions_give_what_each_sequence_gives_alone)
 }
 END_TEST
 
-/* ---- Their memory ---- */
+/* ---- Memory ---- */
 
 #define PIECE ((size_t)1 << 20)
 
-/* A piece that is all `value`. */
+/* Takes a piece and fills it with `value`. */
 static unsigned char *take(struct attn_workspace *workspace, unsigned char value)
 {
     unsigned char *piece = attn_workspace_take(workspace, PIECE, 1);
@@ -139,11 +141,11 @@ START_TEST(test_portions_return_their_memory)
 {
     struct attn_workspace workspace = {.limit = 6 * PIECE};
     const unsigned char *before = take(&workspace, 1);
-    const struct attn_workspace_mark moment = attn_workspace_get_mark(&workspace);
+    const struct attn_workspace_mark mark = attn_workspace_get_mark(&workspace);
     for (size_t portion = 0; portion < 100; portion++) {
         for (size_t i = 0; i < 3; i++)
             take(&workspace, 2);
-        attn_workspace_rewind(&workspace, moment);
+        attn_workspace_rewind(&workspace, mark);
         ck_assert_uint_le(workspace.held, 3 * PIECE);
         ck_assert(before[0] == 1 && memcmp(before, before + 1, PIECE - 1) == 0);
     }
@@ -153,14 +155,14 @@ START_TEST(test_portions_return_their_memory)
 }
 END_TEST
 
-/* Within one chunk, which stays. */
+/* Both pieces are in the first chunk, which stays. */
 START_TEST(test_portions_return_to_where_they_began)
 {
     struct attn_workspace workspace = {0};
     (void)attn_workspace_take(&workspace, 100, 1);
-    const struct attn_workspace_mark moment = attn_workspace_get_mark(&workspace);
+    const struct attn_workspace_mark mark = attn_workspace_get_mark(&workspace);
     const void *piece = attn_workspace_take(&workspace, 1000, 1);
-    attn_workspace_rewind(&workspace, moment);
+    attn_workspace_rewind(&workspace, mark);
     ck_assert_ptr_eq(attn_workspace_take(&workspace, 1000, 1), piece);
     attn_workspace_fini(&workspace);
 }

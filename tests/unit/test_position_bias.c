@@ -1,6 +1,6 @@
-/* test_position_bias.c: ALiBi's slopes, T5's buckets, and what is added to a row of scores.
+/* test_position_bias.c: ALiBi's slopes, T5's buckets, and adding both to a row of scores.
  *
- * Expected buckets and slopes are PyTorch's, from the formulas that Hugging Face has. */
+ * Expected buckets and slopes were computed by PyTorch with the formulas of Hugging Face. */
 #include "position_bias.h"
 
 #include <check.h>
@@ -36,7 +36,7 @@ static struct attn_position_bias make(const struct attn_layer_spec *spec, const 
     return bias;
 }
 
-/* What head h adds for one query and one key. */
+/* The bias of head h for one query and one key. */
 static float bias_at(const struct attn_position_bias *bias, size_t h, int64_t query, int64_t key)
 {
     float score = 0;
@@ -84,7 +84,7 @@ START_TEST(test_position_bias_alibi_scale_multiplies_the_slopes)
 }
 END_TEST
 
-/* Head 8 of 12 has the slope 0.70703125 in bfloat16; products with key positions as PyTorch. */
+/* Head 8 of 12 has slope 0.70703125 in bfloat16; PyTorch gave the products with key positions. */
 START_TEST(test_position_bias_alibi_in_bfloat16_rounds_slope_position_and_product)
 {
     static const int64_t keys[] = {0, 1, 3, 7, 100, 255, 256, 257, 258, 259, 300, 777, 4097};
@@ -140,7 +140,7 @@ START_TEST(test_position_bias_buckets_are_those_of_hugging_face)
 }
 END_TEST
 
-/* Each head's number for a bucket says which they are. */
+/* Fills the table so that each number tells its head and bucket. */
 static void fill(float *weights, size_t buckets, size_t heads)
 {
     for (size_t b = 0; b < buckets; b++)
@@ -168,7 +168,7 @@ END_TEST
 
 /* ---- Both ---- */
 
-/* 150 keys are more than are added to at a time. */
+/* 150 keys are more than one run of the implementation. */
 START_TEST(test_position_bias_of_counted_keys_is_that_of_the_same_keys_listed)
 {
     float weights[8 * 2];

@@ -1,12 +1,10 @@
-/* test_property.c: what must hold for any layer and any call of it, over thousands of random ones.
- *
- * For each seed: a random layer comes out as its configuration says; attn_attend gives what the
- * oracle gives, at each CPU level in turn, and what is selected follows from the oracle's full map;
- * a cache gives, for any split of the sequence into steps, what attn_attend gave; steps that are
- * not committed change nothing; a tree of new rows gives what the oracle gives.
- *
+/* test_property.c: properties of every layer and every call, tested over thousands of random ones:
+ *   - a random layer has the specification that its configuration says;
+ *   - attn_attend and a tree of new rows equal the oracle, at each CPU level in turn, and selected
+ *     outputs are parts of the oracle's full maps;
+ *   - steps over a cache equal attn_attend; those that are not committed change nothing.
  * Errors are relative to the largest |want| of a row, or to 0.1 where that is less (oracle.h).
- * PROPERTY_SEED=17 PROPERTY_COUNT=1 runs the case that a failure named 17. */
+ * PROPERTY_SEED=17 PROPERTY_COUNT=1 runs the case of seed 17 alone. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -36,12 +34,12 @@ struct subject {
     struct attn_engine *engine;
     struct attn_model *model;
     const struct attn_layer *layer;
-    const char *what;                       /* is being done */
-    const struct attn_modifiers *modifiers; /* with which */
+    const char *what;                       /* the operation under test, for messages */
+    const struct attn_modifiers *modifiers; /* of that operation */
     size_t queries, keys;
 };
 
-static double worst; /* error of all cases */
+static double worst; /* the largest error of all cases */
 
 static void setup(void)
 {
@@ -67,7 +65,7 @@ static void teardown(void)
         attn_engine_close(engines[--num_engines]);
 }
 
-/* ---- Saying what failed ---- */
+/* ---- Failures ---- */
 
 static void report(const struct subject *s, const char *name, const char *detail)
 {
@@ -110,7 +108,7 @@ static void expect_rows(const struct subject *s, const char *name, const float *
 
 /* ---- Buffers ---- */
 
-/* Floats that are NaN until somebody writes them. */
+/* Floats that are NaN until they are written. */
 static float *unwritten(struct draw *d, size_t count)
 {
     float *data = draw_keep(d, count, sizeof *data);
@@ -140,7 +138,7 @@ static struct sizes sizes_of(const struct attn_layer_spec *spec, size_t batch, s
                           .tokens = batch * spec->num_kv_heads * keys};
 }
 
-/* All results, nothing selected. */
+/* Buffers for all results, nothing selected. */
 static struct attn_outputs full_outputs(struct subject *s, const struct sizes *n)
 {
     const struct attn_layer_spec *spec = &s->layer->spec;
@@ -179,7 +177,8 @@ static struct oracle_outputs wanted(struct subject *s, const struct sizes *n)
 
 /* ---- Comparing with the oracle ---- */
 
-/* A row that sees nothing is zero to the bit, and so is what heads that see nothing add up to. */
+/* The weights of a row that sees no key are exactly 0; where no head sees a key the output is the
+ * bias of o. */
 static void expect_nothing_seen(const struct subject *s, const struct sizes *n,
                                 const struct attn_outputs *got, const struct oracle_outputs *want)
 {
@@ -248,7 +247,7 @@ static void expect_all(const struct subject *s, const struct sizes *n,
 
 /* ---- Selection ---- */
 
-/* What a selection has of the full map: heads [H'] and rows [T'] of it. */
+/* The size of a selection: H' heads and T' rows. */
 struct part {
     size_t heads, rows;
 };
@@ -261,7 +260,7 @@ static struct part part_of(const struct attn_selection *selection, size_t heads,
                          selection->rows ? selection->num_rows : queries};
 }
 
-/* The selected rows [B][H'][T'][width] of a map [B][H][T][width]. */
+/* Picks the selected rows [B][H'][T'][width] of a map [B][H][T][width]. */
 static const double *pick(struct subject *s, const double *map, const struct sizes *n, size_t width)
 {
     const struct attn_selection *sel = &s->draw.selection;
@@ -289,7 +288,8 @@ static const double *mean_of(struct subject *s, const double *map, size_t batch,
     return out;
 }
 
-/* The k largest of a row: known columns, each once, in order, none left out that is larger. */
+/* Checks the k largest of a row: columns of the row, each once, in order, and none left out is
+ * larger. */
 static void expect_largest(const struct subject *s, const uint32_t *index, const float *weight,
                            const double *row, size_t k, size_t width)
 {
@@ -313,7 +313,7 @@ static void expect_largest(const struct subject *s, const uint32_t *index, const
                "a larger one is left");
 }
 
-/* What was selected follows from the oracle's full map. */
+/* Compares selected outputs with the same parts of the oracle's full maps. */
 static void expect_selected(struct subject *s, const struct sizes *n,
                             const struct attn_outputs *got, const struct oracle_outputs *want)
 {
@@ -335,7 +335,7 @@ static void expect_selected(struct subject *s, const struct sizes *n,
         expect_stats(s, got->head_stats, want->head_stats, n->batch * s->layer->spec.num_heads);
 }
 
-/* Turns outputs into what a case that selects asks for: maps of another shape, the largest. */
+/* Changes outputs to those of a case that selects: maps of another shape, the largest. */
 static void select_outputs(struct attn_outputs *out, struct subject *s, const struct sizes *n)
 {
     struct draw *d = &s->draw;
@@ -349,7 +349,7 @@ static void select_outputs(struct attn_outputs *out, struct subject *s, const st
     out->attention_weights = unwritten(d, n->batch * part.heads * part.rows * n->columns);
     out->average_weights = d->averages ? unwritten(d, rows * n->columns) : NULL;
     if (d->seed % 3 == 0)
-        out->attention_weights = NULL; /* nobody keeps them then but for a row's time */
+        out->attention_weights = NULL; /* rows of weights are then kept only while they are made */
     if (d->seed % 4 == 0)
         out->head_stats = NULL;
 }
@@ -373,7 +373,7 @@ static void check_attend(struct subject *s)
     s->keys = args.keys;
     oracle_layer(&want, s->layer, &args);
     args.outputs = full_outputs(s, &n);
-    if (s->draw.seed % 4 == 1) { /* as most calls are: no maps */
+    if (s->draw.seed % 4 == 1) { /* without maps, as most calls are */
         struct attn_outputs few = {.output = args.outputs.output, .lse = args.outputs.lse};
         args.outputs = few;
     }
@@ -405,7 +405,7 @@ static struct attn_attend_args sequence(struct subject *s)
     struct attn_modifiers *m = &args.modifiers;
     m->is_causal = ATTN_CAUSAL_YES;
     m->query_offset = NULL;
-    if (call->key_hidden_states) { /* masks speak of other keys */
+    if (call->key_hidden_states) { /* the masks are for other keys */
         m->padding_mask = m->attention_mask = NULL;
         m->attention_bias = NULL;
     }
@@ -420,9 +420,10 @@ static struct attn_attend_args sequence(struct subject *s)
     return args;
 }
 
-/* The planes [H or 1][rows][first + rows] of a step, out of those [H or 1][T][T] of the whole. */
-static void *cut(size_t *stride, struct subject *s, const void *planes, size_t whole, size_t first,
-                 size_t rows, size_t size)
+/* Extracts the planes [H or 1][rows][first + rows] of a step from those [H or 1][T][T] of the whole
+ * sequence. */
+static void *step_planes(size_t *stride, struct subject *s, const void *planes, size_t whole,
+                         size_t first, size_t rows, size_t size)
 {
     size_t keys = first + rows, heads = *stride ? s->layer->spec.num_heads : 1;
     char *out = draw_keep(&s->draw, heads * rows * keys, size);
@@ -439,13 +440,13 @@ static struct attn_modifiers step_modifiers(struct subject *s, const struct attn
 {
     struct attn_modifiers m = args->modifiers;
     if (first % 2 == 0)
-        m.is_causal = ATTN_CAUSAL_DEFAULT; /* which is causal, for steps */
+        m.is_causal = ATTN_CAUSAL_DEFAULT; /* causal, for steps */
     if (m.attention_mask)
-        m.attention_mask = cut(&m.attention_mask_head_stride, s, m.attention_mask, args->queries,
-                               first, rows, sizeof *m.attention_mask);
+        m.attention_mask = step_planes(&m.attention_mask_head_stride, s, m.attention_mask,
+                                       args->queries, first, rows, sizeof *m.attention_mask);
     if (m.attention_bias)
-        m.attention_bias = cut(&m.attention_bias_head_stride, s, m.attention_bias, args->queries,
-                               first, rows, sizeof *m.attention_bias);
+        m.attention_bias = step_planes(&m.attention_bias_head_stride, s, m.attention_bias,
+                                       args->queries, first, rows, sizeof *m.attention_bias);
     if (m.position_ids)
         m.position_ids += first;
     return m;
@@ -476,7 +477,7 @@ static float *contents(struct subject *s, const struct attn_cache *cache, size_t
     return data;
 }
 
-/* A step that is not committed, of other rows than will follow. */
+/* Runs a step that is not committed, with rows other than those that follow. */
 static void try_step(struct subject *s, struct attn_cache *cache, const float *x, size_t length)
 {
     const struct attn_layer_spec *spec = &s->layer->spec;
@@ -501,8 +502,8 @@ static void widen(double *out, const float *in, size_t count)
         out[i] = (double)in[i];
 }
 
-/* The sequence in steps of random sizes, against the results of the whole. */
-static void check_split(struct subject *s, const struct attn_attend_args *args, bool pieces)
+/* Computes the sequence in one step, or in steps of random sizes, and compares with the whole. */
+static void check_division(struct subject *s, const struct attn_attend_args *args, bool pieces)
 {
     size_t width = s->layer->spec.hidden_size, total = args->queries;
     struct attn_cache *cache = new_cache(s, total + SPARE);
@@ -542,8 +543,8 @@ static void check_split(struct subject *s, const struct attn_attend_args *args, 
     attn_cache_free(cache);
 }
 
-/* Whether the frequencies of every part of the call are those of the whole. */
-static bool bends(const struct subject *s, const struct attn_modifiers *m, size_t rows)
+/* Whether RoPE's frequencies depend on the length of the call: parts of it then have others. */
+static bool is_rescaled(const struct subject *s, const struct attn_modifiers *m, size_t rows)
 {
     const struct attn_rope_spec *rope = &s->layer->spec.rope;
     bool may = rope->type == ATTN_ROPE_DYNAMIC || rope->type == ATTN_ROPE_LONGROPE;
@@ -560,10 +561,10 @@ static void check_steps(struct subject *s)
     args.outputs = full_outputs(s, &n);
     attend(s, &args);
     s->what = "one prefill";
-    check_split(s, &args, false);
+    check_division(s, &args, false);
     s->what = "steps";
-    if (!bends(s, &args.modifiers, args.queries))
-        check_split(s, &args, true);
+    if (!is_rescaled(s, &args.modifiers, args.queries))
+        check_division(s, &args, true);
 }
 
 static void check_tree(struct subject *s)
@@ -592,7 +593,7 @@ static void check_tree(struct subject *s)
     s->keys = total;
     if (cached > 0)
         run_step(s, &prefill);
-    if (!bends(s, &none, total)) {
+    if (!is_rescaled(s, &none, total)) {
         run_step(s, &step);
         oracle_step(&want, s->layer, prefill.hidden_states, &step);
         expect_all(s, &n, &step.outputs, &want);
@@ -604,7 +605,7 @@ static void check_tree(struct subject *s)
 
 /* ---- One case ---- */
 
-/* The layer is the one that was drawn. */
+/* Checks that the layer is the one that was drawn. */
 static void check_spec(const struct subject *s)
 {
     const struct attn_layer_spec *got = &s->layer->spec, *want = &s->draw.spec;
@@ -689,7 +690,7 @@ Suite *suite_property(void)
 {
     Suite *suite = suite_create("property");
     TCase *layers = tcase_create("layers");
-    tcase_set_timeout(layers, 900); /* what a sanitizer may take */
+    tcase_set_timeout(layers, 900); /* a sanitizer may take so long */
     tcase_add_checked_fixture(layers, setup, teardown);
     tcase_add_test(layers,
                    test_property_random_layers_equal_the_oracle_whole_in_steps_and_as_trees);

@@ -1,5 +1,5 @@
-/* test_record.c: steps on record: what a recorder is shown makes the same cache again, what it
- * refuses leaves none; and records as bytes. */
+/* test_record.c: the rows that a recorder gets make the same cache again, and steps that it refuses
+ * leave no trace; and records as bytes. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +56,7 @@ static struct attn_cache *new_cache(void)
     return cache;
 }
 
-/* Writes what steps add into another cache. */
+/* Appends the rows of a step to another cache. */
 static bool copy_rows(void *context, const struct attn_appended list[], size_t count,
                       struct attn_error *cause)
 {
@@ -131,7 +131,7 @@ START_TEST(test_refused_steps_fail_and_leave_no_trace_while_others_succeed)
     for (size_t i = 0; i < 3; i++)
         steps[i] = step_of(caches[i], rows + WIDTH, 1, out[i]);
     steps[1].commit = false;
-    steps[2].position = 0; /* repeats, and appends nothing */
+    steps[2].position = 0; /* a repeat, which appends nothing */
     steps[2].hidden_states = rows;
     const struct attn_recorder recorder = {refuse_rows, &shown};
     ck_assert_int_eq(attn_decode_recorded(engine, model, 0, list, 3, &recorder), ATTN_OK);
@@ -153,7 +153,7 @@ END_TEST
 /* ---- Journals -------------------------------------------------------------------------------- */
 
 #define RECORDS 7
-#define LARGE 600001 /* floats of a record that no buffer holds */
+#define LARGE 600001 /* floats of a record that fits no buffer */
 
 static const float numbers[LARGE] = {1, 2, 3};
 
@@ -164,16 +164,16 @@ static void add(struct srv_journal *journal, uint64_t i, size_t floats)
     srv_journal_add(journal, &head, parts, 2);
 }
 
-/* The file, from its beginning; srv_file_reader_close it. */
+/* Reads the file from its beginning; the caller closes the reader. */
 static struct srv_file_reader source_of(const struct srv_journal *journal)
 {
-    struct srv_file_reader source;
-    ck_assert(srv_file_reader_take(&source, dup(journal->fd)));
-    ck_assert_uint_eq(source.size, journal->length);
-    return source;
+    struct srv_file_reader file;
+    ck_assert(srv_file_reader_take(&file, dup(journal->fd)));
+    ck_assert_uint_eq(file.size, journal->length);
+    return file;
 }
 
-/* Its beginning and its end, which may not be in the window together. */
+/* Checks the beginning and the end of a payload, which may not fit the window together. */
 static void check_payload(const struct srv_record *record, uint64_t i)
 {
     uint64_t number = 0;
@@ -198,9 +198,9 @@ START_TEST(test_journal_gives_back_the_records_that_were_added)
             ck_assert_int_eq(srv_journal_flush(&journal, true), 0);
     }
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    struct srv_file_reader source = source_of(&journal);
-    source.room = _i == 0 ? SRV_FILE_READER_WINDOW : SMALL_WINDOW; /* a record fits neither */
-    srv_journal_read_open(&reader, &source, 9);
+    struct srv_file_reader file = source_of(&journal);
+    file.room = _i == 0 ? SRV_FILE_READER_WINDOW : SMALL_WINDOW; /* a record fits neither */
+    srv_journal_read_open(&reader, &file, 9);
     ck_assert(!reader.head_damaged);
     for (uint64_t i = 1; i <= RECORDS; i++) {
         ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
@@ -212,7 +212,7 @@ START_TEST(test_journal_gives_back_the_records_that_were_added)
         check_payload(&record, i);
     }
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&file);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -232,14 +232,14 @@ START_TEST(test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_pl
     ck_assert(!journal.broken);
     add(&journal, 4, 5);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    struct srv_file_reader source = source_of(&journal);
-    srv_journal_read_open(&reader, &source, 9);
+    struct srv_file_reader file = source_of(&journal);
+    srv_journal_read_open(&reader, &file, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_uint_eq(record.head.epoch, 4);
     ck_assert_uint_eq(record.head.previous, 1);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&file);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -264,29 +264,29 @@ START_TEST(test_damage_before_the_last_write_is_a_gap_and_within_it_a_torn_tail)
         if (i != 3)
             ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
     }
-    flip(&journal, SRV_JOURNAL_HEAD + each + 80); /* of the second record */
-    struct srv_file_reader source = source_of(&journal);
-    srv_journal_read_open(&reader, &source, 9);
+    flip(&journal, SRV_JOURNAL_HEAD + each + 80); /* in the second record */
+    struct srv_file_reader file = source_of(&journal);
+    srv_journal_read_open(&reader, &file, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_GAP);
     ck_assert_uint_eq(reader.missing, 1);
-    ck_assert_uint_eq(record.head.previous, 2); /* whose record it was */
+    ck_assert_uint_eq(record.head.previous, 2); /* the session of the missing record */
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_uint_eq(record.head.epoch, 3);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&file);
     flip(&journal, SRV_JOURNAL_HEAD + each + 80);
     flip(&journal, SRV_JOURNAL_HEAD + 2 * each + 80); /* the first of two of the last write */
-    source = source_of(&journal);
-    srv_journal_read_open(&reader, &source, 9);
+    file = source_of(&journal);
+    srv_journal_read_open(&reader, &file, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_TORN);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&file);
     srv_journal_close(&journal);
 }
 END_TEST
 
-/* What cannot be read now may be sound: it is neither a gap nor a torn tail. */
+/* A file that cannot be read now may be sound: it has neither a gap nor a torn tail. */
 START_TEST(test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged)
 {
     struct srv_journal journal;
@@ -296,13 +296,13 @@ START_TEST(test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damage
     add(&journal, 1, 5);
     add(&journal, 2, LARGE);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    struct srv_file_reader source = source_of(&journal);
+    struct srv_file_reader file = source_of(&journal);
     ck_assert_int_eq(ftruncate(journal.fd, SRV_FILE_READER_WINDOW + 100), 0);
-    srv_journal_read_open(&reader, &source, 9);
+    srv_journal_read_open(&reader, &file, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_FAILED);
-    ck_assert_int_eq(source.error, EIO);
-    srv_file_reader_close(&source);
+    ck_assert_int_eq(file.error, EIO);
+    srv_file_reader_close(&file);
     srv_journal_close(&journal);
 }
 END_TEST

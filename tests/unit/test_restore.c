@@ -1,4 +1,4 @@
-/* test_restore.c: what becomes of a journal's records, as far as one journal tells. */
+/* test_restore.c: the records of one journal become sessions. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static void tear_down(void)
     store_app_close(&app);
 }
 
-/* The records of an import, up to its commit where it has one, and of another session. */
+/* Adds the records of an import, with its commit or without, and of another session. */
 static void write_import(struct srv_journal *journal, bool committed)
 {
     struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
@@ -58,14 +58,14 @@ static void write_import(struct srv_journal *journal, bool committed)
     ck_assert_int_eq(srv_journal_flush(journal, false), 0);
 }
 
-/* Where that byte of the import's journal is another one; 0: none. */
+/* Restores that journal with the byte at `damaged` changed; 0: none. */
 static struct srv_restore_result restore_import(bool committed, off_t damaged)
 {
     struct srv_journal journal;
     struct srv_restore restore;
     struct srv_replay_result replayed;
     struct srv_restore_result result;
-    struct srv_file_reader source;
+    struct srv_file_reader reader;
     unsigned char byte;
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
     write_import(&journal, committed);
@@ -73,18 +73,18 @@ static struct srv_restore_result restore_import(bool committed, off_t damaged)
     byte ^= 1;
     if (damaged != 0)
         ck_assert_int_eq(pwrite(journal.fd, &byte, 1, damaged), 1);
-    ck_assert(srv_file_reader_take(&source, dup(journal.fd)));
+    ck_assert(srv_file_reader_take(&reader, dup(journal.fd)));
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
-    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &reader), SRV_RESTORE_OK);
     ck_assert_uint_eq(replayed.gaps, damaged != 0);
     ck_assert(srv_restore_publish(&result, &restore));
     srv_restore_fini(&restore);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&reader);
     srv_journal_close(&journal);
     return result;
 }
 
-START_TEST(test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not)
+START_TEST(test_import_that_is_damaged_is_lost_and_one_that_was_torn_is_not)
 {
     const size_t rows = SRV_JOURNAL_HEAD + SRV_RECORD_HEAD + sizeof(struct srv_record_create);
     const size_t commit = rows + SRV_RECORD_HEAD + sizeof(struct srv_record_rows) + 2 * sizeof row;
@@ -96,19 +96,19 @@ START_TEST(test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not)
     struct srv_restore_result result =
         restore_import(cases[_i].committed, (off_t)cases[_i].damaged);
     ck_assert_uint_eq(result.lost, cases[_i].lost);
-    ck_assert_uint_eq(result.listed + result.expired, cases[_i].found);
+    ck_assert_uint_eq(result.published + result.expired, cases[_i].found);
 }
 END_TEST
 
 #define MANY 50000
 
-/* Sessions that come and go: however long the journal is, those that are gone take no memory. */
-START_TEST(test_sessions_that_are_gone_take_no_room_while_a_journal_is_read)
+/* However long a journal is, sessions that it deletes take no memory. */
+START_TEST(test_sessions_that_are_deleted_take_no_room_while_a_journal_is_read)
 {
     struct srv_journal journal;
     struct srv_restore restore;
     struct srv_replay_result replayed;
-    struct srv_file_reader source;
+    struct srv_file_reader reader;
     struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
     const struct srv_record_part part = {&create, sizeof create};
     snprintf(create.model, sizeof create.model, "tiny");
@@ -117,15 +117,15 @@ START_TEST(test_sessions_that_are_gone_take_no_room_while_a_journal_is_read)
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
     for (uint64_t epoch = 1; epoch <= MANY; epoch++) {
         struct srv_record_head made = {.type = SRV_RECORD_CREATE, .epoch = epoch};
-        struct srv_record_head gone = {.type = SRV_RECORD_DELETE, .epoch = epoch, .chain = 1};
+        struct srv_record_head deleted = {.type = SRV_RECORD_DELETE, .epoch = epoch, .chain = 1};
         srv_journal_add(&journal, &made, &part, 1);
         if (epoch % (MANY / 4) != 0)
-            srv_journal_add(&journal, &gone, NULL, 0);
+            srv_journal_add(&journal, &deleted, NULL, 0);
     }
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    ck_assert(srv_file_reader_take(&source, dup(journal.fd)));
+    ck_assert(srv_file_reader_take(&reader, dup(journal.fd)));
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
-    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &reader), SRV_RESTORE_OK);
     ck_assert_uint_eq(replayed.records, 2 * MANY - 4);
     ck_assert_uint_le(restore.capacity, 64);
     for (uint64_t i = 1; i <= 4; i++) {
@@ -133,19 +133,19 @@ START_TEST(test_sessions_that_are_gone_take_no_room_while_a_journal_is_read)
         ck_assert(left != NULL && left->session != NULL);
     }
     srv_restore_fini(&restore);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&reader);
     srv_journal_close(&journal);
 }
 END_TEST
 
-/* Of a table of 8: more than 2 * (8 + 128) that are there, or 8 * (8 + 128) that are lost. */
+/* For a table of 8, too many are more than 2 * (8 + 128) sessions, or 8 * (8 + 128) lost ones. */
 START_TEST(test_journal_with_too_many_sessions_is_left_before_its_end)
 {
     static const size_t most[] = {2 * 136, 8 * 136};
     struct srv_journal journal;
     struct srv_restore restore;
     struct srv_replay_result replayed;
-    struct srv_file_reader source;
+    struct srv_file_reader reader;
     struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
     const struct srv_record_part part = {&create, sizeof create};
     snprintf(create.model, sizeof create.model, _i == 0 ? "tiny" : "another");
@@ -157,56 +157,56 @@ START_TEST(test_journal_with_too_many_sessions_is_left_before_its_end)
         srv_journal_add(&journal, &made, &part, 1);
     }
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    ck_assert(srv_file_reader_take(&source, dup(journal.fd)));
+    ck_assert(srv_file_reader_take(&reader, dup(journal.fd)));
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
-    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_FULL);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &reader), SRV_RESTORE_FULL);
     ck_assert_ptr_nonnull(strstr(restore.message, "max_sessions"));
     ck_assert_uint_gt(restore.made, most[_i]);
     srv_restore_fini(&restore);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&reader);
     srv_journal_close(&journal);
 }
 END_TEST
 
-struct told {
+struct reports {
     size_t times, most;
 };
 
 static void note_progress(void *context, size_t end)
 {
-    struct told *told = context;
-    told->most = end > told->most ? end : told->most;
-    told->times++;
+    struct reports *reports = context;
+    reports->most = end > reports->most ? end : reports->most;
+    reports->times++;
 }
 
 #define ROWS 512
 
-START_TEST(test_progress_is_told_within_a_record_as_long_as_a_journal)
+START_TEST(test_progress_is_reported_within_a_record_as_long_as_a_journal)
 {
     static const float many[ROWS * WIDTH];
     const struct srv_record_rows rows = {.used_ns = 1, .rows = ROWS};
     const struct srv_record_part parts[] = {
         {&rows, sizeof rows}, {many, sizeof many}, {many, sizeof many}};
     struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = 9, .chain = 1};
-    struct told told = {0};
+    struct reports reports = {0};
     struct srv_journal journal;
     struct srv_restore restore;
     struct srv_replay_result replayed;
-    struct srv_file_reader source;
+    struct srv_file_reader reader;
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
     write_import(&journal, true);
     srv_journal_add(&journal, &head, parts, 3);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    ck_assert(srv_file_reader_take(&source, dup(journal.fd)));
-    source.room = 1024;
-    source.progress = note_progress;
-    source.context = &told;
+    ck_assert(srv_file_reader_take(&reader, dup(journal.fd)));
+    reader.room = 1024;
+    reader.progress = note_progress;
+    reader.context = &reports;
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
-    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &source), SRV_RESTORE_OK);
-    ck_assert_uint_ge(told.times, source.size / source.room);
-    ck_assert_uint_eq(told.most, source.size);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &reader), SRV_RESTORE_OK);
+    ck_assert_uint_ge(reports.times, reader.size / reader.room);
+    ck_assert_uint_eq(reports.most, reader.size);
     srv_restore_fini(&restore);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&reader);
     srv_journal_close(&journal);
 }
 END_TEST
@@ -217,11 +217,11 @@ Suite *suite_restore(void)
     TCase *tests = tcase_create("restore");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, test_import_that_is_damaged_is_lost_and_one_that_was_cut_off_is_not,
-                        0, 4);
-    tcase_add_test(tests, test_sessions_that_are_gone_take_no_room_while_a_journal_is_read);
+    tcase_add_loop_test(tests, test_import_that_is_damaged_is_lost_and_one_that_was_torn_is_not, 0,
+                        4);
+    tcase_add_test(tests, test_sessions_that_are_deleted_take_no_room_while_a_journal_is_read);
     tcase_add_loop_test(tests, test_journal_with_too_many_sessions_is_left_before_its_end, 0, 2);
-    tcase_add_test(tests, test_progress_is_told_within_a_record_as_long_as_a_journal);
+    tcase_add_test(tests, test_progress_is_reported_within_a_record_as_long_as_a_journal);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -1,7 +1,7 @@
-/* test_rope.c: the frequencies of every kind of RoPE, rotation, and what a specification may hold.
+/* test_rope.c: the frequencies of every type of RoPE, rotation, and checks of specifications.
  *
- * Expected frequencies are those of PyTorch's float32 arithmetic, given in full; some follow by
- * hand.  1.5e-7 of a value is one last bit of it. */
+ * Expected frequencies were computed in PyTorch's float32 arithmetic, some by hand.  1.5e-7 of a
+ * value is about its last bit. */
 #include "rope.h"
 
 #include <check.h>
@@ -12,7 +12,7 @@
 
 #define MAX_DIM 64
 
-/* What is the same for all types; each test sets what it is about. */
+/* A valid specification of any type; each test changes the fields that it is about. */
 static struct attn_rope_spec spec_of(enum attn_rope_type type, size_t dim)
 {
     static const double ones[MAX_DIM / 2] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -115,7 +115,7 @@ START_TEST(test_rope_yarn_without_truncation_has_fractional_ends)
 }
 END_TEST
 
-/* With theta 10,000 and 8 components pair 1.5 turns 20.6 times in 4,096 tokens. */
+/* With theta 10,000 and 8 components a pair of index 1.5 would make 20.6 turns in 4,096 tokens. */
 START_TEST(test_rope_yarn_whose_ends_meet_has_a_step)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_YARN, 8);
@@ -151,12 +151,12 @@ START_TEST(test_rope_longrope_takes_short_factors_up_to_the_trained_length_then_
 }
 END_TEST
 
-START_TEST(test_rope_bends_only_where_the_type_looks_at_the_length)
+START_TEST(test_rope_is_rescaled_only_where_the_type_depends_on_the_length)
 {
     for (int type = 0; type < ATTN_NUM_ROPE_TYPES; type++) {
         struct attn_rope_spec spec = spec_of((enum attn_rope_type)type, 8);
-        bool looks = type == ATTN_ROPE_DYNAMIC || type == ATTN_ROPE_LONGROPE;
-        ck_assert_int_eq(attn_rope_is_rescaled(&spec, 4097), looks);
+        bool depends = type == ATTN_ROPE_DYNAMIC || type == ATTN_ROPE_LONGROPE;
+        ck_assert_int_eq(attn_rope_is_rescaled(&spec, 4097), depends);
         ck_assert(!attn_rope_is_rescaled(&spec, 4096));
     }
 }
@@ -164,38 +164,38 @@ END_TEST
 
 /* ---- Rotation ---- */
 
-/* Cosines and sines that PyTorch has at position 4,000 for theta 10,000 and 16 components. */
-START_TEST(test_rope_turn_takes_the_float32_angle)
+/* Expected are PyTorch's cosines and sines at position 4,000 for theta 10,000 and 16 components. */
+START_TEST(test_rope_cos_sin_takes_the_float32_angle)
 {
     static const float expected[] = {-0.729946971f, -0.407730937f, -0.52529633f,  0.676787972f,
                                      -0.666938066f, 0.996578872f,  -0.653643608f, 0.301137358f,
                                      -0.683503807f, 0.91310215f,   -0.850919366f, 0.736177981f,
                                      0.745113134f,  0.0826467574f, -0.756802499f, 0.953580797f};
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_DEFAULT, 16);
-    float frequencies[8], turn[16];
+    float frequencies[8], cos_sin[16];
     attn_rope_frequencies(frequencies, &spec, 4001);
-    attn_rope_cos_sin(turn, &spec, frequencies, 4000);
+    attn_rope_cos_sin(cos_sin, &spec, frequencies, 4000);
     for (size_t i = 0; i < 16; i++)
-        ck_assert_float_eq_tol(turn[i], expected[i], 2e-7f);
+        ck_assert_float_eq_tol(cos_sin[i], expected[i], 2e-7f);
 }
 END_TEST
 
 START_TEST(test_rope_attention_factor_multiplies_cosine_and_sine)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_YARN, 4);
-    float frequencies[] = {1, 0.5f}, plain[4], turn[4];
+    float frequencies[] = {1, 0.5f}, plain[4], cos_sin[4];
     attn_rope_cos_sin(plain, &spec, frequencies, 3);
     spec.attention_factor = 1.25;
-    attn_rope_cos_sin(turn, &spec, frequencies, 3);
+    attn_rope_cos_sin(cos_sin, &spec, frequencies, 3);
     for (size_t i = 0; i < 4; i++)
-        ck_assert_float_eq(turn[i], plain[i] * 1.25f);
-    attn_rope_cos_sin(turn, &spec, frequencies, 0);
-    ck_assert_float_eq(turn[0], 1.25f);
-    ck_assert_float_eq(turn[3], 0);
+        ck_assert_float_eq(cos_sin[i], plain[i] * 1.25f);
+    attn_rope_cos_sin(cos_sin, &spec, frequencies, 0);
+    ck_assert_float_eq(cos_sin[0], 1.25f);
+    ck_assert_float_eq(cos_sin[3], 0);
 }
 END_TEST
 
-/* Quarter turns of pair 0, none of pair 1: (a, b) becomes (-b, a). */
+/* Cosines and sines: a quarter turn of pair 0, which makes (a, b) (-b, a), and none of pair 1. */
 static const float quarter[] = {0, 1, 1, 0};
 
 START_TEST(test_rope_rotates_halves_and_leaves_what_is_beyond_dim)
@@ -297,11 +297,11 @@ START_TEST(test_rope_check_looks_at_nothing_that_the_type_does_not_read)
 }
 END_TEST
 
-/* At the worst that is allowed nothing becomes NaN or infinite. */
+/* At the extremes of all bounds no cosine or sine is NaN or infinite. */
 START_TEST(test_rope_at_its_bounds_stays_finite)
 {
     static const double least[] = {1e-6, 1e-6, 1e-6, 1e-6};
-    float frequencies[4], turn[8];
+    float frequencies[4], cos_sin[8];
     for (int type = 1; type < ATTN_NUM_ROPE_TYPES; type++)
         for (int i = 0; i < 8; i++) {
             struct attn_rope_spec spec = spec_of((enum attn_rope_type)type, 8);
@@ -311,9 +311,9 @@ START_TEST(test_rope_at_its_bounds_stays_finite)
             spec.short_factor = spec.long_factor = least;
             ck_assert_int_eq(attn_rope_check(&spec, 8, NULL), ATTN_OK);
             attn_rope_frequencies(frequencies, &spec, INT32_MAX);
-            attn_rope_cos_sin(turn, &spec, frequencies, INT32_MAX);
+            attn_rope_cos_sin(cos_sin, &spec, frequencies, INT32_MAX);
             for (size_t j = 0; j < 8; j++)
-                ck_assert_float_finite(turn[j]);
+                ck_assert_float_finite(cos_sin[j]);
         }
 }
 END_TEST
@@ -334,9 +334,9 @@ Suite *suite_rope(void)
     tcase_add_test(frequencies, test_rope_llama3_divides_long_wavelengths_and_blends_medium_ones);
     tcase_add_test(frequencies,
                    test_rope_longrope_takes_short_factors_up_to_the_trained_length_then_long_ones);
-    tcase_add_test(frequencies, test_rope_bends_only_where_the_type_looks_at_the_length);
+    tcase_add_test(frequencies, test_rope_is_rescaled_only_where_the_type_depends_on_the_length);
     suite_add_tcase(suite, frequencies);
-    tcase_add_test(rotation, test_rope_turn_takes_the_float32_angle);
+    tcase_add_test(rotation, test_rope_cos_sin_takes_the_float32_angle);
     tcase_add_test(rotation, test_rope_attention_factor_multiplies_cosine_and_sine);
     tcase_add_test(rotation, test_rope_rotates_halves_and_leaves_what_is_beyond_dim);
     tcase_add_test(rotation, test_rope_rotates_neighbours_where_interleaved);

@@ -50,7 +50,7 @@ static enum srv_error_code create(struct srv_session **out, const char *id, size
     return srv_session_create(out, sessions, &model, &options, &error);
 }
 
-/* What DELETE does: looks, and takes out what it found. */
+/* Finds a session and takes it out of the table, as DELETE does. */
 static bool delete_session(const char *id)
 {
     struct srv_session *session = srv_session_peek(sessions, id);
@@ -59,7 +59,7 @@ static bool delete_session(const char *id)
     return removed;
 }
 
-/* Returns how many have expired. */
+/* Expires sessions; returns how many. */
 static size_t expire(uint64_t now_ns)
 {
     struct srv_session *session = srv_sessions_expire(sessions, now_ns), *next;
@@ -92,7 +92,7 @@ START_TEST(test_session_create_get_delete)
     ck_assert(!delete_session("a"));
     ck_assert_ptr_null(srv_session_get(sessions, "a"));
     ck_assert_uint_eq(srv_sessions_count(sessions), 0);
-    ck_assert_str_eq(found->id, "a"); /* still whole for those that hold it */
+    ck_assert_str_eq(found->id, "a"); /* the session lives while it is referenced */
     srv_session_put(found);
     srv_session_put(made);
 }
@@ -198,7 +198,7 @@ START_TEST(test_session_get_counts_as_use_and_peek_does_not)
 }
 END_TEST
 
-/* The ids of a page of `size` after `after`, each followed by a space. */
+/* Prints the ids of a page of `size` after `after`, each followed by a space. */
 static void page(char out[64], size_t size, const char *after)
 {
     struct srv_session *found[8];
@@ -239,7 +239,7 @@ END_TEST
 #define THREADS 4
 #define ROUNDS 500
 
-/* Creates, finds and deletes one and the same id; counts its own successes. */
+/* Creates, finds and deletes a session of one id; counts its own successes. */
 static void *contend(void *count)
 {
     size_t *created = count;
@@ -274,14 +274,14 @@ START_TEST(test_session_of_creates_at_once_exactly_one_wins)
         created += counts[i][0];
         deleted += counts[i][1];
     }
-    /* Only the winner deletes what it made, so nothing is deleted twice or left behind. */
+    /* Only the winner deletes what it made, so nothing is deleted twice or left. */
     ck_assert_uint_ge(created, 1);
     ck_assert_uint_eq(created, deleted);
     ck_assert_uint_eq(srv_sessions_count(sessions), 0);
 }
 END_TEST
 
-/* Fills the table with sessions of its own names as far as the limit lets it. */
+/* Creates sessions until the table is full. */
 static void *fill(void *created)
 {
     struct srv_error own = {0};

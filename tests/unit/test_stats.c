@@ -1,5 +1,5 @@
-/* test_stats.c: statistics of rows worked out by hand, and heads whose pattern is known because
- * they were made to have it. */
+/* test_stats.c: statistics of rows computed by hand, and heads constructed to have a known
+ * pattern. */
 #include "stats.h"
 
 #include <check.h>
@@ -15,7 +15,7 @@
 
 /* ---- Rows ---- */
 
-/* Query 2 of keys 0 to 4, of which key 1 is hidden and key 0 is padding that is hidden too. */
+/* Query 2 of keys 0 to 4, of which keys 0 (padding) and 1 are not reachable. */
 START_TEST(test_stats_row_measures_what_was_worked_out_by_hand)
 {
     static const float weights[] = {0, 0, 0.5f, 0.25f, 0.25f};
@@ -50,7 +50,7 @@ START_TEST(test_stats_row_that_sees_nothing_is_zero)
 }
 END_TEST
 
-/* A query may stand before, or behind, all keys, and there may be no first key. */
+/* A query may be before all keys, or after them, and there may be no first key. */
 START_TEST(test_stats_row_of_a_query_outside_of_the_keys_has_no_self)
 {
     static const float weights[] = {0.25f, 0.75f};
@@ -80,7 +80,7 @@ END_TEST
 
 /* ---- Heads ---- */
 
-/* A head is how it spreads weight over the keys [0, end) that the query at t may see. */
+/* A head: fills the weights of keys [0, end), which query t may see. */
 typedef void head_fn(float *weights, size_t t, size_t end);
 
 static struct attn_row_stats rows[MOST];
@@ -128,7 +128,7 @@ static void previous(float *weights, size_t t, size_t end)
     weights[t > 0 ? t - 1 : 0] = 1;
 }
 
-/* Most of it, the rest even. */
+/* Three quarters of the weight on the first key, the rest spread evenly. */
 static void sink(float *weights, size_t t, size_t end)
 {
     (void)t;
@@ -149,7 +149,7 @@ static void self(float *weights, size_t t, size_t end)
     weights[t] = 1;
 }
 
-/* Three tokens back; where there are none, even. */
+/* All weight on the key three tokens back; where there is none, spread evenly. */
 static void three_back(float *weights, size_t t, size_t end)
 {
     if (t >= 3)
@@ -160,7 +160,7 @@ static void three_back(float *weights, size_t t, size_t end)
 
 static void next(float *weights, size_t t, size_t end) { weights[t + 1 < end ? t + 1 : t] = 1; }
 
-/* One key at a place that nothing about the query tells. */
+/* All weight on a random key. */
 static void anywhere(float *weights, size_t t, size_t end)
 {
     struct rng rng = rng_seeded(1000 + t);
@@ -211,7 +211,7 @@ START_TEST(test_stats_head_that_spreads_near_by_is_local)
 }
 END_TEST
 
-/* Where all that a row may see is near by, that its weight is near by says nothing. */
+/* Where a row can see near keys only, its weight on near keys says nothing. */
 START_TEST(test_stats_head_that_sees_near_keys_only_is_not_local)
 {
     require_pattern(uniform, RADIUS + 1, true, ATTN_PATTERN_GLOBAL);
@@ -231,7 +231,7 @@ START_TEST(test_stats_head_on_one_key_anywhere_is_focused)
 }
 END_TEST
 
-/* One row cannot show that its distance is kept. */
+/* One row cannot show a constant distance. */
 START_TEST(test_stats_one_row_on_a_far_key_is_focused_not_positional)
 {
     static const float weights[32] = {[11] = 1};
@@ -246,7 +246,7 @@ START_TEST(test_stats_one_row_on_a_far_key_is_focused_not_positional)
 }
 END_TEST
 
-/* Rows that stand behind a cache are told their place. */
+/* Rows of a step over a cache have positions after the cached ones. */
 START_TEST(test_stats_rows_behind_a_cache_count_distances_from_their_own_position)
 {
     uint8_t reachable[32];

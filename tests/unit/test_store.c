@@ -1,7 +1,9 @@
-/* test_store.c: what the store does while the disk is slow, full, or has kept what was taken back.
+/* test_store.c: what the store does while the disk is slow or full, or has kept bytes of a write
+ * that failed.
  *
- * fsync is ours in this program: it can be made to take its time, or to fail where a base is, or of
- * one; fdatasync is counted, and pread can find nothing, or take its time too. */
+ * This program has its own fsync, which can be made slow, or to fail for an unfinished base or for
+ * a directory that has a certain base; its fdatasync counts calls, and its pread can be made slow,
+ * or to fail. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,9 +25,9 @@
 #define SLOW_MS 2500
 
 static atomic_uint slow_ms, flushes, slow_read_ms;
-static atomic_bool unreadable;           /* all files */
-static atomic_bool no_base;              /* cannot be synced before it has its name */
-static atomic_uint_fast64_t unsafe_base; /* directories that have it cannot be synced; 0: none */
+static atomic_bool unreadable;           /* pread fails for all files */
+static atomic_bool no_base;              /* fsync fails for an unfinished base */
+static atomic_uint_fast64_t unsafe_base; /* and for a directory that has this base; 0: none */
 
 static bool is_unfinished_base(int fd)
 {
@@ -95,7 +97,7 @@ static void tear_down(void)
     store_app_close(&app);
 }
 
-/* Out of the table too; it is the caller's last use. */
+/* Deletes the session from the store and the table, and gives the caller's reference back. */
 static void delete_session(struct srv_session *session)
 {
     ck_assert_int_eq(srv_store_delete(app.store, session, &error), SRV_OK);
@@ -103,7 +105,7 @@ static void delete_session(struct srv_session *session)
     srv_session_put(session);
 }
 
-/* Of one that somebody asks for, while no file may be longer than a journal's head. */
+/* Asks for a snapshot that fails, as no file may be longer than the head of a journal. */
 static struct srv_store_status fail_snapshot(void)
 {
     struct srv_store_status status;
@@ -143,7 +145,7 @@ static size_t count_files(enum srv_file_kind kind)
     return found;
 }
 
-/* Runs a command in the directory, where `kept` has what was there some time. */
+/* Runs a command in the state directory. */
 static void in_directory(const char *command)
 {
     char line[256];
@@ -151,24 +153,19 @@ static void in_directory(const char *command)
     ck_assert_msg(system(line) == 0, "%s", line);
 }
 
-/* A step, a fork, and another step, on record; returns the fork's epoch. */
+/* Records a step, a fork, and another step; returns the fork's epoch. */
 static uint64_t fork_between_steps(struct srv_session *parent)
 {
-    struct attn_error cause;
-    struct srv_session *fork;
-    struct srv_session_options options = {.id = "fork"};
     ck_assert_int_eq(store_app_append(&app, parent), SRV_OK);
-    ck_assert_int_eq(attn_cache_fork(&options.cache, parent->cache, SIZE_MAX, &cause), ATTN_OK);
-    ck_assert_int_eq(
-        srv_session_create(&fork, app.sessions, &app.models.items[0], &options, &error), SRV_OK);
-    ck_assert_int_eq(srv_store_fork(app.store, fork, parent, SIZE_MAX, &error), SRV_OK);
+    struct srv_session *fork = store_app_fork(&app, parent, "fork");
     ck_assert_int_eq(store_app_append(&app, parent), SRV_OK);
     uint64_t epoch = fork->epoch;
     srv_session_put(fork);
     return epoch;
 }
 
-/* Makes a snapshot, and of the directory what SIGKILL leaves before `epoch` has its file. */
+/* Makes a snapshot, and leaves of it what SIGKILL leaves before the session of that epoch has its
+ * file. */
 static void kill_snapshot_before(uint64_t epoch)
 {
     char command[128];
@@ -181,7 +178,7 @@ static void kill_snapshot_before(uint64_t epoch)
     store_app_begin(&app);
 }
 
-/* The same where the snapshot has the parent's file and not yet that of its fork; gives the parent
+/* The same where the parent has its file and its fork does not; gives the reference to the parent
  * back. */
 static void kill_snapshot_between(struct srv_session *parent)
 {
@@ -208,13 +205,14 @@ START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_di
         usleep(10000);
         srv_store_describe(&status, app.store);
     }
-    ck_assert(status.running); /* one was of the journal that was left, one of the new one */
+    ck_assert(status.running); /* one flush was of the old journal, one of the new one */
     atomic_store(&slow_ms, 0);
     srv_session_put(session);
 }
 END_TEST
 
-/* That of one whose file is good at once, that of the others with their files. */
+/* A session whose older file is good gives its memory back at once, others when their files are
+ * written. */
 START_TEST(test_sessions_deleted_while_a_snapshot_is_written_give_their_memory_back_before_its_end)
 {
     struct srv_session *unchanged = store_app_session(&app, "a");
@@ -249,16 +247,17 @@ START_TEST(test_session_that_could_not_be_recorded_is_not_recorded_by_a_step_tha
     store_app_limit_files(1);
     ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_E_STORAGE);
     store_app_limit_files(RLIM_INFINITY);
-    (void)store_app_append(&app, session); /* found it before its maker took it back */
-    ck_assert_int_ne(srv_store_create(app.store, session, &error), SRV_OK); /* nor a twin's */
+    (void)store_app_append(&app, session); /* a step that found it before its maker took it back */
+    ck_assert_int_ne(srv_store_create(app.store, session, &error),
+                     SRV_OK); /* nor by a retry of its creation */
     srv_session_remove(app.sessions, session);
     srv_session_put(session);
     ck_assert_uint_eq(store_app_find_again(&app, "a"), SIZE_MAX);
 }
 END_TEST
 
-/* Bytes of a write that failed may stand in a journal where not even cutting them off succeeded;
- * what was answered later has the same number. */
+/* Bytes of a write that failed stay in a journal where truncating it fails too; a record that was
+ * answered later has the same number. */
 START_TEST(test_session_with_two_records_of_one_number_is_lost_and_not_wrong)
 {
     struct srv_session *session = store_app_session(&app, "a");
@@ -280,7 +279,7 @@ START_TEST(test_session_with_two_records_of_one_number_is_lost_and_not_wrong)
 }
 END_TEST
 
-/* And each that is asked for one of its own, since its caller waits for a larger number. */
+/* A snapshot that is asked for gets a new journal, since its caller waits for a larger number. */
 START_TEST(test_snapshot_that_is_tried_again_makes_no_new_journal)
 {
     struct srv_session *session = store_app_session(&app, "a");
@@ -289,7 +288,7 @@ START_TEST(test_snapshot_that_is_tried_again_makes_no_new_journal)
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 2);
     failed = fail_snapshot();
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 3);
-    store_app_await_checkpoint(&app); /* after some seconds, by itself */
+    store_app_await_checkpoint(&app); /* the store tries again after some seconds */
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 3);
     struct srv_store_status made = store_app_checkpoint(&app);
     ck_assert_uint_eq(made.generation, failed.generation);
@@ -301,7 +300,7 @@ START_TEST(test_snapshot_that_is_tried_again_makes_no_new_journal)
 }
 END_TEST
 
-/* Between the moment that the store has found the journal empty and the cut. */
+/* The record is written after the store has found the journal empty, and before the checkpoint. */
 START_TEST(test_snapshot_that_is_tried_again_begins_a_journal_where_something_was_recorded)
 {
     struct srv_session *session = store_app_session(&app, "a");
@@ -320,8 +319,8 @@ START_TEST(test_snapshot_that_is_tried_again_begins_a_journal_where_something_wa
 }
 END_TEST
 
-/* One that is asked for while there is no room even for its journal is made once there is, of a
- * generation of its own. */
+/* A snapshot that is asked for while there is no room even for its journal is made once there is
+ * room, with a generation of its own. */
 START_TEST(test_snapshot_that_was_asked_for_is_owed_until_it_is_made)
 {
     struct srv_session *session = store_app_session(&app, "a");
@@ -335,7 +334,7 @@ START_TEST(test_snapshot_that_was_asked_for_is_owed_until_it_is_made)
         usleep(10000);
         srv_store_describe(&status, app.store);
     } while (status.running);
-    usleep(1500000); /* nor is it tried again without a pause */
+    usleep(1500000); /* it is not tried again without a pause */
     store_app_limit_files(RLIM_INFINITY);
     ck_assert_uint_eq(count_failed(), failed + 1);
     ck_assert_uint_eq(status.base, asked.base);
@@ -346,7 +345,7 @@ START_TEST(test_snapshot_that_was_asked_for_is_owed_until_it_is_made)
 }
 END_TEST
 
-/* It may be on the disk, and names files that nobody may write again. */
+/* The base may be on the disk, and names files that must not be written again. */
 START_TEST(test_snapshot_whose_base_may_stand_is_tried_again_in_a_new_generation)
 {
     struct srv_session *session = store_app_session(&app, "a");
@@ -366,8 +365,8 @@ START_TEST(test_snapshot_whose_base_may_stand_is_tried_again_in_a_new_generation
 }
 END_TEST
 
-/* The first snapshot of a directory ends with the daemon: what it has written of it shadows no
- * record, and goes with the next one. */
+/* The daemon is killed while it writes the first snapshot of a directory: the files of that shadow
+ * no record, and the next snapshot removes them. */
 START_TEST(test_fork_outlives_a_first_snapshot_that_was_killed)
 {
     kill_snapshot_between(store_app_session(&app, "a"));
@@ -382,7 +381,7 @@ START_TEST(test_fork_outlives_a_first_snapshot_that_was_killed)
 }
 END_TEST
 
-/* As power loss leaves files whose names were on the disk before their bytes. */
+/* After power loss, names of files may be on the disk without their bytes. */
 START_TEST(test_empty_files_of_a_first_snapshot_shadow_no_record)
 {
     kill_snapshot_between(store_app_session(&app, "a"));
@@ -394,7 +393,8 @@ START_TEST(test_empty_files_of_a_first_snapshot_shadow_no_record)
 }
 END_TEST
 
-/* Its files are what the journals beside it follow; younger ones are a part of a moment. */
+/* The journals follow the files that the damaged base named; younger files are a part of a
+ * moment. */
 START_TEST(test_damaged_base_leaves_its_files_and_the_journals_since)
 {
     struct srv_session *session = store_app_session(&app, "a");
@@ -402,7 +402,7 @@ START_TEST(test_damaged_base_leaves_its_files_and_the_journals_since)
     store_app_snapshot(&app);
     kill_snapshot_between(session);
     ck_assert_uint_eq(store_app_length(&app, "fork"), 2);
-    for (int i = 0; i < 2; i++) { /* damaged, and set aside */
+    for (int i = 0; i < 2; i++) { /* first damaged, then set aside */
         store_app_end(&app);
         in_directory(i == 0 ? "truncate -s 5 *.base" : "test -f *.base.damaged");
         store_app_begin(&app);
@@ -424,8 +424,8 @@ static void list_files(char out[4096])
     ck_assert_int_eq(pclose(stream), 0);
 }
 
-/* A start that begins with a snapshot, for which the disk has room for small sessions only; or not
- * for the base that names their files; or which it cannot be trusted to keep. */
+/* Fails a start that begins with a snapshot: the disk has room for small sessions only (0), or none
+ * for the base (1), or may lose the name of the base (2). */
 static void fail_start(int why)
 {
     if (why == 0)
@@ -433,7 +433,8 @@ static void fail_start(int why)
     atomic_store(&no_base, why == 1);
     atomic_store(&unsafe_base, why == 2 ? 2 : 0);
     ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
-    ck_assert(srv_store_open(&app.store, &app, message, sizeof message));
+    const struct srv_store_context context = store_app_context(&app);
+    ck_assert(srv_store_open(&app.store, &context, message, sizeof message));
     ck_assert(!srv_store_load(app.store, message, sizeof message));
     ck_assert_msg(strstr(message, "cannot be written") != NULL, "%s", message);
     ck_assert(srv_store_close(app.store));
@@ -443,7 +444,7 @@ static void fail_start(int why)
     store_app_limit_files(RLIM_INFINITY);
 }
 
-/* Makes sessions of which the first is lost to damage in the journal. */
+/* Makes four sessions, of which the first is lost to damage in the journal. */
 static void lose_one_of_four(void)
 {
     static const char *const ids[] = {"lost", "small", "large", "tiny"};
@@ -458,7 +459,7 @@ static void lose_one_of_four(void)
         "printf x | dd of=0000000000000001.journal bs=1 seek=140 conv=notrunc 2>/dev/null");
 }
 
-/* And the next one finds what it found. */
+/* The next start finds the same files. */
 START_TEST(test_start_whose_first_snapshot_fails_leaves_no_more_files_however_often_it_is_tried)
 {
     char before[4096], once[4096], twice[4096];
@@ -480,11 +481,11 @@ START_TEST(test_start_whose_first_snapshot_fails_leaves_no_more_files_however_of
 }
 END_TEST
 
-#define READ_MS 600      /* for half a MiB of a journal, */
-#define COME_AND_GO 6000 /* and twice as many records are 2.6 MiB */
+#define READ_MS 600      /* for half a MiB of a journal */
+#define COME_AND_GO 6000 /* sessions: twice as many records are 2.6 MiB */
 
-/* The bytes so far that the first line about restoring has. */
-static size_t first_told(int log)
+/* The number of bytes in the first line of progress. */
+static size_t first_reported(int log)
 {
     static const char words[] = "sessions, ";
     char text[4096];
@@ -496,7 +497,7 @@ static size_t first_told(int log)
     return strtoul(line + sizeof words - 1, NULL, 10);
 }
 
-START_TEST(test_start_tells_how_far_it_is_within_one_journal)
+START_TEST(test_start_logs_how_far_it_is_within_one_journal)
 {
     for (unsigned i = 0; i < COME_AND_GO; i++) {
         struct srv_session *session = store_app_session(&app, "a");
@@ -514,7 +515,7 @@ START_TEST(test_start_tells_how_far_it_is_within_one_journal)
     atomic_store(&slow_read_ms, READ_MS);
     store_app_begin(&app);
     atomic_store(&slow_read_ms, 0);
-    size_t bytes = first_told(log);
+    size_t bytes = first_reported(log);
     ck_assert_uint_gt(bytes, 0);
     ck_assert_uint_lt(bytes, status.journal_bytes);
     srv_log_close(&app.log);
@@ -523,7 +524,7 @@ START_TEST(test_start_tells_how_far_it_is_within_one_journal)
 }
 END_TEST
 
-/* A file of a snapshot that was killed has a number that no journal is to follow. */
+/* A session file of a killed snapshot has a number that no journal has to follow. */
 START_TEST(test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_killed)
 {
     store_app_end(&app);
@@ -544,36 +545,37 @@ END_TEST
 
 START_TEST(test_what_is_no_regular_file_is_not_waited_for)
 {
-    struct srv_file_reader source;
+    struct srv_file_reader reader;
     in_directory("mkfifo fifo && mkdir folder");
     static const char *const names[] = {"fifo", "folder"};
     for (size_t i = 0; i < 2; i++) {
-        ck_assert(!srv_file_reader_open(&source, srv_store_directory(app.store), names[i]));
+        ck_assert(!srv_file_reader_open(&reader, srv_store_directory(app.store), names[i]));
         ck_assert_int_eq(errno, EINVAL);
     }
 }
 END_TEST
 
-/* A file that is longer than the window, on a file system that has lost it. */
-START_TEST(test_session_file_that_is_gone_while_it_is_read_is_not_damaged)
+/* The file is longer than the window, and can be opened but not read. */
+START_TEST(test_session_file_that_cannot_be_read_is_not_damaged)
 {
     struct srv_restore restore;
-    struct srv_file_reader source;
+    struct srv_file_reader reader;
     struct srv_file file;
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     store_app_snapshot(&app);
     srv_file_name(&file, SRV_FILE_SESSION, session->file_generation, session->epoch);
-    ck_assert(srv_file_reader_open(&source, srv_store_directory(app.store), file.name));
-    source.room = 64;
+    ck_assert(srv_file_reader_open(&reader, srv_store_directory(app.store), file.name));
+    reader.room = 64;
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
     atomic_store(&unreadable, true);
-    enum srv_restore_status result =
-        srv_restore_file(&restore, session->epoch, session->file_generation, &source);
+    const struct srv_session_file read = {.epoch = session->epoch,
+                                          .generation = session->file_generation};
+    enum srv_restore_status result = srv_restore_file(&restore, &read, &reader);
     atomic_store(&unreadable, false);
     ck_assert_int_eq(result, SRV_RESTORE_UNREADABLE);
     srv_restore_fini(&restore);
-    srv_file_reader_close(&source);
+    srv_file_reader_close(&reader);
     srv_session_put(session);
 }
 END_TEST
@@ -602,11 +604,11 @@ Suite *suite_store(void)
     tcase_add_loop_test(
         tests, test_start_whose_first_snapshot_fails_leaves_no_more_files_however_often_it_is_tried,
         0, 3);
-    tcase_add_test(tests, test_start_tells_how_far_it_is_within_one_journal);
+    tcase_add_test(tests, test_start_logs_how_far_it_is_within_one_journal);
     tcase_add_test(tests,
                    test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_killed);
     tcase_add_test(tests, test_what_is_no_regular_file_is_not_waited_for);
-    tcase_add_test(tests, test_session_file_that_is_gone_while_it_is_read_is_not_damaged);
+    tcase_add_test(tests, test_session_file_that_cannot_be_read_is_not_damaged);
     suite_add_tcase(suite, tests);
     return suite;
 }

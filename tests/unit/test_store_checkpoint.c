@@ -1,4 +1,5 @@
-/* test_cut.c: what the scheduler's thread, for which all computing waits, does for a snapshot. */
+/* test_store_checkpoint.c: what the engine owner, for whom all computing waits, does for a
+ * checkpoint. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static void tear_down(void)
     store_app_close(&app);
 }
 
-/* A session with a token in each layer; it stays the caller's. */
+/* Creates a session with a token in each layer, with a reference for the caller. */
 static struct srv_session *make_session(void)
 {
     static const float row[WIDTH] = {1, 2, 3, 4};
@@ -54,7 +55,7 @@ static struct srv_session *make_session(void)
     return session;
 }
 
-/* Of this thread. */
+/* CPU time of this thread. */
 static double cpu_ms(void)
 {
     struct timespec now;
@@ -62,7 +63,7 @@ static double cpu_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* The time that the notes and headers of all these sessions' files take. */
+/* The CPU time of making the notes and headers of all these sessions' files. */
 static double time_headers(struct srv_session *const sessions[])
 {
     double begin = cpu_ms();
@@ -82,7 +83,7 @@ static double time_headers(struct srv_session *const sessions[])
     return cpu_ms() - begin;
 }
 
-static void await_cut(void)
+static void await_checkpoint(void)
 {
     struct srv_store_status status;
     srv_store_request_checkpoint(&status, app.store);
@@ -103,38 +104,38 @@ static void await_snapshot(void)
     ck_assert_uint_gt(status.base, 0);
 }
 
-START_TEST(test_cut_leaves_the_writing_of_headers_to_the_thread_of_the_store)
+START_TEST(test_checkpoint_leaves_the_writing_of_headers_to_the_thread_of_the_store)
 {
     struct srv_session *sessions[SESSIONS];
     for (size_t i = 0; i < SESSIONS; i++)
         sessions[i] = make_session();
     double headers = time_headers(sessions);
-    await_cut();
+    await_checkpoint();
     double begin = cpu_ms();
     srv_store_take_checkpoint(app.store);
-    double cut = cpu_ms() - begin;
-    ck_assert_msg(cut < headers / 4, "a cut takes %.2f ms, the headers of its files %.2f", cut,
-                  headers);
+    double taking = cpu_ms() - begin;
+    ck_assert_msg(taking < headers / 4, "a checkpoint takes %.2f ms, the headers of its files %.2f",
+                  taking, headers);
     await_snapshot();
     for (size_t i = 0; i < SESSIONS; i++)
         srv_session_put(sessions[i]);
 }
 END_TEST
 
-/* A file says what its session was when the cut was made, however long it takes to be written. */
-START_TEST(test_cut_is_one_moment_of_lengths_and_last_steps)
+/* A file says what its session was when the checkpoint was taken, however long writing takes. */
+START_TEST(test_checkpoint_is_one_moment_of_lengths_and_last_steps)
 {
     static const float row[WIDTH] = {4, 3, 2, 1};
     struct srv_session *session = make_session();
     struct attn_error cause;
     char id[SRV_ID_MAX + 1];
-    await_cut();
+    await_checkpoint();
     srv_store_take_checkpoint(app.store);
     ck_assert_int_eq(attn_cache_write(session->cache, 0, 1, row, row, &cause), ATTN_OK);
     session->last[0] = (struct srv_last_step){.position = 1, .rows = 1, .digest = {9, 9}};
     snprintf(id, sizeof id, "%s", session->id);
     await_snapshot();
-    session->changed = false; /* so that the end writes nothing more */
+    session->changed = false; /* so that closing the store writes nothing more */
     srv_session_put(session);
     store_app_end(&app);
     store_app_begin(&app);
@@ -148,14 +149,14 @@ START_TEST(test_cut_is_one_moment_of_lengths_and_last_steps)
 }
 END_TEST
 
-Suite *suite_cut(void)
+Suite *suite_store_checkpoint(void)
 {
-    Suite *suite = suite_create("cut");
-    TCase *tests = tcase_create("cut");
+    Suite *suite = suite_create("store_checkpoint");
+    TCase *tests = tcase_create("store_checkpoint");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, test_cut_leaves_the_writing_of_headers_to_the_thread_of_the_store);
-    tcase_add_test(tests, test_cut_is_one_moment_of_lengths_and_last_steps);
+    tcase_add_test(tests, test_checkpoint_leaves_the_writing_of_headers_to_the_thread_of_the_store);
+    tcase_add_test(tests, test_checkpoint_is_one_moment_of_lengths_and_last_steps);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -1,0 +1,184 @@
+/* store_thread.c: the store's threads.
+ *
+ * One thread decides when a checkpoint is due, asks the engine owner to take it, and writes it.
+ * With `everysec` another thread flushes the journal, since writing a checkpoint may take the disk
+ * minutes. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "store/store_parts.h"
+
+#define NS_PER_S UINT64_C(1000000000)
+#define RETRY_NS (5 * NS_PER_S) /* after a checkpoint that failed */
+#define MANY_JOURNALS 8
+
+/* ---- Checkpoints ----------------------------------------------------------------------------- */
+
+/* Under the lock: waits for the checkpoint that the engine owner was asked for.  *out is NULL where
+ * there was no memory for it.  False where none was taken. */
+static bool await_checkpoint(struct srv_checkpoint **out, struct srv_store *store)
+{
+    while (atomic_load(&store->checkpoint_wanted) && !store->stop)
+        pthread_cond_wait(&store->wake, &store->lock);
+    bool taken = !atomic_exchange(&store->checkpoint_wanted, false) && !store->missed;
+    *out = store->checkpoint;
+    store->checkpoint = NULL;
+    return taken;
+}
+
+/* Under the lock, which is unlocked meanwhile: makes a checkpoint while requests are served.  A
+ * client that asked for one waits for a new generation, so the generation of a failed checkpoint is
+ * used again only where nobody has asked since.  False where the checkpoint failed. */
+static bool make_checkpoint(struct srv_store *store)
+{
+    struct srv_checkpoint *checkpoint = NULL;
+    store->same_journal =
+        store->generation >= store->wanted && srv_checkpoint_may_keep_journal(store);
+    store->missed = false;
+    store->requested = false;
+    store->running = true;
+    pthread_mutex_unlock(&store->lock);
+    bool ready = store->same_journal || srv_checkpoint_begin_journal(store);
+    if (ready) {
+        atomic_store(&store->checkpoint_wanted, true);
+        store->context.ask_checkpoint(store->context.owner);
+    }
+    pthread_mutex_lock(&store->lock);
+    bool taken = ready && await_checkpoint(&checkpoint, store), missed = store->missed;
+    pthread_mutex_unlock(&store->lock);
+    bool made = taken && srv_checkpoint_finish(store, checkpoint);
+    if (ready && !taken)
+        srv_journal_close(&store->next); /* an empty one: its file does no harm */
+    pthread_mutex_lock(&store->lock);
+    store->running = false;
+    store->same_journal = false;
+    return made || missed;
+}
+
+static bool is_due(const struct srv_store *store, uint64_t since_ns, uint64_t now)
+{
+    const struct srv_store_context *options = &store->context;
+    size_t changes = atomic_load(&store->changes);
+    uint64_t bytes = store->older_bytes + store->journal.length;
+    if (store->requested || store->base < store->wanted || atomic_load(&store->rewrite))
+        return true;
+    if (srv_store_journals(store))
+        return store->journal.broken || bytes > options->journal_bytes ||
+               store->older_journals > MANY_JOURNALS;
+    return changes > 0 && ((options->snapshot_interval_s > 0 &&
+                            now - since_ns >= options->snapshot_interval_s * NS_PER_S) ||
+                           (options->snapshot_tokens > 0 && changes >= options->snapshot_tokens));
+}
+
+/* Under the lock, which is unlocked meanwhile: waits a second, or until something happens. */
+static void wait_a_second(struct srv_store *store)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec++;
+    pthread_cond_timedwait(&store->wake, &store->lock, &until);
+}
+
+static void *checkpoint_thread(void *argument)
+{
+    struct srv_store *store = argument;
+    uint64_t last_ns = srv_now_ns(), not_before = 0;
+    pthread_setname_np(pthread_self(), "attnd-store");
+    pthread_mutex_lock(&store->lock);
+    while (!store->stop) {
+        if (!store->requested)
+            wait_a_second(store);
+        uint64_t now = srv_now_ns();
+        if (store->stop || (!store->requested && now < not_before) || !is_due(store, last_ns, now))
+            continue;
+        bool made = make_checkpoint(store);
+        last_ns = srv_now_ns();
+        not_before = made ? 0 : last_ns + RETRY_NS;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return NULL;
+}
+
+/* ---- Flushing the journal -------------------------------------------------------------------- */
+
+/* Under the lock, which is unlocked meanwhile. */
+static void sync_journal(struct srv_store *store)
+{
+    int fd = store->journal.fd;
+    if (store->context.fsync != SRV_FSYNC_EVERYSEC || !store->unsynced || fd < 0)
+        return;
+    store->unsynced = false;
+    store->syncing = true;
+    pthread_mutex_unlock(&store->lock);
+    bool synced = fdatasync(fd) == 0;
+    if (!synced)
+        srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
+                      "the journal is not on disk: %s", strerror(errno));
+    pthread_mutex_lock(&store->lock);
+    store->syncing = false;
+    if (!synced && store->journal.fd == fd)
+        store->journal.broken = true; /* nobody knows what the disk holds: a new one is due */
+    pthread_cond_broadcast(&store->wake);
+}
+
+static void *sync_thread(void *argument)
+{
+    struct srv_store *store = argument;
+    pthread_setname_np(pthread_self(), "attnd-sync");
+    pthread_mutex_lock(&store->lock);
+    while (!store->stop) {
+        wait_a_second(store);
+        sync_journal(store);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return NULL;
+}
+
+/* ---- Starting and asking --------------------------------------------------------------------- */
+
+bool srv_store_start(struct srv_store *store, char *message, size_t size)
+{
+    void *(*const mains[])(void *) = {checkpoint_thread, sync_thread};
+    if (store == NULL)
+        return true;
+    bool syncs = store->context.fsync == SRV_FSYNC_EVERYSEC && srv_store_journals(store);
+    size_t threads = syncs ? 2 : 1;
+    while (store->started < threads &&
+           pthread_create(&store->threads[store->started], NULL, mains[store->started], store) == 0)
+        store->started++;
+    if (store->started < threads)
+        snprintf(message, size, "out of memory");
+    return store->started == threads;
+}
+
+/* Under the lock. */
+static struct srv_store_status describe(const struct srv_store *store)
+{
+    return (struct srv_store_status){
+        .generation = store->generation,
+        .base = store->base,
+        .journal_bytes = store->older_bytes + store->journal.length,
+        .running = store->running || store->requested,
+    };
+}
+
+void srv_store_request_checkpoint(struct srv_store_status *out, struct srv_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    store->requested = true;
+    store->wanted = store->generation + 1;
+    *out = describe(store);
+    pthread_cond_broadcast(&store->wake);
+    pthread_mutex_unlock(&store->lock);
+}
+
+void srv_store_describe(struct srv_store_status *out, struct srv_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    *out = describe(store);
+    pthread_mutex_unlock(&store->lock);
+}

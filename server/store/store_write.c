@@ -1,0 +1,251 @@
+/* store_write.c: a checkpoint becomes files.
+ *
+ * First it is found which sessions share blocks.  Then session files are written one at a time, the
+ * base that names them all takes its place, and what the base replaces is removed.  Until the base
+ * is there, the older base and the journals of both generations say the same as it will: so writing
+ * may end anywhere, and a checkpoint that fails removes the files that it has written. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "session/models.h"
+#include "store/session_notes.h"
+#include "store/store_parts.h"
+
+#define MANY_FILES 32 /* from which on files are brought to the disk together */
+
+/* ---- Shares ---------------------------------------------------------------------------------- */
+
+/* Finds what the sessions share, and frees the caches that nobody wants after that: those of
+ * sessions whose older files are good. */
+static void find_shares(struct srv_checkpoint *checkpoint)
+{
+    for (size_t i = 0; i < checkpoint->count && !checkpoint->failed; i++) {
+        struct srv_checkpoint_entry *entry = &checkpoint->entries[i];
+        if (entry->session == NULL)
+            continue;
+        if (entry->shares_blocks &&
+            !srv_sharing_add(&checkpoint->sharing, entry->base.epoch, entry->frozen,
+                             entry->session->model->info.num_layers)) {
+            checkpoint->failed = true;
+            srv_fail(&checkpoint->error, SRV_E_OUT_OF_MEMORY, NULL,
+                     "no memory for what sessions share");
+        }
+        if (entry->last == NULL)
+            srv_checkpoint_release(entry);
+    }
+    srv_sharing_forget_blocks(&checkpoint->sharing);
+}
+
+/* ---- Session files --------------------------------------------------------------------------- */
+
+/* NULL with errno. */
+static struct attn_export *open_export(const struct srv_checkpoint_entry *entry)
+{
+    struct attn_export *export = NULL;
+    struct attn_error cause = {.status = ATTN_NO_MEMORY};
+    const struct srv_session_moment then = {entry->frozen, entry->last, entry->base.used_ns,
+                                            entry->chain};
+    size_t most = SRV_NOTES + entry->session->model->info.num_layers;
+    struct srv_note_text *texts = malloc(most * sizeof *texts);
+    struct attn_note *notes = malloc(most * sizeof *notes);
+    if (texts != NULL && notes != NULL) {
+        size_t count = srv_notes_print(texts, entry->session, &then, true);
+        for (size_t i = 0; i < count; i++)
+            notes[i] = (struct attn_note){texts[i].name, texts[i].value};
+        cause.status = attn_export_open(&export, entry->frozen, notes, count, &cause);
+    }
+    free(texts);
+    free(notes);
+    errno = cause.status == ATTN_NO_MEMORY ? ENOMEM : EOVERFLOW;
+    return cause.status == ATTN_OK ? export : NULL;
+}
+
+static bool write_file(const struct srv_checkpoint_entry *entry, const struct srv_store *store,
+                       bool sync)
+{
+    struct srv_file file;
+    struct attn_export *export = open_export(entry);
+    if (export == NULL)
+        return false;
+    srv_file_name(&file, SRV_FILE_SESSION, entry->base.generation, entry->base.epoch);
+    bool written = srv_file_export(store->directory, file.name, export, sync);
+    int error = errno;
+    attn_export_close(export);
+    errno = error;
+    return written;
+}
+
+static bool write_files(const struct srv_checkpoint *checkpoint, const struct srv_store *store)
+{
+    size_t files = 0;
+    for (size_t i = 0; i < checkpoint->count; i++)
+        files += checkpoint->entries[i].frozen != NULL;
+    for (size_t i = 0; i < checkpoint->count; i++) {
+        struct srv_checkpoint_entry *entry = &checkpoint->entries[i];
+        if (entry->frozen == NULL)
+            continue;
+        if (!write_file(entry, store, files <= MANY_FILES))
+            return false;
+        entry->written = true;
+        srv_checkpoint_release(entry);
+    }
+    return (files <= MANY_FILES || syncfs(store->directory) == 0) && fsync(store->directory) == 0;
+}
+
+/* ---- The base -------------------------------------------------------------------------------- */
+
+static bool write_base(const struct srv_checkpoint *checkpoint, const struct srv_store *store)
+{
+    struct srv_base_entry *entries = malloc((checkpoint->count + 1) * sizeof *entries);
+    const struct srv_base base = {checkpoint->generation, entries, checkpoint->sharing.shares,
+                                  checkpoint->count, checkpoint->sharing.count};
+    for (size_t i = 0; entries != NULL && i < checkpoint->count; i++)
+        entries[i] = checkpoint->entries[i].base;
+    bool written = entries != NULL && srv_base_write(store->directory, &base);
+    int error = errno;
+    free(entries);
+    errno = error;
+    return written;
+}
+
+/* ---- Afterwards ------------------------------------------------------------------------------ */
+
+/* Removes the files of a checkpoint that failed, since no base names them.  Where its base may
+ * stand on the disk nevertheless, the files stay, and the next checkpoint has a new generation. */
+static void give_up(const struct srv_checkpoint *checkpoint, struct srv_store *store)
+{
+    struct srv_file file;
+    srv_file_name(&file, SRV_FILE_BASE, checkpoint->generation, 0);
+    if (faccessat(store->directory, file.name, F_OK, 0) == 0 || errno != ENOENT) {
+        pthread_mutex_lock(&store->lock);
+        store->wanted = store->generation + 1;
+        pthread_mutex_unlock(&store->lock);
+        return;
+    }
+    for (size_t i = 0; i < checkpoint->count; i++) {
+        const struct srv_base_entry *base = &checkpoint->entries[i].base;
+        srv_file_name(&file, SRV_FILE_SESSION, base->generation, base->epoch);
+        if (checkpoint->entries[i].written)
+            unlinkat(store->directory, file.name, 0);
+    }
+}
+
+static int by_epoch(const void *a, const void *b)
+{
+    const struct srv_base_entry *x = a, *y = b;
+    return (x->epoch > y->epoch) - (x->epoch < y->epoch);
+}
+
+static bool is_replaced(const struct srv_file *file, const struct srv_base_entry base[],
+                        size_t count, uint64_t generation)
+{
+    const struct srv_base_entry key = {.epoch = file->epoch};
+    if (file->kind != SRV_FILE_SESSION)
+        return file->kind != SRV_FILE_UNFINISHED && file->generation < generation;
+    const struct srv_base_entry *entry = bsearch(&key, base, count, sizeof *base, by_epoch);
+    return entry == NULL || entry->generation != file->generation;
+}
+
+/* Removes what a checkpoint that is whole has replaced.  Session files go before journals, so that
+ * also without a base no file outlives the record of its session's deletion. */
+static void remove_replaced(const struct srv_store *store, const struct srv_checkpoint *checkpoint)
+{
+    struct srv_file *files;
+    size_t count;
+    struct srv_base_entry *base = malloc((checkpoint->count + 1) * sizeof *base);
+    if (base == NULL || !srv_files_list(&files, &count, store->directory)) {
+        free(base);
+        return;
+    }
+    for (size_t i = 0; i < checkpoint->count; i++)
+        base[i] = checkpoint->entries[i].base;
+    qsort(base, checkpoint->count, sizeof *base, by_epoch);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < count; i++) {
+            if ((files[i].kind == SRV_FILE_SESSION) != (pass == 0) ||
+                !is_replaced(&files[i], base, checkpoint->count, checkpoint->generation))
+                continue;
+            if (files[i].kind == SRV_FILE_JOURNAL && store->keep_journals)
+                srv_file_set_aside(store->directory, files[i].name);
+            else
+                unlinkat(store->directory, files[i].name, 0);
+        }
+    free(base);
+    free(files);
+}
+
+/* ---- From beginning to end ------------------------------------------------------------------- */
+
+static bool write_checkpoint(const struct srv_checkpoint *checkpoint, struct srv_store *store)
+{
+    if (!write_files(checkpoint, store) || !write_base(checkpoint, store)) {
+        int error = errno;
+        srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
+                      "a snapshot of %zu sessions cannot be written: %s", checkpoint->count,
+                      strerrordesc_np(error));
+        give_up(checkpoint, store);
+        errno = error;
+        return false;
+    }
+    remove_replaced(store, checkpoint);
+    srv_log_event(store->context.log, SRV_LOG_INFO, "snapshot", "generation %llu: %zu sessions",
+                  (unsigned long long)checkpoint->generation, checkpoint->count);
+    return true;
+}
+
+/* Closes the journal that was left.  Where it cannot be brought to the disk, the checkpoint stands
+ * in for it. */
+static void close_old_journal(struct srv_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    while (store->syncing)
+        pthread_cond_wait(&store->wake, &store->lock);
+    pthread_mutex_unlock(&store->lock);
+    if (store->old.fd >= 0 && fdatasync(store->old.fd) != 0)
+        srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
+                      "a journal that ended is not on disk: %s", strerror(errno));
+    srv_journal_close(&store->old);
+}
+
+bool srv_checkpoint_finish(struct srv_store *store, struct srv_checkpoint *checkpoint)
+{
+    bool written = false;
+    if (checkpoint != NULL)
+        find_shares(checkpoint);
+    close_old_journal(store);
+    if (checkpoint != NULL && checkpoint->failed)
+        srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "no snapshot was made: %s",
+                      checkpoint->error.message);
+    else if (checkpoint != NULL)
+        written = write_checkpoint(checkpoint, store);
+    pthread_mutex_lock(&store->lock);
+    atomic_store(&store->rewrite, !written);
+    if (written) {
+        store->base = checkpoint->generation;
+        store->older_bytes = 0;
+        store->older_journals = 0;
+    }
+    pthread_mutex_unlock(&store->lock);
+    srv_metrics_store(store->context.metrics, written ? SRV_SNAPSHOT_MADE : SRV_SNAPSHOT_FAILED, 1);
+    srv_checkpoint_free(checkpoint);
+    return written;
+}
+
+bool srv_checkpoint_begin_journal(struct srv_store *store)
+{
+    if (srv_store_new_journal(&store->next, store))
+        return true;
+    srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "no new journal: %s",
+                  strerror(errno));
+    srv_metrics_store(store->context.metrics, SRV_SNAPSHOT_FAILED, 1);
+    return false;
+}
+
+bool srv_store_save(struct srv_store *store)
+{
+    return srv_checkpoint_begin_journal(store) &&
+           srv_checkpoint_finish(store, srv_checkpoint_take(store));
+}

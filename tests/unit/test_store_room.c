@@ -1,0 +1,297 @@
+/* test_store_room.c: sessions that filled the pool fill it again after a restart, which leaves no
+ * room for sessions that were deleted before, nor for more blocks than each session had. */
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "attn_limits.h"
+#include "base/clock.h"
+#include "store/store_files.h"
+#include "store_app.h"
+#include "suites.h"
+
+#define ROOM 7  /* sessions that the pool has blocks for */
+#define ROWS 64 /* of a session, which fill one block */
+#define BLOCK (ROWS * 2 * STORE_APP_WIDTH * sizeof(float))
+#define LONG_NS (UINT64_C(7200) * 1000000000)
+
+static struct srv_app app;
+static struct srv_error error;
+
+static void set_up(void)
+{
+    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
+    const struct srv_config config = {
+        .durability = SRV_DURABLE_JOURNAL,
+        .journal_bytes = (size_t)1 << 30,
+        .limits = {.max_sessions = ROOM, .max_session_length = ROWS, .session_ttl_s = 3600}};
+    store_app_open(&app, &config, "tiny", random, ROOM * BLOCK);
+    store_app_begin(&app);
+}
+
+static void tear_down(void)
+{
+    store_app_end(&app);
+    store_app_close(&app);
+}
+
+static void fill(struct srv_session *session)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+}
+
+/* Makes full sessions that were last used so long ago: letter0, letter1 and so on. */
+static void make_sessions(char letter, size_t count, uint64_t ago_ns)
+{
+    char id[] = {letter, '0', '\0'};
+    for (size_t i = 0; i < count; i++, id[1]++) {
+        struct srv_session *session = store_app_session(&app, id);
+        session->used_ns -= ago_ns;
+        fill(session);
+        srv_session_put(session);
+    }
+}
+
+static void expect_sessions(char letter, size_t count, size_t length)
+{
+    char id[] = {letter, '0', '\0'};
+    for (size_t i = 0; i < count; i++, id[1]++)
+        ck_assert_uint_eq(store_app_length(&app, id), length);
+}
+
+static void delete_session(const char *id)
+{
+    struct srv_session *session = srv_session_peek(app.sessions, id);
+    ck_assert_int_eq(srv_store_delete(app.store, session, &error), SRV_OK);
+    ck_assert(srv_session_remove(app.sessions, session));
+    srv_session_put(session);
+}
+
+static void expire_all(void)
+{
+    struct srv_session *session = srv_sessions_expire(app.sessions, srv_now_ns() + LONG_NS), *next;
+    for (; session != NULL; session = next) {
+        next = session->next;
+        srv_store_expire(app.store, session);
+        srv_session_put(session);
+    }
+}
+
+/* New sessions fill the pool, and exist after each of two restarts. */
+static void expect_room(void)
+{
+    ck_assert_uint_eq(attn_cache_pool_used(app.pool), 0);
+    make_sessions('n', ROOM, 0);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_uint_eq(store_app_find_again(&app, "n0"), ROWS);
+        expect_sessions('n', ROOM, ROWS);
+        expect_sessions('e', ROOM, SIZE_MAX);
+    }
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+/* The sessions are in a journal, or in files of a snapshot. */
+START_TEST(test_sessions_that_expired_while_no_daemon_ran_take_no_room_later)
+{
+    make_sessions('e', ROOM, LONG_NS);
+    if (_i == 1)
+        store_app_snapshot(&app);
+    ck_assert_uint_eq(store_app_find_again(&app, "e0"), SIZE_MAX);
+    expect_room();
+}
+END_TEST
+
+START_TEST(test_sessions_that_expired_while_the_disk_was_full_take_no_room_later)
+{
+    make_sessions('e', ROOM, 0);
+    store_app_limit_files(1);
+    expire_all();
+    store_app_limit_files(RLIM_INFINITY);
+    expect_room();
+}
+END_TEST
+
+/* A record that is refused was not written, nor were the deferred deletions before it. */
+START_TEST(test_deletions_are_deferred_until_something_is_recorded)
+{
+    make_sessions('e', ROOM, LONG_NS);
+    ck_assert_uint_eq(store_app_find_again(&app, "e0"), SIZE_MAX);
+    store_app_limit_files(1);
+    struct srv_session *session = store_app_session(&app, "refused");
+    ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_E_STORAGE);
+    ck_assert(srv_session_remove(app.sessions, session));
+    srv_session_put(session);
+    store_app_limit_files(RLIM_INFINITY);
+    expect_room();
+}
+END_TEST
+
+START_TEST(test_import_that_was_abandoned_while_the_disk_was_full_takes_no_room_later)
+{
+    struct srv_session *session;
+    struct srv_store_import import = {.begun = false};
+    const struct srv_session_options options = {.id = "e0"};
+    const float rows[ROWS * STORE_APP_WIDTH] = {1};
+    struct attn_error cause;
+    bool more = true;
+    ck_assert_int_eq(
+        srv_session_new(&session, app.sessions, &app.models.items[0], &options, &error), SRV_OK);
+    ck_assert_int_eq(attn_cache_write(session->cache, 0, ROWS, rows, rows, &cause), ATTN_OK);
+    while (more)
+        ck_assert_int_eq(srv_store_import_piece(&more, app.store, &import, session, &error),
+                         SRV_OK);
+    store_app_limit_files(1);
+    srv_store_import_abandon(app.store, &import, session);
+    store_app_limit_files(RLIM_INFINITY);
+    srv_session_put(session);
+    expect_room();
+}
+END_TEST
+
+/* ---- Forks ----------------------------------------------------------------------------------- */
+
+#define PLACE 16 /* bytes that a shared block takes of the pool, for each session but one */
+
+/* A full session "p" and forks of it, "f0", "f1" and so on: all of them share its block. */
+static void make_forks(size_t count)
+{
+    char id[] = "f0";
+    struct srv_session *parent = store_app_session(&app, "p");
+    fill(parent);
+    for (size_t i = 0; i < count; i++, id[1]++)
+        srv_session_put(store_app_fork(&app, parent, id));
+    srv_session_put(parent);
+}
+
+/* Expects the forks after a restart, and after another one that reads what the first one wrote. */
+static void expect_forks(size_t count, size_t used)
+{
+    for (int i = 0; i < 2; i++) {
+        ck_assert_uint_eq(store_app_find_again(&app, "f0"), ROWS);
+        expect_sessions('f', count, ROWS);
+        ck_assert_uint_eq(attn_cache_pool_used(app.pool), used);
+        store_app_snapshot(&app);
+    }
+}
+
+START_TEST(test_session_whose_forks_go_takes_no_more_than_it_did)
+{
+    char id[] = "f0";
+    make_forks(ROOM - 1);
+    store_app_snapshot(&app);
+    delete_session("p");
+    for (; id[1] < '0' + ROOM - 2; id[1]++)
+        delete_session(id);
+    make_sessions('n', ROOM - 1, 0);
+    ck_assert_uint_eq(attn_cache_pool_used(app.pool), ROOM * BLOCK);
+    ck_assert_uint_eq(store_app_find_again(&app, id), ROWS);
+    expect_sessions('n', ROOM - 1, ROWS);
+    ck_assert_uint_eq(attn_cache_pool_used(app.pool), ROOM * BLOCK);
+}
+END_TEST
+
+START_TEST(test_forks_of_a_parent_that_was_deleted_share_their_blocks_again)
+{
+    make_forks(3);
+    delete_session("p");
+    store_app_snapshot(&app);
+    expect_forks(3, BLOCK + 2 * PLACE);
+}
+END_TEST
+
+START_TEST(test_forks_share_with_a_session_whose_file_is_older_than_they_are)
+{
+    char id[] = "f2";
+    make_forks(2);
+    store_app_snapshot(&app);
+    struct srv_session *first = srv_session_peek(app.sessions, "f0");
+    for (; id[1] < '5'; id[1]++)
+        srv_session_put(store_app_fork(&app, first, id));
+    srv_session_put(first);
+    store_app_snapshot(&app);
+    expect_forks(5, BLOCK + 5 * PLACE);
+}
+END_TEST
+
+/* Changes a byte of the session's file. */
+static void damage_file(const char *id)
+{
+    struct srv_session *session = srv_session_peek(app.sessions, id);
+    struct srv_file file;
+    srv_file_name(&file, SRV_FILE_SESSION, session->file_generation, session->epoch);
+    srv_session_put(session);
+    int fd = openat(srv_store_directory(app.store), file.name, O_WRONLY);
+    ck_assert_int_eq(pwrite(fd, "x", 1, 700), 1);
+    close(fd);
+}
+
+/* Each of them in turn, as one stands first in the base and is the others' parent there. */
+START_TEST(test_forks_share_with_each_other_where_a_file_is_damaged)
+{
+    static const char *const ids[] = {"p", "f0", "f1", "f2", "f3"};
+    make_forks(4);
+    store_app_snapshot(&app);
+    damage_file(ids[_i]);
+    store_app_end(&app);
+    store_app_begin(&app);
+    for (int i = 0; i < 5; i++)
+        ck_assert_uint_eq(store_app_length(&app, ids[i]), i == _i ? SIZE_MAX : ROWS);
+    ck_assert_uint_eq(attn_cache_pool_used(app.pool), BLOCK + 3 * PLACE);
+}
+END_TEST
+
+/* Writes the newest base again in the form that bases had before they had shares. */
+static void write_older_base(void)
+{
+    struct srv_store_status status;
+    struct srv_file file;
+    struct srv_file_reader reader;
+    struct srv_base_size size;
+    struct srv_base_entry entries[ROOM];
+    int directory = srv_store_directory(app.store);
+    srv_store_describe(&status, app.store);
+    srv_file_name(&file, SRV_FILE_BASE, status.base, 0);
+    ck_assert(srv_file_reader_open(&reader, directory, file.name));
+    ck_assert(srv_base_check(&size, &reader, status.base) && size.shares == size.entries - 1);
+    for (size_t i = 0; i < size.entries; i++)
+        ck_assert(srv_base_entry(&entries[i], &reader, i));
+    srv_file_reader_close(&reader);
+    const struct srv_base base = {
+        .generation = status.base, .entries = entries, .num_entries = size.entries};
+    ck_assert(srv_base_write(directory, &base));
+}
+
+START_TEST(test_base_of_the_older_form_restores_forks_that_share_nothing)
+{
+    make_forks(3);
+    store_app_snapshot(&app);
+    write_older_base();
+    ck_assert_uint_eq(store_app_find_again(&app, "p"), ROWS);
+    expect_sessions('f', 3, ROWS);
+    ck_assert_uint_eq(attn_cache_pool_used(app.pool), 4 * BLOCK);
+}
+END_TEST
+
+Suite *suite_store_room(void)
+{
+    Suite *suite = suite_create("store_room");
+    TCase *tests = tcase_create("store_room");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(tests, test_sessions_that_expired_while_no_daemon_ran_take_no_room_later, 0,
+                        2);
+    tcase_add_test(tests, test_sessions_that_expired_while_the_disk_was_full_take_no_room_later);
+    tcase_add_test(tests, test_deletions_are_deferred_until_something_is_recorded);
+    tcase_add_test(tests,
+                   test_import_that_was_abandoned_while_the_disk_was_full_takes_no_room_later);
+    tcase_add_test(tests, test_session_whose_forks_go_takes_no_more_than_it_did);
+    tcase_add_test(tests, test_forks_of_a_parent_that_was_deleted_share_their_blocks_again);
+    tcase_add_test(tests, test_forks_share_with_a_session_whose_file_is_older_than_they_are);
+    tcase_add_loop_test(tests, test_forks_share_with_each_other_where_a_file_is_damaged, 0, 5);
+    tcase_add_test(tests, test_base_of_the_older_form_restores_forks_that_share_nothing);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
