@@ -1,4 +1,4 @@
-/* attention_tiles.c: the tiles of a key/value head, in the blocks of a cache or packed from
+/* attention_tiles.c: the tiles of a key/value head, in the blocks of a cache or filled from
  * rows. */
 #include "attention_unit.h"
 

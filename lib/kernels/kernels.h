@@ -5,8 +5,8 @@
  * better.  Every slot is therefore always filled.
  *
  * Common to all slots:
- *   - A kernel reads and writes exactly the elements named, never one beyond; it requires no
- *     alignment.
+ *   - A kernel reads and writes exactly the elements named (of int8 rounded up to whole words),
+ *     never one beyond; it requires no alignment.
  *   - **Row independence**: the bits of row r of the result depend on row r of the inputs and on
  *     k, n and the level, not on `rows` nor on the other rows.  Batch invariance of decoding
  *     rests on this rule, and kernelcheck tests it.
@@ -125,14 +125,14 @@ struct attn_kernels {
 
     /* By the dtype of b.  Each element is one chain of multiply-adds over ascending i, starting
      * from c (accumulate) or zero. */
-    void (*matmul[ATTN_INT8 + 1])(const struct attn_matmul *product);
+    void (*matmul[ATTN_NUM_DTYPES])(const struct attn_matmul *product);
 
-    /* Makes rows x [rows][ldx], in place, what matmul multiplies int8 by.  First
+    /* Turns rows x [rows][ldx] in place into the form that matmul multiplies with int8.  First
      * x[r][j] *= factor[j] (NULL: 1).  A level that multiplies bytes then replaces each number by
      * the nearest multiple of prepared[r].unit, stored as bytes; whole words of a row may be
-     * written.  The unit is a power of two, at most 2^-21 max_j |x[r][j]| or 2^-126, and a sum of
-     * matmul is then exact but for the roundings at its end.  Other levels leave `prepared`
-     * alone. */
+     * written.  `unit` is a power of two, at most the larger of 2^-21 max_j |x[r][j]| and 2^-126.
+     * matmul's sum is then exact; only the final conversion and scaling round.  Other levels leave
+     * `prepared` alone. */
     void (*prepare_rows)(float *x, size_t ldx, struct attn_prepared_row *prepared,
                          const float *factor, size_t rows, size_t n);
 
@@ -141,7 +141,7 @@ struct attn_kernels {
      * n, so columns may be divided anywhere.  The panel read next is fetched meanwhile.  Where
      * bf16_rounds_rows is set, an element of bf16 weights is instead one chain of vdpbf16ps over
      * pairs (2i, 2i + 1) of rows rounded to bf16. */
-    void (*project[ATTN_INT8 + 1])(const struct attn_project_block *block);
+    void (*project[ATTN_NUM_DTYPES])(const struct attn_project_block *block);
     bool bf16_rounds_rows;
 
     /* x as integers: scale = m/127, m = max_j |x[j]|, out[j] = x[j] * (127/m), to nearest, ties to
