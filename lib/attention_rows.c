@@ -25,6 +25,15 @@ void attn_unit_load_rows(struct attn_unit *u, enum attn_dtype dtype)
 
 /* ---- Products ---- */
 
+static void multiply(const struct attn_unit *u, enum attn_dtype dtype,
+                     const struct attn_matmul *product)
+{
+    if (dtype == ATTN_F32 && u->gemm != NULL && u->rows >= ATTN_GEMM_ROWS)
+        attn_gemm_matmul(u->gemm, product);
+    else
+        u->kernels->matmul[dtype](product);
+}
+
 /* scores = q k^T, [R][count], times the scales of keys. */
 static void scores_of_keys(const struct attn_unit *u, const struct attn_unit_tile *part)
 {
@@ -33,19 +42,19 @@ static void scores_of_keys(const struct attn_unit *u, const struct attn_unit_til
     const char *k = tile->k, *v = tile->v;
     for (size_t j = 0; j < part->count; j += panel) {
         size_t at = j * attn_tile_key_bytes(tile->dtype, d);
-        u->kernels->matmul[tile->dtype](
-            &(struct attn_matmul){.c = u->scores + j,
-                                  .ldc = ATTN_TILE,
-                                  .a = u->q,
-                                  .lda = attn_query_stride(u->p),
-                                  .b = k + at,
-                                  .ldb = panel,
-                                  .rows = u->rows,
-                                  .k = d,
-                                  .n = attn_tile_width(tile->dtype, part->count, j),
-                                  .scale = tile->k_scale ? tile->k_scale + j : NULL,
-                                  .prepared = u->queries,
-                                  .prefetch = v + at});
+        multiply(u, tile->dtype,
+                 &(struct attn_matmul){.c = u->scores + j,
+                                       .ldc = ATTN_TILE,
+                                       .a = u->q,
+                                       .lda = attn_query_stride(u->p),
+                                       .b = k + at,
+                                       .ldb = panel,
+                                       .rows = u->rows,
+                                       .k = d,
+                                       .n = attn_tile_width(tile->dtype, part->count, j),
+                                       .scale = tile->k_scale ? tile->k_scale + j : NULL,
+                                       .prepared = u->queries,
+                                       .prefetch = v + at});
     }
 }
 
@@ -61,19 +70,19 @@ static void add_weighted_values(const struct attn_unit *u, const struct attn_uni
     for (size_t j = 0, width; j < dv; j += width) {
         size_t at = ATTN_TILE * attn_tile_value_bytes(dtype, j);
         width = attn_tile_width(dtype, dv, j);
-        u->kernels->matmul[dtype](
-            &(struct attn_matmul){.c = u->sums.out + j,
-                                  .ldc = dv,
-                                  .a = u->scores,
-                                  .lda = ATTN_TILE,
-                                  .b = v + at,
-                                  .ldb = width,
-                                  .rows = u->rows,
-                                  .k = part->count,
-                                  .n = width,
-                                  .accumulate = true,
-                                  .prepared = u->weights,
-                                  .prefetch = next != NULL ? next + at : NULL});
+        multiply(u, dtype,
+                 &(struct attn_matmul){.c = u->sums.out + j,
+                                       .ldc = dv,
+                                       .a = u->scores,
+                                       .lda = ATTN_TILE,
+                                       .b = v + at,
+                                       .ldb = width,
+                                       .rows = u->rows,
+                                       .k = part->count,
+                                       .n = width,
+                                       .accumulate = true,
+                                       .prepared = u->weights,
+                                       .prefetch = next != NULL ? next + at : NULL});
     }
 }
 

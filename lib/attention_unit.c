@@ -151,13 +151,14 @@ static struct tile_range computed_tiles(const struct attn_unit *u, struct tile_r
     };
 }
 
-/* Whether the unit goes by columns. */
+/* Whether the unit goes by columns.  With OpenBLAS none does: there the two ways may differ in
+ * bits, and the way depends on the outputs asked for and on the other units of a task. */
 static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
-    return tiles_dtype(p) == ATTN_F32 && u->rows >= u->kernels->min_column_rows &&
-           p->softcap == 0 && attn_mask_is_span(&p->mask) && p->maps.scores == NULL &&
-           !attn_unit_makes_weights(u);
+    return u->gemm == NULL && tiles_dtype(p) == ATTN_F32 &&
+           u->rows >= u->kernels->min_column_rows && p->softcap == 0 &&
+           attn_mask_is_span(&p->mask) && p->maps.scores == NULL && !attn_unit_makes_weights(u);
 }
 
 /* Whether the span of some row of the unit does not hold all keys [first, end). */

@@ -54,7 +54,8 @@ void attn_pack_tile(const struct attn_kernels *kernels, const struct attn_head_t
 /* R = tokens * heads rows; row r is query token t0 + r / heads of query head h0 + r % heads. */
 struct attn_unit {
     const struct attn_kernels *kernels;
-    struct attn_pool *pool; /* paused as `thread` */
+    const struct attn_gemm *gemm; /* for products of ATTN_GEMM_ROWS and more; NULL: not used */
+    struct attn_pool *pool;       /* paused as `thread` */
     unsigned thread;
     const struct attn_problem *p;
     struct attn_head_tiles kv; /* keys and values of its group */

@@ -283,6 +283,7 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
     p.q = (struct attn_rows){batch->q + live->row * layer->q.out, layer->q.out, p.head_dim};
     p.out = (struct attn_rows){batch->o + live->row * layer->o.in, layer->o.in, p.value_head_dim};
     p.cache = attn_cache_view(step->cache, batch->layer_index);
+    p.invariant = is_few(step);
     attn_problem_set_modifiers(&p, &defaults, &step->modifiers, live->positions, &live->maps,
                                step->outputs.lse, 0);
     return p;

@@ -5,13 +5,11 @@
  * blocked in all threads and taken by the main thread (serve.c); a second one ends the process at
  * once.  SIGHUP is blocked and taken in the same way where there are files to reload; elsewhere it
  * ends the process, as by default. */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -70,26 +68,12 @@ static sigset_t served_signals(const struct srv_config *config)
     return set;
 }
 
-/* To the main thread, whose number is the process's, from a thread that is not ours and blocks
- * nothing: OpenBLAS starts some before main begins. */
-static void pass_on(int signal_number)
-{
-    int before = errno;
-    syscall(SYS_tgkill, getpid(), getpid(), signal_number);
-    errno = before;
-}
-
 /* Leaves the signals that serving waits for to the main thread: blocks them in this one and those
  * that it starts. */
 static void hold_signals(const struct srv_config *config)
 {
-    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
     sigset_t set = served_signals(config);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    if (reads_again(config))
-        sigaction(SIGHUP, &action, NULL);
 }
 
 /* Makes a stopping signal end the process at once.  The first process of a container would ignore
@@ -132,11 +116,27 @@ static bool open_pool(struct srv_app *app, char *message)
     return attn_cache_pool_new(&app->pool, app->config.limits.cache_bytes) == ATTN_OK;
 }
 
+static void log_engine(struct srv_app *app)
+{
+    struct attn_engine_info info;
+    attn_engine_describe(&info, app->engine);
+    const bool openblas = info.blas_core != NULL;
+    srv_log_event(&app->log, SRV_LOG_INFO, "engine", "%u threads, %s kernels, gemm %s%s%s%s",
+                  info.threads, info.level_name, info.gemm_name, openblas ? ", OpenBLAS core " : "",
+                  openblas ? info.blas_core : "",
+                  info.blas_overridden ? " (OPENBLAS_CORETYPE chose it: the CPU may do better)"
+                                       : "");
+    if (info.gemm_missing[0] != '\0')
+        srv_log_event(&app->log, SRV_LOG_ERROR, "gemm", "packed products only: %s",
+                      info.gemm_missing);
+}
+
 static bool open_engine(struct srv_app *app, char *message)
 {
     struct attn_engine_options options = {
         .threads = (unsigned)app->config.threads,
         .level = (enum attn_cpu_level)app->config.cpu_level,
+        .gemm = (enum attn_gemm_mode)app->config.gemm,
         .call_bytes = app->memory.call_bytes,
         .inner_bytes = app->memory.inner_bytes,
     };
@@ -145,12 +145,7 @@ static bool open_engine(struct srv_app *app, char *message)
         snprintf(message, MESSAGE_MAX, "%s", error.message);
         return false;
     }
-    struct attn_engine_info info;
-    attn_engine_describe(&info, app->engine);
-    srv_log_event(&app->log, SRV_LOG_INFO, "engine", "%u threads, %s kernels, OpenBLAS core %s%s",
-                  info.threads, info.level_name, info.blas_core,
-                  info.blas_overridden ? " (OPENBLAS_CORETYPE chose it: the CPU may do better)"
-                                       : "");
+    log_engine(app);
     return true;
 }
 

@@ -34,7 +34,7 @@
 #define QUEUED (8 * sizeof(void *)) /* of a request in the queues of scheduler and I/O workers */
 #define ALLOCATOR 8                 /* an eighth of what comes and goes is lost in between */
 #define RESERVED_THREAD (136 * MIB) /* of address space: arena and stack */
-#define RESERVED (256 * MIB)        /* of address space: libraries, OpenBLAS's buffers */
+#define RESERVED (192 * MIB)        /* of address space: libraries */
 
 static const struct {
     const char *name, *what;
@@ -174,9 +174,13 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
                    const struct srv_models *models)
 {
     const struct srv_limits *limits = &config->limits;
-    unsigned engine = config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus();
-    unsigned threads = engine + (unsigned)config->event_threads + engine / 4 + 4;
-    struct footprint all = add_models(config, models, engine);
+    const struct attn_engine_options engine = {
+        .threads = config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus(),
+        .level = (enum attn_cpu_level)config->cpu_level,
+        .gemm = (enum attn_gemm_mode)config->gemm,
+    };
+    unsigned threads = engine.threads + (unsigned)config->event_threads + engine.threads / 4 + 4;
+    struct footprint all = add_models(config, models, engine.threads);
     bool cached = all.blocks > 0;
     size_t caches = cached ? limits->cache_bytes : 0, working = add(all.call, all.inner);
     size_t blocks = add(mul(all.blocks, ATTN_BLOCK_OVERHEAD), all.slack);
@@ -187,7 +191,7 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
         .terms =
             {
                 [SRV_MEMORY_PROGRAM] =
-                    add(add(PROGRAM, mul(threads, THREAD)), attn_engine_bytes(engine)),
+                    add(add(PROGRAM, mul(threads, THREAD)), attn_engine_bytes(&engine)),
                 [SRV_MEMORY_WEIGHTS] = add(all.weights, excess(all.loading, later)),
                 [SRV_MEMORY_CACHES] = add(caches, blocks),
                 [SRV_MEMORY_SESSIONS] = cached ? mul(limits->max_sessions, session) : 0,
@@ -199,6 +203,8 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
             },
         .call_bytes = all.call,
         .inner_bytes = all.inner,
+        .reserved =
+            add(add(RESERVED, mul(threads, RESERVED_THREAD)), attn_engine_reserved(&engine)),
         .threads = threads,
     };
     for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
@@ -232,7 +238,7 @@ static bool refuse(const struct srv_memory *memory, size_t needed, size_t limit,
 static bool fits(const struct srv_memory *memory, char *message, size_t size)
 {
     struct rlimit space;
-    size_t reserved = add(add(memory->total, RESERVED), mul(memory->threads, RESERVED_THREAD));
+    size_t reserved = add(memory->total, memory->reserved);
     if (memory->total > memory->limit)
         return refuse(memory, memory->total, memory->limit, memory->source, message, size);
     if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY &&
