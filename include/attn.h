@@ -125,10 +125,10 @@ struct attn_engine_options {
     unsigned threads;          /* 0: from affinity and cgroup quota; else 1 to ATTN_MAX_THREADS */
     enum attn_cpu_level level; /* refused with ATTN_UNSUPPORTED where the CPU lacks it */
     enum attn_gemm_mode gemm;
-    /* Bytes of working memory that one call may take, and one call made by attn_yield.run.  A call
-     * that needs more fails with ATTN_NO_MEMORY.  0: no bound.  attn_call_bytes (attn_limits.h)
-     * says what a call needs. */
-    size_t call_bytes, inner_bytes;
+    /* Bytes of working memory that one call may take, and that one call made by attn_yield.run may
+     * take beside it.  A call that needs more fails with ATTN_NO_MEMORY.  0: no bound.
+     * attn_call_bytes (attn_limits.h) says what a call needs. */
+    size_t call_bytes, yield_call_bytes;
 };
 
 /* The properties of an open engine.  Strings are static. */

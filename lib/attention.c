@@ -16,7 +16,7 @@
  *
  * Rows of keys and values are first filled into tiles; those of a cache are tiles already.  Items
  * are solved in waves: as many at a time, at least one, as their filled tiles fit
- * ATTN_PACK_BYTES.  Memory beyond the results: scratch per thread, the tiles of a wave, at most
+ * ATTN_TILES_BYTES.  Memory beyond the results: scratch per thread, the tiles of a wave, at most
  * ATTN_SPLITS_FLOATS for splits, and where weights are asked for ATTN_WEIGHT_ROWS_FLOATS, or one
  * row, per thread. */
 #include "attention.h"
@@ -114,7 +114,7 @@ static struct attn_head_tiles head_tiles(const struct item *item, size_t group)
     struct attn_head_tiles head = {.problem = item->problem, .group = group};
     if (item->tiles != NULL)
         head.tiles =
-            item->tiles + (group - item->first_kv_head) * attn_packed_floats(item->problem);
+            item->tiles + (group - item->first_kv_head) * attn_head_tiles_floats(item->problem);
     return head;
 }
 
@@ -142,7 +142,7 @@ static void fill_task(void *argument, size_t i, unsigned thread)
     const size_t per_head = attn_key_tiles(item->problem);
     const struct attn_head_tiles head = head_tiles(item, item->first_kv_head + i / per_head);
     (void)thread;
-    attn_pack_tile(&solver->engine->kernels, &head, i % per_head);
+    attn_fill_tile(&solver->engine->kernels, &head, i % per_head);
 }
 
 /* Rows that a unit's scratch is laid out for: as many as the unit may have, or ATTN_TILE where it
@@ -150,7 +150,7 @@ static void fill_task(void *argument, size_t i, unsigned thread)
 static size_t scratch_rows(const struct attn_problem *p, const struct attn_kernels *kernels)
 {
     const size_t rows = unit_tokens(p) * unit_heads(p);
-    return rows < kernels->min_column_rows ? rows : ATTN_TILE;
+    return rows < kernels->columns_from_rows ? rows : ATTN_TILE;
 }
 
 /* Floats of a unit's scratch, whole cache lines, ATTN_UNIT_SCRATCH at most. */
@@ -395,7 +395,8 @@ static bool allocate_splits(struct solver *solver, size_t count)
 static size_t item_tile_floats(const struct item *item)
 {
     const struct attn_problem *p = item->problem;
-    return p->cache.blocks != NULL || p->keys == 0 ? 0 : item->num_kv_heads * attn_packed_floats(p);
+    return p->cache.blocks != NULL || p->keys == 0 ? 0
+                                                   : item->num_kv_heads * attn_head_tiles_floats(p);
 }
 
 /* Decides how many units a task has.  A task of more units takes tiles from memory less often, but
@@ -411,7 +412,7 @@ static void make_tasks(struct item *item, size_t units, unsigned threads)
 
 /* ---- Solving ---- */
 
-/* Solves one wave: as many of the items [solver->first, count) as fit ATTN_PACK_BYTES, and at least
+/* Solves one wave: as many of the items [solver->first, count) as fit ATTN_TILES_BYTES, and at least
  * one. */
 static void solve_wave(struct solver *solver, size_t count, float *tiles)
 {
@@ -420,7 +421,7 @@ static void solve_wave(struct solver *solver, size_t count, float *tiles)
     for (; n < count; n++) {
         struct item *item = &solver->items[n];
         size_t floats = item_tile_floats(item);
-        if (used > 0 && used + floats > ATTN_PACK_BYTES / sizeof(float))
+        if (used > 0 && used + floats > ATTN_TILES_BYTES / sizeof(float))
             break;
         item->tiles = floats > 0 ? tiles + used : NULL;
         if (floats > 0)
@@ -461,7 +462,7 @@ static bool take_memory(struct solver *solver, float **tiles, size_t *items,
         largest = attn_max(largest, item_tile_floats(&solver->items[i]));
         total += item_tile_floats(&solver->items[i]);
     }
-    size_t wave = attn_min(total, attn_max(largest, ATTN_PACK_BYTES / sizeof(float)));
+    size_t wave = attn_min(total, attn_max(largest, ATTN_TILES_BYTES / sizeof(float)));
     *tiles = attn_workspace_take(workspace, wave, sizeof(float));
     solver->weight_rows = attn_workspace_take(workspace, attn_pool_threads(solver->engine->pool),
                                               attn_mul(stride, sizeof(float)));
