@@ -10,7 +10,7 @@
 
 #define LINE_FLOATS 16 /* of a cache line */
 
-void attn_unit_load_rows(struct attn_unit *u, enum attn_dtype dtype)
+void attn_unit_load_queries_by_rows(struct attn_unit *u, enum attn_dtype dtype)
 {
     const struct attn_problem *p = u->p;
     const size_t ldq = attn_query_stride(p);
@@ -20,7 +20,7 @@ void attn_unit_load_rows(struct attn_unit *u, enum attn_dtype dtype)
         u->kernels->scale(u->q + r * ldq, q, p->scale, p->head_dim);
     }
     if (dtype == ATTN_INT8)
-        u->kernels->prepare_rows(u->q, ldq, u->queries, NULL, u->rows, p->head_dim);
+        u->kernels->prepare_rows(u->q, ldq, u->prepared_queries, NULL, u->rows, p->head_dim);
 }
 
 /* ---- Products ---- */
@@ -53,7 +53,7 @@ static void scores_of_keys(const struct attn_unit *u, const struct attn_unit_til
                                        .k = d,
                                        .n = attn_tile_width(tile->dtype, part->count, j),
                                        .scale = tile->k_scale ? tile->k_scale + j : NULL,
-                                       .prepared = u->queries,
+                                       .prepared = u->prepared_queries,
                                        .prefetch = v + at});
     }
 }
@@ -81,7 +81,7 @@ static void add_weighted_values(const struct attn_unit *u, const struct attn_uni
                                        .k = part->count,
                                        .n = width,
                                        .accumulate = true,
-                                       .prepared = u->weights,
+                                       .prepared = u->prepared_weights,
                                        .prefetch = next != NULL ? next + at : NULL});
     }
 }
@@ -121,8 +121,8 @@ static void keep_scores(const struct attn_unit *u, size_t first, size_t n)
     }
 }
 
-void attn_unit_update_rows(struct attn_unit *u, const struct attn_unit_tile *part, size_t first,
-                           bool masked)
+void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile *part,
+                                size_t first, bool masked)
 {
     const struct attn_problem *p = u->p;
     const struct attn_kernels *kernels = u->kernels;
@@ -141,6 +141,7 @@ void attn_unit_update_rows(struct attn_unit *u, const struct attn_unit_tile *par
     kernels->softmax(u->scores, ATTN_TILE, u->sums.max, u->sums.sum, u->rescale, u->rows, n);
     kernels->scale_rows(u->sums.out, dv, u->rescale, u->rows, dv);
     if (part->tile.dtype == ATTN_INT8) /* the scales of values join the weights */
-        kernels->prepare_rows(u->scores, ATTN_TILE, u->weights, part->tile.v_scale, u->rows, n);
+        kernels->prepare_rows(u->scores, ATTN_TILE, u->prepared_weights, part->tile.v_scale,
+                              u->rows, n);
     add_weighted_values(u, part);
 }

@@ -40,7 +40,7 @@ static size_t range_offset(const struct attn_linear *linear, size_t panel, size_
 
 /* ---- Packing ---- */
 
-/* Where the weight of input i in output o stands, in numbers of the dtype from linear->panels on. */
+/* The index of the weight of input i in output o, counting linear->panels in numbers of its dtype. */
 static size_t weight_index(const struct attn_linear *linear, size_t o, size_t i)
 {
     const size_t each = attn_numbers_per_word(linear->dtype),
@@ -250,7 +250,7 @@ struct partition {
 
 /* OpenBLAS may sum an element in another order in a product of another shape, so pieces for it are
  * the same for every number of threads. */
-#define GEMM_ROWS 256 /* of a piece */
+#define GEMM_ROWS 512 /* of a piece */
 
 /* Pieces that a projection's columns are divided into, if each has LEAST_GEMM_PANELS. */
 #define GEMM_PIECES 4

@@ -1,10 +1,12 @@
 /* main.c: from configuration to a serving daemon and back.
  *
- * Parts are opened in the order of struct srv_app and closed in reverse.  The port opens before
- * weights are read, so that /livez answers and /readyz says "loading".  SIGTERM and SIGINT are
- * blocked in all threads and taken by the main thread (serve.c); a second one ends the process at
- * once.  SIGHUP is blocked and taken in the same way where there are files to reload; elsewhere it
- * ends the process, as by default. */
+ * open_parts, open_http and load open the parts, each after those that it uses.  close_all stops
+ * the scheduler, then closes each part before those that it uses; models, block pool and engine do
+ * not use each other, so their order is free.  The port opens before weights are read, so that
+ * /livez answers and /readyz says "loading".  SIGTERM and SIGINT are blocked in all threads and
+ * taken by the main thread (serve.c); a second one ends the process at once.  SIGHUP is blocked and
+ * taken in the same way where there are files to reload; elsewhere it ends the process, as by
+ * default. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,9 +165,9 @@ static bool fit_memory(struct srv_app *app, char *message)
     return true;
 }
 
-static void ask_checkpoint(void *owner)
+static void ask_checkpoint(void *callback_context)
 {
-    const struct srv_app *app = owner;
+    const struct srv_app *app = callback_context;
     srv_scheduler_wake(app->scheduler);
 }
 
@@ -186,7 +188,7 @@ static struct srv_store_context store_context(struct srv_app *app)
         .metrics = app->metrics,
         .log = &app->log,
         .ask_checkpoint = ask_checkpoint,
-        .owner = app,
+        .callback_context = app,
     };
 }
 

@@ -125,9 +125,13 @@ void bench_print_row(const struct bench_result *r)
 
 void bench_print_ratio(const struct bench_result sides[2])
 {
+    const bool modes = sides[0].engine.gemm != sides[1].engine.gemm;
+    const char *names[2];
+    for (int s = 0; s < 2; s++)
+        names[s] = modes ? sides[s].engine.gemm_name : sides[s].engine.level_name;
     printf("%-9s %s / %s: %.3f ms / %.3f ms = %.3f (medians of %zu calls each, in turn)\n",
-           sides[0].shape->name, way_of(&sides[0].engine), way_of(&sides[1].engine), sides[0].ms,
-           sides[1].ms, sides[0].ms / sides[1].ms, sides[0].runs);
+           sides[0].shape->name, names[0], names[1], sides[0].ms, sides[1].ms,
+           sides[0].ms / sides[1].ms, sides[0].runs);
     fflush(stdout);
 }
 

@@ -1,4 +1,5 @@
-/* rows.c: checks of softmax, finish_weights, scale, scale_rows and all_within, and the error of exp.
+/* rows.c: checks of softmax, finish_weights, scale, scale_rows and all_within, and the error of
+ * exp.
  *
  * exp must be within 2 ulp of the C library's in double; below the smallest normal float it must be
  * 0.  A sum is compared with the sum in double of the very terms that the kernel stored.
