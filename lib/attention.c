@@ -412,8 +412,8 @@ static void make_tasks(struct item *item, size_t units, unsigned threads)
 
 /* ---- Solving ---- */
 
-/* Solves one wave: as many of the items [solver->first, count) as fit ATTN_TILES_BYTES, and at least
- * one. */
+/* Solves one wave: as many of the items [solver->first, count) as fit ATTN_TILES_BYTES, and at
+ * least one. */
 static void solve_wave(struct solver *solver, size_t count, float *tiles)
 {
     struct attn_pool *pool = solver->engine->pool;

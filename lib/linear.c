@@ -40,7 +40,7 @@ static size_t range_offset(const struct attn_linear *linear, size_t panel, size_
 
 /* ---- Packing ---- */
 
-/* The index of the weight of input i in output o, counting linear->panels in numbers of its dtype. */
+/* The index of the weight of input i in output o, in numbers of the dtype, in linear->panels. */
 static size_t weight_index(const struct attn_linear *linear, size_t o, size_t i)
 {
     const size_t each = attn_numbers_per_word(linear->dtype),
@@ -136,8 +136,8 @@ struct quantized_rows {
     size_t ldx;
 };
 
-_Static_assert(sizeof(struct quantized_rows) <= ATTN_QUANTIZED_ROWS_BYTES,
-               "decode.c counts ATTN_QUANTIZED_ROWS_BYTES");
+_Static_assert(sizeof(struct quantized_rows) <= ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES,
+               "decode.c counts ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES");
 
 static void quantize_task(void *argument, size_t i, unsigned thread)
 {

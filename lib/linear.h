@@ -11,7 +11,8 @@
 #include "attn.h"
 #include "engine.h"
 
-#define ATTN_FEW_ROWS 64 /* a step of at most so many rows shares products with other steps */
+/* A step of at most so many rows shares products with other steps (decode.c). */
+#define ATTN_SHARED_PRODUCT_ROWS 64
 
 /* y = x w^T + bias */
 struct attn_linear {
@@ -56,7 +57,8 @@ static inline struct attn_projection attn_projection_of(const struct attn_linear
         .linear = linear, .x = x, .ldx = linear->in, .y = y, .ldy = linear->out, .rows = rows};
 }
 
-#define ATTN_QUANTIZED_ROWS_BYTES 64 /* for each product with int8: describes its quantized rows */
+/* Bytes for each projection with int8 weights, which describe its quantized rows. */
+#define ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES 64
 
 /* Runs `count` projections with weights of one dtype on all threads.  For int8 weights the rows
  * are first quantized, in the engine's workspace; consecutive projections of the same rows share
