@@ -7,8 +7,8 @@
 FROM debian:bookworm-slim AS build
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-      gcc libc6-dev libgnutls28-dev libjansson-dev libmicrohttpd-dev libopenblas-dev \
-      libseccomp-dev make nettle-dev pkg-config zlib1g-dev \
+      gcc libc6-dev libgnutls28-dev libjansson-dev libmicrohttpd-dev libseccomp-dev \
+      make nettle-dev pkg-config zlib1g-dev \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .

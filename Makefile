@@ -86,7 +86,7 @@ LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize
 pkg_cflags = $(patsubst -I%,-isystem%,$(shell pkg-config --cflags $(1)))
 pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1))) -lm
 
-LIB_PKGS    = openblas jansson nettle
+LIB_PKGS    = jansson nettle
 SERVER_PKGS = libmicrohttpd jansson libseccomp zlib nettle gnutls
 TEST_PKGS   = check libcurl jansson zlib gnutls
 
@@ -201,10 +201,9 @@ CHECKS_OF_tsan  = check-corrupt check-kill check-sandbox check-retry check-soak 
 CHECKS_OF_ubsan = $(CHECKS_OF_tsan) check-fault
 CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 
-# OpenBLAS starts its threads when it is loaded; with one thread the suites' forked children have
-# nothing to inherit, which ThreadSanitizer insists on.  detect_stack_use_after_return stays off:
-# gcc 12 then misaligns AVX-512 locals (its bug 110027), and every softmax faults.
-SUITE_ENV = OPENBLAS_NUM_THREADS=1 ASAN_OPTIONS=detect_stack_use_after_return=0 \
+# detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
+# every softmax faults.
+SUITE_ENV = ASAN_OPTIONS=detect_stack_use_after_return=0 \
             UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1
 
 # Whole in a quarter of a minute, so that there is no shorter form of it.
@@ -279,10 +278,9 @@ bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## the way over HTT
 bench-mixed: $(OUT)/attnd $(OUT)/mixed ## decodes beside a long /attend: what each costs the other
 	$(Q)ATTND=$(OUT)/attnd MIXED=$(OUT)/mixed tests/load/mixed.sh
 
-# Measurements must not inherit another OpenBLAS kernel or thread count from the shell.
+# Measurements must not inherit another OpenBLAS kernel from the shell.
 bench-kernels: $(OUT)/kernelcheck ## GFLOP/s and GB/s of every kernel at every level
-	$(Q)env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE -u OPENBLAS_NUM_THREADS -u OMP_NUM_THREADS \
-	    $(OUT)/kernelcheck --bench
+	$(Q)env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(OUT)/kernelcheck --bench
 
 style: | build/deps/check ## formatting, banned functions, lengths of files, functions and lines
 	@tests/tools/style.sh

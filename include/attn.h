@@ -101,8 +101,22 @@ enum attn_cpu_level {
 };
 #define ATTN_NUM_CPU_LEVELS 6 /* with ATTN_CPU_AUTO */
 
-/* Threads of one engine.  Debian's OpenBLAS is built for no more callers. */
-#define ATTN_MAX_THREADS 128
+#define ATTN_MAX_THREADS 512 /* of one engine */
+
+/* How products of attention and of float32 and bf16 weights are computed.  Steps of up to 64 rows
+ * over a cache use the packed kernels in every mode, so their bits never depend on other steps. */
+enum attn_gemm_mode {
+    ATTN_GEMM_AUTO = 0, /* the faster way, as measured: OpenBLAS for projections of more than 64
+                           rows at level portable, if it can be loaded; packed for all others */
+    ATTN_GEMM_PACKED,   /* this library's kernels over packed weights; OpenBLAS is not loaded */
+    ATTN_GEMM_OPENBLAS, /* OpenBLAS for projections, and for scores and weighted sums over float32
+                           keys and values, of 8 rows or more; ATTN_UNSUPPORTED if it cannot be
+                           loaded */
+};
+#define ATTN_NUM_GEMM_MODES 3
+
+/* "auto", "packed", "openblas"; never NULL. */
+const char *attn_gemm_mode_name(enum attn_gemm_mode mode);
 
 struct attn_engine; /* a kernel table, a worker pool and their scratch memory */
 
@@ -110,6 +124,7 @@ struct attn_engine; /* a kernel table, a worker pool and their scratch memory */
 struct attn_engine_options {
     unsigned threads;          /* 0: from affinity and cgroup quota; else 1 to ATTN_MAX_THREADS */
     enum attn_cpu_level level; /* refused with ATTN_UNSUPPORTED where the CPU lacks it */
+    enum attn_gemm_mode gemm;
     /* Bytes of working memory that one call may take, and one call made by attn_yield.run.  A call
      * that needs more fails with ATTN_NO_MEMORY.  0: no bound.  attn_call_bytes (attn_limits.h)
      * says what a call needs. */
@@ -120,15 +135,20 @@ struct attn_engine_options {
 struct attn_engine_info {
     unsigned threads;
     enum attn_cpu_level level;
-    const char *level_name; /* "portable", "avx2", "avx512", "avx512vnni", "avx512bf16" */
-    const char *blas_core;  /* the kernel set OpenBLAS chose, such as "SkylakeX" */
-    bool blas_overridden;   /* OPENBLAS_CORETYPE was set: BLAS may be below what the CPU can do */
+    const char *level_name;   /* "portable", "avx2", "avx512", "avx512vnni", "avx512bf16" */
+    enum attn_gemm_mode gemm; /* as in the options */
+    const char *gemm_name;
+    const char *gemm_missing; /* why ATTN_GEMM_AUTO goes without OpenBLAS where that is the faster
+                                 way; "" otherwise */
+    const char *blas_core; /* the kernel set OpenBLAS chose, such as "SkylakeX"; NULL: not in use */
+    bool blas_overridden;  /* OPENBLAS_CORETYPE was set: BLAS may be below what the CPU can do */
 };
 
 /* Opens an engine: starts threads - 1 workers and allocates scratch memory for each thread
  * (attn_engine_bytes of attn_limits.h).  The calling thread of a computation is the last of the
- * threads.  options NULL: all zeroes.
- * Errors: ATTN_UNSUPPORTED (level), ATTN_OUT_OF_RANGE (threads), ATTN_NO_MEMORY. */
+ * threads.  options NULL: all zeroes.  An engine that uses OpenBLAS loads it, for as long as the
+ * process lives, and sets OPENBLAS_NUM_THREADS=1 in the environment before.
+ * Errors: ATTN_UNSUPPORTED (level, gemm), ATTN_OUT_OF_RANGE (threads), ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_engine_open(struct attn_engine **out,
                                                   const struct attn_engine_options *options,
                                                   struct attn_error *error);

@@ -64,8 +64,10 @@ struct attn_call_size {
 size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_size *size,
                        unsigned threads);
 
-/* Memory that an engine of `threads` keeps while it is open: scratch. */
-size_t attn_engine_bytes(unsigned threads);
+/* Memory that an engine of these options, with threads > 0, keeps while it is open: scratch, and
+ * what OpenBLAS touches if the engine uses it; and the address space that OpenBLAS reserves. */
+size_t attn_engine_bytes(const struct attn_engine_options *options);
+size_t attn_engine_reserved(const struct attn_engine_options *options);
 
 /* The estimate of a step's work, in multiply-adds:
  *

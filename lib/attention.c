@@ -158,6 +158,8 @@ static struct attn_unit unit_of(const struct solver *solver, const struct item *
     const struct attn_engine *engine = solver->engine;
     struct attn_unit u = {
         .kernels = &engine->kernels, .pool = engine->pool, .thread = thread, .p = p};
+    if (engine->gemm_attends && !p->invariant)
+        u.gemm = &engine->gemm;
     float *scratch = solver->scratch + thread * ATTN_SCRATCH_FLOATS;
     attn_unit_layout(&u, scratch + slot * scratch_floats(p, u.kernels), scratch_rows(p, u.kernels));
     u.t0 = i * unit_tokens(p);

@@ -45,6 +45,7 @@ struct attn_problem {
     struct attn_rows out;   /* [T][H][Dv]; data NULL: not wanted */
     struct attn_maps maps;  /* columns = S + extra */
     float *lse;             /* [H][T] or NULL */
+    bool invariant;         /* bits that do not depend on T: not through OpenBLAS */
 };
 
 /* Solves `count` problems on all threads of the engine, whose lock the caller holds.  All inputs

@@ -7,7 +7,7 @@
 
 #define BLOCK_ROWS 32 /* rows computed together over a tile of which they see a part only */
 
-void attn_unit_load_columns(struct attn_unit *u)
+void attn_unit_load_queries_by_columns(struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
     const float *rows[ATTN_TILE];
@@ -60,7 +60,7 @@ static void update_column_block(struct attn_unit *u, const struct attn_tile *til
     }
 }
 
-void attn_unit_update_columns(struct attn_unit *u, const struct attn_unit_tile *part)
+void attn_unit_add_tile_by_columns(struct attn_unit *u, const struct attn_unit_tile *part)
 {
     const struct attn_score_columns all = {
         .s = u->scores, .lds = ATTN_TILE, .rows = u->rows, .n = part->count};
@@ -69,8 +69,8 @@ void attn_unit_update_columns(struct attn_unit *u, const struct attn_unit_tile *
 
 /* BLOCK_ROWS rows at a time are computed over the keys up to the last that one of them sees: of a
  * causal unit's last tile that is far from all. */
-void attn_unit_update_masked_columns(struct attn_unit *u, const struct attn_unit_tile *part,
-                                     size_t first)
+void attn_unit_add_masked_tile_by_columns(struct attn_unit *u, const struct attn_unit_tile *part,
+                                          size_t first)
 {
     int32_t firsts[ATTN_TILE], ends[ATTN_TILE];
     clip_spans(u, firsts, ends, first, part->count);

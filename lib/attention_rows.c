@@ -10,7 +10,7 @@
 
 #define LINE_FLOATS 16 /* of a cache line */
 
-void attn_unit_load_rows(struct attn_unit *u, enum attn_dtype dtype)
+void attn_unit_load_queries_by_rows(struct attn_unit *u, enum attn_dtype dtype)
 {
     const struct attn_problem *p = u->p;
     const size_t ldq = attn_query_stride(p);
@@ -20,10 +20,19 @@ void attn_unit_load_rows(struct attn_unit *u, enum attn_dtype dtype)
         u->kernels->scale(u->q + r * ldq, q, p->scale, p->head_dim);
     }
     if (dtype == ATTN_INT8)
-        u->kernels->prepare_rows(u->q, ldq, u->queries, NULL, u->rows, p->head_dim);
+        u->kernels->prepare_rows(u->q, ldq, u->prepared_queries, NULL, u->rows, p->head_dim);
 }
 
 /* ---- Products ---- */
+
+static void multiply(const struct attn_unit *u, enum attn_dtype dtype,
+                     const struct attn_matmul *product)
+{
+    if (dtype == ATTN_F32 && u->gemm != NULL && u->rows >= ATTN_GEMM_ROWS)
+        attn_gemm_matmul(u->gemm, product);
+    else
+        u->kernels->matmul[dtype](product);
+}
 
 /* scores = q k^T, [R][count], times the scales of keys. */
 static void scores_of_keys(const struct attn_unit *u, const struct attn_unit_tile *part)
@@ -33,19 +42,19 @@ static void scores_of_keys(const struct attn_unit *u, const struct attn_unit_til
     const char *k = tile->k, *v = tile->v;
     for (size_t j = 0; j < part->count; j += panel) {
         size_t at = j * attn_tile_key_bytes(tile->dtype, d);
-        u->kernels->matmul[tile->dtype](
-            &(struct attn_matmul){.c = u->scores + j,
-                                  .ldc = ATTN_TILE,
-                                  .a = u->q,
-                                  .lda = attn_query_stride(u->p),
-                                  .b = k + at,
-                                  .ldb = panel,
-                                  .rows = u->rows,
-                                  .k = d,
-                                  .n = attn_tile_width(tile->dtype, part->count, j),
-                                  .scale = tile->k_scale ? tile->k_scale + j : NULL,
-                                  .prepared = u->queries,
-                                  .prefetch = v + at});
+        multiply(u, tile->dtype,
+                 &(struct attn_matmul){.c = u->scores + j,
+                                       .ldc = ATTN_TILE,
+                                       .a = u->q,
+                                       .lda = attn_query_stride(u->p),
+                                       .b = k + at,
+                                       .ldb = panel,
+                                       .rows = u->rows,
+                                       .k = d,
+                                       .n = attn_tile_width(tile->dtype, part->count, j),
+                                       .scale = tile->k_scale ? tile->k_scale + j : NULL,
+                                       .prepared = u->prepared_queries,
+                                       .prefetch = v + at});
     }
 }
 
@@ -61,19 +70,19 @@ static void add_weighted_values(const struct attn_unit *u, const struct attn_uni
     for (size_t j = 0, width; j < dv; j += width) {
         size_t at = ATTN_TILE * attn_tile_value_bytes(dtype, j);
         width = attn_tile_width(dtype, dv, j);
-        u->kernels->matmul[dtype](
-            &(struct attn_matmul){.c = u->sums.out + j,
-                                  .ldc = dv,
-                                  .a = u->scores,
-                                  .lda = ATTN_TILE,
-                                  .b = v + at,
-                                  .ldb = width,
-                                  .rows = u->rows,
-                                  .k = part->count,
-                                  .n = width,
-                                  .accumulate = true,
-                                  .prepared = u->weights,
-                                  .prefetch = next != NULL ? next + at : NULL});
+        multiply(u, dtype,
+                 &(struct attn_matmul){.c = u->sums.out + j,
+                                       .ldc = dv,
+                                       .a = u->scores,
+                                       .lda = ATTN_TILE,
+                                       .b = v + at,
+                                       .ldb = width,
+                                       .rows = u->rows,
+                                       .k = part->count,
+                                       .n = width,
+                                       .accumulate = true,
+                                       .prepared = u->prepared_weights,
+                                       .prefetch = next != NULL ? next + at : NULL});
     }
 }
 
@@ -112,8 +121,8 @@ static void keep_scores(const struct attn_unit *u, size_t first, size_t n)
     }
 }
 
-void attn_unit_update_rows(struct attn_unit *u, const struct attn_unit_tile *part, size_t first,
-                           bool masked)
+void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile *part,
+                                size_t first, bool masked)
 {
     const struct attn_problem *p = u->p;
     const struct attn_kernels *kernels = u->kernels;
@@ -132,6 +141,7 @@ void attn_unit_update_rows(struct attn_unit *u, const struct attn_unit_tile *par
     kernels->softmax(u->scores, ATTN_TILE, u->sums.max, u->sums.sum, u->rescale, u->rows, n);
     kernels->scale_rows(u->sums.out, dv, u->rescale, u->rows, dv);
     if (part->tile.dtype == ATTN_INT8) /* the scales of values join the weights */
-        kernels->prepare_rows(u->scores, ATTN_TILE, u->weights, part->tile.v_scale, u->rows, n);
+        kernels->prepare_rows(u->scores, ATTN_TILE, u->prepared_weights, part->tile.v_scale,
+                              u->rows, n);
     add_weighted_values(u, part);
 }

@@ -15,8 +15,9 @@
  *   the layer's extra keys: one more tile, not masked, in the last split
  *   with a sink: sum += e^(sink - max)                    a share of the softmax, without a value
  *   output = head_mask * out / sum;  lse = max + ln sum
- *   maps: s copied at their stage, or kept as rows [W] that become e^(s - max) / sum at the end,
- *   when they are measured, multiplied by head_mask, averaged, ranked
+ *   maps of scores: s, copied at the stage that the caller asks for
+ *   maps of weights: s is kept as rows [W].  After the last tile each row becomes
+ *   e^(s - max) / sum; then it is measured, multiplied by head_mask, averaged, ranked
  *
  * A tile is computed by rows (attention_rows.c) or, with the same bits, by columns
  * (attention_columns.c).  This file holds the order of tiles and splits, and writes the results. */
@@ -63,8 +64,8 @@ void attn_unit_layout(struct attn_unit *u, float *scratch, size_t rows)
     u->sums = attn_sums_in(u->scores + rows * ATTN_TILE, rows, dv);
     u->total = attn_sums_in(u->scores + rows * ATTN_TILE + sums, rows, dv);
     u->rescale = u->scores + rows * ATTN_TILE + 2 * sums;
-    u->queries = (void *)(u->rescale + rows);
-    u->weights = u->queries + rows;
+    u->prepared_queries = (void *)(u->rescale + rows);
+    u->prepared_weights = u->prepared_queries + rows;
 }
 
 /* ---- Splits ---- */
@@ -89,8 +90,8 @@ static void enter_split(struct attn_unit *u, size_t j)
     u->split = j / ATTN_SPLIT_TILES;
 }
 
-/* Makes the total the sums that results are written from.  Both pointers stay in use: the unit may
- * go on with other heads. */
+/* Makes the total the sums that results are written from.  The two are swapped, since the unit
+ * needs the memory of both if it goes on with other heads. */
 static void swap_sums(struct attn_unit *u)
 {
     const struct attn_sums sums = u->sums;
@@ -114,8 +115,8 @@ struct tile_range {
     size_t first, end;
 };
 
-/* Whether a range of tiles has the tile with the last of `keys` keys; without keys the range from
- * tile 0 on has it. */
+/* Whether the tile of the last of `keys` keys is in a range of tiles.  If there are no keys, the
+ * range that begins at tile 0 counts as having that tile. */
 static bool has_last_tile(struct tile_range range, size_t keys)
 {
     size_t tiles = attn_ceil_div(keys, ATTN_TILE);
@@ -151,13 +152,14 @@ static struct tile_range computed_tiles(const struct attn_unit *u, struct tile_r
     };
 }
 
-/* Whether the unit goes by columns. */
+/* Whether the unit goes by columns.  With OpenBLAS none does: there the two ways may differ in
+ * bits, and the way depends on the outputs asked for and on the other units of a task. */
 static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
-    return tiles_dtype(p) == ATTN_F32 && u->rows >= u->kernels->min_column_rows &&
-           p->softcap == 0 && attn_mask_is_span(&p->mask) && p->maps.scores == NULL &&
-           !attn_unit_makes_weights(u);
+    return u->gemm == NULL && tiles_dtype(p) == ATTN_F32 &&
+           u->rows >= u->kernels->min_column_rows && p->softcap == 0 &&
+           attn_mask_is_span(&p->mask) && p->maps.scores == NULL && !attn_unit_makes_weights(u);
 }
 
 /* Whether the span of some row of the unit does not hold all keys [first, end). */
@@ -166,8 +168,8 @@ static bool is_partly_seen(const struct attn_unit *u, size_t first, size_t end)
     return first < u->last_span.first || end > u->first_span.end;
 }
 
-/* Computes tile j by rows; tile `after` of the unit `next` is computed after it, if there is
- * one. */
+/* Computes tile j by rows and prefetches the tile that is computed next: tile `after` of the unit
+ * `next`, unless that is beyond the last tile. */
 static void solve_tile_by_rows(struct attn_unit *u, size_t j, const struct attn_unit *next,
                                size_t after)
 {
@@ -180,7 +182,7 @@ static void solve_tile_by_rows(struct attn_unit *u, size_t j, const struct attn_
         attn_head_tile(&part.next, &next->kv, after);
     attn_pool_pause(u->pool, u->thread);
     enter_split(u, j);
-    attn_unit_update_rows(u, &part, first, masked);
+    attn_unit_add_tile_by_rows(u, &part, first, masked);
 }
 
 static void solve_tile_by_columns(struct attn_unit *u, size_t j)
@@ -193,9 +195,9 @@ static void solve_tile_by_columns(struct attn_unit *u, size_t j)
     attn_pool_pause(u->pool, u->thread);
     enter_split(u, j);
     if (masked)
-        attn_unit_update_masked_columns(u, &part, first);
+        attn_unit_add_masked_tile_by_columns(u, &part, first);
     else
-        attn_unit_update_columns(u, &part);
+        attn_unit_add_tile_by_columns(u, &part);
 }
 
 /* Called after the last tile of a range: the extra tile, and kept scores of keys without a tile. */
@@ -211,10 +213,10 @@ static void end_tiles(struct attn_unit *u, struct tile_range range, bool columns
         return;
     const struct attn_unit_tile extra = extra_tile(u);
     if (columns) {
-        attn_unit_update_columns(u, &extra);
+        attn_unit_add_tile_by_columns(u, &extra);
     } else {
-        attn_unit_load_rows(u, ATTN_F32);
-        attn_unit_update_rows(u, &extra, p->keys, false);
+        attn_unit_load_queries_by_rows(u, ATTN_F32);
+        attn_unit_add_tile_by_rows(u, &extra, p->keys, false);
     }
 }
 
@@ -316,8 +318,8 @@ static void solve_tiles(struct attn_unit units[], size_t count, struct tile_rang
     const bool columns = by_columns(units);
     const struct tile_range all = union_of_tiles(units, count, range);
     for (size_t i = 0; i < count; i++)
-        columns ? attn_unit_load_columns(&units[i])
-                : attn_unit_load_rows(&units[i], tiles_dtype(units[i].p));
+        columns ? attn_unit_load_queries_by_columns(&units[i])
+                : attn_unit_load_queries_by_rows(&units[i], tiles_dtype(units[i].p));
     for (size_t j = all.first; j < all.end; j++)
         for (size_t i = 0; i < count; i++) {
             const struct tile_range own = computed_tiles(&units[i], range);

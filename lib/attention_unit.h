@@ -54,7 +54,8 @@ void attn_pack_tile(const struct attn_kernels *kernels, const struct attn_head_t
 /* R = tokens * heads rows; row r is query token t0 + r / heads of query head h0 + r % heads. */
 struct attn_unit {
     const struct attn_kernels *kernels;
-    struct attn_pool *pool; /* paused as `thread` */
+    const struct attn_gemm *gemm; /* for products of ATTN_GEMM_ROWS and more; NULL: not used */
+    struct attn_pool *pool;       /* paused as `thread` */
     unsigned thread;
     const struct attn_problem *p;
     struct attn_head_tiles kv; /* keys and values of its group */
@@ -66,9 +67,10 @@ struct attn_unit {
     float *q;       /* scaled: [R][attn_query_stride], or by columns [D][ATTN_TILE] */
     float *scores;  /* [R][ATTN_TILE], or by columns [ATTN_TILE][ATTN_TILE] */
     float *rescale; /* [R] */
-    struct attn_prepared_row *queries, *weights; /* [R], where tiles are of int8 */
-    struct attn_sums sums;                       /* of the split being computed */
-    struct attn_sums total;                      /* of the splits before it */
+    /* Rows of q and of weights prepared for products with int8 tiles: [R] each. */
+    struct attn_prepared_row *prepared_queries, *prepared_weights;
+    struct attn_sums sums;  /* of the split being computed */
+    struct attn_sums total; /* of the splits before it */
 
     /* Filled by the solving functions. */
     struct attn_span first_span, last_span; /* keys that its first and its last token see */
@@ -119,24 +121,24 @@ float *attn_unit_weight_row(const struct attn_unit *u, size_t r);
 
 /* ---- A tile by rows (attention_rows.c) ---- */
 
-/* Fills u->q for tiles of a dtype. */
-void attn_unit_load_rows(struct attn_unit *u, enum attn_dtype dtype);
+/* Fills u->q with the scaled queries, row by row, for tiles of a dtype. */
+void attn_unit_load_queries_by_rows(struct attn_unit *u, enum attn_dtype dtype);
 
-/* Computes a tile, whose first key is `first`: scores, soft cap, mask (if `masked`), online
- * softmax, weighted sum; copies and keeps scores where maps want them. */
-void attn_unit_update_rows(struct attn_unit *u, const struct attn_unit_tile *part, size_t first,
-                           bool masked);
+/* Adds a tile, whose first key is `first`, to u->sums: scores, soft cap, mask (if `masked`), online
+ * softmax, weighted sum.  Copies and keeps scores where maps want them. */
+void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile *part,
+                                size_t first, bool masked);
 
 /* ---- A tile by columns (attention_columns.c) ---- */
 
-/* Fills u->q. */
-void attn_unit_load_columns(struct attn_unit *u);
+/* Fills u->q with the scaled queries, transposed. */
+void attn_unit_load_queries_by_columns(struct attn_unit *u);
 
-/* Computes a tile of which all rows see all keys; or one of which each row sees its span, where
- * `first` is the tile's first key. */
-void attn_unit_update_columns(struct attn_unit *u, const struct attn_unit_tile *part);
-void attn_unit_update_masked_columns(struct attn_unit *u, const struct attn_unit_tile *part,
-                                     size_t first);
+/* Adds a tile to u->sums: one of which all rows see all keys; or, masked, one of which each row
+ * sees its span, where `first` is the tile's first key. */
+void attn_unit_add_tile_by_columns(struct attn_unit *u, const struct attn_unit_tile *part);
+void attn_unit_add_masked_tile_by_columns(struct attn_unit *u, const struct attn_unit_tile *part,
+                                          size_t first);
 
 /* ---- Solving ---- */
 

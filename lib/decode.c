@@ -3,14 +3,14 @@
  *   admit (check, reserve blocks) -> project -> postprocess (norm, RoPE, bounds; put k and v in the
  *   cache, after its visible length) -> solve -> project -> check -> record -> publish the length
  *
- * Only admission can find a cache full, and only the recorder can refuse a step afterwards.
- * Nothing is visible before it is published, so a failure anywhere leaves every cache as it was,
- * once its reservation is released.
+ * Only admission can find a cache full.  An admitted step still fails where memory is short, a
+ * number is beyond bounds, the selection of its maps is wrong, the call is cancelled or the
+ * recorder refuses.  Rows are invisible until their length is published, and ending a failed step
+ * releases its reservation, so every failure leaves its cache as it was.
  *
  * Batch invariance: steps of up to ATTN_FEW_ROWS rows share products, in which rows are
  * independent.  A longer step (a prefill) has products of its own, which spares copying its rows.
- * Attention reads only the tiles of the step's own sequence.  So no other step enters the
- * arithmetic of a row. */
+ * Attention reads only the tiles of the step's own sequence, so no other step changes its rows. */
 #include <float.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -24,19 +24,18 @@
 #include "rope.h"
 #include "status.h"
 
-/* Multiply-adds of a batch below which it ends before another thread would wake. */
+/* The caller computes a batch of fewer multiply-adds alone: another thread would wake too late. */
 #define CALLER_ONLY_WORK 500000
 
-/* A step that has been admitted. */
-struct live {
+struct admitted {
     struct attn_step *step;
-    size_t row;            /* index of its first row in the batch's buffers */
-    bool append;           /* its rows are new, not computed again */
-    atomic_bool failed;    /* a projection was beyond bounds, or the selection is wrong */
-    atomic_bool misfit;    /* failed because a key or value does not fit kv_dtype */
-    atomic_bool beyond;    /* the output of a long step is beyond bounds */
-    const float *inv_freq; /* [rope.dim/2], NULL without RoPE */
-    int64_t *positions;    /* [S + T] where the mask needs positions, else NULL */
+    size_t row;                  /* index of its first row in the batch's buffers */
+    bool append;                 /* its rows are new, not computed again */
+    atomic_bool failed;          /* before attention, which is then not computed */
+    atomic_bool kv_overflow;     /* failed because a key or value does not fit kv_dtype */
+    atomic_bool output_overflow; /* the output is beyond bounds; set for steps with own products */
+    const float *inv_freq;       /* [rope.dim/2], NULL without RoPE */
+    int64_t *positions;          /* [S + T] where the mask needs positions, else NULL */
     struct attn_maps maps;
 };
 
@@ -45,17 +44,18 @@ struct batch {
     const struct attn_model *model;
     const struct attn_layer *layer;
     size_t layer_index;
-    struct live *live; /* [count] */
+    struct admitted *admitted; /* [count] */
     size_t count;
-    size_t few, rows;     /* rows of the few-row steps, which come first; of all steps */
-    float *x, *y;         /* [few][E]: hidden states and outputs of the few-row steps */
+    size_t shared_rows;   /* of the steps that share products, whose rows come first */
+    size_t rows;          /* of all steps */
+    float *x, *y;         /* [shared_rows][E]: hidden states and outputs of these */
     float *q, *k, *v, *o; /* [rows][H*D], [rows][G*D], [rows][G*Dv], [rows][H*Dv] */
     struct attn_projection *products;
     struct attn_problem *problems;
     struct attn_appended *appended; /* [count] */
 };
 
-_Static_assert(sizeof(struct live) +
+_Static_assert(sizeof(struct admitted) +
                        3 * (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_BYTES) +
                        sizeof(struct attn_problem) + sizeof(struct attn_appended) <=
                    ATTN_SEQUENCE_BYTES,
@@ -112,62 +112,62 @@ static void admit(struct batch *batch, struct attn_step *step)
         attn_cache_unclaim(step->cache);
         return;
     }
-    batch->live[batch->count++] = (struct live){.step = step, .append = append};
+    batch->admitted[batch->count++] = (struct admitted){.step = step, .append = append};
 }
 
-static bool is_few(const struct attn_step *step) { return step->rows <= ATTN_FEW_ROWS; }
+static bool shares_products(const struct attn_step *step) { return step->rows <= ATTN_FEW_ROWS; }
 
-/* Gives every step its rows in the buffers, few-row steps first. */
+/* Gives every step its rows in the buffers: steps that share products come first. */
 static void assign_rows(struct batch *batch)
 {
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < batch->count; i++) {
-            struct live *live = &batch->live[i];
-            if (is_few(live->step) != (pass == 0))
+            struct admitted *a = &batch->admitted[i];
+            if (shares_products(a->step) != (pass == 0))
                 continue;
-            live->row = batch->rows;
-            batch->rows += live->step->rows;
+            a->row = batch->rows;
+            batch->rows += a->step->rows;
         }
         if (pass == 0)
-            batch->few = batch->rows;
+            batch->shared_rows = batch->rows;
     }
 }
 
 /* Takes memory for one step; where memory is short only that step fails. */
-static void *take_for_step(const struct batch *batch, struct live *live, size_t count, size_t size)
+static void *take_for_step(const struct batch *batch, struct admitted *a, size_t count, size_t size)
 {
     void *own = attn_workspace_take(&batch->engine->workspace, count, size);
     if (own == NULL) {
-        attn_fail_memory(&live->step->error, attn_mul(count, size));
-        atomic_store(&live->failed, true);
+        attn_fail_memory(&a->step->error, attn_mul(count, size));
+        atomic_store(&a->failed, true);
     }
     return own;
 }
 
 /* Prepares what a step needs besides rows: its frequencies, positions and maps.  An error fails
  * only that step. */
-static void prepare(const struct batch *batch, struct live *live)
+static void prepare(const struct batch *batch, struct admitted *a)
 {
     const struct attn_layer *layer = batch->layer;
-    struct attn_step *step = live->step;
+    struct attn_step *step = a->step;
     size_t keys = step->position + step->rows, half = layer->spec.rope.dim / 2;
     int64_t length =
         attn_qkv_length(step->modifiers.position_ids, step->rows, (int64_t)step->position);
     float *rescaled = NULL;
     if (attn_rope_is_rescaled(&layer->spec.rope, length) &&
-        (rescaled = take_for_step(batch, live, half, sizeof *rescaled)) == NULL)
+        (rescaled = take_for_step(batch, a, half, sizeof *rescaled)) == NULL)
         return;
-    live->inv_freq = attn_qkv_frequencies(rescaled, layer, length);
+    a->inv_freq = attn_qkv_frequencies(rescaled, layer, length);
     if (attn_mask_needs_positions(&step->modifiers, &layer->position_bias) &&
-        (live->positions = take_for_step(batch, live, attn_add(keys, step->rows),
-                                         sizeof *live->positions)) == NULL)
+        (a->positions =
+             take_for_step(batch, a, attn_add(keys, step->rows), sizeof *a->positions)) == NULL)
         return;
     const size_t heads = layer->spec.num_heads, columns = keys + layer->extra;
     const struct attn_maps_sizes sizes = {
         .batch = 1, .num_heads = heads, .queries = step->rows, .keys = keys, .columns = columns};
-    if (attn_maps_init(&live->maps, &batch->engine->workspace, &step->outputs, &sizes,
-                       &step->error) != ATTN_OK)
-        atomic_store(&live->failed, true);
+    if (attn_maps_init(&a->maps, &batch->engine->workspace, &step->outputs, &sizes, &step->error) !=
+        ATTN_OK)
+        atomic_store(&a->failed, true);
 }
 
 static bool take_buffers(struct batch *batch)
@@ -178,9 +178,9 @@ static bool take_buffers(struct batch *batch)
         float **buffer;
         size_t rows, width;
     } buffers[] = {
-        {&batch->x, batch->few, layer->q.in},   {&batch->q, batch->rows, layer->q.out},
-        {&batch->k, batch->rows, layer->k.out}, {&batch->v, batch->rows, layer->v.out},
-        {&batch->o, batch->rows, layer->o.in},  {&batch->y, batch->few, layer->o.out},
+        {&batch->x, batch->shared_rows, layer->q.in}, {&batch->q, batch->rows, layer->q.out},
+        {&batch->k, batch->rows, layer->k.out},       {&batch->v, batch->rows, layer->v.out},
+        {&batch->o, batch->rows, layer->o.in},        {&batch->y, batch->shared_rows, layer->o.out},
     };
     bool taken = true;
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
@@ -212,49 +212,48 @@ static enum attn_status project_in(const struct batch *batch)
 {
     size_t width = batch->layer->q.in, n = 0;
     for (size_t i = 0; i < batch->count; i++) {
-        const struct live *live = &batch->live[i];
-        if (is_few(live->step))
-            memcpy(batch->x + live->row * width, live->step->hidden_states,
-                   live->step->rows * width * sizeof(float));
+        const struct admitted *a = &batch->admitted[i];
+        if (shares_products(a->step))
+            memcpy(batch->x + a->row * width, a->step->hidden_states,
+                   a->step->rows * width * sizeof(float));
     }
-    if (batch->few > 0) {
-        add_products(batch, 0, batch->x, 0, batch->few);
+    if (batch->shared_rows > 0) {
+        add_products(batch, 0, batch->x, 0, batch->shared_rows);
         if (attn_project(batch->engine, batch->products, 3, true) != ATTN_OK)
             return ATTN_NO_MEMORY;
     }
     for (size_t i = 0; i < batch->count; i++) {
-        const struct live *live = &batch->live[i];
-        if (!is_few(live->step))
-            n = add_products(batch, n, live->step->hidden_states, live->row, live->step->rows);
+        const struct admitted *a = &batch->admitted[i];
+        if (!shares_products(a->step))
+            n = add_products(batch, n, a->step->hidden_states, a->row, a->step->rows);
     }
     return attn_project(batch->engine, batch->products, n, false);
 }
 
 /* The step that row r of the batch belongs to. */
-static struct live *owner(const struct batch *batch, size_t r)
+static struct admitted *step_of_row(const struct batch *batch, size_t r)
 {
-    struct live *live = batch->live;
-    while (r < live->row || r - live->row >= live->step->rows)
-        live++;
-    return live;
+    struct admitted *a = batch->admitted;
+    while (r < a->row || r - a->row >= a->step->rows)
+        a++;
+    return a;
 }
 
-static void postprocess_row(const struct batch *batch, struct live *live, size_t r)
+static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted *a, size_t r)
 {
     const struct attn_layer *layer = batch->layer;
-    const struct attn_step *step = live->step;
+    const struct attn_step *step = a->step;
     struct attn_qkv row = {batch->q + r * layer->q.out, batch->k + r * layer->k.out,
                            batch->v + r * layer->v.out};
-    size_t i = r - live->row, slot = step->position + i;
+    size_t i = r - a->row, slot = step->position + i;
     const int64_t *positions = step->modifiers.position_ids;
-    bool within = attn_qkv_postprocess(row, layer, &batch->engine->kernels, live->inv_freq,
+    bool within = attn_qkv_postprocess(row, layer, &batch->engine->kernels, a->inv_freq,
                                        positions ? positions[i] : (int64_t)slot);
-    bool fits =
-        !live->append || attn_cache_put(step->cache, batch->layer_index, slot, row.k, row.v);
+    bool fits = !a->append || attn_cache_put(step->cache, batch->layer_index, slot, row.k, row.v);
     if (!within || !fits)
-        atomic_store(&live->failed, true);
+        atomic_store(&a->failed, true);
     if (within && !fits)
-        atomic_store(&live->misfit, true);
+        atomic_store(&a->kv_overflow, true);
 }
 
 #define POSTPROCESS_ROWS 16 /* of one task */
@@ -263,27 +262,28 @@ static void postprocess_task(void *argument, size_t i, unsigned thread)
 {
     const struct batch *batch = argument;
     size_t end = attn_min((i + 1) * POSTPROCESS_ROWS, batch->rows);
-    struct live *live = NULL;
+    struct admitted *a = NULL;
     (void)thread;
     for (size_t r = i * POSTPROCESS_ROWS; r < end; r++) {
-        if (live == NULL || r - live->row >= live->step->rows)
-            live = owner(batch, r);
-        postprocess_row(batch, live, r);
+        if (a == NULL || r - a->row >= a->step->rows)
+            a = step_of_row(batch, r);
+        norm_rotate_and_cache_row(batch, a, r);
     }
 }
 
-static struct attn_problem step_problem(const struct batch *batch, const struct live *live)
+static struct attn_problem step_problem(const struct batch *batch, const struct admitted *a)
 {
     const struct attn_layer *layer = batch->layer;
-    const struct attn_step *step = live->step;
+    const struct attn_step *step = a->step;
     const struct attn_mask_defaults defaults = attn_layer_mask_defaults(layer, true);
     struct attn_problem p = attn_layer_problem(layer, &step->modifiers);
     p.queries = step->rows;
     p.keys = step->position + step->rows;
-    p.q = (struct attn_rows){batch->q + live->row * layer->q.out, layer->q.out, p.head_dim};
-    p.out = (struct attn_rows){batch->o + live->row * layer->o.in, layer->o.in, p.value_head_dim};
+    p.q = (struct attn_rows){batch->q + a->row * layer->q.out, layer->q.out, p.head_dim};
+    p.out = (struct attn_rows){batch->o + a->row * layer->o.in, layer->o.in, p.value_head_dim};
     p.cache = attn_cache_view(step->cache, batch->layer_index);
-    attn_problem_set_modifiers(&p, &defaults, &step->modifiers, live->positions, &live->maps,
+    p.invariant = shares_products(step);
+    attn_problem_set_modifiers(&p, &defaults, &step->modifiers, a->positions, &a->maps,
                                step->outputs.lse, 0);
     return p;
 }
@@ -292,8 +292,8 @@ static enum attn_status solve(const struct batch *batch)
 {
     size_t n = 0;
     for (size_t i = 0; i < batch->count; i++)
-        if (!atomic_load(&batch->live[i].failed))
-            batch->problems[n++] = step_problem(batch, &batch->live[i]);
+        if (!atomic_load(&batch->admitted[i].failed))
+            batch->problems[n++] = step_problem(batch, &batch->admitted[i]);
     return attn_solve(batch->engine, batch->problems, n);
 }
 
@@ -301,43 +301,44 @@ static enum attn_status project_out(const struct batch *batch)
 {
     const struct attn_linear *o = &batch->layer->o;
     size_t n = 0;
-    if (batch->few > 0) {
-        batch->products[0] = attn_projection_of(o, batch->o, batch->y, batch->few);
+    if (batch->shared_rows > 0) {
+        batch->products[0] = attn_projection_of(o, batch->o, batch->y, batch->shared_rows);
         if (attn_project(batch->engine, batch->products, 1, true) != ATTN_OK)
             return ATTN_NO_MEMORY;
     }
     for (size_t i = 0; i < batch->count; i++) {
-        struct live *live = &batch->live[i];
-        float *output = live->step->outputs.output;
-        if (is_few(live->step) || output == NULL)
+        struct admitted *a = &batch->admitted[i];
+        float *output = a->step->outputs.output;
+        if (shares_products(a->step) || output == NULL)
             continue;
         struct attn_projection *p = &batch->products[n++];
-        *p = attn_projection_of(o, batch->o + live->row * o->in, output, live->step->rows);
+        *p = attn_projection_of(o, batch->o + a->row * o->in, output, a->step->rows);
         p->limit = FLT_MAX;
-        p->beyond = &live->beyond;
+        p->beyond = &a->output_overflow;
     }
     return attn_project(batch->engine, batch->products, n, false);
 }
 
 /* ---- The end of a step ---- */
 
-static enum attn_status check_output(const struct batch *batch, const struct live *live)
+/* Checks a step's output, and copies it to the caller where the step shared products. */
+static enum attn_status finish_output(const struct batch *batch, const struct admitted *a)
 {
-    struct attn_step *step = live->step;
-    const bool few = is_few(step);
+    struct attn_step *step = a->step;
+    const bool shared = shares_products(step);
     size_t width = batch->layer->o.out, n = step->rows * width;
-    const float *output = few ? batch->y + live->row * width : step->outputs.output;
-    if (atomic_load(&live->misfit))
+    const float *output = shared ? batch->y + a->row * width : step->outputs.output;
+    if (atomic_load(&a->kv_overflow))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
                          "a key or value does not fit the cache's %s",
                          attn_dtype_name(batch->layer->spec.kv_dtype));
-    if (atomic_load(&live->failed))
+    if (atomic_load(&a->failed))
         return attn_qkv_fail(&step->error);
-    if (few ? !attn_engine_all_within(batch->engine, output, n, FLT_MAX)
-            : atomic_load(&live->beyond))
+    if (shared ? !attn_engine_all_within(batch->engine, output, n, FLT_MAX)
+               : atomic_load(&a->output_overflow))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
                          "the output does not fit float32");
-    if (few && step->outputs.output != NULL)
+    if (shared && step->outputs.output != NULL)
         memcpy(step->outputs.output, output, n * sizeof(float));
     return ATTN_OK;
 }
@@ -367,10 +368,10 @@ static void copy_task(void *argument, size_t i, unsigned thread)
 static void write_outputs(const struct batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++)
-        if (batch->live[i].step->error.status == ATTN_OK)
-            (void)check_output(batch, &batch->live[i]);
+        if (batch->admitted[i].step->error.status == ATTN_OK)
+            (void)finish_output(batch, &batch->admitted[i]);
     for (size_t i = 0; i < batch->count; i++) {
-        const struct attn_step *step = batch->live[i].step;
+        const struct attn_step *step = batch->admitted[i].step;
         struct copy copy = {batch, step};
         if (step->error.status == ATTN_OK &&
             (step->outputs.key != NULL || step->outputs.value != NULL))
@@ -379,9 +380,9 @@ static void write_outputs(const struct batch *batch)
     }
 }
 
-static bool publishes(const struct live *live)
+static bool publishes(const struct admitted *a)
 {
-    return live->step->error.status == ATTN_OK && live->step->commit && live->append;
+    return a->step->error.status == ATTN_OK && a->step->commit && a->append;
 }
 
 /* Shows the recorder all rows that are to be published.  If it refuses, their steps fail. */
@@ -391,21 +392,21 @@ static void record(const struct batch *batch, const struct attn_recorder *record
     struct attn_error error = {0};
     size_t count = 0;
     for (size_t i = 0; i < batch->count; i++)
-        if (publishes(&batch->live[i]))
+        if (publishes(&batch->admitted[i]))
             batch->appended[count++] = (struct attn_appended){
-                batch->live[i].step, batch->k + batch->live[i].row * layer->k.out,
-                batch->v + batch->live[i].row * layer->v.out};
+                batch->admitted[i].step, batch->k + batch->admitted[i].row * layer->k.out,
+                batch->v + batch->admitted[i].row * layer->v.out};
     if (count == 0 || recorder->record(recorder->context, batch->appended, count, &error))
         return;
     for (size_t i = 0; i < batch->count; i++)
-        if (publishes(&batch->live[i]))
-            attn_fail(&batch->live[i].step->error, ATTN_IO, error.param, "%s", error.message);
+        if (publishes(&batch->admitted[i]))
+            attn_fail(&batch->admitted[i].step->error, ATTN_IO, error.param, "%s", error.message);
 }
 
-static void end_step(const struct batch *batch, const struct live *live)
+static void end_step(const struct batch *batch, const struct admitted *a)
 {
-    struct attn_step *step = live->step;
-    if (publishes(live))
+    struct attn_step *step = a->step;
+    if (publishes(a))
         attn_cache_publish(step->cache, batch->layer_index, step->position + step->rows);
     attn_cache_unreserve(step->cache, batch->layer_index);
     attn_cache_unclaim(step->cache);
@@ -416,7 +417,7 @@ static enum attn_status run(struct batch *batch)
     if (!take_buffers(batch))
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < batch->count; i++)
-        prepare(batch, &batch->live[i]);
+        prepare(batch, &batch->admitted[i]);
     enum attn_status status = project_in(batch);
     if (status != ATTN_OK)
         return status;
@@ -450,7 +451,7 @@ static size_t work_of(const struct batch *batch)
 {
     size_t work = 0;
     for (size_t i = 0; i < batch->count; i++) {
-        const struct attn_step *step = batch->live[i].step;
+        const struct attn_step *step = batch->admitted[i].step;
         work += attn_step_work(&batch->layer->spec, step->rows, step->position + step->rows);
     }
     return work;
@@ -476,8 +477,8 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
         return fail_all(steps, count, ATTN_NOT_FOUND, "layer", "the layer is not resident");
     attn_engine_lock(engine, count > 0 ? steps[0]->yield : NULL);
     enum attn_status status = ATTN_NO_MEMORY;
-    batch.live = attn_workspace_take(&engine->workspace, count, sizeof *batch.live);
-    if (batch.live != NULL) {
+    batch.admitted = attn_workspace_take(&engine->workspace, count, sizeof *batch.admitted);
+    if (batch.admitted != NULL) {
         for (size_t i = 0; i < count; i++)
             admit(&batch, steps[i]);
         assign_rows(&batch);
@@ -491,7 +492,7 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
     if (recorder != NULL)
         record(&batch, recorder);
     for (size_t i = 0; i < batch.count; i++)
-        end_step(&batch, &batch.live[i]);
+        end_step(&batch, &batch.admitted[i]);
     attn_engine_unlock(engine);
     return status;
 }

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "cpu.h"
-#include "gemm.h"
 #include "mem.h"
 #include "status.h"
 
@@ -25,6 +24,48 @@ static enum attn_status check_options(unsigned *threads, enum attn_cpu_level *le
                          "cpu_level is %s, this CPU has at most %s", attn_cpu_level_name(*level),
                          attn_cpu_level_name(best));
     return ATTN_OK;
+}
+
+/* ---- OpenBLAS ---- */
+
+const char *attn_gemm_mode_name(enum attn_gemm_mode mode)
+{
+    static const char *const names[] = {
+        [ATTN_GEMM_AUTO] = "auto",
+        [ATTN_GEMM_PACKED] = "packed",
+        [ATTN_GEMM_OPENBLAS] = "openblas",
+    };
+    size_t i = (size_t)mode;
+    return i < sizeof names / sizeof names[0] ? names[i] : "unknown";
+}
+
+bool attn_engine_uses_openblas(const struct attn_engine_options *options)
+{
+    enum attn_cpu_level level = options->level == ATTN_CPU_AUTO ? attn_cpu_best() : options->level;
+    return options->gemm == ATTN_GEMM_OPENBLAS ||
+           (options->gemm == ATTN_GEMM_AUTO && level == ATTN_CPU_PORTABLE);
+}
+
+/* Chooses the products that go through OpenBLAS.  ATTN_GEMM_AUTO means those for which OpenBLAS is
+ * faster; with AVX2 and better the packed kernels are, for every product (docs/BENCHMARKS.md). */
+static enum attn_status open_gemm(struct attn_engine *engine,
+                                  const struct attn_engine_options *options,
+                                  struct attn_error *error)
+{
+    struct attn_error *missing = &engine->gemm_missing;
+    engine->gemm_mode = options->gemm;
+    engine->gemm_project_rows = SIZE_MAX;
+    if (!attn_engine_uses_openblas(options))
+        return ATTN_OK;
+    if (attn_gemm_load(&engine->gemm, missing) == ATTN_OK) {
+        engine->gemm_attends = options->gemm == ATTN_GEMM_OPENBLAS;
+        engine->gemm_project_rows = engine->gemm_attends ? ATTN_GEMM_ROWS : ATTN_GEMM_AUTO_ROWS;
+        return ATTN_OK;
+    }
+    if (options->gemm == ATTN_GEMM_AUTO)
+        return ATTN_OK;
+    return attn_fail(error, missing->status, missing->param, "gemm is openblas: %s",
+                     missing->message);
 }
 
 /* ---- Pauses ---- */
@@ -99,28 +140,31 @@ enum attn_status attn_engine_open(struct attn_engine **out,
     const struct attn_engine_options defaults = {0};
     unsigned threads;
     enum attn_cpu_level level = ATTN_CPU_AUTO;
-    enum attn_status status = check_options(&threads, &level, options ? options : &defaults, error);
+    options = options != NULL ? options : &defaults;
+    enum attn_status status = check_options(&threads, &level, options, error);
     if (status != ATTN_OK)
         return status;
     struct attn_engine *engine = attn_calloc(1, sizeof *engine);
     if (engine == NULL)
         return attn_fail_memory(error, sizeof *engine);
     engine->level = level;
-    engine->workspace.limit = options != NULL ? options->call_bytes : 0;
-    engine->spare.limit = options != NULL ? options->inner_bytes : 0;
+    engine->workspace.limit = options->call_bytes;
+    engine->spare.limit = options->inner_bytes;
     attn_kernels_get(&engine->kernels, level);
-    attn_gemm_init();
     engine->pool_yield = (struct attn_yield){yield_wanted, yield_run, engine};
     make_lock(&engine->lock);
     engine->scratch = attn_alloc_huge(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
     engine->spare_scratch = attn_alloc_huge(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
     status = attn_pool_open(&engine->pool, threads);
-    if (engine->scratch == NULL || engine->spare_scratch == NULL || status != ATTN_OK) {
+    if (engine->scratch == NULL || engine->spare_scratch == NULL || status != ATTN_OK)
+        status = attn_fail_memory(error, ATTN_SCRATCH_FLOATS * sizeof(float));
+    else
+        status = open_gemm(engine, options, error);
+    if (status == ATTN_OK)
+        *out = engine;
+    else
         attn_engine_close(engine);
-        return attn_fail_memory(error, ATTN_SCRATCH_FLOATS * sizeof(float));
-    }
-    *out = engine;
-    return ATTN_OK;
+    return status;
 }
 
 void attn_engine_close(struct attn_engine *engine)
@@ -142,8 +186,11 @@ void attn_engine_describe(struct attn_engine_info *out, const struct attn_engine
         .threads = attn_pool_threads(engine->pool),
         .level = engine->level,
         .level_name = attn_cpu_level_name(engine->level),
-        .blas_core = attn_gemm_core_name(),
-        .blas_overridden = getenv("OPENBLAS_CORETYPE") != NULL,
+        .gemm = engine->gemm_mode,
+        .gemm_name = attn_gemm_mode_name(engine->gemm_mode),
+        .gemm_missing = engine->gemm_missing.message,
+        .blas_core = engine->gemm.core,
+        .blas_overridden = engine->gemm.core != NULL && getenv("OPENBLAS_CORETYPE") != NULL,
     };
 }
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "attn.h"
+#include "gemm.h"
 #include "kernels/kernels.h"
 #include "mem.h"
 #include "pool.h"
@@ -14,7 +15,12 @@ struct attn_engine {
     struct attn_kernels kernels;
     struct attn_pool *pool;
     enum attn_cpu_level level;
-    pthread_mutex_t lock;            /* one computation at a time; guards all fields below */
+    enum attn_gemm_mode gemm_mode;
+    struct attn_gemm gemm;          /* OpenBLAS; not loaded where no product goes through it */
+    size_t gemm_project_rows;       /* of a projection that does, at least; SIZE_MAX: none does */
+    bool gemm_attends;              /* whether products of attention of ATTN_GEMM_ROWS or more do */
+    struct attn_error gemm_missing; /* why it was not loaded, though the mode asks for it */
+    pthread_mutex_t lock;           /* one computation at a time; guards all fields below */
     struct attn_workspace workspace; /* of the call that computes */
     float *scratch;                  /* [threads][ATTN_SCRATCH_FLOATS], of the same call */
     /* Workspace and scratch of a call inside a yield, exchanged with those above meanwhile. */
@@ -29,6 +35,11 @@ struct attn_engine {
 #define ATTN_UNIT_SCRATCH ((size_t)64 * (3 * ATTN_MAX_HEAD_DIM + 64 + 13))
 #define ATTN_TASK_UNITS 4 /* units of ATTN_TILE rows that a task computes together, at most */
 #define ATTN_SCRATCH_FLOATS attn_max(ATTN_TASK_UNITS *ATTN_UNIT_SCRATCH, ATTN_PRODUCT_SCRATCH)
+_Static_assert(ATTN_GEMM_SCRATCH <= ATTN_TASK_UNITS * ATTN_UNIT_SCRATCH,
+               "a block for OpenBLAS has room too");
+
+/* Whether an engine of such options loads OpenBLAS. */
+bool attn_engine_uses_openblas(const struct attn_engine_options *options);
 
 /* Begins a call: takes the lock and sets the yield that its pauses ask (NULL: none).  A call made
  * inside a yield, on the same thread, has no pauses of its own. */

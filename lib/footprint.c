@@ -119,7 +119,17 @@ size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_si
     return attn_add(most, most / (ATTN_WORKSPACE_SHARE - 1));
 }
 
-size_t attn_engine_bytes(unsigned threads)
+size_t attn_engine_bytes(const struct attn_engine_options *options)
 {
-    return attn_mul(threads, 2 * ATTN_SCRATCH_FLOATS * sizeof(float));
+    const size_t scratch = 2 * ATTN_SCRATCH_FLOATS * sizeof(float);
+    if (!attn_engine_uses_openblas(options))
+        return attn_mul(options->threads, scratch);
+    return ATTN_GEMM_BYTES + attn_mul(options->threads, scratch + ATTN_GEMM_THREAD_BYTES);
+}
+
+size_t attn_engine_reserved(const struct attn_engine_options *options)
+{
+    if (!attn_engine_uses_openblas(options))
+        return 0;
+    return ATTN_GEMM_RESERVED + attn_mul(options->threads, ATTN_GEMM_THREAD_RESERVED);
 }

@@ -183,18 +183,32 @@ static struct quantized_rows *quantize_rows(struct attn_engine *engine,
 
 /* ---- Products ---- */
 
+struct project_context {
+    struct attn_engine *engine;
+    const struct attn_projection *products;
+    size_t count;
+    const struct quantized_rows *quantized; /* [count]; NULL where weights are not int8 */
+    bool invariant;
+    float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] */
+};
+
 /* Consecutive products of the same rows, as of q, k and v: their columns are numbered side by side,
- * whole panels of each. */
+ * whole panels of each.  A product that goes through OpenBLAS is a group of its own. */
 struct group {
     const struct attn_projection *products;
     size_t count, panels;
+    bool gemm; /* through OpenBLAS */
 };
 
 /* The group that begins with the first of products [count], at least one. */
-static struct group group_of(const struct attn_projection *products, size_t count)
+static struct group group_of(const struct project_context *context,
+                             const struct attn_projection *products, size_t count)
 {
     struct group group = {.products = products};
-    while (group.count < count && same_rows(products, &products[group.count]))
+    group.gemm = !context->invariant && products->linear->dtype != ATTN_INT8 &&
+                 products->rows >= context->engine->gemm_project_rows;
+    const size_t most = group.gemm ? 1 : count;
+    while (group.count < most && same_rows(products, &products[group.count]))
         group.panels += panels_of(products[group.count++].linear->out);
     return group;
 }
@@ -211,25 +225,37 @@ static struct group group_of(const struct attn_projection *products, size_t coun
 #define FEW_PER_THREAD 16   /* the same for few rows: pieces of a group, */
 #define FEW_COLUMNS 64      /*   and columns of each, at least */
 #define PAUSE_PANELS 16     /* panels of a block between two pauses */
-#define BLAS_ROWS 512       /* of a piece for OpenBLAS, which has blocks of its own */
 
 struct partition {
-    bool blas;
     size_t rows, panels; /* of a piece */
     size_t count;        /* pieces of the group */
     size_t across;       /* pieces side by side in a block of rows */
 };
 
-static struct partition partition_group(const struct attn_engine *engine, const struct group *group,
-                                        bool invariant)
+/* OpenBLAS may sum an element in another order in a product of another shape, so pieces for it are
+ * the same for every number of threads. */
+#define GEMM_ROWS 512
+#define GEMM_PIECES 4 /* of a product's columns, if they have LEAST_GEMM_PANELS each */
+#define LEAST_GEMM_PANELS 2
+
+static struct partition partition_for_gemm(const struct group *group)
 {
+    const size_t wanted = attn_max(group->panels / GEMM_PIECES, LEAST_GEMM_PANELS);
+    struct partition part = {.rows = GEMM_ROWS, .panels = attn_min(wanted, ATTN_GEMM_PANELS)};
+    part.across = attn_ceil_div(group->panels, part.panels);
+    part.count = part.across * attn_ceil_div(group->products->rows, part.rows);
+    return part;
+}
+
+static struct partition partition_group(const struct attn_engine *engine, const struct group *group)
+{
+    if (group->gemm)
+        return partition_for_gemm(group);
     const size_t rows = group->products->rows, out = group->panels * ATTN_PANEL;
     const size_t threads = attn_pool_threads(engine->pool);
     const bool few = rows <= FEW;
-    struct partition part = {.blas = engine->level == ATTN_CPU_PORTABLE && !invariant &&
-                                     rows > ATTN_FEW_ROWS &&
-                                     group->products->linear->dtype != ATTN_INT8};
-    size_t down = attn_ceil_div(rows, part.blas ? BLAS_ROWS : ATTN_PRODUCT_ROWS);
+    struct partition part;
+    size_t down = attn_ceil_div(rows, ATTN_PRODUCT_ROWS);
     if (down > threads) /* equally many for each thread, or more pieces across copy the rows */
         down += (threads - down % threads) % threads;
     size_t wanted = attn_ceil_div((few ? FEW_PER_THREAD : PIECES_PER_THREAD) * threads, down);
@@ -246,39 +272,10 @@ static struct partition partition_group(const struct attn_engine *engine, const 
     return part;
 }
 
-/* Panel after panel of a block through OpenBLAS. */
-static void run_blas(struct attn_pool *pool, const struct attn_project_block *p,
-                     enum attn_dtype dtype, unsigned thread)
-{
-    for (size_t r = 0; r < p->rows && p->start != p->y; r++)
-        for (size_t j = 0; j < p->n; j++)
-            p->y[r * p->ldy + j] = p->start != NULL ? p->start[j] : 0;
-    for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
-        const float *w = (const float *)p->w + j / ATTN_PANEL * p->ldpanel;
-        attn_pool_pause(pool, thread);
-        if (dtype == ATTN_BF16) {
-            attn_widen_panel(p->scratch, (const void *)w, p->k);
-            w = p->scratch;
-        }
-        attn_gemm(p->y + j, p->ldy, p->x, p->ldx, w, ATTN_PANEL, p->rows, p->k,
-                  attn_min(p->n - j, ATTN_PANEL));
-    }
-}
-
-struct project_context {
-    struct attn_engine *engine;
-    const struct attn_projection *products;
-    size_t count;
-    const struct quantized_rows *quantized; /* [count]; NULL where weights are not int8 */
-    bool invariant;
-    float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] */
-};
-
 /* Some rows of a group by some of its panels. */
 struct piece {
     const struct project_context *context;
     struct group group;
-    bool blas;
     size_t row, rows, panel, panels;
     unsigned thread;
 };
@@ -370,8 +367,9 @@ static void run_block(const struct piece *piece, size_t i, size_t k)
         block.next_w = weights_after(piece, panel + panels, i, k);
         block.rows_copied = panel > piece->panel;
         attn_pool_pause(engine->pool, piece->thread);
-        if (piece->blas)
-            run_blas(engine->pool, &block, linear->dtype, piece->thread);
+        if (piece->group.gemm)
+            attn_gemm_project(&engine->gemm, &block, linear->dtype,
+                              engine->kernels.bf16_rounds_rows);
         else
             engine->kernels.project[linear->dtype](&block);
         if (p->beyond != NULL && i + k == linear->in)
@@ -383,19 +381,18 @@ static void run_block(const struct piece *piece, size_t i, size_t k)
 static void project_task(void *argument, size_t i, unsigned thread)
 {
     const struct project_context *context = argument;
-    struct group group = group_of(context->products, context->count);
-    struct partition part = partition_group(context->engine, &group, context->invariant);
+    struct group group = group_of(context, context->products, context->count);
+    struct partition part = partition_group(context->engine, &group);
     const struct attn_projection *end = context->products + context->count;
     while (i >= part.count) {
         i -= part.count;
-        group =
-            group_of(group.products + group.count, (size_t)(end - group.products) - group.count);
-        part = partition_group(context->engine, &group, context->invariant);
+        group = group_of(context, group.products + group.count,
+                         (size_t)(end - group.products) - group.count);
+        part = partition_group(context->engine, &group);
     }
     const struct attn_linear *linear = group.products->linear;
     struct piece piece = {.context = context,
                           .group = group,
-                          .blas = part.blas,
                           .row = i / part.across * part.rows,
                           .panel = i % part.across * part.panels,
                           .thread = thread};
@@ -421,8 +418,8 @@ enum attn_status attn_project(struct attn_engine *engine, const struct attn_proj
             return ATTN_NO_MEMORY;
     }
     for (size_t p = 0; p < count;) {
-        struct group group = group_of(products + p, count - p);
-        pieces += partition_group(engine, &group, invariant).count;
+        struct group group = group_of(&context, products + p, count - p);
+        pieces += partition_group(engine, &group).count;
         p += group.count;
     }
     attn_pool_run(engine->pool, project_task, &context, pieces);

@@ -59,9 +59,9 @@ static inline struct attn_projection attn_projection_of(const struct attn_linear
 
 /* Runs `count` products with weights of one dtype on all threads.  For int8 weights rows are first
  * quantized, in the engine's workspace, once for consecutive products of the same rows.  A row's
- * bits depend on the row, the weights and the level alone, except that the portable level takes
- * more than ATTN_FEW_ROWS rows of other dtypes to OpenBLAS, where they depend on the number of rows
- * too; `invariant` forbids it that.  Errors: ATTN_NO_MEMORY. */
+ * bits depend on the row, the weights and the level alone, unless the engine takes the product to
+ * OpenBLAS (engine.h): then they may depend on the number of rows too.  `invariant` forbids
+ * OpenBLAS.  Errors: ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_project(struct attn_engine *engine,
                                               const struct attn_projection *products, size_t count,
                                               bool invariant);

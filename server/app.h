@@ -1,4 +1,4 @@
-/* app.h: the daemon's parts, which main opens in this order and closes in reverse.
+/* app.h: the daemon's parts.  main.c says in which order they are opened and closed.
  *
  * Only api/ and the files at the top see the whole; a lower room is given a context of its own. */
 #ifndef SRV_APP_H

@@ -37,9 +37,14 @@ int srv_command_help(void)
 int srv_command_version(void)
 {
     struct attn_engine *engine;
-    struct attn_engine_options options = {.threads = 1};
+    struct attn_engine_options options = {.threads = 1, .gemm = ATTN_GEMM_OPENBLAS};
     struct attn_error error = {0};
-    if (attn_engine_open(&engine, &options, &error) != ATTN_OK) {
+    bool opened = attn_engine_open(&engine, &options, &error) == ATTN_OK;
+    if (!opened) {
+        options.gemm = ATTN_GEMM_PACKED;
+        opened = attn_engine_open(&engine, &options, &error) == ATTN_OK;
+    }
+    if (!opened) {
         fprintf(stderr, "attnd: %s\n", error.message);
         return 1;
     }
@@ -47,9 +52,10 @@ int srv_command_version(void)
     struct srv_buffer text;
     attn_engine_describe(&info, engine);
     srv_buffer_init(&text, TEXT_MAX);
-    srv_buffer_printf(
-        &text, "attnd %s\nlibattn %s, %s kernels\nOpenBLAS core %s\nlibmicrohttpd %s\n",
-        ATTN_VERSION, ATTN_VERSION, info.level_name, info.blas_core, srv_http_library_version());
+    srv_buffer_printf(&text,
+                      "attnd %s\nlibattn %s, %s kernels\nOpenBLAS core %s\nlibmicrohttpd %s\n",
+                      ATTN_VERSION, ATTN_VERSION, info.level_name,
+                      info.blas_core ? info.blas_core : "none", srv_http_library_version());
     attn_engine_close(engine);
     return print(&text);
 }

@@ -1,17 +1,17 @@
 /* main.c: from configuration to a serving daemon and back.
  *
- * Parts are opened in the order of struct srv_app and closed in reverse.  The port opens before
- * weights are read, so that /livez answers and /readyz says "loading".  SIGTERM and SIGINT are
- * blocked in all threads and taken by the main thread (serve.c); a second one ends the process at
- * once.  SIGHUP is blocked and taken in the same way where there are files to reload; elsewhere it
- * ends the process, as by default. */
-#include <errno.h>
+ * open_parts, open_http and load open the parts, each after those that it uses.  close_all stops
+ * the scheduler, then closes each part before those that it uses; models, block pool and engine do
+ * not use each other, so their order is free.  The port opens before weights are read, so that
+ * /livez answers and /readyz says "loading".  SIGTERM and SIGINT are blocked in all threads and
+ * taken by the main thread (serve.c); a second one ends the process at once.  SIGHUP is blocked and
+ * taken in the same way where there are files to reload; elsewhere it ends the process, as by
+ * default. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -70,26 +70,12 @@ static sigset_t served_signals(const struct srv_config *config)
     return set;
 }
 
-/* To the main thread, whose number is the process's, from a thread that is not ours and blocks
- * nothing: OpenBLAS starts some before main begins. */
-static void pass_on(int signal_number)
-{
-    int before = errno;
-    syscall(SYS_tgkill, getpid(), getpid(), signal_number);
-    errno = before;
-}
-
 /* Leaves the signals that serving waits for to the main thread: blocks them in this one and those
  * that it starts. */
 static void hold_signals(const struct srv_config *config)
 {
-    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
     sigset_t set = served_signals(config);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    if (reads_again(config))
-        sigaction(SIGHUP, &action, NULL);
 }
 
 /* Makes a stopping signal end the process at once.  The first process of a container would ignore
@@ -132,11 +118,27 @@ static bool open_pool(struct srv_app *app, char *message)
     return attn_cache_pool_new(&app->pool, app->config.limits.cache_bytes) == ATTN_OK;
 }
 
+static void log_engine(struct srv_app *app)
+{
+    struct attn_engine_info info;
+    attn_engine_describe(&info, app->engine);
+    const bool openblas = info.blas_core != NULL;
+    srv_log_event(&app->log, SRV_LOG_INFO, "engine", "%u threads, %s kernels, gemm %s%s%s%s",
+                  info.threads, info.level_name, info.gemm_name, openblas ? ", OpenBLAS core " : "",
+                  openblas ? info.blas_core : "",
+                  info.blas_overridden ? " (OPENBLAS_CORETYPE chose it: the CPU may do better)"
+                                       : "");
+    if (info.gemm_missing[0] != '\0')
+        srv_log_event(&app->log, SRV_LOG_ERROR, "gemm", "packed products only: %s",
+                      info.gemm_missing);
+}
+
 static bool open_engine(struct srv_app *app, char *message)
 {
     struct attn_engine_options options = {
         .threads = (unsigned)app->config.threads,
         .level = (enum attn_cpu_level)app->config.cpu_level,
+        .gemm = (enum attn_gemm_mode)app->config.gemm,
         .call_bytes = app->memory.call_bytes,
         .inner_bytes = app->memory.inner_bytes,
     };
@@ -145,12 +147,7 @@ static bool open_engine(struct srv_app *app, char *message)
         snprintf(message, MESSAGE_MAX, "%s", error.message);
         return false;
     }
-    struct attn_engine_info info;
-    attn_engine_describe(&info, app->engine);
-    srv_log_event(&app->log, SRV_LOG_INFO, "engine", "%u threads, %s kernels, OpenBLAS core %s%s",
-                  info.threads, info.level_name, info.blas_core,
-                  info.blas_overridden ? " (OPENBLAS_CORETYPE chose it: the CPU may do better)"
-                                       : "");
+    log_engine(app);
     return true;
 }
 
@@ -168,9 +165,9 @@ static bool fit_memory(struct srv_app *app, char *message)
     return true;
 }
 
-static void ask_checkpoint(void *owner)
+static void ask_checkpoint(void *callback_context)
 {
-    const struct srv_app *app = owner;
+    const struct srv_app *app = callback_context;
     srv_scheduler_wake(app->scheduler);
 }
 
@@ -191,7 +188,7 @@ static struct srv_store_context store_context(struct srv_app *app)
         .metrics = app->metrics,
         .log = &app->log,
         .ask_checkpoint = ask_checkpoint,
-        .owner = app,
+        .callback_context = app,
     };
 }
 

@@ -36,7 +36,7 @@
 #define QUEUED_BYTES (8 * sizeof(void *)) /* a request in queues of scheduler and I/O workers */
 /* Bytes of address space. */
 #define RESERVED_THREAD_BYTES (136 * MIB) /* a thread's arena and stack */
-#define RESERVED_BYTES (256 * MIB)        /* libraries, OpenBLAS's buffers */
+#define RESERVED_BYTES (192 * MIB)        /* libraries */
 
 #define ALLOCATOR_SHARE 8 /* fragmentation: an eighth of what is allocated and freed */
 
@@ -178,9 +178,13 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
                    const struct srv_models *models)
 {
     const struct srv_limits *limits = &config->limits;
-    unsigned engine_threads = config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus();
-    unsigned threads = engine_threads + (unsigned)config->event_threads + engine_threads / 4 + 4;
-    struct footprint all = add_models(config, models, engine_threads);
+    const struct attn_engine_options engine = {
+        .threads = config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus(),
+        .level = (enum attn_cpu_level)config->cpu_level,
+        .gemm = (enum attn_gemm_mode)config->gemm,
+    };
+    unsigned threads = engine.threads + (unsigned)config->event_threads + engine.threads / 4 + 4;
+    struct footprint all = add_models(config, models, engine.threads);
     bool cached = all.num_blocks > 0;
     size_t caches = cached ? limits->cache_bytes : 0, working = add(all.call, all.inner);
     size_t blocks = add(mul(all.num_blocks, ATTN_BLOCK_OVERHEAD), all.slack);
@@ -190,8 +194,8 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     *out = (struct srv_memory){
         .terms =
             {
-                [SRV_MEMORY_PROGRAM] = add(add(PROGRAM_BYTES, mul(threads, THREAD_BYTES)),
-                                           attn_engine_bytes(engine_threads)),
+                [SRV_MEMORY_PROGRAM] =
+                    add(add(PROGRAM_BYTES, mul(threads, THREAD_BYTES)), attn_engine_bytes(&engine)),
                 [SRV_MEMORY_WEIGHTS] = add(all.weights, excess(all.loading, after_loading)),
                 [SRV_MEMORY_CACHES] = add(caches, blocks),
                 [SRV_MEMORY_SESSIONS] = cached ? mul(limits->max_sessions, session) : 0,
@@ -203,6 +207,8 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
             },
         .call_bytes = all.call,
         .inner_bytes = all.inner,
+        .reserved = add(add(RESERVED_BYTES, mul(threads, RESERVED_THREAD_BYTES)),
+                        attn_engine_reserved(&engine)),
         .threads = threads,
     };
     for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
@@ -236,8 +242,7 @@ static bool refuse(const struct srv_memory *memory, size_t needed, size_t limit,
 static bool fits(const struct srv_memory *memory, char *message, size_t size)
 {
     struct rlimit space;
-    size_t reserved =
-        add(add(memory->total, RESERVED_BYTES), mul(memory->threads, RESERVED_THREAD_BYTES));
+    size_t reserved = add(memory->total, memory->reserved);
     if (memory->total > memory->limit)
         return refuse(memory, memory->total, memory->limit, memory->source, message, size);
     if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY &&

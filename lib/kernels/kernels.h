@@ -187,8 +187,9 @@ struct attn_kernels {
 /* Fills *out for `level`, which the CPU must support (attn_cpu_best). */
 void attn_kernels_get(struct attn_kernels *out, enum attn_cpu_level level);
 
-/* Widens a panel of k bf16 weights to float32, out [k][ATTN_PANEL]. */
-void attn_widen_panel(float *out, const uint16_t *w, size_t k);
+/* Widens a panel of k bf16 weights to float32: out [k][ldo], of which ATTN_PANEL columns are
+ * written. */
+void attn_widen_panel(float *out, size_t ldo, const uint16_t *w, size_t k);
 
 /* The slots that each level replaces; called by attn_kernels_get only. */
 void attn_kernels_portable(struct attn_kernels *table);

@@ -41,19 +41,19 @@ static void project_f32_portable(const struct attn_project_block *p)
         project_panel_portable(p, (const float *)p->w + j / ATTN_PANEL * p->ldpanel, j);
 }
 
-void attn_widen_panel(float *out, const uint16_t *w, size_t k)
+void attn_widen_panel(float *out, size_t ldo, const uint16_t *w, size_t k)
 {
     for (size_t i = 0; i < k; i += 2, w += 2 * ATTN_PANEL)
         for (size_t half = 0; half < attn_min(k - i, 2); half++)
             for (size_t c = 0; c < ATTN_PANEL; c++)
-                out[(i + half) * ATTN_PANEL + c] = attn_bf16_to_float(w[2 * c + half]);
+                out[(i + half) * ldo + c] = attn_bf16_to_float(w[2 * c + half]);
 }
 
 static void project_bf16_portable(const struct attn_project_block *p)
 {
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
-        attn_widen_panel(p->scratch, (const uint16_t *)p->w + 2 * (j / ATTN_PANEL * p->ldpanel),
-                         p->k);
+        attn_widen_panel(p->scratch, ATTN_PANEL,
+                         (const uint16_t *)p->w + 2 * (j / ATTN_PANEL * p->ldpanel), p->k);
         project_panel_portable(p, p->scratch, j);
     }
 }

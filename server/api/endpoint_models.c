@@ -58,8 +58,9 @@ static json_t *kernels_json(const struct srv_app *app)
 {
     struct attn_engine_info info;
     attn_engine_describe(&info, app->engine);
-    return json_pack("{s:s, s:s, s:b, s:I}", "level", info.level_name, "blas_core", info.blas_core,
-                     "blas_overridden", info.blas_overridden, "threads", (json_int_t)info.threads);
+    return json_pack("{s:s, s:s, s:s?, s:b, s:I}", "level", info.level_name, "gemm", info.gemm_name,
+                     "blas_core", info.blas_core, "blas_overridden", info.blas_overridden,
+                     "threads", (json_int_t)info.threads);
 }
 
 static json_t *model_json(const struct srv_app *app, const struct srv_model *model)

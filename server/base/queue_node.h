@@ -5,13 +5,13 @@
 #include <stddef.h>
 
 /* The struct that a node is a member of; job.h and io_workers.c turn one into the other. */
-enum srv_queue_owner { SRV_OWNER_ITEM, SRV_OWNER_JOB, SRV_OWNER_REQUEST };
+enum srv_node_kind { SRV_NODE_ITEM, SRV_NODE_JOB, SRV_NODE_REQUEST };
 
 struct srv_queue_node {
     struct srv_queue_node *next;
-    enum srv_queue_owner owner;
+    enum srv_node_kind kind;
     unsigned caller; /* place of the API key that the request came with, below SRV_MAX_CALLERS */
-    size_t cost;     /* rows or bytes that serving the owner counts for; at least 1 */
+    size_t cost;     /* rows or bytes that the caller is charged for it; at least 1 */
 };
 
 #endif

@@ -47,6 +47,7 @@ struct srv_config {
     char *host;                         /* numeric, IPv4 or IPv6 */
     char *instance;                     /* [A-Za-z0-9][A-Za-z0-9-]*, at most 32 */
     unsigned cpu_level;                 /* enum attn_cpu_level */
+    unsigned gemm;                      /* enum attn_gemm_mode */
     unsigned log;                       /* enum srv_log_level */
     unsigned sandbox;                   /* 0: off */
     unsigned durability, journal_fsync; /* enums of store.h */

@@ -62,6 +62,8 @@ const struct srv_option srv_options[] = {
      .help = "threads that compute; 0 for one per usable CPU"},
     {CHOICE(cpu_level), .initial = "auto",
      .choices = "auto|portable|avx2|avx512|avx512vnni|avx512bf16", .help = "instructions to use"},
+    {CHOICE(gemm), .initial = "auto", .choices = "auto|packed|openblas",
+     .help = "what matrix products go through; auto: whichever is faster"},
     {CHOICE(log), .initial = "access", .choices = "off|error|info|access",
      .help = "what to log; access: a line per request"},
     {CHOICE(sandbox), .initial = "off", .choices = "off|on",

@@ -2,8 +2,9 @@
  *
  * The server reads a request (head, route, key, limits, body) and then either calls the route's
  * handler on the event thread or hands the request to the scheduler, which gives it back through
- * srv_http_resume.  Handler and scheduler fill request->reply; srv_exchange_close, in
- * http_exchange.c, is the one exit of every request: log line, metrics, memory.
+ * srv_http_resume.  Handler and scheduler fill request->reply.  A request ends in
+ * srv_exchange_close (http_exchange.c), with log line, metrics and memory; one whose connection is
+ * gone while the scheduler holds the request ends in srv_http_resume, in the same way.
  *
  * Requests and replies are declared in wire/request.h, routes in wire/route.h.  libmicrohttpd's
  * header is seen by server/http/ only. */
@@ -66,8 +67,9 @@ size_t srv_http_connections(const struct srv_http *http); /* open connections */
 /* Ends event threads and connections.  The scheduler must have stopped.  Takes NULL. */
 void srv_http_close(struct srv_http *http);
 
-/* Gives `count` finished requests back to their connections, whose event threads send the replies.
- * Any thread; exactly once for each request that the scheduler has taken. */
+/* Gives `count` finished requests back to their connections, whose event threads send the replies;
+ * ends those requests whose connection is gone.  Any thread; exactly once for each request that the
+ * scheduler has taken. */
 void srv_http_resume(struct srv_http *http, struct srv_request *const requests[], size_t count);
 
 /* Bytes that every request takes, whatever it is charged. */

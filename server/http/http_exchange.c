@@ -4,13 +4,22 @@
  * and once more when the body is whole.  Where there is no reply then, it calls again each turn:
  * the exchange is polled while its job runs (http_job.c).  An exchange passes through these states:
  *
- *   READING_HEAD -> READING_BODY -> RUNNING_JOB -> REPLIED    a job
- *                              \-----------------> REPLIED    a handler, on the event thread
- *               \-> DISCARDING_BODY -------------> REPLIED    refused, the short body is read
- *               \--------------------------------> REPLIED    refused at once, connection closed
+ *   READING_HEAD    -> READING_BODY     the head is accepted
+ *                   -> DISCARDING_BODY  refused; the body is short, so the connection goes on
+ *                   -> REPLIED          refused; the connection ends
+ *   READING_BODY    -> RUNNING_JOB      the body is whole and the scheduler has taken the request
+ *                   -> REPLIED          the handler has replied, or the scheduler has refused
+ *                   -> DISCARDING_BODY  the body is too large, or memory is short
+ *   DISCARDING_BODY -> REPLIED          the body has ended, or is too long to be discarded
+ *   RUNNING_JOB     -> REPLIED          the scheduler has handed the request back
  *
- * Everything here runs on the connection's event thread (http_loop.c).  srv_exchange_close is the
- * one exit: log line, metrics, memory. */
+ * A deadline that passes leads from the first three states to REPLIED, and ends the connection; no
+ * deadline runs in RUNNING_JOB.  A connection may also break in any state.
+ *
+ * The connection's event thread (http_loop.c) runs everything here but srv_exchange_log.  An
+ * exchange ends in srv_exchange_close, with log line, metrics and memory.  The exception is an
+ * exchange whose connection is gone while its job runs: srv_http_resume (http_job.c) ends that one
+ * in the same way, on the thread that hands the request back. */
 #include "http/http_exchange.h"
 
 #include <microhttpd.h>
@@ -46,26 +55,27 @@ static bool is_last_reply(const struct srv_exchange *x)
            srv_mhd_client_closed(x->connection);
 }
 
-/* The deadline leaves a slow client time to read the reply at SRV_MIN_WRITE_RATE. */
-static bool queue_reply(struct srv_exchange *x)
+/* Gives the reply to libmicrohttpd.  The deadline leaves a slow client time to read the reply at
+ * SRV_MIN_WRITE_RATE. */
+static bool reply_through_mhd(struct srv_exchange *x)
 {
     x->state = REPLIED;
     x->request.t_replied = srv_now_ns();
-    if (!srv_reply_queue(x->mhd, &x->request, is_last_reply(x)))
+    if (!srv_reply_through_mhd(x->mhd, &x->request, is_last_reply(x)))
         return false;
     uint64_t seconds = x->request.reply.body.length / SRV_MIN_WRITE_RATE;
     srv_connection_deadline(x->connection, x->request.limits->body_timeout_ms + 1000 * seconds);
     return true;
 }
 
-/* Replies while the body still arrives, past libmicrohttpd (mhd_workarounds.c, 11).  The caller has
- * the connection ended. */
-static void send_reply(struct srv_exchange *x)
+/* Writes the reply to the socket itself, since libmicrohttpd sends none while the body still
+ * arrives (mhd_workarounds.c, 11).  The caller ends the connection. */
+static void reply_past_mhd(struct srv_exchange *x)
 {
     x->state = REPLIED;
     x->body_unread = true;
     x->request.t_replied = srv_now_ns();
-    srv_reply_send(x->connection, &x->request);
+    srv_reply_past_mhd(x->connection, &x->request);
 }
 
 /* Replies with an error.  A short body is read and discarded first, so that the connection can go
@@ -80,7 +90,7 @@ static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool f
         return true;
     }
     x->body_unread = true;
-    return queue_reply(x);
+    return reply_through_mhd(x);
 }
 
 /* ---- The head -------------------------------------------------------------------------------- */
@@ -283,7 +293,7 @@ static bool discard_body(struct srv_exchange *x, size_t *count)
     *count = 0;
     if (x->discarded <= SRV_DISCARD_BYTES && !srv_mhd_client_closed(x->connection))
         return true;
-    send_reply(x);
+    reply_past_mhd(x);
     return false;
 }
 
@@ -305,8 +315,9 @@ static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
            !srv_mhd_client_closed(x->connection);
 }
 
-/* Calls the route's handler on this thread.  A large reply that cannot be charged becomes an
- * error. */
+/* Calls the route's handler on this thread; a body above SRV_MAX_DOCUMENT_BYTES stays compressed,
+ * since the handler refuses it by its length (wire/document.c).  A large reply that cannot be
+ * charged becomes an error. */
 static bool handle(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
@@ -321,7 +332,7 @@ static bool handle(struct srv_exchange *x)
         srv_exchange_fail_in_flight(&error);
         srv_reply_error(request, &error);
     }
-    return queue_reply(x);
+    return reply_through_mhd(x);
 }
 
 static bool finish_body(struct srv_exchange *x)
@@ -332,7 +343,7 @@ static bool finish_body(struct srv_exchange *x)
     if (request->body != NULL)
         request->body[request->body_length] = '\0';
     if (request->route->parse != NULL)
-        return srv_exchange_submit(x) || queue_reply(x);
+        return srv_exchange_submit(x) || reply_through_mhd(x);
     return handle(x);
 }
 
@@ -383,10 +394,10 @@ bool srv_exchange_advance(struct srv_exchange *x, const struct srv_http_input *i
     case READING_BODY:
         return *count > 0 ? take_body(x, input->bytes, count) : finish_body(x);
     case DISCARDING_BODY:
-        return *count > 0 ? discard_body(x, count) : queue_reply(x);
+        return *count > 0 ? discard_body(x, count) : reply_through_mhd(x);
     case RUNNING_JOB:
         srv_exchange_stop_polling(x);
-        return !atomic_load(&x->request.left) && queue_reply(x);
+        return !atomic_load(&x->request.left) && reply_through_mhd(x);
     case REPLIED:
         break;
     }
@@ -402,21 +413,17 @@ void srv_exchange_timeout(struct srv_exchange *x)
         srv_reply_error(&x->request, &error);
     }
     if (x->state != REPLIED)
-        send_reply(x);
-    else /* the system, too, drops its part of a reply that the client does not read */
+        reply_past_mhd(x);
+    else /* the client does not read its reply: the system, too, discards the rest */
         setsockopt(x->connection->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-/* A request is logged unless its client left before the head was whole.  One that libmicrohttpd
- * could not parse counts as bad_request: libmicrohttpd answered it with 400 or a neighbour. */
-static bool is_logged(struct srv_exchange *x, enum srv_end end)
+/* A head that libmicrohttpd could not parse counts as bad_request; libmicrohttpd has answered it
+ * itself, with 400 or another status of its kind. */
+static void count_as_bad_request(struct srv_reply *reply)
 {
-    struct srv_reply *reply = &x->request.reply;
-    if (x->state == READING_HEAD && end == SRV_END_ERROR) {
-        reply->code = SRV_E_BAD_REQUEST;
-        reply->status = srv_error_status(reply->code);
-    }
-    return x->state != READING_HEAD || reply->code != SRV_OK;
+    reply->code = SRV_E_BAD_REQUEST;
+    reply->status = srv_error_status(reply->code);
 }
 
 void srv_exchange_log(struct srv_request *request)
@@ -434,7 +441,10 @@ void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
     srv_exchange_stop_polling(x);
     if (x->state == RUNNING_JOB && srv_exchange_abandon(x))
         return;
-    if (is_logged(x, end))
+    if (x->state == READING_HEAD && end == SRV_END_ERROR)
+        count_as_bad_request(&request->reply);
+    /* A client that left before its head was whole has made no request. */
+    if (x->state != READING_HEAD || request->reply.code != SRV_OK)
         srv_exchange_log(request);
     if ((x->body_unread || x->framing.chunked) && end != SRV_END_GONE)
         srv_loop_linger(x->loop, x->connection->fd);

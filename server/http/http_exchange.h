@@ -17,13 +17,13 @@ struct MHD_Connection;
 /* http_exchange.c draws the transitions. */
 enum exchange_state { READING_HEAD, READING_BODY, DISCARDING_BODY, RUNNING_JOB, REPLIED };
 
-/* Who owns a request, and what the scheduler does when it gives the request back.  Event thread and
- * scheduler both change it, each in one atomic step. */
-enum exchange_owner {
-    OWNER_EVENT_THREAD,      /* the reply can be queued */
-    OWNER_SCHEDULER,         /* and the event thread polls for the reply */
-    OWNER_SCHEDULER_RESUMES, /* the connection is suspended; the scheduler resumes it */
-    OWNER_SCHEDULER_ENDS,    /* the connection is gone; the scheduler ends the exchange */
+/* Who holds a request, and what the scheduler does when it hands the request back.  Event thread
+ * and scheduler both change `held_by`, each in one atomic step. */
+enum exchange_held_by {
+    HELD_BY_EVENT_THREAD,        /* the reply can be queued */
+    HELD_BY_SCHEDULER,           /* the event thread polls for the reply */
+    HELD_BY_SCHEDULER_TO_RESUME, /* the connection is suspended; the scheduler resumes it */
+    HELD_BY_SCHEDULER_TO_END,    /* the connection is gone; the scheduler ends the exchange */
 };
 
 struct srv_exchange {
@@ -31,7 +31,7 @@ struct srv_exchange {
     struct MHD_Connection *mhd;
     struct srv_loop *loop;
     struct srv_connection *connection; /* NULL: gone */
-    atomic_int owner;                  /* enum exchange_owner */
+    atomic_int held_by;                /* enum exchange_held_by */
     bool polled;                       /* counted in loop->num_polled */
     bool knows_interim;                /* the client understands interim replies: HTTP/1.1 */
     bool probed;                       /* one was sent, to see whether the client is there */
@@ -77,7 +77,7 @@ enum srv_end {
     SRV_END_GONE,  /* the client left */
 };
 
-/* ---- http_exchange.c: the connection's event thread only ---- */
+/* ---- http_exchange.c: the connection's event thread only, but for srv_exchange_log ---- */
 
 /* Begins an exchange once the request line has been read.  `target` is path and query, and gone
  * after the call.  NULL where memory is short. */
@@ -92,13 +92,15 @@ bool srv_exchange_advance(struct srv_exchange *exchange, const struct srv_http_i
 /* The deadline has passed; the caller then shuts the connection down. */
 void srv_exchange_timeout(struct srv_exchange *exchange);
 
-/* The one exit of every exchange that was opened: log line, metrics, memory. */
+/* Ends an exchange: log line, metrics, memory.  One that the scheduler holds is abandoned instead,
+ * and srv_http_resume ends it. */
 void srv_exchange_close(struct srv_exchange *exchange, enum srv_end end);
 
-/* Writes the log line and counts the metrics of a request that has ended.  Any thread. */
+/* Writes the log line and counts the metrics of a request that has ended.  Any thread: that of the
+ * connection, or the one that calls srv_http_resume for an abandoned exchange. */
 void srv_exchange_log(struct srv_request *request);
 
-/* ---- http_job.c: the connection's event thread only ---- */
+/* ---- http_job.c: the connection's event thread only, but for srv_http_resume (http.h) ---- */
 
 /* Hands the request to the scheduler; false where it was refused, with the reply made. */
 bool srv_exchange_submit(struct srv_exchange *exchange);
@@ -111,7 +113,8 @@ void srv_exchange_stop_polling(struct srv_exchange *exchange); /* it is replied 
  * has left. */
 void srv_exchange_check_client(struct srv_exchange *exchange, uint64_t now_ns);
 
-/* The connection is gone: true where the scheduler has the request and will end the exchange. */
+/* The connection is gone: true where the scheduler holds the request, so that srv_http_resume will
+ * end the exchange. */
 bool srv_exchange_abandon(struct srv_exchange *exchange);
 
 /* At the end of a turn: has the requests that were submitted in it computed. */

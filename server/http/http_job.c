@@ -2,8 +2,8 @@
  *
  * While its job runs an exchange is polled, not suspended: libmicrohttpd calls its handler again
  * each turn until there is a reply, and only an exchange that has been polled for long is suspended
- * (mhd_workarounds.c, 13).  From submit to resume the request belongs to the scheduler;
- * x->owner says so, and who acts next. */
+ * (mhd_workarounds.c, 13).  From submit to resume the scheduler holds the request; x->held_by says
+ * so, and who acts next. */
 #include <microhttpd.h>
 #include <poll.h>
 #include <string.h>
@@ -20,9 +20,9 @@ bool srv_exchange_submit(struct srv_exchange *x)
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
     x->state = RUNNING_JOB;
-    atomic_store(&x->owner, OWNER_SCHEDULER);
+    atomic_store(&x->held_by, HELD_BY_SCHEDULER);
     if (!srv_scheduler_submit(x->loop->http->context.scheduler, request, &error)) {
-        atomic_store(&x->owner, OWNER_EVENT_THREAD);
+        atomic_store(&x->held_by, HELD_BY_EVENT_THREAD);
         srv_reply_error(request, &error);
         return false;
     }
@@ -50,16 +50,16 @@ void srv_exchange_stop_polling(struct srv_exchange *x)
 /* Takes the connection out of libmicrohttpd's hands until the job is done, unless it is by now. */
 static void suspend(struct srv_exchange *x)
 {
-    int owner = OWNER_SCHEDULER;
+    int held_by = HELD_BY_SCHEDULER;
     srv_exchange_stop_polling(x);
     MHD_suspend_connection(x->mhd);
-    if (!atomic_compare_exchange_strong(&x->owner, &owner, OWNER_SCHEDULER_RESUMES))
+    if (!atomic_compare_exchange_strong(&x->held_by, &held_by, HELD_BY_SCHEDULER_TO_RESUME))
         MHD_resume_connection(x->mhd);
 }
 
 bool srv_exchange_poll(struct srv_exchange *x)
 {
-    if (x->state != RUNNING_JOB || atomic_load(&x->owner) != OWNER_SCHEDULER)
+    if (x->state != RUNNING_JOB || atomic_load(&x->held_by) != HELD_BY_SCHEDULER)
         return false;
     if (++x->num_polls * x->loop->num_polled > MAX_POLLS)
         suspend(x);
@@ -97,11 +97,11 @@ void srv_exchange_check_client(struct srv_exchange *x, uint64_t now_ns)
 
 bool srv_exchange_abandon(struct srv_exchange *x)
 {
-    int owner = OWNER_SCHEDULER;
+    int held_by = HELD_BY_SCHEDULER;
     struct srv_connection *connection = x->connection;
     x->connection = NULL;
     atomic_store(&x->request.left, true);
-    if (atomic_compare_exchange_strong(&x->owner, &owner, OWNER_SCHEDULER_ENDS)) {
+    if (atomic_compare_exchange_strong(&x->held_by, &held_by, HELD_BY_SCHEDULER_TO_END)) {
         connection->exchange = NULL;
         return true;
     }
@@ -119,10 +119,10 @@ void srv_http_resume(struct srv_http *http, struct srv_request *const requests[]
         struct MHD_Connection *mhd = x->mhd;
         touched[x->loop - http->loops] = true;
         /* From here on x is the scheduler's only where it is to end the exchange. */
-        int owner = atomic_exchange(&x->owner, OWNER_EVENT_THREAD);
-        if (owner == OWNER_SCHEDULER_RESUMES)
+        int held_by = atomic_exchange(&x->held_by, HELD_BY_EVENT_THREAD);
+        if (held_by == HELD_BY_SCHEDULER_TO_RESUME)
             MHD_resume_connection(mhd);
-        if (owner == OWNER_SCHEDULER_ENDS) {
+        if (held_by == HELD_BY_SCHEDULER_TO_END) {
             srv_exchange_log(requests[i]);
             srv_exchange_free(x, false);
         }

@@ -168,7 +168,8 @@ static struct MHD_Response *make_response(struct srv_request *request, const cha
 
 /* "Connection" is added before our own Date (mhd_workarounds.c, 14).  Where a field cannot be added
  * nothing is sent: a reply that lacks one could be read as another. */
-bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *request, bool close)
+bool srv_reply_through_mhd(struct MHD_Connection *connection, struct srv_request *request,
+                           bool close)
 {
     struct srv_loop *loop = ((const struct srv_exchange *)request->connection)->loop;
     char room[SRV_MHD_LINES_MAX];
@@ -190,7 +191,7 @@ bool srv_reply_queue(struct MHD_Connection *connection, struct srv_request *requ
     return good;
 }
 
-void srv_reply_send(const struct srv_connection *connection, struct srv_request *request)
+void srv_reply_past_mhd(const struct srv_connection *connection, struct srv_request *request)
 {
     struct srv_buffer out;
     size_t length;

@@ -36,13 +36,13 @@
  * 10 At strictness 1 some heads are refused without our reply.  Answer: strictness 0 (http.c),
  *    and the guard.
  * 11 No reply can be queued while a body still arrives.  Answer: a reply that cannot wait for the
- *    body's end is written to the socket (srv_reply_send in http_reply.c).
+ *    body's end is written to the socket (srv_reply_past_mhd in http_reply.c).
  * 12 Each header field of a reply costs three allocations and a dozen searches.  Answer:
  *    srv_mhd_add_header_lines.
  * 13 Suspending and resuming a connection costs several system calls and locks.  Answer: a request
  *    that waits for its reply is polled, and suspended only where that takes long (http_job.c).
  * 14 A second Date is sent where "Connection" is added after ours.  Answer: "Connection" is added
- *    first (srv_reply_queue in http_reply.c). */
+ *    first (srv_reply_through_mhd in http_reply.c). */
 #include "http/mhd_workarounds.h"
 
 #include <assert.h>

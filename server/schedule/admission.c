@@ -39,7 +39,7 @@ static size_t count_active(const struct srv_admission *a, unsigned caller)
 {
     size_t active = 0, callers = read_count(&a->num_callers);
     for (size_t i = 0; i < callers; i++)
-        active += i == caller || read_count(&a->of[i]) > 0;
+        active += i == caller || read_count(&a->depth_of_caller[i]) > 0;
     return active > 0 ? active : 1;
 }
 
@@ -51,7 +51,7 @@ static bool has_place(const struct srv_admission *a, unsigned caller)
         return false;
     if (depth + reserve < a->capacity || read_count(&a->num_callers) == 1)
         return true;
-    size_t active = count_active(a, caller), mine = read_count(&a->of[caller]);
+    size_t active = count_active(a, caller), mine = read_count(&a->depth_of_caller[caller]);
     return mine == 0 || mine < a->capacity / (active > 1 ? active : 2);
 }
 
@@ -62,14 +62,14 @@ void srv_admission_join(struct srv_admission *a, const struct srv_request *reque
            !atomic_compare_exchange_weak(&a->num_callers, &callers, (size_t)request->caller + 1))
         ;
     atomic_fetch_add(&pace_of(a, request)->depth, 1);
-    atomic_fetch_add(&a->of[request->caller], 1);
+    atomic_fetch_add(&a->depth_of_caller[request->caller], 1);
     atomic_fetch_add(&a->depth, 1);
 }
 
 void srv_admission_leave(struct srv_admission *a, const struct srv_request *request)
 {
     atomic_fetch_sub(&pace_of(a, request)->depth, 1);
-    atomic_fetch_sub(&a->of[request->caller], 1);
+    atomic_fetch_sub(&a->depth_of_caller[request->caller], 1);
     atomic_fetch_sub(&a->depth, 1);
 }
 
@@ -107,7 +107,8 @@ void srv_admission_count_ended(struct srv_admission *a, struct srv_request *cons
 static uint64_t expected_wait_ns(const struct srv_admission *a, const struct srv_request *request)
 {
     const struct srv_route_pace *pace = pace_of(a, request);
-    size_t mine = read_count(&a->of[request->caller]) + 1, depth = read_count(&pace->depth);
+    size_t mine = read_count(&a->depth_of_caller[request->caller]) + 1,
+           depth = read_count(&pace->depth);
     size_t turns = mine * count_active(a, request->caller);
     return (turns < depth ? turns : depth) * atomic_load(&pace->ns_each);
 }

@@ -22,10 +22,10 @@ struct srv_route_pace {
 
 struct srv_admission {
     size_t capacity;
-    atomic_size_t depth;               /* requests that wait or run */
-    atomic_size_t of[SRV_MAX_CALLERS]; /* of each caller */
-    atomic_size_t num_callers;         /* 1 more than the highest caller that ever joined */
-    struct srv_route_pace *paces;      /* [routes->count] */
+    atomic_size_t depth;                            /* requests that wait or run */
+    atomic_size_t depth_of_caller[SRV_MAX_CALLERS]; /* requests of each that wait or run */
+    atomic_size_t num_callers;    /* 1 more than the highest caller that ever joined */
+    struct srv_route_pace *paces; /* [routes->count] */
     const struct srv_routes *routes;
 };
 
@@ -39,8 +39,8 @@ void srv_admission_fini(struct srv_admission *admission);
 enum srv_error_code srv_admission_check(const struct srv_admission *admission,
                                         const struct srv_request *request, struct srv_error *error);
 
-/* The request joins the queue; it leaves.  The capacity holds if checking and joining are done
- * under one lock. */
+/* Counts a request that joins the queue, and one that leaves it.  The capacity holds if checking
+ * and joining are done under one lock. */
 void srv_admission_join(struct srv_admission *admission, const struct srv_request *request);
 void srv_admission_leave(struct srv_admission *admission, const struct srv_request *request);
 

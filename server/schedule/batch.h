@@ -16,11 +16,11 @@ struct srv_batch {
     size_t masked_keys; /* keys of masked items */
 };
 
-/* The estimated multiply-adds of a bound item that is the first of its session: attn_step_work
- * (attn_limits.h), and what looking at its weights one by one takes. */
+/* The estimated multiply-adds of the step of a bound item that is the first of its session:
+ * attn_step_work (attn_limits.h), and what looking at its weights one by one takes. */
 size_t srv_item_work(const struct srv_item *item);
 
-/* Whether an item whose `work` is set runs alone. */
+/* Whether the step of an item whose `work` is set is long: a prefill, or a decode of much work. */
 bool srv_item_is_long(const struct srv_item *item);
 
 void srv_batch_clear(struct srv_batch *batch);

@@ -1,6 +1,6 @@
 /* dispatch.c: the parts of a round, and where each job and item goes next.
  *
- *   request --read--> job --queue--> batch, prefill, attend or piece --end--> reply
+ *   request --read--> job --queue--> batch, long step, attend or piece --end--> reply
  *
  * Every job that is read ends in end_job, once; every item that is bound ends in srv_item_end or
  * srv_item_end_next, once. */
@@ -17,10 +17,9 @@
 #define BATCH_LOOKS ((size_t)4 * SRV_BATCH_STEPS) /* most items looked at for one batch */
 #define PIECE_COST 64                             /* rows that a piece counts for */
 
-/* Multiply-adds: of the steps of a round that an event thread may run, and what beginning and
- * ending a batch takes. */
-#define SMALL_WORK 2000000
-#define BATCH_WORK 200000
+/* Both in multiply-adds. */
+#define SMALL_WORK 2000000 /* most of the steps of a round that an event thread runs */
+#define BATCH_WORK 200000  /* take as long as beginning and ending a batch */
 
 /* Calls task(context, i) for each i below count, on all threads where `bytes` make that pay. */
 static void run_tasks(struct srv_dispatch *d, void (*task)(void *context, size_t i), void *context,
@@ -57,8 +56,8 @@ static void write_task(void *requests, size_t i)
     srv_write_reply(((struct srv_request **)requests)[i]);
 }
 
-/* Releases what a request holds of the scheduler, before it is handed back. */
-static void release(struct srv_dispatch *d, struct srv_request *request)
+/* Gives up the request's references to sessions and its place in the queue. */
+static void leave_scheduler(struct srv_dispatch *d, struct srv_request *request)
 {
     if (request->job != NULL)
         srv_job_release(request->job);
@@ -81,7 +80,7 @@ void srv_dispatch_reply(struct srv_dispatch *d)
         bytes += d->ended[i]->reply_bytes;
     run_tasks(d, write_task, d->ended, d->num_ended, bytes);
     for (size_t i = 0; i < d->num_ended; i++)
-        release(d, d->ended[i]);
+        leave_scheduler(d, d->ended[i]);
     hand_back(d, d->ended, d->num_ended);
     d->num_ended = 0;
 }
@@ -90,7 +89,7 @@ bool srv_dispatch_write_piece(struct srv_dispatch *d, struct srv_request *reques
 {
     if (srv_write_reply_piece(request))
         return true;
-    release(d, request);
+    leave_scheduler(d, request);
     srv_request_release(request);
     hand_back(d, &request, 1);
     return false;
@@ -98,44 +97,46 @@ bool srv_dispatch_write_piece(struct srv_dispatch *d, struct srv_request *reques
 
 /* ---- Queueing -------------------------------------------------------------------------------- */
 
-static void put_item(struct srv_dispatch *d, struct srv_item *item)
+static void enqueue_item(struct srv_dispatch *d, struct srv_item *item)
 {
     item->work = srv_item_work(item);
     item->node = (struct srv_queue_node){
-        .owner = SRV_OWNER_ITEM, .caller = item->job->request->caller, .cost = item->sizes.queries};
-    srv_fair_queue_put(&d->queue, srv_item_is_long(item) ? SRV_QUEUE_PREFILLS : SRV_QUEUE_STEPS,
+        .kind = SRV_NODE_ITEM, .caller = item->job->request->caller, .cost = item->sizes.queries};
+    srv_fair_queue_put(&d->queue, srv_item_is_long(item) ? SRV_QUEUE_LONG_STEPS : SRV_QUEUE_STEPS,
                        &item->node);
 }
 
-static void queue_item(struct srv_dispatch *d, struct srv_item *item)
+/* Binds an item to its session, and queues the item if it is the session's first; others follow in
+ * the session's list.  An item that cannot be bound ends here. */
+static void bind_item(struct srv_dispatch *d, struct srv_item *item)
 {
     if (item->error.code != SRV_OK || !srv_item_bind(item))
         item->job->pending--;
     else if (item->is_first)
-        put_item(d, item);
+        enqueue_item(d, item);
 }
 
-static void put_job(struct srv_dispatch *d, enum srv_queue_kind kind, struct srv_job *job,
-                    size_t cost)
+static void enqueue_job(struct srv_dispatch *d, enum srv_queue_kind kind, struct srv_job *job,
+                        size_t cost)
 {
-    job->node = (struct srv_queue_node){
-        .owner = SRV_OWNER_JOB, .caller = job->request->caller, .cost = cost};
+    job->node =
+        (struct srv_queue_node){.kind = SRV_NODE_JOB, .caller = job->request->caller, .cost = cost};
     srv_fair_queue_put(&d->queue, kind, &job->node);
 }
 
-/* Queues a job that has no `begin` or has begun, unless nothing is left to do. */
-static void queue_begun(struct srv_dispatch *d, struct srv_job *job)
+/* Queues a job that has no `begin` or has begun; ends the job if nothing is left to do. */
+static void enqueue_or_end_job(struct srv_dispatch *d, struct srv_job *job)
 {
     if (job->type->compute != NULL)
-        put_job(d, SRV_QUEUE_ATTENDS, job, job->sizes.batch * job->sizes.queries);
+        enqueue_job(d, SRV_QUEUE_ATTENDS, job, job->sizes.batch * job->sizes.queries);
     else if (job->type->advance != NULL && job->error.code == SRV_OK)
-        put_job(d, SRV_QUEUE_PIECES, job, PIECE_COST);
+        enqueue_job(d, SRV_QUEUE_PIECES, job, PIECE_COST);
     else if (job->pending == 0)
         end_job(d, job);
 }
 
 /* Ends a job that is cancelled; false where it is not. */
-static bool drop_job(struct srv_dispatch *d, struct srv_job *job)
+static bool end_cancelled_job(struct srv_dispatch *d, struct srv_job *job)
 {
     if (srv_request_check_cancelled(job->request, srv_now_ns(), &job->error) == SRV_OK)
         return false;
@@ -143,32 +144,34 @@ static bool drop_job(struct srv_dispatch *d, struct srv_job *job)
     return true;
 }
 
+/* Begins a job, or ends a cancelled one. */
 static void begin_job(struct srv_dispatch *d, struct srv_job *job)
 {
-    if (drop_job(d, job))
+    if (end_cancelled_job(d, job))
         return;
     job->type->begin(job);
-    queue_begun(d, job);
+    enqueue_or_end_job(d, job);
 }
 
-/* The next job of a kind that is not cancelled, or NULL; cancelled ones before it end. */
+/* Takes the next job of a kind, or NULL; ends the cancelled jobs that it meets. */
 static struct srv_job *take_job(struct srv_dispatch *d, enum srv_queue_kind kind)
 {
     for (struct srv_queue_node *node; (node = srv_fair_queue_take(&d->queue, kind)) != NULL;)
-        if (!drop_job(d, srv_job_of(node)))
+        if (!end_cancelled_job(d, srv_job_of(node)))
             return srv_job_of(node);
     return NULL;
 }
 
-/* A change to a session waits for the end of a running prefill, which may be of that session. */
-static void queue_job(struct srv_dispatch *d, struct srv_job *job)
+/* Binds the job's items, and begins the job or queues it for its beginning.  A change to a session
+ * waits for the end of a running long step, which may be of that session. */
+static void bind_and_begin_job(struct srv_dispatch *d, struct srv_job *job)
 {
     for (size_t i = 0; i < job->num_items; i++)
-        queue_item(d, &job->items[i]);
+        bind_item(d, &job->items[i]);
     if (job->type->begin == NULL)
-        queue_begun(d, job);
-    else if (d->prefill != NULL)
-        put_job(d, SRV_QUEUE_CHANGES, job, 1);
+        enqueue_or_end_job(d, job);
+    else if (d->long_step != NULL)
+        enqueue_job(d, SRV_QUEUE_CHANGES, job, 1);
     else
         begin_job(d, job);
 }
@@ -181,7 +184,8 @@ static void read_task(void *requests, size_t i)
 }
 
 /* Ends cancelled requests before their bodies are read; the others move up. */
-static size_t drop_requests(struct srv_dispatch *d, struct srv_request *requests[], size_t count)
+static size_t end_cancelled_requests(struct srv_dispatch *d, struct srv_request *requests[],
+                                     size_t count)
 {
     size_t kept = 0;
     uint64_t now = srv_now_ns();
@@ -198,10 +202,10 @@ static size_t drop_requests(struct srv_dispatch *d, struct srv_request *requests
     return kept;
 }
 
-void srv_dispatch_read(struct srv_dispatch *d, struct srv_request *requests[], size_t count,
-                       size_t bytes)
+void srv_dispatch_parse_and_queue(struct srv_dispatch *d, struct srv_request *requests[],
+                                  size_t count, size_t bytes)
 {
-    count = drop_requests(d, requests, count);
+    count = end_cancelled_requests(d, requests, count);
     count = srv_io_workers_take_large(d->io_workers, requests, count);
     run_tasks(d, read_task, requests, count, bytes);
     /* Again: some bodies turned out to be large when they were decompressed. */
@@ -212,7 +216,7 @@ void srv_dispatch_read(struct srv_dispatch *d, struct srv_request *requests[], s
         if (requests[i]->t_compute == 0)
             requests[i]->t_compute = now;
         if (requests[i]->job != NULL)
-            queue_job(d, requests[i]->job);
+            bind_and_begin_job(d, requests[i]->job);
         else
             end_request(d, requests[i]);
     }
@@ -220,8 +224,8 @@ void srv_dispatch_read(struct srv_dispatch *d, struct srv_request *requests[], s
 
 /* ---- Items ----------------------------------------------------------------------------------- */
 
-/* Ends the job if its last item has just ended. */
-static void count_ended_item(struct srv_dispatch *d, struct srv_job *job)
+/* Ends a job whose last item has ended; does nothing before that. */
+static void end_job_after_last_item(struct srv_dispatch *d, struct srv_job *job)
 {
     if (job->pending > 0 || job->ended)
         return;
@@ -234,11 +238,11 @@ static void end_item(struct srv_dispatch *d, struct srv_item *item)
 {
     struct srv_item *next = srv_item_end(item);
     if (next != NULL)
-        put_item(d, next);
-    count_ended_item(d, item->job);
+        enqueue_item(d, next);
+    end_job_after_last_item(d, item->job);
 }
 
-/* Takes items of one layer, up to `most`, out of the queue; cancelled items end. */
+/* Takes items of one layer, up to `most`, out of the queue; ends the cancelled items it meets. */
 static void take_batch(struct srv_batch *batch, struct srv_dispatch *d, enum srv_queue_kind kind,
                        size_t most)
 {
@@ -252,10 +256,10 @@ static void take_batch(struct srv_batch *batch, struct srv_dispatch *d, enum srv
             break;
         struct srv_item *item = srv_item_of(node);
         if (srv_request_check_cancelled(item->job->request, now, &item->error) != SRV_OK) {
-            srv_queue_walk_drop(&walk);
+            srv_queue_walk_remove(&walk);
             end_item(d, item);
         } else if (srv_batch_add(batch, item)) {
-            srv_queue_walk_take(&walk);
+            srv_queue_walk_remove_and_charge(&walk);
         } else {
             srv_queue_walk_pass(&walk);
         }
@@ -277,49 +281,49 @@ bool srv_dispatch_run_batch(struct srv_dispatch *d)
 /* ---- Long computations and pieces ------------------------------------------------------------ */
 
 static void begin_long(struct srv_dispatch *d, const struct srv_request *request,
-                       struct srv_item *prefill)
+                       struct srv_item *long_step)
 {
     srv_dispatch_reply(d);
     d->long_request = request;
-    d->prefill = prefill;
+    d->long_step = long_step;
     d->stop_error.code = SRV_OK;
-    d->steps_left = srv_dispatch_has_short_steps(d);
+    d->steps_waiting = srv_dispatch_has_short_steps(d);
 }
 
-bool srv_dispatch_check_long(struct srv_dispatch *d)
+bool srv_dispatch_long_goes_on(struct srv_dispatch *d)
 {
     return d->long_request == NULL ||
            srv_request_check_cancelled(d->long_request, srv_now_ns(), &d->stop_error) == SRV_OK;
 }
 
-/* `error` is the computation's.  The library says `draining` of every computation that was stopped;
- * the true reason is known here. */
+/* `error` is the computation's.  The library ends every stopped computation with ATTN_CANCELLED,
+ * which base/errors.c turns into `draining`; the true reason is known here. */
 static void end_long(struct srv_dispatch *d, struct srv_error *error)
 {
     if (error->code == SRV_E_DRAINING && d->stop_error.code != SRV_OK)
         *error = d->stop_error;
     d->long_request = NULL;
-    d->prefill = NULL;
+    d->long_step = NULL;
 }
 
-/* Begins the changes that waited for the end of a prefill.  A change costs its caller nothing,
+/* Begins the changes that waited for the end of a long step.  A change costs its caller nothing,
  * whether it has waited or not. */
 static void begin_changes(struct srv_dispatch *d)
 {
     struct srv_queue_walk walk;
     srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_CHANGES);
     for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
-        srv_queue_walk_drop(&walk);
+        srv_queue_walk_remove(&walk);
         begin_job(d, srv_job_of(node));
     }
 }
 
-/* The prefill's item ends before changes begin, so that they see whether it has created its
+/* The long step's item ends before changes begin, so that they see whether it has created its
  * session. */
-void srv_dispatch_run_prefill(struct srv_dispatch *d)
+void srv_dispatch_run_long_step(struct srv_dispatch *d)
 {
     struct srv_batch batch;
-    take_batch(&batch, d, SRV_QUEUE_PREFILLS, 1);
+    take_batch(&batch, d, SRV_QUEUE_LONG_STEPS, 1);
     if (batch.count == 0)
         return;
     struct srv_item *item = batch.items[0];
@@ -353,7 +357,7 @@ void srv_dispatch_run_piece(struct srv_dispatch *d)
     if (job == NULL)
         return;
     if (job->type->advance(job))
-        put_job(d, SRV_QUEUE_PIECES, job, PIECE_COST);
+        enqueue_job(d, SRV_QUEUE_PIECES, job, PIECE_COST);
     else
         end_job(d, job);
 }
@@ -362,15 +366,15 @@ void srv_dispatch_run_piece(struct srv_dispatch *d)
 
 static const struct srv_request *request_of(struct srv_queue_node *node)
 {
-    return node->owner == SRV_OWNER_ITEM ? srv_item_of(node)->job->request
-                                         : srv_job_of(node)->request;
+    return node->kind == SRV_NODE_ITEM ? srv_item_of(node)->job->request
+                                       : srv_job_of(node)->request;
 }
 
 /* Ends an item or job that was taken out of the queue and is not computed. */
 static void refuse(struct srv_dispatch *d, struct srv_queue_node *node,
                    const struct srv_error *error)
 {
-    if (node->owner == SRV_OWNER_ITEM) {
+    if (node->kind == SRV_NODE_ITEM) {
         srv_item_of(node)->error = *error;
         end_item(d, srv_item_of(node));
     } else {
@@ -379,43 +383,43 @@ static void refuse(struct srv_dispatch *d, struct srv_queue_node *node,
     }
 }
 
-/* Ends the cancelled ones among the steps that follow an item in its session. */
-static void drop_following(struct srv_dispatch *d, struct srv_item *item, uint64_t now)
+/* Ends the cancelled ones among the items that follow an item in its session. */
+static void end_cancelled_following(struct srv_dispatch *d, struct srv_item *item, uint64_t now)
 {
     for (struct srv_item *next; (next = item->next_of_session) != NULL;) {
         if (srv_request_check_cancelled(next->job->request, now, &next->error) == SRV_OK) {
             item = next;
         } else {
             srv_item_end_next(item);
-            count_ended_item(d, next->job);
+            end_job_after_last_item(d, next->job);
         }
     }
 }
 
-static void drop_queued(struct srv_dispatch *d, enum srv_queue_kind kind)
+static void end_cancelled_queued(struct srv_dispatch *d, enum srv_queue_kind kind)
 {
     struct srv_queue_walk walk;
     struct srv_error error;
     uint64_t now = srv_now_ns();
     srv_queue_walk_begin(&walk, &d->queue, kind);
     for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
-        if (node->owner == SRV_OWNER_ITEM)
-            drop_following(d, srv_item_of(node), now);
+        if (node->kind == SRV_NODE_ITEM)
+            end_cancelled_following(d, srv_item_of(node), now);
         if (srv_request_check_cancelled(request_of(node), now, &error) == SRV_OK) {
             srv_queue_walk_pass(&walk);
         } else {
-            srv_queue_walk_drop(&walk);
+            srv_queue_walk_remove(&walk);
             refuse(d, node, &error);
         }
     }
 }
 
-void srv_dispatch_drop_cancelled(struct srv_dispatch *d)
+void srv_dispatch_end_cancelled(struct srv_dispatch *d)
 {
-    if (d->prefill != NULL)
-        drop_following(d, d->prefill, srv_now_ns());
+    if (d->long_step != NULL)
+        end_cancelled_following(d, d->long_step, srv_now_ns());
     for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
-        drop_queued(d, kind);
+        end_cancelled_queued(d, kind);
 }
 
 void srv_dispatch_fail_draining(struct srv_error *error)
@@ -449,7 +453,7 @@ bool srv_dispatch_has_short_steps(const struct srv_dispatch *d)
     return d->queue.waiting[SRV_QUEUE_STEPS] > 0;
 }
 
-/* The work of an item and of the steps that follow it in its session, each a batch of its own;
+/* The work of an item and of the items that follow it in its session, each a batch of its own;
  * counted no further than beyond SMALL_WORK. */
 static size_t work_of_session(const struct srv_item *item)
 {
@@ -465,7 +469,7 @@ bool srv_dispatch_is_small(struct srv_dispatch *d)
     struct srv_queue_node *node;
     const size_t *count = d->queue.waiting;
     size_t work = 0;
-    if (count[SRV_QUEUE_PREFILLS] + count[SRV_QUEUE_ATTENDS] + count[SRV_QUEUE_PIECES] > 0)
+    if (count[SRV_QUEUE_LONG_STEPS] + count[SRV_QUEUE_ATTENDS] + count[SRV_QUEUE_PIECES] > 0)
         return false;
     srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_STEPS);
     while (work <= SMALL_WORK && (node = srv_queue_walk_peek(&walk)) != NULL) {

@@ -1,9 +1,10 @@
 /* dispatch.h: what a round of the scheduler consists of: reading bodies, batches of steps, long
  * computations, pieces, replies.
  *
- * The thread that owns the engine (scheduler.c says which) calls these; nothing here locks.  Items
- * and jobs wait in a fair queue.  Of a session's items only the first is queued; the others follow
- * it in a list (srv_item.next_of_session). */
+ * The engine owner (scheduler.c says which thread that is) calls these functions, but for
+ * srv_dispatch_write_piece; nothing here locks.  Items and jobs wait in a fair queue.  Of a
+ * session's items only the first is queued; the others follow it in a list
+ * (srv_item.next_of_session). */
 #ifndef SRV_DISPATCH_H
 #define SRV_DISPATCH_H
 
@@ -22,9 +23,9 @@ struct srv_dispatch {
 
     /* Of the long computation that runs: */
     const struct srv_request *long_request; /* whose it is; NULL: none runs */
-    struct srv_item *prefill;               /* a prefill, whose session must not change; or NULL */
-    struct srv_error stop_error;            /* why it is to stop; SRV_OK: it goes on */
-    bool steps_left;                        /* its last pause left steps in the queue */
+    struct srv_item *long_step;  /* its item, whose session must not change; NULL: an attend */
+    struct srv_error stop_error; /* why it is to stop; SRV_OK: it goes on */
+    bool steps_waiting;          /* short steps were queued after its last pause */
 };
 
 /* Makes an empty queue and room for `capacity` requests; false where memory is short.  The caller
@@ -33,25 +34,25 @@ bool srv_dispatch_init(struct srv_dispatch *dispatch, const struct srv_scheduler
                        size_t capacity);
 void srv_dispatch_fini(struct srv_dispatch *dispatch);
 
-/* Reads the bodies of requests [count], `bytes` in all, on as many threads as pay, and queues what
+/* Parses the bodies of requests [count], `bytes` in all, on as many threads as pay, and queues what
  * they ask for.  The array is used up. */
-void srv_dispatch_read(struct srv_dispatch *dispatch, struct srv_request *requests[], size_t count,
-                       size_t bytes);
+void srv_dispatch_parse_and_queue(struct srv_dispatch *dispatch, struct srv_request *requests[],
+                                  size_t count, size_t bytes);
 
-/* Each takes work of one kind out of the queue and does it: a batch of steps of one layer; one
- * prefill, or step that is long for other reasons (batch.h); one attention over given rows; one
- * piece of an export or import.  A batch is false where no step waits. */
+/* Each takes work of one kind out of the queue and does it: a batch of steps of one layer; one long
+ * step (batch.h: a prefill or a heavy decode); one attention over given rows; one piece of an
+ * export or import.  srv_dispatch_run_batch is false where no item waits for a batch. */
 bool srv_dispatch_run_batch(struct srv_dispatch *dispatch);
-void srv_dispatch_run_prefill(struct srv_dispatch *dispatch);
+void srv_dispatch_run_long_step(struct srv_dispatch *dispatch);
 void srv_dispatch_run_attend(struct srv_dispatch *dispatch);
 void srv_dispatch_run_piece(struct srv_dispatch *dispatch);
 
 /* Whether the long computation is to go on: false, with stop_error set, where its request is
  * cancelled. */
-bool srv_dispatch_check_long(struct srv_dispatch *dispatch);
+bool srv_dispatch_long_goes_on(struct srv_dispatch *dispatch);
 
-/* Ends all that is cancelled, in the queue or after another step of its session. */
-void srv_dispatch_drop_cancelled(struct srv_dispatch *dispatch);
+/* Ends all that is cancelled, in the queue or after another item of its session. */
+void srv_dispatch_end_cancelled(struct srv_dispatch *dispatch);
 
 /* Writes the replies that are due and hands the requests back; large replies go to the I/O
  * workers. */

@@ -1,4 +1,4 @@
-/* fair_queue.c: first-in-first-out queues of each caller, served by what each has been given. */
+/* fair_queue.c: first-in-first-out queues of each caller, served in the order of least service. */
 #include "schedule/fair_queue.h"
 
 /* ---- One queue ------------------------------------------------------------------------------- */
@@ -26,7 +26,7 @@ void srv_fair_queue_init(struct srv_fair_queue *queue)
     *queue = (struct srv_fair_queue){.num_callers = 1};
     for (size_t i = 0; i < SRV_MAX_CALLERS; i++)
         for (size_t kind = 0; kind < SRV_NUM_QUEUES; kind++)
-            queue->callers[i].of[kind].last = &queue->callers[i].of[kind].first;
+            queue->callers[i].queues[kind].last = &queue->callers[i].queues[kind].first;
 }
 
 void srv_fair_queue_put(struct srv_fair_queue *queue, enum srv_queue_kind kind,
@@ -35,9 +35,9 @@ void srv_fair_queue_put(struct srv_fair_queue *queue, enum srv_queue_kind kind,
     struct srv_caller_queues *caller = &queue->callers[node->caller];
     if (node->caller >= queue->num_callers)
         queue->num_callers = (size_t)node->caller + 1;
-    if (caller->waiting == 0 && caller->given < queue->level)
-        caller->given = queue->level;
-    put_last(&caller->of[kind], node);
+    if (caller->waiting == 0 && caller->service < queue->virtual_time)
+        caller->service = queue->virtual_time;
+    put_last(&caller->queues[kind], node);
     caller->waiting++;
     queue->waiting[kind]++;
 }
@@ -48,7 +48,7 @@ struct srv_queue_node *srv_fair_queue_take(struct srv_fair_queue *queue, enum sr
     srv_queue_walk_begin(&walk, queue, kind);
     struct srv_queue_node *node = srv_queue_walk_peek(&walk);
     if (node != NULL)
-        srv_queue_walk_take(&walk);
+        srv_queue_walk_remove_and_charge(&walk);
     return node;
 }
 
@@ -69,7 +69,7 @@ void srv_queue_walk_begin(struct srv_queue_walk *walk, struct srv_fair_queue *qu
     walk->kind = kind;
     walk->num_callers = queue->num_callers;
     for (size_t i = 0; i < queue->num_callers; i++)
-        walk->links[i] = &queue->callers[i].of[kind].first;
+        walk->links[i] = &queue->callers[i].queues[kind].first;
 }
 
 struct srv_queue_node *srv_queue_walk_peek(struct srv_queue_walk *walk)
@@ -78,7 +78,7 @@ struct srv_queue_node *srv_queue_walk_peek(struct srv_queue_walk *walk)
     const struct srv_caller_queues *best = NULL;
     for (size_t i = 0; i < walk->num_callers; i++) {
         const struct srv_caller_queues *caller = &queue->callers[i];
-        if (*walk->links[i] == NULL || (best != NULL && caller->given >= best->given))
+        if (*walk->links[i] == NULL || (best != NULL && caller->service >= best->service))
             continue;
         best = caller;
         walk->caller = i;
@@ -91,18 +91,18 @@ void srv_queue_walk_pass(struct srv_queue_walk *walk)
     walk->links[walk->caller] = &(*walk->links[walk->caller])->next;
 }
 
-void srv_queue_walk_drop(struct srv_queue_walk *walk)
+void srv_queue_walk_remove(struct srv_queue_walk *walk)
 {
     struct srv_caller_queues *caller = &walk->queue->callers[walk->caller];
-    unlink_at(&caller->of[walk->kind], walk->links[walk->caller]);
+    unlink_at(&caller->queues[walk->kind], walk->links[walk->caller]);
     caller->waiting--;
     walk->queue->waiting[walk->kind]--;
 }
 
-void srv_queue_walk_take(struct srv_queue_walk *walk)
+void srv_queue_walk_remove_and_charge(struct srv_queue_walk *walk)
 {
     struct srv_caller_queues *caller = &walk->queue->callers[walk->caller];
-    walk->queue->level = caller->given;
-    caller->given += (*walk->links[walk->caller])->cost;
-    srv_queue_walk_drop(walk);
+    walk->queue->virtual_time = caller->service;
+    caller->service += (*walk->links[walk->caller])->cost;
+    srv_queue_walk_remove(walk);
 }

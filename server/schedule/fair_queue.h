@@ -2,9 +2,9 @@
  *
  * A caller is an API key; all requests without keys are one caller.  Each caller has a
  * first-in-first-out queue for each kind of work.  The next node is always the first one of the
- * caller that has been given the least cost so far, so a caller that asks for little does not wait
- * for one that asks for much.  A caller that had nothing waiting comes back level with the others:
- * rest earns nothing.
+ * caller that has had the least service so far, counted in the cost of its nodes; so a caller that
+ * asks for little does not wait for one that asks for much.  A caller that had nothing waiting
+ * comes back with at least `virtual_time` as its service: rest earns nothing.
  *
  * Nothing here locks.  The engine owner has one fair queue (scheduler.c), the I/O workers have
  * another one under their lock (io_workers.c). */
@@ -25,40 +25,40 @@ struct srv_queue {
 /* Kinds of work, each with queues of its own.  The first five are the engine owner's, the last two
  * the I/O workers'. */
 enum srv_queue_kind {
-    SRV_QUEUE_STEPS,    /* items of little work, which are computed in batches */
-    SRV_QUEUE_PREFILLS, /* items of much work, each computed alone */
-    SRV_QUEUE_ATTENDS,  /* jobs: attention over given rows */
-    SRV_QUEUE_PIECES,   /* jobs: exports and imports, which go on piece by piece */
-    SRV_QUEUE_CHANGES,  /* jobs: changes to sessions that wait for the end of a running prefill */
-    SRV_QUEUE_READS,    /* requests whose bodies are to be read */
-    SRV_QUEUE_WRITES,   /* requests whose replies are to be written */
+    SRV_QUEUE_STEPS,      /* items whose steps are computed in batches */
+    SRV_QUEUE_LONG_STEPS, /* items whose steps run alone: prefills and heavy decodes */
+    SRV_QUEUE_ATTENDS,    /* jobs: attention over given rows */
+    SRV_QUEUE_PIECES,     /* jobs: exports and imports, which go on piece by piece */
+    SRV_QUEUE_CHANGES,    /* jobs: changes to sessions that wait for the end of a long step */
+    SRV_QUEUE_READS,      /* requests whose bodies are to be read */
+    SRV_QUEUE_WRITES,     /* requests whose replies are to be written */
     SRV_NUM_QUEUES
 };
 
 struct srv_caller_queues {
-    struct srv_queue of[SRV_NUM_QUEUES];
-    size_t waiting; /* nodes of all kinds */
-    uint64_t given; /* cost of all that was taken so far */
+    struct srv_queue queues[SRV_NUM_QUEUES];
+    size_t waiting;   /* nodes of all kinds */
+    uint64_t service; /* cost of all nodes charged so far */
 };
 
 struct srv_fair_queue {
     struct srv_caller_queues callers[SRV_MAX_CALLERS];
     size_t num_callers;             /* 1 more than the highest caller that ever waited */
     size_t waiting[SRV_NUM_QUEUES]; /* nodes of all callers */
-    uint64_t level; /* what the caller that was served last had been given before that */
+    uint64_t virtual_time;          /* service that the caller served last had before that */
 };
 
 void srv_fair_queue_init(struct srv_fair_queue *queue);
 void srv_fair_queue_put(struct srv_fair_queue *queue, enum srv_queue_kind kind,
                         struct srv_queue_node *node);
 
-/* The next node of a kind, taken out of the queue and counted; NULL where none waits.  Cost:
- * proportional to the number of callers. */
+/* The next node of a kind, removed from the queue and charged to its caller; NULL where none waits.
+ * Cost: proportional to the number of callers. */
 struct srv_queue_node *srv_fair_queue_take(struct srv_fair_queue *queue, enum srv_queue_kind kind);
 bool srv_fair_queue_is_empty(const struct srv_fair_queue *queue);
 
-/* A walk over all nodes of a kind in fair order.  Each node that is peeked at is passed, taken or
- * dropped.  The walk may or may not see nodes that are put during it. */
+/* A walk over all nodes of a kind in fair order.  Each node that is peeked at is passed or
+ * removed.  The walk may or may not see nodes that are put during it. */
 struct srv_queue_walk {
     struct srv_fair_queue *queue;
     enum srv_queue_kind kind;
@@ -71,7 +71,7 @@ void srv_queue_walk_begin(struct srv_queue_walk *walk, struct srv_fair_queue *qu
                           enum srv_queue_kind kind);
 struct srv_queue_node *srv_queue_walk_peek(struct srv_queue_walk *walk); /* NULL at the end */
 void srv_queue_walk_pass(struct srv_queue_walk *walk); /* leaves the node in the queue */
-void srv_queue_walk_take(struct srv_queue_walk *walk); /* takes the node and counts its cost */
-void srv_queue_walk_drop(struct srv_queue_walk *walk); /* takes the node, counting nothing */
+void srv_queue_walk_remove_and_charge(struct srv_queue_walk *walk); /* its caller pays its cost */
+void srv_queue_walk_remove(struct srv_queue_walk *walk);            /* its caller pays nothing */
 
 #endif

@@ -1,10 +1,11 @@
 /* io_workers.c: reading and writing requests, and the workers that do so for large ones.
  *
  * Requests wait in a fair queue, counted in bytes.  The next one is always of the caller that has
- * been given least; bodies to be read come before replies to be written.  Compressing a reply takes
- * longest and is done in pieces: after each piece the request goes to the end of its caller's
- * queue.  A busy worker asks many times a second whether its request is cancelled, and stops then.
- * Ten times a second one of the workers also looks for cancelled requests in the queue. */
+ * had least service; among equals, bodies to be read come before replies to be written.
+ * Compressing a reply takes longest and is done in pieces: after each piece the request goes to the
+ * end of its caller's queue.  A busy worker asks many times a second whether its request is
+ * cancelled, and stops then.  Ten times a second one of the workers also looks for cancelled
+ * requests in the queue. */
 #include "schedule/io_workers.h"
 
 #include <assert.h>
@@ -140,14 +141,14 @@ static void put(struct srv_io_workers *workers, struct srv_request *request)
                    : computed                  ? request->reply_bytes
                                                : request->body_length;
     request->node = (struct srv_queue_node){
-        .owner = SRV_OWNER_REQUEST, .caller = request->caller, .cost = bytes + 1};
+        .kind = SRV_NODE_REQUEST, .caller = request->caller, .cost = bytes + 1};
     srv_fair_queue_put(&workers->queue, computed ? SRV_QUEUE_WRITES : SRV_QUEUE_READS,
                        &request->node);
 }
 
 static struct srv_request *request_of(struct srv_queue_node *node)
 {
-    assert(node->owner == SRV_OWNER_REQUEST);
+    assert(node->kind == SRV_NODE_REQUEST);
     return (struct srv_request *)((char *)node - offsetof(struct srv_request, node));
 }
 
@@ -160,12 +161,12 @@ static struct srv_request *take_next(struct srv_io_workers *workers)
     srv_queue_walk_begin(&writes, &workers->queue, SRV_QUEUE_WRITES);
     struct srv_queue_node *read = srv_queue_walk_peek(&reads),
                           *write = srv_queue_walk_peek(&writes);
-    bool reads_first = write == NULL || (read != NULL && callers[reads.caller].given <=
-                                                             callers[writes.caller].given);
+    bool reads_first = write == NULL || (read != NULL && callers[reads.caller].service <=
+                                                             callers[writes.caller].service);
     struct srv_queue_node *next = reads_first ? read : write;
     if (next == NULL)
         return NULL;
-    srv_queue_walk_take(reads_first ? &reads : &writes);
+    srv_queue_walk_remove_and_charge(reads_first ? &reads : &writes);
     return request_of(next);
 }
 
@@ -177,7 +178,7 @@ static struct srv_request *take_cancelled(struct srv_io_workers *workers, enum s
     srv_queue_walk_begin(&walk, &workers->queue, kind);
     for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
         if (check(request_of(node), &error) != SRV_OK) {
-            srv_queue_walk_drop(&walk);
+            srv_queue_walk_remove(&walk);
             return request_of(node);
         }
         srv_queue_walk_pass(&walk);

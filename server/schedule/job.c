@@ -10,13 +10,13 @@
 
 struct srv_item *srv_item_of(struct srv_queue_node *node)
 {
-    assert(node->owner == SRV_OWNER_ITEM);
+    assert(node->kind == SRV_NODE_ITEM);
     return (struct srv_item *)((char *)node - offsetof(struct srv_item, node));
 }
 
 struct srv_job *srv_job_of(struct srv_queue_node *node)
 {
-    assert(node->owner == SRV_OWNER_JOB);
+    assert(node->kind == SRV_NODE_JOB);
     return (struct srv_job *)((char *)node - offsetof(struct srv_job, node));
 }
 

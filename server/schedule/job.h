@@ -1,7 +1,7 @@
 /* job.h: one queued request, from its parsed body to its reply.
  *
  * A job is one of three:
- *   - a set of items, each a step over one session, which may be computed in different batches;
+ *   - a set of items, whose steps may be computed in different batches;
  *   - an attention over given rows, computed by its type's `compute` as a whole;
  *   - an action on a session between two steps: its type's `begin`, and `advance` piece by piece
  *     where the action takes long.
@@ -20,10 +20,11 @@
 #include "wire/request.h"
 #include "wire/shapes.h"
 
+/* A step over one session with its request. */
 struct srv_item {
     struct srv_queue_node node;       /* queued while the item is the first of its session */
-    struct srv_item *next_of_session; /* the next step of the same session, bound later */
-    bool is_first;                    /* when bound, its session had no other step */
+    struct srv_item *next_of_session; /* the next item of the same session, bound later */
+    bool is_first;                    /* when bound, its session had no other item */
     struct srv_job *job;
     const struct srv_rows *rows;
     const struct srv_model *model; /* that the body names, else the session's */
@@ -83,7 +84,7 @@ struct srv_job {
     struct attn_outputs outputs;
 };
 
-/* The item or job that a node is a member of, as the node's owner tag says. */
+/* The item or job that a node is a member of, as the node's `kind` says. */
 struct srv_item *srv_item_of(struct srv_queue_node *node);
 struct srv_job *srv_job_of(struct srv_queue_node *node);
 

@@ -2,25 +2,33 @@
  *
  * Event threads and I/O workers put requests into the inbox.  The engine owner is the thread that
  * holds engine_lock: the scheduler's thread, or an event thread for a round that ends before
- * another thread would have woken.  Only the engine owner takes requests out of the inbox, calls
- * the engine and touches caches.
+ * another thread would have woken.  Only the engine owner takes requests out of the inbox and calls
+ * the engine.
+ *
+ * Only the engine owner changes, forks and freezes the caches of sessions, with the engine's
+ * threads as its helpers.  Every other thread may do four things with caches, and no more:
+ *   - read lengths and sizes, which are atomic;
+ *   - read a frozen copy that it holds, as the store's thread does;
+ *   - make an empty cache for a new session, before other threads see that session;
+ *   - free a cache, by dropping the last reference to its session.
+ * Before the daemon is ready, the main thread alone fills caches from disk (store_load.c).
  *
  * A round (dispatch.h):
  *
- *   take     the whole inbox
- *   read     bodies are parsed into jobs, on all threads
- *   steps    a few batches, each of the waiting steps of one layer
- *   prefill  one step that is long
- *   attend   one attention over given rows
- *   piece    one piece of an export or import
- *   reply    replies are written on all threads and handed back together
+ *   take       the whole inbox
+ *   read       bodies are parsed into jobs, on all threads
+ *   steps      up to ROUND_BATCHES batches, each of the waiting steps of one layer
+ *   long step  one step that is computed alone: a prefill or a heavy decode
+ *   attend     one attention over given rows
+ *   piece      one piece of an export or import
  *
- * Work that a round leaves in the queue (further steps, prefills, attends, pieces) is done in the
- * rounds after it.
+ * Replies that are due are written on all threads and handed back together: after each batch,
+ * before each long computation and at the end.  Work that a round leaves in the queue is done in
+ * the rounds after it.
  *
- * A prefill or an attend pauses inside the library many times a millisecond.  A pause runs one
- * batch of the steps that wait; then the long computation has the engine for LONG_SHARE times as
- * long as that took. */
+ * A long step or an attend pauses inside the library many times a millisecond.  At a pause, if
+ * steps wait and their turn has come, one batch runs; then no pause runs a batch for LONG_SHARE
+ * times the CPU time of that pause. */
 #include "schedule/scheduler.h"
 
 #include <pthread.h>
@@ -32,9 +40,9 @@
 #include "schedule/dispatch.h"
 #include "store/store.h"
 
-#define ROUND_BATCHES 4 /* of steps, before a prefill and an attend begin */
+#define ROUND_BATCHES 4 /* of steps, before a long step, an attend and a piece */
 #define THREADS_PER_IO_WORKER 4
-#define LONG_SHARE 1 /* of a long computation's time to that of the batches that interrupt it */
+#define LONG_SHARE 1 /* times the CPU time of a pause with a batch, until the next such pause */
 #define SWEEP_NS UINT64_C(100000000) /* between two searches for cancelled requests */
 #define SMALL_BYTES 65536            /* of bodies in a round that an event thread runs */
 
@@ -90,7 +98,7 @@ static bool take_inbox(struct srv_scheduler *s)
 
 static void read_taken(struct srv_scheduler *s)
 {
-    srv_dispatch_read(&s->dispatch, s->taken, s->num_taken, s->taken_bytes);
+    srv_dispatch_parse_and_queue(&s->dispatch, s->taken, s->num_taken, s->taken_bytes);
     s->num_taken = 0;
 }
 
@@ -124,13 +132,14 @@ static void sweep(struct srv_scheduler *s)
 {
     if (srv_now_ns() < s->next_sweep_ns)
         return;
-    srv_dispatch_drop_cancelled(&s->dispatch);
+    srv_dispatch_end_cancelled(&s->dispatch);
     srv_dispatch_reply(&s->dispatch);
     s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
 }
 
-/* Several batches of steps to one long computation, so that neither starves the other; steps that
- * arrive during a batch join the next one. */
+/* Up to ROUND_BATCHES batches of steps, then at most one long step, one attention over given rows
+ * and one piece, so that none of the kinds starves the others.  Steps that arrive during a batch
+ * join the next batch. */
 static void run_round(struct srv_scheduler *s)
 {
     struct srv_dispatch *dispatch = &s->dispatch;
@@ -146,7 +155,7 @@ static void run_round(struct srv_scheduler *s)
     if (s->stopping)
         return;
     srv_dispatch_reply(dispatch);
-    srv_dispatch_run_prefill(dispatch);
+    srv_dispatch_run_long_step(dispatch);
     if (!s->stopping)
         srv_dispatch_run_attend(dispatch);
     if (!s->stopping)
@@ -195,7 +204,7 @@ static bool pause_wanted(void *context)
     struct srv_scheduler *s = context;
     uint64_t now = srv_now_ns();
     bool work =
-        s->dispatch.steps_left || atomic_load_explicit(&s->inbox_ready, memory_order_relaxed);
+        s->dispatch.steps_waiting || atomic_load_explicit(&s->inbox_ready, memory_order_relaxed);
     return (work && now >= s->next_pause_ns) || now >= s->next_sweep_ns ||
            srv_request_check_cancelled(s->dispatch.long_request, now, NULL) != SRV_OK;
 }
@@ -209,13 +218,14 @@ static uint64_t cpu_time_ns(void)
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* attn_yield.run: one batch, if it is time for one.  Steps that arrive during the batch wait for
- * the next pause, long ones for the end.  False where the long computation is to stop. */
+/* attn_yield.run: runs one batch, if it is time for a batch.  Steps that arrive during that batch
+ * wait for the next pause; long steps wait for the end of the long computation.  False where the
+ * long computation is to stop. */
 static bool pause_run(void *context)
 {
     struct srv_scheduler *s = context;
     uint64_t start = cpu_time_ns();
-    if (!srv_dispatch_check_long(&s->dispatch))
+    if (!srv_dispatch_long_goes_on(&s->dispatch))
         return false;
     sweep(s);
     if (srv_now_ns() < s->next_pause_ns)
@@ -228,7 +238,7 @@ static bool pause_run(void *context)
     read_taken(s);
     srv_dispatch_run_batch(&s->dispatch);
     srv_dispatch_reply(&s->dispatch);
-    s->dispatch.steps_left = srv_dispatch_has_short_steps(&s->dispatch);
+    s->dispatch.steps_waiting = srv_dispatch_has_short_steps(&s->dispatch);
     s->next_pause_ns = srv_now_ns() + (cpu_time_ns() - start) * LONG_SHARE;
     return true;
 }

@@ -27,7 +27,7 @@ struct srv_scheduler_context {
     const struct srv_limits *limits;
     const struct srv_routes *routes;
     bool batches_wait_for_disk; /* journal_fsync is `always`: each batch flushes the journal */
-    atomic_bool *stopping;      /* set by srv_scheduler_stop: what waits or runs is refused */
+    atomic_bool *stopping; /* set by srv_scheduler_stop: what waits is refused, long work stops */
 
     /* Hands finished requests back to the http room: once for each request that was submitted, on
      * the thread of the engine owner or of an I/O worker. */

@@ -130,14 +130,14 @@ static bool find_session(struct srv_item *item)
     return item->error.code == SRV_OK;
 }
 
-/* Whether two neighbours among a session's steps are of one request.  A request counts once among
+/* Whether two neighbours among a session's items are of one request.  A request counts once among
  * those that wait for a session, for all its items are bound together. */
 static bool same_request(const struct srv_item *item, const struct srv_item *neighbour)
 {
     return item != NULL && neighbour != NULL && item->job == neighbour->job;
 }
 
-/* Takes an item out of its session's steps; `before` is the step before it, NULL if it is first. */
+/* Takes an item out of its session's list; `before` is the item before it, NULL if it is first. */
 static void leave_session(struct srv_item *item, struct srv_item *before)
 {
     struct srv_session *session = item->session;
@@ -151,7 +151,7 @@ static void leave_session(struct srv_item *item, struct srv_item *before)
         session->last_item = before;
 }
 
-/* Counts the item's request as waiting for the session, unless the session's newest step is of the
+/* Counts the item's request as waiting for the session, unless the session's newest item is of the
  * same request. */
 static bool join_waiting(struct srv_item *item)
 {
@@ -264,7 +264,7 @@ struct srv_item *srv_item_end(struct srv_item *item)
     return item->next_of_session;
 }
 
-/* The item that ends creates no session: only the first step of a session does. */
+/* The item that ends creates no session: only the first item of a session does. */
 void srv_item_end_next(struct srv_item *item) { leave_session(item->next_of_session, item); }
 
 /* Takes over the result of a step that ran. */
@@ -285,7 +285,7 @@ static void count_batch(struct srv_metrics *metrics, size_t steps, size_t rows, 
         srv_metrics_decode(metrics, steps, rows, ns);
 }
 
-/* The batch's attn_recorder: `list` are the steps that are about to be published. */
+/* The batch's attn_recorder: `list` has the steps that are about to be published. */
 static bool record(void *context, const struct attn_appended list[], size_t count,
                    struct attn_error *error)
 {

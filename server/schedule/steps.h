@@ -1,7 +1,7 @@
 /* steps.h: items, from the rows of a body to steps over sessions and their results.
  *
  * srv_item_prepare runs on a compute thread while the body is read.  Binding, running and ending an
- * item are the engine owner's (scheduler.c), which alone touches caches. */
+ * item are the engine owner's, which alone changes caches (scheduler.c has the whole rule). */
 #ifndef SRV_STEPS_H
 #define SRV_STEPS_H
 
@@ -10,7 +10,7 @@
 #define SRV_BATCH_STEPS 256              /* most items of one batch */
 #define SRV_BATCH_ROWS 1024              /* most rows of one batch */
 #define SRV_BATCH_KEYS ((size_t)1 << 20) /* most keys of its masked items, unless it is one item */
-#define SRV_DECODE_ROWS_MAX 64           /* items of more rows are prefills, which run alone */
+#define SRV_DECODE_ROWS_MAX 64           /* a step of more rows is a prefill, which runs alone */
 
 /* Checks an item's rows against its job's model and layer, and takes their digest.  Errors: those
  * of srv_job_find_model and srv_job_find_layer, session_not_found, and those of shapes and
@@ -21,8 +21,9 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
  * of the functions that it calls. */
 enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error *error);
 
-/* Finds or creates the item's session and puts the item after the session's other steps, of which
- * item->is_first says whether there are any.  False, with item->error set, where that fails. */
+/* Finds or creates the item's session and puts the item after the session's other items;
+ * item->is_first then says whether there were none.  False, with item->error set, where that
+ * fails. */
 bool srv_item_bind(struct srv_item *item);
 
 /* Computes 1 to SRV_BATCH_STEPS bound items of one model and layer, of distinct sessions, as one
@@ -31,10 +32,10 @@ void srv_items_run(struct srv_item *const items[], size_t count);
 
 /* Ends a bound item, run or not, that is the first of its session; each such item is ended once.  A
  * session that the item was to create is removed if the item failed.  Returns the session's next
- * step, or NULL. */
+ * item, or NULL. */
 struct srv_item *srv_item_end(struct srv_item *item);
 
-/* Ends the step after `item` in the session, which is not run: the steps after that move up. */
+/* Ends, without running it, the item after `item` in the session; the items after that move up. */
 void srv_item_end_next(struct srv_item *item);
 
 /* Writes the members of an item's reply, without braces. */

@@ -48,8 +48,8 @@ struct srv_store_context {
     struct srv_log *log;
     /* Asks the engine owner to call srv_store_take_checkpoint soon; called from the store's thread,
      * from srv_store_start on. */
-    void (*ask_checkpoint)(void *owner);
-    void *owner;
+    void (*ask_checkpoint)(void *callback_context);
+    void *callback_context;
 };
 
 /* Opens the directory, which is made where it does not exist, and locks it; fails where another

@@ -45,7 +45,7 @@ static bool make_checkpoint(struct srv_store *store)
     bool ready = store->same_journal || srv_checkpoint_begin_journal(store);
     if (ready) {
         atomic_store(&store->take_pending, true);
-        store->context.ask_checkpoint(store->context.owner);
+        store->context.ask_checkpoint(store->context.callback_context);
     }
     pthread_mutex_lock(&store->lock);
     bool taken = ready && await_checkpoint(&checkpoint, store), missed = store->missed;

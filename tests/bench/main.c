@@ -1,7 +1,7 @@
 /* main.c: `build/bench`: how fast the library computes attention, beside this machine's ceilings.
  *
- * OpenBLAS takes kernel set and threads from its environment while it is loaded, before main.  So
- * inherited variables of OpenBLAS are removed and the program starts itself again.
+ * OpenBLAS takes its kernel set from the environment when an engine loads it, so inherited
+ * variables of OpenBLAS are removed first.
  *
  * Exit status: 0; 1 where a result was wrong, took too much memory or could not be computed; 2
  * where an option names something that does not exist. */
@@ -28,7 +28,8 @@ static const char usage[] =
     "                        shapes always take\n"
     "  --threads N           default: the CPUs this process may use\n"
     "  --cpu-level LEVEL     portable, avx2, avx512, avx512vnni, avx512bf16 or auto\n"
-    "  --interleave LEVEL    compare with another level, call by call in turn\n"
+    "  --gemm MODE           packed, openblas or auto\n"
+    "  --interleave LEVEL    compare with another level, or another MODE, call by call in turn\n"
     "  --json                one JSON line for each result instead of a table\n"
     "  --markdown FILE       also put the table into FILE, between its marker lines\n"
     "  --slope               decode time against context, 1,024 to 131,072 tokens\n"
@@ -47,8 +48,8 @@ struct options {
     const char *accuracy;            /* a checkpoint's directory; NULL: shapes are measured */
     const struct bench_dtype *dtype; /* NULL: all */
     enum attn_dtype kv_dtype;        /* of the caches of --accuracy */
-    unsigned threads;
-    enum attn_cpu_level level, other; /* other: AUTO where there is nothing to compare with */
+    struct attn_engine_options sides[BENCH_MAX_SIDES]; /* the second one is for --interleave */
+    size_t num_sides;
     bool json, slope;
 };
 
@@ -60,12 +61,38 @@ static void __attribute__((noreturn)) refuse(const char *option, const char *val
 
 /* ---- Options ------------------------------------------------------------------------------- */
 
-static enum attn_cpu_level parse_level(const char *option, const char *text)
+static bool find_level(enum attn_cpu_level *out, const char *text)
 {
-    for (enum attn_cpu_level level = ATTN_CPU_AUTO; level < ATTN_NUM_CPU_LEVELS; level++)
-        if (strcmp(attn_cpu_level_name(level), text) == 0)
-            return level;
-    refuse(option, text);
+    for (*out = ATTN_CPU_AUTO; *out < ATTN_NUM_CPU_LEVELS; ++*out)
+        if (strcmp(attn_cpu_level_name(*out), text) == 0)
+            return true;
+    return false;
+}
+
+static bool find_gemm(enum attn_gemm_mode *out, const char *text)
+{
+    for (*out = ATTN_GEMM_AUTO; *out < ATTN_NUM_GEMM_MODES; ++*out)
+        if (strcmp(attn_gemm_mode_name(*out), text) == 0)
+            return true;
+    return false;
+}
+
+/* Makes the second side, if there is one (`other` is not NULL): its level or its mode differs. */
+static void finish_sides(struct options *out, const char *other)
+{
+    struct attn_engine_options *second = &out->sides[1];
+    enum attn_cpu_level level;
+    enum attn_gemm_mode gemm;
+    out->num_sides = other != NULL ? 2 : 1;
+    *second = out->sides[0];
+    if (other == NULL)
+        return;
+    if (find_level(&level, other) && level != ATTN_CPU_AUTO)
+        second->level = level;
+    else if (find_gemm(&gemm, other) && gemm != ATTN_GEMM_AUTO)
+        second->gemm = gemm;
+    else
+        refuse("--interleave", other);
 }
 
 static unsigned parse_threads(const char *text)
@@ -103,20 +130,16 @@ static void __attribute__((noreturn)) list_shapes(void)
 static void parse(struct options *out, int argc, char **argv)
 {
     static const struct option table[] = {
-        {"shape", required_argument, NULL, 's'},
-        {"dtype", required_argument, NULL, 'd'},
-        {"threads", required_argument, NULL, 't'},
-        {"cpu-level", required_argument, NULL, 'c'},
-        {"interleave", required_argument, NULL, 'i'},
-        {"json", no_argument, NULL, 'j'},
-        {"markdown", required_argument, NULL, 'm'},
-        {"slope", no_argument, NULL, 'l'},
-        {"accuracy", required_argument, NULL, 'a'},
-        {"kv-dtype", required_argument, NULL, 'k'},
-        {"list", no_argument, NULL, 'n'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"shape", required_argument, NULL, 's'},    {"dtype", required_argument, NULL, 'd'},
+        {"threads", required_argument, NULL, 't'},  {"cpu-level", required_argument, NULL, 'c'},
+        {"gemm", required_argument, NULL, 'g'},     {"interleave", required_argument, NULL, 'i'},
+        {"json", no_argument, NULL, 'j'},           {"markdown", required_argument, NULL, 'm'},
+        {"slope", no_argument, NULL, 'l'},          {"accuracy", required_argument, NULL, 'a'},
+        {"kv-dtype", required_argument, NULL, 'k'}, {"list", no_argument, NULL, 'n'},
+        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
     };
+    struct attn_engine_options *engine = &out->sides[0];
+    const char *other = NULL;
     *out = (struct options){.shape = "", .dtype = &bench_dtypes[0]};
     for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
         switch (c) {
@@ -127,15 +150,18 @@ static void parse(struct options *out, int argc, char **argv)
             out->dtype = parse_dtype(optarg);
             break;
         case 't':
-            out->threads = parse_threads(optarg);
+            engine->threads = parse_threads(optarg);
             break;
         case 'c':
-            out->level = parse_level("--cpu-level", optarg);
+            if (!find_level(&engine->level, optarg))
+                refuse("--cpu-level", optarg);
+            break;
+        case 'g':
+            if (!find_gemm(&engine->gemm, optarg))
+                refuse("--gemm", optarg);
             break;
         case 'i':
-            out->other = parse_level("--interleave", optarg);
-            if (out->other == ATTN_CPU_AUTO)
-                refuse("--interleave", optarg);
+            other = optarg;
             break;
         case 'j':
             out->json = true;
@@ -164,6 +190,7 @@ static void parse(struct options *out, int argc, char **argv)
     }
     if (optind < argc)
         refuse("argument", argv[optind]);
+    finish_sides(out, other);
 }
 
 /* ---- The environment ----------------------------------------------------------------------- */
@@ -181,30 +208,23 @@ static bool find_setting(char *name, size_t size)
     return false;
 }
 
-static void drop_settings(char **argv)
+static void drop_settings(void)
 {
     char name[256];
-    bool dropped = false;
     while (find_setting(name, sizeof name)) {
         fprintf(stderr, "bench: %s is not inherited\n", name);
         if (unsetenv(name) != 0)
             bench_die("%s cannot be dropped", name);
-        dropped = true;
     }
-    if (!dropped)
-        return;
-    execv("/proc/self/exe", argv);
-    bench_die("cannot start myself again");
 }
 
 /* ---- Running ------------------------------------------------------------------------------- */
 
-static struct attn_engine *open_engine(unsigned threads, enum attn_cpu_level level)
+static struct attn_engine *open_engine(const struct attn_engine_options *options)
 {
-    const struct attn_engine_options options = {.threads = threads, .level = level};
     struct attn_engine *engine;
     struct attn_error error = {0};
-    if (attn_engine_open(&engine, &options, &error) != ATTN_OK) {
+    if (attn_engine_open(&engine, options, &error) != ATTN_OK) {
         fprintf(stderr, "bench: %s\n", error.message);
         exit(2);
     }
@@ -224,13 +244,13 @@ static void print_results(const struct bench_result *results, size_t sides, bool
 
 /* Measures one shape with new engines, which have no scratch memory from other shapes. */
 static void run_shape(struct bench_result out[], const struct bench_shape *shape,
-                      const struct bench_dtype *dtype, const struct options *o, size_t sides,
+                      const struct bench_dtype *dtype, const struct options *o,
                       struct bench_meter *meter)
 {
+    const size_t sides = o->num_sides;
     struct attn_engine *engines[BENCH_MAX_SIDES];
-    engines[0] = open_engine(o->threads, o->level);
-    if (sides == 2)
-        engines[1] = open_engine(o->threads, o->other);
+    for (size_t s = 0; s < sides; s++)
+        engines[s] = open_engine(&o->sides[s]);
     bench_measure(out, shape, dtype, engines, sides, meter);
     for (size_t s = 0; s < sides; s++)
         attn_engine_close(engines[s]);
@@ -248,7 +268,7 @@ static bool is_wanted(const struct bench_shape *shape, const struct bench_dtype 
 static bool run_shapes(const struct options *o, const struct attn_engine_info *info,
                        struct bench_meter *meter)
 {
-    size_t sides = o->other == ATTN_CPU_AUTO ? 1 : 2, count = 0;
+    size_t sides = o->num_sides, count = 0;
     struct bench_result *all =
         bench_need(attn_calloc(bench_num_dtypes * bench_num_shapes * sides, sizeof *all));
     struct bench_ceilings one = {0}, many = {0};
@@ -266,7 +286,7 @@ static bool run_shapes(const struct options *o, const struct attn_engine_info *i
         const struct bench_shape *shape = &bench_shapes[i % bench_num_shapes];
         if (!is_wanted(shape, dtype, o))
             continue;
-        run_shape(&all[count], shape, dtype, o, sides, meter);
+        run_shape(&all[count], shape, dtype, o, meter);
         for (size_t s = 0; s < sides; s++)
             right = right && all[count++].right;
     }
@@ -297,9 +317,9 @@ static bool run(const struct options *o, struct attn_engine *engine)
 int main(int argc, char **argv)
 {
     struct options options;
-    drop_settings(argv);
+    drop_settings();
     parse(&options, argc, argv);
-    struct attn_engine *engine = open_engine(options.threads, options.level);
+    struct attn_engine *engine = open_engine(&options.sides[0]);
     bool right = run(&options, engine);
     attn_engine_close(engine);
     return right ? 0 : 1;

@@ -56,7 +56,8 @@ void bench_print_json(const struct bench_result *r)
     printf("\"gap\":%.3f,\"runs\":%zu,\"attempts\":%zu,", r->gap, r->runs, r->attempts);
     if (r->shape->growth_mib > 0)
         printf("\"growth_mib\":%.1f,", r->growth_mib);
-    print_text("core", r->engine.blas_core);
+    print_text("core", r->engine.blas_core ? r->engine.blas_core : "");
+    print_text("gemm", r->engine.gemm_name);
     print_text("level", r->engine.level_name);
     print_text("machine", machine);
     printf("\"right\":%s}\n", r->right ? "true" : "false");
@@ -88,8 +89,9 @@ void bench_print_machine(FILE *to, const struct attn_engine_info *engine,
     char machine[MACHINE_NAME];
     bench_machine_name(machine, sizeof machine);
     fprintf(to, "- machine: %s\n", machine);
-    fprintf(to, "- %u thread%s, %s kernels, OpenBLAS core %s; ceilings by %s loops\n",
-            engine->threads, engine->threads == 1 ? "" : "s", engine->level_name, engine->blas_core,
+    fprintf(to, "- %u thread%s, %s kernels, gemm %s%s%s; ceilings by %s loops\n", engine->threads,
+            engine->threads == 1 ? "" : "s", engine->level_name, engine->gemm_name,
+            engine->blas_core ? ", OpenBLAS core " : "", engine->blas_core ? engine->blas_core : "",
             bench_meter_level(meter));
     write_ceilings(to, one, 1);
     if (engine->threads > 1)
@@ -102,12 +104,18 @@ void bench_print_head(void)
            "ms", "GFLOP/s", "GB/s", "floor ms", "by", "fraction", "error", "memory GB/s", "growth");
 }
 
+/* What tells one engine's rows from another's. */
+static const char *way_of(const struct attn_engine_info *engine)
+{
+    return engine->gemm == ATTN_GEMM_AUTO ? engine->level_name : engine->gemm_name;
+}
+
 void bench_print_row(const struct bench_result *r)
 {
     char fraction[16];
     snprintf(fraction, sizeof fraction, "%s%.2f", steadiness(r), r->fraction);
     printf("%-9s %-5s %-10s %9.3f %9.1f %7.1f %10.3f %-6s %8s %8.1e %11.1f", r->shape->name,
-           r->dtype->name, r->engine.level_name, r->ms, r->gflops, r->gbs, r->floor_ms,
+           r->dtype->name, way_of(&r->engine), r->ms, r->gflops, r->gbs, r->floor_ms,
            bench_bound_name(r->bound), fraction, r->max_error, r->ceilings.memory);
     if (r->shape->growth_mib > 0)
         printf(" %5.1f MiB", r->growth_mib);
@@ -117,9 +125,13 @@ void bench_print_row(const struct bench_result *r)
 
 void bench_print_ratio(const struct bench_result sides[2])
 {
+    const bool modes = sides[0].engine.gemm != sides[1].engine.gemm;
+    const char *names[2];
+    for (int s = 0; s < 2; s++)
+        names[s] = modes ? sides[s].engine.gemm_name : sides[s].engine.level_name;
     printf("%-9s %s / %s: %.3f ms / %.3f ms = %.3f (medians of %zu calls each, in turn)\n",
-           sides[0].shape->name, sides[0].engine.level_name, sides[1].engine.level_name,
-           sides[0].ms, sides[1].ms, sides[0].ms / sides[1].ms, sides[0].runs);
+           sides[0].shape->name, names[0], names[1], sides[0].ms, sides[1].ms,
+           sides[0].ms / sides[1].ms, sides[0].runs);
     fflush(stdout);
 }
 
@@ -129,7 +141,7 @@ static void write_row(FILE *to, const struct bench_result *r)
 {
     const struct bench_shape *s = r->shape;
     fprintf(to, "| %s | %s | %s | %.4g | %.0f | %.1f | %.4g | %s | %s%.2f | %.1e | %.0f | %.0f | ",
-            s->name, r->dtype->name, r->engine.level_name, r->ms, r->gflops, r->gbs, r->floor_ms,
+            s->name, r->dtype->name, way_of(&r->engine), r->ms, r->gflops, r->gbs, r->floor_ms,
             bench_bound_name(r->bound), steadiness(r), r->fraction, r->max_error,
             r->ceilings.memory, r->ceilings.handover_ns);
     if (s->growth_mib > 0)

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attn.h"
+#include "cpu.h"
 #include "golden.h"
 #include "suites.h"
 #include "tensors.h"
@@ -48,15 +50,22 @@ static void add_models(struct text *config)
     ck_assert_uint_ge(count, 50);
 }
 
-static void open_all(void)
+/* Run 0 of each test takes the daemon as it comes, run n CPU level n with OpenBLAS' products; false
+ * where this CPU lacks the level. */
+static bool open_all(int run)
 {
+    const enum attn_cpu_level level = (enum attn_cpu_level)run;
     struct text config = {0};
+    if (level > attn_cpu_best())
+        return false;
     golden_load(&set);
-    text_add(&config, "{\"port\":0,\"models\":[");
+    text_add(&config, "{\"port\":0,\"cpu_level\":\"%s\",\"gemm\":\"%s\",\"models\":[",
+             attn_cpu_level_name(level), run == 0 ? "auto" : "openblas");
     add_models(&config);
     text_add(&config, "]}");
     daemon_start(&daemon_, config.data, NULL, NULL);
     text_free(&config);
+    return true;
 }
 
 static void close_all(void)
@@ -202,6 +211,8 @@ START_TEST(test_golden_outputs_weights_and_keys_hold_through_http)
 {
     struct client client;
     size_t averages = 0;
+    if (!open_all(_i))
+        return;
     client_open(&client, &daemon_);
     for (size_t i = 0; i < set.count; i++) {
         const struct golden_case *c = &set.cases[i];
@@ -213,9 +224,11 @@ START_TEST(test_golden_outputs_weights_and_keys_hold_through_http)
         }
     }
     client_close(&client);
-    printf("golden: %zu cases hold through HTTP, %zu of them averaged too\n", set.count, averages);
+    printf("golden: %zu cases hold through HTTP, run %d, %zu of them averaged too\n", set.count, _i,
+           averages);
     ck_assert_uint_eq(set.count, CASES);
     ck_assert_uint_ge(averages, 3);
+    close_all();
 }
 END_TEST
 
@@ -363,6 +376,8 @@ START_TEST(test_golden_prefill_and_single_steps_hold_through_sessions)
 {
     struct client client;
     size_t sequences = 0;
+    if (!open_all(_i))
+        return;
     client_open(&client, &daemon_);
     for (size_t i = 0; i < set.count; i++) {
         if (!set.cases[i].decodes)
@@ -371,7 +386,8 @@ START_TEST(test_golden_prefill_and_single_steps_hold_through_sessions)
         sequences += set.cases[i].batch;
     }
     client_close(&client);
-    printf("golden: %zu sequences hold step by step through sessions\n", sequences);
+    close_all();
+    printf("golden: %zu sequences hold step by step through sessions, run %d\n", sequences, _i);
     ck_assert_uint_ge(sequences, 120);
 }
 END_TEST
@@ -380,9 +396,10 @@ Suite *suite_golden(void)
 {
     Suite *suite = suite_create("golden");
     TCase *vectors = tcase_create("vectors");
-    tcase_add_checked_fixture(vectors, open_all, close_all);
-    tcase_add_test(vectors, test_golden_outputs_weights_and_keys_hold_through_http);
-    tcase_add_test(vectors, test_golden_prefill_and_single_steps_hold_through_sessions);
+    tcase_add_loop_test(vectors, test_golden_outputs_weights_and_keys_hold_through_http, 0,
+                        ATTN_NUM_CPU_LEVELS);
+    tcase_add_loop_test(vectors, test_golden_prefill_and_single_steps_hold_through_sessions, 0,
+                        ATTN_NUM_CPU_LEVELS);
     suite_add_tcase(suite, vectors);
     return suite;
 }

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -153,37 +152,27 @@ static bool blocks_termination(const struct daemon *daemon, pid_t thread)
     return (daemon_status_number(daemon, thread, "SigBlk", 16) >> (SIGTERM - 1) & 1) == 1;
 }
 
-/* Counts the threads beside the main one that do not block SIGTERM; *found is one of them. */
-static size_t find_open_thread(pid_t *found, const struct daemon *daemon)
+/* Run 0 with packed products, run 1 with OpenBLAS', which must bring no thread of its own. */
+START_TEST(test_every_thread_leaves_termination_to_the_main_one)
 {
-    pid_t threads[DAEMON_MAX_THREADS];
-    size_t open = 0, count = daemon_threads(threads, daemon);
-    for (size_t i = 0; i < count; i++) {
-        if (blocks_termination(daemon, threads[i]))
-            continue;
-        *found = threads[i];
-        open++;
-    }
-    return open;
-}
-
-/* attnd's threads block SIGTERM.  The thread that OpenBLAS starts before main begins does not. */
-START_TEST(test_termination_saves_sessions_whichever_thread_receives_it)
-{
+    static const char *const modes[] = {"packed", "openblas"};
     char directory[] = "/tmp/attnd-state-XXXXXX", command[64];
-    const char *const arguments[] = {"--durability",    "journal",  "--state-dir", directory,
-                                     "--journal-fsync", "everysec", NULL};
+    const char *const arguments[] = {"--durability", "journal",         "--state-dir",
+                                     directory,      "--journal-fsync", "everysec",
+                                     "--gemm",       modes[_i],         NULL};
     const char *const variables[] = {"OPENBLAS_NUM_THREADS=2", NULL};
     struct daemon daemon;
     struct client client;
+    pid_t threads[DAEMON_MAX_THREADS];
     ck_assert_ptr_nonnull(mkdtemp(directory));
-    daemon_start(&daemon, CONFIG_SMALL(""), arguments, variables);
+    daemon_start(&daemon, CONFIG_SMALL("\"threads\":2,"), arguments, variables);
     client_open(&client, &daemon);
     call_create(&client, "kept", "");
-    pid_t process = daemon.process.pid, thread = process;
-    size_t open = find_open_thread(&thread, &daemon);
-    ck_assert_uint_le(open, 1);
-    ck_assert_int_eq(syscall(SYS_tgkill, process, thread, SIGTERM), 0);
+    size_t count = daemon_threads(threads, &daemon);
+    ck_assert_uint_eq(count, 6); /* event, scheduler, worker, I/O worker, store, sync */
+    for (size_t i = 0; i < count; i++)
+        ck_assert(blocks_termination(&daemon, threads[i]));
+    ck_assert_int_eq(kill(daemon.process.pid, SIGTERM), 0);
     daemon_expect_end(&daemon);
     char *log = daemon_log(&daemon);
     ck_assert_ptr_nonnull(strstr(log, "\"event\":\"stopped\""));
@@ -192,6 +181,33 @@ START_TEST(test_termination_saves_sessions_whichever_thread_receives_it)
     process_end(&daemon.process);
     snprintf(command, sizeof command, "rm -r %s", directory);
     ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+/* A directory before all others of the loader, in which OpenBLAS is an empty file. */
+START_TEST(test_without_openblas_only_gemm_openblas_does_not_start)
+{
+    char directory[] = "/tmp/attnd-blas-XXXXXX", library[64], variable[64], *out, *err;
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(library, sizeof library, "%s/libopenblas.so.0", directory);
+    snprintf(variable, sizeof variable, "LD_LIBRARY_PATH=%s", directory);
+    fclose(fopen(library, "w"));
+    const char *const variables[] = {variable, NULL};
+    const char *const demanding[] = {"--port", "0", "--gemm", "openblas", NULL};
+    ck_assert_int_eq(process_run(&out, &err, demanding, variables), 1);
+    ck_assert_ptr_nonnull(strstr(err, "attnd: gemm is openblas: OpenBLAS cannot be loaded "
+                                      "(Debian: libopenblas0-pthread): "));
+    free(out);
+    free(err);
+    struct daemon daemon;
+    const char *const content[] = {"--cpu-level", "portable", NULL};
+    daemon_start(&daemon, CONFIG_SMALL(""), content, variables);
+    char *log = daemon_log(&daemon);
+    ck_assert_ptr_nonnull(strstr(log, "\"event\":\"gemm\",\"message\":\"packed products only: "));
+    free(log);
+    daemon_stop(&daemon);
+    unlink(library);
+    rmdir(directory);
 }
 END_TEST
 
@@ -346,10 +362,11 @@ Suite *suite_lifecycle(void)
     TCase *stopping = tcase_create("stopping");
     tcase_add_test(stopping, test_termination_lets_running_requests_finish_and_refuses_others);
     tcase_add_test(stopping, test_second_signal_ends_at_once_with_failure);
-    tcase_add_test(stopping, test_termination_saves_sessions_whichever_thread_receives_it);
+    tcase_add_loop_test(stopping, test_every_thread_leaves_termination_to_the_main_one, 0, 2);
     tcase_add_test(stopping, test_idle_connections_do_not_hold_up_the_end);
     suite_add_tcase(suite, stopping);
     TCase *starting = tcase_create("starting");
+    tcase_add_test(starting, test_without_openblas_only_gemm_openblas_does_not_start);
     tcase_add_test(starting, test_any_address_serves_the_local_one);
     tcase_add_test(starting, test_listening_beyond_loopback_is_warned_of);
     tcase_add_test(starting, test_ipv6_address_is_served_and_named_in_brackets);

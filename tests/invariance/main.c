@@ -4,8 +4,9 @@
  * lengths.  The layer is a drawn one (property_draw.h: heads, groups, widths, RoPE, biases,
  * windows, sinks) or a wide one, whose work is divided among threads.  Every session's next step is
  * computed alone on one thread; then alone on two; then with random neighbours, on one thread and
- * on two.  Rounds take turns at the CPU levels.  Outputs, log-sum-exps and, after the last time,
- * the caches must have no other bit.  The last line has the figures. */
+ * on two.  Rounds take turns at the CPU levels, with packed products and with those of OpenBLAS.
+ * Outputs, log-sum-exps and, after the last time, the caches must have no other bit.  The last line
+ * has the figures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,37 +272,47 @@ static void run_round(struct attn_engine *engines[2], unsigned seed)
 
 /* ---- Main ------------------------------------------------------------------------------------ */
 
-/* Engines of every level of this CPU, with one thread and with two. */
+/* Two engines of such options, with one thread and with two; false where this CPU lacks the
+ * level. */
+static bool open_pair(struct attn_engine *pair[2], struct attn_engine_options options)
+{
+    struct attn_error error = {0};
+    enum attn_status status = ATTN_OK;
+    for (unsigned i = 0; i < 2 && status == ATTN_OK; i++) {
+        options.threads = 1 + i;
+        status = attn_engine_open(&pair[i], &options, &error);
+    }
+    need(status == ATTN_OK || strcmp(error.param, "cpu_level") == 0, error.message);
+    return status == ATTN_OK;
+}
+
+/* Pairs of every level of this CPU in both modes; how many pairs. */
 static size_t open_engines(struct attn_engine *engines[][2])
 {
-    size_t levels = 0;
-    for (unsigned level = ATTN_CPU_PORTABLE; level < ATTN_NUM_CPU_LEVELS; level++) {
-        struct attn_error error = {0};
-        enum attn_status status = ATTN_OK;
-        for (unsigned i = 0; i < 2 && status == ATTN_OK; i++) {
-            const struct attn_engine_options options = {.threads = 1 + i, .level = level};
-            status = attn_engine_open(&engines[levels][i], &options, &error);
-        }
-        need(status == ATTN_OK || status == ATTN_UNSUPPORTED, error.message);
-        levels += status == ATTN_OK;
-    }
-    return levels;
+    static const enum attn_gemm_mode modes[] = {ATTN_GEMM_PACKED, ATTN_GEMM_OPENBLAS};
+    size_t pairs = 0;
+    for (unsigned i = 2 * ATTN_CPU_PORTABLE; i < 2 * ATTN_NUM_CPU_LEVELS; i++)
+        pairs += open_pair(engines[pairs],
+                           (struct attn_engine_options){.level = i / 2, .gemm = modes[i % 2]});
+    return pairs;
 }
 
 int main(int argc, char *argv[])
 {
-    struct attn_engine *engines[ATTN_NUM_CPU_LEVELS][2];
+    struct attn_engine *engines[2 * ATTN_NUM_CPU_LEVELS][2];
     size_t wanted = argc > 1 && strcmp(argv[1], "--quick") == 0 ? DECODES_QUICK : DECODES;
-    result.levels = open_engines(engines);
+    const size_t pairs = open_engines(engines);
+    result.levels = pairs / 2;
     for (unsigned seed = 0; result.decodes < wanted; seed++)
-        run_round(engines[seed % result.levels], seed);
-    for (size_t i = 0; i < 2 * result.levels; i++)
+        run_round(engines[seed % pairs], seed);
+    for (size_t i = 0; i < 2 * pairs; i++)
         attn_engine_close(engines[i / 2][i % 2]);
     bool varied = result.kinds[0] > 0 && result.kinds[1] > 0 && result.kinds[2] > 0;
     bool right = result.differing == 0 && varied && result.largest > MOST / 2;
     printf(
         "check-invariance: %zu decodes of %zu MHA, %zu GQA and %zu MQA layers at %zu CPU levels, "
-        "each alone and in batches of up to %zu (%zu of them), on 1 and 2 threads: %zu "
+        "with packed products and with OpenBLAS', each alone and in batches of up to %zu (%zu of "
+        "them), on 1 and 2 threads: %zu "
         "comparisons, %zu differ%s\n",
         result.decodes, result.kinds[0], result.kinds[1], result.kinds[2], result.levels,
         result.largest, result.batches, result.compared, result.differing,

@@ -1,6 +1,8 @@
 /* kernelcheck.c: every kernel at every level that this CPU has, against references in double.
  *
  *   kernelcheck [--seed N] [--seconds N]   a sweep over all tails, then random cases
+ *               [--gemm MODE]              OpenBLAS' products too: auto (where it can be loaded),
+ *                                          openblas (it must be) or packed (they are not)
  *   kernelcheck --bench                    GFLOP/s and GB/s
  *   kernelcheck --exp                      the error of exp over all floats of [-104, 0]
  *
@@ -28,21 +30,22 @@
 static const struct {
     const char *name;
     const char *(*check)(struct check *check, size_t rows, size_t k, size_t n);
+    bool openblas; /* has this slot */
 } slots[] = {
-    {"matmul", check_matmul},
-    {"matmul int8", check_matmul_int8},
-    {"outer", check_outer},
-    {"project", check_project},
-    {"project bf16", check_project_bf16},
-    {"project int8", check_project_int8},
-    {"quantize", check_quantize},
-    {"softmax", check_softmax},
-    {"softmax_columns", check_softmax_columns},
-    {"transpose", check_transpose},
-    {"normalize", check_normalize},
-    {"scale", check_scale},
-    {"scale_rows", check_scale_rows},
-    {"all_within", check_all_within},
+    {"matmul", check_matmul, true},
+    {"matmul int8", check_matmul_int8, false},
+    {"outer", check_outer, false},
+    {"project", check_project, true},
+    {"project bf16", check_project_bf16, true},
+    {"project int8", check_project_int8, false},
+    {"quantize", check_quantize, false},
+    {"softmax", check_softmax, false},
+    {"softmax_columns", check_softmax_columns, false},
+    {"transpose", check_transpose, false},
+    {"normalize", check_normalize, false},
+    {"scale", check_scale, false},
+    {"scale_rows", check_scale_rows, false},
+    {"all_within", check_all_within, false},
 };
 enum { SLOTS = sizeof slots / sizeof slots[0] };
 
@@ -51,6 +54,7 @@ struct run {
     struct attn_kernels kernels[ATTN_NUM_CPU_LEVELS]; /* [1..levels] */
     size_t levels;
     struct attn_kernels emulated; /* level avx512 with an emulated vdpbf16ps; name NULL without */
+    struct attn_kernels openblas, sbgemm; /* names NULL without */
     size_t passed, failed;
 };
 
@@ -85,6 +89,7 @@ static void run_slot(struct run *run, const struct attn_kernels *kernels, size_t
                      size_t k, size_t n)
 {
     run->check.kernels = kernels;
+    run->check.bits_vary = kernels == &run->openblas || kernels == &run->sbgemm;
     snprintf(run->check.what, sizeof run->check.what, "%s", slots[slot].name);
     count(run, slots[slot].name, slots[slot].check(&run->check, rows, k, n));
 }
@@ -97,6 +102,10 @@ static void run_case(struct run *run, size_t rows, size_t k, size_t n)
             run_slot(run, &run->kernels[level], s, rows, k, n);
         if (slots[s].check == check_project_bf16 && run->emulated.name != NULL)
             run_slot(run, &run->emulated, s, rows, k, n);
+        if (slots[s].openblas && run->openblas.name != NULL)
+            run_slot(run, &run->openblas, s, rows, k, n);
+        if (slots[s].check == check_project_bf16 && run->sbgemm.name != NULL)
+            run_slot(run, &run->sbgemm, s, rows, k, n);
     }
 }
 
@@ -134,8 +143,27 @@ static void run_exp(struct run *run, size_t step)
 struct options {
     uint64_t seed;
     double seconds;
+    enum attn_gemm_mode gemm;
     bool bench, exp;
 };
+
+static bool parse_gemm(enum attn_gemm_mode *out, const char *text)
+{
+    for (*out = ATTN_GEMM_AUTO; text != NULL && *out < ATTN_NUM_GEMM_MODES; ++*out)
+        if (strcmp(attn_gemm_mode_name(*out), text) == 0)
+            return true;
+    return false;
+}
+
+/* False where it has to be there and is not. */
+static bool load_openblas(struct run *run, enum attn_gemm_mode mode)
+{
+    struct attn_error error = {0};
+    if (mode == ATTN_GEMM_PACKED || kernels_openblas(&run->openblas, &run->sbgemm, &error))
+        return true;
+    printf("kernelcheck: %s\n", error.message);
+    return mode == ATTN_GEMM_AUTO;
+}
 
 static bool parse_number(unsigned long long *out, const char *text)
 {
@@ -159,6 +187,8 @@ static bool parse_options(struct options *out, char **argv)
         } else if (strcmp(argv[i], "--seconds") == 0 && parse_number(&number, argv[i + 1])) {
             out->seconds = (double)number;
             i++;
+        } else if (strcmp(argv[i], "--gemm") == 0 && parse_gemm(&out->gemm, argv[i + 1])) {
+            i++;
         } else {
             return false;
         }
@@ -171,7 +201,8 @@ int main(int argc, char **argv)
     static struct run run;
     struct options options = {.seed = (uint64_t)time(NULL), .seconds = 5};
     if (argc < 1 || !parse_options(&options, argv)) {
-        fputs("usage: kernelcheck [--seed N] [--seconds N] [--bench] [--exp]\n", stderr);
+        fputs("usage: kernelcheck [--seed N] [--seconds N] [--gemm MODE] [--bench] [--exp]\n",
+              stderr);
         return 2;
     }
     run.levels = attn_cpu_best();
@@ -182,7 +213,11 @@ int main(int argc, char **argv)
         kernels_emulated_bf16(&run.emulated);
         run.emulated.name = "emulated";
     }
+    if (!load_openblas(&run, options.gemm))
+        return 2;
     if (options.bench) {
+        if (run.openblas.name != NULL)
+            bench_kernels(&run.openblas);
         for (size_t level = run.levels; level >= 1; level--)
             bench_kernels(&run.kernels[level]);
         return 0;

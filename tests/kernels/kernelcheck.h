@@ -14,6 +14,7 @@ struct check {
     struct rng rng;
     struct pen pens[PENS];
     char what[160]; /* the case at hand, for the message should it fail */
+    bool bits_vary; /* with rows and columns, as OpenBLAS' may: they are not compared */
 };
 
 /* A check computes one case of the given size and returns NULL, or what is wrong with it. */
@@ -43,6 +44,11 @@ bool product_near(double got, double exact, double magnitude, size_t terms, doub
 
 /* lib/kernels/kernels_avx512_bf16.c with vdpbf16ps emulated, for any CPU of level avx512. */
 void kernels_emulated_bf16(struct attn_kernels *table);
+
+/* The products that lib/gemm.c takes to OpenBLAS, with bf16 weights by cblas_sgemm and, in
+ * *rounding, by cblas_sbgemm; false, with the reason, where it cannot be loaded. */
+bool kernels_openblas(struct attn_kernels *table, struct attn_kernels *rounding,
+                      struct attn_error *error);
 
 /* |got - exact| in units of the last place of the float nearest to `exact`. */
 double ulps(float got, double exact);

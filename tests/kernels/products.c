@@ -142,9 +142,9 @@ static const char *run_matmul(struct check *check, struct multiplication *m)
     if (!grid_intact(&m->c) || !grid_intact(&m->ready) || !grid_intact(&m->b))
         return "wrote outside its result";
     for (size_t r = 0; r < m->c.rows; r++)
-        if (!matmul_rows_same(check, m, r, 1))
+        if (!check->bits_vary && !matmul_rows_same(check, m, r, 1))
             return "a row computed alone has other bits";
-    if (m->c.rows > 1 && !matmul_rows_same(check, m, 1, m->c.rows - 1))
+    if (!check->bits_vary && m->c.rows > 1 && !matmul_rows_same(check, m, 1, m->c.rows - 1))
         return "a row at another place has other bits";
     return compare_matmul(m);
 }

@@ -19,11 +19,11 @@ build  libc6-dev            file /usr/include/stdio.h
 build  libmicrohttpd-dev    module libmicrohttpd
 build  libgnutls28-dev      module gnutls
 build  libjansson-dev       module jansson
-build  libopenblas-dev      module openblas
 build  nettle-dev           module nettle
 build  libseccomp-dev       module libseccomp
 build  zlib1g-dev           module zlib
 run    curl                 command curl
+run    libopenblas0-pthread file /usr/lib/x86_64-linux-gnu/libopenblas.so.0
 check  check                module check
 check  libcurl4-openssl-dev module libcurl
 check  openssl              command openssl

@@ -81,7 +81,7 @@ expect 'a layer without a file' '^tests/tools/layers.txt: layer "server: ops": n
 
 fresh_copy
 rm "$copy/lib/gemm.c"
-expect 'a home without a file' '^tests/tools/layers.sh: home of "include <cblas.h>": no file lib/gemm.c'
+expect 'a home without a file' '^tests/tools/layers.sh: home of "include <dlfcn.h>": no file lib/gemm.c'
 
 fresh_copy
 sed -i '/^| server: ops |/d' "$copy/docs/ARCHITECTURE.md"

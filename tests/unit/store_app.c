@@ -42,9 +42,9 @@ void store_app_close(struct srv_app *app)
     ck_assert_int_eq(system(command), 0);
 }
 
-static void ask_checkpoint(void *owner)
+static void ask_checkpoint(void *callback_context)
 {
-    const struct srv_app *app = owner;
+    const struct srv_app *app = callback_context;
     srv_scheduler_wake(app->scheduler);
 }
 
@@ -65,7 +65,7 @@ struct srv_store_context store_app_context(struct srv_app *app)
         .metrics = app->metrics,
         .log = &app->log,
         .ask_checkpoint = ask_checkpoint,
-        .owner = app,
+        .callback_context = app,
     };
 }
 

@@ -118,7 +118,7 @@ static void begin_import(void)
     srv_buffer_init(&request->reply.body, (size_t)1 << 20);
     make_body();
     ck_assert_msg(request->route->parse(request, &error) == SRV_OK, "%s", error.message);
-    srv_dispatch_read(&dispatch, &(struct srv_request *){request}, 1, 0);
+    srv_dispatch_parse_and_queue(&dispatch, &(struct srv_request *){request}, 1, 0);
     ck_assert(srv_dispatch_has_work(&dispatch));
 }
 

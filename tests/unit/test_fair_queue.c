@@ -110,8 +110,8 @@ START_TEST(test_fair_queue_walk_leaves_what_it_passes_in_order)
     size_t looks = 0;
     for (struct srv_queue_node *w; (w = srv_queue_walk_peek(&walk)) != NULL; looks++) {
         size_t i = (size_t)(w - nodes);
-        (i % 3 == 0   ? srv_queue_walk_take
-         : i % 3 == 1 ? srv_queue_walk_drop
+        (i % 3 == 0   ? srv_queue_walk_remove_and_charge
+         : i % 3 == 1 ? srv_queue_walk_remove
                       : srv_queue_walk_pass)(&walk);
     }
     ck_assert_uint_eq(looks, MANY);

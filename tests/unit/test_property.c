@@ -1,13 +1,8 @@
-/* test_property.c: properties of every layer and every call, tested over thousands of random ones.
- *
- * For each seed:
+/* test_property.c: properties of every layer and every call, tested over thousands of random ones:
  *   - a random layer has the specification that its configuration says;
- *   - attn_attend equals the oracle, at each CPU level in turn, and selected outputs are parts of
- *     the oracle's full maps;
- *   - steps over a cache, however the sequence is divided, equal attn_attend;
- *   - steps that are not committed change nothing;
- *   - a tree of new rows equals the oracle.
- *
+ *   - attn_attend and a tree of new rows equal the oracle, at each CPU level in turn, and selected
+ *     outputs are parts of the oracle's full maps;
+ *   - steps over a cache equal attn_attend; those that are not committed change nothing.
  * Errors are relative to the largest |want| of a row, or to 0.1 where that is less (oracle.h).
  * PROPERTY_SEED=17 PROPERTY_COUNT=1 runs the case of seed 17 alone. */
 #include <check.h>
@@ -27,8 +22,9 @@
 #define TOLERANCE 1e-4
 #define SPARE 8 /* tokens of a cache beyond the sequence */
 
-/* Engines of every level that this CPU has, with one thread and with two. */
-static struct attn_engine *engines[2 * (ATTN_NUM_CPU_LEVELS - 1)]; /* each level, 1 and 2 threads */
+/* Engines of every level that this CPU has, with one thread and with two, and of each of these with
+ * packed products and with OpenBLAS'. */
+static struct attn_engine *engines[4 * (ATTN_NUM_CPU_LEVELS - 1)];
 static size_t num_engines;
 static struct attn_cache_pool *pool;
 
@@ -49,7 +45,11 @@ static void setup(void)
 {
     struct attn_error error;
     for (unsigned i = 0; i < sizeof engines / sizeof engines[0]; i++) {
-        const struct attn_engine_options options = {.threads = 1 + i % 2, .level = 1 + i / 2};
+        const struct attn_engine_options options = {
+            .threads = 1 + i % 2,
+            .level = 1 + i / 4,
+            .gemm = i / 2 % 2 == 0 ? ATTN_GEMM_PACKED : ATTN_GEMM_OPENBLAS,
+        };
         enum attn_status status = attn_engine_open(&engines[num_engines], &options, &error);
         num_engines += status == ATTN_OK;
         ck_assert(status == ATTN_OK || status == ATTN_UNSUPPORTED);
@@ -75,10 +75,10 @@ static void report(const struct subject *s, const char *name, const char *detail
     draw_describe(modifiers, sizeof modifiers, s->modifiers);
     ck_abort_msg(
         "PROPERTY_SEED=%u PROPERTY_COUNT=1: %s, %s: %s\n  layer %zu of %s\n  B %zu, T %zu, "
-        "S %zu%s, %s\n  %s, %u threads",
+        "S %zu%s, %s\n  %s, gemm %s, %u threads",
         s->draw.seed, s->what, name, detail, s->draw.layer, s->draw.json, s->draw.call.batch,
         s->queries, s->keys, s->draw.call.key_hidden_states ? " (cross)" : "", modifiers,
-        info.level_name, info.threads);
+        info.level_name, info.gemm_name, info.threads);
 }
 
 static void expect(const struct subject *s, bool holds, const char *name, const char *detail)
