@@ -4,9 +4,8 @@
  *   cache, after its visible length) -> solve -> project -> check -> record -> publish the length
  *
  * Only admission can find a cache full.  An admitted step still fails where memory is short, a
- * number is beyond bounds, the selection of its maps is wrong, the call is cancelled or the
- * recorder refuses.  Rows are invisible until their length is published, and ending a failed step
- * releases its reservation, so every failure leaves its cache as it was.
+ * number or the selection of its maps is wrong, the call is cancelled or the recorder refuses.  A
+ * failed step leaves its cache as it was: its rows were never published, its reservation ends.
  *
  * Batch invariance: steps of up to ATTN_SHARED_PRODUCT_ROWS rows share products, in which rows are
  * independent.  A longer step (a prefill) has products of its own, which spares copying its rows.
@@ -24,8 +23,7 @@
 #include "rope.h"
 #include "status.h"
 
-/* The caller computes a batch of fewer multiply-adds alone: another thread would wake too late. */
-#define CALLER_ONLY_WORK 500000
+#define CALLER_ONLY_WORK 500000 /* multiply-adds: fewer are done before another thread wakes */
 
 struct admitted {
     struct attn_step *step;

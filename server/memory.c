@@ -1,10 +1,11 @@
 /* memory.c: the terms of the daemon's memory: an upper bound on what it takes, and the fit to what
  * there is.
  *
- * Phases that do not overlap share their memory: weights are loaded, and sessions restored, before
- * there are requests, so of those phases only what exceeds the later ones' memory is added.
- * Address space (RLIMIT_AS) is reserved beyond what is touched: stacks and arenas of the allocator
- * count whole there. */
+ * Phases that do not overlap share their memory.  Weights are loaded before there are caches,
+ * requests and calls, so loading adds only what exceeds the memory of these three.  Sessions are
+ * restored before snapshots are written, so the store counts the larger of the two.  Address space
+ * (RLIMIT_AS) is reserved beyond what is touched: stacks and arenas of the allocator count whole
+ * there. */
 #include "memory.h"
 
 #include <stdint.h>
@@ -24,17 +25,20 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-#define PROGRAM (24 * MIB)          /* code, libraries, the configuration, tables */
-#define THREAD (512 * KIB)          /* of a thread's stack and its arena of the allocator */
-#define CONNECTION (4 * KIB)        /* libmicrohttpd's and ours, beside buffers and the exchange */
-#define SESSION (512)               /* entries of tables and lists, the allocator's overhead */
-#define RECORDED (1 * KIB)          /* of a session in a snapshot: entries of lists of files */
-#define STORE (24 * MIB)            /* journals' buffers, the piece of a file that is written */
-#define RESTORING (8 * MIB)         /* windows over files, a file's header as import reads it */
-#define QUEUED (8 * sizeof(void *)) /* of a request in the queues of scheduler and I/O workers */
-#define ALLOCATOR 8                 /* an eighth of what comes and goes is lost in between */
-#define RESERVED_THREAD (136 * MIB) /* of address space: arena and stack */
-#define RESERVED (192 * MIB)        /* of address space: libraries */
+/* Bytes. */
+#define PROGRAM_BYTES (24 * MIB)         /* code, libraries, the configuration, tables */
+#define THREAD_BYTES (512 * KIB)         /* a thread's stack and its arena of the allocator */
+#define CONNECTION_BYTES (4 * KIB)       /* libmicrohttpd's and ours, beside buffer and exchange */
+#define SESSION_BYTES (512)              /* entries of tables and lists, the allocator's overhead */
+#define SNAPSHOT_SESSION_BYTES (1 * KIB) /* a session's entries in a snapshot's lists of files */
+#define STORE_BYTES (24 * MIB)  /* buffers of journals, the piece of a file being written */
+#define RESTORE_BYTES (8 * MIB) /* windows over files, a file's header as import reads it */
+#define QUEUED_BYTES (8 * sizeof(void *)) /* a request in queues of scheduler and I/O workers */
+/* Bytes of address space. */
+#define RESERVED_THREAD_BYTES (136 * MIB) /* a thread's arena and stack */
+#define RESERVED_BYTES (192 * MIB)        /* libraries */
+
+#define ALLOCATOR_SHARE 8 /* fragmentation: an eighth of what is allocated and freed */
 
 static const struct {
     const char *name, *what;
@@ -62,14 +66,14 @@ static size_t excess(size_t a, size_t b) { return a > b ? a - b : 0; }
 
 /* ---- Models ---------------------------------------------------------------------------------- */
 
-/* Bytes that all models together, or the largest of them, need. */
+/* Needs of all models together, or of the largest of them; in bytes but for num_blocks. */
 struct footprint {
     size_t weights, loading;
-    size_t session; /* bytes of one: its empty cache and last steps; twice while in a snapshot */
-    size_t blocks;  /* that the cache budget holds at most */
-    size_t slack;   /* of the cache pool */
-    size_t tile;    /* 64 tokens of a layer, the unit in which a session is restored */
-    size_t call, inner;
+    size_t session;     /* an empty cache and last steps; twice that while it is in a snapshot */
+    size_t num_blocks;  /* that the cache budget holds at most */
+    size_t slack;       /* of the cache pool */
+    size_t tile;        /* 64 tokens of a layer, the unit in which a session is restored */
+    size_t call, inner; /* of a long call, and of the steps computed during its pauses */
 };
 
 /* Bytes of 64 tokens in the model's largest layer. */
@@ -102,11 +106,11 @@ static void add_caches(struct footprint *out, const struct srv_config *config,
                        const struct srv_model *model, const struct attn_model_memory *memory)
 {
     size_t session = memory->cache_bytes + model->info.num_layers * sizeof(struct srv_last_step);
-    /* A snapshot's copy has the same size, but for its list of blocks. */
+    /* A snapshot's copy has the same size, except for its list of blocks. */
     if (config->durability != SRV_DURABLE_NONE)
-        session += RECORDED + session + model->info.num_layers * SRV_SHARE_BYTES;
+        session += SNAPSHOT_SESSION_BYTES + session + model->info.num_layers * SRV_SHARE_BYTES;
     out->session = larger(out->session, session);
-    out->blocks = larger(out->blocks, config->limits.cache_bytes / memory->block_bytes + 1);
+    out->num_blocks = larger(out->num_blocks, config->limits.cache_bytes / memory->block_bytes + 1);
     out->slack = add(out->slack, ATTN_POOL_SLACK);
     out->tile = larger(out->tile, tile_bytes(model));
 }
@@ -148,16 +152,16 @@ static struct footprint add_models(const struct srv_config *config, const struct
 
 static size_t connection_bytes(const struct srv_config *config)
 {
-    return SRV_CONNECTION_BYTES + CONNECTION + srv_http_exchange_bytes() +
+    return SRV_CONNECTION_BYTES + CONNECTION_BYTES + srv_http_exchange_bytes() +
            (config->tls_cert != NULL ? SRV_TLS_SESSION_BYTES : 0);
 }
 
 /* Snapshots are written after the last session has been restored. */
 static size_t store_bytes(const struct srv_config *config, const struct footprint *all)
 {
-    /* Lists of blocks that are frozen, and which sessions share them. */
-    size_t snapshot = add(STORE, mul(all->blocks, sizeof(void *) + SRV_SHARING_BYTES));
-    size_t restoring = add(RESTORING, all->tile);
+    /* The frozen lists of blocks, and the table that finds which sessions share them. */
+    size_t snapshot = add(STORE_BYTES, mul(all->num_blocks, sizeof(void *) + SRV_SHARING_BYTES));
+    size_t restoring = add(RESTORE_BYTES, all->tile);
     return config->durability != SRV_DURABLE_NONE ? larger(snapshot, restoring) : 0;
 }
 
@@ -181,30 +185,30 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     };
     unsigned threads = engine.threads + (unsigned)config->event_threads + engine.threads / 4 + 4;
     struct footprint all = add_models(config, models, engine.threads);
-    bool cached = all.blocks > 0;
+    bool cached = all.num_blocks > 0;
     size_t caches = cached ? limits->cache_bytes : 0, working = add(all.call, all.inner);
-    size_t blocks = add(mul(all.blocks, ATTN_BLOCK_OVERHEAD), all.slack);
-    size_t session = sizeof(struct srv_session) + SESSION + all.session;
+    size_t blocks = add(mul(all.num_blocks, ATTN_BLOCK_OVERHEAD), all.slack);
+    size_t session = sizeof(struct srv_session) + SESSION_BYTES + all.session;
     size_t requests = add(limits->max_in_flight_bytes, SRV_PROBE_BYTES);
-    size_t later = add(add(caches, requests), working); /* than loading */
+    size_t after_loading = add(add(caches, requests), working); /* in use after loading */
     *out = (struct srv_memory){
         .terms =
             {
                 [SRV_MEMORY_PROGRAM] =
-                    add(add(PROGRAM, mul(threads, THREAD)), attn_engine_bytes(&engine)),
-                [SRV_MEMORY_WEIGHTS] = add(all.weights, excess(all.loading, later)),
+                    add(add(PROGRAM_BYTES, mul(threads, THREAD_BYTES)), attn_engine_bytes(&engine)),
+                [SRV_MEMORY_WEIGHTS] = add(all.weights, excess(all.loading, after_loading)),
                 [SRV_MEMORY_CACHES] = add(caches, blocks),
                 [SRV_MEMORY_SESSIONS] = cached ? mul(limits->max_sessions, session) : 0,
-                [SRV_MEMORY_REQUESTS] =
-                    add(add(requests, requests / ALLOCATOR), mul(limits->max_queue, QUEUED)),
+                [SRV_MEMORY_REQUESTS] = add(add(requests, requests / ALLOCATOR_SHARE),
+                                            mul(limits->max_queue, QUEUED_BYTES)),
                 [SRV_MEMORY_WORKING] = working,
                 [SRV_MEMORY_CONNECTIONS] = mul(limits->max_connections, connection_bytes(config)),
                 [SRV_MEMORY_STORE] = store_bytes(config, &all),
             },
         .call_bytes = all.call,
         .yield_call_bytes = all.inner,
-        .reserved =
-            add(add(RESERVED, mul(threads, RESERVED_THREAD)), attn_engine_reserved(&engine)),
+        .reserved = add(add(RESERVED_BYTES, mul(threads, RESERVED_THREAD_BYTES)),
+                        attn_engine_reserved(&engine)),
         .threads = threads,
     };
     for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)

@@ -117,7 +117,7 @@ static enum srv_error_code copy_last_steps(struct srv_last_step **out,
     if (last == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
     for (size_t i = 0; i < layers; i++) {
-        last[i] = session->last[i];
+        last[i] = session->last_steps[i];
         if (last[i].position + last[i].rows != attn_cache_length(cache, i))
             last[i] = (struct srv_last_step){0};
     }
@@ -139,7 +139,7 @@ static enum srv_error_code fork_session(struct srv_session **out, struct change 
         attn_cache_free(options->cache);
         return error->code;
     }
-    options->last = last;
+    options->last_steps = last;
     options->ttl_s = parent->ttl_ns / 1000000000;
     return srv_session_create(out, request->app->sessions, parent->model, options, error);
 }
@@ -151,8 +151,8 @@ static void begin_fork(struct srv_job *job)
     struct srv_session *session = NULL, *parent = NULL;
     struct srv_session_options options = {.id = change->call.session_id};
     srv_session_set_idempotency_key(&options, request);
-    enum srv_error_code code =
-        srv_session_find_by_key(&session, request->app->sessions, &options, &job->error);
+    enum srv_error_code code = srv_session_find_by_idempotency_key(&session, request->app->sessions,
+                                                                   &options, &job->error);
     bool replayed = session != NULL;
     if (code == SRV_OK && !replayed)
         code = find_parent(&parent, change, &job->error);

@@ -27,7 +27,7 @@ struct state_job {
     struct attn_import *import;
     const struct srv_model *model;
     struct attn_cache *cache; /* NULL once the session has it */
-    struct srv_last_step *last;
+    struct srv_last_step *last_steps;
     struct srv_session *session; /* not yet listed; NULL before and after that */
     struct srv_store_import recorded;
 };
@@ -75,7 +75,8 @@ static enum srv_error_code open_export(struct state_job *state, const struct srv
     struct attn_note *notes = srv_arena_alloc(arena, most, sizeof *notes);
     if (texts == NULL || notes == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    const struct srv_session_moment now = {.cache = session->cache, .last = session->last};
+    const struct srv_session_moment now = {.cache = session->cache,
+                                           .last_steps = session->last_steps};
     size_t count = srv_notes_print(texts, session, &now, false);
     for (size_t i = 0; i < count; i++)
         notes[i] = (struct attn_note){texts[i].name, texts[i].value};
@@ -206,19 +207,19 @@ static enum srv_error_code open_import(struct state_job *state, struct srv_error
 static enum srv_error_code make_session(struct state_job *state, struct srv_error *error)
 {
     struct srv_request *request = state->job.request;
-    state->last =
-        srv_arena_alloc(&request->arena, state->model->info.num_layers, sizeof *state->last);
-    if (state->last == NULL)
+    state->last_steps =
+        srv_arena_alloc(&request->arena, state->model->info.num_layers, sizeof *state->last_steps);
+    if (state->last_steps == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
     if (srv_session_reserve_reply(request, state->model, error) != SRV_OK ||
-        srv_notes_last_steps(state->last, state->import, state->model, state->cache, error) !=
+        srv_notes_last_steps(state->last_steps, state->import, state->model, state->cache, error) !=
             SRV_OK)
         return error->code;
     struct srv_session_options options = {
         .id = request->path_arg,
         .ttl_s = least(srv_notes_number(state->import, "ttl_s"), SRV_MAX_TTL_S),
         .cache = state->cache,
-        .last = state->last,
+        .last_steps = state->last_steps,
     };
     state->cache = NULL;
     return srv_session_new(&state->session, request->app->sessions, state->model, &options, error);

@@ -61,7 +61,7 @@ static enum srv_error_code create(struct srv_session **out, bool *replayed,
     struct srv_sessions *sessions = request->app->sessions;
     enum srv_error_code code = read_call(&options, &model, request, body, error);
     if (code == SRV_OK)
-        code = srv_session_find_by_key(out, sessions, &options, error);
+        code = srv_session_find_by_idempotency_key(out, sessions, &options, error);
     *replayed = code == SRV_OK && *out != NULL;
     if (code != SRV_OK || *replayed)
         return code;
@@ -71,7 +71,8 @@ static enum srv_error_code create(struct srv_session **out, bool *replayed,
     if (code != SRV_E_IDEMPOTENCY)
         return code;
     /* The same request, on another thread, created the session after the first look. */
-    if (srv_session_find_by_key(out, sessions, &options, error) != SRV_OK || *out == NULL)
+    if (srv_session_find_by_idempotency_key(out, sessions, &options, error) != SRV_OK ||
+        *out == NULL)
         return code;
     *replayed = true;
     return SRV_OK;

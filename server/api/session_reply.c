@@ -95,7 +95,7 @@ enum srv_error_code srv_session_of_path(struct srv_session **out, const struct s
 void srv_session_set_idempotency_key(struct srv_session_options *out,
                                      const struct srv_request *request)
 {
-    out->key = request->idempotency_key;
+    out->idempotency_key = request->idempotency_key;
     srv_digest_init(out->key_digest);
     srv_digest_add(out->key_digest, request->route->path, strlen(request->route->path));
     srv_digest_add(out->key_digest, request->path_arg, strlen(request->path_arg));

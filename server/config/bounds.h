@@ -27,10 +27,11 @@ struct srv_limits {
     size_t max_session_waiting; /* requests waiting for one session, beside the one that runs */
     size_t cache_bytes;         /* the cache pool's budget */
     size_t session_ttl_s;       /* idle seconds until a session expires */
-    size_t header_timeout_ms;   /* from the first byte, or the last reply, to the last header */
+    size_t header_timeout_ms;   /* from connecting, and again from the request line, to the last
+                                 * header */
     size_t body_timeout_ms;     /* from the last header to the last byte of the body */
-    size_t idle_timeout_s;      /* of a kept-alive connection */
-    size_t drain_timeout_s;     /* from SIGTERM to exit */
+    size_t idle_timeout_s;      /* from a reply to the next request line */
+    size_t drain_timeout_s;     /* of running requests after SIGTERM; the final save follows */
 };
 
 /* Bounds that are not options. */

@@ -34,20 +34,26 @@ static bool instance_valid(const char *text)
 #define CHOICE(member) OPTION(CHOICE, member, member)
 #define SIZE(member) OPTION(SIZE, member, member)
 #define LIMIT(member) OPTION(SIZE, member, limits.member)
-#define SHARE(member) LIMIT(member), .is_share = true
+#define SHARE(member) LIMIT(member), .scales_with_memory = true
 #define MODE(name_, value) .name = #name_, .kind = SRV_OPTION_MODE, .mode = value
 #define RANGE(low, high) .min = low, .max = high
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
 
+/* A new option is a row here and the member of struct srv_config (config.h) that the row names, or
+ * of struct srv_limits (bounds.h) where it is a bound, and a row in the table of
+ * docs/OPERATIONS.md.  A bound also needs a row in bounds.c; a TEXT is freed in srv_config_fini.
+ *
+ * The value of a CHOICE is the index of its word: the words stand in the order of the enum, or of
+ * the numbers, that the member's comment names. */
 const struct srv_option srv_options[] = {
-    {OPTION(TEXT, config, config_file), .form = "a file name",
+    {OPTION(TEXT, config, config_file), .accepts = "a file name",
      .help = "JSON file with these keys and `models`"},
-    {TEXT(host), .initial = "127.0.0.1", .form = "a numeric IPv4 or IPv6 address",
+    {TEXT(host), .initial = "127.0.0.1", .accepts = "a numeric IPv4 or IPv6 address",
      .valid = host_valid, .help = "address to listen on"},
     {SIZE(port), .initial = "8080", RANGE(0, 65535), .help = "TCP port; 0 for any free one"},
-    {TEXT(instance), .form = "1 to 32 letters, digits and hyphens, the first no hyphen",
+    {TEXT(instance), .accepts = "1 to 32 letters, digits and hyphens, the first no hyphen",
      .valid = instance_valid,
      .help = "this daemon's name, which begins its session ids [the host's]"},
     {SIZE(event_threads), .initial = "1", RANGE(1, SRV_MAX_EVENT_THREADS),
@@ -98,7 +104,7 @@ const struct srv_option srv_options[] = {
      .help = "time for running requests to finish after SIGTERM"},
     {CHOICE(durability), .initial = "none", .choices = "none|snapshot|journal",
      .help = "how sessions outlive the process"},
-    {TEXT(state_dir), .form = "a directory name",
+    {TEXT(state_dir), .accepts = "a directory name",
      .help = "directory of the sessions' files, for one daemon"},
     {CHOICE(journal_fsync), .initial = "os", .choices = "os|everysec|always",
      .help = "when the journal is brought to the disk"},
@@ -108,11 +114,11 @@ const struct srv_option srv_options[] = {
      .help = "time between snapshots; 0 for none"},
     {SIZE(snapshot_tokens), .initial = "0", RANGE(0, SIZE_MAX / 2), .unit = "tokens",
      .help = "tokens between snapshots; 0 for any number"},
-    {TEXT(api_keys), .form = "a file name",
+    {TEXT(api_keys), .accepts = "a file name",
      .help = "JSON file of the keys that requests must come with"},
-    {TEXT(tls_cert), .form = "a file name",
+    {TEXT(tls_cert), .accepts = "a file name",
      .help = "PEM file of the certificate, and its chain, for HTTPS"},
-    {TEXT(tls_key), .form = "a file name", .help = "PEM file of that certificate's key"},
+    {TEXT(tls_key), .accepts = "a file name", .help = "PEM file of that certificate's key"},
     {CHOICE(allow_unauthenticated), .initial = "false", .choices = "false|true",
      .help = "listen beyond loopback without api_keys"},
     {MODE(check, SRV_RUN_CHECK),
@@ -131,7 +137,11 @@ _Static_assert(sizeof srv_options / sizeof srv_options[0] <= SRV_MAX_OPTIONS,
 void srv_option_spell(char out[SRV_OPTION_SPELL_MAX], const struct srv_option *option,
                       enum srv_config_source source)
 {
-    static const char *const prefixes[] = {"", "", "", "ATTN_", "--"};
+    static const char *const prefixes[] = {[SRV_FROM_DEFAULT] = "",
+                                           [SRV_FROM_MEMORY] = "",
+                                           [SRV_FROM_FILE] = "",
+                                           [SRV_FROM_VARIABLE] = "ATTN_",
+                                           [SRV_FROM_FLAG] = "--"};
     size_t start = strlen(prefixes[source]);
     snprintf(out, SRV_OPTION_SPELL_MAX, "%s%s", prefixes[source], option->name);
     for (char *c = out + start; *c != '\0'; c++) {
@@ -199,7 +209,7 @@ static void describe(char *out, size_t size, const struct srv_option *option)
                  has_unit ? "of " : "", has_unit ? option->unit : "", has_unit ? " " : "",
                  option->min, option->max);
     } else if (option->kind == SRV_OPTION_TEXT) {
-        snprintf(out, size, "%s", option->form);
+        snprintf(out, size, "%s", option->accepts);
     } else {
         snprintf(out, size, "one of %s", option->choices);
         for (char *bar = strchr(out, '|'); bar != NULL; bar = strchr(bar, '|'))
@@ -288,7 +298,7 @@ void srv_config_divide_shares(struct srv_config *config, unsigned divisor)
     for (size_t i = 0; i < srv_option_count; i++) {
         const struct srv_option *option = &srv_options[i];
         size_t initial;
-        if (!option->is_share || config->sources[i] > SRV_FROM_MEMORY ||
+        if (!option->scales_with_memory || config->sources[i] > SRV_FROM_MEMORY ||
             !srv_size_parse(&initial, option->initial))
             continue;
         *(size_t *)value_at(config, option) = initial / divisor;
@@ -317,7 +327,11 @@ static void print_value(struct srv_buffer *out, const struct srv_config *config,
 
 void srv_config_print(struct srv_buffer *out, const struct srv_config *config)
 {
-    static const char *const sources[] = {"default", "memory", "file", "variable", "flag"};
+    static const char *const sources[] = {[SRV_FROM_DEFAULT] = "default",
+                                          [SRV_FROM_MEMORY] = "memory",
+                                          [SRV_FROM_FILE] = "file",
+                                          [SRV_FROM_VARIABLE] = "variable",
+                                          [SRV_FROM_FLAG] = "flag"};
     for (size_t i = 0; i < srv_option_count; i++) {
         if (srv_options[i].kind == SRV_OPTION_MODE)
             continue;
@@ -329,7 +343,10 @@ void srv_config_print(struct srv_buffer *out, const struct srv_config *config)
 
 static void help_option(struct srv_buffer *out, const struct srv_option *option)
 {
-    static const char *const values[] = {" TEXT", " N", " WORD", ""};
+    static const char *const values[] = {[SRV_OPTION_TEXT] = " TEXT",
+                                         [SRV_OPTION_SIZE] = " N",
+                                         [SRV_OPTION_CHOICE] = " WORD",
+                                         [SRV_OPTION_MODE] = ""};
     char flag[SRV_OPTION_SPELL_MAX];
     srv_option_spell(flag, option, SRV_FROM_FLAG);
     int width = 28 - (int)strlen(flag);

@@ -7,20 +7,20 @@
 enum srv_option_kind {
     SRV_OPTION_TEXT,   /* char * */
     SRV_OPTION_SIZE,   /* size_t */
-    SRV_OPTION_CHOICE, /* unsigned: the index of one of the words */
+    SRV_OPTION_CHOICE, /* unsigned: the index of a word, the value of an enum */
     SRV_OPTION_MODE,   /* a flag without a value, which chooses the run mode */
 };
 
 struct srv_option {
     const char *name; /* the file's key; ATTN_NAME and --na-me follow from it */
     enum srv_option_kind kind;
-    size_t offset;       /* of the value in struct srv_config */
-    bool is_share;       /* SIZE: of memory; see srv_config_divide_shares */
-    const char *initial; /* the default as text; NULL: none, or found out at start */
-    size_t min, max;     /* SIZE */
-    const char *unit;    /* SIZE: "bytes"; NULL where the number counts what the name says */
-    const char *choices; /* CHOICE: the words, separated by | */
-    const char *form;    /* TEXT: what the text must be, in words */
+    size_t offset;           /* of the value in struct srv_config */
+    bool scales_with_memory; /* SIZE: lowered where memory is short (srv_config_divide_shares) */
+    const char *initial;     /* the default as text; NULL: none, or found out at start */
+    size_t min, max;         /* SIZE */
+    const char *unit;        /* SIZE: "bytes"; NULL where the number counts what the name says */
+    const char *choices;     /* CHOICE: the words, separated by |, in the order of the enum */
+    const char *accepts;     /* TEXT: what the text must be, in words */
     bool (*valid)(const char *text); /* TEXT: NULL where any text but "" is accepted */
     enum srv_run_mode mode;          /* MODE */
     const char *help;

@@ -147,8 +147,8 @@ static void leave_session(struct srv_item *item, struct srv_item *before)
     item->job->pending--;
     if (before != NULL)
         before->next_of_session = item->next_of_session;
-    if (session->newest == item)
-        session->newest = before;
+    if (session->last_item == item)
+        session->last_item = before;
 }
 
 /* Counts the item's request as waiting for the session, unless the session's newest item is of the
@@ -157,7 +157,7 @@ static bool join_waiting(struct srv_item *item)
 {
     struct srv_session *session = item->session;
     size_t limit = item->job->context->limits->max_session_waiting + 1; /* with the one that runs */
-    if (same_request(item, session->newest))
+    if (same_request(item, session->last_item))
         return true;
     if (atomic_load(&session->waiting) >= limit) {
         srv_fail(&item->error, SRV_E_SESSION_BUSY, "session_id",
@@ -174,10 +174,10 @@ bool srv_item_bind(struct srv_item *item)
     if (!found || !join_waiting(item))
         return false;
     struct srv_session *session = item->session;
-    item->is_first = session->newest == NULL;
+    item->is_first = session->last_item == NULL;
     if (!item->is_first)
-        session->newest->next_of_session = item;
-    session->newest = item;
+        session->last_item->next_of_session = item;
+    session->last_item = item;
     return true;
 }
 
@@ -185,7 +185,7 @@ bool srv_item_bind(struct srv_item *item)
 
 static struct srv_last_step *last_step(const struct srv_item *item)
 {
-    return &item->session->last[item->job->call.layer];
+    return &item->session->last_steps[item->job->call.layer];
 }
 
 static bool repeats_last(const struct srv_item *item, size_t position, size_t length)

@@ -31,9 +31,9 @@ struct srv_sessions {
     atomic_uint_fast64_t next_epoch;
     uint64_t hash_point;
     char instance[SRV_ID_MAX + 1];
-    size_t num_buckets;            /* a power of two */
-    struct srv_session **by_key;   /* [num_buckets] hashed by key; after `buckets` in memory */
-    struct srv_session *buckets[]; /* [num_buckets] hashed by id */
+    size_t num_buckets;                      /* a power of two */
+    struct srv_session **by_idempotency_key; /* [num_buckets] hashed by key, after `buckets` */
+    struct srv_session *buckets[];           /* [num_buckets] hashed by id */
 };
 
 /* ---- Making and ending the table ------------------------------------------------------------- */
@@ -55,7 +55,7 @@ bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limit
     sessions->max_sessions = limits->max_sessions;
     sessions->default_ttl_s = limits->session_ttl_s;
     sessions->num_buckets = buckets;
-    sessions->by_key = sessions->buckets + buckets;
+    sessions->by_idempotency_key = sessions->buckets + buckets;
     sessions->hash_point = random[0];
     /* 40 random bits that two runs will not share, then a counter: 52 bits, exact in a double. */
     sessions->next_epoch = (random[1] >> 24 << 12) + 1;
@@ -98,17 +98,17 @@ static struct srv_session **find_link(struct srv_sessions *sessions, const char 
 /* The same for an idempotency key. */
 static struct srv_session **find_key_link(struct srv_sessions *sessions, const char *key)
 {
-    struct srv_session **link = &sessions->by_key[bucket_of(sessions, key)];
-    while (*link != NULL && strcmp((*link)->key, key) != 0)
-        link = &(*link)->next_by_key;
+    struct srv_session **link = &sessions->by_idempotency_key[bucket_of(sessions, key)];
+    while (*link != NULL && strcmp((*link)->idempotency_key, key) != 0)
+        link = &(*link)->next_by_idempotency_key;
     return link;
 }
 
 static void link_session(struct srv_sessions *sessions, struct srv_session *session)
 {
     *find_link(sessions, session->id) = session;
-    if (session->key[0] != '\0')
-        *find_key_link(sessions, session->key) = session;
+    if (session->idempotency_key[0] != '\0')
+        *find_key_link(sessions, session->idempotency_key) = session;
     sessions->count++;
 }
 
@@ -116,8 +116,8 @@ static void unlink_session(struct srv_sessions *sessions, struct srv_session **l
 {
     struct srv_session *session = *link;
     *link = session->next;
-    if (session->key[0] != '\0')
-        *find_key_link(sessions, session->key) = session->next_by_key;
+    if (session->idempotency_key[0] != '\0')
+        *find_key_link(sessions, session->idempotency_key) = session->next_by_idempotency_key;
     sessions->count--;
 }
 
@@ -126,7 +126,7 @@ static void unlink_session(struct srv_sessions *sessions, struct srv_session **l
 static void session_free(struct srv_session *session)
 {
     attn_cache_free(session->cache);
-    free(session->last);
+    free(session->last_steps);
     free(session);
 }
 
@@ -201,11 +201,11 @@ static enum srv_error_code allocate_state(struct srv_session *session,
     if (session->cache == NULL &&
         attn_cache_new(&session->cache, model->pool, model->attn, max_length, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
-    session->last = calloc(layers, sizeof *session->last);
-    if (session->last == NULL)
+    session->last_steps = calloc(layers, sizeof *session->last_steps);
+    if (session->last_steps == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
-    if (options->last != NULL)
-        memcpy(session->last, options->last, layers * sizeof *session->last);
+    if (options->last_steps != NULL)
+        memcpy(session->last_steps, options->last_steps, layers * sizeof *session->last_steps);
     return SRV_OK;
 }
 
@@ -227,8 +227,9 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
     session->changed = true;
     session->epoch =
         options->epoch != 0 ? options->epoch : atomic_fetch_add(&sessions->next_epoch, 1);
-    if (options->key != NULL)
-        snprintf(session->key, sizeof session->key, "%s", options->key);
+    if (options->idempotency_key != NULL)
+        snprintf(session->idempotency_key, sizeof session->idempotency_key, "%s",
+                 options->idempotency_key);
     memcpy(session->key_digest, options->key_digest, sizeof session->key_digest);
     enum srv_error_code code = allocate_state(session, options, error);
     if (code == SRV_OK && options->id != NULL)
@@ -245,8 +246,8 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
 /* ---- The table's calls ----------------------------------------------------------------------- */
 
 /* Under the lock: whether a session of that id that is created with that key may be added. */
-static enum srv_error_code check_room(struct srv_sessions *sessions, const char *id,
-                                      const char *key, struct srv_error *error)
+static enum srv_error_code check_may_insert(struct srv_sessions *sessions, const char *id,
+                                            const char *key, struct srv_error *error)
 {
     if (key != NULL && key[0] != '\0' && *find_key_link(sessions, key) != NULL)
         return srv_fail(error, SRV_E_IDEMPOTENCY, "Idempotency-Key",
@@ -260,12 +261,13 @@ static enum srv_error_code check_room(struct srv_sessions *sessions, const char 
 }
 
 /* Checked before a cache is allocated, so that a refusal is cheap. */
-static enum srv_error_code check_first(struct srv_sessions *sessions,
-                                       const struct srv_session_options *options,
-                                       struct srv_error *error)
+static enum srv_error_code check_before_allocating(struct srv_sessions *sessions,
+                                                   const struct srv_session_options *options,
+                                                   struct srv_error *error)
 {
     pthread_mutex_lock(&sessions->lock);
-    enum srv_error_code code = check_room(sessions, options->id, options->key, error);
+    enum srv_error_code code =
+        check_may_insert(sessions, options->id, options->idempotency_key, error);
     pthread_mutex_unlock(&sessions->lock);
     return code;
 }
@@ -274,7 +276,8 @@ enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv
                                        struct srv_error *error)
 {
     pthread_mutex_lock(&sessions->lock);
-    enum srv_error_code code = check_room(sessions, session->id, session->key, error);
+    enum srv_error_code code =
+        check_may_insert(sessions, session->id, session->idempotency_key, error);
     if (code == SRV_OK) {
         link_session(sessions, session);
         session->references++;
@@ -291,7 +294,7 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
     struct srv_session *session = NULL;
     enum srv_error_code code = check_options(options, model, error);
     if (code == SRV_OK)
-        code = check_first(sessions, options, error);
+        code = check_before_allocating(sessions, options, error);
     if (code != SRV_OK) {
         attn_cache_free(options->cache);
         return code;
@@ -306,16 +309,17 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
     return code;
 }
 
-enum srv_error_code srv_session_find_by_key(struct srv_session **out, struct srv_sessions *sessions,
-                                            const struct srv_session_options *options,
-                                            struct srv_error *error)
+enum srv_error_code srv_session_find_by_idempotency_key(struct srv_session **out,
+                                                        struct srv_sessions *sessions,
+                                                        const struct srv_session_options *options,
+                                                        struct srv_error *error)
 {
     *out = NULL;
-    if (options->key == NULL || options->key[0] == '\0')
+    if (options->idempotency_key == NULL || options->idempotency_key[0] == '\0')
         return SRV_OK;
     enum srv_error_code code = SRV_OK;
     pthread_mutex_lock(&sessions->lock);
-    struct srv_session *session = *find_key_link(sessions, options->key);
+    struct srv_session *session = *find_key_link(sessions, options->idempotency_key);
     if (session != NULL &&
         memcmp(session->key_digest, options->key_digest, sizeof session->key_digest) != 0)
         code = srv_fail(error, SRV_E_IDEMPOTENCY, "Idempotency-Key",
@@ -355,7 +359,7 @@ void srv_session_truncate(struct srv_session *session, size_t length)
 {
     attn_cache_truncate(session->cache, length);
     for (size_t i = 0; i < session->model->info.num_layers; i++) {
-        struct srv_last_step *last = &session->last[i];
+        struct srv_last_step *last = &session->last_steps[i];
         if (last->position + last->rows > length)
             *last = (struct srv_last_step){0};
     }

@@ -26,29 +26,31 @@ struct srv_last_step {
 
 struct srv_session {
     char id[SRV_ID_MAX + 1];
-    uint64_t epoch; /* differs for every session ever created, and between runs */
+    uint64_t epoch; /* differs for every session ever created, also between runs */
     const struct srv_model *model;
-    struct attn_cache *cache;   /* the engine owner's */
-    struct srv_last_step *last; /* [info.num_layers] the engine owner's */
+    /* Freed with the last reference.  Its tokens are the engine owner's; any thread may read its
+     * lengths. */
+    struct attn_cache *cache;
+    struct srv_last_step *last_steps; /* [info.num_layers] the engine owner's */
     uint64_t ttl_ns;
     atomic_uint_fast64_t used_ns; /* last use, monotonic */
     atomic_uint waiting;          /* requests that have steps queued for it */
-    struct srv_item *newest;      /* the engine owner's: the last of these steps */
+    struct srv_item *last_item;   /* the engine owner's: the last step that is queued for it */
     bool pending_creation;        /* the engine owner's: its first step is still to be made */
     atomic_uint references;       /* with the table's */
-    char key[SRV_ID_MAX + 1];     /* the Idempotency-Key it was created with, "" for none */
-    uint64_t key_digest[2];       /* of the request that had the key */
+    char idempotency_key[SRV_ID_MAX + 1]; /* of the request that created it; "": none */
+    uint64_t key_digest[2];               /* of the path and body of that request */
 
     /* The store's (store/store.h), under its lock. */
-    enum { SRV_UNRECORDED, SRV_RECORDED, SRV_DELETED } record;
-    uint64_t chain; /* number of its next record */
+    enum { SRV_UNRECORDED, SRV_RECORDED, SRV_DELETED } record_state;
+    uint64_t next_record; /* its number among the session's records */
 
     /* The store's, used by the engine owner. */
-    bool shares_blocks;       /* maybe, with others: it was forked, or is a fork */
+    bool shares_blocks;       /* may share blocks: it was forked or is a fork; never cleared */
     bool changed;             /* since the moment that its file holds */
     uint64_t file_generation; /* of its file; 0: it has none */
 
-    struct srv_session *next, *next_by_key; /* in the table's lists */
+    struct srv_session *next, *next_by_idempotency_key; /* in the table's lists */
 };
 
 struct srv_sessions; /* the table */
@@ -60,14 +62,14 @@ bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limit
 void srv_sessions_close(struct srv_sessions *sessions); /* drops the table's references */
 
 struct srv_session_options {
-    const char *id;                   /* NULL: one is made that nobody can guess */
-    size_t max_length;                /* 0: the model's limit */
-    size_t ttl_s;                     /* 0: the default */
-    struct attn_cache *cache;         /* NULL: a new one; else the session's, freed on an error */
-    const struct srv_last_step *last; /* [info.num_layers]; NULL: none */
-    const char *key;                  /* Idempotency-Key; "" or NULL: none */
-    uint64_t key_digest[2];           /* of the request that has the key */
-    uint64_t epoch;                   /* 0: a new one; else that of a session that is restored */
+    const char *id;           /* NULL: one is made that nobody can guess */
+    size_t max_length;        /* 0: the model's limit */
+    size_t ttl_s;             /* 0: the default */
+    struct attn_cache *cache; /* NULL: a new one; else the session's, freed on an error */
+    const struct srv_last_step *last_steps; /* [info.num_layers]; NULL: none */
+    const char *idempotency_key;            /* Idempotency-Key; "" or NULL: none */
+    uint64_t key_digest[2];                 /* of the request that has the key */
+    uint64_t epoch; /* 0: a new one; else that of a session that is restored */
 };
 
 /* `new` makes a session that is in no table, with one reference, the caller's; `insert` puts it
@@ -91,9 +93,10 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
 /* Finds the live session that was created with the key of these options, and takes a reference;
  * NULL where there is none or the options have no key.  Counts as use.  Error:
  * idempotency_conflict, where another request created it. */
-enum srv_error_code srv_session_find_by_key(struct srv_session **out, struct srv_sessions *sessions,
-                                            const struct srv_session_options *options,
-                                            struct srv_error *error);
+enum srv_error_code srv_session_find_by_idempotency_key(struct srv_session **out,
+                                                        struct srv_sessions *sessions,
+                                                        const struct srv_session_options *options,
+                                                        struct srv_error *error);
 
 /* A reference to the live session of that id; NULL where there is none.  Counts as use. */
 struct srv_session *srv_session_get(struct srv_sessions *sessions, const char *id);

@@ -39,7 +39,7 @@ static struct srv_session *find_parent(const struct srv_restore *restore,
 {
     const struct srv_restored_session *parent = srv_restore_find(restore, create->parent);
     if (parent == NULL || parent->session == NULL || parent->session->model != model ||
-        parent->session->chain != create->parent_chain)
+        parent->session->next_record != create->parent_chain)
         return NULL;
     return parent->session;
 }
@@ -49,9 +49,9 @@ static struct srv_session *find_parent(const struct srv_restore *restore,
 static void inherit_last_steps(struct srv_session *session, const struct srv_session *parent)
 {
     for (size_t i = 0; i < session->model->info.num_layers; i++) {
-        const struct srv_last_step *last = &parent->last[i];
+        const struct srv_last_step *last = &parent->last_steps[i];
         if (last->position + last->rows == attn_cache_length(session->cache, i))
-            session->last[i] = *last;
+            session->last_steps[i] = *last;
     }
 }
 
@@ -65,7 +65,7 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .id = create->id,
         .max_length = (size_t)create->max_length,
         .ttl_s = (size_t)create->ttl_s,
-        .key = create->key,
+        .idempotency_key = create->key,
         .key_digest = {create->key_digest[0], create->key_digest[1]},
         .epoch = entry->epoch,
     };
@@ -85,8 +85,8 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         entry->session->shares_blocks = parent->shares_blocks = true;
     }
     srv_session_set_used(entry->session, create->used_ns);
-    entry->session->record = SRV_RECORDED;
-    entry->session->chain = 1;
+    entry->session->record_state = SRV_RECORDED;
+    entry->session->next_record = 1;
     entry->pending = create->pending != 0;
     return SRV_RESTORE_OK;
 }
@@ -127,13 +127,13 @@ static enum attn_status append_rows(struct srv_session *session, const struct sr
                                     const struct srv_record_rows *head, size_t keys, size_t values)
 {
     const size_t number = sizeof(float);
-    size_t rows = (size_t)head->rows, most = PIECE / ((keys + values) * number);
+    size_t rows = (size_t)head->rows, piece_rows = PIECE / ((keys + values) * number);
     size_t key_at = sizeof *head, value_at = key_at + rows * keys * number;
-    most = most < 1 ? 1 : most < rows ? most : rows;
-    float *key = malloc(most * (keys + values) * number);
+    piece_rows = piece_rows < 1 ? 1 : piece_rows < rows ? piece_rows : rows;
+    float *key = malloc(piece_rows * (keys + values) * number);
     enum attn_status status = key != NULL ? ATTN_OK : ATTN_NO_MEMORY;
-    for (size_t first = 0; first < rows && status == ATTN_OK; first += most) {
-        size_t n = most < rows - first ? most : rows - first;
+    for (size_t first = 0; first < rows && status == ATTN_OK; first += piece_rows) {
+        size_t n = piece_rows < rows - first ? piece_rows : rows - first;
         float *value = key + n * keys;
         status = ATTN_IO;
         if (srv_record_read(key, record, key_at + first * keys * number, n * keys * number) &&
@@ -161,7 +161,7 @@ static enum attn_status apply_rows(struct srv_session *session, const struct srv
     if (record->head.length != sizeof rows + n * (keys + values) * sizeof(float))
         return ATTN_MALFORMED;
     enum attn_status status = append_rows(session, record, &rows, keys, values);
-    session->last[layer] = (struct srv_last_step){
+    session->last_steps[layer] = (struct srv_last_step){
         .position = (size_t)rows.position, .rows = n, .digest = {rows.digest[0], rows.digest[1]}};
     srv_session_set_used(session, rows.used_ns);
     return status;
@@ -189,9 +189,9 @@ static enum attn_status apply_commit(struct srv_session *session, const struct s
         if (!srv_record_read(&last, record, i * sizeof last, sizeof last) || last.rows > length ||
             (last.rows > 0 && last.position != length - last.rows))
             return ATTN_MALFORMED;
-        session->last[i] = (struct srv_last_step){.position = (size_t)last.position,
-                                                  .rows = (size_t)last.rows,
-                                                  .digest = {last.digest[0], last.digest[1]}};
+        session->last_steps[i] = (struct srv_last_step){.position = (size_t)last.position,
+                                                        .rows = (size_t)last.rows,
+                                                        .digest = {last.digest[0], last.digest[1]}};
     }
     return ATTN_OK;
 }
@@ -206,8 +206,8 @@ static enum srv_restore_status apply_change(struct srv_restored_session *entry,
     };
     size_t type = record->head.type;
     enum attn_status status = ATTN_MALFORMED;
-    if (record->head.chain == entry->session->chain && type < sizeof changes / sizeof changes[0] &&
-        changes[type] != NULL)
+    if (record->head.chain == entry->session->next_record &&
+        type < sizeof changes / sizeof changes[0] && changes[type] != NULL)
         status = changes[type](entry->session, record);
     if (status == ATTN_POOL_FULL || status == ATTN_NO_MEMORY)
         return SRV_RESTORE_FULL;
@@ -215,7 +215,7 @@ static enum srv_restore_status apply_change(struct srv_restored_session *entry,
         srv_restore_mark_lost(entry);
         return SRV_RESTORE_OK;
     }
-    entry->session->chain++;
+    entry->session->next_record++;
     entry->session->changed = true;
     entry->unproven = false;
     if (type == SRV_RECORD_COMMIT)
@@ -257,7 +257,7 @@ static enum srv_restore_status apply(struct srv_restore *restore, const struct s
     }
     if (entry == NULL || entry->session == NULL)
         return SRV_RESTORE_OK; /* lost before, or deleted later */
-    if (record->head.chain < entry->session->chain)
+    if (record->head.chain < entry->session->next_record)
         return skip(entry, generation);
     return apply_change(entry, record);
 }

@@ -9,8 +9,8 @@
 #include "base/id.h"
 #include "store/session_notes.h"
 
-#define FEW 128     /* sessions that do not count as too many, whatever max_sessions is */
-#define MANY_LOST 8 /* times max_sessions: more that are lost are not counted either */
+#define SPARE_SESSIONS 128 /* added to max_sessions in both bounds on what files may hold */
+#define MANY_LOST 8        /* beyond so many times that sum, lost sessions have the start refused */
 #define PIECE ((size_t)16 << 20) /* bytes of a session's file between two reports of progress */
 
 static enum srv_restore_status fail(struct srv_restore *restore, enum srv_restore_status what,
@@ -54,18 +54,18 @@ static bool is_wanted(const struct srv_restored_session *entry)
     return entry->epoch != 0 && (entry->session != NULL || entry->lost);
 }
 
-/* Moves the wanted entries to a table of which they take a quarter at most, and leaves room for a
- * quarter more entries before they are counted again. */
-static bool make_room(struct srv_restore *restore)
+/* Rehashes the wanted entries into a table at most a quarter full.  `recount_at` is the count at
+ * which the next call comes: a quarter more. */
+static bool rehash(struct srv_restore *restore)
 {
-    size_t capacity = 64, count = 0, sessions = 0, most = restore->max_sessions + FEW;
+    size_t capacity = 64, count = 0, sessions = 0, limit = restore->max_sessions + SPARE_SESSIONS;
     for (size_t i = 0; i < restore->capacity; i++) {
         count += is_wanted(&restore->entries[i]);
         sessions += restore->entries[i].session != NULL;
     }
     while (capacity < 4 * count)
         capacity *= 2;
-    bool crowded = sessions / 2 > most, lost = (count - sessions) / MANY_LOST > most;
+    bool crowded = sessions / 2 > limit, lost = (count - sessions) / MANY_LOST > limit;
     struct srv_restored_session *entries =
         crowded || lost ? NULL : calloc(capacity, sizeof *entries);
     if (entries == NULL) {
@@ -82,7 +82,7 @@ static bool make_room(struct srv_restore *restore)
     restore->entries = entries;
     restore->capacity = capacity;
     restore->count = count;
-    restore->room = count + count / 4 + 8;
+    restore->recount_at = count + count / 4 + 8;
     return true;
 }
 
@@ -96,7 +96,7 @@ struct srv_restored_session *srv_restore_find(const struct srv_restore *restore,
 
 struct srv_restored_session *srv_restore_entry(struct srv_restore *restore, uint64_t epoch)
 {
-    if (restore->count >= restore->room && !make_room(restore))
+    if (restore->count >= restore->recount_at && !rehash(restore))
         return NULL;
     struct srv_restored_session *entry = slot_of(restore->entries, restore->capacity, epoch);
     if (entry->epoch == 0) {
@@ -142,63 +142,63 @@ static enum srv_restore_status fail_attn(struct srv_restore *restore,
     return fail(restore, full ? SRV_RESTORE_FULL : damaged, cause->message);
 }
 
-/* A small file is read at once. */
+/* A file that fits the reader's window is read at once. */
 static enum srv_restore_status open_import(struct attn_import **out, struct srv_restore *restore,
-                                           struct srv_file_reader *file)
+                                           struct srv_file_reader *reader)
 {
     struct attn_error cause = {0};
-    const void *bytes = srv_file_reader_whole(file);
-    if (file->error != 0)
-        return fail(restore, SRV_RESTORE_UNREADABLE, strerrordesc_np(file->error));
+    const void *bytes = srv_file_reader_whole(reader);
+    if (reader->error != 0)
+        return fail(restore, SRV_RESTORE_UNREADABLE, strerrordesc_np(reader->error));
     enum attn_status status = bytes != NULL
-                                  ? attn_import_open(out, bytes, file->size, &cause)
-                                  : attn_import_open_file(out, file->fd, file->size, &cause);
+                                  ? attn_import_open(out, bytes, reader->size, &cause)
+                                  : attn_import_open_file(out, reader->fd, reader->size, &cause);
     return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
 }
 
-/* A file that is being restored as a session. */
-struct restoring {
-    const struct srv_session_file *session;
-    const struct srv_model *model;
+/* A session's file while it is being restored. */
+struct file_restore {
+    const struct srv_session_file *described;
+    const struct srv_file_reader *reader;
     struct attn_import *import;
-    const struct srv_file_reader *file;
+    const struct srv_model *model;
 };
 
 /* Has the import share what the base says, with sessions that were restored. */
 static enum attn_status share_blocks(const struct srv_restore *restore,
-                                     const struct restoring *restoring, struct attn_error *cause)
+                                     const struct file_restore *file, struct attn_error *cause)
 {
     enum attn_status status = ATTN_OK;
-    for (size_t i = 0; i < restoring->session->num_shares && status == ATTN_OK; i++) {
-        const struct srv_share *share = &restoring->session->shares[i];
+    for (size_t i = 0; i < file->described->num_shares && status == ATTN_OK; i++) {
+        const struct srv_share *share = &file->described->shares[i];
         const struct srv_restored_session *parent = srv_restore_find(restore, share->parent);
-        if (parent == NULL || parent->session == NULL || parent->session->model != restoring->model)
+        if (parent == NULL || parent->session == NULL || parent->session->model != file->model)
             continue;
         parent->session->shares_blocks = true;
-        status = attn_import_share_blocks(restoring->import, share->layer, parent->session->cache,
+        status = attn_import_share_blocks(file->import, share->layer, parent->session->cache,
                                           share->blocks, cause);
     }
     return status;
 }
 
-/* Fills a cache that nobody knows of from the file. */
+/* Makes a cache, which no session has yet, and fills it from the file. */
 static enum srv_restore_status read_cache(struct attn_cache **out, struct srv_restore *restore,
-                                          const struct restoring *restoring)
+                                          const struct file_restore *file)
 {
     struct attn_error cause = {0};
-    struct attn_import *import = restoring->import;
-    const struct srv_model *model = restoring->model;
+    struct attn_import *import = file->import;
+    const struct srv_model *model = file->model;
     bool more = true;
     enum attn_status status = attn_cache_new(
         out, model->pool, model->attn, (size_t)srv_notes_number(import, "max_length"), &cause);
     if (status == ATTN_OK)
         status = attn_import_begin(import, *out, &cause);
     if (status == ATTN_OK)
-        status = share_blocks(restore, restoring, &cause);
+        status = share_blocks(restore, file, &cause);
     for (size_t done = PIECE; status == ATTN_OK && more; done += PIECE) {
         status = attn_import_run(&more, import, PIECE, &cause);
         if (more) /* each byte is read twice: summed up, and later copied */
-            srv_file_reader_report(restoring->file, done / 2);
+            srv_file_reader_report(file->reader, done / 2);
     }
     return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
 }
@@ -211,7 +211,7 @@ static bool read_options(struct srv_session_options *out, const struct attn_impo
     *out = (struct srv_session_options){
         .id = attn_import_note(import, "id"),
         .ttl_s = (size_t)srv_notes_number(import, "ttl_s"),
-        .key = key,
+        .idempotency_key = key,
         .epoch = epoch,
     };
     return out->id != NULL && srv_id_valid(out->id) && out->ttl_s >= 1 &&
@@ -224,43 +224,42 @@ static bool read_options(struct srv_session_options *out, const struct attn_impo
 /* The session from its cache, which becomes the session's or is freed. */
 static enum srv_restore_status new_session(struct srv_restored_session *entry,
                                            struct srv_restore *restore,
-                                           const struct restoring *restoring,
+                                           const struct file_restore *file,
                                            const struct srv_session_options *options)
 {
     struct srv_error error = {0};
-    const struct attn_import *import = restoring->import;
-    if (srv_session_new(&entry->session, restore->sessions, restoring->model, options, &error) !=
-        SRV_OK)
+    const struct attn_import *import = file->import;
+    if (srv_session_new(&entry->session, restore->sessions, file->model, options, &error) != SRV_OK)
         return fail(restore, SRV_RESTORE_FULL, error.message);
     srv_session_set_used(entry->session, srv_notes_number(import, "used"));
-    entry->session->chain = srv_notes_number(import, "chain");
-    entry->session->record = SRV_RECORDED;
+    entry->session->next_record = srv_notes_number(import, "chain");
+    entry->session->record_state = SRV_RECORDED;
     entry->session->changed = false;
-    entry->session->file_generation = restoring->session->generation;
-    entry->session->shares_blocks = restoring->session->num_shares > 0;
+    entry->session->file_generation = file->described->generation;
+    entry->session->shares_blocks = file->described->num_shares > 0;
     return SRV_RESTORE_OK;
 }
 
 static enum srv_restore_status make_session(struct srv_restored_session *entry,
                                             struct srv_restore *restore,
-                                            const struct restoring *restoring)
+                                            const struct file_restore *file)
 {
     struct srv_session_options options = {0};
     struct srv_error error = {0};
     struct attn_cache *cache = NULL;
-    const struct srv_model *model = restoring->model;
+    const struct srv_model *model = file->model;
     struct srv_last_step *last = calloc(model->info.num_layers, sizeof *last);
     enum srv_restore_status result = fail(restore, SRV_RESTORE_FULL, "out of memory");
     if (last != NULL)
-        result = read_cache(&cache, restore, restoring);
+        result = read_cache(&cache, restore, file);
     if (result == SRV_RESTORE_OK &&
-        (!read_options(&options, restoring->import, entry->epoch) ||
-         srv_notes_last_steps(last, restoring->import, model, cache, &error) != SRV_OK))
+        (!read_options(&options, file->import, entry->epoch) ||
+         srv_notes_last_steps(last, file->import, model, cache, &error) != SRV_OK))
         result = fail(restore, SRV_RESTORE_DAMAGED, "its notes are not those of a session");
     options.cache = cache;
-    options.last = last;
+    options.last_steps = last;
     if (result == SRV_RESTORE_OK)
-        result = new_session(entry, restore, restoring, &options);
+        result = new_session(entry, restore, file, &options);
     else
         attn_cache_free(cache);
     free(last);
@@ -268,28 +267,28 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
 }
 
 enum srv_restore_status srv_restore_file(struct srv_restore *restore,
-                                         const struct srv_session_file *session,
-                                         struct srv_file_reader *file)
+                                         const struct srv_session_file *described,
+                                         struct srv_file_reader *reader)
 {
-    struct restoring restoring = {.session = session, .file = file};
-    struct srv_restored_session *entry = srv_restore_entry(restore, session->epoch);
+    struct file_restore file = {.described = described, .reader = reader};
+    struct srv_restored_session *entry = srv_restore_entry(restore, described->epoch);
     if (entry == NULL)
         return SRV_RESTORE_FULL;
-    enum srv_restore_status result = open_import(&restoring.import, restore, file);
+    enum srv_restore_status result = open_import(&file.import, restore, reader);
     if (result != SRV_RESTORE_OK) {
         entry->lost = true;
         return result;
     }
-    restoring.model = srv_restore_model(restore, attn_import_note(restoring.import, "model"),
-                                        attn_import_note(restoring.import, "fingerprint"));
-    if (restoring.model != NULL)
-        result = make_session(entry, restore, &restoring);
+    file.model = srv_restore_model(restore, attn_import_note(file.import, "model"),
+                                   attn_import_note(file.import, "fingerprint"));
+    if (file.model != NULL)
+        result = make_session(entry, restore, &file);
     else
         result =
             fail(restore, SRV_RESTORE_NO_MODEL, "its model, by name and fingerprint, is not here");
     entry->lost = result != SRV_RESTORE_OK;
     entry->unknown_model = result == SRV_RESTORE_NO_MODEL;
-    attn_import_close(restoring.import);
+    attn_import_close(file.import);
     return result;
 }
 

@@ -5,11 +5,11 @@
  * missing, or may be missing, is not restored: a lost session is reported, a wrong one would not
  * be.
  *
- * Sessions of a base share blocks as the base says, and forks in journals fork again: what the pool
- * has held it holds again.
+ * Blocks are shared as before: sessions of a base share what the base says, and forks in journals
+ * are forked again.  So sessions that fitted the pool fit it again.
  *
- * However long a file is, what is held of it at a time is a window (file_reader.h) and 256 KiB of
- * rows, or the header of a session's file and 64 tokens of a layer. */
+ * Memory does not depend on the length of a file.  Of a journal, a window (file_reader.h) and 256
+ * KiB of rows are held at a time; of a session's file, the header and 64 tokens of a layer. */
 #ifndef SRV_RESTORE_H
 #define SRV_RESTORE_H
 
@@ -34,8 +34,8 @@ struct srv_restore {
     const struct srv_models *models;
     struct srv_restored_session *entries; /* [capacity] hashed by epoch; epoch 0: free */
     size_t capacity, count;               /* count: entries in use */
-    size_t room;                          /* for so many entries before they are counted again */
-    size_t made;                          /* all entries that ever were */
+    size_t recount_at;                    /* the count at which the entries are counted again */
+    size_t made;                          /* entries made since the start */
     size_t max_sessions;                  /* of the table */
     char message[256];                    /* the last thing that was wrong */
 };
@@ -48,9 +48,10 @@ enum srv_restore_status {
     SRV_RESTORE_UNREADABLE, /* the file cannot be read now, and may be sound */
 };
 
-/* For a table of `max_sessions`.  Files may hold more sessions, of which some have expired; where
- * they hold more than twice as many, or more than eight times as many are lost, reading ends with
- * SRV_RESTORE_FULL before they take all memory, at a quarter more at most. */
+/* Begins restoring for a table of `max_sessions`.  Files may hold more sessions than that, some of
+ * which have expired.  Reading ends with SRV_RESTORE_FULL where the files hold more than twice
+ * max_sessions, or where more than eight times max_sessions are lost.  Entries are counted whenever
+ * their number has grown by a quarter, so that reading may end a quarter later. */
 void srv_restore_init(struct srv_restore *restore, struct srv_sessions *sessions,
                       size_t max_sessions, const struct srv_models *models);
 void srv_restore_fini(struct srv_restore *restore); /* frees what was not published */
@@ -82,8 +83,8 @@ struct srv_session_file {
 
 /* Reads such a file. */
 enum srv_restore_status srv_restore_file(struct srv_restore *restore,
-                                         const struct srv_session_file *session,
-                                         struct srv_file_reader *file);
+                                         const struct srv_session_file *described,
+                                         struct srv_file_reader *reader);
 
 struct srv_replay_result {
     size_t good;    /* bytes up to a torn tail */
@@ -102,7 +103,8 @@ struct srv_restore_result {
 };
 
 /* Inserts all whole sessions into the table; false, with `message`, where the table has no room for
- * them.  An entry that has a session and is not published expired before this start. */
+ * them.  An entry that has a session and is not published has expired before this start, or is the
+ * older of two sessions of one id. */
 bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *restore);
 
 #endif

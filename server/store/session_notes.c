@@ -42,10 +42,10 @@ static size_t note_own(struct srv_note_text *out, const struct srv_session *sess
 {
     size_t count = note_text(out, "id", session->id);
     count += note_number(out + count, "used", moment->used_ns);
-    count += note_number(out + count, "chain", moment->chain);
-    if (session->key[0] == '\0')
+    count += note_number(out + count, "chain", moment->next_record);
+    if (session->idempotency_key[0] == '\0')
         return count;
-    count += note_text(out + count, "key", session->key);
+    count += note_text(out + count, "key", session->idempotency_key);
     snprintf(out[count].name, SRV_NOTE_MAX, "key_digest");
     snprintf(out[count++].value, SRV_NOTE_MAX, "%016llx%016llx",
              (unsigned long long)session->key_digest[0],
@@ -63,7 +63,7 @@ size_t srv_notes_print(struct srv_note_text *out, const struct srv_session *sess
     if (own)
         count += note_own(out + count, session, moment);
     for (size_t i = 0; i < session->model->info.num_layers; i++) {
-        const struct srv_last_step *last = &moment->last[i];
+        const struct srv_last_step *last = &moment->last_steps[i];
         if (last->rows == 0 || last->position + last->rows != attn_cache_length(moment->cache, i))
             continue;
         print_last_name(out[count].name, i);

@@ -20,9 +20,9 @@ struct srv_note_text {
 /* A session at one moment; all else that is noted of it never changes. */
 struct srv_session_moment {
     const struct attn_cache *cache;
-    const struct srv_last_step *last; /* [info.num_layers] */
-    uint64_t used_ns;                 /* since 1970 */
-    uint64_t chain;
+    const struct srv_last_step *last_steps; /* [info.num_layers] */
+    uint64_t used_ns;                       /* since 1970 */
+    uint64_t next_record;                   /* the note "chain" */
 };
 
 /* Fills out [SRV_NOTES + info.num_layers] and returns the number of notes.  `own`: for a file of

@@ -86,13 +86,13 @@ static size_t count_owned(const struct srv_sharing *sharing, struct attn_block *
 
 static bool add_share(struct srv_sharing *sharing, struct srv_share share)
 {
-    if (sharing->count == sharing->most) {
-        size_t most = sharing->most + sharing->most / 2 + 64;
-        struct srv_share *shares = realloc(sharing->shares, most * sizeof *shares);
+    if (sharing->count == sharing->shares_capacity) {
+        size_t capacity = sharing->shares_capacity + sharing->shares_capacity / 2 + 64;
+        struct srv_share *shares = realloc(sharing->shares, capacity * sizeof *shares);
         if (shares == NULL)
             return false;
         sharing->shares = shares;
-        sharing->most = most;
+        sharing->shares_capacity = capacity;
     }
     sharing->shares[sharing->count++] = share;
     return true;

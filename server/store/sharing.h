@@ -30,7 +30,7 @@ struct srv_sharing {
     struct srv_block_owner *owners; /* [capacity] hashed by block */
     size_t capacity, num_owners;
     struct srv_share *shares; /* [count] */
-    size_t count, most;
+    size_t count, shares_capacity;
 };
 
 /* Adds a session, in the order of the base; all caches are of one moment.  O(log blocks) in each

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "session/models.h"
-#include "store/store_parts.h"
+#include "store/store_internal.h"
 
 /* ---- The directory --------------------------------------------------------------------------- */
 
@@ -89,10 +89,10 @@ int srv_store_directory(const struct srv_store *store)
     return store != NULL ? store->directory : -1;
 }
 
-static bool save(struct srv_store *store)
+static bool finish_on_disk(struct srv_store *store)
 {
     if (!srv_store_journals(store))
-        return srv_store_save(store);
+        return srv_store_make_checkpoint(store);
     if (store->journal.fd < 0 || fdatasync(store->journal.fd) == 0)
         return true;
     srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "the journal is not on disk: %s",
@@ -110,33 +110,33 @@ bool srv_store_close(struct srv_store *store)
     pthread_mutex_unlock(&store->lock);
     for (size_t i = 0; i < store->started; i++)
         pthread_join(store->threads[i], NULL);
-    bool saved = !store->loaded || save(store);
+    bool saved = !store->loaded || finish_on_disk(store);
     free_store(store);
     return saved;
 }
 
 /* ---- Records, under the lock ----------------------------------------------------------------- */
 
-/* The list holds sessions that ended since the last record: no more than the table and the files
- * have had. */
+/* The list is bounded: its sessions have ended since the last record, and each was in the table or
+ * in the files at some time since then. */
 void srv_store_defer_deletion(struct srv_store *store, uint64_t epoch)
 {
     if (!srv_store_journals(store))
         return;
-    if (store->num_deletions == store->most_deletions) {
-        size_t most = 2 * store->most_deletions + 8;
-        uint64_t *more = realloc(store->deletions, most * sizeof *more);
+    if (store->num_deletions == store->deletions_capacity) {
+        size_t capacity = 2 * store->deletions_capacity + 8;
+        uint64_t *more = realloc(store->deletions, capacity * sizeof *more);
         if (more == NULL) {
-            store->wanted = store->generation + 1; /* a checkpoint records it too */
+            store->owed_generation = store->generation + 1; /* its base omits the session */
             return;
         }
         store->deletions = more;
-        store->most_deletions = most;
+        store->deletions_capacity = capacity;
     }
     store->deletions[store->num_deletions++] = epoch;
 }
 
-/* Reading a journal applies a deletion whatever its number in the chain. */
+/* The heads need no `chain`: a replay applies the record of a deletion whatever its number is. */
 static void add_deletions(struct srv_store *store)
 {
     for (size_t i = 0; i < store->num_deletions && !store->deletions_added; i++) {
@@ -165,7 +165,7 @@ static struct srv_record_create describe(const struct srv_session *session)
     };
     snprintf(create.id, sizeof create.id, "%s", session->id);
     snprintf(create.model, sizeof create.model, "%s", session->model->name);
-    snprintf(create.key, sizeof create.key, "%s", session->key);
+    snprintf(create.key, sizeof create.key, "%s", session->idempotency_key);
     snprintf(create.fingerprint, sizeof create.fingerprint, "%s", session->model->info.fingerprint);
     return create;
 }
@@ -205,15 +205,14 @@ void srv_store_count_change(struct srv_store *store, size_t by)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-/* Sets the state of a session whose first record was to be written; without a journal it is the
- * next checkpoint's to write.  After a failure the maker takes the session back, and a step that
- * has found it meanwhile may not record it. */
-static void set_recorded(struct srv_session *session, enum srv_error_code code)
+/* After the attempt to write a session's first record.  On failure the state is SRV_DELETED: the
+ * maker removes the session, and no step that holds it may record it. */
+static void settle_first_record(struct srv_session *session, enum srv_error_code code)
 {
-    if (session->record != SRV_UNRECORDED)
+    if (session->record_state != SRV_UNRECORDED)
         return;
-    session->record = code == SRV_OK ? SRV_RECORDED : SRV_DELETED;
-    session->chain = 1;
+    session->record_state = code == SRV_OK ? SRV_RECORDED : SRV_DELETED;
+    session->next_record = 1;
 }
 
 static enum srv_error_code fail_deleted(struct srv_error *error)
@@ -228,13 +227,13 @@ enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session
     if (store == NULL)
         return SRV_OK;
     pthread_mutex_lock(&store->lock);
-    if (session->record == SRV_UNRECORDED && srv_store_journals(store)) {
+    if (session->record_state == SRV_UNRECORDED && srv_store_journals(store)) {
         srv_store_add_create(store, session, false);
         code = srv_store_flush(store, error);
-    } else if (session->record == SRV_DELETED) {
+    } else if (session->record_state == SRV_DELETED) {
         code = fail_deleted(error);
     }
-    set_recorded(session, code);
+    settle_first_record(session, code);
     srv_store_count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
@@ -247,12 +246,12 @@ enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session
     if (store == NULL)
         return SRV_OK;
     pthread_mutex_lock(&store->lock);
-    if (session->record == SRV_RECORDED && srv_store_journals(store)) {
-        srv_store_add(store, session, SRV_RECORD_DELETE, session->chain, NULL, 0);
+    if (session->record_state == SRV_RECORDED && srv_store_journals(store)) {
+        srv_store_add(store, session, SRV_RECORD_DELETE, session->next_record, NULL, 0);
         code = srv_store_flush(store, error);
     }
     if (code == SRV_OK)
-        session->record = SRV_DELETED;
+        session->record_state = SRV_DELETED;
     srv_store_count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
@@ -264,7 +263,7 @@ void srv_store_expire(struct srv_store *store, struct srv_session *session)
     if (srv_store_delete(store, session, &error) == SRV_OK)
         return;
     pthread_mutex_lock(&store->lock);
-    session->record = SRV_DELETED;
+    session->record_state = SRV_DELETED;
     srv_store_defer_deletion(store, session->epoch);
     pthread_mutex_unlock(&store->lock);
 }
@@ -276,10 +275,10 @@ static enum srv_error_code record_fork(struct srv_store *store, struct srv_sessi
 {
     struct srv_record_create create = describe(session);
     create.parent = parent->epoch;
-    create.parent_chain = parent->chain;
+    create.parent_chain = parent->next_record;
     create.length = length;
-    bool empty = parent->record == SRV_UNRECORDED; /* its maker is about to record it */
-    if (parent->record == SRV_DELETED)
+    bool empty = parent->record_state == SRV_UNRECORDED; /* its maker is about to record it */
+    if (parent->record_state == SRV_DELETED)
         return fail_deleted(error);
     srv_store_add(store, session, empty ? SRV_RECORD_CREATE : SRV_RECORD_FORK, 0,
                   &(struct srv_record_part){&create, sizeof create}, 1);
@@ -295,9 +294,9 @@ enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *
     if (store == NULL)
         return SRV_OK;
     pthread_mutex_lock(&store->lock);
-    if (session->record == SRV_UNRECORDED && srv_store_journals(store))
+    if (session->record_state == SRV_UNRECORDED && srv_store_journals(store))
         code = record_fork(store, session, parent, length, error);
-    set_recorded(session, code);
+    settle_first_record(session, code);
     srv_store_count_change(store, 1);
     pthread_mutex_unlock(&store->lock);
     return code;
@@ -311,11 +310,11 @@ enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_sessi
     if (store == NULL)
         return SRV_OK;
     pthread_mutex_lock(&store->lock);
-    if (session->record == SRV_RECORDED && srv_store_journals(store)) {
-        srv_store_add(store, session, SRV_RECORD_TRUNCATE, session->chain,
+    if (session->record_state == SRV_RECORDED && srv_store_journals(store)) {
+        srv_store_add(store, session, SRV_RECORD_TRUNCATE, session->next_record,
                       &(struct srv_record_part){&truncate, sizeof truncate}, 1);
         code = srv_store_flush(store, error);
-        session->chain += code == SRV_OK;
+        session->next_record += code == SRV_OK;
     }
     session->changed = true;
     srv_store_count_change(store, 1);
@@ -349,20 +348,20 @@ static void add_step(struct srv_store *store, const struct srv_store_step *step)
         .layer = step->layer,
         .digest = {step->digest[0], step->digest[1]},
     };
-    bool starts = session->record == SRV_UNRECORDED;
+    bool starts = session->record_state == SRV_UNRECORDED;
     if (starts)
         srv_store_add_create(store, session, false);
-    if (session->record != SRV_DELETED)
-        srv_store_add_rows(store, session, starts ? 1 : session->chain, &rows, step->rows->key,
-                           step->rows->value);
+    if (session->record_state != SRV_DELETED)
+        srv_store_add_rows(store, session, starts ? 1 : session->next_record, &rows,
+                           step->rows->key, step->rows->value);
 }
 
 static void count_step(struct srv_store *store, const struct srv_store_step *step)
 {
     struct srv_session *session = step->session;
-    bool starts = session->record == SRV_UNRECORDED;
-    session->chain = starts ? 2 : session->chain + 1;
-    session->record = starts ? SRV_RECORDED : session->record;
+    bool starts = session->record_state == SRV_UNRECORDED;
+    session->next_record = starts ? 2 : session->next_record + 1;
+    session->record_state = starts ? SRV_RECORDED : session->record_state;
     session->changed = true;
     srv_store_count_change(store, step->rows->step->rows);
 }

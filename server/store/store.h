@@ -7,9 +7,10 @@
  * A checkpoint is one moment of all sessions, written as files; clients call it a snapshot.  With
  * `journal` a checkpoint also replaces the journals before it, so that these do not grow for ever.
  *
- * Every call takes a store that is NULL, which keeps nothing.  A call that records fails with
- * insufficient_storage where the journal cannot take the record: then nothing has happened, and the
- * caller undoes what it has prepared.  The forms of the files are described in store_files.h,
+ * A store that is NULL keeps nothing.  Every call takes it but srv_store_describe and
+ * srv_store_request_checkpoint.  A call that records fails with insufficient_storage where the
+ * journal cannot take the record: then nothing has happened, and the caller undoes what it has
+ * prepared.  The forms of the files are described in store_files.h,
  * record.h and sharing.h, reading them in restore.h. */
 #ifndef SRV_STORE_H
 #define SRV_STORE_H
@@ -98,8 +99,8 @@ enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_sessi
 /* How far the record of an imported session has come.  Zeroed at first. */
 struct srv_store_import {
     bool begun;
-    uint64_t chain;      /* of the next record */
-    size_t layer, first; /* of the next token */
+    uint64_t next_record; /* its number among the session's records */
+    size_t layer, first;  /* of the next token */
 };
 
 /* Records a piece of an imported session that is in no table yet; others record between the pieces.
@@ -130,9 +131,9 @@ enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_st
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* `wants`: whether the engine owner is to call `take` between two batches.  `take` notes what all
- * sessions are at this moment, and the store's thread writes that afterwards.  A checkpoint that is
- * tried again after a failure may keep the generation of the failed one. */
+/* `wants`: whether the engine owner is to call `take` between two batches.  `take` freezes all
+ * sessions as they are at this moment, and the store's thread writes them afterwards.  A checkpoint
+ * that is tried again after a failure may keep the generation of the failed one. */
 bool srv_store_wants_checkpoint(const struct srv_store *store);
 void srv_store_take_checkpoint(struct srv_store *store);
 

@@ -1,9 +1,8 @@
 /* store_checkpoint.c: one moment of all sessions.
  *
- * All computing waits while a checkpoint is taken, between two batches.  So the engine owner only
- * goes on in a new journal, freezes the caches that have changed, which copies lists of blocks and
- * no token, and copies the last steps.  Everything else is done by the store's thread
- * (store_write.c). */
+ * A checkpoint is taken between two batches, while all computing waits.  So the engine owner does
+ * three short things: it switches to a new journal, freezes changed caches (block lists, no
+ * tokens), and copies last steps.  The store's thread does everything else (store_write.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 #include <unistd.h>
 
 #include "session/models.h"
-#include "store/store_parts.h"
+#include "store/store_internal.h"
 
 /* ---- Journals -------------------------------------------------------------------------------- */
 
@@ -50,8 +49,8 @@ static void switch_journal(struct srv_store *store)
 
 bool srv_checkpoint_may_keep_journal(const struct srv_store *store)
 {
-    return srv_store_journals(store) && atomic_load(&store->rewrite) && !store->journal.broken &&
-           store->journal.length == SRV_JOURNAL_HEAD;
+    return srv_store_journals(store) && atomic_load(&store->last_checkpoint_failed) &&
+           !store->journal.broken && store->journal.length == SRV_JOURNAL_HEAD;
 }
 
 /* ---- Entries --------------------------------------------------------------------------------- */
@@ -59,10 +58,10 @@ bool srv_checkpoint_may_keep_journal(const struct srv_store *store)
 void srv_checkpoint_release(struct srv_checkpoint_entry *entry)
 {
     attn_cache_free(entry->frozen);
-    free(entry->last);
+    free(entry->last_steps);
     srv_session_put(entry->session);
     entry->frozen = NULL;
-    entry->last = NULL;
+    entry->last_steps = NULL;
     entry->session = NULL;
 }
 
@@ -79,11 +78,11 @@ void srv_checkpoint_free(struct srv_checkpoint *checkpoint)
 }
 
 /* Copies the last steps; NULL where memory is short. */
-static struct srv_last_step *copy_last(const struct srv_session *session)
+static struct srv_last_step *copy_last_steps(const struct srv_session *session)
 {
-    size_t bytes = session->model->info.num_layers * sizeof *session->last;
+    size_t bytes = session->model->info.num_layers * sizeof *session->last_steps;
     struct srv_last_step *copy = malloc(bytes);
-    return copy != NULL ? memcpy(copy, session->last, bytes) : NULL;
+    return copy != NULL ? memcpy(copy, session->last_steps, bytes) : NULL;
 }
 
 static bool fail_memory(struct srv_error *error, const char *what)
@@ -92,7 +91,7 @@ static bool fail_memory(struct srv_error *error, const char *what)
     return false;
 }
 
-static bool freeze(struct srv_checkpoint_entry *entry, struct srv_error *error)
+static bool freeze_cache(struct srv_checkpoint_entry *entry, struct srv_error *error)
 {
     struct attn_error cause = {0};
     if (attn_cache_freeze(&entry->frozen, entry->session->cache, &cause) == ATTN_OK)
@@ -101,25 +100,27 @@ static bool freeze(struct srv_checkpoint_entry *entry, struct srv_error *error)
     return false;
 }
 
-/* The older file of a session that has not changed is good.  Where the session may share blocks,
- * its lists are frozen nevertheless, until it is known which. */
-static bool take_session(struct srv_checkpoint_entry *entry, const struct srv_store *store,
-                         uint64_t generation, struct srv_error *error)
+/* A session that has not changed keeps its older file.  If the session may share blocks, its block
+ * lists are frozen nevertheless, until find_shares (store_write.c) has compared them. */
+static bool freeze_session(struct srv_checkpoint_entry *entry, const struct srv_store *store,
+                           uint64_t generation, struct srv_error *error)
 {
     struct srv_session *session = entry->session;
-    entry->base = (struct srv_base_entry){session->epoch, session->file_generation,
-                                          srv_session_used(session)};
+    entry->listed = (struct srv_base_entry){session->epoch, session->file_generation,
+                                            srv_session_used(session)};
     entry->shares_blocks = session->shares_blocks;
-    if (!session->changed && session->file_generation != 0 && !atomic_load(&store->rewrite))
-        return !entry->shares_blocks || freeze(entry, error);
-    entry->chain = session->chain;
-    entry->last = copy_last(session);
-    if (entry->last == NULL)
+    entry->keeps_file = !session->changed && session->file_generation != 0 &&
+                        !atomic_load(&store->last_checkpoint_failed);
+    if (entry->keeps_file)
+        return !entry->shares_blocks || freeze_cache(entry, error);
+    entry->next_record = session->next_record;
+    entry->last_steps = copy_last_steps(session);
+    if (entry->last_steps == NULL)
         return fail_memory(error, "a session's last steps");
-    if (!freeze(entry, error))
+    if (!freeze_cache(entry, error))
         return false;
     session->changed = false;
-    session->file_generation = entry->base.generation = generation;
+    session->file_generation = entry->listed.generation = generation;
     return true;
 }
 
@@ -134,7 +135,7 @@ static bool list_sessions(struct srv_checkpoint *checkpoint, struct srv_store *s
         return false;
     checkpoint->entries = calloc(count + 1, sizeof *checkpoint->entries);
     for (size_t i = 0; i < count; i++)
-        if (checkpoint->entries != NULL && all[i]->record == SRV_RECORDED)
+        if (checkpoint->entries != NULL && all[i]->record_state == SRV_RECORDED)
             checkpoint->entries[checkpoint->count++].session = all[i];
         else
             srv_session_put(all[i]);
@@ -142,7 +143,9 @@ static bool list_sessions(struct srv_checkpoint *checkpoint, struct srv_store *s
     return checkpoint->entries != NULL;
 }
 
-/* The part that is done under the lock: false where no checkpoint is to be taken. */
+/* Lists the sessions and switches to the new journal, both under the lock.  False where no
+ * checkpoint follows: there is no memory for it (NULL), or a record has been written to the journal
+ * that was to be reused. */
 static bool begin(struct srv_checkpoint *checkpoint, struct srv_store *store)
 {
     pthread_mutex_lock(&store->lock);
@@ -158,7 +161,7 @@ static bool begin(struct srv_checkpoint *checkpoint, struct srv_store *store)
     return going && checkpoint != NULL;
 }
 
-struct srv_checkpoint *srv_checkpoint_take(struct srv_store *store)
+struct srv_checkpoint *srv_checkpoint_freeze(struct srv_store *store)
 {
     struct srv_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
     if (!begin(checkpoint, store)) {
@@ -168,7 +171,7 @@ struct srv_checkpoint *srv_checkpoint_take(struct srv_store *store)
     for (size_t i = 0; i < checkpoint->count && !checkpoint->failed; i++) {
         struct srv_checkpoint_entry *entry = &checkpoint->entries[i];
         checkpoint->failed =
-            !take_session(entry, store, checkpoint->generation, &checkpoint->error);
+            !freeze_session(entry, store, checkpoint->generation, &checkpoint->error);
         if (entry->frozen == NULL)
             srv_checkpoint_release(entry);
     }
@@ -177,17 +180,17 @@ struct srv_checkpoint *srv_checkpoint_take(struct srv_store *store)
 
 bool srv_store_wants_checkpoint(const struct srv_store *store)
 {
-    return store != NULL && atomic_load(&store->checkpoint_wanted);
+    return store != NULL && atomic_load(&store->take_pending);
 }
 
 void srv_store_take_checkpoint(struct srv_store *store)
 {
     if (!srv_store_wants_checkpoint(store) || store->imports > 0)
         return;
-    struct srv_checkpoint *checkpoint = srv_checkpoint_take(store);
+    struct srv_checkpoint *checkpoint = srv_checkpoint_freeze(store);
     pthread_mutex_lock(&store->lock);
     store->checkpoint = checkpoint;
-    atomic_store(&store->checkpoint_wanted, false);
+    atomic_store(&store->take_pending, false);
     pthread_cond_broadcast(&store->wake);
     pthread_mutex_unlock(&store->lock);
 }

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "session/models.h"
-#include "store/store_parts.h"
+#include "store/store_internal.h"
 
 #define PIECE ((size_t)256 << 10) /* bytes that are recorded at a time, about */
 #define TOKENS 64                 /* of one record, at most */
@@ -55,7 +55,7 @@ static size_t add_tokens(struct srv_store *store, struct srv_store_import *impor
     const struct srv_record_rows rows = {
         srv_session_used(session), import->first, n, import->layer, {0, 0}};
     read_tokens(key, value, session, import->layer, import->first, n);
-    srv_store_add_rows(store, session, import->chain++, &rows, key, value);
+    srv_store_add_rows(store, session, import->next_record++, &rows, key, value);
     free(key);
     import->first += n;
     return n * width;
@@ -74,7 +74,7 @@ enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
         return SRV_OK;
     pthread_mutex_lock(&store->lock);
     if (!import->begun) {
-        *import = (struct srv_store_import){.begun = true, .chain = 1};
+        *import = (struct srv_store_import){.begun = true, .next_record = 1};
         store->imports++;
         srv_store_add_create(store, session, true);
     }
@@ -98,9 +98,9 @@ static bool add_commit(struct srv_store *store, const struct srv_session *sessio
         return false;
     for (size_t i = 0; i < layers; i++)
         last[i] = (struct srv_record_last){
-            .position = session->last[i].position,
-            .rows = session->last[i].rows,
-            .digest = {session->last[i].digest[0], session->last[i].digest[1]}};
+            .position = session->last_steps[i].position,
+            .rows = session->last_steps[i].rows,
+            .digest = {session->last_steps[i].digest[0], session->last_steps[i].digest[1]}};
     srv_store_add(store, session, SRV_RECORD_COMMIT, chain,
                   &(struct srv_record_part){last, layers * sizeof *last}, 1);
     free(last);
@@ -111,11 +111,11 @@ static bool add_commit(struct srv_store *store, const struct srv_session *sessio
 static enum srv_error_code commit(struct srv_store *store, const struct srv_store_import *import,
                                   struct srv_session *session, struct srv_error *error)
 {
-    if (!add_commit(store, session, import->chain))
+    if (!add_commit(store, session, import->next_record))
         store->journal.error = ENOMEM;
     if (srv_store_flush(store, error) != SRV_OK)
         return error->code;
-    session->chain = import->chain + 1;
+    session->next_record = import->next_record + 1;
     return SRV_OK;
 }
 
@@ -126,12 +126,12 @@ enum srv_error_code srv_store_import_end(struct srv_store *store, struct srv_sto
     if (store == NULL)
         return SRV_OK;
     pthread_mutex_lock(&store->lock);
-    bool live = session->record == SRV_UNRECORDED; /* not deleted meanwhile */
-    session->chain = 1;
+    bool live = session->record_state == SRV_UNRECORDED; /* not deleted meanwhile */
+    session->next_record = 1;
     if (live && import->begun)
         code = commit(store, import, session, error);
     if (live && code == SRV_OK)
-        session->record = SRV_RECORDED;
+        session->record_state = SRV_RECORDED;
     if (code == SRV_OK) {
         store->imports -= import->begun;
         import->begun = false;
@@ -150,7 +150,7 @@ void srv_store_import_abandon(struct srv_store *store, struct srv_store_import *
     pthread_mutex_lock(&store->lock);
     store->imports--;
     import->begun = false;
-    srv_store_add(store, session, SRV_RECORD_DELETE, import->chain, NULL, 0);
+    srv_store_add(store, session, SRV_RECORD_DELETE, import->next_record, NULL, 0);
     if (srv_store_flush(store, &error) != SRV_OK)
         srv_store_defer_deletion(store, session->epoch);
     pthread_mutex_unlock(&store->lock);

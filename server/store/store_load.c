@@ -1,9 +1,8 @@
 /* store_load.c: a state directory becomes sessions.
  *
  * The newest sound base names the session files that count, and the journals from the base's
- * generation on follow them.  Without a base, the newest file of each session counts that is no
- * younger than the journals: a younger file belongs to a checkpoint that did not end, and says
- * nothing that the journals do not say.
+ * generation on follow them.  Without a base, the newest file of each session counts, up to the
+ * generation that newest_trusted gives.
  *
  * A damaged file is logged and set aside, and what it leaves whole is loaded.  A file that cannot
  * be read now may be sound: it stays, and the start is refused.  No session is published before all
@@ -17,7 +16,7 @@
 
 #include "base/clock.h"
 #include "store/restore.h"
-#include "store/store_parts.h"
+#include "store/store_internal.h"
 
 #define PROGRESS_NS UINT64_C(2000000000) /* between two lines of progress */
 
@@ -27,7 +26,7 @@ struct load {
     struct srv_file *files; /* [count] */
     size_t count;
     uint64_t generation; /* of the base; 0: none */
-    struct srv_file_reader base;
+    struct srv_file_reader base_file;
     struct srv_base_size base_size;
     struct srv_share *shares; /* [base_size.shares] */
     size_t next_share;        /* the first one of the entries that are still to be read */
@@ -111,8 +110,8 @@ static bool set_aside(struct load *load, const char *name, const char *why)
     return srv_repairs_set_aside(&load->repairs, name) || refuse_memory(load);
 }
 
-/* No record of a torn write at the end of a journal was answered.  The torn write is removed, so
- * that it is logged once. */
+/* Has the torn write at the end of a journal removed: no client was answered for its records, and a
+ * later start is not to report it again. */
 static bool truncate_tail(struct load *load, const char *name, size_t good, size_t size)
 {
     srv_log_event(log_of(load), SRV_LOG_INFO, "torn",
@@ -133,15 +132,15 @@ static void repair_files(const struct load *load)
 
 static bool read_base(struct load *load, const struct srv_file *file)
 {
-    if (!srv_file_reader_open(&load->base, load->store->directory, file->name))
+    if (!srv_file_reader_open(&load->base_file, load->store->directory, file->name))
         return refuse_unreadable(load, file->name, strerror(errno));
-    if (srv_base_check(&load->base_size, &load->base, file->generation) &&
-        srv_base_shares(&load->shares, &load->base, &load->base_size)) {
+    if (srv_base_check(&load->base_size, &load->base_file, file->generation) &&
+        srv_base_shares(&load->shares, &load->base_file, &load->base_size)) {
         load->generation = file->generation;
         return true;
     }
-    int error = load->base.error;
-    srv_file_reader_close(&load->base);
+    int error = load->base_file.error;
+    srv_file_reader_close(&load->base_file);
     if (error != 0)
         return refuse_unreadable(load, file->name, strerror(error));
     return set_aside(load, file->name, "its checksum is wrong");
@@ -213,19 +212,19 @@ static bool read_listed(struct load *load)
     bool going = true;
     for (size_t i = 0; i < load->base_size.entries && going; i++) {
         struct srv_base_entry entry;
-        if (srv_base_entry(&entry, &load->base, i))
+        if (srv_base_entry(&entry, &load->base_file, i))
             going = read_entry(load, &entry);
         else
-            going = refuse_unreadable(load, "the base", strerror(load->base.error));
+            going = refuse_unreadable(load, "the base", strerror(load->base_file.error));
     }
-    srv_file_reader_close(&load->base);
+    srv_file_reader_close(&load->base_file);
     return going;
 }
 
-/* Without a base: up to which generation session files count.  Files that a damaged base named are
- * whole.  Where there never was a base, the journals hold everything since the first of them began,
- * if none is missing; a younger file is a part of a moment at most. */
-static uint64_t last_found(const struct load *load)
+/* The newest generation whose session files can be trusted: that of the newest base, which
+ * is damaged; without one, that of the first journal if none is missing after it, since later files
+ * may come from an unfinished checkpoint; else all. */
+static uint64_t newest_trusted(const struct load *load)
 {
     uint64_t base = 0, first = 0;
     size_t journals = 0;
@@ -246,7 +245,7 @@ static uint64_t last_found(const struct load *load)
 static bool read_found(struct load *load)
 {
     bool going = true;
-    uint64_t last = last_found(load);
+    uint64_t last = newest_trusted(load);
     for (size_t i = load->count; i-- > 0 && going;) {
         const struct srv_file *file = &load->files[i];
         if (file->kind == SRV_FILE_SESSION && file->epoch != 0 && file->generation <= last &&
@@ -309,9 +308,9 @@ static bool read_journals(struct load *load)
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
-/* The newest generation that is in use.  Where there is a base, a session file that is younger
- * belongs to a checkpoint that did not end: its number is free, and no journal of that number will
- * ever be missed. */
+/* The newest generation that is in use.  Where there is a base, session files do not count: one
+ * that is younger than base and journals belongs to a checkpoint that did not end.  The next
+ * journal gets its generation; if no journal had it, a later start would report one as missing. */
 static uint64_t newest_of(const struct srv_file files[], size_t count)
 {
     uint64_t newest = 0;
@@ -335,7 +334,8 @@ static bool list_files(struct load *load)
     return true;
 }
 
-/* Sessions that expired while no daemon ran are still in the files. */
+/* Sessions that expired while no daemon ran, and the older of two sessions of one id, are still in
+ * the files. */
 static void defer_deletions(const struct load *load)
 {
     for (size_t i = 0; i < load->restore.capacity; i++) {
@@ -363,8 +363,9 @@ static bool publish_sessions(struct load *load)
     return true;
 }
 
-/* Removes the journal that was begun for a first checkpoint which failed: nothing is in it yet.  It
- * stays where another file has its number, which the next journal would follow. */
+/* Removes the empty journal of a first checkpoint that failed, so that the next start finds the
+ * directory unchanged.  The journal stays where another file has its generation: the next start
+ * would begin the journal after that one, and a later start would miss the one removed. */
 static void drop_journal(const struct srv_store *store)
 {
     struct srv_file *files, journal;
@@ -382,16 +383,16 @@ static void drop_journal(const struct srv_store *store)
     errno = error;
 }
 
-/* Goes on from what was loaded: in a new journal; or with a checkpoint, where the older files do
- * not say what the sessions are now. */
-static bool begin(struct load *load)
+/* Opens a new journal; or makes a checkpoint first, where the files do not say what the sessions
+ * are now. */
+static bool start_recording(struct load *load)
 {
     struct srv_store *store = load->store;
     bool journals_left = !srv_store_journals(store) && store->older_journals > 0;
-    store->base = load->generation;
+    store->base_generation = load->generation;
     store->keep_journals = load->incomplete;
     if (load->incomplete || journals_left) {
-        if (srv_store_save(store)) {
+        if (srv_store_make_checkpoint(store)) {
             store->keep_journals = false;
             return true;
         }
@@ -418,7 +419,7 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
     srv_restore_fini(&load.restore);
     if (loaded)
         repair_files(&load);
-    loaded = loaded && begin(&load);
+    loaded = loaded && start_recording(&load);
     srv_repairs_fini(&load.repairs);
     free(load.shares);
     free(load.files);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "store/store_parts.h"
+#include "store/store_internal.h"
 
 struct srv_repair {
     char name[SRV_FILE_NAME];
@@ -17,13 +17,13 @@ struct srv_repair {
 
 static bool add(struct srv_repairs *repairs, const char *name, bool set_aside, size_t good)
 {
-    if (repairs->count == repairs->most) {
-        size_t most = 2 * repairs->most + 8;
-        struct srv_repair *more = realloc(repairs->items, most * sizeof *more);
+    if (repairs->count == repairs->capacity) {
+        size_t capacity = 2 * repairs->capacity + 8;
+        struct srv_repair *more = realloc(repairs->items, capacity * sizeof *more);
         if (more == NULL)
             return false;
         repairs->items = more;
-        repairs->most = most;
+        repairs->capacity = capacity;
     }
     struct srv_repair *repair = &repairs->items[repairs->count++];
     *repair = (struct srv_repair){.set_aside = set_aside, .good = good};

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "store/store_parts.h"
+#include "store/store_internal.h"
 
 #define NS_PER_S UINT64_C(1000000000)
 #define RETRY_NS (5 * NS_PER_S) /* after a checkpoint that failed */
@@ -22,9 +22,9 @@
  * there was no memory for it.  False where none was taken. */
 static bool await_checkpoint(struct srv_checkpoint **out, struct srv_store *store)
 {
-    while (atomic_load(&store->checkpoint_wanted) && !store->stop)
+    while (atomic_load(&store->take_pending) && !store->stop)
         pthread_cond_wait(&store->wake, &store->lock);
-    bool taken = !atomic_exchange(&store->checkpoint_wanted, false) && !store->missed;
+    bool taken = !atomic_exchange(&store->take_pending, false) && !store->missed;
     *out = store->checkpoint;
     store->checkpoint = NULL;
     return taken;
@@ -37,14 +37,14 @@ static bool make_checkpoint(struct srv_store *store)
 {
     struct srv_checkpoint *checkpoint = NULL;
     store->same_journal =
-        store->generation >= store->wanted && srv_checkpoint_may_keep_journal(store);
+        store->generation >= store->owed_generation && srv_checkpoint_may_keep_journal(store);
     store->missed = false;
-    store->requested = false;
+    store->asked_by_client = false;
     store->running = true;
     pthread_mutex_unlock(&store->lock);
     bool ready = store->same_journal || srv_checkpoint_begin_journal(store);
     if (ready) {
-        atomic_store(&store->checkpoint_wanted, true);
+        atomic_store(&store->take_pending, true);
         store->context.ask_checkpoint(store->context.callback_context);
     }
     pthread_mutex_lock(&store->lock);
@@ -64,7 +64,8 @@ static bool is_due(const struct srv_store *store, uint64_t since_ns, uint64_t no
     const struct srv_store_context *options = &store->context;
     size_t changes = atomic_load(&store->changes);
     uint64_t bytes = store->older_bytes + store->journal.length;
-    if (store->requested || store->base < store->wanted || atomic_load(&store->rewrite))
+    if (store->asked_by_client || store->base_generation < store->owed_generation ||
+        atomic_load(&store->last_checkpoint_failed))
         return true;
     if (srv_store_journals(store))
         return store->journal.broken || bytes > options->journal_bytes ||
@@ -90,10 +91,11 @@ static void *checkpoint_thread(void *argument)
     pthread_setname_np(pthread_self(), "attnd-store");
     pthread_mutex_lock(&store->lock);
     while (!store->stop) {
-        if (!store->requested)
+        if (!store->asked_by_client)
             wait_a_second(store);
         uint64_t now = srv_now_ns();
-        if (store->stop || (!store->requested && now < not_before) || !is_due(store, last_ns, now))
+        if (store->stop || (!store->asked_by_client && now < not_before) ||
+            !is_due(store, last_ns, now))
             continue;
         bool made = make_checkpoint(store);
         last_ns = srv_now_ns();
@@ -160,17 +162,17 @@ static struct srv_store_status describe(const struct srv_store *store)
 {
     return (struct srv_store_status){
         .generation = store->generation,
-        .base = store->base,
+        .base = store->base_generation,
         .journal_bytes = store->older_bytes + store->journal.length,
-        .running = store->running || store->requested,
+        .running = store->running || store->asked_by_client,
     };
 }
 
 void srv_store_request_checkpoint(struct srv_store_status *out, struct srv_store *store)
 {
     pthread_mutex_lock(&store->lock);
-    store->requested = true;
-    store->wanted = store->generation + 1;
+    store->asked_by_client = true;
+    store->owed_generation = store->generation + 1;
     *out = describe(store);
     pthread_cond_broadcast(&store->wake);
     pthread_mutex_unlock(&store->lock);

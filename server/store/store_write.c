@@ -1,9 +1,9 @@
 /* store_write.c: a checkpoint becomes files.
  *
- * First it is found which sessions share blocks.  Then session files are written one at a time, the
- * base that names them all takes its place, and what the base replaces is removed.  Until the base
- * is there, the older base and the journals of both generations say the same as it will: so writing
- * may end anywhere, and a checkpoint that fails removes the files that it has written. */
+ * The store's thread finds which sessions share blocks, writes session files one at a time, puts
+ * the base that names them all in place, and removes the files that the base replaces.  Until the
+ * base is there, the older base and the journals of both generations say the same as it will: so
+ * writing may end anywhere, and a checkpoint that fails removes the files that it has written. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,14 +12,14 @@
 
 #include "session/models.h"
 #include "store/session_notes.h"
-#include "store/store_parts.h"
+#include "store/store_internal.h"
 
-#define MANY_FILES 32 /* from which on files are brought to the disk together */
+#define MANY_FILES 32 /* beyond it, one syncfs replaces an fsync of each file */
 
 /* ---- Shares ---------------------------------------------------------------------------------- */
 
-/* Finds what the sessions share, and frees the caches that nobody wants after that: those of
- * sessions whose older files are good. */
+/* Finds which blocks the sessions share.  Then frees the caches of sessions that keep their older
+ * files. */
 static void find_shares(struct srv_checkpoint *checkpoint)
 {
     for (size_t i = 0; i < checkpoint->count && !checkpoint->failed; i++) {
@@ -27,13 +27,13 @@ static void find_shares(struct srv_checkpoint *checkpoint)
         if (entry->session == NULL)
             continue;
         if (entry->shares_blocks &&
-            !srv_sharing_add(&checkpoint->sharing, entry->base.epoch, entry->frozen,
+            !srv_sharing_add(&checkpoint->sharing, entry->listed.epoch, entry->frozen,
                              entry->session->model->info.num_layers)) {
             checkpoint->failed = true;
             srv_fail(&checkpoint->error, SRV_E_OUT_OF_MEMORY, NULL,
                      "no memory for what sessions share");
         }
-        if (entry->last == NULL)
+        if (entry->keeps_file)
             srv_checkpoint_release(entry);
     }
     srv_sharing_forget_blocks(&checkpoint->sharing);
@@ -46,11 +46,11 @@ static struct attn_export *open_export(const struct srv_checkpoint_entry *entry)
 {
     struct attn_export *export = NULL;
     struct attn_error cause = {.status = ATTN_NO_MEMORY};
-    const struct srv_session_moment then = {entry->frozen, entry->last, entry->base.used_ns,
-                                            entry->chain};
-    size_t most = SRV_NOTES + entry->session->model->info.num_layers;
-    struct srv_note_text *texts = malloc(most * sizeof *texts);
-    struct attn_note *notes = malloc(most * sizeof *notes);
+    const struct srv_session_moment then = {entry->frozen, entry->last_steps, entry->listed.used_ns,
+                                            entry->next_record};
+    size_t max_notes = SRV_NOTES + entry->session->model->info.num_layers;
+    struct srv_note_text *texts = malloc(max_notes * sizeof *texts);
+    struct attn_note *notes = malloc(max_notes * sizeof *notes);
     if (texts != NULL && notes != NULL) {
         size_t count = srv_notes_print(texts, entry->session, &then, true);
         for (size_t i = 0; i < count; i++)
@@ -70,7 +70,7 @@ static bool write_file(const struct srv_checkpoint_entry *entry, const struct sr
     struct attn_export *export = open_export(entry);
     if (export == NULL)
         return false;
-    srv_file_name(&file, SRV_FILE_SESSION, entry->base.generation, entry->base.epoch);
+    srv_file_name(&file, SRV_FILE_SESSION, entry->listed.generation, entry->listed.epoch);
     bool written = srv_file_export(store->directory, file.name, export, sync);
     int error = errno;
     attn_export_close(export);
@@ -103,7 +103,7 @@ static bool write_base(const struct srv_checkpoint *checkpoint, const struct srv
     const struct srv_base base = {checkpoint->generation, entries, checkpoint->sharing.shares,
                                   checkpoint->count, checkpoint->sharing.count};
     for (size_t i = 0; entries != NULL && i < checkpoint->count; i++)
-        entries[i] = checkpoint->entries[i].base;
+        entries[i] = checkpoint->entries[i].listed;
     bool written = entries != NULL && srv_base_write(store->directory, &base);
     int error = errno;
     free(entries);
@@ -121,12 +121,12 @@ static void give_up(const struct srv_checkpoint *checkpoint, struct srv_store *s
     srv_file_name(&file, SRV_FILE_BASE, checkpoint->generation, 0);
     if (faccessat(store->directory, file.name, F_OK, 0) == 0 || errno != ENOENT) {
         pthread_mutex_lock(&store->lock);
-        store->wanted = store->generation + 1;
+        store->owed_generation = store->generation + 1;
         pthread_mutex_unlock(&store->lock);
         return;
     }
     for (size_t i = 0; i < checkpoint->count; i++) {
-        const struct srv_base_entry *base = &checkpoint->entries[i].base;
+        const struct srv_base_entry *base = &checkpoint->entries[i].listed;
         srv_file_name(&file, SRV_FILE_SESSION, base->generation, base->epoch);
         if (checkpoint->entries[i].written)
             unlinkat(store->directory, file.name, 0);
@@ -149,7 +149,7 @@ static bool is_replaced(const struct srv_file *file, const struct srv_base_entry
     return entry == NULL || entry->generation != file->generation;
 }
 
-/* Removes what a checkpoint that is whole has replaced.  Session files go before journals, so that
+/* Removes the files that a whole checkpoint replaces.  Session files go before journals, so that
  * also without a base no file outlives the record of its session's deletion. */
 static void remove_replaced(const struct srv_store *store, const struct srv_checkpoint *checkpoint)
 {
@@ -161,7 +161,7 @@ static void remove_replaced(const struct srv_store *store, const struct srv_chec
         return;
     }
     for (size_t i = 0; i < checkpoint->count; i++)
-        base[i] = checkpoint->entries[i].base;
+        base[i] = checkpoint->entries[i].listed;
     qsort(base, checkpoint->count, sizeof *base, by_epoch);
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < count; i++) {
@@ -222,9 +222,9 @@ bool srv_checkpoint_finish(struct srv_store *store, struct srv_checkpoint *check
     else if (checkpoint != NULL)
         written = write_checkpoint(checkpoint, store);
     pthread_mutex_lock(&store->lock);
-    atomic_store(&store->rewrite, !written);
+    atomic_store(&store->last_checkpoint_failed, !written);
     if (written) {
-        store->base = checkpoint->generation;
+        store->base_generation = checkpoint->generation;
         store->older_bytes = 0;
         store->older_journals = 0;
     }
@@ -244,8 +244,8 @@ bool srv_checkpoint_begin_journal(struct srv_store *store)
     return false;
 }
 
-bool srv_store_save(struct srv_store *store)
+bool srv_store_make_checkpoint(struct srv_store *store)
 {
     return srv_checkpoint_begin_journal(store) &&
-           srv_checkpoint_finish(store, srv_checkpoint_take(store));
+           srv_checkpoint_finish(store, srv_checkpoint_freeze(store));
 }

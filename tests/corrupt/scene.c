@@ -95,8 +95,8 @@ uint64_t scene_state_of(const struct srv_session *session)
         srv_checksum_add(&sum, &length, sizeof length);
         srv_checksum_add(&sum, key, length * WIDTH * sizeof *key);
         srv_checksum_add(&sum, value, length * WIDTH * sizeof *value);
-        if (session->last[i].position + session->last[i].rows == length)
-            srv_checksum_add(&sum, &session->last[i], sizeof session->last[i]);
+        if (session->last_steps[i].position + session->last_steps[i].rows == length)
+            srv_checksum_add(&sum, &session->last_steps[i], sizeof session->last_steps[i]);
     }
     return srv_checksum_end(&sum);
 }
@@ -137,14 +137,14 @@ static void step(struct srv_session *session, size_t layer, size_t n)
                  ATTN_OK &&
              one.error.status == ATTN_OK,
          one.error.message);
-    session->last[layer] = (struct srv_last_step){one.position, n, {17, 23}};
+    session->last_steps[layer] = (struct srv_last_step){one.position, n, {17, 23}};
 }
 
 static struct srv_session *create(const char *id, struct attn_cache *cache, const char *key)
 {
     struct srv_session *session;
     struct srv_error error = {0};
-    const struct srv_session_options options = {.id = id, .cache = cache, .key = key};
+    const struct srv_session_options options = {.id = id, .cache = cache, .idempotency_key = key};
     need(srv_session_create(&session, scene.app.sessions, &scene.app.models.items[0], &options,
                             &error) == SRV_OK,
          error.message);

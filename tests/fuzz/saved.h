@@ -54,7 +54,7 @@ static inline void saved_check_session(const struct srv_session *session)
     FUZZ_EXPECT(session->epoch != 0 && session->ttl_ns > 0);
     for (size_t i = 0; i < 2; i++) {
         size_t length = attn_cache_length(session->cache, i);
-        const struct srv_last_step *last = &session->last[i];
+        const struct srv_last_step *last = &session->last_steps[i];
         FUZZ_EXPECT(length <= attn_cache_max_length(session->cache));
         FUZZ_EXPECT(last->rows == 0 || last->position <= SIZE_MAX - last->rows);
     }

@@ -49,7 +49,7 @@ static struct srv_session *make_session(void)
     ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_OK);
     for (size_t layer = 0; layer < LAYERS; layer++) {
         ck_assert_int_eq(attn_cache_write(session->cache, layer, 1, row, row, &cause), ATTN_OK);
-        session->last[layer] = (struct srv_last_step){.rows = 1, .digest = {layer, 1}};
+        session->last_steps[layer] = (struct srv_last_step){.rows = 1, .digest = {layer, 1}};
     }
     session->changed = true;
     return session;
@@ -72,7 +72,7 @@ static double time_headers(struct srv_session *const sessions[])
         static struct attn_note notes[SRV_NOTES + LAYERS];
         struct attn_export *export;
         struct attn_error cause;
-        const struct srv_session_moment now = {sessions[i]->cache, sessions[i]->last, 1, 1};
+        const struct srv_session_moment now = {sessions[i]->cache, sessions[i]->last_steps, 1, 1};
         size_t count = srv_notes_print(texts, sessions[i], &now, true);
         for (size_t n = 0; n < count; n++)
             notes[n] = (struct attn_note){texts[n].name, texts[n].value};
@@ -132,7 +132,7 @@ START_TEST(test_checkpoint_is_one_moment_of_lengths_and_last_steps)
     await_checkpoint();
     srv_store_take_checkpoint(app.store);
     ck_assert_int_eq(attn_cache_write(session->cache, 0, 1, row, row, &cause), ATTN_OK);
-    session->last[0] = (struct srv_last_step){.position = 1, .rows = 1, .digest = {9, 9}};
+    session->last_steps[0] = (struct srv_last_step){.position = 1, .rows = 1, .digest = {9, 9}};
     snprintf(id, sizeof id, "%s", session->id);
     await_snapshot();
     session->changed = false; /* so that closing the store writes nothing more */
@@ -142,9 +142,9 @@ START_TEST(test_checkpoint_is_one_moment_of_lengths_and_last_steps)
     session = srv_session_peek(app.sessions, id);
     ck_assert_ptr_nonnull(session);
     ck_assert_uint_eq(attn_cache_length(session->cache, 0), 1);
-    ck_assert_uint_eq(session->last[0].position, 0);
-    ck_assert_uint_eq(session->last[0].rows, 1);
-    ck_assert_uint_eq(session->last[7].digest[0], 7);
+    ck_assert_uint_eq(session->last_steps[0].position, 0);
+    ck_assert_uint_eq(session->last_steps[0].rows, 1);
+    ck_assert_uint_eq(session->last_steps[7].digest[0], 7);
     srv_session_put(session);
 }
 END_TEST
