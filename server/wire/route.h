@@ -10,8 +10,8 @@
 typedef void srv_handler(struct srv_request *request);
 
 /* A parser reads the request's body into a job and sets request->job.  Parsers run on threads of
- * the engine or I/O workers, while the connection waits (http/http_job.c).  Where a parser fails, its caller
- * makes the error the reply. */
+ * the engine or I/O workers, while the connection waits (http/http_job.c).  Where a parser fails,
+ * its caller makes the error the reply. */
 typedef enum srv_error_code srv_job_parser(struct srv_request *request, struct srv_error *error);
 
 /* The body that a route takes.  From SRV_BODY_TENSORS on a body is required. */
