@@ -7,7 +7,7 @@
  * number or the selection of its maps is wrong, the call is cancelled or the recorder refuses.  A
  * failed step leaves its cache as it was: its rows were never published, its reservation ends.
  *
- * Batch invariance: steps of up to ATTN_SHARED_PRODUCT_ROWS rows share products, in which rows are
+ * Batch invariance: steps of up to ATTN_SHARED_ROWS rows share products, in which rows are
  * independent.  A longer step (a prefill) has products of its own, which spares copying its rows.
  * Attention reads only the tiles of the step's own sequence, so no other step changes its rows. */
 #include <float.h>
@@ -113,10 +113,7 @@ static void admit(struct batch *batch, struct attn_step *step)
     batch->admitted[batch->count++] = (struct admitted){.step = step, .append = append};
 }
 
-static bool shares_products(const struct attn_step *step)
-{
-    return step->rows <= ATTN_SHARED_PRODUCT_ROWS;
-}
+static bool shares_products(const struct attn_step *step) { return step->rows <= ATTN_SHARED_ROWS; }
 
 /* Gives every step its rows in the buffers: steps that share products come first. */
 static void assign_rows(struct batch *batch)

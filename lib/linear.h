@@ -12,7 +12,7 @@
 #include "engine.h"
 
 /* A step of at most so many rows shares products with other steps (decode.c). */
-#define ATTN_SHARED_PRODUCT_ROWS 64
+#define ATTN_SHARED_ROWS 64
 
 /* y = x w^T + bias */
 struct attn_linear {
