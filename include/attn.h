@@ -125,10 +125,10 @@ struct attn_engine_options {
     unsigned threads;          /* 0: from affinity and cgroup quota; else 1 to ATTN_MAX_THREADS */
     enum attn_cpu_level level; /* refused with ATTN_UNSUPPORTED where the CPU lacks it */
     enum attn_gemm_mode gemm;
-    /* Bytes of working memory that one call may take, and one call made by attn_yield.run.  A call
-     * that needs more fails with ATTN_NO_MEMORY.  0: no bound.  attn_call_bytes (attn_limits.h)
-     * says what a call needs. */
-    size_t call_bytes, inner_bytes;
+    /* Bytes of working memory that one call may take, and that one call made by attn_yield.run may
+     * take beside it.  A call that needs more fails with ATTN_NO_MEMORY.  0: no bound.
+     * attn_call_bytes (attn_limits.h) says what a call needs. */
+    size_t call_bytes, yield_call_bytes;
 };
 
 /* The properties of an open engine.  Strings are static. */
@@ -194,7 +194,8 @@ struct attn_modifiers {
     const uint8_t *padding_mask;   /* [B][S] 1 = real token, 0 = never attended */
     const uint8_t *attention_mask; /* [..][T][S] 1 = may attend */
     size_t attention_mask_batch_stride, attention_mask_head_stride; /* 0 = broadcast */
-    const float *attention_bias; /* [..][T][S] added to the scaled scores; -inf forbids */
+    const float *attention_bias; /* [..][T][S] added to the soft-capped and masked scores; -inf
+                                    forbids */
     size_t attention_bias_batch_stride, attention_bias_head_stride; /* 0 = broadcast */
     const float *head_mask;            /* [H] multiplies each head's weights */
     const int64_t *position_ids;       /* [B][T] for RoPE, 0 to 2^31-1; NULL: t, counted from the
@@ -209,12 +210,12 @@ struct attn_modifiers {
                   position bias) then follow position_ids, where given. */
 };
 
-/* The heads and rows of attention_weights and attention_scores that are wanted; all zeroes: all.
- * Indices are distinct, in any order; results stand in that order. */
+/* The heads and query tokens of which attention_weights and attention_scores are wanted; all
+ * zeroes: all.  Indices are distinct, in any order; results stand in that order. */
 struct attn_selection {
-    const size_t *heads; /* [num_heads] of H; NULL: all */
+    const size_t *heads; /* [num_heads] indices below H; NULL: all */
     size_t num_heads;
-    const size_t *rows; /* [num_rows] of T; NULL: all */
+    const size_t *rows; /* [num_rows] indices of query tokens, below T; NULL: all */
     size_t num_rows;
 };
 
@@ -235,7 +236,7 @@ const char *attn_pattern_name(enum attn_pattern pattern);
  * being the query's key position.  Where the weights of a row sum to less than 1, because a sink or
  * an appended key takes its share, so do the shares below. */
 struct attn_head_stats {
-    size_t rows;           /* that see one of the S keys; with none all is 0 */
+    size_t rows;           /* number of query tokens that see one of the S keys; if 0, all is 0 */
     double entropy;        /* -sum_j w_j ln w_j, nats */
     double mean_distance;  /* sum_j w_j |i - j|, tokens */
     double self, previous; /* w_i, w_{i-1} */
@@ -274,8 +275,8 @@ struct attn_outputs {
     struct attn_head_stats *head_stats; /* [B][H], over all rows */
     size_t local_radius;                /* of head_stats */
     float *lse;                         /* [B][H][T]; -inf for a row that sees nothing */
-    float *key;                         /* [B][G][S][D] as cached: after bias and RoPE; of a step
-                                           rounded to kv_dtype, as attention has them */
+    float *key;                         /* [B][G][S][D] after bias, norm and RoPE; those of a step
+                                           are read back from the cache, in kv_dtype */
     float *value;                       /* [B][G][S][Dv] */
 };
 
@@ -348,8 +349,8 @@ ATTN_MUST_CHECK enum attn_status attn_cache_pool_new(struct attn_cache_pool **ou
 /* Frees the pool, after all of its caches. */
 void attn_cache_pool_free(struct attn_cache_pool *pool);
 
-/* Bytes of the budget in use: blocks that caches hold, and 16 bytes for each cache beyond the first
- * that holds a block.  Any thread. */
+/* Bytes of the budget in use: each block once, and 16 bytes for each further cache that shares it.
+ * Any thread. */
 size_t attn_cache_pool_used(const struct attn_cache_pool *pool);
 
 /* The budget, bytes. */
@@ -381,10 +382,9 @@ size_t attn_cache_bytes(const struct attn_cache *cache);
  * attends over the cached tokens, the rows before it and itself. */
 struct attn_step {
     struct attn_cache *cache;
-    size_t position; /* the layer's length, to append; or less, to compute a published step again
-                        over what is cached: nothing is written then, and the rows must end at the
-                        length or before */
-    size_t rows;     /* n >= 1 */
+    size_t position; /* the layer's length, to append; or smaller, to compute rows that are cached
+                        already again (position + rows <= length): nothing is written then */
+    size_t rows;     /* n >= 1, the number of tokens */
     const float *hidden_states;      /* [n][E] */
     struct attn_modifiers modifiers; /* B = 1, T = n, S = position + n; causal by default */
     struct attn_outputs outputs;     /* B = 1; key and value cover all S */

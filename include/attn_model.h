@@ -23,6 +23,7 @@ enum attn_dtype {
     ATTN_INT8, /* symmetric: a number is scale * integer.  Weights have one float32 scale for each
                   output, keys and values one for each token and head. */
 };
+#define ATTN_NUM_DTYPES 4
 
 /* "f32", "bf16", "f16", "int8"; static, never NULL. */
 const char *attn_dtype_name(enum attn_dtype dtype);

@@ -14,8 +14,9 @@
  * Where units are too few for the threads, the keys of a unit are divided into splits
  * (attention_unit.h): a task for each sums it up, another task merges the sums.
  *
- * Items are solved in waves: as many at a time, at least one, as their packed tiles fit
- * ATTN_PACK_BYTES.  Memory beyond the results: scratch per thread, the tiles of a wave, at most
+ * Rows of keys and values are first filled into tiles; those of a cache are tiles already.  Items
+ * are solved in waves: as many at a time, at least one, as their filled tiles fit
+ * ATTN_TILES_BYTES.  Memory beyond the results: scratch per thread, the tiles of a wave, at most
  * ATTN_SPLITS_FLOATS for splits, and where weights are asked for ATTN_WEIGHT_ROWS_FLOATS, or one
  * row, per thread. */
 #include "attention.h"
@@ -23,17 +24,24 @@
 #include "attention_unit.h"
 #include "mem.h"
 
-#define TASKS_PER_THREAD 8 /* of units, at least: threads then end at about the same time */
-#define UNITS_PER_THREAD 2 /* with fewer units than this the keys of units are split */
+/* Tasks of a wave for each thread, at least, if it has as many units: threads then end at about the
+ * same time. */
+#define TASKS_PER_THREAD 8
 
-/* Interleaved heads: at most so many in an item, whose cost is at most this fraction (1/2) of each
- * thread's share of the work that is left.  A larger item would let one thread end long after the
- * others. */
+/* Units for each thread below which the keys of units are split. */
+#define UNITS_PER_THREAD 2
+
+/* Heads that an item interleaves, at most. */
 #define MAX_INTERLEAVED 16
-#define ITEMS_PER_SHARE 2
-#define TILE_COST_ROWS 8 /* rows that are computed over a tile in the time it takes from memory */
 
-enum task_kind { PACK, SOLVE, MERGE, TASK_KINDS };
+/* Items of interleaved heads in a thread's share of the work that is left, at least.  A larger item
+ * would let one thread end long after the others. */
+#define ITEMS_PER_SHARE 2
+
+/* Rows that are computed over a tile in the time that the tile takes from memory. */
+#define TILE_COST_ROWS 8
+
+enum task_kind { FILL, SOLVE, MERGE, TASK_KINDS };
 
 /* Consecutive key/value heads of one problem:
  *   - one head, in the ordinary case;
@@ -43,13 +51,14 @@ enum task_kind { PACK, SOLVE, MERGE, TASK_KINDS };
  *     tiles of these heads follow one another in a block of the cache, one stream from memory. */
 struct item {
     const struct attn_problem *problem;
-    size_t first_group, groups; /* key/value heads */
-    size_t units;               /* of each group */
-    size_t tasks;               /* SOLVE tasks, of units_per_task units each but for the last */
+    size_t first_kv_head, num_kv_heads;
+    size_t units; /* of each key/value head */
+    size_t tasks; /* SOLVE tasks: one for each split of each unit; without splits of
+                     units_per_task units each but for the last */
     size_t units_per_task;
     size_t splits;               /* of the keys, a task each; 0: the keys are not split */
     float *split_sums;           /* [units][splits][attn_split_floats] */
-    float *tiles;                /* packed keys, then values, of each group; NULL: the cache's */
+    float *tiles;                /* filled: keys, then values, of each head; NULL: the cache's */
     size_t task_end[TASK_KINDS]; /* running totals: tasks of this wave up to the end of this item */
 };
 
@@ -99,12 +108,13 @@ static size_t weight_rows_floats(const struct attn_problem *p)
 
 /* ---- Tiles of keys and values ---- */
 
-/* The tiles of one group of an item: packed, or the cache's. */
+/* The tiles of one key/value head of an item: filled, or the cache's. */
 static struct attn_head_tiles head_tiles(const struct item *item, size_t group)
 {
     struct attn_head_tiles head = {.problem = item->problem, .group = group};
     if (item->tiles != NULL)
-        head.tiles = item->tiles + (group - item->first_group) * attn_packed_floats(item->problem);
+        head.tiles =
+            item->tiles + (group - item->first_kv_head) * attn_head_tiles_floats(item->problem);
     return head;
 }
 
@@ -125,14 +135,14 @@ static const struct item *find_item(size_t *i, const struct solver *solver, enum
     return &solver->items[low];
 }
 
-static void pack_task(void *argument, size_t i, unsigned thread)
+static void fill_task(void *argument, size_t i, unsigned thread)
 {
     const struct solver *solver = argument;
-    const struct item *item = find_item(&i, solver, PACK);
-    const size_t per_group = attn_key_tiles(item->problem);
-    const struct attn_head_tiles head = head_tiles(item, item->first_group + i / per_group);
+    const struct item *item = find_item(&i, solver, FILL);
+    const size_t per_head = attn_key_tiles(item->problem);
+    const struct attn_head_tiles head = head_tiles(item, item->first_kv_head + i / per_head);
     (void)thread;
-    attn_pack_tile(&solver->engine->kernels, &head, i % per_group);
+    attn_fill_tile(&solver->engine->kernels, &head, i % per_head);
 }
 
 /* Rows that a unit's scratch is laid out for: as many as the unit may have, or ATTN_TILE where it
@@ -140,7 +150,7 @@ static void pack_task(void *argument, size_t i, unsigned thread)
 static size_t scratch_rows(const struct attn_problem *p, const struct attn_kernels *kernels)
 {
     const size_t rows = unit_tokens(p) * unit_heads(p);
-    return rows < kernels->min_column_rows ? rows : ATTN_TILE;
+    return rows < kernels->columns_from_rows ? rows : ATTN_TILE;
 }
 
 /* Floats of a unit's scratch, whole cache lines, ATTN_UNIT_SCRATCH at most. */
@@ -171,7 +181,7 @@ static struct attn_unit unit_of(const struct solver *solver, const struct item *
     return u;
 }
 
-/* Gives units the query heads of a group from h0 on, as many as a unit holds. */
+/* Gives units the query heads of a key/value head from h0 on, as many as a unit holds. */
 static void set_unit_heads(struct attn_unit units[], size_t count, struct attn_head_tiles kv,
                            size_t h0)
 {
@@ -190,12 +200,12 @@ static void solve_interleaved(const struct solver *solver, const struct item *it
 {
     const size_t heads = attn_heads_per_group(item->problem);
     struct attn_unit units[MAX_INTERLEAVED];
-    for (size_t g = 0; g < item->groups; g++) {
+    for (size_t g = 0; g < item->num_kv_heads; g++) {
         units[g] = unit_of(solver, item, 0, thread, g);
-        set_unit_heads(&units[g], 1, head_tiles(item, item->first_group + g),
-                       (item->first_group + g) * heads);
+        set_unit_heads(&units[g], 1, head_tiles(item, item->first_kv_head + g),
+                       (item->first_kv_head + g) * heads);
     }
-    attn_units_solve(units, item->groups);
+    attn_units_solve(units, item->num_kv_heads);
 }
 
 /* Task i of an item: some units, for one head of the item after the other. */
@@ -208,7 +218,7 @@ static void solve_units(const struct solver *solver, const struct item *item, si
     const size_t count = attn_min(item->units - first, item->units_per_task);
     for (size_t n = 0; n < count; n++)
         units[n] = unit_of(solver, item, first + n, thread, n);
-    for (size_t g = item->first_group; g < item->first_group + item->groups; g++) {
+    for (size_t g = item->first_kv_head; g < item->first_kv_head + item->num_kv_heads; g++) {
         const struct attn_head_tiles kv = head_tiles(item, g);
         for (size_t h = 0; h < attn_heads_per_group(p); h += unit_heads(p)) {
             set_unit_heads(units, count, kv, g * attn_heads_per_group(p) + h);
@@ -222,8 +232,8 @@ static struct attn_unit split_unit(float **sums, const struct solver *solver,
                                    const struct item *item, size_t i, unsigned thread)
 {
     struct attn_unit u = unit_of(solver, item, i, thread, 0);
-    set_unit_heads(&u, 1, head_tiles(item, item->first_group),
-                   item->first_group * attn_heads_per_group(item->problem));
+    set_unit_heads(&u, 1, head_tiles(item, item->first_kv_head),
+                   item->first_kv_head * attn_heads_per_group(item->problem));
     *sums = item->split_sums + i * item->splits * attn_split_floats(item->problem);
     return u;
 }
@@ -261,30 +271,31 @@ struct maps_context {
     struct attn_pool *pool;
 };
 
-static void begin_task(void *argument, size_t i, unsigned thread)
+static void zero_means_task(void *argument, size_t i, unsigned thread)
 {
     const struct maps_context *context = argument;
     (void)thread;
-    attn_maps_begin_task(&context->problem->maps, i);
+    attn_maps_zero_task(&context->problem->maps, i);
 }
 
-static void end_task(void *argument, size_t i, unsigned thread)
+static void reduce_outputs_task(void *argument, size_t i, unsigned thread)
 {
     const struct maps_context *context = argument;
     const struct attn_problem *p = context->problem;
-    attn_maps_end_task(&p->maps, i, p->mask.offset, context->pool, thread);
+    attn_maps_reduce_task(&p->maps, i, p->mask.offset, context->pool, thread);
 }
 
-static void begin_maps(const struct attn_engine *engine, const struct attn_problem *problem)
+static void zero_means(const struct attn_engine *engine, const struct attn_problem *problem)
 {
     struct maps_context context = {problem, engine->pool};
-    attn_pool_run(engine->pool, begin_task, &context, attn_maps_begin_tasks(&problem->maps));
+    attn_pool_run(engine->pool, zero_means_task, &context, attn_maps_zero_tasks(&problem->maps));
 }
 
-static void end_maps(const struct attn_engine *engine, const struct attn_problem *problem)
+static void reduce_outputs(const struct attn_engine *engine, const struct attn_problem *problem)
 {
     struct maps_context context = {problem, engine->pool};
-    attn_pool_run(engine->pool, end_task, &context, attn_maps_end_tasks(&problem->maps));
+    attn_pool_run(engine->pool, reduce_outputs_task, &context,
+                  attn_maps_reduce_tasks(&problem->maps));
 }
 
 /* ---- Items ---- */
@@ -306,21 +317,21 @@ static size_t cost_of(const struct attn_problem *p)
 
 /* Key/value heads of each item of a problem that costs `cost`, where `left` is the cost of all
  * problems from this one on. */
-static size_t item_groups(const struct attn_problem *p, const struct solver *solver, size_t cost,
-                          size_t left)
+static size_t item_kv_heads(const struct attn_problem *p, const struct solver *solver, size_t cost,
+                            size_t left)
 {
     const size_t share = left / (ITEMS_PER_SHARE * attn_pool_threads(solver->engine->pool));
-    size_t groups = 1;
+    size_t heads = 1;
     if (p->maps.average != NULL)
         return p->num_kv_heads;
     if (interleaves(p)) {
         const size_t fit = ATTN_SCRATCH_FLOATS / scratch_floats(p, &solver->engine->kernels);
-        groups = attn_min(share / (cost / p->num_kv_heads), attn_min(fit, MAX_INTERLEAVED));
-        groups = attn_max(attn_min(groups, p->num_kv_heads), 1);
+        heads = attn_min(share / (cost / p->num_kv_heads), attn_min(fit, MAX_INTERLEAVED));
+        heads = attn_max(attn_min(heads, p->num_kv_heads), 1);
     }
-    while (p->num_kv_heads % groups != 0)
-        groups--;
-    return groups;
+    while (p->num_kv_heads % heads != 0)
+        heads--;
+    return heads;
 }
 
 /* Lists the items, at most one for each key/value head of each problem. */
@@ -331,10 +342,10 @@ static size_t list_items(struct solver *solver, const struct attn_problem *probl
         left += cost_of(&problems[i]);
     for (size_t i = 0; i < count; i++) {
         const struct attn_problem *p = &problems[i];
-        const size_t cost = cost_of(p), groups = item_groups(p, solver, cost, left);
-        for (size_t g = 0; g < p->num_kv_heads; g += groups)
+        const size_t cost = cost_of(p), heads = item_kv_heads(p, solver, cost, left);
+        for (size_t g = 0; g < p->num_kv_heads; g += heads)
             solver->items[n++] = (struct item){
-                .problem = p, .first_group = g, .groups = groups, .units = item_units(p)};
+                .problem = p, .first_kv_head = g, .num_kv_heads = heads, .units = item_units(p)};
         left -= cost;
     }
     return n;
@@ -343,7 +354,7 @@ static size_t list_items(struct solver *solver, const struct attn_problem *probl
 /* Whether the keys of a problem's units are to be split: where all problems together have too few
  * units for the threads, and this one has more keys than one split and no maps, which need whole
  * rows. */
-static bool splits_keys(const struct attn_problem *p, size_t units, unsigned threads)
+static bool should_split_keys(const struct attn_problem *p, size_t units, unsigned threads)
 {
     const struct attn_maps *maps = &p->maps;
     return threads > 1 && units < UNITS_PER_THREAD * threads && attn_splits(p) > 1 &&
@@ -357,9 +368,9 @@ static size_t split_sums_floats(const struct item *item)
     return item->units * attn_splits(item->problem) * attn_split_floats(item->problem);
 }
 
-/* Gives the items whose keys are to be split memory for the sums, up to ATTN_SPLITS_FLOATS in all;
- * keys of further items stay whole.  False where the workspace is short of memory. */
-static bool split_keys(struct solver *solver, size_t count)
+/* Allocates memory for the sums of the items whose keys are to be split, up to ATTN_SPLITS_FLOATS
+ * in all; keys of further items stay whole.  False where the workspace is short of memory. */
+static bool allocate_splits(struct solver *solver, size_t count)
 {
     const unsigned threads = attn_pool_threads(solver->engine->pool);
     size_t units = 0, left = ATTN_SPLITS_FLOATS;
@@ -367,7 +378,7 @@ static bool split_keys(struct solver *solver, size_t count)
         units += solver->items[i].units;
     for (size_t i = 0; i < count; i++) {
         struct item *item = &solver->items[i];
-        if (item->groups > 1 || !splits_keys(item->problem, units, threads) ||
+        if (item->num_kv_heads > 1 || !should_split_keys(item->problem, units, threads) ||
             split_sums_floats(item) > left)
             continue;
         left -= split_sums_floats(item);
@@ -380,16 +391,17 @@ static bool split_keys(struct solver *solver, size_t count)
     return true;
 }
 
-/* Floats of an item's packed tiles; 0 where the tiles are a cache's. */
+/* Floats of an item's filled tiles; 0 where the tiles are a cache's. */
 static size_t item_tile_floats(const struct item *item)
 {
     const struct attn_problem *p = item->problem;
-    return p->cache.blocks != NULL || p->keys == 0 ? 0 : item->groups * attn_packed_floats(p);
+    return p->cache.blocks != NULL || p->keys == 0 ? 0
+                                                   : item->num_kv_heads * attn_head_tiles_floats(p);
 }
 
-/* Decides how many units a task has.  The more, the more rarely tiles come from memory; but every
- * thread is to have TASKS_PER_THREAD tasks, and a unit that keeps rows of weights stays alone.
- * `units` are those of the wave. */
+/* Decides how many units a task has.  A task of more units takes tiles from memory less often, but
+ * every thread needs TASKS_PER_THREAD tasks, and a unit that keeps rows of weights is a task by
+ * itself.  `units` are those of the wave. */
 static void make_tasks(struct item *item, size_t units, unsigned threads)
 {
     size_t most = attn_maps_need_rows(&item->problem->maps) ? 1 : ATTN_TASK_UNITS;
@@ -400,21 +412,21 @@ static void make_tasks(struct item *item, size_t units, unsigned threads)
 
 /* ---- Solving ---- */
 
-/* Solves one wave: as many of the items [solver->first, count) as fit ATTN_PACK_BYTES, and at least
- * one. */
+/* Solves one wave: as many of the items [solver->first, count) as fit ATTN_TILES_BYTES, and at
+ * least one. */
 static void solve_wave(struct solver *solver, size_t count, float *tiles)
 {
     struct attn_pool *pool = solver->engine->pool;
-    size_t used = 0, packs = 0, units = 0, tasks = 0, merges = 0, n = solver->first;
+    size_t used = 0, fills = 0, units = 0, tasks = 0, merges = 0, n = solver->first;
     for (; n < count; n++) {
         struct item *item = &solver->items[n];
         size_t floats = item_tile_floats(item);
-        if (used > 0 && used + floats > ATTN_PACK_BYTES / sizeof(float))
+        if (used > 0 && used + floats > ATTN_TILES_BYTES / sizeof(float))
             break;
         item->tiles = floats > 0 ? tiles + used : NULL;
         if (floats > 0)
-            packs += item->groups * attn_key_tiles(item->problem);
-        item->task_end[PACK] = packs;
+            fills += item->num_kv_heads * attn_key_tiles(item->problem);
+        item->task_end[FILL] = fills;
         units += item->units;
         used += floats;
     }
@@ -425,7 +437,7 @@ static void solve_wave(struct solver *solver, size_t count, float *tiles)
         item->task_end[SOLVE] = tasks += item->tasks;
         item->task_end[MERGE] = merges += item->splits > 0 ? item->units : 0;
     }
-    attn_pool_run(pool, pack_task, solver, packs);
+    attn_pool_run(pool, fill_task, solver, fills);
     attn_pool_run(pool, solve_task, solver, tasks);
     attn_pool_run(pool, merge_task, solver, merges);
     solver->first = n;
@@ -450,8 +462,8 @@ static bool take_memory(struct solver *solver, float **tiles, size_t *items,
         largest = attn_max(largest, item_tile_floats(&solver->items[i]));
         total += item_tile_floats(&solver->items[i]);
     }
-    size_t pack = attn_min(total, attn_max(largest, ATTN_PACK_BYTES / sizeof(float)));
-    *tiles = attn_workspace_take(workspace, pack, sizeof(float));
+    size_t wave = attn_min(total, attn_max(largest, ATTN_TILES_BYTES / sizeof(float)));
+    *tiles = attn_workspace_take(workspace, wave, sizeof(float));
     solver->weight_rows = attn_workspace_take(workspace, attn_pool_threads(solver->engine->pool),
                                               attn_mul(stride, sizeof(float)));
     return *tiles != NULL && solver->weight_rows != NULL;
@@ -466,12 +478,12 @@ enum attn_status attn_solve(struct attn_engine *engine, const struct attn_proble
     if (!take_memory(&solver, &tiles, &items, problems, count))
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
-        begin_maps(engine, &problems[i]);
-    if (!split_keys(&solver, items))
+        zero_means(engine, &problems[i]);
+    if (!allocate_splits(&solver, items))
         return ATTN_NO_MEMORY;
     while (solver.first < items)
         solve_wave(&solver, items, tiles);
     for (size_t i = 0; i < count && !attn_engine_cancelled(engine, NULL); i++)
-        end_maps(engine, &problems[i]);
+        reduce_outputs(engine, &problems[i]);
     return ATTN_OK;
 }

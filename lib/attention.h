@@ -2,7 +2,7 @@
  *
  * A problem is one sequence: queries of T tokens and H heads against keys and values of S tokens
  * and G heads.  Self-attention, cross-attention and weightless attention bring rows of keys and
- * values, which are packed into tiles on the way.  Steps over a cache bring its blocks, which hold
+ * values, which are filled into tiles on the way.  Steps over a cache bring its blocks, which hold
  * tiles already. */
 #ifndef ATTN_LIB_ATTENTION_H
 #define ATTN_LIB_ATTENTION_H
@@ -20,7 +20,7 @@ struct attn_rows {
 };
 
 /* Bounds on the memory of a solution.  footprint.c adds them up. */
-#define ATTN_PACK_BYTES ((size_t)8 << 20)         /* tiles packed at a time, or those of one head */
+#define ATTN_TILES_BYTES ((size_t)8 << 20)        /* tiles filled at a time, or those of one head */
 #define ATTN_WEIGHT_ROWS_FLOATS ((size_t)2 << 20) /* weights kept by a thread, or one row */
 #define ATTN_SPLITS_FLOATS ((size_t)2 << 20)      /* sums of splits of keys, of all threads */
 #define ATTN_ITEM_BYTES ((size_t)120)             /* for each key/value head of each problem */

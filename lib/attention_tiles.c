@@ -1,4 +1,4 @@
-/* attention_tiles.c: the tiles of a key/value head, in the blocks of a cache or packed from
+/* attention_tiles.c: the tiles of a key/value head, in the blocks of a cache or filled from
  * rows. */
 #include "attention_unit.h"
 
@@ -20,12 +20,12 @@ size_t attn_head_tile_tokens(const struct attn_head_tiles *head, size_t j)
     return attn_min(head->problem->keys - j * ATTN_TILE, ATTN_TILE);
 }
 
-size_t attn_packed_floats(const struct attn_problem *p)
+size_t attn_head_tiles_floats(const struct attn_problem *p)
 {
     return attn_key_tiles(p) * ATTN_TILE * (p->head_dim + p->value_head_dim);
 }
 
-void attn_pack_tile(const struct attn_kernels *kernels, const struct attn_head_tiles *head,
+void attn_fill_tile(const struct attn_kernels *kernels, const struct attn_head_tiles *head,
                     size_t j)
 {
     const struct attn_problem *p = head->problem;

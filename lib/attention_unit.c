@@ -158,7 +158,7 @@ static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
     return u->gemm == NULL && tiles_dtype(p) == ATTN_F32 &&
-           u->rows >= u->kernels->min_column_rows && p->softcap == 0 &&
+           u->rows >= u->kernels->columns_from_rows && p->softcap == 0 &&
            attn_mask_is_span(&p->mask) && p->maps.scores == NULL && !attn_unit_makes_weights(u);
 }
 
@@ -258,7 +258,8 @@ static void finish_weight_row(struct attn_unit *u, size_t r, float gate)
         return;
     if (maps->head_stats != NULL)
         mark_reachable(u, r, row);
-    u->kernels->normalize(row, u->sums.sum[r] > 0 ? u->sums.max[r] : 0.0f, share, maps->columns);
+    u->kernels->finish_weights(row, u->sums.sum[r] > 0 ? u->sums.max[r] : 0.0f, share,
+                               maps->columns);
     if (maps->head_stats != NULL)
         attn_maps_measure_row(maps, h, t, row, u->reachable, p->mask.offset + (int64_t)t,
                               p->first_key);

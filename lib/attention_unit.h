@@ -35,7 +35,7 @@ struct attn_unit_tile {
 struct attn_head_tiles {
     const struct attn_problem *problem;
     size_t group;
-    float *tiles; /* packed: keys, then values of each tile; NULL: in the blocks of the cache */
+    float *tiles; /* filled: keys, then values of each tile; NULL: in the blocks of the cache */
 };
 
 /* Tile j of the head, keys and values [j * ATTN_TILE, ...), and how many tokens it holds.  *out
@@ -43,10 +43,10 @@ struct attn_head_tiles {
 void attn_head_tile(struct attn_tile *out, const struct attn_head_tiles *head, size_t j);
 size_t attn_head_tile_tokens(const struct attn_head_tiles *head, size_t j);
 
-/* Floats of all packed tiles of one key/value head; and packing tile j of a head from the problem's
+/* Floats of all filled tiles of one key/value head; and filling tile j of a head from the problem's
  * rows, where keys of unused slots become zero. */
-size_t attn_packed_floats(const struct attn_problem *p);
-void attn_pack_tile(const struct attn_kernels *kernels, const struct attn_head_tiles *head,
+size_t attn_head_tiles_floats(const struct attn_problem *p);
+void attn_fill_tile(const struct attn_kernels *kernels, const struct attn_head_tiles *head,
                     size_t j);
 
 /* ---- Units ---- */

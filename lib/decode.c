@@ -8,7 +8,7 @@
  * recorder refuses.  Rows are invisible until their length is published, and ending a failed step
  * releases its reservation, so every failure leaves its cache as it was.
  *
- * Batch invariance: steps of up to ATTN_FEW_ROWS rows share products, in which rows are
+ * Batch invariance: steps of up to ATTN_SHARED_PRODUCT_ROWS rows share products, in which rows are
  * independent.  A longer step (a prefill) has products of its own, which spares copying its rows.
  * Attention reads only the tiles of the step's own sequence, so no other step changes its rows. */
 #include <float.h>
@@ -56,7 +56,7 @@ struct batch {
 };
 
 _Static_assert(sizeof(struct admitted) +
-                       3 * (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_BYTES) +
+                       3 * (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES) +
                        sizeof(struct attn_problem) + sizeof(struct attn_appended) <=
                    ATTN_SEQUENCE_BYTES,
                "footprint.c counts ATTN_SEQUENCE_BYTES");
@@ -115,7 +115,10 @@ static void admit(struct batch *batch, struct attn_step *step)
     batch->admitted[batch->count++] = (struct admitted){.step = step, .append = append};
 }
 
-static bool shares_products(const struct attn_step *step) { return step->rows <= ATTN_FEW_ROWS; }
+static bool shares_products(const struct attn_step *step)
+{
+    return step->rows <= ATTN_SHARED_PRODUCT_ROWS;
+}
 
 /* Gives every step its rows in the buffers: steps that share products come first. */
 static void assign_rows(struct batch *batch)

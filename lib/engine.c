@@ -149,7 +149,7 @@ enum attn_status attn_engine_open(struct attn_engine **out,
         return attn_fail_memory(error, sizeof *engine);
     engine->level = level;
     engine->workspace.limit = options->call_bytes;
-    engine->spare.limit = options->inner_bytes;
+    engine->spare.limit = options->yield_call_bytes;
     attn_kernels_get(&engine->kernels, level);
     engine->pool_yield = (struct attn_yield){yield_wanted, yield_run, engine};
     make_lock(&engine->lock);

@@ -79,7 +79,7 @@ static size_t row_bytes(const struct attn_layer_spec *s)
  * of the sums of splits. */
 static size_t solve_bytes(size_t tile_floats, size_t threads)
 {
-    size_t pack = attn_max(attn_mul(tile_floats, sizeof(float)), ATTN_PACK_BYTES);
+    size_t pack = attn_max(attn_mul(tile_floats, sizeof(float)), ATTN_TILES_BYTES);
     size_t kept = ATTN_WEIGHT_ROWS_FLOATS + ATTN_WEIGHT_ROWS_FLOATS / sizeof(float) + ATTN_ALIGN;
     size_t floats = attn_add(attn_mul(threads, kept), ATTN_SPLITS_FLOATS);
     return attn_add(pack, attn_mul(floats, sizeof(float)));
@@ -102,7 +102,7 @@ static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_cal
     size_t tiles = attn_mul(tokens, s->head_dim + s->value_head_dim);
     size_t bytes = attn_add(attn_mul(size->rows, row_bytes(s)), solve_bytes(tiles, threads));
     bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads));
-    bytes = attn_add(bytes, attn_mul(size->few, 2 * s->hidden_size * sizeof(float)));
+    bytes = attn_add(bytes, attn_mul(size->shared_rows, 2 * s->hidden_size * sizeof(float)));
     return attn_add(bytes, attn_mul(size->cached, sizeof(int64_t)));
 }
 

@@ -62,27 +62,27 @@ void attn_gemm_matmul(const struct attn_gemm *gemm, const struct attn_matmul *p)
  * a million. */
 #define ROWS_BY_PANEL 64
 
-static void begin_rows(const struct attn_project_block *p)
+static void begin_rows(const struct attn_projection_part *p)
 {
-    for (size_t r = 0; r < p->rows && p->start != p->y; r++)
+    for (size_t r = 0; r < p->rows && p->addend != p->y; r++)
         for (size_t j = 0; j < p->n; j++)
-            p->y[r * p->ldy + j] = p->start != NULL ? p->start[r * p->ldstart + j] : 0;
+            p->y[r * p->ldy + j] = p->addend != NULL ? p->addend[r * p->ldaddend + j] : 0;
 }
 
 /* y += x w for n columns from j on; w [k][ldw] float32. */
-static void add_columns(const struct attn_gemm *gemm, const struct attn_project_block *p, size_t j,
-                        size_t n, const float *w, size_t ldw)
+static void add_columns(const struct attn_gemm *gemm, const struct attn_projection_part *p,
+                        size_t j, size_t n, const float *w, size_t ldw)
 {
     gemm->sgemm(ROW_MAJOR, AS_IT_IS, AS_IT_IS, (int)p->rows, (int)n, (int)p->k, 1.0f, p->x,
                 (int)p->ldx, w, (int)ldw, 1.0f, p->y + j, (int)p->ldy);
 }
 
-static const void *panel_at(const struct attn_project_block *p, size_t j)
+static const void *panel_at(const struct attn_projection_part *p, size_t j)
 {
     return (const float *)p->w + j / ATTN_PANEL * p->ldpanel;
 }
 
-static void project_by_panel(const struct attn_gemm *gemm, const struct attn_project_block *p,
+static void project_by_panel(const struct attn_gemm *gemm, const struct attn_projection_part *p,
                              enum attn_dtype dtype)
 {
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
@@ -96,7 +96,7 @@ static void project_by_panel(const struct attn_gemm *gemm, const struct attn_pro
 }
 
 /* Panels side by side in scratch, as float32. */
-static void project_wide(const struct attn_gemm *gemm, const struct attn_project_block *p,
+static void project_wide(const struct attn_gemm *gemm, const struct attn_projection_part *p,
                          enum attn_dtype dtype)
 {
     const size_t ldw = attn_ceil_div(p->n, ATTN_PANEL) * ATTN_PANEL;
@@ -122,12 +122,13 @@ static void put_pairs_apart(uint16_t *out, size_t ldw, const uint16_t *panel, si
 
 #define ROUNDED_ROWS 128 /* that are made bf16 at a time */
 _Static_assert(ATTN_GEMM_SCRATCH * sizeof(float) >=
-                   sizeof(uint16_t) * 2 * ATTN_BLOCK_WORDS *
+                   sizeof(uint16_t) * 2 * ATTN_RANGE_WORDS *
                        (ATTN_GEMM_PANELS * ATTN_PANEL + ROUNDED_ROWS),
                "weights and rows fit");
 
 /* Rows [first, first + rows) as bf16, [rows][k]. */
-static void round_rows(uint16_t *out, const struct attn_project_block *p, size_t first, size_t rows)
+static void round_rows(uint16_t *out, const struct attn_projection_part *p, size_t first,
+                       size_t rows)
 {
     for (size_t r = 0; r < rows; r++)
         for (size_t i = 0; i < p->k; i++)
@@ -135,7 +136,7 @@ static void round_rows(uint16_t *out, const struct attn_project_block *p, size_t
 }
 
 /* Weights and rows of bf16, where rows are rounded to it at this level anyway. */
-static void project_bf16(const struct attn_gemm *gemm, const struct attn_project_block *p)
+static void project_bf16(const struct attn_gemm *gemm, const struct attn_projection_part *p)
 {
     const size_t ldw = attn_ceil_div(p->n, ATTN_PANEL) * ATTN_PANEL;
     uint16_t *w = (uint16_t *)p->scratch, *x = w + p->k * ldw;
@@ -149,14 +150,14 @@ static void project_bf16(const struct attn_gemm *gemm, const struct attn_project
     }
 }
 
-void attn_gemm_project(const struct attn_gemm *gemm, const struct attn_project_block *block,
+void attn_gemm_project(const struct attn_gemm *gemm, const struct attn_projection_part *part,
                        enum attn_dtype dtype, bool rounds_rows)
 {
-    begin_rows(block);
+    begin_rows(part);
     if (dtype == ATTN_BF16 && rounds_rows && gemm->sbgemm != NULL)
-        project_bf16(gemm, block);
-    else if (block->rows <= ROWS_BY_PANEL)
-        project_by_panel(gemm, block, dtype);
+        project_bf16(gemm, part);
+    else if (part->rows <= ROWS_BY_PANEL)
+        project_by_panel(gemm, part, dtype);
     else
-        project_wide(gemm, block, dtype);
+        project_wide(gemm, part, dtype);
 }

@@ -16,9 +16,9 @@
 /* And of a projection from which on ATTN_GEMM_AUTO does, where that is the faster way. */
 #define ATTN_GEMM_AUTO_ROWS 65
 
-/* Panels of a block for attn_gemm_project, and the float32 of a thread that it needs. */
+/* Panels of a part for attn_gemm_project, and the float32 of a thread that it needs. */
 #define ATTN_GEMM_PANELS 8
-#define ATTN_GEMM_SCRATCH ((size_t)2 * ATTN_BLOCK_WORDS * ATTN_GEMM_PANELS * ATTN_PANEL)
+#define ATTN_GEMM_SCRATCH ((size_t)2 * ATTN_RANGE_WORDS * ATTN_GEMM_PANELS * ATTN_PANEL)
 
 /* Memory that OpenBLAS touches when it is loaded, and for each thread that calls it; and the
  * address space that it reserves for either. */
@@ -52,7 +52,7 @@ void attn_gemm_matmul(const struct attn_gemm *gemm, const struct attn_matmul *pr
 /* The work of the slot project for weights of `dtype`, float32 or bf16, any number of rows and at
  * most ATTN_GEMM_PANELS panels; scratch is [ATTN_GEMM_SCRATCH].  The bits of a row may depend on
  * `rows`. */
-void attn_gemm_project(const struct attn_gemm *gemm, const struct attn_project_block *block,
+void attn_gemm_project(const struct attn_gemm *gemm, const struct attn_projection_part *part,
                        enum attn_dtype dtype, bool rounds_rows);
 
 #endif

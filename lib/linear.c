@@ -1,6 +1,6 @@
-/* linear.c: packing weights, and products with them on all threads.
+/* linear.c: packing weights, and projections with them on all threads.
  *
- * Consecutive products of the same rows form a group, whose panels are numbered side by side.  A
+ * Consecutive projections of the same rows form a group, whose panels are numbered side by side.  A
  * group is partitioned into pieces, rows by panels, and a piece is one task of the pool. */
 #include "linear.h"
 
@@ -23,29 +23,29 @@ static size_t total_words(size_t in, size_t out, enum attn_dtype dtype)
     return attn_mul(panels_of(out), attn_mul(words_of(in, dtype), ATTN_PANEL));
 }
 
-/* Inputs of a block: what ATTN_BLOCK_WORDS words of a column hold. */
-static size_t block_inputs(enum attn_dtype dtype)
+/* Inputs of a range: what ATTN_RANGE_WORDS words of a column hold. */
+static size_t range_inputs(enum attn_dtype dtype)
 {
-    return ATTN_BLOCK_WORDS * attn_numbers_per_word(dtype);
+    return ATTN_RANGE_WORDS * attn_numbers_per_word(dtype);
 }
 
-/* The word of linear->panels where the block of a panel begins whose first input is i. */
-static size_t block_offset(const struct attn_linear *linear, size_t panel, size_t i)
+/* Where a panel's weights of the range of inputs from i on begin, in words of linear->panels. */
+static size_t range_offset(const struct attn_linear *linear, size_t panel, size_t i)
 {
     const size_t words = words_of(linear->in, linear->dtype),
                  first = i / attn_numbers_per_word(linear->dtype);
-    const size_t count = attn_min(words - first, ATTN_BLOCK_WORDS);
+    const size_t count = attn_min(words - first, ATTN_RANGE_WORDS);
     return (first * panels_of(linear->out) + panel * count) * ATTN_PANEL;
 }
 
 /* ---- Packing ---- */
 
-/* The index of weight i of output o in linear->panels, counted in numbers of its dtype. */
+/* The index of the weight of input i in output o, in numbers of the dtype, in linear->panels. */
 static size_t weight_index(const struct attn_linear *linear, size_t o, size_t i)
 {
     const size_t each = attn_numbers_per_word(linear->dtype),
-                 within = i % block_inputs(linear->dtype);
-    const size_t panel = block_offset(linear, o / ATTN_PANEL, i - within);
+                 within = i % range_inputs(linear->dtype);
+    const size_t panel = range_offset(linear, o / ATTN_PANEL, i - within);
     return (panel + within / each * ATTN_PANEL + o % ATTN_PANEL) * each + within % each;
 }
 
@@ -68,9 +68,9 @@ size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype)
            (dtype == ATTN_INT8 ? out * sizeof(float) : 0);
 }
 
-/* Packs inputs [first, end), of one block, of output o; `integers` [in] are its weights for
- * int8. */
-static void pack_block(struct attn_linear *linear, size_t o, const int8_t *integers, size_t first,
+/* Packs the weights of inputs [first, end), all in one range, of output o; for int8 `integers` [in]
+ * are the output's weights. */
+static void pack_range(struct attn_linear *linear, size_t o, const int8_t *integers, size_t first,
                        size_t end)
 {
     const size_t each = attn_numbers_per_word(linear->dtype),
@@ -89,7 +89,7 @@ static void pack_block(struct attn_linear *linear, size_t o, const int8_t *integ
 
 bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype)
 {
-    const size_t words = total_words(linear->in, linear->out, dtype), block = block_inputs(dtype);
+    const size_t words = total_words(linear->in, linear->out, dtype), range = range_inputs(dtype);
     struct attn_kernels kernels;
     int8_t *integers = attn_alloc(linear->in, 1);
     attn_kernels_get(&kernels, ATTN_CPU_PORTABLE);
@@ -104,8 +104,8 @@ bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype)
         if (dtype == ATTN_INT8)
             kernels.quantize(integers, &linear->scale[o], linear->weight + o * linear->in,
                              linear->in);
-        for (size_t i = 0; i < linear->in; i += block)
-            pack_block(linear, o, integers, i, attn_min(i + block, linear->in));
+        for (size_t i = 0; i < linear->in; i += range)
+            pack_range(linear, o, integers, i, attn_min(i + range, linear->in));
     }
     attn_free(integers);
     if (made) {
@@ -127,22 +127,22 @@ void attn_linear_fini(struct attn_linear *linear)
 
 #define QUANTIZE_ROWS 8 /* of one task */
 
-/* The rows of a product, quantized for int8 weights. */
+/* The rows of a projection, quantized for int8 weights. */
 struct quantized_rows {
-    const struct attn_projection *product;
+    const struct attn_projection *projection;
     const struct attn_kernels *kernels;
     int8_t *x;    /* [rows][ldx], zero beyond the row */
     float *scale; /* [rows] */
     size_t ldx;
 };
 
-_Static_assert(sizeof(struct quantized_rows) <= ATTN_QUANTIZED_ROWS_BYTES,
-               "decode.c counts ATTN_QUANTIZED_ROWS_BYTES");
+_Static_assert(sizeof(struct quantized_rows) <= ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES,
+               "decode.c counts ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES");
 
 static void quantize_task(void *argument, size_t i, unsigned thread)
 {
     const struct quantized_rows *quantized = argument;
-    const struct attn_projection *p = quantized->product;
+    const struct attn_projection *p = quantized->projection;
     const size_t in = p->linear->in, end = attn_min((i + 1) * QUANTIZE_ROWS, p->rows);
     (void)thread;
     for (size_t r = i * QUANTIZE_ROWS; r < end; r++) {
@@ -157,21 +157,21 @@ static bool same_rows(const struct attn_projection *a, const struct attn_project
     return a->x == b->x && a->ldx == b->ldx && a->rows == b->rows && a->linear->in == b->linear->in;
 }
 
-/* Quantizes the rows of each product; NULL where memory is short. */
+/* Quantizes the rows of each projection; NULL where memory is short. */
 static struct quantized_rows *quantize_rows(struct attn_engine *engine,
-                                            const struct attn_projection *products, size_t count)
+                                            const struct attn_projection *projections, size_t count)
 {
     struct attn_workspace *workspace = &engine->workspace;
     struct quantized_rows *all = attn_workspace_take(workspace, count, sizeof *all);
     for (size_t p = 0; all != NULL && p < count; p++) {
-        const size_t rows = products[p].rows;
-        if (p > 0 && same_rows(&products[p], &products[p - 1])) {
+        const size_t rows = projections[p].rows;
+        if (p > 0 && same_rows(&projections[p], &projections[p - 1])) {
             all[p] = all[p - 1];
             continue;
         }
         struct quantized_rows *new = &all[p];
-        *new = (struct quantized_rows){.product = &products[p], .kernels = &engine->kernels};
-        new->ldx = attn_ceil_div(products[p].linear->in, ATTN_ALIGN) * ATTN_ALIGN;
+        *new = (struct quantized_rows){.projection = &projections[p], .kernels = &engine->kernels};
+        new->ldx = attn_ceil_div(projections[p].linear->in, ATTN_ALIGN) * ATTN_ALIGN;
         new->x = attn_workspace_take(workspace, attn_mul(rows, new->ldx), 1);
         new->scale = attn_workspace_take(workspace, rows, sizeof(float));
         if (new->x == NULL || new->scale == NULL)
@@ -181,61 +181,79 @@ static struct quantized_rows *quantize_rows(struct attn_engine *engine,
     return all;
 }
 
-/* ---- Products ---- */
+/* ---- Projections ---- */
 
 struct project_context {
     struct attn_engine *engine;
-    const struct attn_projection *products;
+    const struct attn_projection *projections;
     size_t count;
     const struct quantized_rows *quantized; /* [count]; NULL where weights are not int8 */
     bool invariant;
     float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] */
 };
 
-/* Consecutive products of the same rows, as of q, k and v: their columns are numbered side by side,
- * whole panels of each.  A product that goes through OpenBLAS is a group of its own. */
+/* Consecutive projections of the same rows, as of q, k and v: their columns are numbered side by
+ * side, whole panels of each.  A projection that goes through OpenBLAS is a group of its own. */
 struct group {
-    const struct attn_projection *products;
+    const struct attn_projection *projections;
     size_t count, panels;
     bool gemm; /* through OpenBLAS */
 };
 
-/* The group that begins with the first of products [count], at least one. */
+/* The group that begins with the first of projections [count], at least one. */
 static struct group group_of(const struct project_context *context,
-                             const struct attn_projection *products, size_t count)
+                             const struct attn_projection *projections, size_t count)
 {
-    struct group group = {.products = products};
-    group.gemm = !context->invariant && products->linear->dtype != ATTN_INT8 &&
-                 products->rows >= context->engine->gemm_project_rows;
+    struct group group = {.projections = projections};
+    group.gemm = !context->invariant && projections->linear->dtype != ATTN_INT8 &&
+                 projections->rows >= context->engine->gemm_project_rows;
     const size_t most = group.gemm ? 1 : count;
-    while (group.count < most && same_rows(products, &products[group.count]))
-        group.panels += panels_of(products[group.count++].linear->out);
+    while (group.count < most && same_rows(projections, &projections[group.count]))
+        group.panels += panels_of(projections[group.count++].linear->out);
     return group;
 }
 
-/* A group is partitioned into pieces: blocks of rows by ranges of columns.  An element is summed in
+/* A group is partitioned into pieces: ranges of rows by ranges of columns.  An element is summed in
  * the same order in any piece, so the partition is a matter of speed alone.  Each piece copies its
- * rows for itself, once for all its products, which costs as much as 10 to 40 columns; few rows are
- * read in place. */
-#define FEW 6               /* rows at most that count as few */
-#define PIECES_PER_THREAD 4 /* pieces of a group, if they have at least */
-#define GOOD_COLUMNS 512    /*   so many columns each, */
-#define LEAST_COLUMNS 256   /*   or so many where a thread would have no piece; */
-#define MOST_COLUMNS 4096   /*   about as many at most */
-#define FEW_PER_THREAD 16   /* the same for few rows: pieces of a group, */
-#define FEW_COLUMNS 64      /*   and columns of each, at least */
-#define PAUSE_PANELS 16     /* panels of a block between two pauses */
+ * rows for itself, once for all its projections, which costs as much as 10 to 40 columns; kernels
+ * read few rows in place. */
+
+/* Rows of a group, at most, that kernels read in place (FEW_ROWS of AVX-512). */
+#define UNCOPIED_ROWS_MAX 6
+
+/* Pieces of a group that each thread is to have. */
+#define PIECES_PER_THREAD 4
+
+/* Columns of a piece, at least; a narrow group has fewer pieces for that. */
+#define GOOD_COLUMNS 512
+
+/* Columns of a piece, at least, where a thread would otherwise have no piece. */
+#define LEAST_COLUMNS 256
+
+/* Columns of a piece, at most, roughly. */
+#define MOST_COLUMNS 4096
+
+/* PIECES_PER_THREAD for a group of uncopied rows. */
+#define UNCOPIED_PIECES_PER_THREAD 16
+
+/* GOOD_COLUMNS and LEAST_COLUMNS for a group of uncopied rows. */
+#define UNCOPIED_LEAST_COLUMNS 64
+
+/* Panels of a range of inputs between two pauses. */
+#define PAUSE_PANELS 16
 
 struct partition {
     size_t rows, panels; /* of a piece */
     size_t count;        /* pieces of the group */
-    size_t across;       /* pieces side by side in a block of rows */
+    size_t across;       /* pieces side by side in a range of rows */
 };
 
 /* OpenBLAS may sum an element in another order in a product of another shape, so pieces for it are
  * the same for every number of threads. */
-#define GEMM_ROWS 512
-#define GEMM_PIECES 4 /* of a product's columns, if they have LEAST_GEMM_PANELS each */
+#define GEMM_ROWS 512 /* of a piece */
+
+/* Pieces that a projection's columns are divided into, if each has LEAST_GEMM_PANELS. */
+#define GEMM_PIECES 4
 #define LEAST_GEMM_PANELS 2
 
 static struct partition partition_for_gemm(const struct group *group)
@@ -243,7 +261,7 @@ static struct partition partition_for_gemm(const struct group *group)
     const size_t wanted = attn_max(group->panels / GEMM_PIECES, LEAST_GEMM_PANELS);
     struct partition part = {.rows = GEMM_ROWS, .panels = attn_min(wanted, ATTN_GEMM_PANELS)};
     part.across = attn_ceil_div(group->panels, part.panels);
-    part.count = part.across * attn_ceil_div(group->products->rows, part.rows);
+    part.count = part.across * attn_ceil_div(group->projections->rows, part.rows);
     return part;
 }
 
@@ -251,20 +269,21 @@ static struct partition partition_group(const struct attn_engine *engine, const 
 {
     if (group->gemm)
         return partition_for_gemm(group);
-    const size_t rows = group->products->rows, out = group->panels * ATTN_PANEL;
+    const size_t rows = group->projections->rows, out = group->panels * ATTN_PANEL;
     const size_t threads = attn_pool_threads(engine->pool);
-    const bool few = rows <= FEW;
+    const bool uncopied = rows <= UNCOPIED_ROWS_MAX;
     struct partition part;
     size_t down = attn_ceil_div(rows, ATTN_PRODUCT_ROWS);
-    if (down > threads) /* equally many for each thread, or more pieces across copy the rows */
+    if (down > threads) /* a multiple of the threads: else more pieces across would copy the rows */
         down += (threads - down % threads) % threads;
-    size_t wanted = attn_ceil_div((few ? FEW_PER_THREAD : PIECES_PER_THREAD) * threads, down);
-    size_t good = attn_max(out / (few ? FEW_COLUMNS : GOOD_COLUMNS), 1);
-    size_t most = attn_max(out / (few ? FEW_COLUMNS : LEAST_COLUMNS), 1);
-    size_t across = attn_max(attn_min(wanted, good), out / MOST_COLUMNS);
+    size_t wanted =
+        attn_ceil_div((uncopied ? UNCOPIED_PIECES_PER_THREAD : PIECES_PER_THREAD) * threads, down);
+    size_t good_across = attn_max(out / (uncopied ? UNCOPIED_LEAST_COLUMNS : GOOD_COLUMNS), 1);
+    size_t most_across = attn_max(out / (uncopied ? UNCOPIED_LEAST_COLUMNS : LEAST_COLUMNS), 1);
+    size_t across = attn_max(attn_min(wanted, good_across), out / MOST_COLUMNS);
     /* A multiple of the threads: none waits while another computes the last piece. */
     if (down % threads != 0)
-        across = across < threads ? attn_min(threads, most) : across - across % threads;
+        across = across < threads ? attn_min(threads, most_across) : across - across % threads;
     part.rows = attn_ceil_div(rows, down);
     part.panels = attn_ceil_div(group->panels, across);
     part.across = attn_ceil_div(group->panels, part.panels);
@@ -280,20 +299,21 @@ struct piece {
     unsigned thread;
 };
 
-/* The product that a panel of the group belongs to; *panel becomes its index in that product. */
-static const struct attn_projection *product_of(const struct group *group, size_t *panel)
+/* The projection that a panel of the group belongs to; *panel becomes the panel's index in that
+ * projection. */
+static const struct attn_projection *projection_of(const struct group *group, size_t *panel)
 {
-    const struct attn_projection *p = group->products;
+    const struct attn_projection *p = group->projections;
     for (; *panel >= panels_of(p->linear->out); p++)
         *panel -= panels_of(p->linear->out);
     return p;
 }
 
-/* The weights of a panel of the group in the block of inputs from i on. */
+/* The weights of a panel of the group in the range of inputs from i on. */
 static const float *weights_of(const struct piece *piece, size_t panel, size_t i)
 {
-    const struct attn_linear *linear = product_of(&piece->group, &panel)->linear;
-    return (const float *)linear->panels + block_offset(linear, panel, i);
+    const struct attn_linear *linear = projection_of(&piece->group, &panel)->linear;
+    return (const float *)linear->panels + range_offset(linear, panel, i);
 }
 
 /* The weights that the piece reads after inputs [i, i + k) of all panels before `panel`; NULL at
@@ -302,21 +322,21 @@ static const float *weights_after(const struct piece *piece, size_t panel, size_
 {
     if (panel < piece->panel + piece->panels)
         return weights_of(piece, panel, i);
-    return i + k < piece->group.products->linear->in ? weights_of(piece, piece->panel, i + k)
-                                                     : NULL;
+    return i + k < piece->group.projections->linear->in ? weights_of(piece, piece->panel, i + k)
+                                                        : NULL;
 }
 
-/* The block of a product that adds inputs [i, i + k) to its columns [first, first + n), still
+/* The part of a projection that adds inputs [i, i + k) to its columns [first, first + n), still
  * without weights. */
-static struct attn_project_block block_of(const struct piece *piece,
-                                          const struct attn_projection *p, size_t first, size_t n,
-                                          size_t i, size_t k)
+static struct attn_projection_part part_of(const struct piece *piece,
+                                           const struct attn_projection *p, size_t first, size_t n,
+                                           size_t i, size_t k)
 {
     const struct project_context *context = piece->context;
     const struct attn_linear *linear = p->linear;
-    struct attn_project_block block = {
+    struct attn_projection_part part = {
         .y = p->y + piece->row * p->ldy + first,
-        .start = linear->bias != NULL ? linear->bias + first : NULL,
+        .addend = linear->bias != NULL ? linear->bias + first : NULL,
         .x = p->x + piece->row * p->ldx + i,
         .scratch = context->scratch + piece->thread * ATTN_SCRATCH_FLOATS,
         .ldy = p->ldy,
@@ -327,53 +347,53 @@ static struct attn_project_block block_of(const struct piece *piece,
         .n = n,
     };
     if (i > 0) {
-        block.start = block.y;
-        block.ldstart = block.ldy;
+        part.addend = part.y;
+        part.ldaddend = part.ldy;
     }
     if (context->quantized != NULL) {
-        const struct quantized_rows *quantized = &context->quantized[p - context->products];
-        block.x = quantized->x + piece->row * quantized->ldx + i;
-        block.ldx = quantized->ldx;
-        block.row_scale = quantized->scale + piece->row;
-        block.scale = linear->scale + first;
+        const struct quantized_rows *quantized = &context->quantized[p - context->projections];
+        part.x = quantized->x + piece->row * quantized->ldx + i;
+        part.ldx = quantized->ldx;
+        part.row_scale = quantized->scale + piece->row;
+        part.scale = linear->scale + first;
     }
-    return block;
+    return part;
 }
 
-/* Checks the bounds of the block's y, which is complete and still in a cache. */
-static void check_bounds(const struct attn_projection *p, const struct attn_project_block *block,
+/* Checks the bounds of the part's y, which is complete and still in a cache. */
+static void check_bounds(const struct attn_projection *p, const struct attn_projection_part *part,
                          const struct attn_kernels *kernels)
 {
     bool within = true;
-    for (size_t r = 0; r < block->rows && within; r++)
-        within = kernels->all_within(block->y + r * block->ldy, block->n, p->limit);
+    for (size_t r = 0; r < part->rows && within; r++)
+        within = kernels->all_within(part->y + r * part->ldy, part->n, p->limit);
     if (!within)
         atomic_store(p->beyond, true);
 }
 
 /* Adds the inputs [i, i + k) to all columns of a piece, PAUSE_PANELS panels at a time. */
-static void run_block(const struct piece *piece, size_t i, size_t k)
+static void run_range(const struct piece *piece, size_t i, size_t k)
 {
     const struct attn_engine *engine = piece->context->engine;
     const size_t end = piece->panel + piece->panels;
     for (size_t panel = piece->panel, panels; panel < end; panel += panels) {
         size_t own = panel;
-        const struct attn_projection *p = product_of(&piece->group, &own);
+        const struct attn_projection *p = projection_of(&piece->group, &own);
         const struct attn_linear *linear = p->linear;
         panels = attn_min(attn_min(end - panel, PAUSE_PANELS), panels_of(linear->out) - own);
         const size_t n = attn_min(panels * ATTN_PANEL, linear->out - own * ATTN_PANEL);
-        struct attn_project_block block = block_of(piece, p, own * ATTN_PANEL, n, i, k);
-        block.w = weights_of(piece, panel, i);
-        block.next_w = weights_after(piece, panel + panels, i, k);
-        block.rows_copied = panel > piece->panel;
+        struct attn_projection_part part = part_of(piece, p, own * ATTN_PANEL, n, i, k);
+        part.w = weights_of(piece, panel, i);
+        part.next_w = weights_after(piece, panel + panels, i, k);
+        part.rows_copied = panel > piece->panel;
         attn_pool_pause(engine->pool, piece->thread);
         if (piece->group.gemm)
-            attn_gemm_project(&engine->gemm, &block, linear->dtype,
+            attn_gemm_project(&engine->gemm, &part, linear->dtype,
                               engine->kernels.bf16_rounds_rows);
         else
-            engine->kernels.project[linear->dtype](&block);
+            engine->kernels.project[linear->dtype](&part);
         if (p->beyond != NULL && i + k == linear->in)
-            check_bounds(p, &block, &engine->kernels);
+            check_bounds(p, &part, &engine->kernels);
     }
 }
 
@@ -381,44 +401,44 @@ static void run_block(const struct piece *piece, size_t i, size_t k)
 static void project_task(void *argument, size_t i, unsigned thread)
 {
     const struct project_context *context = argument;
-    struct group group = group_of(context, context->products, context->count);
+    struct group group = group_of(context, context->projections, context->count);
     struct partition part = partition_group(context->engine, &group);
-    const struct attn_projection *end = context->products + context->count;
+    const struct attn_projection *end = context->projections + context->count;
     while (i >= part.count) {
         i -= part.count;
-        group = group_of(context, group.products + group.count,
-                         (size_t)(end - group.products) - group.count);
+        group = group_of(context, group.projections + group.count,
+                         (size_t)(end - group.projections) - group.count);
         part = partition_group(context->engine, &group);
     }
-    const struct attn_linear *linear = group.products->linear;
+    const struct attn_linear *linear = group.projections->linear;
     struct piece piece = {.context = context,
                           .group = group,
                           .row = i / part.across * part.rows,
                           .panel = i % part.across * part.panels,
                           .thread = thread};
-    piece.rows = attn_min(part.rows, group.products->rows - piece.row);
+    piece.rows = attn_min(part.rows, group.projections->rows - piece.row);
     piece.panels = attn_min(part.panels, group.panels - piece.panel);
-    const size_t depth = block_inputs(linear->dtype);
+    const size_t depth = range_inputs(linear->dtype);
     for (size_t k = 0; k < linear->in; k += depth)
-        run_block(&piece, k, attn_min(linear->in - k, depth));
+        run_range(&piece, k, attn_min(linear->in - k, depth));
 }
 
-enum attn_status attn_project(struct attn_engine *engine, const struct attn_projection *products,
+enum attn_status attn_project(struct attn_engine *engine, const struct attn_projection *projections,
                               size_t count, bool invariant)
 {
     struct project_context context = {.engine = engine,
-                                      .products = products,
+                                      .projections = projections,
                                       .count = count,
                                       .invariant = invariant,
                                       .scratch = engine->scratch};
     size_t pieces = 0;
-    if (count > 0 && products[0].linear->dtype == ATTN_INT8) {
-        context.quantized = quantize_rows(engine, products, count);
+    if (count > 0 && projections[0].linear->dtype == ATTN_INT8) {
+        context.quantized = quantize_rows(engine, projections, count);
         if (context.quantized == NULL)
             return ATTN_NO_MEMORY;
     }
     for (size_t p = 0; p < count;) {
-        struct group group = group_of(&context, products + p, count - p);
+        struct group group = group_of(&context, projections + p, count - p);
         pieces += partition_group(engine, &group).count;
         p += group.count;
     }

@@ -1,4 +1,4 @@
-/* linear.h: a linear map, its weights packed in one of several dtypes, and products with it.
+/* linear.h: a linear map, its weights packed in one of several dtypes, and projections by it.
  *
  * Weights are read as checkpoints store them, [out][in] row-major float32, and then packed once
  * into panels of ATTN_PANEL columns (kernels.h), which one kernel streams for any number of rows.
@@ -11,15 +11,17 @@
 #include "attn.h"
 #include "engine.h"
 
-#define ATTN_FEW_ROWS 64 /* a step of at most so many rows shares products with other steps */
+/* A step of at most so many rows shares products with other steps (decode.c). */
+#define ATTN_SHARED_PRODUCT_ROWS 64
 
 /* y = x w^T + bias */
 struct attn_linear {
     size_t in, out;
     float *weight;         /* [out][in], NULL once packed */
     enum attn_dtype dtype; /* of the packed weights: all but ATTN_F16 */
-    void *panels;          /* blocks of ATTN_BLOCK_WORDS words of `in`, each [ceil(out /
-                              ATTN_PANEL)][words][ATTN_PANEL], see kernels.h; NULL until packed */
+    void *panels;          /* words of 32 bits (kernels.h), for each range of ATTN_RANGE_WORDS words
+                              of `in` [ceil(out / ATTN_PANEL)][words of the range][ATTN_PANEL];
+                              NULL until packed */
     float *scale;          /* [out] for ATTN_INT8: max|w| / 127 of each output; else NULL */
     float *bias;           /* [out] or NULL */
 };
@@ -35,7 +37,7 @@ size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype);
 bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype);
 void attn_linear_fini(struct attn_linear *linear);
 
-/* One product of a fork-join: y = linear(x) for `rows` rows. */
+/* One projection of a fork-join: y = linear(x) for `rows` rows. */
 struct attn_projection {
     const struct attn_linear *linear;
     const float *x; /* [rows][ldx], of which linear->in are read */
@@ -47,7 +49,7 @@ struct attn_projection {
     atomic_bool *beyond; /* becomes true where a |y| is beyond the limit; NULL: no check */
 };
 
-/* A product whose rows are contiguous, in x and in y, without a check. */
+/* A projection whose rows are contiguous, in x and in y, without a check. */
 static inline struct attn_projection attn_projection_of(const struct attn_linear *linear,
                                                         const float *x, float *y, size_t rows)
 {
@@ -55,15 +57,16 @@ static inline struct attn_projection attn_projection_of(const struct attn_linear
         .linear = linear, .x = x, .ldx = linear->in, .y = y, .ldy = linear->out, .rows = rows};
 }
 
-#define ATTN_QUANTIZED_ROWS_BYTES 64 /* for each product with int8: describes its quantized rows */
+/* Bytes for each projection with int8 weights, which describe its quantized rows. */
+#define ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES 64
 
-/* Runs `count` products with weights of one dtype on all threads.  For int8 weights rows are first
- * quantized, in the engine's workspace, once for consecutive products of the same rows.  A row's
- * bits depend on the row, the weights and the level alone, unless the engine takes the product to
- * OpenBLAS (engine.h): then they may depend on the number of rows too.  `invariant` forbids
- * OpenBLAS.  Errors: ATTN_NO_MEMORY. */
+/* Runs `count` projections with weights of one dtype on all threads.  For int8 weights the rows
+ * are first quantized, in the engine's workspace; consecutive projections of the same rows share
+ * the quantized rows.  A row's bits depend on the row, the weights and the level alone, unless
+ * the engine takes the projection to OpenBLAS (engine.h): then they may depend on the number of
+ * rows too.  `invariant` forbids OpenBLAS.  Errors: ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_project(struct attn_engine *engine,
-                                              const struct attn_projection *products, size_t count,
-                                              bool invariant);
+                                              const struct attn_projection *projections,
+                                              size_t count, bool invariant);
 
 #endif

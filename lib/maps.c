@@ -145,12 +145,12 @@ static size_t task_rows(const struct attn_maps *maps, size_t numbers)
     return attn_max(numbers / attn_max(maps->columns, 1), 1);
 }
 
-size_t attn_maps_begin_tasks(const struct attn_maps *maps)
+size_t attn_maps_zero_tasks(const struct attn_maps *maps)
 {
     return maps->average != NULL ? attn_ceil_div(maps->rows, task_rows(maps, ZERO_WEIGHTS)) : 0;
 }
 
-void attn_maps_begin_task(const struct attn_maps *maps, size_t i)
+void attn_maps_zero_task(const struct attn_maps *maps, size_t i)
 {
     size_t rows = task_rows(maps, ZERO_WEIGHTS), first = i * rows;
     memset(maps->average + first * maps->columns, 0,
@@ -194,13 +194,13 @@ static size_t rank_tasks(const struct attn_maps *maps)
     return ranked ? attn_ceil_div(maps->rows, task_rows(maps, RANK_WEIGHTS)) : 0;
 }
 
-size_t attn_maps_end_tasks(const struct attn_maps *maps)
+size_t attn_maps_reduce_tasks(const struct attn_maps *maps)
 {
     return rank_tasks(maps) + (maps->head_stats != NULL ? maps->num_heads : 0);
 }
 
-void attn_maps_end_task(const struct attn_maps *maps, size_t i, int64_t query,
-                        struct attn_pool *pool, unsigned thread)
+void attn_maps_reduce_task(const struct attn_maps *maps, size_t i, int64_t query,
+                           struct attn_pool *pool, unsigned thread)
 {
     size_t rows = task_rows(maps, RANK_WEIGHTS), h = i - rank_tasks(maps);
     if (i >= rank_tasks(maps)) {

@@ -53,10 +53,10 @@ bool attn_maps_need_rows(const struct attn_maps *maps);
 float *attn_maps_weights(const struct attn_maps *maps, size_t h, size_t t);
 float *attn_maps_scores(const struct attn_maps *maps, size_t h, size_t t);
 
-/* Before the first row: zeroes the mean, in attn_maps_begin_tasks tasks, by any threads in any
+/* Before the first row: zeroes the mean, in attn_maps_zero_tasks tasks, by any threads in any
  * order. */
-size_t attn_maps_begin_tasks(const struct attn_maps *maps);
-void attn_maps_begin_task(const struct attn_maps *maps, size_t i);
+size_t attn_maps_zero_tasks(const struct attn_maps *maps);
+void attn_maps_zero_task(const struct attn_maps *maps, size_t i);
 
 /* Measures the finished row of head h, query t for its statistics: weights [W] before head_mask, of
  * a query at key position `query`; `reachable` and `first` as for attn_stats_row. */
@@ -70,9 +70,9 @@ void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const 
                         struct attn_pool *pool, unsigned thread);
 
 /* After the last row: picks the largest of the mean and reduces the statistics of heads, query 0
- * being at key position `query`; in attn_maps_end_tasks tasks, by any threads in any order. */
-size_t attn_maps_end_tasks(const struct attn_maps *maps);
-void attn_maps_end_task(const struct attn_maps *maps, size_t i, int64_t query,
-                        struct attn_pool *pool, unsigned thread);
+ * being at key position `query`; in attn_maps_reduce_tasks tasks, by any threads in any order. */
+size_t attn_maps_reduce_tasks(const struct attn_maps *maps);
+void attn_maps_reduce_task(const struct attn_maps *maps, size_t i, int64_t query,
+                           struct attn_pool *pool, unsigned thread);
 
 #endif

@@ -140,7 +140,7 @@ static bool open_engine(struct srv_app *app, char *message)
         .level = (enum attn_cpu_level)app->config.cpu_level,
         .gemm = (enum attn_gemm_mode)app->config.gemm,
         .call_bytes = app->memory.call_bytes,
-        .inner_bytes = app->memory.inner_bytes,
+        .yield_call_bytes = app->memory.yield_call_bytes,
     };
     struct attn_error error = {0};
     if (attn_engine_open(&app->engine, &options, &error) != ATTN_OK) {

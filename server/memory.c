@@ -117,7 +117,7 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     const struct attn_call_size call = {
         .rows = max_rows(config, model),
         .tokens = config->limits.max_tokens,
-        .few = SRV_BATCH_ROWS,
+        .shared_rows = SRV_BATCH_ROWS,
         .cached = larger(SRV_BATCH_KEYS, config->limits.max_session_length),
     };
     struct attn_call_size inner = call; /* a batch of steps */
@@ -202,7 +202,7 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
                 [SRV_MEMORY_STORE] = store_bytes(config, &all),
             },
         .call_bytes = all.call,
-        .inner_bytes = all.inner,
+        .yield_call_bytes = all.inner,
         .reserved =
             add(add(RESERVED, mul(threads, RESERVED_THREAD)), attn_engine_reserved(&engine)),
         .threads = threads,

@@ -26,14 +26,14 @@ enum srv_memory_term {
 };
 
 struct srv_memory {
-    size_t terms[SRV_MEMORY_TERMS]; /* bytes */
-    size_t total;                   /* of the terms; SIZE_MAX where it does not fit size_t */
-    size_t call_bytes, inner_bytes; /* for attn_engine_options */
-    size_t reserved;                /* address space that is not touched */
-    unsigned threads;               /* of all kinds */
-    size_t limit;                   /* bytes that the daemon may take; SIZE_MAX: no limit known */
-    const char *source;             /* of the limit, in a few words */
-    unsigned divisor;               /* of the defaults that are shares of memory */
+    size_t terms[SRV_MEMORY_TERMS];      /* bytes */
+    size_t total;                        /* of the terms; SIZE_MAX where it does not fit size_t */
+    size_t call_bytes, yield_call_bytes; /* for attn_engine_options */
+    size_t reserved;                     /* address space that is not touched */
+    unsigned threads;                    /* of all kinds */
+    size_t limit;       /* bytes that the daemon may take; SIZE_MAX: no limit known */
+    const char *source; /* of the limit, in a few words */
+    unsigned divisor;   /* of the defaults that are shares of memory */
 };
 
 /* Adds up what this configuration takes, whose models have been opened, and divides the shares of

@@ -9,7 +9,8 @@
  *   family_weights.c               tensors -> weights of a layer
  *
  * The attention algorithm knows no families at all.  Adding a family is adding a row
- * (family_llama.c, family_gpt.c, family_encoders.c) and naming it in family.c. */
+ * (family_llama.c, family_gpt.c, family_encoders.c), declaring it in family_rows.h and listing it
+ * in families[] (family.c). */
 #ifndef ATTN_LIB_FAMILY_H
 #define ATTN_LIB_FAMILY_H
 
@@ -70,15 +71,15 @@ struct attn_hf_config {
 
 /* Which JSON value a key has, and the field's type that it becomes. */
 enum attn_hf_key_kind {
-    ATTN_KEY_SIZE,        /* integer in [min, max] -> size_t */
-    ATTN_KEY_NUMBER,      /* number in [min, max] -> double */
-    ATTN_KEY_FLAG,        /* boolean -> bool */
-    ATTN_KEY_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
-    ATTN_KEY_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
-    ATTN_KEY_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
-    ATTN_KEY_LAYER_TYPES, /* list of "full_attention" and "sliding_attention" -> its length */
-    ATTN_KEY_FIXED,       /* would change the mathematics; only the JSON value `only` is computed */
-    ATTN_KEY_IGNORED,     /* does not touch attention; any value is accepted */
+    ATTN_CONFIG_INTEGER,     /* integer in [min, max] -> size_t */
+    ATTN_CONFIG_NUMBER,      /* number in [min, max] -> double */
+    ATTN_CONFIG_FLAG,        /* boolean -> bool */
+    ATTN_CONFIG_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
+    ATTN_CONFIG_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
+    ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
+    ATTN_CONFIG_LAYER_TYPES, /* list of "full_attention" and "sliding_attention" -> its length */
+    ATTN_CONFIG_FIXED,   /* would change the mathematics; only the JSON value `only` is computed */
+    ATTN_CONFIG_IGNORED, /* does not touch attention; any value is accepted */
 };
 
 /* One key of a configuration: which value it may have, and which field it fills. */
@@ -103,8 +104,8 @@ enum attn_tensor_role {
     ATTN_ROLE_BIAS,          /* [out] */
     ATTN_ROLE_BIAS_KV,       /* [1][1][out], the key or value of PyTorch's add_bias_kv */
     ATTN_ROLE_NORM,          /* [D], weights of qk_norm; projection Q or K */
-    ATTN_ROLE_SINKS,         /* [H]; projection Q */
-    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], one for all layers; projection Q */
+    ATTN_ROLE_SINKS,         /* [H]; entered as projection Q, since every tensor needs a bit */
+    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], one for all layers; entered as projection Q */
 };
 #define ATTN_NUM_ROLES 6
 

@@ -199,11 +199,14 @@ static void clear_rope(struct reader *reader)
 static void clear_field(struct reader *reader, const struct attn_hf_key *key, size_t offset)
 {
     static const size_t sizes[] = {
-        [ATTN_KEY_SIZE] = sizeof(size_t),        [ATTN_KEY_NUMBER] = sizeof(double),
-        [ATTN_KEY_FLAG] = sizeof(bool),          [ATTN_KEY_FACTORS] = sizeof(struct attn_factors),
-        [ATTN_KEY_LAYER_TYPES] = sizeof(size_t), [ATTN_KEY_IGNORED] = 0,
+        [ATTN_CONFIG_INTEGER] = sizeof(size_t),
+        [ATTN_CONFIG_NUMBER] = sizeof(double),
+        [ATTN_CONFIG_FLAG] = sizeof(bool),
+        [ATTN_CONFIG_FACTORS] = sizeof(struct attn_factors),
+        [ATTN_CONFIG_LAYER_TYPES] = sizeof(size_t),
+        [ATTN_CONFIG_IGNORED] = 0,
     };
-    if (key->kind == ATTN_KEY_ROPE)
+    if (key->kind == ATTN_CONFIG_ROPE)
         clear_rope(reader);
     else if (!reader->is_set[offset])
         memset((char *)&reader->hf + offset, 0, sizes[key->kind]);
@@ -218,22 +221,22 @@ static enum attn_status read_key(struct reader *reader, const struct attn_hf_key
         return ATTN_OK;
     }
     switch (key->kind) {
-    case ATTN_KEY_SIZE:
+    case ATTN_CONFIG_INTEGER:
         return read_size(reader, key, offset, value, error);
-    case ATTN_KEY_NUMBER:
+    case ATTN_CONFIG_NUMBER:
         return read_number(reader, key, offset, value, error);
-    case ATTN_KEY_FLAG:
+    case ATTN_CONFIG_FLAG:
         return read_flag(reader, key, offset, value, error);
-    case ATTN_KEY_ROPE_TYPE:
+    case ATTN_CONFIG_ROPE_TYPE:
         return read_rope_type(reader, key, offset, value, error);
-    case ATTN_KEY_FACTORS:
+    case ATTN_CONFIG_FACTORS:
         return read_factors(reader, key, offset, value, error);
-    case ATTN_KEY_LAYER_TYPES:
+    case ATTN_CONFIG_LAYER_TYPES:
         return read_layer_types(reader, key, offset, value, error);
-    case ATTN_KEY_FIXED:
+    case ATTN_CONFIG_FIXED:
         return read_fixed(key, value, error);
-    case ATTN_KEY_ROPE:
-    case ATTN_KEY_IGNORED:
+    case ATTN_CONFIG_ROPE:
+    case ATTN_CONFIG_IGNORED:
         break;
     }
     return ATTN_OK;
@@ -333,9 +336,9 @@ static enum attn_status read_object(struct reader *reader, json_t *object, struc
             if (known == NULL)
                 return attn_fail(error, ATTN_UNSUPPORTED, key, "key '%.96s' is not understood",
                                  key);
-            if (pass == 0 && known->kind != ATTN_KEY_ROPE)
+            if (pass == 0 && known->kind != ATTN_CONFIG_ROPE)
                 status = read_key(reader, known, known->offset, value, error);
-            if (pass == 1 && known->kind == ATTN_KEY_ROPE)
+            if (pass == 1 && known->kind == ATTN_CONFIG_ROPE)
                 status = read_rope(reader, known, value, error);
             if (status != ATTN_OK)
                 return status;

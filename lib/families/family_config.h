@@ -16,9 +16,9 @@ struct attn_config {
     uint64_t seed;       /* random weights only */
     struct attn_layer_spec
         spec; /* what all layers have in common; attn_config_layer_spec adds the rest */
-    struct attn_rope_spec rope[2]; /* of layers that attend in full; of sliding layers */
-    size_t sliding_window;         /* of sliding layers; 0: none */
-    bool scale_by_layer;           /* layer l's scale is divided by l + 1 */
+    struct attn_rope_spec rope_full, rope_sliding; /* of layers without and with the window */
+    size_t sliding_window;                         /* of sliding layers; 0: none */
+    bool scale_by_layer;                           /* layer l's scale is divided by l + 1 */
     bool sliding[ATTN_MAX_LAYERS];
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;

@@ -272,7 +272,7 @@ static const struct attn_hf_key random_keys[] = {
     FLAG("rope_interleaved", rope.interleaved),
     ROPE_OBJECTS,
     SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION),
-    FIELD("seed", ATTN_KEY_SIZE, seed, 0, MAX_SEED),
+    FIELD("seed", ATTN_CONFIG_INTEGER, seed, 0, MAX_SEED),
     END,
 };
 

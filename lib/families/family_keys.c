@@ -9,11 +9,11 @@
 #include <string.h>
 
 #define ROPE_NUMBER(key, field, least, most) \
-    MEMBER(key, ATTN_KEY_NUMBER, attn_hf_rope, field, least, most)
+    MEMBER(key, ATTN_CONFIG_NUMBER, attn_hf_rope, field, least, most)
 
 const struct attn_hf_key attn_rope_keys[] = {
-    MEMBER("rope_type", ATTN_KEY_ROPE_TYPE, attn_hf_rope, type, 0, 0),
-    MEMBER("type", ATTN_KEY_ROPE_TYPE, attn_hf_rope, type, 0, 0),
+    MEMBER("rope_type", ATTN_CONFIG_ROPE_TYPE, attn_hf_rope, type, 0, 0),
+    MEMBER("type", ATTN_CONFIG_ROPE_TYPE, attn_hf_rope, type, 0, 0),
     ROPE_NUMBER("rope_theta", theta, 1, MAX_THETA),
     ROPE_NUMBER("factor", factor, 1, 1e6),
     ROPE_NUMBER("attention_factor", attention_factor, 1e-6, 1e6),
@@ -25,9 +25,9 @@ const struct attn_hf_key attn_rope_keys[] = {
     ROPE_NUMBER("beta_slow", beta_slow, 0, 1e6),
     ROPE_NUMBER("original_max_position_embeddings", original_max_position, 1, MAX_POSITION),
     ROPE_NUMBER("partial_rotary_factor", partial_rotary_factor, 1e-6, 1),
-    MEMBER("truncate", ATTN_KEY_FLAG, attn_hf_rope, truncate, 0, 1),
-    MEMBER("short_factor", ATTN_KEY_FACTORS, attn_hf_rope, short_factor, 1e-6, 1e6),
-    MEMBER("long_factor", ATTN_KEY_FACTORS, attn_hf_rope, long_factor, 1e-6, 1e6),
+    MEMBER("truncate", ATTN_CONFIG_FLAG, attn_hf_rope, truncate, 0, 1),
+    MEMBER("short_factor", ATTN_CONFIG_FACTORS, attn_hf_rope, short_factor, 1e-6, 1e6),
+    MEMBER("long_factor", ATTN_CONFIG_FACTORS, attn_hf_rope, long_factor, 1e-6, 1e6),
     END,
 };
 
@@ -180,7 +180,7 @@ const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const
 const struct attn_hf_key *attn_hf_key_for_field(const struct attn_hf_key *keys, size_t offset)
 {
     for (; keys->name != NULL; keys++)
-        if (keys->kind < ATTN_KEY_FIXED && keys->offset == offset)
+        if (keys->kind < ATTN_CONFIG_FIXED && keys->offset == offset)
             return keys;
     return NULL;
 }

@@ -18,18 +18,18 @@
         .name = key, .kind = what, .offset = offsetof(struct in, field), .min = least, .max = most \
     }
 #define FIELD(key, what, field, least, most) MEMBER(key, what, attn_hf_config, field, least, most)
-#define SIZE(key, field, most) FIELD(key, ATTN_KEY_SIZE, field, 1, most)
-#define NUMBER(key, field, least, most) FIELD(key, ATTN_KEY_NUMBER, field, least, most)
-#define FLAG(key, field) FIELD(key, ATTN_KEY_FLAG, field, 0, 1)
-#define ROPE(key) FIELD(key, ATTN_KEY_ROPE, rope, 0, 0)
-#define LAYER_TYPES(key) FIELD(key, ATTN_KEY_LAYER_TYPES, num_layer_types, 0, 0)
-#define FIXED(key, value)                                  \
-    {                                                      \
-        .name = key, .kind = ATTN_KEY_FIXED, .only = value \
+#define SIZE(key, field, most) FIELD(key, ATTN_CONFIG_INTEGER, field, 1, most)
+#define NUMBER(key, field, least, most) FIELD(key, ATTN_CONFIG_NUMBER, field, least, most)
+#define FLAG(key, field) FIELD(key, ATTN_CONFIG_FLAG, field, 0, 1)
+#define ROPE(key) FIELD(key, ATTN_CONFIG_ROPE, rope, 0, 0)
+#define LAYER_TYPES(key) FIELD(key, ATTN_CONFIG_LAYER_TYPES, num_layer_types, 0, 0)
+#define FIXED(key, value)                                     \
+    {                                                         \
+        .name = key, .kind = ATTN_CONFIG_FIXED, .only = value \
     }
-#define IGNORED(key)                          \
-    {                                         \
-        .name = key, .kind = ATTN_KEY_IGNORED \
+#define IGNORED(key)                             \
+    {                                            \
+        .name = key, .kind = ATTN_CONFIG_IGNORED \
     }
 #define END          \
     {                \

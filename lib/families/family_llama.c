@@ -79,11 +79,11 @@ const struct attn_family attn_family_mistral = {
                  .rope = {ROPE_OF(10000)}},
 };
 
-/* ---- qwen2, qwen3: layers from max_window_layers on slide ------------------------------------ */
+/* ---- qwen2, qwen3: layers from max_window_layers on use the sliding window ------------------- */
 
-#define QWEN_WINDOW                                                                   \
-    WINDOW, FLAG("use_sliding_window", use_sliding_window),                           \
-        FIELD("max_window_layers", ATTN_KEY_SIZE, first_sliding, 0, ATTN_MAX_LAYERS), \
+#define QWEN_WINDOW                                                                         \
+    WINDOW, FLAG("use_sliding_window", use_sliding_window),                                 \
+        FIELD("max_window_layers", ATTN_CONFIG_INTEGER, first_sliding, 0, ATTN_MAX_LAYERS), \
         LAYER_TYPES("layer_types")
 
 static const struct attn_hf_key qwen2_keys[] = {
@@ -161,7 +161,7 @@ const struct attn_family attn_family_qwen3 = {
                  .rope = {ROPE_OF(10000)}},
 };
 
-/* ---- gemma2: soft-capping; every other layer slides, from 0 on ------------------------------ */
+/* ---- gemma2: soft-capping; layers 0, 2, 4, ... use the sliding window ------------------------ */
 
 static const struct attn_hf_key gemma2_keys[] = {
     HIDDEN_SIZE,
@@ -201,10 +201,10 @@ const struct attn_family attn_family_gemma2 = {
                  .rope = {ROPE_OF(10000)}},
 };
 
-/* ---- gpt_oss: a learned sink per head; every other layer slides, from 0 on ------------------ */
+/* ---- gpt_oss: a learned sink per head; layers 0, 2, 4, ... use the sliding window ------------ */
 
-/* gpt_oss checkpoints quantise the experts and leave attention as it is.  A projection that was
- * packed nevertheless would have a type that cannot be read. */
+/* gpt_oss checkpoints quantise the experts and leave attention as it is, so quantization_config is
+ * ignored.  A projection that is quantised nevertheless has a dtype that is refused. */
 
 static const struct attn_hf_key gpt_oss_keys[] = {
     HIDDEN_SIZE,

@@ -40,7 +40,7 @@ static enum attn_status check_given(const struct attn_hf_rope *rope, struct attn
     for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
         const struct attn_hf_key *key = attn_hf_key_find(attn_rope_keys, needs[i].key);
         const void *field = (const char *)rope + key->offset;
-        bool given = key->kind == ATTN_KEY_FACTORS
+        bool given = key->kind == ATTN_CONFIG_FACTORS
                          ? ((const struct attn_factors *)field)->count != 0
                          : *(const double *)field != 0;
         if (needs[i].type == rope->type && !given)

@@ -27,9 +27,9 @@ static enum attn_status check_present(const struct attn_family *family,
         {hf->num_layers, HF_FIELD(num_layers)},
     };
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
-        const char *key = attn_family_key_name(family, needed[i].offset);
+        const char *config_key = attn_family_key_name(family, needed[i].offset);
         if (needed[i].value == 0)
-            return attn_fail(error, ATTN_MALFORMED, key, "%s is missing", key);
+            return attn_fail(error, ATTN_MALFORMED, config_key, "%s is missing", config_key);
     }
     return ATTN_OK;
 }
@@ -54,23 +54,23 @@ static enum attn_status resolve_heads(struct attn_layer_spec *spec,
                                       const struct attn_family *family,
                                       const struct attn_hf_config *hf, struct attn_error *error)
 {
-    const char *key = attn_family_key_name(family, HF_FIELD(num_heads));
-    const char *kv_key = attn_family_key_name(family, HF_FIELD(num_kv_heads));
+    const char *config_key = attn_family_key_name(family, HF_FIELD(num_heads));
+    const char *kv_config_key = attn_family_key_name(family, HF_FIELD(num_kv_heads));
     spec->hidden_size = hf->hidden_size;
     spec->key_size = hf->key_size != 0 ? hf->key_size : spec->hidden_size;
     spec->value_size = hf->value_size != 0 ? hf->value_size : spec->hidden_size;
     spec->num_heads = hf->num_heads;
     spec->num_kv_heads = kv_heads(family, hf);
     if (spec->num_heads % spec->num_kv_heads != 0)
-        return attn_fail(error, ATTN_MALFORMED, kv_key,
-                         "%s is %zu, which does not divide %zu heads", kv_key, spec->num_kv_heads,
-                         spec->num_heads);
+        return attn_fail(error, ATTN_MALFORMED, kv_config_key,
+                         "%s is %zu, which does not divide %zu heads", kv_config_key,
+                         spec->num_kv_heads, spec->num_heads);
 
     spec->head_dim = hf->head_dim;
     if (spec->head_dim == 0) {
         if (spec->hidden_size % spec->num_heads != 0)
-            return attn_fail(error, ATTN_MALFORMED, key,
-                             "%s is %zu, which does not divide a width of %zu", key,
+            return attn_fail(error, ATTN_MALFORMED, config_key,
+                             "%s is %zu, which does not divide a width of %zu", config_key,
                              spec->num_heads, spec->hidden_size);
         spec->head_dim = spec->hidden_size / spec->num_heads;
     }
@@ -106,9 +106,9 @@ static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
                                               const struct attn_hf_config *hf,
                                               struct attn_error *error)
 {
-    const char *key = attn_family_key_name(family, HF_FIELD(buckets));
+    const char *config_key = attn_family_key_name(family, HF_FIELD(buckets));
     if (hf->alibi && hf->buckets != 0)
-        return attn_fail(error, ATTN_MALFORMED, key, "%s contradicts alibi", key);
+        return attn_fail(error, ATTN_MALFORMED, config_key, "%s contradicts alibi", config_key);
     if (hf->alibi)
         spec->position_bias = (struct attn_position_bias_spec){
             .type = ATTN_BIAS_ALIBI,
@@ -130,12 +130,12 @@ static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
 static enum attn_status resolve_sliding(struct attn_config *config, const struct attn_hf_config *hf,
                                         struct attn_error *error)
 {
-    const char *key = attn_family_key_name(config->family, HF_FIELD(num_layer_types));
+    const char *config_key = attn_family_key_name(config->family, HF_FIELD(num_layer_types));
     size_t types = hf->num_layer_types;
     config->sliding_window = hf->use_sliding_window ? hf->sliding_window : 0;
     if (types != 0 && types != config->num_layers)
-        return attn_fail(error, ATTN_MALFORMED, key, "%s has %zu entries for %zu layers", key,
-                         types, config->num_layers);
+        return attn_fail(error, ATTN_MALFORMED, config_key, "%s has %zu entries for %zu layers",
+                         config_key, types, config->num_layers);
     size_t period = hf->sliding_period != 0 ? hf->sliding_period : 1;
     for (size_t i = 0; types == 0 && i < config->num_layers; i++)
         config->sliding[i] = config->sliding_window != 0 && i >= hf->first_sliding &&
@@ -151,16 +151,16 @@ static enum attn_status resolve_rope(struct attn_config *config, const struct at
     if (hf->alibi && hf->alibi_replaces_rope)
         return ATTN_OK;
     enum attn_status status =
-        attn_rope_from_hf(&config->rope[0], config->family, hf, &hf->rope, head_dim, error);
+        attn_rope_from_hf(&config->rope_full, config->family, hf, &hf->rope, head_dim, error);
     if (status != ATTN_OK)
         return status;
-    return attn_rope_from_hf(&config->rope[1], config->family, hf, sliding, head_dim, error);
+    return attn_rope_from_hf(&config->rope_sliding, config->family, hf, sliding, head_dim, error);
 }
 
-enum attn_status attn_config_from_hf(struct attn_config *config, const struct attn_hf_config *read,
-                                     struct attn_error *error)
+enum attn_status attn_config_from_hf(struct attn_config *config,
+                                     const struct attn_hf_config *parsed, struct attn_error *error)
 {
-    struct attn_hf_config hf = *read;
+    struct attn_hf_config hf = *parsed;
     const struct attn_family *family = config->family;
     if (hf.num_layers == 0)
         hf.num_layers = hf.num_layers_fallback;
@@ -186,7 +186,7 @@ void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_confi
 {
     bool sliding = config->sliding[layer];
     *out = config->spec;
-    out->rope = config->rope[sliding];
+    out->rope = sliding ? config->rope_sliding : config->rope_full;
     out->sliding_window = sliding ? config->sliding_window : 0;
     if (config->scale_by_layer)
         out->scale /= (double)(layer + 1);

@@ -5,11 +5,11 @@
 
 #include "families/family_config.h"
 
-/* Resolves a parsed configuration into *config.  Reading has filled config->family, the factors
- * and, where layer types were given, `sliding`; all else is filled here.
+/* Resolves a parsed configuration into *config.  attn_config_read has filled config->family, the
+ * factors and, where layer types were given, `sliding`; this function fills the rest.
  * Errors: ATTN_MALFORMED, ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
-enum attn_status attn_config_from_hf(struct attn_config *config, const struct attn_hf_config *hf,
-                                     struct attn_error *error);
+enum attn_status attn_config_from_hf(struct attn_config *config,
+                                     const struct attn_hf_config *parsed, struct attn_error *error);
 
 /* *out = RoPE of heads of width head_dim by `rope`, which is hf->rope or hf->sliding_rope.
  * Errors: ATTN_MALFORMED, ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */

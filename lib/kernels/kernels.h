@@ -5,8 +5,8 @@
  * better.  Every slot is therefore always filled.
  *
  * Common to all slots:
- *   - A kernel reads and writes exactly the elements named, never one beyond; it requires no
- *     alignment.
+ *   - A kernel reads and writes exactly the elements named (of int8 rounded up to whole words),
+ *     never one beyond; it requires no alignment.
  *   - **Row independence**: the bits of row r of the result depend on row r of the inputs and on
  *     k, n and the level, not on `rows` nor on the other rows.  Batch invariance of decoding
  *     rests on this rule, and kernelcheck tests it.
@@ -21,9 +21,9 @@
 #include "attn.h"
 
 #define ATTN_PANEL 32         /* columns of a weight matrix that are stored side by side */
-#define ATTN_BLOCK_WORDS 384  /* words of a column that a product sums before adding to y */
-#define ATTN_PRODUCT_ROWS 168 /* rows of a block: with the weights in use they fit a core's L2 */
-#define ATTN_PRODUCT_SCRATCH ((size_t)ATTN_PRODUCT_ROWS * (2 * ATTN_BLOCK_WORDS + 32)) /* floats */
+#define ATTN_RANGE_WORDS 384  /* words of a column that a product sums before adding to y */
+#define ATTN_PRODUCT_ROWS 168 /* rows of a part: with the weights in use they fit a core's L2 */
+#define ATTN_PRODUCT_SCRATCH ((size_t)ATTN_PRODUCT_ROWS * (2 * ATTN_RANGE_WORDS + 32)) /* floats */
 
 /* The smallest max |x| of a row that quantize can scale: 127 over less might be infinite. */
 #define ATTN_MIN_QUANTIZABLE 1e-36f
@@ -34,9 +34,10 @@ static inline size_t attn_numbers_per_word(enum attn_dtype dtype)
     return dtype == ATTN_BF16 ? 2 : dtype == ATTN_INT8 ? 4 : 1;
 }
 
-/* One block of a product with packed weights: y[r][j] = start[r][j] + sum_i x[r][i] * w[i][j]
- * `rows` is at most ATTN_PRODUCT_ROWS; k is at most what ATTN_BLOCK_WORDS words of a column hold.
- * `start` is y itself, or one row [n] for all (ldstart 0), or NULL for zeros.
+/* One part of a projection, some rows by a range of inputs by some columns of packed weights:
+ *   y[r][j] = addend[r][j] + sum_i x[r][i] * w[i][j]
+ * `rows` is at most ATTN_PRODUCT_ROWS; k is at most what ATTN_RANGE_WORDS words of a column hold.
+ * `addend` is y itself, or one row [n] for all (ldaddend 0), or NULL for zeros.
  *
  * w is packed in panels of ATTN_PANEL columns.  Column j is column j % ATTN_PANEL of the panel that
  * begins ldpanel * (j / ATTN_PANEL) words after w.  A panel is [words of k][ATTN_PANEL][numbers of
@@ -44,26 +45,26 @@ static inline size_t attn_numbers_per_word(enum attn_dtype dtype)
  * k), or four int8.  A byte of int8 is the integer + 128, because the byte products of CPUs want
  * one side unsigned; x is then int8 too, four to a word and zero beyond k, each row beginning at a
  * whole word, and
- *   y[r][j] = start[r][j] + float(sum_i x[r][i] * w[i][j]) * (row_scale[r] * scale[j])
+ *   y[r][j] = addend[r][j] + float(sum_i x[r][i] * w[i][j]) * (row_scale[r] * scale[j])
  * where each operation rounds on its own.  The sum of integers is exact, so all levels have the
  * same bits. */
-struct attn_project_block {
+struct attn_projection_part {
     float *y;               /* [rows][ldy], of which n are written */
-    const float *start;     /* [rows][ldstart] */
+    const float *addend;    /* [rows][ldaddend] */
     const void *x;          /* [rows][ldx] numbers, of which k are read; of int8 whole words */
     const void *w;          /* [panels][ldpanel] words */
-    const void *next_w;     /* weights read after this block, for prefetching; NULL: not known */
+    const void *next_w;     /* weights read after this part, for prefetching; NULL: not known */
     const float *row_scale; /* [rows], int8 only */
     const float *scale;     /* [n], int8 only */
     float *scratch;         /* [ATTN_PRODUCT_SCRATCH], aligned to ATTN_ALIGN */
     bool rows_copied;       /* scratch still holds x, copied by the previous call with the same x,
                                rows and k */
-    size_t ldy, ldstart, ldx, ldpanel, rows, k, n;
+    size_t ldy, ldaddend, ldx, ldpanel, rows, k, n;
 };
 
-/* The panel read after that of column j: the next one of the block, else next_w, else (where that
+/* The panel read after that of column j: the next one of the part, else next_w, else (where that
  * is not known) the panel of column j itself. */
-static inline const float *attn_next_panel(const struct attn_project_block *p, size_t j)
+static inline const float *attn_next_panel(const struct attn_projection_part *p, size_t j)
 {
     const float *own = (const float *)p->w + j / ATTN_PANEL * p->ldpanel;
     if ((j / ATTN_PANEL + 1) * ATTN_PANEL < p->n)
@@ -71,11 +72,11 @@ static inline const float *attn_next_panel(const struct attn_project_block *p, s
     return p->next_w != NULL ? p->next_w : own;
 }
 
-/* Notes of prepare_rows on a row, whose numbers have become integers of three signed bytes. */
+/* How prepare_rows quantized a row: its numbers are integers of three signed bytes. */
 struct attn_prepared_row {
-    int32_t start[3]; /* first values of the three byte sums: they make up for the 128 that each
-                         byte of int8 counts too much */
-    float unit;       /* the value of integer 1 */
+    int32_t correction[3]; /* first values of the three byte sums: they make up for the 128 that
+                              each byte of int8 counts too much */
+    float step;            /* the value of integer 1 */
 };
 
 /* A small product inside attention, scores against a tile of keys or weights against a tile of
@@ -119,29 +120,30 @@ struct attn_score_columns {
 struct attn_kernels {
     const char *name; /* of the level */
 
-    /* A unit of attention with at least so many rows goes by columns (outer, softmax_columns).
-     * The bound is a matter of speed: the bits are the same either way. */
-    size_t min_column_rows;
+    /* A unit of attention with so many rows or more may be computed by columns (outer,
+     * softmax_columns); attention_unit.c has the other conditions.  The bits are the same either
+     * way. */
+    size_t columns_from_rows;
 
     /* By the dtype of b.  Each element is one chain of multiply-adds over ascending i, starting
      * from c (accumulate) or zero. */
-    void (*matmul[ATTN_INT8 + 1])(const struct attn_matmul *product);
+    void (*matmul[ATTN_NUM_DTYPES])(const struct attn_matmul *product);
 
-    /* Makes rows x [rows][ldx], in place, what matmul multiplies int8 by.  First
+    /* Turns rows x [rows][ldx] in place into the form that matmul multiplies with int8.  First
      * x[r][j] *= factor[j] (NULL: 1).  A level that multiplies bytes then replaces each number by
-     * the nearest multiple of prepared[r].unit, stored as bytes; whole words of a row may be
-     * written.  The unit is a power of two, at most 2^-21 max_j |x[r][j]| or 2^-126, and a sum of
-     * matmul is then exact but for the roundings at its end.  Other levels leave `prepared`
-     * alone. */
+     * the nearest multiple of prepared[r].step, stored as bytes; whole words of a row may be
+     * written.  `step` is a power of two, at most the larger of 2^-21 max_j |x[r][j]| and 2^-126.
+     * matmul's sum is then exact; only the final conversion and scaling round.  Other levels leave
+     * `prepared` alone. */
     void (*prepare_rows)(float *x, size_t ldx, struct attn_prepared_row *prepared,
                          const float *factor, size_t rows, size_t n);
 
     /* Projection, by the dtype of the weights; ATTN_F16 has none.  An element is one chain of
-     * multiply-adds over ascending i from zero, added to start.  Its bits depend on neither j nor
+     * multiply-adds over ascending i from zero, added to addend.  Its bits depend on neither j nor
      * n, so columns may be divided anywhere.  The panel read next is fetched meanwhile.  Where
      * bf16_rounds_rows is set, an element of bf16 weights is instead one chain of vdpbf16ps over
      * pairs (2i, 2i + 1) of rows rounded to bf16. */
-    void (*project[ATTN_INT8 + 1])(const struct attn_project_block *block);
+    void (*project[ATTN_NUM_DTYPES])(const struct attn_projection_part *part);
     bool bf16_rounds_rows;
 
     /* x as integers: scale = m/127, m = max_j |x[j]|, out[j] = x[j] * (127/m), to nearest, ties to
@@ -172,7 +174,7 @@ struct attn_kernels {
                       float factor);
 
     /* w[j] = exp(w[j] - max) * factor: final weights from kept scores; 0 where w[j] is -inf. */
-    void (*normalize)(float *w, float max, float factor, size_t n);
+    void (*finish_weights)(float *w, float max, float factor, size_t n);
 
     /* x[r][j] *= factor[r] */
     void (*scale_rows)(float *x, size_t ldx, const float *factor, size_t rows, size_t n);

@@ -199,7 +199,7 @@ static void softmax_avx2(float *s, size_t lds, float *max, float *sum, float *re
     }
 }
 
-static void normalize_avx2(float *w, float max, float factor, size_t n)
+static void finish_weights_avx2(float *w, float max, float factor, size_t n)
 {
     for (size_t j = 0; j < n; j += LANES) {
         __m256i mask = first_lanes_avx2(n - j);
@@ -271,7 +271,7 @@ void attn_kernels_avx2(struct attn_kernels *table)
     attn_kernels_avx2_project(table);
     attn_kernels_avx2_columns(table);
     table->softmax = softmax_avx2;
-    table->normalize = normalize_avx2;
+    table->finish_weights = finish_weights_avx2;
     table->prepare_rows = prepare_rows_avx2;
     table->scale_rows = scale_rows_avx2;
     table->scale = scale_avx2;

@@ -228,7 +228,7 @@ static void transpose_avx2(float *out, size_t ldo, const float *const in[], size
 
 void attn_kernels_avx2_columns(struct attn_kernels *table)
 {
-    table->min_column_rows = LANES;
+    table->columns_from_rows = LANES;
     table->outer = outer_avx2;
     table->softmax_columns = softmax_columns_avx2;
     table->transpose = transpose_avx2;

@@ -14,7 +14,7 @@
 #define FEW_ROWS 3   /* x 4 vectors, a panel; x is read in place */
 
 /* Words between copied rows: no power of two, so that rows do not evict each other from L1. */
-#define COPY_STRIDE (2 * ATTN_BLOCK_WORDS + 16)
+#define COPY_STRIDE (2 * ATTN_RANGE_WORDS + 16)
 
 enum project_op {
     OP_F32,           /* float32 by float32 */
@@ -25,9 +25,9 @@ enum project_op {
 /* A tile of y: some rows of n columns.  A word is declared float, whatever it holds. */
 struct project_tile {
     float *y;
-    const float *start, *x, *w;
+    const float *addend, *x, *w;
     const float *ahead; /* weights of the next panel, prefetched */
-    size_t ldy, ldstart, ldx, words, n;
+    size_t ldy, ldaddend, ldx, words, n;
     /* Of int8 only: the first values of the sums, and the scales of rows and columns. */
     const int32_t *offset;
     const float *row_scale, *scale;
@@ -127,7 +127,7 @@ INLINE void project_step_avx2(__m256 sum[STRIP_ROWS][4], const struct project_ti
     }
 }
 
-/* y = start + sum, where a sum of integers is first scaled. */
+/* y = addend + sum, where a sum of integers is first scaled. */
 INLINE void project_end_avx2(__m256 sum[STRIP_ROWS][4], const struct project_tile *t,
                              const int rows, const int vectors, const enum project_op op)
 {
@@ -137,12 +137,12 @@ INLINE void project_end_avx2(__m256 sum[STRIP_ROWS][4], const struct project_til
         if (op == OP_INT8_AS_INT16)
             scale = _mm256_maskload_ps(t->scale + v * LANES, mask);
         unroll_for(r, rows) {
-            __m256 start = _mm256_maskload_ps(t->start + r * t->ldstart + v * LANES, mask);
+            __m256 addend = _mm256_maskload_ps(t->addend + r * t->ldaddend + v * LANES, mask);
             __m256 total = sum[r][v];
             if (op == OP_INT8_AS_INT16)
                 total = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_castps_si256(total)),
                                       _mm256_mul_ps(_mm256_set1_ps(t->row_scale[r]), scale));
-            _mm256_maskstore_ps(t->y + r * t->ldy + v * LANES, mask, _mm256_add_ps(start, total));
+            _mm256_maskstore_ps(t->y + r * t->ldy + v * LANES, mask, _mm256_add_ps(addend, total));
         }
     }
 }
@@ -178,7 +178,7 @@ static void project_half_panel_avx2(struct project_tile tile, size_t rows,
         size_t count = attn_ceil_div(rows, left);
         tiles->half[count](&tile);
         tile.y += count * tile.ldy;
-        tile.start += count * tile.ldstart;
+        tile.addend += count * tile.ldaddend;
         tile.x += count * tile.ldx;
         tile.offset += count;
         if (tile.row_scale != NULL)
@@ -188,8 +188,8 @@ static void project_half_panel_avx2(struct project_tile tile, size_t rows,
     }
 }
 
-INLINE void project_rows_avx2(const struct attn_project_block *p, const struct project_tiles *tiles,
-                              const enum project_op op)
+INLINE void project_rows_avx2(const struct attn_projection_part *p,
+                              const struct project_tiles *tiles, const enum project_op op)
 {
     static const float zeros[ATTN_PANEL];
     int32_t offset[ATTN_PRODUCT_ROWS];
@@ -199,7 +199,7 @@ INLINE void project_rows_avx2(const struct attn_project_block *p, const struct p
         .x = copied ? p->scratch : p->x,
         .ldx = copied ? COPY_STRIDE : p->ldx,
         .ldy = p->ldy,
-        .ldstart = p->start != NULL ? p->ldstart : 0,
+        .ldaddend = p->addend != NULL ? p->ldaddend : 0,
         .words = project_words_avx2(op, p->k),
         .offset = offset,
         .row_scale = p->row_scale,
@@ -212,7 +212,7 @@ INLINE void project_rows_avx2(const struct attn_project_block *p, const struct p
     const size_t width = few ? ATTN_PANEL : ATTN_PANEL / 2;
     for (size_t j = 0; j < p->n; j += width) {
         tile.y = p->y + j;
-        tile.start = p->start != NULL ? p->start + j : zeros;
+        tile.addend = p->addend != NULL ? p->addend + j : zeros;
         tile.w = (const float *)p->w + j / ATTN_PANEL * p->ldpanel + j % ATTN_PANEL;
         tile.ahead = attn_next_panel(p, j) + j % ATTN_PANEL;
         tile.scale = op == OP_INT8_AS_INT16 ? p->scale + j : NULL;
@@ -232,7 +232,7 @@ INLINE void project_rows_avx2(const struct attn_project_block *p, const struct p
         project_tile_avx2(tile, rows, vectors, op);            \
     }
 
-/* Defines static void name(const struct attn_project_block *). */
+/* Defines static void name(const struct attn_projection_part *). */
 #define PROJECT(name, op)                                                           \
     TILE(name##_whole, 1, 4, op)                                                    \
     TILE(name##_whole, 2, 4, op)                                                    \
@@ -243,7 +243,7 @@ INLINE void project_rows_avx2(const struct attn_project_block *p, const struct p
     TILE(name##_half, 4, 2, op)                                                     \
     TILE(name##_half, 5, 2, op)                                                     \
     TILE(name##_half, 6, 2, op)                                                     \
-    static void name(const struct attn_project_block *p)                            \
+    static void name(const struct attn_projection_part *p)                          \
     {                                                                               \
         static const struct project_tiles tiles = {.whole = {LIST_3(name##_whole)}, \
                                                    .half = {LIST_6(name##_half)}};  \

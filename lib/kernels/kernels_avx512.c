@@ -238,7 +238,7 @@ static void softmax_avx512(float *s, size_t lds, float *max, float *sum, float *
     }
 }
 
-static void normalize_avx512(float *w, float max, float factor, size_t n)
+static void finish_weights_avx512(float *w, float max, float factor, size_t n)
 {
     for (size_t j = 0; j < n; j += LANES) {
         __mmask16 mask = first_lanes_avx512(n - j);
@@ -317,7 +317,7 @@ void attn_kernels_avx512(struct attn_kernels *table)
     attn_kernels_avx512_project(table);
     attn_kernels_avx512_columns(table);
     table->softmax = softmax_avx512;
-    table->normalize = normalize_avx512;
+    table->finish_weights = finish_weights_avx512;
     table->prepare_rows = prepare_rows_avx512;
     table->scale_rows = scale_rows_avx512;
     table->scale = scale_avx512;

@@ -240,7 +240,7 @@ static void transpose_avx512(float *out, size_t ldo, const float *const in[], si
 
 void attn_kernels_avx512_columns(struct attn_kernels *table)
 {
-    table->min_column_rows = LANES;
+    table->columns_from_rows = LANES;
     table->outer = outer_avx512;
     table->softmax_columns = softmax_columns_avx512;
     table->transpose = transpose_avx512;

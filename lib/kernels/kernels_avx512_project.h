@@ -4,7 +4,7 @@
  * a tile of sums takes one word from each of its rows and one word from each column of a panel,
  * multiplies and adds.  A constant, enum project_op, says what a word means; all else is the same
  * code.  Register tiles are as in kernels_avx512.c: whatever the tile, an element is one chain of
- * operations per block of k, and that chain's sum is added to `start`.
+ * operations per range of k, and that chain's sum is added to `addend`.
  *
  * PROJECT(name, op) defines the kernel of one operation in the file that includes this header. */
 #ifndef ATTN_LIB_KERNELS_AVX512_PROJECT_H
@@ -34,19 +34,19 @@ enum project_op {
 
 /* Words from one copied row to the next.  No power of two, or rows would evict each other from L1;
  * one word more than whole vectors, or all rows would reach their next cache line in one step. */
-#define COPY_STRIDE (2 * ATTN_BLOCK_WORDS + LANES + 1)
+#define COPY_STRIDE (2 * ATTN_RANGE_WORDS + LANES + 1)
 _Static_assert(ATTN_PRODUCT_ROWS *(COPY_STRIDE + 1) <= ATTN_PRODUCT_SCRATCH,
                "copies of rows, then the first value of the sums of each");
 
 /* A tile of y: some rows of n columns.  A word is declared float, whatever it holds. */
 struct project_tile {
     float *y;
-    const float *start, *x, *w;
+    const float *addend, *x, *w;
     /* Prefetching of a strip: in each STEPS so many cache lines, from word `at` of its panel on,
      * and after the end of that from the beginning of the next panel. */
     const float *next;
     size_t at, lines;
-    size_t ldy, ldstart, ldx, ldpanel, words, n;
+    size_t ldy, ldaddend, ldx, ldpanel, words, n;
     /* Of int8 only: the first values of the sums, and the scales of rows and columns. */
     const int32_t *offset;
     const float *row_scale, *scale;
@@ -224,7 +224,7 @@ INLINE void project_begin_avx512(__m512 sum[STRIP_ROWS][4], const struct project
     }
 }
 
-/* y = start + sum, where a sum of integers is first scaled. */
+/* y = addend + sum, where a sum of integers is first scaled. */
 INLINE void project_end_avx512(__m512 sum[STRIP_ROWS][4], const struct project_tile *t,
                                const int rows, const int panels, const enum project_op op)
 {
@@ -234,16 +234,16 @@ INLINE void project_end_avx512(__m512 sum[STRIP_ROWS][4], const struct project_t
         if (project_is_int8_avx512(op))
             scale = _mm512_maskz_loadu_ps(mask, t->scale + v * LANES);
         float *y = t->y + opaque_avx512(v * LANES);
-        const float *start = t->start + opaque_avx512(v * LANES);
+        const float *addend = t->addend + opaque_avx512(v * LANES);
         unroll_for(r, rows) {
             __m512 total = sum[r][v];
             if (project_is_int8_avx512(op))
                 total = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_castps_si512(total)),
                                       _mm512_mul_ps(_mm512_set1_ps(t->row_scale[r]), scale));
-            total = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, start), total);
+            total = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, addend), total);
             _mm512_mask_storeu_ps(y, mask, total);
             y += t->ldy;
-            start += t->ldstart;
+            addend += t->ldaddend;
         }
     }
 }
@@ -300,7 +300,7 @@ INLINE void project_tile_avx512(const struct project_tile *tile, const int rows,
 
 /* Copies the words of x into scratch memory, [rows][COPY_STRIDE], unless the previous call has done
  * so; meanwhile prefetches the row COPY_AHEAD rows further. */
-INLINE void project_copy_rows_avx512(const struct attn_project_block *p, const enum project_op op)
+INLINE void project_copy_rows_avx512(const struct attn_projection_part *p, const enum project_op op)
 {
     const size_t words = project_words_avx512(op, p->k),
                  number = project_is_int8_avx512(op) ? 1 : sizeof(float);
@@ -320,7 +320,7 @@ INLINE void project_copy_rows_avx512(const struct attn_project_block *p, const e
 /* ---- Few rows -------------------------------------------------------------------------------- */
 
 /* Takes two panels at a time, which are two plain streams from memory; an odd last panel alone. */
-INLINE void project_few_rows_avx512(const struct attn_project_block *p, struct project_tile tile,
+INLINE void project_few_rows_avx512(const struct attn_projection_part *p, struct project_tile tile,
                                     const struct project_tiles *tiles, const enum project_op op)
 {
     if (project_is_in_place_avx512(op)) {
@@ -335,7 +335,7 @@ INLINE void project_few_rows_avx512(const struct attn_project_block *p, struct p
         (width == ATTN_PANEL ? tiles->last : tiles->pair)[p->rows](&tile);
         tile.w += width / ATTN_PANEL * p->ldpanel;
         tile.y += width;
-        tile.start += p->start != NULL ? width : 0;
+        tile.addend += p->addend != NULL ? width : 0;
         tile.scale += project_is_int8_avx512(op) ? width : 0;
     }
 }
@@ -346,7 +346,7 @@ INLINE void project_few_rows_avx512(const struct attn_project_block *p, struct p
  * memory, the others from L2.  To keep memory busy throughout, all strips prefetch at the same
  * rate, through the rest of the panel and the beginning of the next.  The first strip reads faster
  * than it prefetches, so prefetching starts as far ahead (`at`) as that strip needs. */
-INLINE void project_many_rows_avx512(const struct attn_project_block *p, struct project_tile tile,
+INLINE void project_many_rows_avx512(const struct attn_projection_part *p, struct project_tile tile,
                                      const struct project_tiles *tiles, const enum project_op op)
 {
     const size_t strips = attn_ceil_div(p->rows, STRIP_ROWS);
@@ -358,7 +358,7 @@ INLINE void project_many_rows_avx512(const struct attn_project_block *p, struct 
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
         struct project_tile t = tile;
         t.y = p->y + j;
-        t.start += p->start != NULL ? j : 0;
+        t.addend += p->addend != NULL ? j : 0;
         t.scale += project_is_int8_avx512(op) ? j : 0;
         t.w += j / ATTN_PANEL * p->ldpanel;
         t.next = attn_next_panel(p, j);
@@ -370,7 +370,7 @@ INLINE void project_many_rows_avx512(const struct attn_project_block *p, struct 
             tiles->strip[rows](&t);
             t.at += t.words / STEPS * t.lines * LANES;
             t.y += rows * p->ldy;
-            t.start += rows * t.ldstart;
+            t.addend += rows * t.ldaddend;
             t.x += rows * COPY_STRIDE;
             t.offset += project_is_int8_avx512(op) ? rows : 0;
             t.row_scale += project_is_int8_avx512(op) ? rows : 0;
@@ -378,18 +378,18 @@ INLINE void project_many_rows_avx512(const struct attn_project_block *p, struct 
     }
 }
 
-INLINE void project_rows_avx512(const struct attn_project_block *p,
+INLINE void project_rows_avx512(const struct attn_projection_part *p,
                                 const struct project_tiles *tiles, const enum project_op op)
 {
     static const float zeros[2 * ATTN_PANEL];
     int32_t *offset = (int32_t *)(void *)(p->scratch + (size_t)ATTN_PRODUCT_ROWS * COPY_STRIDE);
     const struct project_tile tile = {
         .y = p->y,
-        .start = p->start != NULL ? p->start : zeros,
+        .addend = p->addend != NULL ? p->addend : zeros,
         .w = p->w,
         .next = p->w,
         .ldy = p->ldy,
-        .ldstart = p->start != NULL ? p->ldstart : 0,
+        .ldaddend = p->addend != NULL ? p->ldaddend : 0,
         .x = p->scratch,
         .ldx = COPY_STRIDE,
         .ldpanel = p->ldpanel,
@@ -422,33 +422,33 @@ INLINE void project_rows_avx512(const struct attn_project_block *p,
     TILE(name, 6, panels, false, op)
 #define LIST_6(name) NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6
 
-/* Defines static void name(const struct attn_project_block *). */
-#define PROJECT(name, op)                                \
-    TILES_6(name##_pair, 2, op)                          \
-    TILES_6(name##_last, 1, op)                          \
-    TILE(name##_strip, 7, 1, true, op)                   \
-    TILE(name##_strip, 8, 1, true, op)                   \
-    TILE(name##_strip, 9, 1, true, op)                   \
-    TILE(name##_strip, 10, 1, true, op)                  \
-    TILE(name##_strip, 11, 1, true, op)                  \
-    TILE(name##_strip, 12, 1, true, op)                  \
-    TILE(name##_strip, 13, 1, true, op)                  \
-    TILE(name##_strip, 14, 1, true, op)                  \
-    static void name(const struct attn_project_block *p) \
-    {                                                    \
-        static const struct project_tiles tiles = {      \
-            .pair = {LIST_6(name##_pair)},               \
-            .last = {LIST_6(name##_last)},               \
-            .strip = {[7] = name##_strip_7,              \
-                      name##_strip_8,                    \
-                      name##_strip_9,                    \
-                      name##_strip_10,                   \
-                      name##_strip_11,                   \
-                      name##_strip_12,                   \
-                      name##_strip_13,                   \
-                      name##_strip_14},                  \
-        };                                               \
-        project_rows_avx512(p, &tiles, op);              \
+/* Defines static void name(const struct attn_projection_part *). */
+#define PROJECT(name, op)                                  \
+    TILES_6(name##_pair, 2, op)                            \
+    TILES_6(name##_last, 1, op)                            \
+    TILE(name##_strip, 7, 1, true, op)                     \
+    TILE(name##_strip, 8, 1, true, op)                     \
+    TILE(name##_strip, 9, 1, true, op)                     \
+    TILE(name##_strip, 10, 1, true, op)                    \
+    TILE(name##_strip, 11, 1, true, op)                    \
+    TILE(name##_strip, 12, 1, true, op)                    \
+    TILE(name##_strip, 13, 1, true, op)                    \
+    TILE(name##_strip, 14, 1, true, op)                    \
+    static void name(const struct attn_projection_part *p) \
+    {                                                      \
+        static const struct project_tiles tiles = {        \
+            .pair = {LIST_6(name##_pair)},                 \
+            .last = {LIST_6(name##_last)},                 \
+            .strip = {[7] = name##_strip_7,                \
+                      name##_strip_8,                      \
+                      name##_strip_9,                      \
+                      name##_strip_10,                     \
+                      name##_strip_11,                     \
+                      name##_strip_12,                     \
+                      name##_strip_13,                     \
+                      name##_strip_14},                    \
+        };                                                 \
+        project_rows_avx512(p, &tiles, op);                \
     }
 
 #endif

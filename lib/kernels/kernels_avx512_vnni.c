@@ -57,9 +57,9 @@ INLINE void prepare_row_avx512vnni(float *x, struct attn_prepared_row *prepared,
             _mm512_mask_storeu_epi32(x + j, first_lanes_avx512(attn_ceil_div(n - j, 4) * 4), words);
     }
     __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64(sum, 1));
-    __m128i start = _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    _mm_storeu_si128((__m128i *)prepared, _mm_sub_epi32(_mm_setzero_si128(), start));
-    prepared->unit = 1 / per_unit;
+    __m128i excess = _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    _mm_storeu_si128((__m128i *)prepared, _mm_sub_epi32(_mm_setzero_si128(), excess));
+    prepared->step = 1 / per_unit;
 }
 
 /* Takes LANES rows at a time, so that they overlap instead of each waiting for its own largest
@@ -108,7 +108,7 @@ INLINE void matmul_tile_avx512vnni(const struct attn_matmul *p, size_t r0, size_
     unroll_for(r, rows)
         unroll_for(d, BYTES)
             unroll_for(v, 2)
-                sum[r][d][v] = _mm512_set1_epi32(prepared[r].start[d]);
+                sum[r][d][v] = _mm512_set1_epi32(prepared[r].correction[d]);
     for (size_t i = 0; i < t.k; i += WORD_FLOATS, b += t.ldb) {
         __m512i row[2];
         ahead = prefetch_lines(ahead, 2);
@@ -127,7 +127,7 @@ INLINE void matmul_tile_avx512vnni(const struct attn_matmul *p, size_t r0, size_
             __m512 total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][1][v]), _mm512_set1_ps(256),
                                            _mm512_cvtepi32_ps(sum[r][0][v]));
             total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][2][v]), _mm512_set1_ps(65536), total);
-            total = _mm512_fmadd_ps(total, _mm512_set1_ps(prepared[r].unit),
+            total = _mm512_fmadd_ps(total, _mm512_set1_ps(prepared[r].step),
                                     t.accumulate ? _mm512_maskz_loadu_ps(mask[v], c)
                                                  : _mm512_setzero_ps());
             if (t.scale != NULL)

@@ -132,7 +132,7 @@ static void softmax_portable(float *s, size_t lds, float *max, float *sum, float
     }
 }
 
-static void normalize_portable(float *w, float max, float factor, size_t n)
+static void finish_weights_portable(float *w, float max, float factor, size_t n)
 {
     for (size_t j = 0; j < n; j++) {
         float e = exp_portable(w[j] - max);
@@ -179,7 +179,7 @@ void attn_kernels_portable(struct attn_kernels *table)
         .matmul = {matmul_f32_portable, matmul_bf16_portable, matmul_f16_portable,
                    matmul_int8_portable},
         .softmax = softmax_portable,
-        .normalize = normalize_portable,
+        .finish_weights = finish_weights_portable,
         .prepare_rows = prepare_rows_portable,
         .scale_rows = scale_rows_portable,
         .scale = scale_portable,

@@ -76,7 +76,7 @@ static void transpose_portable(float *out, size_t ldo, const float *const in[], 
 
 void attn_kernels_portable_columns(struct attn_kernels *table)
 {
-    table->min_column_rows = SIZE_MAX; /* never: compilers vectorise none of these loops */
+    table->columns_from_rows = SIZE_MAX; /* never: compilers vectorise none of these loops */
     table->outer = outer_portable;
     table->softmax_columns = softmax_columns_portable;
     table->transpose = transpose_portable;

@@ -13,29 +13,31 @@
 
 static const float zeros[ATTN_PANEL];
 
-INLINE const float *project_start_portable(const struct attn_project_block *p, size_t r, size_t j)
+INLINE const float *project_addend_portable(const struct attn_projection_part *p, size_t r,
+                                            size_t j)
 {
-    return p->start != NULL ? p->start + r * p->ldstart + j : zeros;
+    return p->addend != NULL ? p->addend + r * p->ldaddend + j : zeros;
 }
 
 /* ---- float32 and bf16 ------------------------------------------------------------------------ */
 
 /* All rows by one panel w [k][ATTN_PANEL] of floats, which begins at column j. */
-static void project_panel_portable(const struct attn_project_block *p, const float *w, size_t j)
+static void project_panel_portable(const struct attn_projection_part *p, const float *w, size_t j)
 {
     const size_t cols = attn_min(p->n - j, ATTN_PANEL);
     for (size_t r = 0; r < p->rows; r++) {
-        const float *x = (const float *)p->x + r * p->ldx, *start = project_start_portable(p, r, j);
+        const float *x = (const float *)p->x + r * p->ldx,
+                    *addend = project_addend_portable(p, r, j);
         float sum[ATTN_PANEL] = {0}, *y = p->y + r * p->ldy + j;
         for (size_t i = 0; i < p->k; i++)
             for (size_t c = 0; c < ATTN_PANEL; c++)
                 sum[c] += x[i] * w[i * ATTN_PANEL + c];
         for (size_t c = 0; c < cols; c++)
-            y[c] = start[c] + sum[c];
+            y[c] = addend[c] + sum[c];
     }
 }
 
-static void project_f32_portable(const struct attn_project_block *p)
+static void project_f32_portable(const struct attn_projection_part *p)
 {
     for (size_t j = 0; j < p->n; j += ATTN_PANEL)
         project_panel_portable(p, (const float *)p->w + j / ATTN_PANEL * p->ldpanel, j);
@@ -49,7 +51,7 @@ void attn_widen_panel(float *out, size_t ldo, const uint16_t *w, size_t k)
                 out[(i + half) * ldo + c] = attn_bf16_to_float(w[2 * c + half]);
 }
 
-static void project_bf16_portable(const struct attn_project_block *p)
+static void project_bf16_portable(const struct attn_projection_part *p)
 {
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
         attn_widen_panel(p->scratch, ATTN_PANEL,
@@ -67,7 +69,7 @@ static void project_unpack_int8_portable(int16_t *out, const uint8_t *w, size_t 
             out[i * ATTN_PANEL + c] = (int16_t)(w[(i / 4 * ATTN_PANEL + c) * 4 + i % 4] - 128);
 }
 
-static void project_int8_portable(const struct attn_project_block *p)
+static void project_int8_portable(const struct attn_projection_part *p)
 {
     int16_t *plain = (int16_t *)(void *)p->scratch;
     for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
@@ -76,14 +78,14 @@ static void project_int8_portable(const struct attn_project_block *p)
             plain, (const uint8_t *)p->w + 4 * (j / ATTN_PANEL * p->ldpanel), p->k);
         for (size_t r = 0; r < p->rows; r++) {
             const int8_t *x = (const int8_t *)p->x + r * p->ldx;
-            const float *start = project_start_portable(p, r, j);
+            const float *addend = project_addend_portable(p, r, j);
             float *y = p->y + r * p->ldy + j;
             int32_t sum[ATTN_PANEL] = {0};
             for (size_t i = 0; i < p->k; i++)
                 for (size_t c = 0; c < ATTN_PANEL; c++)
                     sum[c] += (int16_t)x[i] * plain[i * ATTN_PANEL + c];
             for (size_t c = 0; c < cols; c++)
-                y[c] = start[c] + (float)sum[c] * (p->row_scale[r] * p->scale[j + c]);
+                y[c] = addend[c] + (float)sum[c] * (p->row_scale[r] * p->scale[j + c]);
         }
     }
 }

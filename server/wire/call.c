@@ -21,9 +21,9 @@ enum field_kind {
     NAME,
     ID,
     FLAG,
-    INDEX,
+    NON_NEGATIVE,
     LAYER,
-    COUNT,
+    POSITIVE,
     RADIUS,
     SCALE,
     SOFTCAP,
@@ -57,8 +57,8 @@ static const struct field fields[] = {
     {"sequences", SEQUENCES, DECODE, IN_CALL(sequences)},
     {"binary_output", FLAG, ATTEND | DECODE, IN_CALL(binary_output)},
     {"session_id", ID, ALL, IN_ROWS(session_id)},
-    {"position", INDEX, ALL, IN_ROWS(position), HAS(position)},
-    {"epoch", INDEX, ALL, IN_ROWS(epoch), HAS(epoch)},
+    {"position", NON_NEGATIVE, ALL, IN_ROWS(position), HAS(position)},
+    {"epoch", NON_NEGATIVE, ALL, IN_ROWS(epoch), HAS(epoch)},
     {"start", FLAG, ALL, IN_ROWS(start), HAS(start)},
     {"commit", FLAG, ALL, IN_ROWS(commit), HAS(commit)},
     {"hidden_states", TENSOR, ALL, IN_ROWS(hidden_states), .tensor = SRV_FLOATS},
@@ -85,7 +85,7 @@ static const struct field fields[] = {
              "attention_weights, attention_scores or head_stats")},
     {"rows", TENSOR, ALL, IN_ROWS(query_rows), .tensor = SRV_INTEGERS,
      REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES, "attention_weights or attention_scores")},
-    {"top_k", COUNT, ALL, IN_ROWS(top_k), REFINES(SRV_OUT_WEIGHTS, "attention_weights")},
+    {"top_k", POSITIVE, ALL, IN_ROWS(top_k), REFINES(SRV_OUT_WEIGHTS, "attention_weights")},
     {"average_heads", FLAG, ALL, IN_ROWS(average_heads),
      REFINES(SRV_OUT_WEIGHTS, "attention_weights")},
     {"stage", STAGE, ALL, IN_ROWS(stage), REFINES(SRV_OUT_SCORES, "attention_scores")},
@@ -252,11 +252,11 @@ static bool read_value(struct body *body, const struct field *field, const char 
         return read_id(to, body, param);
     case FLAG:
         return srv_json_bool(to, body->json, param);
-    case INDEX:
+    case NON_NEGATIVE:
         return read_integer(to, body, 0, INT64_MAX, param);
     case LAYER:
         return read_integer(to, body, 0, ATTN_MAX_LAYERS - 1, param);
-    case COUNT:
+    case POSITIVE:
         return read_integer(to, body, 1, INT64_MAX, param);
     case RADIUS:
         return read_integer(to, body, 0, ATTN_MAX_TOKENS, param);
@@ -300,7 +300,8 @@ static bool read_member(struct body *body, const char *name)
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
-static bool need(const struct body *body, const char *name)
+/* Fails where the field is not given. */
+static bool must_have(const struct body *body, const char *name)
 {
     return is_given(body, name) || fail(body, SRV_E_MISSING_FIELD, name, "is missing");
 }
@@ -316,35 +317,37 @@ static bool exclude(const struct body *body, const char *name, const char *other
 }
 
 /* Fails where `name` is given without `other`. */
-static bool require(const struct body *body, const char *name, const char *other)
+static bool needs_other(const struct body *body, const char *name, const char *other)
 {
-    return !is_given(body, name) || need(body, other);
+    return !is_given(body, name) || must_have(body, other);
 }
 
 /* Rows are given as hidden_states, or as query, key and value, which are projected already. */
 static bool check_source(const struct body *body)
 {
     if (is_given(body, "query") || is_given(body, "key") || is_given(body, "value"))
-        return need(body, "query") && need(body, "key") && need(body, "value") &&
+        return must_have(body, "query") && must_have(body, "key") && must_have(body, "value") &&
                exclude(body, "hidden_states", "query") &&
                exclude(body, "encoder_hidden_states", "query") &&
                exclude(body, "key_hidden_states", "query") &&
                exclude(body, "value_hidden_states", "query") &&
                exclude(body, "session_id", "query") && exclude(body, "model", "query") &&
                exclude(body, "layer", "query");
-    return need(body, "hidden_states") && exclude(body, "encoder_hidden_states", "session_id") &&
+    return must_have(body, "hidden_states") &&
+           exclude(body, "encoder_hidden_states", "session_id") &&
            exclude(body, "key_hidden_states", "session_id") &&
            exclude(body, "key_hidden_states", "encoder_hidden_states") &&
            exclude(body, "value_hidden_states", "encoder_hidden_states") &&
-           require(body, "key_hidden_states", "value_hidden_states") &&
-           require(body, "value_hidden_states", "key_hidden_states");
+           needs_other(body, "key_hidden_states", "value_hidden_states") &&
+           needs_other(body, "value_hidden_states", "key_hidden_states");
 }
 
 /* Fields about a session need its id. */
 static bool check_session(const struct body *body)
 {
-    return require(body, "position", "session_id") && require(body, "epoch", "session_id") &&
-           require(body, "start", "session_id") && require(body, "commit", "session_id");
+    return needs_other(body, "position", "session_id") &&
+           needs_other(body, "epoch", "session_id") && needs_other(body, "start", "session_id") &&
+           needs_other(body, "commit", "session_id");
 }
 
 /* Beside `sequences` a body may have fields of the call only: fields of rows are in the items. */
@@ -382,7 +385,8 @@ static bool check(const struct body *body)
         return check_source(body) && check_session(body) && check_refinements(body);
     if (is_given(body, "sequences"))
         return check_list(body);
-    return need(body, "session_id") && need(body, "hidden_states") && check_refinements(body);
+    return must_have(body, "session_id") && must_have(body, "hidden_states") &&
+           check_refinements(body);
 }
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@
 
 /* ---- The table ---- */
 
-enum form {
+enum element_kind {
     FLOATS,
     INDICES, /* uint32_t */
     STATS,   /* struct attn_head_stats, an object each */
@@ -28,7 +28,7 @@ static const struct {
     size_t element;   /* bytes in memory */
     size_t text;      /* bytes charged for it in a reply's text */
     const char *type; /* datatype in binary form; NULL: always text, or nothing */
-} forms[] = {
+} element_kinds[] = {
     [FLOATS] = {.element = sizeof(float), .text = NUMBER_TEXT, .type = "FP32"},
     [INDICES] = {.element = sizeof(uint32_t), .text = NUMBER_TEXT, .type = "UINT32"},
     [STATS] = {.element = sizeof(struct attn_head_stats), .text = STATS_TEXT},
@@ -39,8 +39,8 @@ struct part {
     const char *name;           /* of the output that the part belongs to */
     const char *before, *after; /* text around the part in a reply */
     size_t offset;              /* of the part's pointer in struct attn_outputs */
-    enum form form;
-    bool wanted;
+    enum element_kind kind;
+    bool included; /* the part is to be allocated; in a reply: to be written */
     unsigned rank;
     size_t shape[4]; /* [rank], B first */
 };
@@ -56,43 +56,46 @@ struct parts {
     .name = "attention_weights", .before = ",\"attention_weights\":{\"index\":", .after = ""
 #define TOP_WEIGHT .name = "attention_weights", .before = ",\"weight\":", .after = "}"
 
-/* The outputs that a call asks for, and the form of attention_weights. */
-struct wanted {
+/* The outputs that a call asks for, and in which form attention_weights are. */
+struct requested {
     unsigned outputs; /* enum srv_output */
     bool average, top;
 };
 
-/* H' and T' are the selected heads and rows, W the columns of attention weights, K is top_k. */
-static struct parts list_parts(const struct attn_outputs *out, const struct wanted *wanted,
+/* H' and T' are the selected heads and rows, W the columns of attention weights, K is top_k.
+ * head_stats are computed for all heads; the reply shows those selected. */
+static struct parts list_parts(const struct attn_outputs *out, const struct requested *requested,
                                const struct srv_sizes *s)
 {
     size_t b = s->batch, t = s->queries, h = s->num_heads, g = s->num_kv_heads, k = out->top_k;
-    size_t hs = out->selection.heads != NULL ? out->selection.num_heads : h; /* H' */
-    size_t ts = out->selection.rows != NULL ? out->selection.num_rows : t;   /* T' */
-    unsigned outputs = wanted->outputs;
-    bool weightless = s->hidden_size == 0, mean = wanted->average;
-    bool weights = (outputs & SRV_OUT_WEIGHTS) != 0, top = weights && wanted->top;
+    size_t shown_heads = out->selection.heads != NULL ? out->selection.num_heads : h; /* H' */
+    size_t shown_rows = out->selection.rows != NULL ? out->selection.num_rows : t;    /* T' */
+    unsigned outputs = requested->outputs;
+    bool weightless = s->hidden_size == 0, mean = requested->average;
+    bool weights = (outputs & SRV_OUT_WEIGHTS) != 0, top = weights && requested->top;
     return (struct parts){{
-        {OUTPUT("output"), BUFFER(output), .form = FLOATS,
-         .wanted = (outputs & SRV_OUT_OUTPUT) != 0, .rank = weightless ? 4 : 3,
+        {OUTPUT("output"), BUFFER(output), .kind = FLOATS,
+         .included = (outputs & SRV_OUT_OUTPUT) != 0, .rank = weightless ? 4 : 3,
          .shape = {b, weightless ? h : t, weightless ? t : s->hidden_size, s->value_head_dim}},
-        {OUTPUT("attention_weights"), BUFFER(attention_weights), .form = FLOATS,
-         .wanted = weights && !mean && !top, .rank = 4, .shape = {b, hs, ts, s->columns}},
-        {OUTPUT("attention_weights"), BUFFER(average_weights), .form = top ? SCRATCH : FLOATS,
-         .wanted = weights && mean, .rank = 3, .shape = {b, ts, s->columns}},
-        {TOP_INDEX, BUFFER(top_index), .form = INDICES, .wanted = top, .rank = mean ? 3 : 4,
-         .shape = {b, mean ? ts : hs, mean ? k : ts, k}},
-        {TOP_WEIGHT, BUFFER(top_weight), .form = FLOATS, .wanted = top, .rank = mean ? 3 : 4,
-         .shape = {b, mean ? ts : hs, mean ? k : ts, k}},
-        {OUTPUT("attention_scores"), BUFFER(attention_scores), .form = FLOATS,
-         .wanted = (outputs & SRV_OUT_SCORES) != 0, .rank = 4, .shape = {b, hs, ts, s->keys}},
-        {OUTPUT("head_stats"), BUFFER(head_stats), .form = STATS,
-         .wanted = (outputs & SRV_OUT_STATS) != 0, .rank = 2, .shape = {b, h}},
-        {OUTPUT("lse"), BUFFER(lse), .form = FLOATS, .wanted = (outputs & SRV_OUT_LSE) != 0,
+        {OUTPUT("attention_weights"), BUFFER(attention_weights), .kind = FLOATS,
+         .included = weights && !mean && !top, .rank = 4,
+         .shape = {b, shown_heads, shown_rows, s->columns}},
+        {OUTPUT("attention_weights"), BUFFER(average_weights), .kind = top ? SCRATCH : FLOATS,
+         .included = weights && mean, .rank = 3, .shape = {b, shown_rows, s->columns}},
+        {TOP_INDEX, BUFFER(top_index), .kind = INDICES, .included = top, .rank = mean ? 3 : 4,
+         .shape = {b, mean ? shown_rows : shown_heads, mean ? k : shown_rows, k}},
+        {TOP_WEIGHT, BUFFER(top_weight), .kind = FLOATS, .included = top, .rank = mean ? 3 : 4,
+         .shape = {b, mean ? shown_rows : shown_heads, mean ? k : shown_rows, k}},
+        {OUTPUT("attention_scores"), BUFFER(attention_scores), .kind = FLOATS,
+         .included = (outputs & SRV_OUT_SCORES) != 0, .rank = 4,
+         .shape = {b, shown_heads, shown_rows, s->keys}},
+        {OUTPUT("head_stats"), BUFFER(head_stats), .kind = STATS,
+         .included = (outputs & SRV_OUT_STATS) != 0, .rank = 2, .shape = {b, h}},
+        {OUTPUT("lse"), BUFFER(lse), .kind = FLOATS, .included = (outputs & SRV_OUT_LSE) != 0,
          .rank = 3, .shape = {b, h, t}},
-        {OUTPUT("key"), BUFFER(key), .form = FLOATS, .wanted = (outputs & SRV_OUT_KEY) != 0,
+        {OUTPUT("key"), BUFFER(key), .kind = FLOATS, .included = (outputs & SRV_OUT_KEY) != 0,
          .rank = 4, .shape = {b, g, s->keys, s->head_dim}},
-        {OUTPUT("value"), BUFFER(value), .form = FLOATS, .wanted = (outputs & SRV_OUT_VALUE) != 0,
+        {OUTPUT("value"), BUFFER(value), .kind = FLOATS, .included = (outputs & SRV_OUT_VALUE) != 0,
          .rank = 4, .shape = {b, g, s->keys, s->value_head_dim}},
     }};
 }
@@ -176,9 +179,9 @@ static size_t count_elements(const struct part *part)
 /* The most bytes that a part takes in the reply. */
 static size_t bound_reply_bytes(const struct part *part, size_t count, bool binary)
 {
-    if (binary && forms[part->form].type != NULL)
+    if (binary && element_kinds[part->kind].type != NULL)
         return SRV_TENSOR_DESCRIPTION_MAX + count * SRV_BINARY_ELEMENT_BYTES;
-    return count * forms[part->form].text;
+    return count * element_kinds[part->kind].text;
 }
 
 /* Takes memory for one part of `count` elements, and charges the `bytes` that it becomes in the
@@ -189,7 +192,7 @@ static enum srv_error_code alloc_part(struct attn_outputs *out, const struct par
 {
     void *buffer = NULL;
     if (srv_request_charge(request, bytes))
-        buffer = srv_arena_alloc(&request->arena, count, forms[part->form].element);
+        buffer = srv_arena_alloc(&request->arena, count, element_kinds[part->kind].element);
     memcpy((char *)out + part->offset, &buffer, sizeof buffer);
     if (buffer != NULL)
         return SRV_OK;
@@ -198,16 +201,16 @@ static enum srv_error_code alloc_part(struct attn_outputs *out, const struct par
                     part->name);
 }
 
-static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct wanted *wanted,
+static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct requested *requested,
                                        const struct srv_sizes *sizes, struct srv_request *request,
                                        struct srv_error *error)
 {
-    const struct parts parts = list_parts(out, wanted, sizes);
+    const struct parts parts = list_parts(out, requested, sizes);
     size_t max_bytes = request->limits->max_reply_bytes;
     size_t total = request->reply_bytes;
     for (int i = 0; i < PART_COUNT; i++) {
         const struct part *part = &parts.list[i];
-        if (!part->wanted)
+        if (!part->included)
             continue;
         size_t count = count_elements(part);
         size_t bytes = bound_reply_bytes(part, count, request->binary);
@@ -227,7 +230,7 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
                                       const struct srv_sizes *sizes, struct srv_request *request,
                                       struct srv_error *error)
 {
-    const struct wanted wanted = {
+    const struct requested requested = {
         .outputs = rows->outputs, .average = rows->average_heads, .top = rows->top_k > 0};
     struct attn_selection *selection = &out->selection;
     size_t top_k = (size_t)rows->top_k;
@@ -242,7 +245,7 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
     if (code == SRV_OK)
         code = read_selection(&selection->rows, &selection->num_rows, &rows->query_rows, "rows",
                               sizes->queries, &request->arena, error);
-    return code == SRV_OK ? alloc_parts(out, &wanted, sizes, request, error) : code;
+    return code == SRV_OK ? alloc_parts(out, &requested, sizes, request, error) : code;
 }
 
 /* ---- Writing ---- */
@@ -293,17 +296,17 @@ static void write_all_stats(struct srv_buffer *out, const struct attn_outputs *o
     srv_buffer_text(out, sizes->batched ? "]]" : "]");
 }
 
-/* The parts of a reply, `wanted` being those that were allocated. */
+/* The parts of a reply, `included` being those that were allocated. */
 static struct parts list_allocated(const struct attn_outputs *outputs,
                                    const struct srv_sizes *sizes)
 {
-    const struct wanted all = {.outputs = ~0u,
-                               .average = outputs->average_weights != NULL,
-                               .top = outputs->top_index != NULL};
+    const struct requested all = {.outputs = ~0u,
+                                  .average = outputs->average_weights != NULL,
+                                  .top = outputs->top_index != NULL};
     struct parts parts = list_parts(outputs, &all, sizes);
     for (int i = 0; i < PART_COUNT; i++)
-        parts.list[i].wanted =
-            buffer_of(outputs, &parts.list[i]) != NULL && parts.list[i].form != SCRATCH;
+        parts.list[i].included =
+            buffer_of(outputs, &parts.list[i]) != NULL && parts.list[i].kind != SCRATCH;
     return parts;
 }
 
@@ -322,11 +325,11 @@ static void write_part(struct srv_buffer *out, const struct part *part,
     unsigned skip = count_skipped(part, sizes), rank = part->rank - skip;
     const size_t *shape = part->shape + skip;
     srv_buffer_text(out, part->before);
-    if (part->form == STATS)
+    if (part->kind == STATS)
         write_all_stats(out, outputs, sizes);
     else if (binary)
-        srv_tensor_describe(out, forms[part->form].type, shape, rank);
-    else if (part->form == FLOATS)
+        srv_tensor_describe(out, element_kinds[part->kind].type, shape, rank);
+    else if (part->kind == FLOATS)
         srv_tensor_write_json(out, buffer_of(outputs, part), shape, rank);
     else
         srv_indices_write_json(out, buffer_of(outputs, part), shape, rank);
@@ -338,7 +341,7 @@ void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *output
 {
     const struct parts parts = list_allocated(outputs, sizes);
     for (int i = 0; i < PART_COUNT; i++)
-        if (parts.list[i].wanted)
+        if (parts.list[i].included)
             write_part(out, &parts.list[i], outputs, sizes, binary);
 }
 
@@ -347,7 +350,7 @@ void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *
 {
     const struct parts parts = list_allocated(outputs, sizes);
     for (int i = 0; i < PART_COUNT; i++)
-        if (parts.list[i].wanted && forms[parts.list[i].form].type != NULL)
+        if (parts.list[i].included && element_kinds[parts.list[i].kind].type != NULL)
             srv_tensor_write_binary(out, buffer_of(outputs, &parts.list[i]),
                                     count_elements(&parts.list[i]));
 }

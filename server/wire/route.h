@@ -5,12 +5,12 @@
 
 #include "wire/request.h"
 
-/* A handler fills request->reply and returns.  Handlers run on the event thread and must not
- * block. */
+/* A handler fills request->reply and returns.  Handlers run on the event thread and wait for
+ * nothing but the journal. */
 typedef void srv_handler(struct srv_request *request);
 
 /* A parser reads the request's body into a job and sets request->job.  Parsers run on threads of
- * the engine or I/O workers, while the connection is suspended.  Where a parser fails, its caller
+ * the engine or I/O workers, while the connection waits (http/http_job.c).  Where a parser fails, its caller
  * makes the error the reply. */
 typedef enum srv_error_code srv_job_parser(struct srv_request *request, struct srv_error *error);
 

@@ -43,8 +43,8 @@ static void run_matmul_int8(const struct bench *b) { multiply(b, ATTN_INT8); }
 /* Computes block after block, as lib/linear.c does.  The values of x and w do not matter. */
 static void run_project(const struct bench *b)
 {
-    const size_t each = attn_numbers_per_word(b->dtype), depth = ATTN_BLOCK_WORDS * each;
-    struct attn_project_block block = {
+    const size_t each = attn_numbers_per_word(b->dtype), depth = ATTN_RANGE_WORDS * each;
+    struct attn_projection_part block = {
         .y = b->c,
         .x = b->a,
         .w = b->b,
@@ -61,9 +61,9 @@ static void run_project(const struct bench *b)
         block.k = attn_min(b->k - i, depth);
         b->kernels->project[b->dtype](&block);
         block.x = (const char *)block.x + block.k * (b->dtype == ATTN_INT8 ? 1 : sizeof(float));
-        block.w = (const float *)block.w + ATTN_BLOCK_WORDS * ATTN_PANEL;
-        block.start = block.y;
-        block.ldstart = block.ldy;
+        block.w = (const float *)block.w + ATTN_RANGE_WORDS * ATTN_PANEL;
+        block.addend = block.y;
+        block.ldaddend = block.ldy;
     }
 }
 

@@ -14,27 +14,31 @@ static struct attn_gemm library;
 static void matmul(const struct attn_matmul *product) { attn_gemm_matmul(&library, product); }
 
 /* As many columns at a time as lib/linear.c gives it. */
-static void project(const struct attn_project_block *whole, enum attn_dtype dtype, bool rounds_rows)
+static void project(const struct attn_projection_part *whole, enum attn_dtype dtype,
+                    bool rounds_rows)
 {
     const size_t most = ATTN_GEMM_PANELS * ATTN_PANEL;
     for (size_t j = 0; j < whole->n; j += most) {
-        struct attn_project_block part = *whole;
+        struct attn_projection_part part = *whole;
         part.y += j;
-        part.start = whole->start != NULL ? whole->start + j : NULL;
+        part.addend = whole->addend != NULL ? whole->addend + j : NULL;
         part.w = (const float *)whole->w + j / ATTN_PANEL * whole->ldpanel;
         part.n = attn_min(whole->n - j, most);
         attn_gemm_project(&library, &part, dtype, rounds_rows);
     }
 }
 
-static void project_f32(const struct attn_project_block *block) { project(block, ATTN_F32, false); }
+static void project_f32(const struct attn_projection_part *block)
+{
+    project(block, ATTN_F32, false);
+}
 
-static void project_bf16(const struct attn_project_block *block)
+static void project_bf16(const struct attn_projection_part *block)
 {
     project(block, ATTN_BF16, false);
 }
 
-static void project_rounded(const struct attn_project_block *block)
+static void project_rounded(const struct attn_projection_part *block)
 {
     project(block, ATTN_BF16, true);
 }

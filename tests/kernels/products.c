@@ -60,8 +60,8 @@ static const char *compare_matmul(const struct multiplication *m)
                 integers += fabs((double)b->at[i * b->ld + j]);
             }
             if (m->product.prepared != NULL &&
-                m->prepared[r].unit > 0) /* each number is up to half a unit off */
-                magnitude += integers * (double)m->prepared[r].unit / ROUNDOFF / 2;
+                m->prepared[r].step > 0) /* each number is up to half a unit off */
+                magnitude += integers * (double)m->prepared[r].step / ROUNDOFF / 2;
             double scale = m->product.scale != NULL ? m->scale.at[j] : 1;
             if (!product_near(c->at[r * c->ld + j], sum * scale, magnitude * fabs(scale),
                               a->cols + 1, 0x1p-149))

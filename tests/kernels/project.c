@@ -14,9 +14,9 @@
 #include "kernelcheck.h"
 #include "mem.h"
 
-/* A case: y = start + x w.  A panel of w is a row of its grid.  x of int8 is counted in words. */
+/* A case: y = addend + x w.  A panel of w is a row of its grid.  x of int8 is counted in words. */
 struct projection {
-    struct grid y, start, x, w;
+    struct grid y, addend, x, w;
     struct grid row_scale, scale; /* [1][rows], [1][n], of int8 */
     enum { FROM_ZERO, FROM_ROW, FROM_Y } from;
     enum attn_dtype dtype;
@@ -106,11 +106,11 @@ struct part {
 static void run_project(const struct check *check, const struct projection *p, struct part part)
 {
     const bool integers = p->dtype == ATTN_INT8;
-    const struct attn_project_block product = {
+    const struct attn_projection_part product = {
         .y = part.y->at,
-        .start = p->from == FROM_ZERO  ? NULL
-                 : p->from == FROM_ROW ? p->start.at + part.panel * ATTN_PANEL
-                                       : part.y->at,
+        .addend = p->from == FROM_ZERO  ? NULL
+                  : p->from == FROM_ROW ? p->addend.at + part.panel * ATTN_PANEL
+                                        : part.y->at,
         .x = part.x->at,
         .w = p->w.at + part.panel * p->w.ld,
         .row_scale = integers ? p->row_scale.at + part.first : NULL,
@@ -118,7 +118,7 @@ static void run_project(const struct check *check, const struct projection *p, s
         .scratch = p->scratch,
         .rows_copied = part.rows_copied,
         .ldy = part.y->ld,
-        .ldstart = p->from == FROM_Y ? part.y->ld : 0,
+        .ldaddend = p->from == FROM_Y ? part.y->ld : 0,
         .ldx = part.x->ld * (integers ? 4 : 1),
         .ldpanel = p->w.ld,
         .rows = part.x->rows,
@@ -129,16 +129,16 @@ static void run_project(const struct check *check, const struct projection *p, s
 }
 
 /* Fills y with what it holds before it is added to. */
-static void fill_start(const struct grid *y, const struct projection *p, size_t row, size_t column)
+static void fill_addend(const struct grid *y, const struct projection *p, size_t row, size_t column)
 {
     for (size_t r = 0; p->from == FROM_Y && r < y->rows; r++)
-        memcpy(y->at + r * y->ld, p->start.at + (row + r) * p->start.ld + column,
+        memcpy(y->at + r * y->ld, p->addend.at + (row + r) * p->addend.ld + column,
                y->cols * sizeof(float));
 }
 
-static bool is_sum(const struct projection *p, double start, size_t r, size_t j, bool rounds)
+static bool is_sum(const struct projection *p, double addend, size_t r, size_t j, bool rounds)
 {
-    double sum = start, magnitude = fabs(sum);
+    double sum = addend, magnitude = fabs(sum);
     for (size_t i = 0; i < p->k; i++) {
         float x = p->x.at[r * p->x.ld + i];
         double w = weight(p, i, j), term = (double)x * w;
@@ -151,12 +151,12 @@ static bool is_sum(const struct projection *p, double start, size_t r, size_t j,
                         rounds ? 2 * (double)FLT_MIN : 0x1p-149);
 }
 
-static bool is_integer_sum(const struct projection *p, float start, size_t r, size_t j)
+static bool is_integer_sum(const struct projection *p, float addend, size_t r, size_t j)
 {
     int32_t sum = 0;
     for (size_t i = 0; i < p->k; i++)
         sum += (int8_t)byte_at(&p->x, r, i) * (int32_t)weight(p, i, j);
-    float want = start + (float)sum * (p->row_scale.at[r] * p->scale.at[j]);
+    float want = addend + (float)sum * (p->row_scale.at[r] * p->scale.at[j]);
     return p->y.at[r * p->y.ld + j] == want;
 }
 
@@ -164,11 +164,11 @@ static const char *compare_project(const struct projection *p, const struct attn
 {
     for (size_t r = 0; r < p->y.rows; r++)
         for (size_t j = 0; j < p->n; j++) {
-            size_t from = p->from == FROM_Y ? r * p->start.ld + j : j;
-            float start = p->from == FROM_ZERO ? 0 : p->start.at[from];
+            size_t from = p->from == FROM_Y ? r * p->addend.ld + j : j;
+            float addend = p->from == FROM_ZERO ? 0 : p->addend.at[from];
             if (!(p->dtype == ATTN_INT8
-                      ? is_integer_sum(p, start, r, j)
-                      : is_sum(p, (double)start, r, j,
+                      ? is_integer_sum(p, addend, r, j)
+                      : is_sum(p, (double)addend, r, j,
                                p->dtype == ATTN_BF16 && kernels->bf16_rounds_rows)))
                 return "a result is wrong";
         }
@@ -180,7 +180,7 @@ static bool project_rows_same(struct check *check, const struct projection *p, s
 {
     struct grid part = grid_place(&check->pens[4], &check->rng, count, p->n);
     struct grid rows = grid_place(&check->pens[5], &check->rng, count, p->x.cols);
-    fill_start(&part, p, first, 0);
+    fill_addend(&part, p, first, 0);
     grid_copy(&rows, &p->x, first);
     run_project(check, p, (struct part){.y = &part, .x = &rows, .first = first, .n = p->n});
     for (size_t r = 0; r < count; r++)
@@ -196,7 +196,7 @@ static bool project_columns_same(struct check *check, const struct projection *p
 {
     size_t first = j / ATTN_PANEL * ATTN_PANEL, n = j - first + 1;
     struct grid part = grid_place(&check->pens[4], &check->rng, p->y.rows, n);
-    fill_start(&part, p, 0, first);
+    fill_addend(&part, p, 0, first);
     run_project(
         check, p,
         (struct part){
@@ -231,7 +231,7 @@ static struct projection place_case(struct check *check, enum attn_dtype dtype, 
     p.x = grid_place(&check->pens[0], rng, rows, dtype == ATTN_INT8 ? words : k);
     p.w = grid_place(&check->pens[1], rng, attn_ceil_div(n, ATTN_PANEL), words * ATTN_PANEL);
     p.y = grid_place(&check->pens[2], rng, rows, n);
-    p.start = grid_place(&check->pens[3], rng, p.from == FROM_Y ? rows : 1, n);
+    p.addend = grid_place(&check->pens[3], rng, p.from == FROM_Y ? rows : 1, n);
     p.scratch =
         grid_place(&check->pens[6], rng, 1, attn_max(ATTN_PRODUCT_SCRATCH, ATTN_GEMM_SCRATCH)).at;
     p.row_scale = grid_place(&check->pens[7], rng, 1, rows);
@@ -244,7 +244,7 @@ static const char *check_dtype(struct check *check, enum attn_dtype dtype, size_
 {
     struct rng *rng = &check->rng;
     const float *scale = product_scales[rng_next(rng) % NUM_PRODUCT_SCALES];
-    const size_t most = ATTN_BLOCK_WORDS * attn_numbers_per_word(dtype);
+    const size_t most = ATTN_RANGE_WORDS * attn_numbers_per_word(dtype);
     k = rng_next(rng) % 8 == 0 ? rng_between(rng, 1, most) : attn_min(k, most);
     if (rng_next(rng) % 8 == 0)
         rows = rng_between(rng, 1, ATTN_PRODUCT_ROWS);
@@ -253,14 +253,14 @@ static const char *check_dtype(struct check *check, enum attn_dtype dtype, size_
              attn_dtype_name(dtype), rows, k, n, (double)scale[0], (double)scale[1], p.from);
     grid_fill(&p.x, rng, scale[0] / (float)k);
     grid_fill(&p.w, rng, scale[1]);
-    grid_fill(&p.start, rng, scale[0] * scale[1]);
+    grid_fill(&p.addend, rng, scale[0] * scale[1]);
     if (dtype == ATTN_INT8)
         fill_integers(&p, rng);
     if (dtype == ATTN_BF16)
         make_halves(&p);
-    fill_start(&p.y, &p, 0, 0);
+    fill_addend(&p.y, &p, 0, 0);
     run_project(check, &p, (struct part){.y = &p.y, .x = &p.x, .n = n});
-    if (!grid_intact(&p.y) || !grid_intact(&p.x) || !grid_intact(&p.w) || !grid_intact(&p.start))
+    if (!grid_intact(&p.y) || !grid_intact(&p.x) || !grid_intact(&p.w) || !grid_intact(&p.addend))
         return "wrote outside its result";
     const char *differs = check->bits_vary ? NULL : compare_parts(check, &p);
     return differs != NULL ? differs : compare_project(&p, check->kernels);

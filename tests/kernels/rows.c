@@ -1,4 +1,5 @@
-/* rows.c: checks of softmax, normalize, scale, scale_rows and all_within, and the error of exp.
+/* rows.c: checks of softmax, finish_weights, scale, scale_rows and all_within, and the error of
+ * exp.
  *
  * exp must be within 2 ulp of the C library's in double; below the smallest normal float it must be
  * 0.  A sum is compared with the sum in double of the very terms that the kernel stored.
@@ -136,9 +137,9 @@ const char *check_softmax(struct check *check, size_t rows, size_t k, size_t n)
     return wrong;
 }
 
-/* ---- normalize, scale_rows, all_within ------------------------------------------------------- */
+/* ---- finish_weights, scale_rows, all_within -------------------------------------------------- */
 
-const char *check_normalize(struct check *check, size_t rows, size_t k, size_t n)
+const char *check_finish_weights(struct check *check, size_t rows, size_t k, size_t n)
 {
     (void)rows, (void)k;
     struct rng *rng = &check->rng;
@@ -154,7 +155,7 @@ const char *check_normalize(struct check *check, size_t rows, size_t k, size_t n
     snprintf(check->what, sizeof check->what, "n %zu, max %g, factor %g", n, (double)max,
              (double)factor);
     grid_copy(&w, &was, 0);
-    check->kernels->normalize(w.at, max, factor, n);
+    check->kernels->finish_weights(w.at, max, factor, n);
     for (size_t j = 0; j < n; j++) {
         double exact = nothing ? 0 : exp(was.at[j] - max);
         if (!(exact < FLT_MIN ? w.at[j] == 0 : ulps(w.at[j], exact * factor) <= 2 * EXP_ULPS + 1))
@@ -227,7 +228,7 @@ const char *check_all_within(struct check *check, size_t rows, size_t k, size_t 
 
 /* ---- exp ------------------------------------------------------------------------------------- */
 
-/* normalize with maximum 0 and factor 1 is exp. */
+/* finish_weights with maximum 0 and factor 1 is exp. */
 double exp_error(float *at, const struct attn_kernels *kernels, size_t step)
 {
     enum { CHUNK = 1024 };
@@ -243,7 +244,7 @@ double exp_error(float *at, const struct attn_kernels *kernels, size_t step)
             memcpy(x + count, &b, sizeof b);
         }
         memcpy(e, x, sizeof e);
-        kernels->normalize(e, 0, 1, count);
+        kernels->finish_weights(e, 0, 1, count);
         for (size_t i = 0; i < count; i++) {
             double exact = exp(x[i]);
             double error = exact < FLT_MIN ? (e[i] == 0 ? 0 : INFINITY) : ulps(e[i], exact);

@@ -4,7 +4,7 @@
 #   tests/tools/docs.sh ATTND LIBATTN            check
 #   tests/tools/docs.sh ATTND LIBATTN --print    print the table rows that are checked
 #
-# Tables   Errors, routes, fields, options, bounds, metrics and kernel slots: each row that the
+# Tables   Errors, routes, fields, outputs, options, bounds, metrics and kernel slots: each row that the
 #          sources or the daemon have must begin a row of the document's table, and the table may
 #          have no other rows.  A source in which no row is found is a breach.
 # Examples Every block marked `sh` is run, in order, in a directory that looks like the top of the
@@ -88,8 +88,12 @@ route_rows() {
 
 # A: /attend, D: /decode, I: an item of its `sequences`.
 field_rows() {
-    sed -nE 's/^ *\{"([a-z_]+)", [A-Z]+, ([A-Z| ]+), IN_.*/| `\1` | \2 |/p' \
+    sed -nE 's/^ *\{"([a-z_]+)", [A-Z_]+, ([A-Z| ]+), IN_.*/| `\1` | \2 |/p' \
         server/wire/call.c | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
+}
+
+output_rows() {
+    sed -n '/^} outputs\[\] = {/,/^};/p' server/wire/call.c | grep -oE '\{"[a-z_]+"' | sed -E 's/\{"(.*)"/| `\1`/'
 }
 
 create_rows() {
@@ -163,6 +167,7 @@ tables() {
 error_rows|docs/API.md|| code | status | retryable | meaning |
 route_rows|docs/API.md|| method | path | what it does |
 field_rows|docs/API.md|| field | in | value | meaning |
+output_rows|docs/API.md|| output | shape | what |
 create_rows|docs/API.md|| field | value | default | meaning |
 option_rows|docs/OPERATIONS.md|| flag | variable | key | default | takes | meaning |
 bound_rows|docs/OPERATIONS.md|| bound | value | beyond it | what it bounds |

@@ -139,31 +139,31 @@ static const struct field_words *words_for(const struct field_words *words, size
 static void print_bounds(const struct attn_hf_key *key)
 {
     switch (key->kind) {
-    case ATTN_KEY_SIZE:
+    case ATTN_CONFIG_INTEGER:
         printf("integer, %.0f to %.0f", key->min, key->max);
         break;
-    case ATTN_KEY_NUMBER:
+    case ATTN_CONFIG_NUMBER:
         printf("number, %g to %g", key->min, key->max);
         break;
-    case ATTN_KEY_FLAG:
+    case ATTN_CONFIG_FLAG:
         printf("boolean");
         break;
-    case ATTN_KEY_ROPE:
+    case ATTN_CONFIG_ROPE:
         printf("object, or one for each layer type");
         break;
-    case ATTN_KEY_ROPE_TYPE:
+    case ATTN_CONFIG_ROPE_TYPE:
         printf("name");
         break;
-    case ATTN_KEY_FACTORS:
+    case ATTN_CONFIG_FACTORS:
         printf("list of numbers, %g to %g, one a pair", key->min, key->max);
         break;
-    case ATTN_KEY_LAYER_TYPES:
+    case ATTN_CONFIG_LAYER_TYPES:
         printf("list of `full_attention`, `sliding_attention`");
         break;
-    case ATTN_KEY_FIXED:
+    case ATTN_CONFIG_FIXED:
         printf("only `%s`", key->only);
         break;
-    case ATTN_KEY_IGNORED:
+    case ATTN_CONFIG_IGNORED:
         break;
     }
 }
@@ -173,11 +173,11 @@ static void print_default(const struct attn_hf_key *key, const void *defaults, c
 {
     const void *field = (const char *)defaults + key->offset;
     bool value = false;
-    if (key->kind == ATTN_KEY_SIZE && *(const size_t *)field != 0)
+    if (key->kind == ATTN_CONFIG_INTEGER && *(const size_t *)field != 0)
         printf("%zu", *(const size_t *)field);
-    else if (key->kind == ATTN_KEY_NUMBER && *(const double *)field != 0)
+    else if (key->kind == ATTN_CONFIG_NUMBER && *(const double *)field != 0)
         printf("%g", *(const double *)field);
-    else if (key->kind == ATTN_KEY_FLAG) {
+    else if (key->kind == ATTN_CONFIG_FLAG) {
         memcpy(&value, field, sizeof value);
         printf("%s", value ? "true" : "false");
     } else
@@ -188,14 +188,14 @@ static void print_keys(const struct attn_family *family)
 {
     printf("\n| key | meaning | value | if absent |\n|---|---|---|---|\n");
     for (const struct attn_hf_key *key = family->keys; key->name != NULL; key++) {
-        if (key->kind == ATTN_KEY_IGNORED)
+        if (key->kind == ATTN_CONFIG_IGNORED)
             continue;
         const struct field_words *words = words_for(config_words, COUNT(config_words), key->offset);
-        bool plain = key->kind == ATTN_KEY_FIXED || key->kind == ATTN_KEY_ROPE;
+        bool plain = key->kind == ATTN_CONFIG_FIXED || key->kind == ATTN_CONFIG_ROPE;
         printf("| `%s` | %s | ", key->name,
-               key->kind == ATTN_KEY_ROPE ? "RoPE scaling"
-               : plain                    ? ""
-                                          : words->meaning);
+               key->kind == ATTN_CONFIG_ROPE ? "RoPE scaling"
+               : plain                       ? ""
+                                             : words->meaning);
         print_bounds(key);
         printf(" | ");
         if (!plain)
@@ -205,7 +205,7 @@ static void print_keys(const struct attn_family *family)
 
     struct paragraph ignored = {.length = 0};
     for (const struct attn_hf_key *key = family->keys; key->name != NULL; key++)
-        if (key->kind == ATTN_KEY_IGNORED)
+        if (key->kind == ATTN_CONFIG_IGNORED)
             add(&ignored, "%s `%s`",
                 ignored.length == 0 ? "Keys that do not touch attention:" : ",", key->name);
     if (ignored.length == 0)

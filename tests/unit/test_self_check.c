@@ -84,7 +84,7 @@ static struct attn_kernels right; /* which the wrong ones call */
 /* Adds one bit to the last row, as a kernel would that sums a tile's remainder in another order. */
 static void nudge(float *row) { row[0] = nextafterf(row[0], INFINITY); }
 
-static void project_by_rows(const struct attn_project_block *product)
+static void project_by_rows(const struct attn_projection_part *product)
 {
     right.project[ATTN_F32](product);
     if (product->rows > 1)
@@ -92,7 +92,7 @@ static void project_by_rows(const struct attn_project_block *product)
 }
 
 /* Is wrong only where more than one tile of rows is full. */
-static void project_by_tile(const struct attn_project_block *product)
+static void project_by_tile(const struct attn_projection_part *product)
 {
     right.project[ATTN_F32](product);
     if (product->rows > 14)
@@ -101,7 +101,7 @@ static void project_by_tile(const struct attn_project_block *product)
 
 /* Is wrong in the last column of a piece: the number of threads decides where a product is
  * split. */
-static void project_by_cut(const struct attn_project_block *product)
+static void project_by_cut(const struct attn_projection_part *product)
 {
     right.project[ATTN_F32](product);
     for (size_t r = 0; r < product->rows; r++)
@@ -109,7 +109,7 @@ static void project_by_cut(const struct attn_project_block *product)
 }
 
 /* Makes results that do not fit f16. */
-static void project_far(const struct attn_project_block *product)
+static void project_far(const struct attn_projection_part *product)
 {
     right.project[ATTN_F32](product);
     for (size_t r = 0; r < product->rows; r++)
@@ -119,7 +119,7 @@ static void project_far(const struct attn_project_block *product)
 
 struct fault {
     const char *what;
-    void (*project)(const struct attn_project_block *product);
+    void (*project)(const struct attn_projection_part *product);
     unsigned least_threads; /* with which the defect shows */
 };
 
@@ -132,7 +132,7 @@ static const struct fault faults[] = {
 
 /* Opens an engine whose product is replaced by that one. */
 static struct attn_engine *open_faulty(unsigned threads,
-                                       void (*project)(const struct attn_project_block *product))
+                                       void (*project)(const struct attn_projection_part *product))
 {
     struct attn_engine *engine = open_engine(threads);
     right = engine->kernels;
