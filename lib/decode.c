@@ -41,13 +41,12 @@ struct batch {
     struct attn_engine *engine;
     const struct attn_model *model;
     const struct attn_layer *layer;
-    size_t layer_index;
+    size_t layer_index, count;
     struct admitted *admitted; /* [count] */
-    size_t count;
-    size_t shared_rows;   /* of the steps that share products, whose rows come first */
-    size_t rows;          /* of all steps */
-    float *x, *y;         /* [shared_rows][E]: hidden states and outputs of these */
-    float *q, *k, *v, *o; /* [rows][H*D], [rows][G*D], [rows][G*Dv], [rows][H*Dv] */
+    size_t shared_rows;        /* of the steps that share products, whose rows come first */
+    size_t rows;               /* of all steps */
+    float *x, *y;              /* [shared_rows][E]: hidden states and outputs of these */
+    float *q, *k, *v, *o;      /* [rows][H*D], [rows][G*D], [rows][G*Dv], [rows][H*Dv] */
     struct attn_projection *products;
     struct attn_problem *problems;
     struct attn_appended *appended; /* [count] */
@@ -142,8 +141,7 @@ static void *take_for_step(const struct batch *batch, struct admitted *a, size_t
     return own;
 }
 
-/* Prepares what a step needs besides rows: its frequencies, positions and maps.  An error fails
- * only that step. */
+/* Prepares a step's frequencies, positions and maps.  An error fails only that step. */
 static void prepare(const struct batch *batch, struct admitted *a)
 {
     const struct attn_layer *layer = batch->layer;

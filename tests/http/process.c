@@ -57,13 +57,19 @@ void process_start(struct process *process, const char *const arguments[],
 void process_start_program(struct process *process, const char *program,
                            const char *const arguments[], const char *const variables[])
 {
-    const char *argv[PROCESS_MAX_WORDS + 2], *envp[MAX_VARIABLES + PROCESS_MAX_WORDS + 3];
+    const char *argv[PROCESS_MAX_WORDS + 2], *envp[MAX_VARIABLES + PROCESS_MAX_WORDS + 4];
+    const char *gemm = getenv("GEMM");
+    char gemm_variable[32];
     argv[0] = program;
     argv[1 + take_words(argv + 1, arguments)] = NULL;
     size_t count = take_words(envp, variables);
     if (getenv("SANDBOX") != NULL) {
         envp[count++] = "ATTN_SANDBOX=on";
         envp[count++] = PROCESS_NO_LEAKS;
+    }
+    if (gemm != NULL) {
+        snprintf(gemm_variable, sizeof gemm_variable, "ATTN_GEMM=%s", gemm);
+        envp[count++] = gemm_variable;
     }
     for (char **variable = environ; *variable != NULL && count < MAX_VARIABLES; variable++) {
         if (strncmp(*variable, "ATTN_", 5) != 0)

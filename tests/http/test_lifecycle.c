@@ -200,7 +200,7 @@ START_TEST(test_without_openblas_only_gemm_openblas_does_not_start)
     free(out);
     free(err);
     struct daemon daemon;
-    const char *const content[] = {"--cpu-level", "portable", NULL};
+    const char *const content[] = {"--cpu-level", "portable", "--gemm", "auto", NULL};
     daemon_start(&daemon, CONFIG_SMALL(""), content, variables);
     char *log = daemon_log(&daemon);
     ck_assert_ptr_nonnull(strstr(log, "\"event\":\"gemm\",\"message\":\"packed products only: "));
