@@ -1,7 +1,8 @@
 /* family.c: the table of families, and finding a row.
  *
  * The rows are in family_llama.c (Llama and the decoders after it), family_gpt.c (GPT-2 to OPT) and
- * family_encoders.c (BERT, T5, PyTorch, random models). */
+ * family_encoders.c (BERT, T5, PyTorch).  The row of random models stands there too, but not in the
+ * table: model.c names it, since no configuration does. */
 #include "families/family.h"
 
 #include <string.h>
