@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "attn.h"
+#include "base/hash.h"
 
 #define LEAST_OWNERS 256
 
@@ -24,8 +25,7 @@ struct srv_block_owner {
 static struct srv_block_owner *find(struct srv_block_owner *owners, size_t capacity,
                                     const struct attn_block *block)
 {
-    uint64_t hash = (uint64_t)(uintptr_t)block * UINT64_C(0x9e3779b97f4a7c15);
-    size_t i = (size_t)(hash >> 32) & (capacity - 1);
+    size_t i = (size_t)srv_hash_mix((uintptr_t)block) & (capacity - 1);
     while (owners[i].block != NULL && owners[i].block != block)
         i = (i + 1) & (capacity - 1);
     return &owners[i];
