@@ -209,6 +209,11 @@ static enum srv_error_code allocate_state(struct srv_session *session,
     return SRV_OK;
 }
 
+static void copy_id(char out[SRV_ID_MAX + 1], const char *id)
+{
+    snprintf(out, SRV_ID_MAX + 1, "%s", id != NULL ? id : "");
+}
+
 enum srv_error_code srv_session_new(struct srv_session **out, struct srv_sessions *sessions,
                                     const struct srv_model *model,
                                     const struct srv_session_options *options,
@@ -227,10 +232,11 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
     session->changed = true;
     session->epoch =
         options->epoch != 0 ? options->epoch : atomic_fetch_add(&sessions->next_epoch, 1);
-    if (options->idempotency_key != NULL)
-        snprintf(session->idempotency_key, sizeof session->idempotency_key, "%s",
-                 options->idempotency_key);
+    copy_id(session->idempotency_key, options->idempotency_key);
     memcpy(session->key_digest, options->key_digest, sizeof session->key_digest);
+    copy_id(session->owner, options->owner);
+    copy_id(session->group, options->group);
+    session->shared = options->shared;
     enum srv_error_code code = allocate_state(session, options, error);
     if (code == SRV_OK && options->id != NULL)
         snprintf(session->id, sizeof session->id, "%s", options->id);

@@ -40,6 +40,9 @@ struct srv_session {
     atomic_uint references;       /* with the table's */
     char idempotency_key[SRV_ID_MAX + 1]; /* of the request that created it; "": none */
     uint64_t key_digest[2];               /* of the path and body of that request */
+    char owner[SRV_ID_MAX + 1]; /* name of the API key that created it; "": made without keys */
+    char group[SRV_ID_MAX + 1]; /* of that key at the time; "": none */
+    bool shared;                /* all keys may use it */
 
     /* The store's (store/store.h), under its lock. */
     enum { SRV_UNRECORDED, SRV_RECORDED, SRV_DELETED } record_state;
@@ -69,6 +72,8 @@ struct srv_session_options {
     const struct srv_last_step *last_steps; /* [info.num_layers]; NULL: none */
     const char *idempotency_key;            /* Idempotency-Key; "" or NULL: none */
     uint64_t key_digest[2];                 /* of the request that has the key */
+    const char *owner, *group;              /* NULL or "": none */
+    bool shared;
     uint64_t epoch; /* 0: a new one; else that of a session that is restored */
 };
 
