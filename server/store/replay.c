@@ -20,14 +20,22 @@
 
 static bool is_text(const char *text, size_t room) { return memchr(text, '\0', room) != NULL; }
 
+/* An id, or no text at all. */
+static bool is_name(const char text[SRV_RECORD_TEXT])
+{
+    return is_text(text, SRV_RECORD_TEXT) && (text[0] == '\0' || srv_id_valid(text));
+}
+
 static bool read_create(struct srv_record_create *out, const struct srv_record *record)
 {
-    if (record->head.length != sizeof *out || !srv_record_read(out, record, 0, sizeof *out))
+    size_t length = (size_t)record->head.length;
+    *out = (struct srv_record_create){0};
+    if ((length != sizeof *out && length != SRV_RECORD_CREATE_V1) ||
+        !srv_record_read(out, record, 0, length))
         return false;
-    return is_text(out->id, sizeof out->id) && is_text(out->model, sizeof out->model) &&
-           is_text(out->key, sizeof out->key) &&
-           is_text(out->fingerprint, sizeof out->fingerprint) && srv_id_valid(out->id) &&
-           (out->key[0] == '\0' || srv_id_valid(out->key)) && out->ttl_s >= 1 &&
+    return is_name(out->id) && out->id[0] != '\0' && is_text(out->model, sizeof out->model) &&
+           is_name(out->key) && is_text(out->fingerprint, sizeof out->fingerprint) &&
+           is_name(out->owner) && is_name(out->group) && out->shared <= 1 && out->ttl_s >= 1 &&
            out->ttl_s <= SRV_MAX_TTL_S && out->max_length >= 1 &&
            out->max_length <= ATTN_MAX_TOKENS;
 }
@@ -67,6 +75,9 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .ttl_s = (size_t)create->ttl_s,
         .idempotency_key = create->key,
         .key_digest = {create->key_digest[0], create->key_digest[1]},
+        .owner = create->owner,
+        .group = create->group,
+        .shared = create->shared != 0,
         .epoch = entry->epoch,
     };
     const struct srv_model *model = srv_restore_model(restore, create->model, create->fingerprint);

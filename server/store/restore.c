@@ -203,6 +203,8 @@ static enum srv_restore_status read_cache(struct attn_cache **out, struct srv_re
     return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
 }
 
+static bool is_name(const char *text) { return text == NULL || srv_id_valid(text); }
+
 /* Reads the options of the session from the notes; their texts belong to the import. */
 static bool read_options(struct srv_session_options *out, const struct attn_import *import,
                          uint64_t epoch)
@@ -212,11 +214,15 @@ static bool read_options(struct srv_session_options *out, const struct attn_impo
         .id = attn_import_note(import, "id"),
         .ttl_s = (size_t)srv_notes_number(import, "ttl_s"),
         .idempotency_key = key,
+        .owner = attn_import_note(import, "owner"),
+        .group = attn_import_note(import, "group"),
+        .shared = srv_notes_number(import, "shared") == 1,
         .epoch = epoch,
     };
     return out->id != NULL && srv_id_valid(out->id) && out->ttl_s >= 1 &&
            out->ttl_s <= SRV_MAX_TTL_S && srv_notes_number(import, "epoch") == epoch &&
            srv_notes_number(import, "used") > 0 && srv_notes_number(import, "chain") > 0 &&
+           is_name(out->owner) && is_name(out->group) &&
            (key == NULL ||
             (srv_id_valid(key) && srv_notes_digest(out->key_digest, import, "key_digest")));
 }

@@ -162,10 +162,13 @@ static struct srv_record_create describe(const struct srv_session *session)
         .ttl_s = session->ttl_ns / 1000000000,
         .max_length = attn_cache_max_length(session->cache),
         .key_digest = {session->key_digest[0], session->key_digest[1]},
+        .shared = session->shared,
     };
     snprintf(create.id, sizeof create.id, "%s", session->id);
     snprintf(create.model, sizeof create.model, "%s", session->model->name);
     snprintf(create.key, sizeof create.key, "%s", session->idempotency_key);
+    snprintf(create.owner, sizeof create.owner, "%s", session->owner);
+    snprintf(create.group, sizeof create.group, "%s", session->group);
     snprintf(create.fingerprint, sizeof create.fingerprint, "%s", session->model->info.fingerprint);
     return create;
 }
