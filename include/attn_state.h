@@ -157,6 +157,13 @@ ATTN_MUST_CHECK enum attn_status attn_import_open_file(struct attn_import **out,
  * by the checksum, that is once attn_import_run has ended. */
 const char *attn_import_note(const struct attn_import *state, const char *name);
 
+/* Verifies the checksum of the whole file, for which no model is needed, in one call; notes are
+ * proved afterwards.  Not to be followed by attn_import_run.
+ * Cost: SHA-256 of the file, with 256 KiB of memory.
+ * Errors: ATTN_MALFORMED, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_import_verify(struct attn_import *state,
+                                                    struct attn_error *error);
+
 /* Memory that an empty cache of the model and attn_import_begin for it take, at most. */
 size_t attn_import_memory(const struct attn_model *model);
 

@@ -16,6 +16,8 @@
 #include "status.h"
 #include "widen.h"
 
+#define VERIFY_BYTES ((size_t)256 << 10) /* that attn_import_verify reads at a time */
+
 struct attn_import {
     struct attn_safetensors *file;
     struct attn_cache *cache;
@@ -249,6 +251,45 @@ static enum attn_status sum_piece(size_t *done, struct attn_import *import, size
         import->offset = 0;
     }
     return ATTN_OK;
+}
+
+/* Adds a whole tensor to the sum, in pieces that fit `room`. */
+static enum attn_status sum_tensor(struct attn_import *import,
+                                   const struct attn_tensor_entry *tensor, void *room,
+                                   size_t room_bytes, struct attn_error *error)
+{
+    const void *bytes;
+    enum attn_status status = ATTN_OK;
+    size_t left = tensor->end - tensor->begin, at = 0;
+    for (size_t count; left > 0 && status == ATTN_OK; at += count, left -= count) {
+        count = attn_min(left, room_bytes);
+        status = attn_safetensors_read_bytes(&bytes, import->file, tensor, at, count, room, error);
+        if (status == ATTN_OK)
+            attn_checksum_add(&import->sum, bytes, count);
+    }
+    return status;
+}
+
+enum attn_status attn_import_verify(struct attn_import *import, struct attn_error *error)
+{
+    char name[ATTN_CACHE_FILE_NAME], *room = attn_alloc(VERIFY_BYTES, 1);
+    enum attn_status status = room != NULL ? ATTN_OK : attn_fail_memory(error, VERIFY_BYTES);
+    size_t found = 0;
+    for (size_t i = 0; i < 2 * (size_t)ATTN_MAX_LAYERS && status == ATTN_OK; i++) {
+        const struct attn_cache_file_layer layer = {.layer = i / 2};
+        attn_cache_file_tensor_name(name, &layer, (enum attn_cache_file_kind)(i % 2));
+        const struct attn_tensor_entry *tensor = attn_safetensors_find(import->file, name);
+        if (tensor == NULL)
+            continue;
+        found++;
+        status = sum_tensor(import, tensor, room, VERIFY_BYTES, error);
+    }
+    attn_free(room);
+    if (status == ATTN_OK && found != attn_safetensors_count(import->file))
+        status = fail_form(error, NULL, "it has tensors that are no layer's");
+    if (status == ATTN_OK && !checksum_matches(import))
+        status = fail_form(error, "checksum", "its checksum is not that of its contents");
+    return status;
 }
 
 /* Copies `count` tokens of one kind, from import->token on, into rows [G][count][..], and checks

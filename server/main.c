@@ -22,6 +22,7 @@
 #include "http/http_loop.h"
 #include "http/tls.h"
 #include "inspect.h"
+#include "journal_command.h"
 #include "ops/heap.h"
 #include "ops/sandbox.h"
 #include "self_check.h"
@@ -382,6 +383,8 @@ int main(int argc, char *argv[])
     attn_json_set_allocator();
     if (argc > 1 && strcmp(argv[1], "inspect") == 0)
         return srv_command_inspect(argc - 2, argv + 2);
+    if (argc > 1 && strcmp(argv[1], "journal") == 0)
+        return srv_command_journal(argc - 2, argv + 2);
     if (!srv_config_read(&app.config, argc, argv, environ, message, sizeof message)) {
         fprintf(stderr, "attnd: %s\n", message);
     } else {

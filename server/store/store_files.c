@@ -44,6 +44,20 @@ static bool take_number(uint64_t *out, const char **at)
     return true;
 }
 
+#define SET_ASIDE ".damaged"
+
+/* Whether the name is that of a file that was set aside; `out` is then its name before. */
+static bool was_set_aside(char out[SRV_FILE_NAME], const char *name)
+{
+    const char *end = strstr(name, SET_ASIDE);
+    size_t length = end != NULL ? (size_t)(end - name) : SRV_FILE_NAME;
+    if (length >= SRV_FILE_NAME || strcmp(end, SET_ASIDE) != 0)
+        return false;
+    memcpy(out, name, length);
+    out[length] = '\0';
+    return true;
+}
+
 static bool parse_name(struct srv_file *out, const char *name)
 {
     uint64_t first = 0, second = 0;
@@ -81,7 +95,18 @@ static int by_place(const void *a, const void *b)
     return (x->epoch > y->epoch) - (x->epoch < y->epoch);
 }
 
-bool srv_files_list(struct srv_file **out, size_t *count, int directory)
+/* Parses the name of a file of the directory, or where `aside` of one that was set aside. */
+static bool parse_entry(struct srv_file *out, const char *name, bool aside)
+{
+    char before[SRV_FILE_NAME];
+    if (!aside)
+        return parse_name(out, name);
+    if (!was_set_aside(before, name) || !parse_name(out, before))
+        return false;
+    return (size_t)snprintf(out->name, sizeof out->name, "%s", name) < sizeof out->name;
+}
+
+static bool list_files(struct srv_file **out, size_t *count, int directory, bool aside)
 {
     int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
@@ -90,7 +115,7 @@ bool srv_files_list(struct srv_file **out, size_t *count, int directory)
     const struct dirent *entry;
     errno = 0;
     while (stream != NULL && list != NULL && (entry = readdir(stream)) != NULL) {
-        if (!parse_name(&one, entry->d_name))
+        if (!parse_entry(&one, entry->d_name, aside))
             continue;
         list[found++] = one;
         if (found < capacity)
@@ -117,10 +142,20 @@ bool srv_files_list(struct srv_file **out, size_t *count, int directory)
     return true;
 }
 
+bool srv_files_list(struct srv_file **out, size_t *count, int directory)
+{
+    return list_files(out, count, directory, false);
+}
+
+bool srv_files_list_set_aside(struct srv_file **out, size_t *count, int directory)
+{
+    return list_files(out, count, directory, true);
+}
+
 void srv_file_set_aside(int directory, const char *name)
 {
-    char aside[SRV_FILE_NAME + sizeof ".damaged"];
-    snprintf(aside, sizeof aside, "%s.damaged", name);
+    char aside[SRV_FILE_NAME + sizeof SET_ASIDE];
+    snprintf(aside, sizeof aside, "%s" SET_ASIDE, name);
     (void)renameat(directory, name, directory, aside);
 }
 

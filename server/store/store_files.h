@@ -45,6 +45,9 @@ void srv_file_name(struct srv_file *out, enum srv_file_kind kind, uint64_t gener
  * caller's to free.  False with errno. */
 bool srv_files_list(struct srv_file **out, size_t *count, int directory);
 
+/* The same for the files that were set aside: their names end in ".damaged". */
+bool srv_files_list_set_aside(struct srv_file **out, size_t *count, int directory);
+
 /* Renames a file to its name and ".damaged". */
 void srv_file_set_aside(int directory, const char *name);
 

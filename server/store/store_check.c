@@ -1,0 +1,221 @@
+/* store_check.c: one line for each file of a state directory. */
+#include "store/store_check.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn_state.h"
+#include "store/record.h"
+#include "store/session_notes.h"
+#include "store/store_files.h"
+
+/* What a file turned out to be.  A torn journal ends in a write that nobody was answered for, which
+ * is no damage. */
+enum verdict { SOUND, TORN, DAMAGED, UNREADABLE };
+
+struct checked {
+    enum verdict verdict;
+    char text[256]; /* what it holds, or what is wrong */
+};
+
+static enum verdict fail(struct checked *out, enum verdict verdict, const char *why)
+{
+    snprintf(out->text, sizeof out->text, "%s", why);
+    return verdict;
+}
+
+/* ---- Bases and sessions ---------------------------------------------------------------------- */
+
+static enum verdict check_base(struct checked *out, struct srv_file_reader *reader,
+                               const struct srv_file *file)
+{
+    struct srv_base_size size;
+    if (!srv_base_check(&size, reader, file->generation))
+        return fail(out, DAMAGED, "its checksum is wrong");
+    snprintf(out->text, sizeof out->text, "%zu sessions, %zu shares of blocks", size.entries,
+             size.shares);
+    return SOUND;
+}
+
+static enum verdict describe_session(struct checked *out, struct attn_import *import)
+{
+    struct attn_error cause = {0};
+    enum attn_status status = attn_import_verify(import, &cause);
+    const char *id = attn_import_note(import, "id"), *model = attn_import_note(import, "model");
+    const char *lengths = attn_import_note(import, "lengths");
+    if (status == ATTN_NO_MEMORY || status == ATTN_IO)
+        return fail(out, UNREADABLE, cause.message);
+    if (status != ATTN_OK)
+        return fail(out, DAMAGED, cause.message);
+    if (id == NULL || model == NULL || lengths == NULL)
+        return fail(out, DAMAGED, "its notes are not those of a session");
+    snprintf(out->text, sizeof out->text, "session %s of model %s, tokens of each layer: %.80s", id,
+             model, lengths);
+    return SOUND;
+}
+
+static enum verdict check_session(struct checked *out, struct srv_file_reader *reader,
+                                  const struct srv_file *file)
+{
+    struct attn_import *import;
+    struct attn_error cause = {0};
+    (void)file;
+    enum attn_status status = attn_import_open_file(&import, reader->fd, reader->size, &cause);
+    if (status != ATTN_OK)
+        return fail(out, status == ATTN_MALFORMED ? DAMAGED : UNREADABLE, cause.message);
+    enum verdict verdict = describe_session(out, import);
+    attn_import_close(import);
+    return verdict;
+}
+
+/* ---- Journals -------------------------------------------------------------------------------- */
+
+static const char *const type_names[] = {
+    [SRV_RECORD_CREATE] = "create", [SRV_RECORD_FORK] = "fork",
+    [SRV_RECORD_ROWS] = "rows",     [SRV_RECORD_TRUNCATE] = "truncate",
+    [SRV_RECORD_COMMIT] = "commit", [SRV_RECORD_DELETE] = "delete",
+    [SRV_RECORD_MARK] = "mark",
+};
+#define NUM_TYPES (sizeof type_names / sizeof type_names[0])
+
+struct journal_count {
+    size_t records, of_type[NUM_TYPES];
+    size_t gaps, first_gap; /* places, and the byte of the first */
+    uint64_t missing;       /* records, in all gaps */
+};
+
+/* Reads a journal to its end; returns how the last reading went. */
+static enum srv_reading count_records(struct journal_count *out, struct srv_journal_reader *journal)
+{
+    struct srv_record record;
+    enum srv_reading reading = SRV_READ_RECORD;
+    while (reading == SRV_READ_RECORD || reading == SRV_READ_GAP) {
+        size_t at = journal->at;
+        reading = srv_journal_read(&record, journal);
+        if (reading == SRV_READ_GAP) {
+            out->first_gap = out->gaps++ == 0 ? at : out->first_gap;
+            out->missing += journal->missing;
+        } else if (reading == SRV_READ_RECORD) {
+            out->records++;
+            out->of_type[record.head.type < NUM_TYPES ? record.head.type : 0]++;
+        }
+    }
+    return reading;
+}
+
+/* Appends to the file's text. */
+static void add_text(struct checked *out, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void add_text(struct checked *out, const char *format, ...)
+{
+    size_t length = strlen(out->text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(out->text + length, sizeof out->text - length, format, arguments);
+    va_end(arguments);
+}
+
+static void print_count(struct checked *out, const struct journal_count *count)
+{
+    add_text(out, "%zu records", count->records);
+    for (size_t type = 1; type < NUM_TYPES; type++)
+        if (count->of_type[type] > 0)
+            add_text(out, ", %zu %s", count->of_type[type], type_names[type]);
+}
+
+static enum verdict check_journal(struct checked *out, struct srv_file_reader *reader,
+                                  const struct srv_file *file)
+{
+    struct srv_journal_reader journal;
+    struct journal_count count = {0};
+    srv_journal_read_open(&journal, reader, file->generation);
+    enum srv_reading end = count_records(&count, &journal);
+    if (end == SRV_READ_FAILED)
+        return fail(out, UNREADABLE, strerrordesc_np(reader->error));
+    print_count(out, &count);
+    if (journal.head_damaged)
+        add_text(out, "; its head is damaged");
+    if (count.gaps > 0)
+        add_text(out, "; %zu damaged places, the first at byte %zu, have lost %llu records",
+                 count.gaps, count.first_gap, (unsigned long long)count.missing);
+    if (end == SRV_READ_TORN)
+        add_text(out, "; ends at byte %zu of %zu", journal.at, reader->size);
+    if (end == SRV_READ_TORN && journal.dropped > 0)
+        add_text(out, ", before %zu sound records of later writes", journal.dropped);
+    if (count.gaps > 0 || journal.head_damaged || (end == SRV_READ_TORN && journal.dropped > 0))
+        return DAMAGED;
+    return end == SRV_READ_TORN ? TORN : SOUND;
+}
+
+/* ---- All ------------------------------------------------------------------------------------- */
+
+/* False where the file cannot be read. */
+static bool check_file(struct checked *out, const struct srv_file *file, int directory)
+{
+    static enum verdict (*const checks[])(struct checked *, struct srv_file_reader *,
+                                          const struct srv_file *) = {
+        [SRV_FILE_JOURNAL] = check_journal,
+        [SRV_FILE_SESSION] = check_session,
+        [SRV_FILE_BASE] = check_base,
+    };
+    struct srv_file_reader reader;
+    *out = (struct checked){.verdict = SOUND};
+    if (file->kind == SRV_FILE_UNFINISHED) {
+        add_text(out, "was not finished; a start removes it");
+        return true;
+    }
+    if (!srv_file_reader_open(&reader, directory, file->name)) {
+        out->verdict = fail(out, UNREADABLE, strerror(errno));
+        return false;
+    }
+    out->verdict = checks[file->kind](out, &reader, file);
+    if (reader.error != 0)
+        out->verdict = fail(out, UNREADABLE, strerror(reader.error));
+    srv_file_reader_close(&reader);
+    return out->verdict != UNREADABLE;
+}
+
+/* Checks the files of the list; returns how many are damaged, or SIZE_MAX with the message where
+ * one cannot be read. */
+static size_t check_files(struct srv_buffer *text, const struct srv_file files[], size_t count,
+                          int directory, char message[SRV_STORE_CHECK_MESSAGE])
+{
+    static const char *const verdicts[] = {
+        [SOUND] = "sound", [TORN] = "torn", [DAMAGED] = "damaged"};
+    size_t damaged = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct checked checked;
+        if (!check_file(&checked, &files[i], directory)) {
+            snprintf(message, SRV_STORE_CHECK_MESSAGE, "%s: %s", files[i].name, checked.text);
+            return SIZE_MAX;
+        }
+        damaged += checked.verdict == DAMAGED;
+        srv_buffer_printf(text, "%s: %s: %s\n", files[i].name, verdicts[checked.verdict],
+                          checked.text);
+    }
+    return damaged;
+}
+
+bool srv_store_check(struct srv_store_check *out, struct srv_buffer *text, int directory,
+                     char message[SRV_STORE_CHECK_MESSAGE])
+{
+    struct srv_file *files = NULL, *aside = NULL;
+    *out = (struct srv_store_check){0};
+    bool listed = srv_files_list(&files, &out->files, directory) &&
+                  srv_files_list_set_aside(&aside, &out->set_aside, directory);
+    if (!listed)
+        snprintf(message, SRV_STORE_CHECK_MESSAGE, "%s", strerror(errno));
+    bool read = listed;
+    if (read) {
+        out->damaged = check_files(text, files, out->files, directory, message);
+        read = out->damaged != SIZE_MAX &&
+               check_files(text, aside, out->set_aside, directory, message) != SIZE_MAX;
+    }
+    free(files);
+    free(aside);
+    return read;
+}
