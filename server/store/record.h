@@ -7,12 +7,12 @@
  *
  * Each record says how much was on the disk when it was written (`synced`).  Damage before that is
  * a gap, after which reading goes on.  Damage elsewhere is in a tail that nobody had flushed, of
- * which a crash leaves any part: there the journal ends, and so do those after it, so that what is
+ * which a crash leaves any part: there the journal ends, and those after it do too, so that what is
  * restored is what was once.
  *
- * A MARK is a record of no session.  It lists every session that has a record since some earlier
- * place, with the number of that session's next record.  So a session that the mark does not list
- * has lost nothing in a gap after that place.
+ * A MARK is a record of no session.  The mark lists every session that has a record since some
+ * earlier place, with the number of that session's next record.  So a session that the mark does
+ * not list has lost nothing in a gap after that place.
  *
  * Version 1 of the format has no marks.  There `synced` is the number of the first record of the
  * write, which says the same with `always`, and CREATE and FORK end before `owner`.
@@ -87,7 +87,8 @@ struct srv_place {
 
 struct srv_record_mark { /* of MARK; srv_mark_note [count] follows */
     uint64_t time_ns;
-    struct srv_place since;    /* sessions of all records from here to the mark are listed */
+    struct srv_place since;    /* sessions of all records from here to the mark are listed;
+                                  generation 0: all sessions that there are, and no others */
     struct srv_place previous; /* the end of the last journal before this one that has records */
     uint64_t count;
 };

@@ -113,10 +113,16 @@ void srv_restore_mark_lost(struct srv_restored_session *entry)
     entry->lost = true;
 }
 
-void srv_restore_mark_unproven(struct srv_restore *restore)
+void srv_restore_forget(struct srv_restored_session *entry)
 {
-    for (size_t i = 0; i < restore->capacity; i++)
-        restore->entries[i].unproven = restore->entries[i].session != NULL;
+    srv_session_put(entry->session);
+    *entry = (struct srv_restored_session){.epoch = entry->epoch, .order = entry->order};
+}
+
+void srv_restore_note_time(struct srv_restore *restore, uint64_t time_ns)
+{
+    if (time_ns > restore->newest_ns)
+        restore->newest_ns = time_ns;
 }
 
 const struct srv_model *srv_restore_model(const struct srv_restore *restore, const char *name,
@@ -237,7 +243,8 @@ static enum srv_restore_status new_session(struct srv_restored_session *entry,
     const struct attn_import *import = file->import;
     if (srv_session_new(&entry->session, restore->sessions, file->model, options, &error) != SRV_OK)
         return fail(restore, SRV_RESTORE_FULL, error.message);
-    srv_session_set_used(entry->session, srv_notes_number(import, "used"));
+    entry->session->used_ns = srv_notes_number(import, "used");
+    srv_restore_note_time(restore, entry->session->used_ns);
     entry->session->next_record = srv_notes_number(import, "chain");
     entry->session->record_state = SRV_RECORDED;
     entry->session->changed = false;
@@ -313,6 +320,8 @@ static size_t collect(struct srv_restored_session *out[], struct srv_restore_res
                       struct srv_restore *restore)
 {
     size_t found = 0;
+    if (restore->newest_ns > 0)
+        srv_sessions_set_clock(restore->sessions, restore->newest_ns);
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < restore->capacity; i++) {
         struct srv_restored_session *entry = &restore->entries[i];
@@ -322,6 +331,7 @@ static size_t collect(struct srv_restored_session *out[], struct srv_restore_res
         result->lost += entry->lost && !entry->unknown_model;
         if (entry->session == NULL || entry->pending)
             continue;
+        srv_session_set_used(restore->sessions, entry->session, entry->session->used_ns);
         if (now - entry->session->used_ns >= entry->session->ttl_ns)
             result->expired++;
         else

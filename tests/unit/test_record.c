@@ -253,8 +253,8 @@ static void flip(const struct srv_journal *journal, size_t at)
     ck_assert_int_eq(pwrite(journal->fd, &byte, 1, (off_t)at), 1);
 }
 
-/* Four records in three writes, of which the first `synced` were flushed, with damage in one byte of
- * the record `damaged`. */
+/* Four records in three writes, of which the first `synced` were flushed, with damage in one byte
+ * of the record `damaged`. */
 static struct srv_journal damaged_journal(size_t synced, size_t damaged)
 {
     const size_t each = SRV_RECORD_HEAD + 28;
