@@ -1,21 +1,34 @@
 /* journal_command.c: attnd journal check|salvage DIR.
  *
  * Both hold the directory's lock, so that no daemon changes the files meanwhile.  `check` needs no
- * configuration and changes nothing. */
+ * configuration and changes nothing.  `salvage` begins with what a start does, so that damaged
+ * files are set aside, and then saves what that start leaves out. */
 #include "journal_command.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "api/endpoints.h"
+#include "attn.h"
+#include "config/config.h"
+#include "memory.h"
+#include "ops/log.h"
+#include "ops/metrics.h"
+#include "session/models.h"
+#include "store/salvage.h"
+#include "store/store.h"
 #include "store/store_check.h"
 
 #define TEXT_MAX ((size_t)64 << 20) /* of what is printed: a line for each file */
 
-static const char usage[] = "attnd journal check DIR\n"
+extern char **environ;
+
+static const char usage[] = "which of\nattnd journal check DIR\n"
                             "attnd journal salvage DIR [--config FILE] [OPTION ...]";
 
 static int fail(const char *path, const char *what)
@@ -23,6 +36,8 @@ static int fail(const char *path, const char *what)
     fprintf(stderr, "attnd: journal: %s%s%s\n", path, path[0] != '\0' ? ": " : "", what);
     return 1;
 }
+
+/* ---- check ----------------------------------------------------------------------------------- */
 
 /* Opens the directory and locks it, as far as it has a lock file.  False with the reason in
  * *why. */
@@ -80,10 +95,179 @@ static int run_check(const char *path)
     return status;
 }
 
+/* ---- salvage --------------------------------------------------------------------------------- */
+
+/* The parts that reading sessions takes. */
+struct parts {
+    struct srv_config config;
+    struct srv_log log;
+    struct srv_metrics *metrics;
+    struct srv_models models;
+    struct srv_memory memory;
+    struct attn_cache_pool *pool;
+    struct srv_sessions *sessions;
+};
+
+/* False with the message: also where the configuration names no model. */
+static bool open_parts(struct parts *parts, char *message)
+{
+    struct srv_config *config = &parts->config;
+    srv_log_open(&parts->log, (enum srv_log_level)config->log, STDERR_FILENO);
+    snprintf(message, SRV_MESSAGE_MAX, "out of memory");
+    return srv_metrics_open(&parts->metrics, &srv_routes) &&
+           srv_models_open(&parts->models, config, message, SRV_MESSAGE_MAX) &&
+           srv_memory_fit(&parts->memory, config, &parts->models, message, SRV_MESSAGE_MAX) &&
+           attn_cache_pool_new(&parts->pool, config->limits.cache_bytes) == ATTN_OK &&
+           srv_models_load(&parts->models, parts->pool, message, SRV_MESSAGE_MAX) &&
+           srv_sessions_open(&parts->sessions, &config->limits, config->instance);
+}
+
+static void close_parts(struct parts *parts)
+{
+    srv_sessions_close(parts->sessions);
+    srv_models_close(&parts->models);
+    attn_cache_pool_free(parts->pool);
+    srv_metrics_close(parts->metrics);
+    srv_log_close(&parts->log);
+    srv_config_fini(&parts->config);
+}
+
+static void ask_nobody(void *callback_context) { (void)callback_context; }
+
+static struct srv_store_context store_context(struct parts *parts)
+{
+    const struct srv_config *config = &parts->config;
+    return (struct srv_store_context){
+        .durability = (enum srv_durability)config->durability,
+        .fsync = (enum srv_journal_fsync)config->journal_fsync,
+        .state_dir = config->state_dir,
+        .journal_bytes = config->journal_bytes,
+        .max_sessions = config->limits.max_sessions,
+        .sessions = parts->sessions,
+        .models = &parts->models,
+        .pool = parts->pool,
+        .metrics = parts->metrics,
+        .log = &parts->log,
+        .ask_checkpoint = ask_nobody,
+    };
+}
+
+static int by_epoch(const void *a, const void *b)
+{
+    const struct srv_salvage_served *x = a, *y = b;
+    return (x->epoch > y->epoch) - (x->epoch < y->epoch);
+}
+
+/* Lists what a start serves, by its epoch; *served is the caller's to free.  False where memory is
+ * short. */
+static bool list_served(struct srv_salvage_served **served, size_t *count, struct parts *parts)
+{
+    struct srv_session **all;
+    if (!srv_sessions_all(&all, count, parts->sessions))
+        return false;
+    *served = malloc((*count + 1) * sizeof **served);
+    for (size_t i = 0; i < *count; i++) {
+        if (*served != NULL)
+            (*served)[i] = (struct srv_salvage_served){all[i]->epoch, all[i]->next_record};
+        srv_session_put(all[i]);
+    }
+    free(all);
+    if (*served != NULL)
+        qsort(*served, *count, sizeof **served, by_epoch);
+    return *served != NULL;
+}
+
+/* Makes the start that a daemon would make, and lists what it serves. */
+static bool start(struct srv_salvage_served **served, size_t *count, struct parts *parts,
+                  char *message)
+{
+    struct srv_store *store = NULL;
+    const struct srv_store_context context = store_context(parts);
+    bool started = srv_store_open(&store, &context, message, SRV_MESSAGE_MAX) &&
+                   srv_store_load(store, message, SRV_MESSAGE_MAX);
+    if (started && !list_served(served, count, parts)) {
+        snprintf(message, SRV_MESSAGE_MAX, "out of memory");
+        started = false;
+    }
+    if (!srv_store_close(store) && started) {
+        snprintf(message, SRV_MESSAGE_MAX, "the sessions could not be saved");
+        started = false;
+    }
+    return started;
+}
+
+/* Saves what that start left out; the table gives its blocks back first. */
+static bool salvage(struct srv_buffer *text, struct parts *parts,
+                    struct srv_salvage_context *context, char *message)
+{
+    struct srv_salvage result;
+    const char *path = parts->config.state_dir, *why;
+    int lock_file;
+    srv_sessions_close(parts->sessions);
+    parts->sessions = NULL;
+    bool opened = open_directory(&context->directory, &lock_file, &why, path);
+    snprintf(message, SRV_MESSAGE_MAX, "%s", opened ? "out of memory" : why);
+    opened = opened && srv_sessions_open(&parts->sessions, &parts->config.limits, "salvage");
+    context->sessions = parts->sessions;
+    bool saved = opened && srv_salvage(&result, text, context, message);
+    close_directory(context->directory, lock_file);
+    if (!saved)
+        return false;
+    srv_buffer_printf(text,
+                      "%s: a start serves %zu sessions; %zu others were saved, %zu could not be\n",
+                      path, context->num_served, result.saved, result.unsaved);
+    if (result.saved > 0)
+        srv_buffer_text(text, "PUT /sessions/{id}/state makes a session of such a file\n");
+    return true;
+}
+
+static int run_salvage(struct parts *parts)
+{
+    char message[SRV_MESSAGE_MAX];
+    struct srv_salvage_served *served = NULL;
+    struct srv_salvage_context context = {.models = &parts->models,
+                                          .max_sessions = parts->config.limits.max_sessions};
+    struct srv_buffer text;
+    srv_buffer_init(&text, TEXT_MAX);
+    bool saved = open_parts(parts, message) && start(&served, &context.num_served, parts, message);
+    context.served = served;
+    saved = saved && salvage(&text, parts, &context, message);
+    fwrite(text.data, 1, text.length, stdout);
+    if (!saved)
+        fail(parts->config.state_dir, message);
+    saved = saved && !text.failed && fflush(stdout) == 0;
+    free(served);
+    srv_buffer_fini(&text);
+    close_parts(parts);
+    return saved ? 0 : 1;
+}
+
+/* Reads the configuration, in which DIR replaces state_dir. */
+static int read_and_salvage(int argc, char *const argv[])
+{
+    struct parts parts = {0};
+    char message[SRV_MESSAGE_MAX];
+    if (!srv_config_read(&parts.config, argc, argv, environ, message, sizeof message)) {
+        fail("", message);
+        srv_config_fini(&parts.config);
+        return 2;
+    }
+    free(parts.config.state_dir);
+    parts.config.state_dir = strdup(argv[0]);
+    if (parts.config.durability == SRV_DURABLE_NONE)
+        parts.config.durability = SRV_DURABLE_JOURNAL;
+    if (parts.config.state_dir != NULL)
+        return run_salvage(&parts);
+    srv_config_fini(&parts.config);
+    return fail("", "out of memory");
+}
+
 int srv_command_journal(int argc, char *const argv[])
 {
     if (argc == 2 && strcmp(argv[0], "check") == 0)
         return run_check(argv[1]);
+    if (argc >= 2 && strcmp(argv[0], "salvage") == 0)
+        return read_and_salvage(argc - 1, argv + 1);
     fail("", usage);
     return 2;
 }

@@ -1,5 +1,5 @@
-/* journal.h: attnd journal check|salvage DIR: what a state directory holds, and what can be saved of
- * its damaged files. */
+/* journal_command.h: attnd journal check|salvage DIR: what a state directory holds, and what can be
+ * saved of its damaged files. */
 #ifndef SRV_JOURNAL_COMMAND_H
 #define SRV_JOURNAL_COMMAND_H
 

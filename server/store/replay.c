@@ -206,7 +206,10 @@ static enum attn_status apply_commit(struct srv_session *session, const struct s
     return ATTN_OK;
 }
 
-static enum srv_restore_status apply_change(struct srv_restored_session *entry,
+/* Applies a record to the session that it belongs to.  One that the session cannot have loses the
+ * session as a whole, since part of the record may have been applied. */
+static enum srv_restore_status apply_change(const struct srv_restore *restore,
+                                            struct srv_restored_session *entry,
                                             const struct srv_record *record)
 {
     static enum attn_status (*const changes[])(struct srv_session *, const struct srv_record *) = {
@@ -216,13 +219,17 @@ static enum srv_restore_status apply_change(struct srv_restored_session *entry,
     };
     size_t type = record->head.type;
     enum attn_status status = ATTN_MALFORMED;
-    if (record->head.chain == entry->session->next_record &&
-        type < sizeof changes / sizeof changes[0] && changes[type] != NULL)
+    if (record->head.chain != entry->session->next_record) {
+        srv_restore_mark_lost(restore, entry);
+        return SRV_RESTORE_OK;
+    }
+    if (type < sizeof changes / sizeof changes[0] && changes[type] != NULL)
         status = changes[type](entry->session, record);
     if (status == ATTN_POOL_FULL || status == ATTN_NO_MEMORY)
         return SRV_RESTORE_FULL;
     if (status != ATTN_OK) {
-        srv_restore_mark_lost(entry);
+        srv_restore_forget(entry);
+        entry->lost = true;
         return SRV_RESTORE_OK;
     }
     entry->session->next_record++;
@@ -237,10 +244,11 @@ static enum srv_restore_status apply_change(struct srv_restored_session *entry,
 
 /* A record whose number the session has passed: the session's file contains it, or it is left of a
  * write that failed and could not be truncated, after which another record got its number. */
-static enum srv_restore_status skip(struct srv_restored_session *entry, uint64_t generation)
+static enum srv_restore_status skip(const struct srv_restore *restore,
+                                    struct srv_restored_session *entry, uint64_t generation)
 {
     if (entry->session->file_generation <= generation)
-        srv_restore_mark_lost(entry);
+        srv_restore_mark_lost(restore, entry);
     return SRV_RESTORE_OK;
 }
 
@@ -259,11 +267,11 @@ static enum srv_restore_status apply_to_session(struct srv_restore *restore,
         entry = srv_restore_entry(restore, record->head.epoch);
         return entry != NULL ? apply_create(entry, restore, record) : SRV_RESTORE_FULL;
     }
-    if (entry == NULL || entry->session == NULL)
+    if (entry == NULL || entry->session == NULL || entry->lost)
         return SRV_RESTORE_OK; /* lost before, or deleted later */
     if (record->head.chain < entry->session->next_record)
-        return skip(entry, generation);
-    return apply_change(entry, record);
+        return skip(restore, entry, generation);
+    return apply_change(restore, entry, record);
 }
 
 static enum srv_restore_status apply(struct srv_restore *restore, const struct srv_record *record,

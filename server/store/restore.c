@@ -106,10 +106,12 @@ struct srv_restored_session *srv_restore_entry(struct srv_restore *restore, uint
     return entry;
 }
 
-void srv_restore_mark_lost(struct srv_restored_session *entry)
+void srv_restore_mark_lost(const struct srv_restore *restore, struct srv_restored_session *entry)
 {
-    srv_session_put(entry->session);
-    entry->session = NULL;
+    if (!restore->keeps_parts) {
+        srv_session_put(entry->session);
+        entry->session = NULL;
+    }
     entry->lost = true;
 }
 
@@ -326,7 +328,7 @@ static size_t collect(struct srv_restored_session *out[], struct srv_restore_res
     for (size_t i = 0; i < restore->capacity; i++) {
         struct srv_restored_session *entry = &restore->entries[i];
         if (entry->session != NULL && entry->unproven)
-            srv_restore_mark_lost(entry);
+            srv_restore_mark_lost(restore, entry);
         result->unknown_model += entry->unknown_model;
         result->lost += entry->lost && !entry->unknown_model;
         if (entry->session == NULL || entry->pending)

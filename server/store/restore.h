@@ -21,7 +21,7 @@
 
 struct srv_restored_session {
     uint64_t epoch;
-    struct srv_session *session; /* NULL: deleted, or lost */
+    struct srv_session *session; /* NULL: deleted, or lost and not kept */
     size_t order;                /* of its creation */
     bool lost;                   /* damaged, or something of it is missing */
     bool unknown_model;          /* lost since its model is not configured */
@@ -38,6 +38,7 @@ struct srv_restore {
     size_t recount_at;                    /* the count at which the entries are counted again */
     size_t made;                          /* entries made since the start */
     size_t max_sessions;                  /* of the table */
+    bool keeps_parts;                     /* lost sessions stay as they were when last whole */
     uint64_t base_generation;             /* journals before it do not count */
     struct srv_place gap;                 /* of the first missing record that no mark has explained;
                                              generation 0: none */
@@ -73,8 +74,9 @@ struct srv_restored_session *srv_restore_entry(struct srv_restore *restore, uint
 /* The entry of an epoch; NULL where there is none. */
 struct srv_restored_session *srv_restore_find(const struct srv_restore *restore, uint64_t epoch);
 
-/* Frees the entry's session and marks it as lost. */
-void srv_restore_mark_lost(struct srv_restored_session *entry);
+/* Marks a session of which something is missing as lost: no later record of it is applied.  Frees
+ * the session unless restore->keeps_parts. */
+void srv_restore_mark_lost(const struct srv_restore *restore, struct srv_restored_session *entry);
 
 /* Frees the entry's session, which was deleted. */
 void srv_restore_forget(struct srv_restored_session *entry);

@@ -81,14 +81,14 @@ static enum srv_restore_status settle(struct srv_restore *restore, const struct 
             return SRV_RESTORE_FULL;
         entry->lost = true;
     }
-    if (entry == NULL || entry->session == NULL)
+    if (entry == NULL || entry->session == NULL || entry->lost)
         return SRV_RESTORE_OK;
     bool newer = entry->session->file_generation > generation; /* than the mark */
     if (entry->session->next_record == note->next_record ||
         (newer && entry->session->next_record > note->next_record))
         entry->unproven = false;
     else
-        srv_restore_mark_lost(entry);
+        srv_restore_mark_lost(restore, entry);
     return SRV_RESTORE_OK;
 }
 
@@ -98,7 +98,7 @@ static void settle_others(struct srv_restore *restore, bool all_listed)
 {
     for (size_t i = 0; i < restore->capacity; i++) {
         struct srv_restored_session *entry = &restore->entries[i];
-        if (entry->unproven && all_listed)
+        if (entry->unproven && all_listed && !entry->lost)
             srv_restore_forget(entry);
         entry->unproven = false;
     }

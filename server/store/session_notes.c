@@ -3,6 +3,7 @@
  * A last step is left out where its layer ends elsewhere: no retry can repeat it. */
 #include "store/session_notes.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +77,26 @@ size_t srv_notes_print(struct srv_note_text *out, const struct srv_session *sess
         print_last(out[count++].value, last);
     }
     return count;
+}
+
+struct attn_export *srv_notes_open_export(const struct srv_session *session,
+                                          const struct srv_session_moment *moment, bool own)
+{
+    struct attn_export *export = NULL;
+    struct attn_error cause = {.status = ATTN_NO_MEMORY};
+    size_t most = SRV_NOTES + session->model->info.num_layers;
+    struct srv_note_text *texts = malloc(most * sizeof *texts);
+    struct attn_note *notes = malloc(most * sizeof *notes);
+    if (texts != NULL && notes != NULL) {
+        size_t count = srv_notes_print(texts, session, moment, own);
+        for (size_t i = 0; i < count; i++)
+            notes[i] = (struct attn_note){texts[i].name, texts[i].value};
+        cause.status = attn_export_open(&export, moment->cache, notes, count, &cause);
+    }
+    free(texts);
+    free(notes);
+    errno = cause.status == ATTN_NO_MEMORY ? ENOMEM : EOVERFLOW;
+    return cause.status == ATTN_OK ? export : NULL;
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */

@@ -31,6 +31,10 @@ struct srv_session_moment {
 size_t srv_notes_print(struct srv_note_text *out, const struct srv_session *session,
                        const struct srv_session_moment *moment, bool own);
 
+/* Opens an export of the moment's cache with these notes; NULL with errno. */
+struct attn_export *srv_notes_open_export(const struct srv_session *session,
+                                          const struct srv_session_moment *moment, bool own);
+
 /* The number that a note holds; 0 where there is no such note or it is not a number. */
 uint64_t srv_notes_number(const struct attn_import *import, const char *name);
 

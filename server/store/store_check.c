@@ -12,7 +12,7 @@
 #include "store/session_notes.h"
 #include "store/store_files.h"
 
-/* What a file turned out to be.  A torn journal ends in a write that nobody was answered for, which
+/* How a file was found.  A torn journal ends in a write that nobody was answered for, which
  * is no damage. */
 enum verdict { SOUND, TORN, DAMAGED, UNREADABLE };
 

@@ -41,33 +41,13 @@ static void find_shares(struct srv_checkpoint *checkpoint)
 
 /* ---- Session files --------------------------------------------------------------------------- */
 
-/* NULL with errno. */
-static struct attn_export *open_export(const struct srv_checkpoint_entry *entry)
-{
-    struct attn_export *export = NULL;
-    struct attn_error cause = {.status = ATTN_NO_MEMORY};
-    const struct srv_session_moment then = {entry->frozen, entry->last_steps, entry->listed.used_ns,
-                                            entry->next_record};
-    size_t max_notes = SRV_NOTES + entry->session->model->info.num_layers;
-    struct srv_note_text *texts = malloc(max_notes * sizeof *texts);
-    struct attn_note *notes = malloc(max_notes * sizeof *notes);
-    if (texts != NULL && notes != NULL) {
-        size_t count = srv_notes_print(texts, entry->session, &then, true);
-        for (size_t i = 0; i < count; i++)
-            notes[i] = (struct attn_note){texts[i].name, texts[i].value};
-        cause.status = attn_export_open(&export, entry->frozen, notes, count, &cause);
-    }
-    free(texts);
-    free(notes);
-    errno = cause.status == ATTN_NO_MEMORY ? ENOMEM : EOVERFLOW;
-    return cause.status == ATTN_OK ? export : NULL;
-}
-
 static bool write_file(const struct srv_checkpoint_entry *entry, const struct srv_store *store,
                        bool sync)
 {
     struct srv_file file;
-    struct attn_export *export = open_export(entry);
+    const struct srv_session_moment then = {entry->frozen, entry->last_steps, entry->listed.used_ns,
+                                            entry->next_record};
+    struct attn_export *export = srv_notes_open_export(entry->session, &then, true);
     if (export == NULL)
         return false;
     srv_file_name(&file, SRV_FILE_SESSION, entry->listed.generation, entry->listed.epoch);
@@ -153,8 +133,20 @@ static bool is_replaced(const struct srv_file *file, const struct srv_base_entry
     return entry == NULL || entry->generation != file->generation;
 }
 
-/* Removes the files that a whole checkpoint replaces.  Session files go before journals, so that
- * also without a base no file outlives the record of its session's deletion. */
+/* Whether the file may say what a session was that the checkpoint does not have: a journal, or the
+ * file of such a session. */
+static bool is_salvageable(const struct srv_file *file, const struct srv_base_entry base[],
+                           size_t count)
+{
+    const struct srv_base_entry key = {.epoch = file->epoch};
+    return file->kind == SRV_FILE_JOURNAL ||
+           (file->kind == SRV_FILE_SESSION &&
+            bsearch(&key, base, count, sizeof *base, by_epoch) == NULL);
+}
+
+/* Removes the files that a whole checkpoint replaces, or after damage sets them aside.  Session
+ * files go before journals, so that also without a base no file outlives the record of its
+ * session's deletion. */
 static void remove_replaced(const struct srv_store *store, const struct srv_checkpoint *checkpoint)
 {
     struct srv_file *files;
@@ -172,7 +164,7 @@ static void remove_replaced(const struct srv_store *store, const struct srv_chec
             if ((files[i].kind == SRV_FILE_SESSION) != (pass == 0) ||
                 !is_replaced(&files[i], base, checkpoint->count, checkpoint->generation))
                 continue;
-            if (files[i].kind == SRV_FILE_JOURNAL && store->keep_journals)
+            if (store->keep_journals && is_salvageable(&files[i], base, checkpoint->count))
                 srv_file_set_aside(store->directory, files[i].name);
             else
                 unlinkat(store->directory, files[i].name, 0);

@@ -1,0 +1,193 @@
+/* test_journal.c: attnd journal check and salvage, on state directories that are whole, damaged or
+ * in use. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "served.h"
+#include "state_files.h"
+#include "suites.h"
+
+static char directory[64], config_directory[64], config_path[96];
+
+static void set_up(void)
+{
+    snprintf(directory, sizeof directory, "/tmp/attnd-state-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    config_write(config_directory, config_path, CONFIG_SMALL("\"log\":\"off\","));
+}
+
+static void tear_down(void)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+    config_remove(config_directory);
+}
+
+static void start(void)
+{
+    const char *const arguments[] = {
+        "--state-dir", directory, "--durability", "journal", "--journal-fsync", "always", NULL};
+    daemon_start(&served, CONFIG_SMALL("\"log\":\"info\","), arguments, NULL);
+    client_open(&client, &served);
+}
+
+static void steps(const char *id, unsigned from, unsigned to)
+{
+    for (unsigned i = from; i < to; i++)
+        expect_decode(&client, id, i, i);
+}
+
+/* Runs `attnd journal VERB DIR`, which must end with the status and print or complain so. */
+static void expect_journal(const char *verb, int status, const char *out, const char *err)
+{
+    char *got_out, *got_err;
+    const char *const arguments[] = {"journal",   verb,
+                                     directory,   strcmp(verb, "salvage") == 0 ? "--config" : NULL,
+                                     config_path, NULL};
+    int got = process_run(&got_out, &got_err, arguments, NULL);
+    ck_assert_msg(got == status && strstr(got_out, out) != NULL && strstr(got_err, err) != NULL,
+                  "journal %s: status %d, not %d: \"%s\" \"%s\"", verb, got, status, got_out,
+                  got_err);
+    free(got_out);
+    free(got_err);
+}
+
+/* Imports the only file of "salvaged" as a session of that id. */
+static void import_salvaged(const char *id)
+{
+    static char bytes[1 << 16];
+    static const char *const type[] = {"Content-Type: application/octet-stream", NULL};
+    char path[400], target[96], salvaged[96];
+    snprintf(salvaged, sizeof salvaged, "%s/salvaged", directory);
+    ck_assert_uint_eq(state_files_find(path, salvaged, ".safetensors"), 1);
+    FILE *file = fopen(path, "rb");
+    ck_assert_ptr_nonnull(file);
+    size_t length = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    snprintf(target, sizeof target, "/sessions/%s/state", id);
+    struct answer answer = client_send(
+        &client, &(struct request){"PUT", target, bytes, .length = length, .headers = type});
+    expect_answer(&answer, 201, NULL, target);
+    answer_free(&answer);
+}
+
+START_TEST(test_a_whole_directory_is_said_to_be_whole)
+{
+    start();
+    call_create(&client, "a", "");
+    steps("a", 0, 3);
+    serve_end();
+    expect_journal("check", 0, ".journal: sound: ", "");
+    expect_journal("check", 0, "1 create, 3 rows", "");
+    expect_journal("check", 0, "1 files, 0 damaged; 0 were set aside\n", "");
+    start();
+    struct answer answer = client_post(&client, "/snapshot", "");
+    answer_free(&answer);
+    serve_end(); /* writes the snapshot first */
+    expect_journal("salvage", 0, "a start serves 1 sessions; 0 others were saved", "");
+}
+END_TEST
+
+START_TEST(test_a_directory_in_use_and_what_is_none_are_refused)
+{
+    static const char *const unknown[] = {"journal", "mend", "/tmp", NULL};
+    char *out, *err;
+    start();
+    expect_journal("check", 1, "", "a running attnd uses it");
+    expect_journal("salvage", 1, "", "another attnd uses it");
+    serve_end();
+    ck_assert_int_eq(process_run(&out, &err, unknown, NULL), 2);
+    ck_assert_ptr_nonnull(strstr(err, "attnd journal check DIR"));
+    free(out);
+    free(err);
+}
+END_TEST
+
+START_TEST(test_a_lost_session_is_salvaged_as_it_was_before_the_damage)
+{
+    char path[320];
+    start();
+    call_create(&client, "b", "");
+    steps("b", 0, 2);
+    call_create(&client, "a", "");
+    steps("a", 0, 2);
+    char *before = call_next_bits(&client, "a");
+    steps("a", 2, 5);
+    serve_end();
+    ck_assert_uint_eq(state_files_find(path, directory, ".journal"), 1);
+    state_files_flip(path, state_files_record(path, SRV_RECORD_ROWS, 4) + SRV_RECORD_HEAD + 8);
+    expect_journal("check", 1, ".journal: damaged: ", "");
+    expect_journal("salvage", 0, "session a of model tiny, 2 tokens\n", "");
+    expect_journal("check", 1, ".journal.damaged: damaged: ", "");
+    start();
+    ck_assert_int_eq(call_status(&client, "a"), 404);
+    ck_assert_uint_eq(call_length(&client, "b", 0), 2);
+    import_salvaged("again");
+    char *after = call_next_bits(&client, "again");
+    ck_assert_str_eq(after, before);
+    free(before);
+    free(after);
+    serve_end();
+}
+END_TEST
+
+START_TEST(test_the_file_of_a_lost_session_is_kept_for_salvage)
+{
+    char path[320];
+    start();
+    call_create(&client, "b", "");
+    steps("b", 0, 2);
+    call_create(&client, "a", "");
+    steps("a", 0, 4);
+    struct answer answer = client_post(&client, "/snapshot", "");
+    expect_answer(&answer, 202, NULL, "/snapshot");
+    answer_free(&answer);
+    state_files_await(directory, ".base");
+    steps("a", 4, 6);
+    steps("b", 2, 3);
+    serve_end();
+    ck_assert_uint_eq(state_files_find(path, directory, ".journal"), 1);
+    state_files_flip(path, state_files_record(path, SRV_RECORD_ROWS, 0) + SRV_RECORD_HEAD + 8);
+    expect_journal("salvage", 0, "session a of model tiny, 4 tokens\n", "");
+    expect_journal("salvage", 0, "a start serves 1 sessions; 1 others were saved, 0 could", "");
+}
+END_TEST
+
+START_TEST(test_a_damaged_session_file_is_found_and_cannot_be_saved)
+{
+    char path[320];
+    start();
+    call_create(&client, "a", "");
+    steps("a", 0, 4);
+    struct answer answer = client_post(&client, "/snapshot", "");
+    answer_free(&answer);
+    state_files_await(directory, ".base");
+    serve_end();
+    ck_assert_uint_eq(state_files_find(path, directory, ".session"), 1);
+    struct stat file;
+    ck_assert_int_eq(stat(path, &file), 0);
+    state_files_flip(path, file.st_size - 4);
+    expect_journal("check", 1, ".session: damaged: ", "");
+    expect_journal("salvage", 0, "nothing is left of it\n", "");
+}
+END_TEST
+
+Suite *suite_journal(void)
+{
+    Suite *suite = suite_create("journal");
+    TCase *tests = tcase_create("journal");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, test_a_whole_directory_is_said_to_be_whole);
+    tcase_add_test(tests, test_a_directory_in_use_and_what_is_none_are_refused);
+    tcase_add_test(tests, test_a_lost_session_is_salvaged_as_it_was_before_the_damage);
+    tcase_add_test(tests, test_the_file_of_a_lost_session_is_kept_for_salvage);
+    tcase_add_test(tests, test_a_damaged_session_file_is_found_and_cannot_be_saved);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
