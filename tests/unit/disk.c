@@ -162,5 +162,7 @@ int clock_gettime(clockid_t clock, struct timespec *out)
     int result = (int)syscall(SYS_clock_gettime, clock, out);
     if (clock == CLOCK_REALTIME)
         out->tv_sec += (time_t)atomic_load(&disk.wall_s);
+    if (clock == CLOCK_MONOTONIC)
+        out->tv_sec += (time_t)atomic_load(&disk.monotonic_s);
     return result;
 }
