@@ -114,19 +114,20 @@ static size_t held_outside(const struct attn_engine *engine)
     return held;
 }
 
-size_t attn_engine_free_bytes(const struct attn_engine *engine)
+size_t attn_engine_free_bytes(const struct attn_engine *engine, bool has_yield)
 {
-    size_t held = held_outside(engine);
-    if (engine->call_bytes == 0)
+    size_t held = held_outside(engine), most = engine->call_bytes;
+    if (most == 0)
         return SIZE_MAX;
-    return engine->call_bytes > held ? engine->call_bytes - held : 0;
+    most = most > held ? most - held : 0;
+    if (attn_pool_level(engine->pool) == 0 || has_yield)
+        return most;
+    return engine->yield_call_bytes > 0 ? attn_add(most, engine->yield_call_bytes) : SIZE_MAX;
 }
 
 static void bound_memory(struct attn_engine *engine, bool has_yield)
 {
-    size_t most = attn_engine_free_bytes(engine);
-    if (attn_pool_level(engine->pool) > 0 && !has_yield)
-        most = engine->yield_call_bytes > 0 ? attn_add(most, engine->yield_call_bytes) : SIZE_MAX;
+    size_t most = attn_engine_free_bytes(engine, has_yield);
     engine->workspace.limit = most == SIZE_MAX ? 0 : attn_max(most, 1);
 }
 

@@ -1,11 +1,11 @@
 /* pool.c: the worker pool: jobs, joining them, pauses and sleeping.
  *
  * A lane holds one job.  The first lane is for the caller's tasks, each further one for tasks that
- * interrupt those of the lane before it.  A lane's `state` holds in one word the generation of the current job, whether it
- * is open, and how many workers have joined it.  A worker joins by raising that count while the job
- * is open.  When the indices have run out the caller closes the job and waits for the count to fall
- * to zero.  A worker that wakes late therefore costs nothing, and no worker reads a job's fields
- * unless the caller is bound to wait for it.
+ * interrupt those of the lane before it.  A lane's `state` holds in one word the generation of the
+ * current job, whether it is open, and how many workers have joined it.  A worker joins by raising
+ * that count while the job is open.  When the indices have run out the caller closes the job and
+ * waits for the count to fall to zero.  A worker that wakes late therefore costs nothing, and no
+ * worker reads a job's fields unless the caller is bound to wait for it.
  *
  * Sleeping: a worker that has spun without finding a job counts itself in `sleepers` and sleeps on
  * `generation`.  The caller changes `generation` before it reads `sleepers`, so no wake is lost. */

@@ -5,12 +5,12 @@
  * spins for 30 microseconds before it sleeps on a futex: waking a thread costs 22 us, a stage of a
  * decode less than that.
  *
- * A long run can give way to other work.  Between tasks, and wherever a task calls attn_pool_pause,
- * the caller's thread asks its attn_yield whether other work is wanted, and if so runs that work on
- * top of its current task.  An attn_pool_run made there uses a lane of its own; workers that reach a
- * pause join that lane before they go on.  No task has to end first, so tasks may be of any length
- * as long as they pause often.  Work inside a yield may be interrupted in turn, up to
- * ATTN_YIELD_LEVELS runs one inside another. */
+ * A long run can give way to other work.  Between tasks, and wherever a task calls
+ * attn_pool_pause, the caller's thread asks its attn_yield whether other work is wanted, and if so
+ * runs that work on top of its current task.  An attn_pool_run made there uses a lane of its own;
+ * workers that reach a pause join that lane before they go on.  No task has to end first, so tasks
+ * may be of any length as long as they pause often.  Work inside a yield may be interrupted in
+ * turn, up to ATTN_YIELD_LEVELS runs one inside another. */
 #ifndef ATTN_LIB_POOL_H
 #define ATTN_LIB_POOL_H
 

@@ -29,6 +29,7 @@
     X(memory)      \
     X(keys)        \
     X(fairness)    \
+    X(interrupts)  \
     X(connections) \
     X(tls)         \
     X(reload)      \
