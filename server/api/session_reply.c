@@ -92,6 +92,16 @@ enum srv_error_code srv_session_of_path(struct srv_session **out, const struct s
     return *out != NULL ? SRV_OK : srv_session_fail_not_found(error);
 }
 
+enum srv_error_code srv_session_keep_id(const char **id, struct srv_request *request,
+                                        struct srv_error *error)
+{
+    if (*id == NULL)
+        return SRV_OK;
+    *id = srv_arena_copy(&request->arena, *id, strlen(*id));
+    return *id != NULL ? SRV_OK
+                       : srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+}
+
 void srv_session_set_idempotency_key(struct srv_session_options *out,
                                      const struct srv_request *request)
 {

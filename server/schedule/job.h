@@ -46,6 +46,9 @@ struct srv_job_type {
      * request's reply unless `advance` does. */
     void (*begin)(struct srv_job *job);
 
+    /* `begin` may be called while a long step runs, also of the session that it changes. */
+    bool begins_any_time;
+
     /* Computes a whole attention, giving way to decodes through job->yield. */
     void (*compute)(struct srv_job *job);
 
@@ -78,7 +81,8 @@ struct srv_job {
 
     /* Of an attention over given rows: */
     const struct srv_model *model;  /* NULL: weightless */
-    const struct attn_yield *yield; /* set before `compute` is called */
+    size_t work;                    /* estimated multiply-adds, set when the job is queued */
+    const struct attn_yield *yield; /* set before `compute` is called, or NULL */
     struct srv_sizes sizes;
     struct attn_modifiers modifiers;
     struct attn_outputs outputs;

@@ -404,11 +404,24 @@ static bool expired(const struct srv_session *session, uint64_t now_ns)
     return now_ns > used && now_ns - used >= session->ttl_ns && session->waiting == 0;
 }
 
+#define EXPIRY_BUCKETS 1024 /* that one hold of the lock looks at: a fraction of a millisecond */
+
+/* Unlocks for long enough that a waiting thread gets the lock. */
+static void let_others_in(struct srv_sessions *sessions)
+{
+    const struct timespec moment = {.tv_nsec = 1};
+    pthread_mutex_unlock(&sessions->lock);
+    nanosleep(&moment, NULL);
+    pthread_mutex_lock(&sessions->lock);
+}
+
 struct srv_session *srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns)
 {
     struct srv_session *dropped = NULL;
     pthread_mutex_lock(&sessions->lock);
     for (size_t i = 0; i < sessions->num_buckets && sessions->count > 0; i++) {
+        if (i > 0 && i % EXPIRY_BUCKETS == 0)
+            let_others_in(sessions);
         struct srv_session **link = &sessions->buckets[i];
         while (*link != NULL) {
             struct srv_session *session = *link;

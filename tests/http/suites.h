@@ -22,6 +22,7 @@
     X(state)       \
     X(durability)  \
     X(journal)     \
+    X(slow_disk)   \
     X(forks)       \
     X(concurrency) \
     X(ops)         \
@@ -29,6 +30,7 @@
     X(memory)      \
     X(keys)        \
     X(fairness)    \
+    X(interrupts)  \
     X(connections) \
     X(tls)         \
     X(reload)      \
