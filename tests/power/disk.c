@@ -124,15 +124,27 @@ uint64_t disk_first_unsynced(const struct disk *disk, uint64_t cut)
     return first;
 }
 
+static bool is_name(const struct power_op *op)
+{
+    return op->kind == POWER_CREATE || op->kind == POWER_RENAME || op->kind == POWER_UNLINK;
+}
+
+/* Near which entries cuts are drawn: any, syncs and names, names, syncs of the directory. */
+static bool attracts(const struct power_op *op, uint64_t where)
+{
+    bool sync = op->kind == POWER_SYNC_BEGIN || op->kind == POWER_SYNC_END;
+    return where == 0 || (where == 1 && (sync || is_name(op))) || (where == 2 && is_name(op)) ||
+           (where == 3 && op->kind == POWER_SYNC_BEGIN && op->file < POWER_FIRST_FILE);
+}
+
 uint64_t disk_draw_cut(const struct disk *disk, uint64_t from, uint64_t *random)
 {
-    uint64_t cut = from + disk_draw(random, disk->count - from + 1);
-    bool anywhere = disk_draw(random, 3) == 0;
-    for (uint64_t i = cut; i < disk->count && !anywhere; i++)
-        if (!is_content(disk->ops[i])) {
-            cut = i - NEAR + disk_draw(random, 2 * NEAR + 1);
-            break;
-        }
+    uint64_t cut = from + disk_draw(random, disk->count - from + 1), where = disk_draw(random, 4);
+    uint64_t at = cut;
+    while (at < disk->count && !attracts(disk->ops[at], where))
+        at++;
+    if (at < disk->count && where > 0)
+        cut = where == 3 ? at + 1 : at - NEAR + disk_draw(random, 2 * NEAR + 1);
     return cut < from ? from : cut > disk->count ? disk->count : cut;
 }
 

@@ -26,6 +26,7 @@
 #define SECONDS 10 /* of a record */
 #define SECONDS_QUICK 4
 #define PLANTED_STATES 400 /* at most, until a planted defect is found */
+#define SOON 40            /* operations after a start, which an eighth of the cuts are within */
 #define WORKERS 4
 #define SHOWN 3 /* broken promises of a record whose directories stay */
 
@@ -139,9 +140,12 @@ static void close_files(struct files *files, bool remove)
 static void draw_state(struct disk_state *out, const struct files *files, const struct disk *disk,
                        size_t number, enum disk_plant plant)
 {
+    const uint64_t *starts = files->record->starts;
     uint64_t random = files->record->seed << 32 | (uint64_t)plant << 24 | number;
-    *out = (struct disk_state){.plant = plant,
-                               .cut = disk_draw_cut(disk, files->record->begin, &random)};
+    uint64_t soon = starts[disk_draw(&random, 2)] + disk_draw(&random, SOON);
+    *out = (struct disk_state){.plant = plant, .cut = disk_draw_cut(disk, starts[0], &random)};
+    if (disk_draw(&random, 8) == 0 && soon <= disk->count)
+        out->cut = soon;
     out->kind = (enum disk_kind)disk_draw(&random, DISK_KINDS);
     out->seed = disk_draw(&random, UINT64_MAX);
 }

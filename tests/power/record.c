@@ -537,13 +537,15 @@ void record_make(struct record *out, struct power_log *log, const struct record_
     out->seed = plan->seed;
     log->files = POWER_FIRST_FILE;
     adopt(log, plan->directory);
-    out->begin = atomic_load(&log->count);
+    out->starts[0] = atomic_load(&log->count);
     make_large(&scene);
     start(&scene);
     look_first(&scene);
     make_idle(&scene);
+    ask_snapshot(&scene);
     send_requests(&scene, now + half);
     stop(&scene, plan->kills && plan->mode != MODE_SNAPSHOT);
+    out->starts[1] = atomic_load(&log->count);
     start(&scene);
     for (size_t i = 0; i < RECORD_SESSIONS; i++)
         ck_assert(record_fades(i) || record_digest(&scene.client, i) == row(&scene)[i]);

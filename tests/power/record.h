@@ -9,7 +9,7 @@
 #include "log.h"
 
 #define RECORD_REQUESTS 2048
-#define RECORD_SESSIONS 32 /* ids, which are used again */
+#define RECORD_SESSIONS 64 /* ids, which are used again */
 #define RECORD_SNAPSHOTS 256
 #define RECORD_IDEMPOTENT 512
 
@@ -21,7 +21,7 @@ extern const char *const power_mode_names[POWER_MODES];
 struct record {
     uint32_t mode;
     uint64_t seed;
-    uint64_t begin; /* moment of the first start */
+    uint64_t starts[2]; /* moments before a start; nothing of interest is before the first */
     size_t requests, snapshots, idempotent;
     bool whole; /* replayed, the log makes the directory that the daemon left */
     struct record_request {
@@ -50,8 +50,9 @@ static inline bool record_fades(size_t session)
     return session >= RECORD_SESSIONS - RECORD_FADING;
 }
 
-/* Sessions of the first ids are made at the beginning and stay as they are. */
-#define RECORD_IDLE 6
+/* Sessions of the first ids are made at the beginning and stay as they are.  Their number makes the
+ * first snapshot use syncfs. */
+#define RECORD_IDLE 34
 
 void record_id(char out[16], size_t session);
 
