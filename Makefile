@@ -45,7 +45,7 @@ KERNELCHECK_SECONDS = 20
 # --thread-caches for an allocator as it is shipped.
 SOAK_FLAGS =
 
-# For check-power: --mode always|everysec|os|snapshot, --states N, --records N.
+# For check-power: --again RECORD --state N; --mode always|everysec|os|snapshot, --states N, --records N.
 POWER_FLAGS =
 
 # For each target of `make fuzz`.
@@ -204,7 +204,7 @@ asan ubsan tsan: | build/deps/check
 	@echo "$@: all passed"
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
-CHECKS_OF_tsan  = check-corrupt check-kill check-sandbox check-retry check-soak check-invariance \
+CHECKS_OF_tsan  = check-corrupt check-kill check-power check-sandbox check-retry check-soak check-invariance \
                   check-overload
 CHECKS_OF_ubsan = $(CHECKS_OF_tsan) check-fault
 CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
@@ -253,9 +253,12 @@ endif
 check-kill: $(OUT)/kill $(OUT)/attnd ## 300 SIGKILLs under load, 20 within imports, lose nothing that was answered; QUICK=1: 25 and 3
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/kill $(if $(QUICK),--quick)
 
-# The recorder is preloaded, which a sanitizer does not allow.
-check-power: $(OUT)/power $(OUT)/recorder.so $(OUT)/attnd ## 2,000 states of the disk after a power failure for each durability; QUICK=1: 60
-	$(Q)ATTND=$(OUT)/attnd RECORDER=$(OUT)/recorder.so $(OUT)/power $(if $(QUICK),--quick) $(POWER_FLAGS)
+# What is recorded is the plain daemon, since a sanitizer has to be preloaded first; the daemon that
+# is started on each state is of the variant.
+check-power: $(OUT)/power $(OUT)/attnd ## 2,000 states of the disk after a power failure for each durability; QUICK=1: 60
+	@$(MAKE) --no-print-directory VARIANT= build/attnd build/recorder.so
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd RECORDED=build/attnd RECORDER=build/recorder.so \
+	    $(OUT)/power $(if $(QUICK),--quick) $(POWER_FLAGS)
 
 check-retry: $(OUT)/retry $(OUT)/attnd ## 100,000 decodes, 10 % of which lose a reply or come twice; QUICK=1: 20,000
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/retry $(if $(QUICK),--quick)

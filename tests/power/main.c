@@ -218,6 +218,18 @@ static void try_plants(const struct files *files, const struct disk *disk)
 
 /* ---- Workers --------------------------------------------------------------------------------- */
 
+/* The program that is recorded is that of the variable RECORDED, if it is set. */
+static void record(const struct files *files, const struct record_plan *plan)
+{
+    char *tried = getenv("ATTND") != NULL ? strdup(getenv("ATTND")) : NULL;
+    if (getenv("RECORDED") != NULL)
+        setenv("ATTND", getenv("RECORDED"), 1);
+    record_make(files->record, files->log, plan);
+    if (tried != NULL)
+        setenv("ATTND", tried, 1);
+    free(tried);
+}
+
 /* Makes a record and tries its states.  Where `from` is not NULL, the daemon goes on after a power
  * failure of that record. */
 static void make_and_try(struct files *files, struct disk *disk, enum power_mode mode,
@@ -233,14 +245,13 @@ static void make_and_try(struct files *files, struct disk *disk, enum power_mode
         draw_state(&state, from, from_disk, (1 << 24) - 1, PLANT_NOTHING);
         disk_build(from_disk, &state, path);
     }
-    record_make(files->record, files->log,
-                &(struct record_plan){.mode = mode,
-                                      .seed = seed,
-                                      .kills = number % 2 == (from != NULL),
-                                      .seconds = options.seconds,
-                                      .recorder = options.recorder,
-                                      .log_path = files->log_path,
-                                      .directory = files->path});
+    record(files, &(struct record_plan){.mode = mode,
+                                        .seed = seed,
+                                        .kills = number % 2 == (from != NULL),
+                                        .seconds = options.seconds,
+                                        .recorder = options.recorder,
+                                        .log_path = files->log_path,
+                                        .directory = files->path});
     disk_open(disk, files->log);
     shared->records++;
     shared->partial += !files->record->whole;
