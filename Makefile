@@ -23,6 +23,8 @@
 #   build/invariance    bits alone, in batches  tests/invariance/*.c
 #   build/overload      load and slow clients  tests/overload/*.c, likewise
 #   build/fault         calls that fail        tests/fault/main.c and what it needs
+#   build/power         power failures         tests/power/*.c, starts the daemon named by $ATTND
+#   build/recorder.so   what it does on disk   tests/power/recorder.c, preloaded there
 #   build/attnd_fault   the daemon they fail in: its calls go through tests/fault/shim.c
 #   build/asan/...      the same, instrumented
 #
@@ -42,6 +44,9 @@ KERNELCHECK_SECONDS = 20
 # For check-soak: --seconds N, --series FILE for a line of each sample (seconds, KiB, deeds), and
 # --thread-caches for an allocator as it is shipped.
 SOAK_FLAGS =
+
+# For check-power: --again RECORD --state N; --mode always|everysec|os|snapshot, --states N, --records N.
+POWER_FLAGS =
 
 # For each target of `make fuzz`.
 FUZZ_SECONDS = 60
@@ -104,7 +109,7 @@ $(OBJ)/tests/catalogue/%.o: LOCAL += -Itests/http
 $(OBJ)/tests/invariance/%.o: LOCAL = -Itests/unit
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/load/%.o: LOCAL =
-$(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o $(OBJ)/tests/fault/%.o: LOCAL = -Ilib -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
+$(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o $(OBJ)/tests/fault/%.o $(OBJ)/tests/power/%.o: LOCAL = -Ilib -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
 $(call objects_of,tests/bench/json.c): LOCAL = -Iserver $(call pkg_cflags,jansson)
 $(call objects_of,tests/bench/http_bare.c): LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
@@ -143,6 +148,9 @@ RETRY_OBJS  = $(call objects,tests/retry/*.c tests/kill/mirror.c)
 SOAK_OBJS   = $(call objects,tests/soak/*.c)
 OVERLOAD_OBJS = $(call objects,tests/overload/*.c)
 FAULT_OBJS  = $(filter-out %/shim.o,$(call objects,tests/fault/*.c))
+POWER_OBJS  = $(filter-out %/recorder.o,$(call objects,tests/power/*.c)) \
+              $(call objects_of,tests/kill/mirror.c) \
+              $(filter-out %/main.o %/suite_run.o,$(HTTP_OBJS))
 CORRUPT_OBJS = $(call objects,tests/corrupt/*.c)
 INVARIANCE_OBJS = $(call objects,tests/invariance/*.c tests/unit/property_draw.c tests/unit/rng.c)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
@@ -152,7 +160,7 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-sandbox check-retry check-soak check-invariance check-overload check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
         bench bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
@@ -165,9 +173,9 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
 
-check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/fault $(OUT)/attnd_fault $(OUT)/kill $(OUT)/retry $(OUT)/soak $(OUT)/invariance $(OUT)/overload | build/deps/check ## everything that a change must pass (minutes)
+check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/fault $(OUT)/attnd_fault $(OUT)/kill $(OUT)/power $(OUT)/recorder.so $(OUT)/retry $(OUT)/soak $(OUT)/invariance $(OUT)/overload | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory suites presets layers style models-check docs-check
-	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-fault check-kill check-sandbox check-retry check-soak check-invariance check-overload fuzz
+	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload fuzz
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
@@ -176,7 +184,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory tsan
 	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
 	$(OUT)/kernelcheck --seconds 300
-	@$(MAKE) --no-print-directory check-corrupt check-fault check-kill check-sandbox check-retry check-soak check-invariance check-overload
+	@$(MAKE) --no-print-directory check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload
 	@$(MAKE) --no-print-directory check-load check-journal
 	@echo "check-all: all passed"
 
@@ -196,7 +204,7 @@ asan ubsan tsan: | build/deps/check
 	@echo "$@: all passed"
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
-CHECKS_OF_tsan  = check-corrupt check-kill check-sandbox check-retry check-soak check-invariance \
+CHECKS_OF_tsan  = check-corrupt check-kill check-power check-sandbox check-retry check-soak check-invariance \
                   check-overload
 CHECKS_OF_ubsan = $(CHECKS_OF_tsan) check-fault
 CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
@@ -244,6 +252,13 @@ endif
 
 check-kill: $(OUT)/kill $(OUT)/attnd ## 300 SIGKILLs under load, 20 within imports, lose nothing that was answered; QUICK=1: 25 and 3
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/kill $(if $(QUICK),--quick)
+
+# What is recorded is the plain daemon, since a sanitizer has to be preloaded first; the daemon that
+# is started on each state is of the variant.
+check-power: $(OUT)/power $(OUT)/attnd ## 2,000 states of the disk after a power failure for each durability; QUICK=1: 60
+	@$(MAKE) --no-print-directory VARIANT= build/attnd build/recorder.so
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd RECORDED=build/attnd RECORDER=build/recorder.so \
+	    $(OUT)/power $(if $(QUICK),--quick) $(POWER_FLAGS)
 
 check-retry: $(OUT)/retry $(OUT)/attnd ## 100,000 decodes, 10 % of which lose a reply or come twice; QUICK=1: 20,000
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/retry $(if $(QUICK),--quick)
@@ -345,7 +360,7 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
-$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/fault/*.c): | build/deps/check
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/fault/*.c tests/power/*.c): | build/deps/check
 
 # The daemon without its main, so that unit suites link what they test.
 $(OUT)/libattn.a: $(LIB_OBJS)
@@ -363,7 +378,7 @@ $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(SERVER_PKGS) $(LIB_PKGS))
 
 # tests/http/suite_run.c stands before libcheck's own.
-$(addprefix $(OUT)/,http_suite catalogue kill retry soak overload fault): LDFLAGS += -Wl,--wrap=_ck_assert_failed
+$(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload fault): LDFLAGS += -Wl,--wrap=_ck_assert_failed
 
 $(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
@@ -385,6 +400,15 @@ $(OUT)/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/server.
 
 $(OUT)/kill: $(KILL_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/power: LDFLAGS += -Wl,--wrap=_mark_point
+$(OUT)/power: $(POWER_OBJS) $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/recorder.so: tests/power/recorder.c tests/power/log.h Makefile | build/deps/build
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -o $@ $<
 
 $(OUT)/retry: $(RETRY_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
