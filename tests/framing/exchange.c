@@ -149,7 +149,9 @@ static bool is_same(struct exchange *x, const struct message *message,
 {
     bool order = !x->way->proxied && !x->half_closed;
     struct text got = {0}, want = {0};
-    struct raw_answer alone = reply_alone(message, x->way->attnd_port);
+    char id[256];
+    raw_header(id, reply, "X-Request-Id");
+    struct raw_answer alone = reply_alone(message, strlen(id), x->way->attnd_port);
     reply_mask(&got, reply, order);
     if (alone.status != 0)
         reply_mask(&want, &alone, order);

@@ -101,17 +101,18 @@ static int by_name(const void *a, const void *b)
     return strncasecmp(left, right, strcspn(left, ":") + 1);
 }
 
-/* Adds bytes with each occurrence of the request id as "ID". */
-static void add_without_id(struct text *out, const char *bytes, size_t length, const char *id)
+/* Adds a body, with the request id of an error as "ID". */
+static void add_body(struct text *out, const struct raw_answer *reply, const char *id)
 {
-    size_t size = strlen(id);
-    const char *found, *end = bytes + length;
-    while (size > 0 && (found = memmem(bytes, (size_t)(end - bytes), id, size)) != NULL) {
-        text_bytes(out, bytes, (size_t)(found - bytes));
-        text_bytes(out, "ID", 2);
-        bytes = found + size;
-    }
-    text_bytes(out, bytes, (size_t)(end - bytes));
+    char member[300];
+    int size = snprintf(member, sizeof member, "\"request_id\":\"%s\"", id);
+    const char *found = memmem(reply->body, reply->length, member, (size_t)size);
+    size_t before = found != NULL ? (size_t)(found - reply->body) : reply->length;
+    text_bytes(out, reply->body, before);
+    if (found == NULL)
+        return;
+    text_add(out, "\"request_id\":\"ID\"");
+    text_bytes(out, found + size, reply->length - before - (size_t)size);
 }
 
 void reply_mask(struct text *out, const struct raw_answer *reply, bool order)
@@ -137,16 +138,15 @@ void reply_mask(struct text *out, const struct raw_answer *reply, bool order)
         else
             text_add(out, "%.*s\n", (int)strcspn(value, "\r"), value);
     }
-    add_without_id(out, reply->body, reply->length, id);
+    add_body(out, reply, id);
 }
 
 /* ---- Alone ----------------------------------------------------------------------------------- */
 
-struct raw_answer reply_alone(const struct message *message, unsigned port)
+struct raw_answer reply_alone(const struct message *message, size_t id, unsigned port)
 {
     struct raw raw;
     struct text request = {0};
-    size_t id = message->id[0] != '\0' ? strlen(message->id) : REPLY_MADE_ID;
     text_bytes(&request, message->line.data, message->line.length);
     text_add(&request, "\r\nHost: x\r\nX-Request-Id: ");
     for (size_t i = 0; i < id; i++)

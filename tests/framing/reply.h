@@ -24,8 +24,8 @@ bool reply_is_last(const struct raw_answer *reply);
 void reply_mask(struct text *out, const struct raw_answer *reply, bool order);
 
 /* Sends the same request alone, with a length instead of chunks, over a connection of its own, and
- * returns the reply.  The request id is as long as the reply's to `message`: all 'r'. */
-struct raw_answer reply_alone(const struct message *message, unsigned port);
+ * returns the reply.  The request id is 'r' as often as `id` says. */
+struct raw_answer reply_alone(const struct message *message, size_t id, unsigned port);
 
 #define REPLY_TIMEOUT_MS 30000
 #define REPLY_MADE_ID 16 /* characters of an id that attnd makes */
