@@ -294,8 +294,10 @@ static void carry_out(struct exchange *x)
     x->half_closed = may_half_close(x) && rng_below(&x->rng, 8) == 0;
     if (x->half_closed)
         raw_half_close(&x->raw);
-    for (size_t i = 0; i < x->count && judged == GOES_ON; i++)
+    for (size_t i = 0; i < x->count && judged == GOES_ON; i++) {
+        atomic_fetch_add(&x->way->requests, 1);
         judged = judge(x, &x->messages[i]);
+    }
     if (judged == WRONG)
         return;
     atomic_fetch_add(&x->way->by_proxy, judged == PROXY_REFUSED);
@@ -315,7 +317,6 @@ void exchange_try(struct way *way, unsigned number)
     carry_out(&x);
     raw_close(&x.raw);
     atomic_fetch_add(&way->connections, 1);
-    atomic_fetch_add(&way->requests, x.count);
     if (x.wrong[0] != '\0')
         show(&x);
     for (size_t i = 0; i < x.count; i++)

@@ -23,9 +23,9 @@ struct way {
 };
 
 /* Carries out the connection of that number, and adds to the way's figures: `requests` that are
- * sound, `same` of which got the reply that they get alone; connections with a `refused` request,
- * and those that a proxy ended with a refusal of its own (`by_proxy`).  The first connections that
- * are `wrong` are printed. */
+ * sound and to be answered, `same` of which got the reply that they get alone; connections with a
+ * `refused` request, and those that a proxy ended with a refusal of its own (`by_proxy`).  The
+ * first connections that are `wrong` are printed. */
 void exchange_try(struct way *way, unsigned number);
 
 #endif
