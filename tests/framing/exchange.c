@@ -9,6 +9,7 @@
 #include "exchange.h"
 
 #include <ctype.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,8 @@
 #include "reply.h"
 
 #define MAX_MESSAGES 40
+#define REFUSAL_MS 100
+#define BROKEN_MS 200 /* attnd may wait for the rest of a body, to its own timeout */
 
 struct exchange {
     struct way *way;
@@ -151,7 +154,7 @@ static bool is_same(struct exchange *x, const struct message *message,
     struct text got = {0}, want = {0};
     char id[256];
     raw_header(id, reply, "X-Request-Id");
-    struct raw_answer alone = reply_alone(message, strlen(id), x->way->attnd_port);
+    struct raw_answer alone = reply_alone(message, strlen(id), x->way->attnd_port, x->way->tls);
     reply_mask(&got, reply, order);
     if (alone.status != 0)
         reply_mask(&want, &alone, order);
@@ -225,7 +228,8 @@ static void judge_tail(struct exchange *x)
     char why[200];
     struct record tail = {.connection = x->number};
     memcpy(tail.id, x->tail_id, sizeof tail.id);
-    struct raw_answer reply = raw_read(&x->raw, x->tail_is_head, x->way->timeout_ms);
+    unsigned wait_ms = x->tail == MESSAGE_BROKEN ? BROKEN_MS : x->way->timeout_ms;
+    struct raw_answer reply = raw_read(&x->raw, x->tail_is_head, wait_ms);
     if (x->tail != MESSAGE_NONE && !(reply.status != 0 && reply_is_attnds(&reply)))
         records_add(&x->way->tails, &tail);
     if (reply.status != 0) {
@@ -233,11 +237,14 @@ static void judge_tail(struct exchange *x)
             complain(x, "a reply too many", reply.head);
         else if (!reply_is_attnds(&reply) || !reply_is_sound(why, &reply, x->tail_is_head))
             complain(x, "a refusal that attnd did not write in its form", reply.head);
+        else if (x->tail == MESSAGE_REFUSED && !reply_refuses_head(&reply))
+            complain(x, "a wrong head is taken for a request's", reply.head);
         else if (!reply_is_last(&reply))
             complain(x, "the connection goes on after a wrong request", reply.head);
         record_reply(x, &reply);
     }
-    if (x->wrong[0] == '\0' && !raw_read_to_end(&x->raw, x->way->timeout_ms))
+    bool may_go_on = x->wrong[0] != '\0' || (x->tail == MESSAGE_BROKEN && reply.status == 0);
+    if (!raw_read_to_end(&x->raw, may_go_on ? 0 : x->way->timeout_ms) && !may_go_on)
         complain(x, "the connection does not end", x->sent.oddity != NULL ? x->sent.oddity : "");
     drop_body_of_head(x, &reply);
     raw_answer_free(&reply);
@@ -275,8 +282,8 @@ static void judge_rest(struct exchange *x)
 
 /* ---- One connection -------------------------------------------------------------------------- */
 
-/* Over HTTP/1.0 the end of the sending side counts as leaving (docs/API.md); nginx takes it so
- * always. */
+/* Over HTTP/1.0 and TLS the end of the sending side counts as leaving (docs/API.md); nginx takes it
+ * so always. */
 static bool may_half_close(const struct exchange *x)
 {
     for (size_t i = 0; i < x->count; i++) {
@@ -284,7 +291,14 @@ static bool may_half_close(const struct exchange *x)
         if (line->data[line->length - 1] == '0')
             return false;
     }
-    return !x->way->proxied && x->tail == MESSAGE_NONE;
+    return !x->way->proxied && !x->way->tls && x->tail == MESSAGE_NONE;
+}
+
+/* Waits a little for bytes: over TLS, a client that has left gets no refusal any more. */
+static bool has_come(const struct exchange *x)
+{
+    struct pollfd readable = {.fd = x->raw.fd, .events = POLLIN};
+    return x->raw.length > 0 || poll(&readable, 1, REFUSAL_MS) > 0;
 }
 
 static void carry_out(struct exchange *x)
@@ -301,7 +315,8 @@ static void carry_out(struct exchange *x)
     if (judged == WRONG)
         return;
     atomic_fetch_add(&x->way->by_proxy, judged == PROXY_REFUSED);
-    raw_half_close(&x->raw);
+    if (!x->way->tls || x->tail == MESSAGE_NONE || !has_come(x))
+        raw_half_close(&x->raw);
     if (x->way->proxied)
         judge_rest(x);
     else
@@ -313,7 +328,7 @@ void exchange_try(struct way *way, unsigned number)
     struct exchange x = {.way = way, .number = number, .rng = {way->seed + number}};
     generate(&x.sent, way->seed, number);
     read_messages(&x);
-    raw_open(&x.raw, "127.0.0.1", way->ports[number % 2]);
+    reply_open(&x.raw, way->ports[number % 2], way->tls);
     carry_out(&x);
     raw_close(&x.raw);
     atomic_fetch_add(&way->connections, 1);

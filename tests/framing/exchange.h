@@ -11,7 +11,8 @@
 /* A way to attnd, shared by the threads that use it. */
 struct way {
     const char *name;
-    bool proxied;
+    bool proxied, tls;
+    unsigned planned;    /* connections */
     unsigned ports[2];   /* connections take them in turn; the same port twice, or two */
     unsigned attnd_port; /* attnd itself, for the same requests alone */
     uint64_t seed;

@@ -10,12 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client.h"
 #include "exchange.h"
 #include "nginx.h"
 #include "planted.h"
 #include "proxy.h"
+#include "secret.h"
 #include "suite_run.h"
 
 #define CONNECTIONS 20000
@@ -26,13 +28,15 @@
 #define SHOWN 12 /* wrong connections of a way that are printed */
 #define TIMEOUT_MS 20000
 #define TIMEOUT_PLANTED_MS 2000 /* for replies that a planted defect has swallowed */
-#define CONFIG \
-    CONFIG_SMALL("\"log\":\"access\",\"max_body_bytes\":262144,\"body_timeout_ms\":3000,")
+#define CONFIG                                                                              \
+    CONFIG_SMALL("\"log\":\"access\",\"max_body_bytes\":262144,\"header_timeout_ms\":3000," \
+                 "\"drain_timeout_s\":1,")
 
-enum { DIRECT, HAPROXY, NGINX, WAYS };
+enum { DIRECT, TLS, HAPROXY, NGINX, WAYS };
 
 static struct way ways[WAYS] = {
     [DIRECT] = {.name = "direct"},
+    [TLS] = {.name = "over TLS", .tls = true},
     [HAPROXY] = {.name = "HAProxy", .proxied = true},
     [NGINX] = {.name = "nginx", .proxied = true},
 };
@@ -44,6 +48,7 @@ static struct figures {
 static unsigned long long seed = 1;
 static unsigned connections = CONNECTIONS, shown = SHOWN;
 static size_t found; /* planted defects */
+static char certificate[SECRET_PATH], key[SECRET_PATH];
 
 static struct {
     struct way *way;
@@ -66,12 +71,12 @@ static void *call(void *context)
     return context;
 }
 
-static void run_callers(struct way *way, unsigned count)
+static void run_callers(struct way *way)
 {
     pthread_t threads[CALLERS];
     load.way = way;
     load.next = 0;
-    load.end = count;
+    load.end = way->planned;
     for (size_t i = 0; i < CALLERS; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, call, NULL), 0);
     for (size_t i = 0; i < CALLERS; i++)
@@ -82,7 +87,11 @@ static void start(struct daemon *daemon, struct way *way)
 {
     static const char *const headers[] = {"X-Request-Id: rrrr", NULL}; /* as of requests alone */
     struct client client;
-    daemon_start(daemon, CONFIG, NULL, NULL);
+    const char *const flags[] = {"--tls-cert", certificate, "--tls-key", key, NULL};
+    if (way->tls)
+        certificate_make(certificate, key);
+    daemon_start(daemon, CONFIG, way->tls ? flags : NULL, NULL);
+    daemon->trusted = way->tls ? certificate : NULL;
     client_open(&client, daemon);
     struct answer answer =
         client_send(&client, &(struct request){.method = "POST",
@@ -93,9 +102,14 @@ static void start(struct daemon *daemon, struct way *way)
     expect_answer(&answer, 201, NULL, "the session");
     answer_free(&answer);
     client_close(&client);
+    if (way->tls) {
+        unlink(certificate);
+        unlink(key);
+    }
     way->seed = seed;
     way->timeout_ms = TIMEOUT_MS;
     way->shown = shown;
+    way->planned = way->tls ? connections / 10 : connections;
     way->ports[0] = way->ports[1] = way->attnd_port = daemon->port;
     pthread_mutex_init(&way->replies.lock, NULL);
     pthread_mutex_init(&way->tails.lock, NULL);
@@ -129,8 +143,17 @@ START_TEST(test_requests_are_as_many_and_as_answered_as_a_strict_reader_says)
 {
     struct daemon daemon;
     start(&daemon, &ways[DIRECT]);
-    run_callers(&ways[DIRECT], connections);
+    run_callers(&ways[DIRECT]);
     stop(&daemon, &ways[DIRECT], &figures[DIRECT], NULL);
+}
+END_TEST
+
+START_TEST(test_the_same_holds_over_tls)
+{
+    struct daemon daemon;
+    start(&daemon, &ways[TLS]);
+    run_callers(&ways[TLS]);
+    stop(&daemon, &ways[TLS], &figures[TLS], NULL);
 }
 END_TEST
 
@@ -141,7 +164,7 @@ START_TEST(test_what_haproxy_passes_on_as_n_requests_is_n_requests)
     start(&daemon, &ways[HAPROXY]);
     proxy_start(&proxy, &daemon);
     ways[HAPROXY].ports[0] = ways[HAPROXY].ports[1] = proxy.port;
-    run_callers(&ways[HAPROXY], connections);
+    run_callers(&ways[HAPROXY]);
     char *log = proxy_drain(&proxy);
     stop(&daemon, &ways[HAPROXY], &figures[HAPROXY], log);
     free(log);
@@ -155,7 +178,7 @@ START_TEST(test_what_nginx_passes_on_as_n_requests_is_n_requests)
     start(&daemon, &ways[NGINX]);
     nginx_start(&nginx, &daemon);
     memcpy(ways[NGINX].ports, nginx.ports, sizeof nginx.ports);
-    run_callers(&ways[NGINX], connections);
+    run_callers(&ways[NGINX]);
     char *log = nginx_stop(&nginx);
     stop(&daemon, &ways[NGINX], &figures[NGINX], log);
     free(log);
@@ -165,15 +188,17 @@ END_TEST
 START_TEST(test_each_planted_defect_is_found)
 {
     struct way way = {.name = planted_name((size_t)_i)};
-    struct figures none = {0};
     struct daemon daemon;
     start(&daemon, &way);
     way.timeout_ms = TIMEOUT_PLANTED_MS;
     way.shown = 0;
+    way.planned = CONNECTIONS_PLANTED;
     way.ports[0] = way.ports[1] = planted_open((size_t)_i, daemon.port);
-    run_callers(&way, CONNECTIONS_PLANTED);
+    run_callers(&way);
     planted_close();
-    stop(&daemon, &way, &none, NULL);
+    daemon_stop(&daemon);
+    records_free(&way.replies);
+    records_free(&way.tails);
     ck_assert_msg(atomic_load(&way.wrong) > 0, "not found: %s", way.name);
     found++;
 }
@@ -184,6 +209,7 @@ static Suite *suite(void)
     Suite *suite = suite_create("framing");
     TCase *tests = tcase_create("framing");
     tcase_add_test(tests, test_requests_are_as_many_and_as_answered_as_a_strict_reader_says);
+    tcase_add_test(tests, test_the_same_holds_over_tls);
     tcase_add_test(tests, test_what_haproxy_passes_on_as_n_requests_is_n_requests);
     tcase_add_test(tests, test_what_nginx_passes_on_as_n_requests_is_n_requests);
     tcase_add_loop_test(tests, test_each_planted_defect_is_found, 0, PLANTED_COUNT);
@@ -205,8 +231,8 @@ static bool report(const struct way *way, const struct figures *out)
     printf("%zu in attnd's log; %zu exchanges wrong, %zu desynchronisations\n", out->logged, wrong,
            out->desynchronised);
     return wrong == 0 && out->desynchronised == 0 && same + by_proxy == requests &&
-           same >= connections && atomic_load(&way->connections) == connections &&
-           (!way->proxied || out->answered >= same);
+           same >= way->planned && atomic_load(&way->connections) == way->planned &&
+           way->planned > 0 && (!way->proxied || out->answered >= same);
 }
 
 int main(int argc, char *argv[])

@@ -312,8 +312,10 @@ void message_read(struct message *out, const char *bytes, size_t length, bool tr
     } else if (!read_head(out, &framing, &rest)) {
         return;
     } else if (out->chunked) {
-        out->kind = read_chunks(out, &rest) ? MESSAGE_WHOLE : MESSAGE_REFUSED;
-    } else if (framing.length <= length_of(rest)) {
+        out->kind = read_chunks(out, &rest) ? MESSAGE_WHOLE : MESSAGE_BROKEN;
+    } else if (framing.length > length_of(rest)) {
+        out->kind = MESSAGE_BROKEN;
+    } else {
         out->kind = MESSAGE_WHOLE;
         text_bytes(&out->body, rest.at, framing.length);
         rest.at += framing.length;

@@ -17,7 +17,8 @@
 enum message_kind {
     MESSAGE_NONE,    /* no byte is left */
     MESSAGE_WHOLE,   /* a request, and where it ends is beyond doubt */
-    MESSAGE_REFUSED, /* a wrong head or chunk, or the stream ends within the request */
+    MESSAGE_REFUSED, /* a wrong head, or the stream ends within it */
+    MESSAGE_BROKEN,  /* behind a right head a wrong chunk, or the stream ends within the body */
 };
 
 struct message {

@@ -79,6 +79,25 @@ bool reply_is_attnds(const struct raw_answer *reply)
            raw_header(value, reply, "X-Request-Id");
 }
 
+bool reply_refuses_head(const struct raw_answer *reply)
+{
+    static const struct {
+        unsigned status;
+        const char *code;
+    } refusals[] = {
+        {400, "bad_request"},       {408, "request_timeout"}, {413, "body_too_large"},
+        {431, "headers_too_large"}, {501, "not_implemented"},
+    };
+    bool found = false;
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        char code[64];
+        snprintf(code, sizeof code, "{\"error\":{\"code\":\"%s\"", refusals[i].code);
+        bool has_code = reply->length == 0 || strncmp(reply->body, code, strlen(code)) == 0;
+        found = found || (reply->status == refusals[i].status && has_code);
+    }
+    return found;
+}
+
 bool reply_is_last(const struct raw_answer *reply)
 {
     char value[256];
@@ -143,7 +162,15 @@ void reply_mask(struct text *out, const struct raw_answer *reply, bool order)
 
 /* ---- Alone ----------------------------------------------------------------------------------- */
 
-struct raw_answer reply_alone(const struct message *message, size_t id, unsigned port)
+void reply_open(struct raw *raw, unsigned port, bool tls)
+{
+    if (tls)
+        ck_assert(raw_open_tls(raw, "127.0.0.1", port, NULL));
+    else
+        raw_open(raw, "127.0.0.1", port);
+}
+
+struct raw_answer reply_alone(const struct message *message, size_t id, unsigned port, bool tls)
 {
     struct raw raw;
     struct text request = {0};
@@ -157,7 +184,7 @@ struct raw_answer reply_alone(const struct message *message, size_t id, unsigned
         text_add(&request, "Content-Length: %zu\r\n", message->body.length);
     text_add(&request, "\r\n");
     text_bytes(&request, message->body.data, message->body.length);
-    raw_open(&raw, "127.0.0.1", port);
+    reply_open(&raw, port, tls);
     raw_send(&raw, request.data, request.length);
     struct raw_answer reply = raw_read(&raw, message->is_head, REPLY_TIMEOUT_MS);
     raw_close(&raw);
