@@ -21,6 +21,7 @@
 #   build/retry         replies lost, doubled  tests/retry/*.c, likewise
 #   build/soak          ten minutes of all     tests/soak/*.c, likewise
 #   build/invariance    bits alone, in batches  tests/invariance/*.c
+#   build/framing       requests on a line  tests/framing/*.c, likewise, and proxies
 #   build/overload      load and slow clients  tests/overload/*.c, likewise
 #   build/fault         calls that fail        tests/fault/main.c and what it needs
 #   build/power         power failures         tests/power/*.c, starts the daemon named by $ATTND
@@ -106,6 +107,7 @@ $(OBJ)/server/%.o: LOCAL = -Iserver $(call pkg_cflags,$(SERVER_PKGS))
 $(OBJ)/tests/%.o:  LOCAL = -Ilib -Iserver -Itests/common -Wno-format-truncation \
                            $(call pkg_cflags,$(TEST_PKGS))
 $(OBJ)/tests/catalogue/%.o: LOCAL += -Itests/http
+$(OBJ)/tests/framing/%.o: LOCAL += -Itests/http -Itests/catalogue
 $(OBJ)/tests/invariance/%.o: LOCAL = -Itests/unit
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/load/%.o: LOCAL =
@@ -146,6 +148,7 @@ FUZZ_TARGETS = $(filter-out replay,$(basename $(notdir $(wildcard tests/fuzz/*.c
 KILL_OBJS   = $(call objects,tests/kill/*.c)
 RETRY_OBJS  = $(call objects,tests/retry/*.c tests/kill/mirror.c)
 SOAK_OBJS   = $(call objects,tests/soak/*.c)
+FRAMING_OBJS = $(call objects,tests/framing/*.c tests/catalogue/proxy.c)
 OVERLOAD_OBJS = $(call objects,tests/overload/*.c)
 FAULT_OBJS  = $(filter-out %/shim.o,$(call objects,tests/fault/*.c))
 POWER_OBJS  = $(filter-out %/recorder.o,$(call objects,tests/power/*.c)) \
@@ -160,7 +163,7 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
         bench bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
@@ -170,12 +173,18 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # ---- Running and checking ----------------------------------------------------------------------
 
+# The checks beside the suites, and all programs that `make check` builds.
+CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
+         check-invariance check-overload check-framing
+CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
+                 recorder.so retry soak invariance overload framing)
+
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
 
-check: all $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/corrupt $(OUT)/fault $(OUT)/attnd_fault $(OUT)/kill $(OUT)/power $(OUT)/recorder.so $(OUT)/retry $(OUT)/soak $(OUT)/invariance $(OUT)/overload | build/deps/check ## everything that a change must pass (minutes)
+check: all $(CHECK_PROGRAMS) | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory suites presets layers style models-check docs-check
-	@$(MAKE) --no-print-directory QUICK=1 check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload fuzz
+	@$(MAKE) --no-print-directory QUICK=1 $(CHECKS) fuzz
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
@@ -184,7 +193,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory tsan
 	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
 	$(OUT)/kernelcheck --seconds 300
-	@$(MAKE) --no-print-directory check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload
+	@$(MAKE) --no-print-directory $(CHECKS)
 	@$(MAKE) --no-print-directory check-load check-journal
 	@echo "check-all: all passed"
 
@@ -204,10 +213,9 @@ asan ubsan tsan: | build/deps/check
 	@echo "$@: all passed"
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
-CHECKS_OF_tsan  = check-corrupt check-kill check-power check-sandbox check-retry check-soak check-invariance \
-                  check-overload
-CHECKS_OF_ubsan = $(CHECKS_OF_tsan) check-fault
-CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
+CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS))
+CHECKS_OF_ubsan = $(CHECKS)
+CHECKS_OF_asan  = $(CHECKS)
 
 # detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
 # every softmax faults.
@@ -271,6 +279,9 @@ check-invariance: $(OUT)/invariance ## 10,000 decodes alone and in batches of 2 
 
 check-overload: $(OUT)/overload $(OUT)/attnd ## 2 and 10 times the load it can do, and thousands of slow clients; QUICK=1: fewer
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/overload $(if $(QUICK),--quick)
+
+check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and good requests, direct and through HAProxy and nginx; QUICK=1: 9,000
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/framing $(if $(QUICK),--quick)
 
 # The whole of it runs in an instrumented daemon; QUICK=1 takes a few of the calls, and one that is not.
 check-fault: $(OUT)/fault $(if $(QUICK),$(OUT)/attnd_fault) ## every call that can fail, failed in turn: at least 3,000; QUICK=1: 300
@@ -360,7 +371,7 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
-$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/fault/*.c tests/power/*.c): | build/deps/check
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/fault/*.c tests/power/*.c): | build/deps/check
 
 # The daemon without its main, so that unit suites link what they test.
 $(OUT)/libattn.a: $(LIB_OBJS)
@@ -378,7 +389,7 @@ $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(SERVER_PKGS) $(LIB_PKGS))
 
 # tests/http/suite_run.c stands before libcheck's own.
-$(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload fault): LDFLAGS += -Wl,--wrap=_ck_assert_failed
+$(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing fault): LDFLAGS += -Wl,--wrap=_ck_assert_failed
 
 $(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
@@ -420,6 +431,9 @@ $(OUT)/invariance: $(INVARIANCE_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
 
 $(OUT)/overload: $(OVERLOAD_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/framing: $(FRAMING_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
 $(OUT)/fault: $(FAULT_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a

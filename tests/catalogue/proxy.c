@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <check.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,9 @@
 #define CONFIG "tests/catalogue/haproxy.cfg"
 #define BACKLOG 64
 #define READY_MS 20000
+#define END_SECONDS 20
 
-static int listen_anywhere(unsigned *port)
+int proxy_listen(unsigned *port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t size = sizeof address;
@@ -39,9 +41,9 @@ static const char *program(void)
 
 void proxy_start(struct proxy *proxy, const struct daemon *daemon)
 {
-    static const char *const arguments[] = {"-db", "-q", "-f", CONFIG, NULL};
+    static const char *const arguments[] = {"-db", "-f", CONFIG, NULL};
     char listen_fd[32], server_port[32];
-    int fd = listen_anywhere(&proxy->port);
+    int fd = proxy_listen(&proxy->port);
     snprintf(listen_fd, sizeof listen_fd, "LISTEN_FD=%d", fd);
     snprintf(server_port, sizeof server_port, "SERVER_PORT=%u", daemon->port);
     const char *const variables[] = {listen_fd, server_port, NULL};
@@ -57,3 +59,13 @@ void proxy_start(struct proxy *proxy, const struct daemon *daemon)
 }
 
 void proxy_stop(struct proxy *proxy) { process_end(&proxy->process); }
+
+char *proxy_drain(struct proxy *proxy)
+{
+    int status;
+    ck_assert_int_eq(kill(proxy->process.pid, SIGUSR1), 0);
+    ck_assert_msg(process_wait(&status, &proxy->process, END_SECONDS), "HAProxy does not end");
+    char *log = process_text(proxy->process.out);
+    process_end(&proxy->process);
+    return log;
+}

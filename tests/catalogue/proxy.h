@@ -14,4 +14,12 @@ struct proxy {
 void proxy_start(struct proxy *proxy, const struct daemon *daemon);
 void proxy_stop(struct proxy *proxy);
 
+/* Ends HAProxy when it has finished its requests; returns its log, a line for each request, the
+ * caller's to free. */
+char *proxy_drain(struct proxy *proxy);
+
+/* Returns a socket that listens on loopback, on a port that the kernel gives, and that a child
+ * inherits; the caller closes it. */
+int proxy_listen(unsigned *port);
+
 #endif

@@ -32,6 +32,7 @@ check  yamllint             command yamllint
 fuzz   clang                command clang
 fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 check  haproxy              file /usr/sbin/haproxy
+check  nginx-light          file /usr/sbin/nginx
 load   wrk                  command wrk
 TABLE
 }
