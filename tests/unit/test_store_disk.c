@@ -102,6 +102,36 @@ START_TEST(test_always_refuses_what_cannot_be_flushed)
 }
 END_TEST
 
+/* An expiry is recorded without a flush, at the end of a journal that is left then. */
+START_TEST(test_always_flushes_the_end_of_the_old_journal_before_it_answers_in_the_new_one)
+{
+    struct srv_session *a = store_app_session(&app, "a"), *b = store_app_session(&app, "b");
+    struct srv_store_status status;
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    ck_assert_int_eq(store_app_append(&app, b), SRV_OK);
+    srv_session_remove(app.sessions, b);
+    disk_reset();
+    srv_store_request_checkpoint(&status, app.store);
+    store_app_await_checkpoint(&app);
+    srv_store_expire(app.store, b);
+    for (unsigned waited = 0; all_flushed() && waited < 4000; waited += 10)
+        usleep(10000);
+    atomic_store(&disk.fdatasync_ms, 300);
+    srv_store_take_checkpoint(app.store);
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    atomic_store(&disk.fdatasync_ms, 0);
+    size_t end = SIZE_MAX, head = disk_find(DISK_PWRITE, "2.journal", 0);
+    for (size_t i = 0; (i = disk_find(DISK_PWRITE, "1.journal", i)) != SIZE_MAX; i++)
+        end = i;
+    size_t recorded = disk_find(DISK_PWRITE, "2.journal", head + 1);
+    size_t answered = disk_find(DISK_FDATASYNC, "2.journal", recorded);
+    ck_assert(end < recorded && answered != SIZE_MAX);
+    ck_assert_uint_lt(disk_find(DISK_FDATASYNC, "1.journal", end), answered);
+    srv_session_put(a);
+    srv_session_put(b);
+}
+END_TEST
+
 START_TEST(test_everysec_flushes_within_two_seconds)
 {
     struct srv_session *a = store_app_session(&app, "a");
@@ -340,6 +370,8 @@ Suite *suite_store_disk(void)
     tcase_set_timeout(always, 120);
     tcase_add_test(always, test_always_flushes_every_change_before_the_call_returns);
     tcase_add_test(always, test_always_refuses_what_cannot_be_flushed);
+    tcase_add_test(always,
+                   test_always_flushes_the_end_of_the_old_journal_before_it_answers_in_the_new_one);
     tcase_add_test(
         always,
         test_nobody_who_serves_waits_for_a_flush_and_expired_sessions_are_recorded_together);
