@@ -447,14 +447,16 @@ static void drop_journal(const struct srv_store *store)
 }
 
 /* Opens a new journal; or makes a checkpoint first, where the files do not say what the sessions
- * are now. */
+ * are now.  Where only checkpoints are kept, there is always a base: without the one of the first
+ * start, the files of a checkpoint that did not end could be taken for those of a lost base. */
 static bool start_recording(struct load *load)
 {
     struct srv_store *store = load->store;
-    bool journals_left = !srv_store_journals(store) && store->older_journals > 0;
+    bool needs_base =
+        !srv_store_journals(store) && (store->older_journals > 0 || load->generation == 0);
     store->base_generation = load->generation;
     store->keep_journals = load->incomplete;
-    if (load->incomplete || journals_left) {
+    if (load->incomplete || needs_base) {
         if (srv_store_make_checkpoint(store)) {
             store->keep_journals = false;
             return true;

@@ -13,7 +13,7 @@
 
 #include "calls.h"
 #include "served.h"
-#include "store/record.h"
+#include "state_files.h"
 #include "suites.h"
 #include "tensors.h"
 
@@ -96,46 +96,6 @@ static json_int_t epoch_of(const char *id)
     json_int_t epoch = answer_integer(&answer, "epoch");
     answer_free(&answer);
     return epoch;
-}
-
-/* Counts the files whose names end like that; `path` gets the first one's. */
-static size_t find_files(char path[320], const char *end)
-{
-    DIR *stream = opendir(directory);
-    size_t found = 0;
-    ck_assert_ptr_nonnull(stream);
-    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
-        size_t length = strlen(entry->d_name);
-        if (length < strlen(end) || strcmp(entry->d_name + length - strlen(end), end) != 0)
-            continue;
-        if (found++ == 0)
-            snprintf(path, 320, "%s/%s", directory, entry->d_name);
-    }
-    closedir(stream);
-    return found;
-}
-
-static void flip(const char *path, off_t at)
-{
-    unsigned char byte;
-    int fd = open(path, O_RDWR);
-    ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
-    byte ^= 4;
-    ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
-    close(fd);
-}
-
-/* The place of the first record of that type in a journal. */
-static off_t find_record(const char *path, enum srv_record_type type)
-{
-    struct srv_record_head head = {0};
-    off_t at = SRV_JOURNAL_HEAD;
-    int fd = open(path, O_RDONLY);
-    while (pread(fd, &head, sizeof head, at) == (ssize_t)sizeof head && head.type != type)
-        at += (off_t)(sizeof head + head.length);
-    close(fd);
-    return at;
 }
 
 static void expect_logged(const char *words)
@@ -255,7 +215,8 @@ START_TEST(test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigki
     }
     char *a = call_next_bits(&client, "a"), *b = call_next_bits(&client, "b");
     die();
-    ck_assert_uint_ge(find_files(path, ".base"), 1); /* two, if killed before it removed one */
+    ck_assert_uint_ge(state_files_find(path, directory, ".base"),
+                      1); /* two, if killed before it removed one */
     start();
     expect_bits("a", a);
     expect_bits("b", b);
@@ -271,7 +232,8 @@ static void make_snapshot(void)
     struct answer asked = client_post(&client, "/snapshot", NULL);
     expect_answer(&asked, 202, NULL, "snapshot");
     json_int_t before = answer_integer(&asked, "generation"), base = 0;
-    for (unsigned waited = 0; base <= before || find_files(path, ".journal") > 1; waited++) {
+    for (unsigned waited = 0; base <= before || state_files_find(path, directory, ".journal") > 1;
+         waited++) {
         struct answer now = client_get(&client, "/snapshot");
         expect_answer(&now, 200, NULL, "snapshot");
         base = answer_integer(&now, "base");
@@ -305,9 +267,10 @@ START_TEST(test_snapshot_is_made_after_so_many_tokens)
     more[0] = "--snapshot-tokens";
     more[1] = "3";
     start();
+    double before = call_metric(&client, "attnd_snapshots_total"); /* the start made one */
     call_create(&client, "a", "");
     steps("a", 0, 4);
-    for (unsigned waited = 0; call_metric(&client, "attnd_snapshots_total") < 1; waited++) {
+    for (unsigned waited = 0; call_metric(&client, "attnd_snapshots_total") == before; waited++) {
         ck_assert_uint_lt(waited, 500);
         pause_ms(20);
     }
@@ -373,7 +336,7 @@ START_TEST(test_full_disk_refuses_what_would_be_lost_and_changes_nothing)
     call_create(&client, "a", "");
     steps("a", 0, 5);
     char *a = call_next_bits(&client, "a");
-    ck_assert_uint_eq(find_files(path, ".journal"), 1);
+    ck_assert_uint_eq(state_files_find(path, directory, ".journal"), 1);
     ck_assert_int_eq(stat(path, &journal), 0);
     limit_files((rlim_t)journal.st_size + 50); /* room for a part of a record */
     expect_refused(call_decode(&client, "a", 5, ""), "decode");
@@ -434,8 +397,8 @@ START_TEST(test_damaged_session_file_is_set_aside_and_the_others_load)
     steps("a", 0, 3);
     steps("b", 0, 4);
     stop();
-    ck_assert_uint_eq(find_files(path, ".session"), 2);
-    flip(path, 400);
+    ck_assert_uint_eq(state_files_find(path, directory, ".session"), 2);
+    state_files_flip(path, 400);
     start();
     bool has_a = call_status(&client, "a") == 200;
     snprintf(name, sizeof name, "%s", has_a ? "a" : "b");
@@ -445,7 +408,7 @@ START_TEST(test_damaged_session_file_is_set_aside_and_the_others_load)
     ck_assert_double_eq(call_metric(&client, "attnd_sessions_lost_total"), 1);
     ck_assert_double_eq(call_metric(&client, "attnd_sessions_restored_total"), 1);
     expect_logged("will be set aside");
-    ck_assert_uint_eq(find_files(path, ".damaged"), 1);
+    ck_assert_uint_eq(state_files_find(path, directory, ".damaged"), 1);
     stop();
     start(); /* the damage is reported once */
     ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 0);
@@ -459,7 +422,7 @@ END_TEST
 static void expect_unreadable(const char *end)
 {
     char own[64], path[96], name[320], away[340], *out, *err;
-    ck_assert_uint_eq(find_files(name, end), 1);
+    ck_assert_uint_eq(state_files_find(name, directory, end), 1);
     snprintf(away, sizeof away, "%s.away", name);
     ck_assert(rename(name, away) == 0 && symlink(away, name) == 0);
     config_write(own, path, CONFIG_SMALL("\"log\":\"error\","));
@@ -489,7 +452,7 @@ START_TEST(test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone)
     expect_unreadable(".base");
     expect_unreadable(".session");
     expect_unreadable(".journal");
-    ck_assert_uint_eq(find_files(path, ".damaged"), 0);
+    ck_assert_uint_eq(state_files_find(path, directory, ".damaged"), 0);
     start();
     expect_bits("a", bits);
     stop();
@@ -505,8 +468,8 @@ START_TEST(test_damaged_base_is_set_aside_and_sessions_load)
     call_create(&client, "a", "");
     steps("a", 0, 3);
     stop();
-    ck_assert_uint_eq(find_files(path, ".base"), 1);
-    flip(path, 20);
+    ck_assert_uint_eq(state_files_find(path, directory, ".base"), 1);
+    state_files_flip(path, 20);
     start();
     ck_assert_uint_eq(call_length(&client, "a", 0), 3);
     ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 1);
@@ -524,13 +487,14 @@ START_TEST(test_damage_in_a_journal_costs_the_session_that_it_hits)
     steps("a", 0, 1);
     steps("b", 0, 2);
     die();
-    ck_assert_uint_eq(find_files(path, ".journal"), 1);
-    flip(path, find_record(path, SRV_RECORD_ROWS) + 72 + 48 + 20); /* the row of `a` */
+    ck_assert_uint_eq(state_files_find(path, directory, ".journal"), 1);
+    state_files_flip(path, state_files_record(path, SRV_RECORD_ROWS, 0) + 72 + 48 +
+                               20); /* the row of `a` */
     start();
     ck_assert_int_eq(call_status(&client, "a"), 404);
     ck_assert_uint_eq(call_length(&client, "b", 0), 2);
     steps("b", 2, 3);
-    ck_assert_uint_eq(find_files(path, ".journal.damaged"), 1);
+    ck_assert_uint_eq(state_files_find(path, directory, ".journal.damaged"), 1);
     char *b = call_next_bits(&client, "b");
     die();
     start();
@@ -548,7 +512,7 @@ START_TEST(test_torn_tail_of_a_journal_is_removed)
     call_create(&client, "a", "");
     steps("a", 0, 3);
     die();
-    ck_assert_uint_eq(find_files(path, ".journal"), 1);
+    ck_assert_uint_eq(state_files_find(path, directory, ".journal"), 1);
     ck_assert_int_eq(stat(path, &journal), 0);
     ck_assert_int_eq(truncate(path, journal.st_size - 30), 0);
     start();
@@ -577,7 +541,7 @@ START_TEST(test_sessions_of_another_model_are_set_aside_and_the_daemon_starts)
     start_with(other);
     ck_assert_int_eq(call_status(&client, "a"), 404);
     expect_logged("1 are of models that are not here");
-    ck_assert_uint_ge(find_files(path, ".damaged"), 1);
+    ck_assert_uint_ge(state_files_find(path, directory, ".damaged"), 1);
     call_create(&client, "a", "");
     stop();
     start_with(other);
@@ -627,11 +591,11 @@ START_TEST(test_start_that_is_refused_touches_nothing)
     steps("b", 3, 4);
     steps("c", 3, 4);
     die();
-    ck_assert_uint_eq(find_files(name, ".session"), 3);
-    flip(name, 400);
+    ck_assert_uint_eq(state_files_find(name, directory, ".session"), 3);
+    state_files_flip(name, 400);
     snprintf(unfinished, sizeof unfinished, "%s/some.new", directory);
     close(open(unfinished, O_WRONLY | O_CREAT, 0600));
-    ck_assert_uint_eq(find_files(name, ".journal"), 1);
+    ck_assert_uint_eq(state_files_find(name, directory, ".journal"), 1);
     ck_assert_int_eq(stat(name, &before), 0);
     ck_assert_int_eq(truncate(name, before.st_size - 30), 0);
     config_write(own, path, CONFIG_SMALL(""));
@@ -646,10 +610,10 @@ START_TEST(test_start_that_is_refused_touches_nothing)
     ck_assert_int_eq(stat(name, &after), 0);
     ck_assert_int_eq(after.st_size, before.st_size - 30);
     ck_assert_int_eq(access(unfinished, F_OK), 0);
-    ck_assert_uint_eq(find_files(name, ".damaged"), 0);
+    ck_assert_uint_eq(state_files_find(name, directory, ".damaged"), 0);
     start();
     expect_logged("cut off");
-    ck_assert_uint_eq(find_files(name, ".session.damaged"), 1);
+    ck_assert_uint_eq(state_files_find(name, directory, ".session.damaged"), 1);
     ck_assert_int_ne(access(unfinished, F_OK), 0);
     ck_assert_double_eq(call_metric(&client, "attnd_sessions_restored_total"), 2);
     stop();
