@@ -26,9 +26,11 @@
 const struct srv_bound srv_bounds[] = {
     /* Requests and replies. */
     {FIXED("header_bytes", SRV_MAX_HEADER_BYTES), .unit = "bytes", .code = SRV_E_HEADERS_TOO_LARGE,
-     .subject = "request line and header fields"},
+     .subject = "request line, header fields and trailer fields"},
     {FIXED("header_fields", SRV_MAX_HEADERS), .code = SRV_E_HEADERS_TOO_LARGE,
-     .subject = "header fields of a request"},
+     .subject = "header fields, trailer fields and query parameters of a request"},
+    {FIXED("chunk_line", SRV_MAX_CHUNK_LINE), .unit = "bytes", .code = SRV_E_BAD_REQUEST,
+     .subject = "size and extensions of a chunk"},
     {FIXED("id_characters", SRV_ID_MAX), .code = SRV_E_INVALID_VALUE,
      .subject = "session ids, names of models, X-Request-Id, Idempotency-Key"},
     {LIMIT(max_body_bytes), .unit = "bytes", .code = SRV_E_BODY_TOO_LARGE,

@@ -48,11 +48,12 @@ static const struct srv_http_context *context_of(const struct srv_exchange *x)
 
 /* The connection ends after the reply where the rest of the request was not read or cannot be
  * trusted (mhd_workarounds.c, 9), where the daemon drains, and where the client has ended it and
- * libmicrohttpd holds no further request of it. */
+ * no further request of it waits for a reply. */
 static bool is_last_reply(const struct srv_exchange *x)
 {
     const struct srv_connection *connection = x->connection;
-    bool more = connection->scan.requests > connection->served + 1;
+    const struct srv_scan *scan = &connection->scan;
+    bool more = scan->requests > connection->served + 1 || scan->fault != NULL;
     return x->body_unread || x->framing.chunked ||
            atomic_load(context_of(x)->phase) == SRV_DRAINING ||
            (!more && srv_mhd_client_closed(connection));

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#define MAX_CHUNK_LINE 1024 /* bytes of a chunk's size and its extensions */
-
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 
@@ -64,7 +62,8 @@ static const struct srv_scan_fault faults[] = {
     [BAD_CHUNK] = {SRV_E_BAD_REQUEST, NULL, "the size or the end of a chunk is malformed"},
     [LARGE_CHUNK] = {SRV_E_BODY_TOO_LARGE, NULL, "the size of a chunk is 2^64 or more"},
     [LONG_CHUNK_LINE] = {SRV_E_BAD_REQUEST, NULL,
-                         "the line before a chunk has more than " TEXT(MAX_CHUNK_LINE) " bytes"},
+                         "the line before a chunk has more than " TEXT(
+                             SRV_MAX_CHUNK_LINE) " bytes"},
     [LONG_HEAD] = {SRV_E_HEADERS_TOO_LARGE, NULL,
                    "more than " TEXT(SRV_MAX_HEADER_BYTES) " bytes of header"},
     [MANY_FIELDS] = {SRV_E_HEADERS_TOO_LARGE, NULL,
@@ -122,9 +121,10 @@ static char *expect_lf(struct srv_scan *s, enum state next, char *at)
 
 static char *scan_method(struct srv_scan *s, char *at, char *end)
 {
-    for (; at < end && *at != ' '; at++)
+    for (; at < end && (*at != ' ' || s->word_length == 0); at++, s->word_length = 1)
         if (!is_token_character(*at))
             return fail(s, BAD_METHOD, at);
+    s->word_length = at < end ? 0 : s->word_length;
     return at < end ? go_on(s, TARGET, at + 1) : at;
 }
 
@@ -397,7 +397,7 @@ static char *step(struct srv_scan *s, char *at, char *end)
     bool in_head = s->state <= HEAD_LF;
     bool in_line = s->state >= CHUNK_DIGITS && s->state <= CHUNK_LINE_LF;
     size_t *count = in_head ? &s->bytes : &s->line;
-    size_t most = in_head ? SRV_MAX_HEADER_BYTES : MAX_CHUNK_LINE, room = most + 1 - *count;
+    size_t most = in_head ? SRV_MAX_HEADER_BYTES : SRV_MAX_CHUNK_LINE, room = most + 1 - *count;
     if ((in_head || in_line) && (size_t)(end - at) > room)
         end = at + room;
     char *next = steps[s->state](s, at, end);

@@ -213,6 +213,7 @@ static const struct refusal refusals[] = {
     {"GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
     {"GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
     {"GET /\x7f HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
+    {" / HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
     {"G@T / HTTP/1.1\r\nHost: a\r\n\r\n", SRV_E_BAD_REQUEST},
     {"GET / HTTP/1.1\r\n\r\n", SRV_E_BAD_REQUEST},
     {GET "HOST: b\r\n\r\n", SRV_E_BAD_REQUEST},
