@@ -75,7 +75,7 @@ const struct srv_bound srv_bounds[] = {
      .subject = "idle time that a session may set"},
     {FIXED("state_header", ATTN_MAX_STATE_HEADER), .unit = "bytes", .code = SRV_E_MALFORMED_STATE,
      .subject = "header of an imported state"},
-    {FIXED("state_notes", ATTN_MAX_NOTES), .code = SRV_E_MALFORMED_STATE,
+    {FIXED("state_notes", ATTN_SAFETENSORS_MAX_NOTES), .code = SRV_E_MALFORMED_STATE,
      .subject = "pairs of an imported state's __metadata__"},
     {OPTION(memory_limit), .unit = "bytes", .beyond = NOT_STARTED,
      .subject =
