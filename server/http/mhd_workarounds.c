@@ -21,8 +21,9 @@
  *    as a client waits: a whole CPU.  Answer: srv_mhd_accept_after_turn, which pauses accepting for
  *    100 ms at a time.
  *  6 A chunk header longer than the reading buffer counts as work for ever: MHD_get_timeout says 0
- *    in every turn, a whole CPU until the deadline.  Answer: after 64 turns without input each turn
- *    waits 5 ms (wait_ms in http_loop.c).
+ *    in every turn, a whole CPU until the deadline.  Answer: the scan (15) refuses lines of chunks
+ *    for which there might be no room; and after 64 turns without input each turn waits 5 ms
+ *    (wait_ms in http_loop.c).
  *  7 A read that fills less than its buffer counts as all there is, so where a client's end arrived
  *    with its last bytes the end is not seen before the deadline.  Answer: srv_mhd_client_closed.
  *  8 Heads are read leniently: the first of two Content-Lengths wins, Transfer-Encoding beats
