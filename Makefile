@@ -222,8 +222,8 @@ CHECKS_OF_asan  = $(CHECKS)
 SUITE_ENV = ASAN_OPTIONS=detect_stack_use_after_return=0 \
             UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1
 
-# Whole in a quarter of a minute, so that there is no shorter form of it.
-check-catalogue: $(OUT)/catalogue $(OUT)/attnd ## every bad request and file of tests/catalogue/, directly and through HAProxy
+# Whole in half a minute, so that there is no shorter form of it.
+check-catalogue: $(OUT)/catalogue $(OUT)/attnd ## every bad request and file of tests/catalogue/, directly, over TLS and through HAProxy
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/catalogue
 
 # Every parser with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer.  FUZZ_SECONDS=n or

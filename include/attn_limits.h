@@ -18,7 +18,7 @@
 #define ATTN_SAFETENSORS_MAX_TENSORS 1000000
 #define ATTN_SAFETENSORS_MAX_NAME 512 /* bytes */
 #define ATTN_SAFETENSORS_MAX_RANK 8
-#define ATTN_SAFETENSORS_MAX_NOTES 4096 /* pairs of __metadata__ in a cache's file */
+#define ATTN_SAFETENSORS_MAX_NOTES 2048 /* pairs of __metadata__ in a cache's file */
 
 /* Bytes of memory that this process may use: the least of the machine's and of the limits of its
  * control groups (v1, v2 and their parents); SIZE_MAX where none is known.  *source names the limit

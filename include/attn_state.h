@@ -106,7 +106,7 @@ ATTN_MUST_CHECK enum attn_status attn_decode_recorded(struct attn_engine *engine
 struct attn_export;
 struct attn_import;
 
-#define ATTN_MAX_NOTES 2048           /* notes of one export */
+#define ATTN_MAX_NOTES 2044           /* notes of one export, beside the four of its own */
 #define ATTN_MAX_STATE_HEADER 1048576 /* bytes of a file's header */
 
 /* A text of the caller's that is stored with a cache, as a pair of __metadata__. */

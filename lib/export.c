@@ -9,14 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attn_limits.h"
 #include "cache_file.h"
 #include "kvcache.h"
 #include "mem.h"
 #include "model.h"
 #include "status.h"
 
-#define PREFIX 8 /* bytes of the header's length */
-#define OWN_NOTES 3
+#define PREFIX 8    /* bytes of the header's length */
+#define OWN_NOTES 3 /* and the checksum */
+_Static_assert(ATTN_MAX_NOTES + OWN_NOTES + 1 == ATTN_SAFETENSORS_MAX_NOTES,
+               "an import takes what an export may have");
 
 static const char opening[] = "{\"__metadata__\":{\"checksum\":\"";
 

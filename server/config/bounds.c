@@ -26,9 +26,11 @@
 const struct srv_bound srv_bounds[] = {
     /* Requests and replies. */
     {FIXED("header_bytes", SRV_MAX_HEADER_BYTES), .unit = "bytes", .code = SRV_E_HEADERS_TOO_LARGE,
-     .subject = "request line and header fields"},
+     .subject = "request line, header fields and trailer fields"},
     {FIXED("header_fields", SRV_MAX_HEADERS), .code = SRV_E_HEADERS_TOO_LARGE,
-     .subject = "header fields of a request"},
+     .subject = "header fields, trailer fields and query parameters of a request"},
+    {FIXED("chunk_line", SRV_MAX_CHUNK_LINE), .unit = "bytes", .code = SRV_E_BAD_REQUEST,
+     .subject = "size and extensions of a chunk"},
     {FIXED("id_characters", SRV_ID_MAX), .code = SRV_E_INVALID_VALUE,
      .subject = "session ids, names of models, X-Request-Id, Idempotency-Key"},
     {LIMIT(max_body_bytes), .unit = "bytes", .code = SRV_E_BODY_TOO_LARGE,
@@ -73,7 +75,7 @@ const struct srv_bound srv_bounds[] = {
      .subject = "idle time that a session may set"},
     {FIXED("state_header", ATTN_MAX_STATE_HEADER), .unit = "bytes", .code = SRV_E_MALFORMED_STATE,
      .subject = "header of an imported state"},
-    {FIXED("state_notes", ATTN_MAX_NOTES), .code = SRV_E_MALFORMED_STATE,
+    {FIXED("state_notes", ATTN_SAFETENSORS_MAX_NOTES), .code = SRV_E_MALFORMED_STATE,
      .subject = "pairs of an imported state's __metadata__"},
     {OPTION(memory_limit), .unit = "bytes", .beyond = NOT_STARTED,
      .subject =

@@ -36,8 +36,9 @@ struct srv_limits {
 
 /* Bounds that are not options. */
 #define SRV_JSON_MAX_DEPTH 16      /* nesting of a request body */
-#define SRV_MAX_HEADERS 64         /* header fields of a request */
-#define SRV_MAX_HEADER_BYTES 16384 /* of all header fields together */
+#define SRV_MAX_HEADERS 64         /* header and trailer fields, query parameters of a request */
+#define SRV_MAX_HEADER_BYTES 16384 /* of request line, header fields and trailer fields */
+#define SRV_MAX_CHUNK_LINE 1024    /* bytes of a chunk's size and extensions, with CR LF */
 #define SRV_TENSOR_RANK 4
 #define SRV_CONNECTION_BYTES 24576   /* buffers of one connection, for its headers */
 #define SRV_TLS_SESSION_BYTES 49152  /* GnuTLS: 11 KiB idle, and a record of 16 KiB each way */

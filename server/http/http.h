@@ -75,6 +75,10 @@ void srv_http_resume(struct srv_http *http, struct srv_request *const requests[]
 /* Bytes that every request takes, whatever it is charged. */
 size_t srv_http_exchange_bytes(void);
 
+/* The method of that name; SRV_METHOD_COUNT for one of HTTP's that no route has.  False, with *out
+ * unchanged, where HTTP has no such method. */
+bool srv_route_read_method(enum srv_method *out, const char *name);
+
 /* Finds the route for a path.  NULL where there is none: `allowed` is then an Allow field's value
  * if the path has routes for other methods, else "".  GET routes answer HEAD.  `arg` receives what
  * stood for {..}, as it was sent: ids need no percent-encoding, so none is decoded. */

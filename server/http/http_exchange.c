@@ -47,12 +47,16 @@ static const struct srv_http_context *context_of(const struct srv_exchange *x)
 /* ---- Replying -------------------------------------------------------------------------------- */
 
 /* The connection ends after the reply where the rest of the request was not read or cannot be
- * trusted (mhd_workarounds.c, 9), where the daemon drains, and where the client has ended it. */
+ * trusted (mhd_workarounds.c, 9), where the daemon drains, and where the client has ended it and
+ * no further request of it waits for a reply. */
 static bool is_last_reply(const struct srv_exchange *x)
 {
+    const struct srv_connection *connection = x->connection;
+    const struct srv_scan *scan = &connection->scan;
+    bool more = scan->requests > connection->served + 1 || scan->fault != NULL;
     return x->body_unread || x->framing.chunked ||
            atomic_load(context_of(x)->phase) == SRV_DRAINING ||
-           srv_mhd_client_closed(x->connection);
+           (!more && srv_mhd_client_closed(connection));
 }
 
 /* Gives the reply to libmicrohttpd.  The deadline leaves a slow client time to read the reply at
@@ -100,28 +104,24 @@ static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const 
 {
     (void)kind;
     struct srv_head *head = context;
-    if (head->count < SRV_MAX_HEADERS)
-        head->fields[head->count] = (struct srv_header_field){
-            .name = name,
-            .name_length = name_length,
-            .value = value != NULL ? value : "",
-            .value_length = value_length,
-        };
-    head->count++;
+    if (head->count == SRV_MAX_HEADERS)
+        return MHD_NO; /* the scan lets no more pass */
+    head->fields[head->count++] = (struct srv_header_field){
+        .name = name,
+        .name_length = name_length,
+        .value = value != NULL ? value : "",
+        .value_length = value_length,
+    };
     return MHD_YES;
 }
 
 static void read_head(struct srv_head *head, const struct srv_exchange *x,
                       const struct srv_http_input *input)
 {
-    const union MHD_ConnectionInfo *size =
-        MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     head->method = input->method;
     head->path = input->path;
     head->target = x->target;
     head->version = input->version;
-    head->bytes = size != NULL ? size->header_size : 0;
-    head->end = head->method + head->bytes;
     head->count = 0;
     MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, take_field, head);
 }
@@ -136,31 +136,11 @@ static void make_request_id(char out[SRV_ID_MAX + 1], struct srv_http *http)
     out[16] = '\0';
 }
 
-/* SRV_METHOD_COUNT: a method of HTTP that no route has. */
-static const struct {
-    const char *name;
-    enum srv_method method;
-} methods[] = {
-    {"GET", SRV_GET},
-    {"HEAD", SRV_GET},
-    {"POST", SRV_POST},
-    {"PUT", SRV_PUT},
-    {"DELETE", SRV_DELETE},
-    {"OPTIONS", SRV_METHOD_COUNT},
-    {"PATCH", SRV_METHOD_COUNT},
-    {"TRACE", SRV_METHOD_COUNT},
-    {"CONNECT", SRV_METHOD_COUNT},
-};
-
 static enum srv_error_code find_route(struct srv_request *request, const struct srv_routes *routes,
                                       const struct srv_head *head, struct srv_error *error)
 {
-    size_t i = 0, count = sizeof methods / sizeof methods[0];
-    while (i < count && strcmp(methods[i].name, head->method) != 0)
-        i++;
-    if (i == count)
+    if (!srv_route_read_method(&request->method, head->method))
         return srv_fail(error, SRV_E_NOT_IMPLEMENTED, NULL, "unknown method '%.32s'", head->method);
-    request->method = methods[i].method;
     request->route = srv_route_find(request->path_arg, request->reply.allow, routes,
                                     request->method, head->path);
     if (request->route != NULL)
@@ -279,9 +259,58 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     x->state = READING_BODY;
     x->knows_interim = strcmp(head.version, "HTTP/1.1") == 0;
     srv_connection_deadline(x->connection, request->limits->body_timeout_ms);
-    if (srv_guard_head(&x->framing, &head, &error) != SRV_OK)
+    if (x->connection->scan.requests <= x->connection->served)
+        srv_fail(&error, SRV_E_INTERNAL, NULL, "libmicrohttpd has read past the scan");
+    if (error.code != SRV_OK || srv_guard_head(&x->framing, &head, &error) != SRV_OK)
         return refuse(x, &error, false);
+    head.path += x->framing.origin_length;
+    head.path = head.path[0] != '\0' ? head.path : "/";
     return check_head(x, &head, &error) == SRV_OK || refuse(x, &error, true);
+}
+
+void srv_exchange_refuse(struct srv_connection *connection)
+{
+    const struct srv_scan_fault *fault = connection->scan.fault;
+    struct srv_error error = {0};
+    if (connection->refused)
+        return;
+    connection->refused = true;
+    struct srv_exchange *begun = connection->exchange;
+    struct srv_exchange *x = begun != NULL ? begun : srv_exchange_open(connection, NULL, "");
+    if (x != NULL && x->state < DISCARDING_BODY) {
+        srv_fail(&error, fault->code, fault->param, "%s", fault->message);
+        srv_reply_error(&x->request, &error);
+    }
+    if (x != NULL && x->state < RUNNING_JOB)
+        reply_past_mhd(x);
+    if (x != NULL && begun == NULL)
+        srv_exchange_close(x, SRV_END_ERROR);
+    shutdown(connection->fd, SHUT_WR);
+}
+
+/* libmicrohttpd closes the connection when the client ends it or sends more, or at the deadline. */
+void srv_exchange_refuse_faulty(struct srv_loop *loop)
+{
+    while (loop->faulty != NULL) {
+        struct srv_connection *connection = loop->faulty;
+        loop->faulty = connection->next_faulty;
+        connection->is_faulty = false;
+        srv_exchange_refuse(connection);
+        srv_connection_deadline(connection, FAULTY_MS);
+    }
+}
+
+/* Notes that a request has ended, and whether that was the last before the fault. */
+static void count_served(struct srv_connection *connection)
+{
+    struct srv_loop *loop = connection->loop;
+    connection->served++;
+    if (connection->scan.fault == NULL || connection->refused ||
+        connection->served < connection->scan.requests)
+        return;
+    connection->is_faulty = true;
+    connection->next_faulty = loop->faulty;
+    loop->faulty = connection;
 }
 
 /* ---- The body -------------------------------------------------------------------------------- */
@@ -413,14 +442,6 @@ void srv_exchange_timeout(struct srv_exchange *x)
         setsockopt(x->connection->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-/* A head that libmicrohttpd could not parse counts as bad_request; libmicrohttpd has answered it
- * itself, with 400 or another status of its kind. */
-static void count_as_bad_request(struct srv_reply *reply)
-{
-    reply->code = SRV_E_BAD_REQUEST;
-    reply->status = srv_error_status(reply->code);
-}
-
 void srv_exchange_log(struct srv_request *request)
 {
     const struct srv_http_context *context = context_of(request->connection);
@@ -436,8 +457,6 @@ void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
     srv_exchange_stop_polling(x);
     if (x->state == RUNNING_JOB && srv_exchange_abandon(x))
         return;
-    if (x->state == READING_HEAD && end == SRV_END_ERROR)
-        count_as_bad_request(&request->reply);
     /* A client that left before its head was whole has made no request. */
     if (x->state != READING_HEAD || request->reply.code != SRV_OK)
         srv_exchange_log(request);
@@ -445,5 +464,7 @@ void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
         srv_loop_linger(x->loop, x->connection->fd);
     srv_connection_deadline(x->connection, request->limits->idle_timeout_s * 1000);
     x->connection->exchange = NULL;
+    if (x->mhd != NULL)
+        count_served(x->connection);
     srv_exchange_free(x, true);
 }

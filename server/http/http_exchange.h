@@ -12,6 +12,7 @@ struct MHD_Connection;
 
 #define BODY_FIRST 4096  /* bytes: first room for a body */
 #define SMALL_REPLY 4096 /* bytes: first room for a reply; one that fits is not charged */
+#define FAULTY_MS 2000   /* of a client that goes on after its bytes were refused */
 #define QUERY_MAX 127    /* characters; no route has a meaning for more */
 
 /* http_exchange.c draws the transitions. */
@@ -88,6 +89,13 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
  * the connection. */
 bool srv_exchange_advance(struct srv_exchange *exchange, const struct srv_http_input *input,
                           size_t *count);
+
+/* The connection's bytes are no request: replies with scan.fault, to the request in progress or to
+ * one of its own, past libmicrohttpd, which is to get no more bytes. */
+void srv_exchange_refuse(struct srv_connection *connection);
+
+/* At the end of a turn: the same for connections whose earlier requests have been answered. */
+void srv_exchange_refuse_faulty(struct srv_loop *loop);
 
 /* The deadline has passed; the caller then shuts the connection down. */
 void srv_exchange_timeout(struct srv_exchange *exchange);

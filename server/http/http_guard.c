@@ -1,9 +1,8 @@
-/* http_guard.c: refuses heads that two parsers could read in two ways.
+/* http_guard.c: refuses heads that two parsers could read in two ways, and reads single fields.
  *
- * libmicrohttpd reads heads leniently, and behind a proxy that reads them otherwise each leniency
- * smuggles a request (mhd_workarounds.c, 8).  Bytes that its parser dropped show in where the
- * fields lie: fields point into the bytes as received, so each must begin two bytes (CR LF) after
- * the end of the one before it.  `rules` lists the checks in their order. */
+ * Behind a proxy that reads a head otherwise, each ambiguity smuggles a request.  Bytes that no
+ * head may hold have been refused by then (http_scan.c).  `rules` lists the checks in their
+ * order. */
 #include "http/http_guard.h"
 
 #include <stdlib.h>
@@ -26,7 +25,7 @@ static bool value_is(const struct srv_header_field *field, const char *value)
 const struct srv_header_field *srv_head_find(const struct srv_head *head, const char *name)
 {
     size_t length = strlen(name);
-    for (size_t i = 0; i < head->count && i < SRV_MAX_HEADERS; i++)
+    for (size_t i = 0; i < head->count; i++)
         if (name_is(&head->fields[i], name, length))
             return &head->fields[i];
     return NULL;
@@ -56,19 +55,6 @@ static bool read_decimal(uint64_t *out, const struct srv_header_field *field)
     return field->value_length > 0;
 }
 
-/* The characters of a token, letters, digits and !#$%&'*+-.^_`|~: a bit for each below 128. */
-static const uint64_t token_characters[2] = {0x3ff6cfa00000000, 0x57ffffffc7fffffe};
-
-static bool is_token(const char *text, size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c >= 128 || (token_characters[c / 64] >> c % 64 & 1) == 0)
-            return false;
-    }
-    return length > 0;
-}
-
 bool srv_header_field_id(char out[SRV_ID_MAX + 1], const struct srv_header_field *field)
 {
     out[0] = '\0';
@@ -96,82 +82,6 @@ enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head
 
 /* ---- The rules ------------------------------------------------------------------------------- */
 
-static enum srv_error_code check_size(struct srv_framing *out, const struct srv_head *head,
-                                      struct srv_error *error)
-{
-    (void)out;
-    if (head->count > SRV_MAX_HEADERS)
-        return srv_fail(error, SRV_E_HEADERS_TOO_LARGE, NULL, "%zu header fields, at most %d",
-                        head->count, SRV_MAX_HEADERS);
-    if (head->bytes > SRV_MAX_HEADER_BYTES)
-        return srv_fail(error, SRV_E_HEADERS_TOO_LARGE, NULL, "%zu bytes of header, at most %d",
-                        head->bytes, SRV_MAX_HEADER_BYTES);
-    return SRV_OK;
-}
-
-static enum srv_error_code check_line(struct srv_framing *out, const struct srv_head *head,
-                                      struct srv_error *error)
-{
-    (void)out;
-    if (strcmp(head->version, "HTTP/1.1") != 0 && strcmp(head->version, "HTTP/1.0") != 0)
-        return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "the version must be HTTP/1.1 or HTTP/1.0");
-    if (!is_token(head->method, strlen(head->method)))
-        return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "the method is not a token");
-    if (head->target[0] != '/')
-        return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "the request target must begin with '/'");
-    for (const char *c = head->target; *c != '\0'; c++) {
-        if (*c <= ' ' || *c > '~' || *c == '#')
-            return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
-                            "the request target holds byte 0x%02x at offset %zu", (unsigned char)*c,
-                            (size_t)(c - head->target));
-    }
-    return SRV_OK;
-}
-
-static enum srv_error_code check_fields(struct srv_framing *out, const struct srv_head *head,
-                                        struct srv_error *error)
-{
-    (void)out;
-    for (size_t i = 0; i < head->count; i++) {
-        const struct srv_header_field *field = &head->fields[i];
-        if (!is_token(field->name, field->name_length))
-            return srv_fail(error, SRV_E_BAD_REQUEST, NULL, "header field %zu has no valid name",
-                            i + 1);
-        for (size_t j = 0; j < field->value_length; j++) {
-            unsigned char c = (unsigned char)field->value[j];
-            if ((c < ' ' && c != '\t') || c == 0x7f)
-                return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
-                                "header field %zu holds control character 0x%02x", i + 1, c);
-        }
-    }
-    return SRV_OK;
-}
-
-/* Every byte of the head belongs to the request line, a field or a CR LF: there is no NUL, no
- * folded line, no bare LF. */
-static enum srv_error_code check_gaps(struct srv_framing *out, const struct srv_head *head,
-                                      struct srv_error *error)
-{
-    (void)out;
-    if (head->path != head->method + strlen(head->method) + 1 ||
-        head->version != head->path + strlen(head->target) + 1)
-        return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
-                        "the request line holds a NUL or more than two spaces");
-    const char *next = head->version + strlen(head->version) + 2;
-    for (size_t i = 0; i < head->count; i++) {
-        const struct srv_header_field *field = &head->fields[i];
-        if (field->name != next || field->value <= field->name + field->name_length)
-            return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
-                            "line %zu of the header holds a NUL, is folded or lacks CR LF", i + 1);
-        next = field->value + field->value_length + 2;
-    }
-    if (head->end != next + 2)
-        return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
-                        "line %zu of the header holds a NUL, is folded or lacks CR LF",
-                        head->count + 1);
-    return SRV_OK;
-}
-
 static enum srv_error_code check_host(struct srv_framing *out, const struct srv_head *head,
                                       struct srv_error *error)
 {
@@ -182,6 +92,32 @@ static enum srv_error_code check_host(struct srv_framing *out, const struct srv_
         return srv_fail(error, SRV_E_BAD_REQUEST, "Host", "Host is given more than once");
     if (host == NULL && strcmp(head->version, "HTTP/1.1") == 0)
         return srv_fail(error, SRV_E_BAD_REQUEST, "Host", "HTTP/1.1 needs Host");
+    return SRV_OK;
+}
+
+/* An absolute target begins with a scheme and the authority that Host names too. */
+static enum srv_error_code check_target(struct srv_framing *out, const struct srv_head *head,
+                                        struct srv_error *error)
+{
+    const struct srv_header_field *host = srv_head_find(head, "Host");
+    const char *colon = strstr(head->target, "://");
+    size_t scheme = colon != NULL ? (size_t)(colon - head->target) + strlen("://") : 0;
+    bool is_http = scheme > 0 && (strncasecmp(head->target, "http://", scheme) == 0 ||
+                                  strncasecmp(head->target, "https://", scheme) == 0);
+    if (head->target[0] == '/')
+        return SRV_OK;
+    if (!is_http)
+        return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
+                        "the request target is neither a path nor "
+                        "an http or https URI");
+    const struct srv_header_field authority = {
+        .value = head->target + scheme, .value_length = strcspn(head->target + scheme, "/?")};
+    if (authority.value_length == 0 ||
+        (host != NULL && (host->value_length != authority.value_length ||
+                          strncasecmp(host->value, authority.value, host->value_length) != 0)))
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Host",
+                        "Host is not the authority of the request target");
+    out->origin_length = (uint16_t)(scheme + authority.value_length); /* within the head */
     return SRV_OK;
 }
 
@@ -228,7 +164,10 @@ static enum srv_error_code check_length(struct srv_framing *out, const struct sr
 static enum srv_error_code check_expect(struct srv_framing *out, const struct srv_head *head,
                                         struct srv_error *error)
 {
-    const struct srv_header_field *expect = srv_head_find(head, "Expect");
+    bool repeated;
+    const struct srv_header_field *expect = srv_head_single(&repeated, head, "Expect");
+    if (repeated)
+        return srv_fail(error, SRV_E_BAD_REQUEST, "Expect", "Expect is given more than once");
     if (expect == NULL || strcmp(head->version, "HTTP/1.1") != 0)
         return SRV_OK;
     if (!value_is(expect, "100-continue"))
@@ -240,8 +179,7 @@ static enum srv_error_code check_expect(struct srv_framing *out, const struct sr
 
 static enum srv_error_code (*const rules[])(struct srv_framing *, const struct srv_head *,
                                             struct srv_error *) = {
-    check_size, check_line,   check_fields, check_gaps,
-    check_host, check_coding, check_length, check_expect,
+    check_host, check_target, check_coding, check_length, check_expect,
 };
 
 enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_head *head,

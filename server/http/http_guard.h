@@ -1,7 +1,8 @@
 /* http_guard.h: what a request's head must look like before anything else in it is believed.
  *
  * A head is the request line and header fields, given as pointers into the bytes as they arrived
- * (libmicrohttpd parses in place).  The guard sees no socket, so unit tests can try every rule. */
+ * (libmicrohttpd parses in place) and passed the scan (http_scan.h).  The guard sees no socket, so
+ * unit tests can try every rule. */
 #ifndef SRV_HTTP_GUARD_H
 #define SRV_HTTP_GUARD_H
 
@@ -18,10 +19,8 @@ struct srv_header_field {
 
 struct srv_head {
     const char *method, *path, *version; /* NUL-terminated, where they arrived */
-    const char *target;                  /* a copy of path and query, up to a NUL */
-    const char *end;                     /* one past the empty line that ends the head */
-    size_t bytes;                        /* from the method to `end` */
-    size_t count;                        /* of fields received, of which SRV_MAX_HEADERS are kept */
+    const char *target;                  /* a copy of the target, with its query */
+    size_t count;                        /* of fields */
     struct srv_header_field fields[SRV_MAX_HEADERS];
 };
 
@@ -29,11 +28,12 @@ struct srv_head {
 struct srv_framing {
     bool has_length, chunked; /* at most one of them; neither: no body */
     bool expects_continue;    /* the client waits for 100 Continue before it sends the body */
+    uint16_t origin_length;   /* of scheme and authority before an absolute target's path, or 0 */
     uint64_t length;
 };
 
-/* Checks request line, fields and framing.  After an error the connection must be closed, since the
- * end of the body is not known.  Errors: bad_request, not_implemented, headers_too_large. */
+/* Checks the target and how the body is framed.  After an error the connection must be closed,
+ * since the end of the body is not known.  Errors: bad_request, not_implemented. */
 enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_head *head,
                                    struct srv_error *error);
 

@@ -36,6 +36,7 @@ void srv_exchange_run_submitted(struct srv_loop *loop)
     if (loop->has_submitted)
         srv_scheduler_run_or_wake(loop->http->context.scheduler);
     loop->has_submitted = false;
+    srv_exchange_refuse_faulty(loop);
 }
 
 /* ---- Waiting for the reply ------------------------------------------------------------------- */

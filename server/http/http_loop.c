@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -48,11 +49,32 @@ void srv_loop_wake(struct srv_loop *loop)
 
 /* ---- Connections and deadlines --------------------------------------------------------------- */
 
+/* Makes loop->by_fd long enough for this descriptor. */
+static bool grow_by_fd(struct srv_loop *loop, int fd)
+{
+    size_t needed = (size_t)fd + 1, count = needed + needed / 2;
+    if (needed <= loop->num_fds)
+        return true;
+    struct srv_connection **grown = realloc(loop->by_fd, count * sizeof *grown);
+    if (grown == NULL)
+        return false;
+    memset(grown + loop->num_fds, 0, (count - loop->num_fds) * sizeof *grown);
+    loop->by_fd = grown;
+    loop->num_fds = count;
+    return true;
+}
+
+struct srv_connection *srv_loop_find(const struct srv_loop *loop, int fd)
+{
+    return fd >= 0 && (size_t)fd < loop->num_fds ? loop->by_fd[fd] : NULL;
+}
+
 struct srv_connection *srv_loop_connected(struct srv_loop *loop, int fd)
 {
-    struct srv_connection *connection = calloc(1, sizeof *connection);
+    struct srv_connection *connection = grow_by_fd(loop, fd) ? calloc(1, sizeof *connection) : NULL;
     if (connection == NULL)
         return NULL;
+    loop->by_fd[fd] = connection;
     connection->loop = loop;
     connection->fd = fd;
     connection->link = &loop->connections;
@@ -67,6 +89,12 @@ void srv_loop_disconnected(struct srv_connection *connection)
 {
     if (connection == NULL)
         return;
+    struct srv_connection **faulty = &connection->loop->faulty;
+    while (connection->is_faulty && *faulty != connection)
+        faulty = &(*faulty)->next_faulty;
+    if (connection->is_faulty)
+        *faulty = connection->next_faulty;
+    connection->loop->by_fd[connection->fd] = NULL;
     *connection->link = connection->next;
     if (connection->next != NULL)
         connection->next->link = connection->link;
@@ -186,13 +214,14 @@ static void wait_for_work(struct srv_loop *loop)
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
-static void begin_thread(void)
+static void begin_thread(struct srv_loop *loop)
 {
     sigset_t pipe;
     pthread_setname_np(pthread_self(), "attnd-event");
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);
+    srv_mhd_begin_reading(loop);
 }
 
 static void run_turn(struct srv_loop *loop, bool accepting)
@@ -217,7 +246,7 @@ static void *serve(void *context)
     struct srv_loop *loop = context;
     int command;
     bool accepting = true;
-    begin_thread();
+    begin_thread(loop);
     while ((command = atomic_load(&loop->command)) != SRV_LOOP_STOP) {
         if (command == SRV_LOOP_QUIESCE && accepting) {
             MHD_quiesce_daemon(loop->daemon);
@@ -258,6 +287,8 @@ void srv_loop_stop(struct srv_loop *loop)
     for (size_t i = 0; i < loop->lingering_count; i++)
         close(loop->lingering[i].fd);
     loop->lingering_count = 0;
+    free(loop->by_fd);
+    loop->by_fd = NULL;
     if (loop->wake_fd >= 0)
         close(loop->wake_fd);
     loop->wake_fd = -1;

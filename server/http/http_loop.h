@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "http/http_scan.h"
 #include "http/mhd_workarounds.h"
 
 #define SRV_DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
@@ -32,7 +33,12 @@ struct srv_connection {
     struct srv_tls_credentials *credentials; /* of the session; NULL: those it began with */
     uint64_t deadline_ns;                    /* 0: none */
     struct srv_exchange *exchange;           /* the request in progress, or NULL */
+    struct srv_scan scan;                    /* of all bytes that libmicrohttpd has been given */
+    uint64_t served;                         /* of scan.requests, those whose exchange has ended */
     struct srv_connection *next, **link;
+    bool refused;                       /* the client has been told of scan.fault */
+    bool is_faulty;                     /* in loop->faulty */
+    struct srv_connection *next_faulty; /* there */
 };
 
 #define SRV_LINGER_MAX 64 /* lingering sockets of a loop; beyond, sockets are closed at once */
@@ -72,6 +78,9 @@ struct srv_loop {
     struct srv_mhd_accept accept;
 
     struct srv_connection *connections;
+    struct srv_connection **by_fd; /* [num_fds]; NULL: no connection */
+    size_t num_fds;
+    struct srv_connection *faulty; /* whose turn it is to be told of scan.fault */
     struct srv_linger lingering[SRV_LINGER_MAX];
     size_t lingering_count;
 
@@ -103,6 +112,7 @@ void srv_loop_quiesce(struct srv_loop *loop); /* stops accepting connections */
  * NULL. */
 struct srv_connection *srv_loop_connected(struct srv_loop *loop, int fd);
 void srv_loop_disconnected(struct srv_connection *connection);
+struct srv_connection *srv_loop_find(const struct srv_loop *loop, int fd);          /* NULL: none */
 void srv_connection_deadline(struct srv_connection *connection, uint64_t after_ms); /* 0: none */
 
 /* Keeps the socket of a connection that is about to be closed with unread bytes in it, and discards

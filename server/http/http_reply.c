@@ -191,6 +191,7 @@ bool srv_reply_through_mhd(struct MHD_Connection *connection, struct srv_request
     return good;
 }
 
+/* The fields stand in libmicrohttpd's order, so that all replies have one form. */
 void srv_reply_past_mhd(const struct srv_connection *connection, struct srv_request *request)
 {
     struct srv_buffer out;
@@ -198,10 +199,10 @@ void srv_reply_past_mhd(const struct srv_connection *connection, struct srv_requ
     finish_reply(request, connection->loop);
     const char *body = body_of(&length, &request->reply);
     srv_buffer_init(&out, SIZE_MAX);
-    srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nContent-Length: %zu\r\n", request->reply.status,
-                      MHD_get_reason_phrase_for(request->reply.status), length);
+    srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nConnection: close\r\n", request->reply.status,
+                      MHD_get_reason_phrase_for(request->reply.status));
     list_fields(&out, connection->loop, request);
-    srv_buffer_text(&out, "Connection: close\r\n\r\n");
+    srv_buffer_printf(&out, "Content-Length: %zu\r\n\r\n", length);
     srv_buffer_append(&out, body, length);
     if (!out.failed && connection->tls != NULL)
         srv_tls_send(connection->tls, out.data, out.length);

@@ -21,15 +21,17 @@
  *    as a client waits: a whole CPU.  Answer: srv_mhd_accept_after_turn, which pauses accepting for
  *    100 ms at a time.
  *  6 A chunk header longer than the reading buffer counts as work for ever: MHD_get_timeout says 0
- *    in every turn, a whole CPU until the deadline.  Answer: after 64 turns without input each turn
- *    waits 5 ms (wait_ms in http_loop.c).
+ *    in every turn, a whole CPU until the deadline.  Answer: the scan (15) refuses lines of chunks
+ *    for which there might be no room; and after 64 turns without input each turn waits 5 ms
+ *    (wait_ms in http_loop.c).
  *  7 A read that fills less than its buffer counts as all there is, so where a client's end arrived
  *    with its last bytes the end is not seen before the deadline.  Answer: srv_mhd_client_closed.
  *  8 Heads are read leniently: the first of two Content-Lengths wins, Transfer-Encoding beats
  *    Content-Length, values end at a NUL, a folded line is glued to the field's name, lines may end
  *    in a bare LF.  Behind a proxy that reads otherwise each of these smuggles a request.  Answer:
- *    the guard (http_guard.c).  Ends: 1.0.0 rewrote the parser and lets an application choose its
- *    strictness; 1.0.4 refuses a second Content-Length, 1.0.5 a second of other single fields.
+ *    the scan (15) and the guard (http_guard.c).  Ends: 1.0.0 rewrote the parser and lets an
+ *    application choose its strictness; 1.0.4 refuses a second Content-Length, 1.0.5 a second of
+ *    other single fields.
  *  9 Lines of chunks may end in a bare LF, so another parser may see the end of the body elsewhere.
  *    Answer: nothing is read after a body in chunks, whose reply ends the connection (is_last_reply
  *    in http_exchange.c).
@@ -42,10 +44,17 @@
  * 13 Suspending and resuming a connection costs several system calls and locks.  Answer: a request
  *    that waits for its reply is polled, and suspended only where that takes long (http_job.c).
  * 14 A second Date is sent where "Connection" is added after ours.  Answer: "Connection" is added
- *    first (srv_reply_through_mhd in http_reply.c). */
+ *    first (srv_reply_through_mhd in http_reply.c).
+ * 15 What the library cannot parse, or has no memory for, it answers itself, and twice: the head of
+ *    its page is sent again in the place of the page, and our log has another status.  So are heads
+ *    with 350 cookies or parameters of the query, for each of which it takes memory.  Answer: the
+ *    library's calls of recv and gnutls_record_recv come here, since the program's own functions
+ *    stand before those of libraries, and bytes that have not passed http_scan.c do not reach it.
+ *    A head that came another way is refused (take_head in http_exchange.c). */
 #include "http/mhd_workarounds.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <microhttpd.h>
 #include <poll.h>
 #include <stdint.h>
@@ -53,6 +62,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "http/http_exchange.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
 
@@ -99,7 +109,7 @@ int srv_mhd_accept_wait_ms(struct srv_mhd_accept *accept)
     return last_closed ? 0 : -1;
 }
 
-/* ---- Reading: 7 ------------------------------------------------------------------------------ */
+/* ---- Reading: 7, 8 and 15 -------------------------------------------------------------------- */
 
 bool srv_mhd_client_closed(const struct srv_connection *connection)
 {
@@ -107,6 +117,41 @@ bool srv_mhd_client_closed(const struct srv_connection *connection)
     if (connection->tls != NULL && srv_tls_pending(connection->tls))
         return false;
     return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static _Thread_local struct srv_loop *reading_loop; /* whose libmicrohttpd runs on this thread */
+
+void srv_mhd_begin_reading(struct srv_loop *loop) { reading_loop = loop; }
+
+/* A fault behind whole requests waits until they are answered (srv_exchange_close). */
+ssize_t srv_mhd_scan(struct srv_connection *connection, void *bytes, size_t count)
+{
+    struct srv_scan *scan = &connection->scan;
+    size_t passed = scan->fault == NULL ? srv_scan(scan, bytes, count) : 0;
+    if (scan->fault == NULL || passed > 0)
+        return (ssize_t)passed;
+    srv_exchange_refuse(connection);
+    return -1;
+}
+
+/* libmicrohttpd's recv; gnutls_record_recv is in tls.c.  Other calls set flags or are of threads
+ * that serve nobody. */
+ssize_t recv(int fd, void *bytes, size_t most, int flags)
+{
+    bool is_read = flags == 0 && reading_loop != NULL;
+    struct srv_connection *connection = is_read ? srv_loop_find(reading_loop, fd) : NULL;
+    ssize_t count;
+    if (is_read && connection == NULL)
+        return 0; /* memory was short when it was accepted */
+    do {
+        count = recvfrom(fd, bytes, most, flags, NULL, NULL);
+        if (count <= 0 || connection == NULL || connection->tls != NULL)
+            return count;
+        count = srv_mhd_scan(connection, bytes, (size_t)count);
+    } while (count == 0);
+    if (count < 0)
+        errno = EIO;
+    return count;
 }
 
 /* ---- Header fields: 12 ----------------------------------------------------------------------- */

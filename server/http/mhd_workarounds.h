@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 struct MHD_Response;
 struct srv_connection;
@@ -28,6 +29,13 @@ void srv_mhd_accept_after_turn(struct srv_loop *loop);
 /* Milliseconds that the next turn is to wait for the listener's sake: 0 to accept again (4), more
  * to pause accepting (5), -1: as long as it likes.  Once a turn: it clears last_closed. */
 int srv_mhd_accept_wait_ms(struct srv_mhd_accept *accept);
+
+/* 8 and 15: has the bytes that this thread's libmicrohttpd reads scanned first (http_scan.h). */
+void srv_mhd_begin_reading(struct srv_loop *loop);
+
+/* The same for `count` bytes that a connection has received: returns how many of them, from the
+ * first on, libmicrohttpd may see; 0: none of these, the next may follow; -1: none any more. */
+ssize_t srv_mhd_scan(struct srv_connection *connection, void *bytes, size_t count);
 
 /* 7: whether the client has closed its side and everything before that end has been read. */
 bool srv_mhd_client_closed(const struct srv_connection *connection);

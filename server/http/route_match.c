@@ -1,4 +1,4 @@
-/* route_match.c: which route a path means: whole segments, compared byte by byte.
+/* route_match.c: which route a method and a path mean: whole segments, compared byte by byte.
  *
  * Paths are matched as they were sent.  A percent sign is not decoded, so an encoded path never
  * turns into another route; ids need no encoding. */
@@ -6,6 +6,33 @@
 #include <string.h>
 
 #include "http/http.h"
+
+/* SRV_METHOD_COUNT: a method of HTTP that no route has. */
+static const struct {
+    const char *name;
+    enum srv_method method;
+} methods[] = {
+    {"GET", SRV_GET},
+    {"HEAD", SRV_GET},
+    {"POST", SRV_POST},
+    {"PUT", SRV_PUT},
+    {"DELETE", SRV_DELETE},
+    {"OPTIONS", SRV_METHOD_COUNT},
+    {"PATCH", SRV_METHOD_COUNT},
+    {"TRACE", SRV_METHOD_COUNT},
+    {"CONNECT", SRV_METHOD_COUNT},
+};
+
+bool srv_route_read_method(enum srv_method *out, const char *name)
+{
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        if (strcmp(methods[i].name, name) != 0)
+            continue;
+        *out = methods[i].method;
+        return true;
+    }
+    return false;
+}
 
 /* Whether `path` has the form `pattern`; *arg receives what stands for {..}. */
 static bool matches(char arg[SRV_ID_MAX + 1], const char *pattern, const char *path)

@@ -208,3 +208,22 @@ void srv_tls_send(void *session, const void *bytes, size_t count)
 }
 
 bool srv_tls_pending(void *session) { return gnutls_record_check_pending(session) > 0; }
+
+/* libmicrohttpd's, in place of GnuTLS's own function, which is the same without the numbers of
+ * records (mhd_workarounds.c, 15).  Of a session the peer of transport pointers is the
+ * connection. */
+ssize_t gnutls_record_recv(gnutls_session_t session, void *bytes, size_t most)
+{
+    gnutls_transport_ptr_t from, to;
+    unsigned char number[8];
+    ssize_t count;
+    gnutls_transport_get_ptr2(session, &from, &to);
+    do {
+        count = gnutls_record_recv_seq(session, bytes, most, number);
+        if (count > 0 && to != from)
+            count = srv_mhd_scan(to, bytes, (size_t)count);
+        else
+            return count;
+    } while (count == 0);
+    return count > 0 ? count : GNUTLS_E_INVALID_REQUEST;
+}

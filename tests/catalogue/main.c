@@ -1,5 +1,5 @@
 /* main.c: runs the catalogue: every file of tests/catalogue/, its requests first straight to the
- * daemon and then through HAProxy.
+ * daemon, then over TLS and then through HAProxy.
  *
  * Each file and way is a test of libcheck's, in a process of its own; counts come back through
  * shared memory, and the last line is their sum.  A mismatch is one line of output, and does not
@@ -25,7 +25,9 @@
 #define TIMEOUT_S "900"
 #define STATE_ROWS 3 /* of the session that is exported for entries to edit */
 
-enum way { DIRECT, PROXIED, WAYS };
+enum way { DIRECT, SECURE, PROXIED, WAYS };
+
+static const char *const way_words[WAYS] = {"", " (over TLS)", " (through HAProxy)"};
 
 static struct counts {
     size_t requests[WAYS], files, mismatches, refused_through_proxy;
@@ -42,7 +44,8 @@ struct stand {
     struct watch watch;
     struct text state; /* an exported session */
     enum way way;
-    unsigned port;
+    struct request_way to;
+    char certificate[SECRET_PATH], key[SECRET_PATH]; /* files, of SECURE */
 };
 
 /* Makes the sessions that the file's entries expect, by its lines `before KEY METHOD PATH BODY`,
@@ -80,12 +83,17 @@ static void start_daemon(struct stand *s)
     char path[SECRET_PATH], variable[SECRET_PATH + 16];
     const struct entry *head = &s->catalogue.head;
     const char *const variables[] = {variable, NULL};
+    const char *const tls[] = {"--tls-cert", s->certificate, "--tls-key", s->key, NULL};
     bool keys = entry_line(head, "keys", NULL) != NULL;
     if (keys) {
         secret_write(path, entry_text(head, "keys"));
         snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", path);
     }
-    daemon_start(&s->daemon, entry_text(head, "daemon"), NULL, keys ? variables : NULL);
+    if (s->way == SECURE)
+        certificate_make(s->certificate, s->key);
+    daemon_start(&s->daemon, entry_text(head, "daemon"), s->way == SECURE ? tls : NULL,
+                 keys ? variables : NULL);
+    s->daemon.trusted = s->way == SECURE ? s->certificate : NULL;
     if (keys) {
         s->daemon.authorization = entry_text(head, "as");
         unlink(path);
@@ -95,12 +103,12 @@ static void start_daemon(struct stand *s)
 static void set_up(struct stand *s)
 {
     start_daemon(s);
-    s->port = s->daemon.port;
+    s->to = (struct request_way){s->daemon.port, s->way == SECURE, s->way == PROXIED};
     if (s->way == PROXIED) {
         proxy_start(&s->proxy, &s->daemon);
-        s->port = s->proxy.port;
+        s->to.port = s->proxy.port;
     }
-    watch_open(&s->watch, &s->daemon, s->way == PROXIED ? s->port : 0);
+    watch_open(&s->watch, &s->daemon, s->way == PROXIED ? s->to.port : 0);
     call_create(&s->watch.looks, "source", ",\"max_length\":100");
     prepare(s);
     export_state(s);
@@ -112,6 +120,10 @@ static void tear_down(struct stand *s)
     if (s->way == PROXIED)
         proxy_stop(&s->proxy);
     daemon_stop(&s->daemon);
+    if (s->way == SECURE) {
+        unlink(s->certificate);
+        unlink(s->key);
+    }
     text_free(&s->state);
 }
 
@@ -119,20 +131,22 @@ static void try_entry(struct stand *s, const struct entry *entry)
 {
     char wrong[600];
     struct text bytes = {0};
+    struct replies_seen seen = {.count = 0};
     bool differs = s->way == PROXIED && entry_line(entry, "proxy", NULL) != NULL;
     bool stepped = s->way == PROXIED && entry_line(entry, "proxy-step", NULL) != NULL;
     entry_check_keys(&s->catalogue, entry, request_keys);
     ck_assert_msg(entry_line(entry, "want", NULL) != NULL, "%s: wants nothing", entry->name);
     request_build(&bytes, &s->catalogue, entry, &s->state);
     watch_before(&s->watch);
-    bool right = request_try(wrong, s->port, entry, differs ? "proxy" : "want", &bytes);
+    bool right = request_try(wrong, &seen, &s->to, entry, differs ? "proxy" : "want", &bytes);
     if (right)
-        right = watch_after(wrong, &s->watch, stepped);
+        right =
+            watch_after(wrong, &s->watch, stepped) && replies_are_logged(wrong, &seen, &s->daemon);
     else
         watch_after((char[600]){0}, &s->watch, stepped);
     if (!right)
         printf("%s:%u: %s%s: %s\n", s->catalogue.file, entry->number, entry->name,
-               s->way == PROXIED ? " (through HAProxy)" : "", wrong);
+               way_words[s->way], wrong);
     counts->requests[s->way]++;
     counts->refused_through_proxy += differs;
     counts->mismatches += !right;
@@ -182,6 +196,12 @@ START_TEST(test_requests_are_refused_and_leave_no_trace)
 }
 END_TEST
 
+START_TEST(test_requests_over_tls_are_refused_and_leave_no_trace)
+{
+    try_requests(paths.gl_pathv[_i], SECURE);
+}
+END_TEST
+
 START_TEST(test_requests_through_a_proxy_are_refused_and_leave_no_trace)
 {
     try_requests(paths.gl_pathv[_i], PROXIED);
@@ -197,6 +217,7 @@ static Suite *suite_catalogue(void)
     TCase *cases = tcase_create("catalogue");
     int n = (int)paths.gl_pathc;
     tcase_add_loop_test(cases, test_requests_are_refused_and_leave_no_trace, 0, n);
+    tcase_add_loop_test(cases, test_requests_over_tls_are_refused_and_leave_no_trace, 0, n);
     tcase_add_loop_test(cases, test_requests_through_a_proxy_are_refused_and_leave_no_trace, 0, n);
     tcase_add_loop_test(cases, test_files_and_arguments_are_refused, 0, n);
     suite_add_tcase(suite, cases);
@@ -215,12 +236,13 @@ int main(void)
     srunner_free(runner);
     globfree(&paths);
     curl_global_cleanup();
-    printf("catalogue: %zu cases: %zu requests direct and %zu through HAProxy (%zu as HAProxy "
-           "has them), %zu of files and arguments; %zu mismatches%s\n",
+    printf("catalogue: %zu cases: %zu requests direct, %zu over TLS and %zu through HAProxy (%zu "
+           "as HAProxy has them), %zu of files and arguments; %zu mismatches%s\n",
            counts->requests[DIRECT] + counts->files, counts->requests[DIRECT],
-           counts->requests[PROXIED], counts->refused_through_proxy, counts->files,
-           counts->mismatches, failed > 0 ? ", and a test broke off" : "");
+           counts->requests[SECURE], counts->requests[PROXIED], counts->refused_through_proxy,
+           counts->files, counts->mismatches, failed > 0 ? ", and a test broke off" : "");
     return failed == 0 && counts->mismatches == 0 && counts->requests[DIRECT] >= 400 &&
+                   counts->requests[SECURE] == counts->requests[DIRECT] &&
                    counts->requests[PROXIED] == counts->requests[DIRECT]
                ? EXIT_SUCCESS
                : EXIT_FAILURE;

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "raw.h"
+#include "replies.h"
 #include "state_edit.h"
 
 #define TIMEOUT_MS 30000
@@ -107,13 +108,14 @@ void request_build(struct text *out, const struct catalogue *c, const struct ent
 
 /* ---- Replies --------------------------------------------------------------------------------- */
 
-/* A parsed line `want`: "400 malformed_json", "400 -" (a bare page), "200", or "end" (no reply, or
- * 408 where the end is not noticed before the deadline).  A line `proxy` may also be "refused", by
- * HAProxy or the daemon. */
+/* A parsed line `want`: "400 malformed_json", "400 bad_request PARAM MESSAGE" (PARAM may be "-"),
+ * "200", or "end" (no reply, or 408 where the end is not noticed before the deadline).  A line
+ * `proxy` may also be "400 -" (a page of HAProxy's), or "refused", by HAProxy or the daemon. */
 struct expected {
     bool refused;
     unsigned status; /* 0: end */
-    char code[40];
+    char code[40], param[64];
+    const char *message; /* NULL: any */
 };
 
 static struct expected read_expected(const struct line *line)
@@ -121,16 +123,20 @@ static struct expected read_expected(const struct line *line)
     struct expected expected = {.refused = strcmp(line->value.data, "refused") == 0};
     if (expected.refused || strcmp(line->value.data, "end") == 0)
         return expected;
-    int read = sscanf(line->value.data, "%u %39s", &expected.status, expected.code);
+    int at = 0, read = sscanf(line->value.data, "%u %39s %63s %n", &expected.status, expected.code,
+                              expected.param, &at);
     ck_assert_msg(read >= 1, "line %u: \"%s\"?", line->number, line->value.data);
+    if (at > 0)
+        expected.message = line->value.data + at;
     return expected;
 }
 
 struct exchange {
     struct raw raw;
     char *wrong;
-    bool ends, bare; /* of the last reply */
-    bool silent;     /* no HTTP reply came, perhaps bytes of another protocol */
+    struct replies_seen *seen; /* NULL: replies are a proxy's */
+    bool ends, bare;           /* of the last reply */
+    bool silent;               /* no HTTP reply came, perhaps bytes of another protocol */
 };
 
 static bool complain(struct exchange *x, const char *what, const char *text)
@@ -154,7 +160,7 @@ static bool sound(const json_t *error, const char *id)
 static bool judge(struct exchange *x, const struct raw_answer *answer,
                   const struct expected *expected)
 {
-    char id[256], got[600];
+    char id[256], got[600], form[600] = "a bare page";
     json_t *json = json_loads(answer->body != NULL ? answer->body : "", 0, NULL);
     const json_t *error = json_object_get(json, "error");
     const char *code = json_string_value(json_object_get(error, "code"));
@@ -169,8 +175,12 @@ static bool judge(struct exchange *x, const struct raw_answer *answer,
                   strcmp(code != NULL ? code : (bare ? "-" : ""), expected->code) == 0);
     bool good = right && (error == NULL || sound(error, id));
     x->bare = bare;
+    if (x->seen != NULL)
+        replies_note(x->seen, answer, code != NULL ? code : "");
+    if (good && x->seen != NULL && answer->status >= 300)
+        good = error != NULL && reply_has_form(form, answer, expected->param, expected->message);
     json_decref(json);
-    return good || complain(x, right ? "no sound error" : "got", got);
+    return good || complain(x, right ? form : "got", right ? "" : got);
 }
 
 /* Reads one reply and compares it with the expected one. */
@@ -206,23 +216,26 @@ static bool probe(struct exchange *x)
     return right;
 }
 
-/* libmicrohttpd may send the head of a bare page twice; HAProxy answers HTTP/2 in its own form. */
+/* HAProxy's own pages end the connection, and it answers HTTP/2 in another form. */
 static bool nothing_follows(struct exchange *x)
 {
     if (!raw_read_to_end(&x->raw, TIMEOUT_MS))
         return complain(x, "the connection goes on", x->raw.data);
     bool silent = x->silent && strncmp(x->raw.data, "HTTP/", 5) != 0;
-    return x->raw.length == 0 || x->bare || silent ||
+    return x->raw.length == 0 || (x->seen == NULL && (x->bare || silent)) ||
            complain(x, "more than one reply", x->raw.data);
 }
 
-bool request_try(char wrong[600], unsigned port, const struct entry *entry, const char *key,
-                 const struct text *bytes)
+bool request_try(char wrong[600], struct replies_seen *seen, const struct request_way *way,
+                 const struct entry *entry, const char *key, const struct text *bytes)
 {
-    struct exchange x = {.wrong = wrong};
+    struct exchange x = {.wrong = wrong, .seen = way->proxied ? NULL : seen};
     bool right = true;
     const struct line *line = NULL;
-    raw_open(&x.raw, HOST, port);
+    if (way->tls)
+        ck_assert(raw_open_tls(&x.raw, HOST, way->port, NULL));
+    else
+        raw_open(&x.raw, HOST, way->port);
     raw_send(&x.raw, bytes->data, bytes->length); /* may fail: the other side may stop reading */
     if (entry_line(entry, "end", NULL) != NULL)
         raw_half_close(&x.raw);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "entries.h"
+#include "replies.h"
 
 /* The keys that entries of requests may have; ends in NULL. */
 extern const char *const request_keys[];
@@ -15,11 +16,18 @@ extern const char *const request_keys[];
 void request_build(struct text *out, const struct catalogue *catalogue, const struct entry *entry,
                    const struct text *state);
 
-/* Sends `bytes` to the port of this machine and reads the replies.  False, with one line in
- * `wrong`, unless the replies are those of the entry's lines `key` ("want", or "proxy"), each error
- * body has all its members, and nothing follows: the connection ends, or answers one more
- * request. */
-bool request_try(char wrong[600], unsigned port, const struct entry *entry, const char *key,
-                 const struct text *bytes);
+/* How a request reaches the daemon. */
+struct request_way {
+    unsigned port;
+    bool tls, proxied;
+};
+
+/* Sends `bytes` to the port of this machine and reads the replies, which are noted in `seen`.
+ * False, with one line in `wrong`, unless the replies are those of the entry's lines `key` ("want",
+ * or "proxy"), each error body has all its members, and nothing follows: the connection ends, or
+ * answers one more request.  Where no proxy stands between, errors have the one form of replies.h,
+ * and those of a proxy are not noted. */
+bool request_try(char wrong[600], struct replies_seen *seen, const struct request_way *way,
+                 const struct entry *entry, const char *key, const struct text *bytes);
 
 #endif

@@ -1,11 +1,11 @@
-/* head.c: heads of requests, split into pointers in libmicrohttpd's lenient way, against the guard:
- * a head that the guard passes must look the same to a strict reader of its bytes.  Heads that hold
- * a NUL are left to the catalogue: libmicrohttpd has written NULs over the ends of lines, so that a
- * NUL in the input may pass for such an end (docs/TESTING.md). */
+/* head.c: bytes of a connection through the scan, in one piece and in several, which must be the
+ * same; and a head that passes, split into pointers in libmicrohttpd's lenient way, through the
+ * guard: a head that both pass must look the same to a strict reader of its bytes. */
 #include <strings.h>
 
 #include "fuzz.h"
 #include "http/http_guard.h"
+#include "http/http_scan.h"
 
 /* Ends the line at `at` where CR, LF or both come, after any other bytes; returns what follows, the
  * limit where nothing does. */
@@ -37,10 +37,9 @@ static void add_field(struct srv_head *head, char *line)
     char *colon = line + strcspn(line, ":"), *value = colon + (*colon == ':');
     *colon = '\0';
     value += strspn(value, " \t");
-    if (head->count < SRV_MAX_HEADERS)
-        head->fields[head->count] =
-            (struct srv_header_field){line, value, strlen(line), strlen(value)};
-    head->count++;
+    FUZZ_EXPECT(head->count < SRV_MAX_HEADERS);
+    head->fields[head->count++] =
+        (struct srv_header_field){line, value, strlen(line), strlen(value)};
 }
 
 /* Splits `text`, which ends in a NUL at `limit`, into pointers.  False where libmicrohttpd does not
@@ -58,10 +57,7 @@ static bool parse(struct srv_head *head, char *text, char *limit)
         add_field(head, line);
     }
     head->target = head->path;
-    size_t end = at[0] == '\r' && at[1] == '\n' ? 2 : at[0] == '\n';
-    head->end = at + end;
-    head->bytes = (size_t)(head->end - text);
-    return end > 0;
+    return at[0] == '\r' && at[1] == '\n';
 }
 
 /* Counts the lines whose name begins so; every line must end in CR LF. */
@@ -114,23 +110,56 @@ static void ask(const struct srv_head *head)
     srv_header_field_id(id, srv_head_find(head, "X-Request-Id"));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* Scans a copy of the bytes in pieces; what is let through goes to `out`. */
+static size_t scan_pieces(struct srv_scan *scan, char *out, const uint8_t *data, size_t size,
+                          size_t piece)
 {
-    struct fuzz_input in = {data, size};
+    size_t length = 0;
+    *scan = (struct srv_scan){.fault = NULL};
+    for (size_t at = 0; at < size && scan->fault == NULL; at += piece) {
+        size_t now = piece < size - at ? piece : size - at;
+        char *copy = malloc(now);
+        FUZZ_EXPECT(copy != NULL);
+        memcpy(copy, data + at, now);
+        size_t passed = srv_scan(scan, copy, now);
+        FUZZ_EXPECT(passed <= now);
+        memcpy(out + length, copy, passed);
+        length += passed;
+        free(copy);
+    }
+    return length;
+}
+
+/* The first head of what passed, whose end is found as a strict reader finds it. */
+static void guard(char *text, size_t length, const char *bytes)
+{
     struct srv_framing framing = {0};
     struct srv_error error = {0};
     struct srv_head head;
-    size_t length;
-    char *text = fuzz_text(&length, &in, in.left);
-    bool passed =
-        parse(&head, text, text + length) && srv_guard_head(&framing, &head, &error) == SRV_OK;
-    FUZZ_EXPECT(!passed || error.code == SRV_OK);
-    if (passed && memchr(data, '\0', head.bytes) == NULL) {
-        FUZZ_EXPECT(memcmp(data + head.bytes - 4, "\r\n\r\n", 4) == 0);
-        expect_unambiguous(&framing, (const char *)data, head.bytes);
-    }
-    if (passed)
-        ask(&head);
+    const char *end = memmem(text, length, "\r\n\r\n", 4);
+    FUZZ_EXPECT(end != NULL);
+    size_t size = (size_t)(end - text) + 4;
+    FUZZ_EXPECT(memchr(text, '\0', size) == NULL);
+    FUZZ_EXPECT(parse(&head, text, text + size));
+    if (srv_guard_head(&framing, &head, &error) != SRV_OK)
+        return;
+    FUZZ_EXPECT(error.code == SRV_OK);
+    expect_unambiguous(&framing, bytes, size);
+    ask(&head);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct srv_scan whole, cut;
+    char *text = malloc(2 * size + 2), *again = text + size + 1;
+    FUZZ_EXPECT(text != NULL);
+    size_t length = scan_pieces(&whole, text, data, size, size);
+    size_t longer = scan_pieces(&cut, again, data, size, size > 0 ? 1 + data[0] % 7 : 1);
+    FUZZ_EXPECT(cut.fault == whole.fault && cut.requests >= whole.requests);
+    FUZZ_EXPECT(longer >= length && memcmp(text, again, length) == 0);
+    text[length] = '\0';
+    if (whole.requests > 0)
+        guard(text, length, again);
     free(text);
     return 0;
 }

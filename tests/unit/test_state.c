@@ -131,11 +131,11 @@ static void check_known(const struct known *k, const char *after)
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-static char *save(size_t *size, const struct attn_cache *cache, size_t budget)
+static char *save_notes(size_t *size, const struct attn_cache *cache, size_t budget,
+                        const struct attn_note *notes, size_t num_notes)
 {
-    static const struct attn_note notes[] = {{"model", "tiny"}, {"a", "b c"}};
     struct attn_export *state;
-    ck_assert_msg(attn_export_open(&state, cache, notes, 2, &error) == ATTN_OK, "%s",
+    ck_assert_msg(attn_export_open(&state, cache, notes, num_notes, &error) == ATTN_OK, "%s",
                   error.message);
     *size = attn_export_bytes(state);
     char *file = malloc(*size);
@@ -145,6 +145,12 @@ static char *save(size_t *size, const struct attn_cache *cache, size_t budget)
     ck_assert_uint_le(pieces, 2 * *size / budget + 4);
     attn_export_close(state);
     return file;
+}
+
+static char *save(size_t *size, const struct attn_cache *cache, size_t budget)
+{
+    static const struct attn_note notes[] = {{"model", "tiny"}, {"a", "b c"}};
+    return save_notes(size, cache, budget, notes, 2);
 }
 
 /* The cache of these bytes or, where they are NULL, of a file.  NULL, with `error` set, where it is
@@ -472,6 +478,48 @@ START_TEST(test_state_notes_that_would_break_the_header_are_refused)
 }
 END_TEST
 
+/* The status of opening an export with so many notes, and one more pair where `extra` is set. */
+static enum attn_status open_with(const struct attn_note *notes, size_t count, bool extra)
+{
+    static const char opening[] = "{\"__metadata__\":{", pair[] = "\"an extra\":\"12\",";
+    struct attn_import *state = NULL;
+    struct attn_cache *cache = new_cache();
+    size_t size, at = sizeof(uint64_t) + strlen(opening), added = extra ? strlen(pair) : 0;
+    uint64_t header;
+    char *file = save_notes(&size, cache, 4096, notes, count), *copy = malloc(size + added);
+    memcpy(copy, file, at);
+    memcpy(copy + at, pair, added);
+    memcpy(copy + at + added, file + at, size - at);
+    memcpy(&header, file, sizeof header);
+    header += added;
+    memcpy(copy, &header, sizeof header);
+    enum attn_status status = attn_import_open(&state, copy, size + added, &error);
+    attn_import_close(state);
+    attn_cache_free(cache);
+    free(copy);
+    free(file);
+    return status;
+}
+
+START_TEST(test_state_has_at_most_as_many_notes_as_documented)
+{
+    static char names[ATTN_MAX_NOTES + 1][8];
+    static struct attn_note notes[ATTN_MAX_NOTES + 1];
+    struct attn_cache *cache = new_cache();
+    struct attn_export *state = NULL;
+    for (size_t i = 0; i <= ATTN_MAX_NOTES; i++) {
+        snprintf(names[i], sizeof names[i], "n%zu", i);
+        notes[i] = (struct attn_note){names[i], "v"};
+    }
+    ck_assert_int_eq(attn_export_open(&state, cache, notes, ATTN_MAX_NOTES + 1, &error),
+                     ATTN_OUT_OF_RANGE);
+    attn_cache_free(cache);
+    ck_assert_int_eq(open_with(notes, ATTN_MAX_NOTES, false), ATTN_OK);
+    ck_assert_int_eq(open_with(notes, ATTN_MAX_NOTES - 1, true), ATTN_OK);
+    ck_assert_int_eq(open_with(notes, ATTN_MAX_NOTES, true), ATTN_MALFORMED);
+}
+END_TEST
+
 static size_t heap_bytes(void) { return INSTRUMENTED ? 0 : mallinfo2().uordblks; }
 
 START_TEST(test_state_files_take_no_more_memory_than_is_said_before)
@@ -535,6 +583,7 @@ Suite *suite_state(void)
     tcase_add_test(
         tests, test_state_numbers_that_no_cache_can_hold_are_refused_though_the_checksum_is_right);
     tcase_add_test(tests, test_state_notes_that_would_break_the_header_are_refused);
+    tcase_add_test(tests, test_state_has_at_most_as_many_notes_as_documented);
     tcase_add_test(tests, test_state_files_take_no_more_memory_than_is_said_before);
     tcase_add_test(tests, test_state_forks_of_a_long_cache_are_paid_for_by_the_pool);
     suite_add_tcase(suite, tests);
