@@ -10,8 +10,7 @@
 #include <unistd.h>
 
 #define PAGE 4096
-#define NEAR 3          /* entries around a sync or name */
-#define ENTRIES_MAX 512 /* names of a directory */
+#define NEAR 3 /* entries around a sync or name */
 
 uint64_t disk_draw(uint64_t *random, uint64_t n)
 {
@@ -293,7 +292,7 @@ struct entry {
 };
 
 struct names {
-    struct entry entries[ENTRIES_MAX];
+    struct entry *entries; /* room for one of each file */
     size_t count;
 };
 
@@ -313,7 +312,6 @@ static void put_name(struct names *names, const char *name, uint32_t file)
             names->entries[i].file = file;
             return;
         }
-    ck_assert_uint_lt(names->count, ENTRIES_MAX);
     names->entries[names->count++] = (struct entry){name, file};
 }
 
@@ -388,18 +386,18 @@ static void draw_missed(struct drawing *drawing, const struct names *names)
 void disk_build(const struct disk *disk, const struct disk_state *state, const char *path)
 {
     struct drawing drawing = {disk, state, state->seed, 0, UINT64_MAX};
-    struct names *names = calloc(1, sizeof *names);
-    ck_assert_ptr_nonnull(names);
+    struct names names = {calloc(disk->log->files, sizeof *names.entries), 0};
+    ck_assert_ptr_nonnull(names.entries);
     ck_assert_int_eq(mkdir(path, 0700), 0);
-    draw_names(names, &drawing);
+    draw_names(&names, &drawing);
     if (state->kind == DISK_ONE_PAGE)
-        draw_missed(&drawing, names);
-    for (size_t i = 0; i < names->count; i++) {
+        draw_missed(&drawing, &names);
+    for (size_t i = 0; i < names.count; i++) {
         struct image image;
-        open_image(&image, &drawing, names->entries[i].file);
-        draw_content(&image, &drawing, names->entries[i].file);
-        write_file(&image, path, names->entries[i].name);
+        open_image(&image, &drawing, names.entries[i].file);
+        draw_content(&image, &drawing, names.entries[i].file);
+        write_file(&image, path, names.entries[i].name);
         close_image(&image);
     }
-    free(names);
+    free(names.entries);
 }
