@@ -320,7 +320,8 @@ static bool discard_body(struct srv_exchange *x, size_t *count)
 {
     x->discarded += *count;
     *count = 0;
-    if (x->discarded <= SRV_DISCARD_BYTES && !srv_mhd_client_closed(x->connection))
+    bool whole = !x->framing.chunked && x->request.body_length + x->discarded == x->framing.length;
+    if (x->discarded <= SRV_DISCARD_BYTES && (whole || !srv_mhd_client_closed(x->connection)))
         return true;
     reply_past_mhd(x);
     return false;
