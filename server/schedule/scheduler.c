@@ -138,9 +138,9 @@ static void sweep(struct srv_scheduler *s)
     s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
 }
 
-/* Up to ROUND_BATCHES batches of steps, with one change before each, then at most one long step, one attention over given rows
- * and one piece, so that none of the kinds starves the others.  Steps that arrive during a batch
- * join the next batch. */
+/* Up to ROUND_BATCHES batches of steps, with one change before each, then at most one long step, one
+ * attention over given rows and one piece, so that none of the kinds starves the others.  Steps that
+ * arrive during a batch join the next batch. */
 static void run_round(struct srv_scheduler *s)
 {
     struct srv_dispatch *dispatch = &s->dispatch;
@@ -257,8 +257,8 @@ static bool pause_run(void *context)
 
 /* ---- Rounds on an event thread --------------------------------------------------------------- */
 
-/* Event threads run nothing that may wait for the disk: whatever journal_fsync is, a write waits while
- * the journal is flushed, or while too much has not been written back. */
+/* Event threads run nothing that may wait for the disk: whatever journal_fsync is, a write waits
+ * while the journal is flushed, or while too much has not been written back. */
 static bool inbox_is_small(struct srv_scheduler *s)
 {
     pthread_mutex_lock(&s->inbox_lock);

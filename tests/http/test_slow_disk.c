@@ -97,6 +97,7 @@ struct writer {
     const struct daemon *daemon;
     atomic_bool *stop;
     unsigned number, changes;
+    bool decodes; /* each session once */
     double longest_ms;
     pthread_t thread;
 };
@@ -113,6 +114,8 @@ static void *write_main(void *argument)
         call_create(&own, id, "");
         if (now_ms() - before > writer->longest_ms)
             writer->longest_ms = now_ms() - before;
+        if (writer->decodes)
+            expect_decode(&own, id, 0, 0);
         call_delete(&own, id);
         writer->changes += 2;
     }
@@ -148,11 +151,12 @@ static void expect_soon(struct client *client, const char *path)
 }
 
 static void start_writers(struct writer writers[], unsigned count, const struct slow *slow,
-                          atomic_bool *stop)
+                          bool decodes, atomic_bool *stop)
 {
     atomic_store(stop, false);
     for (unsigned i = 0; i < count; i++) {
-        writers[i] = (struct writer){.daemon = &slow->daemon, .stop = stop, .number = i};
+        writers[i] =
+            (struct writer){.daemon = &slow->daemon, .stop = stop, .number = i, .decodes = decodes};
         ck_assert_int_eq(pthread_create(&writers[i].thread, NULL, write_main, &writers[i]), 0);
     }
 }
@@ -167,19 +171,21 @@ static void stop_writers(struct writer writers[], unsigned count, atomic_bool *s
     }
 }
 
-START_TEST(test_probes_are_answered_at_once_while_four_clients_wait_for_a_slow_disk)
+/* One client alone leaves the engine idle, which an event thread might then take. */
+START_TEST(test_probes_are_answered_at_once_while_clients_wait_for_a_slow_disk)
 {
     static const char *const modes[] = {"always", "everysec", "os"};
+    unsigned count = _i == 0 ? WRITERS : 1;
     static const char *const paths[] = {"/livez", "/metrics", "/sessions"};
     struct slow slow;
     struct writer writers[WRITERS];
     atomic_bool stop;
     begin(&slow, modes[_i]);
     slow_down(&slow);
-    start_writers(writers, WRITERS, &slow, &stop);
+    start_writers(writers, count, &slow, true, &stop);
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
         expect_soon(&slow.client, paths[i]);
-    stop_writers(writers, WRITERS, &stop);
+    stop_writers(writers, count, &stop);
     end(&slow);
 }
 END_TEST
@@ -193,7 +199,7 @@ START_TEST(test_decodes_take_turns_with_many_changes_on_a_slow_disk)
     call_create(&slow.client, "kept", "");
     expect_decode(&slow.client, "kept", 0, 0);
     slow_down(&slow);
-    start_writers(writers, MANY_WRITERS, &slow, &stop);
+    start_writers(writers, MANY_WRITERS, &slow, false, &stop);
     pause_ms(4 * SYNC_MS); /* all of them wait */
     for (size_t i = 1; i < 4; i++) {
         double before = now_ms();
@@ -253,7 +259,7 @@ Suite *suite_slow_disk(void)
     tcase_set_timeout(tests, 240);
     if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
         tcase_add_loop_test(
-            tests, test_probes_are_answered_at_once_while_four_clients_wait_for_a_slow_disk, 0, 3);
+            tests, test_probes_are_answered_at_once_while_clients_wait_for_a_slow_disk, 0, 3);
         tcase_add_test(tests, test_decodes_take_turns_with_many_changes_on_a_slow_disk);
         tcase_add_test(tests,
                        test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk);
