@@ -138,9 +138,9 @@ static void sweep(struct srv_scheduler *s)
     s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
 }
 
-/* Up to ROUND_BATCHES batches of steps, with one change before each, then at most one long step, one
- * attention over given rows and one piece, so that none of the kinds starves the others.  Steps that
- * arrive during a batch join the next batch. */
+/* Up to ROUND_BATCHES batches of steps, with one change before each, then at most one long step,
+ * one attention over given rows and one piece, so that none of the kinds starves the others.  Steps
+ * that arrive during a batch join the next batch. */
 static void run_round(struct srv_scheduler *s)
 {
     struct srv_dispatch *dispatch = &s->dispatch;
