@@ -17,6 +17,7 @@
 #define BATCH_LOOKS ((size_t)4 * SRV_BATCH_STEPS) /* most items looked at for one batch */
 #define COST_WORK 65536                           /* multiply-adds that a caller is charged 1 for */
 #define PIECE_COST 512                            /* of a piece of about a millisecond */
+#define CHANGE_COST 64 /* of a job that begins, beside its wait for the disk */
 
 /* Calls task(context, i) for each i below count, on all threads where `bytes` make that pay. */
 static void run_tasks(struct srv_dispatch *d, void (*task)(void *context, size_t i), void *context,
@@ -167,24 +168,16 @@ static struct srv_job *take_job(struct srv_dispatch *d, enum srv_queue_kind kind
     return NULL;
 }
 
-static bool long_step_runs(const struct srv_dispatch *d)
-{
-    for (size_t i = 0; i < d->num_longs; i++)
-        if (d->longs[i].step != NULL)
-            return true;
-    return false;
-}
-
-/* Binds the job's items, and begins the job or queues it for its beginning.  A change to a session
- * waits for the end of a running long step, which may be of that session. */
+/* Binds the job's items, and begins the job or queues it for its beginning: where a journal is kept
+ * each job that begins may wait for the disk, and takes its turn. */
 static void bind_and_begin_job(struct srv_dispatch *d, struct srv_job *job)
 {
     for (size_t i = 0; i < job->num_items; i++)
         bind_item(d, &job->items[i]);
     if (job->type->begin == NULL)
         enqueue_or_end_job(d, job);
-    else if (long_step_runs(d) && !job->type->begins_any_time)
-        enqueue_job(d, SRV_QUEUE_CHANGES, job, 1);
+    else if (d->context->records_on_disk || !srv_dispatch_may_begin(d, job))
+        enqueue_job(d, SRV_QUEUE_CHANGES, job, CHANGE_COST);
     else
         begin_job(d, job);
 }
@@ -321,16 +314,11 @@ static void end_long(struct srv_dispatch *d, struct srv_error *error)
         *error = ended->stop_error;
 }
 
-/* Begins the changes that waited for the end of a long step.  A change costs its caller nothing,
- * whether it has waited or not. */
-static void begin_changes(struct srv_dispatch *d)
+void srv_dispatch_run_change(struct srv_dispatch *d)
 {
-    struct srv_queue_walk walk;
-    srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_CHANGES);
-    for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
-        srv_queue_walk_remove(&walk);
-        begin_job(d, srv_job_of(node));
-    }
+    struct srv_job *job = srv_dispatch_find_change(d, true);
+    if (job != NULL)
+        begin_job(d, job);
 }
 
 /* The long step's item ends before changes begin, so that they see whether it has created its
@@ -342,8 +330,8 @@ static void run_long_step(struct srv_dispatch *d, struct srv_item *item)
     srv_items_run(&item, 1);
     end_long(d, &item->error);
     end_item(d, item);
-    if (!long_step_runs(d))
-        begin_changes(d);
+    while (!d->context->records_on_disk && srv_dispatch_find_change(d, false) != NULL)
+        srv_dispatch_run_change(d);
 }
 
 static void run_attend(struct srv_dispatch *d, struct srv_job *job)

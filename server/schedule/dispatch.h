@@ -52,6 +52,17 @@ void srv_dispatch_run_long_step(struct srv_dispatch *dispatch);
 void srv_dispatch_run_attend(struct srv_dispatch *dispatch);
 void srv_dispatch_run_piece(struct srv_dispatch *dispatch);
 
+/* Begins the next job that waits for its turn, or for the end of a long step. */
+void srv_dispatch_run_change(struct srv_dispatch *dispatch);
+
+/* Whether a job may begin now: a change to a session waits for the end of a running long step,
+ * which may be of that session. */
+bool srv_dispatch_may_begin(const struct srv_dispatch *dispatch, const struct srv_job *job);
+
+/* The first job that waits to begin and may, removed from the queue and charged where `take`; NULL
+ * where there is none. */
+struct srv_job *srv_dispatch_find_change(struct srv_dispatch *dispatch, bool take);
+
 /* At a pause of a long computation: runs one attention or one long step that may interrupt it
  * (interrupt.c), if there is one. */
 void srv_dispatch_run_interrupting(struct srv_dispatch *dispatch);

@@ -25,6 +25,31 @@ bool srv_dispatch_has_work(const struct srv_dispatch *d)
     return !srv_fair_queue_is_empty(&d->queue);
 }
 
+/* ---- Jobs that wait to begin ----------------------------------------------------------------- */
+
+bool srv_dispatch_may_begin(const struct srv_dispatch *d, const struct srv_job *job)
+{
+    bool long_step_runs = false;
+    for (size_t i = 0; i < d->num_longs; i++)
+        long_step_runs = long_step_runs || d->longs[i].step != NULL;
+    return job->type->begins_any_time || !long_step_runs;
+}
+
+struct srv_job *srv_dispatch_find_change(struct srv_dispatch *d, bool take)
+{
+    struct srv_queue_walk walk;
+    srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_CHANGES);
+    for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
+        if (srv_dispatch_may_begin(d, srv_job_of(node))) {
+            if (take)
+                srv_queue_walk_remove_and_charge(&walk);
+            return srv_job_of(node);
+        }
+        srv_queue_walk_pass(&walk);
+    }
+    return NULL;
+}
+
 /* ---- At a pause ------------------------------------------------------------------------------ */
 
 /* The memory that the computation takes, at most. */
@@ -87,7 +112,7 @@ struct srv_queue_node *srv_dispatch_find_interrupting(struct srv_dispatch *d,
 
 bool srv_dispatch_pause_has_work(struct srv_dispatch *d)
 {
-    return d->queue.waiting[SRV_QUEUE_STEPS] > 0 ||
+    return d->queue.waiting[SRV_QUEUE_STEPS] > 0 || srv_dispatch_find_change(d, false) != NULL ||
            srv_dispatch_find_interrupting(d, SRV_QUEUE_ATTENDS, false) != NULL ||
            srv_dispatch_find_interrupting(d, SRV_QUEUE_LONG_STEPS, false) != NULL;
 }

@@ -138,16 +138,19 @@ static void sweep(struct srv_scheduler *s)
     s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
 }
 
-/* Up to ROUND_BATCHES batches of steps, then at most one long step, one attention over given rows
- * and one piece, so that none of the kinds starves the others.  Steps that arrive during a batch
- * join the next batch. */
+/* Up to ROUND_BATCHES batches of steps, with one change before each, then at most one long step,
+ * one attention over given rows and one piece, so that none of the kinds starves the others.  Steps
+ * that arrive during a batch join the next batch. */
 static void run_round(struct srv_scheduler *s)
 {
     struct srv_dispatch *dispatch = &s->dispatch;
     srv_store_take_checkpoint(s->context->store);
     read_taken(s);
     sweep(s);
-    for (int i = 0; i < ROUND_BATCHES && !s->stopping && srv_dispatch_run_batch(dispatch); i++) {
+    for (int i = 0; i < ROUND_BATCHES && !s->stopping; i++) {
+        srv_dispatch_run_change(dispatch);
+        if (!srv_dispatch_run_batch(dispatch))
+            break;
         srv_dispatch_reply(dispatch);
         sweep(s);
         if (take_inbox(s) && !s->stopping)
@@ -217,7 +220,7 @@ static bool pause_wanted(void *context)
 static uint64_t charged_ns(const struct srv_scheduler *s)
 {
     struct timespec t;
-    if (s->context->batches_wait_for_disk)
+    if (s->context->records_on_disk)
         return srv_now_ns();
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
@@ -242,6 +245,7 @@ static bool pause_run(void *context)
         return false;
     }
     read_taken(s);
+    srv_dispatch_run_change(d);
     srv_dispatch_run_batch(d);
     srv_dispatch_reply(d);
     srv_dispatch_run_interrupting(d);
@@ -253,12 +257,13 @@ static bool pause_run(void *context)
 
 /* ---- Rounds on an event thread --------------------------------------------------------------- */
 
-/* Event threads run no batches that wait for the disk. */
+/* Event threads run nothing that may wait for the disk: whatever journal_fsync is, a write waits
+ * while the journal is flushed, or while too much has not been written back. */
 static bool inbox_is_small(struct srv_scheduler *s)
 {
     pthread_mutex_lock(&s->inbox_lock);
     bool small = !s->handed_over && !s->stop && s->inbox_bytes <= SMALL_BYTES &&
-                 !s->context->batches_wait_for_disk;
+                 !s->context->records_on_disk;
     pthread_mutex_unlock(&s->inbox_lock);
     return small;
 }
