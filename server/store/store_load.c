@@ -456,13 +456,15 @@ static bool start_recording(struct load *load)
         !srv_store_journals(store) && (store->older_journals > 0 || load->generation == 0);
     store->base_generation = load->generation;
     store->keep_journals = load->incomplete;
+    /* Names of journals reach the disk in their order: a daemon may have ended as it created one. */
+    bool named = fsync(store->directory) == 0;
     if (load->incomplete || needs_base) {
-        if (srv_store_make_checkpoint(store)) {
+        if (named && srv_store_make_checkpoint(store)) {
             store->keep_journals = false;
             return true;
         }
         drop_journal(store);
-    } else if (srv_store_sync_files(store, load->files, load->count) &&
+    } else if (named && srv_store_sync_files(store, load->files, load->count) &&
                srv_store_new_journal(&store->journal, store)) {
         store->generation += srv_store_journals(store);
         store->journal.older_synced = true;
