@@ -47,7 +47,8 @@
     X(portions)         \
     X(footprint)        \
     X(sandbox)          \
-    X(property)
+    X(property)         \
+    X(promises)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
 SUITES(DECLARE_SUITE)
