@@ -155,8 +155,11 @@ static bool open_engine(struct srv_app *app, char *message)
 static bool fit_memory(struct srv_app *app, char *message)
 {
     struct srv_memory *memory = &app->memory;
+    size_t *connections = &app->config.limits.max_connections, allowed = *connections;
     if (!srv_memory_fit(memory, &app->config, &app->models, message, MESSAGE_MAX))
         return false;
+    if (*connections > allowed) /* the fit began with the default */
+        *connections = allowed;
     app->in_flight.limit = app->config.limits.max_in_flight_bytes;
     if (memory->divisor > 1)
         srv_log_event(&app->log, SRV_LOG_INFO, "limit",
