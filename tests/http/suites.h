@@ -35,7 +35,8 @@
     X(pauses)      \
     X(heavy)       \
     X(io_workers)  \
-    X(commands)
+    X(commands)    \
+    X(promises)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
 SUITES(DECLARE_SUITE)

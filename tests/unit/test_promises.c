@@ -214,18 +214,39 @@ START_TEST(test_ids_fall_into_other_buckets_in_each_run)
 }
 END_TEST
 
+/* Both are made before either is listed, as by two requests at once. */
+START_TEST(test_of_two_sessions_of_one_id_the_first_that_is_listed_stays)
+{
+    struct srv_sessions *sessions = open_table(true);
+    const struct srv_session_options options = {.id = "one"};
+    struct srv_session *made[2], *found;
+    struct srv_error error = {0};
+    for (size_t i = 0; i < 2; i++)
+        ck_assert_int_eq(srv_session_new(&made[i], sessions, &model, &options, &error), SRV_OK);
+    ck_assert_int_eq(srv_session_insert(sessions, made[0], &error), SRV_OK);
+    ck_assert_int_eq(srv_session_insert(sessions, made[1], &error), SRV_E_SESSION_EXISTS);
+    ck_assert_uint_eq(srv_sessions_count(sessions), MADE + 1);
+    found = srv_session_peek(sessions, "one");
+    ck_assert_ptr_eq(found, made[0]);
+    srv_session_put(found);
+    for (size_t i = 0; i < 2; i++)
+        srv_session_put(made[i]);
+    srv_sessions_close(sessions);
+}
+END_TEST
+
 Suite *suite_promises(void)
 {
     Suite *suite = suite_create("promises");
     TCase *comparing = tcase_create("comparing"), *sessions = tcase_create("sessions");
-    tcase_add_test(comparing,
-                   test_comparing_keys_takes_the_same_instructions_wherever_they_differ);
+    tcase_add_test(comparing, test_comparing_keys_takes_the_same_instructions_wherever_they_differ);
     tcase_add_test(comparing, test_comparing_keys_takes_the_same_instructions_whichever_key_it_is);
     suite_add_tcase(suite, comparing);
     tcase_add_checked_fixture(sessions, open_model, close_model);
     tcase_add_test(sessions, test_every_place_of_an_id_that_is_made_takes_many_values);
     tcase_add_test(sessions, test_epochs_of_two_runs_have_nothing_in_common);
     tcase_add_test(sessions, test_ids_fall_into_other_buckets_in_each_run);
+    tcase_add_test(sessions, test_of_two_sessions_of_one_id_the_first_that_is_listed_stays);
     suite_add_tcase(suite, sessions);
     return suite;
 }
