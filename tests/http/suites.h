@@ -36,7 +36,9 @@
     X(heavy)       \
     X(io_workers)  \
     X(commands)    \
-    X(promises)
+    X(promises)    \
+    X(phases)      \
+    X(bounds)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
 SUITES(DECLARE_SUITE)

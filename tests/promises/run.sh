@@ -92,7 +92,7 @@ build_copy() { # what a test needs
 failed_tests() { # kind, suite
     local program=build/$1
     [ "$1" != http ] || program=build/http_suite
-    (cd "$copy" && CK_RUN_SUITE=$2 CK_DEFAULT_TIMEOUT=60 ATTND=build/attnd CK_VERBOSITY=normal \
+    (cd "$copy" && CK_RUN_SUITE=$2 CK_DEFAULT_TIMEOUT=40 ATTND=build/attnd CK_VERBOSITY=normal \
         timeout -k 5 "$test_seconds" "$program") >"$work/output" 2>&1 && return
     {
         sed -nE 's/^[^:]*:[0-9]+:[FE]:[^:]*:test_([a-z0-9_]+):.*/\1/p' "$work/output"
