@@ -1,5 +1,5 @@
-/* test_phases.c: from the start to the end of a daemon: what is answered while models load and while
- * requests drain, health checks, descriptors, memory that goes back to the system. */
+/* test_phases.c: from the start to the end of a daemon: what is answered while models load and
+ * while requests drain, health checks, descriptors, memory that goes back to the system. */
 #include <check.h>
 #include <poll.h>
 #include <signal.h>

@@ -115,7 +115,8 @@ try_entry() { # number
     local where promise file kind suite name failed target=build/attnd
     { read -r where; read -r promise; read -r file; read -r kind suite name; } <"$work/entry$1"
     [ "$kind" != unit ] || target=build/unit
-    if ! replace_once "$file" "$work/old$1" "$work/new$1" >"$work/changed"; then
+    cp "$copy/$file" "$work/sound"
+    if ! replace_once "$work/sound" "$work/old$1" "$work/new$1" >"$work/changed"; then
         complain "$where" "the snippet is not in $file exactly once"
         return
     fi
@@ -132,7 +133,7 @@ try_entry() { # number
             printf '%s: found by %s: %s\n' "$where" "${name:-${failed//$'\n'/, }}" "$promise"
         fi
     fi
-    cp "$file" "$copy/$file"
+    cp "$work/sound" "$copy/$file"
 }
 
 list=
