@@ -27,6 +27,7 @@
     X(limits)      \
     X(memory)      \
     X(keys)        \
+    X(isolation)   \
     X(fairness)    \
     X(connections) \
     X(tls)         \
