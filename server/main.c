@@ -26,6 +26,7 @@
 #include "ops/sandbox.h"
 #include "self_check.h"
 #include "serve.h"
+#include "upkeep.h"
 
 #define FILES_BESIDE_CONNECTIONS 64        /* descriptors that are no connections, without those */
 #define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* of each event thread */
@@ -286,7 +287,13 @@ static bool load(struct srv_app *app, char *message)
         snprintf(message, MESSAGE_MAX, "out of memory");
         return false;
     }
-    return loaded && srv_store_start(app->store, message, MESSAGE_MAX);
+    if (!loaded || !srv_store_start(app->store, message, MESSAGE_MAX))
+        return false;
+    if (!srv_upkeep_open(&app->upkeep, app->sessions, app->store, app->metrics)) {
+        snprintf(message, MESSAGE_MAX, "out of memory");
+        return false;
+    }
+    return true;
 }
 
 static void warn_of_exposure(struct srv_app *app)
@@ -337,6 +344,7 @@ static bool close_all(struct srv_app *app)
 {
     srv_scheduler_stop(app->scheduler);
     srv_http_close(app->http);
+    srv_upkeep_close(app->upkeep);
     bool saved = srv_store_close(app->store);
     srv_scheduler_free(app->scheduler);
     srv_sessions_close(app->sessions);

@@ -36,18 +36,6 @@ static const struct srv_document_field fields[] = {
 
 /* ---- On a compute thread --------------------------------------------------------------------- */
 
-/* Copies the id out of the body's tree, which is freed when the body has been read. */
-static enum srv_error_code keep_id(struct change_call *call, struct srv_request *request,
-                                   struct srv_error *error)
-{
-    if (call->session_id == NULL)
-        return SRV_OK;
-    call->session_id = srv_arena_copy(&request->arena, call->session_id, strlen(call->session_id));
-    return call->session_id != NULL
-               ? SRV_OK
-               : srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-}
-
 static enum srv_error_code read_change(struct change **out, struct srv_request *request,
                                        size_t num_fields, struct srv_error *error)
 {
@@ -63,7 +51,7 @@ static enum srv_error_code read_change(struct change **out, struct srv_request *
     if (code == SRV_OK)
         code = srv_document_fields(&change->call, fields, num_fields, body, error);
     if (code == SRV_OK)
-        code = keep_id(&change->call, request, error);
+        code = srv_session_keep_id(&change->call.session_id, request, error);
     json_decref(body);
     *out = change;
     return code;

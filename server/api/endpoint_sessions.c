@@ -1,12 +1,13 @@
 /* endpoint_sessions.c: POST, GET and DELETE of /sessions.
  *
- * All handlers run on an event thread, since none touches the tokens of a cache. */
+ * The engine owner creates and deletes sessions, since both are recorded in the journal, and may
+ * wait for the disk.  GET is answered on an event thread. */
 #include <string.h>
 
 #include "api/endpoints.h"
 #include "api/session_reply.h"
 #include "app.h"
-#include "wire/call.h"
+#include "schedule/job.h"
 #include "wire/document.h"
 
 #define PAGE_DEFAULT 100
@@ -27,102 +28,87 @@ static const struct srv_document_field create_fields[] = {
 };
 #define CREATE_FIELDS (sizeof create_fields / sizeof create_fields[0])
 
-/* Reads the body's tree, in which the texts of *out live on. */
-static enum srv_error_code read_call(struct srv_session_options *out,
-                                     const struct srv_model **model,
-                                     const struct srv_request *request, json_t *body,
-                                     struct srv_error *error)
+struct create {
+    struct srv_job job; /* first, so that a job is cast to its create */
+    const struct srv_model *model;
+    struct srv_session_options options;
+};
+
+/* On a compute thread: reads the body's tree.  Texts of the options outlive it. */
+static enum srv_error_code read_call(struct create *create, json_t *body, struct srv_error *error)
 {
     struct create_call call = {0};
+    struct srv_request *request = create->job.request;
+    const struct srv_models *models = &request->app->models;
     if (srv_document_fields(&call, create_fields, CREATE_FIELDS, body, error) != SRV_OK)
         return error->code;
     const char *id = call.session_id != NULL ? call.session_id : "";
     if (srv_session_check_header(request, id, error) != SRV_OK)
         return error->code;
-    if (srv_models_find(model, &request->app->models, call.model, error) != SRV_OK)
+    if (srv_models_find(&create->model, models, call.model, error) != SRV_OK)
         return error->code;
-    if ((*model)->is_cross)
+    if (create->model->is_cross)
         return srv_fail(error, SRV_E_UNSUPPORTED, "model",
-                        "model %s is of cross-attention, which has no cache", (*model)->name);
-    *out = (struct srv_session_options){.id = call.session_id,
-                                        .max_length = call.max_length,
-                                        .ttl_s = call.ttl_s,
-                                        .shared = call.shared};
-    srv_session_set_owner(out, request);
-    srv_session_set_idempotency_key(out, request);
-    return SRV_OK;
+                        "model %s is of cross-attention, which has no cache", create->model->name);
+    create->options = (struct srv_session_options){.id = call.session_id,
+                                                   .max_length = call.max_length,
+                                                   .ttl_s = call.ttl_s,
+                                                   .shared = call.shared};
+    srv_session_set_owner(&create->options, request);
+    srv_session_set_idempotency_key(&create->options, request);
+    return srv_session_keep_id(&create->options.id, request, error);
 }
 
-/* Creates the session; *replayed where the same request, by its Idempotency-Key, had created it
- * before, which is then *out. */
-static enum srv_error_code create(struct srv_session **out, bool *replayed,
-                                  struct srv_request *request, json_t *body,
-                                  struct srv_error *error)
+/* Creates the session and records that in the journal; *replayed where the same request, by its
+ * Idempotency-Key, had created it before, which is then *out. */
+static enum srv_error_code create_session(struct srv_session **out, bool *replayed,
+                                          const struct create *create, struct srv_error *error)
 {
-    const struct srv_model *model;
-    struct srv_session_options options;
-    struct srv_sessions *sessions = request->app->sessions;
-    enum srv_error_code code = read_call(&options, &model, request, body, error);
-    if (code == SRV_OK)
-        code = srv_session_find_by_idempotency_key(out, sessions, &options, error);
-    *replayed = code == SRV_OK && *out != NULL;
+    struct srv_request *request = create->job.request;
+    struct srv_app *app = request->app;
+    enum srv_error_code code =
+        srv_session_find_by_idempotency_key(out, app->sessions, &create->options, error);
+    *replayed = *out != NULL;
     if (code != SRV_OK || *replayed)
         return code;
-    if (srv_session_reserve_reply(request, model, error) != SRV_OK)
+    if (srv_session_reserve_reply(request, create->model, error) != SRV_OK ||
+        srv_session_create(out, app->sessions, create->model, &create->options, error) != SRV_OK)
         return error->code;
-    code = srv_session_create(out, sessions, model, &options, error);
-    if (code != SRV_E_IDEMPOTENCY)
-        return code;
-    /* The same request, on another thread, created the session after the first look. */
-    if (srv_session_find_by_idempotency_key(out, sessions, &options, error) != SRV_OK ||
-        *out == NULL)
-        return code;
-    *replayed = true;
+    if (srv_store_create(app->store, *out, error) != SRV_OK)
+        return srv_session_undo_create(*out, request, error);
     return SRV_OK;
 }
 
-/* Creates the session and records that in the journal; also for a replayed one, which the thread
- * that created it may not have recorded yet. */
-static enum srv_error_code create_recorded(struct srv_session **out, bool *replayed,
-                                           struct srv_request *request, json_t *body,
-                                           struct srv_error *error)
+static void begin_create(struct srv_job *job)
 {
-    enum srv_error_code code = create(out, replayed, request, body, error);
-    if (code == SRV_OK && srv_store_create(request->app->store, *out, error) != SRV_OK)
-        code = srv_session_undo_create(*out, request, error);
+    struct srv_session *session = NULL;
+    bool replayed;
+    if (create_session(&session, &replayed, (struct create *)job, &job->error) != SRV_OK)
+        return;
+    if (!replayed)
+        srv_metrics_session(job->request->app->metrics, SRV_SESSION_CREATED, 1);
+    srv_session_reply(job->request, 201, session, replayed);
+}
+
+static const struct srv_job_type create_type = {.begin = begin_create, .begins_any_time = true};
+
+enum srv_error_code srv_parse_create(struct srv_request *request, struct srv_error *error)
+{
+    json_t *body = NULL;
+    struct create *create = srv_arena_alloc(&request->arena, 1, sizeof *create);
+    if (create == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+    *create = (struct create){.job = {.type = &create_type, .request = request}};
+    enum srv_error_code code = srv_document_read(&body, request, error);
+    if (code == SRV_OK)
+        code = read_call(create, body, error);
+    json_decref(body);
+    if (code == SRV_OK)
+        request->job = &create->job;
     return code;
 }
 
-void srv_post_sessions(struct srv_request *request)
-{
-    struct srv_session *session = NULL;
-    struct srv_error error = {0};
-    json_t *body = NULL;
-    bool replayed = false;
-    enum srv_error_code code = srv_document_read(&body, request, &error);
-    if (code == SRV_OK)
-        code = create_recorded(&session, &replayed, request, body, &error);
-    json_decref(body);
-    if (code != SRV_OK) {
-        srv_reply_error(request, &error);
-        return;
-    }
-    if (!replayed)
-        srv_metrics_session(request->app->metrics, SRV_SESSION_CREATED, 1);
-    srv_session_reply(request, 201, session, replayed);
-}
-
-/* ---- One session ----------------------------------------------------------------------------- */
-
-void srv_get_session(struct srv_request *request)
-{
-    struct srv_error error = {0};
-    struct srv_session *session;
-    if (srv_session_of_path(&session, request, &error) == SRV_OK)
-        srv_session_reply(request, 200, session, false);
-    else
-        srv_reply_error(request, &error);
-}
+/* ---- DELETE ---------------------------------------------------------------------------------- */
 
 static enum srv_error_code delete_session(const struct srv_request *request,
                                           struct srv_error *error)
@@ -138,15 +124,37 @@ static enum srv_error_code delete_session(const struct srv_request *request,
     return code;
 }
 
-void srv_delete_session(struct srv_request *request)
+static void begin_delete(struct srv_job *job)
 {
-    struct srv_error error = {0};
-    if (delete_session(request, &error) != SRV_OK) {
-        srv_reply_error(request, &error);
+    struct srv_request *request = job->request;
+    if (delete_session(request, &job->error) != SRV_OK)
         return;
-    }
     srv_metrics_session(request->app->metrics, SRV_SESSION_DELETED, 1);
     srv_reply_status(request, 204);
+}
+
+static const struct srv_job_type delete_type = {.begin = begin_delete, .begins_any_time = true};
+
+enum srv_error_code srv_parse_delete(struct srv_request *request, struct srv_error *error)
+{
+    struct srv_job *job = srv_arena_alloc(&request->arena, 1, sizeof *job);
+    if (job == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+    *job = (struct srv_job){.type = &delete_type, .request = request};
+    request->job = job;
+    return srv_session_check_header(request, request->path_arg, error);
+}
+
+/* ---- One session ----------------------------------------------------------------------------- */
+
+void srv_get_session(struct srv_request *request)
+{
+    struct srv_error error = {0};
+    struct srv_session *session;
+    if (srv_session_of_path(&session, request, &error) == SRV_OK)
+        srv_session_reply(request, 200, session, false);
+    else
+        srv_reply_error(request, &error);
 }
 
 /* ---- The list -------------------------------------------------------------------------------- */

@@ -5,10 +5,10 @@ static const struct srv_route table[] = {
     {SRV_POST, "/attend", SRV_BODY_TENSORS, .parse = srv_parse_attend},
     {SRV_POST, "/decode", SRV_BODY_TENSORS, .parse = srv_parse_decode},
 
-    {SRV_POST, "/sessions", SRV_BODY_OPTIONAL, .handle = srv_post_sessions},
+    {SRV_POST, "/sessions", SRV_BODY_OPTIONAL, .parse = srv_parse_create},
     {SRV_GET, "/sessions", SRV_BODY_NONE, .handle = srv_get_sessions, .access = SRV_FOR_ADMIN},
     {SRV_GET, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_get_session, .access = SRV_FOR_OWNER},
-    {SRV_DELETE, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_delete_session,
+    {SRV_DELETE, "/sessions/{id}", SRV_BODY_NONE, .parse = srv_parse_delete,
      .access = SRV_FOR_OWNER},
     {SRV_POST, "/sessions/{id}/fork", SRV_BODY_OPTIONAL, .parse = srv_parse_fork},
     {SRV_POST, "/sessions/{id}/truncate", SRV_BODY_OPTIONAL, .parse = srv_parse_truncate},

@@ -142,6 +142,16 @@ void srv_session_set_owner(struct srv_session_options *out, const struct srv_req
     out->group = request->key.group;
 }
 
+enum srv_error_code srv_session_keep_id(const char **id, struct srv_request *request,
+                                        struct srv_error *error)
+{
+    if (*id == NULL)
+        return SRV_OK;
+    *id = srv_arena_copy(&request->arena, *id, strlen(*id));
+    return *id != NULL ? SRV_OK
+                       : srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+}
+
 void srv_session_set_idempotency_key(struct srv_session_options *out,
                                      const struct srv_request *request)
 {

@@ -44,6 +44,11 @@ enum srv_error_code srv_session_fail_not_found(struct srv_error *error);
 /* Makes the request's API key the owner of the session that is created. */
 void srv_session_set_owner(struct srv_session_options *out, const struct srv_request *request);
 
+/* Moves an id, NULL or a text of the body's tree, to the request's arena: the tree is freed when
+ * the body has been read.  Error: out_of_memory. */
+enum srv_error_code srv_session_keep_id(const char **id, struct srv_request *request,
+                                        struct srv_error *error);
+
 /* Sets the request's Idempotency-Key, and a digest of all that must be equal in a repeated request:
  * route, session and body. */
 void srv_session_set_idempotency_key(struct srv_session_options *out,

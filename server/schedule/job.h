@@ -47,6 +47,9 @@ struct srv_job_type {
      * request's reply unless `advance` does. */
     void (*begin)(struct srv_job *job);
 
+    /* `begin` may be called while a long step runs, also of the session that it changes. */
+    bool begins_any_time;
+
     /* Computes a whole attention, giving way to decodes through job->yield. */
     void (*compute)(struct srv_job *job);
 

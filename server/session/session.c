@@ -200,27 +200,6 @@ static struct srv_account *account_of(const struct srv_sessions *sessions, const
                                                        : NULL;
 }
 
-static enum srv_error_code check_options(const struct srv_session_options *options,
-                                         const struct srv_model *model, struct srv_account *account,
-                                         struct srv_error *error)
-{
-    if (options->id != NULL && !srv_id_valid(options->id))
-        return srv_fail(error, SRV_E_INVALID_VALUE, "session_id",
-                        "session_id must be 1 to %d letters, digits, '.', '_' or '-', the first a "
-                        "letter or digit",
-                        SRV_ID_MAX);
-    if (options->max_length > model->max_length)
-        return srv_fail(error, SRV_E_INVALID_VALUE, "max_length",
-                        "max_length is %zu, the model's limit is %zu", options->max_length,
-                        model->max_length);
-    if (options->ttl_s > SRV_MAX_TTL_S)
-        return srv_fail(error, SRV_E_INVALID_VALUE, "ttl_s", "ttl_s is %zu, the limit is %d",
-                        options->ttl_s, SRV_MAX_TTL_S);
-    if (options->ttl_s > srv_account_limit(account, SRV_QUOTA_TTL))
-        return srv_account_refuse(account, SRV_QUOTA_TTL, error);
-    return SRV_OK;
-}
-
 /* Gives the session its cache and the memory of its last steps. */
 static enum srv_error_code allocate_state(struct srv_session *session,
                                           const struct srv_session_options *options,
@@ -383,7 +362,7 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
 {
     struct srv_session *session = NULL;
     struct srv_account *account = account_of(sessions, options->owner);
-    enum srv_error_code code = check_options(options, model, account, error);
+    enum srv_error_code code = srv_session_check_options(options, model, account, error);
     if (code == SRV_OK)
         code = check_before_allocating(sessions, options, account, error);
     if (code != SRV_OK) {
@@ -466,11 +445,24 @@ static bool expired(const struct srv_session *session, uint64_t now_ns)
     return now_ns > used && now_ns - used >= session->ttl_ns && session->waiting == 0;
 }
 
+#define EXPIRY_BUCKETS 1024 /* that one hold of the lock looks at: a fraction of a millisecond */
+
+/* Unlocks for long enough that a waiting thread gets the lock. */
+static void let_others_in(struct srv_sessions *sessions)
+{
+    const struct timespec moment = {.tv_nsec = 1};
+    pthread_mutex_unlock(&sessions->lock);
+    nanosleep(&moment, NULL);
+    pthread_mutex_lock(&sessions->lock);
+}
+
 struct srv_session *srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns)
 {
     struct srv_session *dropped = NULL;
     pthread_mutex_lock(&sessions->lock);
     for (size_t i = 0; i < sessions->num_buckets && sessions->count > 0; i++) {
+        if (i > 0 && i % EXPIRY_BUCKETS == 0)
+            let_others_in(sessions);
         struct srv_session **link = &sessions->buckets[i];
         while (*link != NULL) {
             struct srv_session *session = *link;

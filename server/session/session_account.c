@@ -1,9 +1,10 @@
-/* session_account.c: sessions of an owner: finding one, what they count for in the owner's account,
- * and truncating, which makes that less. */
+/* session_account.c: sessions of an owner: finding one, checking its options, what they count
+ * for in the owner's account, and truncating, which makes that less. */
 #include <stdio.h>
 #include <string.h>
 
 #include "attn_state.h"
+#include "base/id.h"
 #include "session/models.h"
 #include "session/session_table.h"
 
@@ -17,6 +18,27 @@ struct srv_session *srv_session_peek_owned(struct srv_sessions *sessions, const 
         return session;
     srv_session_put(session);
     return NULL;
+}
+
+enum srv_error_code srv_session_check_options(const struct srv_session_options *options,
+                                              const struct srv_model *model,
+                                              struct srv_account *account, struct srv_error *error)
+{
+    if (options->id != NULL && !srv_id_valid(options->id))
+        return srv_fail(error, SRV_E_INVALID_VALUE, "session_id",
+                        "session_id must be 1 to %d letters, digits, '.', '_' or '-', the first a "
+                        "letter or digit",
+                        SRV_ID_MAX);
+    if (options->max_length > model->max_length)
+        return srv_fail(error, SRV_E_INVALID_VALUE, "max_length",
+                        "max_length is %zu, the model's limit is %zu", options->max_length,
+                        model->max_length);
+    if (options->ttl_s > SRV_MAX_TTL_S)
+        return srv_fail(error, SRV_E_INVALID_VALUE, "ttl_s", "ttl_s is %zu, the limit is %d",
+                        options->ttl_s, SRV_MAX_TTL_S);
+    if (options->ttl_s > srv_account_limit(account, SRV_QUOTA_TTL))
+        return srv_account_refuse(account, SRV_QUOTA_TTL, error);
+    return SRV_OK;
 }
 
 enum srv_error_code srv_session_charge(struct srv_session *session, size_t bytes,

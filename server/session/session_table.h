@@ -19,4 +19,10 @@ struct srv_sessions {
     struct srv_session *buckets[];           /* [num_buckets] hashed by id */
 };
 
+/* Checks the options against the model and the limits of the owner's account.
+ * Errors: invalid_value, quota_exceeded. */
+enum srv_error_code srv_session_check_options(const struct srv_session_options *options,
+                                              const struct srv_model *model,
+                                              struct srv_account *account, struct srv_error *error);
+
 #endif

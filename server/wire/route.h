@@ -5,8 +5,8 @@
 
 #include "wire/request.h"
 
-/* A handler fills request->reply and returns.  Handlers run on the event thread and wait for
- * nothing but the journal. */
+/* A handler fills request->reply and returns.  Handlers run on the event thread, of requests
+ * without a body, and wait for nothing. */
 typedef void srv_handler(struct srv_request *request);
 
 /* A parser reads the request's body into a job and sets request->job.  Parsers run on threads of

@@ -21,6 +21,7 @@
     X(algebra)     \
     X(state)       \
     X(durability)  \
+    X(slow_disk)   \
     X(forks)       \
     X(concurrency) \
     X(ops)         \
