@@ -27,6 +27,13 @@
 
 /* ---- Making and ending the table ------------------------------------------------------------- */
 
+static uint64_t wall_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
 bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limits,
                        const char *instance)
 {
@@ -41,6 +48,7 @@ bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limit
         return false;
     }
     pthread_mutex_init(&sessions->lock, NULL);
+    srv_sessions_set_clock(sessions, wall_ns());
     sessions->max_sessions = limits->max_sessions;
     sessions->default_ttl_s = limits->session_ttl_s;
     sessions->num_buckets = buckets;
@@ -154,22 +162,27 @@ static void session_free(struct srv_session *session)
     free(session);
 }
 
-static uint64_t wall_ns(void)
+uint64_t srv_sessions_clock(const struct srv_sessions *sessions)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+    return srv_now_ns() + sessions->clock_offset;
 }
 
-uint64_t srv_session_used(const struct srv_session *session)
+void srv_sessions_set_clock(struct srv_sessions *sessions, uint64_t now_ns)
+{
+    sessions->clock_offset = now_ns - srv_now_ns();
+}
+
+uint64_t srv_session_used(const struct srv_sessions *sessions, const struct srv_session *session)
 {
     uint64_t now = srv_now_ns(), used = session->used_ns;
-    return wall_ns() - (now > used ? now - used : 0);
+    return (now > used ? used : now) + sessions->clock_offset;
 }
 
-void srv_session_set_used(struct srv_session *session, uint64_t used_ns)
+void srv_session_set_used(const struct srv_sessions *sessions, struct srv_session *session,
+                          uint64_t used_ns)
 {
-    uint64_t now = srv_now_ns(), wall = wall_ns(), idle = wall > used_ns ? wall - used_ns : 0;
+    uint64_t now = srv_now_ns(), clock = now + sessions->clock_offset;
+    uint64_t idle = clock > used_ns ? clock - used_ns : 0;
     session->used_ns = now > idle ? now - idle : 0;
 }
 

@@ -52,7 +52,7 @@ struct srv_session {
     struct srv_account *account; /* of the owner; NULL: nothing is counted */
     size_t charged_bytes;        /* to the account; the engine owner's */
 
-    /* The store's (store/store.h), under its lock. */
+    /* The store's (store/store.h), under its locks. */
     enum { SRV_UNRECORDED, SRV_RECORDED, SRV_DELETED } record_state;
     uint64_t next_record; /* its number among the session's records */
 
@@ -158,9 +158,16 @@ size_t srv_sessions_count(const struct srv_sessions *sessions);
  * is short. */
 bool srv_sessions_all(struct srv_session ***out, size_t *count, struct srv_sessions *sessions);
 
-/* The last use in nanoseconds since 1970, and setting it: idle time goes on over a restart. */
-uint64_t srv_session_used(const struct srv_session *session);
-void srv_session_set_used(struct srv_session *session, uint64_t used_ns);
+/* The table's clock, in nanoseconds: the time since 1970 when the table was made, and what has
+ * passed since by the monotonic clock.  A store sets it before any session is used, to the latest
+ * time in its files: so the clock counts time that a daemon was up, and the wall clock may jump. */
+uint64_t srv_sessions_clock(const struct srv_sessions *sessions);
+void srv_sessions_set_clock(struct srv_sessions *sessions, uint64_t now_ns);
+
+/* The last use by the table's clock, and setting it: idle time goes on over a restart. */
+uint64_t srv_session_used(const struct srv_sessions *sessions, const struct srv_session *session);
+void srv_session_set_used(const struct srv_sessions *sessions, struct srv_session *session,
+                          uint64_t used_ns);
 
 /* Takes references to up to `size` sessions, the next ones in the order of ids and of one id's
  * owners, after the session `after` ("": from the first one on) of `owner`, or where that is NULL

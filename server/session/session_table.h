@@ -12,6 +12,7 @@ struct srv_sessions {
     struct srv_accounts *accounts; /* of owners; NULL: nothing is counted by owner */
     atomic_size_t count;
     atomic_uint_fast64_t next_epoch;
+    uint64_t clock_offset; /* of the table's clock from the monotonic one */
     uint64_t hash_point;
     char instance[SRV_ID_MAX + 1];
     size_t num_buckets;                      /* a power of two */

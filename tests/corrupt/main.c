@@ -108,17 +108,16 @@ static void walk(const unsigned char *bytes, size_t size)
 {
     struct srv_journal_reader reader;
     struct srv_record record;
-    bool sound, reported;
-    uint64_t write = 0;
+    bool sound, reported, begins = true; /* a write */
     struct srv_file_reader source = bytes_source(bytes, size, SMALL_WINDOW);
     srv_journal_read_open(&reader, &source, 1);
     for (size_t at = reader.at; srv_journal_read(&record, &reader) == SRV_READ_RECORD;
          at = reader.at) {
-        if (record.head.first != write) { /* the write before ended here */
+        if (begins) {
             states.ends[states.writes] = at;
             states.all[states.writes++] = restore_journal(&sound, &reported, bytes, at, true);
         }
-        write = record.head.first;
+        begins = record.head.last != 0;
         restore_journal(&sound, &reported, bytes, reader.at, true);
     }
     srv_file_reader_close(&source);

@@ -1,5 +1,5 @@
 /* test_isolation.c: whose session it is: every route that takes an id, under every kind of key, for
- * every kind of session; ids of others against ids that never were.
+ * every kind of session; ids of others against ids that never were; owners over a restart.
  *
  * The session of a test is "s".  A session of another key must be answered as one that never was:
  * in status, body, headers and time. */
@@ -463,10 +463,36 @@ START_TEST(test_time_does_not_tell_an_id_of_another_key)
 }
 END_TEST
 
+/* ---- Restarts -------------------------------------------------------------------------------- */
+
+START_TEST(test_owners_groups_and_sharing_outlive_a_restart)
+{
+    static const char *const durabilities[] = {"snapshot", "journal"};
+    prepare();
+    start(durabilities[_i]);
+    make("alice", "");
+    make("carol", "");
+    make("dave", "");
+    ck_assert_int_eq(status_of("lead", "POST", "/sessions",
+                               "{\"model\":\"tiny\",\"session_id\":\"open\",\"shared\":true}"),
+                     201);
+    json_int_t alice = epoch_of("alice", "/sessions/s"), carol = epoch_of("carol", "/sessions/s");
+    serve_end();
+    start(durabilities[_i]);
+    ck_assert_int_eq(epoch_of("alice", "/sessions/s"), alice);
+    ck_assert_int_eq(epoch_of("bob", "/sessions/s"), alice);
+    ck_assert_int_eq(epoch_of("carol", "/sessions/s"), carol);
+    ck_assert_int_eq(epoch_of("ops", "/sessions/s?owner=carol"), carol);
+    ck_assert_int_eq(status_of("lead", "GET", "/sessions/s", NULL), 404);
+    ck_assert_int_eq(status_of("bob", "GET", "/sessions/open", NULL), 200);
+    end();
+}
+END_TEST
+
 Suite *suite_isolation(void)
 {
     Suite *suite = suite_create("isolation");
-    TCase *callers = tcase_create("callers");
+    TCase *callers = tcase_create("callers"), *restarts = tcase_create("restarts");
     tcase_set_timeout(callers, 120);
     tcase_add_checked_fixture(callers, begin, end);
     tcase_add_loop_test(callers, test_every_route_finds_what_the_key_may_use_and_nothing_else, 0,
@@ -478,6 +504,8 @@ Suite *suite_isolation(void)
     tcase_add_test(callers,
                    test_an_admin_lists_inspects_and_deletes_by_owner_and_no_other_key_does);
     tcase_add_test(callers, test_time_does_not_tell_an_id_of_another_key);
+    tcase_add_loop_test(restarts, test_owners_groups_and_sharing_outlive_a_restart, 0, 2);
     suite_add_tcase(suite, callers);
+    suite_add_tcase(suite, restarts);
     return suite;
 }

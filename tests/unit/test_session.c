@@ -177,9 +177,10 @@ START_TEST(test_idle_time_may_have_begun_before_the_machine_did)
     struct timespec up;
     clock_gettime(CLOCK_MONOTONIC, &up);
     ck_assert_int_eq(create(&session, "a", 0, 0), SRV_OK);
-    uint64_t used = srv_session_used(session) - 2 * ((uint64_t)up.tv_sec + 100) * NS_PER_S;
-    srv_session_set_used(session, used);
-    ck_assert_uint_lt(srv_session_used(session) - used + NS_PER_S, 2 * NS_PER_S);
+    uint64_t used =
+        srv_session_used(sessions, session) - 2 * ((uint64_t)up.tv_sec + 100) * NS_PER_S;
+    srv_session_set_used(sessions, session, used);
+    ck_assert_uint_lt(srv_session_used(sessions, session) - used + NS_PER_S, 2 * NS_PER_S);
     ck_assert_uint_eq(expire(srv_now_ns()), 1);
     srv_session_put(session);
 }
