@@ -29,6 +29,7 @@
     X(memory)      \
     X(keys)        \
     X(isolation)   \
+    X(quotas)      \
     X(fairness)    \
     X(connections) \
     X(tls)         \
