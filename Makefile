@@ -365,8 +365,13 @@ $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 # tests/http/suite_run.c stands before libcheck's own.
 $(addprefix $(OUT)/,http_suite catalogue kill retry soak overload fault): LDFLAGS += -Wl,--wrap=_ck_assert_failed
 
-$(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a
+$(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/slow_sync.so: tests/preload/slow_sync.c
+	@echo "  LINK  $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -std=c11 -O2 -fPIC $(WARNINGS) -Wno-missing-prototypes -shared -o $@ $<
 
 $(OUT)/catalogue: $(CATALOGUE_OBJS) $(COMMON_OBJS) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))

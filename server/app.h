@@ -19,6 +19,8 @@
 #include "session/session.h"
 #include "store/store.h"
 
+struct srv_upkeep; /* upkeep.h */
+
 struct srv_app {
     const struct srv_routes *routes;
     struct srv_config config;
@@ -35,6 +37,7 @@ struct srv_app {
     struct srv_scheduler_context scheduler_context;
     struct srv_scheduler *scheduler;
     struct srv_http *http;
+    struct srv_upkeep *upkeep;
     atomic_int phase;            /* enum srv_phase */
     atomic_bool stopping;        /* what still runs or waits is refused */
     struct srv_budget in_flight; /* bodies, arenas and replies, as admitted */

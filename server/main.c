@@ -26,6 +26,7 @@
 #include "ops/sandbox.h"
 #include "self_check.h"
 #include "serve.h"
+#include "upkeep.h"
 
 #define FILES_BESIDE_CONNECTIONS 64        /* descriptors that are no connections, without those */
 #define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* of each event thread */
@@ -282,12 +283,20 @@ static bool load(struct srv_app *app, char *message)
     bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX) &&
                   srv_self_check(app, message, MESSAGE_MAX) &&
                   srv_store_load(app->store, message, MESSAGE_MAX);
+    if (loaded && app->config.api_keys != NULL)
+        srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
     hold_signals(&app->config);
     if (loaded && !srv_models_describe(app)) {
         snprintf(message, MESSAGE_MAX, "out of memory");
         return false;
     }
-    return loaded && srv_store_start(app->store, message, MESSAGE_MAX);
+    if (!loaded || !srv_store_start(app->store, message, MESSAGE_MAX))
+        return false;
+    if (!srv_upkeep_open(&app->upkeep, app->sessions, app->store, app->metrics)) {
+        snprintf(message, MESSAGE_MAX, "out of memory");
+        return false;
+    }
+    return true;
 }
 
 static void warn_of_exposure(struct srv_app *app)
@@ -338,6 +347,7 @@ static bool close_all(struct srv_app *app)
 {
     srv_scheduler_stop(app->scheduler);
     srv_http_close(app->http);
+    srv_upkeep_close(app->upkeep);
     bool saved = srv_store_close(app->store);
     srv_scheduler_free(app->scheduler);
     srv_sessions_close(app->sessions);
@@ -346,6 +356,7 @@ static bool close_all(struct srv_app *app)
     attn_engine_close(app->engine);
     srv_usage_close(app->usage);
     srv_metrics_close(app->metrics);
+    srv_keyring_fini(&app->keys);
     srv_log_close(&app->log);
     return saved;
 }
@@ -379,7 +390,7 @@ static int run(struct srv_app *app)
 int main(int argc, char *argv[])
 {
     /* Every destructor takes a part that was never opened. */
-    struct srv_app app = {.routes = &srv_routes, .keys = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+    struct srv_app app = {.routes = &srv_routes, .keys = SRV_KEYRING_EMPTY};
     char message[MESSAGE_MAX];
     int status = 2;
     attn_json_set_allocator();

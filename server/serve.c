@@ -1,7 +1,6 @@
-/* serve.c: the main thread while the daemon serves: expiry, memory, reloading, draining.
+/* serve.c: the main thread while the daemon serves: reloading, draining.
  *
- * Requests are served by other threads; the main thread waits for signals and does what comes round
- * once a second. */
+ * All other work is done by other threads, so that the main thread sees a signal at once. */
 #include "serve.h"
 
 #include <time.h>
@@ -9,30 +8,6 @@
 #include "base/clock.h"
 #include "http/tls.h"
 #include "memory.h"
-#include "ops/heap.h"
-
-#define TRIM_NS UINT64_C(10000000000) /* from one trim of the heap to the next, at least */
-#define TRIM_SHARE 1000               /* a trim may take this part of the time */
-
-static void expire_sessions(struct srv_app *app)
-{
-    struct srv_session *session = srv_sessions_expire(app->sessions, srv_now_ns()), *next;
-    for (; session != NULL; session = next) {
-        next = session->next;
-        srv_store_expire(app->store, session);
-        srv_metrics_session(app->metrics, SRV_SESSION_EXPIRED, 1);
-        srv_session_put(session);
-    }
-}
-
-/* Trims the heap, while which threads that allocate wait, and returns when to do it next. */
-static uint64_t trim_heap(void)
-{
-    uint64_t start = srv_now_ns();
-    srv_heap_trim();
-    uint64_t took = srv_now_ns() - start;
-    return start + (took > TRIM_NS / TRIM_SHARE ? took * TRIM_SHARE : TRIM_NS);
-}
 
 /* ---- Reloading ------------------------------------------------------------------------------- */
 
@@ -72,19 +47,13 @@ static void reload_certificate(struct srv_app *app)
 
 void srv_serve(struct srv_app *app, const sigset_t *signals)
 {
-    const struct timespec second = {.tv_sec = 1};
-    uint64_t trim_ns = srv_now_ns() + TRIM_NS;
     int signal_number;
-    do {
-        signal_number = sigtimedwait(signals, NULL, &second);
-        expire_sessions(app);
-        if (srv_now_ns() >= trim_ns)
-            trim_ns = trim_heap();
-        if (signal_number == SIGHUP) {
-            reload_keys(app);
-            reload_certificate(app);
-        }
-    } while (signal_number < 0 || signal_number == SIGHUP);
+    while ((signal_number = sigwaitinfo(signals, NULL)) < 0 || signal_number == SIGHUP) {
+        if (signal_number < 0)
+            continue; /* interrupted, as by a debugger */
+        reload_keys(app);
+        reload_certificate(app);
+    }
 }
 
 void srv_drain(struct srv_app *app)

@@ -7,9 +7,8 @@
 
 #include "app.h"
 
-/* Expires sessions each second, returns free memory to the system now and then, and reads keys and
- * certificate again on SIGHUP, until a stopping signal of `signals` comes.  The set is blocked in
- * all threads. */
+/* Reads keys and certificate again on SIGHUP, until a stopping signal of `signals` comes.  The set
+ * is blocked in all threads. */
 void srv_serve(struct srv_app *app, const sigset_t *signals);
 
 /* Takes no new requests and lets the running ones finish, within `drain_timeout_s`. */

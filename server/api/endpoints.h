@@ -12,10 +12,10 @@ srv_job_parser srv_parse_attend;
 srv_job_parser srv_parse_decode;
 
 /* endpoint_sessions.c */
-srv_handler srv_post_sessions;
+srv_job_parser srv_parse_create;
 srv_handler srv_get_sessions;
 srv_handler srv_get_session;
-srv_handler srv_delete_session;
+srv_job_parser srv_parse_delete;
 
 /* endpoint_session_change.c */
 srv_job_parser srv_parse_fork;

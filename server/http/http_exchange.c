@@ -242,6 +242,8 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
     size_t used = atomic_load(&request->in_flight->used);
     if (used > limit || x->framing.length > limit - used)
         return srv_exchange_fail_in_flight(error);
+    if (x->framing.length > srv_account_limit(request->key.account, SRV_QUOTA_IN_FLIGHT))
+        return srv_account_refuse(request->key.account, SRV_QUOTA_IN_FLIGHT, error);
     return SRV_OK;
 }
 
@@ -315,18 +317,13 @@ static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
            !srv_mhd_client_closed(x->connection);
 }
 
-/* Calls the route's handler on this thread; a body above SRV_MAX_DOCUMENT_BYTES stays compressed,
- * since the handler refuses it by its length (wire/document.c).  A large reply that cannot be
- * charged becomes an error. */
+/* Calls the route's handler on this thread.  A large reply that cannot be charged becomes an
+ * error. */
 static bool handle(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
-    if (request->body_length <= SRV_MAX_DOCUMENT_BYTES &&
-        srv_body_decompress(request, SRV_MAX_DOCUMENT_BYTES, NULL, &error) != SRV_OK)
-        srv_reply_error(request, &error);
-    else
-        request->route->handle(request);
+    request->route->handle(request);
     size_t size = request->reply.body.capacity;
     if (size > SMALL_REPLY && !srv_request_charge(request, size)) {
         srv_exchange_fail_in_flight(&error);

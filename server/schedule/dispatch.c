@@ -170,7 +170,7 @@ static void bind_and_begin_job(struct srv_dispatch *d, struct srv_job *job)
         bind_item(d, &job->items[i]);
     if (job->type->begin == NULL)
         enqueue_or_end_job(d, job);
-    else if (d->long_step != NULL)
+    else if (d->long_step != NULL && !job->type->begins_any_time)
         enqueue_job(d, SRV_QUEUE_CHANGES, job, 1);
     else
         begin_job(d, job);

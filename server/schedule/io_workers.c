@@ -65,11 +65,19 @@ static bool is_read(const struct srv_request *request)
     return request->job != NULL || request->reply.status != 0;
 }
 
-/* The most that a body may be decompressed to here: on threads other than a worker's, where most
- * compressed bodies are small, no more than a small body. */
-static size_t expansion_limit(const struct srv_request *request)
+/* The most that the body may be decompressed to. */
+static size_t body_limit(const struct srv_request *request)
 {
     size_t most = srv_body_limit(request);
+    bool is_document = request->route->body == SRV_BODY_OPTIONAL;
+    return is_document && most > SRV_MAX_DOCUMENT_BYTES ? SRV_MAX_DOCUMENT_BYTES : most;
+}
+
+/* The same for this thread: on others than a worker's, where most compressed bodies are small, no
+ * more than a small body. */
+static size_t expansion_limit(const struct srv_request *request)
+{
+    size_t most = body_limit(request);
     return request->io_workers == NULL && most > SRV_LARGE_BYTES ? SRV_LARGE_BYTES : most;
 }
 
@@ -82,7 +90,7 @@ static enum srv_error_code read_body(struct srv_request *request, struct srv_err
         return error->code;
     if (srv_body_decompress(request, most, &cancel, error) == SRV_OK)
         return request->route->parse(request, error);
-    request->expands = error->code == SRV_E_BODY_TOO_LARGE && most < srv_body_limit(request);
+    request->expands = error->code == SRV_E_BODY_TOO_LARGE && most < body_limit(request);
     return error->code;
 }
 

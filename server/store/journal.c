@@ -53,7 +53,8 @@ static void put(struct srv_journal *journal, const void *bytes, size_t size)
 bool srv_journal_open(struct srv_journal *journal, int fd, uint64_t generation)
 {
     unsigned char head[SRV_JOURNAL_HEAD];
-    *journal = (struct srv_journal){.fd = fd, .generation = generation, .sequence = 1, .first = 1};
+    *journal = (struct srv_journal){.fd = fd, .generation = generation, .sequence = 1};
+    journal->first = journal->synced = 1;
     journal->buffer = malloc(BUFFER);
     if (journal->buffer == NULL) {
         errno = ENOMEM;
@@ -82,8 +83,10 @@ void srv_journal_close(struct srv_journal *journal)
 void srv_journal_add(struct srv_journal *journal, struct srv_record_head *head,
                      const struct srv_record_part parts[], size_t count)
 {
+    uint64_t before = journal->sequence - journal->first;
+    head->before = (uint8_t)(before < UINT8_MAX ? before : UINT8_MAX);
     head->sequence = journal->sequence++;
-    head->first = journal->first;
+    head->synced = journal->older_synced ? journal->synced : 0;
     head->previous = journal->previous;
     srv_record_seal(head, parts, count);
     journal->previous = head->epoch;
@@ -136,6 +139,7 @@ int srv_journal_flush(struct srv_journal *journal, bool sync)
     }
     journal->length = journal->end;
     journal->first = journal->sequence;
+    journal->synced = sync ? journal->first : journal->synced;
     journal->flushed_previous = journal->previous;
     return 0;
 }

@@ -13,6 +13,8 @@ struct srv_journal {
     uint64_t end;                /* bytes of the file, with what was written of this batch */
     uint64_t sequence;           /* of the next record */
     uint64_t first;              /* sequence of the first record of this batch */
+    uint64_t synced;             /* records below this number are on the disk */
+    bool older_synced;           /* all journals before this one are; the caller's to set */
     uint64_t previous;           /* epoch of the last record that was added */
     uint64_t flushed_previous;   /* epoch of the last record of the batches that are whole */
     struct srv_record_head head; /* of the last record that was added to this batch */

@@ -2,7 +2,7 @@
  *
  * Whatever the bytes are, reading ends and stays within them.  A record is sound when its length,
  * its number and both checksums are right.  From a record that is not sound on, the next sound one
- * is searched for; where no record of a later write follows, the write is torn. */
+ * is searched for, and one that says that the damaged record was on the disk. */
 #include "store/record.h"
 
 #include <string.h>
@@ -10,10 +10,11 @@
 #include "base/checksum.h"
 
 #define RECORD_MAGIC UINT32_C(0x6e744152)
-#define VERSION 1
+#define VERSION 2
 
 _Static_assert(sizeof(struct srv_record_head) == SRV_RECORD_HEAD, "no padding");
-_Static_assert(sizeof(struct srv_record_create) == 312, "no padding");
+_Static_assert(sizeof(struct srv_record_create) == 464 && SRV_RECORD_CREATE_V1 == 312,
+               "no padding");
 
 struct journal_head {
     char magic[8];
@@ -46,29 +47,39 @@ void srv_record_mark_last(struct srv_record_head *head)
     head->head_sum = srv_checksum_of(head, offsetof(struct srv_record_head, head_sum));
 }
 
-static struct journal_head journal_head(uint64_t generation)
+static struct journal_head journal_head(uint64_t generation, uint32_t version)
 {
-    struct journal_head head = {.magic = "ATTNJRNL", .generation = generation, .version = VERSION};
+    struct journal_head head = {.magic = "ATTNJRNL", .generation = generation, .version = version};
     head.sum = srv_checksum_of(&head, offsetof(struct journal_head, sum));
     return head;
 }
 
 void srv_journal_print_head(unsigned char out[SRV_JOURNAL_HEAD], uint64_t generation)
 {
-    struct journal_head head = journal_head(generation);
+    struct journal_head head = journal_head(generation, VERSION);
     memcpy(out, &head, sizeof head);
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
+static bool is_sound_head(const struct journal_head *found, uint64_t generation)
+{
+    for (uint32_t version = 1; version <= VERSION; version++) {
+        struct journal_head head = journal_head(generation, version);
+        if (memcmp(found, &head, sizeof head) == 0)
+            return true;
+    }
+    return false;
+}
+
 void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_file_reader *file,
                            uint64_t generation)
 {
-    struct journal_head head = journal_head(generation), found;
-    size_t at = file->size < sizeof head ? file->size : sizeof head;
+    struct journal_head found;
+    size_t at = file->size < sizeof found ? file->size : sizeof found;
     *reader = (struct srv_journal_reader){.file = file, .at = at, .sequence = 1};
-    reader->head_damaged = at == sizeof head && (!srv_file_reader_read(&found, file, 0, at) ||
-                                                 memcmp(&found, &head, sizeof head) != 0);
+    reader->head_damaged = at == sizeof found && (!srv_file_reader_read(&found, file, 0, at) ||
+                                                  !is_sound_head(&found, generation));
 }
 
 /* Whether a sound head stands at `at`, with the number that is expected or a later one. */
@@ -107,15 +118,23 @@ static size_t search(struct srv_record *out, const struct srv_journal_reader *re
     return at + SRV_RECORD_HEAD <= file->size && file->error == 0 ? at : file->size;
 }
 
-/* Whether one of the records from `at` on is of a later write than the record that is expected. */
-static bool has_later_write(const struct srv_journal_reader *reader, size_t at)
+/* Whether the records that follow damage at `at` say that the record expected there was on the
+ * disk.  Where they do not, all of them were looked at, and those of later writes counted. */
+static bool was_synced(struct srv_journal_reader *reader, size_t at)
 {
     struct srv_record record;
-    bool later = false;
-    for (at = search(&record, reader, at); at < reader->file->size && !later;
-         at = search(&record, reader, at + SRV_RECORD_HEAD + (size_t)record.head.length))
-        later = record.head.first > reader->sequence;
-    return later;
+    const struct srv_record_head *head = &record.head;
+    size_t later = 0;
+    for (at = search(&record, reader, at);
+         at < reader->file->size && reader->synced <= reader->sequence;
+         at = search(&record, reader, at + SRV_RECORD_HEAD + (size_t)head->length)) {
+        reader->synced = head->synced > reader->synced ? head->synced : reader->synced;
+        later += head->before < UINT8_MAX && head->sequence - head->before > reader->sequence;
+    }
+    if (reader->synced <= reader->sequence && later > 0 && reader->synced_later != NULL)
+        reader->synced = reader->synced_later(reader->context);
+    reader->dropped = reader->synced <= reader->sequence ? later : 0;
+    return reader->synced > reader->sequence;
 }
 
 /* The answer, as far as the file could be read. */
@@ -129,9 +148,11 @@ static enum srv_reading read_next(struct srv_record *out, struct srv_journal_rea
         reader->in_write = out->head.last == 0;
         return SRV_READ_RECORD;
     }
-    if (!has_later_write(reader, reader->at))
+    size_t next =
+        was_synced(reader, reader->at) ? search(out, reader, reader->at) : reader->file->size;
+    if (next == reader->file->size)
         return SRV_READ_TORN;
-    reader->at = search(out, reader, reader->at);
+    reader->at = next;
     reader->missing = out->head.sequence - reader->sequence;
     reader->sequence = out->head.sequence;
     reader->in_write = false;
@@ -142,6 +163,21 @@ enum srv_reading srv_journal_read(struct srv_record *out, struct srv_journal_rea
 {
     enum srv_reading reading = read_next(out, reader);
     return reader->file->error == 0 ? reading : SRV_READ_FAILED;
+}
+
+uint64_t srv_journal_synced(struct srv_record *first, struct srv_file_reader *file,
+                            uint64_t generation)
+{
+    struct srv_journal_reader reader;
+    struct srv_record record;
+    uint64_t synced = 0;
+    srv_journal_read_open(&reader, file, generation);
+    if (!read_at(first, &reader, reader.at) || first->head.sequence != 1)
+        first->head.type = 0;
+    for (size_t at = search(&record, &reader, reader.at); at < file->size;
+         at = search(&record, &reader, at + SRV_RECORD_HEAD + (size_t)record.head.length))
+        synced = record.head.synced > synced ? record.head.synced : synced;
+    return synced;
 }
 
 bool srv_record_read(void *out, const struct srv_record *record, size_t offset, size_t count)

@@ -2,9 +2,8 @@
  *
  * Each record has its number among the records of its session (`chain`).  A record that the
  * session's file contains is skipped, the one that follows is applied, and where a number is
- * missing or there twice the session is lost.  Of damaged or missing records the next sound one
- * names the session of the last; where there are several, every session is unproven until a record
- * of its own follows. */
+ * missing or there twice the session is lost.  What follows from a gap in the journal stands in
+ * restore_gap.c. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,14 +19,22 @@
 
 static bool is_text(const char *text, size_t room) { return memchr(text, '\0', room) != NULL; }
 
+/* An id, or no text at all. */
+static bool is_name(const char text[SRV_RECORD_TEXT])
+{
+    return is_text(text, SRV_RECORD_TEXT) && (text[0] == '\0' || srv_id_valid(text));
+}
+
 static bool read_create(struct srv_record_create *out, const struct srv_record *record)
 {
-    if (record->head.length != sizeof *out || !srv_record_read(out, record, 0, sizeof *out))
+    size_t length = (size_t)record->head.length;
+    *out = (struct srv_record_create){0};
+    if ((length != sizeof *out && length != SRV_RECORD_CREATE_V1) ||
+        !srv_record_read(out, record, 0, length))
         return false;
-    return is_text(out->id, sizeof out->id) && is_text(out->model, sizeof out->model) &&
-           is_text(out->key, sizeof out->key) &&
-           is_text(out->fingerprint, sizeof out->fingerprint) && srv_id_valid(out->id) &&
-           (out->key[0] == '\0' || srv_id_valid(out->key)) && out->ttl_s >= 1 &&
+    return is_name(out->id) && out->id[0] != '\0' && is_text(out->model, sizeof out->model) &&
+           is_name(out->key) && is_text(out->fingerprint, sizeof out->fingerprint) &&
+           is_name(out->owner) && is_name(out->group) && out->shared <= 1 && out->ttl_s >= 1 &&
            out->ttl_s <= SRV_MAX_TTL_S && out->max_length >= 1 &&
            out->max_length <= ATTN_MAX_TOKENS;
 }
@@ -67,6 +74,9 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .ttl_s = (size_t)create->ttl_s,
         .idempotency_key = create->key,
         .key_digest = {create->key_digest[0], create->key_digest[1]},
+        .owner = create->owner,
+        .group = create->group,
+        .shared = create->shared != 0,
         .epoch = entry->epoch,
     };
     const struct srv_model *model = srv_restore_model(restore, create->model, create->fingerprint);
@@ -84,7 +94,7 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         inherit_last_steps(entry->session, parent);
         entry->session->shares_blocks = parent->shares_blocks = true;
     }
-    srv_session_set_used(entry->session, create->used_ns);
+    entry->session->used_ns = create->used_ns;
     entry->session->record_state = SRV_RECORDED;
     entry->session->next_record = 1;
     entry->pending = create->pending != 0;
@@ -163,7 +173,7 @@ static enum attn_status apply_rows(struct srv_session *session, const struct srv
     enum attn_status status = append_rows(session, record, &rows, keys, values);
     session->last_steps[layer] = (struct srv_last_step){
         .position = (size_t)rows.position, .rows = n, .digest = {rows.digest[0], rows.digest[1]}};
-    srv_session_set_used(session, rows.used_ns);
+    session->used_ns = rows.used_ns;
     return status;
 }
 
@@ -174,7 +184,7 @@ static enum attn_status apply_truncate(struct srv_session *session, const struct
         !srv_record_read(&truncate, record, 0, sizeof truncate))
         return ATTN_MALFORMED;
     srv_session_truncate(session, (size_t)truncate.length);
-    srv_session_set_used(session, truncate.used_ns);
+    session->used_ns = truncate.used_ns;
     return ATTN_OK;
 }
 
@@ -225,13 +235,6 @@ static enum srv_restore_status apply_change(struct srv_restored_session *entry,
 
 /* ---- The journal ----------------------------------------------------------------------------- */
 
-/* Frees the session of an entry, which is that of a deleted session from here on. */
-static void forget(struct srv_restored_session *entry)
-{
-    srv_session_put(entry->session);
-    *entry = (struct srv_restored_session){.epoch = entry->epoch, .order = entry->order};
-}
-
 /* A record whose number the session has passed: the session's file contains it, or it is left of a
  * write that failed and could not be truncated, after which another record got its number. */
 static enum srv_restore_status skip(struct srv_restored_session *entry, uint64_t generation)
@@ -241,13 +244,14 @@ static enum srv_restore_status skip(struct srv_restored_session *entry, uint64_t
     return SRV_RESTORE_OK;
 }
 
-static enum srv_restore_status apply(struct srv_restore *restore, const struct srv_record *record,
-                                     uint64_t generation)
+static enum srv_restore_status apply_to_session(struct srv_restore *restore,
+                                                const struct srv_record *record,
+                                                uint64_t generation)
 {
     struct srv_restored_session *entry = srv_restore_find(restore, record->head.epoch);
     if (record->head.type == SRV_RECORD_DELETE) {
         if (entry != NULL)
-            forget(entry);
+            srv_restore_forget(entry);
         return SRV_RESTORE_OK;
     }
     bool makes = record->head.type == SRV_RECORD_CREATE || record->head.type == SRV_RECORD_FORK;
@@ -262,20 +266,19 @@ static enum srv_restore_status apply(struct srv_restore *restore, const struct s
     return apply_change(entry, record);
 }
 
-/* `record` is the first sound one after `missing` others. */
-static enum srv_restore_status skip_gap(struct srv_restore *restore,
-                                        const struct srv_record *record, uint64_t missing)
+static enum srv_restore_status apply(struct srv_restore *restore, const struct srv_record *record,
+                                     uint64_t generation)
 {
-    if (missing != 1)
-        srv_restore_mark_unproven(restore);
-    if (record->head.previous == 0)
-        return SRV_RESTORE_OK;
-    struct srv_restored_session *entry = srv_restore_entry(restore, record->head.previous);
-    if (entry == NULL)
-        return SRV_RESTORE_FULL;
-    entry->lost = entry->session == NULL;
-    entry->unproven = !entry->lost;
-    return SRV_RESTORE_OK;
+    struct srv_record_mark mark;
+    if (record->head.type == SRV_RECORD_MARK)
+        return srv_restore_read_mark(&mark, record)
+                   ? srv_restore_apply_mark(restore, record, &mark, generation)
+                   : SRV_RESTORE_OK;
+    enum srv_restore_status result = apply_to_session(restore, record, generation);
+    const struct srv_restored_session *entry = srv_restore_find(restore, record->head.epoch);
+    if (entry != NULL && entry->session != NULL)
+        srv_restore_note_time(restore, entry->session->used_ns);
+    return result;
 }
 
 /* Drops imports that a journal does not commit: the daemon ended before it answered them, and the
@@ -288,12 +291,28 @@ static void drop_pending(struct srv_restore *restore)
         if (!entry->pending)
             continue;
         bool lost = entry->lost || entry->unproven;
-        forget(entry);
+        srv_restore_forget(entry);
         entry->lost = lost;
     }
 }
 
-enum srv_restore_status srv_restore_journal(struct srv_replay_result *out,
+/* Whether the journal follows records that are missing and were never known to be on the disk: then
+ * what it says did not follow from anything that is left. */
+static bool follows_nothing(const struct srv_restore *restore, uint64_t generation,
+                            struct srv_file_reader *journal)
+{
+    struct srv_journal_reader reader;
+    struct srv_record record;
+    struct srv_record_mark mark;
+    srv_journal_read_open(&reader, journal, generation);
+    return srv_journal_read(&record, &reader) == SRV_READ_RECORD && record.head.sequence == 1 &&
+           srv_restore_read_mark(&mark, &record) && srv_restore_misses(restore, &mark) &&
+           srv_journal_synced(&record, journal, generation) == 0 &&
+           (restore->synced_later == NULL || restore->synced_later(restore->context) == 0);
+}
+
+/* Reads records to the end, or to where nothing more can be restored. */
+static enum srv_restore_status read_records(struct srv_replay_result *out,
                                             struct srv_restore *restore, uint64_t generation,
                                             struct srv_file_reader *journal)
 {
@@ -301,21 +320,39 @@ enum srv_restore_status srv_restore_journal(struct srv_replay_result *out,
     struct srv_record record;
     enum srv_restore_status result = SRV_RESTORE_OK;
     enum srv_reading reading = SRV_READ_RECORD;
-    restore->message[0] = '\0';
     srv_journal_read_open(&reader, journal, generation);
-    *out = (struct srv_replay_result){.gaps = reader.head_damaged};
+    reader.synced_later = restore->synced_later;
+    reader.context = restore->context;
+    out->gaps = reader.head_damaged;
     while (result == SRV_RESTORE_OK && (reading == SRV_READ_RECORD || reading == SRV_READ_GAP)) {
+        const struct srv_place place = {generation, reader.sequence};
         out->good = reader.at;
         reading = srv_journal_read(&record, &reader);
         if (reading == SRV_READ_GAP) {
             out->gaps++;
-            result = skip_gap(restore, &record, reader.missing);
+            result = srv_restore_skip_gap(restore, place, &record, reader.missing);
         } else if (reading == SRV_READ_RECORD) {
             out->records++;
             result = apply(restore, &record, generation);
         }
     }
     out->torn = reading == SRV_READ_TORN;
+    out->dropped = reader.dropped;
+    out->last = out->dropped > 0;
+    if (reader.sequence > 1)
+        restore->end = (struct srv_place){generation, reader.sequence};
+    return result;
+}
+
+enum srv_restore_status srv_restore_journal(struct srv_replay_result *out,
+                                            struct srv_restore *restore, uint64_t generation,
+                                            struct srv_file_reader *journal)
+{
+    enum srv_restore_status result = SRV_RESTORE_OK;
+    restore->message[0] = '\0';
+    *out = (struct srv_replay_result){.last = follows_nothing(restore, generation, journal)};
+    if (!out->last)
+        result = read_records(out, restore, generation, journal);
     if (journal->error != 0)
         result = SRV_RESTORE_UNREADABLE;
     else if (result == SRV_RESTORE_FULL && restore->message[0] == '\0')

@@ -113,10 +113,16 @@ void srv_restore_mark_lost(struct srv_restored_session *entry)
     entry->lost = true;
 }
 
-void srv_restore_mark_unproven(struct srv_restore *restore)
+void srv_restore_forget(struct srv_restored_session *entry)
 {
-    for (size_t i = 0; i < restore->capacity; i++)
-        restore->entries[i].unproven = restore->entries[i].session != NULL;
+    srv_session_put(entry->session);
+    *entry = (struct srv_restored_session){.epoch = entry->epoch, .order = entry->order};
+}
+
+void srv_restore_note_time(struct srv_restore *restore, uint64_t time_ns)
+{
+    if (time_ns > restore->newest_ns)
+        restore->newest_ns = time_ns;
 }
 
 const struct srv_model *srv_restore_model(const struct srv_restore *restore, const char *name,
@@ -203,6 +209,8 @@ static enum srv_restore_status read_cache(struct attn_cache **out, struct srv_re
     return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
 }
 
+static bool is_name(const char *text) { return text == NULL || srv_id_valid(text); }
+
 /* Reads the options of the session from the notes; their texts belong to the import. */
 static bool read_options(struct srv_session_options *out, const struct attn_import *import,
                          uint64_t epoch)
@@ -212,11 +220,15 @@ static bool read_options(struct srv_session_options *out, const struct attn_impo
         .id = attn_import_note(import, "id"),
         .ttl_s = (size_t)srv_notes_number(import, "ttl_s"),
         .idempotency_key = key,
+        .owner = attn_import_note(import, "owner"),
+        .group = attn_import_note(import, "group"),
+        .shared = srv_notes_number(import, "shared") == 1,
         .epoch = epoch,
     };
     return out->id != NULL && srv_id_valid(out->id) && out->ttl_s >= 1 &&
            out->ttl_s <= SRV_MAX_TTL_S && srv_notes_number(import, "epoch") == epoch &&
            srv_notes_number(import, "used") > 0 && srv_notes_number(import, "chain") > 0 &&
+           is_name(out->owner) && is_name(out->group) &&
            (key == NULL ||
             (srv_id_valid(key) && srv_notes_digest(out->key_digest, import, "key_digest")));
 }
@@ -231,7 +243,8 @@ static enum srv_restore_status new_session(struct srv_restored_session *entry,
     const struct attn_import *import = file->import;
     if (srv_session_new(&entry->session, restore->sessions, file->model, options, &error) != SRV_OK)
         return fail(restore, SRV_RESTORE_FULL, error.message);
-    srv_session_set_used(entry->session, srv_notes_number(import, "used"));
+    entry->session->used_ns = srv_notes_number(import, "used");
+    srv_restore_note_time(restore, entry->session->used_ns);
     entry->session->next_record = srv_notes_number(import, "chain");
     entry->session->record_state = SRV_RECORDED;
     entry->session->changed = false;
@@ -294,12 +307,13 @@ enum srv_restore_status srv_restore_file(struct srv_restore *restore,
 
 /* ---- Publishing ------------------------------------------------------------------------------ */
 
+/* By id, the youngest of one id first. */
 static int by_id(const void *a, const void *b)
 {
     const struct srv_restored_session *x = *(struct srv_restored_session *const *)a;
     const struct srv_restored_session *y = *(struct srv_restored_session *const *)b;
     int order = strcmp(x->session->id, y->session->id);
-    return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
+    return order != 0 ? order : (x->order < y->order) - (x->order > y->order);
 }
 
 /* Collects the entries to be published and counts the others. */
@@ -307,6 +321,8 @@ static size_t collect(struct srv_restored_session *out[], struct srv_restore_res
                       struct srv_restore *restore)
 {
     size_t found = 0;
+    if (restore->newest_ns > 0)
+        srv_sessions_set_clock(restore->sessions, restore->newest_ns);
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < restore->capacity; i++) {
         struct srv_restored_session *entry = &restore->entries[i];
@@ -316,6 +332,7 @@ static size_t collect(struct srv_restored_session *out[], struct srv_restore_res
         result->lost += entry->lost && !entry->unknown_model;
         if (entry->session == NULL || entry->pending)
             continue;
+        srv_session_set_used(restore->sessions, entry->session, entry->session->used_ns);
         if (now - entry->session->used_ns >= entry->session->ttl_ns)
             result->expired++;
         else
@@ -338,12 +355,12 @@ bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *res
     qsort(list, count, sizeof(struct srv_restored_session *), by_id);
     bool inserted = true;
     for (size_t i = 0; i < count && inserted; i++) {
-        /* Of two sessions of one id the older one was deleted before the younger was created. */
-        if (i + 1 < count && strcmp(list[i]->session->id, list[i + 1]->session->id) == 0)
-            continue;
-        inserted = srv_session_insert(restore->sessions, list[i]->session, &error) == SRV_OK;
-        list[i]->published = inserted;
-        out->published += inserted;
+        enum srv_error_code code = srv_session_insert(restore->sessions, list[i]->session, &error);
+        list[i]->published = code == SRV_OK;
+        out->published += list[i]->published;
+        /* Of two sessions that cannot both have an id (session.h), the older one was deleted before
+         * the younger was created. */
+        inserted = list[i]->published || code == SRV_E_SESSION_EXISTS;
         if (!inserted)
             fail(restore, SRV_RESTORE_FULL, error.message);
     }

@@ -3,7 +3,8 @@
  * The caller reads session files first, then journals in their order, and publishes all sessions
  * together at the end.  Files are bytes that nobody vouches for.  A session of which a record is
  * missing, or may be missing, is not restored: a lost session is reported, a wrong one would not
- * be.
+ * be.  After a gap in the records all sessions are unproven, until a record of the session's own or
+ * a mark says what was in the gap.
  *
  * Blocks are shared as before: sessions of a base share what the base says, and forks in journals
  * are forked again.  So sessions that fitted the pool fit it again.
@@ -37,7 +38,16 @@ struct srv_restore {
     size_t recount_at;                    /* the count at which the entries are counted again */
     size_t made;                          /* entries made since the start */
     size_t max_sessions;                  /* of the table */
-    char message[256];                    /* the last thing that was wrong */
+    uint64_t base_generation;             /* journals before it do not count */
+    struct srv_place gap;                 /* of the first missing record that no mark has explained;
+                                             generation 0: none */
+    struct srv_place end;                 /* of the last journal that had records */
+    uint64_t newest_ns;                   /* the latest time in the files, of the table's clock */
+    /* As in struct srv_journal_reader, of the journals after the one that is being read; NULL, as
+     * at first: there are none. */
+    uint64_t (*synced_later)(void *context);
+    void *context;
+    char message[256]; /* the last thing that was wrong */
 };
 
 enum srv_restore_status {
@@ -66,8 +76,33 @@ struct srv_restored_session *srv_restore_find(const struct srv_restore *restore,
 /* Frees the entry's session and marks it as lost. */
 void srv_restore_mark_lost(struct srv_restored_session *entry);
 
-/* Marks all sessions as unproven: a journal is missing that may have records of them. */
-void srv_restore_mark_unproven(struct srv_restore *restore);
+/* Frees the entry's session, which was deleted. */
+void srv_restore_forget(struct srv_restored_session *entry);
+
+/* Notes a time of the table's clock that a file has. */
+void srv_restore_note_time(struct srv_restore *restore, uint64_t time_ns);
+
+/* Marks all sessions as unproven: records from this place on are missing, which may be of any. */
+void srv_restore_open_gap(struct srv_restore *restore, struct srv_place place);
+
+/* The same where `record` is the first sound one after `missing` others, the first of which was at
+ * this place.  Of a single one the record says whose it was. */
+enum srv_restore_status srv_restore_skip_gap(struct srv_restore *restore, struct srv_place place,
+                                             const struct srv_record *record, uint64_t missing);
+
+/* Reads a mark; false where it is none. */
+bool srv_restore_read_mark(struct srv_record_mark *out, const struct srv_record *record);
+
+/* Whether records are missing between the journals that were read and the one that has this mark;
+ * they begin at restore->end. */
+bool srv_restore_misses(const struct srv_restore *restore, const struct srv_record_mark *mark);
+
+/* Applies a mark of a journal of that generation: where the mark says what was in the gap, it
+ * proves the sessions that have all their records, and the gap is closed. */
+enum srv_restore_status srv_restore_apply_mark(struct srv_restore *restore,
+                                               const struct srv_record *record,
+                                               const struct srv_record_mark *mark,
+                                               uint64_t generation);
 
 /* The model of that name and fingerprint; NULL where there is none. */
 const struct srv_model *srv_restore_model(const struct srv_restore *restore, const char *name,
@@ -90,10 +125,12 @@ struct srv_replay_result {
     size_t good;    /* bytes up to a torn tail */
     size_t records; /* that were read */
     size_t gaps;    /* places where records are missing or damaged */
-    bool torn;      /* the last write was cut off */
+    size_t dropped; /* sound records after a torn tail */
+    bool torn;      /* it ends in what may never have been on the disk */
+    bool last;      /* later journals do not count: records before them were never on the disk */
 };
 
-/* Reads a journal. */
+/* Reads a journal.  Journals are read in their order. */
 enum srv_restore_status srv_restore_journal(struct srv_replay_result *out,
                                             struct srv_restore *restore, uint64_t generation,
                                             struct srv_file_reader *journal);

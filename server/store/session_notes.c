@@ -43,6 +43,12 @@ static size_t note_own(struct srv_note_text *out, const struct srv_session *sess
     size_t count = note_text(out, "id", session->id);
     count += note_number(out + count, "used", moment->used_ns);
     count += note_number(out + count, "chain", moment->next_record);
+    if (session->owner[0] != '\0')
+        count += note_text(out + count, "owner", session->owner);
+    if (session->group[0] != '\0')
+        count += note_text(out + count, "group", session->group);
+    if (session->shared)
+        count += note_number(out + count, "shared", 1);
     if (session->idempotency_key[0] == '\0')
         return count;
     count += note_text(out + count, "key", session->idempotency_key);

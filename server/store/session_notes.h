@@ -2,8 +2,9 @@
  *
  * Every file has the notes model, epoch, max_length, ttl_s, and for each layer its last step,
  * "layers.3.last", by which a retry is known after an import too.  A file of the state directory
- * also has id, used (nanoseconds since 1970) and chain, and for a session that was made with an
- * Idempotency-Key the notes key and key_digest. */
+ * also has id, used (by the table's clock), chain; owner, group and shared ("1") where the session
+ * has them; and for a session that was made with an Idempotency-Key the notes key and
+ * key_digest. */
 #ifndef SRV_SESSION_NOTES_H
 #define SRV_SESSION_NOTES_H
 
@@ -11,7 +12,7 @@
 #include "session/session.h"
 
 #define SRV_NOTE_MAX 96 /* characters of a note's name or value */
-#define SRV_NOTES 9     /* at most, beside one for each layer */
+#define SRV_NOTES 12    /* at most, beside one for each layer */
 
 struct srv_note_text {
     char name[SRV_NOTE_MAX], value[SRV_NOTE_MAX];

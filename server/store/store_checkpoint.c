@@ -36,13 +36,23 @@ bool srv_store_new_journal(struct srv_journal *out, const struct srv_store *stor
     return false;
 }
 
+/* Under `records` and `lock`. */
 static void switch_journal(struct srv_store *store)
 {
-    store->older_bytes += store->journal.fd >= 0 ? store->journal.length : 0;
-    store->older_journals += store->journal.fd >= 0;
-    store->old = store->journal;
-    store->journal = store->next;
+    struct srv_journal *journal = &store->journal;
+    bool always = store->context.fsync == SRV_FSYNC_ALWAYS;
+    store->older_bytes += journal->fd >= 0 ? journal->length : 0;
+    store->older_journals += journal->fd >= 0;
+    if (journal->sequence > 1) /* with `always`, what was not flushed was not answered either */
+        store->previous = (struct srv_place){
+            journal->generation, always && journal->broken ? journal->synced : journal->sequence};
+    store->next.older_synced =
+        journal->older_synced && journal->synced == journal->sequence && !journal->broken;
+    store->old = *journal;
+    *journal = store->next;
     store->next = (struct srv_journal){.fd = -1};
+    store->current_bytes = journal->length;
+    store->broken = false;
     store->generation++;
     atomic_store(&store->changes, 0);
 }
@@ -50,7 +60,7 @@ static void switch_journal(struct srv_store *store)
 bool srv_checkpoint_may_keep_journal(const struct srv_store *store)
 {
     return srv_store_journals(store) && atomic_load(&store->last_checkpoint_failed) &&
-           !store->journal.broken && store->journal.length == SRV_JOURNAL_HEAD;
+           !store->broken && store->current_bytes == SRV_JOURNAL_HEAD;
 }
 
 /* ---- Entries --------------------------------------------------------------------------------- */
@@ -107,7 +117,7 @@ static bool freeze_session(struct srv_checkpoint_entry *entry, const struct srv_
 {
     struct srv_session *session = entry->session;
     entry->listed = (struct srv_base_entry){session->epoch, session->file_generation,
-                                            srv_session_used(session)};
+                                            srv_session_used(store->context.sessions, session)};
     entry->shares_blocks = session->shares_blocks;
     entry->keeps_file = !session->changed && session->file_generation != 0 &&
                         !atomic_load(&store->last_checkpoint_failed);
@@ -126,7 +136,7 @@ static bool freeze_session(struct srv_checkpoint_entry *entry, const struct srv_
 
 /* ---- All sessions ---------------------------------------------------------------------------- */
 
-/* Under the lock: lists the sessions that are on record at this moment. */
+/* Under `records` and `lock`: lists the sessions that are on record at this moment. */
 static bool list_sessions(struct srv_checkpoint *checkpoint, struct srv_store *store)
 {
     struct srv_session **all;
@@ -143,11 +153,12 @@ static bool list_sessions(struct srv_checkpoint *checkpoint, struct srv_store *s
     return checkpoint->entries != NULL;
 }
 
-/* Lists the sessions and switches to the new journal, both under the lock.  False where no
+/* Lists the sessions and switches to the new journal, between two batches.  False where no
  * checkpoint follows: there is no memory for it (NULL), or a record has been written to the journal
  * that was to be reused. */
 static bool begin(struct srv_checkpoint *checkpoint, struct srv_store *store)
 {
+    pthread_mutex_lock(&store->records);
     pthread_mutex_lock(&store->lock);
     store->missed = store->same_journal && !srv_checkpoint_may_keep_journal(store);
     bool going = !store->missed;
@@ -158,6 +169,7 @@ static bool begin(struct srv_checkpoint *checkpoint, struct srv_store *store)
     if (checkpoint != NULL)
         checkpoint->generation = store->generation;
     pthread_mutex_unlock(&store->lock);
+    pthread_mutex_unlock(&store->records);
     return going && checkpoint != NULL;
 }
 

@@ -197,8 +197,10 @@ bool srv_file_export(int directory, const char *name, struct attn_export *state,
 
 /* ---- Bases -----------------------------------------------------------------------------------
  *
- * A head, the entries, and the shares.  Version 1 has no shares, and is written where there are
- * none. */
+ * A head, the entries, the shares, and the time as an entry of epoch 0.  Versions 1 and 2 have no
+ * time, and version 1 no shares. */
+
+#define VERSION 3
 
 struct base_head {
     char magic[8];
@@ -212,12 +214,10 @@ _Static_assert(sizeof(struct base_head) == 40 && sizeof(struct srv_base_entry) =
 
 /* The head of a base but its sum, which is begun. */
 static struct base_head base_head(struct srv_checksum *sum, uint64_t generation, size_t entries,
-                                  size_t shares)
+                                  uint64_t version)
 {
-    struct base_head head = {.magic = "ATTNBASE",
-                             .generation = generation,
-                             .count = entries,
-                             .version = shares > 0 ? 2 : 1};
+    struct base_head head = {
+        .magic = "ATTNBASE", .generation = generation, .count = entries, .version = version};
     srv_checksum_init(sum);
     srv_checksum_add(sum, &head, offsetof(struct base_head, sum));
     return head;
@@ -246,16 +246,18 @@ bool srv_base_write(int directory, const struct srv_base *base)
     struct srv_checksum sum;
     const size_t entries = base->num_entries * sizeof *base->entries;
     const size_t shares = base->num_shares * sizeof *base->shares;
-    struct base_head head = base_head(&sum, base->generation, base->num_entries, base->num_shares);
+    const struct srv_base_entry time = {0, base->generation, base->time_ns};
+    struct base_head head = base_head(&sum, base->generation, base->num_entries, VERSION);
     srv_checksum_add(&sum, base->entries, entries);
     srv_checksum_add(&sum, base->shares, shares);
+    srv_checksum_add(&sum, &time, sizeof time);
     head.sum = srv_checksum_end(&sum);
     srv_file_name(&file, SRV_FILE_BASE, base->generation, 0);
     int fd = srv_file_begin(directory, file.name);
     if (fd < 0)
         return false;
     if (!write_all(fd, &head, sizeof head) || !write_all(fd, base->entries, entries) ||
-        !write_all(fd, base->shares, shares)) {
+        !write_all(fd, base->shares, shares) || !write_all(fd, &time, sizeof time)) {
         srv_file_abandon(directory, fd, file.name);
         return false;
     }
@@ -270,14 +272,17 @@ bool srv_base_check(struct srv_base_size *out, struct srv_file_reader *base, uin
     if (base->size < sizeof head || (base->size - sizeof head) % each != 0 ||
         !srv_file_reader_read(&found, base, 0, sizeof found))
         return false;
-    size_t records = (base->size - sizeof head) / each;
-    if (found.count > records)
+    size_t records = (base->size - sizeof head) / each, timed = found.version == VERSION;
+    struct srv_base_entry time = {0};
+    if (timed > records || found.count > records - timed)
         return false;
-    *out = (struct srv_base_size){(size_t)found.count, records - (size_t)found.count};
-    head = base_head(&sum, generation, out->entries, out->shares);
-    if (!srv_file_reader_sum(&sum, base, sizeof found, records * each))
+    size_t shares = records - timed - (size_t)found.count;
+    head = base_head(&sum, generation, (size_t)found.count, timed ? VERSION : shares > 0 ? 2 : 1);
+    if (!srv_file_reader_sum(&sum, base, sizeof found, records * each) ||
+        (timed && !srv_file_reader_read(&time, base, base->size - sizeof time, sizeof time)))
         return false;
     head.sum = srv_checksum_end(&sum);
+    *out = (struct srv_base_size){(size_t)found.count, shares, time.used_ns};
     return memcmp(&head, &found, sizeof head) == 0;
 }
 

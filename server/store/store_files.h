@@ -63,12 +63,12 @@ bool srv_file_export(int directory, const char *name, struct attn_export *state,
 struct srv_base_entry {
     uint64_t epoch;
     uint64_t generation; /* of its file */
-    uint64_t used_ns;    /* last use, since 1970 */
+    uint64_t used_ns;    /* last use, of the table's clock (session.h) */
 };
 
 /* The sessions of a checkpoint and what they share (sharing.h), borrowed. */
 struct srv_base {
-    uint64_t generation;
+    uint64_t generation, time_ns;
     const struct srv_base_entry *entries; /* [num_entries] */
     const struct srv_share *shares;       /* [num_shares] in the order of the entries */
     size_t num_entries, num_shares;
@@ -79,6 +79,7 @@ bool srv_base_write(int directory, const struct srv_base *base);
 
 struct srv_base_size {
     size_t entries, shares;
+    uint64_t time_ns; /* when it was written, of the table's clock; 0: it does not say */
 };
 
 /* Whether the file is a sound base of that generation, and how much it has.  False where it is

@@ -52,8 +52,11 @@ static size_t add_tokens(struct srv_store *store, struct srv_store_import *impor
     if (key == NULL)
         return 0;
     float *value = key + n * spec->num_kv_heads * spec->head_dim;
-    const struct srv_record_rows rows = {
-        srv_session_used(session), import->first, n, import->layer, {0, 0}};
+    const struct srv_record_rows rows = {srv_session_used(store->context.sessions, session),
+                                         import->first,
+                                         n,
+                                         import->layer,
+                                         {0, 0}};
     read_tokens(key, value, session, import->layer, import->first, n);
     srv_store_add_rows(store, session, import->next_record++, &rows, key, value);
     free(key);
@@ -72,7 +75,7 @@ enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
     *more = true;
     if (!import->begun && srv_store_wants_checkpoint(store))
         return SRV_OK;
-    pthread_mutex_lock(&store->lock);
+    srv_store_begin(store);
     if (!import->begun) {
         *import = (struct srv_store_import){.begun = true, .next_record = 1};
         store->imports++;
@@ -85,7 +88,7 @@ enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
             store->journal.error = ENOMEM;
     }
     enum srv_error_code code = srv_store_flush(store, error);
-    pthread_mutex_unlock(&store->lock);
+    srv_store_end(store);
     return code;
 }
 
@@ -107,7 +110,7 @@ static bool add_commit(struct srv_store *store, const struct srv_session *sessio
     return true;
 }
 
-/* Under the lock. */
+/* Under `records`. */
 static enum srv_error_code commit(struct srv_store *store, const struct srv_store_import *import,
                                   struct srv_session *session, struct srv_error *error)
 {
@@ -125,19 +128,23 @@ enum srv_error_code srv_store_import_end(struct srv_store *store, struct srv_sto
     enum srv_error_code code = SRV_OK;
     if (store == NULL)
         return SRV_OK;
+    srv_store_begin(store);
     pthread_mutex_lock(&store->lock);
     bool live = session->record_state == SRV_UNRECORDED; /* not deleted meanwhile */
+    pthread_mutex_unlock(&store->lock);
     session->next_record = 1;
     if (live && import->begun)
         code = commit(store, import, session, error);
-    if (live && code == SRV_OK)
+    pthread_mutex_lock(&store->lock);
+    if (session->record_state == SRV_UNRECORDED && code == SRV_OK)
         session->record_state = SRV_RECORDED;
+    pthread_mutex_unlock(&store->lock);
     if (code == SRV_OK) {
         store->imports -= import->begun;
         import->begun = false;
     }
     srv_store_count_change(store, 1);
-    pthread_mutex_unlock(&store->lock);
+    srv_store_end(store);
     return code;
 }
 
@@ -147,11 +154,14 @@ void srv_store_import_abandon(struct srv_store *store, struct srv_store_import *
     struct srv_error error;
     if (!import->begun)
         return;
-    pthread_mutex_lock(&store->lock);
+    srv_store_begin(store);
     store->imports--;
     import->begun = false;
     srv_store_add(store, session, SRV_RECORD_DELETE, import->next_record, NULL, 0);
-    if (srv_store_flush(store, &error) != SRV_OK)
+    bool recorded = srv_store_flush(store, &error) == SRV_OK;
+    pthread_mutex_lock(&store->lock);
+    if (!recorded)
         srv_store_defer_deletion(store, session->epoch);
     pthread_mutex_unlock(&store->lock);
+    srv_store_end(store);
 }

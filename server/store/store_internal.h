@@ -1,4 +1,13 @@
-/* store_internal.h: the store's state, and the calls that the files store*.c make to each other. */
+/* store_internal.h: the store's state, and the calls that the files store*.c make to each other.
+ *
+ * Three locks, which are taken in this order, before that of the table of sessions:
+ *
+ *   flushing  keeps descriptors of journals open for the thread that flushes them
+ *   records   orders the records, and may be held while a journal is written and flushed
+ *   lock      is never held while the disk is waited for
+ *
+ * The engine owner, the store's threads, and the main thread at start and end take all of them.
+ * Event threads, and the main thread while requests are served, take `lock` alone. */
 #ifndef SRV_STORE_INTERNAL_H
 #define SRV_STORE_INTERNAL_H
 
@@ -8,6 +17,7 @@
 #include "ops/log.h"
 #include "ops/metrics.h"
 #include "store/journal.h"
+#include "store/marks.h"
 #include "store/sharing.h"
 #include "store/store.h"
 #include "store/store_files.h"
@@ -34,28 +44,44 @@ struct srv_checkpoint {
     struct srv_error error;
 };
 
+/* Epochs of sessions whose deletion is to be recorded. */
+struct srv_epochs {
+    uint64_t *items; /* [count] */
+    size_t count, capacity;
+};
+
+#define SRV_MARK_NS UINT64_C(60000000000) /* idle time that a crash may forget, about */
+
 struct srv_store {
     struct srv_store_context context;
     int directory, lock_file;
-    pthread_mutex_t lock; /* guards all members below, except where a comment says otherwise */
+    pthread_mutex_t flushing, records, lock;
     pthread_cond_t wake;  /* the store's threads wait for it */
     pthread_t threads[2]; /* [started] */
     size_t started;
-    bool loaded, stop;
-
-    struct srv_journal journal; /* fd -1: none */
-    bool unsynced;              /* with `everysec`: written since it was last on disk */
-    bool syncing;               /* a thread flushes it: its descriptor stays open */
-    uint64_t generation;        /* of the journal, or of the last checkpoint */
-    uint64_t base_generation;   /* of the last checkpoint that is whole on disk */
-    uint64_t older_bytes;       /* of the journals since the base, without the current one */
-    size_t older_journals;
     bool keep_journals; /* the start found damage: the next checkpoint sets journals aside */
 
-    /* Epochs of deleted sessions whose deletion is still to be recorded. */
-    uint64_t *deletions;                      /* [num_deletions] */
-    size_t num_deletions, deletions_capacity; /* used and allocated */
-    bool deletions_added;                     /* to the batch of records that is being made */
+    /* Guarded by `records`, and so is next_record of sessions. */
+    struct srv_journal journal;  /* fd -1: none */
+    struct srv_journal old;      /* the one that was left, until it is on the disk; fd -1: none */
+    struct srv_place previous;   /* the end of the last journal that has records */
+    bool unsynced;               /* written since it was last on disk */
+    struct srv_marks marks;      /* what the next mark lists */
+    struct srv_place mark;       /* of the batch that is being made; generation 0: it has none */
+    uint64_t mark_ns;            /* when the newest mark was written, monotonic */
+    bool batch_begun;            /* with the mark and the deletions that are due */
+    struct srv_epochs deletions; /* which go before the next record */
+
+    /* Guarded by `lock`, as are all members below and record_state of sessions, except where a
+     * comment says otherwise. */
+    bool loaded, stop;
+    struct srv_epochs deferred; /* deletions that go before the next batch */
+    uint64_t generation;        /* of the journal, or of the last checkpoint; under `records` too */
+    uint64_t base_generation;   /* of the last checkpoint that is whole on disk */
+    uint64_t current_bytes;     /* of the journal */
+    uint64_t older_bytes;       /* of the journals since the base, without the current one */
+    size_t older_journals;
+    bool broken; /* the journal takes no more records */
 
     size_t imports; /* the engine owner's: imports whose records are not complete yet */
 
@@ -64,8 +90,8 @@ struct srv_store {
     bool running;             /* a checkpoint is being made */
 
     /* Handed over between the store's thread and the engine owner. */
-    atomic_bool take_pending;     /* the engine owner is to take a checkpoint */
-    struct srv_journal next, old; /* the journal to switch to; the one that was left */
+    atomic_bool take_pending; /* the engine owner is to take a checkpoint */
+    struct srv_journal next;  /* the journal to switch to */
     struct srv_checkpoint *checkpoint;
     bool same_journal; /* the checkpoint is to reuse the current journal, which is empty */
     bool missed;       /* a record came first: no checkpoint was taken */
@@ -78,18 +104,41 @@ static inline bool srv_store_journals(const struct srv_store *store)
     return store->context.durability == SRV_DURABLE_JOURNAL;
 }
 
-/* store.c: records, added under the lock.  The flush writes all records that were added, or none.
- * `chain` is the record's number among those of its session. */
+/* store_record.c: records.  `begin` locks `records` for a batch and `end` unlocks it; deletions
+ * that were deferred before `begin` go before the batch, others after it.  The flush writes all
+ * records that were added, or none.  `chain` is the record's number among those of its session. */
+void srv_store_begin(struct srv_store *store);
+void srv_store_end(struct srv_store *store);
 void srv_store_add(struct srv_store *store, const struct srv_session *session,
                    enum srv_record_type type, uint64_t chain, const struct srv_record_part parts[],
                    size_t count);
-void srv_store_add_create(struct srv_store *store, const struct srv_session *session, bool pending);
+enum srv_error_code srv_store_flush(struct srv_store *store, struct srv_error *error);
+
+/* Has deletions recorded that were deferred, and a mark where one is due or, `at_end`, there are
+ * sessions.  Waits for no flush. */
+void srv_store_record_rest(struct srv_store *store, bool at_end);
+
+/* Under `records`, after a change to the journal: has everybody know of it. */
+void srv_store_note_journal(struct srv_store *store);
+
+/* store.c */
 void srv_store_add_rows(struct srv_store *store, const struct srv_session *session, uint64_t chain,
                         const struct srv_record_rows *rows, const float *key, const float *value);
-enum srv_error_code srv_store_flush(struct srv_store *store, struct srv_error *error);
+void srv_store_add_create(struct srv_store *store, const struct srv_session *session, bool pending);
 void srv_store_count_change(struct srv_store *store, size_t by);
 
-/* Under the lock: has the deletion of a session recorded before the next record, since it could not
+/* store_sync.c: flushes the journal that was left, if any, and then the current one; of both it
+ * notes how much is on the disk.  False where a flush failed, which is logged.  `sync_old` does the
+ * first alone, under `flushing`. */
+bool srv_store_sync(struct srv_store *store);
+bool srv_store_sync_old(struct srv_store *store);
+
+/* Brings journals that a start has read to the disk: a daemon that was killed may not have done so,
+ * and clients see from now on what they say.  False with errno. */
+bool srv_store_sync_files(const struct srv_store *store, const struct srv_file files[],
+                          size_t count);
+
+/* Under `lock`: has the deletion of a session recorded before the next record, since it could not
  * be recorded when it happened.  Without that record the next start would restore the session
  * beside others that have taken its room. */
 void srv_store_defer_deletion(struct srv_store *store, uint64_t epoch);
@@ -133,7 +182,10 @@ struct srv_repairs {
  * is short. */
 bool srv_repairs_set_aside(struct srv_repairs *repairs, const char *name);
 bool srv_repairs_truncate(struct srv_repairs *repairs, const char *name, size_t good);
-void srv_repairs_apply(const struct srv_repairs *repairs, const struct srv_store *store);
+
+/* Makes them, truncations only where asked to. */
+void srv_repairs_apply(const struct srv_repairs *repairs, const struct srv_store *store,
+                       bool truncates);
 void srv_repairs_fini(struct srv_repairs *repairs);
 
 #endif

@@ -34,6 +34,8 @@ struct load {
     size_t reached;           /* of the file that is being read */
     uint64_t reported_ns;     /* when progress was last logged */
     bool incomplete;          /* something of the files is not in the sessions */
+    size_t journal;           /* the file that is being read */
+    bool ended;               /* journals after it do not count */
     struct srv_repairs repairs;
     char *message;
     size_t size;
@@ -119,10 +121,11 @@ static bool truncate_tail(struct load *load, const char *name, size_t good, size
     return srv_repairs_truncate(&load->repairs, name, good) || refuse_memory(load);
 }
 
-/* Makes the repairs, and removes files that were not finished. */
+/* Makes the repairs, and removes files that were not finished.  Journals that are incomplete are
+ * kept as they are: they are set aside when the next checkpoint replaces them. */
 static void repair_files(const struct load *load)
 {
-    srv_repairs_apply(&load->repairs, load->store);
+    srv_repairs_apply(&load->repairs, load->store, !load->incomplete);
     for (size_t i = 0; i < load->count; i++)
         if (load->files[i].kind == SRV_FILE_UNFINISHED)
             unlinkat(load->store->directory, load->files[i].name, 0);
@@ -136,7 +139,8 @@ static bool read_base(struct load *load, const struct srv_file *file)
         return refuse_unreadable(load, file->name, strerror(errno));
     if (srv_base_check(&load->base_size, &load->base_file, file->generation) &&
         srv_base_shares(&load->shares, &load->base_file, &load->base_size)) {
-        load->generation = file->generation;
+        load->generation = load->restore.base_generation = file->generation;
+        srv_restore_note_time(&load->restore, load->base_size.time_ns);
         return true;
     }
     int error = load->base_file.error;
@@ -200,8 +204,9 @@ static bool read_entry(struct load *load, const struct srv_base_entry *entry)
     if (!read_session(load, &file))
         return false;
     const struct srv_restored_session *restored = srv_restore_find(&load->restore, entry->epoch);
+    srv_restore_note_time(&load->restore, entry->used_ns);
     if (restored != NULL && restored->session != NULL)
-        srv_session_set_used(restored->session, entry->used_ns);
+        restored->session->used_ns = entry->used_ns;
     else if (restored != NULL && !restored->unknown_model)
         srv_shares_replace(load->shares, load->base_size.shares, entry->epoch);
     return true;
@@ -258,12 +263,54 @@ static bool read_found(struct load *load)
 
 /* ---- Journals -------------------------------------------------------------------------------- */
 
+/* As struct srv_journal_reader has it: asks the journals after the one that is being read. */
+static uint64_t synced_later(void *context)
+{
+    struct load *load = context;
+    uint64_t end = UINT64_MAX, synced = 0;
+    for (size_t i = load->journal + 1; i < load->count; i++) {
+        struct srv_file_reader journal;
+        struct srv_record first;
+        struct srv_record_mark mark;
+        if (load->files[i].kind != SRV_FILE_JOURNAL ||
+            !begin_file(&journal, load, load->files[i].name))
+            continue;
+        uint64_t found = srv_journal_synced(&first, &journal, load->files[i].generation);
+        synced = found > synced ? found : synced;
+        if (srv_restore_read_mark(&mark, &first) &&
+            mark.previous.generation == load->files[load->journal].generation)
+            end = mark.previous.sequence;
+        srv_file_reader_close(&journal);
+    }
+    return synced > 0 ? end : 0;
+}
+
+static void report_journal(struct load *load, const struct srv_file *file,
+                           const struct srv_replay_result *replayed, size_t size)
+{
+    if (replayed->gaps > 0)
+        srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged",
+                      "%s has %zu damaged places; it will be set aside", file->name,
+                      replayed->gaps);
+    if (replayed->last)
+        srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged",
+                      "%s does not count from byte %zu of %zu on, nor do later journals: it had "
+                      "not been flushed, and a part is missing; it will be set aside",
+                      file->name, replayed->good, size);
+    if (replayed->gaps == 0 && !replayed->last)
+        return;
+    count_damaged(load);
+    load->incomplete = true;
+    load->ended = replayed->last;
+}
+
 static bool read_journal(struct load *load, const struct srv_file *file)
 {
     struct srv_file_reader journal;
     struct srv_replay_result replayed;
     if (!begin_file(&journal, load, file->name))
         return refuse_unreadable(load, file->name, strerror(errno));
+    load->journal = (size_t)(file - load->files);
     enum srv_restore_status result =
         srv_restore_journal(&replayed, &load->restore, file->generation, &journal);
     end_file(load, &journal);
@@ -271,37 +318,36 @@ static bool read_journal(struct load *load, const struct srv_file *file)
         return refuse_unreadable(load, file->name, strerror(journal.error));
     if (result == SRV_RESTORE_FULL)
         return refuse(load);
-    if (replayed.torn && replayed.good < journal.size &&
-        !truncate_tail(load, file->name, replayed.good, journal.size))
-        return false;
-    if (replayed.gaps > 0) {
-        srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged",
-                      "%s has %zu damaged places; it will be set aside", file->name, replayed.gaps);
-        count_damaged(load);
-        load->incomplete = true;
-    }
+    report_journal(load, file, &replayed, journal.size);
     load->store->older_bytes += journal.size;
-    load->store->older_journals++;
-    return true;
+    return !replayed.torn || replayed.last || replayed.good == journal.size ||
+           truncate_tail(load, file->name, replayed.good, journal.size);
+}
+
+static void miss_journal(struct load *load, const char *name, uint64_t generation)
+{
+    srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged", "a journal before %s is missing", name);
+    srv_restore_open_gap(&load->restore, (struct srv_place){generation, 1});
+    load->incomplete = true;
 }
 
 static bool read_journals(struct load *load)
 {
     uint64_t expected = 0;
     bool going = true;
+    load->restore.synced_later = synced_later;
+    load->restore.context = load;
     for (size_t i = 0; i < load->count && going; i++) {
         const struct srv_file *file = &load->files[i];
         if (file->kind != SRV_FILE_JOURNAL || file->generation < load->generation)
             continue;
-        if ((expected != 0 && file->generation != expected) ||
-            (expected == 0 && load->generation != 0 && file->generation > load->generation + 1)) {
-            srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged", "a journal before %s is missing",
-                          file->name);
-            srv_restore_mark_unproven(&load->restore);
-            load->incomplete = true;
-        }
+        if (!load->ended &&
+            ((expected != 0 && file->generation != expected) ||
+             (expected == 0 && load->generation != 0 && file->generation > load->generation + 1)))
+            miss_journal(load, file->name, expected != 0 ? expected : load->generation);
         expected = file->generation + 1;
-        going = read_journal(load, file);
+        going = load->ended || read_journal(load, file);
+        load->store->older_journals++;
     }
     return going;
 }
@@ -345,12 +391,29 @@ static void defer_deletions(const struct load *load)
     }
 }
 
+/* Begins the notes of the first mark, which lists all sessions. */
+static void note_sessions(const struct load *load)
+{
+    struct srv_store *store = load->store;
+    for (size_t i = 0; i < load->restore.capacity; i++) {
+        const struct srv_restored_session *entry = &load->restore.entries[i];
+        if (entry->published)
+            srv_marks_note(&store->marks,
+                           &(struct srv_mark_note){entry->epoch, entry->session->next_record},
+                           (struct srv_place){store->generation + 1, 1});
+    }
+    store->marks.whole = store->marks.older = store->marks.count;
+    store->marks.next_since = (struct srv_place){store->generation + 1, 1};
+    store->previous = load->restore.end;
+}
+
 static bool publish_sessions(struct load *load)
 {
     struct srv_restore_result result;
     if (!srv_restore_publish(&result, &load->restore))
         return refuse(load);
     defer_deletions(load);
+    note_sessions(load);
     struct srv_metrics *metrics = load->store->context.metrics;
     size_t missing = result.lost + result.unknown_model;
     srv_metrics_store(metrics, SRV_SESSIONS_RESTORED, result.published);
@@ -389,6 +452,7 @@ static bool start_recording(struct load *load)
 {
     struct srv_store *store = load->store;
     bool journals_left = !srv_store_journals(store) && store->older_journals > 0;
+    bool synced = srv_store_journals(store) && store->context.fsync != SRV_FSYNC_OS;
     store->base_generation = load->generation;
     store->keep_journals = load->incomplete;
     if (load->incomplete || journals_left) {
@@ -397,8 +461,11 @@ static bool start_recording(struct load *load)
             return true;
         }
         drop_journal(store);
-    } else if (srv_store_new_journal(&store->journal, store)) {
+    } else if ((!synced || srv_store_sync_files(store, load->files, load->count)) &&
+               srv_store_new_journal(&store->journal, store)) {
         store->generation += srv_store_journals(store);
+        store->journal.older_synced = synced;
+        srv_store_note_journal(store);
         return true;
     }
     snprintf(load->message, load->size, "state_dir: it cannot be written: %s", strerror(errno));

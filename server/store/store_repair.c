@@ -51,12 +51,13 @@ static void truncate_file(const struct srv_repair *repair, const struct srv_stor
         close(fd);
 }
 
-void srv_repairs_apply(const struct srv_repairs *repairs, const struct srv_store *store)
+void srv_repairs_apply(const struct srv_repairs *repairs, const struct srv_store *store,
+                       bool truncates)
 {
     for (size_t i = 0; i < repairs->count; i++)
         if (repairs->items[i].set_aside)
             srv_file_set_aside(store->directory, repairs->items[i].name);
-        else
+        else if (truncates)
             truncate_file(&repairs->items[i], store);
 }
 

@@ -1,11 +1,9 @@
 /* store_thread.c: the store's threads.
  *
  * One thread decides when a checkpoint is due, asks the engine owner to take it, and writes it.
- * With `everysec` another thread flushes the journal, since writing a checkpoint may take the disk
- * minutes. */
-#include <errno.h>
+ * With a journal another thread records what no request records, and with `everysec` flushes the
+ * journal, since writing a checkpoint may take the disk minutes. */
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,7 +16,7 @@
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* Under the lock: waits for the checkpoint that the engine owner was asked for.  *out is NULL where
+/* Under `lock`: waits for the checkpoint that the engine owner was asked for.  *out is NULL where
  * there was no memory for it.  False where none was taken. */
 static bool await_checkpoint(struct srv_checkpoint **out, struct srv_store *store)
 {
@@ -30,7 +28,7 @@ static bool await_checkpoint(struct srv_checkpoint **out, struct srv_store *stor
     return taken;
 }
 
-/* Under the lock, which is unlocked meanwhile: makes a checkpoint while requests are served.  A
+/* Under `lock`, which is unlocked meanwhile: makes a checkpoint while requests are served.  A
  * client that asked for one waits for a new generation, so the generation of a failed checkpoint is
  * used again only where nobody has asked since.  False where the checkpoint failed. */
 static bool make_checkpoint(struct srv_store *store)
@@ -63,19 +61,19 @@ static bool is_due(const struct srv_store *store, uint64_t since_ns, uint64_t no
 {
     const struct srv_store_context *options = &store->context;
     size_t changes = atomic_load(&store->changes);
-    uint64_t bytes = store->older_bytes + store->journal.length;
+    uint64_t bytes = store->older_bytes + store->current_bytes;
     if (store->asked_by_client || store->base_generation < store->owed_generation ||
         atomic_load(&store->last_checkpoint_failed))
         return true;
     if (srv_store_journals(store))
-        return store->journal.broken || bytes > options->journal_bytes ||
+        return store->broken || bytes > options->journal_bytes ||
                store->older_journals > MANY_JOURNALS;
     return changes > 0 && ((options->snapshot_interval_s > 0 &&
                             now - since_ns >= options->snapshot_interval_s * NS_PER_S) ||
                            (options->snapshot_tokens > 0 && changes >= options->snapshot_tokens));
 }
 
-/* Under the lock, which is unlocked meanwhile: waits a second, or until something happens. */
+/* Under `lock`, which is unlocked meanwhile: waits a second, or until something happens. */
 static void wait_a_second(struct srv_store *store)
 {
     struct timespec until;
@@ -105,27 +103,7 @@ static void *checkpoint_thread(void *argument)
     return NULL;
 }
 
-/* ---- Flushing the journal -------------------------------------------------------------------- */
-
-/* Under the lock, which is unlocked meanwhile. */
-static void sync_journal(struct srv_store *store)
-{
-    int fd = store->journal.fd;
-    if (store->context.fsync != SRV_FSYNC_EVERYSEC || !store->unsynced || fd < 0)
-        return;
-    store->unsynced = false;
-    store->syncing = true;
-    pthread_mutex_unlock(&store->lock);
-    bool synced = fdatasync(fd) == 0;
-    if (!synced)
-        srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
-                      "the journal is not on disk: %s", strerror(errno));
-    pthread_mutex_lock(&store->lock);
-    store->syncing = false;
-    if (!synced && store->journal.fd == fd)
-        store->journal.broken = true; /* nobody knows what the disk holds: a new one is due */
-    pthread_cond_broadcast(&store->wake);
-}
+/* ---- Once a second --------------------------------------------------------------------------- */
 
 static void *sync_thread(void *argument)
 {
@@ -134,7 +112,11 @@ static void *sync_thread(void *argument)
     pthread_mutex_lock(&store->lock);
     while (!store->stop) {
         wait_a_second(store);
-        sync_journal(store);
+        pthread_mutex_unlock(&store->lock);
+        srv_store_record_rest(store, false);
+        if (store->context.fsync == SRV_FSYNC_EVERYSEC)
+            (void)srv_store_sync(store);
+        pthread_mutex_lock(&store->lock);
     }
     pthread_mutex_unlock(&store->lock);
     return NULL;
@@ -147,8 +129,7 @@ bool srv_store_start(struct srv_store *store, char *message, size_t size)
     void *(*const mains[])(void *) = {checkpoint_thread, sync_thread};
     if (store == NULL)
         return true;
-    bool syncs = store->context.fsync == SRV_FSYNC_EVERYSEC && srv_store_journals(store);
-    size_t threads = syncs ? 2 : 1;
+    size_t threads = srv_store_journals(store) ? 2 : 1;
     while (store->started < threads &&
            pthread_create(&store->threads[store->started], NULL, mains[store->started], store) == 0)
         store->started++;
@@ -157,13 +138,13 @@ bool srv_store_start(struct srv_store *store, char *message, size_t size)
     return store->started == threads;
 }
 
-/* Under the lock. */
+/* Under `lock`. */
 static struct srv_store_status describe(const struct srv_store *store)
 {
     return (struct srv_store_status){
         .generation = store->generation,
         .base = store->base_generation,
-        .journal_bytes = store->older_bytes + store->journal.length,
+        .journal_bytes = store->older_bytes + store->current_bytes,
         .running = store->running || store->asked_by_client,
     };
 }

@@ -100,8 +100,12 @@ static bool write_files(const struct srv_checkpoint *checkpoint, const struct sr
 static bool write_base(const struct srv_checkpoint *checkpoint, const struct srv_store *store)
 {
     struct srv_base_entry *entries = malloc((checkpoint->count + 1) * sizeof *entries);
-    const struct srv_base base = {checkpoint->generation, entries, checkpoint->sharing.shares,
-                                  checkpoint->count, checkpoint->sharing.count};
+    const struct srv_base base = {.generation = checkpoint->generation,
+                                  .time_ns = srv_sessions_clock(store->context.sessions),
+                                  .entries = entries,
+                                  .shares = checkpoint->sharing.shares,
+                                  .num_entries = checkpoint->count,
+                                  .num_shares = checkpoint->sharing.count};
     for (size_t i = 0; entries != NULL && i < checkpoint->count; i++)
         entries[i] = checkpoint->entries[i].listed;
     bool written = entries != NULL && srv_base_write(store->directory, &base);
@@ -200,14 +204,12 @@ static bool write_checkpoint(const struct srv_checkpoint *checkpoint, struct srv
  * in for it. */
 static void close_old_journal(struct srv_store *store)
 {
-    pthread_mutex_lock(&store->lock);
-    while (store->syncing)
-        pthread_cond_wait(&store->wake, &store->lock);
-    pthread_mutex_unlock(&store->lock);
-    if (store->old.fd >= 0 && fdatasync(store->old.fd) != 0)
-        srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
-                      "a journal that ended is not on disk: %s", strerror(errno));
+    pthread_mutex_lock(&store->flushing);
+    (void)srv_store_sync_old(store);
+    pthread_mutex_lock(&store->records);
     srv_journal_close(&store->old);
+    pthread_mutex_unlock(&store->records);
+    pthread_mutex_unlock(&store->flushing);
 }
 
 bool srv_checkpoint_finish(struct srv_store *store, struct srv_checkpoint *checkpoint)
@@ -221,14 +223,17 @@ bool srv_checkpoint_finish(struct srv_store *store, struct srv_checkpoint *check
                       checkpoint->error.message);
     else if (checkpoint != NULL)
         written = write_checkpoint(checkpoint, store);
+    pthread_mutex_lock(&store->records);
     pthread_mutex_lock(&store->lock);
     atomic_store(&store->last_checkpoint_failed, !written);
-    if (written) {
+    if (written) { /* the base stands in for the journals before */
+        store->journal.older_synced = store->context.fsync != SRV_FSYNC_OS;
         store->base_generation = checkpoint->generation;
         store->older_bytes = 0;
         store->older_journals = 0;
     }
     pthread_mutex_unlock(&store->lock);
+    pthread_mutex_unlock(&store->records);
     srv_metrics_store(store->context.metrics, written ? SRV_SNAPSHOT_MADE : SRV_SNAPSHOT_FAILED, 1);
     srv_checkpoint_free(checkpoint);
     return written;

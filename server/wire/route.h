@@ -5,8 +5,8 @@
 
 #include "wire/request.h"
 
-/* A handler fills request->reply and returns.  Handlers run on the event thread and wait for
- * nothing but the journal. */
+/* A handler fills request->reply and returns.  Handlers run on the event thread, of requests
+ * without a body, and wait for nothing. */
 typedef void srv_handler(struct srv_request *request);
 
 /* A parser reads the request's body into a job and sets request->job.  Parsers run on threads of
@@ -26,6 +26,8 @@ enum srv_body_rule {
 enum srv_access {
     SRV_FOR_INFER,   /* one of the scope `infer`; the default of a route */
     SRV_FOR_ADMIN,   /* one of the scope `admin` */
+    SRV_FOR_OWNER,   /* one of `infer`, or of `admin`, which may name another key's session */
+    SRV_FOR_METRICS, /* one of `metrics` or `admin` */
     SRV_FOR_ANY_KEY, /* one of any scope */
     SRV_FOR_ALL,     /* none */
 };

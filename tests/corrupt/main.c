@@ -89,7 +89,7 @@ static uint64_t restore_journal(bool *sound, bool *reported, const unsigned char
     *reported = !listed || replayed.gaps > 0 || replayed.torn || result.lost > 0;
     *sound = listed;
     struct srv_session *page[16];
-    size_t n = srv_sessions_page(page, 16, scene.app.sessions, "");
+    size_t n = srv_sessions_page(page, 16, scene.app.sessions, "", NULL);
     for (size_t i = 0; i < n; i++) {
         uint64_t state = scene_state_of(page[i]);
         sum = (sum ^ state) * UINT64_C(0x9e3779b97f4a7c15);
@@ -108,17 +108,16 @@ static void walk(const unsigned char *bytes, size_t size)
 {
     struct srv_journal_reader reader;
     struct srv_record record;
-    bool sound, reported;
-    uint64_t write = 0;
+    bool sound, reported, begins = true; /* a write */
     struct srv_file_reader source = bytes_source(bytes, size, SMALL_WINDOW);
     srv_journal_read_open(&reader, &source, 1);
     for (size_t at = reader.at; srv_journal_read(&record, &reader) == SRV_READ_RECORD;
          at = reader.at) {
-        if (record.head.first != write) { /* the write before ended here */
+        if (begins) {
             states.ends[states.writes] = at;
             states.all[states.writes++] = restore_journal(&sound, &reported, bytes, at, true);
         }
-        write = record.head.first;
+        begins = record.head.last != 0;
         restore_journal(&sound, &reported, bytes, reader.at, true);
     }
     srv_file_reader_close(&source);

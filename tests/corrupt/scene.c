@@ -254,7 +254,7 @@ void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **f
     remove_files();
     const struct srv_base_entry entries[2] = {{1, 2, 3}, {4, 5, 6}};
     const struct srv_share share = {.session = 4, .parent = 1, .layer = 1, .blocks = 2};
-    const struct srv_base both = {7, entries, &share, 2, 1};
+    const struct srv_base both = {7, 9, entries, &share, 2, 1};
     need(mkdir(scene.directory, 0700) == 0, "a directory");
     int directory = open(scene.directory, O_RDONLY | O_DIRECTORY);
     need(srv_base_write(directory, &both), "a base");

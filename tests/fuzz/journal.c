@@ -14,24 +14,24 @@ enum { RAW = 1, NUMBERS_AS_THEY_ARE = 2, MODEL_AS_IT_IS = 4 };
 static void seal(unsigned char *bytes, size_t size, unsigned how)
 {
     struct srv_record_head head;
-    uint64_t sequence = 1, first = 1;
+    uint64_t sequence = 1, synced = 1;
     for (size_t at = SRV_JOURNAL_HEAD; at < size && size - at >= sizeof head;) {
         memcpy(&head, bytes + at, sizeof head);
         size_t left = (size - at - sizeof head) & ~(size_t)3;
         const struct srv_record_part part = {
             bytes + at + sizeof head, head.length < left ? (size_t)head.length & ~(size_t)3 : left};
         bool makes = head.type == SRV_RECORD_CREATE || head.type == SRV_RECORD_FORK;
-        if (!(how & MODEL_AS_IT_IS) && makes && part.size == sizeof(struct srv_record_create))
+        if (!(how & MODEL_AS_IT_IS) && makes && part.size >= SRV_RECORD_CREATE_V1)
             memcpy(bytes + at + sizeof head + offsetof(struct srv_record_create, fingerprint),
                    saved.fingerprint, 17);
         if (!(how & NUMBERS_AS_THEY_ARE)) {
             head.sequence = sequence++;
-            head.first = first;
+            head.synced = synced;
         }
         srv_record_seal(&head, &part, 1);
         if (head.last & 1) {
             srv_record_mark_last(&head);
-            first = sequence;
+            synced = sequence;
         }
         memcpy(bytes + at, &head, sizeof head);
         at += sizeof head + part.size;

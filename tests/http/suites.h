@@ -21,12 +21,15 @@
     X(algebra)     \
     X(state)       \
     X(durability)  \
+    X(slow_disk)   \
     X(forks)       \
     X(concurrency) \
     X(ops)         \
     X(limits)      \
     X(memory)      \
     X(keys)        \
+    X(isolation)   \
+    X(quotas)      \
     X(fairness)    \
     X(connections) \
     X(tls)         \

@@ -24,6 +24,7 @@
     X(coding)           \
     X(config)           \
     X(keys)             \
+    X(accounts)         \
     X(session)          \
     X(digest)           \
     X(fair_queue)       \

@@ -192,6 +192,7 @@ START_TEST(test_journal_gives_back_the_records_that_were_added)
     struct srv_journal_reader reader;
     struct srv_record record;
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
+    journal.older_synced = true;
     for (uint64_t i = 1; i <= RECORDS; i++) {
         add(&journal, i, i == 3 ? LARGE : 5);
         if (i % 2 == 0)
@@ -206,7 +207,7 @@ START_TEST(test_journal_gives_back_the_records_that_were_added)
         ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
         ck_assert_uint_eq(record.head.epoch, i);
         ck_assert_uint_eq(record.head.sequence, i);
-        ck_assert_uint_eq(record.head.first, i % 2 == 1 ? i : i - 1);
+        ck_assert_uint_eq(record.head.synced, i % 2 == 1 ? i : i - 1);
         ck_assert_uint_eq(record.head.last, i % 2 == 0 || i == RECORDS);
         ck_assert_uint_eq(record.head.length, 8 + 4 * (i == 3 ? LARGE : 5));
         check_payload(&record, i);
@@ -252,19 +253,28 @@ static void flip(const struct srv_journal *journal, size_t at)
     ck_assert_int_eq(pwrite(journal->fd, &byte, 1, (off_t)at), 1);
 }
 
-START_TEST(test_damage_before_the_last_write_is_a_gap_and_within_it_a_torn_tail)
+/* Four records in three writes, of which the first `synced` were flushed, with damage in one byte
+ * of the record `damaged`. */
+static struct srv_journal damaged_journal(size_t synced, size_t damaged)
 {
+    const size_t each = SRV_RECORD_HEAD + 28;
     struct srv_journal journal;
-    struct srv_journal_reader reader;
-    struct srv_record record;
-    size_t each = SRV_RECORD_HEAD + 28;
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
+    journal.older_synced = true;
     for (uint64_t i = 1; i <= 4; i++) {
         add(&journal, i, 5);
         if (i != 3)
-            ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+            ck_assert_int_eq(srv_journal_flush(&journal, i <= synced), 0);
     }
-    flip(&journal, SRV_JOURNAL_HEAD + each + 80); /* in the second record */
+    flip(&journal, SRV_JOURNAL_HEAD + (damaged - 1) * each + 80);
+    return journal;
+}
+
+START_TEST(test_damage_in_what_was_flushed_is_a_gap)
+{
+    struct srv_journal_reader reader;
+    struct srv_record record;
+    struct srv_journal journal = damaged_journal(2, 2);
     struct srv_file_reader file = source_of(&journal);
     srv_journal_read_open(&reader, &file, 9);
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
@@ -274,13 +284,36 @@ START_TEST(test_damage_before_the_last_write_is_a_gap_and_within_it_a_torn_tail)
     ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
     ck_assert_uint_eq(record.head.epoch, 3);
     srv_file_reader_close(&file);
-    flip(&journal, SRV_JOURNAL_HEAD + each + 80);
-    flip(&journal, SRV_JOURNAL_HEAD + 2 * each + 80); /* the first of two of the last write */
-    file = source_of(&journal);
+    srv_journal_close(&journal);
+}
+END_TEST
+
+static uint64_t say_synced(void *context) { return *(const uint64_t *)context; }
+
+/* Damage in what nobody had flushed ends the journal.  Sound records after it are reported unless
+ * they are of the same write; and where a later journal says that this one was flushed to its end,
+ * the damage is a gap. */
+START_TEST(test_damage_in_what_was_not_flushed_ends_the_journal)
+{
+    static const struct {
+        size_t synced, damaged, dropped;
+        uint64_t later;
+        enum srv_reading reading;
+    } cases[] = {{2, 3, 0, 0, SRV_READ_TORN}, {1, 2, 2, 0, SRV_READ_TORN},
+                 {0, 2, 2, 0, SRV_READ_TORN}, {4, 4, 0, 0, SRV_READ_TORN},
+                 {1, 2, 2, 2, SRV_READ_TORN}, {1, 2, 0, 5, SRV_READ_GAP}};
+    struct srv_journal_reader reader;
+    struct srv_record record;
+    uint64_t later = cases[_i].later;
+    struct srv_journal journal = damaged_journal(cases[_i].synced, cases[_i].damaged);
+    struct srv_file_reader file = source_of(&journal);
     srv_journal_read_open(&reader, &file, 9);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_TORN);
+    reader.synced_later = later > 0 ? say_synced : NULL;
+    reader.context = &later;
+    for (size_t i = 1; i < cases[_i].damaged; i++)
+        ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), cases[_i].reading);
+    ck_assert_uint_eq(reader.dropped, cases[_i].dropped);
     srv_file_reader_close(&file);
     srv_journal_close(&journal);
 }
@@ -337,7 +370,8 @@ Suite *suite_record(void)
     tcase_add_test(tests, test_refused_steps_fail_and_leave_no_trace_while_others_succeed);
     tcase_add_loop_test(tests, test_journal_gives_back_the_records_that_were_added, 0, 2);
     tcase_add_test(tests, test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place);
-    tcase_add_test(tests, test_damage_before_the_last_write_is_a_gap_and_within_it_a_torn_tail);
+    tcase_add_test(tests, test_damage_in_what_was_flushed_is_a_gap);
+    tcase_add_loop_test(tests, test_damage_in_what_was_not_flushed_ends_the_journal, 0, 6);
     tcase_add_test(tests, test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged);
     tcase_add_test(tests, test_sum_depends_on_every_bit_and_not_on_how_it_was_divided);
     suite_add_tcase(suite, tests);

@@ -1,21 +1,16 @@
 /* test_store.c: what the store does while the disk is slow or full, or has kept bytes of a write
- * that failed.
- *
- * This program has its own fsync, which can be made slow, or to fail for an unfinished base or for
- * a directory that has a certain base; its fdatasync counts calls, and its pread can be made slow,
- * or to fail. */
+ * that failed (disk.h). */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "attn_state.h"
+#include "disk.h"
 #include "store/journal.h"
 #include "store/restore.h"
 #include "store/store_files.h"
@@ -23,51 +18,6 @@
 #include "suites.h"
 
 #define SLOW_MS 2500
-
-static atomic_uint slow_ms, flushes, slow_read_ms;
-static atomic_bool unreadable;           /* pread fails for all files */
-static atomic_bool no_base;              /* fsync fails for an unfinished base */
-static atomic_uint_fast64_t unsafe_base; /* and for a directory that has this base; 0: none */
-
-static bool is_unfinished_base(int fd)
-{
-    char link[32], name[256];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, name, sizeof name - 1);
-    name[length > 0 ? length : 0] = '\0';
-    return strstr(name, ".base.new") != NULL;
-}
-
-int fsync(int fd)
-{
-    struct srv_file base;
-    usleep(atomic_load(&slow_ms) * 1000);
-    if (atomic_load(&no_base) && is_unfinished_base(fd)) {
-        errno = ENOSPC;
-        return -1;
-    }
-    srv_file_name(&base, SRV_FILE_BASE, atomic_load(&unsafe_base), 0);
-    if (base.generation != 0 && faccessat(fd, base.name, F_OK, 0) == 0) {
-        errno = EIO;
-        return -1;
-    }
-    return (int)syscall(SYS_fsync, fd);
-}
-
-int fdatasync(int fd)
-{
-    atomic_fetch_add(&flushes, 1);
-    return (int)syscall(SYS_fdatasync, fd);
-}
-
-ssize_t pread(int fd, void *out, size_t count, off_t at)
-{
-    usleep(atomic_load(&slow_read_ms) * 1000);
-    if (!atomic_load(&unreadable))
-        return syscall(SYS_pread64, fd, out, count, at);
-    errno = ENOENT;
-    return -1;
-}
 
 /* ---- A store and its sessions ---------------------------------------------------------------- */
 
@@ -85,8 +35,7 @@ static void set_up(void)
         .journal_bytes = (size_t)1 << 30,
         .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = 3600}};
     error = (struct srv_error){0};
-    atomic_store(&slow_ms, 0);
-    atomic_store(&unsafe_base, 0);
+    disk_reset();
     store_app_open(&app, &config, "tiny", random, (size_t)1 << 20);
     store_app_begin(&app);
 }
@@ -193,20 +142,20 @@ START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_di
 {
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
-    atomic_store(&slow_ms, SLOW_MS);
+    atomic_store(&disk.fsync_ms, SLOW_MS);
     struct srv_store_status status;
     srv_store_request_checkpoint(&status, app.store);
     ck_assert(status.running);
     store_app_await_checkpoint(&app);
-    unsigned before = atomic_load(&flushes);
     srv_store_take_checkpoint(app.store);
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
-    for (unsigned waited = 0; atomic_load(&flushes) < before + 2 && status.running; waited += 10) {
+    size_t before = disk_count(DISK_FDATASYNC, "2.journal"); /* once when it was made */
+    while (disk_count(DISK_FDATASYNC, "2.journal") == before && status.running) {
         usleep(10000);
         srv_store_describe(&status, app.store);
     }
-    ck_assert(status.running); /* one flush was of the old journal, one of the new one */
-    atomic_store(&slow_ms, 0);
+    ck_assert(status.running);
+    atomic_store(&disk.fsync_ms, 0);
     srv_session_put(session);
 }
 END_TEST
@@ -224,7 +173,7 @@ START_TEST(test_sessions_deleted_while_a_snapshot_is_written_give_their_memory_b
         ck_assert_int_eq(store_app_append(&app, changed[i]), SRV_OK);
     srv_store_request_checkpoint(&status, app.store);
     store_app_await_checkpoint(&app);
-    atomic_store(&slow_ms, SLOW_MS / 5);
+    atomic_store(&disk.fsync_ms, SLOW_MS / 5);
     srv_store_take_checkpoint(app.store);
     size_t before = attn_cache_pool_used(app.pool), bytes = attn_cache_bytes(unchanged->cache);
     delete_session(unchanged);
@@ -237,7 +186,7 @@ START_TEST(test_sessions_deleted_while_a_snapshot_is_written_give_their_memory_b
     }
     srv_store_describe(&status, app.store);
     ck_assert(status.running); /* the base is still to be written */
-    atomic_store(&slow_ms, 0);
+    atomic_store(&disk.fsync_ms, 0);
 }
 END_TEST
 
@@ -262,7 +211,7 @@ START_TEST(test_session_with_two_records_of_one_number_is_lost_and_not_wrong)
 {
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
-    const struct srv_record_rows rows = {srv_session_used(session), 0, 1, 0, {3, 4}};
+    const struct srv_record_rows rows = {srv_session_used(app.sessions, session), 0, 1, 0, {3, 4}};
     const struct srv_record_part parts[] = {
         {&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
     struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = session->epoch, .chain = 1};
@@ -353,10 +302,10 @@ START_TEST(test_snapshot_whose_base_may_stand_is_tried_again_in_a_new_generation
     struct srv_store_status asked;
     srv_store_request_checkpoint(&asked, app.store);
     store_app_await_checkpoint(&app);
-    atomic_store(&unsafe_base, asked.generation + 1);
+    atomic_store(&disk.unsafe_base, asked.generation + 1);
     ck_assert_uint_eq(store_app_checkpoint(&app).base, asked.base);
     ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
-    atomic_store(&unsafe_base, 0);
+    atomic_store(&disk.unsafe_base, 0);
     store_app_await_checkpoint(&app);
     ck_assert_uint_eq(store_app_checkpoint(&app).base, asked.generation + 2);
     ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
@@ -430,8 +379,8 @@ static void fail_start(int why)
 {
     if (why == 0)
         store_app_limit_files(1500);
-    atomic_store(&no_base, why == 1);
-    atomic_store(&unsafe_base, why == 2 ? 2 : 0);
+    atomic_store(&disk.no_base, why == 1);
+    atomic_store(&disk.unsafe_base, why == 2 ? 2 : 0);
     ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
     const struct srv_store_context context = store_app_context(&app);
     ck_assert(srv_store_open(&app.store, &context, message, sizeof message));
@@ -439,8 +388,8 @@ static void fail_start(int why)
     ck_assert_msg(strstr(message, "cannot be written") != NULL, "%s", message);
     ck_assert(srv_store_close(app.store));
     srv_sessions_close(app.sessions);
-    atomic_store(&no_base, false);
-    atomic_store(&unsafe_base, 0);
+    atomic_store(&disk.no_base, false);
+    atomic_store(&disk.unsafe_base, 0);
     store_app_limit_files(RLIM_INFINITY);
 }
 
@@ -455,8 +404,12 @@ static void lose_one_of_four(void)
         srv_session_put(session);
     }
     store_app_end(&app);
-    in_directory(
-        "printf x | dd of=0000000000000001.journal bs=1 seek=140 conv=notrunc 2>/dev/null");
+    size_t mark = SRV_RECORD_HEAD + sizeof(struct srv_record_mark), head = SRV_RECORD_HEAD;
+    char command[128];
+    snprintf(command, sizeof command,
+             "printf x | dd of=0000000000000001.journal bs=1 seek=%zu conv=notrunc 2>/dev/null",
+             SRV_JOURNAL_HEAD + mark + head + 8);
+    in_directory(command);
 }
 
 /* The next start finds the same files. */
@@ -512,9 +465,9 @@ START_TEST(test_start_logs_how_far_it_is_within_one_journal)
     store_app_end(&app);
     srv_log_close(&app.log);
     srv_log_open(&app.log, SRV_LOG_INFO, log);
-    atomic_store(&slow_read_ms, READ_MS);
+    atomic_store(&disk.pread_ms, READ_MS);
     store_app_begin(&app);
-    atomic_store(&slow_read_ms, 0);
+    atomic_store(&disk.pread_ms, 0);
     size_t bytes = first_reported(log);
     ck_assert_uint_gt(bytes, 0);
     ck_assert_uint_lt(bytes, status.journal_bytes);
@@ -568,11 +521,11 @@ START_TEST(test_session_file_that_cannot_be_read_is_not_damaged)
     ck_assert(srv_file_reader_open(&reader, srv_store_directory(app.store), file.name));
     reader.room = 64;
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
-    atomic_store(&unreadable, true);
+    atomic_store(&disk.unreadable, true);
     const struct srv_session_file read = {.epoch = session->epoch,
                                           .generation = session->file_generation};
     enum srv_restore_status result = srv_restore_file(&restore, &read, &reader);
-    atomic_store(&unreadable, false);
+    atomic_store(&disk.unreadable, false);
     ck_assert_int_eq(result, SRV_RESTORE_UNREADABLE);
     srv_restore_fini(&restore);
     srv_file_reader_close(&reader);

@@ -1,0 +1,225 @@
+/* test_slow_disk.c: a journal on a disk whose flushes take half a second.  No event thread and not
+ * the main thread waits for that disk: probes are answered and signals are seen meanwhile. */
+#include <check.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "suites.h"
+
+#define SYNC_MS 500
+#define WRITERS 4
+#define PROBES 200
+#define PROBE_PAUSE_MS 10
+#define LATEST_MS 5 /* of 99 of 100 probes */
+#define TRIES 5     /* another program may have the CPU during one */
+
+#define SESSIONS 100 /* that expire together, after */
+#define TTL_S 2
+#define SEEN_MS 100 /* until a signal is seen, at most */
+#define WAIT_MS 60000
+
+#define CONFIG \
+    CONFIG_SMALL("\"durability\":\"journal\",\"journal_fsync\":\"always\",\"log\":\"info\",")
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+/* ---- A daemon with a slow disk --------------------------------------------------------------- */
+
+struct slow {
+    struct daemon daemon;
+    struct client client;
+    char directory[64]; /* of the sessions' directory, and of the file that makes it slow */
+};
+
+/* The library stands beside this program. */
+static void find_library(char out[512])
+{
+    char path[400];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    ck_assert_int_gt(length, 0);
+    path[length] = '\0';
+    *strrchr(path, '/') = '\0';
+    snprintf(out, 512, "LD_PRELOAD=%s/slow_sync.so", path);
+}
+
+static void begin(struct slow *slow)
+{
+    char sessions[96], preload[512], wait[64], file[128];
+    const char *const arguments[] = {"--state-dir", sessions, NULL};
+    const char *const variables[] = {preload, wait, file, NULL};
+    snprintf(slow->directory, sizeof slow->directory, "/tmp/attnd-slow-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(slow->directory));
+    snprintf(sessions, sizeof sessions, "%s/sessions", slow->directory);
+    find_library(preload);
+    snprintf(wait, sizeof wait, "SLOW_SYNC_MS=%d", SYNC_MS);
+    snprintf(file, sizeof file, "SLOW_SYNC_FILE=%s/slow", slow->directory);
+    daemon_start(&slow->daemon, CONFIG, arguments, variables);
+    client_open(&slow->client, &slow->daemon);
+}
+
+/* From here on flushes are slow. */
+static void slow_down(const struct slow *slow)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%s/slow", slow->directory);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static void end(struct slow *slow)
+{
+    char command[96];
+    client_close(&slow->client);
+    process_end(&slow->daemon.process);
+    snprintf(command, sizeof command, "rm -r %s", slow->directory);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* ---- Event threads --------------------------------------------------------------------------- */
+
+/* A client that creates and deletes sessions, one after the other. */
+struct writer {
+    const struct daemon *daemon;
+    atomic_bool *stop;
+    unsigned number, changes;
+    double longest_ms;
+    pthread_t thread;
+};
+
+static void *write_main(void *argument)
+{
+    struct writer *writer = argument;
+    struct client own;
+    char id[32];
+    client_open(&own, writer->daemon);
+    for (unsigned i = 0; !atomic_load(writer->stop) && i < 1000; i++) {
+        double before = now_ms();
+        snprintf(id, sizeof id, "w%u.%u", writer->number, i);
+        call_create(&own, id, "");
+        if (now_ms() - before > writer->longest_ms)
+            writer->longest_ms = now_ms() - before;
+        call_delete(&own, id);
+        writer->changes += 2;
+    }
+    client_close(&own);
+    return NULL;
+}
+
+/* Whether 99 of 100 probes of the path are answered within LATEST_MS.  *slowest is the slowest. */
+static bool is_soon(double *slowest, struct client *client, const char *path)
+{
+    size_t late = 0;
+    for (size_t i = 0; i < PROBES && late <= PROBES / 100; i++) {
+        double before = now_ms();
+        struct answer answer = client_get(client, path);
+        double ms = now_ms() - before;
+        expect_answer(&answer, 200, NULL, path);
+        answer_free(&answer);
+        *slowest = ms > *slowest ? ms : *slowest;
+        late += ms > LATEST_MS;
+        pause_ms(PROBE_PAUSE_MS);
+    }
+    return late <= PROBES / 100;
+}
+
+static void expect_soon(struct client *client, const char *path)
+{
+    double slowest = 0;
+    bool soon = is_soon(&slowest, client, path);
+    for (unsigned tries = 1; !soon && tries < TRIES; tries++)
+        soon = is_soon(&slowest, client, path);
+    ck_assert_msg(soon, "%s: more than 1 of 100 answers take over %d ms, one of them %.1f", path,
+                  LATEST_MS, slowest);
+}
+
+START_TEST(test_probes_are_answered_at_once_while_four_clients_wait_for_a_slow_disk)
+{
+    static const char *const paths[] = {"/livez", "/metrics", "/sessions"};
+    struct slow slow;
+    struct writer writers[WRITERS];
+    atomic_bool stop = false;
+    begin(&slow);
+    slow_down(&slow);
+    for (unsigned i = 0; i < WRITERS; i++) {
+        writers[i] = (struct writer){.daemon = &slow.daemon, .stop = &stop, .number = i};
+        ck_assert_int_eq(pthread_create(&writers[i].thread, NULL, write_main, &writers[i]), 0);
+    }
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        expect_soon(&slow.client, paths[i]);
+    atomic_store(&stop, true);
+    for (unsigned i = 0; i < WRITERS; i++) {
+        pthread_join(writers[i].thread, NULL);
+        ck_assert_uint_ge(writers[i].changes, 2);
+        ck_assert_double_ge(writers[i].longest_ms, SYNC_MS); /* the disk was slow */
+    }
+    end(&slow);
+}
+END_TEST
+
+/* ---- The main thread ------------------------------------------------------------------------- */
+
+static void await_expiry(struct client *client)
+{
+    for (unsigned tries = 0; call_metric(client, "attnd_sessions_expired_total") == 0; tries++) {
+        ck_assert_uint_lt(tries, WAIT_MS / 2);
+        pause_ms(2);
+    }
+}
+
+/* Terminates the daemon; returns after how many milliseconds its log says so. */
+static double terminate(const struct daemon *daemon)
+{
+    double before = now_ms();
+    daemon_terminate(daemon);
+    for (bool seen = false; !seen && now_ms() - before < WAIT_MS;) {
+        pause_ms(1);
+        char *log = daemon_log(daemon);
+        seen = strstr(log, "draining") != NULL;
+        free(log);
+    }
+    return now_ms() - before;
+}
+
+START_TEST(test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk)
+{
+    struct slow slow;
+    char id[32], ttl[32];
+    snprintf(ttl, sizeof ttl, ",\"ttl_s\":%d", TTL_S);
+    begin(&slow);
+    for (unsigned i = 0; i < SESSIONS; i++) {
+        snprintf(id, sizeof id, "s%u", i);
+        call_create(&slow.client, id, ttl);
+    }
+    slow_down(&slow);
+    await_expiry(&slow.client);
+    ck_assert_double_le(terminate(&slow.daemon), SEEN_MS);
+    end(&slow);
+}
+END_TEST
+
+Suite *suite_slow_disk(void)
+{
+    Suite *suite = suite_create("slow_disk");
+    TCase *tests = tcase_create("slow_disk");
+    tcase_set_timeout(tests, 240);
+    if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
+        tcase_add_test(tests,
+                       test_probes_are_answered_at_once_while_four_clients_wait_for_a_slow_disk);
+        tcase_add_test(tests,
+                       test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk);
+    }
+    suite_add_tcase(suite, tests);
+    return suite;
+}

@@ -1,0 +1,18 @@
+/* slow_sync.c: a disk whose flushes are slow: fdatasync waits for SLOW_SYNC_MS milliseconds first,
+ * as long as the file SLOW_SYNC_FILE exists.
+ *
+ * Suites load this library into a daemon with LD_PRELOAD. */
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+int fdatasync(int fd)
+{
+    const char *file = getenv("SLOW_SYNC_FILE"), *text = getenv("SLOW_SYNC_MS");
+    long ms = text != NULL ? strtol(text, NULL, 10) : 0;
+    struct timespec wait = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    if (file != NULL && access(file, F_OK) == 0)
+        nanosleep(&wait, NULL);
+    return (int)syscall(SYS_fdatasync, fd);
+}

@@ -1,0 +1,166 @@
+/* disk.c: calls to the disk that stand before those of libc. */
+#include "disk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "store/store_files.h"
+
+#define EVENTS 4096
+#define NAME 80
+
+struct disk disk;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct event {
+    enum disk_call call;
+    char name[NAME];
+} events[EVENTS];
+static size_t num_events;
+
+static void note(enum disk_call call, const char *name)
+{
+    int error = errno;
+    pthread_mutex_lock(&lock);
+    if (num_events < EVENTS) {
+        events[num_events].call = call;
+        snprintf(events[num_events++].name, NAME, "%s", name);
+    }
+    pthread_mutex_unlock(&lock);
+    errno = error;
+}
+
+static void name_of(char out[256], int fd)
+{
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, out, 255);
+    out[length > 0 ? length : 0] = '\0';
+}
+
+static void note_file(enum disk_call call, int fd)
+{
+    char name[256];
+    name_of(name, fd);
+    const char *base = strrchr(name, '/');
+    note(call, base != NULL ? base + 1 : name);
+}
+
+void disk_reset(void)
+{
+    pthread_mutex_lock(&lock);
+    num_events = 0;
+    pthread_mutex_unlock(&lock);
+    disk = (struct disk){0};
+}
+
+static bool ends(const char *name, const char *end)
+{
+    size_t length = strlen(name), tail = strlen(end);
+    return length >= tail && strcmp(name + length - tail, end) == 0;
+}
+
+size_t disk_find(enum disk_call call, const char *end, size_t from)
+{
+    size_t found = SIZE_MAX;
+    pthread_mutex_lock(&lock);
+    for (size_t i = from; i < num_events && found == SIZE_MAX; i++)
+        if (events[i].call == call && ends(events[i].name, end))
+            found = i;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+size_t disk_count(enum disk_call call, const char *end)
+{
+    size_t count = 0;
+    for (size_t i = 0; (i = disk_find(call, end, i)) != SIZE_MAX; i++)
+        count++;
+    return count;
+}
+
+/* ---- The calls ------------------------------------------------------------------------------- */
+
+int fsync(int fd)
+{
+    struct srv_file base;
+    char name[256];
+    usleep(atomic_load(&disk.fsync_ms) * 1000);
+    name_of(name, fd);
+    if (atomic_load(&disk.no_base) && strstr(name, ".base.new") != NULL) {
+        errno = ENOSPC;
+        return -1;
+    }
+    srv_file_name(&base, SRV_FILE_BASE, atomic_load(&disk.unsafe_base), 0);
+    if (base.generation != 0 && faccessat(fd, base.name, F_OK, 0) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    int result = (int)syscall(SYS_fsync, fd);
+    note_file(DISK_FSYNC, fd);
+    return result;
+}
+
+int fdatasync(int fd)
+{
+    usleep(atomic_load(&disk.fdatasync_ms) * 1000);
+    if (atomic_load(&disk.no_flush)) {
+        errno = EIO;
+        return -1;
+    }
+    int result = (int)syscall(SYS_fdatasync, fd);
+    note_file(DISK_FDATASYNC, fd);
+    return result;
+}
+
+int syncfs(int fd)
+{
+    int result = (int)syscall(SYS_syncfs, fd);
+    note_file(DISK_SYNCFS, fd);
+    return result;
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t count, off_t at)
+{
+    ssize_t written = syscall(SYS_pwrite64, fd, bytes, count, at);
+    note_file(DISK_PWRITE, fd);
+    return written;
+}
+
+ssize_t pread(int fd, void *out, size_t count, off_t at)
+{
+    usleep(atomic_load(&disk.pread_ms) * 1000);
+    if (!atomic_load(&disk.unreadable))
+        return syscall(SYS_pread64, fd, out, count, at);
+    errno = ENOENT;
+    return -1;
+}
+
+int renameat(int from_directory, const char *from, int to_directory, const char *to)
+{
+    int result = (int)syscall(SYS_renameat2, from_directory, from, to_directory, to, 0);
+    note(DISK_RENAME, to);
+    return result;
+}
+
+int unlinkat(int directory, const char *name, int flags)
+{
+    int result = (int)syscall(SYS_unlinkat, directory, name, flags);
+    note(DISK_UNLINK, name);
+    return result;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *out)
+{
+    int result = (int)syscall(SYS_clock_gettime, clock, out);
+    if (clock == CLOCK_REALTIME)
+        out->tv_sec += (time_t)atomic_load(&disk.wall_s);
+    return result;
+}

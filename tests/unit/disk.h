@@ -1,0 +1,30 @@
+/* disk.h: this program's own calls to the disk, which can be made slow or to fail, and are noted in
+ * the order in which they ended; and its own wall clock. */
+#ifndef TESTS_UNIT_DISK_H
+#define TESTS_UNIT_DISK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Zeroed at first, and by disk_reset. */
+struct disk {
+    atomic_uint fsync_ms, fdatasync_ms, pread_ms; /* that each call takes longer */
+    atomic_bool unreadable;                       /* pread fails for all files */
+    atomic_bool no_flush;                         /* fdatasync fails for all files */
+    atomic_bool no_base;                          /* fsync fails for an unfinished base */
+    atomic_uint_fast64_t unsafe_base; /* and for a directory that has this base; 0: none */
+    atomic_llong wall_s;              /* seconds by which the wall clock is ahead */
+};
+extern struct disk disk;
+
+enum disk_call { DISK_PWRITE, DISK_FDATASYNC, DISK_FSYNC, DISK_SYNCFS, DISK_RENAME, DISK_UNLINK };
+
+void disk_reset(void); /* and forgets what was noted */
+
+/* The number of the first such call from number `from` on, for a file whose name ends like that (of
+ * a directory, its own name; of DISK_RENAME, the new name); SIZE_MAX where there is none. */
+size_t disk_find(enum disk_call call, const char *end, size_t from);
+size_t disk_count(enum disk_call call, const char *end);
+
+#endif
