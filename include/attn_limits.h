@@ -64,6 +64,11 @@ struct attn_call_size {
 size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_size *size,
                        unsigned threads);
 
+/* Bytes of working memory that a call with a yield may take now: made inside attn_yield.run, what
+ * the calls that it interrupts have left of call_bytes.  SIZE_MAX: no bound.  From the thread that
+ * makes calls. */
+size_t attn_engine_free_bytes(const struct attn_engine *engine);
+
 /* Memory that an engine of these options, with threads > 0, keeps while it is open: scratch, and
  * what OpenBLAS touches if the engine uses it; and the address space that OpenBLAS reserves. */
 size_t attn_engine_bytes(const struct attn_engine_options *options);
