@@ -184,8 +184,8 @@ START_TEST(test_epochs_of_two_runs_have_nothing_in_common)
         char id[16];
         struct srv_session *a, *b;
         snprintf(id, sizeof id, "s%u", i);
-        a = srv_session_peek(tables[0], id);
-        b = srv_session_peek(tables[1], id);
+        a = srv_session_peek(tables[0], NULL, id);
+        b = srv_session_peek(tables[1], NULL, id);
         ck_assert_uint_ne(a->epoch >> 12, b->epoch >> 12); /* the random part of a run */
         srv_session_put(a);
         srv_session_put(b);
@@ -226,7 +226,7 @@ START_TEST(test_of_two_sessions_of_one_id_the_first_that_is_listed_stays)
     ck_assert_int_eq(srv_session_insert(sessions, made[0], &error), SRV_OK);
     ck_assert_int_eq(srv_session_insert(sessions, made[1], &error), SRV_E_SESSION_EXISTS);
     ck_assert_uint_eq(srv_sessions_count(sessions), MADE + 1);
-    found = srv_session_peek(sessions, "one");
+    found = srv_session_peek(sessions, NULL, "one");
     ck_assert_ptr_eq(found, made[0]);
     srv_session_put(found);
     for (size_t i = 0; i < 2; i++)
