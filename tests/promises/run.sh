@@ -2,10 +2,10 @@
 # run.sh: plants each defect of tests/promises/*.txt in a copy of the tree, one at a time, and sees
 # that the test which its entry names fails.
 #
-#   tests/promises/run.sh [--list] [WORD]...
+#   tests/promises/run.sh [--match] [WORD]...
 #
-# With words, only the entries of which a file name or a line contains one of them; --list prints
-# these and runs nothing.  Fails where a snippet is not in its file exactly once, where the named
+# With words, only the entries of which a file name or a line contains one of them; --match only
+# looks whether each snippet is in its file exactly once, which takes a second.  Fails where a snippet is not in its file exactly once, where the named
 # test fails without a defect or passes with it, and where a defect does not build.  README.md
 # describes the entries.
 set -euo pipefail
@@ -17,6 +17,7 @@ work=$(mktemp -d)
 copy=$work/tree
 trap 'rm -rf "$work"' EXIT
 bad=0
+found=0
 
 # Writes each entry that matches a word into files of its own, and prints the number of entries.
 split_entries() { # word...
@@ -130,23 +131,31 @@ try_entry() { # number
         elif [ -n "$name" ] && ! grep -qx "$name" <<<"$failed"; then
             complain "$where" "NOT FOUND by $name, but by ${failed//$'\n'/, }: $promise"
         else
+            found=$((found + 1))
             printf '%s: found by %s: %s\n' "$where" "${name:-${failed//$'\n'/, }}" "$promise"
         fi
     fi
     cp "$work/sound" "$copy/$file"
 }
 
-list=
-if [ "${1:-}" = --list ]; then
-    list=1
+match=
+if [ "${1:-}" = --match ]; then
+    match=1
     shift
 fi
 count=$(split_entries "$@")
-if [ -n "$list" ]; then
-    for i in $(seq "$count"); do sed -n 1,2p "$work/entry$i" | paste -sd' '; done
-    exit 0
-fi
 [ "$count" -gt 0 ] || { echo "promises: no entry matches"; exit 1; }
+
+if [ -n "$match" ]; then
+    for i in $(seq "$count"); do
+        { read -r where; read -r _; read -r file; } <"$work/entry$i"
+        replace_once "$file" "$work/old$i" "$work/new$i" >/dev/null ||
+            complain "$where" "the snippet is not in $file exactly once"
+    done
+    echo "promises: $count snippets, $((count - bad)) in their files"
+    [ "$bad" -eq 0 ]
+    exit
+fi
 
 mkdir -p "$copy/build"
 cp -a config docs include lib server tests Makefile "$copy/"
@@ -157,5 +166,5 @@ check_baseline
 for i in $(seq "$count"); do
     try_entry "$i"
 done
-echo "promises: $count defects planted, $((count - bad)) found by the test that holds the promise"
+echo "promises: $count defects planted, $found found by the test that holds the promise"
 [ "$bad" -eq 0 ]
