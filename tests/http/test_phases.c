@@ -1,12 +1,14 @@
 /* test_phases.c: from the start to the end of a daemon: what is answered while models load and
  * while requests drain, health checks, descriptors, memory that goes back to the system. */
 #include <check.h>
+#include <dirent.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -216,6 +218,55 @@ START_TEST(test_sessions_that_cannot_be_saved_at_the_end_make_the_exit_status_1)
 }
 END_TEST
 
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+/* Expects at least so many files, none of them open to others. */
+static void expect_private_files(const char *directory, size_t least)
+{
+    size_t files = 0;
+    DIR *all = opendir(directory);
+    ck_assert_ptr_nonnull(all);
+    for (const struct dirent *e; (e = readdir(all)) != NULL;) {
+        struct stat about;
+        ck_assert_int_eq(fstatat(dirfd(all), e->d_name, &about, 0), 0);
+        if (!S_ISREG(about.st_mode))
+            continue;
+        ck_assert_msg((about.st_mode & 07777) == 0600, "%s: %o", e->d_name, about.st_mode);
+        files++;
+    }
+    closedir(all);
+    ck_assert_uint_ge(files, least);
+}
+
+START_TEST(test_no_file_of_the_state_directory_is_open_to_others)
+{
+    char directory[] = "/tmp/attnd-phases-XXXXXX", command[96];
+    const char *const arguments[] = {"--durability", "journal", "--state-dir", directory, NULL};
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    mode_t mask = umask(0);
+    daemon_start(&served, CONFIG_SMALL(""), arguments, NULL);
+    umask(mask);
+    client_open(&client, &served);
+    call_create(&client, "s", "");
+    expect_decode(&client, "s", 1, 0);
+    struct answer answer = client_post(&client, "/snapshot", NULL);
+    expect_answer(&answer, 202, NULL, "a snapshot");
+    json_int_t generation = answer_integer(&answer, "generation"), base = 0;
+    answer_free(&answer);
+    for (unsigned tries = 0; base < generation; tries++) {
+        ck_assert_uint_lt(tries, SOON_MS / 10);
+        pause_ms(10);
+        answer = client_get(&client, "/snapshot");
+        base = answer_integer(&answer, "base");
+        answer_free(&answer);
+    }
+    expect_private_files(directory, 4); /* lock, journal, base, session */
+    serve_end();
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 /* ---- Descriptors ----------------------------------------------------------------------------- */
 
 #define HARD 300     /* descriptors */
@@ -309,6 +360,7 @@ Suite *suite_phases(void)
                    test_a_health_check_of_a_port_that_says_nothing_ends_after_three_seconds);
     tcase_add_test(phases, test_sessions_that_cannot_be_saved_at_the_end_make_the_exit_status_1);
     suite_add_tcase(suite, phases);
+    tcase_add_test(system_, test_no_file_of_the_state_directory_is_open_to_others);
     tcase_add_test(system_,
                    test_the_limit_of_descriptors_is_raised_and_connections_are_kept_below_it);
     if (!INSTRUMENTED) /* a sanitizer keeps what is freed */

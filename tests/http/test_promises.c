@@ -438,6 +438,61 @@ START_TEST(test_no_memory_of_the_daemon_holds_a_key_of_its_file)
 }
 END_TEST
 
+/* Two keys of a group, of which the second may not let sessions live for longer than a minute, one
+ * key without a group, and one for all. */
+#define OWNERS                                                                                  \
+    "{\"keys\":[{\"name\":\"long\",\"key\":\"" KEY_INFER "\",\"scopes\":[\"infer\"],"           \
+    "\"group\":\"g\"},{\"name\":\"short\",\"key\":\"" KEY_ADMIN "\",\"scopes\":[\"infer\"],"    \
+    "\"group\":\"g\",\"max_ttl_s\":60},{\"name\":\"lead\",\"key\":\"" KEY_BOTH "\",\"scopes\":" \
+    "[\"infer\",\"admin\"]}]}"
+#define AS_LONG "Authorization: Bearer " KEY_INFER
+#define AS_SHORT "Authorization: Bearer " KEY_ADMIN
+#define AS_LEAD "Authorization: Bearer " KEY_BOTH
+
+static void serve_owners(void)
+{
+    char path[SECRET_PATH], variable[SECRET_PATH + 16];
+    const char *const variables[] = {variable, NULL};
+    secret_write(path, OWNERS);
+    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", path);
+    daemon_start(&served, CONFIG_SMALL(""), NULL, variables);
+    unlink(path);
+    served.authorization = AS_LONG;
+    client_open(&client, &served);
+}
+
+START_TEST(test_forks_and_imports_live_no_longer_than_their_key_allows)
+{
+    serve_owners();
+    call_create(&client, "s", ",\"ttl_s\":1000");
+    expect_decode(&client, "s", 1, 0);
+    struct answer file = export_state("s");
+    served.authorization = AS_SHORT;
+    struct answer answer = client_post(&client, "/sessions/s/fork", "{\"session_id\":\"fork\"}");
+    expect_answer(&answer, 201, NULL, "a fork");
+    ck_assert_int_eq(answer_integer(&answer, "ttl_s"), 60);
+    answer_free(&answer);
+    answer = import_state("import", &file);
+    expect_answer(&answer, 201, NULL, "an import");
+    ck_assert_int_eq(answer_integer(&answer, "ttl_s"), 60);
+    answer_free(&answer);
+    answer_free(&file);
+    serve_end();
+}
+END_TEST
+
+START_TEST(test_an_admin_who_names_an_owner_gets_that_owner_s_session_or_none)
+{
+    serve_owners();
+    call_create(&client, "s", ",\"shared\":true");
+    served.authorization = AS_LEAD;
+    ck_assert_int_eq(call_status(&client, "s?owner=long"), 200);
+    ck_assert_int_eq(call_status(&client, "s?owner=short"), 404); /* would find the shared one */
+    ck_assert_int_eq(call_status(&client, "s?owner=lead"), 404);
+    serve_end();
+}
+END_TEST
+
 Suite *suite_promises(void)
 {
     Suite *suite = suite_create("promises");
@@ -465,6 +520,8 @@ Suite *suite_promises(void)
     tcase_add_test(sessions, test_a_state_that_is_exported_counts_as_in_flight);
     suite_add_tcase(suite, sessions);
     tcase_add_test(keys, test_no_memory_of_the_daemon_holds_a_key_of_its_file);
+    tcase_add_test(keys, test_forks_and_imports_live_no_longer_than_their_key_allows);
+    tcase_add_test(keys, test_an_admin_who_names_an_owner_gets_that_owner_s_session_or_none);
     suite_add_tcase(suite, keys);
     return suite;
 }
