@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "raw.h"
 #include "served.h"
 #include "suites.h"
 
@@ -109,6 +110,30 @@ START_TEST(test_a_batch_has_65536_sequences_at_most)
 }
 END_TEST
 
+#define CHUNK 200000
+
+/* Of chunks no length is declared, so nothing but their bytes can be counted. */
+START_TEST(test_bodies_in_chunks_count_as_in_flight)
+{
+    static char blanks[CHUNK];
+    struct raw raw;
+    serve(CONFIG_SMALL("\"max_in_flight_bytes\":65536,"));
+    memset(blanks, ' ', sizeof blanks);
+    raw_open(&raw, served.host, served.port);
+    ck_assert(raw_text(&raw, "POST /attend HTTP/1.1\r\nHost: test\r\nContent-Type: "
+                             "application/json\r\nTransfer-Encoding: chunked\r\n\r\n30d40\r\n"));
+    (void)raw_send(&raw, blanks, sizeof blanks); /* attnd may end the connection meanwhile */
+    (void)raw_text(&raw, "\r\n0\r\n\r\n");
+    struct raw_answer answer = raw_read(&raw, false, 60000);
+    ck_assert_msg(answer.status == 503, "%u %s", answer.status, answer.body);
+    ck_assert_ptr_nonnull(strstr(answer.body, "\"out_of_memory\""));
+    raw_answer_free(&answer);
+    raw_close(&raw);
+    ck_assert(call_metric(&client, "attnd_in_flight_bytes") < 65536);
+    serve_end();
+}
+END_TEST
+
 /* ---- Replies --------------------------------------------------------------------------------- */
 
 #define ITEM_TEXT 600 /* bytes that docs and code count for an item of a reply */
@@ -195,6 +220,7 @@ Suite *suite_bounds(void)
     tcase_add_test(calls, test_rows_of_keys_and_of_values_are_equal_in_number);
     tcase_add_test(calls, test_max_scores_counts_sequences_and_heads);
     tcase_add_test(calls, test_a_batch_has_65536_sequences_at_most);
+    tcase_add_test(calls, test_bodies_in_chunks_count_as_in_flight);
     suite_add_tcase(suite, calls);
     tcase_add_test(replies, test_a_list_of_errors_counts_against_max_reply_bytes);
     tcase_add_test(replies, test_the_text_of_outputs_counts_as_in_flight);
