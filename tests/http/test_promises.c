@@ -149,6 +149,18 @@ START_TEST(test_a_request_id_that_is_no_word_reaches_neither_reply_nor_log)
 }
 END_TEST
 
+START_TEST(test_a_log_of_level_info_has_no_requests)
+{
+    serve(CONFIG_SMALL("\"log\":\"info\","));
+    ck_assert_int_eq(call_status(&client, "nobody"), 404);
+    char *log = daemon_log(&served);
+    ck_assert_ptr_nonnull(strstr(log, "\"event\":\"ready\""));
+    ck_assert_ptr_null(strstr(log, "\"status\":404"));
+    free(log);
+    serve_end();
+}
+END_TEST
+
 START_TEST(test_a_full_table_of_sessions_says_when_to_come_again)
 {
     char after[256];
@@ -508,6 +520,7 @@ Suite *suite_promises(void)
     tcase_add_test(connections, test_a_connection_beyond_max_connections_waits_until_another_ends);
     suite_add_tcase(suite, connections);
     tcase_add_test(fields, test_a_request_id_that_is_no_word_reaches_neither_reply_nor_log);
+    tcase_add_test(fields, test_a_log_of_level_info_has_no_requests);
     tcase_add_test(fields, test_a_full_table_of_sessions_says_when_to_come_again);
     suite_add_tcase(suite, fields);
     tcase_add_test(sessions, test_a_step_that_is_not_kept_leaves_the_last_step_repeatable);

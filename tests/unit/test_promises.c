@@ -1,23 +1,29 @@
 /* test_promises.c: promises of SECURITY.md that no look at a single result shows: that keys are
- * compared in constant time, and that ids, epochs and hashes cannot be foreseen.
+ * compared in constant time, that ids, epochs and hashes cannot be foreseen, that the last of a
+ * limit is taken once; and refusals of the sandbox that test_sandbox.c does not try.
  *
  * Time is counted in instructions: a child calls the function between two stops, and its parent
  * steps it from one to the other.  So the figure is exact and does not depend on the machine's
  * load. */
 #include <check.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "attn.h"
 #include "config/accounts.h"
 #include "config/keys.h"
+#include "ops/sandbox.h"
 #include "session/models.h"
 #include "session/session.h"
 #include "suites.h"
@@ -275,6 +281,68 @@ START_TEST(test_of_two_sessions_of_one_id_the_first_that_is_listed_stays)
 }
 END_TEST
 
+/* ---- The sandbox ----------------------------------------------------------------------------- */
+
+static char inside[64];
+
+static void make_directory(void)
+{
+    snprintf(inside, sizeof inside, "/tmp/attnd-promises-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(inside));
+}
+
+static void remove_directory(void) { ck_assert_int_eq(rmdir(inside), 0); }
+
+/* Enters the sandbox as the daemon does; `reads` where it reloads files. */
+static bool enter_sandbox(bool reads)
+{
+    char message[256];
+    int directory;
+    return srv_sandbox_restrict_files(inside, message, sizeof message) &&
+           (directory = open(inside, O_RDONLY | O_DIRECTORY)) >= 0 &&
+           srv_sandbox_restrict_calls(directory, reads, message, sizeof message);
+}
+
+static bool refused(long result) { return result == -1 && errno == EPERM; }
+
+static bool makes_no_code_of_memory(void)
+{
+    size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return page != MAP_FAILED && enter_sandbox(false) && mprotect(page, size, PROT_READ) == 0 &&
+           refused(mprotect(page, size, PROT_EXEC));
+}
+
+static bool signals_itself_alone(void)
+{
+    pid_t parent = getppid(), self = getpid();
+    return enter_sandbox(false) && syscall(SYS_tgkill, self, self, 0) == 0 &&
+           refused(syscall(SYS_tgkill, parent, parent, 0));
+}
+
+static bool reloads_by_reading_alone(void)
+{
+    return enter_sandbox(true) && open("/etc/passwd", O_RDONLY) >= 0 &&
+           refused(open("/dev/null", O_WRONLY)) && refused(open("/dev/null", O_RDWR)) &&
+           refused(open("/etc/passwd", O_RDONLY | O_TRUNC)) &&
+           refused(open("/tmp/attnd-promises", O_RDONLY | O_CREAT, 0600));
+}
+
+static bool (*const attempts[])(void) = {makes_no_code_of_memory, signals_itself_alone,
+                                         reloads_by_reading_alone};
+#define ATTEMPTS (int)(sizeof attempts / sizeof attempts[0])
+
+START_TEST(test_sandbox_refuses_code_signals_and_writing_when_files_are_reloaded)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(attempts[_i]() ? 0 : 1);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "attempt %d: %d", _i, status);
+}
+END_TEST
+
 Suite *suite_promises(void)
 {
     Suite *suite = suite_create("promises");
@@ -289,5 +357,11 @@ Suite *suite_promises(void)
     tcase_add_test(sessions, test_ids_fall_into_other_buckets_in_each_run);
     tcase_add_test(sessions, test_of_two_sessions_of_one_id_the_first_that_is_listed_stays);
     suite_add_tcase(suite, sessions);
+    TCase *sandbox = tcase_create("sandbox");
+    tcase_add_checked_fixture(sandbox, make_directory, remove_directory);
+    tcase_add_loop_test(sandbox,
+                        test_sandbox_refuses_code_signals_and_writing_when_files_are_reloaded, 0,
+                        ATTEMPTS);
+    suite_add_tcase(suite, sandbox);
     return suite;
 }
