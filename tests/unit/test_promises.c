@@ -1,6 +1,6 @@
 /* test_promises.c: promises of SECURITY.md that no look at a single result shows: that keys are
- * compared in constant time, that ids, epochs and hashes cannot be foreseen, that the last of a
- * limit is taken once; and refusals of the sandbox that test_sandbox.c does not try.
+ * compared in constant time, and that ids, epochs and hashes cannot be foreseen; and refusals of
+ * the sandbox that test_sandbox.c does not try.
  *
  * Time is counted in instructions: a child calls the function between two stops, and its parent
  * steps it from one to the other.  So the figure is exact and does not depend on the machine's
@@ -8,9 +8,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +19,6 @@
 #include <unistd.h>
 
 #include "attn.h"
-#include "config/accounts.h"
 #include "config/keys.h"
 #include "ops/sandbox.h"
 #include "session/models.h"
@@ -108,43 +105,6 @@ START_TEST(test_comparing_keys_takes_the_same_instructions_whichever_key_it_is)
     ck_assert_int_eq(count_near(KEYS / 2, SRV_KEY_DIGEST), first);
     ck_assert_int_eq(count_near(KEYS - 1, SRV_KEY_DIGEST), first);
     ck_assert_int_le(labs(none - first), TELLING);
-}
-END_TEST
-
-/* ---- Limits of keys -------------------------------------------------------------------------- */
-
-#define TURNS 1000000
-
-static struct srv_account account;
-static atomic_uint holders, most;
-
-static void *take_the_only_one(void *unused)
-{
-    for (unsigned i = 0; i < TURNS && atomic_load(&most) < 2; i++) {
-        if (!srv_account_take(&account, SRV_QUOTA_SESSIONS, 1, 0))
-            continue;
-        unsigned now = atomic_fetch_add(&holders, 1) + 1;
-        if (now > 1)
-            atomic_store(&most, now);
-        atomic_fetch_sub(&holders, 1);
-        srv_account_return(&account, SRV_QUOTA_SESSIONS, 1);
-    }
-    return unused;
-}
-
-/* With a limit of 1 every moment between looking and taking is one in which the other thread may
- * take as well. */
-START_TEST(test_two_threads_never_both_hold_the_only_one_of_a_limit)
-{
-    pthread_t threads[2];
-    for (size_t i = 0; i < SRV_QUOTAS; i++)
-        atomic_init(&account.limits[i], i == SRV_QUOTA_SESSIONS ? 1 : SRV_NO_QUOTA);
-    for (size_t i = 0; i < 2; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, take_the_only_one, NULL), 0);
-    for (size_t i = 0; i < 2; i++)
-        pthread_join(threads[i], NULL);
-    ck_assert_uint_lt(atomic_load(&most), 2);
-    ck_assert_uint_eq(atomic_load(&account.used[SRV_QUOTA_SESSIONS]), 0);
 }
 END_TEST
 
@@ -349,7 +309,6 @@ Suite *suite_promises(void)
     TCase *comparing = tcase_create("comparing"), *sessions = tcase_create("sessions");
     tcase_add_test(comparing, test_comparing_keys_takes_the_same_instructions_wherever_they_differ);
     tcase_add_test(comparing, test_comparing_keys_takes_the_same_instructions_whichever_key_it_is);
-    tcase_add_test(comparing, test_two_threads_never_both_hold_the_only_one_of_a_limit);
     suite_add_tcase(suite, comparing);
     tcase_add_checked_fixture(sessions, open_model, close_model);
     tcase_add_test(sessions, test_every_place_of_an_id_that_is_made_takes_many_values);
