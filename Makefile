@@ -163,7 +163,7 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-journal fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
         bench bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
@@ -184,7 +184,7 @@ run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd
 
 check: all $(CHECK_PROGRAMS) | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory suites presets layers style models-check docs-check
-	@$(MAKE) --no-print-directory QUICK=1 $(CHECKS) fuzz
+	@$(MAKE) --no-print-directory QUICK=1 check-promises $(CHECKS) fuzz
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
@@ -194,7 +194,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
 	$(OUT)/kernelcheck --seconds 300
 	@$(MAKE) --no-print-directory $(CHECKS)
-	@$(MAKE) --no-print-directory check-load check-journal
+	@$(MAKE) --no-print-directory check-load check-journal check-promises
 	@echo "check-all: all passed"
 
 # One recipe, so that the suites run one after another under -j too.  CK_RUN_SUITE=name runs one.
@@ -291,6 +291,10 @@ ifeq ($(QUICK),)
 else
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd_fault $(OUT)/fault --quick
 endif
+
+# Each with a daemon or unit suite of its own, built in a copy of the tree; QUICK=1 builds nothing.
+check-promises: $(if $(QUICK),,$(OUT)/attnd $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue) ## each promise's line broken in turn: its test notices; QUICK=1: the lines are there
+	$(Q)tests/promises/run.sh $(if $(QUICK),--match)
 
 check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
 	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh

@@ -382,6 +382,9 @@ size_t attn_cache_max_length(const struct attn_cache *cache);
 /* Bytes of the blocks that hold tokens, shared blocks in full. */
 size_t attn_cache_bytes(const struct attn_cache *cache);
 
+/* Bytes of the blocks that hold `tokens` tokens of a layer; 0 where the layer is not resident. */
+size_t attn_cache_layer_bytes(const struct attn_cache *cache, size_t layer, size_t tokens);
+
 /* One step: n rows appended to one cache (n = 1: decode; more: prefill or speculation).  Each row
  * attends over the cached tokens, the rows before it and itself. */
 struct attn_step {

@@ -175,6 +175,9 @@ ATTN_MUST_CHECK enum attn_status attn_import_begin(struct attn_import *state,
                                                    struct attn_cache *cache,
                                                    struct attn_error *error);
 
+/* attn_cache_bytes of the cache once the import is complete; after attn_import_begin. */
+size_t attn_import_cache_bytes(const struct attn_import *state);
+
 /* Has the cache that the import fills share up to `blocks` blocks of a layer, from the first one
  * on, with `from`, a cache of the same pool that another import has filled and that stays as it is
  * until this import is closed.  As many blocks are shared as hold the same tokens in both caches,

@@ -133,3 +133,9 @@ size_t attn_engine_reserved(const struct attn_engine_options *options)
         return 0;
     return ATTN_GEMM_RESERVED + attn_mul(options->threads, ATTN_GEMM_THREAD_RESERVED);
 }
+
+size_t attn_cache_layer_bytes(const struct attn_cache *cache, size_t layer, size_t tokens)
+{
+    const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
+    return spec != NULL ? attn_ceil_div(tokens, ATTN_TILE) * attn_block_bytes(spec) : 0;
+}

@@ -196,6 +196,15 @@ enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache
     return status == ATTN_OK ? check_lengths(import, error) : status;
 }
 
+size_t attn_import_cache_bytes(const struct attn_import *import)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < import->num_layers; i++)
+        bytes += attn_cache_layer_bytes(import->cache, import->layers[i].layer,
+                                        import->layers[i].length);
+    return bytes;
+}
+
 enum attn_status attn_import_share_blocks(struct attn_import *import, size_t layer,
                                           const struct attn_cache *from, size_t blocks,
                                           struct attn_error *error)

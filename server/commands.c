@@ -76,6 +76,18 @@ static void print_model(struct srv_buffer *out, const struct srv_model *model)
     srv_buffer_printf(out, ", max_length %zu\n", model->max_length);
 }
 
+/* The key's group and those of its limits that it has. */
+static void print_key(struct srv_buffer *out, const struct srv_key *key)
+{
+    srv_buffer_printf(out, "  %s: %s", key->name, srv_scopes_text(key->scopes));
+    if (key->group[0] != '\0')
+        srv_buffer_printf(out, ", group %s", key->group);
+    for (enum srv_quota quota = 0; quota < SRV_QUOTAS; quota++)
+        if (key->limits[quota] != SRV_NO_QUOTA)
+            srv_buffer_printf(out, ", %s %zu", srv_quota_name(quota), key->limits[quota]);
+    srv_buffer_text(out, "\n");
+}
+
 /* False, with the message, where there is a file of keys and it is wrong. */
 static bool print_keys(struct srv_buffer *out, const struct srv_config *config, char *message,
                        size_t size)
@@ -87,8 +99,7 @@ static bool print_keys(struct srv_buffer *out, const struct srv_config *config, 
         return false;
     srv_buffer_printf(out, "api keys: %zu\n", keys.count);
     for (size_t i = 0; i < keys.count; i++)
-        srv_buffer_printf(out, "  %s: %s\n", keys.items[i].name,
-                          srv_scopes_text(keys.items[i].scopes));
+        print_key(out, &keys.items[i]);
     return true;
 }
 

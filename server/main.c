@@ -157,8 +157,11 @@ static bool open_engine(struct srv_app *app, char *message)
 static bool fit_memory(struct srv_app *app, char *message)
 {
     struct srv_memory *memory = &app->memory;
+    size_t *connections = &app->config.limits.max_connections, allowed = *connections;
     if (!srv_memory_fit(memory, &app->config, &app->models, message, MESSAGE_MAX))
         return false;
+    if (*connections > allowed) /* the fit began with the default */
+        *connections = allowed;
     app->in_flight.limit = app->config.limits.max_in_flight_bytes;
     if (memory->divisor > 1)
         srv_log_event(&app->log, SRV_LOG_INFO, "limit",
@@ -280,6 +283,8 @@ static bool load(struct srv_app *app, char *message)
     bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX) &&
                   srv_self_check(app, message, MESSAGE_MAX) &&
                   srv_store_load(app->store, message, MESSAGE_MAX);
+    if (loaded && app->config.api_keys != NULL)
+        srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
     hold_signals(&app->config);
     if (loaded && !srv_models_describe(app)) {
         snprintf(message, MESSAGE_MAX, "out of memory");
@@ -351,6 +356,7 @@ static bool close_all(struct srv_app *app)
     attn_engine_close(app->engine);
     srv_usage_close(app->usage);
     srv_metrics_close(app->metrics);
+    srv_keyring_fini(&app->keys);
     srv_log_close(&app->log);
     return saved;
 }
@@ -384,7 +390,7 @@ static int run(struct srv_app *app)
 int main(int argc, char *argv[])
 {
     /* Every destructor takes a part that was never opened. */
-    struct srv_app app = {.routes = &srv_routes, .keys = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+    struct srv_app app = {.routes = &srv_routes, .keys = SRV_KEYRING_EMPTY};
     char message[MESSAGE_MAX];
     int status = 2;
     attn_json_set_allocator();

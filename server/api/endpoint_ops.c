@@ -65,6 +65,8 @@ void srv_get_metrics(struct srv_request *request)
         .draining = phase == SRV_DRAINING,
     };
     srv_metrics_print(&request->reply.body, app->metrics, &gauges);
+    if (srv_keyring_metrics_keys(&app->keys))
+        srv_metrics_print_accounts(&request->reply.body, &app->keys.accounts);
     request->reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
     srv_reply_status(request, 200);
 }

@@ -17,6 +17,7 @@
 struct change_call {
     const char *session_id; /* of the fork; NULL: one is made up */
     size_t length, epoch;   /* or NOT_GIVEN */
+    bool shared;            /* of the fork */
 };
 
 struct change {
@@ -25,10 +26,12 @@ struct change {
 };
 
 static const struct srv_document_field fields[] = {
-    SRV_COUNT_FIELD(change_call, length, 0), SRV_COUNT_FIELD(change_call, epoch, 1),
-    SRV_TEXT_FIELD(change_call, session_id), /* of a fork only */
+    SRV_COUNT_FIELD(change_call, length, 0),
+    SRV_COUNT_FIELD(change_call, epoch, 1),
+    SRV_TEXT_FIELD(change_call, session_id), /* of a fork only, as what follows */
+    SRV_FLAG_FIELD(change_call, shared),
 };
-#define FORK_FIELDS 3
+#define FORK_FIELDS 4
 #define TRUNCATE_FIELDS 2
 
 /* ---- On a compute thread --------------------------------------------------------------------- */
@@ -40,7 +43,8 @@ static enum srv_error_code read_change(struct change **out, struct srv_request *
     struct change *change = srv_arena_alloc(&request->arena, 1, sizeof *change);
     if (change == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *change = (struct change){.job.request = request, .call = {NULL, NOT_GIVEN, NOT_GIVEN}};
+    *change =
+        (struct change){.job.request = request, .call = {.length = NOT_GIVEN, .epoch = NOT_GIVEN}};
     enum srv_error_code code = srv_session_check_header(request, request->path_arg, error);
     if (code == SRV_OK)
         code = srv_document_read(&body, request, error);
@@ -87,7 +91,7 @@ static enum srv_error_code find_parent(struct srv_session **out, const struct ch
                                        struct srv_error *error)
 {
     const struct srv_request *request = change->job.request;
-    *out = srv_session_get(request->app->sessions, request->path_arg);
+    *out = srv_session_get(request->app->sessions, &request->key, request->path_arg);
     if (*out == NULL || (*out)->pending_creation)
         return srv_session_fail_not_found(error);
     return check_call(&change->call, *out, error);
@@ -128,7 +132,9 @@ static enum srv_error_code fork_session(struct srv_session **out, struct change 
         return error->code;
     }
     options->last_steps = last;
-    options->ttl_s = parent->ttl_ns / 1000000000;
+    size_t ttl_s = parent->ttl_ns / 1000000000,
+           most = srv_account_limit(request->key.account, SRV_QUOTA_TTL);
+    options->ttl_s = ttl_s < most ? ttl_s : most;
     return srv_session_create(out, request->app->sessions, parent->model, options, error);
 }
 
@@ -137,7 +143,9 @@ static void begin_fork(struct srv_job *job)
     struct change *change = (struct change *)job;
     struct srv_request *request = job->request;
     struct srv_session *session = NULL, *parent = NULL;
-    struct srv_session_options options = {.id = change->call.session_id};
+    struct srv_session_options options = {.id = change->call.session_id,
+                                          .shared = change->call.shared};
+    srv_session_set_owner(&options, request);
     srv_session_set_idempotency_key(&options, request);
     enum srv_error_code code = srv_session_find_by_idempotency_key(&session, request->app->sessions,
                                                                    &options, &job->error);

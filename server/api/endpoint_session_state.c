@@ -27,6 +27,7 @@ struct state_job {
     struct attn_import *import;
     const struct srv_model *model;
     struct attn_cache *cache; /* NULL once the session has it */
+    size_t charged_bytes;     /* of its blocks, to the account of the API key; 0 from then on */
     struct srv_last_step *last_steps;
     struct srv_session *session; /* not yet listed; NULL before and after that */
     struct srv_store_import recorded;
@@ -61,6 +62,7 @@ static void end_state(struct srv_job *job)
     attn_import_close(state->import);
     attn_cache_free(state->frozen);
     attn_cache_free(state->cache);
+    srv_account_return(job->request->key.account, SRV_QUOTA_CACHE, state->charged_bytes);
 }
 
 /* ---- GET ------------------------------------------------------------------------------------- */
@@ -160,6 +162,17 @@ static enum srv_error_code fail_state(struct srv_error *error, const struct attn
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
+/* Charges the API key for all blocks that the cache will have. */
+static enum srv_error_code charge_blocks(struct state_job *state, struct srv_error *error)
+{
+    struct srv_account *account = state->job.request->key.account;
+    size_t bytes = attn_import_cache_bytes(state->import);
+    if (!srv_account_take(account, SRV_QUOTA_CACHE, bytes, 0))
+        return srv_account_refuse(account, SRV_QUOTA_CACHE, error);
+    state->charged_bytes = bytes;
+    return SRV_OK;
+}
+
 /* Finds the model that the file names, makes a cache for it, and checks the file against it. */
 static enum srv_error_code open_cache(struct state_job *state, struct srv_error *error)
 {
@@ -181,7 +194,7 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
         return srv_fail_attn(error, &cause);
     if (attn_import_begin(state->import, state->cache, &cause) != ATTN_OK)
         return fail_state(error, &cause);
-    return SRV_OK;
+    return charge_blocks(state, error);
 }
 
 /* On a compute thread: makes all checks of the file that come before its checksum. */
@@ -217,11 +230,16 @@ static enum srv_error_code make_session(struct state_job *state, struct srv_erro
         return error->code;
     struct srv_session_options options = {
         .id = request->path_arg,
-        .ttl_s = least(srv_notes_number(state->import, "ttl_s"), SRV_MAX_TTL_S),
+        .ttl_s =
+            least(srv_notes_number(state->import, "ttl_s"),
+                  least(srv_account_limit(request->key.account, SRV_QUOTA_TTL), SRV_MAX_TTL_S)),
         .cache = state->cache,
+        .charged_bytes = state->charged_bytes,
         .last_steps = state->last_steps,
     };
+    srv_session_set_owner(&options, request);
     state->cache = NULL;
+    state->charged_bytes = 0;
     return srv_session_new(&state->session, request->app->sessions, state->model, &options, error);
 }
 
@@ -246,11 +264,10 @@ static enum srv_error_code publish(struct state_job *state, struct srv_error *er
 /* Refuses an id that is in use before any work is done; srv_session_list refuses it later. */
 static void begin_import(struct srv_job *job)
 {
-    struct srv_session *session =
-        srv_session_peek(job->request->app->sessions, job->request->path_arg);
-    if (session != NULL)
+    struct srv_session_options options = {.id = job->request->path_arg};
+    srv_session_set_owner(&options, job->request);
+    if (srv_session_exists(job->request->app->sessions, &options))
         srv_fail(&job->error, SRV_E_SESSION_EXISTS, "session_id", "the session exists");
-    srv_session_put(session);
 }
 
 static bool advance_import(struct srv_job *job)

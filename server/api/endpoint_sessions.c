@@ -11,20 +11,20 @@
 #include "wire/document.h"
 
 #define PAGE_DEFAULT 100
-#define LIMIT_DIGITS 20 /* so few that a query shortened to 127 bytes is never a valid one */
+#define LIMIT_DIGITS 20 /* so few that a query that was shortened is never a valid one */
 
 /* ---- POST ------------------------------------------------------------------------------------ */
 
 struct create_call {
     const char *session_id, *model; /* NULL: not given */
     size_t max_length, ttl_s;       /* 0: not given */
+    bool shared;
 };
 
 static const struct srv_document_field create_fields[] = {
-    SRV_TEXT_FIELD(create_call, session_id),
-    SRV_TEXT_FIELD(create_call, model),
-    SRV_COUNT_FIELD(create_call, max_length, 1),
-    SRV_COUNT_FIELD(create_call, ttl_s, 1),
+    SRV_TEXT_FIELD(create_call, session_id),     SRV_TEXT_FIELD(create_call, model),
+    SRV_COUNT_FIELD(create_call, max_length, 1), SRV_COUNT_FIELD(create_call, ttl_s, 1),
+    SRV_FLAG_FIELD(create_call, shared),
 };
 #define CREATE_FIELDS (sizeof create_fields / sizeof create_fields[0])
 
@@ -50,8 +50,11 @@ static enum srv_error_code read_call(struct create *create, json_t *body, struct
     if (create->model->is_cross)
         return srv_fail(error, SRV_E_UNSUPPORTED, "model",
                         "model %s is of cross-attention, which has no cache", create->model->name);
-    create->options = (struct srv_session_options){
-        .id = call.session_id, .max_length = call.max_length, .ttl_s = call.ttl_s};
+    create->options = (struct srv_session_options){.id = call.session_id,
+                                                   .max_length = call.max_length,
+                                                   .ttl_s = call.ttl_s,
+                                                   .shared = call.shared};
+    srv_session_set_owner(&create->options, request);
     srv_session_set_idempotency_key(&create->options, request);
     return srv_session_keep_id(&create->options.id, request, error);
 }
@@ -107,14 +110,15 @@ enum srv_error_code srv_parse_create(struct srv_request *request, struct srv_err
 
 /* ---- DELETE ---------------------------------------------------------------------------------- */
 
-static enum srv_error_code delete_session(struct srv_app *app, const char *id,
+static enum srv_error_code delete_session(const struct srv_request *request,
                                           struct srv_error *error)
 {
-    struct srv_session *session = srv_session_peek(app->sessions, id);
-    enum srv_error_code code = SRV_OK;
-    if (session != NULL)
+    struct srv_app *app = request->app;
+    struct srv_session *session;
+    enum srv_error_code code = srv_session_of_path(&session, request, error);
+    if (code == SRV_OK)
         code = srv_store_delete(app->store, session, error);
-    if (code == SRV_OK && (session == NULL || !srv_session_remove(app->sessions, session)))
+    if (code == SRV_OK && !srv_session_remove(app->sessions, session))
         code = srv_session_fail_not_found(error);
     srv_session_put(session);
     return code;
@@ -123,7 +127,7 @@ static enum srv_error_code delete_session(struct srv_app *app, const char *id,
 static void begin_delete(struct srv_job *job)
 {
     struct srv_request *request = job->request;
-    if (delete_session(request->app, request->path_arg, &job->error) != SRV_OK)
+    if (delete_session(request, &job->error) != SRV_OK)
         return;
     srv_metrics_session(request->app->metrics, SRV_SESSION_DELETED, 1);
     srv_reply_status(request, 204);
@@ -157,7 +161,9 @@ void srv_get_session(struct srv_request *request)
 
 struct page_query {
     char after[SRV_ID_MAX + 1]; /* "": not given */
-    size_t limit;               /* 0: not given */
+    char owner[SRV_ID_MAX + 1]; /* of the session `after`, where has_owner */
+    bool has_owner;
+    size_t limit; /* 0: not given */
 };
 
 static enum srv_error_code read_limit(size_t *out, const char *value, size_t length,
@@ -175,13 +181,24 @@ static enum srv_error_code read_limit(size_t *out, const char *value, size_t len
     return SRV_OK;
 }
 
-static enum srv_error_code read_after(char out[SRV_ID_MAX + 1], const char *value, size_t length,
-                                      struct srv_error *error)
+/* Copies an id of `length` characters; false where it is none. */
+static bool read_id(char out[SRV_ID_MAX + 1], const char *value, size_t length)
 {
     size_t kept = length <= SRV_ID_MAX ? length : 0;
     memcpy(out, value, kept);
     out[kept] = '\0';
-    if (!srv_id_valid(out))
+    return srv_id_valid(out);
+}
+
+/* Reads ID, or ID:OWNER as `next` has it. */
+static enum srv_error_code read_after(struct page_query *query, const char *value, size_t length,
+                                      struct srv_error *error)
+{
+    const char *colon = memchr(value, ':', length);
+    size_t id_length = colon != NULL ? (size_t)(colon - value) : length;
+    query->has_owner = colon != NULL;
+    if (!read_id(query->after, value, id_length) ||
+        (colon != NULL && !read_id(query->owner, colon + 1, length - id_length - 1)))
         return srv_fail(error, SRV_E_INVALID_VALUE, "after", "after must be a session id");
     return SRV_OK;
 }
@@ -195,7 +212,7 @@ static enum srv_error_code read_pair(struct page_query *query, const char *pair,
         return srv_fail(error, SRV_E_DUPLICATE_FIELD, is_after ? "after" : "limit",
                         "%.5s is given twice", pair);
     if (is_after)
-        return read_after(query->after, pair + 6, length - 6, error);
+        return read_after(query, pair + 6, length - 6, error);
     if (is_limit)
         return read_limit(&query->limit, pair + 6, length - 6, error);
     return srv_fail(error, SRV_E_UNKNOWN_FIELD, "query",
@@ -216,19 +233,27 @@ static enum srv_error_code read_query(struct page_query *query, const char *text
     return SRV_OK;
 }
 
+/* The id, and whose it is: other owners may have sessions of the same id. */
+static void write_next(struct srv_buffer *out, const struct srv_session *last)
+{
+    bool owned = last->owner[0] != '\0';
+    srv_buffer_printf(out, "\"%s%s%s\"", last->id, owned ? ":" : "", last->owner);
+}
+
 /* Writes the first `limit` sessions of `page`.  Where `count` is larger, there is a next page. */
-static void write_page(struct srv_buffer *out, struct srv_session *const page[], size_t count,
+static void write_page(struct srv_request *request, struct srv_session *const page[], size_t count,
                        size_t limit)
 {
+    struct srv_buffer *out = &request->reply.body;
     size_t shown = count < limit ? count : limit;
     srv_buffer_text(out, "{\"sessions\":[");
     for (size_t i = 0; i < shown; i++) {
         srv_buffer_text(out, i > 0 ? "," : "");
-        srv_session_print(out, page[i], false);
+        srv_session_print(out, page[i], request, false);
     }
     srv_buffer_text(out, "],\"next\":");
     if (count > limit)
-        srv_buffer_json_string(out, page[limit - 1]->id);
+        write_next(out, page[limit - 1]);
     else
         srv_buffer_text(out, "null");
     srv_buffer_text(out, "}");
@@ -236,7 +261,7 @@ static void write_page(struct srv_buffer *out, struct srv_session *const page[],
 
 void srv_get_sessions(struct srv_request *request)
 {
-    struct page_query query = {"", 0};
+    struct page_query query = {.limit = 0};
     struct srv_error error = {0};
     if (read_query(&query, request->query, &error) != SRV_OK) {
         srv_reply_error(request, &error);
@@ -249,8 +274,9 @@ void srv_get_sessions(struct srv_request *request)
         srv_reply_error(request, &error);
         return;
     }
-    size_t count = srv_sessions_page(page, query.limit + 1, request->app->sessions, query.after);
-    write_page(&request->reply.body, page, count, query.limit);
+    size_t count = srv_sessions_page(page, query.limit + 1, request->app->sessions, query.after,
+                                     query.has_owner ? query.owner : NULL);
+    write_page(request, page, count, query.limit);
     srv_reply_status(request, 200);
     for (size_t i = 0; i < count; i++)
         srv_session_put(page[i]);

@@ -7,8 +7,9 @@ static const struct srv_route table[] = {
 
     {SRV_POST, "/sessions", SRV_BODY_OPTIONAL, .parse = srv_parse_create},
     {SRV_GET, "/sessions", SRV_BODY_NONE, .handle = srv_get_sessions, .access = SRV_FOR_ADMIN},
-    {SRV_GET, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_get_session},
-    {SRV_DELETE, "/sessions/{id}", SRV_BODY_NONE, .parse = srv_parse_delete},
+    {SRV_GET, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_get_session, .access = SRV_FOR_OWNER},
+    {SRV_DELETE, "/sessions/{id}", SRV_BODY_NONE, .parse = srv_parse_delete,
+     .access = SRV_FOR_OWNER},
     {SRV_POST, "/sessions/{id}/fork", SRV_BODY_OPTIONAL, .parse = srv_parse_fork},
     {SRV_POST, "/sessions/{id}/truncate", SRV_BODY_OPTIONAL, .parse = srv_parse_truncate},
     {SRV_GET, "/sessions/{id}/state", SRV_BODY_NONE, .parse = srv_parse_export,
@@ -29,7 +30,7 @@ static const struct srv_route table[] = {
      .while_draining = true},
     {SRV_GET, "/readyz", SRV_BODY_NONE, .handle = srv_get_ready, .access = SRV_FOR_ALL,
      .while_draining = true},
-    {SRV_GET, "/metrics", SRV_BODY_NONE, .handle = srv_get_metrics, .access = SRV_FOR_ANY_KEY,
+    {SRV_GET, "/metrics", SRV_BODY_NONE, .handle = srv_get_metrics, .access = SRV_FOR_METRICS,
      .while_draining = true, .type = "text/plain"},
 };
 

@@ -9,6 +9,7 @@
 #include "app.h"
 #include "base/clock.h"
 #include "base/digest.h"
+#include "wire/route.h"
 
 #define TEXT_MAX 1024 /* bytes of a session's text without its lengths */
 #define LAYER_MAX 64  /* bytes of one length's text */
@@ -26,7 +27,19 @@ static void write_lengths(struct srv_buffer *out, const struct srv_session *sess
     }
 }
 
-void srv_session_print(struct srv_buffer *out, const struct srv_session *session, bool replayed)
+/* Who may see the sessions of all sees whose they are. */
+static void write_owner(struct srv_buffer *out, const struct srv_session *session,
+                        const struct srv_request *request)
+{
+    bool without_keys = request->key.scopes == 0 && session->owner[0] == '\0';
+    if (!srv_request_is_admin(request) || without_keys)
+        return;
+    srv_buffer_text(out, ",\"owner\":");
+    srv_buffer_json_string(out, session->owner);
+}
+
+void srv_session_print(struct srv_buffer *out, const struct srv_session *session,
+                       const struct srv_request *request, bool replayed)
 {
     uint64_t now = srv_now_ns(), used = atomic_load(&session->used_ns);
     double idle_s = now > used ? (double)((now - used) / 1000000) / 1000 : 0;
@@ -34,6 +47,8 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
     srv_buffer_json_string(out, session->id);
     srv_buffer_text(out, ",\"model\":");
     srv_buffer_json_string(out, session->model->name);
+    write_owner(out, session, request);
+    srv_buffer_text(out, session->shared ? ",\"shared\":true" : "");
     srv_buffer_printf(out, ",\"epoch\":%llu,\"max_length\":%zu,\"ttl_s\":%llu,\"idle_s\":%.3f",
                       (unsigned long long)session->epoch, attn_cache_max_length(session->cache),
                       (unsigned long long)(session->ttl_ns / 1000000000), idle_s);
@@ -55,7 +70,7 @@ enum srv_error_code srv_session_reserve_reply(struct srv_request *request,
 void srv_session_reply(struct srv_request *request, unsigned status, struct srv_session *session,
                        bool replayed)
 {
-    srv_session_print(&request->reply.body, session, replayed);
+    srv_session_print(&request->reply.body, session, request, replayed);
     srv_reply_status(request, status);
     srv_session_put(session);
 }
@@ -83,13 +98,48 @@ enum srv_error_code srv_session_fail_not_found(struct srv_error *error)
     return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id", "there is no such session");
 }
 
+/* Finds ?owner=NAME, of an admin only; *found is false without one.  Other pairs mean nothing. */
+static enum srv_error_code read_owner(bool *found, char owner[SRV_ID_MAX + 1],
+                                      const struct srv_request *request, struct srv_error *error)
+{
+    const char *at = request->query;
+    *found = false;
+    while (at != NULL && strncmp(at, "owner=", 6) != 0)
+        at = strchr(at, '&') != NULL ? strchr(at, '&') + 1 : NULL;
+    if (at == NULL || request->route->access != SRV_FOR_OWNER)
+        return SRV_OK;
+    size_t length = strcspn(at + 6, "&");
+    size_t kept = length <= SRV_ID_MAX ? length : 0;
+    if (!srv_request_is_admin(request))
+        return srv_fail(error, SRV_E_FORBIDDEN, "owner", "owner is for the scope admin");
+    memcpy(owner, at + 6, kept);
+    owner[kept] = '\0';
+    *found = true;
+    if (length > 0 && !srv_id_valid(owner))
+        return srv_fail(error, SRV_E_INVALID_VALUE, "owner",
+                        "owner must be the name of an API key");
+    return SRV_OK;
+}
+
 enum srv_error_code srv_session_of_path(struct srv_session **out, const struct srv_request *request,
                                         struct srv_error *error)
 {
-    if (srv_session_check_header(request, request->path_arg, error) != SRV_OK)
+    char owner[SRV_ID_MAX + 1];
+    bool owned;
+    struct srv_sessions *sessions = request->app->sessions;
+    *out = NULL;
+    if (srv_session_check_header(request, request->path_arg, error) != SRV_OK ||
+        read_owner(&owned, owner, request, error) != SRV_OK)
         return error->code;
-    *out = srv_session_peek(request->app->sessions, request->path_arg);
+    *out = owned ? srv_session_peek_owned(sessions, owner, request->path_arg)
+                 : srv_session_peek(sessions, &request->key, request->path_arg);
     return *out != NULL ? SRV_OK : srv_session_fail_not_found(error);
+}
+
+void srv_session_set_owner(struct srv_session_options *out, const struct srv_request *request)
+{
+    out->owner = request->key.name;
+    out->group = request->key.group;
 }
 
 enum srv_error_code srv_session_keep_id(const char **id, struct srv_request *request,

@@ -7,8 +7,10 @@
 #include "wire/document.h"
 #include "wire/request.h"
 
-/* Appends the session as GET shows it; with "replayed" where the request repeats an earlier one. */
-void srv_session_print(struct srv_buffer *out, const struct srv_session *session, bool replayed);
+/* Appends the session as GET shows it to the caller of the request; with "replayed" where the
+ * request repeats an earlier one. */
+void srv_session_print(struct srv_buffer *out, const struct srv_session *session,
+                       const struct srv_request *request, bool replayed);
 
 /* Reserves room for a reply with a session of the model.  Called before a session is changed, so
  * that srv_session_reply cannot fail after the change.  Error: out_of_memory. */
@@ -31,11 +33,16 @@ enum srv_error_code srv_session_undo_create(struct srv_session *session,
 enum srv_error_code srv_session_check_header(const struct srv_request *request, const char *id,
                                              struct srv_error *error);
 
-/* The session that the path names, with a reference for the caller.  The look-up does not count as
- * use: the session's time to live goes on.  Errors: invalid_value, session_not_found. */
+/* The session that the path names, with a reference for the caller: of those that the request's API
+ * key may use or, on routes for admins too, the one of ?owner=NAME.  The look-up does not count as
+ * use: the session's time to live goes on.
+ * Errors: invalid_value, forbidden (?owner without the scope), session_not_found. */
 enum srv_error_code srv_session_of_path(struct srv_session **out, const struct srv_request *request,
                                         struct srv_error *error);
 enum srv_error_code srv_session_fail_not_found(struct srv_error *error);
+
+/* Makes the request's API key the owner of the session that is created. */
+void srv_session_set_owner(struct srv_session_options *out, const struct srv_request *request);
 
 /* Moves an id, NULL or a text of the body's tree, to the request's arena: the tree is freed when
  * the body has been read.  Error: out_of_memory. */

@@ -52,6 +52,7 @@
     X(SRV_E_NUMERIC_OVERFLOW, "numeric_overflow", 422, false, "a number does not fit its dtype")   \
     X(SRV_E_QUEUE_FULL, "queue_full", 429, true, "too many requests are waiting")                  \
     X(SRV_E_SESSION_BUSY, "session_busy", 429, true, "too many requests wait for this session")    \
+    X(SRV_E_QUOTA, "quota_exceeded", 429, true, "a limit of the API key; param names it")          \
     X(SRV_E_HEADERS_TOO_LARGE, "headers_too_large", 431, false, "header fields pass their bounds") \
     X(SRV_E_CLIENT_GONE, "client_gone", 499, false, "never sent: the client has left")             \
     X(SRV_E_INTERNAL, "internal", 500, false, "a defect of attnd; see its log")                    \

@@ -17,12 +17,17 @@
 #include "base/id.h"
 #include "base/text_file.h"
 
+#define MAX_LIMIT ((json_int_t)1 << 50)
+#define MAX_REQUESTS_PER_S 1000000
+#define NO_LIMIT "must be a whole number from 1 to 2^50, of requests_per_s to 1000000"
+
 _Static_assert(SRV_KEY_DIGEST == SHA256_DIGEST_SIZE, "a digest is SHA-256");
 
 static const struct {
     const char *text;
     enum srv_scope scope;
-} scope_names[] = {{"infer", SRV_SCOPE_INFER}, {"admin", SRV_SCOPE_ADMIN}};
+} scope_names[] = {
+    {"infer", SRV_SCOPE_INFER}, {"admin", SRV_SCOPE_ADMIN}, {"metrics", SRV_SCOPE_METRICS}};
 
 void srv_key_digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t length)
 {
@@ -72,8 +77,18 @@ bool srv_keyring_find(struct srv_key *out, unsigned *place, struct srv_keyring *
 
 const char *srv_scopes_text(unsigned scopes)
 {
-    static const char *const texts[] = {"none", "infer", "admin", "infer admin"};
-    return texts[scopes & (SRV_SCOPE_INFER | SRV_SCOPE_ADMIN)];
+    static const char *const texts[] = {
+        "none",    "infer",         "admin",         "infer admin",
+        "metrics", "infer metrics", "admin metrics", "infer admin metrics"};
+    return texts[scopes & (SRV_SCOPE_INFER | SRV_SCOPE_ADMIN | SRV_SCOPE_METRICS)];
+}
+
+bool srv_keyring_metrics_keys(struct srv_keyring *ring)
+{
+    pthread_mutex_lock(&ring->lock);
+    bool asked = ring->keys.metrics_keys;
+    pthread_mutex_unlock(&ring->lock);
+    return asked;
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -110,14 +125,28 @@ static bool refuse_member(const struct member *member, const char *what)
     return refuse(member->reading, "keys[%zu].%.64s: %s", member->index, member->field, what);
 }
 
-static bool read_name(struct member *member, json_t *value)
+static bool read_id(char out[SRV_ID_MAX + 1], const struct member *member, const json_t *value)
 {
-    const char *name = json_string_value(value);
-    const struct srv_keys *keys = member->reading->keys;
-    if (name == NULL || !srv_id_valid(name))
+    const char *text = json_string_value(value);
+    if (text == NULL || !srv_id_valid(text))
         return refuse_member(member,
                              "must be 1 to 64 letters, digits, '.', '_' or '-', the first a letter "
                              "or digit");
+    memcpy(out, text, strlen(text) + 1);
+    return true;
+}
+
+static bool read_group(struct member *member, json_t *value)
+{
+    return read_id(member->key->group, member, value);
+}
+
+static bool read_name(struct member *member, json_t *value)
+{
+    char name[SRV_ID_MAX + 1];
+    const struct srv_keys *keys = member->reading->keys;
+    if (!read_id(name, member, value))
+        return false;
     for (size_t i = 0; i < keys->count; i++) {
         if (strcmp(keys->items[i].name, name) == 0)
             return refuse_member(member, "names an earlier key too");
@@ -183,7 +212,8 @@ static bool read_scope(struct member *member, const json_t *value)
         member->key->scopes |= scope_names[i].scope;
         return true;
     }
-    return refuse_member(member, "must be a list of \"infer\" and \"admin\", one of them or both");
+    return refuse_member(member,
+                         "must be a list of \"infer\", \"admin\" and \"metrics\", at least one");
 }
 
 static bool read_scopes(struct member *member, json_t *value)
@@ -197,18 +227,43 @@ static bool read_scopes(struct member *member, json_t *value)
     return json_array_size(value) > 0 || read_scope(member, NULL);
 }
 
+static bool is_quota(enum srv_quota *out, const char *field)
+{
+    for (enum srv_quota quota = 0; quota < SRV_QUOTAS; quota++) {
+        *out = quota;
+        if (strcmp(srv_quota_name(quota), field) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Reads a limit; false where it is no number that a limit may be. */
+static bool read_limit(size_t limits[SRV_QUOTAS], enum srv_quota quota, const json_t *value)
+{
+    json_int_t most = quota == SRV_QUOTA_REQUESTS ? MAX_REQUESTS_PER_S : MAX_LIMIT;
+    json_int_t number = json_integer_value(value);
+    limits[quota] = (size_t)number;
+    return json_is_integer(value) && number >= 1 && number <= most;
+}
+
 static bool read_member(struct member *member, json_t *value)
 {
     static const struct {
         const char *field;
         bool (*read)(struct member *member, json_t *value);
-    } readers[] = {
-        {"name", read_name}, {"key", read_key}, {"sha256", read_sha256}, {"scopes", read_scopes}};
+    } readers[] = {{"name", read_name},
+                   {"key", read_key},
+                   {"sha256", read_sha256},
+                   {"scopes", read_scopes},
+                   {"group", read_group}};
+    enum srv_quota quota;
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
         if (strcmp(readers[i].field, member->field) == 0)
             return readers[i].read(member, value);
     }
-    return refuse_member(member, "unknown field");
+    if (!is_quota(&quota, member->field))
+        return refuse_member(member, "unknown field");
+    return read_limit(member->key->limits, quota, value) || refuse_member(member, NO_LIMIT);
 }
 
 /* An earlier entry of the same key, or NULL. */
@@ -229,6 +284,7 @@ static bool read_entry(struct reading *reading, json_t *object)
     json_t *value;
     if (!json_is_object(object))
         return refuse(reading, "keys[%zu]: must be an object", member.index);
+    memcpy(member.key->limits, keys->defaults, sizeof keys->defaults);
     json_object_foreach(object, member.field, value) {
         if (!read_member(&member, value))
             return false;
@@ -262,6 +318,31 @@ static bool read_list(struct reading *reading, json_t *list)
     return true;
 }
 
+static bool read_defaults(struct reading *reading, json_t *object)
+{
+    const char *field;
+    json_t *value;
+    enum srv_quota quota;
+    for (size_t i = 0; i < SRV_QUOTAS; i++)
+        reading->keys->defaults[i] = SRV_NO_QUOTA;
+    if (object != NULL && !json_is_object(object))
+        return refuse(reading, "defaults: must be an object");
+    json_object_foreach(object, field, value) {
+        if (!is_quota(&quota, field))
+            return refuse(reading, "defaults.%.64s: unknown field", field);
+        if (!read_limit(reading->keys->defaults, quota, value))
+            return refuse(reading, "defaults.%.64s: %s", field, NO_LIMIT);
+    }
+    return true;
+}
+
+static bool read_metrics_keys(struct reading *reading, const json_t *value)
+{
+    reading->keys->metrics_keys = json_is_true(value);
+    return value == NULL || json_is_boolean(value) ||
+           refuse(reading, "metrics_keys: must be true or false");
+}
+
 static bool read_root(struct reading *reading, json_t *root)
 {
     const char *field;
@@ -269,10 +350,13 @@ static bool read_root(struct reading *reading, json_t *root)
     if (!json_is_object(root))
         return refuse(reading, "must hold one JSON object");
     json_object_foreach(root, field, value) {
-        if (strcmp(field, "keys") != 0)
+        if (strcmp(field, "keys") != 0 && strcmp(field, "defaults") != 0 &&
+            strcmp(field, "metrics_keys") != 0)
             return refuse(reading, "unknown field \"%.64s\"", field);
     }
-    return read_list(reading, json_object_get(root, "keys"));
+    return read_defaults(reading, json_object_get(root, "defaults")) &&
+           read_metrics_keys(reading, json_object_get(root, "metrics_keys")) &&
+           read_list(reading, json_object_get(root, "keys"));
 }
 
 bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t size)
@@ -297,13 +381,53 @@ bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t
     return read;
 }
 
+/* ---- The keys in use ------------------------------------------------------------------------- */
+
+/* Gives each key its account; false where there is no room for one. */
+static bool find_accounts(struct srv_keys *keys, struct srv_accounts *accounts)
+{
+    bool found = true;
+    for (size_t i = 0; i < keys->count && found; i++) {
+        keys->items[i].account = srv_accounts_get(accounts, keys->items[i].name);
+        found = keys->items[i].account != NULL;
+    }
+    return found;
+}
+
+static const size_t *limits_of(const struct srv_keys *keys, const struct srv_account *account)
+{
+    for (size_t i = 0; i < keys->count; i++)
+        if (keys->items[i].account == account)
+            return keys->items[i].limits;
+    return keys->defaults;
+}
+
+/* Each account goes from its old limits to its new ones at once; one without a key has the
+ * defaults. */
+static void set_limits(struct srv_accounts *accounts, const struct srv_keys *keys)
+{
+    pthread_mutex_lock(&accounts->lock);
+    memcpy(accounts->defaults, keys->defaults, sizeof accounts->defaults);
+    for (size_t i = 0; i < accounts->count; i++)
+        srv_account_set_limits(accounts->items[i], limits_of(keys, accounts->items[i]));
+    pthread_mutex_unlock(&accounts->lock);
+}
+
 size_t srv_keyring_read(struct srv_keyring *ring, const char *path, char *message, size_t size)
 {
     struct srv_keys read;
     if (!srv_keys_read(&read, path, message, size))
         return 0;
+    if (!find_accounts(&read, &ring->accounts)) {
+        snprintf(message, size, "%s: more than %d names of keys since the start, or no memory",
+                 path, SRV_MAX_ACCOUNTS);
+        return 0;
+    }
     pthread_mutex_lock(&ring->lock);
     ring->keys = read;
+    set_limits(&ring->accounts, &read);
     pthread_mutex_unlock(&ring->lock);
     return read.count;
 }
+
+void srv_keyring_fini(struct srv_keyring *ring) { srv_accounts_free(&ring->accounts); }

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
+
 #define SCHEME "Bearer "
 
 /* The scopes of which a route accepts any, as bits; 0: the route needs no key. */
@@ -16,7 +18,9 @@ static unsigned scopes_for(const struct srv_route *route)
     static const unsigned scopes[] = {
         [SRV_FOR_INFER] = SRV_SCOPE_INFER,
         [SRV_FOR_ADMIN] = SRV_SCOPE_ADMIN,
-        [SRV_FOR_ANY_KEY] = SRV_SCOPE_INFER | SRV_SCOPE_ADMIN,
+        [SRV_FOR_OWNER] = SRV_SCOPE_INFER | SRV_SCOPE_ADMIN,
+        [SRV_FOR_METRICS] = SRV_SCOPE_ADMIN | SRV_SCOPE_METRICS,
+        [SRV_FOR_ANY_KEY] = SRV_SCOPE_INFER | SRV_SCOPE_ADMIN | SRV_SCOPE_METRICS,
         [SRV_FOR_ALL] = 0,
     };
     return scopes[route != NULL ? route->access : SRV_FOR_ANY_KEY];
@@ -47,16 +51,17 @@ enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyri
 {
     const char *text;
     size_t length;
-    struct srv_key key;
+    struct srv_key *key = &request->key;
     unsigned scopes = scopes_for(request->route);
     if (keys == NULL || scopes == 0)
         return SRV_OK;
     if (!find_bearer(&text, &length, head, error))
         return SRV_E_UNAUTHORIZED;
-    if (!srv_keyring_find(&key, &request->caller, keys, text, length))
+    if (!srv_keyring_find(key, &request->caller, keys, text, length))
         return srv_fail(error, SRV_E_UNAUTHORIZED, "Authorization", "this API key is not known");
-    memcpy(request->caller_name, key.name, sizeof key.name);
-    if ((key.scopes & scopes) == 0)
+    if (!srv_account_take_request(key->account, srv_now_ns()))
+        return srv_account_refuse(key->account, SRV_QUOTA_REQUESTS, error);
+    if ((key->scopes & scopes) == 0)
         return srv_fail(error, SRV_E_FORBIDDEN, NULL, "this path is for the scope %s",
                         srv_scopes_text(scopes));
     return SRV_OK;
@@ -69,6 +74,6 @@ void srv_auth_scope_idempotency_key(struct srv_request *request)
     char text[2 * SRV_ID_MAX + 2], *key = request->idempotency_key;
     if (key[0] == '\0')
         return;
-    int length = snprintf(text, sizeof text, "%s\n%s", request->caller_name, key);
+    int length = snprintf(text, sizeof text, "%s\n%s", request->key.name, key);
     srv_key_digest_print(key, text, (size_t)length);
 }

@@ -7,8 +7,9 @@
 #include "http/http_guard.h"
 
 /* Checks that the request has a key with a scope that request->route accepts, or any key where no
- * route matched, and sets request->caller and caller_name.  keys NULL: none are configured, and
- * every request passes.  Errors: unauthorized, forbidden. */
+ * route matched, and sets request->caller and key.  The request counts towards the key's
+ * requests_per_s.  keys NULL: none are configured, and every request passes.
+ * Errors: unauthorized, forbidden, quota_exceeded. */
 enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyring *keys,
                                    const struct srv_head *head, struct srv_error *error);
 

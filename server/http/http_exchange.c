@@ -222,6 +222,8 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
     size_t used = atomic_load(&request->in_flight->used);
     if (used > limit || x->framing.length > limit - used)
         return srv_exchange_fail_in_flight(error);
+    if (x->framing.length > srv_account_limit(request->key.account, SRV_QUOTA_IN_FLIGHT))
+        return srv_account_refuse(request->key.account, SRV_QUOTA_IN_FLIGHT, error);
     return SRV_OK;
 }
 

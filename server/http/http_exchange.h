@@ -13,7 +13,7 @@ struct MHD_Connection;
 #define BODY_FIRST 4096  /* bytes: first room for a body */
 #define SMALL_REPLY 4096 /* bytes: first room for a reply; one that fits is not charged */
 #define FAULTY_MS 2000   /* of a client that goes on after its bytes were refused */
-#define QUERY_MAX 127    /* characters; no route has a meaning for more */
+#define QUERY_MAX 191    /* characters; no route has a meaning for more */
 
 /* http_exchange.c draws the transitions. */
 enum exchange_state { READING_HEAD, READING_BODY, DISCARDING_BODY, RUNNING_JOB, REPLIED };

@@ -94,7 +94,7 @@ void srv_exchange_free(struct srv_exchange *x, bool on_loop_thread)
 {
     struct srv_request *request = &x->request;
     struct srv_http *http = x->loop->http;
-    srv_budget_return(request->in_flight, request->charged);
+    srv_request_uncharge(request);
     srv_request_release(request);
     srv_buffer_fini(&request->reply.body);
     if (is_from_pool(x, x->loop))

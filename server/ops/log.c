@@ -164,8 +164,8 @@ void srv_log_request(struct srv_log *log, const struct srv_request *request)
     put_member(&line, "request_id", request->request_id);
     put_member(&line, "method", srv_method_name(request->method));
     put_member(&line, "route", request->route != NULL ? request->route->path : "none");
-    if (request->caller_name[0] != '\0')
-        put_member(&line, "caller", request->caller_name);
+    if (request->key.name[0] != '\0')
+        put_member(&line, "caller", request->key.name);
     put_count(&line, "status", request->reply.status);
     if (request->reply.code != SRV_OK)
         put_member(&line, "code", srv_error_word(request->reply.code));

@@ -334,3 +334,43 @@ void srv_metrics_print(struct srv_buffer *out, const struct srv_metrics *metrics
     print_totals(out, metrics);
     print_gauges(out, gauges);
 }
+
+/* ---- By API key ------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name, *help;
+    enum srv_quota quota;
+} account_gauges[] = {
+    {"attnd_key_sessions", "Live sessions of the key.", SRV_QUOTA_SESSIONS},
+    {"attnd_key_cache_bytes", "Blocks of the key's sessions, shared ones in each.",
+     SRV_QUOTA_CACHE},
+    {"attnd_key_in_flight_bytes", "Memory admitted for the key's requests.", SRV_QUOTA_IN_FLIGHT},
+};
+
+static void print_refusals(struct srv_buffer *out, const struct srv_account *account)
+{
+    for (enum srv_quota quota = 0; quota < SRV_QUOTAS; quota++)
+        srv_buffer_printf(out, "attnd_key_refused_total{key=\"%s\",limit=\"%s\"} %llu\n",
+                          account->name, srv_quota_name(quota),
+                          read_count(&account->refused[quota]));
+}
+
+void srv_metrics_print_accounts(struct srv_buffer *out, struct srv_accounts *accounts)
+{
+    pthread_mutex_lock(&accounts->lock);
+    print_head(out, "attnd_key_requests_total", "counter", "Requests taken from the key.");
+    for (size_t i = 0; i < accounts->count; i++)
+        srv_buffer_printf(out, "attnd_key_requests_total{key=\"%s\"} %llu\n",
+                          accounts->items[i]->name, read_count(&accounts->items[i]->requests));
+    print_head(out, "attnd_key_refused_total", "counter", "Requests beyond a limit of the key.");
+    for (size_t i = 0; i < accounts->count; i++)
+        print_refusals(out, accounts->items[i]);
+    for (size_t g = 0; g < COUNT(account_gauges); g++) {
+        print_head(out, account_gauges[g].name, "gauge", account_gauges[g].help);
+        for (size_t i = 0; i < accounts->count; i++)
+            srv_buffer_printf(out, "%s{key=\"%s\"} %zu\n", account_gauges[g].name,
+                              accounts->items[i]->name,
+                              atomic_load(&accounts->items[i]->used[account_gauges[g].quota]));
+    }
+    pthread_mutex_unlock(&accounts->lock);
+}

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "config/accounts.h"
 #include "wire/route.h"
 
 struct srv_metrics;
@@ -55,5 +56,8 @@ struct srv_gauges {
 };
 void srv_metrics_print(struct srv_buffer *out, const struct srv_metrics *metrics,
                        const struct srv_gauges *gauges);
+
+/* Appends samples of each account, with the label `key`. */
+void srv_metrics_print_accounts(struct srv_buffer *out, struct srv_accounts *accounts);
 
 #endif

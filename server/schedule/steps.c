@@ -50,7 +50,8 @@ static enum srv_error_code find_model(struct srv_item *item, struct srv_error *e
     const struct srv_scheduler_context *context = item->job->context;
     if (item->job->call.model != NULL || context->models->count < 2 || item->rows->start)
         return srv_job_find_model(&item->model, item->job, error);
-    struct srv_session *session = srv_session_peek(context->sessions, item->rows->session_id);
+    struct srv_session *session =
+        srv_session_peek(context->sessions, &item->job->request->key, item->rows->session_id);
     if (session == NULL)
         return fail_not_found(error);
     item->model = session->model;
@@ -100,7 +101,9 @@ enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error
 
 static bool create_session(struct srv_item *item)
 {
-    const struct srv_session_options options = {.id = item->rows->session_id};
+    const struct srv_key *key = &item->job->request->key;
+    const struct srv_session_options options = {
+        .id = item->rows->session_id, .owner = key->name, .group = key->group};
     if (item->rows->has_epoch) {
         srv_fail(&item->error, SRV_E_EPOCH_MISMATCH, "epoch",
                  "a session that starts has no epoch yet");
@@ -116,7 +119,8 @@ static bool create_session(struct srv_item *item)
 static bool find_session(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
-    item->session = srv_session_get(item->job->context->sessions, rows->session_id);
+    item->session =
+        srv_session_get(item->job->context->sessions, &item->job->request->key, rows->session_id);
     if (item->session == NULL)
         fail_not_found(&item->error);
     else if (item->session->model != item->model)
@@ -213,6 +217,21 @@ static enum srv_error_code place(struct srv_item *item)
     return item->error.code;
 }
 
+/* Charges the session's owner for the blocks that the step will take; take_result returns the
+ * charge of a step that appends nothing. */
+static enum srv_error_code charge(struct srv_item *item)
+{
+    const struct attn_step *step = &item->step;
+    size_t layer = (size_t)item->job->call.layer;
+    if (item->is_replay)
+        return SRV_OK;
+    size_t bytes = attn_cache_layer_bytes(step->cache, layer, step->position + step->rows) -
+                   attn_cache_layer_bytes(step->cache, layer, step->position);
+    if (srv_session_charge(item->session, bytes, &item->error) == SRV_OK)
+        item->charged = bytes;
+    return item->error.code;
+}
+
 /* Fills item->step; false, with item->error set, where the item cannot run. */
 static bool make_step(struct srv_item *item)
 {
@@ -238,7 +257,8 @@ static bool make_step(struct srv_item *item)
            srv_modifiers_read(&step->modifiers, item->rows, &item->sizes, arena, &item->error) ==
                SRV_OK &&
            srv_outputs_alloc(&step->outputs, item->rows, &item->sizes, job->request,
-                             &item->error) == SRV_OK;
+                             &item->error) == SRV_OK &&
+           charge(item) == SRV_OK;
 }
 
 static void remember(const struct srv_item *item)
@@ -272,7 +292,9 @@ static void take_result(struct srv_item *item)
 {
     if (item->error.code == SRV_OK && item->step.error.status != ATTN_OK)
         srv_fail_attn(&item->error, &item->step.error);
-    if (item->error.code == SRV_OK && item->step.commit && !item->is_replay)
+    if (item->error.code != SRV_OK || !item->step.commit)
+        srv_session_uncharge(item->session, item->charged);
+    else if (!item->is_replay)
         remember(item);
 }
 

@@ -1,15 +1,16 @@
 /* session.c: the table of sessions, hashed by id, under one mutex.
  *
+ * An id is its owner's, the API key that made the session: sessions of several owners may have one
+ * id, and lie in one list.  A caller finds the session of an id that is nearest to it: its own, one
+ * of its group, one that is shared, in this order.
+ *
  * The mutex guards the buckets and their lists and nothing else: caches are allocated before it is
  * locked and freed after it is unlocked, and a session outside the table lives as long as somebody
  * holds a reference.  Clients choose ids, so the hash is a polynomial at a random point, and nobody
  * can choose ids that collide.  Sessions with an idempotency key are in a second list, hashed by
  * that key in the same way. */
-#include "session/session.h"
+#include "session/session_table.h"
 
-#include "attn_state.h"
-
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,19 +24,6 @@
 #include "session/models.h"
 
 #define NS_PER_S UINT64_C(1000000000)
-
-struct srv_sessions {
-    pthread_mutex_t lock;
-    size_t max_sessions, default_ttl_s;
-    atomic_size_t count;
-    atomic_uint_fast64_t next_epoch;
-    uint64_t clock_offset; /* of the table's clock from the monotonic one */
-    uint64_t hash_point;
-    char instance[SRV_ID_MAX + 1];
-    size_t num_buckets;                      /* a power of two */
-    struct srv_session **by_idempotency_key; /* [num_buckets] hashed by key, after `buckets` */
-    struct srv_session *buckets[];           /* [num_buckets] hashed by id */
-};
 
 /* ---- Making and ending the table ------------------------------------------------------------- */
 
@@ -95,16 +83,48 @@ static size_t bucket_of(const struct srv_sessions *sessions, const char *text)
     return srv_hash_text(sessions->hash_point, text) & (sessions->num_buckets - 1);
 }
 
-/* The pointer to the session of that id, or the NULL that ends the list of its bucket. */
-static struct srv_session **find_link(struct srv_sessions *sessions, const char *id)
+/* The pointer to that session in the list of its bucket; with NULL, the NULL that ends the list of
+ * the id's bucket. */
+static struct srv_session **find_link(struct srv_sessions *sessions, const char *id,
+                                      const struct srv_session *session)
 {
     struct srv_session **link = &sessions->buckets[bucket_of(sessions, id)];
-    while (*link != NULL && strcmp((*link)->id, id) != 0)
+    while (*link != NULL && *link != session)
         link = &(*link)->next;
     return link;
 }
 
-/* The same for an idempotency key. */
+/* How near a session is to a caller.  Without keys every session can be seen. */
+enum nearness { HIDDEN, SHARED, OF_GROUP, OWN };
+
+static enum nearness nearness(const struct srv_session *session, const struct srv_key *caller)
+{
+    bool keyless = caller == NULL || caller->scopes == 0;
+    if (strcmp(session->owner, keyless ? "" : caller->name) == 0)
+        return OWN;
+    if (!keyless && session->group[0] != '\0' && strcmp(session->group, caller->group) == 0)
+        return OF_GROUP;
+    return keyless || session->shared ? SHARED : HIDDEN;
+}
+
+/* The nearest session of that id, or NULL.  Of two that are equally near it is the one with the
+ * smaller epoch, whatever happened in between. */
+static struct srv_session *find(const struct srv_sessions *sessions, const struct srv_key *caller,
+                                const char *id)
+{
+    struct srv_session *found = NULL, *s = sessions->buckets[bucket_of(sessions, id)];
+    enum nearness nearest = HIDDEN;
+    for (; s != NULL; s = s->next) {
+        enum nearness near = strcmp(s->id, id) == 0 ? nearness(s, caller) : HIDDEN;
+        if (near > nearest || (near == nearest && found != NULL && s->epoch < found->epoch)) {
+            found = near > HIDDEN ? s : found;
+            nearest = near;
+        }
+    }
+    return found;
+}
+
+/* The pointer to the session of that idempotency key, or the NULL that ends the list. */
 static struct srv_session **find_key_link(struct srv_sessions *sessions, const char *key)
 {
     struct srv_session **link = &sessions->by_idempotency_key[bucket_of(sessions, key)];
@@ -115,7 +135,8 @@ static struct srv_session **find_key_link(struct srv_sessions *sessions, const c
 
 static void link_session(struct srv_sessions *sessions, struct srv_session *session)
 {
-    *find_link(sessions, session->id) = session;
+    *find_link(sessions, session->id, NULL) = session;
+    session->next = NULL;
     if (session->idempotency_key[0] != '\0')
         *find_key_link(sessions, session->idempotency_key) = session;
     sessions->count++;
@@ -127,6 +148,7 @@ static void unlink_session(struct srv_sessions *sessions, struct srv_session **l
     *link = session->next;
     if (session->idempotency_key[0] != '\0')
         *find_key_link(sessions, session->idempotency_key) = session->next_by_idempotency_key;
+    srv_account_return(session->account, SRV_QUOTA_SESSIONS, 1);
     sessions->count--;
 }
 
@@ -134,6 +156,7 @@ static void unlink_session(struct srv_sessions *sessions, struct srv_session **l
 
 static void session_free(struct srv_session *session)
 {
+    srv_account_return(session->account, SRV_QUOTA_CACHE, session->charged_bytes);
     attn_cache_free(session->cache);
     free(session->last_steps);
     free(session);
@@ -184,22 +207,10 @@ static bool make_id(char out[SRV_ID_MAX + 1], const char *instance)
     return true;
 }
 
-static enum srv_error_code check_options(const struct srv_session_options *options,
-                                         const struct srv_model *model, struct srv_error *error)
+static struct srv_account *account_of(const struct srv_sessions *sessions, const char *owner)
 {
-    if (options->id != NULL && !srv_id_valid(options->id))
-        return srv_fail(error, SRV_E_INVALID_VALUE, "session_id",
-                        "session_id must be 1 to %d letters, digits, '.', '_' or '-', the first a "
-                        "letter or digit",
-                        SRV_ID_MAX);
-    if (options->max_length > model->max_length)
-        return srv_fail(error, SRV_E_INVALID_VALUE, "max_length",
-                        "max_length is %zu, the model's limit is %zu", options->max_length,
-                        model->max_length);
-    if (options->ttl_s > SRV_MAX_TTL_S)
-        return srv_fail(error, SRV_E_INVALID_VALUE, "ttl_s", "ttl_s is %zu, the limit is %d",
-                        options->ttl_s, SRV_MAX_TTL_S);
-    return SRV_OK;
+    return sessions->accounts != NULL && owner != NULL ? srv_accounts_get(sessions->accounts, owner)
+                                                       : NULL;
 }
 
 /* Gives the session its cache and the memory of its last steps. */
@@ -212,6 +223,10 @@ static enum srv_error_code allocate_state(struct srv_session *session,
     size_t max_length = options->max_length > 0 ? options->max_length : model->max_length;
     size_t layers = model->info.num_layers;
     session->cache = options->cache;
+    session->charged_bytes = options->charged_bytes;
+    if (session->cache != NULL && options->charged_bytes == 0 &&
+        srv_session_charge(session, attn_cache_bytes(session->cache), error) != SRV_OK)
+        return error->code;
     if (session->cache == NULL &&
         attn_cache_new(&session->cache, model->pool, model->attn, max_length, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
@@ -221,6 +236,12 @@ static enum srv_error_code allocate_state(struct srv_session *session,
     if (options->last_steps != NULL)
         memcpy(session->last_steps, options->last_steps, layers * sizeof *session->last_steps);
     return SRV_OK;
+}
+
+static size_t default_ttl_s(const struct srv_sessions *sessions, const struct srv_account *account)
+{
+    size_t limit = srv_account_limit(account, SRV_QUOTA_TTL);
+    return limit < sessions->default_ttl_s ? limit : sessions->default_ttl_s;
 }
 
 static void copy_id(char out[SRV_ID_MAX + 1], const char *id)
@@ -233,12 +254,15 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
                                     const struct srv_session_options *options,
                                     struct srv_error *error)
 {
+    struct srv_account *account = account_of(sessions, options->owner);
     struct srv_session *session = calloc(1, sizeof *session);
     if (session == NULL) {
         attn_cache_free(options->cache);
+        srv_account_return(account, SRV_QUOTA_CACHE, options->charged_bytes);
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
     }
-    size_t ttl_s = options->ttl_s > 0 ? options->ttl_s : sessions->default_ttl_s;
+    session->account = account;
+    size_t ttl_s = options->ttl_s > 0 ? options->ttl_s : default_ttl_s(sessions, session->account);
     session->model = model;
     session->ttl_ns = ttl_s * NS_PER_S;
     session->references = 1;
@@ -265,14 +289,32 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
 
 /* ---- The table's calls ----------------------------------------------------------------------- */
 
-/* Under the lock: whether a session of that id that is created with that key may be added. */
-static enum srv_error_code check_may_insert(struct srv_sessions *sessions, const char *id,
-                                            const char *key, struct srv_error *error)
+/* Under the lock: whether the owner has a session of that id, or its group has one.  One that
+ * another owner shares is no hindrance, or who shares sessions could take ids away from others. */
+static bool exists(const struct srv_sessions *sessions, const struct srv_session_options *options,
+                   bool any_owner)
 {
+    const char *owner = options->owner != NULL ? options->owner : "";
+    const char *group = options->group != NULL ? options->group : "";
+    struct srv_session *s =
+        options->id != NULL ? sessions->buckets[bucket_of(sessions, options->id)] : NULL;
+    for (; s != NULL; s = s->next)
+        if (strcmp(s->id, options->id) == 0 && (any_owner || strcmp(s->owner, owner) == 0 ||
+                                                (group[0] != '\0' && strcmp(s->group, group) == 0)))
+            return true;
+    return false;
+}
+
+/* Under the lock: whether a session with these options may be added. */
+static enum srv_error_code check_may_insert(struct srv_sessions *sessions,
+                                            const struct srv_session_options *options,
+                                            bool any_owner, struct srv_error *error)
+{
+    const char *key = options->idempotency_key;
     if (key != NULL && key[0] != '\0' && *find_key_link(sessions, key) != NULL)
         return srv_fail(error, SRV_E_IDEMPOTENCY, "Idempotency-Key",
                         "the key was used for another session");
-    if (id != NULL && *find_link(sessions, id) != NULL)
+    if (exists(sessions, options, any_owner))
         return srv_fail(error, SRV_E_SESSION_EXISTS, "session_id", "the session exists");
     if (sessions->count >= sessions->max_sessions)
         return srv_fail(error, SRV_E_SESSION_LIMIT, NULL, "%zu sessions are live, the limit is %zu",
@@ -280,24 +322,44 @@ static enum srv_error_code check_may_insert(struct srv_sessions *sessions, const
     return SRV_OK;
 }
 
+static bool is_without_key(const struct srv_session_options *options)
+{
+    return options->owner == NULL || options->owner[0] == '\0';
+}
+
+bool srv_session_exists(struct srv_sessions *sessions, const struct srv_session_options *options)
+{
+    pthread_mutex_lock(&sessions->lock);
+    bool found = exists(sessions, options, is_without_key(options));
+    pthread_mutex_unlock(&sessions->lock);
+    return found;
+}
+
 /* Checked before a cache is allocated, so that a refusal is cheap. */
 static enum srv_error_code check_before_allocating(struct srv_sessions *sessions,
                                                    const struct srv_session_options *options,
+                                                   struct srv_account *account,
                                                    struct srv_error *error)
 {
     pthread_mutex_lock(&sessions->lock);
-    enum srv_error_code code =
-        check_may_insert(sessions, options->id, options->idempotency_key, error);
+    enum srv_error_code code = check_may_insert(sessions, options, is_without_key(options), error);
     pthread_mutex_unlock(&sessions->lock);
+    if (code == SRV_OK && !srv_account_has(account, SRV_QUOTA_SESSIONS, 1))
+        code = srv_account_refuse(account, SRV_QUOTA_SESSIONS, error);
     return code;
 }
 
 enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv_session *session,
                                        struct srv_error *error)
 {
+    const struct srv_session_options options = {.id = session->id,
+                                                .idempotency_key = session->idempotency_key,
+                                                .owner = session->owner,
+                                                .group = session->group};
     pthread_mutex_lock(&sessions->lock);
-    enum srv_error_code code =
-        check_may_insert(sessions, session->id, session->idempotency_key, error);
+    enum srv_error_code code = check_may_insert(sessions, &options, false, error);
+    if (code == SRV_OK && !srv_account_take(session->account, SRV_QUOTA_SESSIONS, 1, 0))
+        code = srv_account_refuse(session->account, SRV_QUOTA_SESSIONS, error);
     if (code == SRV_OK) {
         link_session(sessions, session);
         session->references++;
@@ -312,9 +374,10 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
                                        struct srv_error *error)
 {
     struct srv_session *session = NULL;
-    enum srv_error_code code = check_options(options, model, error);
+    struct srv_account *account = account_of(sessions, options->owner);
+    enum srv_error_code code = srv_session_check_options(options, model, account, error);
     if (code == SRV_OK)
-        code = check_before_allocating(sessions, options, error);
+        code = check_before_allocating(sessions, options, account, error);
     if (code != SRV_OK) {
         attn_cache_free(options->cache);
         return code;
@@ -353,49 +416,40 @@ enum srv_error_code srv_session_find_by_idempotency_key(struct srv_session **out
     return code;
 }
 
-struct srv_session *srv_session_peek(struct srv_sessions *sessions, const char *id)
+static struct srv_session *look_up(struct srv_sessions *sessions, const struct srv_key *caller,
+                                   const char *id, bool use)
 {
     pthread_mutex_lock(&sessions->lock);
-    struct srv_session *session = *find_link(sessions, id);
+    struct srv_session *session = find(sessions, caller, id);
     if (session != NULL)
         session->references++;
-    pthread_mutex_unlock(&sessions->lock);
-    return session;
-}
-
-struct srv_session *srv_session_get(struct srv_sessions *sessions, const char *id)
-{
-    pthread_mutex_lock(&sessions->lock);
-    struct srv_session *session = *find_link(sessions, id);
-    if (session != NULL) {
-        session->references++;
+    if (session != NULL && use)
         session->used_ns = srv_now_ns(); /* under the lock: it must not expire in between */
-    }
     pthread_mutex_unlock(&sessions->lock);
     return session;
 }
 
-void srv_session_truncate(struct srv_session *session, size_t length)
+struct srv_session *srv_session_peek(struct srv_sessions *sessions, const struct srv_key *caller,
+                                     const char *id)
 {
-    attn_cache_truncate(session->cache, length);
-    for (size_t i = 0; i < session->model->info.num_layers; i++) {
-        struct srv_last_step *last = &session->last_steps[i];
-        if (last->position + last->rows > length)
-            *last = (struct srv_last_step){0};
-    }
+    return look_up(sessions, caller, id, false);
+}
+
+struct srv_session *srv_session_get(struct srv_sessions *sessions, const struct srv_key *caller,
+                                    const char *id)
+{
+    return look_up(sessions, caller, id, true);
 }
 
 bool srv_session_remove(struct srv_sessions *sessions, const struct srv_session *session)
 {
     pthread_mutex_lock(&sessions->lock);
-    struct srv_session **link = find_link(sessions, session->id), *found = *link;
-    bool same = found == session;
-    if (same)
+    struct srv_session **link = find_link(sessions, session->id, session), *found = *link;
+    if (found != NULL)
         unlink_session(sessions, link);
     pthread_mutex_unlock(&sessions->lock);
-    if (same)
-        srv_session_put(found);
-    return same;
+    srv_session_put(found);
+    return found != NULL;
 }
 
 static bool expired(const struct srv_session *session, uint64_t now_ns)
@@ -436,77 +490,4 @@ struct srv_session *srv_sessions_expire(struct srv_sessions *sessions, uint64_t 
     }
     pthread_mutex_unlock(&sessions->lock);
     return dropped;
-}
-
-bool srv_sessions_all(struct srv_session ***out, size_t *count, struct srv_sessions *sessions)
-{
-    size_t found = 0;
-    pthread_mutex_lock(&sessions->lock);
-    struct srv_session **list = malloc((sessions->count + 1) * sizeof(struct srv_session *));
-    for (size_t i = 0; list != NULL && i < sessions->num_buckets; i++)
-        for (struct srv_session *s = sessions->buckets[i]; s != NULL; s = s->next) {
-            s->references++;
-            list[found++] = s;
-        }
-    pthread_mutex_unlock(&sessions->lock);
-    *out = list;
-    *count = found;
-    return list != NULL;
-}
-
-size_t srv_sessions_count(const struct srv_sessions *sessions) { return sessions->count; }
-
-/* ---- Pages ----------------------------------------------------------------------------------- */
-
-/* Restores the heap below `i`, in which each id is at least the ids of its two children. */
-static void sift_down(struct srv_session *heap[], size_t size, size_t i)
-{
-    for (size_t child = 2 * i + 1; child < size; child = 2 * i + 1) {
-        if (child + 1 < size && strcmp(heap[child + 1]->id, heap[child]->id) > 0)
-            child++;
-        if (strcmp(heap[i]->id, heap[child]->id) >= 0)
-            return;
-        struct srv_session *swap = heap[i];
-        heap[i] = heap[child];
-        heap[child] = swap;
-        i = child;
-    }
-}
-
-/* Keeps the `size` smallest ids seen so far in out[0..*held): in any order until `out` is full,
- * then as a heap whose root is the largest. */
-static void keep_smallest(struct srv_session *out[], size_t size, size_t *held,
-                          struct srv_session *session)
-{
-    if (*held < size) {
-        out[(*held)++] = session;
-        for (size_t i = *held == size ? size / 2 : 0; i-- > 0;)
-            sift_down(out, size, i);
-    } else if (strcmp(session->id, out[0]->id) < 0) {
-        out[0] = session;
-        sift_down(out, size, 0);
-    }
-}
-
-static int by_id(const void *a, const void *b)
-{
-    return strcmp((*(struct srv_session *const *)a)->id, (*(struct srv_session *const *)b)->id);
-}
-
-size_t srv_sessions_page(struct srv_session *out[], size_t size, struct srv_sessions *sessions,
-                         const char *after)
-{
-    size_t held = 0;
-    pthread_mutex_lock(&sessions->lock);
-    for (size_t i = 0; i < sessions->num_buckets && size > 0; i++) {
-        for (struct srv_session *s = sessions->buckets[i]; s != NULL; s = s->next) {
-            if (strcmp(s->id, after) > 0)
-                keep_smallest(out, size, &held, s);
-        }
-    }
-    for (size_t i = 0; i < held; i++)
-        out[i]->references++;
-    pthread_mutex_unlock(&sessions->lock);
-    qsort(out, held, sizeof out[0], by_id);
-    return held;
 }

@@ -4,6 +4,10 @@
  * The engine owner (schedule/) holds a session that it uses by a reference: DELETE takes the
  * session out of the table at once, and its memory is freed with the last reference.
  *
+ * With API keys a session is its owner's, the key that made it: the key itself, by its name, the
+ * keys of its group, and for a shared session all keys find it; to others there is none of that
+ * id.  Two owners may have a session of the same id.
+ *
  * Calls are for any thread.  The fields of a session belong to those whom their comments name. */
 #ifndef SRV_SESSION_H
 #define SRV_SESSION_H
@@ -12,8 +16,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "attn.h"
 #include "base/errors.h"
 #include "config/bounds.h"
+#include "config/keys.h"
 
 struct srv_model; /* models.h */
 struct srv_item;  /* schedule/job.h */
@@ -40,9 +46,11 @@ struct srv_session {
     atomic_uint references;       /* with the table's */
     char idempotency_key[SRV_ID_MAX + 1]; /* of the request that created it; "": none */
     uint64_t key_digest[2];               /* of the path and body of that request */
-    char owner[SRV_ID_MAX + 1]; /* name of the API key that created it; "": made without keys */
-    char group[SRV_ID_MAX + 1]; /* of that key at the time; "": none */
-    bool shared;                /* all keys may use it */
+    char owner[SRV_ID_MAX + 1];  /* name of the API key that created it; "": made without keys */
+    char group[SRV_ID_MAX + 1];  /* of that key at the time; "": none */
+    bool shared;                 /* all keys may use it */
+    struct srv_account *account; /* of the owner; NULL: nothing is counted */
+    size_t charged_bytes;        /* to the account; the engine owner's */
 
     /* The store's (store/store.h), under its locks. */
     enum { SRV_UNRECORDED, SRV_RECORDED, SRV_DELETED } record_state;
@@ -74,8 +82,19 @@ struct srv_session_options {
     uint64_t key_digest[2];                 /* of the request that has the key */
     const char *owner, *group;              /* NULL or "": none */
     bool shared;
-    uint64_t epoch; /* 0: a new one; else that of a session that is restored */
+    size_t charged_bytes; /* of `cache`, that the owner's account is charged already */
+    uint64_t epoch;       /* 0: a new one; else that of a session that is restored */
 };
+
+/* Counts sessions and their bytes towards the accounts of their owners from now on; those that are
+ * in the table count whatever the limits.  Called once, before requests are served. */
+void srv_sessions_set_accounts(struct srv_sessions *sessions, struct srv_accounts *accounts);
+
+/* Charges the owner's account for blocks that the session is about to take, and returns such a
+ * charge.  The engine owner's.  Error: quota_exceeded. */
+enum srv_error_code srv_session_charge(struct srv_session *session, size_t bytes,
+                                       struct srv_error *error);
+void srv_session_uncharge(struct srv_session *session, size_t bytes);
 
 /* `new` makes a session that is in no table, with one reference, the caller's; `insert` puts it
  * into the table, which takes a reference of its own.  Errors: as srv_session_create, which does
@@ -88,12 +107,15 @@ enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv
                                        struct srv_error *error);
 
 /* Creates a session and returns it with a reference for the caller.  Errors: session_exists,
- * session_limit, idempotency_conflict (a session was created with that key), invalid_value,
- * out_of_memory. */
+ * session_limit, quota_exceeded, idempotency_conflict (a session was created with that key),
+ * invalid_value, out_of_memory. */
 enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sessions *sessions,
                                        const struct srv_model *model,
                                        const struct srv_session_options *options,
                                        struct srv_error *error);
+
+/* Whether the id of these options is in use, so that a session with them cannot be created. */
+bool srv_session_exists(struct srv_sessions *sessions, const struct srv_session_options *options);
 
 /* Finds the live session that was created with the key of these options, and takes a reference;
  * NULL where there is none or the options have no key.  Counts as use.  Error:
@@ -103,11 +125,19 @@ enum srv_error_code srv_session_find_by_idempotency_key(struct srv_session **out
                                                         const struct srv_session_options *options,
                                                         struct srv_error *error);
 
-/* A reference to the live session of that id; NULL where there is none.  Counts as use. */
-struct srv_session *srv_session_get(struct srv_sessions *sessions, const char *id);
+/* A reference to the live session that this caller finds under that id; NULL where there is none.
+ * A caller without a key (NULL, or one without scopes) finds the sessions of all owners.  Counts as
+ * use. */
+struct srv_session *srv_session_get(struct srv_sessions *sessions, const struct srv_key *caller,
+                                    const char *id);
 
 /* The same without counting as use: looking at a session does not keep it alive. */
-struct srv_session *srv_session_peek(struct srv_sessions *sessions, const char *id);
+struct srv_session *srv_session_peek(struct srv_sessions *sessions, const struct srv_key *caller,
+                                     const char *id);
+
+/* The same for the session of exactly this owner ("": made without keys). */
+struct srv_session *srv_session_peek_owned(struct srv_sessions *sessions, const char *owner,
+                                           const char *id);
 
 /* Gives a reference back; takes NULL. */
 void srv_session_put(struct srv_session *session);
@@ -139,9 +169,10 @@ uint64_t srv_session_used(const struct srv_sessions *sessions, const struct srv_
 void srv_session_set_used(const struct srv_sessions *sessions, struct srv_session *session,
                           uint64_t used_ns);
 
-/* Takes references to up to `size` sessions, the next ones in the order of ids after `after` ("":
- * from the first one on); returns how many. */
+/* Takes references to up to `size` sessions, the next ones in the order of ids and of one id's
+ * owners, after the session `after` ("": from the first one on) of `owner`, or where that is NULL
+ * after all sessions of the id; returns how many. */
 size_t srv_sessions_page(struct srv_session *out[], size_t size, struct srv_sessions *sessions,
-                         const char *after);
+                         const char *after, const char *owner);
 
 #endif

@@ -309,12 +309,13 @@ enum srv_restore_status srv_restore_file(struct srv_restore *restore,
 
 /* ---- Publishing ------------------------------------------------------------------------------ */
 
+/* By id, the youngest of one id first. */
 static int by_id(const void *a, const void *b)
 {
     const struct srv_restored_session *x = *(struct srv_restored_session *const *)a;
     const struct srv_restored_session *y = *(struct srv_restored_session *const *)b;
     int order = strcmp(x->session->id, y->session->id);
-    return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
+    return order != 0 ? order : (x->order < y->order) - (x->order > y->order);
 }
 
 /* Collects the entries to be published and counts the others. */
@@ -356,12 +357,12 @@ bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *res
     qsort(list, count, sizeof(struct srv_restored_session *), by_id);
     bool inserted = true;
     for (size_t i = 0; i < count && inserted; i++) {
-        /* Of two sessions of one id the older one was deleted before the younger was created. */
-        if (i + 1 < count && strcmp(list[i]->session->id, list[i + 1]->session->id) == 0)
-            continue;
-        inserted = srv_session_insert(restore->sessions, list[i]->session, &error) == SRV_OK;
-        list[i]->published = inserted;
-        out->published += inserted;
+        enum srv_error_code code = srv_session_insert(restore->sessions, list[i]->session, &error);
+        list[i]->published = code == SRV_OK;
+        out->published += list[i]->published;
+        /* Of two sessions that cannot both have an id (session.h), the older one was deleted before
+         * the younger was created. */
+        inserted = list[i]->published || code == SRV_E_SESSION_EXISTS;
         if (!inserted)
             fail(restore, SRV_RESTORE_FULL, error.message);
     }

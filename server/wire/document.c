@@ -49,6 +49,15 @@ static enum srv_error_code read_text(const char **out, const char *name, const j
                         : srv_fail(error, SRV_E_INVALID_TYPE, name, "%s must be a string", name);
 }
 
+static enum srv_error_code read_flag(bool *out, const char *name, const json_t *value,
+                                     struct srv_error *error)
+{
+    *out = json_is_true(value);
+    return json_is_boolean(value)
+               ? SRV_OK
+               : srv_fail(error, SRV_E_INVALID_TYPE, name, "%s must be true or false", name);
+}
+
 static enum srv_error_code read_count(size_t *out, const struct srv_document_field *field,
                                       const json_t *value, struct srv_error *error)
 {
@@ -74,6 +83,8 @@ static enum srv_error_code read_field(void *out, const struct srv_document_field
         void *to = (char *)out + fields[i].offset;
         if (json_is_null(value)) /* counts as left out, as in /decode */
             return SRV_OK;
+        if (fields[i].is_flag)
+            return read_flag(to, name, value, error);
         return fields[i].is_text ? read_text(to, name, value, error)
                                  : read_count(to, &fields[i], value, error);
     }

@@ -13,11 +13,11 @@
 enum srv_error_code srv_document_read(json_t **out, const struct srv_request *request,
                                       struct srv_error *error);
 
-/* A field of a document: a text, or a whole number of at least `least`. */
+/* A field of a document: a text, true or false, or a whole number of at least `least`. */
 struct srv_document_field {
     const char *name;
-    bool is_text;
-    size_t offset; /* in the struct to fill: of a const char *, or of a size_t */
+    bool is_text, is_flag;
+    size_t offset; /* in the struct to fill: of a const char *, of a bool, or of a size_t */
     size_t least;
 };
 
@@ -25,6 +25,10 @@ struct srv_document_field {
 #define SRV_TEXT_FIELD(type, member)                                              \
     {                                                                             \
         .name = #member, .is_text = true, .offset = offsetof(struct type, member) \
+    }
+#define SRV_FLAG_FIELD(type, member)                                              \
+    {                                                                             \
+        .name = #member, .is_flag = true, .offset = offsetof(struct type, member) \
     }
 #define SRV_COUNT_FIELD(type, member, lowest)                                       \
     {                                                                               \

@@ -10,10 +10,28 @@ bool srv_request_charge(struct srv_request *request, size_t bytes)
 {
     const struct srv_route *route = request->route;
     size_t beyond = route != NULL && route->while_draining ? SRV_PROBE_BYTES : 0;
-    if (!srv_budget_take(request->in_flight, bytes, beyond))
+    struct srv_account *account = request->key.account;
+    request->over_quota = !srv_account_take(account, SRV_QUOTA_IN_FLIGHT, bytes, beyond);
+    if (request->over_quota)
         return false;
+    if (!srv_budget_take(request->in_flight, bytes, beyond)) {
+        srv_account_return(account, SRV_QUOTA_IN_FLIGHT, bytes);
+        return false;
+    }
     request->charged += bytes;
     return true;
+}
+
+void srv_request_uncharge(struct srv_request *request)
+{
+    srv_budget_return(request->in_flight, request->charged);
+    srv_account_return(request->key.account, SRV_QUOTA_IN_FLIGHT, request->charged);
+    request->charged = 0;
+}
+
+bool srv_request_is_admin(const struct srv_request *request)
+{
+    return request->key.scopes == 0 || (request->key.scopes & SRV_SCOPE_ADMIN) != 0;
 }
 
 static void free_body(struct srv_request *request)
@@ -53,6 +71,11 @@ void srv_reply_status(struct srv_request *request, unsigned status)
 void srv_reply_error(struct srv_request *request, const struct srv_error *error)
 {
     struct srv_reply *reply = &request->reply;
+    struct srv_error quota;
+    if (error->code == SRV_E_OUT_OF_MEMORY && request->over_quota) {
+        srv_account_refuse(request->key.account, SRV_QUOTA_IN_FLIGHT, &quota);
+        error = &quota;
+    }
     size_t limit = reply->body.limit;
     srv_buffer_fini(&reply->body);
     srv_buffer_init(&reply->body, limit);

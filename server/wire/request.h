@@ -18,6 +18,7 @@
 #include "base/id.h"
 #include "base/queue_node.h"
 #include "config/bounds.h"
+#include "config/keys.h"
 #include "wire/coding.h"
 
 struct srv_app;        /* app.h; for api/ only */
@@ -53,7 +54,7 @@ struct srv_request {
     char request_id[SRV_ID_MAX + 1];
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without one */
     char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http_auth.h), likewise */
-    const char *query;                    /* text after '?', its first 127 bytes; NULL without */
+    const char *query;                    /* text after '?', its first 191 bytes; NULL without */
     char *body;                           /* followed by a NUL; NULL without one */
     char *small_body;                     /* room in the exchange for a small body; never freed */
     size_t body_length;
@@ -64,7 +65,8 @@ struct srv_request {
     enum srv_coding accepted; /* for a large reply */
     struct srv_arena arena;
     struct srv_reply reply;
-    char caller_name[SRV_ID_MAX + 1];  /* of the API key, "" without keys */
+    struct srv_key key;                /* the API key; all zero without keys */
+    bool over_quota;                   /* memory was refused by the key's max_in_flight_bytes */
     unsigned caller;                   /* place of the API key in its file; 0 without keys */
     size_t reply_bytes;                /* bound of the reply's size, as outputs are allocated */
     struct srv_compressor *compressor; /* of a reply that is being compressed (coding.h), or NULL */
@@ -80,11 +82,15 @@ struct srv_request {
     void *connection;     /* the http room's exchange */
 };
 
-/* Charges memory that a request takes beyond body and arena to max_in_flight_bytes, until the
- * request ends.  False where that would pass the limit.  Routes that are served while draining may
- * pass it by SRV_PROBE_BYTES, so that probes and metrics are answered when requests have used up
- * the budget. */
+/* Charges memory that a request takes beyond body and arena to max_in_flight_bytes, the daemon's
+ * and its key's, until the request ends (srv_request_uncharge).  False where that would pass one of
+ * the two.  Routes that are served while draining may pass them by SRV_PROBE_BYTES, so that probes
+ * and metrics are answered when requests have used up the budget. */
 bool srv_request_charge(struct srv_request *request, size_t bytes);
+void srv_request_uncharge(struct srv_request *request);
+
+/* Whether the API key may list and inspect the sessions of all; without keys any caller may. */
+bool srv_request_is_admin(const struct srv_request *request);
 
 /* Replaces the request's body by `body`, from malloc, of `length` bytes and a NUL, which have been
  * charged; frees the old one. */
@@ -97,7 +103,8 @@ void srv_request_release(struct srv_request *request);
 /* The most bytes that a request's body may have, uncompressed. */
 size_t srv_body_limit(const struct srv_request *request);
 
-/* Makes the reply an error: status, code, and the error's JSON as its only body. */
+/* Makes the reply an error: status, code, and the error's JSON as its only body.  out_of_memory
+ * becomes quota_exceeded where the API key's max_in_flight_bytes was what refused. */
 void srv_reply_error(struct srv_request *request, const struct srv_error *error);
 
 /* Makes the reply a success with this status; its body is in reply.body. */

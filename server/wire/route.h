@@ -26,6 +26,8 @@ enum srv_body_rule {
 enum srv_access {
     SRV_FOR_INFER,   /* one of the scope `infer`; the default of a route */
     SRV_FOR_ADMIN,   /* one of the scope `admin` */
+    SRV_FOR_OWNER,   /* one of `infer`, or of `admin`, which may name another key's session */
+    SRV_FOR_METRICS, /* one of `metrics` or `admin` */
     SRV_FOR_ANY_KEY, /* one of any scope */
     SRV_FOR_ALL,     /* none */
 };

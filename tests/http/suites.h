@@ -29,6 +29,8 @@
     X(limits)      \
     X(memory)      \
     X(keys)        \
+    X(isolation)   \
+    X(quotas)      \
     X(fairness)    \
     X(interrupts)  \
     X(connections) \
@@ -38,7 +40,10 @@
     X(pauses)      \
     X(heavy)       \
     X(io_workers)  \
-    X(commands)
+    X(commands)    \
+    X(promises)    \
+    X(phases)      \
+    X(bounds)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
 SUITES(DECLARE_SUITE)

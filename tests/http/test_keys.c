@@ -60,14 +60,13 @@ static const char *const fields[KINDS] = {
     "Authorization: Bearer " KEY_BOTH,
 };
 
-enum access { FOR_INFER, FOR_ADMIN, FOR_ANY, FOR_ALL };
+enum access { FOR_INFER, FOR_ADMIN, FOR_OWNER, FOR_METRICS, FOR_ANY, FOR_ALL };
 
 /* Status by access and kind of key; 200: the key suffices, and the status is the route's own. */
 static const unsigned wanted[][KINDS] = {
-    [FOR_INFER] = {401, 401, 200, 403, 200},
-    [FOR_ADMIN] = {401, 401, 403, 200, 200},
-    [FOR_ANY] = {401, 401, 200, 200, 200},
-    [FOR_ALL] = {200, 200, 200, 200, 200},
+    [FOR_INFER] = {401, 401, 200, 403, 200}, [FOR_ADMIN] = {401, 401, 403, 200, 200},
+    [FOR_OWNER] = {401, 401, 200, 200, 200}, [FOR_METRICS] = {401, 401, 403, 200, 200},
+    [FOR_ANY] = {401, 401, 200, 200, 200},   [FOR_ALL] = {200, 200, 200, 200, 200},
 };
 
 #define ROW "[1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8]"
@@ -82,8 +81,8 @@ static const struct {
     {"POST", "/sessions", "{\"model\":\"tiny\"}", FOR_INFER},
     {"GET", "/sessions", NULL, FOR_ADMIN},
     {"HEAD", "/sessions", NULL, FOR_ADMIN},
-    {"GET", "/sessions/none", NULL, FOR_INFER},
-    {"DELETE", "/sessions/none", NULL, FOR_INFER},
+    {"GET", "/sessions/none", NULL, FOR_OWNER},
+    {"DELETE", "/sessions/none", NULL, FOR_OWNER},
     {"POST", "/sessions/none/fork", "{}", FOR_INFER},
     {"POST", "/sessions/none/truncate", "{\"length\":0}", FOR_INFER},
     {"GET", "/sessions/none/state", NULL, FOR_INFER},
@@ -97,7 +96,7 @@ static const struct {
     {"GET", "/livez", NULL, FOR_ALL},
     {"GET", "/readyz", NULL, FOR_ALL},
     {"HEAD", "/readyz", NULL, FOR_ALL},
-    {"GET", "/metrics", NULL, FOR_ANY},
+    {"GET", "/metrics", NULL, FOR_METRICS},
     {"GET", "/", NULL, FOR_ANY},
     {"GET", "/nowhere", NULL, FOR_ANY},
     {"GET", "/sessions/", NULL, FOR_ANY},
@@ -198,7 +197,7 @@ END_TEST
 
 START_TEST(test_log_names_the_key_and_never_shows_it)
 {
-    static const char path[] = "/sessions/none?key=" KEY_BOTH;
+    static const char path[] = "/models/none?key=" KEY_BOTH;
     struct answer answer;
     for (enum kind kind = NONE; kind < KINDS; kind++) {
         answer = ask("GET", path, NULL, fields[kind]);
@@ -215,7 +214,7 @@ START_TEST(test_log_names_the_key_and_never_shows_it)
     ck_assert_msg(strstr(log, "0123456789abcdef") == NULL, "%s", log);
     ck_assert_ptr_nonnull(strstr(log, "\"caller\":\"router\",\"status\":404"));
     ck_assert_ptr_nonnull(strstr(log, "\"caller\":\"ops\",\"status\":403"));
-    ck_assert_ptr_nonnull(strstr(log, "\"route\":\"/sessions/{id}\",\"status\":401"));
+    ck_assert_ptr_nonnull(strstr(log, "\"route\":\"/models/{name}\",\"status\":401"));
     free(log);
 }
 END_TEST

@@ -173,7 +173,7 @@ END_TEST
 #define KEYS_HEIR                                                                      \
     "{\"keys\":[{\"name\":\"heir\",\"key\":\"" KEY_INFER "\",\"scopes\":[\"infer\"]}," \
     "{\"name\":\"lead\",\"key\":\"" KEY_BOTH "\",\"scopes\":[\"infer\"]}]}"
-#define CREATE_TINY "{\"model\":\"tiny\"}"
+#define CREATE_TINY "{\"model\":\"tiny\",\"shared\":true}" /* both fork one of them */
 
 struct made {
     char id[80];

@@ -97,7 +97,8 @@ output_rows() {
 }
 
 create_rows() {
-    sed -nE 's/^ *SRV_(TEXT|COUNT)_FIELD\(create_call, ([a-z_]+).*/| `\2` |/p' server/api/endpoint_sessions.c
+    grep -oE 'SRV_(TEXT|COUNT|FLAG)_FIELD\(create_call, [a-z_]+' server/api/endpoint_sessions.c |
+        sed -E 's/.*, (.*)/| `\1` |/'
 }
 
 metric_rows() {

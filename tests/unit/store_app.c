@@ -127,7 +127,7 @@ struct srv_session *store_app_fork(struct srv_app *app, struct srv_session *pare
 
 size_t store_app_length(struct srv_app *app, const char *id)
 {
-    struct srv_session *session = srv_session_peek(app->sessions, id);
+    struct srv_session *session = srv_session_peek(app->sessions, NULL, id);
     size_t length = session != NULL ? attn_cache_length(session->cache, 0) : SIZE_MAX;
     srv_session_put(session);
     return length;

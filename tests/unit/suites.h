@@ -25,6 +25,7 @@
     X(coding)           \
     X(config)           \
     X(keys)             \
+    X(accounts)         \
     X(session)          \
     X(digest)           \
     X(fair_queue)       \
@@ -50,7 +51,8 @@
     X(portions)         \
     X(footprint)        \
     X(sandbox)          \
-    X(property)
+    X(property)         \
+    X(promises)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
 SUITES(DECLARE_SUITE)

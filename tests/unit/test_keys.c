@@ -272,7 +272,7 @@ END_TEST
 
 START_TEST(test_keys_in_use_are_replaced_whole_or_stay)
 {
-    struct srv_keyring ring = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct srv_keyring ring = SRV_KEYRING_EMPTY;
     struct srv_key key;
     unsigned place;
     expect_read("{\"keys\":[{\"name\":\"a\",\"key\":\"" KEY_A "\",\"scopes\":[\"infer\"]},"
@@ -292,6 +292,7 @@ START_TEST(test_keys_in_use_are_replaced_whole_or_stay)
     ck_assert(!srv_keyring_find(&key, &place, &ring, KEY_B, strlen(KEY_B)));
     ck_assert(srv_keyring_find(&key, &place, &ring, KEY_C, strlen(KEY_C)));
     ck_assert_uint_eq(place, 0);
+    srv_keyring_fini(&ring);
 }
 END_TEST
 
@@ -313,7 +314,7 @@ static enum srv_error_code ask(const struct srv_route *route, const char *first,
                                                               .value_length = strlen(values[i])};
     request = (struct srv_request){.route = route};
     error = (struct srv_error){0};
-    struct srv_keyring ring = {PTHREAD_MUTEX_INITIALIZER, keys};
+    struct srv_keyring ring = {.lock = PTHREAD_MUTEX_INITIALIZER, .keys = keys};
     return srv_auth_check(&request, keys.count > 0 ? &ring : NULL, &head, &error);
 }
 
@@ -331,7 +332,7 @@ START_TEST(test_auth_asks_for_what_the_route_table_says)
         const struct srv_route *route = i < srv_routes.count ? &srv_routes.items[i] : NULL;
         enum srv_access access = route != NULL ? route->access : SRV_FOR_ANY_KEY;
         bool open = access == SRV_FOR_ALL, infer = access == SRV_FOR_INFER;
-        bool admin = access == SRV_FOR_ADMIN;
+        bool admin = access == SRV_FOR_ADMIN || access == SRV_FOR_METRICS;
         ck_assert_int_eq(ask(route, NULL, NULL), open ? SRV_OK : SRV_E_UNAUTHORIZED);
         ck_assert_int_eq(ask(route, "Bearer x", NULL), open ? SRV_OK : SRV_E_UNAUTHORIZED);
         ck_assert_int_eq(ask(route, "Bearer " KEY_A, NULL), admin ? SRV_E_FORBIDDEN : SRV_OK);
@@ -347,10 +348,11 @@ START_TEST(test_auth_routes_for_others_than_infer_are_these)
     static const struct {
         const char *path;
         enum srv_access access;
-    } others[] = {{"/sessions", SRV_FOR_ADMIN}, {"/snapshot", SRV_FOR_ADMIN},
-                  {"/snapshot", SRV_FOR_ADMIN}, {"/healthz", SRV_FOR_ALL},
-                  {"/health", SRV_FOR_ALL},     {"/livez", SRV_FOR_ALL},
-                  {"/readyz", SRV_FOR_ALL},     {"/metrics", SRV_FOR_ANY_KEY}};
+    } others[] = {{"/sessions", SRV_FOR_ADMIN},      {"/sessions/{id}", SRV_FOR_OWNER},
+                  {"/sessions/{id}", SRV_FOR_OWNER}, {"/snapshot", SRV_FOR_ADMIN},
+                  {"/snapshot", SRV_FOR_ADMIN},      {"/healthz", SRV_FOR_ALL},
+                  {"/health", SRV_FOR_ALL},          {"/livez", SRV_FOR_ALL},
+                  {"/readyz", SRV_FOR_ALL},          {"/metrics", SRV_FOR_METRICS}};
     size_t found = 0;
     for (size_t i = 0; i < srv_routes.count; i++) {
         if (srv_routes.items[i].access == SRV_FOR_INFER)
@@ -388,7 +390,7 @@ START_TEST(test_auth_reads_one_bearer_field_of_any_case)
         ck_assert_msg(ask(&srv_routes.items[0], good[i], NULL) == SRV_OK, "%s", good[i]);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         ck_assert_msg(ask(&srv_routes.items[0], bad[i], NULL) == SRV_E_UNAUTHORIZED, "%s", bad[i]);
-        ck_assert_str_eq(request.caller_name, "");
+        ck_assert_str_eq(request.key.name, "");
         ck_assert_ptr_null(strstr(error.message, KEY_A));
     }
     ck_assert_int_eq(ask(&srv_routes.items[0], "Bearer " KEY_A, "Bearer " KEY_A),
@@ -402,10 +404,10 @@ START_TEST(test_auth_notes_who_asks_also_where_it_refuses)
     read_three();
     ck_assert_int_eq(ask(&srv_routes.items[0], "Bearer " KEY_C, NULL), SRV_OK);
     ck_assert_uint_eq(request.caller, 2);
-    ck_assert_str_eq(request.caller_name, "b");
+    ck_assert_str_eq(request.key.name, "b");
     ck_assert_int_eq(ask(&srv_routes.items[0], "Bearer " KEY_B, NULL), SRV_E_FORBIDDEN);
     ck_assert_uint_eq(request.caller, 1);
-    ck_assert_str_eq(request.caller_name, "m");
+    ck_assert_str_eq(request.key.name, "m");
 }
 END_TEST
 
@@ -416,7 +418,7 @@ START_TEST(test_auth_without_keys_asks_for_nothing)
         ck_assert_int_eq(ask(&srv_routes.items[i], NULL, NULL), SRV_OK);
     ck_assert_int_eq(ask(&srv_routes.items[0], "Bearer " KEY_A, NULL), SRV_OK);
     ck_assert_uint_eq(request.caller, 0);
-    ck_assert_str_eq(request.caller_name, "");
+    ck_assert_str_eq(request.key.name, "");
 }
 END_TEST
 

@@ -53,7 +53,7 @@ static enum srv_error_code create(struct srv_session **out, const char *id, size
 /* Finds a session and takes it out of the table, as DELETE does. */
 static bool delete_session(const char *id)
 {
-    struct srv_session *session = srv_session_peek(sessions, id);
+    struct srv_session *session = srv_session_peek(sessions, NULL, id);
     bool removed = session != NULL && srv_session_remove(sessions, session);
     srv_session_put(session);
     return removed;
@@ -85,12 +85,12 @@ START_TEST(test_session_create_get_delete)
     ck_assert_int_eq(create(&made, "a", 32, 5), SRV_OK);
     ck_assert_uint_eq(attn_cache_max_length(made->cache), 32);
     ck_assert_uint_eq(made->ttl_ns, 5 * NS_PER_S);
-    found = srv_session_get(sessions, "a");
+    found = srv_session_get(sessions, NULL, "a");
     ck_assert_ptr_eq(found, made);
-    ck_assert_ptr_null(srv_session_get(sessions, "b"));
+    ck_assert_ptr_null(srv_session_get(sessions, NULL, "b"));
     ck_assert(delete_session("a"));
     ck_assert(!delete_session("a"));
-    ck_assert_ptr_null(srv_session_get(sessions, "a"));
+    ck_assert_ptr_null(srv_session_get(sessions, NULL, "a"));
     ck_assert_uint_eq(srv_sessions_count(sessions), 0);
     ck_assert_str_eq(found->id, "a"); /* the session lives while it is referenced */
     srv_session_put(found);
@@ -146,7 +146,7 @@ START_TEST(test_session_limit_is_met_exactly_and_freed_by_a_delete)
         add(NULL);
     ck_assert_int_eq(create(&session, NULL, 0, 0), SRV_E_SESSION_LIMIT);
     ck_assert_int_eq(create(&session, "x", 0, 0), SRV_E_SESSION_LIMIT);
-    ck_assert_uint_eq(srv_sessions_page(&session, 1, sessions, ""), 1);
+    ck_assert_uint_eq(srv_sessions_page(&session, 1, sessions, "", NULL), 1);
     ck_assert(delete_session(session->id));
     srv_session_put(session);
     add("x");
@@ -163,7 +163,7 @@ START_TEST(test_session_expires_when_its_time_is_over_and_nothing_waits_for_it)
     atomic_store(&waited->waiting, 1);
     ck_assert_uint_eq(expire(now + 99 * NS_PER_S), 0);
     ck_assert_uint_eq(expire(srv_now_ns() + 100 * NS_PER_S), 1);
-    ck_assert_ptr_null(srv_session_get(sessions, "idle"));
+    ck_assert_ptr_null(srv_session_get(sessions, NULL, "idle"));
     atomic_store(&waited->waiting, 0);
     ck_assert_uint_eq(expire(srv_now_ns() + 100 * NS_PER_S), 1);
     ck_assert_uint_eq(srv_sessions_count(sessions), 0);
@@ -191,9 +191,9 @@ START_TEST(test_session_get_counts_as_use_and_peek_does_not)
     struct srv_session *session;
     ck_assert_int_eq(create(&session, "a", 0, 0), SRV_OK);
     atomic_store(&session->used_ns, 1);
-    srv_session_put(srv_session_peek(sessions, "a"));
+    srv_session_put(srv_session_peek(sessions, NULL, "a"));
     ck_assert_uint_eq(atomic_load(&session->used_ns), 1);
-    srv_session_put(srv_session_get(sessions, "a"));
+    srv_session_put(srv_session_get(sessions, NULL, "a"));
     ck_assert_uint_gt(atomic_load(&session->used_ns), 1);
     srv_session_put(session);
 }
@@ -203,7 +203,7 @@ END_TEST
 static void page(char out[64], size_t size, const char *after)
 {
     struct srv_session *found[8];
-    size_t count = srv_sessions_page(found, size, sessions, after);
+    size_t count = srv_sessions_page(found, size, sessions, after, NULL);
     out[0] = '\0';
     for (size_t i = 0; i < count; i++) {
         size_t length = strlen(out);
@@ -251,7 +251,7 @@ static void *contend(void *count)
         enum srv_error_code code = srv_session_create(&session, sessions, &model, &options, &own);
         if (code != SRV_OK && code != SRV_E_SESSION_EXISTS)
             return NULL; /* too few rounds: the test fails on the count */
-        found = srv_session_get(sessions, "shared");
+        found = srv_session_get(sessions, NULL, "shared");
         srv_session_put(found);
         expire(srv_now_ns());
         created[0] += code == SRV_OK;

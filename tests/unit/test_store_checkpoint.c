@@ -139,7 +139,7 @@ START_TEST(test_checkpoint_is_one_moment_of_lengths_and_last_steps)
     srv_session_put(session);
     store_app_end(&app);
     store_app_begin(&app);
-    session = srv_session_peek(app.sessions, id);
+    session = srv_session_peek(app.sessions, NULL, id);
     ck_assert_ptr_nonnull(session);
     ck_assert_uint_eq(attn_cache_length(session->cache, 0), 1);
     ck_assert_uint_eq(session->last_steps[0].position, 0);

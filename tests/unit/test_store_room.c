@@ -63,7 +63,7 @@ static void expect_sessions(char letter, size_t count, size_t length)
 
 static void delete_session(const char *id)
 {
-    struct srv_session *session = srv_session_peek(app.sessions, id);
+    struct srv_session *session = srv_session_peek(app.sessions, NULL, id);
     ck_assert_int_eq(srv_store_delete(app.store, session, &error), SRV_OK);
     ck_assert(srv_session_remove(app.sessions, session));
     srv_session_put(session);
@@ -207,7 +207,7 @@ START_TEST(test_forks_share_with_a_session_whose_file_is_older_than_they_are)
     char id[] = "f2";
     make_forks(2);
     store_app_snapshot(&app);
-    struct srv_session *first = srv_session_peek(app.sessions, "f0");
+    struct srv_session *first = srv_session_peek(app.sessions, NULL, "f0");
     for (; id[1] < '5'; id[1]++)
         srv_session_put(store_app_fork(&app, first, id));
     srv_session_put(first);
@@ -219,7 +219,7 @@ END_TEST
 /* Changes a byte of the session's file. */
 static void damage_file(const char *id)
 {
-    struct srv_session *session = srv_session_peek(app.sessions, id);
+    struct srv_session *session = srv_session_peek(app.sessions, NULL, id);
     struct srv_file file;
     srv_file_name(&file, SRV_FILE_SESSION, session->file_generation, session->epoch);
     srv_session_put(session);

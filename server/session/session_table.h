@@ -1,0 +1,29 @@
+/* session_table.h: the table's own structure.  Private to server/session/. */
+#ifndef SRV_SESSION_TABLE_H
+#define SRV_SESSION_TABLE_H
+
+#include <pthread.h>
+
+#include "session/session.h"
+
+struct srv_sessions {
+    pthread_mutex_t lock;
+    size_t max_sessions, default_ttl_s;
+    struct srv_accounts *accounts; /* of owners; NULL: nothing is counted by owner */
+    atomic_size_t count;
+    atomic_uint_fast64_t next_epoch;
+    uint64_t clock_offset; /* of the table's clock from the monotonic one */
+    uint64_t hash_point;
+    char instance[SRV_ID_MAX + 1];
+    size_t num_buckets;                      /* a power of two */
+    struct srv_session **by_idempotency_key; /* [num_buckets] hashed by key, after `buckets` */
+    struct srv_session *buckets[];           /* [num_buckets] hashed by id */
+};
+
+/* Checks the options against the model and the limits of the owner's account.
+ * Errors: invalid_value, quota_exceeded. */
+enum srv_error_code srv_session_check_options(const struct srv_session_options *options,
+                                              const struct srv_model *model,
+                                              struct srv_account *account, struct srv_error *error);
+
+#endif

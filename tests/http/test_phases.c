@@ -1,0 +1,370 @@
+/* test_phases.c: from the start to the end of a daemon: what is answered while models load and
+ * while requests drain, health checks, descriptors, memory that goes back to the system. */
+#include <check.h>
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "inspected.h"
+#include "long_call.h"
+#include "raw.h"
+#include "served.h"
+#include "suites.h"
+
+#define LIVEZ "GET /livez HTTP/1.1\r\nHost: test\r\n\r\n"
+#define QUIET_MS 500 /* in which nothing is to happen */
+#define SOON_MS 20000
+
+static double seconds_since(const struct timespec *start)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) / 1e9;
+}
+
+static bool readable(const struct raw *raw, int timeout_ms)
+{
+    struct pollfd fd = {.fd = raw->fd, .events = POLLIN};
+    return poll(&fd, 1, timeout_ms) > 0;
+}
+
+static void expect_status(struct raw *raw, unsigned status)
+{
+    struct raw_answer answer = raw_read(raw, false, WAIT_MS);
+    ck_assert_msg(answer.status == status, "%u, not %u: %s", answer.status, status, answer.body);
+    raw_answer_free(&answer);
+}
+
+#define SLOW_CONFIG                                                                          \
+    "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"memory_limit\":\"64GiB\","       \
+    "\"models\":[{\"name\":\"slow\",\"random\":{\"hidden_size\":64,\"num_attention_heads\":" \
+    "16,\"is_causal\":true,\"seed\":1}}]}"
+
+/* ---- Start and stop -------------------------------------------------------------------------- */
+
+/* Weights of some hundred megabytes, drawn at random, take a second or more. */
+#define LOADING_CONFIG                                                                      \
+    "{\"port\":0,\"threads\":1,\"memory_limit\":\"64GiB\",\"models\":[{\"name\":\"large\"," \
+    "\"dtype\":\"int8\",\"random\":{\"hidden_size\":2048,\"num_attention_heads\":16,"       \
+    "\"num_hidden_layers\":12}}]}"
+
+struct starting {
+    struct process process;
+    char directory[64], path[96];
+    struct daemon daemon; /* host and port, for raw_exchange */
+};
+
+/* Starts a daemon that loads, and waits until its port is open. */
+static void start_loading(struct starting *starting, const char *option, const char *value)
+{
+    const char *const arguments[] = {"--config", starting->path, option, value, NULL};
+    config_write(starting->directory, starting->path, LOADING_CONFIG);
+    process_start(&starting->process, arguments, NULL);
+    starting->daemon.port = inspected_await_port(starting->process.pid, WAIT_MS);
+}
+
+static void end_loading(struct starting *starting)
+{
+    process_end(&starting->process);
+    config_remove(starting->directory);
+}
+
+static void expect_get(unsigned port, const char *path, unsigned status, const char *part)
+{
+    char text[128];
+    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: test\r\n\r\n", path);
+    struct raw_answer answer = raw_exchange("127.0.0.1", port, text, WAIT_MS);
+    ck_assert_msg(answer.status == status, "%s: %u %s", path, answer.status, answer.body);
+    ck_assert_msg(strstr(answer.body, part) != NULL, "%s: %s", path, answer.body);
+    raw_answer_free(&answer);
+}
+
+START_TEST(test_while_models_load_only_health_and_metrics_are_answered)
+{
+    struct starting starting;
+    start_loading(&starting, NULL, NULL);
+    unsigned port = starting.daemon.port;
+    expect_get(port, "/readyz", 503, "\"loading\"");
+    expect_get(port, "/livez", 200, "\"phase\":\"loading\"");
+    expect_get(port, "/metrics", 200, "attnd_ready 0");
+    expect_get(port, "/models", 503, "\"loading\"");
+    expect_get(port, "/sessions", 503, "\"loading\"");
+    expect_get(port, "/readyz", 503, "\"loading\""); /* so it was loading all the time */
+    end_loading(&starting);
+}
+END_TEST
+
+START_TEST(test_a_signal_while_models_load_ends_it_at_once_with_success)
+{
+    struct starting starting;
+    int status;
+    start_loading(&starting, NULL, NULL);
+    expect_get(starting.daemon.port, "/readyz", 503, "\"loading\"");
+    ck_assert_int_eq(kill(starting.process.pid, SIGTERM), 0);
+    ck_assert(process_wait(&status, &starting.process, 60));
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    char *out = process_text(starting.process.out);
+    ck_assert_ptr_null(strstr(out, "ready"));
+    free(out);
+    end_loading(&starting);
+}
+END_TEST
+
+START_TEST(test_while_it_drains_connections_are_refused_and_replies_are_the_last_of_theirs)
+{
+    struct long_call call;
+    struct raw kept;
+    bool refused = false;
+    serve(SLOW_CONFIG);
+    raw_open(&kept, served.host, served.port);
+    ck_assert(raw_text(&kept, LIVEZ));
+    expect_status(&kept, 200);
+    long_begin(&call, &client, "", 5120);
+    daemon_terminate(&served);
+    for (unsigned tries = 0; !refused && tries < SOON_MS / 2; tries++) {
+        pause_ms(2);
+        refused = !inspected_accepts(served.port);
+    }
+    ck_assert_msg(refused && !atomic_load(&call.answered), "no connection was refused");
+    ck_assert(raw_text(&kept, "GET /readyz HTTP/1.1\r\nHost: test\r\n\r\n"));
+    struct raw_answer answer = raw_read(&kept, false, WAIT_MS);
+    char value[256];
+    ck_assert_uint_eq(answer.status, 503);
+    ck_assert(raw_header(value, &answer, "Connection"));
+    ck_assert_str_eq(value, "close");
+    raw_answer_free(&answer);
+    ck_assert(raw_read_to_end(&kept, SOON_MS));
+    raw_close(&kept);
+    long_end(&call, 200, NULL);
+    client_close(&client);
+    daemon_expect_end(&served);
+}
+END_TEST
+
+START_TEST(test_a_sandbox_takes_new_privileges_away_before_models_load)
+{
+    struct starting starting;
+    start_loading(&starting, "--sandbox", "on");
+    starting.daemon.process = starting.process;
+    ck_assert_uint_eq(
+        daemon_status_number(&starting.daemon, starting.process.pid, "NoNewPrivs", 10), 1);
+    expect_get(starting.daemon.port, "/readyz", 503, "\"loading\"");
+    end_loading(&starting);
+}
+END_TEST
+
+/* Asks with --health-check; returns its exit status, or -1 where that takes too long. */
+static int health_check(unsigned port)
+{
+    char digits[16], *out, *err;
+    const char *const arguments[] = {"--health-check", "--port", digits, NULL};
+    snprintf(digits, sizeof digits, "%u", port);
+    int status = process_run(&out, &err, arguments, NULL);
+    free(out);
+    free(err);
+    return status;
+}
+
+START_TEST(test_a_health_check_fails_while_models_load)
+{
+    struct starting starting;
+    start_loading(&starting, NULL, NULL);
+    ck_assert_int_eq(health_check(starting.daemon.port), 1);
+    expect_get(starting.daemon.port, "/readyz", 503, "\"loading\"");
+    end_loading(&starting);
+}
+END_TEST
+
+START_TEST(test_a_health_check_of_a_port_that_says_nothing_ends_after_three_seconds)
+{
+    struct timespec start;
+    unsigned port;
+    int listener = inspected_listen(&port);
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    ck_assert_int_eq(health_check(port), 1);
+    ck_assert_msg(seconds_since(&start) > 2.5, "%.2f s", seconds_since(&start));
+    ck_assert_msg(seconds_since(&start) < 20, "%.2f s", seconds_since(&start));
+    close(listener);
+}
+END_TEST
+
+START_TEST(test_sessions_that_cannot_be_saved_at_the_end_make_the_exit_status_1)
+{
+    char directory[] = "/tmp/attnd-promises-XXXXXX", command[96];
+    const char *const arguments[] = {"--durability", "snapshot", "--state-dir", directory, NULL};
+    int status;
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    daemon_start(&served, CONFIG_SMALL(""), arguments, NULL);
+    client_open(&client, &served);
+    call_create(&client, "s", "");
+    expect_decode(&client, "s", 1, 0);
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    ck_assert_int_eq(system(command), 0);
+    client_close(&client);
+    daemon_terminate(&served);
+    ck_assert(process_wait(&status, &served.process, 60));
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 1);
+    process_end(&served.process);
+}
+END_TEST
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+/* Expects at least so many files, none of them open to others. */
+static void expect_private_files(const char *directory, size_t least)
+{
+    size_t files = 0;
+    DIR *all = opendir(directory);
+    ck_assert_ptr_nonnull(all);
+    for (const struct dirent *e; (e = readdir(all)) != NULL;) {
+        struct stat about;
+        ck_assert_int_eq(fstatat(dirfd(all), e->d_name, &about, 0), 0);
+        if (!S_ISREG(about.st_mode))
+            continue;
+        ck_assert_msg((about.st_mode & 07777) == 0600, "%s: %o", e->d_name, about.st_mode);
+        files++;
+    }
+    closedir(all);
+    ck_assert_uint_ge(files, least);
+}
+
+START_TEST(test_no_file_of_the_state_directory_is_open_to_others)
+{
+    char directory[] = "/tmp/attnd-phases-XXXXXX", command[96];
+    const char *const arguments[] = {"--durability", "journal", "--state-dir", directory, NULL};
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    mode_t mask = umask(0);
+    daemon_start(&served, CONFIG_SMALL(""), arguments, NULL);
+    umask(mask);
+    client_open(&client, &served);
+    call_create(&client, "s", "");
+    expect_decode(&client, "s", 1, 0);
+    struct answer answer = client_post(&client, "/snapshot", NULL);
+    expect_answer(&answer, 202, NULL, "a snapshot");
+    json_int_t generation = answer_integer(&answer, "generation"), base = 0;
+    answer_free(&answer);
+    for (unsigned tries = 0; base < generation; tries++) {
+        ck_assert_uint_lt(tries, SOON_MS / 10);
+        pause_ms(10);
+        answer = client_get(&client, "/snapshot");
+        base = answer_integer(&answer, "base");
+        answer_free(&answer);
+    }
+    expect_private_files(directory, 4); /* lock, journal, base, session */
+    serve_end();
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+/* ---- Descriptors ----------------------------------------------------------------------------- */
+
+#define HARD 300     /* descriptors */
+#define RESERVED 132 /* 64 for files, and 68 for an event thread */
+#define CROWD 220
+
+/* Lowers the limit on descriptors of this process, whose children inherit it. */
+static void limit_descriptors(rlim_t soft, rlim_t hard)
+{
+    const struct rlimit files = {soft, hard};
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
+}
+
+START_TEST(test_the_limit_of_descriptors_is_raised_and_connections_are_kept_below_it)
+{
+    static struct raw crowd[CROWD];
+    struct rlimit files;
+    struct rlimit own;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &own), 0);
+    limit_descriptors(HARD / 2, HARD);
+    serve_small();
+    ck_assert_int_eq(prlimit(served.process.pid, RLIMIT_NOFILE, NULL, &files), 0);
+    ck_assert_uint_eq(files.rlim_cur, HARD);
+    limit_descriptors(HARD, HARD);
+    ck_assert_int_eq(call_status(&client, "nobody"), 404);
+    for (size_t i = 0; i < CROWD; i++)
+        raw_open(&crowd[i], served.host, served.port);
+    ck_assert(raw_text(&crowd[CROWD - 1], LIVEZ));
+    ck_assert(!readable(&crowd[CROWD - 1], QUIET_MS));
+    ck_assert(call_metric(&client, "attnd_connections") == HARD - RESERVED);
+    for (size_t i = 0; i < CROWD; i++)
+        raw_close(&crowd[i]);
+    serve_end();
+}
+END_TEST
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+#define MANY 4000      /* sessions, of some KiB each in many small pieces */
+#define WAIT_TRIM_S 60 /* attnd says ten, and a busy machine may be late */
+#define MANY_CONFIG                                                                  \
+    "{\"port\":0,\"memory_limit\":\"64GiB\",\"models\":[{\"name\":\"m\",\"random\":" \
+    "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_hidden_layers\":32}}]}"
+
+static unsigned long resident_kib(void)
+{
+    return daemon_status_number(&served, served.process.pid, "VmRSS", 10);
+}
+
+static void make_and_delete_many(void)
+{
+    char text[64];
+    for (unsigned i = 0; i <= MANY; i++) {
+        snprintf(text, sizeof text, "{\"session_id\":\"s%u\"}", i);
+        struct answer answer = client_post(&client, "/sessions", text);
+        expect_answer(&answer, 201, NULL, text);
+        answer_free(&answer);
+    }
+    for (unsigned i = 0; i < MANY; i++) { /* the last one lies above the others */
+        snprintf(text, sizeof text, "s%u", i);
+        call_delete(&client, text);
+    }
+}
+
+START_TEST(test_freed_memory_goes_back_to_the_system)
+{
+    serve(MANY_CONFIG);
+    unsigned long before = resident_kib();
+    make_and_delete_many();
+    unsigned long most = resident_kib();
+    ck_assert_msg(most > before + 4096, "too little to tell: %lu of %lu KiB", most, before);
+    unsigned waited = 0;
+    while (resident_kib() > before + (most - before) / 2 && waited++ < 10 * WAIT_TRIM_S)
+        pause_ms(100);
+    ck_assert_msg(waited < 10 * WAIT_TRIM_S, "%lu KiB remain of %lu", resident_kib(), most);
+    serve_end();
+}
+END_TEST
+
+Suite *suite_phases(void)
+{
+    Suite *suite = suite_create("phases");
+    TCase *phases = tcase_create("phases"), *system_ = tcase_create("system");
+    tcase_add_test(phases, test_while_models_load_only_health_and_metrics_are_answered);
+    tcase_add_test(phases, test_a_signal_while_models_load_ends_it_at_once_with_success);
+    tcase_add_test(phases,
+                   test_while_it_drains_connections_are_refused_and_replies_are_the_last_of_theirs);
+    tcase_add_test(phases, test_a_sandbox_takes_new_privileges_away_before_models_load);
+    tcase_add_test(phases, test_a_health_check_fails_while_models_load);
+    tcase_add_test(phases,
+                   test_a_health_check_of_a_port_that_says_nothing_ends_after_three_seconds);
+    tcase_add_test(phases, test_sessions_that_cannot_be_saved_at_the_end_make_the_exit_status_1);
+    suite_add_tcase(suite, phases);
+    tcase_add_test(system_, test_no_file_of_the_state_directory_is_open_to_others);
+    tcase_add_test(system_,
+                   test_the_limit_of_descriptors_is_raised_and_connections_are_kept_below_it);
+    if (!INSTRUMENTED) /* a sanitizer keeps what is freed */
+        tcase_add_test(system_, test_freed_memory_goes_back_to_the_system);
+    suite_add_tcase(suite, system_);
+    return suite;
+}
