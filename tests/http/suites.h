@@ -30,6 +30,7 @@
     X(keys)        \
     X(isolation)   \
     X(quotas)      \
+    X(wrong_keys)  \
     X(fairness)    \
     X(connections) \
     X(tls)         \

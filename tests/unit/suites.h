@@ -25,6 +25,7 @@
     X(config)           \
     X(keys)             \
     X(accounts)         \
+    X(throttle)         \
     X(session)          \
     X(digest)           \
     X(fair_queue)       \
