@@ -125,9 +125,10 @@ struct attn_engine_options {
     unsigned threads;          /* 0: from affinity and cgroup quota; else 1 to ATTN_MAX_THREADS */
     enum attn_cpu_level level; /* refused with ATTN_UNSUPPORTED where the CPU lacks it */
     enum attn_gemm_mode gemm;
-    /* Bytes of working memory that one call may take, and that one call made by attn_yield.run may
-     * take beside it.  A call that needs more fails with ATTN_NO_MEMORY.  0: no bound.
-     * attn_call_bytes (attn_limits.h) says what a call needs. */
+    /* Bytes of working memory that one call may take, with the calls that have a yield and run in
+     * its pauses; and bytes that a call without one may take there beside them.  A call that needs
+     * more fails with ATTN_NO_MEMORY.  0: no bound.  attn_call_bytes (attn_limits.h) says what a
+     * call needs. */
     size_t call_bytes, yield_call_bytes;
 };
 
@@ -167,13 +168,16 @@ void attn_engine_describe(struct attn_engine_info *out, const struct attn_engine
 void attn_engine_run(struct attn_engine *engine, void (*task)(void *context, size_t i),
                      void *context, size_t count);
 
-/* How a long call gives way to short ones, and how it is cancelled.
+/* How a long call gives way to others, and how it is cancelled.
  *
  * The long call asks `wanted` every 0.01 to 0.5 ms, which should cost no more than reading a flag.
  * Where that is true it calls `run` on the thread that made the long call.  `run` may make any
  * calls to the same engine, as if nothing else ran there, but must not touch the inputs, outputs
- * and cache of the long call; what it calls is not interrupted in turn.  Where `run` returns false
- * the long call ends with ATTN_CANCELLED.  No bit of a result depends on interruptions. */
+ * and cache of the calls that it interrupts.  What it calls is interrupted in turn where that has a
+ * yield, until ATTN_YIELD_LEVELS calls run one inside another; the innermost asks nobody.  Where
+ * `run` returns false the call that it interrupts ends with ATTN_CANCELLED.  No bit of a result
+ * depends on interruptions. */
+#define ATTN_YIELD_LEVELS 3
 struct attn_yield {
     bool (*wanted)(void *context), (*run)(void *context);
     void *context;

@@ -64,6 +64,10 @@ struct attn_call_size {
 size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_size *size,
                        unsigned threads);
 
+/* Bytes of working memory that a call may take now, with a yield or without: inside attn_yield.run
+ * less than elsewhere.  SIZE_MAX: no bound.  From the thread that makes calls. */
+size_t attn_engine_free_bytes(const struct attn_engine *engine, bool has_yield);
+
 /* Memory that an engine of these options, with threads > 0, keeps while it is open: scratch, and
  * what OpenBLAS touches if the engine uses it; and the address space that OpenBLAS reserves. */
 size_t attn_engine_bytes(const struct attn_engine_options *options);

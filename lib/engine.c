@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "attn_limits.h"
 #include "cpu.h"
 #include "mem.h"
 #include "status.h"
@@ -73,50 +74,92 @@ static enum attn_status open_gemm(struct attn_engine *engine,
 static bool yield_wanted(void *context)
 {
     const struct attn_engine *engine = context;
-    return engine->yield->wanted(engine->yield->context);
+    const struct attn_yield *yield = engine->yields[attn_pool_level(engine->pool)];
+    return yield->wanted(yield->context);
 }
 
 /* Exchanges workspace and scratch.  A call inside a yield has memory of its own, because the outer
  * call's other threads go on using theirs. */
-static void exchange_memory(struct attn_engine *engine)
+static void exchange_memory(struct attn_engine *engine, struct attn_engine_memory *spare)
 {
-    struct attn_workspace workspace = engine->workspace;
-    float *scratch = engine->scratch;
-    engine->workspace = engine->spare;
-    engine->scratch = engine->spare_scratch;
-    engine->spare = workspace;
-    engine->spare_scratch = scratch;
+    const struct attn_engine_memory current = {engine->workspace, engine->scratch};
+    engine->workspace = spare->workspace;
+    engine->scratch = spare->scratch;
+    *spare = current;
 }
 
 static bool yield_run(void *context)
 {
     struct attn_engine *engine = context;
-    exchange_memory(engine);
-    bool go_on = engine->yield->run(engine->yield->context);
-    exchange_memory(engine);
+    unsigned outer = attn_pool_level(engine->pool) - 1;
+    const struct attn_yield *yield = engine->yields[outer];
+    exchange_memory(engine, &engine->spare[outer]);
+    bool go_on = yield->run(yield->context);
+    exchange_memory(engine, &engine->spare[outer]);
     return go_on;
+}
+
+/* ---- The memory of a call ----
+ *
+ * Together the calls that run one inside another hold at most call_bytes, and one without a yield,
+ * which is the innermost, yield_call_bytes beside them.  At the first level of yields a share of
+ * yield_call_bytes is kept from call to call, at further ones nothing. */
+
+/* Bytes that the calls outside of this level hold. */
+static size_t held_outside(const struct attn_engine *engine)
+{
+    size_t held = 0;
+    for (unsigned i = 0; i < attn_pool_level(engine->pool); i++)
+        held += engine->spare[i].workspace.held;
+    return held;
+}
+
+size_t attn_engine_free_bytes(const struct attn_engine *engine, bool has_yield)
+{
+    size_t held = held_outside(engine), most = engine->call_bytes;
+    if (most == 0)
+        return SIZE_MAX;
+    most = most > held ? most - held : 0;
+    if (attn_pool_level(engine->pool) == 0 || has_yield)
+        return most;
+    return engine->yield_call_bytes > 0 ? attn_add(most, engine->yield_call_bytes) : SIZE_MAX;
+}
+
+static void bound_memory(struct attn_engine *engine, bool has_yield)
+{
+    size_t most = attn_engine_free_bytes(engine, has_yield);
+    engine->workspace.limit = most == SIZE_MAX ? 0 : attn_max(most, 1);
+}
+
+static void give_back_memory(struct attn_engine *engine)
+{
+    unsigned level = attn_pool_level(engine->pool);
+    if (level == 1)
+        engine->workspace.limit = engine->yield_call_bytes;
+    if (level > 1)
+        attn_workspace_fini(&engine->workspace);
+    else
+        attn_workspace_reset(&engine->workspace);
 }
 
 void attn_engine_lock(struct attn_engine *engine, const struct attn_yield *yield)
 {
     pthread_mutex_lock(&engine->lock);
-    if (attn_pool_in_yield(engine->pool))
-        return;
-    engine->yield = yield;
+    engine->yields[attn_pool_level(engine->pool)] = yield;
     attn_pool_set_yield(engine->pool, yield != NULL ? &engine->pool_yield : NULL);
+    bound_memory(engine, yield != NULL);
 }
 
 void attn_engine_unlock(struct attn_engine *engine)
 {
-    attn_workspace_reset(&engine->workspace);
-    if (!attn_pool_in_yield(engine->pool))
-        attn_pool_set_yield(engine->pool, NULL);
+    give_back_memory(engine);
+    attn_pool_set_yield(engine->pool, NULL);
     pthread_mutex_unlock(&engine->lock);
 }
 
 bool attn_engine_cancelled(const struct attn_engine *engine, struct attn_error *error)
 {
-    bool cancelled = !attn_pool_in_yield(engine->pool) && attn_pool_cancelled(engine->pool);
+    bool cancelled = attn_pool_cancelled(engine->pool);
     if (cancelled)
         attn_fail(error, ATTN_CANCELLED, NULL, "the call was told to stop");
     return cancelled;
@@ -131,6 +174,17 @@ static void make_lock(pthread_mutex_t *lock)
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(lock, &attributes);
     pthread_mutexattr_destroy(&attributes);
+}
+
+static bool open_scratch(struct attn_engine *engine, unsigned threads)
+{
+    engine->scratch = attn_alloc_huge(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
+    bool made = engine->scratch != NULL;
+    for (size_t i = 0; i < ATTN_YIELD_LEVELS - 1; i++) {
+        engine->spare[i].scratch = attn_alloc_huge(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
+        made = made && engine->spare[i].scratch != NULL;
+    }
+    return made;
 }
 
 enum attn_status attn_engine_open(struct attn_engine **out,
@@ -148,15 +202,14 @@ enum attn_status attn_engine_open(struct attn_engine **out,
     if (engine == NULL)
         return attn_fail_memory(error, sizeof *engine);
     engine->level = level;
-    engine->workspace.limit = options->call_bytes;
-    engine->spare.limit = options->yield_call_bytes;
+    engine->call_bytes = options->call_bytes;
+    engine->yield_call_bytes = options->yield_call_bytes;
     attn_kernels_get(&engine->kernels, level);
     engine->pool_yield = (struct attn_yield){yield_wanted, yield_run, engine};
     make_lock(&engine->lock);
-    engine->scratch = attn_alloc_huge(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
-    engine->spare_scratch = attn_alloc_huge(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
+    bool made = open_scratch(engine, threads);
     status = attn_pool_open(&engine->pool, threads);
-    if (engine->scratch == NULL || engine->spare_scratch == NULL || status != ATTN_OK)
+    if (!made || status != ATTN_OK)
         status = attn_fail_memory(error, ATTN_SCRATCH_FLOATS * sizeof(float));
     else
         status = open_gemm(engine, options, error);
@@ -173,9 +226,11 @@ void attn_engine_close(struct attn_engine *engine)
         return;
     attn_pool_close(engine->pool);
     attn_workspace_fini(&engine->workspace);
-    attn_workspace_fini(&engine->spare);
     attn_free(engine->scratch);
-    attn_free(engine->spare_scratch);
+    for (size_t i = 0; i < ATTN_YIELD_LEVELS - 1; i++) {
+        attn_workspace_fini(&engine->spare[i].workspace);
+        attn_free(engine->spare[i].scratch);
+    }
     pthread_mutex_destroy(&engine->lock);
     attn_free(engine);
 }

@@ -23,11 +23,15 @@ struct attn_engine {
     pthread_mutex_t lock;           /* one computation at a time; guards all fields below */
     struct attn_workspace workspace; /* of the call that computes */
     float *scratch;                  /* [threads][ATTN_SCRATCH_FLOATS], of the same call */
-    /* Workspace and scratch of a call inside a yield, exchanged with those above meanwhile. */
-    struct attn_workspace spare;
-    float *spare_scratch;
-    const struct attn_yield *yield; /* the caller's, or NULL */
-    struct attn_yield pool_yield;   /* the pool's: exchanges the memory around the caller's */
+    /* Memory for the calls inside each further yield; while it runs, that of the calls outside. */
+    struct attn_engine_memory {
+        struct attn_workspace workspace;
+        float *scratch;
+    } spare[ATTN_YIELD_LEVELS - 1];
+    size_t call_bytes, yield_call_bytes; /* the options */
+    /* Of the call of each level, or NULL. */
+    const struct attn_yield *yields[ATTN_YIELD_LEVELS];
+    struct attn_yield pool_yield; /* the pool's: exchanges the memory around the caller's */
 };
 
 /* Floats of scratch of each thread: as many as a block of a product needs, or ATTN_TASK_UNITS units
@@ -41,8 +45,8 @@ _Static_assert(ATTN_GEMM_SCRATCH <= ATTN_TASK_UNITS * ATTN_UNIT_SCRATCH,
 /* Whether an engine of such options loads OpenBLAS. */
 bool attn_engine_uses_openblas(const struct attn_engine_options *options);
 
-/* Begins a call: takes the lock and sets the yield that its pauses ask (NULL: none).  A call made
- * inside a yield, on the same thread, has no pauses of its own. */
+/* Begins a call: takes the lock, sets the yield that its pauses ask (NULL: none) and bounds its
+ * memory.  A call may be made inside a yield, on the same thread. */
 void attn_engine_lock(struct attn_engine *engine, const struct attn_yield *yield);
 
 /* Ends a call: gives back the workspace's memory and releases the lock. */

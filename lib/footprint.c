@@ -121,7 +121,7 @@ size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_si
 
 size_t attn_engine_bytes(const struct attn_engine_options *options)
 {
-    const size_t scratch = 2 * ATTN_SCRATCH_FLOATS * sizeof(float);
+    const size_t scratch = ATTN_YIELD_LEVELS * ATTN_SCRATCH_FLOATS * sizeof(float);
     if (!attn_engine_uses_openblas(options))
         return attn_mul(options->threads, scratch);
     return ATTN_GEMM_BYTES + attn_mul(options->threads, scratch + ATTN_GEMM_THREAD_BYTES);

@@ -1,11 +1,11 @@
 /* pool.c: the worker pool: jobs, joining them, pauses and sleeping.
  *
- * A lane holds one job.  The outer lane is for the caller's tasks, the inner one for tasks that
- * interrupt them.  A lane's `state` holds in one word the generation of the current job, whether it
- * is open, and how many workers have joined it.  A worker joins by raising that count while the job
- * is open.  When the indices have run out the caller closes the job and waits for the count to fall
- * to zero.  A worker that wakes late therefore costs nothing, and no worker reads a job's fields
- * unless the caller is bound to wait for it.
+ * A lane holds one job.  The first lane is for the caller's tasks, each further one for tasks that
+ * interrupt those of the lane before it.  A lane's `state` holds in one word the generation of the
+ * current job, whether it is open, and how many workers have joined it.  A worker joins by raising
+ * that count while the job is open.  When the indices have run out the caller closes the job and
+ * waits for the count to fall to zero.  A worker that wakes late therefore costs nothing, and no
+ * worker reads a job's fields unless the caller is bound to wait for it.
  *
  * Sleeping: a worker that has spun without finding a job counts itself in `sleepers` and sleeps on
  * `generation`.  The caller changes `generation` before it reads `sleepers`, so no wake is lost. */
@@ -25,7 +25,7 @@
 #define STATE_OPEN (UINT64_C(1) << 31)
 #define STATE_ACTIVE (STATE_OPEN - 1)
 
-enum { OUTER, INNER, LANES };
+#define LANES ATTN_YIELD_LEVELS
 
 struct lane {
     _Alignas(ATTN_ALIGN) atomic_uint_fast64_t state; /* generation << 32 | open | active */
@@ -34,13 +34,16 @@ struct lane {
     attn_pool_task *task;
     void *context;
     size_t count;
+    /* Of the call whose job it is. */
+    const struct attn_yield *yield; /* used by the caller only */
+    atomic_bool cancelled;          /* yield->run has returned false */
 };
 
 struct worker {
     struct attn_pool *pool;
     pthread_t id;
     unsigned thread;
-    bool in_inner;          /* it runs a task of the inner lane */
+    unsigned above;         /* it may join lanes from this one on: those above its task's */
     uint64_t joined[LANES]; /* the generation it joined last */
 };
 
@@ -49,10 +52,8 @@ struct attn_pool {
     _Alignas(ATTN_ALIGN) atomic_uint generation; /* futex word */
     atomic_uint sleepers;
     atomic_bool stop;
-    atomic_bool in_yield;           /* the caller is within yield->run */
-    atomic_bool cancelled;          /* yield->run has returned false */
-    const struct attn_yield *yield; /* used by the caller only */
-    bool caller_only;               /* likewise */
+    atomic_uint level; /* calls of yield->run that the caller is within: its lane */
+    bool caller_only;  /* used by the caller only */
     unsigned threads, started;
     struct worker *workers; /* [threads - 1] */
 };
@@ -71,13 +72,18 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static bool is_cancelled(const struct lane *lane)
+{
+    return atomic_load_explicit(&lane->cancelled, memory_order_relaxed);
+}
+
 static void take_tasks(struct attn_pool *pool, unsigned which, unsigned thread)
 {
     struct lane *lane = &pool->lanes[which];
     size_t count = lane->count;
     for (;;) {
         attn_pool_pause(pool, thread);
-        if (which == OUTER && attn_pool_cancelled(pool))
+        if (is_cancelled(lane))
             return;
         size_t i = atomic_fetch_add_explicit(&lane->next, 1, memory_order_relaxed);
         if (i >= count)
@@ -94,23 +100,33 @@ static bool try_join(struct worker *self, unsigned which)
     while ((state >> 32) != self->joined[which] && (state & STATE_OPEN) != 0) {
         if (!atomic_compare_exchange_weak(&lane->state, &state, state + 1))
             continue;
+        unsigned above = self->above;
         self->joined[which] = state >> 32;
-        self->in_inner = which == INNER;
+        self->above = which + 1;
         take_tasks(self->pool, which, self->thread);
-        self->in_inner = false; /* as before: tasks of the inner lane join nothing at pauses */
+        self->above = above;
         atomic_fetch_sub(&lane->state, 1);
         return true;
     }
     return false;
 }
 
-/* Takes part in the inner lane's jobs for as long as they follow one another closely. */
+/* Joins a job of the lanes that the worker may join, the innermost first. */
+static bool try_join_any(struct worker *self)
+{
+    for (unsigned which = LANES; which-- > self->above;)
+        if (try_join(self, which))
+            return true;
+    return false;
+}
+
+/* Takes part in the inner lanes' jobs for as long as they follow one another closely. */
 static void join_inner_jobs(struct worker *self)
 {
     struct attn_pool *pool = self->pool;
     uint64_t deadline = 0;
-    while (!self->in_inner && atomic_load_explicit(&pool->in_yield, memory_order_acquire)) {
-        bool joined = try_join(self, INNER);
+    while (atomic_load_explicit(&pool->level, memory_order_acquire) >= self->above) {
+        bool joined = try_join_any(self);
         uint64_t now = now_ns();
         if (joined || deadline == 0)
             deadline = now + SPIN_NS;
@@ -120,18 +136,19 @@ static void join_inner_jobs(struct worker *self)
     }
 }
 
-/* Asks the caller's yield, and lets it run other work if that is wanted. */
+/* Asks the yield of the caller's call, and lets it run other work if that is wanted. */
 static void ask_yield(struct attn_pool *pool)
 {
-    const struct attn_yield *yield = pool->yield;
-    if (yield == NULL || attn_pool_in_yield(pool) || attn_pool_cancelled(pool) ||
-        !yield->wanted(yield->context))
+    unsigned level = attn_pool_level(pool);
+    struct lane *lane = &pool->lanes[level];
+    const struct attn_yield *yield = lane->yield;
+    if (yield == NULL || level + 1 == LANES || is_cancelled(lane) || !yield->wanted(yield->context))
         return;
-    atomic_store(&pool->in_yield, true);
+    atomic_store(&pool->level, level + 1);
     bool go_on = yield->run(yield->context);
-    atomic_store(&pool->in_yield, false);
+    atomic_store(&pool->level, level);
     if (!go_on)
-        atomic_store(&pool->cancelled, true);
+        atomic_store(&lane->cancelled, true);
 }
 
 void attn_pool_pause(struct attn_pool *pool, unsigned thread)
@@ -142,20 +159,21 @@ void attn_pool_pause(struct attn_pool *pool, unsigned thread)
         join_inner_jobs(&pool->workers[thread - 1]);
 }
 
-bool attn_pool_in_yield(const struct attn_pool *pool)
+unsigned attn_pool_level(const struct attn_pool *pool)
 {
-    return atomic_load_explicit(&pool->in_yield, memory_order_relaxed);
+    return atomic_load_explicit(&pool->level, memory_order_relaxed);
 }
 
 bool attn_pool_cancelled(const struct attn_pool *pool)
 {
-    return atomic_load_explicit(&pool->cancelled, memory_order_relaxed);
+    return is_cancelled(&pool->lanes[attn_pool_level(pool)]);
 }
 
 void attn_pool_set_yield(struct attn_pool *pool, const struct attn_yield *yield)
 {
-    pool->yield = yield;
-    atomic_store(&pool->cancelled, false);
+    struct lane *lane = &pool->lanes[attn_pool_level(pool)];
+    lane->yield = yield;
+    atomic_store(&lane->cancelled, false);
 }
 
 static void sleep_until_change(struct attn_pool *pool, unsigned generation)
@@ -175,7 +193,7 @@ static void *worker_main(void *argument)
         unsigned generation = atomic_load(&pool->generation);
         uint64_t deadline = now_ns() + SPIN_NS;
         bool joined = false;
-        while (!(joined = try_join(self, INNER) || try_join(self, OUTER)) && now_ns() < deadline)
+        while (!(joined = try_join_any(self)) && now_ns() < deadline)
             for (int i = 0; i < 16; i++)
                 pause_cpu();
         if (!joined)
@@ -196,7 +214,7 @@ static void run_on_caller(struct attn_pool *pool, attn_pool_task *task, void *co
 {
     for (size_t i = 0; i < count; i++) {
         ask_yield(pool);
-        if (!attn_pool_in_yield(pool) && attn_pool_cancelled(pool))
+        if (attn_pool_cancelled(pool))
             return;
         task(context, i, 0);
     }
@@ -208,7 +226,7 @@ void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, 
         run_on_caller(pool, task, context, count);
         return;
     }
-    unsigned which = attn_pool_in_yield(pool) ? INNER : OUTER;
+    unsigned which = attn_pool_level(pool);
     struct lane *lane = &pool->lanes[which];
     lane->task = task;
     lane->context = context;

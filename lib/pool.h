@@ -5,11 +5,12 @@
  * spins for 30 microseconds before it sleeps on a futex: waking a thread costs 22 us, a stage of a
  * decode less than that.
  *
- * A long run can give way to other work.  Between tasks, and wherever a task calls attn_pool_pause,
- * the caller's thread asks its attn_yield whether other work is wanted, and if so runs that work on
- * top of its current task.  An attn_pool_run made there uses a second lane; workers that reach a
- * pause join that lane before they go on.  No task has to end first, so tasks may be of any length
- * as long as they pause often.  Work inside a yield is not interrupted again. */
+ * A long run can give way to other work.  Between tasks, and wherever a task calls
+ * attn_pool_pause, the caller's thread asks its attn_yield whether other work is wanted, and if so
+ * runs that work on top of its current task.  An attn_pool_run made there uses a lane of its own;
+ * workers that reach a pause join that lane before they go on.  No task has to end first, so tasks
+ * may be of any length as long as they pause often.  Work inside a yield may be interrupted in
+ * turn, up to ATTN_YIELD_LEVELS runs one inside another. */
 #ifndef ATTN_LIB_POOL_H
 #define ATTN_LIB_POOL_H
 
@@ -34,16 +35,17 @@ void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, 
  * wakes. */
 void attn_pool_set_caller_only(struct attn_pool *pool, bool caller_only);
 
-/* Sets the yield that runs from here on ask; NULL: none.  Clears a cancellation.  Called by the
- * caller, between runs. */
+/* Sets the yield that runs of this level from here on ask; NULL: none.  Clears a cancellation.
+ * Called by the caller, between runs. */
 void attn_pool_set_yield(struct attn_pool *pool, const struct attn_yield *yield);
 
 /* A pause: a place in a task, or in the caller's own work (thread 0), where other work may go
  * first. */
 void attn_pool_pause(struct attn_pool *pool, unsigned thread);
 
-/* Whether the caller is within its yield; whether the yield's run() has cancelled. */
-bool attn_pool_in_yield(const struct attn_pool *pool);
+/* How many yields the caller is within; whether the run() of this level's yield has cancelled.  The
+ * caller's. */
+unsigned attn_pool_level(const struct attn_pool *pool);
 bool attn_pool_cancelled(const struct attn_pool *pool);
 
 #endif

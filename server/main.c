@@ -215,8 +215,7 @@ static bool open_scheduler(struct srv_app *app)
         .metrics = app->metrics,
         .limits = &config->limits,
         .routes = app->routes,
-        .batches_wait_for_disk =
-            config->durability == SRV_DURABLE_JOURNAL && config->journal_fsync == SRV_FSYNC_ALWAYS,
+        .records_on_disk = config->durability == SRV_DURABLE_JOURNAL,
         .stopping = &app->stopping,
         .resume = resume,
         .resume_context = app,

@@ -24,8 +24,7 @@ static const struct attn_layer_spec *spec_of(const struct srv_item *item)
     return attn_model_layer(item->model->attn, (size_t)item->job->call.layer);
 }
 
-/* Cached keys and the item's own. */
-static size_t keys_of(const struct srv_item *item)
+size_t srv_item_keys(const struct srv_item *item)
 {
     return attn_cache_length(item->session->cache, (size_t)item->job->call.layer) +
            item->sizes.queries;
@@ -36,25 +35,34 @@ static size_t keys_of(const struct srv_item *item)
 static size_t visible_keys(const struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
-    size_t keys = keys_of(item), seen = spec_of(item)->sliding_window + item->sizes.queries;
+    size_t keys = srv_item_keys(item), seen = spec_of(item)->sliding_window + item->sizes.queries;
     bool windowed = spec_of(item)->sliding_window > 0 && !rows->sliding_window.present &&
                     !rows->attention_mask.present && (rows->outputs & MAPS) == 0;
     return windowed && seen < keys ? seen : keys;
 }
 
-/* The work of looking at weights one by one. */
-static size_t weights_work(const struct srv_item *item)
+/* The work of looking at one weight. */
+static size_t weight_work(const struct srv_rows *rows)
 {
-    const struct srv_rows *rows = item->rows;
-    size_t each =
-        (rows->top_k > 0 ? RANK_WORK : 0) + (rows->outputs & SRV_OUT_STATS ? MEASURE_WORK : 0);
-    return each * item->sizes.queries * spec_of(item)->num_heads * keys_of(item);
+    return (rows->top_k > 0 ? RANK_WORK : 0) + (rows->outputs & SRV_OUT_STATS ? MEASURE_WORK : 0);
 }
 
 size_t srv_item_work(const struct srv_item *item)
 {
+    size_t weights = item->sizes.queries * spec_of(item)->num_heads * srv_item_keys(item);
     return attn_step_work(spec_of(item), item->sizes.queries, visible_keys(item)) +
-           weights_work(item);
+           weight_work(item->rows) * weights;
+}
+
+size_t srv_attend_work(const struct srv_job *job)
+{
+    const struct srv_sizes *s = &job->sizes; /* at most max_body_bytes * max_tokens * D */
+    size_t heads = s->num_heads * (s->head_dim + s->value_head_dim);
+    size_t kv_heads = s->num_kv_heads * (s->head_dim + s->value_head_dim);
+    size_t projections = s->hidden_size * (s->queries * heads + s->keys * kv_heads);
+    size_t weights = s->queries * s->keys * s->num_heads;
+    return s->batch *
+           (projections + s->queries * s->keys * heads + weights * weight_work(&job->call.rows));
 }
 
 /* The most work of a batch of the item's layer. */
@@ -73,7 +81,7 @@ bool srv_item_is_long(const struct srv_item *item)
 static size_t masked_keys(const struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
-    return rows->attention_mask.present || rows->padding_mask.present ? keys_of(item) : 0;
+    return rows->attention_mask.present || rows->padding_mask.present ? srv_item_keys(item) : 0;
 }
 
 static bool same_layer(const struct srv_item *a, const struct srv_item *b)

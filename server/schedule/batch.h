@@ -16,9 +16,15 @@ struct srv_batch {
     size_t masked_keys; /* keys of masked items */
 };
 
+/* Keys of the step of a bound item that is the first of its session: cached ones and its own. */
+size_t srv_item_keys(const struct srv_item *item);
+
 /* The estimated multiply-adds of the step of a bound item that is the first of its session:
  * attn_step_work (attn_limits.h), and what looking at its weights one by one takes. */
 size_t srv_item_work(const struct srv_item *item);
+
+/* The same of a job's attention over given rows. */
+size_t srv_attend_work(const struct srv_job *job);
 
 /* Whether the step of an item whose `work` is set is long: a prefill, or a decode of much work. */
 bool srv_item_is_long(const struct srv_item *item);

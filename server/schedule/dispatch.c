@@ -15,11 +15,9 @@
 
 #define ALONE_BYTES 32768 /* of bodies or replies, below which waking threads does not pay */
 #define BATCH_LOOKS ((size_t)4 * SRV_BATCH_STEPS) /* most items looked at for one batch */
-#define PIECE_COST 64                             /* rows that a piece counts for */
-
-/* Both in multiply-adds. */
-#define SMALL_WORK 2000000 /* most of the steps of a round that an event thread runs */
-#define BATCH_WORK 200000  /* take as long as beginning and ending a batch */
+#define COST_WORK 65536                           /* multiply-adds that a caller is charged 1 for */
+#define PIECE_COST 512                            /* of a piece of about a millisecond */
+#define CHANGE_COST 64 /* of a job that begins, beside its wait for the disk */
 
 /* Calls task(context, i) for each i below count, on all threads where `bytes` make that pay. */
 static void run_tasks(struct srv_dispatch *d, void (*task)(void *context, size_t i), void *context,
@@ -97,11 +95,13 @@ bool srv_dispatch_write_piece(struct srv_dispatch *d, struct srv_request *reques
 
 /* ---- Queueing -------------------------------------------------------------------------------- */
 
+static size_t cost_of(size_t work) { return 1 + work / COST_WORK; }
+
 static void enqueue_item(struct srv_dispatch *d, struct srv_item *item)
 {
     item->work = srv_item_work(item);
     item->node = (struct srv_queue_node){
-        .kind = SRV_NODE_ITEM, .caller = item->job->request->caller, .cost = item->sizes.queries};
+        .kind = SRV_NODE_ITEM, .caller = item->job->request->caller, .cost = cost_of(item->work)};
     srv_fair_queue_put(&d->queue, srv_item_is_long(item) ? SRV_QUEUE_LONG_STEPS : SRV_QUEUE_STEPS,
                        &item->node);
 }
@@ -124,11 +124,17 @@ static void enqueue_job(struct srv_dispatch *d, enum srv_queue_kind kind, struct
     srv_fair_queue_put(&d->queue, kind, &job->node);
 }
 
+static void enqueue_attend(struct srv_dispatch *d, struct srv_job *job)
+{
+    job->work = srv_attend_work(job);
+    enqueue_job(d, SRV_QUEUE_ATTENDS, job, cost_of(job->work));
+}
+
 /* Queues a job that has no `begin` or has begun; ends the job if nothing is left to do. */
 static void enqueue_or_end_job(struct srv_dispatch *d, struct srv_job *job)
 {
     if (job->type->compute != NULL)
-        enqueue_job(d, SRV_QUEUE_ATTENDS, job, job->sizes.batch * job->sizes.queries);
+        enqueue_attend(d, job);
     else if (job->type->advance != NULL && job->error.code == SRV_OK)
         enqueue_job(d, SRV_QUEUE_PIECES, job, PIECE_COST);
     else if (job->pending == 0)
@@ -162,16 +168,16 @@ static struct srv_job *take_job(struct srv_dispatch *d, enum srv_queue_kind kind
     return NULL;
 }
 
-/* Binds the job's items, and begins the job or queues it for its beginning.  A change to a session
- * waits for the end of a running long step, which may be of that session. */
+/* Binds the job's items, and begins the job or queues it for its beginning: where a journal is kept
+ * each job that begins may wait for the disk, and takes its turn. */
 static void bind_and_begin_job(struct srv_dispatch *d, struct srv_job *job)
 {
     for (size_t i = 0; i < job->num_items; i++)
         bind_item(d, &job->items[i]);
     if (job->type->begin == NULL)
         enqueue_or_end_job(d, job);
-    else if (d->long_step != NULL && !job->type->begins_any_time)
-        enqueue_job(d, SRV_QUEUE_CHANGES, job, 1);
+    else if (d->context->records_on_disk || !srv_dispatch_may_begin(d, job))
+        enqueue_job(d, SRV_QUEUE_CHANGES, job, CHANGE_COST);
     else
         begin_job(d, job);
 }
@@ -280,75 +286,92 @@ bool srv_dispatch_run_batch(struct srv_dispatch *d)
 
 /* ---- Long computations and pieces ------------------------------------------------------------ */
 
-static void begin_long(struct srv_dispatch *d, const struct srv_request *request,
-                       struct srv_item *long_step)
+static void begin_long(struct srv_dispatch *d, const struct srv_long *started)
 {
     srv_dispatch_reply(d);
-    d->long_request = request;
-    d->long_step = long_step;
-    d->stop_error.code = SRV_OK;
-    d->steps_waiting = srv_dispatch_has_short_steps(d);
+    d->longs[d->num_longs++] = *started;
+    d->work_waiting = srv_dispatch_pause_has_work(d);
+}
+
+struct srv_long *srv_dispatch_running(struct srv_dispatch *d)
+{
+    return d->num_longs > 0 ? &d->longs[d->num_longs - 1] : NULL;
 }
 
 bool srv_dispatch_long_goes_on(struct srv_dispatch *d)
 {
-    return d->long_request == NULL ||
-           srv_request_check_cancelled(d->long_request, srv_now_ns(), &d->stop_error) == SRV_OK;
+    struct srv_long *running = srv_dispatch_running(d);
+    return running == NULL || srv_request_check_cancelled(running->request, srv_now_ns(),
+                                                          &running->stop_error) == SRV_OK;
 }
 
 /* `error` is the computation's.  The library ends every stopped computation with ATTN_CANCELLED,
  * which base/errors.c turns into `draining`; the true reason is known here. */
 static void end_long(struct srv_dispatch *d, struct srv_error *error)
 {
-    if (error->code == SRV_E_DRAINING && d->stop_error.code != SRV_OK)
-        *error = d->stop_error;
-    d->long_request = NULL;
-    d->long_step = NULL;
+    const struct srv_long *ended = &d->longs[--d->num_longs];
+    if (error->code == SRV_E_DRAINING && ended->stop_error.code != SRV_OK)
+        *error = ended->stop_error;
 }
 
-/* Begins the changes that waited for the end of a long step.  A change costs its caller nothing,
- * whether it has waited or not. */
-static void begin_changes(struct srv_dispatch *d)
+void srv_dispatch_run_change(struct srv_dispatch *d)
 {
-    struct srv_queue_walk walk;
-    srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_CHANGES);
-    for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
-        srv_queue_walk_remove(&walk);
-        begin_job(d, srv_job_of(node));
-    }
+    struct srv_job *job = srv_dispatch_find_change(d, true);
+    if (job != NULL)
+        begin_job(d, job);
 }
 
 /* The long step's item ends before changes begin, so that they see whether it has created its
  * session. */
-void srv_dispatch_run_long_step(struct srv_dispatch *d)
+static void run_long_step(struct srv_dispatch *d, struct srv_item *item)
 {
-    struct srv_batch batch;
-    take_batch(&batch, d, SRV_QUEUE_LONG_STEPS, 1);
-    if (batch.count == 0)
-        return;
-    struct srv_item *item = batch.items[0];
-    begin_long(d, item->job->request, item);
-    item->step.yield = &d->yield;
-    srv_items_run(batch.items, 1);
+    begin_long(d, &(struct srv_long){item->job->request, item, .work = item->work});
+    item->step.yield = srv_dispatch_yield(d);
+    srv_items_run(&item, 1);
     end_long(d, &item->error);
     end_item(d, item);
-    begin_changes(d);
+    while (!d->context->records_on_disk && srv_dispatch_find_change(d, false) != NULL)
+        srv_dispatch_run_change(d);
 }
 
-void srv_dispatch_run_attend(struct srv_dispatch *d)
+static void run_attend(struct srv_dispatch *d, struct srv_job *job)
 {
-    struct srv_job *job = take_job(d, SRV_QUEUE_ATTENDS);
-    if (job == NULL)
-        return;
     uint64_t start = srv_now_ns();
-    begin_long(d, job->request, NULL);
-    job->yield = &d->yield;
+    begin_long(d, &(struct srv_long){job->request, NULL, .work = job->work});
+    job->yield = srv_dispatch_yield(d);
     job->type->compute(job);
     end_long(d, &job->error);
     if (job->error.code == SRV_OK)
         srv_metrics_attend(d->context->metrics, job->sizes.batch * job->sizes.queries,
                            srv_now_ns() - start);
     end_job(d, job);
+}
+
+void srv_dispatch_run_long_step(struct srv_dispatch *d)
+{
+    struct srv_batch batch;
+    take_batch(&batch, d, SRV_QUEUE_LONG_STEPS, 1);
+    if (batch.count > 0)
+        run_long_step(d, batch.items[0]);
+}
+
+void srv_dispatch_run_attend(struct srv_dispatch *d)
+{
+    struct srv_job *job = take_job(d, SRV_QUEUE_ATTENDS);
+    if (job != NULL)
+        run_attend(d, job);
+}
+
+void srv_dispatch_run_interrupting(struct srv_dispatch *d)
+{
+    struct srv_queue_node *node = srv_dispatch_find_interrupting(d, SRV_QUEUE_ATTENDS, true);
+    if (node != NULL) {
+        run_attend(d, srv_job_of(node));
+        return;
+    }
+    node = srv_dispatch_find_interrupting(d, SRV_QUEUE_LONG_STEPS, true);
+    if (node != NULL)
+        run_long_step(d, srv_item_of(node));
 }
 
 void srv_dispatch_run_piece(struct srv_dispatch *d)
@@ -416,8 +439,9 @@ static void end_cancelled_queued(struct srv_dispatch *d, enum srv_queue_kind kin
 
 void srv_dispatch_end_cancelled(struct srv_dispatch *d)
 {
-    if (d->long_step != NULL)
-        end_cancelled_following(d, d->long_step, srv_now_ns());
+    for (size_t i = 0; i < d->num_longs; i++)
+        if (d->longs[i].step != NULL)
+            end_cancelled_following(d, d->longs[i].step, srv_now_ns());
     for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
         end_cancelled_queued(d, kind);
 }
@@ -439,44 +463,6 @@ void srv_dispatch_refuse(struct srv_dispatch *d, struct srv_request *requests[],
     for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
         for (struct srv_queue_node *node; (node = srv_fair_queue_take(&d->queue, kind)) != NULL;)
             refuse(d, node, &error);
-}
-
-/* ---- What is queued -------------------------------------------------------------------------- */
-
-bool srv_dispatch_has_work(const struct srv_dispatch *d)
-{
-    return !srv_fair_queue_is_empty(&d->queue);
-}
-
-bool srv_dispatch_has_short_steps(const struct srv_dispatch *d)
-{
-    return d->queue.waiting[SRV_QUEUE_STEPS] > 0;
-}
-
-/* The work of an item and of the items that follow it in its session, each a batch of its own;
- * counted no further than beyond SMALL_WORK. */
-static size_t work_of_session(const struct srv_item *item)
-{
-    size_t work = item->work;
-    while ((item = item->next_of_session) != NULL && work <= SMALL_WORK)
-        work += BATCH_WORK + srv_item_work(item);
-    return work;
-}
-
-bool srv_dispatch_is_small(struct srv_dispatch *d)
-{
-    struct srv_queue_walk walk;
-    struct srv_queue_node *node;
-    const size_t *count = d->queue.waiting;
-    size_t work = 0;
-    if (count[SRV_QUEUE_LONG_STEPS] + count[SRV_QUEUE_ATTENDS] + count[SRV_QUEUE_PIECES] > 0)
-        return false;
-    srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_STEPS);
-    while (work <= SMALL_WORK && (node = srv_queue_walk_peek(&walk)) != NULL) {
-        work += work_of_session(srv_item_of(node));
-        srv_queue_walk_pass(&walk);
-    }
-    return work <= SMALL_WORK;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */

@@ -12,6 +12,14 @@
 #include "schedule/io_workers.h"
 #include "schedule/job.h"
 
+/* A long computation that runs, or that another one interrupts. */
+struct srv_long {
+    const struct srv_request *request;
+    struct srv_item *step; /* its item, whose session must not change; NULL: an attend */
+    size_t work;
+    struct srv_error stop_error; /* why it is to stop; SRV_OK: it goes on */
+};
+
 struct srv_dispatch {
     const struct srv_scheduler_context *context;
     struct srv_admission admission;
@@ -19,13 +27,10 @@ struct srv_dispatch {
     struct srv_request **ended; /* [capacity] whose replies are due */
     size_t num_ended;
     struct srv_fair_queue queue;
-    struct attn_yield yield; /* of long computations */
-
-    /* Of the long computation that runs: */
-    const struct srv_request *long_request; /* whose it is; NULL: none runs */
-    struct srv_item *long_step;  /* its item, whose session must not change; NULL: an attend */
-    struct srv_error stop_error; /* why it is to stop; SRV_OK: it goes on */
-    bool steps_waiting;          /* short steps were queued after its last pause */
+    struct attn_yield yield;                  /* of long computations */
+    struct srv_long longs[ATTN_YIELD_LEVELS]; /* [num_longs], each inside the one before it */
+    size_t num_longs;
+    bool work_waiting; /* what a pause may run was queued after the last pause */
 };
 
 /* Makes an empty queue and room for `capacity` requests; false where memory is short.  The caller
@@ -47,8 +52,25 @@ void srv_dispatch_run_long_step(struct srv_dispatch *dispatch);
 void srv_dispatch_run_attend(struct srv_dispatch *dispatch);
 void srv_dispatch_run_piece(struct srv_dispatch *dispatch);
 
-/* Whether the long computation is to go on: false, with stop_error set, where its request is
- * cancelled. */
+/* Begins the next job that waits for its turn, or for the end of a long step. */
+void srv_dispatch_run_change(struct srv_dispatch *dispatch);
+
+/* Whether a job may begin now: a change to a session waits for the end of a running long step,
+ * which may be of that session. */
+bool srv_dispatch_may_begin(const struct srv_dispatch *dispatch, const struct srv_job *job);
+
+/* The first job that waits to begin and may, removed from the queue and charged where `take`; NULL
+ * where there is none. */
+struct srv_job *srv_dispatch_find_change(struct srv_dispatch *dispatch, bool take);
+
+/* At a pause of a long computation: runs one attention or one long step that may interrupt it
+ * (interrupt.c), if there is one. */
+void srv_dispatch_run_interrupting(struct srv_dispatch *dispatch);
+
+/* The long computation that runs; NULL: none. */
+struct srv_long *srv_dispatch_running(struct srv_dispatch *dispatch);
+
+/* Whether that is to go on: false, with stop_error set, where its request is cancelled. */
 bool srv_dispatch_long_goes_on(struct srv_dispatch *dispatch);
 
 /* Ends all that is cancelled, in the queue or after another item of its session. */
@@ -71,8 +93,16 @@ void srv_dispatch_fail_draining(struct srv_error *error);
 
 bool srv_dispatch_has_work(const struct srv_dispatch *dispatch);
 
-/* Whether steps are queued that a pause of a long computation may run. */
-bool srv_dispatch_has_short_steps(const struct srv_dispatch *dispatch);
+/* The yield for the long computation that runs; NULL where that interrupts another and is short. */
+const struct attn_yield *srv_dispatch_yield(struct srv_dispatch *dispatch);
+
+/* Whether something is queued that a pause of the long computation that runs may run. */
+bool srv_dispatch_pause_has_work(struct srv_dispatch *dispatch);
+
+/* The first node of a kind that may interrupt the long computation that runs, removed from the
+ * queue and charged where `take`; NULL where there is none. */
+struct srv_queue_node *srv_dispatch_find_interrupting(struct srv_dispatch *dispatch,
+                                                      enum srv_queue_kind kind, bool take);
 
 /* Whether all that is queued takes less time than waking another thread. */
 bool srv_dispatch_is_small(struct srv_dispatch *dispatch);

@@ -82,7 +82,8 @@ struct srv_job {
 
     /* Of an attention over given rows: */
     const struct srv_model *model;  /* NULL: weightless */
-    const struct attn_yield *yield; /* set before `compute` is called */
+    size_t work;                    /* estimated multiply-adds, set when the job is queued */
+    const struct attn_yield *yield; /* set before `compute` is called, or NULL */
     struct srv_sizes sizes;
     struct attn_modifiers modifiers;
     struct attn_outputs outputs;

@@ -26,9 +26,10 @@
  * before each long computation and at the end.  Work that a round leaves in the queue is done in
  * the rounds after it.
  *
- * A long step or an attend pauses inside the library many times a millisecond.  At a pause, if
- * steps wait and their turn has come, one batch runs; then no pause runs a batch for LONG_SHARE
- * times the CPU time of that pause. */
+ * A long step or an attend pauses inside the library many times a millisecond.  At a pause whose
+ * turn has come one batch runs, of steps that wait, and then one long step or attend that may
+ * interrupt the other (interrupt.c), with pauses of its own.  After that no pause runs anything for
+ * LONG_SHARE times the CPU time of that pause. */
 #include "schedule/scheduler.h"
 
 #include <pthread.h>
@@ -42,7 +43,7 @@
 
 #define ROUND_BATCHES 4 /* of steps, before a long step, an attend and a piece */
 #define THREADS_PER_IO_WORKER 4
-#define LONG_SHARE 1 /* times the CPU time of a pause with a batch, until the next such pause */
+#define LONG_SHARE 1 /* times the CPU time of a pause that computes, until the next such pause */
 #define SWEEP_NS UINT64_C(100000000) /* between two searches for cancelled requests */
 #define SMALL_BYTES 65536            /* of bodies in a round that an event thread runs */
 
@@ -137,7 +138,7 @@ static void sweep(struct srv_scheduler *s)
     s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
 }
 
-/* Up to ROUND_BATCHES batches of steps, then at most one long step, one attention over given rows
+/* Up to ROUND_BATCHES batches of steps, with one change before each, then at most one long step, one attention over given rows
  * and one piece, so that none of the kinds starves the others.  Steps that arrive during a batch
  * join the next batch. */
 static void run_round(struct srv_scheduler *s)
@@ -146,7 +147,10 @@ static void run_round(struct srv_scheduler *s)
     srv_store_take_checkpoint(s->context->store);
     read_taken(s);
     sweep(s);
-    for (int i = 0; i < ROUND_BATCHES && !s->stopping && srv_dispatch_run_batch(dispatch); i++) {
+    for (int i = 0; i < ROUND_BATCHES && !s->stopping; i++) {
+        srv_dispatch_run_change(dispatch);
+        if (!srv_dispatch_run_batch(dispatch))
+            break;
         srv_dispatch_reply(dispatch);
         sweep(s);
         if (take_inbox(s) && !s->stopping)
@@ -204,53 +208,62 @@ static bool pause_wanted(void *context)
     struct srv_scheduler *s = context;
     uint64_t now = srv_now_ns();
     bool work =
-        s->dispatch.steps_waiting || atomic_load_explicit(&s->inbox_ready, memory_order_relaxed);
+        s->dispatch.work_waiting || atomic_load_explicit(&s->inbox_ready, memory_order_relaxed);
     return (work && now >= s->next_pause_ns) || now >= s->next_sweep_ns ||
-           srv_request_check_cancelled(s->dispatch.long_request, now, NULL) != SRV_OK;
+           srv_request_check_cancelled(srv_dispatch_running(&s->dispatch)->request, now, NULL) !=
+               SRV_OK;
 }
 
-/* CPU time of this thread: what a busy machine takes from the thread is not held against the steps
- * that a pause runs. */
-static uint64_t cpu_time_ns(void)
+/* The clock of what a pause is charged: CPU time of this thread, so that what a busy machine takes
+ * from the thread is not held against what the pause runs; all time where that waits for the
+ * disk. */
+static uint64_t charged_ns(const struct srv_scheduler *s)
 {
     struct timespec t;
+    if (s->context->records_on_disk)
+        return srv_now_ns();
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* attn_yield.run: runs one batch, if it is time for a batch.  Steps that arrive during that batch
- * wait for the next pause; long steps wait for the end of the long computation.  False where the
- * long computation is to stop. */
+/* attn_yield.run: runs one batch and one computation that may interrupt the running one, if it is
+ * time for that.  Steps that arrive meanwhile wait for the next pause.  False where the long
+ * computation is to stop. */
 static bool pause_run(void *context)
 {
     struct srv_scheduler *s = context;
-    uint64_t start = cpu_time_ns();
-    if (!srv_dispatch_long_goes_on(&s->dispatch))
+    struct srv_dispatch *d = &s->dispatch;
+    uint64_t start = charged_ns(s);
+    if (!srv_dispatch_long_goes_on(d))
         return false;
     sweep(s);
     if (srv_now_ns() < s->next_pause_ns)
         return true;
     take_inbox(s);
     if (s->stopping) {
-        srv_dispatch_fail_draining(&s->dispatch.stop_error);
+        srv_dispatch_fail_draining(&srv_dispatch_running(d)->stop_error);
         return false;
     }
     read_taken(s);
-    srv_dispatch_run_batch(&s->dispatch);
-    srv_dispatch_reply(&s->dispatch);
-    s->dispatch.steps_waiting = srv_dispatch_has_short_steps(&s->dispatch);
-    s->next_pause_ns = srv_now_ns() + (cpu_time_ns() - start) * LONG_SHARE;
+    srv_dispatch_run_change(d);
+    srv_dispatch_run_batch(d);
+    srv_dispatch_reply(d);
+    srv_dispatch_run_interrupting(d);
+    srv_dispatch_reply(d);
+    d->work_waiting = srv_dispatch_pause_has_work(d);
+    s->next_pause_ns = srv_now_ns() + (charged_ns(s) - start) * LONG_SHARE;
     return true;
 }
 
 /* ---- Rounds on an event thread --------------------------------------------------------------- */
 
-/* Event threads run no batches that wait for the disk. */
+/* Event threads run nothing that may wait for the disk: whatever journal_fsync is, a write waits while
+ * the journal is flushed, or while too much has not been written back. */
 static bool inbox_is_small(struct srv_scheduler *s)
 {
     pthread_mutex_lock(&s->inbox_lock);
     bool small = !s->handed_over && !s->stop && s->inbox_bytes <= SMALL_BYTES &&
-                 !s->context->batches_wait_for_disk;
+                 !s->context->records_on_disk;
     pthread_mutex_unlock(&s->inbox_lock);
     return small;
 }

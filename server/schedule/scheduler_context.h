@@ -26,7 +26,7 @@ struct srv_scheduler_context {
     struct srv_metrics *metrics;
     const struct srv_limits *limits;
     const struct srv_routes *routes;
-    bool batches_wait_for_disk; /* journal_fsync is `always`: each batch flushes the journal */
+    bool records_on_disk;  /* steps and changes are recorded in a journal, and wait for the disk */
     atomic_bool *stopping; /* set by srv_scheduler_stop: what waits is refused, long work stops */
 
     /* Hands finished requests back to the http room: once for each request that was submitted, on

@@ -32,6 +32,7 @@
     X(quotas)      \
     X(wrong_keys)  \
     X(fairness)    \
+    X(interrupts)  \
     X(connections) \
     X(tls)         \
     X(reload)      \

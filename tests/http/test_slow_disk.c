@@ -1,4 +1,5 @@
-/* test_slow_disk.c: a journal on a disk whose flushes take half a second.  No event thread and not
+/* test_slow_disk.c: a journal on a disk whose writes and flushes take
+ * a quarter of a second each.  No event thread and not
  * the main thread waits for that disk: probes are answered and signals are seen meanwhile. */
 #include <check.h>
 #include <pthread.h>
@@ -12,8 +13,11 @@
 #include "calls.h"
 #include "suites.h"
 
-#define SYNC_MS 500
+#define SYNC_MS 250
 #define WRITERS 4
+#define MANY_WRITERS 10
+#define TURN_MS \
+    2500 /* of a decode: the change under way, another one, its own batch; 500 ms each */
 #define PROBES 200
 #define PROBE_PAUSE_MS 10
 #define LATEST_MS 5 /* of 99 of 100 probes */
@@ -24,8 +28,7 @@
 #define SEEN_MS 100 /* until a signal is seen, at most */
 #define WAIT_MS 60000
 
-#define CONFIG \
-    CONFIG_SMALL("\"durability\":\"journal\",\"journal_fsync\":\"always\",\"log\":\"info\",")
+#define CONFIG CONFIG_SMALL("\"durability\":\"journal\",\"log\":\"info\",")
 
 static double now_ms(void)
 {
@@ -53,10 +56,10 @@ static void find_library(char out[512])
     snprintf(out, 512, "LD_PRELOAD=%s/slow_sync.so", path);
 }
 
-static void begin(struct slow *slow)
+static void begin(struct slow *slow, const char *fsync)
 {
     char sessions[96], preload[512], wait[64], file[128];
-    const char *const arguments[] = {"--state-dir", sessions, NULL};
+    const char *const arguments[] = {"--state-dir", sessions, "--journal-fsync", fsync, NULL};
     const char *const variables[] = {preload, wait, file, NULL};
     snprintf(slow->directory, sizeof slow->directory, "/tmp/attnd-slow-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(slow->directory));
@@ -144,26 +147,60 @@ static void expect_soon(struct client *client, const char *path)
                   LATEST_MS, slowest);
 }
 
-START_TEST(test_probes_are_answered_at_once_while_four_clients_wait_for_a_slow_disk)
+static void start_writers(struct writer writers[], unsigned count, const struct slow *slow,
+                          atomic_bool *stop)
 {
-    static const char *const paths[] = {"/livez", "/metrics", "/sessions"};
-    struct slow slow;
-    struct writer writers[WRITERS];
-    atomic_bool stop = false;
-    begin(&slow);
-    slow_down(&slow);
-    for (unsigned i = 0; i < WRITERS; i++) {
-        writers[i] = (struct writer){.daemon = &slow.daemon, .stop = &stop, .number = i};
+    atomic_store(stop, false);
+    for (unsigned i = 0; i < count; i++) {
+        writers[i] = (struct writer){.daemon = &slow->daemon, .stop = stop, .number = i};
         ck_assert_int_eq(pthread_create(&writers[i].thread, NULL, write_main, &writers[i]), 0);
     }
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
-        expect_soon(&slow.client, paths[i]);
-    atomic_store(&stop, true);
-    for (unsigned i = 0; i < WRITERS; i++) {
+}
+
+static void stop_writers(struct writer writers[], unsigned count, atomic_bool *stop)
+{
+    atomic_store(stop, true);
+    for (unsigned i = 0; i < count; i++) {
         pthread_join(writers[i].thread, NULL);
         ck_assert_uint_ge(writers[i].changes, 2);
         ck_assert_double_ge(writers[i].longest_ms, SYNC_MS); /* the disk was slow */
     }
+}
+
+START_TEST(test_probes_are_answered_at_once_while_four_clients_wait_for_a_slow_disk)
+{
+    static const char *const modes[] = {"always", "everysec", "os"};
+    static const char *const paths[] = {"/livez", "/metrics", "/sessions"};
+    struct slow slow;
+    struct writer writers[WRITERS];
+    atomic_bool stop;
+    begin(&slow, modes[_i]);
+    slow_down(&slow);
+    start_writers(writers, WRITERS, &slow, &stop);
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        expect_soon(&slow.client, paths[i]);
+    stop_writers(writers, WRITERS, &stop);
+    end(&slow);
+}
+END_TEST
+
+START_TEST(test_decodes_take_turns_with_many_changes_on_a_slow_disk)
+{
+    struct slow slow;
+    struct writer writers[MANY_WRITERS];
+    atomic_bool stop;
+    begin(&slow, "always");
+    call_create(&slow.client, "kept", "");
+    expect_decode(&slow.client, "kept", 0, 0);
+    slow_down(&slow);
+    start_writers(writers, MANY_WRITERS, &slow, &stop);
+    pause_ms(4 * SYNC_MS); /* all of them wait */
+    for (size_t i = 1; i < 4; i++) {
+        double before = now_ms();
+        expect_decode(&slow.client, "kept", (unsigned)i, i);
+        ck_assert_double_le(now_ms() - before, TURN_MS);
+    }
+    stop_writers(writers, MANY_WRITERS, &stop);
     end(&slow);
 }
 END_TEST
@@ -197,7 +234,7 @@ START_TEST(test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk
     struct slow slow;
     char id[32], ttl[32];
     snprintf(ttl, sizeof ttl, ",\"ttl_s\":%d", TTL_S);
-    begin(&slow);
+    begin(&slow, "always");
     for (unsigned i = 0; i < SESSIONS; i++) {
         snprintf(id, sizeof id, "s%u", i);
         call_create(&slow.client, id, ttl);
@@ -215,8 +252,9 @@ Suite *suite_slow_disk(void)
     TCase *tests = tcase_create("slow_disk");
     tcase_set_timeout(tests, 240);
     if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
-        tcase_add_test(tests,
-                       test_probes_are_answered_at_once_while_four_clients_wait_for_a_slow_disk);
+        tcase_add_loop_test(
+            tests, test_probes_are_answered_at_once_while_four_clients_wait_for_a_slow_disk, 0, 3);
+        tcase_add_test(tests, test_decodes_take_turns_with_many_changes_on_a_slow_disk);
         tcase_add_test(tests,
                        test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk);
     }

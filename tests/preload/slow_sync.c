@@ -1,5 +1,5 @@
-/* slow_sync.c: a disk whose flushes are slow: fdatasync waits for SLOW_SYNC_MS milliseconds first,
- * as long as the file SLOW_SYNC_FILE exists.
+/* slow_sync.c: a slow disk: fdatasync and pwrite wait for SLOW_SYNC_MS milliseconds first, as long
+ * as the file SLOW_SYNC_FILE exists.
  *
  * Suites load this library into a daemon with LD_PRELOAD. */
 #include <stdlib.h>
@@ -7,12 +7,23 @@
 #include <time.h>
 #include <unistd.h>
 
-int fdatasync(int fd)
+static void wait_for_disk(void)
 {
     const char *file = getenv("SLOW_SYNC_FILE"), *text = getenv("SLOW_SYNC_MS");
     long ms = text != NULL ? strtol(text, NULL, 10) : 0;
     struct timespec wait = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
     if (file != NULL && access(file, F_OK) == 0)
         nanosleep(&wait, NULL);
+}
+
+int fdatasync(int fd)
+{
+    wait_for_disk();
     return (int)syscall(SYS_fdatasync, fd);
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t size, off_t at)
+{
+    wait_for_disk();
+    return syscall(SYS_pwrite64, fd, bytes, size, at);
 }

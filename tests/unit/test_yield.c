@@ -126,7 +126,7 @@ struct visitor {
     size_t runs;
     size_t stop_at; /* the run that cancels the call; 0: none */
     size_t wrong;   /* steps with other bits */
-    size_t nested;  /* calls of the yield during a run */
+    size_t nested;  /* calls of the yield during a run, whose step has none */
     bool running;
 };
 
@@ -142,7 +142,7 @@ static bool visit(void *context)
     struct visitor *visitor = context;
     float out[WIDTH];
     visitor->running = true;
-    enum attn_status status = try_step(visitor->cache, out, step_row, 1, false, &visitor->yield);
+    enum attn_status status = try_step(visitor->cache, out, step_row, 1, false, NULL);
     visitor->running = false;
     visitor->wrong += status != ATTN_OK || memcmp(out, visitor->want, sizeof out) != 0;
     return ++visitor->runs != visitor->stop_at;
@@ -348,6 +348,99 @@ START_TEST(test_yield_is_asked_while_keys_and_values_are_copied_out)
 }
 END_TEST
 
+/* ---- Calls inside calls ---- */
+
+#define VISITS 3
+
+/* A yield whose runs make a whole attend, which gives way to the decodes of a visitor. */
+struct nester {
+    struct attn_yield yield;
+    struct visitor inner;
+    const struct whole *want; /* alone */
+    size_t runs, wrong;
+    bool stops; /* the inner attend, at its second pause */
+};
+
+static bool few_wanted(void *context)
+{
+    const struct nester *nester = context;
+    return nester->runs < VISITS;
+}
+
+static bool nest(void *context)
+{
+    static struct whole out;
+    struct nester *nester = context;
+    memset(&out, 0, sizeof out);
+    nester->inner.runs = 0;
+    nester->inner.stop_at = nester->stops ? 2 : 0;
+    enum attn_status status = try_attend(&out, &nester->inner.yield);
+    if (nester->stops)
+        nester->wrong += status != ATTN_CANCELLED || nester->inner.runs != 2;
+    else
+        nester->wrong += status != ATTN_OK || nester->inner.runs < 2 ||
+                         memcmp(&out, nester->want, sizeof out) != 0;
+    nester->runs++;
+    return true;
+}
+
+/* Odd cases stop the attends inside, and only those. */
+START_TEST(test_yield_attends_inside_an_attend_give_way_in_turn_and_all_keep_their_bits)
+{
+    static struct whole alone, beside;
+    float want[WIDTH];
+    open_case(_i / 2);
+    struct attn_cache *cache = filled_cache();
+    memset(&alone, 0, sizeof alone);
+    memset(&beside, 0, sizeof beside);
+    ck_assert_int_eq(try_attend(&alone, NULL), ATTN_OK);
+    struct nester nester = {
+        .inner = new_visitor(want, cache), .want = &alone, .stops = _i % 2 == 1};
+    nester.inner.yield.context = &nester.inner;
+    nester.yield = (struct attn_yield){few_wanted, nest, &nester};
+    ck_assert_int_eq(try_attend(&beside, &nester.yield), ATTN_OK);
+    ck_assert_uint_eq(nester.runs, VISITS);
+    ck_assert_uint_eq(nester.wrong + nester.inner.wrong + nester.inner.nested, 0);
+    ck_assert_int_eq(memcmp(&alone, &beside, sizeof alone), 0);
+    attn_cache_free(cache);
+    close_case();
+}
+END_TEST
+
+/* A yield that makes attends inside attends for as long as it is asked. */
+struct digger {
+    struct attn_yield yield;
+    unsigned depth, deepest;
+    bool dug;
+};
+
+static bool never_dug(void *context) { return !((struct digger *)context)->dug; }
+
+static bool dig(void *context)
+{
+    static struct whole out[ATTN_YIELD_LEVELS];
+    struct digger *digger = context;
+    digger->depth++;
+    ck_assert_uint_lt(digger->depth, ATTN_YIELD_LEVELS);
+    digger->deepest = digger->depth > digger->deepest ? digger->depth : digger->deepest;
+    ck_assert_int_eq(try_attend(&out[digger->depth], &digger->yield), ATTN_OK);
+    digger->dug = true;
+    digger->depth--;
+    return true;
+}
+
+START_TEST(test_yield_the_innermost_call_asks_nobody)
+{
+    static struct whole out;
+    struct digger digger = {.yield = {.wanted = never_dug, .run = dig}};
+    digger.yield.context = &digger;
+    open_case(_i);
+    ck_assert_int_eq(try_attend(&out, &digger.yield), ATTN_OK);
+    ck_assert_uint_eq(digger.deepest, ATTN_YIELD_LEVELS - 1);
+    close_case();
+}
+END_TEST
+
 /* ---- The pool alone ---- */
 
 #define OUTER_TASKS 200
@@ -384,7 +477,7 @@ static bool always(void *context)
 static bool run_inner(void *context)
 {
     struct counts *counts = context;
-    ck_assert(attn_pool_in_yield(counts->pool));
+    ck_assert_uint_eq(attn_pool_level(counts->pool), 1);
     attn_pool_run(counts->pool, inner_task, counts, INNER_TASKS);
     counts->runs++;
     return true;
@@ -426,6 +519,10 @@ Suite *suite_yield(void)
                         NUM_CASES);
     tcase_add_loop_test(cases, test_yield_is_asked_while_keys_and_values_are_copied_out, 0,
                         2); /* one thread, which is asked at every task */
+    tcase_add_loop_test(
+        cases, test_yield_attends_inside_an_attend_give_way_in_turn_and_all_keep_their_bits, 0,
+        2 * NUM_CASES);
+    tcase_add_loop_test(cases, test_yield_the_innermost_call_asks_nobody, 0, NUM_CASES);
     tcase_add_loop_test(cases, test_pool_runs_every_task_once_inside_and_outside, 0, NUM_CASES / 2);
     suite_add_tcase(suite, cases);
     return suite;

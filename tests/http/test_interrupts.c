@@ -1,0 +1,217 @@
+/* test_interrupts.c: callers share the engine within long computations.  An attention or a prefill
+ * that is not larger interrupts the long one of another caller; what is interrupted gets its half
+ * of the time, and all get the bits that they get alone. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "long_call.h"
+#include "secret.h"
+#include "served.h"
+#include "suites.h"
+
+#define LONG 8192 /* tokens: some seconds of one thread with portable kernels */
+#define SMALL 256 /* tokens */
+#define CALLS 15
+#define SOON_MS 100    /* for half of the small calls, which alone take less than a tenth of that */
+#define LATEST_MS 1500 /* for each: less than half of the long call */
+
+#define CONFIG                                                                             \
+    "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"models\":[{\"name\":\"slow\"," \
+    "\"random\":"                                                                          \
+    "{\"hidden_size\":64,\"num_attention_heads\":16,\"is_causal\":true,\"seed\":1}}]}"
+
+static struct daemon mine, theirs; /* the daemon as two callers see it */
+static struct client one, other;
+static char keys_path[SECRET_PATH];
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static void set_up(void)
+{
+    char variable[96];
+    const char *const variables[] = {variable, NULL};
+    secret_write(keys_path, KEYS_THREE);
+    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
+    daemon_start(&served, CONFIG, NULL, variables);
+    mine = theirs = served;
+    mine.authorization = "Authorization: Bearer " KEY_INFER;
+    theirs.authorization = "Authorization: Bearer " KEY_BOTH;
+    client_open(&one, &mine);
+    client_open(&other, &theirs);
+}
+
+static void tear_down(void)
+{
+    client_close(&one);
+    client_close(&other);
+    daemon_stop(&served);
+    unlink(keys_path);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* CALLS calls of SMALL rows. */
+struct calls {
+    double median_ms, slowest_ms;
+    char *text; /* of the last answer */
+};
+
+static void make_calls(struct calls *calls, struct client *caller)
+{
+    double times[CALLS];
+    struct text body = {0};
+    text_add(&body, "{");
+    add_rows(&body, SMALL);
+    for (size_t i = 0; i < CALLS; i++) {
+        double before = now_ms();
+        struct answer answer = client_post(caller, "/attend", body.data);
+        times[i] = now_ms() - before;
+        expect_answer(&answer, 200, NULL, "a small call");
+        if (i == CALLS - 1)
+            calls->text = strdup(answer.text);
+        answer_free(&answer);
+    }
+    text_free(&body);
+    qsort(times, CALLS, sizeof times[0], by_value);
+    calls->median_ms = times[CALLS / 2];
+    calls->slowest_ms = times[CALLS - 1];
+}
+
+/* Small calls of `caller` while the first caller's long one runs, begun with `members`. */
+static void expect_soon(struct client *caller, const char *members)
+{
+    struct long_call call;
+    struct calls alone, beside;
+    make_calls(&alone, caller);
+    long_begin(&call, &one, members, LONG);
+    double before = now_ms();
+    make_calls(&beside, caller);
+    bool ended = atomic_load(&call.answered);
+    long_end(&call, 200, NULL);
+    printf(
+        "interrupts: %d tokens take %.1f ms alone, beside a call of %.0f ms %.1f, at most %.1f\n",
+        SMALL, alone.median_ms, now_ms() - before, beside.median_ms, beside.slowest_ms);
+    ck_assert(!ended);
+    ck_assert_str_eq(alone.text, beside.text);
+    ck_assert_double_le(beside.median_ms, INSTRUMENTED ? 20 * alone.median_ms : SOON_MS);
+    ck_assert_double_le(beside.slowest_ms, INSTRUMENTED ? WAIT_MS : LATEST_MS);
+    free(alone.text);
+    free(beside.text);
+}
+
+START_TEST(test_attends_of_another_key_are_answered_while_a_long_attend_runs)
+{
+    expect_soon(&other, "");
+}
+END_TEST
+
+START_TEST(test_attends_of_another_key_are_answered_while_a_prefill_runs)
+{
+    expect_soon(&other, "\"session_id\":\"long\",\"start\":true,");
+}
+END_TEST
+
+START_TEST(test_prefill_of_another_key_is_answered_while_a_long_attend_runs)
+{
+    struct long_call call;
+    struct text body = {0};
+    long_begin(&call, &one, "", LONG);
+    text_add(&body, "{\"session_id\":\"p\",\"start\":true,");
+    add_rows(&body, SMALL);
+    struct answer answer = client_post(&other, "/decode", body.data);
+    expect_answer(&answer, 200, NULL, "a prefill");
+    ck_assert(!atomic_load(&call.answered));
+    ck_assert_uint_eq(call_length(&other, "p", 0), SMALL);
+    answer_free(&answer);
+    text_free(&body);
+    long_end(&call, 200, NULL);
+}
+END_TEST
+
+/* Decodes go on inside the call that interrupts another. */
+START_TEST(test_decodes_are_answered_while_one_long_attend_interrupts_another)
+{
+    struct long_call first, second;
+    ck_assert_int_eq(step(&other, "short", true), 0);
+    long_begin(&first, &one, "", LONG);
+    long_begin(&second, &other, "", LONG * 3 / 4);
+    await_depth(&other, 2, 2);
+    for (int i = 1; i < CALLS; i++)
+        ck_assert_int_eq(step(&other, "short", false), i);
+    ck_assert(!atomic_load(&first.answered) && !atomic_load(&second.answered));
+    long_end(&second, 200, NULL);
+    ck_assert(!atomic_load(&first.answered)); /* the second, begun later, had less to do */
+    long_end(&first, 200, NULL);
+}
+END_TEST
+
+/* One of the other key's calls is under way at any time, each of a quarter of the long call's
+ * work. */
+START_TEST(test_a_long_attend_that_is_interrupted_gets_half_of_the_time)
+{
+    struct long_call call;
+    struct text body = {0};
+    long_begin(&call, &one, "", LONG);
+    double before = now_ms();
+    long_end(&call, 200, NULL);
+    double alone_ms = now_ms() - before;
+    text_add(&body, "{");
+    add_rows(&body, LONG / 2);
+    long_begin(&call, &one, "", LONG);
+    before = now_ms();
+    unsigned calls = 0;
+    for (; !atomic_load(&call.answered) && calls < 100; calls++) {
+        struct answer answer = client_post(&other, "/attend", body.data);
+        expect_answer(&answer, 200, NULL, "a call of the other key");
+        answer_free(&answer);
+    }
+    long_end(&call, 200, NULL);
+    double beside_ms = now_ms() - before;
+    printf("interrupts: a call of %.0f ms takes %.0f beside %u of a quarter of its work\n",
+           alone_ms, beside_ms, calls);
+    ck_assert_uint_ge(calls, 3);
+    ck_assert_double_le(beside_ms, 4 * alone_ms);
+    text_free(&body);
+}
+END_TEST
+
+START_TEST(test_deadline_ends_a_long_attend_and_the_one_that_interrupts_it)
+{
+    struct long_call first, second;
+    long_begin_with(&first, &one, (const char *const[]){"X-Deadline-Ms: 1500", NULL}, "", 20480);
+    long_begin_with(&second, &other, (const char *const[]){"X-Deadline-Ms: 700", NULL}, "", 16384);
+    long_end(&second, 504, "deadline_exceeded");
+    ck_assert(!atomic_load(&first.answered));
+    long_end(&first, 504, "deadline_exceeded");
+}
+END_TEST
+
+Suite *suite_interrupts(void)
+{
+    Suite *suite = suite_create("interrupts");
+    TCase *tests = tcase_create("interrupts");
+    tcase_set_timeout(tests, 240);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, test_attends_of_another_key_are_answered_while_a_long_attend_runs);
+    tcase_add_test(tests, test_attends_of_another_key_are_answered_while_a_prefill_runs);
+    tcase_add_test(tests, test_prefill_of_another_key_is_answered_while_a_long_attend_runs);
+    tcase_add_test(tests, test_decodes_are_answered_while_one_long_attend_interrupts_another);
+    tcase_add_test(tests, test_a_long_attend_that_is_interrupted_gets_half_of_the_time);
+    tcase_add_test(tests, test_deadline_ends_a_long_attend_and_the_one_that_interrupts_it);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
