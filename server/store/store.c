@@ -100,7 +100,9 @@ static bool finish_on_disk(struct srv_store *store)
     if (!srv_store_journals(store))
         return srv_store_make_checkpoint(store);
     srv_store_record_rest(store, true);
-    return srv_store_sync(store);
+    bool synced = srv_store_sync(store);
+    srv_store_record_rest(store, false); /* says that it is on the disk */
+    return srv_store_sync(store) && synced;
 }
 
 bool srv_store_close(struct srv_store *store)

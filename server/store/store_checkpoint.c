@@ -50,6 +50,7 @@ static void switch_journal(struct srv_store *store)
         journal->older_synced && journal->synced == journal->sequence && !journal->broken;
     store->old = *journal;
     *journal = store->next;
+    store->last_change = store->stated = 0;
     store->next = (struct srv_journal){.fd = -1};
     store->current_bytes = journal->length;
     store->broken = false;

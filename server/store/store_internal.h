@@ -69,6 +69,8 @@ struct srv_store {
     struct srv_marks marks;      /* what the next mark lists */
     struct srv_place mark;       /* of the batch that is being made; generation 0: it has none */
     uint64_t mark_ns;            /* when the newest mark was written, monotonic */
+    uint64_t last_change;        /* number of the journal's last record that is no mark; 0: none */
+    uint64_t stated;             /* `synced` of the journal's newest record */
     bool batch_begun;            /* with the mark and the deletions that are due */
     struct srv_epochs deletions; /* which go before the next record */
 

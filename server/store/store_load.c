@@ -452,7 +452,6 @@ static bool start_recording(struct load *load)
 {
     struct srv_store *store = load->store;
     bool journals_left = !srv_store_journals(store) && store->older_journals > 0;
-    bool synced = srv_store_journals(store) && store->context.fsync != SRV_FSYNC_OS;
     store->base_generation = load->generation;
     store->keep_journals = load->incomplete;
     if (load->incomplete || journals_left) {
@@ -461,10 +460,10 @@ static bool start_recording(struct load *load)
             return true;
         }
         drop_journal(store);
-    } else if ((!synced || srv_store_sync_files(store, load->files, load->count)) &&
+    } else if (srv_store_sync_files(store, load->files, load->count) &&
                srv_store_new_journal(&store->journal, store)) {
         store->generation += srv_store_journals(store);
-        store->journal.older_synced = synced;
+        store->journal.older_synced = true;
         srv_store_note_journal(store);
         return true;
     }

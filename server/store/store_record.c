@@ -59,6 +59,7 @@ static struct srv_place place_of(const struct srv_journal *journal)
 static void add_record(struct srv_store *store, struct srv_record_head *head, uint64_t next_record,
                        const struct srv_record_part parts[], size_t count)
 {
+    store->last_change = store->journal.sequence;
     srv_journal_add(&store->journal, head, parts, count);
     srv_marks_note(&store->marks, &(struct srv_mark_note){head->epoch, next_record},
                    place_of(&store->journal));
@@ -133,12 +134,15 @@ static void sync_older(struct srv_store *store)
 static int write_batch(struct srv_store *store, bool sync)
 {
     uint64_t before = store->journal.length;
+    uint64_t stated = store->journal.older_synced ? store->journal.synced : 0;
     if (sync)
         sync_older(store);
     int wrong = srv_journal_flush(&store->journal, sync);
     uint64_t bytes = wrong == 0 ? store->journal.length - before : 0;
-    if (wrong == 0 && store->batch_begun)
+    if (wrong == 0 && store->batch_begun) {
         store->deletions.count = 0;
+        store->stated = stated;
+    }
     srv_marks_settle(&store->marks, bytes, store->mark);
     if (bytes > 0 && store->mark.generation != 0)
         store->mark_ns = srv_now_ns();
@@ -162,15 +166,20 @@ enum srv_error_code srv_store_flush(struct srv_store *store, struct srv_error *e
 
 /* ---- What no request records ----------------------------------------------------------------- */
 
-/* Whether a mark is due, beside those that come with batches.  An empty journal that a snapshot may
- * begin with again is left empty. */
+/* Whether a mark is due, beside those that come with batches: there are changes that no mark lists,
+ * or that are on the disk and no record says so, or the time is to be recorded.  An empty journal
+ * that a snapshot may begin with again is left empty. */
 static bool is_mark_due(const struct srv_store *store, bool keep_empty)
 {
     const struct srv_marks *marks = &store->marks;
-    if (keep_empty && store->journal.sequence == 1)
+    const struct srv_journal *journal = &store->journal;
+    if (keep_empty && journal->sequence == 1)
         return false;
-    return marks->whole > marks->marked || (srv_now_ns() - store->mark_ns >= SRV_MARK_NS &&
-                                            srv_sessions_count(store->context.sessions) > 0);
+    bool untold = journal->older_synced && journal->synced > store->last_change &&
+                  store->stated <= store->last_change && store->last_change > 0;
+    return marks->whole > marks->marked || untold ||
+           (srv_now_ns() - store->mark_ns >= SRV_MARK_NS &&
+            srv_sessions_count(store->context.sessions) > 0);
 }
 
 void srv_store_record_rest(struct srv_store *store, bool at_end)

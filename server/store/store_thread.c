@@ -1,8 +1,8 @@
 /* store_thread.c: the store's threads.
  *
  * One thread decides when a checkpoint is due, asks the engine owner to take it, and writes it.
- * With a journal another thread records what no request records, and with `everysec` flushes the
- * journal, since writing a checkpoint may take the disk minutes. */
+ * With a journal another thread records what no request records, and flushes the journal, since
+ * writing a checkpoint may take the disk minutes. */
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -105,16 +105,21 @@ static void *checkpoint_thread(void *argument)
 
 /* ---- Once a second --------------------------------------------------------------------------- */
 
+/* Seconds between two flushes; 0: each batch is flushed.  With `os` the system has written most of
+ * it before, and a start can tell damage from what was never written. */
+static const size_t flush_s[] = {
+    [SRV_FSYNC_OS] = 60, [SRV_FSYNC_EVERYSEC] = 1, [SRV_FSYNC_ALWAYS] = 0};
+
 static void *sync_thread(void *argument)
 {
     struct srv_store *store = argument;
     pthread_setname_np(pthread_self(), "attnd-sync");
     pthread_mutex_lock(&store->lock);
-    while (!store->stop) {
+    for (size_t second = 1; !store->stop; second++) {
         wait_a_second(store);
         pthread_mutex_unlock(&store->lock);
         srv_store_record_rest(store, false);
-        if (store->context.fsync == SRV_FSYNC_EVERYSEC)
+        if (flush_s[store->context.fsync] > 0 && second % flush_s[store->context.fsync] == 0)
             (void)srv_store_sync(store);
         pthread_mutex_lock(&store->lock);
     }

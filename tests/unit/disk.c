@@ -58,7 +58,15 @@ void disk_reset(void)
     pthread_mutex_lock(&lock);
     num_events = 0;
     pthread_mutex_unlock(&lock);
-    disk = (struct disk){0};
+    atomic_store(&disk.fsync_ms, 0);
+    atomic_store(&disk.fdatasync_ms, 0);
+    atomic_store(&disk.pread_ms, 0);
+    atomic_store(&disk.unreadable, false);
+    atomic_store(&disk.no_flush, false);
+    atomic_store(&disk.no_base, false);
+    atomic_store(&disk.unsafe_base, 0);
+    atomic_store(&disk.wall_s, 0);
+    atomic_store(&disk.monotonic_s, 0);
 }
 
 static bool ends(const char *name, const char *end)
@@ -162,5 +170,7 @@ int clock_gettime(clockid_t clock, struct timespec *out)
     int result = (int)syscall(SYS_clock_gettime, clock, out);
     if (clock == CLOCK_REALTIME)
         out->tv_sec += (time_t)atomic_load(&disk.wall_s);
+    if (clock == CLOCK_MONOTONIC)
+        out->tv_sec += (time_t)atomic_load(&disk.monotonic_s);
     return result;
 }

@@ -14,7 +14,7 @@ struct disk {
     atomic_bool no_flush;                         /* fdatasync fails for all files */
     atomic_bool no_base;                          /* fsync fails for an unfinished base */
     atomic_uint_fast64_t unsafe_base; /* and for a directory that has this base; 0: none */
-    atomic_llong wall_s;              /* seconds by which the wall clock is ahead */
+    atomic_llong wall_s, monotonic_s; /* seconds by which these clocks are ahead */
 };
 extern struct disk disk;
 

@@ -40,6 +40,8 @@
     X(restore)          \
     X(store_checkpoint) \
     X(store_room)       \
+    X(store_gap)        \
+    X(store_disk)       \
     X(rope)             \
     X(position_bias)    \
     X(stats)            \

@@ -14,6 +14,7 @@
 #include "bytes_source.h"
 #include "rng.h"
 #include "store/journal.h"
+#include "store/marks.h"
 #include "store/record.h"
 #include "suites.h"
 
@@ -319,6 +320,40 @@ START_TEST(test_damage_in_what_was_not_flushed_ends_the_journal)
 }
 END_TEST
 
+/* Notes 1 to n as the records of one write each, of so many bytes of journal, with a mark wherever
+ * one is due. */
+static void note_many(struct srv_marks *marks, uint64_t n, uint64_t bytes)
+{
+    for (uint64_t i = 1; i <= n; i++) {
+        bool due = marks->unmarked >= SRV_MARK_BYTES;
+        srv_marks_note(marks, &(struct srv_mark_note){i, 1}, (struct srv_place){1, i + 1});
+        srv_marks_settle(marks, bytes, (struct srv_place){due ? 1 : 0, due ? i : 0});
+    }
+}
+
+START_TEST(test_marks_list_what_is_near_and_forget_what_is_far)
+{
+    const uint64_t each = SRV_MARK_BYTES / 100;
+    struct srv_marks marks = {.since = {1, 1}, .next_since = {1, 1}};
+    size_t count;
+    note_many(&marks, 5000, each);
+    ck_assert_uint_le(marks.count, 303);
+    ck_assert_uint_ge(marks.count, 100);
+    srv_marks_note(&marks, &(struct srv_mark_note){5000, 2}, (struct srv_place){1, 5002});
+    srv_marks_settle(&marks, each, (struct srv_place){0});
+    srv_marks_note(&marks, &(struct srv_mark_note){9, 9}, (struct srv_place){1, 5003});
+    srv_marks_settle(&marks, 0, (struct srv_place){0}); /* was not written */
+    struct srv_mark_note *list = srv_marks_list(&count, &marks, (struct srv_place){1, 5002});
+    ck_assert_uint_eq(count, marks.count - 1); /* the last session has two notes */
+    ck_assert_uint_eq(list[0].epoch,
+                      marks.since.sequence); /* notes are of records of that number */
+    ck_assert_uint_eq(list[count - 1].epoch, 5000);
+    ck_assert_uint_eq(list[count - 1].next_record, 2);
+    free(list);
+    srv_marks_fini(&marks);
+}
+END_TEST
+
 /* A file that cannot be read now may be sound: it has neither a gap nor a torn tail. */
 START_TEST(test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged)
 {
@@ -371,6 +406,7 @@ Suite *suite_record(void)
     tcase_add_loop_test(tests, test_journal_gives_back_the_records_that_were_added, 0, 2);
     tcase_add_test(tests, test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place);
     tcase_add_test(tests, test_damage_in_what_was_flushed_is_a_gap);
+    tcase_add_test(tests, test_marks_list_what_is_near_and_forget_what_is_far);
     tcase_add_loop_test(tests, test_damage_in_what_was_not_flushed_ends_the_journal, 0, 6);
     tcase_add_test(tests, test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged);
     tcase_add_test(tests, test_sum_depends_on_every_bit_and_not_on_how_it_was_divided);

@@ -1,0 +1,394 @@
+/* test_store_disk.c: the promises of the store that only the order of its calls to the disk keeps;
+ * who waits for the disk; and what of a session comes back. */
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attn_state.h"
+#include "base/clock.h"
+#include "disk.h"
+#include "store/record.h"
+#include "store/store_files.h"
+#include "store_app.h"
+#include "suites.h"
+
+#define SESSIONS 60
+#define NS_PER_S UINT64_C(1000000000)
+
+static struct srv_app app;
+static struct srv_error error;
+static const char *directory; /* its own name */
+
+static void begin_with(enum srv_journal_fsync fsync)
+{
+    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
+    const struct srv_config config = {
+        .durability = SRV_DURABLE_JOURNAL,
+        .journal_fsync = fsync,
+        .journal_bytes = (size_t)1 << 30,
+        .limits = {.max_sessions = SESSIONS, .max_session_length = 64, .session_ttl_s = 3600}};
+    disk_reset();
+    store_app_open(&app, &config, "tiny", random, (size_t)8 << 20);
+    store_app_begin(&app);
+    directory = strrchr(app.config.state_dir, '/') + 1;
+}
+
+static void set_up(void) { begin_with(SRV_FSYNC_EVERYSEC); }
+static void set_up_always(void) { begin_with(SRV_FSYNC_ALWAYS); }
+
+static void tear_down(void)
+{
+    store_app_end(&app);
+    store_app_close(&app);
+}
+
+static void in_directory(const char *command)
+{
+    char line[512];
+    snprintf(line, sizeof line, "cd %s && %s", app.config.state_dir, command);
+    ck_assert_msg(system(line) == 0, "%s", line);
+}
+
+static void crash(void)
+{
+    in_directory("mkdir kept && find . -maxdepth 1 -name '*.*' -type f -exec cp {} kept \\;");
+    store_app_end(&app);
+    in_directory("find . -maxdepth 1 -name '*.*' -type f -delete && cp kept/* . && rm -r kept");
+}
+
+/* ---- The order of calls ---------------------------------------------------------------------- */
+
+/* Whether each write to a journal so far was followed by a flush of it. */
+static bool all_flushed(void)
+{
+    size_t last = SIZE_MAX;
+    for (size_t i = 0; (i = disk_find(DISK_PWRITE, ".journal", i)) != SIZE_MAX; i++)
+        last = i;
+    return last == SIZE_MAX || disk_find(DISK_FDATASYNC, ".journal", last) != SIZE_MAX;
+}
+
+START_TEST(test_always_flushes_every_change_before_the_call_returns)
+{
+    struct srv_session *a = store_app_session(&app, "a");
+    disk_reset();
+    ck_assert_int_eq(srv_store_create(app.store, a, &error), SRV_OK);
+    ck_assert_uint_eq(disk_count(DISK_FDATASYNC, "1.journal"), 1);
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    ck_assert_uint_eq(disk_count(DISK_FDATASYNC, "1.journal"), 2);
+    struct srv_session *fork = store_app_fork(&app, a, "fork");
+    ck_assert_uint_eq(disk_count(DISK_FDATASYNC, "1.journal"), 3);
+    ck_assert_int_eq(srv_store_truncate(app.store, a, 0, &error), SRV_OK);
+    ck_assert_uint_eq(disk_count(DISK_FDATASYNC, "1.journal"), 4);
+    ck_assert_int_eq(srv_store_delete(app.store, fork, &error), SRV_OK);
+    ck_assert_uint_eq(disk_count(DISK_FDATASYNC, "1.journal"), 5);
+    srv_session_remove(app.sessions, fork);
+    srv_session_put(fork);
+    srv_session_put(a);
+}
+END_TEST
+
+/* Nothing is answered that the disk has not taken. */
+START_TEST(test_always_refuses_what_cannot_be_flushed)
+{
+    struct srv_session *a = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    atomic_store(&disk.no_flush, true);
+    ck_assert_int_eq(srv_store_truncate(app.store, a, 0, &error), SRV_E_STORAGE);
+    atomic_store(&disk.no_flush, false);
+    srv_session_put(a);
+}
+END_TEST
+
+/* An expiry is recorded without a flush, at the end of a journal that is left then. */
+START_TEST(test_always_flushes_the_end_of_the_old_journal_before_it_answers_in_the_new_one)
+{
+    struct srv_session *a = store_app_session(&app, "a"), *b = store_app_session(&app, "b");
+    struct srv_store_status status;
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    ck_assert_int_eq(store_app_append(&app, b), SRV_OK);
+    srv_session_remove(app.sessions, b);
+    disk_reset();
+    srv_store_request_checkpoint(&status, app.store);
+    store_app_await_checkpoint(&app);
+    srv_store_expire(app.store, b);
+    for (unsigned waited = 0; all_flushed() && waited < 4000; waited += 10)
+        usleep(10000);
+    atomic_store(&disk.fdatasync_ms, 300);
+    srv_store_take_checkpoint(app.store);
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    atomic_store(&disk.fdatasync_ms, 0);
+    size_t end = SIZE_MAX, head = disk_find(DISK_PWRITE, "2.journal", 0);
+    for (size_t i = 0; (i = disk_find(DISK_PWRITE, "1.journal", i)) != SIZE_MAX; i++)
+        end = i;
+    size_t recorded = disk_find(DISK_PWRITE, "2.journal", head + 1);
+    size_t answered = disk_find(DISK_FDATASYNC, "2.journal", recorded);
+    ck_assert(end < recorded && answered != SIZE_MAX);
+    ck_assert_uint_lt(disk_find(DISK_FDATASYNC, "1.journal", end), answered);
+    srv_session_put(a);
+    srv_session_put(b);
+}
+END_TEST
+
+START_TEST(test_everysec_flushes_within_two_seconds)
+{
+    struct srv_session *a = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    for (unsigned waited = 0; !all_flushed(); waited += 10) {
+        ck_assert_uint_lt(waited, 2000);
+        usleep(10000);
+    }
+    srv_session_put(a);
+}
+END_TEST
+
+/* What a killed daemon has not flushed is seen by clients after the start. */
+START_TEST(test_start_flushes_the_journals_that_it_has_read)
+{
+    struct srv_session *a = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    srv_session_put(a);
+    crash();
+    disk_reset();
+    store_app_begin(&app);
+    ck_assert_uint_eq(disk_count(DISK_FDATASYNC, "1.journal"), 1);
+    ck_assert_uint_lt(disk_find(DISK_FDATASYNC, "1.journal", 0),
+                      disk_find(DISK_PWRITE, "2.journal", 0));
+}
+END_TEST
+
+/* Makes a snapshot of so many changed sessions and notes the calls that it makes. */
+static void watch_snapshot(size_t sessions)
+{
+    for (size_t i = 0; i < sessions; i++) {
+        struct srv_session *session = store_app_session(&app, NULL);
+        ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+        srv_session_put(session);
+    }
+    disk_reset();
+    store_app_snapshot(&app);
+}
+
+START_TEST(test_new_journal_is_on_the_disk_by_name_before_anything_is_recorded_in_it)
+{
+    watch_snapshot(1);
+    struct srv_session *a = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    size_t head = disk_find(DISK_PWRITE, "2.journal", 0);
+    size_t flushed = disk_find(DISK_FDATASYNC, "2.journal", head);
+    size_t named = disk_find(DISK_FSYNC, directory, head);
+    size_t recorded = disk_find(DISK_PWRITE, "2.journal", head + 1);
+    ck_assert(head < flushed && flushed < recorded && recorded != SIZE_MAX);
+    ck_assert_uint_lt(named, disk_find(DISK_RENAME, ".session", 0)); /* no flush of theirs */
+    srv_session_put(a);
+}
+END_TEST
+
+/* One fsync for each of a few files, and one syncfs for many. */
+START_TEST(test_base_is_named_after_its_files_are_on_the_disk_and_nothing_is_removed_before_it_is)
+{
+    watch_snapshot(_i == 0 ? 3 : 40);
+    size_t renamed = 0, last = 0;
+    for (size_t i = 0; (i = disk_find(DISK_RENAME, ".session", i)) != SIZE_MAX; i++, renamed++)
+        last = i;
+    ck_assert_uint_eq(renamed, _i == 0 ? 3 : 40);
+    size_t base = disk_find(DISK_RENAME, "2.base", 0);
+    size_t whole = _i == 0 ? disk_find(DISK_FSYNC, ".session.new", 0)
+                           : disk_find(DISK_SYNCFS, directory, last);
+    ck_assert_uint_lt(whole, base);
+    ck_assert_uint_eq(disk_count(DISK_FSYNC, ".session.new"), _i == 0 ? 3 : 0);
+    ck_assert_uint_lt(disk_find(DISK_FSYNC, directory, last), base);
+    ck_assert_uint_lt(disk_find(DISK_FSYNC, ".base.new", last), base);
+    ck_assert_uint_ne(base, SIZE_MAX);
+    size_t named = disk_find(DISK_FSYNC, directory, base);
+    ck_assert_uint_lt(named, disk_find(DISK_UNLINK, "1.journal", 0));
+    ck_assert_uint_ne(disk_find(DISK_UNLINK, "1.journal", 0), SIZE_MAX);
+}
+END_TEST
+
+/* ---- Who waits ------------------------------------------------------------------------------- */
+
+static void *append_slowly(void *session)
+{
+    (void)store_app_append(&app, session);
+    return NULL;
+}
+
+static uint64_t ms_since(uint64_t begin) { return (srv_now_ns() - begin) / SRV_MS_NS; }
+
+/* The threads that serve ask for the status and for a snapshot, and have sessions expire. */
+START_TEST(test_nobody_who_serves_waits_for_a_flush_and_expired_sessions_are_recorded_together)
+{
+    struct srv_session *sessions[SESSIONS];
+    struct srv_store_status status;
+    pthread_t thread;
+    for (size_t i = 0; i < SESSIONS; i++) {
+        sessions[i] = store_app_session(&app, NULL);
+        ck_assert_int_eq(store_app_append(&app, sessions[i]), SRV_OK);
+    }
+    atomic_store(&disk.fdatasync_ms, 1000);
+    ck_assert_int_eq(pthread_create(&thread, NULL, append_slowly, sessions[0]), 0);
+    usleep(200000);
+    uint64_t begin = srv_now_ns();
+    for (size_t i = 1; i < SESSIONS; i++) {
+        srv_session_remove(app.sessions, sessions[i]);
+        srv_store_expire(app.store, sessions[i]);
+    }
+    srv_store_describe(&status, app.store);
+    ck_assert_uint_lt(ms_since(begin), 300);
+    pthread_join(thread, NULL);
+    atomic_store(&disk.fdatasync_ms, 0);
+    size_t flushes = disk_count(DISK_FDATASYNC, "1.journal");
+    uint64_t before = status.journal_bytes;
+    for (unsigned waited = 0; status.journal_bytes < before + (SESSIONS - 1) * SRV_RECORD_HEAD;
+         waited += 10) {
+        ck_assert_uint_lt(waited, 5000);
+        usleep(10000);
+        srv_store_describe(&status, app.store);
+    }
+    ck_assert_uint_le(disk_count(DISK_FDATASYNC, "1.journal"), flushes + 1);
+    for (size_t i = 0; i < SESSIONS; i++)
+        srv_session_put(sessions[i]);
+    crash();
+    store_app_begin(&app);
+    ck_assert_uint_eq(srv_sessions_count(app.sessions), 1);
+}
+END_TEST
+
+/* ---- What comes back ------------------------------------------------------------------------- */
+
+static struct srv_session *make_owned_session(void)
+{
+    struct srv_session *session;
+    const struct srv_session_options options = {.id = "a",
+                                                .idempotency_key = "once",
+                                                .key_digest = {3, 4},
+                                                .owner = "anna",
+                                                .group = "team",
+                                                .shared = true};
+    ck_assert_int_eq(
+        srv_session_create(&session, app.sessions, &app.models.items[0], &options, &error), SRV_OK);
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+    session->last_steps[0] = (struct srv_last_step){.rows = 1, .digest = {1, 2}};
+    return session;
+}
+
+static void check_owned_session(const char *id, bool forked)
+{
+    struct srv_session *session = srv_session_peek(app.sessions, NULL, id);
+    ck_assert_ptr_nonnull(session);
+    ck_assert_str_eq(session->owner, forked ? "" : "anna");
+    ck_assert_str_eq(session->group, forked ? "" : "team");
+    ck_assert(session->shared == !forked);
+    ck_assert_str_eq(session->idempotency_key, forked ? "" : "once");
+    ck_assert_uint_eq(session->key_digest[0], forked ? 0 : 3);
+    ck_assert_uint_eq(session->key_digest[1], forked ? 0 : 4);
+    ck_assert_uint_eq(session->last_steps[0].rows, 1);
+    ck_assert_uint_eq(session->last_steps[0].digest[0], 1);
+    ck_assert_uint_eq(session->last_steps[0].digest[1], 2);
+    srv_session_put(session);
+}
+
+START_TEST(test_owner_keys_and_digests_come_back_from_the_journal_and_from_a_snapshot)
+{
+    struct srv_session *session = make_owned_session();
+    struct srv_session *fork = store_app_fork(&app, session, "fork");
+    fork->last_steps[0] = session->last_steps[0];
+    srv_session_put(fork);
+    if (_i > 0)
+        store_app_snapshot(&app);
+    srv_session_put(session);
+    crash();
+    store_app_begin(&app);
+    check_owned_session("a", false);
+    check_owned_session("fork", true);
+}
+END_TEST
+
+/* ---- The clock ------------------------------------------------------------------------------- */
+
+static uint64_t idle_s(const char *id)
+{
+    struct srv_session *session = srv_session_peek(app.sessions, NULL, id);
+    ck_assert_ptr_nonnull(session);
+    uint64_t idle = srv_now_ns() - session->used_ns;
+    srv_session_put(session);
+    return idle / NS_PER_S;
+}
+
+/* The wall clock jumps, in both directions, by more than the time to live. */
+START_TEST(test_start_with_a_wall_clock_that_is_wrong_keeps_sessions_and_their_idle_time)
+{
+    struct srv_session *session = store_app_session(&app, "a");
+    session->used_ns -= 100 * NS_PER_S;
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+    srv_session_put(session);
+    if (_i == 1)
+        store_app_snapshot(&app);
+    static const long long hours[] = {7, -50, 100000};
+    for (size_t i = 0; i < 3; i++) {
+        atomic_store(&disk.wall_s, hours[i] * 3600);
+        ck_assert_uint_eq(store_app_find_again(&app, "a"), 1);
+        ck_assert_uint_ge(idle_s("a"), 100);
+        ck_assert_uint_lt(idle_s("a"), 160);
+    }
+}
+END_TEST
+
+/* A daemon that records nothing else records the time once a minute. */
+START_TEST(test_idle_time_outlives_a_crash_but_for_a_minute)
+{
+    struct srv_store_status before, status;
+    struct srv_session *session = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+    srv_session_put(session);
+    usleep(3500000); /* all that is to be said about the step has been said */
+    srv_store_describe(&before, app.store);
+    atomic_store(&disk.monotonic_s, 100);
+    for (unsigned waited = 0; waited == 0 || status.journal_bytes == before.journal_bytes;
+         waited += 10) {
+        ck_assert_uint_lt(waited, 5000);
+        usleep(10000);
+        srv_store_describe(&status, app.store);
+    }
+    crash();
+    atomic_store(&disk.monotonic_s, 0);
+    store_app_begin(&app);
+    ck_assert_uint_ge(idle_s("a"), 100);
+}
+END_TEST
+
+Suite *suite_store_disk(void)
+{
+    Suite *suite = suite_create("store_disk");
+    TCase *tests = tcase_create("everysec"), *always = tcase_create("always");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_checked_fixture(always, set_up_always, tear_down);
+    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(always, 120);
+    tcase_add_test(always, test_always_flushes_every_change_before_the_call_returns);
+    tcase_add_test(always, test_always_refuses_what_cannot_be_flushed);
+    tcase_add_test(always,
+                   test_always_flushes_the_end_of_the_old_journal_before_it_answers_in_the_new_one);
+    tcase_add_test(
+        always,
+        test_nobody_who_serves_waits_for_a_flush_and_expired_sessions_are_recorded_together);
+    tcase_add_test(tests, test_everysec_flushes_within_two_seconds);
+    tcase_add_test(tests, test_start_flushes_the_journals_that_it_has_read);
+    tcase_add_test(always,
+                   test_new_journal_is_on_the_disk_by_name_before_anything_is_recorded_in_it);
+    tcase_add_loop_test(
+        tests,
+        test_base_is_named_after_its_files_are_on_the_disk_and_nothing_is_removed_before_it_is, 0,
+        2);
+    tcase_add_loop_test(
+        tests, test_owner_keys_and_digests_come_back_from_the_journal_and_from_a_snapshot, 0, 2);
+    tcase_add_loop_test(
+        tests, test_start_with_a_wall_clock_that_is_wrong_keeps_sessions_and_their_idle_time, 0, 2);
+    tcase_add_test(tests, test_idle_time_outlives_a_crash_but_for_a_minute);
+    suite_add_tcase(suite, always);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
