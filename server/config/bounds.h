@@ -52,6 +52,11 @@ struct srv_limits {
 #define SRV_MAX_EVENT_THREADS 64     /* event threads */
 #define SRV_MAX_PAGE_SESSIONS 100    /* sessions of one page of their list */
 #define SRV_DISCARD_BYTES 1048576    /* of a refused body, read so that the connection goes on */
+#define SRV_WRONG_KEYS 10            /* of an address in a minute, answered at once */
+#define SRV_WRONG_KEYS_PER_S 10      /* answers to the address beyond */
+#define SRV_WRONG_KEY_WAIT_S 1       /* for such an answer, at least */
+#define SRV_WRONG_KEY_WAIT_MAX_S 10  /* at most: an attempt beyond is not answered */
+#define SRV_THROTTLED_ADDRESSES 4096 /* that are remembered */
 #define SRV_PROBE_BYTES 1048576  /* that probes and metrics may take beyond max_in_flight_bytes */
 #define SRV_MIN_WRITE_RATE 65536 /* bytes per second; a slower reader of replies is disconnected */
 

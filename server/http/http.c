@@ -233,6 +233,9 @@ static struct srv_http *new_http(const struct srv_http_context *context)
         http->loops[i].wake_fd = -1;
     if (getrandom(&http->id_seed, sizeof http->id_seed, 0) != (ssize_t)sizeof http->id_seed)
         http->id_seed = srv_now_ns();
+    http->throttle.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    if (getrandom(&http->throttle.seed, sizeof http->throttle.seed, 0) < 0)
+        http->throttle.seed = (uintptr_t)http; /* moved about by the system */
     return http;
 }
 

@@ -57,7 +57,8 @@ enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyri
         return SRV_OK;
     if (!find_bearer(&text, &length, head, error))
         return SRV_E_UNAUTHORIZED;
-    if (!srv_keyring_find(key, &request->caller, keys, text, length))
+    request->wrong_key = !srv_keyring_find(key, &request->caller, keys, text, length);
+    if (request->wrong_key)
         return srv_fail(error, SRV_E_UNAUTHORIZED, "Authorization", "this API key is not known");
     if (!srv_account_take_request(key->account, srv_now_ns()))
         return srv_account_refuse(key->account, SRV_QUOTA_REQUESTS, error);

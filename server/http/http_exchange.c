@@ -10,6 +10,8 @@
  *   READING_BODY    -> RUNNING_JOB      the body is whole and the scheduler has taken the request
  *                   -> REPLIED          the handler has replied, or the scheduler has refused
  *                   -> DISCARDING_BODY  the body is too large, or memory is short
+ *   READING_HEAD    -> HELD             refused; the address sends many wrong keys (http_hold.c)
+ *   HELD            -> REPLIED          the answer is due; the connection ends
  *   DISCARDING_BODY -> REPLIED          the body has ended, or is too long to be discarded
  *   RUNNING_JOB     -> REPLIED          the scheduler has handed the request back
  *
@@ -267,7 +269,10 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
         return refuse(x, &error, false);
     head.path += x->framing.origin_length;
     head.path = head.path[0] != '\0' ? head.path : "/";
-    return check_head(x, &head, &error) == SRV_OK || refuse(x, &error, true);
+    if (check_head(x, &head, &error) == SRV_OK)
+        return true;
+    enum srv_hold hold = srv_exchange_hold(x, &error);
+    return hold == SRV_HOLD_NOT ? refuse(x, &error, true) : hold == SRV_HOLD_BEGUN;
 }
 
 void srv_exchange_refuse(struct srv_connection *connection)
@@ -425,6 +430,7 @@ bool srv_exchange_advance(struct srv_exchange *x, const struct srv_http_input *i
     case RUNNING_JOB:
         srv_exchange_stop_polling(x);
         return !atomic_load(&x->request.left) && reply_through_mhd(x);
+    case HELD:
     case REPLIED:
         break;
     }

@@ -6,6 +6,7 @@
 #include "http/http.h"
 #include "http/http_guard.h"
 #include "http/http_loop.h"
+#include "http/http_throttle.h"
 #include "http/tls.h"
 
 struct MHD_Connection;
@@ -16,7 +17,7 @@ struct MHD_Connection;
 #define QUERY_MAX 191    /* characters; no route has a meaning for more */
 
 /* http_exchange.c draws the transitions. */
-enum exchange_state { READING_HEAD, READING_BODY, DISCARDING_BODY, RUNNING_JOB, REPLIED };
+enum exchange_state { READING_HEAD, READING_BODY, DISCARDING_BODY, HELD, RUNNING_JOB, REPLIED };
 
 /* Who holds a request, and what the scheduler does when it hands the request back.  Event thread
  * and scheduler both change `held_by`, each in one atomic step. */
@@ -39,6 +40,7 @@ struct srv_exchange {
     size_t num_polls;                  /* while the job runs */
     struct srv_framing framing;
     enum exchange_state state;
+    uint64_t held_until_ns;         /* in HELD: when the answer is due */
     bool body_unread;               /* refused before the body was read to its end */
     size_t capacity;                /* of request.body */
     size_t discarded;               /* bytes of the body */
@@ -63,6 +65,7 @@ struct srv_http {
     atomic_uint_fast64_t ids; /* request ids made so far */
     atomic_size_t active, connections;
     struct srv_tls_slot certificate;
+    struct srv_throttle throttle;
     size_t loop_count;
     struct srv_loop loops[SRV_MAX_EVENT_THREADS];
 };
@@ -127,6 +130,17 @@ bool srv_exchange_abandon(struct srv_exchange *exchange);
 
 /* At the end of a turn: has the requests that were submitted in it computed. */
 void srv_exchange_run_submitted(struct srv_loop *loop);
+
+/* ---- http_hold.c: the connection's event thread only ---- */
+
+/* Holds a request whose API key is wrong where its address has sent too many, with `error` as the
+ * answer.  SRV_HOLD_END: the caller ends the connection. */
+enum srv_hold { SRV_HOLD_NOT, SRV_HOLD_BEGUN, SRV_HOLD_END };
+enum srv_hold srv_exchange_hold(struct srv_exchange *exchange, const struct srv_error *error);
+
+/* Four times a second, and with UINT64_MAX before the loop ends: answers a held request whose time
+ * has come. */
+void srv_exchange_check_held(struct srv_exchange *exchange, uint64_t now_ns);
 
 /* ---- http_memory.c ---- */
 

@@ -254,6 +254,9 @@ static void *serve(void *context)
         }
         run_turn(loop, accepting);
     }
+    for (struct srv_connection *c = loop->connections; c != NULL; c = c->next)
+        if (c->exchange != NULL)
+            loop->on_sweep(c->exchange, UINT64_MAX);
     for (int i = 0; i < LAST_TURNS; i++)
         MHD_run(loop->daemon);
     return NULL;

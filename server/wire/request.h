@@ -66,6 +66,7 @@ struct srv_request {
     struct srv_arena arena;
     struct srv_reply reply;
     struct srv_key key;                /* the API key; all zero without keys */
+    bool wrong_key;                    /* it came with an API key that is none */
     bool over_quota;                   /* memory was refused by the key's max_in_flight_bytes */
     unsigned caller;                   /* place of the API key in its file; 0 without keys */
     size_t reply_bytes;                /* bound of the reply's size, as outputs are allocated */

@@ -31,6 +31,7 @@
     X(keys)        \
     X(isolation)   \
     X(quotas)      \
+    X(wrong_keys)  \
     X(fairness)    \
     X(interrupts)  \
     X(connections) \

@@ -170,6 +170,9 @@ static const struct route {
     {"POST", "/decode", "{\"model\":\"tiny\",%s,\"commit\":false}", false, 200, 200, 404},
     {"POST", "/attend", "{\"model\":\"tiny\",%s}", false, 200, 200, 404},
     {"POST", "/attend", "{%s}", false, 200, 200, 404},
+    /* What is wrong with the body shows only where the session, and so its model, is found. */
+    {"POST", "/decode", "{\"session_id\":\"s\",\"hidden_states\":[1]}", false, 422, 422, 404},
+    {"POST", "/attend", "{\"session_id\":\"s\",\"hidden_states\":[[1]]}", false, 422, 422, 404},
     /* These create: an id that another key has is free. */
     {"POST", "/decode", "{\"model\":\"tiny\",\"start\":true,%s}", false, 200, 409, 200},
     {"POST", "/attend", "{\"model\":\"tiny\",\"start\":true,%s}", false, 200, 409, 200},

@@ -255,13 +255,18 @@ static void expect_start(const char *path, int status, const char *out, const ch
 
 START_TEST(test_check_lists_names_and_scopes_and_a_bad_file_fails_it_and_the_start)
 {
-    char good[SECRET_PATH], bad[SECRET_PATH];
+    char good[SECRET_PATH], limited[SECRET_PATH], bad[SECRET_PATH];
     secret_write(good, KEYS_THREE);
+    secret_write(limited, "{\"keys\":[{\"name\":\"a\",\"key\":\"" KEY_INFER
+                          "\",\"scopes\":[\"infer\"],\"group\":\"g\",\"requests_per_s\":7}],"
+                          "\"defaults\":{\"max_sessions\":5}}");
     secret_write(bad, "{\"keys\":[{\"name\":\"a\"}]}");
     expect_start(good, 0, "api keys: 3\n  router: infer\n  ops: admin\n  lead: infer admin\n", "");
+    expect_start(limited, 0, "  a: infer, group g, max_sessions 5, requests_per_s 7\n", "");
     expect_start(bad, 1, "", "keys[0].scopes: is missing");
     expect_start("/nonexistent", 1, "", "/nonexistent: No such file");
     unlink(good);
+    unlink(limited);
     unlink(bad);
 }
 END_TEST

@@ -26,6 +26,7 @@
     X(config)           \
     X(keys)             \
     X(accounts)         \
+    X(throttle)         \
     X(session)          \
     X(digest)           \
     X(fair_queue)       \

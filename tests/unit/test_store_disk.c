@@ -278,7 +278,7 @@ static struct srv_session *make_owned_session(void)
 
 static void check_owned_session(const char *id, bool forked)
 {
-    struct srv_session *session = srv_session_peek(app.sessions, id);
+    struct srv_session *session = srv_session_peek(app.sessions, NULL, id);
     ck_assert_ptr_nonnull(session);
     ck_assert_str_eq(session->owner, forked ? "" : "anna");
     ck_assert_str_eq(session->group, forked ? "" : "team");
@@ -312,7 +312,7 @@ END_TEST
 
 static uint64_t idle_s(const char *id)
 {
-    struct srv_session *session = srv_session_peek(app.sessions, id);
+    struct srv_session *session = srv_session_peek(app.sessions, NULL, id);
     ck_assert_ptr_nonnull(session);
     uint64_t idle = srv_now_ns() - session->used_ns;
     srv_session_put(session);

@@ -1,0 +1,55 @@
+/* http_hold.c: requests with a wrong API key from an address that sends many: each is held until
+ * its answer is due (http_throttle.h).
+ *
+ * A held connection is suspended: libmicrohttpd does not look at it, no byte of it is read, and no
+ * thread waits.  The sweep over connections ends the hold, as do draining and the end of the
+ * loop, since libmicrohttpd cannot stop while a connection is suspended. */
+#include <microhttpd.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "http/http_exchange.h"
+#include "http/http_reply.h"
+
+static uint64_t answer_time(const struct srv_exchange *x)
+{
+    struct sockaddr_storage peer = {.ss_family = AF_UNSPEC};
+    socklen_t size = sizeof peer;
+    getpeername(x->connection->fd, (struct sockaddr *)&peer, &size);
+    return srv_throttle_wrong_key(&x->loop->http->throttle,
+                                  srv_throttle_address((struct sockaddr *)&peer), srv_now_ns());
+}
+
+enum srv_hold srv_exchange_hold(struct srv_exchange *x, const struct srv_error *error)
+{
+    if (!x->request.wrong_key)
+        return SRV_HOLD_NOT;
+    x->held_until_ns = answer_time(x);
+    if (x->held_until_ns == 0)
+        return SRV_HOLD_NOT;
+    srv_reply_error(&x->request, error);
+    x->body_unread = true;
+    if (x->held_until_ns == SRV_THROTTLE_NEVER) {
+        x->state = REPLIED;
+        x->request.reply.status = 0; /* none is sent */
+        return SRV_HOLD_END;
+    }
+    x->state = HELD;
+    srv_connection_deadline(x->connection, 0);
+    MHD_suspend_connection(x->mhd);
+    return SRV_HOLD_BEGUN;
+}
+
+/* The reply goes past libmicrohttpd, which may be in the middle of a body; the end of the socket
+ * ends the connection there. */
+void srv_exchange_check_held(struct srv_exchange *x, uint64_t now_ns)
+{
+    bool draining = atomic_load(x->loop->http->context.phase) == SRV_DRAINING;
+    if (x->state != HELD || (now_ns < x->held_until_ns && !draining))
+        return;
+    x->state = REPLIED;
+    x->request.t_replied = srv_now_ns();
+    srv_reply_past_mhd(x->connection, &x->request);
+    shutdown(x->connection->fd, SHUT_RDWR);
+    MHD_resume_connection(x->mhd);
+}
