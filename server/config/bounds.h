@@ -49,6 +49,8 @@ struct srv_limits {
 #define SRV_MAX_RETRY_S 60           /* of Retry-After */
 #define SRV_MAX_CALLERS 64           /* API keys */
 #define SRV_MAX_EVENT_THREADS 64     /* event threads */
+#define SRV_MAX_CHUNK_LINE 4096      /* of a chunk's size and extensions, where bytes come slowly */
+#define SRV_MAX_HANDSHAKES 512       /* TLS handshakes under way, of one event thread */
 #define SRV_MAX_PAGE_SESSIONS 100    /* sessions of one page of their list */
 #define SRV_DISCARD_BYTES 1048576    /* of a refused body, read so that the connection goes on */
 #define SRV_PROBE_BYTES 1048576  /* that probes and metrics may take beyond max_in_flight_bytes */

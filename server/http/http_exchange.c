@@ -281,7 +281,11 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     srv_connection_deadline(x->connection, request->limits->body_timeout_ms);
     if (srv_guard_head(&x->framing, &head, &error) != SRV_OK)
         return refuse(x, &error, false);
-    return check_head(x, &head, &error) == SRV_OK || refuse(x, &error, true);
+    if (check_head(x, &head, &error) != SRV_OK)
+        return refuse(x, &error, true);
+    if (x->framing.chunked)
+        srv_stall_input(x->connection);
+    return true;
 }
 
 /* ---- The body -------------------------------------------------------------------------------- */
@@ -339,6 +343,7 @@ static bool finish_body(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
     srv_connection_deadline(x->connection, 0);
+    srv_stall_body_ended(x->connection);
     request->t_body = srv_now_ns();
     if (request->body != NULL)
         request->body[request->body_length] = '\0';
@@ -388,6 +393,8 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
 
 bool srv_exchange_advance(struct srv_exchange *x, const struct srv_http_input *input, size_t *count)
 {
+    if (x->framing.chunked && *count > 0)
+        srv_stall_input(x->connection);
     switch (x->state) {
     case READING_HEAD:
         return take_head(x, input);
@@ -402,6 +409,17 @@ bool srv_exchange_advance(struct srv_exchange *x, const struct srv_http_input *i
         break;
     }
     return false;
+}
+
+void srv_exchange_refuse_stalled(struct srv_exchange *x)
+{
+    struct srv_error error = {0};
+    if (x->state == READING_BODY) {
+        srv_fail(&error, SRV_E_BAD_REQUEST, NULL,
+                 "the line of a chunk's size is longer than %d bytes", SRV_MAX_CHUNK_LINE);
+        srv_reply_error(&x->request, &error);
+    }
+    reply_past_mhd(x);
 }
 
 void srv_exchange_timeout(struct srv_exchange *x)
@@ -449,6 +467,7 @@ void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
     if ((x->body_unread || x->framing.chunked) && end != SRV_END_GONE)
         srv_loop_linger(x->loop, x->connection->fd);
     srv_connection_deadline(x->connection, request->limits->idle_timeout_s * 1000);
+    srv_stall_body_ended(x->connection);
     x->connection->exchange = NULL;
     srv_exchange_free(x, true);
 }

@@ -89,6 +89,9 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
 bool srv_exchange_advance(struct srv_exchange *exchange, const struct srv_http_input *input,
                           size_t *count);
 
+/* The body in chunks cannot be read on (http_stall.h); the caller then ends the connection. */
+void srv_exchange_refuse_stalled(struct srv_exchange *exchange);
+
 /* The deadline has passed; the caller then shuts the connection down. */
 void srv_exchange_timeout(struct srv_exchange *exchange);
 

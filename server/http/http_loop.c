@@ -29,7 +29,7 @@ bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
     loop->http = http;
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     atomic_init(&loop->command, SRV_LOOP_RUN);
-    return loop->wake_fd >= 0;
+    return loop->wake_fd >= 0 && srv_stall_open(&loop->stalls);
 }
 
 /* The waker sets wake_pending and then reads `sleeping`, the loop sets `sleeping` and then reads
@@ -48,12 +48,13 @@ void srv_loop_wake(struct srv_loop *loop)
 
 /* ---- Connections and deadlines --------------------------------------------------------------- */
 
-struct srv_connection *srv_loop_connected(struct srv_loop *loop, int fd)
+struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Connection *mhd, int fd)
 {
     struct srv_connection *connection = calloc(1, sizeof *connection);
     if (connection == NULL)
         return NULL;
     connection->loop = loop;
+    connection->mhd = mhd;
     connection->fd = fd;
     connection->link = &loop->connections;
     connection->next = loop->connections;
@@ -67,6 +68,7 @@ void srv_loop_disconnected(struct srv_connection *connection)
 {
     if (connection == NULL)
         return;
+    srv_stall_forget(connection);
     *connection->link = connection->next;
     if (connection->next != NULL)
         connection->next->link = connection->link;
@@ -79,20 +81,18 @@ void srv_connection_deadline(struct srv_connection *connection, uint64_t after_m
     connection->deadline_ns = after_ms > 0 ? srv_now_ns() + after_ms * SRV_MS_NS : 0;
 }
 
-/* Shuts down connections whose deadline has passed; libmicrohttpd then sees their end and closes
- * them. */
+/* Ends connections whose deadline has passed, unless on_sweep sets another. */
 static void sweep(struct srv_loop *loop, uint64_t now)
 {
     for (struct srv_connection *c = loop->connections; c != NULL; c = c->next) {
-        if (c->deadline_ns == 0 || c->deadline_ns > now) {
-            if (c->exchange != NULL)
-                loop->on_sweep(c->exchange, now);
+        if (c->exchange != NULL)
+            loop->on_sweep(c->exchange, now);
+        if (c->deadline_ns == 0 || c->deadline_ns > now)
             continue;
-        }
         c->deadline_ns = 0;
         if (c->exchange != NULL)
             loop->on_deadline(c->exchange);
-        shutdown(c->fd, SHUT_RDWR);
+        srv_stall_end(c);
     }
 }
 
@@ -156,12 +156,13 @@ static int wait_ms(struct srv_loop *loop)
 
 static void sleep_for(struct srv_loop *loop, int ms)
 {
-    struct pollfd fds[2 + SRV_LINGER_MAX];
-    size_t count = 2;
+    struct pollfd fds[3 + SRV_LINGER_MAX];
+    size_t count = 3;
     fds[0].fd = loop->accept.backing_off
                     ? -1
                     : MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     fds[1].fd = loop->wake_fd;
+    fds[2].fd = loop->stalls.epoll_fd;
     for (size_t i = 0; i < loop->lingering_count; i++)
         fds[count++].fd = loop->lingering[i].fd;
     for (size_t i = 0; i < count; i++)
@@ -198,11 +199,13 @@ static void begin_thread(void)
 static void run_turn(struct srv_loop *loop, bool accepting)
 {
     wait_for_work(loop);
+    srv_stall_before_turn(loop);
     MHD_run(loop->daemon);
     loop->after_turn(loop);
     if (accepting)
         srv_mhd_accept_after_turn(loop);
     uint64_t now = srv_now_ns();
+    srv_stall_after_turn(loop, now);
     serve_lingering(loop, now);
     if (now < loop->next_sweep_ns)
         return;
@@ -225,6 +228,7 @@ static void *serve(void *context)
         }
         run_turn(loop, accepting);
     }
+    srv_stall_stop(loop);
     for (int i = 0; i < LAST_TURNS; i++)
         MHD_run(loop->daemon);
     return NULL;
@@ -258,6 +262,7 @@ void srv_loop_stop(struct srv_loop *loop)
     for (size_t i = 0; i < loop->lingering_count; i++)
         close(loop->lingering[i].fd);
     loop->lingering_count = 0;
+    srv_stall_close(&loop->stalls);
     if (loop->wake_fd >= 0)
         close(loop->wake_fd);
     loop->wake_fd = -1;

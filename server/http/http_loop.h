@@ -14,10 +14,12 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "http/http_stall.h"
 #include "http/mhd_workarounds.h"
 
 #define SRV_DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
 
+struct MHD_Connection;
 struct MHD_Daemon;
 struct srv_exchange;
 struct srv_http;
@@ -27,11 +29,13 @@ struct srv_tls_credentials;
 /* An open connection, which belongs to its loop's thread. */
 struct srv_connection {
     struct srv_loop *loop;
+    struct MHD_Connection *mhd;
     int fd;                                  /* closed by libmicrohttpd */
     void *tls;                               /* its session (tls.h), NULL for plain HTTP */
     struct srv_tls_credentials *credentials; /* of the session; NULL: those it began with */
     uint64_t deadline_ns;                    /* 0: none */
     struct srv_exchange *exchange;           /* the request in progress, or NULL */
+    struct srv_stall stall;
     struct srv_connection *next, **link;
 };
 
@@ -51,6 +55,7 @@ struct srv_loop {
     struct srv_http *http;
     struct MHD_Daemon *daemon;
     void (*on_deadline)(struct srv_exchange *exchange); /* the connection is then shut down */
+    void (*on_stalled)(struct srv_exchange *exchange);  /* likewise: its body cannot be read */
     void (*on_sweep)(struct srv_exchange *exchange, uint64_t now_ns); /* every 250 ms until then */
     void (*after_turn)(struct srv_loop *loop); /* libmicrohttpd has done all it can for now */
     int listen_fd;                             /* shared by all loops */
@@ -72,6 +77,7 @@ struct srv_loop {
     struct srv_mhd_accept accept;
 
     struct srv_connection *connections;
+    struct srv_stalls stalls;
     struct srv_linger lingering[SRV_LINGER_MAX];
     size_t lingering_count;
 
@@ -101,7 +107,8 @@ void srv_loop_quiesce(struct srv_loop *loop); /* stops accepting connections */
 
 /* The loop's thread only.  `connected` returns NULL where memory is short; `disconnected` takes
  * NULL. */
-struct srv_connection *srv_loop_connected(struct srv_loop *loop, int fd);
+struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Connection *mhd,
+                                          int fd);
 void srv_loop_disconnected(struct srv_connection *connection);
 void srv_connection_deadline(struct srv_connection *connection, uint64_t after_ms); /* 0: none */
 

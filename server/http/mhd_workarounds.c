@@ -21,8 +21,9 @@
  *    as a client waits: a whole CPU.  Answer: srv_mhd_accept_after_turn, which pauses accepting for
  *    100 ms at a time.
  *  6 A chunk header longer than the reading buffer counts as work for ever: MHD_get_timeout says 0
- *    in every turn, a whole CPU until the deadline.  Answer: after 64 turns without input each turn
- *    waits 5 ms (wait_ms in http_loop.c).
+ *    in every turn, a whole CPU until the deadline.  Answer: such a body is refused, or suspended
+ *    until its client goes on (http_stall.c); and after 64 turns without input each turn waits 5 ms
+ *    (wait_ms in http_loop.c).
  *  7 A read that fills less than its buffer counts as all there is, so where a client's end arrived
  *    with its last bytes the end is not seen before the deadline.  Answer: srv_mhd_client_closed.
  *  8 Heads are read leniently: the first of two Content-Lengths wins, Transfer-Encoding beats
@@ -42,7 +43,12 @@
  * 13 Suspending and resuming a connection costs several system calls and locks.  Answer: a request
  *    that waits for its reply is polled, and suspended only where that takes long (http_job.c).
  * 14 A second Date is sent where "Connection" is added after ours.  Answer: "Connection" is added
- *    first (srv_reply_through_mhd in http_reply.c). */
+ *    first (srv_reply_through_mhd in http_reply.c).
+ * 15 A socket that a TLS handshake has emptied still counts as readable, so the handshake is asked
+ *    to go on in every turn, a whole CPU until the deadline.  Answer: as 6.
+ * 16 A connection that was suspended is registered with the epoll descriptor again only when it
+ *    waits for its socket, so one that has work for ever (6) never sees its socket's end.  Answer:
+ *    srv_stall_end (http_stall.c). */
 #include "http/mhd_workarounds.h"
 
 #include <assert.h>

@@ -29,6 +29,7 @@
     X(keys)        \
     X(fairness)    \
     X(connections) \
+    X(stalls)      \
     X(tls)         \
     X(reload)      \
     X(lifecycle)   \
