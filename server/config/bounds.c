@@ -93,6 +93,8 @@ const struct srv_bound srv_bounds[] = {
      .subject = "arrival of a request's head"},
     {LIMIT(body_timeout_ms), .unit = "ms", .code = SRV_E_TIMEOUT,
      .subject = "arrival of a request's body"},
+    {LIMIT(reply_timeout_ms), .unit = "ms", .beyond = "the connection is reset",
+     .subject = "a client that takes nothing of its reply"},
     {LIMIT(idle_timeout_s), .unit = "s", .beyond = CLOSED,
      .subject = "a connection without a request"},
     {LIMIT(drain_timeout_s), .unit = "s", .code = SRV_E_DRAINING,

@@ -30,6 +30,7 @@ struct srv_limits {
     size_t header_timeout_ms;   /* from connecting, and again from the request line, to the last
                                  * header */
     size_t body_timeout_ms;     /* from the last header to the last byte of the body */
+    size_t reply_timeout_ms;    /* of a client that takes nothing of its reply, or too slowly */
     size_t idle_timeout_s;      /* from a reply to the next request line */
     size_t drain_timeout_s;     /* of running requests after SIGTERM; the final save follows */
 };

@@ -190,7 +190,7 @@ static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls, size_t 
     };
     loop->on_deadline = srv_exchange_timeout;
     loop->on_stalled = srv_exchange_refuse_stalled;
-    loop->on_sweep = srv_exchange_check_client;
+    loop->on_sweep = srv_exchange_sweep;
     loop->after_turn = srv_exchange_run_submitted;
     loop->listen_fd = http->listen_fd;
     loop->max_connections = max_connections;

@@ -55,16 +55,15 @@ static bool is_last_reply(const struct srv_exchange *x)
            srv_mhd_client_closed(x->connection);
 }
 
-/* Gives the reply to libmicrohttpd.  The deadline leaves a slow client time to read the reply at
- * SRV_MIN_WRITE_RATE. */
+/* Gives the reply to libmicrohttpd.  The deadline moves on as the client takes the reply
+ * (srv_reply_follow). */
 static bool reply_through_mhd(struct srv_exchange *x)
 {
     x->state = REPLIED;
     x->request.t_replied = srv_now_ns();
     if (!srv_reply_through_mhd(x->mhd, &x->request, is_last_reply(x)))
         return false;
-    uint64_t seconds = x->request.reply.body.length / SRV_MIN_WRITE_RATE;
-    srv_connection_deadline(x->connection, x->request.limits->body_timeout_ms + 1000 * seconds);
+    srv_connection_deadline(x->connection, x->request.limits->reply_timeout_ms);
     return true;
 }
 
@@ -420,6 +419,14 @@ void srv_exchange_refuse_stalled(struct srv_exchange *x)
         srv_reply_error(&x->request, &error);
     }
     reply_past_mhd(x);
+}
+
+void srv_exchange_sweep(struct srv_exchange *x, uint64_t now_ns)
+{
+    if (x->state == REPLIED)
+        srv_reply_follow(x, now_ns);
+    else
+        srv_exchange_check_client(x, now_ns);
 }
 
 void srv_exchange_timeout(struct srv_exchange *x)

@@ -38,6 +38,8 @@ struct srv_exchange {
     size_t num_polls;                  /* while the job runs */
     struct srv_framing framing;
     enum exchange_state state;
+    bool followed;                  /* the next holds */
+    uint64_t acknowledged;          /* bytes of the connection that its client has, at the sweep */
     bool body_unread;               /* refused before the body was read to its end */
     size_t capacity;                /* of request.body */
     size_t discarded;               /* bytes of the body */
@@ -92,6 +94,9 @@ bool srv_exchange_advance(struct srv_exchange *exchange, const struct srv_http_i
 /* The body in chunks cannot be read on (http_stall.h); the caller then ends the connection. */
 void srv_exchange_refuse_stalled(struct srv_exchange *exchange);
 
+/* Four times a second, for each exchange: looks after its client. */
+void srv_exchange_sweep(struct srv_exchange *exchange, uint64_t now_ns);
+
 /* The deadline has passed; the caller then shuts the connection down. */
 void srv_exchange_timeout(struct srv_exchange *exchange);
 
@@ -112,8 +117,7 @@ bool srv_exchange_submit(struct srv_exchange *exchange);
 bool srv_exchange_poll(struct srv_exchange *exchange);
 void srv_exchange_stop_polling(struct srv_exchange *exchange); /* it is replied to, or gone */
 
-/* Four times a second, for each exchange: notes in request.left that the client of a running job
- * has left. */
+/* Notes in request.left that the client of a running job has left. */
 void srv_exchange_check_client(struct srv_exchange *exchange, uint64_t now_ns);
 
 /* The connection is gone: true where the scheduler holds the request, so that srv_http_resume will

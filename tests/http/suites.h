@@ -30,6 +30,7 @@
     X(fairness)    \
     X(connections) \
     X(stalls)      \
+    X(replies)     \
     X(tls)         \
     X(reload)      \
     X(lifecycle)   \
