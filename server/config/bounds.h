@@ -30,6 +30,7 @@ struct srv_limits {
     size_t header_timeout_ms;   /* from connecting, and again from the request line, to the last
                                  * header */
     size_t body_timeout_ms;     /* from the last header to the last byte of the body */
+    size_t reply_timeout_ms;    /* of a client that takes nothing of its reply, or too slowly */
     size_t idle_timeout_s;      /* from a reply to the next request line */
     size_t drain_timeout_s;     /* of running requests after SIGTERM; the final save follows */
 };
@@ -50,6 +51,7 @@ struct srv_limits {
 #define SRV_MAX_RETRY_S 60           /* of Retry-After */
 #define SRV_MAX_CALLERS 64           /* API keys */
 #define SRV_MAX_EVENT_THREADS 64     /* event threads */
+#define SRV_MAX_HANDSHAKES 512       /* TLS handshakes under way, of one event thread */
 #define SRV_MAX_PAGE_SESSIONS 100    /* sessions of one page of their list */
 #define SRV_DISCARD_BYTES 1048576    /* of a refused body, read so that the connection goes on */
 #define SRV_WRONG_KEYS 10            /* of an address in a minute, answered at once */

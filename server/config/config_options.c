@@ -98,6 +98,8 @@ const struct srv_option srv_options[] = {
      .help = "time for a request's headers to arrive"},
     {LIMIT(body_timeout_ms), .initial = "30000", RANGE(1, 3600000), .unit = "milliseconds",
      .help = "time for a request's body to arrive"},
+    {LIMIT(reply_timeout_ms), .initial = "30000", RANGE(1, 3600000), .unit = "milliseconds",
+     .help = "time that a client may take nothing of its reply"},
     {LIMIT(idle_timeout_s), .initial = "75", RANGE(1, 86400), .unit = "seconds",
      .help = "time a connection may stay open between requests"},
     {LIMIT(drain_timeout_s), .initial = "30", RANGE(0, 86400), .unit = "seconds",

@@ -74,8 +74,8 @@ static void disconnected(struct srv_http *http, struct srv_connection *connectio
     atomic_fetch_sub(&http->connections, 1);
 }
 
-/* A TLS connection counts as open before its handshake, which has the time of a head.  Where memory
- * is short the connection is ended. */
+/* A TLS connection counts as open before its handshake, which has half the time of a head.  Where
+ * memory is short the connection is ended. */
 static void on_connection(void *context, struct MHD_Connection *mhd, void **socket_context,
                           enum MHD_ConnectionNotificationCode what)
 {
@@ -87,7 +87,7 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
         return;
     }
     int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    struct srv_connection *connection = srv_loop_connected(loop, fd);
+    struct srv_connection *connection = srv_loop_connected(loop, mhd, fd);
     *socket_context = connection;
     atomic_fetch_add(&http->connections, 1);
     if (connection == NULL) {
@@ -97,9 +97,10 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
     const union MHD_ConnectionInfo *tls =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     connection->tls = tls != NULL ? tls->tls_session : NULL;
+    size_t timeout_ms = http->context.limits->header_timeout_ms;
+    srv_connection_deadline(connection, connection->tls != NULL ? timeout_ms / 2 : timeout_ms);
     if (connection->tls != NULL)
         srv_tls_session_init(connection, &http->certificate);
-    srv_connection_deadline(connection, http->context.limits->header_timeout_ms);
 }
 
 /* Paths stay as they were sent. */
@@ -188,7 +189,7 @@ static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls, size_t 
         {MHD_OPTION_END, 0, NULL},
     };
     loop->on_deadline = srv_exchange_timeout;
-    loop->on_sweep = srv_exchange_check_client;
+    loop->on_sweep = srv_exchange_sweep;
     loop->after_turn = srv_exchange_run_submitted;
     loop->listen_fd = http->listen_fd;
     loop->max_connections = max_connections;
@@ -230,7 +231,7 @@ static struct srv_http *new_http(const struct srv_http_context *context)
     http->certificate = (struct srv_tls_slot){.lock = PTHREAD_MUTEX_INITIALIZER};
     http->listen_fd = -1;
     for (size_t i = 0; i < SRV_MAX_EVENT_THREADS; i++)
-        http->loops[i].wake_fd = -1;
+        http->loops[i].wake_fd = http->loops[i].handshakes.epoll_fd = -1;
     if (getrandom(&http->id_seed, sizeof http->id_seed, 0) != (ssize_t)sizeof http->id_seed)
         http->id_seed = srv_now_ns();
     http->throttle.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

@@ -61,16 +61,15 @@ static bool is_last_reply(const struct srv_exchange *x)
            (!more && srv_mhd_client_closed(connection));
 }
 
-/* Gives the reply to libmicrohttpd.  The deadline leaves a slow client time to read the reply at
- * SRV_MIN_WRITE_RATE. */
+/* Gives the reply to libmicrohttpd.  The deadline moves on as the client takes the reply
+ * (srv_reply_follow). */
 static bool reply_through_mhd(struct srv_exchange *x)
 {
     x->state = REPLIED;
     x->request.t_replied = srv_now_ns();
     if (!srv_reply_through_mhd(x->mhd, &x->request, is_last_reply(x)))
         return false;
-    uint64_t seconds = x->request.reply.body.length / SRV_MIN_WRITE_RATE;
-    srv_connection_deadline(x->connection, x->request.limits->body_timeout_ms + 1000 * seconds);
+    srv_connection_deadline(x->connection, x->request.limits->reply_timeout_ms);
     return true;
 }
 
@@ -435,6 +434,14 @@ bool srv_exchange_advance(struct srv_exchange *x, const struct srv_http_input *i
         break;
     }
     return false;
+}
+
+void srv_exchange_sweep(struct srv_exchange *x, uint64_t now_ns)
+{
+    if (x->state == REPLIED)
+        srv_reply_follow(x, now_ns);
+    else
+        srv_exchange_check_client(x, now_ns);
 }
 
 void srv_exchange_timeout(struct srv_exchange *x)

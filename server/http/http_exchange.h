@@ -41,6 +41,8 @@ struct srv_exchange {
     struct srv_framing framing;
     enum exchange_state state;
     uint64_t held_until_ns;         /* in HELD: when the answer is due */
+    bool followed;                  /* the next holds */
+    uint64_t acknowledged;          /* bytes of the connection that its client has, at the sweep */
     bool body_unread;               /* refused before the body was read to its end */
     size_t capacity;                /* of request.body */
     size_t discarded;               /* bytes of the body */
@@ -100,6 +102,9 @@ void srv_exchange_refuse(struct srv_connection *connection);
 /* At the end of a turn: the same for connections whose earlier requests have been answered. */
 void srv_exchange_refuse_faulty(struct srv_loop *loop);
 
+/* Four times a second, for each exchange: looks after its client. */
+void srv_exchange_sweep(struct srv_exchange *exchange, uint64_t now_ns);
+
 /* The deadline has passed; the caller then shuts the connection down. */
 void srv_exchange_timeout(struct srv_exchange *exchange);
 
@@ -120,8 +125,7 @@ bool srv_exchange_submit(struct srv_exchange *exchange);
 bool srv_exchange_poll(struct srv_exchange *exchange);
 void srv_exchange_stop_polling(struct srv_exchange *exchange); /* it is replied to, or gone */
 
-/* Four times a second, for each exchange: notes in request.left that the client of a running job
- * has left. */
+/* Notes in request.left that the client of a running job has left. */
 void srv_exchange_check_client(struct srv_exchange *exchange, uint64_t now_ns);
 
 /* The connection is gone: true where the scheduler holds the request, so that srv_http_resume will

@@ -30,7 +30,7 @@ bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
     loop->http = http;
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     atomic_init(&loop->command, SRV_LOOP_RUN);
-    return loop->wake_fd >= 0;
+    return loop->wake_fd >= 0 && srv_handshakes_open(&loop->handshakes);
 }
 
 /* The waker sets wake_pending and then reads `sleeping`, the loop sets `sleeping` and then reads
@@ -69,13 +69,14 @@ struct srv_connection *srv_loop_find(const struct srv_loop *loop, int fd)
     return fd >= 0 && (size_t)fd < loop->num_fds ? loop->by_fd[fd] : NULL;
 }
 
-struct srv_connection *srv_loop_connected(struct srv_loop *loop, int fd)
+struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Connection *mhd, int fd)
 {
     struct srv_connection *connection = grow_by_fd(loop, fd) ? calloc(1, sizeof *connection) : NULL;
     if (connection == NULL)
         return NULL;
     loop->by_fd[fd] = connection;
     connection->loop = loop;
+    connection->mhd = mhd;
     connection->fd = fd;
     connection->link = &loop->connections;
     connection->next = loop->connections;
@@ -95,6 +96,7 @@ void srv_loop_disconnected(struct srv_connection *connection)
     if (connection->is_faulty)
         *faulty = connection->next_faulty;
     connection->loop->by_fd[connection->fd] = NULL;
+    srv_handshake_forget(connection);
     *connection->link = connection->next;
     if (connection->next != NULL)
         connection->next->link = connection->link;
@@ -107,20 +109,24 @@ void srv_connection_deadline(struct srv_connection *connection, uint64_t after_m
     connection->deadline_ns = after_ms > 0 ? srv_now_ns() + after_ms * SRV_MS_NS : 0;
 }
 
-/* Shuts down connections whose deadline has passed; libmicrohttpd then sees their end and closes
- * them. */
+void srv_connection_end(struct srv_connection *connection)
+{
+    shutdown(connection->fd, SHUT_RDWR);
+    srv_handshake_release(connection);
+}
+
+/* Ends connections whose deadline has passed, unless on_sweep sets another. */
 static void sweep(struct srv_loop *loop, uint64_t now)
 {
     for (struct srv_connection *c = loop->connections; c != NULL; c = c->next) {
-        if (c->deadline_ns == 0 || c->deadline_ns > now) {
-            if (c->exchange != NULL)
-                loop->on_sweep(c->exchange, now);
+        if (c->exchange != NULL)
+            loop->on_sweep(c->exchange, now);
+        if (c->deadline_ns == 0 || c->deadline_ns > now)
             continue;
-        }
         c->deadline_ns = 0;
         if (c->exchange != NULL)
             loop->on_deadline(c->exchange);
-        shutdown(c->fd, SHUT_RDWR);
+        srv_connection_end(c);
     }
 }
 
@@ -184,12 +190,13 @@ static int wait_ms(struct srv_loop *loop)
 
 static void sleep_for(struct srv_loop *loop, int ms)
 {
-    struct pollfd fds[2 + SRV_LINGER_MAX];
-    size_t count = 2;
+    struct pollfd fds[3 + SRV_LINGER_MAX];
+    size_t count = 3;
     fds[0].fd = loop->accept.backing_off
                     ? -1
                     : MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     fds[1].fd = loop->wake_fd;
+    fds[2].fd = loop->handshakes.epoll_fd;
     for (size_t i = 0; i < loop->lingering_count; i++)
         fds[count++].fd = loop->lingering[i].fd;
     for (size_t i = 0; i < count; i++)
@@ -227,11 +234,13 @@ static void begin_thread(struct srv_loop *loop)
 static void run_turn(struct srv_loop *loop, bool accepting)
 {
     wait_for_work(loop);
+    srv_handshakes_resume(loop);
     MHD_run(loop->daemon);
     loop->after_turn(loop);
     if (accepting)
         srv_mhd_accept_after_turn(loop);
     uint64_t now = srv_now_ns();
+    srv_handshakes_bound(loop, now);
     serve_lingering(loop, now);
     if (now < loop->next_sweep_ns)
         return;
@@ -257,6 +266,7 @@ static void *serve(void *context)
     for (struct srv_connection *c = loop->connections; c != NULL; c = c->next)
         if (c->exchange != NULL)
             loop->on_sweep(c->exchange, UINT64_MAX);
+    srv_handshakes_stop(loop);
     for (int i = 0; i < LAST_TURNS; i++)
         MHD_run(loop->daemon);
     return NULL;
@@ -292,6 +302,7 @@ void srv_loop_stop(struct srv_loop *loop)
     loop->lingering_count = 0;
     free(loop->by_fd);
     loop->by_fd = NULL;
+    srv_handshakes_close(&loop->handshakes);
     if (loop->wake_fd >= 0)
         close(loop->wake_fd);
     loop->wake_fd = -1;

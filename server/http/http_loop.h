@@ -14,11 +14,13 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "http/http_handshake.h"
 #include "http/http_scan.h"
 #include "http/mhd_workarounds.h"
 
 #define SRV_DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
 
+struct MHD_Connection;
 struct MHD_Daemon;
 struct srv_exchange;
 struct srv_http;
@@ -28,6 +30,7 @@ struct srv_tls_credentials;
 /* An open connection, which belongs to its loop's thread. */
 struct srv_connection {
     struct srv_loop *loop;
+    struct MHD_Connection *mhd;
     int fd;                                  /* closed by libmicrohttpd */
     void *tls;                               /* its session (tls.h), NULL for plain HTTP */
     struct srv_tls_credentials *credentials; /* of the session; NULL: those it began with */
@@ -35,6 +38,7 @@ struct srv_connection {
     struct srv_exchange *exchange;           /* the request in progress, or NULL */
     struct srv_scan scan;                    /* of all bytes that libmicrohttpd has been given */
     uint64_t served;                         /* of scan.requests, those whose exchange has ended */
+    struct srv_handshake handshake;
     struct srv_connection *next, **link;
     bool refused;                       /* the client has been told of scan.fault */
     bool is_faulty;                     /* in loop->faulty */
@@ -82,6 +86,7 @@ struct srv_loop {
     struct srv_connection **by_fd; /* [num_fds]; NULL: no connection */
     size_t num_fds;
     struct srv_connection *faulty; /* whose turn it is to be told of scan.fault */
+    struct srv_handshakes handshakes;
     struct srv_linger lingering[SRV_LINGER_MAX];
     size_t lingering_count;
 
@@ -111,10 +116,14 @@ void srv_loop_quiesce(struct srv_loop *loop); /* stops accepting connections */
 
 /* The loop's thread only.  `connected` returns NULL where memory is short; `disconnected` takes
  * NULL. */
-struct srv_connection *srv_loop_connected(struct srv_loop *loop, int fd);
+struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Connection *mhd,
+                                          int fd);
 void srv_loop_disconnected(struct srv_connection *connection);
 struct srv_connection *srv_loop_find(const struct srv_loop *loop, int fd);          /* NULL: none */
 void srv_connection_deadline(struct srv_connection *connection, uint64_t after_ms); /* 0: none */
+
+/* Shuts the connection down, in whatever state it is: libmicrohttpd closes it in the next turn. */
+void srv_connection_end(struct srv_connection *connection);
 
 /* Keeps the socket of a connection that is about to be closed with unread bytes in it, and discards
  * what still arrives for 2 s or 1 MiB: closing at once would reset the connection, and the client

@@ -5,11 +5,14 @@
 #include "http/http_reply.h"
 
 #include <assert.h>
+#include <linux/tcp.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/number.h"
 #include "http/http_exchange.h"
 #include "http/mhd_workarounds.h"
@@ -209,4 +212,21 @@ void srv_reply_past_mhd(const struct srv_connection *connection, struct srv_requ
     else if (!out.failed)
         (void)!send(connection->fd, out.data, out.length, MSG_DONTWAIT | MSG_NOSIGNAL);
     srv_buffer_fini(&out);
+}
+
+/* ---- Slow readers ---------------------------------------------------------------------------- */
+
+void srv_reply_follow(struct srv_exchange *x, uint64_t now_ns)
+{
+    struct srv_connection *connection = x->connection;
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    if (getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+        return;
+    uint64_t latest = now_ns + x->request.limits->reply_timeout_ms * SRV_MS_NS;
+    uint64_t bytes = info.tcpi_bytes_acked - x->acknowledged;
+    uint64_t granted = connection->deadline_ns + bytes * (1000 * SRV_MS_NS / SRV_MIN_WRITE_RATE);
+    connection->deadline_ns = x->followed && granted < latest ? granted : latest;
+    x->acknowledged = info.tcpi_bytes_acked;
+    x->followed = true;
 }

@@ -6,6 +6,7 @@
 
 struct MHD_Connection;
 struct srv_connection;
+struct srv_exchange;
 
 /* Gives request->reply to libmicrohttpd, which closes the connection after it where `close` is set.
  * The body is not copied: the request must live until libmicrohttpd has completed it.  False where
@@ -16,5 +17,11 @@ bool srv_reply_through_mhd(struct MHD_Connection *connection, struct srv_request
 /* Writes the reply to the socket at once, as far as it goes without waiting, for connections that
  * libmicrohttpd still reads from.  The caller closes the connection. */
 void srv_reply_past_mhd(const struct srv_connection *connection, struct srv_request *request);
+
+/* At each sweep while the reply is sent: moves the deadline on by the time in which
+ * SRV_MIN_WRITE_RATE sends what the client's system has taken since the last, up to
+ * reply_timeout_ms from now.  So a client that takes nothing for so long, or less than that rate,
+ * meets its deadline. */
+void srv_reply_follow(struct srv_exchange *exchange, uint64_t now_ns);
 
 #endif

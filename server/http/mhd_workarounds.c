@@ -50,7 +50,10 @@
  *    with 350 cookies or parameters of the query, for each of which it takes memory.  Answer: the
  *    library's calls of recv and gnutls_record_recv come here, since the program's own functions
  *    stand before those of libraries, and bytes that have not passed http_scan.c do not reach it.
- *    A head that came another way is refused (take_head in http_exchange.c). */
+ *    A head that came another way is refused (take_head in http_exchange.c).
+ * 16 A socket that a TLS handshake has emptied still counts as readable, so the handshake is asked
+ *    to go on in every turn, a whole CPU until the deadline.  Answer: the connection is
+ *    suspended until its socket is ready (http_handshake.c). */
 #include "http/mhd_workarounds.h"
 
 #include <assert.h>
@@ -122,6 +125,8 @@ bool srv_mhd_client_closed(const struct srv_connection *connection)
 static _Thread_local struct srv_loop *reading_loop; /* whose libmicrohttpd runs on this thread */
 
 void srv_mhd_begin_reading(struct srv_loop *loop) { reading_loop = loop; }
+
+bool srv_mhd_reads(void) { return reading_loop != NULL; }
 
 /* A fault behind whole requests waits until they are answered (srv_exchange_close). */
 ssize_t srv_mhd_scan(struct srv_connection *connection, void *bytes, size_t count)

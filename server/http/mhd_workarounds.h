@@ -33,6 +33,9 @@ int srv_mhd_accept_wait_ms(struct srv_mhd_accept *accept);
 /* 8 and 15: has the bytes that this thread's libmicrohttpd reads scanned first (http_scan.h). */
 void srv_mhd_begin_reading(struct srv_loop *loop);
 
+/* Whether this thread is one of those: others read for themselves. */
+bool srv_mhd_reads(void);
+
 /* The same for `count` bytes that a connection has received: returns how many of them, from the
  * first on, libmicrohttpd may see; 0: none of these, the next may follow; -1: none any more. */
 ssize_t srv_mhd_scan(struct srv_connection *connection, void *bytes, size_t count);

@@ -4,6 +4,7 @@
  * A certificate read again later is kept here, counted by the sessions that use it. */
 #include "http/tls.h"
 
+#include <errno.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 #include <netinet/in.h>
@@ -16,7 +17,7 @@
 #include <sys/socket.h>
 
 #include "base/text_file.h"
-#include "http/http_loop.h"
+#include "http/http_exchange.h"
 
 /* The text up to its NUL, which is what libmicrohttpd reads of it. */
 static gnutls_datum_t datum(char *text)
@@ -161,15 +162,46 @@ static struct srv_tls_credentials *get_credentials(struct srv_tls_slot *slot)
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
+/* GnuTLS reads errno after the call that failed. */
+static void wait_for_client(struct srv_connection *connection, bool to_write)
+{
+    srv_handshake_waits(connection, to_write);
+    errno = EAGAIN;
+}
+
 /* libmicrohttpd sends one record of a reply a turn: a turn in which a record is sent is not
  * idle. */
 static ssize_t send_record(gnutls_transport_ptr_t to, const void *bytes, size_t count)
 {
-    const struct srv_connection *connection = to;
+    struct srv_connection *connection = to;
     ssize_t sent = send(connection->fd, bytes, count, MSG_NOSIGNAL);
     if (sent > 0)
         connection->loop->idle_turns = 0;
+    else if (sent < 0 && errno == EAGAIN)
+        wait_for_client(connection, true);
     return sent;
+}
+
+static ssize_t receive(gnutls_transport_ptr_t from, void *out, size_t count)
+{
+    struct srv_connection *connection = from;
+    ssize_t got = recv(connection->fd, out, count, 0);
+    if (got < 0 && errno == EAGAIN)
+        wait_for_client(connection, false);
+    return got;
+}
+
+/* The client's last message: the head has its whole time from here. */
+static int on_finished(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
+                       const gnutls_datum_t *message)
+{
+    (void)type, (void)when, (void)message;
+    struct srv_connection *connection = gnutls_transport_get_ptr(session);
+    if (!incoming || !connection->handshake.under_way)
+        return GNUTLS_E_SUCCESS;
+    srv_handshake_ended(connection);
+    srv_connection_deadline(connection, connection->loop->http->context.limits->header_timeout_ms);
+    return GNUTLS_E_SUCCESS;
 }
 
 /* TCP_NODELAY: GnuTLS writes its part of a handshake in pieces, of which all but the first would
@@ -182,9 +214,12 @@ void srv_tls_session_init(struct srv_connection *connection, struct srv_tls_slot
         (void)gnutls_credentials_set(connection->tls, GNUTLS_CRD_CERTIFICATE,
                                      connection->credentials->pair);
     setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    gnutls_transport_set_ptr2(connection->tls, (gnutls_transport_ptr_t)(intptr_t)connection->fd,
-                              connection);
+    gnutls_transport_set_ptr(connection->tls, connection);
     gnutls_transport_set_push_function(connection->tls, send_record);
+    gnutls_transport_set_pull_function(connection->tls, receive);
+    gnutls_handshake_set_hook_function(connection->tls, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST,
+                                       on_finished);
+    srv_handshake_begins(connection);
 }
 
 void srv_tls_session_fini(struct srv_connection *connection)
@@ -210,20 +245,16 @@ void srv_tls_send(void *session, const void *bytes, size_t count)
 bool srv_tls_pending(void *session) { return gnutls_record_check_pending(session) > 0; }
 
 /* libmicrohttpd's, in place of GnuTLS's own function, which is the same without the numbers of
- * records (mhd_workarounds.c, 15).  Of a session the peer of transport pointers is the
- * connection. */
+ * records (mhd_workarounds.c, 15). */
 ssize_t gnutls_record_recv(gnutls_session_t session, void *bytes, size_t most)
 {
-    gnutls_transport_ptr_t from, to;
     unsigned char number[8];
     ssize_t count;
-    gnutls_transport_get_ptr2(session, &from, &to);
     do {
         count = gnutls_record_recv_seq(session, bytes, most, number);
-        if (count > 0 && to != from)
-            count = srv_mhd_scan(to, bytes, (size_t)count);
-        else
+        if (count <= 0 || !srv_mhd_reads())
             return count;
+        count = srv_mhd_scan(gnutls_transport_get_ptr(session), bytes, (size_t)count);
     } while (count == 0);
     return count > 0 ? count : GNUTLS_E_INVALID_REQUEST;
 }

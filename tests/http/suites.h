@@ -35,6 +35,8 @@
     X(fairness)    \
     X(interrupts)  \
     X(connections) \
+    X(stalls)      \
+    X(replies)     \
     X(tls)         \
     X(reload)      \
     X(lifecycle)   \
