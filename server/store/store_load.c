@@ -456,7 +456,7 @@ static bool start_recording(struct load *load)
         !srv_store_journals(store) && (store->older_journals > 0 || load->generation == 0);
     store->base_generation = load->generation;
     store->keep_journals = load->incomplete;
-    /* Names of journals reach the disk in their order: a daemon may have ended as it created one. */
+    /* Names of journals reach the disk in order: a daemon may have ended as it created one. */
     bool named = fsync(store->directory) == 0;
     if (load->incomplete || needs_base) {
         if (named && srv_store_make_checkpoint(store)) {

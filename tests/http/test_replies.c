@@ -16,8 +16,8 @@
 #define LITTLE 8192
 #define LARGE ((double)WIDE * WIDE * 4)
 
-/* Sends an /attend with an answer of LARGE bytes, on a connection that takes at most `buffered` bytes
- * at once; 0: as the system likes. */
+/* Sends an /attend with an answer of LARGE bytes, on a connection that takes at most `buffered`
+ * bytes at once; 0: as the system likes. */
 static void ask_large(struct raw *raw, int buffered)
 {
     struct text body = {0}, head = {0};
