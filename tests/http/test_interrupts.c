@@ -25,6 +25,11 @@
     "\"random\":"                                                                          \
     "{\"hidden_size\":64,\"num_attention_heads\":16,\"is_causal\":true,\"seed\":1}}]}"
 
+/* Both callers may look at the queue. */
+#define KEYS_TWO                                                                                  \
+    "{\"keys\":[{\"name\":\"one\",\"key\":\"" KEY_INFER "\",\"scopes\":[\"infer\",\"metrics\"]}," \
+    "{\"name\":\"other\",\"key\":\"" KEY_BOTH "\",\"scopes\":[\"infer\",\"metrics\"]}]}"
+
 static struct daemon mine, theirs; /* the daemon as two callers see it */
 static struct client one, other;
 static char keys_path[SECRET_PATH];
@@ -40,7 +45,7 @@ static void set_up(void)
 {
     char variable[96];
     const char *const variables[] = {variable, NULL};
-    secret_write(keys_path, KEYS_THREE);
+    secret_write(keys_path, KEYS_TWO);
     snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
     daemon_start(&served, CONFIG, NULL, variables);
     mine = theirs = served;
