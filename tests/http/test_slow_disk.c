@@ -23,8 +23,8 @@
 #define LATEST_MS 5 /* of 99 of 100 probes */
 #define TRIES 5     /* another program may have the CPU during one */
 
-#define SESSIONS 100 /* that expire together, after */
-#define TTL_S 2
+#define SESSIONS 2000 /* that expire together, after */
+#define TTL_S 5
 #define SEEN_MS 100 /* until a signal is seen, at most */
 #define WAIT_MS 60000
 
@@ -146,6 +146,8 @@ static void expect_soon(struct client *client, const char *path)
     bool soon = is_soon(&slowest, client, path);
     for (unsigned tries = 1; !soon && tries < TRIES; tries++)
         soon = is_soon(&slowest, client, path);
+    printf("slow_disk: %s within %d ms in 99 of 100 cases, slowest %.1f\n", path, LATEST_MS,
+           slowest);
     ck_assert_msg(soon, "%s: more than 1 of 100 answers take over %d ms, one of them %.1f", path,
                   LATEST_MS, slowest);
 }
@@ -176,7 +178,7 @@ START_TEST(test_probes_are_answered_at_once_while_clients_wait_for_a_slow_disk)
 {
     static const char *const modes[] = {"always", "everysec", "os"};
     unsigned count = _i == 0 ? WRITERS : 1;
-    static const char *const paths[] = {"/livez", "/metrics", "/sessions"};
+    static const char *const paths[] = {"/livez", "/metrics", "/sessions", "/snapshot"};
     struct slow slow;
     struct writer writers[WRITERS];
     atomic_bool stop;
@@ -247,7 +249,9 @@ START_TEST(test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk
     }
     slow_down(&slow);
     await_expiry(&slow.client);
-    ck_assert_double_le(terminate(&slow.daemon), SEEN_MS);
+    double ms = terminate(&slow.daemon);
+    printf("slow_disk: SIGTERM under %d expiries is seen after %.0f ms\n", SESSIONS, ms);
+    ck_assert_double_le(ms, SEEN_MS);
     end(&slow);
 }
 END_TEST
