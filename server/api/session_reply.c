@@ -108,6 +108,8 @@ static enum srv_error_code read_owner(bool *found, char owner[SRV_ID_MAX + 1],
         at = strchr(at, '&') != NULL ? strchr(at, '&') + 1 : NULL;
     if (at == NULL || request->route->access != SRV_FOR_OWNER)
         return SRV_OK;
+    if (at != request->query || strchr(at, '&') != NULL) /* a longer query may have been cut */
+        return srv_fail(error, SRV_E_INVALID_VALUE, "owner", "owner must stand alone in the query");
     size_t length = strcspn(at + 6, "&");
     size_t kept = length <= SRV_ID_MAX ? length : 0;
     if (!srv_request_is_admin(request))

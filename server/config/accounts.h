@@ -16,7 +16,7 @@
 #include "base/errors.h"
 #include "base/id.h"
 
-#define SRV_MAX_ACCOUNTS 1024 /* names of keys that one run of the daemon knows */
+#define SRV_MAX_ACCOUNTS 1024 /* names of keys, of the file and of sessions, that one run knows */
 #define SRV_NO_QUOTA SIZE_MAX
 
 /* Limits of an API key. */

@@ -261,6 +261,7 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
         memcpy(request->request_id, id, sizeof id);
     x->state = READING_BODY;
     x->knows_interim = strcmp(head.version, "HTTP/1.1") == 0;
+    x->is_head = strcmp(head.method, "HEAD") == 0;
     srv_connection_deadline(x->connection, request->limits->body_timeout_ms);
     if (x->connection->scan.requests <= x->connection->served)
         srv_fail(&error, SRV_E_INTERNAL, NULL, "libmicrohttpd has read past the scan");
@@ -270,8 +271,7 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     head.path = head.path[0] != '\0' ? head.path : "/";
     if (check_head(x, &head, &error) == SRV_OK)
         return true;
-    enum srv_hold hold = srv_exchange_hold(x, &error);
-    return hold == SRV_HOLD_NOT ? refuse(x, &error, true) : hold == SRV_HOLD_BEGUN;
+    return srv_exchange_hold(x, &error) || refuse(x, &error, true);
 }
 
 void srv_exchange_refuse(struct srv_connection *connection)

@@ -35,6 +35,7 @@ struct srv_exchange {
     struct srv_connection *connection; /* NULL: gone */
     atomic_int held_by;                /* enum exchange_held_by */
     bool polled;                       /* counted in loop->num_polled */
+    bool is_head;                      /* the reply has no body */
     bool knows_interim;                /* the client understands interim replies: HTTP/1.1 */
     bool probed;                       /* one was sent, to see whether the client is there */
     size_t num_polls;                  /* while the job runs */
@@ -138,9 +139,8 @@ void srv_exchange_run_submitted(struct srv_loop *loop);
 /* ---- http_hold.c: the connection's event thread only ---- */
 
 /* Holds a request whose API key is wrong where its address has sent too many, with `error` as the
- * answer.  SRV_HOLD_END: the caller ends the connection. */
-enum srv_hold { SRV_HOLD_NOT, SRV_HOLD_BEGUN, SRV_HOLD_END };
-enum srv_hold srv_exchange_hold(struct srv_exchange *exchange, const struct srv_error *error);
+ * answer.  False where it is to be answered now. */
+bool srv_exchange_hold(struct srv_exchange *exchange, const struct srv_error *error);
 
 /* Four times a second, and with UINT64_MAX before the loop ends: answers a held request whose time
  * has come. */

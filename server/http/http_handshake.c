@@ -37,7 +37,7 @@ void srv_handshake_waits(struct srv_connection *connection, bool to_write)
                                 .data.ptr = connection};
     event.events |= EPOLLONESHOT;
     if (!connection->handshake.under_way || connection->handshake.suspended ||
-        handshakes->stopping ||
+        connection->loop->stopping ||
         epoll_ctl(handshakes->epoll_fd, EPOLL_CTL_ADD, connection->fd, &event) != 0)
         return;
     connection->handshake.suspended = true;
@@ -74,7 +74,6 @@ void srv_handshakes_resume(struct srv_loop *loop)
 
 void srv_handshakes_stop(struct srv_loop *loop)
 {
-    loop->handshakes.stopping = true;
     for (struct srv_connection *c = loop->connections; c != NULL; c = c->next)
         srv_handshake_release(c);
 }

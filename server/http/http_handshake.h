@@ -28,7 +28,6 @@ TAILQ_HEAD(srv_handshake_list, srv_connection);
 /* Of a loop. */
 struct srv_handshakes {
     int epoll_fd;                   /* the sockets of suspended connections */
-    bool stopping;                  /* none is suspended any more */
     size_t suspended, count;        /* how many; of them all under way */
     struct srv_handshake_list list; /* oldest first */
 };

@@ -1,5 +1,6 @@
 /* http_hold.c: requests with a wrong API key from an address that sends many: each is held until
- * its answer is due (http_throttle.h).
+ * its answer is due (http_throttle.h), or where none is due soon, is ended after a second: a
+ * connection learns no faster that its key is wrong.
  *
  * A held connection is suspended: libmicrohttpd does not look at it, no byte of it is read, and no
  * thread waits.  The sweep over connections ends the hold, as do draining and the end of the
@@ -20,24 +21,25 @@ static uint64_t answer_time(const struct srv_exchange *x)
                                   srv_throttle_address((struct sockaddr *)&peer), srv_now_ns());
 }
 
-enum srv_hold srv_exchange_hold(struct srv_exchange *x, const struct srv_error *error)
+bool srv_exchange_hold(struct srv_exchange *x, const struct srv_error *error)
 {
-    if (!x->request.wrong_key)
-        return SRV_HOLD_NOT;
-    x->held_until_ns = answer_time(x);
-    if (x->held_until_ns == 0)
-        return SRV_HOLD_NOT;
+    if (!x->request.wrong_key || x->loop->stopping)
+        return false;
+    uint64_t due_ns = answer_time(x);
+    if (due_ns == 0)
+        return false;
     srv_reply_error(&x->request, error);
     x->body_unread = true;
-    if (x->held_until_ns == SRV_THROTTLE_NEVER) {
-        x->state = REPLIED;
+    x->held_until_ns = due_ns;
+    if (due_ns == SRV_THROTTLE_NEVER) {
+        x->held_until_ns = srv_now_ns() + SRV_WRONG_KEY_WAIT_S * UINT64_C(1000000000);
         x->request.reply.status = 0; /* none is sent */
-        return SRV_HOLD_END;
+        x->request.reply.body.length = 0;
     }
     x->state = HELD;
     srv_connection_deadline(x->connection, 0);
     MHD_suspend_connection(x->mhd);
-    return SRV_HOLD_BEGUN;
+    return true;
 }
 
 /* The reply goes past libmicrohttpd, which may be in the middle of a body; the end of the socket
@@ -49,7 +51,8 @@ void srv_exchange_check_held(struct srv_exchange *x, uint64_t now_ns)
         return;
     x->state = REPLIED;
     x->request.t_replied = srv_now_ns();
-    srv_reply_past_mhd(x->connection, &x->request);
+    if (x->request.reply.status != 0)
+        srv_reply_past_mhd(x->connection, &x->request);
     shutdown(x->connection->fd, SHUT_RDWR);
     MHD_resume_connection(x->mhd);
 }

@@ -263,6 +263,7 @@ static void *serve(void *context)
         }
         run_turn(loop, accepting);
     }
+    loop->stopping = true;
     for (struct srv_connection *c = loop->connections; c != NULL; c = c->next)
         if (c->exchange != NULL)
             loop->on_sweep(c->exchange, UINT64_MAX);

@@ -87,6 +87,7 @@ struct srv_loop {
     size_t num_fds;
     struct srv_connection *faulty; /* whose turn it is to be told of scan.fault */
     struct srv_handshakes handshakes;
+    bool stopping; /* no connection is suspended any more */
     struct srv_linger lingering[SRV_LINGER_MAX];
     size_t lingering_count;
 

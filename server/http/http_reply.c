@@ -206,7 +206,8 @@ void srv_reply_past_mhd(const struct srv_connection *connection, struct srv_requ
                       MHD_get_reason_phrase_for(request->reply.status));
     list_fields(&out, connection->loop, request);
     srv_buffer_printf(&out, "Content-Length: %zu\r\n\r\n", length);
-    srv_buffer_append(&out, body, length);
+    if (connection->exchange == NULL || !connection->exchange->is_head)
+        srv_buffer_append(&out, body, length);
     if (!out.failed && connection->tls != NULL)
         srv_tls_send(connection->tls, out.data, out.length);
     else if (!out.failed)

@@ -392,6 +392,8 @@ START_TEST(test_an_admin_lists_inspects_and_deletes_by_owner_and_no_other_key_do
     ck_assert_int_eq(status_of("alice", "GET", "/sessions/s?owner=carol", NULL), 403);
     ck_assert_int_eq(status_of("alice", "DELETE", "/sessions/s?owner=carol", NULL), 403);
     ck_assert_int_eq(status_of("lead", "GET", "/sessions/s/state?owner=carol", NULL), 404);
+    ck_assert_int_eq(status_of("ops", "DELETE", "/sessions/s?p=1&owner=carol", NULL), 400);
+    ck_assert_int_eq(status_of("ops", "DELETE", "/sessions/s?owner=carol&p=1", NULL), 400);
     ck_assert_int_eq(status_of("ops", "DELETE", "/sessions/s?owner=carol", NULL), 204);
     ck_assert_int_eq(status_of("carol", "GET", "/sessions/s", NULL), 404);
     ck_assert_int_eq(status_of("alice", "GET", "/sessions/s", NULL), 200);

@@ -143,6 +143,41 @@ static void hold_some(struct raw held[], size_t count)
     pause_ms(100);
 }
 
+/* An attempt that would wait too long gets no answer, and its end tells it nothing at once. */
+START_TEST(test_an_attempt_beyond_the_longest_wait_ends_after_a_second)
+{
+    struct raw held[AT_ONCE + 120], beyond;
+    size_t count = sizeof held / sizeof held[0];
+    hold_some(held, count);
+    double start = now_s();
+    hold_some(&beyond, 1);
+    ck_assert(raw_read_to_end(&beyond, 60000));
+    double took = now_s() - start;
+    ck_assert_msg(beyond.length == 0 && took >= 0.9, "%zu bytes after %.3f s", beyond.length, took);
+    raw_close(&beyond);
+    for (size_t i = 0; i < count; i++)
+        raw_close(&held[i]);
+}
+END_TEST
+
+START_TEST(test_a_held_answer_to_head_has_no_body)
+{
+    static const char request[] = "HEAD /models HTTP/1.1\r\nHost: x\r\n" WRONG "\r\n\r\n";
+    struct raw held[AT_ONCE], raw;
+    hold_some(held, AT_ONCE);
+    raw_open(&raw, "127.0.0.1", served.port);
+    ck_assert(raw_text(&raw, request));
+    struct raw_answer answer = raw_read(&raw, true, 60000);
+    ck_assert_uint_eq(answer.status, 401);
+    ck_assert(raw_read_to_end(&raw, 60000));
+    ck_assert_uint_eq(raw.length, 0);
+    raw_answer_free(&answer);
+    raw_close(&raw);
+    for (size_t i = 0; i < AT_ONCE; i++)
+        raw_close(&held[i]);
+}
+END_TEST
+
 /* Some connections are held, some of them have been left by their clients. */
 START_TEST(test_the_daemon_stops_while_requests_are_held)
 {
@@ -189,6 +224,8 @@ Suite *suite_wrong_keys(void)
     tcase_add_test(attempts, test_wrong_keys_are_slowed_and_right_ones_from_that_address_are_not);
     tcase_add_test(attempts, test_a_slowed_answer_is_the_usual_one);
     tcase_add_test(attempts, test_requests_without_a_key_are_answered_at_once);
+    tcase_add_test(attempts, test_an_attempt_beyond_the_longest_wait_ends_after_a_second);
+    tcase_add_test(attempts, test_a_held_answer_to_head_has_no_body);
     tcase_add_test(attempts, test_the_daemon_stops_while_requests_are_held);
     tcase_add_test(attempts, test_the_daemon_stops_at_once_while_requests_are_held);
     suite_add_tcase(suite, attempts);
