@@ -75,19 +75,33 @@ static int by_reading(const void *a, const void *b)
 static bool read_all(struct srv_restore *restore, const struct srv_salvage_context *context,
                      char *message)
 {
-    struct srv_file *files = NULL;
-    size_t count;
-    if (!srv_files_list_set_aside(&files, &count, context->directory))
+    struct srv_file *files = NULL, *kept = NULL;
+    size_t count, num_kept, used = 0;
+    uint64_t last = 0; /* generation of the newest journal that was set aside */
+    if (!srv_files_list_set_aside(&files, &count, context->directory) ||
+        !srv_files_list(&kept, &num_kept, context->directory)) {
+        free(files);
         return refuse(message, "the directory", strerror(errno));
-    const struct srv_file **order = malloc((count + 1) * sizeof(const struct srv_file *));
-    for (size_t i = 0; order != NULL && i < count; i++)
-        order[i] = &files[i];
+    }
+    const struct srv_file **order =
+        malloc((count + num_kept + 1) * sizeof(const struct srv_file *));
+    for (size_t i = 0; order != NULL && i < count; i++) {
+        order[used++] = &files[i];
+        last = files[i].kind == SRV_FILE_JOURNAL && files[i].generation > last
+                   ? files[i].generation
+                   : last;
+    }
+    /* Files that no checkpoint has replaced since: records of those journals may follow them. */
+    for (size_t i = 0; order != NULL && i < num_kept; i++)
+        if (kept[i].kind == SRV_FILE_SESSION && kept[i].generation <= last)
+            order[used++] = &kept[i];
     if (order != NULL)
-        qsort(order, count, sizeof(const struct srv_file *), by_reading);
-    bool read = order != NULL ? read_files(restore, context, order, count, message)
+        qsort(order, used, sizeof(const struct srv_file *), by_reading);
+    bool read = order != NULL ? read_files(restore, context, order, used, message)
                               : refuse(message, "the directory", "out of memory");
     free(order);
     free(files);
+    free(kept);
     return read;
 }
 

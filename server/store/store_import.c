@@ -76,7 +76,8 @@ enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
     if (!import->begun && srv_store_wants_checkpoint(store))
         return SRV_OK;
     srv_store_begin(store);
-    if (!import->begun) {
+    bool starts = !import->begun;
+    if (starts) {
         *import = (struct srv_store_import){.begun = true, .next_record = 1};
         store->imports++;
         srv_store_add_create(store, session, true);
@@ -88,6 +89,10 @@ enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
             store->journal.error = ENOMEM;
     }
     enum srv_error_code code = srv_store_flush(store, error);
+    if (starts && code != SRV_OK) { /* nothing was recorded, so nothing is to be deleted */
+        import->begun = false;
+        store->imports--;
+    }
     srv_store_end(store);
     return code;
 }

@@ -147,6 +147,8 @@ static bool read_base(struct load *load, const struct srv_file *file)
     srv_file_reader_close(&load->base_file);
     if (error != 0)
         return refuse_unreadable(load, file->name, strerror(error));
+    if (load->restore.base_generation == 0) /* its files have what earlier journals had */
+        load->restore.base_generation = file->generation;
     return set_aside(load, file->name, "its checksum is wrong");
 }
 

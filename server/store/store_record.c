@@ -126,8 +126,10 @@ static void sync_older(struct srv_store *store)
         return;
     if (fdatasync(store->old.fd) == 0)
         store->journal.older_synced = store->old.older_synced;
-    else
+    else { /* a second fdatasync would succeed, and say nothing of what the first has lost */
         store->journal.error = errno;
+        store->old.broken = true;
+    }
 }
 
 /* Writes the batch; 0 or an errno. */

@@ -133,15 +133,11 @@ static bool is_replaced(const struct srv_file *file, const struct srv_base_entry
     return entry == NULL || entry->generation != file->generation;
 }
 
-/* Whether the file may say what a session was that the checkpoint does not have: a journal, or the
- * file of such a session. */
-static bool is_salvageable(const struct srv_file *file, const struct srv_base_entry base[],
-                           size_t count)
+/* Whether the file may say what a session was that the checkpoint does not have: a journal, or a
+ * file that the records of a journal follow, such as that of a lost fork's parent. */
+static bool is_salvageable(const struct srv_file *file)
 {
-    const struct srv_base_entry key = {.epoch = file->epoch};
-    return file->kind == SRV_FILE_JOURNAL ||
-           (file->kind == SRV_FILE_SESSION &&
-            bsearch(&key, base, count, sizeof *base, by_epoch) == NULL);
+    return file->kind == SRV_FILE_JOURNAL || file->kind == SRV_FILE_SESSION;
 }
 
 /* Removes the files that a whole checkpoint replaces, or after damage sets them aside.  Session
@@ -164,7 +160,7 @@ static void remove_replaced(const struct srv_store *store, const struct srv_chec
             if ((files[i].kind == SRV_FILE_SESSION) != (pass == 0) ||
                 !is_replaced(&files[i], base, checkpoint->count, checkpoint->generation))
                 continue;
-            if (store->keep_journals && is_salvageable(&files[i], base, checkpoint->count))
+            if (store->keep_journals && is_salvageable(&files[i]))
                 srv_file_set_aside(store->directory, files[i].name);
             else
                 unlinkat(store->directory, files[i].name, 0);
