@@ -232,7 +232,8 @@ static int run_salvage(struct parts *parts)
     bool saved = open_parts(parts, message) && start(&served, &context.num_served, parts, message);
     context.served = served;
     saved = saved && salvage(&text, parts, &context, message);
-    fwrite(text.data, 1, text.length, stdout);
+    if (text.length > 0)
+        fwrite(text.data, 1, text.length, stdout);
     if (!saved)
         fail(parts->config.state_dir, message);
     saved = saved && !text.failed && fflush(stdout) == 0;

@@ -17,6 +17,9 @@
 #define RANK_WORK 1024
 #define MEASURE_WORK 64
 
+/* The same of the exponential and the sums of one weight, which small heads leave most of the time. */
+#define SOFTMAX_WORK 32
+
 #define MAPS (SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_STATS)
 
 static const struct attn_layer_spec *spec_of(const struct srv_item *item)
@@ -61,8 +64,8 @@ size_t srv_attend_work(const struct srv_job *job)
     size_t kv_heads = s->num_kv_heads * (s->head_dim + s->value_head_dim);
     size_t projections = s->hidden_size * (s->queries * heads + s->keys * kv_heads);
     size_t weights = s->queries * s->keys * s->num_heads;
-    return s->batch *
-           (projections + s->queries * s->keys * heads + weights * weight_work(&job->call.rows));
+    return s->batch * (projections + s->queries * s->keys * heads +
+                       weights * (SOFTMAX_WORK + weight_work(&job->call.rows)));
 }
 
 /* The most work of a batch of the item's layer. */

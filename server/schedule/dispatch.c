@@ -290,7 +290,7 @@ static void begin_long(struct srv_dispatch *d, const struct srv_long *started)
 {
     srv_dispatch_reply(d);
     d->longs[d->num_longs++] = *started;
-    d->work_waiting = srv_dispatch_pause_has_work(d);
+    srv_dispatch_note_waiting(d);
 }
 
 struct srv_long *srv_dispatch_running(struct srv_dispatch *d)
@@ -362,16 +362,17 @@ void srv_dispatch_run_attend(struct srv_dispatch *d)
         run_attend(d, job);
 }
 
-void srv_dispatch_run_interrupting(struct srv_dispatch *d)
+bool srv_dispatch_run_interrupting(struct srv_dispatch *d)
 {
     struct srv_queue_node *node = srv_dispatch_find_interrupting(d, SRV_QUEUE_ATTENDS, true);
     if (node != NULL) {
         run_attend(d, srv_job_of(node));
-        return;
+        return true;
     }
     node = srv_dispatch_find_interrupting(d, SRV_QUEUE_LONG_STEPS, true);
     if (node != NULL)
         run_long_step(d, srv_item_of(node));
+    return node != NULL;
 }
 
 void srv_dispatch_run_piece(struct srv_dispatch *d)

@@ -30,7 +30,8 @@ struct srv_dispatch {
     struct attn_yield yield;                  /* of long computations */
     struct srv_long longs[ATTN_YIELD_LEVELS]; /* [num_longs], each inside the one before it */
     size_t num_longs;
-    bool work_waiting; /* what a pause may run was queued after the last pause */
+    bool work_waiting; /* a step or change that a pause may run was queued after the last pause */
+    bool interrupting_waiting; /* and a computation that may interrupt the running one */
 };
 
 /* Makes an empty queue and room for `capacity` requests; false where memory is short.  The caller
@@ -64,8 +65,8 @@ bool srv_dispatch_may_begin(const struct srv_dispatch *dispatch, const struct sr
 struct srv_job *srv_dispatch_find_change(struct srv_dispatch *dispatch, bool take);
 
 /* At a pause of a long computation: runs one attention or one long step that may interrupt it
- * (interrupt.c), if there is one. */
-void srv_dispatch_run_interrupting(struct srv_dispatch *dispatch);
+ * (interrupt.c); false where there is none. */
+bool srv_dispatch_run_interrupting(struct srv_dispatch *dispatch);
 
 /* The long computation that runs; NULL: none. */
 struct srv_long *srv_dispatch_running(struct srv_dispatch *dispatch);
@@ -96,8 +97,8 @@ bool srv_dispatch_has_work(const struct srv_dispatch *dispatch);
 /* The yield for the long computation that runs; NULL where that interrupts another and is short. */
 const struct attn_yield *srv_dispatch_yield(struct srv_dispatch *dispatch);
 
-/* Whether something is queued that a pause of the long computation that runs may run. */
-bool srv_dispatch_pause_has_work(struct srv_dispatch *dispatch);
+/* Notes whether something is queued that a pause of the long computation that runs may run. */
+void srv_dispatch_note_waiting(struct srv_dispatch *dispatch);
 
 /* The first node of a kind that may interrupt the long computation that runs, removed from the
  * queue and charged where `take`; NULL where there is none. */

@@ -91,6 +91,11 @@ void srv_queue_walk_pass(struct srv_queue_walk *walk)
     walk->links[walk->caller] = &(*walk->links[walk->caller])->next;
 }
 
+void srv_queue_walk_pass_caller(struct srv_queue_walk *walk)
+{
+    walk->links[walk->caller] = walk->queue->callers[walk->caller].queues[walk->kind].last;
+}
+
 void srv_queue_walk_remove(struct srv_queue_walk *walk)
 {
     struct srv_caller_queues *caller = &walk->queue->callers[walk->caller];

@@ -70,7 +70,8 @@ struct srv_queue_walk {
 void srv_queue_walk_begin(struct srv_queue_walk *walk, struct srv_fair_queue *queue,
                           enum srv_queue_kind kind);
 struct srv_queue_node *srv_queue_walk_peek(struct srv_queue_walk *walk); /* NULL at the end */
-void srv_queue_walk_pass(struct srv_queue_walk *walk); /* leaves the node in the queue */
+void srv_queue_walk_pass(struct srv_queue_walk *walk);        /* leaves the node in the queue */
+void srv_queue_walk_pass_caller(struct srv_queue_walk *walk); /* and all others of its caller */
 void srv_queue_walk_remove_and_charge(struct srv_queue_walk *walk); /* its caller pays its cost */
 void srv_queue_walk_remove(struct srv_queue_walk *walk);            /* its caller pays nothing */
 

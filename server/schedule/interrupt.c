@@ -12,8 +12,8 @@
 #include "schedule/batch.h"
 #include "schedule/dispatch.h"
 
-#define SHORTER 8          /* parts of a computation's work, one of which may interrupt it */
-#define INTERRUPT_LOOKS 64 /* most nodes looked at for one that may */
+#define SHORTER 8         /* parts of a computation's work, one of which may interrupt it */
+#define INTERRUPT_LOOKS 4 /* most nodes of each caller looked at for one that may */
 #define SHORT_WORK ((size_t)1 << 30) /* multiply-adds of what is not interrupted, at most */
 
 /* Both in multiply-adds. */
@@ -96,25 +96,31 @@ struct srv_queue_node *srv_dispatch_find_interrupting(struct srv_dispatch *d,
 {
     struct srv_queue_walk walk;
     struct srv_queue_node *node;
+    unsigned char looks[SRV_MAX_CALLERS] = {0};
     if (d->num_longs == 0 || d->num_longs == ATTN_YIELD_LEVELS)
         return NULL;
     srv_queue_walk_begin(&walk, &d->queue, kind);
-    for (size_t i = 0; i < INTERRUPT_LOOKS && (node = srv_queue_walk_peek(&walk)) != NULL; i++) {
+    while ((node = srv_queue_walk_peek(&walk)) != NULL) {
         if (may_interrupt(d, node)) {
             if (take)
                 srv_queue_walk_remove_and_charge(&walk);
             return node;
         }
-        srv_queue_walk_pass(&walk);
+        if (++looks[walk.caller] < INTERRUPT_LOOKS)
+            srv_queue_walk_pass(&walk);
+        else
+            srv_queue_walk_pass_caller(&walk);
     }
     return NULL;
 }
 
-bool srv_dispatch_pause_has_work(struct srv_dispatch *d)
+void srv_dispatch_note_waiting(struct srv_dispatch *d)
 {
-    return d->queue.waiting[SRV_QUEUE_STEPS] > 0 || srv_dispatch_find_change(d, false) != NULL ||
-           srv_dispatch_find_interrupting(d, SRV_QUEUE_ATTENDS, false) != NULL ||
-           srv_dispatch_find_interrupting(d, SRV_QUEUE_LONG_STEPS, false) != NULL;
+    d->work_waiting =
+        d->queue.waiting[SRV_QUEUE_STEPS] > 0 || srv_dispatch_find_change(d, false) != NULL;
+    d->interrupting_waiting =
+        srv_dispatch_find_interrupting(d, SRV_QUEUE_ATTENDS, false) != NULL ||
+        srv_dispatch_find_interrupting(d, SRV_QUEUE_LONG_STEPS, false) != NULL;
 }
 
 /* ---- On an event thread ---------------------------------------------------------------------- */

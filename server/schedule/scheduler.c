@@ -65,7 +65,8 @@ struct srv_scheduler {
     size_t num_taken, taken_bytes;
     bool stopping; /* `stop`, as it was when the inbox was taken: what waits is refused */
     struct srv_dispatch dispatch;
-    uint64_t next_pause_ns; /* a long computation has the engine until then */
+    uint64_t next_pause_ns;     /* a long computation has the engine until then */
+    uint64_t next_interrupt_ns; /* and then shares it with batches alone, until then */
     uint64_t next_sweep_ns;
 };
 
@@ -159,7 +160,9 @@ static void run_round(struct srv_scheduler *s)
     if (s->stopping)
         return;
     srv_dispatch_reply(dispatch);
+    s->next_interrupt_ns = 0; /* for what begins now has not been interrupted */
     srv_dispatch_run_long_step(dispatch);
+    s->next_interrupt_ns = 0;
     if (!s->stopping)
         srv_dispatch_run_attend(dispatch);
     if (!s->stopping)
@@ -207,8 +210,9 @@ static bool pause_wanted(void *context)
 {
     struct srv_scheduler *s = context;
     uint64_t now = srv_now_ns();
-    bool work =
-        s->dispatch.work_waiting || atomic_load_explicit(&s->inbox_ready, memory_order_relaxed);
+    bool work = s->dispatch.work_waiting ||
+                atomic_load_explicit(&s->inbox_ready, memory_order_relaxed) ||
+                (s->dispatch.interrupting_waiting && now >= s->next_interrupt_ns);
     return (work && now >= s->next_pause_ns) || now >= s->next_sweep_ns ||
            srv_request_check_cancelled(srv_dispatch_running(&s->dispatch)->request, now, NULL) !=
                SRV_OK;
@@ -224,6 +228,17 @@ static uint64_t charged_ns(const struct srv_scheduler *s)
         return srv_now_ns();
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+/* One computation that may interrupt the running one.  What that takes, the running one then has
+ * without another; batches go on meanwhile. */
+static void run_interrupting(struct srv_scheduler *s)
+{
+    uint64_t start = charged_ns(s);
+    if (srv_now_ns() < s->next_interrupt_ns || !srv_dispatch_run_interrupting(&s->dispatch))
+        return;
+    srv_dispatch_reply(&s->dispatch);
+    s->next_interrupt_ns = srv_now_ns() + (charged_ns(s) - start) * LONG_SHARE;
 }
 
 /* attn_yield.run: runs one batch and one computation that may interrupt the running one, if it is
@@ -248,10 +263,10 @@ static bool pause_run(void *context)
     srv_dispatch_run_change(d);
     srv_dispatch_run_batch(d);
     srv_dispatch_reply(d);
-    srv_dispatch_run_interrupting(d);
-    srv_dispatch_reply(d);
-    d->work_waiting = srv_dispatch_pause_has_work(d);
-    s->next_pause_ns = srv_now_ns() + (charged_ns(s) - start) * LONG_SHARE;
+    uint64_t batch_ns = charged_ns(s) - start;
+    run_interrupting(s);
+    srv_dispatch_note_waiting(d);
+    s->next_pause_ns = srv_now_ns() + batch_ns * LONG_SHARE;
     return true;
 }
 

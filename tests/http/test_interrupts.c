@@ -205,6 +205,28 @@ START_TEST(test_deadline_ends_a_long_attend_and_the_one_that_interrupts_it)
 }
 END_TEST
 
+/* What one attend takes of another one's time is not held against the decodes that follow. */
+START_TEST(test_decodes_go_on_after_one_long_attend_has_interrupted_another)
+{
+    struct long_call first, second;
+    double slowest = 0;
+    ck_assert_int_eq(step(&other, "short", true), 0);
+    long_begin(&first, &one, "", LONG * 2);
+    long_begin(&second, &other, "", LONG * 3 / 4);
+    long_end(&second, 200, NULL);
+    for (int i = 1; i < CALLS; i++) {
+        double before = now_ms();
+        ck_assert_int_eq(step(&other, "short", false), i);
+        slowest = now_ms() - before > slowest ? now_ms() - before : slowest;
+    }
+    ck_assert(!atomic_load(&first.answered));
+    printf("interrupts: decodes after a long call that interrupted take at most %.1f ms\n",
+           slowest);
+    ck_assert_double_le(slowest, INSTRUMENTED ? WAIT_MS : SOON_MS * 3);
+    long_end(&first, 200, NULL);
+}
+END_TEST
+
 Suite *suite_interrupts(void)
 {
     Suite *suite = suite_create("interrupts");
@@ -217,6 +239,7 @@ Suite *suite_interrupts(void)
     tcase_add_test(tests, test_decodes_are_answered_while_one_long_attend_interrupts_another);
     tcase_add_test(tests, test_a_long_attend_that_is_interrupted_gets_half_of_the_time);
     tcase_add_test(tests, test_deadline_ends_a_long_attend_and_the_one_that_interrupts_it);
+    tcase_add_test(tests, test_decodes_go_on_after_one_long_attend_has_interrupted_another);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -213,15 +213,14 @@ static void *decode(void *number)
 }
 
 static atomic_bool watching;
+static struct daemon watched; /* `served`, of which other threads change the authorization */
 
 /* Looks at what the daemon says is taken, all the time. */
 static void *watch(void *highest)
 {
     struct client own;
-    const struct daemon daemon = served;
-    struct daemon as_watch = daemon;
-    as_watch.authorization = FIELD("watch");
-    client_open(&own, &as_watch);
+    watched.authorization = FIELD("watch");
+    client_open(&own, &watched);
     while (atomic_load(&watching)) {
         double bytes = call_metric(&own, "attnd_key_cache_bytes{key=\"small\"}");
         if (bytes > *(double *)highest)
@@ -237,6 +236,7 @@ START_TEST(test_blocks_of_a_key_s_sessions_are_never_one_too_many)
     size_t bytes;
     pthread_t thread;
     watching = true;
+    watched = served;
     ck_assert_int_eq(pthread_create(&thread, NULL, watch, &highest), 0);
     run_threads(decode, FIELD("small"));
     watching = false;
