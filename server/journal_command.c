@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/endpoints.h"
@@ -66,7 +67,8 @@ static void close_directory(int directory, int lock_file)
 static int print_check(const char *path, const struct srv_store_check *check,
                        const struct srv_buffer *text)
 {
-    fwrite(text->data, 1, text->length, stdout);
+    if (text->length > 0)
+        fwrite(text->data, 1, text->length, stdout);
     printf("%s: %zu files, %zu damaged; %zu were set aside\n", path, check->files, check->damaged,
            check->set_aside);
     if (check->damaged > 0 || check->set_aside > 0)
@@ -244,23 +246,43 @@ static int run_salvage(struct parts *parts)
 }
 
 /* Reads the configuration, in which DIR replaces state_dir. */
+static bool read_config(struct srv_config *config, int argc, char *const argv[], char *message)
+{
+    char flag[] = "--state-dir", **all = calloc((size_t)argc + 3, sizeof(char *));
+    snprintf(message, SRV_MESSAGE_MAX, "out of memory");
+    if (all == NULL)
+        return false;
+    memcpy(all, argv, (size_t)argc * sizeof(char *));
+    all[argc] = flag;
+    all[argc + 1] = argv[0];
+    bool read = srv_config_read(config, argc + 2, all, environ, message, SRV_MESSAGE_MAX);
+    free(all);
+    if (read && config->durability == SRV_DURABLE_NONE)
+        config->durability = SRV_DURABLE_JOURNAL;
+    return read;
+}
+
+/* A start as another user would leave files that the daemon cannot open. */
+static bool is_owner(const char *path, char *message)
+{
+    struct stat directory;
+    bool found = stat(path, &directory) == 0;
+    snprintf(message, SRV_MESSAGE_MAX, "%s",
+             found ? "it belongs to another user: run this as that user" : strerror(errno));
+    return found && directory.st_uid == geteuid();
+}
+
 static int read_and_salvage(int argc, char *const argv[])
 {
     struct parts parts = {0};
     char message[SRV_MESSAGE_MAX];
-    if (!srv_config_read(&parts.config, argc, argv, environ, message, sizeof message)) {
-        fail("", message);
-        srv_config_fini(&parts.config);
-        return 2;
-    }
-    free(parts.config.state_dir);
-    parts.config.state_dir = strdup(argv[0]);
-    if (parts.config.durability == SRV_DURABLE_NONE)
-        parts.config.durability = SRV_DURABLE_JOURNAL;
-    if (parts.config.state_dir != NULL)
+    if (!is_owner(argv[0], message))
+        return fail(argv[0], message);
+    if (read_config(&parts.config, argc, argv, message))
         return run_salvage(&parts);
+    fail("", message);
     srv_config_fini(&parts.config);
-    return fail("", "out of memory");
+    return 2;
 }
 
 int srv_command_journal(int argc, char *const argv[])

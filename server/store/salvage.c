@@ -72,35 +72,43 @@ static int by_reading(const void *a, const void *b)
     return x->kind == SRV_FILE_SESSION ? -order : order;
 }
 
+/* Lists what is to be read, in that order: the files that were set aside, and session files that no
+ * checkpoint has replaced since, which records of those journals may follow.  Returns how many. */
+static size_t list_order(const struct srv_file *order[], const struct srv_file aside[],
+                         size_t num_aside, const struct srv_file kept[], size_t num_kept)
+{
+    uint64_t last = 0; /* generation of the newest journal that was set aside */
+    size_t count = 0;
+    for (size_t i = 0; i < num_aside; i++) {
+        order[count++] = &aside[i];
+        if (aside[i].kind == SRV_FILE_JOURNAL && aside[i].generation > last)
+            last = aside[i].generation;
+    }
+    for (size_t i = 0; i < num_kept; i++)
+        if (kept[i].kind == SRV_FILE_SESSION && kept[i].generation <= last)
+            order[count++] = &kept[i];
+    qsort(order, count, sizeof(const struct srv_file *), by_reading);
+    return count;
+}
+
 static bool read_all(struct srv_restore *restore, const struct srv_salvage_context *context,
                      char *message)
 {
-    struct srv_file *files = NULL, *kept = NULL;
-    size_t count, num_kept, used = 0;
-    uint64_t last = 0; /* generation of the newest journal that was set aside */
-    if (!srv_files_list_set_aside(&files, &count, context->directory) ||
-        !srv_files_list(&kept, &num_kept, context->directory)) {
-        free(files);
-        return refuse(message, "the directory", strerror(errno));
-    }
+    struct srv_file *aside = NULL, *kept = NULL;
+    size_t num_aside = 0, num_kept = 0;
+    bool listed = srv_files_list_set_aside(&aside, &num_aside, context->directory) &&
+                  srv_files_list(&kept, &num_kept, context->directory);
     const struct srv_file **order =
-        malloc((count + num_kept + 1) * sizeof(const struct srv_file *));
-    for (size_t i = 0; order != NULL && i < count; i++) {
-        order[used++] = &files[i];
-        last = files[i].kind == SRV_FILE_JOURNAL && files[i].generation > last
-                   ? files[i].generation
-                   : last;
+        malloc((num_aside + num_kept + 1) * sizeof(const struct srv_file *));
+    bool read = listed && order != NULL;
+    if (read) {
+        size_t count = list_order(order, aside, num_aside, kept, num_kept);
+        read = read_files(restore, context, order, count, message);
+    } else {
+        refuse(message, "the directory", strerror(errno));
     }
-    /* Files that no checkpoint has replaced since: records of those journals may follow them. */
-    for (size_t i = 0; order != NULL && i < num_kept; i++)
-        if (kept[i].kind == SRV_FILE_SESSION && kept[i].generation <= last)
-            order[used++] = &kept[i];
-    if (order != NULL)
-        qsort(order, used, sizeof(const struct srv_file *), by_reading);
-    bool read = order != NULL ? read_files(restore, context, order, used, message)
-                              : refuse(message, "the directory", "out of memory");
     free(order);
-    free(files);
+    free(aside);
     free(kept);
     return read;
 }

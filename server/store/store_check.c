@@ -2,13 +2,16 @@
 #include "store/store_check.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "attn_state.h"
 #include "store/record.h"
+#include "store/restore.h"
 #include "store/session_notes.h"
 #include "store/store_files.h"
 
@@ -18,7 +21,9 @@ enum verdict { SOUND, TORN, DAMAGED, UNREADABLE };
 
 struct checked {
     enum verdict verdict;
-    char text[256]; /* what it holds, or what is wrong */
+    char text[256];            /* what it holds, or what is wrong */
+    uint64_t end;              /* of a journal: the number of the record that would follow */
+    struct srv_place previous; /* of a journal: where the one before ended; generation 0: unknown */
 };
 
 static enum verdict fail(struct checked *out, enum verdict verdict, const char *why)
@@ -85,6 +90,7 @@ struct journal_count {
     size_t records, of_type[NUM_TYPES];
     size_t gaps, first_gap; /* places, and the byte of the first */
     uint64_t missing;       /* records, in all gaps */
+    struct srv_place previous;
 };
 
 /* Reads a journal to its end; returns how the last reading went. */
@@ -92,9 +98,13 @@ static enum srv_reading count_records(struct journal_count *out, struct srv_jour
 {
     struct srv_record record;
     enum srv_reading reading = SRV_READ_RECORD;
+    struct srv_record_mark mark;
     while (reading == SRV_READ_RECORD || reading == SRV_READ_GAP) {
         size_t at = journal->at;
         reading = srv_journal_read(&record, journal);
+        if (reading == SRV_READ_RECORD && record.head.sequence == 1 &&
+            srv_restore_read_mark(&mark, &record))
+            out->previous = mark.previous;
         if (reading == SRV_READ_GAP) {
             out->first_gap = out->gaps++ == 0 ? at : out->first_gap;
             out->missing += journal->missing;
@@ -136,6 +146,8 @@ static enum verdict check_journal(struct checked *out, struct srv_file_reader *r
     enum srv_reading end = count_records(&count, &journal);
     if (end == SRV_READ_FAILED)
         return fail(out, UNREADABLE, strerrordesc_np(reader->error));
+    out->end = journal.sequence;
+    out->previous = count.previous;
     print_count(out, &count);
     if (journal.head_damaged)
         add_text(out, "; its head is damaged");
@@ -179,13 +191,63 @@ static bool check_file(struct checked *out, const struct srv_file *file, int dir
     return out->verdict != UNREADABLE;
 }
 
-/* Checks the files of the list; returns how many are damaged, or SIZE_MAX with the message where
- * one cannot be read. */
+/* What the journals before the one that is being checked say. */
+struct order {
+    struct srv_place end; /* of the last one that has records; generation 0: there was none */
+    uint64_t expected;    /* the generation that follows; 0: any */
+};
+
+/* Whether journals, or the end of one, are missing before this one; adds so to its text. */
+static bool misses_records(struct checked *checked, const struct srv_file *file,
+                           struct order *order)
+{
+    const struct srv_place *previous = &checked->previous;
+    if (order->end.generation == 0)
+        order->end = (struct srv_place){file->generation, 1};
+    bool hole = order->expected != 0 && file->generation != order->expected;
+    bool cut =
+        previous->generation > order->end.generation ||
+        (previous->generation == order->end.generation && previous->sequence > order->end.sequence);
+    if (hole)
+        add_text(checked, "; a journal before it is missing");
+    else if (cut)
+        add_text(checked, "; records are missing at the end of the journal before it");
+    order->expected = file->generation + 1;
+    if (checked->end > 1)
+        order->end = (struct srv_place){file->generation, checked->end};
+    return hole || cut;
+}
+
+/* Adds a line for each file of the list that is not there; returns how many. */
+static size_t find_missing(struct srv_buffer *text, const struct srv_file *base, int directory)
+{
+    struct srv_file_reader reader;
+    struct srv_base_size size;
+    struct srv_base_entry entry;
+    struct srv_file file;
+    size_t missing = 0;
+    if (!srv_file_reader_open(&reader, directory, base->name))
+        return 0;
+    size_t entries = srv_base_check(&size, &reader, base->generation) ? size.entries : 0;
+    for (size_t i = 0; i < entries && srv_base_entry(&entry, &reader, i); i++) {
+        srv_file_name(&file, SRV_FILE_SESSION, entry.generation, entry.epoch);
+        if (faccessat(directory, file.name, F_OK, 0) == 0)
+            continue;
+        missing++;
+        srv_buffer_printf(text, "%s: missing: %s lists it\n", file.name, base->name);
+    }
+    srv_file_reader_close(&reader);
+    return missing;
+}
+
+/* Checks the files of the list; returns how many are damaged or missing, or SIZE_MAX with the
+ * message where one cannot be read.  `whole`: the files belong together. */
 static size_t check_files(struct srv_buffer *text, const struct srv_file files[], size_t count,
-                          int directory, char message[SRV_STORE_CHECK_MESSAGE])
+                          bool whole, int directory, char message[SRV_STORE_CHECK_MESSAGE])
 {
     static const char *const verdicts[] = {
         [SOUND] = "sound", [TORN] = "torn", [DAMAGED] = "damaged"};
+    struct order order = {0};
     size_t damaged = 0;
     for (size_t i = 0; i < count; i++) {
         struct checked checked;
@@ -193,9 +255,14 @@ static size_t check_files(struct srv_buffer *text, const struct srv_file files[]
             snprintf(message, SRV_STORE_CHECK_MESSAGE, "%s: %s", files[i].name, checked.text);
             return SIZE_MAX;
         }
+        if (whole && files[i].kind == SRV_FILE_JOURNAL &&
+            misses_records(&checked, &files[i], &order))
+            checked.verdict = DAMAGED;
         damaged += checked.verdict == DAMAGED;
         srv_buffer_printf(text, "%s: %s: %s\n", files[i].name, verdicts[checked.verdict],
                           checked.text);
+        if (whole && files[i].kind == SRV_FILE_BASE)
+            damaged += find_missing(text, &files[i], directory);
     }
     return damaged;
 }
@@ -211,9 +278,9 @@ bool srv_store_check(struct srv_store_check *out, struct srv_buffer *text, int d
         snprintf(message, SRV_STORE_CHECK_MESSAGE, "%s", strerror(errno));
     bool read = listed;
     if (read) {
-        out->damaged = check_files(text, files, out->files, directory, message);
+        out->damaged = check_files(text, files, out->files, true, directory, message);
         read = out->damaged != SIZE_MAX &&
-               check_files(text, aside, out->set_aside, directory, message) != SIZE_MAX;
+               check_files(text, aside, out->set_aside, false, directory, message) != SIZE_MAX;
     }
     free(files);
     free(aside);

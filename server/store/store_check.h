@@ -14,7 +14,7 @@
 
 struct srv_store_check {
     size_t files;     /* that a start would read */
-    size_t damaged;   /* of them */
+    size_t damaged;   /* of them, and files that are missing */
     size_t set_aside; /* *.damaged */
 };
 

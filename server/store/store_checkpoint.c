@@ -44,8 +44,8 @@ static void switch_journal(struct srv_store *store)
     store->older_bytes += journal->fd >= 0 ? journal->length : 0;
     store->older_journals += journal->fd >= 0;
     if (journal->sequence > 1) /* with `always`, what was not flushed was not answered either */
-        store->previous = (struct srv_place){
-            journal->generation, always && journal->broken ? journal->synced : journal->sequence};
+        store->previous =
+            (struct srv_place){journal->generation, always ? journal->synced : journal->sequence};
     store->next.older_synced =
         journal->older_synced && journal->synced == journal->sequence && !journal->broken;
     store->old = *journal;

@@ -12,6 +12,8 @@
 #include "state_files.h"
 #include "suites.h"
 
+#define IDLE 20 /* sessions */
+
 static char directory[64], config_directory[64], config_path[96];
 
 static void set_up(void)
@@ -41,6 +43,20 @@ static void steps(const char *id, unsigned from, unsigned to)
 {
     for (unsigned i = from; i < to; i++)
         expect_decode(&client, id, i, i);
+}
+
+static void steps_of_new(const char *id, unsigned count)
+{
+    call_create(&client, id, "");
+    steps(id, 0, count);
+}
+
+static void make_snapshot(void)
+{
+    struct answer answer = client_post(&client, "/snapshot", "");
+    expect_answer(&answer, 202, NULL, "/snapshot");
+    answer_free(&answer);
+    state_files_await(directory, ".base");
 }
 
 /* Runs `attnd journal VERB DIR`, which must end with the status and print or complain so. */
@@ -80,8 +96,7 @@ static void import_salvaged(const char *id)
 START_TEST(test_a_whole_directory_is_said_to_be_whole)
 {
     start();
-    call_create(&client, "a", "");
-    steps("a", 0, 3);
+    steps_of_new("a", 3);
     serve_end();
     expect_journal("check", 0, ".journal: sound: ", "");
     expect_journal("check", 0, "1 create, 3 rows", "");
@@ -113,10 +128,8 @@ START_TEST(test_a_lost_session_is_salvaged_as_it_was_before_the_damage)
 {
     char path[320];
     start();
-    call_create(&client, "b", "");
-    steps("b", 0, 2);
-    call_create(&client, "a", "");
-    steps("a", 0, 2);
+    steps_of_new("b", 2);
+    steps_of_new("a", 2);
     char *before = call_next_bits(&client, "a");
     steps("a", 2, 5);
     serve_end();
@@ -141,14 +154,9 @@ START_TEST(test_the_file_of_a_lost_session_is_kept_for_salvage)
 {
     char path[320];
     start();
-    call_create(&client, "b", "");
-    steps("b", 0, 2);
-    call_create(&client, "a", "");
-    steps("a", 0, 4);
-    struct answer answer = client_post(&client, "/snapshot", "");
-    expect_answer(&answer, 202, NULL, "/snapshot");
-    answer_free(&answer);
-    state_files_await(directory, ".base");
+    steps_of_new("b", 2);
+    steps_of_new("a", 4);
+    make_snapshot();
     steps("a", 4, 6);
     steps("b", 2, 3);
     serve_end();
@@ -163,11 +171,8 @@ START_TEST(test_a_damaged_session_file_is_found_and_cannot_be_saved)
 {
     char path[320];
     start();
-    call_create(&client, "a", "");
-    steps("a", 0, 4);
-    struct answer answer = client_post(&client, "/snapshot", "");
-    answer_free(&answer);
-    state_files_await(directory, ".base");
+    steps_of_new("a", 4);
+    make_snapshot();
     serve_end();
     ck_assert_uint_eq(state_files_find(path, directory, ".session"), 1);
     struct stat file;
@@ -175,6 +180,56 @@ START_TEST(test_a_damaged_session_file_is_found_and_cannot_be_saved)
     state_files_flip(path, file.st_size - 4);
     expect_journal("check", 1, ".session: damaged: ", "");
     expect_journal("salvage", 0, "nothing is left of it\n", "");
+}
+END_TEST
+
+START_TEST(test_files_that_are_missing_are_found)
+{
+    char path[320];
+    start();
+    steps_of_new("a", 3);
+    make_snapshot();
+    steps("a", 3, 4);
+    serve_end();
+    start();
+    steps("a", 4, 5);
+    serve_end();
+    expect_journal("check", 0, "0 damaged", "");
+    ck_assert_uint_eq(state_files_find(path, directory, "2.journal"), 1);
+    ck_assert_int_eq(truncate(path, SRV_JOURNAL_HEAD), 0);
+    expect_journal("check", 1, "records are missing at the end of the journal before it", "");
+    ck_assert_uint_eq(state_files_find(path, directory, ".session"), 1);
+    ck_assert_int_eq(unlink(path), 0);
+    expect_journal("check", 1, ".session: missing: ", "");
+}
+END_TEST
+
+/* The base replaces journals that its marks still speak of. */
+START_TEST(test_a_damaged_base_costs_no_session_after_a_long_journal)
+{
+    char path[320], id[8];
+    start();
+    for (unsigned i = 0; i < IDLE; i++) {
+        snprintf(id, sizeof id, "s%u", i);
+        steps_of_new(id, 1);
+    }
+    steps_of_new("long", 1);
+    for (unsigned i = 0; i < 12; i++) { /* 1 MiB */
+        struct answer answer = call_prefill(&client, "long", i, 500, "");
+        expect_answer(&answer, 200, NULL, "long");
+        answer_free(&answer);
+    }
+    make_snapshot();
+    steps("s0", 1, 2);
+    serve_end();
+    ck_assert_uint_eq(state_files_find(path, directory, ".base"), 1);
+    state_files_flip(path, 20);
+    start();
+    for (unsigned i = 0; i < IDLE; i++) {
+        snprintf(id, sizeof id, "s%u", i);
+        ck_assert_msg(call_status(&client, id) == 200, "%s is lost", id);
+    }
+    serve_end();
 }
 END_TEST
 
@@ -188,6 +243,8 @@ Suite *suite_journal(void)
     tcase_add_test(tests, test_a_lost_session_is_salvaged_as_it_was_before_the_damage);
     tcase_add_test(tests, test_the_file_of_a_lost_session_is_kept_for_salvage);
     tcase_add_test(tests, test_a_damaged_session_file_is_found_and_cannot_be_saved);
+    tcase_add_test(tests, test_files_that_are_missing_are_found);
+    tcase_add_test(tests, test_a_damaged_base_costs_no_session_after_a_long_journal);
     suite_add_tcase(suite, tests);
     return suite;
 }
