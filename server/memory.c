@@ -259,8 +259,12 @@ static bool fits(const struct srv_memory *memory, char *message, size_t size)
 bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
                     const struct srv_models *models, char *message, size_t size)
 {
+    struct srv_limits *limits = &config->limits;
+    bool half = limits->max_client_in_flight_bytes == 0;
     for (unsigned divisor = 1; divisor <= SRV_MAX_DIVISOR; divisor *= 2) {
         srv_config_divide_shares(config, divisor);
+        if (half)
+            limits->max_client_in_flight_bytes = limits->max_in_flight_bytes / 2;
         add_up(out, config, models);
         out->divisor = divisor;
         if (fits(out, message, size))

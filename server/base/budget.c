@@ -1,6 +1,8 @@
 /* budget.c: bytes that are counted against a limit. */
 #include "base/budget.h"
 
+#include <stdint.h>
+
 bool srv_budget_take(struct srv_budget *budget, size_t bytes, size_t beyond)
 {
     size_t limit = budget->limit + beyond;
@@ -9,6 +11,17 @@ bool srv_budget_take(struct srv_budget *budget, size_t bytes, size_t beyond)
         if (bytes > limit || used > limit - bytes)
             return false;
     } while (!atomic_compare_exchange_weak(&budget->used, &used, used + bytes));
+    return true;
+}
+
+bool srv_budget_take_share(atomic_size_t *used, size_t own, size_t bytes, size_t limit)
+{
+    size_t now = atomic_load(used);
+    do {
+        size_t most = now == own ? SIZE_MAX : limit;
+        if (bytes > most || now > most - bytes)
+            return false;
+    } while (!atomic_compare_exchange_weak(used, &now, now + bytes));
     return true;
 }
 

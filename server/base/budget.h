@@ -16,4 +16,8 @@ struct srv_budget {
 bool srv_budget_take(struct srv_budget *budget, size_t bytes, size_t beyond);
 void srv_budget_return(struct srv_budget *budget, size_t bytes);
 
+/* Counts `bytes` more for one of several that share `*used`, of which `own` are its already; false,
+ * with nothing counted, where they would exceed `limit` and others hold some.  Any thread. */
+bool srv_budget_take_share(atomic_size_t *used, size_t own, size_t bytes, size_t limit);
+
 #endif

@@ -13,10 +13,11 @@
 #include "base/id.h"
 
 struct srv_limits {
-    size_t max_body_bytes;      /* of one request */
-    size_t max_reply_bytes;     /* of one reply, estimated before computing */
-    size_t max_state_bytes;     /* of one exported or imported session */
-    size_t max_in_flight_bytes; /* bodies, tensors and replies of all requests together */
+    size_t max_body_bytes;             /* of one request */
+    size_t max_reply_bytes;            /* of one reply, estimated before computing */
+    size_t max_state_bytes;            /* of one exported or imported session */
+    size_t max_in_flight_bytes;        /* bodies, tensors and replies of all requests together */
+    size_t max_client_in_flight_bytes; /* of these, what one API key or address may hold */
     size_t max_connections;
     size_t max_queue; /* requests waiting or running */
     size_t max_sessions;
@@ -59,6 +60,7 @@ struct srv_limits {
 #define SRV_WRONG_KEY_WAIT_S 1       /* for such an answer, at least */
 #define SRV_WRONG_KEY_WAIT_MAX_S 10  /* at most: an attempt beyond is not answered */
 #define SRV_THROTTLED_ADDRESSES 4096 /* that are remembered */
+#define SRV_CLIENT_COUNTERS 4096     /* of what addresses hold in flight */
 #define SRV_PROBE_BYTES 1048576  /* that probes and metrics may take beyond max_in_flight_bytes */
 #define SRV_MIN_WRITE_RATE 65536 /* bytes per second; a slower reader of replies is disconnected */
 

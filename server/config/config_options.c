@@ -76,6 +76,8 @@ const struct srv_option srv_options[] = {
      .help = "one session's state, sent or received"},
     {SHARE(max_in_flight_bytes), .initial = "1GiB", RANGE(KIB, 1024 * GIB), .unit = "bytes",
      .help = "bodies, tensors and replies of all requests together"},
+    {LIMIT(max_client_in_flight_bytes), .initial = "0", RANGE(0, 1024 * GIB), .unit = "bytes",
+     .help = "of these, what one API key or address may hold; 0 for half"},
     {SHARE(max_connections), .initial = "16384", RANGE(1, MIB), .help = "open connections"},
     {LIMIT(max_queue), .initial = "4096", RANGE(1, MIB), .help = "requests waiting or running"},
     {SHARE(max_sessions), .initial = "16384", RANGE(1, MIB), .help = "live sessions"},

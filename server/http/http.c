@@ -94,6 +94,9 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
         shutdown(fd, SHUT_RDWR);
         return;
     }
+    const union MHD_ConnectionInfo *peer =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    connection->held = srv_clients_held(&http->clients, srv_throttle_address(peer->client_addr));
     const union MHD_ConnectionInfo *tls =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     connection->tls = tls != NULL ? tls->tls_session : NULL;
@@ -237,6 +240,7 @@ static struct srv_http *new_http(const struct srv_http_context *context)
     http->throttle.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     if (getrandom(&http->throttle.seed, sizeof http->throttle.seed, 0) < 0)
         http->throttle.seed = (uintptr_t)http; /* moved about by the system */
+    http->clients.seed = http->throttle.seed;
     return http;
 }
 

@@ -221,7 +221,8 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
     if (srv_exchange_check_length(x, x->framing.length, error) != SRV_OK)
         return error->code;
     size_t used = atomic_load(&request->in_flight->used);
-    if (used > limit || x->framing.length > limit - used)
+    if (used > limit || x->framing.length > limit - used ||
+        !srv_request_share_allows(&x->request, x->framing.length))
         return srv_exchange_fail_in_flight(error);
     if (x->framing.length > srv_account_limit(request->key.account, SRV_QUOTA_IN_FLIGHT))
         return srv_account_refuse(request->key.account, SRV_QUOTA_IN_FLIGHT, error);
@@ -388,6 +389,7 @@ static void init_request(struct srv_exchange *x, struct srv_http *http)
     request->limits = context->limits;
     request->stopping = context->stopping;
     request->in_flight = context->in_flight;
+    request->held = x->connection->held;
     request->small_body = x->body;
     request->method = SRV_METHOD_COUNT;
     request->connection = x;

@@ -4,6 +4,7 @@
 #define SRV_HTTP_EXCHANGE_H
 
 #include "http/http.h"
+#include "http/http_clients.h"
 #include "http/http_guard.h"
 #include "http/http_loop.h"
 #include "http/http_throttle.h"
@@ -69,6 +70,7 @@ struct srv_http {
     atomic_size_t active, connections;
     struct srv_tls_slot certificate;
     struct srv_throttle throttle;
+    struct srv_clients clients;
     size_t loop_count;
     struct srv_loop loops[SRV_MAX_EVENT_THREADS];
 };

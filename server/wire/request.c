@@ -6,26 +6,79 @@
 #include "wire/error_body.h"
 #include "wire/route.h"
 
+/* Whether the route is for probes and metrics, which are counted apart. */
+static bool is_probe(const struct srv_request *request)
+{
+    return request->route != NULL && request->route->while_draining;
+}
+
+/* The bytes that requests of this request's client hold together; NULL where nobody counts. */
+static atomic_size_t *held_by_client(struct srv_request *request)
+{
+    struct srv_account *account = request->key.account;
+    if (account != NULL && !is_probe(request))
+        return &account->used[SRV_QUOTA_IN_FLIGHT];
+    return request->held != NULL ? &request->held[is_probe(request)] : NULL;
+}
+
+static void return_to_client(struct srv_request *request, size_t bytes)
+{
+    atomic_size_t *held = held_by_client(request);
+    if (held != NULL)
+        atomic_fetch_sub(held, bytes);
+}
+
+static size_t share_of(const struct srv_request *request)
+{
+    return is_probe(request) ? SRV_PROBE_BYTES : request->limits->max_client_in_flight_bytes;
+}
+
+static bool has_quota(const struct srv_request *request)
+{
+    return !is_probe(request) &&
+           srv_account_limit(request->key.account, SRV_QUOTA_IN_FLIGHT) != SRV_NO_QUOTA;
+}
+
+static bool take_of_client(struct srv_request *request, size_t bytes)
+{
+    atomic_size_t *held = held_by_client(request);
+    request->over_quota = request->over_share = false;
+    if (has_quota(request))
+        request->over_quota =
+            !srv_account_take(request->key.account, SRV_QUOTA_IN_FLIGHT, bytes, 0);
+    else if (held != NULL)
+        request->over_share =
+            !srv_budget_take_share(held, request->charged, bytes, share_of(request));
+    return !request->over_quota && !request->over_share;
+}
+
+/* The client's part is taken first: what is refused there never stands in the way of others. */
 bool srv_request_charge(struct srv_request *request, size_t bytes)
 {
-    const struct srv_route *route = request->route;
-    size_t beyond = route != NULL && route->while_draining ? SRV_PROBE_BYTES : 0;
-    struct srv_account *account = request->key.account;
-    request->over_quota = !srv_account_take(account, SRV_QUOTA_IN_FLIGHT, bytes, beyond);
-    if (request->over_quota)
+    if (!take_of_client(request, bytes))
         return false;
-    if (!srv_budget_take(request->in_flight, bytes, beyond)) {
-        srv_account_return(account, SRV_QUOTA_IN_FLIGHT, bytes);
+    if (!srv_budget_take(request->in_flight, bytes, is_probe(request) ? SRV_PROBE_BYTES : 0)) {
+        return_to_client(request, bytes);
         return false;
     }
     request->charged += bytes;
     return true;
 }
 
+bool srv_request_share_allows(struct srv_request *request, size_t bytes)
+{
+    atomic_size_t *held = held_by_client(request);
+    size_t share = share_of(request);
+    size_t now = held != NULL ? atomic_load(held) : 0;
+    request->over_share = held != NULL && !has_quota(request) && now != request->charged &&
+                          (bytes > share || now > share - bytes);
+    return !request->over_share;
+}
+
 void srv_request_uncharge(struct srv_request *request)
 {
     srv_budget_return(request->in_flight, request->charged);
-    srv_account_return(request->key.account, SRV_QUOTA_IN_FLIGHT, request->charged);
+    return_to_client(request, request->charged);
     request->charged = 0;
 }
 
@@ -68,13 +121,25 @@ void srv_reply_status(struct srv_request *request, unsigned status)
     request->reply.code = SRV_OK;
 }
 
+/* Why the request's client gets no memory, though the daemon may have some. */
+static void refuse_client(const struct srv_request *request, struct srv_error *error)
+{
+    bool by_key = request->key.account != NULL && !is_probe(request);
+    const char *name = is_probe(request) ? "probe_bytes" : "max_client_in_flight_bytes";
+    if (request->over_quota)
+        srv_account_refuse(request->key.account, SRV_QUOTA_IN_FLIGHT, error);
+    else
+        srv_fail(error, SRV_E_OUT_OF_MEMORY, name, "requests of this %s hold what %s grants, %zu",
+                 by_key ? "API key" : "address", name, share_of(request));
+}
+
 void srv_reply_error(struct srv_request *request, const struct srv_error *error)
 {
     struct srv_reply *reply = &request->reply;
-    struct srv_error quota;
-    if (error->code == SRV_E_OUT_OF_MEMORY && request->over_quota) {
-        srv_account_refuse(request->key.account, SRV_QUOTA_IN_FLIGHT, &quota);
-        error = &quota;
+    struct srv_error refusal;
+    if (error->code == SRV_E_OUT_OF_MEMORY && (request->over_quota || request->over_share)) {
+        refuse_client(request, &refusal);
+        error = &refusal;
     }
     size_t limit = reply->body.limit;
     srv_buffer_fini(&reply->body);

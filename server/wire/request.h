@@ -45,9 +45,10 @@ struct srv_reply {
 struct srv_request {
     struct srv_app *app;
     const struct srv_limits *limits;
-    const atomic_bool *stopping;   /* set once the daemon stops: running and waiting jobs end */
-    struct srv_budget *in_flight;  /* of the daemon; `charged` bytes of it are this request's */
-    size_t charged;                /* bytes */
+    const atomic_bool *stopping;  /* set once the daemon stops: running and waiting jobs end */
+    struct srv_budget *in_flight; /* of the daemon; `charged` bytes of it are this request's */
+    size_t charged;               /* bytes */
+    atomic_size_t *held; /* [2], by client address: bytes of requests, of probes; or NULL */
     const struct srv_route *route; /* NULL where none matched */
     enum srv_method method;
     char path_arg[SRV_ID_MAX + 1]; /* the segment that matched {id} or {name}; "" without one */
@@ -68,6 +69,7 @@ struct srv_request {
     struct srv_key key;                /* the API key; all zero without keys */
     bool wrong_key;                    /* it came with an API key that is none */
     bool over_quota;                   /* memory was refused by the key's max_in_flight_bytes */
+    bool over_share;                   /* or by max_client_in_flight_bytes */
     unsigned caller;                   /* place of the API key in its file; 0 without keys */
     size_t reply_bytes;                /* bound of the reply's size, as outputs are allocated */
     struct srv_compressor *compressor; /* of a reply that is being compressed (coding.h), or NULL */
@@ -85,10 +87,16 @@ struct srv_request {
 
 /* Charges memory that a request takes beyond body and arena to max_in_flight_bytes, the daemon's
  * and its key's, until the request ends (srv_request_uncharge).  False where that would pass one of
- * the two.  Routes that are served while draining may pass them by SRV_PROBE_BYTES, so that probes
- * and metrics are answered when requests have used up the budget. */
+ * the two.  Where the key has none, or there are no keys, max_client_in_flight_bytes bounds what
+ * requests of the key, or else of the address, hold together; a request that alone passes it is
+ * granted memory while no other request of the client has any.  Routes that are served while
+ * draining are counted by address and apart, up to SRV_PROBE_BYTES, by which they may also pass the
+ * daemon's bound: probes and metrics are answered when requests have used up theirs. */
 bool srv_request_charge(struct srv_request *request, size_t bytes);
 void srv_request_uncharge(struct srv_request *request);
+
+/* Whether max_client_in_flight_bytes has room for so many bytes at this moment; takes nothing. */
+bool srv_request_share_allows(struct srv_request *request, size_t bytes);
 
 /* Whether the API key may list and inspect the sessions of all; without keys any caller may. */
 bool srv_request_is_admin(const struct srv_request *request);
@@ -105,7 +113,8 @@ void srv_request_release(struct srv_request *request);
 size_t srv_body_limit(const struct srv_request *request);
 
 /* Makes the reply an error: status, code, and the error's JSON as its only body.  out_of_memory
- * becomes quota_exceeded where the API key's max_in_flight_bytes was what refused. */
+ * becomes quota_exceeded where the API key's max_in_flight_bytes was what refused, and names
+ * max_client_in_flight_bytes where that was. */
 void srv_reply_error(struct srv_request *request, const struct srv_error *error);
 
 /* Makes the reply a success with this status; its body is in reply.body. */

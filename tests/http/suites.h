@@ -37,6 +37,7 @@
     X(connections) \
     X(stalls)      \
     X(replies)     \
+    X(shares)      \
     X(tls)         \
     X(reload)      \
     X(lifecycle)   \

@@ -300,7 +300,9 @@ START_TEST(test_scores_beyond_the_bound_are_refused_and_leave_the_session)
 }
 END_TEST
 
-#define IN_FLIGHT "\"max_in_flight_bytes\":1048576,\"max_body_bytes\":1048576,"
+#define IN_FLIGHT                                                             \
+    "\"max_in_flight_bytes\":1048576,\"max_client_in_flight_bytes\":1048576," \
+    "\"max_body_bytes\":1048576,"
 
 /* Sends the head of an upload and waits until it is answered: by 100 Continue, or refused. */
 static void declare_upload(struct raw *raw, size_t length)

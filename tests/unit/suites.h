@@ -27,6 +27,7 @@
     X(keys)             \
     X(accounts)         \
     X(throttle)         \
+    X(shares)           \
     X(session)          \
     X(digest)           \
     X(fair_queue)       \
