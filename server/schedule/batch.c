@@ -17,7 +17,7 @@
 #define RANK_WORK 1024
 #define MEASURE_WORK 64
 
-/* The same of the exponential and the sums of one weight, which small heads leave most of the time. */
+/* The same of the exponential and the sums of one weight, most of the time of small heads. */
 #define SOFTMAX_WORK 32
 
 #define MAPS (SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_STATS)

@@ -191,7 +191,7 @@ static bool check_file(struct checked *out, const struct srv_file *file, int dir
     return out->verdict != UNREADABLE;
 }
 
-/* What the journals before the one that is being checked say. */
+/* The journals before the one that is being checked. */
 struct order {
     struct srv_place end; /* of the last one that has records; generation 0: there was none */
     uint64_t expected;    /* the generation that follows; 0: any */

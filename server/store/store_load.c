@@ -458,8 +458,7 @@ static bool start_recording(struct load *load)
         !srv_store_journals(store) && (store->older_journals > 0 || load->generation == 0);
     store->base_generation = load->generation;
     store->keep_journals = load->incomplete;
-    /* Names of journals reach the disk in order: a daemon may have ended as it created one. */
-    bool named = fsync(store->directory) == 0;
+    bool named = fsync(store->directory) == 0; /* names of journals reach the disk in order */
     if (load->incomplete || needs_base) {
         if (named && srv_store_make_checkpoint(store)) {
             store->keep_journals = false;
