@@ -25,7 +25,7 @@
 #define CALLERS (INSTRUMENTED ? 6 : 16)
 #define SESSIONS 3 /* of each */
 #define CALLS 10
-#define TRIES 10000 /* of a call that needs no session */
+#define TRIES 10000 /* of a request that was refused for lack of memory */
 #define IDLE 40
 
 /* The output of --check for a configuration file, which must be accepted; for free(). */
@@ -223,24 +223,34 @@ static bool call(struct client *client, struct load *load, const char *members)
     return good;
 }
 
+/* Creates a session; false where the calls of the other threads left no room for the request. */
+static bool create(struct client *client, struct load *load, unsigned session)
+{
+    char body[160];
+    snprintf(body, sizeof body, "{\"session_id\":\"s-%u-%u\"}", load->number, session);
+    struct answer answer = client_post(client, "/sessions", body);
+    bool good = answer.status == 201;
+    if (!good)
+        expect_answer(&answer, 503, "out_of_memory", body);
+    answer_free(&answer);
+    return good;
+}
+
 /* Fills the cache pool by sessions, and memory in flight by calls beside them, each repeated until
  * it finds room. */
 static void *load_main(void *argument)
 {
     struct load *load = argument;
     struct client client;
-    char body[160];
+    char members[160];
     client_open(&client, load->daemon);
-    for (unsigned i = 0; i < SESSIONS; i++) {
-        snprintf(body, sizeof body, "{\"session_id\":\"s-%u-%u\"}", load->number, i);
-        struct answer answer = client_post(&client, "/sessions", body);
-        expect_answer(&answer, 201, NULL, body);
-        answer_free(&answer);
-    }
+    for (unsigned i = 0; i < SESSIONS; i++)
+        for (unsigned tries = 1; !create(&client, load, i); tries++)
+            ck_assert_uint_lt(tries, TRIES);
     for (unsigned i = 0; i < CALLS; i++) {
-        snprintf(body, sizeof body, ALL_OUTPUTS "\"session_id\":\"s-%u-%u\",", load->number,
+        snprintf(members, sizeof members, ALL_OUTPUTS "\"session_id\":\"s-%u-%u\",", load->number,
                  i % SESSIONS);
-        call(&client, load, body);
+        call(&client, load, members);
         for (unsigned tries = 1; !call(&client, load, ALL_OUTPUTS); tries++)
             ck_assert_uint_lt(tries, TRIES);
     }
