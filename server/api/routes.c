@@ -8,7 +8,7 @@ static const struct srv_route table[] = {
     {SRV_POST, "/sessions", SRV_BODY_OPTIONAL, .parse = srv_parse_create},
     {SRV_GET, "/sessions", SRV_BODY_NONE, .handle = srv_get_sessions, .access = SRV_FOR_ADMIN},
     {SRV_GET, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_get_session, .access = SRV_FOR_OWNER},
-    {SRV_DELETE, "/sessions/{id}", SRV_BODY_NONE, .parse = srv_parse_delete,
+    {SRV_DELETE, "/sessions/{id}", SRV_BODY_IGNORED, .parse = srv_parse_delete,
      .access = SRV_FOR_OWNER},
     {SRV_POST, "/sessions/{id}/fork", SRV_BODY_OPTIONAL, .parse = srv_parse_fork},
     {SRV_POST, "/sessions/{id}/truncate", SRV_BODY_OPTIONAL, .parse = srv_parse_truncate},
@@ -19,7 +19,7 @@ static const struct srv_route table[] = {
     {SRV_POST, "/snapshot", SRV_BODY_NONE, .handle = srv_post_snapshot, .access = SRV_FOR_ADMIN},
     {SRV_GET, "/snapshot", SRV_BODY_NONE, .handle = srv_get_snapshot, .access = SRV_FOR_ADMIN},
 
-    {SRV_GET, "/models", SRV_BODY_NONE, .handle = srv_get_models},
+    {SRV_GET, "/models", SRV_BODY_NONE, .handle = srv_get_models, .slash = true},
     {SRV_GET, "/models/{name}", SRV_BODY_NONE, .handle = srv_get_model},
 
     {SRV_GET, "/healthz", SRV_BODY_NONE, .handle = srv_get_health, .access = SRV_FOR_ALL,

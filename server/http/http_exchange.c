@@ -168,6 +168,7 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
 {
     const struct srv_route *route = request->route;
     bool tensors = route->body == SRV_BODY_TENSORS;
+    has_body = has_body && route->body != SRV_BODY_IGNORED;
     if (tensors &&
         srv_guard_json_length(&request->framed, &request->json_length, head, error) != SRV_OK)
         return error->code;

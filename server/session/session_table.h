@@ -20,6 +20,9 @@ struct srv_sessions {
     struct srv_session *buckets[];           /* [num_buckets] hashed by id */
 };
 
+/* Makes an id of this instance that nobody can guess; false where there are no random numbers. */
+bool srv_session_make_id(char out[SRV_ID_MAX + 1], const char *instance);
+
 /* Checks the options against the model and the limits of the owner's account.
  * Errors: invalid_value, quota_exceeded. */
 enum srv_error_code srv_session_check_options(const struct srv_session_options *options,
