@@ -2,7 +2,8 @@
 # libraries it needs.
 #
 #   docker build -t attnd .
-#   docker run --rm -p 127.0.0.1:8080:8080 -e ATTN_ALLOW_UNAUTHENTICATED=true attnd
+#   docker run --rm -p 127.0.0.1:8080:8080 -e ATTN_ALLOW_UNAUTHENTICATED=true \
+#       -v ./llama:/models/llama:ro attnd
 
 FROM debian:bookworm-slim AS build
 RUN apt-get update \
@@ -28,6 +29,7 @@ COPY config/attnd.json /etc/attnd/attnd.json
 # all addresses it starts with ATTN_API_KEYS, a file, or with ATTN_ALLOW_UNAUTHENTICATED=true only.
 ENV ATTN_CONFIG=/etc/attnd/attnd.json \
     ATTN_HOST=0.0.0.0 \
+    ATTN_MODEL_DIR=/models \
     ATTN_DURABILITY=journal \
     ATTN_STATE_DIR=/var/lib/attnd
 
