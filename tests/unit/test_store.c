@@ -527,6 +527,47 @@ START_TEST(test_session_file_that_cannot_be_read_is_not_damaged)
 }
 END_TEST
 
+/* Opens the directory of a closed store as a user, and expects a refusal with the text. */
+static void expect_refused_directory(const char *expected, uid_t user)
+{
+    struct srv_store *store;
+    const struct srv_store_context context = store_app_context(&app);
+    ck_assert_int_eq(seteuid(user), 0);
+    bool opened = srv_store_open(&store, &context, message, sizeof message);
+    ck_assert_int_eq(seteuid(getuid()), 0);
+    ck_assert(!opened);
+    ck_assert_msg(strstr(message, expected) != NULL, "%s", message);
+}
+
+/* As root, since another user cannot make what belongs to somebody else. */
+START_TEST(test_directory_of_another_user_is_refused_with_the_owner_and_the_remedy)
+{
+    static const struct {
+        const char *command, *owner;
+    } cases[] = {{"chmod 755 . && chown 0 . lock", "user 0 owns it"},
+                 {"chown 65533 . lock && chmod 700 .", "user 65533 owns it"},
+                 {"chown 65532 . && chown 0 lock && chmod 600 lock", "user 0 owns it"}};
+    char expected[512];
+    store_app_end(&app);
+    for (size_t i = 0; getuid() == 0 && i < sizeof cases / sizeof *cases; i++) {
+        in_directory(cases[i].command);
+        snprintf(expected, sizeof expected,
+                 "Permission denied: %s and attnd runs as user 65532: chown -R 65532 %s",
+                 cases[i].owner, app.config.state_dir);
+        expect_refused_directory(expected, 65532);
+    }
+    if (getuid() == 0)
+        in_directory("chown -R 65532 . && chmod 500 . && rm lock");
+    else
+        in_directory("rm lock && chmod 500 .");
+    snprintf(expected, sizeof expected, "state_dir %s: Permission denied", app.config.state_dir);
+    expect_refused_directory(expected, getuid() == 0 ? 65532 : getuid());
+    ck_assert_msg(strstr(message, "chown") == NULL, "%s", message);
+    in_directory("chmod 700 .");
+    store_app_begin(&app);
+}
+END_TEST
+
 Suite *suite_store(void)
 {
     Suite *suite = suite_create("store");
@@ -556,6 +597,7 @@ Suite *suite_store(void)
                    test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_killed);
     tcase_add_test(tests, test_what_is_no_regular_file_is_not_waited_for);
     tcase_add_test(tests, test_session_file_that_cannot_be_read_is_not_damaged);
+    tcase_add_test(tests, test_directory_of_another_user_is_refused_with_the_owner_and_the_remedy);
     suite_add_tcase(suite, tests);
     return suite;
 }
