@@ -29,6 +29,7 @@ check  libcurl4-openssl-dev module libcurl
 check  openssl              command openssl
 check  clang-format         command clang-format
 check  yamllint             command yamllint
+check  mandoc               command mandoc
 fuzz   clang                command clang
 fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 check  haproxy              file /usr/sbin/haproxy
