@@ -347,6 +347,7 @@ build/deps/run: build/deps/build
 build/deps/check: build/deps/run
 build/deps/load: build/deps/run
 build/deps/fuzz: build/deps/check
+build/deps/deb: build/deps/check
 build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@

@@ -84,7 +84,11 @@ ROWS = $(subst $(newline),;,$(INSTALLED));$(foreach header,$(HEADERS),$(INCLUDED
 each_row = echo '$(ROWS)' | tr ';' '\n' | while read -r directory mode file name; do \
     [ -z "$$file" ] || at=$(DESTDIR)$$directory/$${name:-$${file\#\#*/}}; $(1); done
 
-install: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/$(SHARED) $(FILLED) ## install into DESTDIR, PREFIX (/usr/local) and CONFDIR (/etc/attnd)
+# What `install` copies; a packager builds it in a step of its own.
+.PHONY: installed
+installed: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/$(SHARED) $(FILLED)
+
+install: installed ## install into DESTDIR, PREFIX (/usr/local) and CONFDIR (/etc/attnd)
 	@$(call each_row,[ -z "$$file" ] || install -D -m $$mode $$file $$at || exit 1)
 	@ln -sf $(SHARED) $(DESTDIR)$(LIBDIR)/libattn.so.$(ABI)
 	@ln -sf libattn.so.$(ABI) $(DESTDIR)$(LIBDIR)/libattn.so
@@ -100,6 +104,29 @@ uninstall: $(SHARE)/attnd.json ## remove what install installs, but for a config
 	@if cmp -s $(SHARE)/attnd.json $(DESTDIR)$(CONFDIR)/attnd.json; then \
 	    rm -f $(DESTDIR)$(CONFDIR)/attnd.json; rmdir $(DESTDIR)$(CONFDIR); fi
 	@[ -n "$(DESTDIR)" ] || ldconfig || true
+
+# ---- Debian packages ---------------------------------------------------------------------------
+
+MAINTAINER = attnd authors <attnd@attnd.invalid>
+DEB        = build/deb
+DEB_TREE   = $(DEB)/attnd-$(VERSION)
+DEB_FILL   = tests/tools/fill.sh $(1) false VERSION=$(VERSION) ABI=$(ABI) 'MAINTAINER=$(MAINTAINER)' \
+             "MAILDATE=$$(git log -1 --format=%cD 2>/dev/null || date -R -r include/attn.h)"
+
+deb: | build/deps/deb ## Debian packages in build/deb/: attnd, libattn, libattn-dev
+	$(Q)rm -rf $(DEB) && mkdir -p $(DEB_TREE)
+	$(Q)tar -cf - Makefile include lib server config tests docs *.md LICENSE | tar -xf - -C $(DEB_TREE)
+	$(Q)cp -r config/debian $(DEB_TREE)/debian
+	$(Q)$(call DEB_FILL,config/debian/control.in) > $(DEB_TREE)/debian/control
+	$(Q)$(call DEB_FILL,config/debian/changelog.in) > $(DEB_TREE)/debian/changelog
+	$(Q)mv $(DEB_TREE)/debian/libattn.install $(DEB_TREE)/debian/libattn$(ABI).install
+	$(Q)for package in attnd libattn$(ABI) libattn-dev; do \
+	    cp config/debian/lintian-overrides $(DEB_TREE)/debian/$$package.lintian-overrides; done
+	$(Q)sed -n -E -e '1i libattn.so.$(ABI) libattn$(ABI) \#MINVER\#\n* Build-Depends-Package: libattn-dev\n ATTN_$(ABI)@ATTN_$(ABI) $(VERSION)' \
+	    -e 's/^attn_[a-z0-9_]+$$/ &@ATTN_$(ABI) $(VERSION)/p' lib/libattn.symbols > $(DEB_TREE)/debian/libattn$(ABI).symbols
+	$(Q)cd $(DEB_TREE) && env -u MAKEFLAGS -u MAKELEVEL dpkg-buildpackage -b -us -uc >../build.log 2>&1 || \
+	    { tail -n 40 ../build.log; exit 1; }
+	@ls $(DEB)/*.deb
 
 # ---- Checking ----------------------------------------------------------------------------------
 
