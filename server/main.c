@@ -5,8 +5,7 @@
  * not use each other, so their order is free.  The port opens before weights are read, so that
  * /livez answers and /readyz says "loading".  SIGTERM and SIGINT are blocked in all threads and
  * taken by the main thread (serve.c); a second one ends the process at once.  SIGHUP is blocked and
- * taken in the same way where there are files to reload; elsewhere it ends the process, as by
- * default. */
+ * taken in the same way. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,19 +63,18 @@ static bool reads_again(const struct srv_config *config)
     return config->api_keys != NULL || config->tls_cert != NULL;
 }
 
-static sigset_t served_signals(const struct srv_config *config)
+static sigset_t served_signals(void)
 {
     sigset_t set = stop_signals();
-    if (reads_again(config))
-        sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGHUP);
     return set;
 }
 
 /* Leaves the signals that serving waits for to the main thread: blocks them in this one and those
  * that it starts. */
-static void hold_signals(const struct srv_config *config)
+static void hold_signals(void)
 {
-    sigset_t set = served_signals(config);
+    sigset_t set = served_signals();
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
@@ -286,7 +284,7 @@ static bool load(struct srv_app *app, char *message)
                   srv_store_load(app->store, message, MESSAGE_MAX);
     if (loaded && app->config.api_keys != NULL)
         srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
-    hold_signals(&app->config);
+    hold_signals();
     if (loaded && !srv_models_describe(app)) {
         snprintf(message, MESSAGE_MAX, "out of memory");
         return false;
@@ -300,17 +298,18 @@ static bool load(struct srv_app *app, char *message)
     return true;
 }
 
-static void warn_of_exposure(struct srv_app *app)
+/* The configuration asks for it, so that it is no error. */
+static void note_exposure(struct srv_app *app)
 {
     const struct srv_config *config = &app->config;
     if (srv_config_is_loopback(config->host))
         return;
     if (config->api_keys == NULL)
-        srv_log_event(&app->log, SRV_LOG_ERROR, "exposed",
+        srv_log_event(&app->log, SRV_LOG_INFO, "exposed",
                       "no API keys: whoever reaches %s may use and end every session",
                       config->host);
     else if (config->tls_cert == NULL)
-        srv_log_event(&app->log, SRV_LOG_ERROR, "exposed",
+        srv_log_event(&app->log, SRV_LOG_INFO, "exposed",
                       "no TLS: API keys and tensors cross the network to %s in the clear",
                       config->host);
 }
@@ -370,7 +369,7 @@ static int run(struct srv_app *app)
     srv_heap_configure(app->config.event_threads);
     srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
     srv_notifier_open(&app->notifier, &app->log);
-    hold_signals(&app->config);
+    hold_signals();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow fails its write */
     fit_connections(app);
@@ -378,9 +377,9 @@ static int run(struct srv_app *app)
                   open_http(app, message) && load(app, message) && restrict_calls(app, message);
     if (opened) {
         atomic_store(&app->phase, SRV_READY);
-        warn_of_exposure(app);
+        note_exposure(app);
         announce_ready(app);
-        sigset_t signals = served_signals(&app->config);
+        sigset_t signals = served_signals();
         srv_serve(app, &signals);
         stop_at_once(leave_with_failure);
         srv_drain(app);

@@ -52,6 +52,9 @@ void srv_serve(struct srv_app *app, const sigset_t *signals)
         if (signal_number < 0)
             continue; /* interrupted, as by a debugger */
         srv_notify(&app->notifier, SRV_NOTICE_RELOADING, "reloading");
+        if (app->config.api_keys == NULL && app->config.tls_cert == NULL)
+            srv_log_event(&app->log, SRV_LOG_INFO, "reload",
+                          "neither keys nor a certificate to read");
         reload_keys(app);
         reload_certificate(app);
         srv_notify(&app->notifier, SRV_NOTICE_READY, "ready");

@@ -61,6 +61,7 @@ static void put_flag(const struct srv_option *option)
     static const char *const values[] = {[SRV_OPTION_TEXT] = " Ar text",
                                          [SRV_OPTION_SIZE] = " Ar number",
                                          [SRV_OPTION_CHOICE] = " Ar word",
+                                         [SRV_OPTION_MODELS] = " Ar name=directory",
                                          [SRV_OPTION_MODE] = ""};
     char variable[SRV_OPTION_SPELL_MAX];
     printf(".It Fl \\-%s%s\n", flag_of(option), values[option->kind]);
@@ -71,10 +72,10 @@ static void put_flag(const struct srv_option *option)
     }
 }
 
-/* The items of attnd.conf(5). */
+/* The items of attnd.conf(5), but for `models`, which the template describes. */
 static void put_key(const struct srv_option *option)
 {
-    if (!srv_option_in_file(option))
+    if (!srv_option_in_file(option) || option->kind == SRV_OPTION_MODELS)
         return;
     printf(".It Cm %s\n", option->name);
     put_meaning(option);
@@ -84,7 +85,8 @@ static void put_key(const struct srv_option *option)
 
 static bool names_directory(const struct srv_option *option)
 {
-    return option->accepts != NULL && strstr(option->accepts, "directory") != NULL;
+    return option->accepts != NULL &&
+           (strstr(option->accepts, "directory") != NULL || option->kind == SRV_OPTION_MODELS);
 }
 
 static bool names_file(const struct srv_option *option)

@@ -19,6 +19,7 @@
     X(tensor_json)      \
     X(tensor_binary)    \
     X(number)           \
+    X(nearest)          \
     X(call)             \
     X(http)             \
     X(http_scan)        \
