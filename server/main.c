@@ -277,6 +277,7 @@ static bool open_http(struct srv_app *app, char *message)
 
 static bool load(struct srv_app *app, char *message)
 {
+    srv_notify(&app->notifier, SRV_NOTICE_LOADING, "loading");
     stop_at_once(leave_with_success); /* nothing is lost before the first request */
     bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX) &&
                   srv_self_check(app, message, MESSAGE_MAX) &&
@@ -337,6 +338,7 @@ static void announce_ready(struct srv_app *app)
                   app->models.count == 0 ? ": attention without weights only" : "");
     printf("attnd: ready on %s\n", url);
     fflush(stdout);
+    srv_notify(&app->notifier, SRV_NOTICE_READY, url);
 }
 
 /* ---- From start to end ----------------------------------------------------------------------- */
@@ -356,6 +358,7 @@ static bool close_all(struct srv_app *app)
     srv_usage_close(app->usage);
     srv_metrics_close(app->metrics);
     srv_keyring_fini(&app->keys);
+    srv_notifier_close(&app->notifier);
     srv_log_close(&app->log);
     return saved;
 }
@@ -365,6 +368,7 @@ static int run(struct srv_app *app)
     char message[MESSAGE_MAX];
     srv_heap_configure(app->config.event_threads);
     srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
+    srv_notifier_open(&app->notifier, &app->log);
     hold_signals();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow fails its write */

@@ -46,6 +46,7 @@
     X(io_workers)  \
     X(commands)    \
     X(promises)    \
+    X(notify)      \
     X(phases)      \
     X(bounds)
 
