@@ -95,19 +95,21 @@ const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
 _Static_assert(SRV_FIELD_COUNT <= 64, "a body has a bit for each field");
 
 const struct srv_output_name srv_output_names[SRV_OUTPUT_COUNT] = {
-    {"output", SRV_OUT_OUTPUT, .shapes = "[E] [T,E] [B,T,E] [H,T,Dv] [B,H,T,Dv]",
+    {"output", SRV_OUT_OUTPUT, .type = "FloatOutput",
+     .shapes = "[E] [T,E] [B,T,E] [H,T,Dv] [B,H,T,Dv]",
      .meaning = "after the output projection; without weights before it"},
-    {"attention_weights", SRV_OUT_WEIGHTS, .shapes = "[H',T',W] [B,H',T',W] [T',W] [B,T',W]",
-     .meaning = "after softmax and head_mask"},
-    {"lse", SRV_OUT_LSE, .has_null = true, .shapes = "[H,T] [B,H,T]",
+    {"attention_weights", SRV_OUT_WEIGHTS, .type = "FloatOutput|TopWeights",
+     .shapes = "[H',T',W] [B,H',T',W] [T',W] [B,T',W]", .meaning = "after softmax and head_mask"},
+    {"lse", SRV_OUT_LSE, .type = "NullableOutput", .shapes = "[H,T] [B,H,T]",
      .meaning = "natural logarithm of the sum of exponentials of the scores"},
-    {"key", SRV_OUT_KEY, .shapes = "[G,S,D] [B,G,S,D]",
+    {"key", SRV_OUT_KEY, .type = "FloatOutput", .shapes = "[G,S,D] [B,G,S,D]",
      .meaning = "as a cache holds keys: after bias, norm and RoPE"},
-    {"value", SRV_OUT_VALUE, .shapes = "[G,S,Dv] [B,G,S,Dv]",
+    {"value", SRV_OUT_VALUE, .type = "FloatOutput", .shapes = "[G,S,Dv] [B,G,S,Dv]",
      .meaning = "as a cache holds values: after bias"},
-    {"attention_scores", SRV_OUT_SCORES, .has_null = true, .shapes = "[H',T',S] [B,H',T',S]",
+    {"attention_scores", SRV_OUT_SCORES, .type = "NullableOutput",
+     .shapes = "[H',T',S] [B,H',T',S]",
      .meaning = "before the softmax, at stage; null is minus infinity"},
-    {"head_stats", SRV_OUT_STATS, .shapes = "[H'] [B,H']",
+    {"head_stats", SRV_OUT_STATS, .type = "[HeadStats]|[[HeadStats]]", .shapes = "[H'] [B,H']",
      .meaning = "statistics of a head's weights, over all its rows"},
 };
 

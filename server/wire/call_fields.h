@@ -44,7 +44,7 @@ extern const struct srv_field srv_fields[SRV_FIELD_COUNT];
 struct srv_output_name {
     const char *name;
     enum srv_output bit;
-    bool has_null;      /* an element may be minus infinity, null in JSON */
+    const char *type;   /* of its value in a reply, as api/openapi_types.h writes types */
     const char *shapes; /* likewise */
     const char *meaning;
 };

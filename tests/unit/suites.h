@@ -21,6 +21,7 @@
     X(number)           \
     X(call)             \
     X(http)             \
+    X(openapi)          \
     X(http_scan)        \
     X(coding)           \
     X(config)           \
