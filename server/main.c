@@ -236,7 +236,8 @@ static bool open_parts(struct srv_app *app, char *message)
     return srv_metrics_open(&app->metrics, app->routes) &&
            (app->usage = srv_usage_open()) != NULL &&
            srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
-           fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
+           fit_memory(app, message) && srv_openapi_describe(app) && open_pool(app, message) &&
+           open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
            open_store(app, message) && open_scheduler(app);
 }
@@ -356,6 +357,7 @@ static bool close_all(struct srv_app *app)
     attn_cache_pool_free(app->pool);
     attn_engine_close(app->engine);
     srv_usage_close(app->usage);
+    srv_buffer_fini(&app->openapi);
     srv_metrics_close(app->metrics);
     srv_keyring_fini(&app->keys);
     srv_notifier_close(&app->notifier);

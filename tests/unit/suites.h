@@ -23,6 +23,7 @@
     X(nearest)          \
     X(call)             \
     X(http)             \
+    X(openapi)          \
     X(http_scan)        \
     X(coding)           \
     X(config)           \
