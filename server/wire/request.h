@@ -20,6 +20,7 @@
 #include "config/bounds.h"
 #include "config/keys.h"
 #include "wire/coding.h"
+#include "wire/trace.h"
 
 struct srv_app;        /* app.h; for api/ only */
 struct srv_io_workers; /* schedule/io_workers.h */
@@ -53,6 +54,7 @@ struct srv_request {
     enum srv_method method;
     char path_arg[SRV_ID_MAX + 1]; /* the segment that matched {id} or {name}; "" without one */
     char request_id[SRV_ID_MAX + 1];
+    struct srv_trace trace;
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without one */
     char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http_auth.h), likewise */
     const char *query;                    /* text after '?', its first 191 bytes; NULL without */

@@ -1,6 +1,7 @@
 /* test_observed.c: what a monitoring system sees of a request: series by model, requests that wait
- * and that run, the process. */
+ * and that run, the process, the trace of a caller in reply and log. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,7 +15,9 @@
 
 #define MODEL(name) \
     "{\"name\":\"" name "\",\"random\":{\"hidden_size\":64,\"num_attention_heads\":4,\"seed\":1}}"
-#define CONFIG "{\"port\":0,\"threads\":1,\"models\":[" MODEL("first") "," MODEL("second") "]}"
+#define CONFIG                                                                            \
+    "{\"port\":0,\"threads\":1,\"log\":\"access\",\"models\":[" MODEL("first") "," MODEL( \
+        "second") "]}"
 
 static void serve_two(void) { serve(CONFIG); }
 
@@ -135,6 +138,129 @@ START_TEST(test_requests_that_wait_and_that_run_are_counted_apart)
 }
 END_TEST
 
+/* ---- Traces ---------------------------------------------------------------------------------- */
+
+#define TRACE "4bf92f3577b34da6a3ce929d0e0e4736"
+#define PARENT "00f067aa0ba902b7"
+#define HOST "Host: test\r\n"
+#define TRACEPARENT "Traceparent: 00-" TRACE "-" PARENT "-01\r\n"
+#define JSON_BODY(length) "Content-Type: application/json\r\nContent-Length: " length "\r\n"
+
+/* Requests of every way to a reply: handlers, queued jobs, refusals at every stage. */
+static const struct traced {
+    const char *head, *body; /* the request but for the fields of its names */
+    unsigned status;
+} traced[] = {
+    {"GET /livez HTTP/1.1\r\n" HOST, "", 200},
+    {"HEAD /models HTTP/1.1\r\n" HOST, "", 200},
+    {"POST /attend HTTP/1.1\r\n" HOST JSON_BODY("47"),
+     "{\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[7]]]}", 200},
+    {"POST /decode HTTP/1.1\r\n" HOST JSON_BODY("2"), "{}", 400},
+    {"POST /decode HTTP/1.1\r\n" HOST JSON_BODY("1"), "{", 400},
+    {"GET /nowhere HTTP/1.1\r\n" HOST, "", 404},
+    {"DELETE /decode HTTP/1.1\r\n" HOST, "", 405},
+    {"BREW /livez HTTP/1.1\r\n" HOST, "", 501},
+    {"GET /livez HTTP/1.1\r\n", "", 400},                                    /* no Host */
+    {"POST /decode HTTP/1.1\r\n" HOST JSON_BODY("99999999999"), "", 413},    /* past MHD */
+    {"POST /decode HTTP/1.1\r\n" HOST "Transfer-Encoding: br\r\n", "", 501}, /* likewise */
+};
+#define NUM_TRACED (int)(sizeof traced / sizeof traced[0])
+
+static struct raw_answer ask_traced(const struct traced *request, const char *fields)
+{
+    struct text text = {0};
+    text_add(&text, "%s%s\r\n%s", request->head, fields, request->body);
+    struct raw raw;
+    raw_open(&raw, served.host, served.port);
+    ck_assert(raw_text(&raw, text.data));
+    struct raw_answer answer = raw_read(&raw, strncmp(request->head, "HEAD", 4) == 0, WAIT_MS);
+    raw_close(&raw);
+    ck_assert_msg(answer.status == request->status, "%u, not %u: %s", answer.status,
+                  request->status, text.data);
+    text_free(&text);
+    return answer;
+}
+
+/* The access line of that request. */
+static json_t *log_line(const char *request_id)
+{
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "\"request_id\":\"%s\"", request_id);
+    for (unsigned waited = 0; waited < 5000; waited += 5) {
+        char *log = daemon_log(&served);
+        const char *at = strstr(log, wanted), *end = at != NULL ? strchr(at, '\n') : NULL;
+        while (at != NULL && at > log && at[-1] != '\n')
+            at--;
+        json_t *line = end != NULL ? json_loadb(at, (size_t)(end - at), 0, NULL) : NULL;
+        free(log);
+        if (line != NULL)
+            return line;
+        pause_ms(5);
+    }
+    ck_abort_msg("no line of %s", request_id);
+    return NULL;
+}
+
+static const char *logged(const json_t *line, const char *name)
+{
+    const char *text = json_string_value(json_object_get(line, name));
+    return text != NULL ? text : "";
+}
+
+START_TEST(test_a_trace_is_answered_and_logged_whatever_the_reply)
+{
+    char id[32], fields[256], value[256], again[256];
+    snprintf(id, sizeof id, "traced-%d", _i);
+    snprintf(fields, sizeof fields, "X-Request-Id: %s\r\n" TRACEPARENT, id);
+    struct raw_answer answer = ask_traced(&traced[_i], fields);
+    struct raw_answer other = ask_traced(&traced[_i], TRACEPARENT);
+    ck_assert_msg(raw_header(value, &answer, "traceparent"), "%s", answer.head);
+    ck_assert_uint_eq(strlen(value), 55);
+    ck_assert_int_eq(strncmp(value, "00-" TRACE "-", 36), 0);
+    ck_assert_str_eq(value + 52, "-01");
+    ck_assert_uint_eq(strspn(value + 36, "0123456789abcdef"), 16);
+    ck_assert_int_ne(strncmp(value + 36, PARENT, 16), 0);
+    ck_assert(raw_header(again, &other, "traceparent"));
+    ck_assert_str_ne(again, value); /* each request is a span of its own */
+    json_t *line = log_line(id);
+    ck_assert_str_eq(logged(line, "trace_id"), TRACE);
+    ck_assert_str_eq(logged(line, "parent_id"), PARENT);
+    ck_assert_uint_eq(strlen(logged(line, "span_id")), 16);
+    ck_assert_int_eq(strncmp(logged(line, "span_id"), value + 36, 16), 0);
+    json_decref(line);
+    raw_answer_free(&answer);
+    raw_answer_free(&other);
+}
+END_TEST
+
+/* A value that is not well-formed, or stands twice, changes nothing. */
+START_TEST(test_a_traceparent_that_is_none_is_ignored)
+{
+    static const char *const values[] = {
+        "",
+        "traceparent:\r\n",
+        "traceparent: 00-" TRACE "-0000000000000000-01\r\n",
+        "traceparent: 00-" TRACE "-" PARENT "-01-more\r\n",
+        "traceparent: ff-" TRACE "-" PARENT "-01\r\n",
+        TRACEPARENT TRACEPARENT,
+        "traceparent: nonsense\r\n" TRACEPARENT,
+    };
+    char id[32], fields[512], value[256];
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        snprintf(id, sizeof id, "plain-%zu", i);
+        snprintf(fields, sizeof fields, "%sX-Request-Id: %s\r\n", values[i], id);
+        struct raw_answer answer = ask_traced(&traced[i % 3], fields);
+        ck_assert_msg(!raw_header(value, &answer, "traceparent"), "%s: %s", values[i], value);
+        json_t *line = log_line(id);
+        ck_assert_ptr_null(json_object_get(line, "trace_id"));
+        ck_assert_ptr_null(json_object_get(line, "parent_id"));
+        ck_assert_ptr_null(json_object_get(line, "span_id"));
+        json_decref(line);
+        raw_answer_free(&answer);
+    }
+}
+END_TEST
+
 Suite *suite_observed(void)
 {
     Suite *suite = suite_create("observed");
@@ -145,6 +271,9 @@ Suite *suite_observed(void)
     tcase_add_test(tests, test_texts_of_clients_are_no_labels);
     tcase_add_test(tests, test_the_process_has_its_usual_metrics);
     tcase_add_test(tests, test_requests_that_wait_and_that_run_are_counted_apart);
+    tcase_add_loop_test(tests, test_a_trace_is_answered_and_logged_whatever_the_reply, 0,
+                        NUM_TRACED);
+    tcase_add_test(tests, test_a_traceparent_that_is_none_is_ignored);
     suite_add_tcase(suite, tests);
     return suite;
 }

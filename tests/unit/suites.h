@@ -22,6 +22,7 @@
     X(call)             \
     X(http)             \
     X(http_scan)        \
+    X(trace)            \
     X(coding)           \
     X(config)           \
     X(keys)             \
