@@ -225,6 +225,15 @@ static bool open_scheduler(struct srv_app *app)
     return srv_scheduler_open(&app->scheduler, &app->scheduler_context);
 }
 
+static bool open_models(struct srv_app *app, char *message)
+{
+    if (!srv_models_open(&app->models, &app->config, message, MESSAGE_MAX))
+        return false;
+    for (size_t i = 0; i < app->models.count; i++)
+        srv_metrics_add_model(app->metrics, app->models.items[i].name);
+    return true;
+}
+
 /* Opens the parts that neither read files of models nor take requests. */
 static bool open_parts(struct srv_app *app, char *message)
 {
@@ -234,8 +243,7 @@ static bool open_parts(struct srv_app *app, char *message)
         return false;
     snprintf(message, MESSAGE_MAX, "out of memory");
     return srv_metrics_open(&app->metrics, app->routes) &&
-           (app->usage = srv_usage_open()) != NULL &&
-           srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
+           (app->usage = srv_usage_open()) != NULL && open_models(app, message) &&
            fit_memory(app, message) && srv_openapi_describe(app) && open_pool(app, message) &&
            open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&

@@ -298,12 +298,13 @@ static void take_result(struct srv_item *item)
 }
 
 /* A prefill counts as attention over rows, not as a batch of decodes. */
-static void count_batch(struct srv_metrics *metrics, size_t steps, size_t rows, uint64_t ns)
+static void count_batch(struct srv_metrics *metrics, const struct srv_model *model, size_t steps,
+                        size_t rows, uint64_t ns)
 {
     if (steps == 1 && rows > SRV_DECODE_ROWS_MAX)
-        srv_metrics_attend(metrics, rows, ns);
+        srv_metrics_attend(metrics, model->index, rows, ns);
     else
-        srv_metrics_decode(metrics, steps, rows, ns);
+        srv_metrics_decode(metrics, model->index, steps, rows, ns);
 }
 
 /* The batch's attn_recorder: `list` has the steps that are about to be published. */
@@ -341,7 +342,7 @@ void srv_items_run(struct srv_item *const items[], size_t count)
     if (ready > 0 &&
         attn_decode_recorded(context->engine, items[0]->model->attn, (size_t)first->call.layer,
                              steps, ready, context->store != NULL ? &recorder : NULL) == ATTN_OK)
-        count_batch(context->metrics, ready, rows, srv_now_ns() - start);
+        count_batch(context->metrics, items[0]->model, ready, rows, srv_now_ns() - start);
     for (size_t i = 0; i < count; i++)
         take_result(items[i]);
 }

@@ -140,6 +140,7 @@ static void link_session(struct srv_sessions *sessions, struct srv_session *sess
     if (session->idempotency_key[0] != '\0')
         *find_key_link(sessions, session->idempotency_key) = session;
     sessions->count++;
+    sessions->count_of_model[session->model->index]++;
 }
 
 static void unlink_session(struct srv_sessions *sessions, struct srv_session **link)
@@ -150,6 +151,7 @@ static void unlink_session(struct srv_sessions *sessions, struct srv_session **l
         *find_key_link(sessions, session->idempotency_key) = session->next_by_idempotency_key;
     srv_account_return(session->account, SRV_QUOTA_SESSIONS, 1);
     sessions->count--;
+    sessions->count_of_model[session->model->index]--;
 }
 
 /* ---- One session ----------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@ struct srv_sessions {
     size_t max_sessions, default_ttl_s;
     struct srv_accounts *accounts; /* of owners; NULL: nothing is counted by owner */
     atomic_size_t count;
+    atomic_size_t count_of_model[SRV_MAX_MODELS]; /* by srv_model.index */
     atomic_uint_fast64_t next_epoch;
     uint64_t clock_offset; /* of the table's clock from the monotonic one */
     uint64_t hash_point;

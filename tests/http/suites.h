@@ -26,6 +26,7 @@
     X(forks)       \
     X(concurrency) \
     X(ops)         \
+    X(observed)    \
     X(limits)      \
     X(memory)      \
     X(keys)        \

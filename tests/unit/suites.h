@@ -25,6 +25,7 @@
     X(http)             \
     X(openapi)          \
     X(http_scan)        \
+    X(trace)            \
     X(coding)           \
     X(config)           \
     X(keys)             \

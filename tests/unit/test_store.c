@@ -71,10 +71,9 @@ static struct srv_store_status fail_snapshot(void)
 static size_t count_failed(void)
 {
     static const char name[] = "\nattnd_snapshots_failed_total ";
-    struct srv_gauges gauges = {0};
     struct srv_buffer text;
     srv_buffer_init(&text, 1 << 20);
-    srv_metrics_print(&text, app.metrics, &gauges);
+    srv_metrics_print(&text, app.metrics);
     srv_buffer_append(&text, "", 1);
     const char *at = strstr(text.data, name);
     ck_assert_ptr_nonnull(at);
