@@ -39,7 +39,7 @@ struct field {
     unsigned bodies;   /* kinds of body that may hold it */
     bool in_call;      /* its place is in struct srv_call, else in struct srv_rows */
     size_t offset;     /* of its place */
-    size_t has_offset; /* of the flag in struct srv_rows that it was given; 0: no flag */
+    size_t has_offset; /* of the flag beside its place that it was given; 0: no flag */
     enum srv_tensor_kind tensor;
     bool scalar;      /* a tensor that may be a bare number */
     unsigned refines; /* outputs of which one at least must be asked for; 0: none */
@@ -56,6 +56,8 @@ static const struct field fields[] = {
     {"layer", LAYER, ATTEND | DECODE, IN_CALL(layer)},
     {"sequences", SEQUENCES, DECODE, IN_CALL(sequences)},
     {"binary_output", FLAG, ATTEND | DECODE, IN_CALL(binary_output)},
+    {"compressed_output", FLAG, ATTEND | DECODE, IN_CALL(compressed_output),
+     .has_offset = offsetof(struct srv_call, has_compressed_output)},
     {"session_id", ID, ALL, IN_ROWS(session_id)},
     {"position", NON_NEGATIVE, ALL, IN_ROWS(position), HAS(position)},
     {"epoch", NON_NEGATIVE, ALL, IN_ROWS(epoch), HAS(epoch)},
@@ -241,10 +243,16 @@ static bool read_stage(enum attn_stage *out, const struct body *body, const char
 
 static bool read_sequences(struct body *body);
 
+/* The struct in which the field has its place. */
+static char *struct_of(const struct body *body, const struct field *field)
+{
+    return field->in_call ? (char *)body->call : (char *)body->rows;
+}
+
 /* Reads the next value into the field's place. */
 static bool read_value(struct body *body, const struct field *field, const char *param)
 {
-    void *to = (field->in_call ? (char *)body->call : (char *)body->rows) + field->offset;
+    void *to = struct_of(body, field) + field->offset;
     switch (field->kind) {
     case NAME:
         return srv_json_string(to, body->json, body->arena, SRV_ID_MAX, param);
@@ -294,7 +302,7 @@ static bool read_member(struct body *body, const char *name)
     if (!read_value(body, &fields[i], full_name(param, body, name)))
         return false;
     if (fields[i].has_offset != 0)
-        *(bool *)((char *)body->rows + fields[i].has_offset) = true;
+        *(bool *)(struct_of(body, &fields[i]) + fields[i].has_offset) = true;
     return true;
 }
 
