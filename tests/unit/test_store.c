@@ -549,7 +549,7 @@ START_TEST(test_directory_of_another_user_is_refused_with_the_owner_and_the_reme
     char expected[512];
     store_app_end(&app);
     for (size_t i = 0; getuid() == 0 && i < sizeof cases / sizeof *cases; i++) {
-        in_directory(cases[i].command);
+        store_app_shell(&app, cases[i].command);
         snprintf(expected, sizeof expected,
                  "Permission denied: %s and attnd runs as user 65532: chown -R 65532 %s",
                  cases[i].owner, app.config.state_dir);
