@@ -35,6 +35,17 @@ static bool report(const struct srv_model *model, const struct attn_error *error
     return false;
 }
 
+/* The same, with the directory of a checkpoint that cannot be opened. */
+static bool report_entry(const struct srv_model *model, const char *path,
+                         const struct attn_error *error, char *message, size_t size)
+{
+    report(model, error, message, size);
+    size_t length = strlen(message);
+    if (path != NULL)
+        snprintf(message + length, size - length, " (in %s)", path);
+    return false;
+}
+
 const struct attn_layer_spec *srv_model_first_layer(const struct attn_model *model)
 {
     size_t i = 0;
@@ -81,7 +92,7 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
         struct srv_model *model = &models->items[i];
         struct attn_error error = {0};
         if (open_entry(model, &config->models[i], &error) != ATTN_OK)
-            return report(model, &error, message, size);
+            return report_entry(model, config->models[i].path, &error, message, size);
         model->index = models->count++;
         attn_model_describe(&model->info, model->attn);
         model->is_cross = srv_model_first_layer(model->attn)->is_cross;
