@@ -5,7 +5,8 @@
 # output directory and the sanitizer flags: `make asan` calls this file again with VARIANT=asan.
 #
 #   build/attnd         the daemon             lib/ + server/
-#   build/libattn.a     the library            lib/*.c, lib/*/*.c
+#   build/libattn.a     the library            lib/*.c, lib/*/*.c; libattn.so of the same objects
+#   build/share/...     manual pages and such  made by config/install.mk, which installs all
 #   build/kernelcheck   every kernel, checked  tests/kernels/*.c
 #   build/bench         attention, measured    tests/bench/*.c but the next two's
 #   build/bench_json    JSON numbers, measured tests/bench/json.c
@@ -33,8 +34,6 @@
 
 CC      = gcc
 AR      = ar
-PREFIX  = /usr/local
-CONFDIR = /etc/attnd
 WERROR  = -Werror
 V       = 0
 VARIANT =
@@ -84,7 +83,11 @@ BRANCHES = -mbranches-within-32B-boundaries
 endif
 
 CPPFLAGS = -D_GNU_SOURCE -Iinclude
-CFLAGS   = -std=c11 -g -pthread -fPIE $(VARIANT_FLAGS) $(WARNINGS)
+CFLAGS   = -std=c11 -g -pthread $(POSITION) $(VARIANT_FLAGS) $(WARNINGS)
+# Objects of the library stand in libattn.so too.  No call between them goes through a symbol that
+# another object may replace, so their code is that of -fPIE.
+POSITION = -fPIE
+$(OBJ)/lib/%.o: POSITION = -fPIC -fno-semantic-interposition
 LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize% --coverage,$(VARIANT_FLAGS))
 
 # pkg-config is asked when a recipe runs, not when this file is read: by then `deps` has installed
@@ -167,7 +170,7 @@ BENCH_HTTP_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-image check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
         bench bench-http bench-kernels bench-mixed style layers presets \
-        models-md models-check docs-check format deps install clean help
+        models-md models-check docs-check format deps install uninstall deb sbom version check-install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -177,7 +180,7 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
-         check-invariance check-overload check-framing check-image
+         check-invariance check-overload check-framing check-image check-install
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing)
 
@@ -215,9 +218,9 @@ asan ubsan tsan: | build/deps/check
 	@echo "$@: all passed"
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
-CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS))
-CHECKS_OF_ubsan = $(CHECKS)
-CHECKS_OF_asan  = $(CHECKS)
+CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS_OF_ubsan))
+CHECKS_OF_ubsan = $(filter-out check-install,$(CHECKS))
+CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 
 # detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
 # every softmax faults.
@@ -353,29 +356,21 @@ build/deps/run: build/deps/build
 build/deps/check: build/deps/run
 build/deps/load: build/deps/run
 build/deps/fuzz: build/deps/check
-build/deps/image: build/deps/fuzz
+build/deps/image: build/deps/check
+build/deps/deb: build/deps/check
 build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
 deps: build/deps/fuzz build/deps/load build/deps/image ## install what any target needs (Debian: apt)
 
-install: $(OUT)/attnd $(OUT)/libattn.a ## install into DESTDIR, PREFIX (/usr/local) and CONFDIR (/etc/attnd)
-	install -D -m 755 $(OUT)/attnd $(DESTDIR)$(PREFIX)/bin/attnd
-	install -D -m 644 $(OUT)/libattn.a $(DESTDIR)$(PREFIX)/lib/libattn.a
-	install -D -m 644 include/attn.h $(DESTDIR)$(PREFIX)/include/attn.h
-	install -D -m 644 include/attn_model.h $(DESTDIR)$(PREFIX)/include/attn_model.h
-	install -D -m 644 include/attn_status.h $(DESTDIR)$(PREFIX)/include/attn_status.h
-	install -D -m 644 include/attn_state.h $(DESTDIR)$(PREFIX)/include/attn_state.h
-	install -D -m 644 include/attn_limits.h $(DESTDIR)$(PREFIX)/include/attn_limits.h
-	install -D -m 644 include/attn_self_check.h $(DESTDIR)$(PREFIX)/include/attn_self_check.h
-	install -D -m 644 config/attnd.json $(DESTDIR)$(CONFDIR)/attnd.json
+include config/install.mk
 
 clean: ## remove build/
 	rm -rf build
 
 help: ## this list
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 24
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(filter-out %.d,$(MAKEFILE_LIST)) | expand -t 24
 
 # ---- Compiling and linking ---------------------------------------------------------------------
 

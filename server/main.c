@@ -225,6 +225,15 @@ static bool open_scheduler(struct srv_app *app)
     return srv_scheduler_open(&app->scheduler, &app->scheduler_context);
 }
 
+static bool open_models(struct srv_app *app, char *message)
+{
+    if (!srv_models_open(&app->models, &app->config, message, MESSAGE_MAX))
+        return false;
+    for (size_t i = 0; i < app->models.count; i++)
+        srv_metrics_add_model(app->metrics, app->models.items[i].name);
+    return true;
+}
+
 /* Opens the parts that neither read files of models nor take requests. */
 static bool open_parts(struct srv_app *app, char *message)
 {
@@ -234,9 +243,9 @@ static bool open_parts(struct srv_app *app, char *message)
         return false;
     snprintf(message, MESSAGE_MAX, "out of memory");
     return srv_metrics_open(&app->metrics, app->routes) &&
-           (app->usage = srv_usage_open()) != NULL &&
-           srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
-           fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
+           (app->usage = srv_usage_open()) != NULL && open_models(app, message) &&
+           fit_memory(app, message) && srv_openapi_describe(app) && open_pool(app, message) &&
+           open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
            open_store(app, message) && open_scheduler(app);
 }
@@ -277,6 +286,7 @@ static bool open_http(struct srv_app *app, char *message)
 
 static bool load(struct srv_app *app, char *message)
 {
+    srv_notify(&app->notifier, SRV_NOTICE_LOADING, "loading");
     stop_at_once(leave_with_success); /* nothing is lost before the first request */
     bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX) &&
                   srv_self_check(app, message, MESSAGE_MAX) &&
@@ -337,6 +347,7 @@ static void announce_ready(struct srv_app *app)
                   app->models.count == 0 ? ": attention without weights only" : "");
     printf("attnd: ready on %s\n", url);
     fflush(stdout);
+    srv_notify(&app->notifier, SRV_NOTICE_READY, url);
 }
 
 /* ---- From start to end ----------------------------------------------------------------------- */
@@ -354,8 +365,10 @@ static bool close_all(struct srv_app *app)
     attn_cache_pool_free(app->pool);
     attn_engine_close(app->engine);
     srv_usage_close(app->usage);
+    srv_buffer_fini(&app->openapi);
     srv_metrics_close(app->metrics);
     srv_keyring_fini(&app->keys);
+    srv_notifier_close(&app->notifier);
     srv_log_close(&app->log);
     return saved;
 }
@@ -365,6 +378,7 @@ static int run(struct srv_app *app)
     char message[MESSAGE_MAX];
     srv_heap_configure(app->config.event_threads);
     srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
+    srv_notifier_open(&app->notifier, &app->log);
     hold_signals();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow fails its write */

@@ -232,8 +232,7 @@ static void *value_at(const struct srv_config *config, const struct srv_option *
     return (char *)(uintptr_t)config + option->offset;
 }
 
-/* Writes what the option accepts, worded to follow "is not". */
-static void describe(char *out, size_t size, const struct srv_option *option)
+void srv_option_describe(char *out, size_t size, const struct srv_option *option)
 {
     bool has_unit = option->unit != NULL;
     if (option->kind == SRV_OPTION_SIZE) {
@@ -321,7 +320,7 @@ bool srv_option_set(struct srv_config *config, const struct srv_option *option,
     if (!set) {
         char name[SRV_OPTION_SPELL_MAX], accepted[160];
         srv_option_spell(name, option, source);
-        describe(accepted, sizeof accepted, option);
+        srv_option_describe(accepted, sizeof accepted, option);
         snprintf(message, size, "%s: \"%.64s\" is not %s", name, text, accepted);
         return false;
     }

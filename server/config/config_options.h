@@ -43,6 +43,9 @@ const struct srv_option *srv_option_find(const char *text, size_t length,
 /* Whether the option may stand in the configuration file. */
 bool srv_option_in_file(const struct srv_option *option);
 
+/* Writes what the option accepts, worded to follow "is not": "one of off on". */
+void srv_option_describe(char *out, size_t size, const struct srv_option *option);
+
 /* Gives the option the value that `text` stands for.  False where the option does not accept it:
  * `message` then says what it accepts, and nothing has changed. */
 bool srv_option_set(struct srv_config *config, const struct srv_option *option,

@@ -82,7 +82,7 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
         struct attn_error error = {0};
         if (open_entry(model, &config->models[i], &error) != ATTN_OK)
             return report(model, &error, message, size);
-        models->count++;
+        model->index = models->count++;
         attn_model_describe(&model->info, model->attn);
         model->is_cross = srv_model_first_layer(model->attn)->is_cross;
         model->max_length = max_length_of(model, config->limits.max_session_length);

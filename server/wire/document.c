@@ -73,35 +73,49 @@ static enum srv_error_code read_count(size_t *out, const struct srv_document_fie
     return SRV_OK;
 }
 
-static enum srv_error_code read_field(void *out, const struct srv_document_field fields[],
-                                      size_t count, const char *name, const json_t *value,
+static enum srv_error_code read_field(void *out, const struct srv_document_table *table,
+                                      const char *name, const json_t *value,
                                       struct srv_error *error)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(fields[i].name, name) != 0)
+    for (size_t i = 0; i < table->count; i++) {
+        const struct srv_document_field *field = &table->fields[i];
+        if (strcmp(field->name, name) != 0)
             continue;
-        void *to = (char *)out + fields[i].offset;
+        void *to = (char *)out + field->offset;
         if (json_is_null(value)) /* counts as left out, as in /decode */
             return SRV_OK;
-        if (fields[i].is_flag)
+        if (field->is_flag)
             return read_flag(to, name, value, error);
-        return fields[i].is_text ? read_text(to, name, value, error)
-                                 : read_count(to, &fields[i], value, error);
+        return field->is_text ? read_text(to, name, value, error)
+                              : read_count(to, field, value, error);
     }
     return srv_fail(error, SRV_E_UNKNOWN_FIELD, name, "there is no field \"%.64s\"", name);
 }
 
-enum srv_error_code srv_document_fields(void *out, const struct srv_document_field fields[],
-                                        size_t count, json_t *document, struct srv_error *error)
+/* Fails where a required field is left out or null. */
+static enum srv_error_code check_required(const struct srv_document_table *table,
+                                          const json_t *document, struct srv_error *error)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const char *name = table->fields[i].name;
+        const json_t *value = json_object_get(document, name);
+        if (table->fields[i].required && (value == NULL || json_is_null(value)))
+            return srv_fail(error, SRV_E_MISSING_FIELD, name, "%s is missing", name);
+    }
+    return SRV_OK;
+}
+
+enum srv_error_code srv_document_fields(void *out, const struct srv_document_table *table,
+                                        json_t *document, struct srv_error *error)
 {
     const char *name;
     json_t *value;
     json_object_foreach(document, name, value) {
-        enum srv_error_code code = read_field(out, fields, count, name, value, error);
+        enum srv_error_code code = read_field(out, table, name, value, error);
         if (code != SRV_OK)
             return code;
     }
-    return SRV_OK;
+    return check_required(table, document, error);
 }
 
 /* Drops the document where `result`, jansson's, is an error. */

@@ -20,6 +20,7 @@
 #include "config/bounds.h"
 #include "config/keys.h"
 #include "wire/coding.h"
+#include "wire/trace.h"
 
 struct srv_app;        /* app.h; for api/ only */
 struct srv_io_workers; /* schedule/io_workers.h */
@@ -53,6 +54,7 @@ struct srv_request {
     enum srv_method method;
     char path_arg[SRV_ID_MAX + 1]; /* the segment that matched {id} or {name}; "" without one */
     char request_id[SRV_ID_MAX + 1];
+    struct srv_trace trace;
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without one */
     char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http_auth.h), likewise */
     const char *query;                    /* text after '?', its first 191 bytes; NULL without */
@@ -81,6 +83,7 @@ struct srv_request {
      * replied.  0 where a stage was not reached. */
     uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;
     uint64_t deadline_ns; /* likewise: the end of X-Deadline-Ms; 0: none */
+    bool begun;           /* its computation; the engine owner's (schedule/admission.h) */
     atomic_bool left;     /* the client has left: nobody waits for the reply */
     void *connection;     /* the http room's exchange */
 };

@@ -152,6 +152,16 @@ const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_k
     return NULL;
 }
 
+const char *srv_datatype_name(size_t i, enum srv_tensor_kind kind, bool binary)
+{
+    for (size_t row = 0; row < sizeof datatypes / sizeof datatypes[0]; row++) {
+        bool fits = (datatypes[row].kinds & 1u << kind) != 0;
+        if (fits && (!binary || datatypes[row].read != NULL) && i-- == 0)
+            return datatypes[row].name;
+    }
+    return NULL;
+}
+
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 /* Checks that the tensor's shape wants `size` bytes of the datatype, and that as many are left. */

@@ -20,6 +20,10 @@ struct srv_datatype; /* "FP32", as the Open Inference Protocol names element typ
 /* The datatype of this name; NULL where there is none that a tensor of this kind can have. */
 const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_kind kind);
 
+/* The name of the datatype number i, from 0, of those that a tensor of this kind can have, as JSON
+ * or, where `binary`, as bytes; NULL beyond the last. */
+const char *srv_datatype_name(size_t i, enum srv_tensor_kind kind, bool binary);
+
 /* Takes the next `size` bytes as the elements of a tensor whose kind, rank, shape and count are
  * set, and sets its data.  FP16 and BF16 are widened exactly.  Elements that need no conversion and
  * are aligned stay where they are: the tensor then points into the body.  Errors, all with `param`:

@@ -26,6 +26,7 @@
     X(forks)       \
     X(concurrency) \
     X(ops)         \
+    X(observed)    \
     X(limits)      \
     X(memory)      \
     X(keys)        \
@@ -46,6 +47,7 @@
     X(io_workers)  \
     X(commands)    \
     X(promises)    \
+    X(notify)      \
     X(phases)      \
     X(bounds)
 

@@ -1,11 +1,11 @@
 #!/bin/bash
 # deps.sh: makes sure that what a target needs is installed.
 #
-#   tests/tools/deps.sh build|run|check|fuzz|load|image
+#   tests/tools/deps.sh build|run|check|fuzz|load|deb|image
 #
-# `run` includes build; check and load include run; fuzz and image include check.  A line of the table names a
-# Debian package and what shows that it is installed: a command, a pkg-config module or a file.  Where
-# nothing is missing, the script prints nothing.  Otherwise Debian's apt-get installs exactly the
+# `run` includes build; check and load include run; fuzz, deb and image include check.  A line of the
+# table names a Debian package and what shows that it is installed: a command, a pkg-config module or a
+# file.  Where nothing is missing, the script prints nothing.  Otherwise Debian's apt-get installs exactly the
 # missing packages, through sudo where the caller is not root; on any other system the script names
 # them and ends in 1.
 set -euo pipefail
@@ -30,11 +30,17 @@ check  openssl              command openssl
 check  clang-format         command clang-format
 check  yamllint             command yamllint
 check  python3-yaml         file /usr/lib/python3/dist-packages/yaml/__init__.py
+check  mandoc               command mandoc
 fuzz   clang                command clang
 fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 check  haproxy              file /usr/sbin/haproxy
 check  nginx-light          file /usr/sbin/nginx
 load   wrk                  command wrk
+deb    debhelper            command dh
+deb    lintian              command lintian
+deb    mmdebstrap           command mmdebstrap
+deb    systemd              command systemd-analyze
+deb    systemd-container    command systemd-nspawn
 image  podman               command podman
 image  runc                 file /usr/sbin/runc
 image  netavark             file /usr/lib/podman/netavark
@@ -54,9 +60,10 @@ groups_of() {
     check) echo build run check ;;
     fuzz) echo build run check fuzz ;;
     load) echo build run load ;;
+    deb) echo build run check deb ;;
     image) echo build run check image ;;
     *)
-        echo "usage: deps.sh build|run|check|fuzz|load|image" >&2
+        echo "usage: deps.sh build|run|check|fuzz|load|deb|image" >&2
         exit 2
         ;;
     esac
