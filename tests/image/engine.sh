@@ -26,8 +26,10 @@ export CONTAINERS_CONF=$work/containers.conf
 export DOCKER_HOST=unix://$work/podman.sock
 export DOCKER_BUILDKIT=0 COMPOSE_DOCKER_CLI_BUILD=0 COMPOSE_PROJECT_NAME=$project
 
+podman=(podman --root "$work/storage" --runroot "$work/run" --storage-driver vfs)
+
 engine() {
-    podman --root "$work/storage" --runroot "$work/run" --storage-driver vfs "$@"
+    "${podman[@]}" "$@"
 }
 
 ok() {
@@ -301,7 +303,7 @@ END
 }
 
 start_podman_service() {
-    engine system service --time 0 "$DOCKER_HOST" >"$work/service.log" 2>&1 &
+    "${podman[@]}" system service --time 0 "$DOCKER_HOST" >"$work/service.log" 2>&1 &
     service=$!
     local tenths
     for ((tenths = 0; tenths < 100; tenths++)); do

@@ -5,9 +5,9 @@
 #
 # `run` includes build; check and load include run; fuzz, deb and image include check.  A line of the
 # table names a Debian package and what shows that it is installed: a command, a pkg-config module or a
-# file.  Where nothing is missing, the script prints nothing.  Otherwise Debian's apt-get installs exactly the
-# missing packages, through sudo where the caller is not root; on any other system the script names
-# them and ends in 1.
+# file.  Where nothing is missing, the script prints nothing.  Otherwise Debian's apt-get installs
+# exactly the missing packages, through sudo where the caller is not root; on any other system the
+# script names them and ends in 1.
 set -euo pipefail
 
 needs() {
