@@ -169,7 +169,7 @@ BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-image check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
-        bench bench-http bench-kernels bench-mixed style layers presets \
+        bench bench-coding bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install uninstall deb sbom version check-install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -317,6 +317,8 @@ bench: $(BENCH) ## every shape beside this machine's ceilings; BENCH_FLAGS="--he
 
 bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## the way over HTTP under wrk, beside bare replies and the library; QUICK=1 is short
 	$(Q)OUT=$(OUT) tests/bench/http.sh $(BENCH_HTTP_FLAGS)
+bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a client that sends it unasked; zlib beside libdeflate
+	$(Q)tests/bench/coding.py $(OUT)/attnd
 bench-mixed: $(OUT)/attnd $(OUT)/mixed ## decodes beside a long /attend: what each costs the other
 	$(Q)ATTND=$(OUT)/attnd MIXED=$(OUT)/mixed tests/load/mixed.sh
 

@@ -217,6 +217,7 @@ static bool open_scheduler(struct srv_app *app)
         .metrics = app->metrics,
         .limits = &config->limits,
         .routes = app->routes,
+        .reply_compression = config->reply_compression,
         .records_on_disk = config->durability == SRV_DURABLE_JOURNAL,
         .stopping = &app->stopping,
         .resume = resume,

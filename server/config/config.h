@@ -60,10 +60,12 @@ struct srv_config {
     unsigned log;                       /* enum srv_log_level */
     unsigned sandbox;                   /* 0: off */
     unsigned durability, journal_fsync; /* enums of store.h */
+    unsigned reply_compression;         /* enum srv_reply_compression (wire/coding.h) */
     unsigned allow_unauthenticated;     /* 1: may listen beyond loopback without api_keys */
     char *state_dir;                    /* NULL: none */
     char *tls_cert, *tls_key;           /* PEM files; NULL: plain HTTP */
     char *api_keys;                     /* a file; NULL: requests need no key */
+    char *allowed_hosts, *allow_origins; /* separated by commas; NULL: none */
     size_t snapshot_interval_s, snapshot_tokens, journal_bytes;
     size_t port, threads, event_threads;
     size_t memory_limit; /* 0: that of the control group or the machine */

@@ -118,6 +118,8 @@ const struct srv_option srv_options[] = {
      .help = "time a connection may stay open between requests"},
     {LIMIT(drain_timeout_s), .initial = "30", RANGE(0, 86400), .unit = "seconds",
      .help = "time for running requests to finish after SIGTERM"},
+    {CHOICE(reply_compression), .initial = "asked", .choices = "asked|json|all",
+     .help = "large replies to compress for Accept-Encoding; asked: by compressed_output only"},
     {CHOICE(durability), .initial = "none", .choices = "none|snapshot|journal",
      .help = "how sessions outlive the process"},
     {TEXT(state_dir), .accepts = "a directory name",

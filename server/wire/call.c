@@ -153,10 +153,16 @@ static bool read_stage(enum attn_stage *out, const struct body *body, const char
 
 static bool read_sequences(struct body *body);
 
+/* The struct in which the field has its place. */
+static char *struct_of(const struct body *body, const struct srv_field *field)
+{
+    return field->in_call ? (char *)body->call : (char *)body->rows;
+}
+
 /* Reads the next value into the field's place. */
 static bool read_value(struct body *body, const struct srv_field *field, const char *param)
 {
-    void *to = (field->in_call ? (char *)body->call : (char *)body->rows) + field->offset;
+    void *to = struct_of(body, field) + field->offset;
     switch (field->kind) {
     case SRV_FIELD_NAME:
         return srv_json_string(to, body->json, body->arena, SRV_ID_MAX, param);
@@ -206,7 +212,7 @@ static bool read_member(struct body *body, const char *name)
     if (!read_value(body, &srv_fields[i], full_name(param, body, name)))
         return false;
     if (srv_fields[i].has_offset != 0)
-        *(bool *)((char *)body->rows + srv_fields[i].has_offset) = true;
+        *(bool *)(struct_of(body, &srv_fields[i]) + srv_fields[i].has_offset) = true;
     return true;
 }
 

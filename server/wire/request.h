@@ -57,15 +57,18 @@ struct srv_request {
     struct srv_trace trace;
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without one */
     char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http_auth.h), likewise */
-    const char *query;                    /* text after '?', its first 191 bytes; NULL without */
-    char *body;                           /* followed by a NUL; NULL without one */
-    char *small_body;                     /* room in the exchange for a small body; never freed */
+    const char *origin; /* of the page: up to a comma or the end, in allow_origins; or NULL */
+    bool preflight;     /* a browser asks whether that page may send a request */
+    const char *query;  /* text after '?', its first 191 bytes; NULL without */
+    char *body;         /* followed by a NUL; NULL without one */
+    char *small_body;   /* room in the exchange for a small body; never freed */
     size_t body_length;
     bool framed;              /* the body's JSON ends at json_length; bytes of tensors follow it */
     uint64_t json_length;     /* Inference-Header-Content-Length; may exceed body_length */
     bool binary;              /* the reply's tensors are to be bytes */
+    bool compresses;          /* a large reply is to have the coding `accepted` */
     enum srv_coding coding;   /* of the body; SRV_IDENTITY once it is decompressed */
-    enum srv_coding accepted; /* for a large reply */
+    enum srv_coding accepted; /* of a reply, by Accept-Encoding */
     struct srv_arena arena;
     struct srv_reply reply;
     struct srv_key key;                /* the API key; all zero without keys */

@@ -256,6 +256,16 @@ void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const siz
     srv_buffer_text(out, "}");
 }
 
+_Static_assert(SRV_BINARY_ALIGNMENT % SRV_BINARY_ELEMENT_BYTES == 0,
+               "what follows a whole tensor is aligned to its own elements");
+
+void srv_tensor_align(struct srv_buffer *out)
+{
+    static const char blanks[] = "                                                               ";
+    _Static_assert(sizeof blanks == SRV_BINARY_ALIGNMENT, "one blank less than the alignment");
+    srv_buffer_append(out, blanks, -out->length % SRV_BINARY_ALIGNMENT);
+}
+
 void srv_tensor_write_binary(struct srv_buffer *out, const void *data, size_t count)
 {
     srv_buffer_append(out, data, count * SRV_BINARY_ELEMENT_BYTES);

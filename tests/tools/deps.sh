@@ -36,6 +36,8 @@ fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/lib
 check  haproxy              file /usr/sbin/haproxy
 check  nginx-light          file /usr/sbin/nginx
 load   wrk                  command wrk
+load   python3-requests     file /usr/lib/python3/dist-packages/requests/__init__.py
+load   libdeflate0          file /usr/lib/x86_64-linux-gnu/libdeflate.so.0
 deb    debhelper            command dh
 deb    lintian              command lintian
 deb    mmdebstrap           command mmdebstrap

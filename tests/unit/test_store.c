@@ -549,20 +549,20 @@ START_TEST(test_directory_of_another_user_is_refused_with_the_owner_and_the_reme
     char expected[512];
     store_app_end(&app);
     for (size_t i = 0; getuid() == 0 && i < sizeof cases / sizeof *cases; i++) {
-        in_directory(cases[i].command);
+        store_app_shell(&app, cases[i].command);
         snprintf(expected, sizeof expected,
                  "Permission denied: %s and attnd runs as user 65532: chown -R 65532 %s",
                  cases[i].owner, app.config.state_dir);
         expect_refused_directory(expected, 65532);
     }
     if (getuid() == 0)
-        in_directory("chown -R 65532 . && chmod 500 . && rm lock");
+        store_app_shell(&app, "chown -R 65532 . && chmod 500 . && rm lock");
     else
-        in_directory("rm lock && chmod 500 .");
+        store_app_shell(&app, "rm lock && chmod 500 .");
     snprintf(expected, sizeof expected, "state_dir %s: Permission denied", app.config.state_dir);
     expect_refused_directory(expected, getuid() == 0 ? 65532 : getuid());
     ck_assert_msg(strstr(message, "chown") == NULL, "%s", message);
-    in_directory("chmod 700 .");
+    store_app_shell(&app, "chmod 700 .");
     store_app_begin(&app);
 }
 END_TEST
