@@ -168,7 +168,7 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-image check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
         bench bench-coding bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install uninstall deb sbom version check-install clean help
 .DELETE_ON_ERROR:
@@ -180,7 +180,7 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
-         check-invariance check-overload check-framing check-install
+         check-invariance check-overload check-framing check-image check-install
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing)
 
@@ -301,6 +301,13 @@ endif
 check-promises: $(if $(QUICK),,$(OUT)/attnd $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue) ## each promise's line broken in turn: its test notices; QUICK=1: the lines are there
 	$(Q)tests/promises/run.sh $(if $(QUICK),--match)
 
+# QUICK=1 needs no container engine.
+check-image: $(OUT)/attnd | $(if $(QUICK),build/deps/check,build/deps/image) ## the image and docker-compose.yml under podman and runc; QUICK=1: their variables, mounts and limits against attnd --check
+	$(Q)$(SUITE_ENV) tests/image/services.py $(OUT)/attnd
+ifeq ($(QUICK),)
+	$(Q)tests/image/engine.sh
+endif
+
 check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
 	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh
 
@@ -351,12 +358,13 @@ build/deps/run: build/deps/build
 build/deps/check: build/deps/run
 build/deps/load: build/deps/run
 build/deps/fuzz: build/deps/check
+build/deps/image: build/deps/check
 build/deps/deb: build/deps/check
 build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/image ## install what any target needs (Debian: apt)
 
 include config/install.mk
 
