@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "wire/field_hints.h"
 #include "wire/json.h"
 #include "wire/tensor_object.h"
 
@@ -103,6 +104,7 @@ static const struct {
     {"value", SRV_OUT_VALUE},      {"attention_scores", SRV_OUT_SCORES},
     {"head_stats", SRV_OUT_STATS},
 };
+#define OUTPUT_COUNT (sizeof outputs / sizeof outputs[0])
 
 /* A body or an item while it is read. */
 struct body {
@@ -167,19 +169,6 @@ static bool read_id(char **out, const struct body *body, const char *param)
     return false;
 }
 
-/* An integer from `least` to `most`. */
-static bool read_integer(int64_t *out, const struct body *body, int64_t least, int64_t most,
-                         const char *param)
-{
-    if (!srv_json_integer(out, body->json, param))
-        return false;
-    if (*out >= least && *out <= most)
-        return true;
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s is %lld, must be from %lld to %lld",
-             param, (long long)*out, (long long)least, (long long)most);
-    return false;
-}
-
 /* A number above 0, or, where `or_none`, 0 itself. */
 static bool read_scale(double *out, const struct body *body, bool or_none, const char *param)
 {
@@ -195,14 +184,11 @@ static bool read_scale(double *out, const struct body *body, bool or_none, const
 /* The bit of the output whose name is the next value; 0 after an error. */
 static unsigned read_output(const struct body *body, const char *param)
 {
-    char *name;
-    if (!srv_json_string(&name, body->json, body->arena, SRV_ID_MAX, param))
-        return 0;
-    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++)
-        if (strcmp(name, outputs[i].name) == 0)
-            return outputs[i].bit;
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%s\"", param, name);
-    return 0;
+    const char *names[OUTPUT_COUNT];
+    for (size_t i = 0; i < OUTPUT_COUNT; i++)
+        names[i] = outputs[i].name;
+    size_t i = srv_json_choice(body->json, body->arena, names, OUTPUT_COUNT, param);
+    return i < OUTPUT_COUNT ? outputs[i].bit : 0;
 }
 
 static bool read_outputs(unsigned *out, const struct body *body, const char *param)
@@ -227,16 +213,10 @@ static bool read_outputs(unsigned *out, const struct body *body, const char *par
 static bool read_stage(enum attn_stage *out, const struct body *body, const char *param)
 {
     static const char *const names[] = {"raw", "softcap", "masked"}; /* by enum attn_stage */
-    char *name;
-    if (!srv_json_string(&name, body->json, body->arena, SRV_ID_MAX, param))
-        return false;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *out = (enum attn_stage)i;
-            return true;
-        }
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%s\"", param, name);
-    return false;
+    const size_t count = sizeof names / sizeof names[0];
+    size_t i = srv_json_choice(body->json, body->arena, names, count, param);
+    *out = (enum attn_stage)i;
+    return i < count;
 }
 
 static bool read_sequences(struct body *body);
@@ -253,13 +233,13 @@ static bool read_value(struct body *body, const struct field *field, const char 
     case FLAG:
         return srv_json_bool(to, body->json, param);
     case NON_NEGATIVE:
-        return read_integer(to, body, 0, INT64_MAX, param);
+        return srv_json_integer_within(to, body->json, 0, INT64_MAX, param);
     case LAYER:
-        return read_integer(to, body, 0, ATTN_MAX_LAYERS - 1, param);
+        return srv_json_integer_within(to, body->json, 0, ATTN_MAX_LAYERS - 1, param);
     case POSITIVE:
-        return read_integer(to, body, 1, INT64_MAX, param);
+        return srv_json_integer_within(to, body->json, 1, INT64_MAX, param);
     case RADIUS:
-        return read_integer(to, body, 0, ATTN_MAX_TOKENS, param);
+        return srv_json_integer_within(to, body->json, 0, ATTN_MAX_TOKENS, param);
     case SCALE:
         return read_scale(to, body, false, param);
     case SOFTCAP:
@@ -277,13 +257,32 @@ static bool read_value(struct body *body, const struct field *field, const char 
     return false;
 }
 
+/* Fails on the name of a field that this kind of body cannot have. */
+static bool fail_unknown(const struct body *body, const char *name)
+{
+    static const char *const owners[ALL + 1] = {[ATTEND] = "is a field of /attend only",
+                                                [DECODE] = "is a field of the body of /decode",
+                                                [ATTEND | DECODE] =
+                                                    "stands beside sequences, not in it"};
+    const char *names[FIELD_COUNT];
+    char why[SRV_HINT_MAX];
+    size_t count = 0, i = find_field(name);
+    if (i < FIELD_COUNT && owners[fields[i].bodies] != NULL)
+        return fail(body, SRV_E_UNKNOWN_FIELD, name, owners[fields[i].bodies]);
+    for (i = 0; i < FIELD_COUNT; i++)
+        if ((fields[i].bodies & body->kind) != 0)
+            names[count++] = fields[i].name;
+    srv_field_hint(why, name, names, count);
+    return fail(body, SRV_E_UNKNOWN_FIELD, name, why);
+}
+
 /* Reads the value of the member whose name has been read. */
 static bool read_member(struct body *body, const char *name)
 {
     char param[PARAM_SIZE];
     size_t i = find_field(name);
     if (i == FIELD_COUNT || (fields[i].bodies & body->kind) == 0)
-        return fail(body, SRV_E_UNKNOWN_FIELD, name, "is no field of this request");
+        return fail_unknown(body, name);
     uint64_t bit = UINT64_C(1) << i;
     if ((body->seen & bit) != 0)
         return fail(body, SRV_E_DUPLICATE_FIELD, name, "is given twice");
@@ -322,17 +321,29 @@ static bool needs_other(const struct body *body, const char *name, const char *o
     return !is_given(body, name) || must_have(body, other);
 }
 
+/* Query, key and value are attention without a layer: fields of one cannot stand beside query. */
+static bool check_weightless(const struct body *body)
+{
+    static const char *const of_layers[] = {"model",
+                                            "layer",
+                                            "session_id",
+                                            "hidden_states",
+                                            "encoder_hidden_states",
+                                            "key_hidden_states",
+                                            "value_hidden_states"};
+    for (size_t i = 0; i < sizeof of_layers / sizeof of_layers[0]; i++)
+        if (is_given(body, "query") && is_given(body, of_layers[i]))
+            return fail(body, SRV_E_INVALID_VALUE, of_layers[i],
+                        "cannot stand beside query: rows for a model's layer are hidden_states, "
+                        "query, key and value are used without one");
+    return must_have(body, "query") && must_have(body, "key") && must_have(body, "value");
+}
+
 /* Rows are given as hidden_states, or as query, key and value, which are projected already. */
 static bool check_source(const struct body *body)
 {
     if (is_given(body, "query") || is_given(body, "key") || is_given(body, "value"))
-        return must_have(body, "query") && must_have(body, "key") && must_have(body, "value") &&
-               exclude(body, "hidden_states", "query") &&
-               exclude(body, "encoder_hidden_states", "query") &&
-               exclude(body, "key_hidden_states", "query") &&
-               exclude(body, "value_hidden_states", "query") &&
-               exclude(body, "session_id", "query") && exclude(body, "model", "query") &&
-               exclude(body, "layer", "query");
+        return check_weightless(body);
     return must_have(body, "hidden_states") &&
            exclude(body, "encoder_hidden_states", "session_id") &&
            exclude(body, "key_hidden_states", "session_id") &&
