@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "config/config.h"
 
 static enum attn_status open_entry(struct srv_model *model, const struct srv_model_entry *entry,
@@ -126,9 +127,21 @@ void srv_models_close(struct srv_models *models)
     *models = (struct srv_models){0};
 }
 
+#define LISTED_MODELS 32 /* in an error: the first ones */
+
+static void print_names(char *out, size_t size, const struct srv_models *models, const char *word)
+{
+    const char *names[LISTED_MODELS];
+    size_t count = models->count < LISTED_MODELS ? models->count : LISTED_MODELS;
+    for (size_t i = 0; i < count; i++)
+        names[i] = models->items[i].name;
+    srv_choices(out, size, word, names, count);
+}
+
 enum srv_error_code srv_models_find(const struct srv_model **out, const struct srv_models *models,
                                     const char *name, struct srv_error *error)
 {
+    char names[160];
     if (name == NULL && models->count == 1) {
         *out = &models->items[0];
         return SRV_OK;
@@ -136,13 +149,18 @@ enum srv_error_code srv_models_find(const struct srv_model **out, const struct s
     if (name == NULL && models->count == 0)
         return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model", "no model is configured");
     if (name == NULL)
+        print_names(names, sizeof names, models, "");
+    if (name == NULL)
         return srv_fail(error, SRV_E_MISSING_FIELD, "model",
-                        "model must say which of the %zu models is meant", models->count);
+                        "model must say which of the %zu models is meant: %s", models->count,
+                        names);
     for (size_t i = 0; i < models->count; i++) {
         if (strcmp(models->items[i].name, name) == 0) {
             *out = &models->items[i];
             return SRV_OK;
         }
     }
-    return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model", "there is no model \"%.64s\"", name);
+    print_names(names, sizeof names, models, name);
+    return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model", "there is no model \"%.64s\": one of %s",
+                    name, names);
 }
