@@ -29,6 +29,7 @@
     X(limits)      \
     X(memory)      \
     X(keys)        \
+    X(origins)     \
     X(isolation)   \
     X(quotas)      \
     X(wrong_keys)  \

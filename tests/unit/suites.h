@@ -22,6 +22,7 @@
     X(call)             \
     X(http)             \
     X(http_scan)        \
+    X(http_origin)      \
     X(coding)           \
     X(config)           \
     X(keys)             \
