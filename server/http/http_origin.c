@@ -100,7 +100,7 @@ static enum srv_error_code check_host(const struct srv_http_context *context,
                                       const struct srv_header_field *host, struct srv_error *error)
 {
     bool any = context->keys != NULL && context->allowed_hosts == NULL;
-    if (any || host == NULL || /* no browser speaks HTTP/1.0 */
+    if (any || host == NULL || host->value_length == 0 || /* browsers always name one */
         srv_host_is_allowed(host->value, host->value_length, context->allowed_hosts))
         return SRV_OK;
     int shown = host->value_length < SHOWN ? (int)host->value_length : SHOWN;
