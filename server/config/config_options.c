@@ -54,9 +54,10 @@ static bool host_name_valid(const char *text, size_t length)
 static bool origin_valid(const char *text, size_t length)
 {
     size_t scheme = strspn(text, LOWER_SET "+");
-    const char *host = text + scheme + strlen("://");
-    return scheme > 0 && strncmp(text + scheme, "://", strlen("://")) == 0 &&
-           text + length > host && host + strspn(host, LOWER_SET "[]:") == text + length;
+    if (scheme == 0 || strncmp(text + scheme, "://", strlen("://")) != 0)
+        return false;
+    const char *host = text + scheme + strlen("://"), *end = text + length;
+    return host < end && host + strspn(host, LOWER_SET "[]:") == end;
 }
 
 static bool hosts_valid(const char *text) { return list_valid(text, host_name_valid); }

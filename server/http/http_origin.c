@@ -88,10 +88,9 @@ static const struct srv_header_field *find_host(struct srv_header_field *authori
                                                 const struct srv_head *head)
 {
     const struct srv_header_field *host = srv_head_find(head, "Host");
-    const char *scheme = strstr(head->target, "://");
-    if (host != NULL || head->target[0] == '/' || scheme == NULL)
+    if (host != NULL || head->target[0] == '/')
         return host;
-    authority->value = scheme + strlen("://");
+    authority->value = strstr(head->target, "://") + strlen("://"); /* http_guard.c has seen it */
     authority->value_length = strcspn(authority->value, "/?");
     return authority;
 }

@@ -91,6 +91,22 @@ START_TEST(test_without_keys_a_host_that_is_not_ours_is_refused_on_every_path)
 }
 END_TEST
 
+START_TEST(test_a_refused_name_that_is_no_text_makes_no_reply_that_is_none)
+{
+    static const char *const fields[] = {"Host: \xff\xfe\xc3\"", "Host: x\r\nOrigin: \xc3\x28"};
+    for (size_t i = 0; i < 2; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "GET /livez HTTP/1.1\r\n%s\r\n\r\n", fields[i]);
+        struct raw_answer answer = raw_exchange(served.host, served.port, text, 20000);
+        json_t *json = json_loads(answer.body, 0, NULL); /* takes UTF-8 only */
+        ck_assert_ptr_nonnull(json);
+        ck_assert_uint_eq(answer.status, i == 0 ? 421 : 403);
+        json_decref(json);
+        raw_answer_free(&answer);
+    }
+}
+END_TEST
+
 START_TEST(test_with_keys_hosts_are_checked_where_they_are_listed)
 {
     begin_with_keys(CONFIG_SMALL(""));
@@ -306,6 +322,7 @@ Suite *suite_origins(void)
     TCase *plain = tcase_create("without");
     tcase_add_checked_fixture(plain, begin_without, serve_end);
     tcase_add_test(plain, test_without_keys_a_host_that_is_not_ours_is_refused_on_every_path);
+    tcase_add_test(plain, test_a_refused_name_that_is_no_text_makes_no_reply_that_is_none);
     tcase_add_test(plain, test_pages_of_the_daemon_itself_need_no_list);
     suite_add_tcase(suite, plain);
     TCase *listed = tcase_create("listed");
