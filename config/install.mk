@@ -137,7 +137,7 @@ sbom: $(OUT)/attnd $(OUT)/$(SHARED) ## bill of materials of what was built, SPDX
 INSTALL_ROOT = $(OUT)/install
 
 # QUICK=1 leaves the packages out, for which a container is booted.
-check-install: $(OUT)/attnd | build/deps/check ## an installation, and the packages in a booted Debian, work and are removed; QUICK=1: no packages
+check-install: $(OUT)/attnd | build/deps/$(if $(QUICK),check,package) ## an installation, and the packages in a booted Debian, work and are removed; QUICK=1: no packages
 	$(Q)rm -rf $(INSTALL_ROOT) $(OUT)/package.steps
 	$(Q)$(MAKE) --no-print-directory install DESTDIR=$(INSTALL_ROOT) PREFIX=/usr
 	$(Q)tests/install/check.sh $(INSTALL_ROOT) $(VERSION) $(OUT)
