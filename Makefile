@@ -359,12 +359,13 @@ build/deps/check: build/deps/run
 build/deps/load: build/deps/run
 build/deps/fuzz: build/deps/check
 build/deps/image: build/deps/check
-build/deps/deb: build/deps/check
+build/deps/deb: build/deps/build
+build/deps/package: build/deps/check
 build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load build/deps/image ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/image build/deps/package ## install what any target needs (Debian: apt)
 
 include config/install.mk
 

@@ -1,13 +1,13 @@
 #!/bin/bash
 # deps.sh: makes sure that what a target needs is installed.
 #
-#   tests/tools/deps.sh build|run|check|fuzz|load|deb|image
+#   tests/tools/deps.sh build|run|check|fuzz|load|deb|package|image
 #
-# `run` includes build; check and load include run; fuzz, deb and image include check.  A line of the
-# table names a Debian package and what shows that it is installed: a command, a pkg-config module or a
-# file.  Where nothing is missing, the script prints nothing.  Otherwise Debian's apt-get installs
-# exactly the missing packages, through sudo where the caller is not root; on any other system the
-# script names them and ends in 1.
+# `run` includes build; check and load include run; fuzz, image and package (the check of what `make
+# deb` makes) include check; deb includes build.  A line of the table names a Debian package and what
+# shows that it is installed: a command, a pkg-config module or a file.  Where nothing is missing, the
+# script prints nothing.  Otherwise Debian's apt-get installs exactly the missing packages, through
+# sudo where the caller is not root; on any other system the script names them and ends in 1.
 set -euo pipefail
 
 needs() {
@@ -39,10 +39,9 @@ load   wrk                  command wrk
 load   python3-requests     file /usr/lib/python3/dist-packages/requests/__init__.py
 load   libdeflate0          file /usr/lib/x86_64-linux-gnu/libdeflate.so.0
 deb    debhelper            command dh
-deb    lintian              command lintian
-deb    mmdebstrap           command mmdebstrap
-deb    systemd              command systemd-analyze
-deb    systemd-container    command systemd-nspawn
+package lintian             command lintian
+package mmdebstrap          command mmdebstrap
+package systemd-container   command systemd-nspawn
 image  podman               command podman
 image  runc                 file /usr/sbin/runc
 image  netavark             file /usr/lib/podman/netavark
@@ -62,10 +61,11 @@ groups_of() {
     check) echo build run check ;;
     fuzz) echo build run check fuzz ;;
     load) echo build run load ;;
-    deb) echo build run check deb ;;
     image) echo build run check image ;;
+    deb) echo build deb ;;
+    package) echo build run check deb package ;;
     *)
-        echo "usage: deps.sh build|run|check|fuzz|load|deb|image" >&2
+        echo "usage: deps.sh build|run|check|fuzz|load|deb|package|image" >&2
         exit 2
         ;;
     esac
