@@ -163,7 +163,7 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-clients check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
         bench bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
@@ -175,7 +175,7 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
-         check-invariance check-overload check-framing
+         check-invariance check-overload check-framing check-clients
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing)
 
@@ -213,9 +213,9 @@ asan ubsan tsan: | build/deps/check
 	@echo "$@: all passed"
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
-CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS))
-CHECKS_OF_ubsan = $(CHECKS)
-CHECKS_OF_asan  = $(CHECKS)
+CHECKS_OF_tsan  = $(filter-out check-fault check-clients,$(CHECKS))
+CHECKS_OF_ubsan = $(filter-out check-clients,$(CHECKS))
+CHECKS_OF_asan  = $(filter-out check-clients,$(CHECKS))
 
 # detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
 # every softmax faults.
@@ -283,6 +283,10 @@ check-overload: $(OUT)/overload $(OUT)/attnd ## 2 and 10 times the load it can d
 check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and good requests, direct and through HAProxy and nginx; QUICK=1: 9,000
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/framing $(if $(QUICK),--quick)
 
+# Debian's Python, which is the one that has Debian's numpy.
+check-clients: $(OUT)/attnd | build/deps/clients ## clients/ and examples/ against a daemon that is killed and loses replies; QUICK=1: fewer kills
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/clients/run.py
+
 # The whole of it runs in an instrumented daemon; QUICK=1 takes a few of the calls, and one that is not.
 check-fault: $(OUT)/fault $(if $(QUICK),$(OUT)/attnd_fault) ## every call that can fail, failed in turn: at least 3,000; QUICK=1: 300
 ifeq ($(QUICK),)
@@ -343,12 +347,13 @@ format: | build/deps/check ## apply .clang-format to all sources
 build/deps/run: build/deps/build
 build/deps/check: build/deps/run
 build/deps/load: build/deps/run
+build/deps/clients: build/deps/check
 build/deps/fuzz: build/deps/check
 build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/clients ## install what any target needs (Debian: apt)
 
 install: $(OUT)/attnd $(OUT)/libattn.a ## install into DESTDIR, PREFIX (/usr/local) and CONFDIR (/etc/attnd)
 	install -D -m 755 $(OUT)/attnd $(DESTDIR)$(PREFIX)/bin/attnd

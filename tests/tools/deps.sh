@@ -1,9 +1,9 @@
 #!/bin/bash
 # deps.sh: makes sure that what a target needs is installed.
 #
-#   tests/tools/deps.sh build|run|check|fuzz|load
+#   tests/tools/deps.sh build|run|check|fuzz|load|clients
 #
-# `run` includes build; check and load include run; fuzz includes check.  A line of the table names a
+# `run` includes build; check and load include run; fuzz and clients include check.  A line of the table names a
 # Debian package and what shows that it is installed: a command, a pkg-config module or a file.  Where
 # nothing is missing, the script prints nothing.  Otherwise Debian's apt-get installs exactly the
 # missing packages, through sudo where the caller is not root; on any other system the script names
@@ -34,6 +34,10 @@ fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/lib
 check  haproxy              file /usr/sbin/haproxy
 check  nginx-light          file /usr/sbin/nginx
 load   wrk                  command wrk
+clients python3-numpy       file /usr/lib/python3/dist-packages/numpy
+clients nodejs              command node
+clients wrk                 command wrk
+clients hey                 command hey
 TABLE
 }
 
@@ -45,8 +49,9 @@ groups_of() {
     check) echo build run check ;;
     fuzz) echo build run check fuzz ;;
     load) echo build run load ;;
+    clients) echo build run check clients ;;
     *)
-        echo "usage: deps.sh build|run|check|fuzz|load" >&2
+        echo "usage: deps.sh build|run|check|fuzz|load|clients" >&2
         exit 2
         ;;
     esac
