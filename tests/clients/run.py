@@ -42,7 +42,8 @@ def main(names):
         if process.returncode != 0 or not ran or ran.group(1) == "0":
             failed += 1
             print(output)
-    print(f"check-clients: {tests} tests of clients and examples in {time.monotonic() - begin:.0f} s, "
+    seconds = time.monotonic() - begin
+    print(f"check-clients: {tests} tests of clients and examples in {seconds:.0f} s, "
           f"{failed} of {len(processes)} runs failed: {'FAILED' if failed else 'ok'}")
     return 1 if failed else 0
 

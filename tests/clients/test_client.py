@@ -515,6 +515,17 @@ class Fake(unittest.TestCase):
         self.assertFalse(Client("http://127.0.0.1:9").ready())
 
 
+class Javascript(Case):
+    """attn-client.mjs, by its own tests."""
+
+    def test_under_node(self):
+        program = TOP / "tests" / "clients" / "test_client.mjs"
+        done = subprocess.run(["node", program, self.daemon.url], capture_output=True, text=True,
+                              timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"^Ran 1\d tests$")
+
+
 class Documented(Case):
     """Every block of Python in docs/CLIENTS.md runs as it stands, in its order."""
 
