@@ -19,7 +19,10 @@ import argparse
 import pathlib
 import sys
 
-import numpy
+try:
+    import numpy
+except ImportError:
+    sys.exit("block: numpy is needed: apt-get install python3-numpy")
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent / "clients" / "python"))
 from attn_client import AttnError, Client  # noqa: E402

@@ -24,7 +24,10 @@ import struct
 import sys
 import time
 
-import numpy
+try:
+    import numpy
+except ImportError:
+    sys.exit("generate: numpy is needed: apt-get install python3-numpy")
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent / "clients" / "python"))
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent))

@@ -10,7 +10,7 @@ import unittest
 from daemon import TOP, TINY, Daemon, ask
 
 EXAMPLES = TOP / "examples"
-LLAMA = TOP / "tests" / "golden" / "llama_lm" / "model"
+LLAMA = TOP / "tests" / "clients" / "golden" / "llama_lm" / "model"
 KEY = "k" * 40
 
 

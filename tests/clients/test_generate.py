@@ -1,7 +1,7 @@
 """test_generate.py: examples/generate.py against the logits and tokens of Hugging Face's models.
 
-tests/golden/gpt2_lm and llama_lm hold whole models with the logits of their own forward and 64
-greedy tokens each; tests/clients/tokenizers texts with the tokens that other code gives them.
+tests/clients/golden holds two whole models with the logits of their own forward and 64 greedy
+tokens each; tests/clients/tokenizers texts with the tokens that other code gives them.
 """
 import json
 import os
@@ -20,7 +20,8 @@ sys.path.insert(1, str(TOP / "examples"))
 import bpe  # noqa: E402
 import generate  # noqa: E402
 
-GOLDEN = TOP / "tests" / "golden"
+GOLDEN = TOP / "tests" / "clients" / "golden"
+ATTENTION = TOP / "tests" / "golden"
 FAMILIES = ("gpt2", "llama")
 TOLERANCE = 5e-5  # that of both folders
 KILLS = (1, 17, 40) if os.environ.get("QUICK") else range(1, 64, 4)
@@ -167,8 +168,8 @@ class Files(unittest.TestCase):
     """What is read of a directory."""
 
     def test_numbers_of_half_width_and_shards(self):
-        shards = generate.read_checkpoint(GOLDEN / "llama3_rope_sharded" / "model")[1]
-        index = json.loads((GOLDEN / "llama3_rope_sharded" / "model" /
+        shards = generate.read_checkpoint(ATTENTION / "llama3_rope_sharded" / "model")[1]
+        index = json.loads((ATTENTION / "llama3_rope_sharded" / "model" /
                             "model.safetensors.index.json").read_text("utf-8"))
         self.assertEqual(shards.keys(), index["weight_map"].keys())
         with tempfile.TemporaryDirectory() as directory:
@@ -182,7 +183,7 @@ class Files(unittest.TestCase):
 
     def test_an_unknown_family_is_named(self):
         with self.assertRaisesRegex(ValueError, "bert"):
-            generate.read_decoder(GOLDEN / "bert" / "model")
+            generate.read_decoder(ATTENTION / "bert" / "model")
 
 
 class Tokenizers(unittest.TestCase):
