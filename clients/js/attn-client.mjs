@@ -415,12 +415,12 @@ export class Client {
 
     /** @returns {Promise<Session>} a session that is there */
     async open(sessionId) {
-        return new Session(this, await this.get(`/sessions/${sessionId}`));
+        return new Session(this, await this.get(`/sessions/${encodeURIComponent(sessionId)}`));
     }
 
     /** @returns {Promise<Session>} of what Session.export gave; not repeated if no answer comes */
     async restore(sessionId, state) {
-        const reply = await this.request("PUT", `/sessions/${sessionId}/state`, {
+        const reply = await this.request("PUT", `/sessions/${encodeURIComponent(sessionId)}/state`, {
             body: state,
             again: false,
             headers: { "Content-Type": "application/octet-stream", "X-Session-Id": sessionId },
@@ -446,7 +446,7 @@ export class Client {
 
     /** @returns {Promise<object>} one model, as GET /models/{name} has it */
     model(name) {
-        return this.get(`/models/${name}`);
+        return this.get(`/models/${encodeURIComponent(name)}`);
     }
 
     /** @returns {Promise<boolean>} whether requests are served now; asks once */

@@ -276,6 +276,11 @@ def _reply_of(headers, data):
 
 # ---- Client ------------------------------------------------------------------------------------
 
+def _quoted(name):
+    """A name as part of a path; an id that is none finds nothing, instead of another path."""
+    return urllib.parse.quote(name, safe="")
+
+
 def _was_closed(sock):
     """Whether a kept connection has bytes or an end to read, of which no request is the cause."""
     if hasattr(select, "poll"):
@@ -456,20 +461,20 @@ class Client:
 
     def open(self, session_id):
         """A Session that is there.  Leaving its `with` block ends it, unless `keep` is set."""
-        return Session(self, self.get(f"/sessions/{session_id}"))
+        return Session(self, self.get(f"/sessions/{_quoted(session_id)}"))
 
     def restore(self, session_id, state):
         """A Session of the bytes that Session.export gave; not sent again if the answer is lost."""
         headers = {"Content-Type": "application/octet-stream", "X-Session-Id": session_id}
         return Session(self, _reply_of(*self.request(
-            "PUT", f"/sessions/{session_id}/state", state, headers, again=False)))
+            "PUT", f"/sessions/{_quoted(session_id)}/state", state, headers, again=False)))
 
     def sessions(self, limit=100):
         """Iterates over all sessions, `limit` to a request."""
         after = ""
         while after is not None:
             page = self.get(f"/sessions?limit={limit}" +
-                            (f"&after={urllib.parse.quote(after)}" if after else ""))
+                            (f"&after={_quoted(after)}" if after else ""))
             yield from page["sessions"]
             after = page["next"]
 
@@ -479,7 +484,7 @@ class Client:
 
     def model(self, name):
         """One model, as GET /models/{name} has it."""
-        return self.get(f"/models/{name}")
+        return self.get(f"/models/{_quoted(name)}")
 
     def ready(self):
         """Whether requests are served now; asks once."""

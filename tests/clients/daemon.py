@@ -1,4 +1,5 @@
 """daemon.py: starts attnd for a test, on a port of the kernel's, kills it and starts it again."""
+import contextlib
 import json
 import os
 import pathlib
@@ -81,13 +82,15 @@ class Relay:
         "lose"    forwards, and closes without the reply
         "twice"   forwards the same request two times, and sends the second reply
         "refuse"  closes, nothing forwarded
+        "drop"    forwards, sends the reply, and closes, as a server does with an idle connection
     counts  how often each was done; connections  how many were accepted
     """
 
     def __init__(self, target, verdict=lambda number, head: "pass"):
         self.target, self.verdict = target, verdict  # `target`: a function that returns the URL
-        self.counts = {"pass": 0, "lose": 0, "twice": 0, "refuse": 0}
+        self.counts = {"pass": 0, "lose": 0, "twice": 0, "refuse": 0, "drop": 0}
         self.requests, self.connections, self.lock = 0, 0, threading.Lock()
+        self.ended = 0  # connections that the relay has closed
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
@@ -112,6 +115,9 @@ class Relay:
                 self._relay(client)
             except OSError:
                 pass  # either side is gone, which the other side sees
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+        self.ended += 1
 
     def _relay(self, client):
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -132,6 +138,8 @@ class Relay:
             if verdict == "lose" or not reply:
                 return
             client.sendall(reply)
+            if verdict == "drop":
+                return
 
     def _forward(self, request):
         host, port = self.target()[len("http://"):].split(":")

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import unittest
 
-from daemon import TOP, Daemon, Relay, ask
+from daemon import TOP, Daemon, Relay, ask, wait_for
 
 if os.environ.get("ATTN_NO_NUMPY"):
     sys.modules["numpy"] = None
@@ -153,6 +153,8 @@ class Calls(Case):
         self.assertEqual((error.code, error.status, error.param, error.retryable),
                          ("shape_mismatch", 422, "hidden_states", False))
         self.assertRegex(error.request_id, "^[0-9a-f]{16}$")
+        with self.assertRaises(NotFound):
+            client.open("../models")
         for path in ("/models/none", "/sessions/none", "/none"):
             with self.assertRaises(NotFound):
                 client.get(path)
@@ -308,7 +310,7 @@ class Losses(Case):
             self.assertEqual(session.refresh()["lengths"][0]["length"], len(ROWS))
         self.assert_same(outputs, whole)
         self.assertGreater(replayed, 10)
-        self.assertGreater(min(relay.counts.values()), 5)
+        self.assertGreater(min(relay.counts[verdict] for verdict in verdicts), 5)
 
     def test_a_session_is_made_forked_and_ended_once(self):
         relay = self.relay(lambda number, head: ["lose", "twice"][number % 2] if number else "pass")
@@ -335,12 +337,23 @@ class Losses(Case):
         with self.client().open("once") as session:
             self.assertEqual(session.lengths[0], 3)
 
-    def test_connections_are_kept_and_dead_ones_noticed(self):
+    def test_connections_are_kept(self):
         relay = self.relay(lambda number, head: "pass")
         client = self.client(relay.url)
         for _ in range(20):
             client.attend(ROWS[:2])
         self.assertEqual(relay.connections, 1)
+
+    def test_a_kept_connection_that_was_closed_is_not_used(self):
+        with self.client().session() as session:
+            session.prefill(ROWS[:2])
+            state = session.export()
+        relay = self.relay(lambda number, head: "drop")
+        client = self.client(relay.url)
+        for number in range(5):
+            with client.restore(f"kept-{number}", state):  # which would not be sent again
+                wait_for(lambda number=number: relay.ended == 2 * number + 1)
+            wait_for(lambda number=number: relay.ended == 2 * number + 2)
 
 
 class Restart(Case):
