@@ -168,9 +168,10 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-image check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
+        fuzz-coverage suites asan ubsan tsan \
         bench bench-coding bench-http bench-kernels bench-mixed style layers presets \
-        models-md models-check docs-check format deps install uninstall deb sbom version check-install clean help
+        models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -180,7 +181,8 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
-         check-invariance check-overload check-framing check-image check-install
+         check-invariance check-overload check-framing check-clients check-image check-install
+.PHONY: $(CHECKS)
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing)
 
@@ -219,7 +221,7 @@ asan ubsan tsan: | build/deps/check
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
 CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS_OF_ubsan))
-CHECKS_OF_ubsan = $(filter-out check-install,$(CHECKS))
+CHECKS_OF_ubsan = $(filter-out check-clients check-image check-install,$(CHECKS))
 CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 
 # detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
@@ -287,6 +289,10 @@ check-overload: $(OUT)/overload $(OUT)/attnd ## 2 and 10 times the load it can d
 
 check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and good requests, direct and through HAProxy and nginx; QUICK=1: 9,000
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/framing $(if $(QUICK),--quick)
+
+# Debian's Python, which is the one that has Debian's numpy.
+check-clients: $(OUT)/attnd | build/deps/clients ## clients/ and examples/ against a daemon that is killed and loses replies; QUICK=1: fewer kills
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/clients/run.py
 
 # The whole of it runs in an instrumented daemon; QUICK=1 takes a few of the calls, and one that is not.
 check-fault: $(OUT)/fault $(if $(QUICK),$(OUT)/attnd_fault) ## every call that can fail, failed in turn: at least 3,000; QUICK=1: 300
@@ -357,6 +363,7 @@ format: | build/deps/check ## apply .clang-format to all sources
 build/deps/run: build/deps/build
 build/deps/check: build/deps/run
 build/deps/load: build/deps/run
+build/deps/clients: build/deps/check
 build/deps/fuzz: build/deps/check
 build/deps/image: build/deps/check
 build/deps/deb: build/deps/build
@@ -365,7 +372,7 @@ build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load build/deps/image build/deps/package ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/image build/deps/package ## install what any target needs (Debian: apt)
 
 include config/install.mk
 
