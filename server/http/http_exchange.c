@@ -168,6 +168,8 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
 {
     const struct srv_route *route = request->route;
     bool tensors = route->body == SRV_BODY_TENSORS;
+    if (request->is_v2)
+        return srv_v2_check_types(request, head, has_body, error);
     if (tensors &&
         srv_guard_json_length(&request->framed, &request->json_length, head, error) != SRV_OK)
         return error->code;
@@ -270,6 +272,7 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
         return refuse(x, &error, false);
     head.path += x->framing.origin_length;
     head.path = head.path[0] != '\0' ? head.path : "/";
+    request->is_v2 = srv_v2_is_path(head.path);
     if (check_head(x, &head, &error) == SRV_OK)
         return true;
     return srv_exchange_hold(x, &error) || refuse(x, &error, true);

@@ -148,6 +148,15 @@ static size_t find_field(const char *name)
     return i;
 }
 
+bool srv_call_find_field(struct srv_field_form *out, const char *name)
+{
+    size_t i = find_field(name);
+    if (i == FIELD_COUNT || (fields[i].bodies & ATTEND) == 0)
+        return false;
+    *out = (struct srv_field_form){fields[i].kind == TENSOR, fields[i].tensor, fields[i].scalar};
+    return true;
+}
+
 static bool is_given(const struct body *body, const char *name)
 {
     return (body->given >> find_field(name) & 1) != 0;
