@@ -287,6 +287,8 @@ void srv_exchange_refuse(struct srv_connection *connection)
     connection->refused = true;
     struct srv_exchange *begun = connection->exchange;
     struct srv_exchange *x = begun != NULL ? begun : srv_exchange_open(connection, NULL, "");
+    if (x != NULL && begun == NULL)
+        x->request.is_v2 = connection->scan.is_v2;
     if (x != NULL && x->state < DISCARDING_BODY) {
         srv_fail(&error, fault->code, fault->param, "%s", fault->message);
         srv_reply_error(&x->request, &error);
