@@ -132,8 +132,9 @@ static enum srv_error_code prepare(struct infer *infer, struct srv_error *error)
 {
     struct srv_job *job = &infer->job;
     struct srv_request *request = job->request;
-    request->binary = false; /* v2_outputs says which outputs are bytes */
-    request->v2_outputs = &infer->v2.outputs;
+    request->v2_outputs = &infer->v2.outputs; /* instead of request->binary */
+    job->call.binary_output = srv_v2_has_binary(&infer->v2.outputs);
+    request->compresses = srv_job_is_compressed(&job->call, job->context->reply_compression);
     set_deadline(request, infer->v2.timeout_us);
     set_start_key(infer);
     if (srv_attend_prepare(job, error) != SRV_OK)

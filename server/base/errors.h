@@ -43,6 +43,7 @@
     X(SRV_E_BODY_TOO_LARGE, "body_too_large", 413, false, "the body passes its bound")             \
     X(SRV_E_TOO_COMPLEX, "too_complex", 413, false, "nesting or lists pass their bounds")          \
     X(SRV_E_UNSUPPORTED_MEDIA, "unsupported_media_type", 415, false, "Content-Type or -Encoding")  \
+    X(SRV_E_WRONG_INSTANCE, "wrong_instance", 421, true, "the session is another instance's")      \
     X(SRV_E_SHAPE_MISMATCH, "shape_mismatch", 422, false, "shapes do not agree")                   \
     X(SRV_E_NON_FINITE_INPUT, "non_finite_input", 422, false, "a number is NaN or infinite")       \
     X(SRV_E_NUMBER_OUT_OF_RANGE, "number_out_of_range", 422, false, "a number does not fit")       \

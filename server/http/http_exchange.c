@@ -31,7 +31,6 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "http/http_auth.h"
 #include "http/http_guard.h"
 #include "http/http_reply.h"
@@ -127,16 +126,6 @@ static void read_head(struct srv_head *head, const struct srv_exchange *x,
     MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, take_field, head);
 }
 
-/* splitmix64 over a counter: ids of one run never repeat, those of two hardly. */
-static void make_request_id(char out[SRV_ID_MAX + 1], struct srv_http *http)
-{
-    uint64_t count = atomic_fetch_add(&http->ids, 1) + 1;
-    uint64_t z = srv_hash_mix(http->id_seed + count * SRV_HASH_GOLDEN);
-    for (int i = 0; i < 16; i++) /* no printf: number.h says why */
-        out[i] = "0123456789abcdef"[z >> (60 - 4 * i) & 15];
-    out[16] = '\0';
-}
-
 static enum srv_error_code find_route(struct srv_request *request, const struct srv_routes *routes,
                                       const struct srv_head *head, struct srv_error *error)
 {
@@ -170,6 +159,7 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
     bool tensors = route->body == SRV_BODY_TENSORS;
     if (request->is_v2)
         return srv_v2_check_types(request, head, has_body, error);
+    has_body = has_body && route->body != SRV_BODY_IGNORED;
     if (tensors &&
         srv_guard_json_length(&request->framed, &request->json_length, head, error) != SRV_OK)
         return error->code;
@@ -259,9 +249,7 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     struct srv_error error = {0};
     struct srv_head head;
     read_head(&head, x, input);
-    char id[SRV_ID_MAX + 1];
-    if (srv_header_field_id(id, srv_head_find(&head, "X-Request-Id")))
-        memcpy(request->request_id, id, sizeof id);
+    srv_exchange_take_names(x, &head);
     x->state = READING_BODY;
     x->knows_interim = strcmp(head.version, "HTTP/1.1") == 0;
     x->is_head = strcmp(head.method, "HEAD") == 0;
@@ -399,7 +387,7 @@ static void init_request(struct srv_exchange *x, struct srv_http *http)
     request->method = SRV_METHOD_COUNT;
     request->connection = x;
     request->t_start = srv_now_ns();
-    make_request_id(request->request_id, http);
+    srv_exchange_name(x);
     srv_arena_init(&request->arena, context->limits->max_in_flight_bytes, srv_exchange_grant, x);
     srv_arena_lend(&request->arena, x->arena);
     srv_buffer_init(&request->reply.body, context->limits->max_reply_bytes);

@@ -14,7 +14,8 @@ enum srv_error_code srv_v2_check_types(struct srv_request *request, const struct
 {
     bool tensors = request->route->body == SRV_BODY_TENSORS;
     request->accepted = srv_guard_accept_encoding(head);
-    if (has_body && srv_guard_content_encoding(&request->coding, head, error) != SRV_OK)
+    if (has_body && request->route->body != SRV_BODY_IGNORED &&
+        srv_guard_content_encoding(&request->coding, head, error) != SRV_OK)
         return error->code;
     if (tensors && srv_head_find(head, SRV_JSON_LENGTH) != NULL)
         return srv_guard_json_length(&request->framed, &request->json_length, head, error);

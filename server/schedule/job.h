@@ -120,6 +120,10 @@ enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *reque
 enum srv_error_code srv_job_split_body(struct srv_body *out, struct srv_request *request,
                                        struct srv_error *error);
 
+/* Whether the reply is to have the coding that the client accepts: the body says so, or else the
+ * option. */
+bool srv_job_is_compressed(const struct srv_call *call, enum srv_reply_compression option);
+
 /* The model that the body names, or else the only one there is.  Errors: model_not_found,
  * missing_field. */
 enum srv_error_code srv_job_find_model(const struct srv_model **out, const struct srv_job *job,

@@ -39,6 +39,14 @@ bool srv_v2_output_is_binary(const struct srv_v2_outputs *outputs, const char *n
     return outputs->binary;
 }
 
+bool srv_v2_has_binary(const struct srv_v2_outputs *outputs)
+{
+    bool found = outputs->binary;
+    for (size_t i = 0; i < outputs->count; i++)
+        found = found || (outputs->items[i].says && outputs->items[i].binary);
+    return found;
+}
+
 /* ---- Writing --------------------------------------------------------------------------------- */
 
 /* Appends a member's name; false where parameters and outputs take too much. */

@@ -29,6 +29,7 @@ struct srv_v2_outputs {
     } items[SRV_V2_MAX_OUTPUTS]; /* [count] */
 };
 
+bool srv_v2_has_binary(const struct srv_v2_outputs *outputs); /* whether any may be */
 bool srv_v2_output_is_binary(const struct srv_v2_outputs *outputs, const char *name);
 
 /* The model that the path names. */

@@ -6,6 +6,7 @@
 #include "fuzz.h"
 #include "http/http_guard.h"
 #include "http/http_scan.h"
+#include "wire/trace.h"
 
 /* Ends the line at `at` where CR, LF or both come, after any other bytes; returns what follows, the
  * limit where nothing does. */
@@ -108,6 +109,10 @@ static void ask(const struct srv_head *head)
     if (srv_guard_id(id, head, "X-Session-Id", &error) == SRV_OK)
         FUZZ_EXPECT(strlen(id) <= SRV_ID_MAX);
     srv_header_field_id(id, srv_head_find(head, "X-Request-Id"));
+    const struct srv_header_field *parent = srv_head_find(head, "traceparent");
+    struct srv_trace trace;
+    if (parent != NULL && srv_trace_read(&trace, parent->value, parent->value_length))
+        FUZZ_EXPECT(strlen(trace.trace_id) == SRV_TRACE_ID && parent->value_length >= 55);
 }
 
 /* Scans a copy of the bytes in pieces; what is let through goes to `out`. */

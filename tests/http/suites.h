@@ -27,6 +27,7 @@
     X(forks)       \
     X(concurrency) \
     X(ops)         \
+    X(observed)    \
     X(limits)      \
     X(memory)      \
     X(keys)        \
@@ -47,6 +48,7 @@
     X(io_workers)  \
     X(commands)    \
     X(promises)    \
+    X(notify)      \
     X(phases)      \
     X(bounds)
 
