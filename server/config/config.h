@@ -36,6 +36,8 @@ struct srv_model_entry {
 
 enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };
 
+#define SRV_LISTED_MAX 255 /* characters of an entry of allowed_hosts or allow_origins */
+
 /* The source of an option's value; a later one overrides an earlier one.  SRV_FROM_MEMORY: the
  * default, divided because memory is short. */
 enum srv_config_source {

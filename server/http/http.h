@@ -30,8 +30,10 @@ enum srv_phase { SRV_LOADING, SRV_READY, SRV_DRAINING };
 struct srv_http_context {
     const struct srv_limits *limits;
     const struct srv_routes *routes;
-    const char *instance;     /* X-Attn-Instance */
-    struct srv_keyring *keys; /* NULL: no API key is asked for */
+    const char *instance;      /* X-Attn-Instance */
+    struct srv_keyring *keys;  /* NULL: no API key is asked for */
+    const char *allowed_hosts; /* lists, as http_origin.h has them; NULL: empty */
+    const char *allow_origins;
     struct srv_log *log;
     struct srv_metrics *metrics;
     struct srv_scheduler *scheduler;

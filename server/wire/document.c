@@ -106,7 +106,7 @@ static enum srv_error_code read_field(void *out, const struct srv_document_table
         return field->is_text ? read_text(to, name, value, error)
                               : read_count(to, field, value, error);
     }
-    return fail_unknown(fields, count, name, error);
+    return fail_unknown(table->fields, table->count, name, error);
 }
 
 /* Fails where a required field is left out or null. */

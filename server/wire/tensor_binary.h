@@ -52,9 +52,9 @@ bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_binary_data *b
 void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const size_t *shape,
                          unsigned rank);
 
-/* Appends blanks until the text's length is a multiple of SRV_BINARY_ALIGNMENT, so that the bytes of
- * tensors after it begin there.  As every element has SRV_BINARY_ELEMENT_BYTES, each tensor then
- * begins at a multiple of its element's size. */
+/* Appends blanks until the text's length is a multiple of SRV_BINARY_ALIGNMENT, so that the bytes
+ * of tensors after it begin there.  As every element has SRV_BINARY_ELEMENT_BYTES, each tensor
+ * then begins at a multiple of its element's size. */
 #define SRV_BINARY_ALIGNMENT ((size_t)64)
 void srv_tensor_align(struct srv_buffer *out);
 

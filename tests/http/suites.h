@@ -31,6 +31,7 @@
     X(limits)      \
     X(memory)      \
     X(keys)        \
+    X(origins)     \
     X(isolation)   \
     X(quotas)      \
     X(wrong_keys)  \
