@@ -258,6 +258,8 @@ static struct srv_http_context http_context(struct srv_app *app)
         .routes = app->routes,
         .instance = app->config.instance,
         .keys = app->config.api_keys != NULL ? &app->keys : NULL,
+        .allowed_hosts = app->config.allowed_hosts,
+        .allow_origins = app->config.allow_origins,
         .log = &app->log,
         .metrics = app->metrics,
         .scheduler = app->scheduler,

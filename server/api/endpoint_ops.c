@@ -67,6 +67,7 @@ static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
     g->queue = srv_scheduler_depth(app->scheduler);
     g->waiting = g->queue > g->running ? g->queue - g->running : 0; /* read one after the other */
     g->connections = loading ? 0 : srv_http_connections(app->http);
+    g->certificate_expires = loading ? 0 : (double)srv_http_certificate_expires(app->http);
     read_sizes(g, app, loading);
 }
 

@@ -33,6 +33,7 @@
 #include "base/clock.h"
 #include "http/http_auth.h"
 #include "http/http_guard.h"
+#include "http/http_origin.h"
 #include "http/http_reply.h"
 #include "http/mhd_workarounds.h"
 #include "http/tls.h"
@@ -82,12 +83,11 @@ static void reply_past_mhd(struct srv_exchange *x)
     srv_reply_past_mhd(x->connection, &x->request);
 }
 
-/* Replies with an error.  A short body is read and discarded first, so that the connection can go
- * on; with any other the reply goes out at once and the connection lingers. */
-static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool framing_known)
+/* Replies with what the reply is now.  A short body is read and discarded first, so that the
+ * connection can go on; with any other the reply goes out at once and the connection lingers. */
+static bool reply_early(struct srv_exchange *x, bool framing_known)
 {
     const struct srv_framing *framing = &x->framing;
-    srv_reply_error(&x->request, error);
     if (framing_known && !framing->chunked && !framing->expects_continue &&
         framing->length <= SRV_DISCARD_BYTES) {
         x->state = DISCARDING_BODY;
@@ -95,6 +95,12 @@ static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool f
     }
     x->body_unread = true;
     return reply_through_mhd(x);
+}
+
+static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool framing_known)
+{
+    srv_reply_error(&x->request, error);
+    return reply_early(x, framing_known);
 }
 
 /* ---- The head -------------------------------------------------------------------------------- */
@@ -220,13 +226,18 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
 }
 
 /* The route is found before the key is checked, since the route says which scope the key needs;
- * only callers with a key are told that there is no such route. */
+ * only callers with a key are told that there is no such route.  After a preflight the reply is
+ * made. */
 static enum srv_error_code check_head(struct srv_exchange *x, const struct srv_head *head,
                                       struct srv_error *error)
 {
     const struct srv_http_context *context = context_of(x);
     struct srv_request *request = &x->request;
     struct srv_error route_error;
+    if (srv_origin_check(request, context, head, x->connection->tls != NULL, error) != SRV_OK)
+        return error->code;
+    if (srv_origin_answer_preflight(request, head, &x->framing))
+        return SRV_OK;
     enum srv_error_code found = find_route(request, context->routes, head, &route_error);
     if (srv_auth_check(request, context->keys, head, error) != SRV_OK) {
         request->reply.allow[0] = '\0';
@@ -259,7 +270,7 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     head.path += x->framing.origin_length;
     head.path = head.path[0] != '\0' ? head.path : "/";
     if (check_head(x, &head, &error) == SRV_OK)
-        return true;
+        return !request->preflight || reply_early(x, true);
     return srv_exchange_hold(x, &error) || refuse(x, &error, true);
 }
 

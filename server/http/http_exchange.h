@@ -69,6 +69,7 @@ struct srv_http {
     atomic_uint_fast64_t ids; /* of requests and spans, made so far */
     atomic_size_t active, connections;
     struct srv_tls_slot certificate;
+    atomic_llong certificate_expires; /* seconds since 1970; 0: plain HTTP */
     struct srv_throttle throttle;
     struct srv_clients clients;
     size_t loop_count;

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/number.h"
 #include "http/http_exchange.h"
+#include "http/http_origin.h"
 #include "http/mhd_workarounds.h"
 #include "http/tls.h"
 #include "ops/stage.h"
@@ -138,8 +139,7 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
         add_number(out, "Inference-Header-Content-Length", reply->json_length);
     if (reply->coding != SRV_IDENTITY)
         add(out, "Content-Encoding", srv_coding_name(reply->coding));
-    if (reply->varies)
-        add(out, "Vary", "Accept-Encoding");
+    srv_origin_write_fields(out, request, loop->http->context.allow_origins != NULL);
     add(out, "X-Request-Id", request->request_id);
     if (request->trace.trace_id[0] != '\0')
         add_trace(out, &request->trace);

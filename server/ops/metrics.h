@@ -70,6 +70,7 @@ struct srv_gauges {
     size_t in_flight, connections;
     size_t cache_used_bytes, cache_budget_bytes, weight_bytes, memory_limit_bytes, heap_bytes;
     size_t open_files;
+    double certificate_expires; /* seconds since 1970; 0: no sample */
     struct srv_process process;
     struct srv_limits limits;
 };

@@ -48,6 +48,14 @@ static void print_one(struct srv_buffer *out, const char *name, const char *type
     srv_buffer_printf(out, "%s %.15g\n", name, value);
 }
 
+static void print_certificate(struct srv_buffer *out, double expires)
+{
+    const char *name = "attnd_certificate_expiry_timestamp_seconds";
+    srv_metrics_print_head(out, name, "gauge", "When the TLS certificate expires.");
+    if (expires > 0)
+        srv_buffer_printf(out, "%s %.15g\n", name, expires);
+}
+
 void srv_metrics_print_gauges(struct srv_buffer *out, const struct srv_gauges *g)
 {
     for (size_t i = 0; i < COUNT(gauges); i++) {
@@ -63,6 +71,7 @@ void srv_metrics_print_gauges(struct srv_buffer *out, const struct srv_gauges *g
               "Start time of the process since unix epoch in seconds.", g->process.start_seconds);
     print_one(out, "process_cpu_seconds_total", "counter",
               "Total user and system CPU time spent in seconds.", g->process.cpu_seconds);
+    print_certificate(out, g->certificate_expires);
     srv_metrics_print_head(out, "attnd_build_info", "gauge", "Always 1; the label says what runs.");
     srv_buffer_text(out, "attnd_build_info{version=\"" ATTN_VERSION "\"} 1\n");
 }

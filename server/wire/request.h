@@ -58,7 +58,6 @@ struct srv_request {
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without one */
     char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http_auth.h), likewise */
     const char *origin; /* of the page: up to a comma or the end, in allow_origins; or NULL */
-    bool preflight;     /* a browser asks whether that page may send a request */
     const char *query;  /* text after '?', its first 191 bytes; NULL without */
     char *body;         /* followed by a NUL; NULL without one */
     char *small_body;   /* room in the exchange for a small body; never freed */
@@ -75,6 +74,7 @@ struct srv_request {
     bool wrong_key;                    /* it came with an API key that is none */
     bool over_quota;                   /* memory was refused by the key's max_in_flight_bytes */
     bool over_share;                   /* or by max_client_in_flight_bytes */
+    bool preflight;                    /* a browser asks whether a page may send a request */
     unsigned caller;                   /* place of the API key in its file; 0 without keys */
     size_t reply_bytes;                /* bound of the reply's size, as outputs are allocated */
     struct srv_compressor *compressor; /* of a reply that is being compressed (coding.h), or NULL */

@@ -144,6 +144,15 @@ static const struct srv_datatype datatypes[] = {
     {"INT32", .kinds = INTEGERS, .size = 4, .read = read_int32},
 };
 
+size_t srv_datatype_names(const char *out[SRV_DATATYPES_MAX], enum srv_tensor_kind kind)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof datatypes / sizeof datatypes[0]; i++)
+        if ((datatypes[i].kinds & 1u << kind) != 0 && count < SRV_DATATYPES_MAX)
+            out[count++] = datatypes[i].name;
+    return count;
+}
+
 const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_kind kind)
 {
     for (size_t i = 0; i < sizeof datatypes / sizeof datatypes[0]; i++)

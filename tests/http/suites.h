@@ -30,6 +30,7 @@
     X(limits)      \
     X(memory)      \
     X(keys)        \
+    X(origins)     \
     X(isolation)   \
     X(quotas)      \
     X(wrong_keys)  \

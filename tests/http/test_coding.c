@@ -10,7 +10,7 @@
 #include "served.h"
 #include "suites.h"
 
-#define CONFIG(compression)                                                                 \
+#define CONFIG(compression)                                                                       \
     CONFIG_SMALL("\"threads\":2,\"max_body_bytes\":\"4MiB\",\"reply_compression\":\"" compression \
                  "\",")
 

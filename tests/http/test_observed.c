@@ -96,6 +96,10 @@ START_TEST(test_the_process_has_its_usual_metrics)
                         call_metric(&client, "process_resident_memory_bytes"));
     ck_assert_double_gt(call_metric(&client, "process_max_fds"),
                         call_metric(&client, "process_open_fds"));
+    struct answer metrics = client_get(&client, "/metrics"); /* over plain HTTP */
+    ck_assert_ptr_nonnull(strstr(metrics.text, " attnd_certificate_expiry_timestamp_seconds "));
+    ck_assert_ptr_null(strstr(metrics.text, "\nattnd_certificate_expiry_timestamp_seconds "));
+    answer_free(&metrics);
     decode("a", "first");
     ck_assert_double_gt(call_metric(&client, "process_cpu_seconds_total"), cpu);
     ck_assert_double_eq(call_metric(&client, "process_start_time_seconds"), start);

@@ -38,7 +38,8 @@ struct starting {
 /* Starts a daemon that loads, and waits until its port is open. */
 static void start_loading(struct starting *starting, const char *option, const char *value)
 {
-    const char *const arguments[] = {"--config", starting->path, option, value, NULL};
+    const char *const arguments[] = {
+        "--config", starting->path, "--allowed-hosts", DAEMON_HOSTS, option, value, NULL};
     config_write(starting->directory, starting->path, LOADING_CONFIG);
     process_start(&starting->process, arguments, NULL);
     starting->daemon.port = inspected_await_port(starting->process.pid, WAIT_MS);

@@ -26,6 +26,7 @@
     X(openapi)          \
     X(http_scan)        \
     X(trace)            \
+    X(http_origin)      \
     X(coding)           \
     X(config)           \
     X(keys)             \
