@@ -94,7 +94,8 @@ make_base() {
 # With the network of this machine, since its name server is not reached through a bridge.
 build_image() {
     local start=$SECONDS
-    engine build --format docker --network host -t "$image" "$PWD" >"$work/build.log" 2>&1 ||
+    engine build --format docker --network host --build-arg REVISION=abc -t "$image" "$PWD" \
+        >"$work/build.log" 2>&1 ||
         fail "build: $(tail -n 5 "$work/build.log")"
     ok "the Dockerfile is built in $((SECONDS - start)) s," \
         "$(engine image inspect "$image" --format '{{.Size}}') bytes"
@@ -192,6 +193,7 @@ in_status() { # field of /proc/1/status
 check_image() {
     local label='{{index .Config.Labels "org.opencontainers.image.version"}}'
     local version
+    expect "label revision" abc "$(engine image inspect "$image" --format "${label/version/revision}")"
     version=$(quietly engine run --rm --network none "$image" --version | awk 'NR == 1 { print $2 }')
     expect "label version" "$version" "$(engine image inspect "$image" --format "$label")"
     ok "the image's label and attnd --version say $version"
@@ -371,12 +373,15 @@ check_compose() {
 }
 
 check_scrape() {
-    local tenths up=
+    local tenths up rules
+    local api=http://127.0.0.1:$PROMETHEUS_PORT/api/v1
     for ((tenths = 0; tenths < 300; tenths++)); do
-        up=$(curl -s --max-time 2 "http://127.0.0.1:$PROMETHEUS_PORT/api/v1/query?query=up" |
+        up=$(curl -s --max-time 2 "$api/query?query=up" |
             grep -o '"job":"attnd"},"value":\[[^]]*"1"\]' || true)
         if [ -n "$up" ]; then
-            ok "the profile's prometheus.yml reads attnd's metrics: up is 1"
+            rules=$(curl -s --max-time 2 "$api/rules" | grep -o '"type":"alerting"' | wc -l)
+            expect "alert rules" "$(grep -c -- '- alert:' config/prometheus/alerts.yml)" "$rules"
+            ok "the profile's prometheus.yml reads attnd's metrics: up is 1; $rules alert rules"
             return
         fi
         sleep 0.1
