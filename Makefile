@@ -22,6 +22,7 @@
 #   build/soak          ten minutes of all     tests/soak/*.c, likewise
 #   build/invariance    bits alone, in batches  tests/invariance/*.c
 #   build/framing       requests on a line  tests/framing/*.c, likewise, and proxies
+#   build/observe       Prometheus  tests/metrics/*.c, likewise
 #   build/overload      load and slow clients  tests/overload/*.c, likewise
 #   build/fault         calls that fail        tests/fault/main.c and what it needs
 #   build/power         power failures         tests/power/*.c, starts the daemon named by $ATTND
@@ -111,7 +112,7 @@ $(OBJ)/tests/framing/%.o: LOCAL += -Itests/http -Itests/catalogue
 $(OBJ)/tests/invariance/%.o: LOCAL = -Itests/unit
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/load/%.o: LOCAL =
-$(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o $(OBJ)/tests/fault/%.o $(OBJ)/tests/power/%.o: LOCAL = -Ilib -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
+$(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o $(OBJ)/tests/fault/%.o $(OBJ)/tests/power/%.o $(OBJ)/tests/metrics/%.o: LOCAL = -Ilib -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
 $(call objects_of,tests/bench/json.c): LOCAL = -Iserver $(call pkg_cflags,jansson)
 $(call objects_of,tests/bench/http_bare.c): LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
@@ -150,6 +151,7 @@ RETRY_OBJS  = $(call objects,tests/retry/*.c tests/kill/mirror.c)
 SOAK_OBJS   = $(call objects,tests/soak/*.c)
 FRAMING_OBJS = $(call objects,tests/framing/*.c tests/catalogue/proxy.c)
 OVERLOAD_OBJS = $(call objects,tests/overload/*.c)
+OBSERVE_OBJS = $(call objects,tests/metrics/*.c)
 FAULT_OBJS  = $(filter-out %/shim.o,$(call objects,tests/fault/*.c))
 POWER_OBJS  = $(filter-out %/recorder.o,$(call objects,tests/power/*.c)) \
               $(call objects_of,tests/kill/mirror.c) \
@@ -163,7 +165,7 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-metrics check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
         bench bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install clean help
 .DELETE_ON_ERROR:
@@ -175,9 +177,9 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
-         check-invariance check-overload check-framing
+         check-invariance check-overload check-framing check-metrics
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
-                 recorder.so retry soak invariance overload framing)
+                 recorder.so retry soak invariance overload framing observe)
 
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
@@ -283,6 +285,12 @@ check-overload: $(OUT)/overload $(OUT)/attnd ## 2 and 10 times the load it can d
 check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and good requests, direct and through HAProxy and nginx; QUICK=1: 9,000
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/framing $(if $(QUICK),--quick)
 
+check-metrics: $(OUT)/observe $(OUT)/attnd build/prometheus/prometheus ## every query of the dashboard and every alert under Debian's Prometheus; QUICK=1: without the half minute of ranges
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/observe $(if $(QUICK),--quick) build/prometheus
+
+build/prometheus/prometheus: tests/metrics/fetch.sh
+	@$< $(@D) && touch -h $@
+
 # The whole of it runs in an instrumented daemon; QUICK=1 takes a few of the calls, and one that is not.
 check-fault: $(OUT)/fault $(if $(QUICK),$(OUT)/attnd_fault) ## every call that can fail, failed in turn: at least 3,000; QUICK=1: 300
 ifeq ($(QUICK),)
@@ -348,7 +356,7 @@ build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/prometheus/prometheus ## install what any target needs (Debian: apt)
 
 install: $(OUT)/attnd $(OUT)/libattn.a ## install into DESTDIR, PREFIX (/usr/local) and CONFDIR (/etc/attnd)
 	install -D -m 755 $(OUT)/attnd $(DESTDIR)$(PREFIX)/bin/attnd
@@ -375,7 +383,7 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
-$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/fault/*.c tests/power/*.c): | build/deps/check
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/fault/*.c tests/power/*.c tests/metrics/*.c): | build/deps/check
 
 # The daemon without its main, so that unit suites link what they test.
 $(OUT)/libattn.a: $(LIB_OBJS)
@@ -393,7 +401,7 @@ $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(SERVER_PKGS) $(LIB_PKGS))
 
 # tests/http/suite_run.c stands before libcheck's own.
-$(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing fault): LDFLAGS += -Wl,--wrap=_ck_assert_failed
+$(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing fault observe): LDFLAGS += -Wl,--wrap=_ck_assert_failed
 
 $(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
@@ -435,6 +443,9 @@ $(OUT)/invariance: $(INVARIANCE_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
 
 $(OUT)/overload: $(OVERLOAD_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/observe: $(OBSERVE_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
 $(OUT)/framing: $(FRAMING_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
