@@ -74,7 +74,7 @@ static json_t *header_components(void)
     return components;
 }
 
-/* The variable parts of a path: {id} is an id, any other a text. */
+/* The variable parts of a path: {id} is an id, any other a name. */
 static void add_path_parameters(json_t **list, const char *path)
 {
     while ((path = strchr(path, '{')) != NULL) {
@@ -82,7 +82,7 @@ static void add_path_parameters(json_t **list, const char *path)
         bool is_id = length == 2 && memcmp(path + 1, "id", 2) == 0;
         srv_document_append(list, json_pack("{s:s%, s:s, s:b, s:o}", "name", path + 1, length, "in",
                                             "path", "required", 1, "schema",
-                                            srv_openapi_type(is_id ? "Id" : "string")));
+                                            srv_openapi_type(is_id ? "Id" : "ModelName")));
         path++;
     }
 }

@@ -1,9 +1,9 @@
 #!/bin/bash
 # deps.sh: makes sure that what a target needs is installed.
 #
-#   tests/tools/deps.sh build|run|check|fuzz|load
+#   tests/tools/deps.sh build|run|check|fuzz|load|lint
 #
-# `run` includes build; check and load include run; fuzz includes check.  A line of the table names a
+# `run` includes build; check and load include run; fuzz and lint include check.  A line of the table names a
 # Debian package and what shows that it is installed: a command, a pkg-config module or a file.  Where
 # nothing is missing, the script prints nothing.  Otherwise Debian's apt-get installs exactly the
 # missing packages, through sudo where the caller is not root; on any other system the script names
@@ -34,6 +34,9 @@ fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/lib
 check  haproxy              file /usr/sbin/haproxy
 check  nginx-light          file /usr/sbin/nginx
 load   wrk                  command wrk
+check  python3-jsonschema   file /usr/lib/python3/dist-packages/jsonschema/__init__.py
+lint   nodejs               command node
+lint   npm                  command npx
 TABLE
 }
 
@@ -45,8 +48,9 @@ groups_of() {
     check) echo build run check ;;
     fuzz) echo build run check fuzz ;;
     load) echo build run load ;;
+    lint) echo build run check lint ;;
     *)
-        echo "usage: deps.sh build|run|check|fuzz|load" >&2
+        echo "usage: deps.sh build|run|check|fuzz|load|lint" >&2
         exit 2
         ;;
     esac
