@@ -5,7 +5,8 @@
 # output directory and the sanitizer flags: `make asan` calls this file again with VARIANT=asan.
 #
 #   build/attnd         the daemon             lib/ + server/
-#   build/libattn.a     the library            lib/*.c, lib/*/*.c
+#   build/libattn.a     the library            lib/*.c, lib/*/*.c; libattn.so of the same objects
+#   build/share/...     manual pages and such  made by config/install.mk, which installs all
 #   build/kernelcheck   every kernel, checked  tests/kernels/*.c
 #   build/bench         attention, measured    tests/bench/*.c but the next two's
 #   build/bench_json    JSON numbers, measured tests/bench/json.c
@@ -33,8 +34,6 @@
 
 CC      = gcc
 AR      = ar
-PREFIX  = /usr/local
-CONFDIR = /etc/attnd
 WERROR  = -Werror
 V       = 0
 VARIANT =
@@ -84,7 +83,11 @@ BRANCHES = -mbranches-within-32B-boundaries
 endif
 
 CPPFLAGS = -D_GNU_SOURCE -Iinclude
-CFLAGS   = -std=c11 -g -pthread -fPIE $(VARIANT_FLAGS) $(WARNINGS)
+CFLAGS   = -std=c11 -g -pthread $(POSITION) $(VARIANT_FLAGS) $(WARNINGS)
+# Objects of the library stand in libattn.so too.  No call between them goes through a symbol that
+# another object may replace, so their code is that of -fPIE.
+POSITION = -fPIE
+$(OBJ)/lib/%.o: POSITION = -fPIC -fno-semantic-interposition
 LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize% --coverage,$(VARIANT_FLAGS))
 
 # pkg-config is asked when a recipe runs, not when this file is read: by then `deps` has installed
@@ -97,8 +100,10 @@ SERVER_PKGS = libmicrohttpd jansson libseccomp zlib nettle gnutls
 TEST_PKGS   = check libcurl jansson zlib gnutls
 
 # The objects of the sources that a pattern names.  A pattern that names none is an error: flags
-# would be lost without a word when a file moves.
-objects_of = $(patsubst %.c,$(OBJ)/%.o,$(or $(wildcard $(1)),$(error Makefile: no source is named $(1))))
+# would be lost without a word when a file moves.  An image is built without tests' sources.
+objects_of = $(patsubst %.c,$(OBJ)/%.o,$(or $(wildcard $(1)),$(if $(filter $(TESTS_ABSENT),$(1)),,\
+                 $(error Makefile: no source is named $(1)))))
+TESTS_ABSENT := $(if $(wildcard tests/unit),,tests/%)
 
 # What a directory may include; `make layers` checks the rest.
 LOCAL =
@@ -163,9 +168,9 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-openapi check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
-        bench bench-http bench-kernels bench-mixed style layers presets \
-        models-md models-check docs-check format deps install clean help
+.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-openapi check-image check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
+        bench bench-coding bench-http bench-kernels bench-mixed style layers presets \
+        models-md models-check docs-check format deps install uninstall deb sbom version check-install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -175,7 +180,7 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
-         check-invariance check-overload check-framing check-openapi
+         check-invariance check-overload check-framing check-openapi check-image check-install
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing)
 
@@ -214,9 +219,9 @@ asan ubsan tsan: | build/deps/check
 	@echo "$@: all passed"
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
-CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS))
-CHECKS_OF_ubsan = $(CHECKS)
-CHECKS_OF_asan  = $(CHECKS)
+CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS_OF_ubsan))
+CHECKS_OF_ubsan = $(filter-out check-install,$(CHECKS))
+CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 
 # detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
 # every softmax faults.
@@ -304,6 +309,13 @@ endif
 check-promises: $(if $(QUICK),,$(OUT)/attnd $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue) ## each promise's line broken in turn: its test notices; QUICK=1: the lines are there
 	$(Q)tests/promises/run.sh $(if $(QUICK),--match)
 
+# QUICK=1 needs no container engine.
+check-image: $(OUT)/attnd | $(if $(QUICK),build/deps/check,build/deps/image) ## the image and docker-compose.yml under podman and runc; QUICK=1: their variables, mounts and limits against attnd --check
+	$(Q)$(SUITE_ENV) tests/image/services.py $(OUT)/attnd
+ifeq ($(QUICK),)
+	$(Q)tests/image/engine.sh
+endif
+
 check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
 	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh
 
@@ -313,6 +325,8 @@ bench: $(BENCH) ## every shape beside this machine's ceilings; BENCH_FLAGS="--he
 
 bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## the way over HTTP under wrk, beside bare replies and the library; QUICK=1 is short
 	$(Q)OUT=$(OUT) tests/bench/http.sh $(BENCH_HTTP_FLAGS)
+bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a client that sends it unasked; zlib beside libdeflate
+	$(Q)tests/bench/coding.py $(OUT)/attnd
 bench-mixed: $(OUT)/attnd $(OUT)/mixed ## decodes beside a long /attend: what each costs the other
 	$(Q)ATTND=$(OUT)/attnd MIXED=$(OUT)/mixed tests/load/mixed.sh
 
@@ -353,28 +367,21 @@ build/deps/check: build/deps/run
 build/deps/load: build/deps/run
 build/deps/fuzz: build/deps/check
 build/deps/lint: build/deps/check
+build/deps/image: build/deps/check
+build/deps/deb: build/deps/check
 build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load build/deps/lint ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/image build/deps/lint ## install what any target needs (Debian: apt)
 
-install: $(OUT)/attnd $(OUT)/libattn.a ## install into DESTDIR, PREFIX (/usr/local) and CONFDIR (/etc/attnd)
-	install -D -m 755 $(OUT)/attnd $(DESTDIR)$(PREFIX)/bin/attnd
-	install -D -m 644 $(OUT)/libattn.a $(DESTDIR)$(PREFIX)/lib/libattn.a
-	install -D -m 644 include/attn.h $(DESTDIR)$(PREFIX)/include/attn.h
-	install -D -m 644 include/attn_model.h $(DESTDIR)$(PREFIX)/include/attn_model.h
-	install -D -m 644 include/attn_status.h $(DESTDIR)$(PREFIX)/include/attn_status.h
-	install -D -m 644 include/attn_state.h $(DESTDIR)$(PREFIX)/include/attn_state.h
-	install -D -m 644 include/attn_limits.h $(DESTDIR)$(PREFIX)/include/attn_limits.h
-	install -D -m 644 include/attn_self_check.h $(DESTDIR)$(PREFIX)/include/attn_self_check.h
-	install -D -m 644 config/attnd.json $(DESTDIR)$(CONFDIR)/attnd.json
+include config/install.mk
 
 clean: ## remove build/
 	rm -rf build
 
 help: ## this list
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 24
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(filter-out %.d,$(MAKEFILE_LIST)) | expand -t 24
 
 # ---- Compiling and linking ---------------------------------------------------------------------
 

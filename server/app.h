@@ -13,6 +13,7 @@
 #include "memory.h"
 #include "ops/log.h"
 #include "ops/metrics.h"
+#include "ops/notify.h"
 #include "ops/usage.h"
 #include "schedule/scheduler.h"
 #include "schedule/scheduler_context.h"
@@ -27,6 +28,7 @@ struct srv_app {
     struct srv_config config;
     struct srv_keyring keys;
     struct srv_log log;
+    struct srv_notifier notifier;
     struct srv_metrics *metrics;
     struct srv_usage *usage;
     struct srv_buffer openapi; /* the reply to GET /openapi.json */

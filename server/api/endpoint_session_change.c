@@ -107,7 +107,7 @@ static enum srv_error_code find_parent(struct srv_session **out, const struct ch
     const struct srv_request *request = change->job.request;
     *out = srv_session_get(request->app->sessions, &request->key, request->path_arg);
     if (*out == NULL || (*out)->pending_creation)
-        return srv_session_fail_not_found(error);
+        return srv_session_fail_missing(request->app->sessions, request->path_arg, error);
     return check_call(&change->call, *out, error);
 }
 

@@ -124,7 +124,7 @@ static enum srv_error_code delete_session(const struct srv_request *request,
     if (code == SRV_OK)
         code = srv_store_delete(app->store, session, error);
     if (code == SRV_OK && !srv_session_remove(app->sessions, session))
-        code = srv_session_fail_not_found(error);
+        code = srv_session_fail_missing(app->sessions, request->path_arg, error);
     srv_session_put(session);
     return code;
 }

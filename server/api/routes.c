@@ -20,7 +20,7 @@ static const struct srv_route table[] = {
              .errors = "unknown_field duplicate_field", .parameters = "after limit"}},
     {SRV_GET, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_get_session, .access = SRV_FOR_OWNER,
      .doc = {"getSession", "One session", .reply = "Session", .parameters = "owner"}},
-    {SRV_DELETE, "/sessions/{id}", SRV_BODY_NONE, .parse = srv_parse_delete,
+    {SRV_DELETE, "/sessions/{id}", SRV_BODY_IGNORED, .parse = srv_parse_delete,
      .access = SRV_FOR_OWNER,
      .doc = {"deleteSession", "Ends a session", 204, .parameters = "owner"}},
     {SRV_POST, "/sessions/{id}/fork", SRV_BODY_OPTIONAL, .parse = srv_parse_fork,
@@ -44,7 +44,7 @@ static const struct srv_route table[] = {
      .doc = {"getSnapshot", "How far writing all sessions to disk is", .reply = "Snapshot",
              .errors = "unsupported"}},
 
-    {SRV_GET, "/models", SRV_BODY_NONE, .handle = srv_get_models,
+    {SRV_GET, "/models", SRV_BODY_NONE, .handle = srv_get_models, .slash = true,
      .doc = {"listModels", "All models, as they were resolved", .reply = "ModelList"}},
     {SRV_GET, "/models/{name}", SRV_BODY_NONE, .handle = srv_get_model,
      .doc = {"getModel", "One model", .reply = "Model", .errors = "model_not_found"}},

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "wire/call_fields.h"
+#include "wire/field_hints.h"
 #include "wire/json.h"
 #include "wire/tensor_object.h"
 
@@ -80,19 +81,6 @@ static bool read_id(char **out, const struct body *body, const char *param)
     return false;
 }
 
-/* An integer from `least` to `most`. */
-static bool read_integer(int64_t *out, const struct body *body, int64_t least, int64_t most,
-                         const char *param)
-{
-    if (!srv_json_integer(out, body->json, param))
-        return false;
-    if (*out >= least && *out <= most)
-        return true;
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s is %lld, must be from %lld to %lld",
-             param, (long long)*out, (long long)least, (long long)most);
-    return false;
-}
-
 /* A number above 0, or, where `or_none`, 0 itself. */
 static bool read_scale(double *out, const struct body *body, bool or_none, const char *param)
 {
@@ -108,14 +96,11 @@ static bool read_scale(double *out, const struct body *body, bool or_none, const
 /* The bit of the output whose name is the next value; 0 after an error. */
 static unsigned read_output(const struct body *body, const char *param)
 {
-    char *name;
-    if (!srv_json_string(&name, body->json, body->arena, SRV_ID_MAX, param))
-        return 0;
+    const char *names[SRV_OUTPUT_COUNT];
     for (size_t i = 0; i < SRV_OUTPUT_COUNT; i++)
-        if (strcmp(name, srv_output_names[i].name) == 0)
-            return srv_output_names[i].bit;
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%s\"", param, name);
-    return 0;
+        names[i] = srv_output_names[i].name;
+    size_t i = srv_json_choice(body->json, body->arena, names, SRV_OUTPUT_COUNT, param);
+    return i < SRV_OUTPUT_COUNT ? srv_output_names[i].bit : 0;
 }
 
 static bool read_outputs(unsigned *out, const struct body *body, const char *param)
@@ -139,24 +124,24 @@ static bool read_outputs(unsigned *out, const struct body *body, const char *par
 
 static bool read_stage(enum attn_stage *out, const struct body *body, const char *param)
 {
-    char *name;
-    if (!srv_json_string(&name, body->json, body->arena, SRV_ID_MAX, param))
-        return false;
-    for (size_t i = 0; i < SRV_SCORE_STAGE_COUNT; i++)
-        if (strcmp(name, srv_score_stages[i]) == 0) {
-            *out = (enum attn_stage)i;
-            return true;
-        }
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%s\"", param, name);
-    return false;
+    size_t i =
+        srv_json_choice(body->json, body->arena, srv_score_stages, SRV_SCORE_STAGE_COUNT, param);
+    *out = (enum attn_stage)i;
+    return i < SRV_SCORE_STAGE_COUNT;
 }
 
 static bool read_sequences(struct body *body);
 
+/* The struct in which the field has its place. */
+static char *struct_of(const struct body *body, const struct srv_field *field)
+{
+    return field->in_call ? (char *)body->call : (char *)body->rows;
+}
+
 /* Reads the next value into the field's place. */
 static bool read_value(struct body *body, const struct srv_field *field, const char *param)
 {
-    void *to = (field->in_call ? (char *)body->call : (char *)body->rows) + field->offset;
+    void *to = struct_of(body, field) + field->offset;
     switch (field->kind) {
     case SRV_FIELD_NAME:
         return srv_json_string(to, body->json, body->arena, SRV_ID_MAX, param);
@@ -165,13 +150,13 @@ static bool read_value(struct body *body, const struct srv_field *field, const c
     case SRV_FIELD_FLAG:
         return srv_json_bool(to, body->json, param);
     case SRV_FIELD_NON_NEGATIVE:
-        return read_integer(to, body, 0, INT64_MAX, param);
+        return srv_json_integer_within(to, body->json, 0, INT64_MAX, param);
     case SRV_FIELD_LAYER:
-        return read_integer(to, body, 0, ATTN_MAX_LAYERS - 1, param);
+        return srv_json_integer_within(to, body->json, 0, ATTN_MAX_LAYERS - 1, param);
     case SRV_FIELD_POSITIVE:
-        return read_integer(to, body, 1, INT64_MAX, param);
+        return srv_json_integer_within(to, body->json, 1, INT64_MAX, param);
     case SRV_FIELD_RADIUS:
-        return read_integer(to, body, 0, ATTN_MAX_TOKENS, param);
+        return srv_json_integer_within(to, body->json, 0, ATTN_MAX_TOKENS, param);
     case SRV_FIELD_SCALE:
         return read_scale(to, body, false, param);
     case SRV_FIELD_SOFTCAP:
@@ -189,13 +174,32 @@ static bool read_value(struct body *body, const struct srv_field *field, const c
     return false;
 }
 
+/* Fails on the name of a field that this kind of body cannot have. */
+static bool fail_unknown(const struct body *body, const char *name)
+{
+    static const char *const owners[(ATTEND | DECODE | ITEM) + 1] = {
+        [ATTEND] = "is a field of /attend only",
+        [DECODE] = "is a field of the body of /decode",
+        [ATTEND | DECODE] = "stands beside sequences, not in it"};
+    const char *names[SRV_FIELD_COUNT];
+    char why[SRV_HINT_MAX];
+    size_t count = 0, i = find_field(name);
+    if (i < SRV_FIELD_COUNT && owners[srv_fields[i].bodies] != NULL)
+        return fail(body, SRV_E_UNKNOWN_FIELD, name, owners[srv_fields[i].bodies]);
+    for (i = 0; i < SRV_FIELD_COUNT; i++)
+        if ((srv_fields[i].bodies & body->kind) != 0)
+            names[count++] = srv_fields[i].name;
+    srv_field_hint(why, name, names, count);
+    return fail(body, SRV_E_UNKNOWN_FIELD, name, why);
+}
+
 /* Reads the value of the member whose name has been read. */
 static bool read_member(struct body *body, const char *name)
 {
     char param[PARAM_SIZE];
     size_t i = find_field(name);
     if (i == SRV_FIELD_COUNT || (srv_fields[i].bodies & body->kind) == 0)
-        return fail(body, SRV_E_UNKNOWN_FIELD, name, "is no field of this request");
+        return fail_unknown(body, name);
     uint64_t bit = UINT64_C(1) << i;
     if ((body->seen & bit) != 0)
         return fail(body, SRV_E_DUPLICATE_FIELD, name, "is given twice");
@@ -206,7 +210,7 @@ static bool read_member(struct body *body, const char *name)
     if (!read_value(body, &srv_fields[i], full_name(param, body, name)))
         return false;
     if (srv_fields[i].has_offset != 0)
-        *(bool *)((char *)body->rows + srv_fields[i].has_offset) = true;
+        *(bool *)(struct_of(body, &srv_fields[i]) + srv_fields[i].has_offset) = true;
     return true;
 }
 
@@ -234,17 +238,29 @@ static bool needs_other(const struct body *body, const char *name, const char *o
     return !is_given(body, name) || must_have(body, other);
 }
 
+/* Query, key and value are attention without a layer: fields of one cannot stand beside query. */
+static bool check_weightless(const struct body *body)
+{
+    static const char *const of_layers[] = {"model",
+                                            "layer",
+                                            "session_id",
+                                            "hidden_states",
+                                            "encoder_hidden_states",
+                                            "key_hidden_states",
+                                            "value_hidden_states"};
+    for (size_t i = 0; i < sizeof of_layers / sizeof of_layers[0]; i++)
+        if (is_given(body, "query") && is_given(body, of_layers[i]))
+            return fail(body, SRV_E_INVALID_VALUE, of_layers[i],
+                        "cannot stand beside query: rows for a model's layer are hidden_states, "
+                        "query, key and value are used without one");
+    return must_have(body, "query") && must_have(body, "key") && must_have(body, "value");
+}
+
 /* Rows are given as hidden_states, or as query, key and value, which are projected already. */
 static bool check_source(const struct body *body)
 {
     if (is_given(body, "query") || is_given(body, "key") || is_given(body, "value"))
-        return must_have(body, "query") && must_have(body, "key") && must_have(body, "value") &&
-               exclude(body, "hidden_states", "query") &&
-               exclude(body, "encoder_hidden_states", "query") &&
-               exclude(body, "key_hidden_states", "query") &&
-               exclude(body, "value_hidden_states", "query") &&
-               exclude(body, "session_id", "query") && exclude(body, "model", "query") &&
-               exclude(body, "layer", "query");
+        return check_weightless(body);
     return must_have(body, "hidden_states") &&
            exclude(body, "encoder_hidden_states", "session_id") &&
            exclude(body, "key_hidden_states", "session_id") &&

@@ -54,7 +54,8 @@ struct srv_rows {
 struct srv_call {
     char *model; /* NULL: the only one */
     int64_t layer;
-    bool binary_output;         /* the reply's tensors are to be bytes */
+    bool binary_output; /* the reply's tensors are to be bytes */
+    bool has_compressed_output, compressed_output;
     struct srv_rows rows;       /* of the body itself, unless `sequences` is given */
     struct srv_rows *sequences; /* [num_sequences] or NULL */
     size_t num_sequences;

@@ -28,7 +28,7 @@ struct srv_field {
     unsigned bodies;   /* enum srv_call_kind bits: bodies that may hold it */
     bool in_call;      /* its place is in struct srv_call, else in struct srv_rows */
     size_t offset;     /* of its place */
-    size_t has_offset; /* of the flag in struct srv_rows that it was given; 0: no flag */
+    size_t has_offset; /* of the flag beside its place that it was given; 0: no flag */
     enum srv_tensor_kind tensor;
     bool scalar;      /* a tensor that may be a bare number */
     unsigned refines; /* outputs of which one at least must be asked for; 0: none */
@@ -37,7 +37,7 @@ struct srv_field {
     const char *meaning; /* one line without its full stop */
 };
 
-#define SRV_FIELD_COUNT 33
+#define SRV_FIELD_COUNT 34
 extern const struct srv_field srv_fields[SRV_FIELD_COUNT];
 
 /* A name that `outputs` may list. */

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "base/nearest.h"
+
 /* With 16 digits a tenth prints as 0.1, and no double is off by more than its last bit. */
 #define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(16))
 
@@ -73,6 +75,21 @@ static enum srv_error_code read_count(size_t *out, const struct srv_document_fie
     return SRV_OK;
 }
 
+#define HINTED_FIELDS 16
+
+static enum srv_error_code fail_unknown(const struct srv_document_field fields[], size_t count,
+                                        const char *name, struct srv_error *error)
+{
+    const char *names[HINTED_FIELDS];
+    char choices[128];
+    count = count < HINTED_FIELDS ? count : HINTED_FIELDS;
+    for (size_t i = 0; i < count; i++)
+        names[i] = fields[i].name;
+    srv_choices(choices, sizeof choices, name, names, count);
+    return srv_fail(error, SRV_E_UNKNOWN_FIELD, name, "there is no field \"%.64s\": one of %s",
+                    name, choices);
+}
+
 static enum srv_error_code read_field(void *out, const struct srv_document_table *table,
                                       const char *name, const json_t *value,
                                       struct srv_error *error)
@@ -89,7 +106,7 @@ static enum srv_error_code read_field(void *out, const struct srv_document_table
         return field->is_text ? read_text(to, name, value, error)
                               : read_count(to, field, value, error);
     }
-    return srv_fail(error, SRV_E_UNKNOWN_FIELD, name, "there is no field \"%.64s\"", name);
+    return fail_unknown(table->fields, table->count, name, error);
 }
 
 /* Fails where a required field is left out or null. */

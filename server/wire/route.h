@@ -17,6 +17,7 @@ typedef enum srv_error_code srv_job_parser(struct srv_request *request, struct s
 /* The body that a route takes.  From SRV_BODY_TENSORS on a body is required. */
 enum srv_body_rule {
     SRV_BODY_NONE,
+    SRV_BODY_IGNORED,  /* of any type, at most SRV_MAX_DOCUMENT_BYTES; it means nothing */
     SRV_BODY_OPTIONAL, /* JSON */
     SRV_BODY_TENSORS,  /* JSON, and after it the bytes of tensors, if any; replies likewise */
     SRV_BODY_BYTES,    /* a session's state */
@@ -57,6 +58,7 @@ struct srv_route {
     srv_job_parser *parse; /* or NULL */
     enum srv_access access;
     bool while_draining; /* served also while models load and after SIGTERM */
+    bool slash;          /* one slash may follow the path, which has no {..} */
     const char *type;    /* media type of replies, for Accept; NULL: application/json */
     const struct srv_document_table *fields; /* of a body without tensors; NULL: none */
     struct srv_route_doc doc;

@@ -1,13 +1,13 @@
 #!/bin/bash
 # deps.sh: makes sure that what a target needs is installed.
 #
-#   tests/tools/deps.sh build|run|check|fuzz|load|lint
+#   tests/tools/deps.sh build|run|check|fuzz|load|deb|image|lint
 #
-# `run` includes build; check and load include run; fuzz and lint include check.  A line of the table names a
-# Debian package and what shows that it is installed: a command, a pkg-config module or a file.  Where
-# nothing is missing, the script prints nothing.  Otherwise Debian's apt-get installs exactly the
-# missing packages, through sudo where the caller is not root; on any other system the script names
-# them and ends in 1.
+# `run` includes build; check and load include run; fuzz, deb, image and lint include check.  A line of
+# the table names a Debian package and what shows that it is installed: a command, a pkg-config module or a
+# file.  Where nothing is missing, the script prints nothing.  Otherwise Debian's apt-get installs
+# exactly the missing packages, through sudo where the caller is not root; on any other system the
+# script names them and ends in 1.
 set -euo pipefail
 
 needs() {
@@ -29,6 +29,8 @@ check  libcurl4-openssl-dev module libcurl
 check  openssl              command openssl
 check  clang-format         command clang-format
 check  yamllint             command yamllint
+check  python3-yaml         file /usr/lib/python3/dist-packages/yaml/__init__.py
+check  mandoc               command mandoc
 fuzz   clang                command clang
 fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 check  haproxy              file /usr/sbin/haproxy
@@ -37,6 +39,21 @@ load   wrk                  command wrk
 check  python3-jsonschema   file /usr/lib/python3/dist-packages/jsonschema/__init__.py
 lint   nodejs               command node
 lint   npm                  command npx
+load   python3-requests     file /usr/lib/python3/dist-packages/requests/__init__.py
+load   libdeflate0          file /usr/lib/x86_64-linux-gnu/libdeflate.so.0
+deb    debhelper            command dh
+deb    lintian              command lintian
+deb    mmdebstrap           command mmdebstrap
+deb    systemd              command systemd-analyze
+deb    systemd-container    command systemd-nspawn
+image  podman               command podman
+image  runc                 file /usr/sbin/runc
+image  netavark             file /usr/lib/podman/netavark
+image  aardvark-dns         file /usr/lib/podman/aardvark-dns
+image  iptables             file /usr/sbin/iptables
+image  mmdebstrap           command mmdebstrap
+image  docker-compose       command docker-compose
+image  prometheus           command prometheus
 TABLE
 }
 
@@ -48,9 +65,11 @@ groups_of() {
     check) echo build run check ;;
     fuzz) echo build run check fuzz ;;
     load) echo build run load ;;
+    deb) echo build run check deb ;;
+    image) echo build run check image ;;
     lint) echo build run check lint ;;
     *)
-        echo "usage: deps.sh build|run|check|fuzz|load|lint" >&2
+        echo "usage: deps.sh build|run|check|fuzz|load|deb|image|lint" >&2
         exit 2
         ;;
     esac
