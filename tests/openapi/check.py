@@ -98,7 +98,7 @@ def check_planted(description, good, report):
     """Returns the number of planted faults; each must be found."""
     count = 0
     for exchange in good:
-        for what, other in planted(exchange):
+        for what, other in planted(description, exchange):
             count += 1
             if not Checker(description).faults(other):
                 report.fault(f"planted in {exchange['method']} {exchange['path']} and not found: "

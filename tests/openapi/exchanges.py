@@ -17,8 +17,9 @@ JSON, BYTES = "application/json", "application/octet-stream"
 FORESEEN = {"unknown_field", "missing_field", "invalid_type"}
 NOT_FORESEEN = {("missing_field", "model")}
 
-# Fields of replies that belong to HTTP itself and not to the interface.
-PLAIN_FIELDS = {"date", "connection", "content-length", "content-type", "transfer-encoding"}
+# Fields of replies that belong to HTTP and to browsers' rules (CORS), and not to the interface.
+PLAIN_FIELDS = {"date", "connection", "content-length", "content-type", "transfer-encoding", "vary",
+                "access-control-allow-origin", "access-control-expose-headers"}
 
 def is_integer(checker, value):
     """An integer as attnd reads it: without fraction, so that 1.0 is none."""
@@ -262,8 +263,10 @@ class Checker:
 
 # ---- Planted faults ----
 
-def planted(exchange):
+def planted(description, exchange):
     """Changed copies of a good exchange, each with what is wrong in it."""
+    operation = description.find(exchange["method"], exchange["path"])[1]
+
     def changed(what, change):
         other = copy.deepcopy(exchange)
         change(other)
@@ -280,5 +283,5 @@ def planted(exchange):
         first = next(iter(exchange["reply"]))
         yield changed("a member that is missing", lambda e: e["reply"].pop(first))
         yield changed("a member of another type", lambda e: e["reply"].update({first: {"p": 1}}))
-    if isinstance(exchange.get("request"), dict) and exchange["status"] < 300:
+    if isinstance(exchange.get("request"), dict) and "requestBody" in operation:
         yield changed("a member of the request", lambda e: e["request"].update(planted=1))

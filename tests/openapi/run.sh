@@ -14,7 +14,7 @@ cd "$(dirname "$0")/../.."
 out=${OUT:-build}
 exchanges=$PWD/$out/exchanges
 quick_suites='core replies binary fields sessions forks select tree'
-redocly=@redocly/cli@1.34.21
+redocly=@redocly/cli@1.34.15
 export ATTND=$out/attnd
 
 record() { # program, arguments
