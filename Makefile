@@ -186,8 +186,8 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
-         check-invariance check-overload check-framing check-v2 check-clients check-metrics \
-         check-image check-install
+         check-invariance check-overload check-framing check-v2 check-openapi check-clients \
+         check-metrics check-image check-install
 .PHONY: $(CHECKS)
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing v2 observe)
@@ -213,8 +213,9 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 # One recipe, so that the suites run one after another under -j too.  CK_RUN_SUITE=name runs one.
 suites: $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/kernelcheck $(OUT)/attnd
 	$(Q)$(SUITE_ENV) $(OUT)/unit
-	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/http_suite
-	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/catalogue
+	$(Q)rm -f $(OUT)/exchanges
+	$(Q)$(SUITE_ENV) $(RECORD) ATTND=$(OUT)/attnd $(OUT)/http_suite
+	$(Q)$(SUITE_ENV) $(RECORD) ATTND=$(OUT)/attnd $(OUT)/catalogue
 	$(Q)$(SUITE_ENV) $(OUT)/kernelcheck --seconds $(KERNELCHECK_SECONDS)
 
 asan: ## the suites and QUICK=1 checks under AddressSanitizer and LeakSanitizer
@@ -234,6 +235,9 @@ CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 # every softmax faults.
 SUITE_ENV = ASAN_OPTIONS=detect_stack_use_after_return=0 \
             UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1
+
+# Exchanges with attnd, which check-openapi validates.
+RECORD = EXCHANGES=$(CURDIR)/$(OUT)/exchanges
 
 # Whole in half a minute, so that there is no shorter form of it.
 check-catalogue: $(OUT)/catalogue $(OUT)/attnd ## every bad request and file of tests/catalogue/, directly, over TLS and through HAProxy
@@ -309,6 +313,10 @@ check-metrics: $(OUT)/observe $(OUT)/attnd build/prometheus/prometheus ## every 
 build/prometheus/prometheus: tests/metrics/fetch.sh
 	@$< $(@D) && touch -h $@
 
+# The whole of it needs npm's registry, for @redocly/cli.
+check-openapi: $(OUT)/http_suite $(OUT)/catalogue $(OUT)/attnd | build/deps/$(if $(QUICK),check,lint) ## every exchange of HTTP suite and catalogue is as /openapi.json says; QUICK=1: those that `suites` made
+	$(Q)$(SUITE_ENV) OUT=$(OUT) tests/openapi/run.sh $(if $(QUICK),--quick)
+
 # The whole of it runs in an instrumented daemon; QUICK=1 takes a few of the calls, and one that is not.
 check-fault: $(OUT)/fault $(if $(QUICK),$(OUT)/attnd_fault) ## every call that can fail, failed in turn: at least 3,000; QUICK=1: 300
 ifeq ($(QUICK),)
@@ -380,6 +388,7 @@ build/deps/check: build/deps/run
 build/deps/load: build/deps/run
 build/deps/clients: build/deps/check
 build/deps/fuzz: build/deps/check
+build/deps/lint: build/deps/check
 build/deps/image: build/deps/check
 build/deps/deb: build/deps/build
 build/deps/package: build/deps/check
@@ -387,7 +396,7 @@ build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/image build/deps/package build/prometheus/prometheus ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/lint build/deps/image build/deps/package build/prometheus/prometheus ## install what any target needs (Debian: apt)
 
 include config/install.mk
 
