@@ -202,7 +202,7 @@ static json_t *operation(json_t **responses, const struct srv_route *route, bool
         json_pack("{s:s, s:s, s:[o], s:o, s:o, s:o}", "operationId", route->doc.id, "summary",
                   route->doc.summary, "tags", tag(route), "security", security(route, keyed),
                   "parameters", operation_parameters(route), "responses", replies);
-    if (route->body != SRV_BODY_NONE)
+    if (route->body > SRV_BODY_IGNORED)
         srv_document_set(&json, "requestBody", request_body(route));
     return json;
 }
