@@ -5,7 +5,8 @@
 # output directory and the sanitizer flags: `make asan` calls this file again with VARIANT=asan.
 #
 #   build/attnd         the daemon             lib/ + server/
-#   build/libattn.a     the library            lib/*.c, lib/*/*.c
+#   build/libattn.a     the library            lib/*.c, lib/*/*.c; libattn.so of the same objects
+#   build/share/...     manual pages and such  made by config/install.mk, which installs all
 #   build/kernelcheck   every kernel, checked  tests/kernels/*.c
 #   build/bench         attention, measured    tests/bench/*.c but the next two's
 #   build/bench_json    JSON numbers, measured tests/bench/json.c
@@ -21,6 +22,7 @@
 #   build/retry         replies lost, doubled  tests/retry/*.c, likewise
 #   build/soak          ten minutes of all     tests/soak/*.c, likewise
 #   build/invariance    bits alone, in batches  tests/invariance/*.c
+#   build/v2            requests of the Open Inference Protocol  tests/v2/*.c, likewise
 #   build/framing       requests on a line  tests/framing/*.c, likewise, and proxies
 #   build/overload      load and slow clients  tests/overload/*.c, likewise
 #   build/fault         calls that fail        tests/fault/main.c and what it needs
@@ -33,8 +35,6 @@
 
 CC      = gcc
 AR      = ar
-PREFIX  = /usr/local
-CONFDIR = /etc/attnd
 WERROR  = -Werror
 V       = 0
 VARIANT =
@@ -84,7 +84,11 @@ BRANCHES = -mbranches-within-32B-boundaries
 endif
 
 CPPFLAGS = -D_GNU_SOURCE -Iinclude
-CFLAGS   = -std=c11 -g -pthread -fPIE $(VARIANT_FLAGS) $(WARNINGS)
+CFLAGS   = -std=c11 -g -pthread $(POSITION) $(VARIANT_FLAGS) $(WARNINGS)
+# Objects of the library stand in libattn.so too.  No call between them goes through a symbol that
+# another object may replace, so their code is that of -fPIE.
+POSITION = -fPIE
+$(OBJ)/lib/%.o: POSITION = -fPIC -fno-semantic-interposition
 LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize% --coverage,$(VARIANT_FLAGS))
 
 # pkg-config is asked when a recipe runs, not when this file is read: by then `deps` has installed
@@ -97,8 +101,10 @@ SERVER_PKGS = libmicrohttpd jansson libseccomp zlib nettle gnutls
 TEST_PKGS   = check libcurl jansson zlib gnutls
 
 # The objects of the sources that a pattern names.  A pattern that names none is an error: flags
-# would be lost without a word when a file moves.
-objects_of = $(patsubst %.c,$(OBJ)/%.o,$(or $(wildcard $(1)),$(error Makefile: no source is named $(1))))
+# would be lost without a word when a file moves.  An image is built without tests' sources.
+objects_of = $(patsubst %.c,$(OBJ)/%.o,$(or $(wildcard $(1)),$(if $(filter $(TESTS_ABSENT),$(1)),,\
+                 $(error Makefile: no source is named $(1)))))
+TESTS_ABSENT := $(if $(wildcard tests/unit),,tests/%)
 
 # What a directory may include; `make layers` checks the rest.
 LOCAL =
@@ -108,6 +114,7 @@ $(OBJ)/tests/%.o:  LOCAL = -Ilib -Iserver -Itests/common -Wno-format-truncation 
                            $(call pkg_cflags,$(TEST_PKGS))
 $(OBJ)/tests/catalogue/%.o: LOCAL += -Itests/http
 $(OBJ)/tests/framing/%.o: LOCAL += -Itests/http -Itests/catalogue
+$(OBJ)/tests/v2/%.o: LOCAL += -Itests/http
 $(OBJ)/tests/invariance/%.o: LOCAL = -Itests/unit
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/load/%.o: LOCAL =
@@ -148,6 +155,7 @@ FUZZ_TARGETS = $(filter-out replay,$(basename $(notdir $(wildcard tests/fuzz/*.c
 KILL_OBJS   = $(call objects,tests/kill/*.c)
 RETRY_OBJS  = $(call objects,tests/retry/*.c tests/kill/mirror.c)
 SOAK_OBJS   = $(call objects,tests/soak/*.c)
+V2_OBJS = $(call objects,tests/v2/*.c) $(filter-out %/main.o,$(HTTP_OBJS))
 FRAMING_OBJS = $(call objects,tests/framing/*.c tests/catalogue/proxy.c)
 OVERLOAD_OBJS = $(call objects,tests/overload/*.c)
 FAULT_OBJS  = $(filter-out %/shim.o,$(call objects,tests/fault/*.c))
@@ -163,9 +171,10 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-clients check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
-        bench bench-http bench-kernels bench-mixed style layers presets \
-        models-md models-check docs-check format deps install clean help
+.PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
+        fuzz-coverage suites asan ubsan tsan \
+        bench bench-coding bench-http bench-kernels bench-mixed style layers presets \
+        models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -175,9 +184,11 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
-         check-invariance check-overload check-framing check-clients
+         check-invariance check-overload check-framing check-v2 check-clients check-image \
+         check-install
+.PHONY: $(CHECKS)
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
-                 recorder.so retry soak invariance overload framing)
+                 recorder.so retry soak invariance overload framing v2)
 
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
@@ -213,9 +224,9 @@ asan ubsan tsan: | build/deps/check
 	@echo "$@: all passed"
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
-CHECKS_OF_tsan  = $(filter-out check-fault check-clients,$(CHECKS))
-CHECKS_OF_ubsan = $(filter-out check-clients,$(CHECKS))
-CHECKS_OF_asan  = $(filter-out check-clients,$(CHECKS))
+CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS_OF_ubsan))
+CHECKS_OF_ubsan = $(filter-out check-clients check-image check-install,$(CHECKS))
+CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 
 # detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
 # every softmax faults.
@@ -287,6 +298,9 @@ check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and go
 check-clients: $(OUT)/attnd | build/deps/clients ## clients/ and examples/ against a daemon that is killed and loses replies; QUICK=1: fewer kills
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/clients/run.py
 
+check-v2: $(OUT)/v2 $(OUT)/attnd ## requests of the Open Inference Protocol, byte for byte as its clients send them, beside /attend; QUICK=1: fewer
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/v2 $(if $(QUICK),--quick)
+
 # The whole of it runs in an instrumented daemon; QUICK=1 takes a few of the calls, and one that is not.
 check-fault: $(OUT)/fault $(if $(QUICK),$(OUT)/attnd_fault) ## every call that can fail, failed in turn: at least 3,000; QUICK=1: 300
 ifeq ($(QUICK),)
@@ -300,6 +314,13 @@ endif
 check-promises: $(if $(QUICK),,$(OUT)/attnd $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue) ## each promise's line broken in turn: its test notices; QUICK=1: the lines are there
 	$(Q)tests/promises/run.sh $(if $(QUICK),--match)
 
+# QUICK=1 needs no container engine.
+check-image: $(OUT)/attnd | $(if $(QUICK),build/deps/check,build/deps/image) ## the image and docker-compose.yml under podman and runc; QUICK=1: their variables, mounts and limits against attnd --check
+	$(Q)$(SUITE_ENV) tests/image/services.py $(OUT)/attnd
+ifeq ($(QUICK),)
+	$(Q)tests/image/engine.sh
+endif
+
 check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
 	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh
 
@@ -309,6 +330,8 @@ bench: $(BENCH) ## every shape beside this machine's ceilings; BENCH_FLAGS="--he
 
 bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## the way over HTTP under wrk, beside bare replies and the library; QUICK=1 is short
 	$(Q)OUT=$(OUT) tests/bench/http.sh $(BENCH_HTTP_FLAGS)
+bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a client that sends it unasked; zlib beside libdeflate
+	$(Q)tests/bench/coding.py $(OUT)/attnd
 bench-mixed: $(OUT)/attnd $(OUT)/mixed ## decodes beside a long /attend: what each costs the other
 	$(Q)ATTND=$(OUT)/attnd MIXED=$(OUT)/mixed tests/load/mixed.sh
 
@@ -349,28 +372,22 @@ build/deps/check: build/deps/run
 build/deps/load: build/deps/run
 build/deps/clients: build/deps/check
 build/deps/fuzz: build/deps/check
+build/deps/image: build/deps/check
+build/deps/deb: build/deps/build
+build/deps/package: build/deps/check
 build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load build/deps/clients ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/image build/deps/package ## install what any target needs (Debian: apt)
 
-install: $(OUT)/attnd $(OUT)/libattn.a ## install into DESTDIR, PREFIX (/usr/local) and CONFDIR (/etc/attnd)
-	install -D -m 755 $(OUT)/attnd $(DESTDIR)$(PREFIX)/bin/attnd
-	install -D -m 644 $(OUT)/libattn.a $(DESTDIR)$(PREFIX)/lib/libattn.a
-	install -D -m 644 include/attn.h $(DESTDIR)$(PREFIX)/include/attn.h
-	install -D -m 644 include/attn_model.h $(DESTDIR)$(PREFIX)/include/attn_model.h
-	install -D -m 644 include/attn_status.h $(DESTDIR)$(PREFIX)/include/attn_status.h
-	install -D -m 644 include/attn_state.h $(DESTDIR)$(PREFIX)/include/attn_state.h
-	install -D -m 644 include/attn_limits.h $(DESTDIR)$(PREFIX)/include/attn_limits.h
-	install -D -m 644 include/attn_self_check.h $(DESTDIR)$(PREFIX)/include/attn_self_check.h
-	install -D -m 644 config/attnd.json $(DESTDIR)$(CONFDIR)/attnd.json
+include config/install.mk
 
 clean: ## remove build/
 	rm -rf build
 
 help: ## this list
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 24
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(filter-out %.d,$(MAKEFILE_LIST)) | expand -t 24
 
 # ---- Compiling and linking ---------------------------------------------------------------------
 
@@ -380,7 +397,7 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
-$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/fault/*.c tests/power/*.c): | build/deps/check
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/v2/*.c tests/fault/*.c tests/power/*.c): | build/deps/check
 
 # The daemon without its main, so that unit suites link what they test.
 $(OUT)/libattn.a: $(LIB_OBJS)
@@ -398,7 +415,7 @@ $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(SERVER_PKGS) $(LIB_PKGS))
 
 # tests/http/suite_run.c stands before libcheck's own.
-$(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing fault): LDFLAGS += -Wl,--wrap=_ck_assert_failed
+$(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing v2 fault): LDFLAGS += -Wl,--wrap=_ck_assert_failed
 
 $(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
@@ -443,6 +460,9 @@ $(OUT)/overload: $(OVERLOAD_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/lib
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
 $(OUT)/framing: $(FRAMING_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/v2: $(V2_OBJS) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
 $(OUT)/fault: $(FAULT_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a

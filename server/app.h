@@ -6,12 +6,14 @@
 
 #include <stdatomic.h>
 
+#include "base/buffer.h"
 #include "config/config.h"
 #include "config/keys.h"
 #include "http/http.h"
 #include "memory.h"
 #include "ops/log.h"
 #include "ops/metrics.h"
+#include "ops/notify.h"
 #include "ops/usage.h"
 #include "schedule/scheduler.h"
 #include "schedule/scheduler_context.h"
@@ -26,8 +28,10 @@ struct srv_app {
     struct srv_config config;
     struct srv_keyring keys;
     struct srv_log log;
+    struct srv_notifier notifier;
     struct srv_metrics *metrics;
     struct srv_usage *usage;
+    struct srv_buffer openapi; /* the reply to GET /openapi.json */
     struct attn_cache_pool *pool;
     struct srv_models models;
     struct srv_memory memory; /* an upper bound on all of it */

@@ -5,8 +5,7 @@
  * not use each other, so their order is free.  The port opens before weights are read, so that
  * /livez answers and /readyz says "loading".  SIGTERM and SIGINT are blocked in all threads and
  * taken by the main thread (serve.c); a second one ends the process at once.  SIGHUP is blocked and
- * taken in the same way where there are files to reload; elsewhere it ends the process, as by
- * default. */
+ * taken in the same way. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,19 +63,18 @@ static bool reads_again(const struct srv_config *config)
     return config->api_keys != NULL || config->tls_cert != NULL;
 }
 
-static sigset_t served_signals(const struct srv_config *config)
+static sigset_t served_signals(void)
 {
     sigset_t set = stop_signals();
-    if (reads_again(config))
-        sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGHUP);
     return set;
 }
 
 /* Leaves the signals that serving waits for to the main thread: blocks them in this one and those
  * that it starts. */
-static void hold_signals(const struct srv_config *config)
+static void hold_signals(void)
 {
-    sigset_t set = served_signals(config);
+    sigset_t set = served_signals();
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
@@ -219,12 +217,22 @@ static bool open_scheduler(struct srv_app *app)
         .metrics = app->metrics,
         .limits = &config->limits,
         .routes = app->routes,
+        .reply_compression = config->reply_compression,
         .records_on_disk = config->durability == SRV_DURABLE_JOURNAL,
         .stopping = &app->stopping,
         .resume = resume,
         .resume_context = app,
     };
     return srv_scheduler_open(&app->scheduler, &app->scheduler_context);
+}
+
+static bool open_models(struct srv_app *app, char *message)
+{
+    if (!srv_models_open(&app->models, &app->config, message, MESSAGE_MAX))
+        return false;
+    for (size_t i = 0; i < app->models.count; i++)
+        srv_metrics_add_model(app->metrics, app->models.items[i].name);
+    return true;
 }
 
 /* Opens the parts that neither read files of models nor take requests. */
@@ -236,9 +244,9 @@ static bool open_parts(struct srv_app *app, char *message)
         return false;
     snprintf(message, MESSAGE_MAX, "out of memory");
     return srv_metrics_open(&app->metrics, app->routes) &&
-           (app->usage = srv_usage_open()) != NULL &&
-           srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
-           fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
+           (app->usage = srv_usage_open()) != NULL && open_models(app, message) &&
+           fit_memory(app, message) && srv_openapi_describe(app) && open_pool(app, message) &&
+           open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
            open_store(app, message) && open_scheduler(app);
 }
@@ -250,6 +258,8 @@ static struct srv_http_context http_context(struct srv_app *app)
         .routes = app->routes,
         .instance = app->config.instance,
         .keys = app->config.api_keys != NULL ? &app->keys : NULL,
+        .allowed_hosts = app->config.allowed_hosts,
+        .allow_origins = app->config.allow_origins,
         .log = &app->log,
         .metrics = app->metrics,
         .scheduler = app->scheduler,
@@ -279,13 +289,14 @@ static bool open_http(struct srv_app *app, char *message)
 
 static bool load(struct srv_app *app, char *message)
 {
+    srv_notify(&app->notifier, SRV_NOTICE_LOADING, "loading");
     stop_at_once(leave_with_success); /* nothing is lost before the first request */
     bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX) &&
                   srv_self_check(app, message, MESSAGE_MAX) &&
                   srv_store_load(app->store, message, MESSAGE_MAX);
     if (loaded && app->config.api_keys != NULL)
         srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
-    hold_signals(&app->config);
+    hold_signals();
     if (loaded && !srv_models_describe(app)) {
         snprintf(message, MESSAGE_MAX, "out of memory");
         return false;
@@ -299,17 +310,18 @@ static bool load(struct srv_app *app, char *message)
     return true;
 }
 
-static void warn_of_exposure(struct srv_app *app)
+/* The configuration asks for it, so that it is no error. */
+static void note_exposure(struct srv_app *app)
 {
     const struct srv_config *config = &app->config;
     if (srv_config_is_loopback(config->host))
         return;
     if (config->api_keys == NULL)
-        srv_log_event(&app->log, SRV_LOG_ERROR, "exposed",
+        srv_log_event(&app->log, SRV_LOG_INFO, "exposed",
                       "no API keys: whoever reaches %s may use and end every session",
                       config->host);
     else if (config->tls_cert == NULL)
-        srv_log_event(&app->log, SRV_LOG_ERROR, "exposed",
+        srv_log_event(&app->log, SRV_LOG_INFO, "exposed",
                       "no TLS: API keys and tensors cross the network to %s in the clear",
                       config->host);
 }
@@ -338,6 +350,7 @@ static void announce_ready(struct srv_app *app)
                   app->models.count == 0 ? ": attention without weights only" : "");
     printf("attnd: ready on %s\n", url);
     fflush(stdout);
+    srv_notify(&app->notifier, SRV_NOTICE_READY, url);
 }
 
 /* ---- From start to end ----------------------------------------------------------------------- */
@@ -355,8 +368,10 @@ static bool close_all(struct srv_app *app)
     attn_cache_pool_free(app->pool);
     attn_engine_close(app->engine);
     srv_usage_close(app->usage);
+    srv_buffer_fini(&app->openapi);
     srv_metrics_close(app->metrics);
     srv_keyring_fini(&app->keys);
+    srv_notifier_close(&app->notifier);
     srv_log_close(&app->log);
     return saved;
 }
@@ -366,7 +381,8 @@ static int run(struct srv_app *app)
     char message[MESSAGE_MAX];
     srv_heap_configure(app->config.event_threads);
     srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
-    hold_signals(&app->config);
+    srv_notifier_open(&app->notifier, &app->log);
+    hold_signals();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow fails its write */
     fit_connections(app);
@@ -374,9 +390,9 @@ static int run(struct srv_app *app)
                   open_http(app, message) && load(app, message) && restrict_calls(app, message);
     if (opened) {
         atomic_store(&app->phase, SRV_READY);
-        warn_of_exposure(app);
+        note_exposure(app);
         announce_ready(app);
-        sigset_t signals = served_signals(&app->config);
+        sigset_t signals = served_signals();
         srv_serve(app, &signals);
         stop_at_once(leave_with_failure);
         srv_drain(app);

@@ -51,8 +51,13 @@ void srv_serve(struct srv_app *app, const sigset_t *signals)
     while ((signal_number = sigwaitinfo(signals, NULL)) < 0 || signal_number == SIGHUP) {
         if (signal_number < 0)
             continue; /* interrupted, as by a debugger */
+        srv_notify(&app->notifier, SRV_NOTICE_RELOADING, "reloading");
+        if (app->config.api_keys == NULL && app->config.tls_cert == NULL)
+            srv_log_event(&app->log, SRV_LOG_INFO, "reload",
+                          "neither keys nor a certificate to read");
         reload_keys(app);
         reload_certificate(app);
+        srv_notify(&app->notifier, SRV_NOTICE_READY, "ready");
     }
 }
 
@@ -61,6 +66,7 @@ void srv_drain(struct srv_app *app)
     const struct timespec poll = {.tv_nsec = 10 * 1000 * 1000};
     uint64_t deadline_ns = srv_now_ns() + app->config.limits.drain_timeout_s * UINT64_C(1000000000);
     atomic_store(&app->phase, SRV_DRAINING);
+    srv_notify(&app->notifier, SRV_NOTICE_STOPPING, "draining");
     srv_log_event(&app->log, SRV_LOG_INFO, "draining", "%zu requests are running",
                   srv_http_active(app->http));
     srv_http_quiesce(app->http);

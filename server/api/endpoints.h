@@ -3,21 +3,27 @@
 #ifndef SRV_ENDPOINTS_H
 #define SRV_ENDPOINTS_H
 
+#include "wire/document.h"
 #include "wire/route.h"
 
 extern const struct srv_routes srv_routes; /* routes.c */
 
-/* endpoint_attend.c, endpoint_decode.c */
+/* endpoint_attend.c, endpoint_decode.c.  srv_attend_prepare checks a job, whose call was read as a
+ * body of /attend, against models and limits, allocates its outputs and sets its type. */
+struct srv_job;
+enum srv_error_code srv_attend_prepare(struct srv_job *job, struct srv_error *error);
 srv_job_parser srv_parse_attend;
 srv_job_parser srv_parse_decode;
 
 /* endpoint_sessions.c */
+extern const struct srv_document_table srv_create_fields;
 srv_job_parser srv_parse_create;
 srv_handler srv_get_sessions;
 srv_handler srv_get_session;
 srv_job_parser srv_parse_delete;
 
-/* endpoint_session_change.c */
+/* endpoint_session_change.c: the fields of their bodies are the route's */
+extern const struct srv_document_table srv_fork_fields, srv_truncate_fields;
 srv_job_parser srv_parse_fork;
 srv_job_parser srv_parse_truncate;
 
@@ -35,9 +41,25 @@ bool srv_models_describe(struct srv_app *app);
 srv_handler srv_get_models;
 srv_handler srv_get_model;
 
+/* endpoint_openapi.c.  srv_openapi_describe makes the reply, before the port opens; false where
+ * memory is short. */
+bool srv_openapi_describe(struct srv_app *app);
+srv_handler srv_get_openapi;
+
 /* endpoint_ops.c */
 srv_handler srv_get_health;
 srv_handler srv_get_ready;
 srv_handler srv_get_metrics;
+
+/* v2_infer.c, v2_models.c: the Open Inference Protocol */
+srv_job_parser srv_parse_v2_infer;
+srv_handler srv_get_v2;
+srv_handler srv_get_v2_model;
+srv_handler srv_get_v2_model_config;
+srv_handler srv_get_v2_model_ready;
+srv_handler srv_get_v2_model_stats;
+srv_handler srv_get_v2_stats;
+srv_handler srv_post_v2_index;
+srv_handler srv_post_v2_load;
 
 #endif

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #define SRV_ID_MAX 64 /* characters */
+#define SRV_ID_RULE "1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit"
 
 /* Whether the character may stand in an id: a letter, a digit, '_', '.' or '-'. */
 bool srv_id_character(char c);

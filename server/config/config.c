@@ -16,6 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buffer.h"
+#include "base/nearest.h"
 #include "base/text_file.h"
 #include "config/config_models.h"
 #include "config/config_options.h"
@@ -24,6 +26,8 @@
 struct given {
     const char *flags[SRV_MAX_OPTIONS];
     const char *variables[SRV_MAX_OPTIONS];
+    const char *models[SRV_MAX_MODELS]; /* of the flags --model, which may be several */
+    size_t num_models;
 };
 
 bool srv_config_refuse(struct srv_config_reading *reading, const char *format, ...)
@@ -33,6 +37,49 @@ bool srv_config_refuse(struct srv_config_reading *reading, const char *format, .
     vsnprintf(reading->message, reading->size, format, args);
     va_end(args);
     return false;
+}
+
+/* ---- Unknown names --------------------------------------------------------------------------- */
+
+static bool may_come_from(const struct srv_option *option, enum srv_config_source source)
+{
+    return source == SRV_FROM_FLAG ||
+           (source == SRV_FROM_FILE ? srv_option_in_file(option) : option->kind != SRV_OPTION_MODE);
+}
+
+/* The option of which `name`, without the prefix of its source, is probably a misspelling; NULL
+ * where there is none. */
+static const struct srv_option *option_near(const char *name, enum srv_config_source source)
+{
+    const char *names[SRV_MAX_OPTIONS] = {NULL};
+    for (size_t i = 0; i < srv_option_count; i++)
+        names[i] = may_come_from(&srv_options[i], source) ? srv_options[i].name : NULL;
+    const char *nearest = srv_nearest(name, names, srv_option_count);
+    for (size_t i = 0; i < srv_option_count; i++) {
+        if (nearest != NULL && names[i] == nearest)
+            return &srv_options[i];
+    }
+    return NULL;
+}
+
+/* Refuses what `source` has named: `text` is the `length` bytes that the message shows, of which
+ * the first `prefix` are the source's. */
+static bool refuse_unknown(struct srv_config_reading *reading, const char *text, size_t length,
+                           size_t prefix, enum srv_config_source source)
+{
+    static const char *const kinds[] = {
+        [SRV_FROM_FILE] = "key", [SRV_FROM_VARIABLE] = "variable", [SRV_FROM_FLAG] = "argument"};
+    char name[SRV_NEAREST_MAX + 1] = "", spelled[SRV_OPTION_SPELL_MAX];
+    if (length - prefix < sizeof name)
+        memcpy(name, text + prefix, length - prefix);
+    const struct srv_option *option = option_near(name, source);
+    int shown = (int)(length < 64 ? length : 64);
+    if (option == NULL)
+        return srv_config_refuse(reading, "unknown %s \"%.*s\" (see attnd --help)", kinds[source],
+                                 shown, text);
+    srv_option_spell(spelled, option, source);
+    return srv_config_refuse(reading, "unknown %s \"%.*s\": did you mean %s?", kinds[source], shown,
+                             text, spelled);
 }
 
 /* ---- Flags and variables --------------------------------------------------------------------- */
@@ -46,7 +93,7 @@ static bool take_flag(struct srv_config_reading *reading, struct given *given, i
     size_t length = strcspn(flag, "=");
     const struct srv_option *option = srv_option_find(flag, length, SRV_FROM_FLAG);
     if (option == NULL)
-        return srv_config_refuse(reading, "unknown argument \"%.64s\" (see attnd --help)", flag);
+        return refuse_unknown(reading, flag, length, strspn(flag, "-"), SRV_FROM_FLAG);
     const char *value = flag[length] == '=' ? flag + length + 1 : NULL;
     if (option->kind == SRV_OPTION_MODE) {
         if (value != NULL)
@@ -58,22 +105,36 @@ static bool take_flag(struct srv_config_reading *reading, struct given *given, i
         return srv_config_refuse(reading, "%.64s needs a value", flag);
     if (value == NULL)
         value = argv[++*at];
-    given->flags[option - srv_options] = value;
+    if (option->kind != SRV_OPTION_MODELS)
+        given->flags[option - srv_options] = value;
+    else if (given->num_models < SRV_MAX_MODELS)
+        given->models[given->num_models++] = value;
+    else
+        return srv_config_refuse(reading, "--model: more than %d are given", SRV_MAX_MODELS);
     return true;
 }
 
-/* Takes the variable `NAME=value` if its name begins with ATTN_. */
+/* Takes the variable `NAME=value` if its name begins with ATTN_ and its value is not empty.  A name
+ * that begins with ATTND_ is refused where the rest is near an option's name: a mistake, unless it
+ * is the address that Kubernetes gives as ATTND_PORT where a service is named attnd. */
 static bool take_variable(struct srv_config_reading *reading, struct given *given,
                           const char *variable)
 {
-    if (strncmp(variable, "ATTN_", 5) != 0)
+    size_t length = strcspn(variable, "="), prefix = strlen("ATTN_");
+    const char *value = variable[length] == '=' ? variable + length + 1 : "";
+    if (strncmp(variable, "ATTND_", prefix + 1) == 0) {
+        char name[SRV_NEAREST_MAX + 1];
+        snprintf(name, sizeof name, "%.*s", (int)(length - prefix - 1), variable + prefix + 1);
+        return option_near(name, SRV_FROM_VARIABLE) == NULL || strstr(value, "://") != NULL ||
+               refuse_unknown(reading, variable, length, prefix + 1, SRV_FROM_VARIABLE);
+    }
+    if (strncmp(variable, "ATTN_", prefix) != 0)
         return true;
-    size_t length = strcspn(variable, "=");
     const struct srv_option *option = srv_option_find(variable, length, SRV_FROM_VARIABLE);
     if (option == NULL || option->kind == SRV_OPTION_MODE)
-        return srv_config_refuse(reading, "unknown variable %.*s (see attnd --help)",
-                                 (int)(length < 64 ? length : 64), variable);
-    given->variables[option - srv_options] = variable[length] == '=' ? variable + length + 1 : "";
+        return refuse_unknown(reading, variable, length, prefix, SRV_FROM_VARIABLE);
+    if (value[0] != '\0')
+        given->variables[option - srv_options] = value;
     return true;
 }
 
@@ -86,8 +147,24 @@ static bool set(struct srv_config_reading *reading, const struct srv_option *opt
 static bool apply_given(struct srv_config_reading *reading, const char *const texts[],
                         enum srv_config_source source)
 {
+    char name[SRV_OPTION_SPELL_MAX];
     for (size_t i = 0; i < srv_option_count; i++) {
-        if (texts[i] != NULL && !set(reading, &srv_options[i], source, texts[i]))
+        const struct srv_option *option = &srv_options[i];
+        if (texts[i] == NULL)
+            continue;
+        srv_option_spell(name, option, source);
+        if (option->kind == SRV_OPTION_MODELS
+                ? !srv_config_model_list(reading, name, texts[i], source)
+                : !set(reading, option, source, texts[i]))
+            return false;
+    }
+    return true;
+}
+
+static bool apply_model_flags(struct srv_config_reading *reading, const struct given *given)
+{
+    for (size_t i = 0; i < given->num_models; i++) {
+        if (!srv_config_model_list(reading, "--model", given->models[i], SRV_FROM_FLAG))
             return false;
     }
     return true;
@@ -152,13 +229,37 @@ static json_t *parse(struct srv_config_reading *reading, const char *path)
     return root;
 }
 
+/* Sets an option from a list of texts, which are joined by commas. */
+static bool set_list(struct srv_config_reading *reading, const struct srv_option *option,
+                     const json_t *list)
+{
+    struct srv_buffer text;
+    size_t i;
+    json_t *entry;
+    bool strings = true;
+    srv_buffer_init(&text, SRV_MAX_CONFIG_BYTES);
+    json_array_foreach((json_t *)(uintptr_t)list, i, entry) {
+        strings = strings && json_is_string(entry) && strchr(json_string_value(entry), ',') == NULL;
+        srv_buffer_text(&text, i > 0 ? "," : "");
+        srv_buffer_text(&text, strings ? json_string_value(entry) : "");
+    }
+    srv_buffer_append(&text, "", 1);
+    bool done = strings && !text.failed
+                    ? set(reading, option, SRV_FROM_FILE, text.data)
+                    : srv_config_refuse(reading, "%s: must be a list of strings", option->name);
+    srv_buffer_fini(&text);
+    return done;
+}
+
 static bool apply_member(struct srv_config_reading *reading, const char *key, const json_t *value)
 {
     const struct srv_option *option = srv_option_find(key, strlen(key), SRV_FROM_FILE);
-    if (strcmp(key, "models") == 0)
-        return srv_config_models(reading, value);
     if (option == NULL || !srv_option_in_file(option))
-        return srv_config_refuse(reading, "unknown key \"%.64s\"", key);
+        return refuse_unknown(reading, key, strlen(key), 0, SRV_FROM_FILE);
+    if (option->kind == SRV_OPTION_MODELS)
+        return srv_config_models(reading, value);
+    if (json_is_array(value) && option->is_list)
+        return set_list(reading, option, value);
     if (json_is_string(value))
         return set(reading, option, SRV_FROM_FILE, json_string_value(value));
     if (json_is_boolean(value) && option->kind == SRV_OPTION_CHOICE)
@@ -255,6 +356,18 @@ static bool check_exposure(struct srv_config_reading *reading)
                              config->host);
 }
 
+/* Fills in what several options say together. */
+static bool complete(struct srv_config_reading *reading)
+{
+    struct srv_config *config = reading->config;
+    if (strcmp(config->host, "localhost") == 0)
+        memcpy(config->host, "127.0.0.1", sizeof "localhost"); /* which is as long */
+    if (config->mode != SRV_RUN_HEALTH && !srv_config_model_dir(reading))
+        return false;
+    srv_config_model_dtypes(config);
+    return true;
+}
+
 /* Checks that span several options. */
 static bool check_together(struct srv_config_reading *reading)
 {
@@ -280,22 +393,23 @@ bool srv_config_read(struct srv_config *config, int argc, char *const argv[],
     return take_variables(&reading, &given, variables) && apply_defaults(&reading) &&
            apply_named_file(&reading, &given) &&
            apply_given(&reading, given.variables, SRV_FROM_VARIABLE) &&
-           apply_given(&reading, given.flags, SRV_FROM_FLAG) && check_together(&reading);
+           apply_given(&reading, given.flags, SRV_FROM_FLAG) &&
+           apply_model_flags(&reading, &given) && complete(&reading) && check_together(&reading);
 }
 
 void srv_config_fini(struct srv_config *config)
 {
-    for (size_t i = 0; i < config->num_models; i++) {
-        free(config->models[i].path);
-        free(config->models[i].random);
-        free(config->models[i].layers);
-    }
+    for (size_t i = 0; i < config->num_models; i++)
+        srv_config_free_model(&config->models[i]);
     free(config->models);
     free(config->config_file);
+    free(config->model_dir);
     free(config->host);
     free(config->instance);
     free(config->state_dir);
     free(config->api_keys);
+    free(config->allowed_hosts);
+    free(config->allow_origins);
     free(config->tls_cert);
     free(config->tls_key);
     memset(config, 0, sizeof *config);

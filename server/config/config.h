@@ -3,7 +3,12 @@
  * One option table (config_options.c) gives each option its name, kind, default, bounds and help:
  * the file's key `max_queue`, the variable ATTN_MAX_QUEUE and the flag --max-queue are the same
  * option.  A flag overrides a variable, a variable the file, the file the default.  Unknown keys,
- * ATTN_* variables and flags are errors that name them. */
+ * ATTN_* variables and flags are errors that name them, and the option that was probably meant.  A
+ * variable that is empty counts as unset.
+ *
+ * Models come from the list `models` of the file, from ATTN_MODELS and --model, and from the
+ * directories of model_dir; these sources add up, and of two models with one name the stronger
+ * source's is served, model_dir being the weakest. */
 #ifndef SRV_CONFIG_H
 #define SRV_CONFIG_H
 
@@ -23,11 +28,15 @@ struct srv_model_entry {
     char *random;   /* the JSON text of a `random` object, or NULL */
     size_t *layers; /* [num_layers] or NULL: all */
     size_t num_layers;
-    const char *stack; /* of srv_stack_names, or NULL: the default */
+    const char *stack;            /* of srv_stack_names, or NULL: the default */
+    bool has_dtype, has_kv_dtype; /* false: the options dtype and kv_dtype say it */
     enum attn_dtype dtype, kv_dtype;
+    unsigned char source; /* enum srv_config_source */
 };
 
 enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };
+
+#define SRV_LISTED_MAX 255 /* characters of an entry of allowed_hosts or allow_origins */
 
 /* The source of an option's value; a later one overrides an earlier one.  SRV_FROM_MEMORY: the
  * default, divided because memory is short. */
@@ -42,24 +51,28 @@ enum srv_config_source {
 #define SRV_MAX_OPTIONS 64 /* rows of the option table at most */
 
 struct srv_config {
-    unsigned mode;                      /* enum srv_run_mode */
-    char *config_file;                  /* NULL: none was given */
-    char *host;                         /* numeric, IPv4 or IPv6 */
-    char *instance;                     /* [A-Za-z0-9][A-Za-z0-9-]*, at most 32 */
-    unsigned cpu_level;                 /* enum attn_cpu_level */
-    unsigned gemm;                      /* enum attn_gemm_mode */
-    unsigned log;                       /* enum srv_log_level */
-    unsigned sandbox;                   /* 0: off */
-    unsigned durability, journal_fsync; /* enums of store.h */
-    unsigned allow_unauthenticated;     /* 1: may listen beyond loopback without api_keys */
-    char *state_dir;                    /* NULL: none */
-    char *tls_cert, *tls_key;           /* PEM files; NULL: plain HTTP */
-    char *api_keys;                     /* a file; NULL: requests need no key */
+    unsigned mode;                       /* enum srv_run_mode */
+    char *config_file;                   /* NULL: none was given */
+    char *model_dir;                     /* its directories are models; NULL: none */
+    unsigned dtype, kv_dtype;            /* of models that do not say it: 0 f32, 1 bf16, ... */
+    char *host;                          /* numeric, IPv4 or IPv6 */
+    char *instance;                      /* [A-Za-z0-9][A-Za-z0-9-]*, at most 32 */
+    unsigned cpu_level;                  /* enum attn_cpu_level */
+    unsigned gemm;                       /* enum attn_gemm_mode */
+    unsigned log;                        /* enum srv_log_level */
+    unsigned sandbox;                    /* 0: off */
+    unsigned durability, journal_fsync;  /* enums of store.h */
+    unsigned reply_compression;          /* enum srv_reply_compression (wire/coding.h) */
+    unsigned allow_unauthenticated;      /* 1: may listen beyond loopback without api_keys */
+    char *state_dir;                     /* NULL: none */
+    char *tls_cert, *tls_key;            /* PEM files; NULL: plain HTTP */
+    char *api_keys;                      /* a file; NULL: requests need no key */
+    char *allowed_hosts, *allow_origins; /* separated by commas; NULL: none */
     size_t snapshot_interval_s, snapshot_tokens, journal_bytes;
     size_t port, threads, event_threads;
     size_t memory_limit; /* 0: that of the control group or the machine */
     struct srv_limits limits;
-    struct srv_model_entry *models;
+    struct srv_model_entry *models; /* [SRV_MAX_MODELS], of which num_models are given; or NULL */
     size_t num_models;
     unsigned char sources[SRV_MAX_OPTIONS]; /* enum srv_config_source, by row of the table */
 };

@@ -1,4 +1,5 @@
-/* config_models.c: the `models` list of the configuration file.
+/* config_models.c: the models that the configuration names: the list `models` of the file, and
+ * NAME=DIR of ATTN_MODELS and --model.
  *
  * An entry is {"name", "path", "layers"?, "stack"?} for a checkpoint or {"name", "random": {..}},
  * either with "dtype"? and "kv_dtype"?.  A table has the keys and the function that reads each.
@@ -10,6 +11,7 @@
 
 #include "attn.h"
 #include "base/id.h"
+#include "base/nearest.h"
 
 const char *const srv_stack_names[SRV_STACKS] = {"encoder", "decoder", "cross"};
 
@@ -31,14 +33,9 @@ static bool read_name(const struct member *member, const json_t *value)
 {
     const char *name = json_string_value(value);
     if (name == NULL || !srv_id_valid(name))
-        return refuse(member,
-                      "must be 1 to 64 letters, digits, '.', '_' or '-', the first a letter "
-                      "or digit");
-    const struct srv_config *config = member->reading->config;
-    for (size_t i = 0; i < config->num_models; i++) {
-        if (strcmp(config->models[i].name, name) == 0)
-            return refuse(member, "names an earlier model too");
-    }
+        return refuse(member, "must be " SRV_ID_RULE);
+    if (srv_config_find_model(member->reading->config, name, strlen(name)) != NULL)
+        return refuse(member, "names an earlier model too");
     memcpy(member->entry->name, name, strlen(name) + 1);
     return true;
 }
@@ -97,6 +94,7 @@ static bool read_random(const struct member *member, const json_t *value)
 static bool read_dtype(const struct member *member, const json_t *value)
 {
     const char *name = json_string_value(value);
+    member->entry->has_dtype = true;
     return (name != NULL && attn_dtype_find(&member->entry->dtype, name) &&
             member->entry->dtype != ATTN_F16) ||
            refuse(member, "must be \"f32\", \"bf16\" or \"int8\"");
@@ -105,6 +103,7 @@ static bool read_dtype(const struct member *member, const json_t *value)
 static bool read_kv_dtype(const struct member *member, const json_t *value)
 {
     const char *name = json_string_value(value);
+    member->entry->has_kv_dtype = true;
     return (name != NULL && attn_dtype_find(&member->entry->kv_dtype, name)) ||
            refuse(member, "must be \"f32\", \"bf16\", \"f16\" or \"int8\"");
 }
@@ -129,14 +128,22 @@ static const struct {
     {"random", read_random}, {"dtype", read_dtype}, {"kv_dtype", read_kv_dtype},
     {"stack", read_stack},
 };
+#define READERS (sizeof readers / sizeof readers[0])
 
 static bool read_member(const struct member *member, const json_t *value)
 {
-    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
+    for (size_t i = 0; i < READERS; i++) {
         if (strcmp(readers[i].key, member->key) == 0)
             return readers[i].read(member, value);
     }
-    return refuse(member, "unknown key");
+    const char *names[READERS];
+    for (size_t i = 0; i < READERS; i++)
+        names[i] = readers[i].key;
+    const char *nearest = srv_nearest(member->key, names, READERS);
+    if (nearest == NULL)
+        return refuse(member, "unknown key");
+    return srv_config_refuse(member->reading, "models[%zu].%.64s: unknown key: did you mean %s?",
+                             member->index, member->key, nearest);
 }
 
 static bool read_entry(struct member *member, json_t *object)
@@ -170,20 +177,104 @@ bool srv_config_models(struct srv_config_reading *reading, const json_t *list)
     if (!json_is_array(list) || count > SRV_MAX_MODELS)
         return srv_config_refuse(reading, "models: must be a list of at most %d entries",
                                  SRV_MAX_MODELS);
-    struct srv_config *config = reading->config;
-    config->models = calloc(count > 0 ? count : 1, sizeof *config->models);
-    if (config->models == NULL)
-        return srv_config_refuse(reading, "models: out of memory");
     for (size_t i = 0; i < count; i++) {
         json_t *object = json_array_get(list, i);
-        struct member member = {
-            .reading = reading, .entry = &config->models[i], .index = i, .key = ""};
         if (!json_is_object(object))
             return srv_config_refuse(reading, "models[%zu]: must be an object", i);
-        bool read = read_entry(&member, object);
-        config->num_models++; /* also after a failure: srv_config_fini frees what was read */
-        if (!read)
+        struct member member = {.reading = reading, .index = i, .key = ""};
+        member.entry = srv_config_new_model(reading);
+        if (member.entry == NULL || !read_entry(&member, object))
             return false;
+        member.entry->source = SRV_FROM_FILE;
     }
     return true;
+}
+
+/* ---- NAME=DIR -------------------------------------------------------------------------------- */
+
+#define SEPARATORS ", \t\n"
+
+/* Adds the model of the first `length` bytes of `text`. */
+static bool add_model(struct srv_config_reading *reading, const char *name, const char *text,
+                      size_t length, enum srv_config_source source)
+{
+    size_t end = strcspn(text, "=");
+    char id[SRV_ID_MAX + 1] = "";
+    if (end <= SRV_ID_MAX)
+        memcpy(id, text, end);
+    if (end + 1 >= length || !srv_id_valid(id))
+        return srv_config_refuse(reading,
+                                 "%s: \"%.*s\" is not NAME=DIR (a name is " SRV_ID_RULE ")", name,
+                                 (int)(length < 64 ? length : 64), text);
+    struct srv_model_entry *entry = srv_config_find_model(reading->config, id, end);
+    if (entry != NULL && entry->source == source)
+        return srv_config_refuse(reading, "%s: two models are named %s", name, id);
+    if (entry != NULL)
+        srv_config_free_model(entry);
+    else if ((entry = srv_config_new_model(reading)) == NULL)
+        return false;
+    *entry = (struct srv_model_entry){.source = (unsigned char)source};
+    memcpy(entry->name, id, sizeof entry->name);
+    entry->path = strndup(text + end + 1, length - end - 1);
+    return entry->path != NULL || srv_config_refuse(reading, "%s: out of memory", name);
+}
+
+bool srv_config_model_list(struct srv_config_reading *reading, const char *name, const char *text,
+                           enum srv_config_source source)
+{
+    if (source == SRV_FROM_FLAG)
+        return add_model(reading, name, text, strlen(text), source);
+    for (text += strspn(text, SEPARATORS); *text != '\0'; text += strspn(text, SEPARATORS)) {
+        size_t length = strcspn(text, SEPARATORS);
+        if (!add_model(reading, name, text, length, source))
+            return false;
+        text += length;
+    }
+    return true;
+}
+
+/* ---- Entries --------------------------------------------------------------------------------- */
+
+struct srv_model_entry *srv_config_find_model(const struct srv_config *config, const char *name,
+                                              size_t length)
+{
+    for (size_t i = 0; i < config->num_models; i++) {
+        struct srv_model_entry *entry = &config->models[i];
+        if (strlen(entry->name) == length && memcmp(entry->name, name, length) == 0)
+            return entry;
+    }
+    return NULL;
+}
+
+struct srv_model_entry *srv_config_new_model(struct srv_config_reading *reading)
+{
+    struct srv_config *config = reading->config;
+    if (config->models == NULL)
+        config->models = calloc(SRV_MAX_MODELS, sizeof *config->models);
+    if (config->models != NULL && config->num_models < SRV_MAX_MODELS)
+        return &config->models[config->num_models++];
+    if (config->models == NULL)
+        srv_config_refuse(reading, "models: out of memory");
+    else
+        srv_config_refuse(reading, "models: there are more than %d", SRV_MAX_MODELS);
+    return NULL;
+}
+
+void srv_config_free_model(struct srv_model_entry *entry)
+{
+    free(entry->path);
+    free(entry->random);
+    free(entry->layers);
+}
+
+void srv_config_model_dtypes(struct srv_config *config)
+{
+    static const enum attn_dtype of_weights[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
+    for (size_t i = 0; i < config->num_models; i++) {
+        struct srv_model_entry *entry = &config->models[i];
+        if (!entry->has_dtype)
+            entry->dtype = of_weights[config->dtype];
+        if (!entry->has_kv_dtype)
+            entry->kv_dtype = (enum attn_dtype)config->kv_dtype;
+    }
 }

@@ -18,7 +18,8 @@
 static bool host_valid(const char *text)
 {
     unsigned char address[sizeof(struct in6_addr)];
-    return inet_pton(AF_INET, text, address) == 1 || inet_pton(AF_INET6, text, address) == 1;
+    return strcmp(text, "localhost") == 0 || inet_pton(AF_INET, text, address) == 1 ||
+           inet_pton(AF_INET6, text, address) == 1;
 }
 
 static bool instance_valid(const char *text)
@@ -27,6 +28,41 @@ static bool instance_valid(const char *text)
     size_t length = strlen(text);
     return length <= SRV_INSTANCE_MAX && text[0] != '-' && strspn(text, set) == length;
 }
+
+/* Whether every entry of a list is good: texts separated by commas, of 1 to SRV_LISTED_MAX
+ * characters each. */
+static bool list_valid(const char *text, bool (*entry_valid)(const char *text, size_t length))
+{
+    for (;;) {
+        size_t length = strcspn(text, ",");
+        if (length == 0 || length > SRV_LISTED_MAX || !entry_valid(text, length))
+            return false;
+        if (text[length] == '\0')
+            return true;
+        text += length + 1;
+    }
+}
+
+#define LOWER_SET "abcdefghijklmnopqrstuvwxyz0123456789-_."
+
+static bool host_name_valid(const char *text, size_t length)
+{
+    return strspn(text, LOWER_SET "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == length &&
+           text[length - 1] != '.';
+}
+
+/* A scheme, "://", and a host with a port or without, in lower case: as browsers write them. */
+static bool origin_valid(const char *text, size_t length)
+{
+    size_t scheme = strspn(text, LOWER_SET "+");
+    if (scheme == 0 || strncmp(text + scheme, "://", strlen("://")) != 0)
+        return false;
+    const char *host = text + scheme + strlen("://"), *end = text + length;
+    return host < end && host + strspn(host, LOWER_SET "[]:") == end;
+}
+
+static bool hosts_valid(const char *text) { return list_valid(text, host_name_valid); }
+static bool origins_valid(const char *text) { return list_valid(text, origin_valid); }
 
 #define OPTION(kind_, name_, member) \
     .name = #name_, .kind = SRV_OPTION_##kind_, .offset = offsetof(struct srv_config, member)
@@ -40,6 +76,7 @@ static bool instance_valid(const char *text)
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
+#define TIB ((size_t)1 << 40)
 
 /* A new option is a row here and the member of struct srv_config (config.h) that the row names, or
  * of struct srv_limits (bounds.h) where it is a bound, and a row in the table of
@@ -50,8 +87,18 @@ static bool instance_valid(const char *text)
 const struct srv_option srv_options[] = {
     {OPTION(TEXT, config, config_file), .accepts = "a file name",
      .help = "JSON file with these keys and `models`"},
-    {TEXT(host), .initial = "127.0.0.1", .accepts = "a numeric IPv4 or IPv6 address",
-     .valid = host_valid, .help = "address to listen on"},
+    {.name = "model",
+     .kind = SRV_OPTION_MODELS,
+     .accepts = "NAME=DIR",
+     .help = "serve the checkpoint in DIR as NAME; may be given several times"},
+    {TEXT(model_dir), .accepts = "a directory name",
+     .help = "serve each directory in it that holds a config.json, by its own name"},
+    {CHOICE(dtype), .initial = "f32", .choices = "f32|bf16|int8",
+     .help = "how weights are kept, where a model does not say it"},
+    {CHOICE(kv_dtype), .initial = "f32", .choices = "f32|bf16|f16|int8",
+     .help = "how sessions cache keys and values, where a model does not say it"},
+    {TEXT(host), .initial = "127.0.0.1", .accepts = "localhost, or a numeric IPv4 or IPv6 address",
+     .valid = host_valid, .help = "address to listen on; localhost is 127.0.0.1"},
     {SIZE(port), .initial = "8080", RANGE(0, 65535), .help = "TCP port; 0 for any free one"},
     {TEXT(instance), .accepts = "1 to 32 letters, digits and hyphens, the first no hyphen",
      .valid = instance_valid,
@@ -106,6 +153,8 @@ const struct srv_option srv_options[] = {
      .help = "time a connection may stay open between requests"},
     {LIMIT(drain_timeout_s), .initial = "30", RANGE(0, 86400), .unit = "seconds",
      .help = "time for running requests to finish after SIGTERM"},
+    {CHOICE(reply_compression), .initial = "asked", .choices = "asked|json|all",
+     .help = "large replies to compress for Accept-Encoding; asked: by compressed_output only"},
     {CHOICE(durability), .initial = "none", .choices = "none|snapshot|journal",
      .help = "how sessions outlive the process"},
     {TEXT(state_dir), .accepts = "a directory name",
@@ -125,6 +174,14 @@ const struct srv_option srv_options[] = {
     {TEXT(tls_key), .accepts = "a file name", .help = "PEM file of that certificate's key"},
     {CHOICE(allow_unauthenticated), .initial = "false", .choices = "false|true",
      .help = "listen beyond loopback without api_keys"},
+    {TEXT(allowed_hosts), .accepts = "names without ports, separated by commas",
+     .valid = hosts_valid, .is_list = true,
+     .help = "names beside addresses and localhost that Host may have; needed without api_keys"},
+    {TEXT(allow_origins),
+     .accepts = "exact origins such as https://app.example, separated by commas "
+                "(a star would let in every page that a browser shows)",
+     .valid = origins_valid, .is_list = true,
+     .help = "web pages that may use the daemon from a browser (CORS)"},
     {MODE(check, SRV_RUN_CHECK),
      .help = "read configuration and models' headers, print what would be served"},
     {MODE(health_check, SRV_RUN_HEALTH),
@@ -147,7 +204,9 @@ void srv_option_spell(char out[SRV_OPTION_SPELL_MAX], const struct srv_option *o
                                            [SRV_FROM_VARIABLE] = "ATTN_",
                                            [SRV_FROM_FLAG] = "--"};
     size_t start = strlen(prefixes[source]);
-    snprintf(out, SRV_OPTION_SPELL_MAX, "%s%s", prefixes[source], option->name);
+    bool plural = option->kind == SRV_OPTION_MODELS && source != SRV_FROM_FLAG;
+    snprintf(out, SRV_OPTION_SPELL_MAX, "%s%s%s", prefixes[source], option->name,
+             plural ? "s" : "");
     for (char *c = out + start; *c != '\0'; c++) {
         if (source == SRV_FROM_VARIABLE)
             *c = (char)toupper((unsigned char)*c);
@@ -179,8 +238,22 @@ bool srv_size_parse(size_t *out, const char *text)
     static const struct {
         const char *suffix;
         size_t factor;
-    } units[] = {{"", 1},      {"KiB", KIB},    {"MiB", MIB},      {"GiB", GIB},
-                 {"k", 1000u}, {"M", 1000000u}, {"G", 1000000000u}};
+    } units[] = {
+        {"", 1},
+        {"KiB", KIB},
+        {"MiB", MIB},
+        {"GiB", GIB},
+        {"TiB", TIB},
+        {"k", 1000u},
+        {"kB", 1000u},
+        {"KB", 1000u},
+        {"M", 1000000u},
+        {"MB", 1000000u},
+        {"G", 1000000000u},
+        {"GB", 1000000000u},
+        {"T", 1000000000000u},
+        {"TB", 1000000000000u},
+    };
     size_t value = 0;
     const char *at = text;
     for (; isdigit((unsigned char)*at); at++) {
@@ -204,15 +277,17 @@ static void *value_at(const struct srv_config *config, const struct srv_option *
     return (char *)(uintptr_t)config + option->offset;
 }
 
-/* Writes what the option accepts, worded to follow "is not". */
-static void describe(char *out, size_t size, const struct srv_option *option)
+void srv_option_describe(char *out, size_t size, const struct srv_option *option)
 {
     bool has_unit = option->unit != NULL;
     if (option->kind == SRV_OPTION_SIZE) {
-        snprintf(out, size, "a whole number %s%s%sfrom %zu to %zu (suffixes KiB MiB GiB k M G)",
+        snprintf(out, size,
+                 "a whole number %s%s%sfrom %zu to %zu (suffixes KiB MiB GiB TiB KB MB GB TB)",
                  has_unit ? "of " : "", has_unit ? option->unit : "", has_unit ? " " : "",
                  option->min, option->max);
     } else if (option->kind == SRV_OPTION_TEXT) {
+        snprintf(out, size, "%s", option->accepts);
+    } else if (option->kind == SRV_OPTION_MODELS) {
         snprintf(out, size, "%s", option->accepts);
     } else {
         snprintf(out, size, "one of %s", option->choices);
@@ -283,13 +358,14 @@ bool srv_option_set(struct srv_config *config, const struct srv_option *option,
     case SRV_OPTION_CHOICE:
         set = set_choice(value, option, text);
         break;
-    case SRV_OPTION_MODE: /* without a value */
+    case SRV_OPTION_MODELS: /* srv_config_model_list */
+    case SRV_OPTION_MODE:   /* without a value */
         break;
     }
     if (!set) {
         char name[SRV_OPTION_SPELL_MAX], accepted[160];
         srv_option_spell(name, option, source);
-        describe(accepted, sizeof accepted, option);
+        srv_option_describe(accepted, sizeof accepted, option);
         snprintf(message, size, "%s: \"%.64s\" is not %s", name, text, accepted);
         return false;
     }
@@ -337,7 +413,7 @@ void srv_config_print(struct srv_buffer *out, const struct srv_config *config)
                                           [SRV_FROM_VARIABLE] = "variable",
                                           [SRV_FROM_FLAG] = "flag"};
     for (size_t i = 0; i < srv_option_count; i++) {
-        if (srv_options[i].kind == SRV_OPTION_MODE)
+        if (srv_options[i].kind == SRV_OPTION_MODE || srv_options[i].kind == SRV_OPTION_MODELS)
             continue;
         srv_buffer_printf(out, "  %-19s = ", srv_options[i].name);
         print_value(out, config, &srv_options[i]);
@@ -350,6 +426,7 @@ static void help_option(struct srv_buffer *out, const struct srv_option *option)
     static const char *const values[] = {[SRV_OPTION_TEXT] = " TEXT",
                                          [SRV_OPTION_SIZE] = " N",
                                          [SRV_OPTION_CHOICE] = " WORD",
+                                         [SRV_OPTION_MODELS] = " NAME=DIR",
                                          [SRV_OPTION_MODE] = ""};
     char flag[SRV_OPTION_SPELL_MAX];
     srv_option_spell(flag, option, SRV_FROM_FLAG);
@@ -384,8 +461,9 @@ void srv_config_help(struct srv_buffer *out)
         out, "\nEach option with a value is also a variable, as ATTN_MAX_QUEUE is of\n"
              "--max-queue, and, but for --config, a key of the file, \"max_queue\".  A flag\n"
              "beats a variable, a variable the file, the file the default.  Numbers take\n"
-             "the suffixes KiB, MiB, GiB, k, M and G.  The file's key \"models\" lists what\n"
-             "to serve: {\"name\", \"path\", \"layers\"?, \"stack\"?} or {\"name\", \"random\": "
-             "{...}}.\n"
+             "the suffixes KiB, MiB, GiB, TiB, KB, MB, GB and TB; a variable that is empty\n"
+             "counts as unset.  The file's key \"models\" lists what to serve: {\"name\",\n"
+             "\"path\", \"layers\"?, \"stack\"?} or {\"name\", \"random\": {...}}; the variable\n"
+             "ATTN_MODELS is a list NAME=DIR,NAME=DIR.\n"
              "\nStatus: 0 all is well, 1 it failed, 2 the configuration is wrong.\n");
 }

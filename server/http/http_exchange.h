@@ -66,9 +66,10 @@ struct srv_http {
     int listen_fd;
     unsigned port;
     uint64_t id_seed;
-    atomic_uint_fast64_t ids; /* request ids made so far */
+    atomic_uint_fast64_t ids; /* of requests and spans, made so far */
     atomic_size_t active, connections;
     struct srv_tls_slot certificate;
+    atomic_llong certificate_expires; /* seconds since 1970; 0: plain HTTP */
     struct srv_throttle throttle;
     struct srv_clients clients;
     size_t loop_count;
@@ -119,6 +120,12 @@ void srv_exchange_close(struct srv_exchange *exchange, enum srv_end end);
  * connection, or the one that calls srv_http_resume for an abandoned exchange. */
 void srv_exchange_log(struct srv_request *request);
 
+/* ---- http_names.c: the connection's event thread only ---- */
+
+/* Gives the request an id; takes the caller's own id and its trace from the head instead. */
+void srv_exchange_name(struct srv_exchange *exchange);
+void srv_exchange_take_names(struct srv_exchange *exchange, const struct srv_head *head);
+
 /* ---- http_job.c: the connection's event thread only, but for srv_http_resume (http.h) ---- */
 
 /* Hands the request to the scheduler; false where it was refused, with the reply made. */
@@ -147,6 +154,17 @@ bool srv_exchange_hold(struct srv_exchange *exchange, const struct srv_error *er
 /* Four times a second, and with UINT64_MAX before the loop ends: answers a held request whose time
  * has come. */
 void srv_exchange_check_held(struct srv_exchange *exchange, uint64_t now_ns);
+
+/* ---- http_v2.c ---- */
+
+/* Whether a path, or a target with its query, is /v2 or below: the Open Inference Protocol's. */
+bool srv_v2_is_path(const char *path);
+
+/* Reads the codings of body and reply, and the length of the JSON where it is sent.  Clients of the
+ * protocol send any media type or none, which therefore means nothing.  Errors:
+ * unsupported_media_type, bad_request. */
+enum srv_error_code srv_v2_check_types(struct srv_request *request, const struct srv_head *head,
+                                       bool has_body, struct srv_error *error);
 
 /* ---- http_memory.c ---- */
 

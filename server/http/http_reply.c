@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/number.h"
 #include "http/http_exchange.h"
+#include "http/http_origin.h"
 #include "http/mhd_workarounds.h"
 #include "http/tls.h"
 #include "ops/stage.h"
@@ -25,10 +26,15 @@ static const char no_memory[] =
     "{\"error\":{\"code\":\"out_of_memory\",\"message\":\"no memory for the reply\","
     "\"retryable\":true}}";
 
-static const char *body_of(size_t *length, const struct srv_reply *reply)
+static const char no_memory_v2[] =
+    "{\"error\":\"no memory for the reply\",\"code\":\"out_of_memory\",\"retryable\":true}";
+
+static const char *body_of(size_t *length, const struct srv_request *request)
 {
-    *length = reply->body.failed ? sizeof no_memory - 1 : reply->body.length;
-    return reply->body.failed ? no_memory : reply->body.data;
+    const struct srv_reply *reply = &request->reply;
+    const char *failure = request->is_v2 ? no_memory_v2 : no_memory;
+    *length = reply->body.failed ? strlen(failure) : reply->body.length;
+    return reply->body.failed ? failure : reply->body.data;
 }
 
 /* Makes an error of a reply without a status, and of one whose body met its ceiling or the end of
@@ -72,6 +78,13 @@ static void add_number(struct srv_buffer *out, const char *name, uint64_t number
     srv_buffer_text(out, ": ");
     srv_buffer_unsigned(out, number, 1);
     srv_buffer_text(out, "\r\n");
+}
+
+static void add_trace(struct srv_buffer *out, const struct srv_trace *trace)
+{
+    char value[SRV_TRACEPARENT + 1];
+    srv_trace_write(value, trace);
+    add(out, "traceparent", value);
 }
 
 /* "parse;dur=0.123, ...": milliseconds, to the microsecond. */
@@ -131,9 +144,10 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
         add_number(out, "Inference-Header-Content-Length", reply->json_length);
     if (reply->coding != SRV_IDENTITY)
         add(out, "Content-Encoding", srv_coding_name(reply->coding));
-    if (reply->varies)
-        add(out, "Vary", "Accept-Encoding");
+    srv_origin_write_fields(out, request, loop->http->context.allow_origins != NULL);
     add(out, "X-Request-Id", request->request_id);
+    if (request->trace.trace_id[0] != '\0')
+        add_trace(out, &request->trace);
     add(out, "X-Attn-Instance", loop->http->context.instance);
     if (reply->allow[0] != '\0')
         add(out, "Allow", reply->allow);
@@ -179,7 +193,7 @@ bool srv_reply_through_mhd(struct MHD_Connection *connection, struct srv_request
     struct srv_buffer lines;
     size_t length;
     finish_reply(request, loop);
-    const char *body = body_of(&length, &request->reply);
+    const char *body = body_of(&length, request);
     struct MHD_Response *response = make_response(request, body, length);
     if (response == NULL)
         return false;
@@ -200,7 +214,7 @@ void srv_reply_past_mhd(const struct srv_connection *connection, struct srv_requ
     struct srv_buffer out;
     size_t length;
     finish_reply(request, connection->loop);
-    const char *body = body_of(&length, &request->reply);
+    const char *body = body_of(&length, request);
     srv_buffer_init(&out, SIZE_MAX);
     srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nConnection: close\r\n", request->reply.status,
                       MHD_get_reason_phrase_for(request->reply.status));

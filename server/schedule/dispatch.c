@@ -42,7 +42,7 @@ static void end_request(struct srv_dispatch *d, struct srv_request *request)
 static void end_job(struct srv_dispatch *d, struct srv_job *job)
 {
     /* A single item's error is the request's. */
-    if (job->num_items == 1 && job->call.sequences == NULL)
+    if (job->num_items == 1 && job->call.sequences == NULL && job->error.code == SRV_OK)
         job->error = job->items[0].error;
     if (job->error.code != SRV_OK && job->type->abandon != NULL)
         job->type->abandon(job);
@@ -150,12 +150,16 @@ static bool end_cancelled_job(struct srv_dispatch *d, struct srv_job *job)
     return true;
 }
 
-/* Begins a job, or ends a cancelled one. */
+/* Begins a job, or ends a cancelled one.  One whose items have ended is there to be finished. */
 static void begin_job(struct srv_dispatch *d, struct srv_job *job)
 {
-    if (end_cancelled_job(d, job))
+    if (job->ended)
+        srv_job_finish(job);
+    else if (end_cancelled_job(d, job))
         return;
-    job->type->begin(job);
+    else
+        job->type->begin(job);
+    srv_admission_count_begun(&d->admission, job->request);
     enqueue_or_end_job(d, job);
 }
 
@@ -236,6 +240,11 @@ static void end_job_after_last_item(struct srv_dispatch *d, struct srv_job *job)
     if (job->pending > 0 || job->ended)
         return;
     job->ended = true;
+    if (job->type->finish != NULL && d->context->records_on_disk) {
+        enqueue_job(d, SRV_QUEUE_CHANGES, job, CHANGE_COST);
+        return;
+    }
+    srv_job_finish(job);
     end_job(d, job);
 }
 
@@ -278,6 +287,8 @@ bool srv_dispatch_run_batch(struct srv_dispatch *d)
     take_batch(&batch, d, SRV_QUEUE_STEPS, SRV_BATCH_STEPS);
     if (batch.count == 0)
         return false;
+    for (size_t i = 0; i < batch.count; i++)
+        srv_admission_count_begun(&d->admission, batch.items[i]->job->request);
     srv_items_run(batch.items, batch.count);
     for (size_t i = 0; i < batch.count; i++)
         end_item(d, batch.items[i]);
@@ -289,6 +300,7 @@ bool srv_dispatch_run_batch(struct srv_dispatch *d)
 static void begin_long(struct srv_dispatch *d, const struct srv_long *started)
 {
     srv_dispatch_reply(d);
+    srv_admission_count_begun(&d->admission, started->request);
     d->longs[d->num_longs++] = *started;
     srv_dispatch_note_waiting(d);
 }
@@ -342,8 +354,9 @@ static void run_attend(struct srv_dispatch *d, struct srv_job *job)
     job->type->compute(job);
     end_long(d, &job->error);
     if (job->error.code == SRV_OK)
-        srv_metrics_attend(d->context->metrics, job->sizes.batch * job->sizes.queries,
-                           srv_now_ns() - start);
+        srv_metrics_attend(d->context->metrics,
+                           job->model != NULL ? job->model->index : SRV_NO_MODEL,
+                           job->sizes.batch * job->sizes.queries, srv_now_ns() - start);
     end_job(d, job);
 }
 
@@ -429,7 +442,8 @@ static void end_cancelled_queued(struct srv_dispatch *d, enum srv_queue_kind kin
     for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
         if (node->kind == SRV_NODE_ITEM)
             end_cancelled_following(d, srv_item_of(node), now);
-        if (srv_request_check_cancelled(request_of(node), now, &error) == SRV_OK) {
+        bool applied = node->kind == SRV_NODE_JOB && srv_job_of(node)->ended;
+        if (applied || srv_request_check_cancelled(request_of(node), now, &error) == SRV_OK) {
             srv_queue_walk_pass(&walk);
         } else {
             srv_queue_walk_remove(&walk);

@@ -111,6 +111,8 @@ void srv_request_release(struct srv_request *request)
 size_t srv_body_limit(const struct srv_request *request)
 {
     const struct srv_limits *limits = request->limits;
+    if (request->route->body == SRV_BODY_IGNORED)
+        return SRV_MAX_DOCUMENT_BYTES;
     return request->route->body == SRV_BODY_BYTES ? limits->max_state_bytes
                                                   : limits->max_body_bytes;
 }
@@ -150,6 +152,10 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     reply->json_length = 0;
     reply->coding = SRV_IDENTITY;
     reply->varies = false;
+    if (request->is_v2) {
+        srv_error_write_v2(&reply->body, error, request->request_id);
+        return;
+    }
     srv_buffer_text(&reply->body, "{\"error\":");
     srv_error_write(&reply->body, error, request->request_id);
     srv_buffer_text(&reply->body, "}");

@@ -99,6 +99,33 @@ static size_t read_bool(void *to, const char *from, size_t n)
     return i;
 }
 
+/* Flags as integers of 4 or 8 bytes, as masks of tokenizers are. */
+static size_t read_bool_int32(void *to, const char *from, size_t n)
+{
+    uint8_t *flags = to;
+    size_t i = 0;
+    for (int32_t flag; i < n; i++) {
+        memcpy(&flag, from + i * sizeof flag, sizeof flag);
+        flags[i] = flag == 0 || flag == 1 ? (uint8_t)flag : UINT8_MAX;
+        if (flags[i] == UINT8_MAX)
+            break;
+    }
+    return i;
+}
+
+static size_t read_bool_int64(void *to, const char *from, size_t n)
+{
+    uint8_t *flags = to;
+    size_t i = 0;
+    for (int64_t flag; i < n; i++) {
+        memcpy(&flag, from + i * sizeof flag, sizeof flag);
+        flags[i] = flag == 0 || flag == 1 ? (uint8_t)flag : UINT8_MAX;
+        if (flags[i] == UINT8_MAX)
+            break;
+    }
+    return i;
+}
+
 static size_t read_int64(void *to, const char *from, size_t n)
 {
     if (to != from)
@@ -139,16 +166,38 @@ static const struct srv_datatype datatypes[] = {
     {"BF16", .kinds = FLOATS, .size = 2, .read = read_bf16},
     {"FP64", .kinds = FLOATS},
     {"BOOL", .kinds = BOOLS, .size = 1, .read = read_bool, .in_place = true},
-    {"INT64", .kinds = BOOLS},
+    {"UINT8", .kinds = BOOLS, .size = 1, .read = read_bool, .in_place = true},
+    {"INT8", .kinds = BOOLS, .size = 1, .read = read_bool, .in_place = true},
+    {"INT32", .kinds = BOOLS, .size = 4, .read = read_bool_int32},
+    {"INT64", .kinds = BOOLS, .size = 8, .read = read_bool_int64},
     {"INT64", .kinds = INTEGERS, .size = 8, .read = read_int64, .in_place = true},
     {"INT32", .kinds = INTEGERS, .size = 4, .read = read_int32},
 };
+
+size_t srv_datatype_names(const char *out[SRV_DATATYPES_MAX], enum srv_tensor_kind kind)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof datatypes / sizeof datatypes[0]; i++)
+        if ((datatypes[i].kinds & 1u << kind) != 0 && count < SRV_DATATYPES_MAX)
+            out[count++] = datatypes[i].name;
+    return count;
+}
 
 const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_kind kind)
 {
     for (size_t i = 0; i < sizeof datatypes / sizeof datatypes[0]; i++)
         if (strcmp(name, datatypes[i].name) == 0 && (datatypes[i].kinds & 1u << kind) != 0)
             return &datatypes[i];
+    return NULL;
+}
+
+const char *srv_datatype_name(size_t i, enum srv_tensor_kind kind, bool binary)
+{
+    for (size_t row = 0; row < sizeof datatypes / sizeof datatypes[0]; row++) {
+        bool fits = (datatypes[row].kinds & 1u << kind) != 0;
+        if (fits && (!binary || datatypes[row].read != NULL) && i-- == 0)
+            return datatypes[row].name;
+    }
     return NULL;
 }
 
@@ -202,8 +251,8 @@ static bool check_elements(const struct srv_tensor *tensor, size_t good, const c
     if (good == tensor->count)
         return true;
     if (tensor->kind == SRV_BOOLS)
-        srv_fail(error, SRV_E_INVALID_VALUE, param, "%s has byte %u at element %zu, not 1 or 0",
-                 param, tensor->u8[good], good);
+        srv_fail(error, SRV_E_INVALID_VALUE, param, "%s is neither 1 nor 0 at element %zu", param,
+                 good);
     else
         srv_fail(error, SRV_E_NON_FINITE_INPUT, param, "%s is NaN or infinite at element %zu",
                  param, good);
@@ -244,6 +293,16 @@ void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const siz
     srv_buffer_text(out, "\",\"binary_data_size\":");
     srv_buffer_unsigned(out, count * SRV_BINARY_ELEMENT_BYTES, 1);
     srv_buffer_text(out, "}");
+}
+
+_Static_assert(SRV_BINARY_ALIGNMENT % SRV_BINARY_ELEMENT_BYTES == 0,
+               "what follows a whole tensor is aligned to its own elements");
+
+void srv_tensor_align(struct srv_buffer *out)
+{
+    static const char blanks[] = "                                                               ";
+    _Static_assert(sizeof blanks == SRV_BINARY_ALIGNMENT, "one blank less than the alignment");
+    srv_buffer_append(out, blanks, -out->length % SRV_BINARY_ALIGNMENT);
 }
 
 void srv_tensor_write_binary(struct srv_buffer *out, const void *data, size_t count)

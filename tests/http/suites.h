@@ -13,6 +13,7 @@
     X(stats)       \
     X(tree)        \
     X(binary)      \
+    X(v2)          \
     X(coding)      \
     X(fields)      \
     X(families)    \
@@ -26,9 +27,11 @@
     X(forks)       \
     X(concurrency) \
     X(ops)         \
+    X(observed)    \
     X(limits)      \
     X(memory)      \
     X(keys)        \
+    X(origins)     \
     X(isolation)   \
     X(quotas)      \
     X(wrong_keys)  \
@@ -46,6 +49,7 @@
     X(io_workers)  \
     X(commands)    \
     X(promises)    \
+    X(notify)      \
     X(phases)      \
     X(bounds)
 

@@ -275,7 +275,7 @@ START_TEST(test_keys_that_cross_a_network_in_the_clear_are_warned_of)
 {
     struct daemon open;
     char path[SECRET_PATH], flag[96];
-    const char *const flags[] = {"--host=0.0.0.0", "--log=error", flag, NULL};
+    const char *const flags[] = {"--host=0.0.0.0", "--log=info", flag, NULL};
     secret_write(path, KEYS_THREE);
     snprintf(flag, sizeof flag, "--api-keys=%s", path);
     daemon_start(&open, CONFIG_SMALL(""), flags, NULL);

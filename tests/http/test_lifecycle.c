@@ -252,7 +252,7 @@ END_TEST
 START_TEST(test_listening_beyond_loopback_is_warned_of)
 {
     static const char *const far[] = {"--host=0.0.0.0", "--allow-unauthenticated=true",
-                                      "--log=error", NULL};
+                                      "--log=info", NULL};
     static const char *const near[] = {"--allow-unauthenticated=true", NULL};
     struct daemon daemon;
     char *log;

@@ -89,11 +89,11 @@ route_rows() {
 # A: /attend, D: /decode, I: an item of its `sequences`.
 field_rows() {
     sed -nE 's/^ *\{"([a-z_]+)", [A-Z_]+, ([A-Z| ]+), IN_.*/| `\1` | \2 |/p' \
-        server/wire/call.c | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
+        server/wire/call_fields.c | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
 }
 
 output_rows() {
-    sed -n '/^} outputs\[\] = {/,/^};/p' server/wire/call.c | grep -oE '\{"[a-z_]+"' | sed -E 's/\{"(.*)"/| `\1`/'
+    sed -n '/srv_output_names\[.*\] = {/,/^};/p' server/wire/call_fields.c | grep -oE '\{"[a-z_]+"' | sed -E 's/\{"(.*)"/| `\1`/'
 }
 
 create_rows() {
@@ -118,18 +118,22 @@ bound_rows() {
 
 # The values that an option takes are read from its refusal of the empty text.
 option_rows() {
-    local flag default takes name key
+    local flag default takes name key variable
     while IFS=$'\t' read -r flag default; do
         takes=$(env -i "$attnd" "--$flag=" --check 2>&1 || true)
-        takes=$(sed -E 's/.* is not (a whole number )?//; s/ \(suffixes.*//; s/^of ([a-z]+) from (.*)/\2 \1/
+        takes=$(sed -E 's/.* is not (a whole number )?//; s/ \((suffixes|a name).*//; s/^of ([a-z]+) from (.*)/\2 \1/
             s/^from //; s/^one of //' <<<"$takes")
         name=${flag//-/_}
         key="\`$name\`"
+        variable=ATTN_${name^^}
         if [ "$name" = config ]; then
             key=none
+        elif [ "$name" = model ]; then # the one that may be given several times
+            key="\`models\`"
+            variable=ATTN_MODELS
         fi
-        echo "| \`--$flag\` | \`ATTN_${name^^}\` | $key | ${default:-none} | $takes |"
-    done < <(env -i "$attnd" --help | sed -nE 's/^  --([a-z-]+) (TEXT|N|WORD) .*/&\n\1/p' |
+        echo "| \`--$flag\` | \`$variable\` | $key | ${default:-none} | $takes |"
+    done < <(env -i "$attnd" --help | sed -nE 's/^  --([a-z-]+) (TEXT|N|WORD|NAME=DIR) .*/&\n\1/p' |
         awk 'NR % 2 { default_ = match($0, /\[[^]]*\]$/) ? substr($0, RSTART + 1, RLENGTH - 2) : ""; next }
              { print $0 "\t" default_ }')
 }

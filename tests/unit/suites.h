@@ -14,14 +14,19 @@
     X(state)            \
     X(sharing)          \
     X(attention)        \
+    X(broadcast)        \
     X(golden)           \
     X(json)             \
     X(tensor_json)      \
     X(tensor_binary)    \
     X(number)           \
+    X(nearest)          \
     X(call)             \
     X(http)             \
+    X(openapi)          \
     X(http_scan)        \
+    X(trace)            \
+    X(http_origin)      \
     X(coding)           \
     X(config)           \
     X(keys)             \

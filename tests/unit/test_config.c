@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/buffer.h"
 #include "config/config.h"
@@ -10,7 +11,7 @@
 #include "scratch.h"
 #include "suites.h"
 
-#define MAX_WORDS 8
+#define MAX_WORDS 10
 
 static struct srv_config config;
 static char message[512];
@@ -306,6 +307,16 @@ static const struct {
     {"5k", true, 5000},
     {"5M", true, 5000000},
     {"5G", true, 5000000000},
+    {"5kB", true, 5000},
+    {"5KB", true, 5000},
+    {"5MB", true, 5000000},
+    {"4GB", true, 4000000000},
+    {"2TB", true, 2000000000000},
+    {"2T", true, 2000000000000},
+    {"2TiB", true, 2199023255552},
+    {"16777216TiB", false, 0},
+    {"4Gb", false, 0},
+    {"4g", false, 0},
     {"18446744073709551616", false, 0},
     {"18014398509481984KiB", false, 0},
     {"17179869184GiB", false, 0},
@@ -342,14 +353,35 @@ static const struct {
     {"--port: \"65536\"", NULL, "", "--port 65536"},
     {"--port: \"-1\"", NULL, "", "--port=-1"},
     {"--max-queue: \"0\"", NULL, "", "--max-queue=0"},
-    {"--host: \"localhost\"", NULL, "", "--host localhost"},
+    {"--host: \"localhosts\"", NULL, "", "--host localhosts"},
+    {"--host: \"\"", NULL, "", "--host="},
     {"--instance: \"a_b\"", NULL, "", "--instance a_b"},
     {"--instance: \"-a\"", NULL, "", "--instance=-a"},
     {"--instance: \"\"", NULL, "", "--instance="},
     {"one of off error info access", NULL, "", "--log verbose"},
     {"ATTN_MAX_QUEUES", NULL, "ATTN_MAX_QUEUES=1", ""},
     {"ATTN_CHECK", NULL, "ATTN_CHECK=1", ""},
-    {"ATTN_PORT: \"\"", NULL, "ATTN_PORT=", ""},
+    {"\"--prot\": did you mean --port?", NULL, "", "--prot 80"},
+    {"\"--max_qeue\": did you mean --max-queue?", NULL, "", "--max_qeue=80"},
+    {"\"ATTN_MAX_QUEUES\": did you mean ATTN_MAX_QUEUE?", NULL, "ATTN_MAX_QUEUES=", ""},
+    {"\"ATTN_MODEL\": did you mean ATTN_MODELS?", NULL, "ATTN_MODEL=a=b", ""},
+    {"\"ATTND_HOST\": did you mean ATTN_HOST?", NULL, "ATTND_HOST=::1", ""},
+    {"\"ATTND_MAX_TOKEN\": did you mean ATTN_MAX_TOKENS?", NULL, "ATTND_MAX_TOKEN=5", ""},
+    {"\"ATTND_PORT\": did you mean ATTN_PORT?", NULL, "ATTND_PORT=8080", ""},
+    {"\"prot\": did you mean port?", "{\"prot\": 1}", "", ""},
+    {"\"model\": did you mean models?", "{\"model\": []}", "", ""},
+    {"models[0].laers: unknown key: did you mean layers?",
+     "{\"models\": [{\"name\": \"a\", \"laers\": [0]}]}", "", ""},
+    {"--model: \"a\" is not NAME=DIR", NULL, "", "--model a"},
+    {"--model: \"a=\" is not NAME=DIR", NULL, "", "--model a="},
+    {"--model: \"=b\" is not NAME=DIR", NULL, "", "--model==b"},
+    {"--model: \"-a=b\" is not NAME=DIR", NULL, "", "--model=-a=b"},
+    {"--model: two models are named a", NULL, "", "--model a=b --model a=c"},
+    {"ATTN_MODELS: two models are named a", NULL, "ATTN_MODELS=a=b,a=c", ""},
+    {"ATTN_MODELS: \"b\" is not NAME=DIR", NULL, "ATTN_MODELS=a=b,b,c=d", ""},
+    {"model_dir: /nonexistent: No such file", NULL, "", "--model-dir /nonexistent"},
+    {"one of f32 bf16 int8", NULL, "", "--dtype f16"},
+    {"one of f32 bf16 f16 int8", NULL, "", "--kv-dtype fp8"},
     {"ATTN_PORT: \"x\"", NULL, "ATTN_PORT=x", "--port 80"},
     {"No such file", NULL, "", "--config /nonexistent/attnd.json"},
     {"Is a directory", NULL, "", "--config /tmp"},
@@ -408,6 +440,112 @@ START_TEST(test_config_refuses_with_one_line_that_names_the_culprit)
 }
 END_TEST
 
+/* Makes the directory `name` in the scratch directory, with a config.json where it is a model's. */
+static void make_model(const char *name, bool is_model)
+{
+    char path[SCRATCH_PATH + 64];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    if (is_model)
+        scratch_write(path, "config.json", "{}", 2);
+}
+
+static void expect_model(size_t index, const char *name, const char *path)
+{
+    ck_assert_uint_lt(index, config.num_models);
+    ck_assert_str_eq(config.models[index].name, name);
+    ck_assert_str_eq(config.models[index].path, path);
+}
+
+START_TEST(test_config_models_of_all_sources_add_up_and_the_stronger_one_wins)
+{
+    static const char text[] =
+        "{\"dtype\": \"bf16\", \"models\": [{\"name\": \"a\", \"path\": \"/f/a\"},"
+        " {\"name\": \"b\", \"path\": \"/f/b\", \"dtype\": \"int8\"},"
+        " {\"name\": \"c\", \"path\": \"/f/c\", \"kv_dtype\": \"f32\"}]}";
+    expect_accepted(text, "ATTN_MODELS=,b=/v/b,d=/v=d, ATTN_KV_DTYPE=int8",
+                    "--model=d=/f,l/d --model e=rel");
+    ck_assert_uint_eq(config.num_models, 5);
+    expect_model(0, "a", "/f/a");
+    expect_model(1, "b", "/v/b");
+    expect_model(2, "c", "/f/c");
+    expect_model(3, "d", "/f,l/d");
+    expect_model(4, "e", "rel");
+    for (size_t i = 0; i < 5; i++) {
+        ck_assert_int_eq(config.models[i].dtype, ATTN_BF16); /* that of b went with its entry */
+        ck_assert_int_eq(config.models[i].kv_dtype, i == 2 ? ATTN_F32 : ATTN_INT8);
+    }
+    srv_config_fini(&config);
+    expect_accepted(NULL, "", "--dtype=int8 --model a=b");
+    ck_assert_int_eq(config.models[0].dtype, ATTN_INT8);
+    ck_assert_int_eq(config.models[0].kv_dtype, ATTN_F32);
+    srv_config_fini(&config);
+}
+END_TEST
+
+static void remove_model(const char *name)
+{
+    char path[SCRATCH_PATH + 64];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    scratch_remove(path);
+}
+
+START_TEST(test_config_each_directory_of_model_dir_that_holds_a_checkpoint_is_a_model)
+{
+    char flags[SCRATCH_PATH + 64], path[SCRATCH_PATH + 8];
+    snprintf(flags, sizeof flags, "--model-dir %s --model given=/x", directory);
+    make_model("zeta", true);
+    make_model("alpha", true);
+    make_model("given", true);
+    make_model("empty", false);
+    make_model(".cache", true);
+    expect_accepted(NULL, "", flags);
+    ck_assert_uint_eq(config.num_models, 3);
+    expect_model(0, "given", "/x");
+    snprintf(path, sizeof path, "%s/alpha", directory);
+    expect_model(1, "alpha", path);
+    snprintf(path, sizeof path, "%s/zeta", directory);
+    expect_model(2, "zeta", path);
+    srv_config_fini(&config);
+    make_model("not,a,name", true);
+    expect_refused("not,a,name: a model's name must be 1 to 64", NULL, "", flags);
+    scratch_write(directory, "config.json", "{}", 2);
+    expect_refused("is a checkpoint itself", NULL, "", flags);
+    static const char *const made[] = {"zeta", "alpha", "given", "empty", ".cache", "not,a,name"};
+    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++)
+        remove_model(made[i]);
+}
+END_TEST
+
+START_TEST(test_config_no_more_models_than_there_is_room_for)
+{
+    char variables[SRV_MAX_MODELS * 8 + 32];
+    char *environ_[] = {variables, NULL}, *argv[] = {"attnd", "--model", "last=x", NULL};
+    size_t length = (size_t)snprintf(variables, sizeof variables, "ATTN_MODELS=");
+    for (unsigned i = 0; i < SRV_MAX_MODELS; i++)
+        length += (size_t)snprintf(variables + length, sizeof variables - length, "m%u=x,", i);
+    ck_assert(srv_config_read(&config, 1, argv, environ_, message, sizeof message));
+    ck_assert_uint_eq(config.num_models, SRV_MAX_MODELS);
+    srv_config_fini(&config);
+    ck_assert(!srv_config_read(&config, 3, argv, environ_, message, sizeof message));
+    ck_assert_str_eq(message, "models: there are more than 256");
+    srv_config_fini(&config);
+}
+END_TEST
+
+START_TEST(test_config_what_is_empty_or_of_another_program_is_passed_over)
+{
+    expect_accepted("{\"port\": 81}",
+                    "ATTN_PORT= ATTN_MODELS= ATTN_STATE_DIR= ATTND_SERVICE_HOST=10.0.0.1 "
+                    "ATTND_PORT=tcp://10.0.0.1:8080 ATTND_CPUS=2 ATTND_MEMORY=4g",
+                    "--host localhost");
+    ck_assert_uint_eq(config.port, 81);
+    ck_assert_uint_eq(config.num_models, 0);
+    ck_assert_str_eq(config.host, "127.0.0.1");
+    srv_config_fini(&config);
+}
+END_TEST
+
 START_TEST(test_config_models_keep_order_layers_and_the_file_s_directory)
 {
     char path[SCRATCH_PATH + 8];
@@ -460,6 +598,40 @@ START_TEST(test_config_variables_of_other_programs_are_none_of_its_business)
 }
 END_TEST
 
+START_TEST(test_config_lists_are_texts_with_commas_or_lists_of_the_file)
+{
+    expect_accepted("{\"allowed_hosts\": [\"a\", \"B.c\"], \"allow_origins\": [\"http://d:1\"]}",
+                    "", "");
+    ck_assert_str_eq(config.allowed_hosts, "a,B.c");
+    ck_assert_str_eq(config.allow_origins, "http://d:1");
+    srv_config_fini(&config);
+    expect_accepted(NULL, "ATTN_ALLOWED_HOSTS=a,b",
+                    "--allow-origins https://a,tauri://localhost,http://[::1]:3000");
+    ck_assert_str_eq(config.allowed_hosts, "a,b");
+    srv_config_fini(&config);
+    static const char *const hosts[] = {"*",   "a:80", "a,,b",  ",a",       "a,",
+                                        "a b", "a.",   "[::1]", "http://a", "a/b"};
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "{\"allowed_hosts\": \"%s\"}", hosts[i]);
+        expect_refused("is not names without ports", text, "", "");
+    }
+    static const char *const origins[] = {"*",          "null",       "a.example", "http://",
+                                          "http://*",   "http://A",   "http://a/", "://a",
+                                          "http://a,*", "https://a b"};
+    for (size_t i = 0; i < sizeof origins / sizeof origins[0]; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "{\"allow_origins\": \"%s\"}", origins[i]);
+        expect_refused("is not exact origins", text, "", "");
+    }
+    expect_refused("must be a list of strings", "{\"allow_origins\": [\"http://a\", 1]}", "", "");
+    expect_refused("must be a list of strings", "{\"allow_origins\": [\"http://a,http://b\"]}", "",
+                   "");
+    expect_refused("allowed_hosts", "{\"allowed_hosts\": []}", "", "");
+    expect_refused("host: must be a string", "{\"host\": [\"127.0.0.1\"]}", "", "");
+}
+END_TEST
+
 Suite *suite_config(void)
 {
     Suite *suite = suite_create("config");
@@ -481,8 +653,14 @@ Suite *suite_config(void)
     tcase_add_loop_test(tests, test_config_refuses_with_one_line_that_names_the_culprit, 0,
                         (int)(sizeof refusals / sizeof refusals[0]));
     tcase_add_test(tests, test_config_models_keep_order_layers_and_the_file_s_directory);
+    tcase_add_test(tests, test_config_models_of_all_sources_add_up_and_the_stronger_one_wins);
+    tcase_add_test(tests,
+                   test_config_each_directory_of_model_dir_that_holds_a_checkpoint_is_a_model);
+    tcase_add_test(tests, test_config_no_more_models_than_there_is_room_for);
+    tcase_add_test(tests, test_config_what_is_empty_or_of_another_program_is_passed_over);
     tcase_add_test(tests, test_config_modes_and_help_is_given_whatever_else_is_wrong);
     tcase_add_test(tests, test_config_variables_of_other_programs_are_none_of_its_business);
+    tcase_add_test(tests, test_config_lists_are_texts_with_commas_or_lists_of_the_file);
     suite_add_tcase(suite, tests);
     return suite;
 }

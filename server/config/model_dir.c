@@ -1,0 +1,65 @@
+/* model_dir.c: the option model_dir: each directory in it that holds a checkpoint is a model. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/id.h"
+#include "config/config_models.h"
+
+/* Whether there is a config.json in `directory`, or in the directory `name` of it. */
+static bool holds_checkpoint(const char *directory, const char *name)
+{
+    char *path;
+    struct stat status;
+    if (asprintf(&path, "%s/%s/config.json", directory, name) < 0)
+        return false;
+    bool found = stat(path, &status) == 0;
+    free(path);
+    return found;
+}
+
+static bool add_directory(struct srv_config_reading *reading, const char *name)
+{
+    const struct srv_config *config = reading->config;
+    if (name[0] == '.' || !holds_checkpoint(config->model_dir, name) ||
+        srv_config_find_model(config, name, strlen(name)) != NULL)
+        return true;
+    if (!srv_id_valid(name))
+        return srv_config_refuse(reading,
+                                 "model_dir: %.128s/%.64s: a model's name must be " SRV_ID_RULE,
+                                 config->model_dir, name);
+    struct srv_model_entry *entry = srv_config_new_model(reading);
+    if (entry == NULL)
+        return false;
+    memcpy(entry->name, name, strlen(name) + 1);
+    if (asprintf(&entry->path, "%s/%s", config->model_dir, name) >= 0)
+        return true;
+    entry->path = NULL;
+    return srv_config_refuse(reading, "model_dir: out of memory");
+}
+
+bool srv_config_model_dir(struct srv_config_reading *reading)
+{
+    const char *directory = reading->config->model_dir;
+    struct dirent **list;
+    if (directory == NULL)
+        return true;
+    if (holds_checkpoint(directory, "."))
+        return srv_config_refuse(reading,
+                                 "model_dir: %.128s is a checkpoint itself: name it by --model "
+                                 "NAME=DIR, or give the directory that it is in",
+                                 directory);
+    int count = scandir(directory, &list, NULL, alphasort);
+    if (count < 0)
+        return srv_config_refuse(reading, "model_dir: %.128s: %s", directory, strerror(errno));
+    bool good = true;
+    for (int i = 0; i < count; i++) {
+        good = good && add_directory(reading, list[i]->d_name);
+        free(list[i]);
+    }
+    free(list);
+    return good;
+}

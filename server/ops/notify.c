@@ -1,0 +1,86 @@
+/* notify.c: one datagram for each state.
+ *
+ * The address goes with every datagram, so that a service manager may make its socket anew.
+ * libsystemd would do the same, and bring four libraries into a daemon that gives up rights. */
+#include "ops/notify.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SEND_SECONDS 5
+#define DATAGRAM_MAX 512
+
+static const char *const states[] = {[SRV_NOTICE_LOADING] = "",
+                                     [SRV_NOTICE_READY] = "READY=1\n",
+                                     [SRV_NOTICE_RELOADING] = "RELOADING=1\n",
+                                     [SRV_NOTICE_STOPPING] = "STOPPING=1\n"};
+
+static void complain(const struct srv_notifier *notifier, int error)
+{
+    srv_log_event(notifier->log, SRV_LOG_ERROR, "notify", "NOTIFY_SOCKET: %s", strerror(error));
+}
+
+/* False where `name` cannot be the address of a socket. */
+static bool take_address(struct srv_notifier *notifier, const char *name)
+{
+    struct sockaddr_un *address = &notifier->address;
+    size_t length = strlen(name);
+    if ((name[0] != '/' && name[0] != '@') || length < 2 || length >= sizeof address->sun_path)
+        return false;
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(address->sun_path, name, length);
+    if (name[0] == '@')
+        address->sun_path[0] = '\0';
+    notifier->length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+    return true;
+}
+
+void srv_notifier_open(struct srv_notifier *notifier, struct srv_log *log)
+{
+    const struct timeval patience = {.tv_sec = SEND_SECONDS};
+    const char *name = getenv("NOTIFY_SOCKET");
+    *notifier = (struct srv_notifier){.fd = -1, .log = log};
+    if (name == NULL || name[0] == '\0')
+        return;
+    if (!take_address(notifier, name)) {
+        complain(notifier, EAFNOSUPPORT);
+        return;
+    }
+    notifier->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (notifier->fd < 0)
+        complain(notifier, errno);
+    else
+        setsockopt(notifier->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+}
+
+void srv_notifier_close(struct srv_notifier *notifier)
+{
+    if (notifier->fd >= 0)
+        close(notifier->fd);
+    notifier->fd = -1;
+}
+
+void srv_notify(const struct srv_notifier *notifier, enum srv_notice notice, const char *detail)
+{
+    char text[DATAGRAM_MAX];
+    struct timespec now;
+    ssize_t sent;
+    if (notifier->fd < 0)
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &now); /* a reload is known by its time */
+    snprintf(text, sizeof text, "%sMONOTONIC_USEC=%" PRIu64 "\nSTATUS=%s", states[notice],
+             (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000, detail);
+    do
+        sent = sendto(notifier->fd, text, strlen(text), MSG_NOSIGNAL,
+                      (const struct sockaddr *)&notifier->address, notifier->length);
+    while (sent < 0 && errno == EINTR);
+    if (sent < 0)
+        complain(notifier, errno);
+}

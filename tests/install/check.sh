@@ -1,0 +1,167 @@
+#!/bin/bash
+# check.sh: what `make install` put below a directory works there, for check-install.
+#
+#   tests/install/check.sh ROOT VERSION OUT
+#
+# ROOT holds an installation with PREFIX=/usr; OUT is the build's directory.  Each line that is
+# printed names a step that passed; the first that fails ends the script.
+set -euo pipefail
+export LC_ALL=C
+cd "$(dirname "$0")/../.."
+root=$(realpath "$1") version=$2 out=$3
+abi=$(sed -E 's/^(0\.[0-9]+|[0-9]+)\..*/\1/' <<<"$version")
+lib=$root/usr/lib
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+steps=0
+
+passed() {
+    steps=$((steps + 1))
+    echo "install: $1: ok"
+}
+
+fail() {
+    echo "install: $1"
+    exit 1
+}
+
+same() { # what, a list, another list
+    diff <(echo "$2") <(echo "$3") >"$work/difference" || fail "$1:
+$(cat "$work/difference")"
+}
+
+# ---- The library -----------------------------------------------------------------------------------
+
+# The functions that the installed headers declare, as the compiler reads them.
+declared() {
+    local header
+    for header in "$root"/usr/include/*.h; do
+        echo "#include \"$header\""
+    done >"$work/headers.c"
+    gcc -std=c11 -Wall -Wextra -Werror -aux-info "$work/declared" -fsyntax-only "$work/headers.c"
+    sed -nE "s|^/\\* $root/usr/include/.* \\*?(attn_[a-z0-9_]+) \\(.*|\\1|p" "$work/declared" | sort -u
+}
+
+check_symbols() {
+    local listed exported
+    listed=$(grep -v '^#' lib/libattn.symbols | sort)
+    exported=$(nm -D --defined-only "$lib/libattn.so.$version" | sed -nE 's/.* [A-Z] ([^@]*)@.*/\1/p' | sort)
+    same "lib/libattn.symbols and the headers" "$listed" "$(declared)"
+    same "lib/libattn.symbols and libattn.so" "$listed" "$exported"
+    same "exported without a version" "" "$(nm -D --defined-only "$lib/libattn.so.$version" | grep -v '@\| A ' || true)"
+    readelf -d "$lib/libattn.so.$version" >"$work/dynamic"
+    grep -q "SONAME.*\[libattn.so.$abi\]" "$work/dynamic" || fail "SONAME is not libattn.so.$abi"
+    ! grep -q TEXTREL "$work/dynamic" || fail "libattn.so has relocations in its code"
+    passed "libattn.so.$abi exports the $(wc -l <<<"$listed") functions of the headers and nothing else"
+}
+
+# Builds the program of three lines with what pkg-config says for these flags, and runs it.
+build_and_run() { # flags of pkg-config, arguments of the linker before them
+    local flags
+    flags=$(PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root pkg-config $1 --cflags --libs attn)
+    # shellcheck disable=SC2086 # words on purpose
+    gcc -std=c11 -o "$work/program" tests/install/program.c ${2:-} $flags
+    LD_LIBRARY_PATH=$lib "$work/program" || fail "the program does not open an engine"
+    LD_LIBRARY_PATH=$lib ldd -r "$work/program" >"$work/linked" 2>&1
+    ! grep -i undefined "$work/linked" || fail "a library does not name all that it needs"
+}
+
+check_program() {
+    same "attn.pc's version" "$version" "$(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --modversion attn)"
+    build_and_run ''
+    grep -q "libattn.so.$abi => $lib/" "$work/linked" || fail "the program is not linked with libattn.so"
+    mv "$lib/libattn.so" "$work" # the linker then takes libattn.a
+    build_and_run --static "-Wl,--whole-archive $lib/libattn.a -Wl,--no-whole-archive"
+    ! grep libattn "$work/linked" || fail "the program is not linked with libattn.a"
+    mv "$work/libattn.so" "$lib"
+    passed "a program of three lines built with pkg-config runs, with libattn.so and with libattn.a"
+}
+
+# ---- Manual pages, completion ----------------------------------------------------------------------
+
+# Every word of the list stands in the page.
+page_names() { # page, rendered text, list
+    local word
+    for word in $3; do
+        grep -qwF -e "$word" <<<"$2" || fail "$1 does not name $word"
+    done
+}
+
+check_pages() {
+    local page text flags keys
+    for page in man1/attnd.1 man5/attnd.conf.5 man3/libattn.3; do
+        mandoc -T lint -W warning "$root/usr/share/man/$page" || fail "$page"
+    done
+    flags=$("$root/usr/bin/attnd" --help | sed -nE 's/^  (--[a-z-]+) .*/\1/p')
+    keys=$("$root/usr/bin/attnd" --help | sed -nE 's/^  --([a-z-]+) (TEXT|N|WORD).*/\1/p' | grep -v '^config$' | tr - _)
+    [ "$(wc -w <<<"$flags")" -gt 30 ] || fail "--help lists no options"
+    text=$(mandoc -T ascii -O width=200 "$root/usr/share/man/man1/attnd.1" | sed 's/.\x08//g')
+    page_names 'attnd(1)' "$text" "$flags"
+    text=$(mandoc -T ascii -O width=200 "$root/usr/share/man/man5/attnd.conf.5" | sed 's/.\x08//g')
+    page_names 'attnd.conf(5)' "$text" "$keys"
+    text=$(mandoc -T ascii -O width=200 "$root/usr/share/man/man3/libattn.3" | sed 's/.\x08//g')
+    page_names 'libattn(3)' "$text" "$(grep -v '^#' lib/libattn.symbols)"
+    ! grep -rlE '@[A-Z]+@' "$root/usr/share" "$lib/pkgconfig" "$lib/systemd" "$root/etc" || fail "a template was not filled"
+    passed "attnd(1), attnd.conf(5), libattn(3) are clean and name all $(wc -w <<<"$flags") options and all functions"
+}
+
+# What bash offers after these words, the last of which is being typed.
+offers() {
+    PATH=$root/usr/bin:$PATH bash -uc 'source "$1"; shift
+        COMP_WORDS=(attnd "$@") COMP_CWORD=$#
+        _attnd
+        echo "${COMPREPLY[*]}"' - "$root/usr/share/bash-completion/completions/attnd" "$@"
+}
+
+check_completion() {
+    same "attnd --jour" "--journal-fsync --journal-bytes" "$(offers --jour)"
+    same "attnd --durability " "none snapshot journal" "$(offers --durability '')"
+    same "attnd jo" "journal" "$(offers jo)"
+    same "attnd journal " "check salvage" "$(offers journal '')"
+    same "attnd --config incl" "include" "$(offers --config incl)"
+    same "attnd --port " "" "$(offers --port '')"
+    same "attnd inspect config --k" "--kv-dtype" "$(offers inspect config --k)"
+    if command -v zsh >/dev/null; then
+        zsh -n "$root/usr/share/zsh/site-functions/_attnd" || fail "_attnd"
+    fi
+    if command -v fish >/dev/null; then
+        fish -n "$root/usr/share/fish/vendor_completions.d/attnd.fish" || fail "attnd.fish"
+    fi
+    passed "bash completes flags, words, files and commands"
+}
+
+# ---- The daemon and its unit -----------------------------------------------------------------------
+
+check_daemon() {
+    local config=$root/etc/attnd/attnd.json
+    same "attnd --version" "attnd $version" "$("$root/usr/bin/attnd" --version | head -n 1)"
+    env -i "$root/usr/bin/attnd" --config "$config" --memory-limit 64GiB --check >"$work/checked" || fail "attnd --check $config"
+    grep -qE 'durability += journal \(file\)' "$work/checked" || fail "the installed file is not read"
+    grep -q '"instance"\|"api_keys"' "$config" && fail "$config holds what is of one machine"
+    passed "attnd --check accepts the installed configuration"
+}
+
+check_unit() {
+    local unit=$work/attnd.service verdict exposure
+    grep -q "^ExecStart=/usr/bin/attnd --config /etc/attnd/attnd.json$" "$lib/systemd/system/attnd.service" || fail "ExecStart"
+    grep -q '^Type=notify$' "$lib/systemd/system/attnd.service" || fail "Type"
+    if ! command -v systemd-analyze >/dev/null; then
+        echo "install: the unit is not verified: no systemd here"
+        return
+    fi
+    sed "s|^ExecStart=/usr|ExecStart=$root/usr|" "$lib/systemd/system/attnd.service" >"$unit"
+    verdict=$(systemd-analyze verify --man=no "$unit" 2>&1 | grep -F attnd || true)
+    same "systemd-analyze verify" "" "$verdict"
+    exposure=$(systemd-analyze security --offline=yes "$unit" 2>/dev/null | sed -nE 's/.*exposure level for [^:]*: ([0-9.]+) .*/\1/p')
+    awk -v level="$exposure" 'BEGIN { exit !(level != "" && level <= 2) }' || fail "systemd-analyze security: $exposure"
+    systemd-sysusers --dry-run "$lib/sysusers.d/attnd.conf" >/dev/null 2>&1 || fail "sysusers.d"
+    passed "the unit verifies, exposure $exposure of 10"
+}
+
+check_symbols
+check_program
+check_pages
+check_completion
+check_daemon
+check_unit
+echo "$steps" >"$out/install.steps"
