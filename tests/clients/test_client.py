@@ -153,8 +153,6 @@ class Calls(Case):
         self.assertEqual((error.code, error.status, error.param, error.retryable),
                          ("shape_mismatch", 422, "hidden_states", False))
         self.assertRegex(error.request_id, "^[0-9a-f]{16}$")
-        with self.assertRaises(NotFound):
-            client.open("../models")
         for path in ("/models/none", "/sessions/none", "/none"):
             with self.assertRaises(NotFound):
                 client.get(path)
@@ -415,7 +413,7 @@ class Secured(Case):
 
     def test_an_unknown_certificate_is_refused_at_once(self):
         with self.assertRaises(ConnectionLost) as caught:
-            self.client(api_key="k" * 32, retry_s=1000).models()
+            self.client(api_key="k" * 32, retry_s=5).models()
         self.assertFalse(caught.exception.retryable)
         self.assertIsInstance(caught.exception.__cause__, ssl.SSLCertVerificationError)
 
@@ -432,7 +430,8 @@ class Fake(unittest.TestCase):
 
             def do_POST(self):  # noqa: N802
                 """Any request."""
-                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                case.bodies.append(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+                case.paths.append(self.path)
                 case.seen.append(self.headers)
                 status, headers, body = case.replies.pop(0)
                 self.send_response(status)
@@ -446,7 +445,7 @@ class Fake(unittest.TestCase):
             def log_message(self, *_):
                 """Nothing."""
 
-        self.seen, self.replies = [], []
+        self.seen, self.bodies, self.paths, self.replies = [], [], [], []
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         self.addCleanup(server.server_close)
@@ -510,20 +509,38 @@ class Fake(unittest.TestCase):
         self.assertEqual(int(head["Inference-Header-Content-Length"]) % 64, 0)
         self.assertEqual(head["Accept-Encoding"], "identity")
 
+    def test_masks_come_last_so_that_numbers_are_aligned(self):
+        self.replies = [(200, {}, b"{}")]
+        self.client.attend(padding_mask=[1, 0, 1], hidden_states=[[1.5, 2]])
+        length = int(self.seen[0]["Inference-Header-Content-Length"])
+        head = json.loads(self.bodies[0][:length])
+        self.assertLess([*head].index("hidden_states"), [*head].index("padding_mask"))
+        self.assertEqual(self.bodies[0][length:], attn_client.struct.pack("<2f3?", 1.5, 2, 1, 0, 1))
+
+    def test_an_id_cannot_lead_to_another_path(self):
+        self.replies = [self.refusal(404, "session_not_found", False)]
+        with self.assertRaises(NotFound):
+            self.client.open("../models?a")
+        self.assertEqual(self.paths, ["/sessions/..%2Fmodels%3Fa"])
+
     def test_tensors_of_a_padded_and_of_an_unpadded_reply(self):
         for blanks in range(5):
             text = b'{"output":{"shape":[2],"datatype":"FP32","binary_data_size":8}}'
             text += b" " * blanks
             body = text + attn_client.struct.pack("<2f", 1.5, -2)
             self.replies = [(200, {"Inference-Header-Content-Length": str(len(text))}, body)]
-            self.assertEqual(self.client.attend([[1.0]])["output"].tolist(), [1.5, -2])
+            output = self.client.attend([[1.0]])["output"]
+            self.assertEqual(output.tolist(), [1.5, -2])
+            self.assertTrue(numpy is None or output.flags.aligned)
         self.replies = [(200, {"Inference-Header-Content-Length": str(len(text))}, body[:-1])]
         with self.assertRaises(ConnectionLost):
             self.client.attend([[1.0]])
 
     def test_nobody_there_is_told_at_once(self):
+        begin = attn_client.time.monotonic()
         with self.assertRaises(ConnectionLost) as caught:
-            Client("http://127.0.0.1:9", retry_s=1000).models()
+            Client("http://127.0.0.1:9", retry_s=20).models()
+        self.assertLess(attn_client.time.monotonic() - begin, 15)
         self.assertFalse(caught.exception.sent)
         self.assertFalse(Client("http://127.0.0.1:9").ready())
 

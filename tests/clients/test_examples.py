@@ -69,7 +69,9 @@ class Examples(unittest.TestCase):
             self.assertIn('"replayed":true', output)
             self.assertTrue(output.endswith("curl.sh: ok\n"))
         self.assert_runs("curl.sh", self.keyed.url, ATTN_API_KEY=KEY)
-        self.assertIn("unauthorized", self.assert_fails("curl.sh", self.keyed.url))
+        output = self.assert_fails("curl.sh", self.keyed.url)
+        self.assertIn("unauthorized", output)
+        self.assertEqual(output.count("== "), 1, "it went on after a refusal")
         self.assertIn("no model", self.assert_fails("curl.sh", self.empty.url))
         for daemon in (self.plain, self.empty):
             self.assertEqual(ask(daemon.url + "/sessions")[1]["sessions"], [])
