@@ -4,10 +4,10 @@
 #   tests/tools/deps.sh build|run|check|fuzz|load|deb|package
 #
 # `run` includes build; check and load include run; fuzz and package (the check of what `make deb`
-# makes) include check; deb includes build.  A line of the table names a Debian package and what shows that it is installed: a command, a pkg-config module or a file.  Where
-# nothing is missing, the script prints nothing.  Otherwise Debian's apt-get installs exactly the
-# missing packages, through sudo where the caller is not root; on any other system the script names
-# them and ends in 1.
+# makes) include check; deb includes build.  A line of the table names a Debian package and what
+# shows that it is installed: a command, a pkg-config module or a file.  Where nothing is missing, the
+# script prints nothing.  Otherwise Debian's apt-get installs exactly the missing packages, through
+# sudo where the caller is not root; on any other system the script names them and ends in 1.
 set -euo pipefail
 
 needs() {
