@@ -2,7 +2,8 @@
 # libraries it needs.
 #
 #   docker build -t attnd .
-#   docker run --rm -p 127.0.0.1:8080:8080 -e ATTN_ALLOW_UNAUTHENTICATED=true attnd
+#   docker run --rm -p 127.0.0.1:8080:8080 -e ATTN_ALLOW_UNAUTHENTICATED=true \
+#       -v ./llama:/models/llama:ro attnd
 
 FROM debian:bookworm-slim AS build
 RUN apt-get update \
@@ -19,14 +20,22 @@ RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
       libgnutls30 libjansson4 libmicrohttpd12 libnettle8 libopenblas0-pthread libseccomp2 zlib1g \
  && rm -rf /var/lib/apt/lists/* \
- && install -d -o 65532 -g 65532 /models
+ && install -d /models \
+ && install -d -m 700 -o 65532 -g 65532 /var/lib/attnd
 COPY --from=build /src/build/attnd /usr/local/bin/attnd
 COPY config/attnd.json /etc/attnd/attnd.json
 
 # Variables and not flags, so that the health check reads the same port as the daemon.  Listening on
 # all addresses it starts with ATTN_API_KEYS, a file, or with ATTN_ALLOW_UNAUTHENTICATED=true only.
 ENV ATTN_CONFIG=/etc/attnd/attnd.json \
-    ATTN_HOST=0.0.0.0
+    ATTN_HOST=0.0.0.0 \
+    ATTN_MODEL_DIR=/models \
+    ATTN_DURABILITY=journal \
+    ATTN_STATE_DIR=/var/lib/attnd
+
+# Sessions.  A volume without a name lasts as long as its container; give it a name to keep sessions
+# when the container is replaced: -v attnd-state:/var/lib/attnd.
+VOLUME /var/lib/attnd
 
 # A number, so that Kubernetes' runAsNonRoot can see that it is not root.
 USER 65532:65532
@@ -38,3 +47,15 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
     CMD ["attnd", "--health-check"]
 ENTRYPOINT ["attnd"]
+
+# Last, so that another revision changes no other layer.  tests/image/services.py compares VERSION
+# with include/attn.h.
+ARG VERSION=0.1.0
+ARG REVISION=
+ARG SOURCE=
+LABEL org.opencontainers.image.title="attnd" \
+      org.opencontainers.image.description="attention layers and key/value caches over HTTP" \
+      org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.source="${SOURCE}"

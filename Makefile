@@ -100,8 +100,10 @@ SERVER_PKGS = libmicrohttpd jansson libseccomp zlib nettle gnutls
 TEST_PKGS   = check libcurl jansson zlib gnutls
 
 # The objects of the sources that a pattern names.  A pattern that names none is an error: flags
-# would be lost without a word when a file moves.
-objects_of = $(patsubst %.c,$(OBJ)/%.o,$(or $(wildcard $(1)),$(error Makefile: no source is named $(1))))
+# would be lost without a word when a file moves.  An image is built without tests' sources.
+objects_of = $(patsubst %.c,$(OBJ)/%.o,$(or $(wildcard $(1)),$(if $(filter $(TESTS_ABSENT),$(1)),,\
+                 $(error Makefile: no source is named $(1)))))
+TESTS_ABSENT := $(if $(wildcard tests/unit),,tests/%)
 
 # What a directory may include; `make layers` checks the rest.
 LOCAL =
@@ -166,9 +168,10 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
-        bench bench-http bench-kernels bench-mixed style layers presets \
-        models-md models-check docs-check format deps install uninstall deb sbom version check-install clean help
+.PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
+        fuzz-coverage suites asan ubsan tsan \
+        bench bench-coding bench-http bench-kernels bench-mixed style layers presets \
+        models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -178,7 +181,8 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
-         check-invariance check-overload check-framing check-install
+         check-invariance check-overload check-framing check-clients check-image check-install
+.PHONY: $(CHECKS)
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing)
 
@@ -217,7 +221,7 @@ asan ubsan tsan: | build/deps/check
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
 CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS_OF_ubsan))
-CHECKS_OF_ubsan = $(filter-out check-install,$(CHECKS))
+CHECKS_OF_ubsan = $(filter-out check-clients check-image check-install,$(CHECKS))
 CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 
 # detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
@@ -286,6 +290,10 @@ check-overload: $(OUT)/overload $(OUT)/attnd ## 2 and 10 times the load it can d
 check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and good requests, direct and through HAProxy and nginx; QUICK=1: 9,000
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/framing $(if $(QUICK),--quick)
 
+# Debian's Python, which is the one that has Debian's numpy.
+check-clients: $(OUT)/attnd | build/deps/clients ## clients/ and examples/ against a daemon that is killed and loses replies; QUICK=1: fewer kills
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/clients/run.py
+
 # The whole of it runs in an instrumented daemon; QUICK=1 takes a few of the calls, and one that is not.
 check-fault: $(OUT)/fault $(if $(QUICK),$(OUT)/attnd_fault) ## every call that can fail, failed in turn: at least 3,000; QUICK=1: 300
 ifeq ($(QUICK),)
@@ -299,6 +307,13 @@ endif
 check-promises: $(if $(QUICK),,$(OUT)/attnd $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue) ## each promise's line broken in turn: its test notices; QUICK=1: the lines are there
 	$(Q)tests/promises/run.sh $(if $(QUICK),--match)
 
+# QUICK=1 needs no container engine.
+check-image: $(OUT)/attnd | $(if $(QUICK),build/deps/check,build/deps/image) ## the image and docker-compose.yml under podman and runc; QUICK=1: their variables, mounts and limits against attnd --check
+	$(Q)$(SUITE_ENV) tests/image/services.py $(OUT)/attnd
+ifeq ($(QUICK),)
+	$(Q)tests/image/engine.sh
+endif
+
 check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
 	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh
 
@@ -308,6 +323,8 @@ bench: $(BENCH) ## every shape beside this machine's ceilings; BENCH_FLAGS="--he
 
 bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## the way over HTTP under wrk, beside bare replies and the library; QUICK=1 is short
 	$(Q)OUT=$(OUT) tests/bench/http.sh $(BENCH_HTTP_FLAGS)
+bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a client that sends it unasked; zlib beside libdeflate
+	$(Q)tests/bench/coding.py $(OUT)/attnd
 bench-mixed: $(OUT)/attnd $(OUT)/mixed ## decodes beside a long /attend: what each costs the other
 	$(Q)ATTND=$(OUT)/attnd MIXED=$(OUT)/mixed tests/load/mixed.sh
 
@@ -346,14 +363,16 @@ format: | build/deps/check ## apply .clang-format to all sources
 build/deps/run: build/deps/build
 build/deps/check: build/deps/run
 build/deps/load: build/deps/run
+build/deps/clients: build/deps/check
 build/deps/fuzz: build/deps/check
+build/deps/image: build/deps/check
 build/deps/deb: build/deps/build
 build/deps/package: build/deps/check
 build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load build/deps/package ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/image build/deps/package ## install what any target needs (Debian: apt)
 
 include config/install.mk
 

@@ -190,7 +190,8 @@ enum attn_causal { ATTN_CAUSAL_DEFAULT = 0, ATTN_CAUSAL_NO, ATTN_CAUSAL_YES };
 
 /* Modifiers of one call; all zeroes: none.  S is the number of keys that masks speak of: the keys
  * of the call, or cached plus new tokens for a step over a cache.  A mask's batch or head stride
- * counts elements, 0 repeats the same [T][S] for every sequence or head. */
+ * counts elements, 0 repeats the same [T][S] for every sequence or head.  A mask of one row has
+ * [1][S] in place of [T][S], which counts for every query. */
 struct attn_modifiers {
     enum attn_causal is_causal;    /* default: the layer's; without a layer, not causal */
     const int64_t *query_offset;   /* [B] query t stands at key position query_offset + t;
@@ -198,9 +199,11 @@ struct attn_modifiers {
     const uint8_t *padding_mask;   /* [B][S] 1 = real token, 0 = never attended */
     const uint8_t *attention_mask; /* [..][T][S] 1 = may attend */
     size_t attention_mask_batch_stride, attention_mask_head_stride; /* 0 = broadcast */
+    bool attention_mask_one_row;
     const float *attention_bias; /* [..][T][S] added to the soft-capped and masked scores; -inf
                                     forbids */
     size_t attention_bias_batch_stride, attention_bias_head_stride; /* 0 = broadcast */
+    bool attention_bias_one_row;
     const float *head_mask;            /* [H] multiplies each head's weights */
     const int64_t *position_ids;       /* [B][T] for RoPE, 0 to 2^31-1; NULL: t, counted from the
                                       cached length */

@@ -237,8 +237,8 @@ enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *
     checkpoint->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (checkpoint->directory < 0) {
         bool absent = errno == ENOENT || errno == ENOTDIR;
-        status = attn_fail(error, absent ? ATTN_NOT_FOUND : ATTN_IO, "path", "%s: %.200s",
-                           absent ? "no such directory" : "the directory cannot be opened", path);
+        status = attn_fail(error, absent ? ATTN_NOT_FOUND : ATTN_IO, "path",
+                           absent ? "no such directory" : "the directory cannot be opened");
     }
     if (status == ATTN_OK)
         status = attn_file_slurp(&checkpoint->config, &checkpoint->config_length,

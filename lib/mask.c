@@ -44,8 +44,10 @@ struct attn_mask attn_mask_of(const struct attn_modifiers *m,
         mask.allowed = m->attention_mask + b * m->attention_mask_batch_stride;
     if (m->tree)
         mask.allowed_from = keys - queries;
+    mask.allowed_row = m->attention_mask_one_row ? 0 : keys - mask.allowed_from;
     if (m->attention_bias != NULL)
         mask.bias = m->attention_bias + b * m->attention_bias_batch_stride;
+    mask.bias_row = m->attention_bias_one_row ? 0 : keys;
     return mask;
 }
 
@@ -181,7 +183,8 @@ enum attn_status attn_mask_check(const struct attn_modifiers *m, size_t batch, s
     if (m->attention_bias != NULL)
         status = check_bias(m,
                             extent(batch, heads, m->attention_bias_batch_stride,
-                                   m->attention_bias_head_stride, queries * keys),
+                                   m->attention_bias_head_stride,
+                                   m->attention_bias_one_row ? keys : queries * keys),
                             error);
     if (status == ATTN_OK && m->position_ids != NULL)
         status = check_positions(m, batch * queries, error);
@@ -277,8 +280,7 @@ static void forbid_masked(float *scores, const struct attn_mask *mask, size_t h,
                           size_t from, size_t n)
 {
     size_t skip = from < mask->allowed_from ? attn_min(mask->allowed_from - from, n) : 0;
-    size_t width = mask->keys - mask->allowed_from;
-    const uint8_t *row = mask->allowed + h * mask->allowed_head + t * width;
+    const uint8_t *row = mask->allowed + h * mask->allowed_head + t * mask->allowed_row;
     if (skip < n)
         forbid(scores + skip, row + (from + skip - mask->allowed_from), n - skip);
 }
@@ -319,7 +321,7 @@ void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size
     if (mask->position_bias != NULL)
         add_position_bias(visible, mask, h, t, from, seen);
     if (mask->bias != NULL)
-        add_bias(visible, mask->bias + h * mask->bias_head + t * mask->keys + from, seen);
+        add_bias(visible, mask->bias + h * mask->bias_head + t * mask->bias_row + from, seen);
     forbid_all(scores, from - first);
     forbid_all(scores + (end - first), first + n - end);
 }

@@ -24,8 +24,9 @@ struct attn_mask {
     const uint8_t *allowed; /* [T][S - allowed_from] of head 0, or NULL */
     size_t allowed_from;    /* keys before this one are all allowed */
     size_t allowed_head;    /* elements from one head to the next */
+    size_t allowed_row;     /* and from one query to the next; 0: one row counts for all */
     const float *bias;      /* [T][S] of head 0, or NULL */
-    size_t bias_head;
+    size_t bias_head, bias_row;
     const struct attn_position_bias *position_bias; /* of the layer, or NULL */
     const int64_t *key_positions;                   /* [S], NULL: s */
     const int64_t *query_positions;                 /* [T], NULL: offset + t */

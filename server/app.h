@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 
+#include "base/buffer.h"
 #include "config/config.h"
 #include "config/keys.h"
 #include "http/http.h"
@@ -30,6 +31,7 @@ struct srv_app {
     struct srv_notifier notifier;
     struct srv_metrics *metrics;
     struct srv_usage *usage;
+    struct srv_buffer openapi; /* the reply to GET /openapi.json */
     struct attn_cache_pool *pool;
     struct srv_models models;
     struct srv_memory memory; /* an upper bound on all of it */

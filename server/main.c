@@ -217,12 +217,22 @@ static bool open_scheduler(struct srv_app *app)
         .metrics = app->metrics,
         .limits = &config->limits,
         .routes = app->routes,
+        .reply_compression = config->reply_compression,
         .records_on_disk = config->durability == SRV_DURABLE_JOURNAL,
         .stopping = &app->stopping,
         .resume = resume,
         .resume_context = app,
     };
     return srv_scheduler_open(&app->scheduler, &app->scheduler_context);
+}
+
+static bool open_models(struct srv_app *app, char *message)
+{
+    if (!srv_models_open(&app->models, &app->config, message, MESSAGE_MAX))
+        return false;
+    for (size_t i = 0; i < app->models.count; i++)
+        srv_metrics_add_model(app->metrics, app->models.items[i].name);
+    return true;
 }
 
 /* Opens the parts that neither read files of models nor take requests. */
@@ -234,9 +244,9 @@ static bool open_parts(struct srv_app *app, char *message)
         return false;
     snprintf(message, MESSAGE_MAX, "out of memory");
     return srv_metrics_open(&app->metrics, app->routes) &&
-           (app->usage = srv_usage_open()) != NULL &&
-           srv_models_open(&app->models, &app->config, message, MESSAGE_MAX) &&
-           fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
+           (app->usage = srv_usage_open()) != NULL && open_models(app, message) &&
+           fit_memory(app, message) && srv_openapi_describe(app) && open_pool(app, message) &&
+           open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
            open_store(app, message) && open_scheduler(app);
 }
@@ -248,6 +258,8 @@ static struct srv_http_context http_context(struct srv_app *app)
         .routes = app->routes,
         .instance = app->config.instance,
         .keys = app->config.api_keys != NULL ? &app->keys : NULL,
+        .allowed_hosts = app->config.allowed_hosts,
+        .allow_origins = app->config.allow_origins,
         .log = &app->log,
         .metrics = app->metrics,
         .scheduler = app->scheduler,
@@ -356,6 +368,7 @@ static bool close_all(struct srv_app *app)
     attn_cache_pool_free(app->pool);
     attn_engine_close(app->engine);
     srv_usage_close(app->usage);
+    srv_buffer_fini(&app->openapi);
     srv_metrics_close(app->metrics);
     srv_keyring_fini(&app->keys);
     srv_notifier_close(&app->notifier);

@@ -45,28 +45,58 @@ static size_t weight_bytes(const struct srv_models *models)
     return bytes;
 }
 
+static void read_sizes(struct srv_gauges *g, struct srv_app *app, bool loading)
+{
+    g->in_flight = atomic_load(&app->in_flight.used);
+    g->cache_used_bytes = attn_cache_pool_used(app->pool);
+    g->cache_budget_bytes = attn_cache_pool_budget(app->pool);
+    g->weight_bytes = loading ? 0 : weight_bytes(&app->models);
+    g->memory_limit_bytes = app->memory.limit;
+    g->heap_bytes = srv_usage_heap_bytes(app->usage);
+    g->open_files = srv_usage_open_files(app->usage);
+    srv_usage_read(&g->process, app->usage);
+}
+
+static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
+{
+    bool loading = phase == SRV_LOADING; /* app->http and app->models are not set yet */
+    *g = (struct srv_gauges){.ready = phase == SRV_READY, .draining = phase == SRV_DRAINING};
+    g->limits = app->config.limits;
+    g->sessions = srv_sessions_count(app->sessions);
+    g->running = srv_scheduler_running(app->scheduler);
+    g->queue = srv_scheduler_depth(app->scheduler);
+    g->waiting = g->queue > g->running ? g->queue - g->running : 0; /* read one after the other */
+    g->connections = loading ? 0 : srv_http_connections(app->http);
+    g->certificate_expires = loading ? 0 : (double)srv_http_certificate_expires(app->http);
+    read_sizes(g, app, loading);
+}
+
+static void print_models(struct srv_buffer *out, const struct srv_app *app)
+{
+    struct srv_model_gauges models[SRV_MAX_MODELS];
+    for (size_t i = 0; i < app->models.count; i++) {
+        const struct srv_model *model = &app->models.items[i];
+        models[i] =
+            (struct srv_model_gauges){.name = model->name,
+                                      .sessions = srv_sessions_count_of(app->sessions, model),
+                                      .weight_bytes = model->info.weight_bytes};
+    }
+    srv_metrics_print_models(out, models, app->models.count);
+}
+
 void srv_get_metrics(struct srv_request *request)
 {
     struct srv_app *app = request->app;
+    struct srv_buffer *out = &request->reply.body;
+    struct srv_gauges gauges;
     int phase = atomic_load(&app->phase);
-    bool loading = phase == SRV_LOADING; /* app->http and app->models are not set yet */
-    struct srv_gauges gauges = {
-        .sessions = srv_sessions_count(app->sessions),
-        .queue = srv_scheduler_depth(app->scheduler),
-        .in_flight = atomic_load(&app->in_flight.used),
-        .connections = loading ? 0 : srv_http_connections(app->http),
-        .cache_used_bytes = attn_cache_pool_used(app->pool),
-        .cache_budget_bytes = attn_cache_pool_budget(app->pool),
-        .weight_bytes = loading ? 0 : weight_bytes(&app->models),
-        .resident_bytes = srv_usage_resident_bytes(app->usage),
-        .heap_bytes = srv_usage_heap_bytes(app->usage),
-        .open_files = srv_usage_open_files(app->usage),
-        .ready = phase == SRV_READY,
-        .draining = phase == SRV_DRAINING,
-    };
-    srv_metrics_print(&request->reply.body, app->metrics, &gauges);
+    read_gauges(&gauges, app, phase);
+    srv_metrics_print(out, app->metrics);
+    srv_metrics_print_gauges(out, &gauges);
+    if (phase != SRV_LOADING)
+        print_models(out, app);
     if (srv_keyring_metrics_keys(&app->keys))
-        srv_metrics_print_accounts(&request->reply.body, &app->keys.accounts);
+        srv_metrics_print_accounts(out, &app->keys.accounts);
     request->reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
     srv_reply_status(request, 200);
 }

@@ -25,19 +25,33 @@ struct change {
     struct change_call call;
 };
 
-static const struct srv_document_field fields[] = {
-    SRV_COUNT_FIELD(change_call, length, 0),
-    SRV_COUNT_FIELD(change_call, epoch, 1),
-    SRV_TEXT_FIELD(change_call, session_id), /* of a fork only, as what follows */
-    SRV_FLAG_FIELD(change_call, shared),
+#define EPOCH_FIELD                        \
+    SRV_COUNT_FIELD(change_call, epoch, 1, \
+                    .meaning = "the epoch that the session in the path must have")
+
+static const struct srv_document_field fork_fields[] = {
+    SRV_TEXT_FIELD(change_call, session_id,
+                   .meaning = "the id of the new session; made by attnd where not given"),
+    SRV_COUNT_FIELD(change_call, length, 0,
+                    .meaning = "tokens of every layer to keep; default all of them"),
+    EPOCH_FIELD,
+    SRV_FLAG_FIELD(change_call, shared, .meaning = "every API key finds the new session"),
 };
-#define FORK_FIELDS 4
-#define TRUNCATE_FIELDS 2
+const struct srv_document_table srv_fork_fields = {
+    .fields = fork_fields, .count = sizeof fork_fields / sizeof fork_fields[0]};
+
+static const struct srv_document_field truncate_fields[] = {
+    SRV_COUNT_FIELD(change_call, length, 0, .required = true,
+                    .meaning = "tokens of every layer to keep"),
+    EPOCH_FIELD,
+};
+const struct srv_document_table srv_truncate_fields = {
+    .fields = truncate_fields, .count = sizeof truncate_fields / sizeof truncate_fields[0]};
 
 /* ---- On a compute thread --------------------------------------------------------------------- */
 
 static enum srv_error_code read_change(struct change **out, struct srv_request *request,
-                                       size_t num_fields, struct srv_error *error)
+                                       struct srv_error *error)
 {
     json_t *body = NULL;
     struct change *change = srv_arena_alloc(&request->arena, 1, sizeof *change);
@@ -49,7 +63,7 @@ static enum srv_error_code read_change(struct change **out, struct srv_request *
     if (code == SRV_OK)
         code = srv_document_read(&body, request, error);
     if (code == SRV_OK)
-        code = srv_document_fields(&change->call, fields, num_fields, body, error);
+        code = srv_document_fields(&change->call, request->route->fields, body, error);
     if (code == SRV_OK)
         code = srv_session_keep_id(&change->call.session_id, request, error);
     json_decref(body);
@@ -93,7 +107,7 @@ static enum srv_error_code find_parent(struct srv_session **out, const struct ch
     const struct srv_request *request = change->job.request;
     *out = srv_session_get(request->app->sessions, &request->key, request->path_arg);
     if (*out == NULL || (*out)->pending_creation)
-        return srv_session_fail_not_found(error);
+        return srv_session_fail_missing(request->app->sessions, request->path_arg, error);
     return check_call(&change->call, *out, error);
 }
 
@@ -194,7 +208,7 @@ static const struct srv_job_type truncate_type = {.begin = begin_truncate};
 enum srv_error_code srv_parse_fork(struct srv_request *request, struct srv_error *error)
 {
     struct change *change;
-    enum srv_error_code code = read_change(&change, request, FORK_FIELDS, error);
+    enum srv_error_code code = read_change(&change, request, error);
     if (code != SRV_OK)
         return code;
     change->job.type = &fork_type;
@@ -205,11 +219,9 @@ enum srv_error_code srv_parse_fork(struct srv_request *request, struct srv_error
 enum srv_error_code srv_parse_truncate(struct srv_request *request, struct srv_error *error)
 {
     struct change *change;
-    enum srv_error_code code = read_change(&change, request, TRUNCATE_FIELDS, error);
+    enum srv_error_code code = read_change(&change, request, error);
     if (code != SRV_OK)
         return code;
-    if (change->call.length == NOT_GIVEN)
-        return srv_fail(error, SRV_E_MISSING_FIELD, "length", "length is missing");
     change->job.type = &truncate_type;
     request->job = &change->job;
     return SRV_OK;

@@ -116,7 +116,7 @@ static void begin_export(struct srv_job *job)
     if (srv_session_of_path(&session, job->request, &job->error) != SRV_OK)
         return;
     if (session->pending_creation)
-        srv_session_fail_not_found(&job->error);
+        srv_session_fail_missing(job->request->app->sessions, job->request->path_arg, &job->error);
     else if (open_export(state, session, &job->error) == SRV_OK)
         reserve_file(state, &job->error);
     srv_session_put(session);

@@ -22,11 +22,16 @@ struct create_call {
 };
 
 static const struct srv_document_field create_fields[] = {
-    SRV_TEXT_FIELD(create_call, session_id),     SRV_TEXT_FIELD(create_call, model),
-    SRV_COUNT_FIELD(create_call, max_length, 1), SRV_COUNT_FIELD(create_call, ttl_s, 1),
-    SRV_FLAG_FIELD(create_call, shared),
+    SRV_TEXT_FIELD(create_call, session_id, .meaning = "the id; made by attnd where not given"),
+    SRV_TEXT_FIELD(create_call, model, .meaning = "the model, for good; default the only one"),
+    SRV_COUNT_FIELD(create_call, max_length, 1,
+                    .meaning = "tokens; default and most is the model's max_length"),
+    SRV_COUNT_FIELD(create_call, ttl_s, 1,
+                    .meaning = "seconds without a step after which the session expires"),
+    SRV_FLAG_FIELD(create_call, shared, .meaning = "every API key finds the session"),
 };
-#define CREATE_FIELDS (sizeof create_fields / sizeof create_fields[0])
+const struct srv_document_table srv_create_fields = {
+    .fields = create_fields, .count = sizeof create_fields / sizeof create_fields[0]};
 
 struct create {
     struct srv_job job; /* first, so that a job is cast to its create */
@@ -40,7 +45,7 @@ static enum srv_error_code read_call(struct create *create, json_t *body, struct
     struct create_call call = {0};
     struct srv_request *request = create->job.request;
     const struct srv_models *models = &request->app->models;
-    if (srv_document_fields(&call, create_fields, CREATE_FIELDS, body, error) != SRV_OK)
+    if (srv_document_fields(&call, &srv_create_fields, body, error) != SRV_OK)
         return error->code;
     const char *id = call.session_id != NULL ? call.session_id : "";
     if (srv_session_check_header(request, id, error) != SRV_OK)
@@ -119,7 +124,7 @@ static enum srv_error_code delete_session(const struct srv_request *request,
     if (code == SRV_OK)
         code = srv_store_delete(app->store, session, error);
     if (code == SRV_OK && !srv_session_remove(app->sessions, session))
-        code = srv_session_fail_not_found(error);
+        code = srv_session_fail_missing(app->sessions, request->path_arg, error);
     srv_session_put(session);
     return code;
 }

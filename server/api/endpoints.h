@@ -3,6 +3,7 @@
 #ifndef SRV_ENDPOINTS_H
 #define SRV_ENDPOINTS_H
 
+#include "wire/document.h"
 #include "wire/route.h"
 
 extern const struct srv_routes srv_routes; /* routes.c */
@@ -12,12 +13,14 @@ srv_job_parser srv_parse_attend;
 srv_job_parser srv_parse_decode;
 
 /* endpoint_sessions.c */
+extern const struct srv_document_table srv_create_fields;
 srv_job_parser srv_parse_create;
 srv_handler srv_get_sessions;
 srv_handler srv_get_session;
 srv_job_parser srv_parse_delete;
 
-/* endpoint_session_change.c */
+/* endpoint_session_change.c: the fields of their bodies are the route's */
+extern const struct srv_document_table srv_fork_fields, srv_truncate_fields;
 srv_job_parser srv_parse_fork;
 srv_job_parser srv_parse_truncate;
 
@@ -34,6 +37,11 @@ srv_handler srv_get_snapshot;
 bool srv_models_describe(struct srv_app *app);
 srv_handler srv_get_models;
 srv_handler srv_get_model;
+
+/* endpoint_openapi.c.  srv_openapi_describe makes the reply, before the port opens; false where
+ * memory is short. */
+bool srv_openapi_describe(struct srv_app *app);
+srv_handler srv_get_openapi;
 
 /* endpoint_ops.c */
 srv_handler srv_get_health;

@@ -93,11 +93,6 @@ enum srv_error_code srv_session_check_header(const struct srv_request *request, 
                     "X-Session-Id does not name the session of the request");
 }
 
-enum srv_error_code srv_session_fail_not_found(struct srv_error *error)
-{
-    return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id", "there is no such session");
-}
-
 /* Finds ?owner=NAME, of an admin only; *found is false without one.  Other pairs mean nothing. */
 static enum srv_error_code read_owner(bool *found, char owner[SRV_ID_MAX + 1],
                                       const struct srv_request *request, struct srv_error *error)
@@ -135,7 +130,7 @@ enum srv_error_code srv_session_of_path(struct srv_session **out, const struct s
         return error->code;
     *out = owned ? srv_session_peek_owned(sessions, owner, request->path_arg)
                  : srv_session_peek(sessions, &request->key, request->path_arg);
-    return *out != NULL ? SRV_OK : srv_session_fail_not_found(error);
+    return *out != NULL ? SRV_OK : srv_session_fail_missing(sessions, request->path_arg, error);
 }
 
 void srv_session_set_owner(struct srv_session_options *out, const struct srv_request *request)

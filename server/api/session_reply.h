@@ -36,10 +36,10 @@ enum srv_error_code srv_session_check_header(const struct srv_request *request, 
 /* The session that the path names, with a reference for the caller: of those that the request's API
  * key may use or, on routes for admins too, the one of ?owner=NAME.  The look-up does not count as
  * use: the session's time to live goes on.
- * Errors: invalid_value, forbidden (?owner without the scope), session_not_found. */
+ * Errors: invalid_value, forbidden (?owner without the scope), wrong_instance,
+ * session_not_found. */
 enum srv_error_code srv_session_of_path(struct srv_session **out, const struct srv_request *request,
                                         struct srv_error *error);
-enum srv_error_code srv_session_fail_not_found(struct srv_error *error);
 
 /* Makes the request's API key the owner of the session that is created. */
 void srv_session_set_owner(struct srv_session_options *out, const struct srv_request *request);

@@ -24,6 +24,7 @@
     X(SRV_E_MALFORMED_STATE, "malformed_state", 400, false, "the body is no sound state")          \
     X(SRV_E_UNAUTHORIZED, "unauthorized", 401, false, "no API key, or one that is not known")      \
     X(SRV_E_FORBIDDEN, "forbidden", 403, false, "the API key lacks the scope of this path")        \
+    X(SRV_E_ORIGIN, "origin_not_allowed", 403, false, "a web page that allow_origins lacks")       \
     X(SRV_E_ROUTE_NOT_FOUND, "route_not_found", 404, false, "no such path")                        \
     X(SRV_E_MODEL_NOT_FOUND, "model_not_found", 404, false, "no model of that name")               \
     X(SRV_E_LAYER_NOT_FOUND, "layer_not_found", 404, false, "the model has no such layer")         \
@@ -43,6 +44,8 @@
     X(SRV_E_BODY_TOO_LARGE, "body_too_large", 413, false, "the body passes its bound")             \
     X(SRV_E_TOO_COMPLEX, "too_complex", 413, false, "nesting or lists pass their bounds")          \
     X(SRV_E_UNSUPPORTED_MEDIA, "unsupported_media_type", 415, false, "Content-Type or -Encoding")  \
+    X(SRV_E_WRONG_INSTANCE, "wrong_instance", 421, true, "the session is another instance's")      \
+    X(SRV_E_HOST, "host_not_allowed", 421, false, "Host is no name of this daemon's")              \
     X(SRV_E_SHAPE_MISMATCH, "shape_mismatch", 422, false, "shapes do not agree")                   \
     X(SRV_E_NON_FINITE_INPUT, "non_finite_input", 422, false, "a number is NaN or infinite")       \
     X(SRV_E_NUMBER_OUT_OF_RANGE, "number_out_of_range", 422, false, "a number does not fit")       \

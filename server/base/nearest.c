@@ -1,6 +1,7 @@
-/* nearest.c: the distance between words, in three rows of the table of prefixes. */
+/* nearest.c: the distance between words, in three rows of the table of prefixes, and lists. */
 #include "base/nearest.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The character as it is compared. */
@@ -47,4 +48,21 @@ const char *srv_nearest(const char *word, const char *const *names, size_t count
         }
     }
     return nearest;
+}
+
+void srv_choices(char *out, size_t size, const char *word, const char *const *names, size_t count)
+{
+    const char *nearest = srv_nearest(word, names, count);
+    char question[SRV_NEAREST_MAX + 24] = "";
+    if (nearest != NULL)
+        snprintf(question, sizeof question, "; did you mean %s?", nearest);
+    size_t used = 0, room = size - strlen(question) - sizeof ", ...";
+    out[0] = '\0';
+    for (size_t i = 0; i < count; i++) {
+        const char *name = used + strlen(names[i]) + 2 < room ? names[i] : "...";
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i > 0 ? ", " : "", name);
+        if (name != names[i])
+            break;
+    }
+    snprintf(out + used, size - used, "%s", question);
 }

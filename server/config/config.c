@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buffer.h"
 #include "base/nearest.h"
 #include "base/text_file.h"
 #include "config/config_models.h"
@@ -228,6 +229,28 @@ static json_t *parse(struct srv_config_reading *reading, const char *path)
     return root;
 }
 
+/* Sets an option from a list of texts, which are joined by commas. */
+static bool set_list(struct srv_config_reading *reading, const struct srv_option *option,
+                     const json_t *list)
+{
+    struct srv_buffer text;
+    size_t i;
+    json_t *entry;
+    bool strings = true;
+    srv_buffer_init(&text, SRV_MAX_CONFIG_BYTES);
+    json_array_foreach((json_t *)(uintptr_t)list, i, entry) {
+        strings = strings && json_is_string(entry) && strchr(json_string_value(entry), ',') == NULL;
+        srv_buffer_text(&text, i > 0 ? "," : "");
+        srv_buffer_text(&text, strings ? json_string_value(entry) : "");
+    }
+    srv_buffer_append(&text, "", 1);
+    bool done = strings && !text.failed
+                    ? set(reading, option, SRV_FROM_FILE, text.data)
+                    : srv_config_refuse(reading, "%s: must be a list of strings", option->name);
+    srv_buffer_fini(&text);
+    return done;
+}
+
 static bool apply_member(struct srv_config_reading *reading, const char *key, const json_t *value)
 {
     const struct srv_option *option = srv_option_find(key, strlen(key), SRV_FROM_FILE);
@@ -235,6 +258,8 @@ static bool apply_member(struct srv_config_reading *reading, const char *key, co
         return refuse_unknown(reading, key, strlen(key), 0, SRV_FROM_FILE);
     if (option->kind == SRV_OPTION_MODELS)
         return srv_config_models(reading, value);
+    if (json_is_array(value) && option->is_list)
+        return set_list(reading, option, value);
     if (json_is_string(value))
         return set(reading, option, SRV_FROM_FILE, json_string_value(value));
     if (json_is_boolean(value) && option->kind == SRV_OPTION_CHOICE)
@@ -383,6 +408,8 @@ void srv_config_fini(struct srv_config *config)
     free(config->instance);
     free(config->state_dir);
     free(config->api_keys);
+    free(config->allowed_hosts);
+    free(config->allow_origins);
     free(config->tls_cert);
     free(config->tls_key);
     memset(config, 0, sizeof *config);

@@ -36,6 +36,8 @@ struct srv_model_entry {
 
 enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };
 
+#define SRV_LISTED_MAX 255 /* characters of an entry of allowed_hosts or allow_origins */
+
 /* The source of an option's value; a later one overrides an earlier one.  SRV_FROM_MEMORY: the
  * default, divided because memory is short. */
 enum srv_config_source {
@@ -49,21 +51,23 @@ enum srv_config_source {
 #define SRV_MAX_OPTIONS 64 /* rows of the option table at most */
 
 struct srv_config {
-    unsigned mode;                      /* enum srv_run_mode */
-    char *config_file;                  /* NULL: none was given */
-    char *model_dir;                    /* its directories are models; NULL: none */
-    unsigned dtype, kv_dtype;           /* of models that do not say it: 0 f32, 1 bf16, ... */
-    char *host;                         /* numeric, IPv4 or IPv6 */
-    char *instance;                     /* [A-Za-z0-9][A-Za-z0-9-]*, at most 32 */
-    unsigned cpu_level;                 /* enum attn_cpu_level */
-    unsigned gemm;                      /* enum attn_gemm_mode */
-    unsigned log;                       /* enum srv_log_level */
-    unsigned sandbox;                   /* 0: off */
-    unsigned durability, journal_fsync; /* enums of store.h */
-    unsigned allow_unauthenticated;     /* 1: may listen beyond loopback without api_keys */
-    char *state_dir;                    /* NULL: none */
-    char *tls_cert, *tls_key;           /* PEM files; NULL: plain HTTP */
-    char *api_keys;                     /* a file; NULL: requests need no key */
+    unsigned mode;                       /* enum srv_run_mode */
+    char *config_file;                   /* NULL: none was given */
+    char *model_dir;                     /* its directories are models; NULL: none */
+    unsigned dtype, kv_dtype;            /* of models that do not say it: 0 f32, 1 bf16, ... */
+    char *host;                          /* numeric, IPv4 or IPv6 */
+    char *instance;                      /* [A-Za-z0-9][A-Za-z0-9-]*, at most 32 */
+    unsigned cpu_level;                  /* enum attn_cpu_level */
+    unsigned gemm;                       /* enum attn_gemm_mode */
+    unsigned log;                        /* enum srv_log_level */
+    unsigned sandbox;                    /* 0: off */
+    unsigned durability, journal_fsync;  /* enums of store.h */
+    unsigned reply_compression;          /* enum srv_reply_compression (wire/coding.h) */
+    unsigned allow_unauthenticated;      /* 1: may listen beyond loopback without api_keys */
+    char *state_dir;                     /* NULL: none */
+    char *tls_cert, *tls_key;            /* PEM files; NULL: plain HTTP */
+    char *api_keys;                      /* a file; NULL: requests need no key */
+    char *allowed_hosts, *allow_origins; /* separated by commas; NULL: none */
     size_t snapshot_interval_s, snapshot_tokens, journal_bytes;
     size_t port, threads, event_threads;
     size_t memory_limit; /* 0: that of the control group or the machine */

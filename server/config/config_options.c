@@ -29,6 +29,41 @@ static bool instance_valid(const char *text)
     return length <= SRV_INSTANCE_MAX && text[0] != '-' && strspn(text, set) == length;
 }
 
+/* Whether every entry of a list is good: texts separated by commas, of 1 to SRV_LISTED_MAX
+ * characters each. */
+static bool list_valid(const char *text, bool (*entry_valid)(const char *text, size_t length))
+{
+    for (;;) {
+        size_t length = strcspn(text, ",");
+        if (length == 0 || length > SRV_LISTED_MAX || !entry_valid(text, length))
+            return false;
+        if (text[length] == '\0')
+            return true;
+        text += length + 1;
+    }
+}
+
+#define LOWER_SET "abcdefghijklmnopqrstuvwxyz0123456789-_."
+
+static bool host_name_valid(const char *text, size_t length)
+{
+    return strspn(text, LOWER_SET "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == length &&
+           text[length - 1] != '.';
+}
+
+/* A scheme, "://", and a host with a port or without, in lower case: as browsers write them. */
+static bool origin_valid(const char *text, size_t length)
+{
+    size_t scheme = strspn(text, LOWER_SET "+");
+    if (scheme == 0 || strncmp(text + scheme, "://", strlen("://")) != 0)
+        return false;
+    const char *host = text + scheme + strlen("://"), *end = text + length;
+    return host < end && host + strspn(host, LOWER_SET "[]:") == end;
+}
+
+static bool hosts_valid(const char *text) { return list_valid(text, host_name_valid); }
+static bool origins_valid(const char *text) { return list_valid(text, origin_valid); }
+
 #define OPTION(kind_, name_, member) \
     .name = #name_, .kind = SRV_OPTION_##kind_, .offset = offsetof(struct srv_config, member)
 #define TEXT(member) OPTION(TEXT, member, member)
@@ -118,6 +153,8 @@ const struct srv_option srv_options[] = {
      .help = "time a connection may stay open between requests"},
     {LIMIT(drain_timeout_s), .initial = "30", RANGE(0, 86400), .unit = "seconds",
      .help = "time for running requests to finish after SIGTERM"},
+    {CHOICE(reply_compression), .initial = "asked", .choices = "asked|json|all",
+     .help = "large replies to compress for Accept-Encoding; asked: by compressed_output only"},
     {CHOICE(durability), .initial = "none", .choices = "none|snapshot|journal",
      .help = "how sessions outlive the process"},
     {TEXT(state_dir), .accepts = "a directory name",
@@ -137,6 +174,14 @@ const struct srv_option srv_options[] = {
     {TEXT(tls_key), .accepts = "a file name", .help = "PEM file of that certificate's key"},
     {CHOICE(allow_unauthenticated), .initial = "false", .choices = "false|true",
      .help = "listen beyond loopback without api_keys"},
+    {TEXT(allowed_hosts), .accepts = "names without ports, separated by commas",
+     .valid = hosts_valid, .is_list = true,
+     .help = "names beside addresses and localhost that Host may have; needed without api_keys"},
+    {TEXT(allow_origins),
+     .accepts = "exact origins such as https://app.example, separated by commas "
+                "(a star would let in every page that a browser shows)",
+     .valid = origins_valid, .is_list = true,
+     .help = "web pages that may use the daemon from a browser (CORS)"},
     {MODE(check, SRV_RUN_CHECK),
      .help = "read configuration and models' headers, print what would be served"},
     {MODE(health_check, SRV_RUN_HEALTH),

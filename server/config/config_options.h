@@ -24,6 +24,7 @@ struct srv_option {
     const char *choices;     /* CHOICE: the words, separated by |, in the order of the enum */
     const char *accepts;     /* TEXT: what the text must be, in words */
     bool (*valid)(const char *text); /* TEXT: NULL where any text but "" is accepted */
+    bool is_list;                    /* TEXT: the file may have a list of texts instead */
     enum srv_run_mode mode;          /* MODE */
     const char *help;
 };

@@ -251,6 +251,8 @@ bool srv_http_open(struct srv_http **out, const struct srv_http_context *context
     size_t loops =
         options->threads < SRV_MAX_EVENT_THREADS ? options->threads : SRV_MAX_EVENT_THREADS;
     MHD_set_panic_func(panic, context->log);
+    if (http != NULL)
+        atomic_init(&http->certificate_expires, options->tls->expires);
     if (http == NULL)
         snprintf(message, size, "out of memory");
     else if (!listen_at(http, options->host, options->port))
@@ -267,7 +269,15 @@ bool srv_http_open(struct srv_http **out, const struct srv_http_context *context
 
 bool srv_http_replace_certificate(struct srv_http *http, const struct srv_tls *tls)
 {
-    return srv_tls_replace(&http->certificate, tls);
+    bool replaced = srv_tls_replace(&http->certificate, tls);
+    if (replaced)
+        atomic_store(&http->certificate_expires, tls->expires);
+    return replaced;
+}
+
+long long srv_http_certificate_expires(const struct srv_http *http)
+{
+    return atomic_load(&http->certificate_expires);
 }
 
 unsigned srv_http_port(const struct srv_http *http) { return http->port; }

@@ -30,8 +30,10 @@ enum srv_phase { SRV_LOADING, SRV_READY, SRV_DRAINING };
 struct srv_http_context {
     const struct srv_limits *limits;
     const struct srv_routes *routes;
-    const char *instance;     /* X-Attn-Instance */
-    struct srv_keyring *keys; /* NULL: no API key is asked for */
+    const char *instance;      /* X-Attn-Instance */
+    struct srv_keyring *keys;  /* NULL: no API key is asked for */
+    const char *allowed_hosts; /* lists, as http_origin.h has them; NULL: empty */
+    const char *allow_origins;
     struct srv_log *log;
     struct srv_metrics *metrics;
     struct srv_scheduler *scheduler;
@@ -57,6 +59,8 @@ unsigned srv_http_port(const struct srv_http *http);
 /* Gives this certificate to connections accepted from now on, where the server began with HTTPS.
  * False where memory is short: nothing has changed then. */
 bool srv_http_replace_certificate(struct srv_http *http, const struct srv_tls *tls);
+/* When the certificate of new connections expires, in seconds since 1970; 0 with plain HTTP. */
+long long srv_http_certificate_expires(const struct srv_http *http);
 const char *srv_http_library_version(void); /* libmicrohttpd's, "0.9.75" */
 
 /* Stops accepting connections; open ones go on. */

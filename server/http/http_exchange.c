@@ -31,9 +31,9 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "http/http_auth.h"
 #include "http/http_guard.h"
+#include "http/http_origin.h"
 #include "http/http_reply.h"
 #include "http/mhd_workarounds.h"
 #include "http/tls.h"
@@ -83,12 +83,11 @@ static void reply_past_mhd(struct srv_exchange *x)
     srv_reply_past_mhd(x->connection, &x->request);
 }
 
-/* Replies with an error.  A short body is read and discarded first, so that the connection can go
- * on; with any other the reply goes out at once and the connection lingers. */
-static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool framing_known)
+/* Replies with what the reply is now.  A short body is read and discarded first, so that the
+ * connection can go on; with any other the reply goes out at once and the connection lingers. */
+static bool reply_early(struct srv_exchange *x, bool framing_known)
 {
     const struct srv_framing *framing = &x->framing;
-    srv_reply_error(&x->request, error);
     if (framing_known && !framing->chunked && !framing->expects_continue &&
         framing->length <= SRV_DISCARD_BYTES) {
         x->state = DISCARDING_BODY;
@@ -96,6 +95,12 @@ static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool f
     }
     x->body_unread = true;
     return reply_through_mhd(x);
+}
+
+static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool framing_known)
+{
+    srv_reply_error(&x->request, error);
+    return reply_early(x, framing_known);
 }
 
 /* ---- The head -------------------------------------------------------------------------------- */
@@ -125,16 +130,6 @@ static void read_head(struct srv_head *head, const struct srv_exchange *x,
     head->version = input->version;
     head->count = 0;
     MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, take_field, head);
-}
-
-/* splitmix64 over a counter: ids of one run never repeat, those of two hardly. */
-static void make_request_id(char out[SRV_ID_MAX + 1], struct srv_http *http)
-{
-    uint64_t count = atomic_fetch_add(&http->ids, 1) + 1;
-    uint64_t z = srv_hash_mix(http->id_seed + count * SRV_HASH_GOLDEN);
-    for (int i = 0; i < 16; i++) /* no printf: number.h says why */
-        out[i] = "0123456789abcdef"[z >> (60 - 4 * i) & 15];
-    out[16] = '\0';
 }
 
 static enum srv_error_code find_route(struct srv_request *request, const struct srv_routes *routes,
@@ -168,6 +163,7 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
 {
     const struct srv_route *route = request->route;
     bool tensors = route->body == SRV_BODY_TENSORS;
+    has_body = has_body && route->body != SRV_BODY_IGNORED;
     if (tensors &&
         srv_guard_json_length(&request->framed, &request->json_length, head, error) != SRV_OK)
         return error->code;
@@ -230,13 +226,18 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
 }
 
 /* The route is found before the key is checked, since the route says which scope the key needs;
- * only callers with a key are told that there is no such route. */
+ * only callers with a key are told that there is no such route.  After a preflight the reply is
+ * made. */
 static enum srv_error_code check_head(struct srv_exchange *x, const struct srv_head *head,
                                       struct srv_error *error)
 {
     const struct srv_http_context *context = context_of(x);
     struct srv_request *request = &x->request;
     struct srv_error route_error;
+    if (srv_origin_check(request, context, head, x->connection->tls != NULL, error) != SRV_OK)
+        return error->code;
+    if (srv_origin_answer_preflight(request, head, &x->framing))
+        return SRV_OK;
     enum srv_error_code found = find_route(request, context->routes, head, &route_error);
     if (srv_auth_check(request, context->keys, head, error) != SRV_OK) {
         request->reply.allow[0] = '\0';
@@ -257,9 +258,7 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     struct srv_error error = {0};
     struct srv_head head;
     read_head(&head, x, input);
-    char id[SRV_ID_MAX + 1];
-    if (srv_header_field_id(id, srv_head_find(&head, "X-Request-Id")))
-        memcpy(request->request_id, id, sizeof id);
+    srv_exchange_take_names(x, &head);
     x->state = READING_BODY;
     x->knows_interim = strcmp(head.version, "HTTP/1.1") == 0;
     x->is_head = strcmp(head.method, "HEAD") == 0;
@@ -271,7 +270,7 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     head.path += x->framing.origin_length;
     head.path = head.path[0] != '\0' ? head.path : "/";
     if (check_head(x, &head, &error) == SRV_OK)
-        return true;
+        return !request->preflight || reply_early(x, true);
     return srv_exchange_hold(x, &error) || refuse(x, &error, true);
 }
 
@@ -394,7 +393,7 @@ static void init_request(struct srv_exchange *x, struct srv_http *http)
     request->method = SRV_METHOD_COUNT;
     request->connection = x;
     request->t_start = srv_now_ns();
-    make_request_id(request->request_id, http);
+    srv_exchange_name(x);
     srv_arena_init(&request->arena, context->limits->max_in_flight_bytes, srv_exchange_grant, x);
     srv_arena_lend(&request->arena, x->arena);
     srv_buffer_init(&request->reply.body, context->limits->max_reply_bytes);

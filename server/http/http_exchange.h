@@ -66,9 +66,10 @@ struct srv_http {
     int listen_fd;
     unsigned port;
     uint64_t id_seed;
-    atomic_uint_fast64_t ids; /* request ids made so far */
+    atomic_uint_fast64_t ids; /* of requests and spans, made so far */
     atomic_size_t active, connections;
     struct srv_tls_slot certificate;
+    atomic_llong certificate_expires; /* seconds since 1970; 0: plain HTTP */
     struct srv_throttle throttle;
     struct srv_clients clients;
     size_t loop_count;
@@ -118,6 +119,12 @@ void srv_exchange_close(struct srv_exchange *exchange, enum srv_end end);
 /* Writes the log line and counts the metrics of a request that has ended.  Any thread: that of the
  * connection, or the one that calls srv_http_resume for an abandoned exchange. */
 void srv_exchange_log(struct srv_request *request);
+
+/* ---- http_names.c: the connection's event thread only ---- */
+
+/* Gives the request an id; takes the caller's own id and its trace from the head instead. */
+void srv_exchange_name(struct srv_exchange *exchange);
+void srv_exchange_take_names(struct srv_exchange *exchange, const struct srv_head *head);
 
 /* ---- http_job.c: the connection's event thread only, but for srv_http_resume (http.h) ---- */
 

@@ -11,6 +11,9 @@
 
 #define TEXT(field) (int)(field)->value_length, (field)->value
 
+/* The same of a value that a message is to go on after. */
+#define QUOTED(field) (int)((field)->value_length < 64 ? (field)->value_length : 64), (field)->value
+
 static bool name_is(const struct srv_header_field *field, const char *name, size_t length)
 {
     return length == field->name_length && strncasecmp(field->name, name, length) == 0;
@@ -272,11 +275,12 @@ enum srv_error_code srv_guard_content_type(const struct srv_head *head, bool fra
     const struct srv_header_field *type = srv_head_single(&repeated, head, "Content-Type");
     if (type == NULL || repeated)
         return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
-                        "a body needs one Content-Type: " JSON_TYPE);
+                        "a body needs one Content-Type: " JSON_TYPE " (curl: --json)");
     if (!type_is(type, JSON_TYPE) && !(framed && type_is(type, BYTES_TYPE)))
         return srv_fail(error, SRV_E_UNSUPPORTED_MEDIA, "Content-Type",
-                        "Content-Type '%.*s' is not " JSON_TYPE "%s", TEXT(type),
-                        framed ? " or " BYTES_TYPE : "");
+                        "Content-Type '%.*s' is not " JSON_TYPE "%s; curl sends JSON with --json "
+                        "in place of -d, or with -H 'Content-Type: " JSON_TYPE "'",
+                        QUOTED(type), framed ? " or " BYTES_TYPE : "");
     return SRV_OK;
 }
 

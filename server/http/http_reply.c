@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/number.h"
 #include "http/http_exchange.h"
+#include "http/http_origin.h"
 #include "http/mhd_workarounds.h"
 #include "http/tls.h"
 #include "ops/stage.h"
@@ -74,6 +75,13 @@ static void add_number(struct srv_buffer *out, const char *name, uint64_t number
     srv_buffer_text(out, "\r\n");
 }
 
+static void add_trace(struct srv_buffer *out, const struct srv_trace *trace)
+{
+    char value[SRV_TRACEPARENT + 1];
+    srv_trace_write(value, trace);
+    add(out, "traceparent", value);
+}
+
 /* "parse;dur=0.123, ...": milliseconds, to the microsecond. */
 static void add_timing(struct srv_buffer *out, const struct srv_request *request)
 {
@@ -131,9 +139,10 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
         add_number(out, "Inference-Header-Content-Length", reply->json_length);
     if (reply->coding != SRV_IDENTITY)
         add(out, "Content-Encoding", srv_coding_name(reply->coding));
-    if (reply->varies)
-        add(out, "Vary", "Accept-Encoding");
+    srv_origin_write_fields(out, request, loop->http->context.allow_origins != NULL);
     add(out, "X-Request-Id", request->request_id);
+    if (request->trace.trace_id[0] != '\0')
+        add_trace(out, &request->trace);
     add(out, "X-Attn-Instance", loop->http->context.instance);
     if (reply->allow[0] != '\0')
         add(out, "Allow", reply->allow);

@@ -1,7 +1,7 @@
 /* route_match.c: which route a method and a path mean: whole segments, compared byte by byte.
  *
- * Paths are matched as they were sent.  A percent sign is not decoded, so an encoded path never
- * turns into another route; ids need no encoding. */
+ * Paths are matched as they were sent, but for one slash at the end of some.  A percent sign is not
+ * decoded, so an encoded path never turns into another route; ids need no encoding. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,15 +34,25 @@ bool srv_route_read_method(enum srv_method *out, const char *name)
     return false;
 }
 
-/* Whether `path` has the form `pattern`; *arg receives what stands for {..}. */
-static bool matches(char arg[SRV_ID_MAX + 1], const char *pattern, const char *path)
+/* Whether `path` is that of the route, which has no {..}. */
+static bool is_path(const char *path, const struct srv_route *route)
 {
+    size_t length = strlen(route->path);
+    const char *rest = path + length;
+    return strncmp(path, route->path, length) == 0 &&
+           (*rest == '\0' || (route->slash && strcmp(rest, "/") == 0));
+}
+
+/* Whether `path` has the form of the route's; *arg receives what stands for {..}. */
+static bool matches(char arg[SRV_ID_MAX + 1], const struct srv_route *route, const char *path)
+{
+    const char *pattern = route->path;
     arg[0] = '\0';
     if (path[0] != '/' || path[1] != pattern[1]) /* true of nearly all patterns */
         return false;
     const char *open = strchr(pattern, '{');
     if (open == NULL)
-        return strcmp(pattern, path) == 0;
+        return is_path(path, route);
     size_t before = (size_t)(open - pattern);
     if (strncmp(pattern, path, before) != 0)
         return false;
@@ -75,7 +85,7 @@ const struct srv_route *srv_route_find(char arg[SRV_ID_MAX + 1], char allowed[64
     allowed[0] = '\0';
     for (size_t i = 0; i < routes->count; i++) {
         const struct srv_route *route = &routes->items[i];
-        if (!matches(arg, route->path, path))
+        if (!matches(arg, route, path))
             continue;
         if (route->method == method) {
             allowed[0] = '\0';

@@ -162,6 +162,11 @@ void srv_log_request(struct srv_log *log, const struct srv_request *request)
     srv_buffer_text(&line, "\"");
     put_member(&line, "level", level_names[SRV_LOG_ACCESS]);
     put_member(&line, "request_id", request->request_id);
+    if (request->trace.trace_id[0] != '\0') {
+        put_member(&line, "trace_id", request->trace.trace_id);
+        put_member(&line, "parent_id", request->trace.parent_id);
+        put_member(&line, "span_id", request->trace.span_id);
+    }
     put_member(&line, "method", srv_method_name(request->method));
     put_member(&line, "route", request->route != NULL ? request->route->path : "none");
     if (request->key.name[0] != '\0')

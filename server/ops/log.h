@@ -26,8 +26,9 @@ void srv_log_event(struct srv_log *log, enum srv_log_level level, const char *ev
                    const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* Logs
- * {"time","level":"access","request_id","method","route","caller"?,"status","code"?,"bytes_in",
- * "bytes_out","ms"} and, for a computed request, "parse_ms", "queue_ms", "compute_ms", "write_ms".
+ * {"time","level":"access","request_id","trace_id"?,"parent_id"?,"span_id"?,"method","route",
+ * "caller"?,"status","code"?,"bytes_in","bytes_out","ms"} and, for a computed request, "parse_ms",
+ * "queue_ms", "compute_ms", "write_ms".  The three ids stand there for a request of a trace.
  * `route` is the route's pattern, never the path; `caller` the name of an API key, never the
  * key. */
 void srv_log_request(struct srv_log *log, const struct srv_request *request);

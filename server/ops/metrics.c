@@ -1,9 +1,14 @@
 /* metrics.c: atomics in fixed tables, printed as Prometheus text.
  *
  * Requests are counted by row and status: a row for each route of the route table, and one for each
- * method of requests that matched no route.  Counters only rise, so a print while other threads
- * count shows each counter at some moment of the print; a histogram's _count is the sum of its
- * buckets as they were read, so the two agree in every print. */
+ * method of requests that matched no route.  Computations are counted by model: a slot for each
+ * configured model up to SRV_METRIC_MODELS, one for attention without weights, and one for the
+ * models beyond.  Labels are texts of the tables and names of the configuration, never a client's,
+ * so the number of series is bounded.
+ *
+ * Counters only rise, so a print while other threads count shows each counter at some moment of the
+ * print; a histogram's _count is the sum of its buckets as they were read, so the two agree in
+ * every print. */
 #include "ops/metrics.h"
 
 #include <stdatomic.h>
@@ -11,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attn.h"
 #include "ops/stage.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -20,7 +24,7 @@ typedef atomic_uint_fast64_t counter;
 
 /* ---- Histograms ------------------------------------------------------------------------------ */
 
-#define MAX_BOUNDS 16
+#define MAX_BOUNDS 19
 
 struct bounds {
     double unit; /* the printed value of 1 */
@@ -33,9 +37,10 @@ struct bounds {
 
 static const struct bounds seconds = {
     .unit = 1e-9,
-    .count = 16,
-    .upper = {100 * US, 250 * US, 500 * US, MS, 2500 * US, 5 * MS, 10 * MS, 25 * MS, 50 * MS,
-              100 * MS, 250 * MS, 500 * MS, 1000 * MS, 2500 * MS, 5000 * MS, 10000 * MS},
+    .count = 19,
+    .upper = {10 * US, 25 * US, 50 * US, 100 * US, 250 * US, 500 * US, MS, 2500 * US, 5 * MS,
+              10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 500 * MS, 1000 * MS, 2500 * MS,
+              5000 * MS, 10000 * MS},
 };
 
 static const struct bounds batch_sizes = {
@@ -67,20 +72,29 @@ static unsigned long long read_count(const counter *value)
 
 /* ---- Counters -------------------------------------------------------------------------------- */
 
-static const unsigned statuses[] = {
-    200, 201, 202, 204, 400, 401, 403, 404, 405, 406, 408, 409, 411,
-    413, 415, 422, 429, 431, 499, 500, 501, 503, 504, 507, 0 /* any other */};
+static const unsigned statuses[] = {200, 201, 202, 204, 400, 401, 403, 404, 405,
+                                    406, 408, 409, 411, 413, 415, 421, 422, 429,
+                                    431, 499, 500, 501, 503, 504, 507, 0 /* any other */};
 
 struct row {
     counter by_status[COUNT(statuses)];
     struct histogram seconds;
 };
 
+struct model {
+    char name[SRV_ID_MAX + 1];
+    struct histogram decode_batch_size, decode_batch_seconds, attend_seconds;
+    counter decode_rows, attend_rows;
+};
+
+/* The slots of no model, and of models beyond SRV_METRIC_MODELS.  No model can have their names. */
+enum { WEIGHTLESS, FIRST_MODEL, OTHER_MODELS = FIRST_MODEL + SRV_METRIC_MODELS, MODEL_SLOTS };
+
 struct srv_metrics {
     counter errors[SRV_ERROR_COUNT];
     struct histogram stages[SRV_STAGE_TOTAL];
-    struct histogram decode_batch_size, decode_batch_seconds, attend_seconds;
-    counter decode_rows, attend_rows;
+    struct model models[MODEL_SLOTS];
+    size_t num_models;   /* that were added */
     counter sessions[3]; /* by enum srv_session_event */
     counter store[SRV_STORE_EVENTS];
     const struct srv_routes *routes;
@@ -98,7 +112,16 @@ bool srv_metrics_open(struct srv_metrics **out, const struct srv_routes *routes)
     if (*out == NULL)
         return false;
     (*out)->routes = routes;
+    snprintf((*out)->models[WEIGHTLESS].name, sizeof(*out)->models[0].name, "(none)");
+    snprintf((*out)->models[OTHER_MODELS].name, sizeof(*out)->models[0].name, "(other)");
     return true;
+}
+
+void srv_metrics_add_model(struct srv_metrics *metrics, const char *name)
+{
+    size_t slot = FIRST_MODEL + metrics->num_models++;
+    if (slot < OTHER_MODELS)
+        snprintf(metrics->models[slot].name, sizeof metrics->models[slot].name, "%s", name);
 }
 
 void srv_metrics_close(struct srv_metrics *metrics) { free(metrics); }
@@ -132,17 +155,27 @@ void srv_metrics_request(struct srv_metrics *metrics, const struct srv_request *
         observe(&metrics->stages[stage], &seconds, srv_stage_ns(request, stage));
 }
 
-void srv_metrics_decode(struct srv_metrics *metrics, size_t steps, size_t rows, uint64_t ns)
+static struct model *model_of(struct srv_metrics *metrics, size_t model)
 {
-    observe(&metrics->decode_batch_size, &batch_sizes, steps);
-    observe(&metrics->decode_batch_seconds, &seconds, ns);
-    count_up(&metrics->decode_rows, rows);
+    if (model == SRV_NO_MODEL)
+        return &metrics->models[WEIGHTLESS];
+    return &metrics->models[model < SRV_METRIC_MODELS ? FIRST_MODEL + model : OTHER_MODELS];
 }
 
-void srv_metrics_attend(struct srv_metrics *metrics, size_t rows, uint64_t ns)
+void srv_metrics_decode(struct srv_metrics *metrics, size_t model, size_t steps, size_t rows,
+                        uint64_t ns)
 {
-    observe(&metrics->attend_seconds, &seconds, ns);
-    count_up(&metrics->attend_rows, rows);
+    struct model *of = model_of(metrics, model);
+    observe(&of->decode_batch_size, &batch_sizes, steps);
+    observe(&of->decode_batch_seconds, &seconds, ns);
+    count_up(&of->decode_rows, rows);
+}
+
+void srv_metrics_attend(struct srv_metrics *metrics, size_t model, size_t rows, uint64_t ns)
+{
+    struct model *of = model_of(metrics, model);
+    observe(&of->attend_seconds, &seconds, ns);
+    count_up(&of->attend_rows, rows);
 }
 
 void srv_metrics_store(struct srv_metrics *metrics, enum srv_store_event event, size_t count)
@@ -157,7 +190,8 @@ void srv_metrics_session(struct srv_metrics *metrics, enum srv_session_event eve
 
 /* ---- Printing -------------------------------------------------------------------------------- */
 
-static void print_head(struct srv_buffer *out, const char *name, const char *type, const char *help)
+void srv_metrics_print_head(struct srv_buffer *out, const char *name, const char *type,
+                            const char *help)
 {
     srv_buffer_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
@@ -179,6 +213,14 @@ static void print_histogram(struct srv_buffer *out, const struct histogram *hist
     srv_buffer_printf(out, "%s_bucket{%sle=\"+Inf\"} %llu\n", name, labels, total);
     srv_buffer_printf(out, "%s_sum%s%.*s%s %.9g\n", name, open, bare, labels, close, sum);
     srv_buffer_printf(out, "%s_count%s%.*s%s %llu\n", name, open, bare, labels, close, total);
+}
+
+static bool histogram_used(const struct histogram *histogram)
+{
+    unsigned long long total = 0;
+    for (size_t i = 0; i <= MAX_BOUNDS; i++)
+        total += read_count(&histogram->buckets[i]);
+    return total > 0;
 }
 
 static void row_labels(char out[160], const struct srv_routes *routes, size_t row)
@@ -214,19 +256,17 @@ static void print_row_statuses(struct srv_buffer *out, const struct row *row, co
 static void print_requests(struct srv_buffer *out, const struct srv_metrics *metrics)
 {
     char labels[160];
-    print_head(out, "attnd_requests_total", "counter", "Requests answered.");
+    srv_metrics_print_head(out, "attnd_requests_total", "counter", "Requests answered.");
     for (size_t i = 0; i < row_count(metrics->routes); i++) {
         row_labels(labels, metrics->routes, i);
         print_row_statuses(out, &metrics->rows[i], labels);
     }
-    print_head(out, "attnd_errors_total", "counter", "Errors sent, by code.");
-    for (size_t i = SRV_OK + 1; i < SRV_ERROR_COUNT; i++) {
-        unsigned long long count = read_count(&metrics->errors[i]);
-        if (count > 0)
-            srv_buffer_printf(out, "attnd_errors_total{code=\"%s\"} %llu\n",
-                              srv_error_word((enum srv_error_code)i), count);
-    }
-    print_head(out, "attnd_request_seconds", "histogram", "From first header to reply.");
+    srv_metrics_print_head(out, "attnd_errors_total", "counter", "Errors sent, by code.");
+    for (size_t i = SRV_OK + 1; i < SRV_ERROR_COUNT; i++)
+        srv_buffer_printf(out, "attnd_errors_total{code=\"%s\"} %llu\n",
+                          srv_error_word((enum srv_error_code)i), read_count(&metrics->errors[i]));
+    srv_metrics_print_head(out, "attnd_request_seconds", "histogram",
+                           "From first header to reply.");
     for (size_t i = 0; i < row_count(metrics->routes); i++) {
         row_labels(labels, metrics->routes, i);
         if (row_used(&metrics->rows[i]))
@@ -238,20 +278,22 @@ static void print_requests(struct srv_buffer *out, const struct srv_metrics *met
 static void print_stages(struct srv_buffer *out, const struct srv_metrics *metrics)
 {
     char labels[32];
-    print_head(out, "attnd_stage_seconds", "histogram", "Stages of computed requests.");
+    srv_metrics_print_head(out, "attnd_stage_seconds", "histogram", "Stages of computed requests.");
     for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL; stage++) {
         snprintf(labels, sizeof labels, "stage=\"%s\",", srv_stage_name(stage));
         print_histogram(out, &metrics->stages[stage], &seconds, "attnd_stage_seconds", labels);
     }
 }
 
-#define MEMBER(m) offsetof(struct srv_metrics, m)
+/* ---- By model -------------------------------------------------------------------------------- */
+
+#define MEMBER(m) offsetof(struct model, m)
 
 static const struct {
     const char *name, *help;
     size_t offset;
     const struct bounds *bounds;
-} histograms[] = {
+} model_histograms[] = {
     {"attnd_decode_batch_size", "Decode steps of one layer that were computed together.",
      MEMBER(decode_batch_size), &batch_sizes},
     {"attnd_decode_batch_seconds", "Computing one batch of decode steps.",
@@ -263,9 +305,69 @@ static const struct {
 static const struct {
     const char *name, *help;
     size_t offset;
+    size_t first; /* slot; decodes have a model */
+} model_counters[] = {
+    {"attnd_decode_rows_total", "Rows computed by decode steps.", MEMBER(decode_rows), FIRST_MODEL},
+    {"attnd_attend_rows_total", "Query rows computed by /attend.", MEMBER(attend_rows), WEIGHTLESS},
+};
+
+/* Slots that are in use: those of models have names. */
+static bool has_slot(const struct srv_metrics *metrics, size_t slot)
+{
+    return slot == OTHER_MODELS ? metrics->num_models > SRV_METRIC_MODELS
+                                : slot < FIRST_MODEL + metrics->num_models;
+}
+
+static const void *member_of(const struct srv_metrics *metrics, size_t slot, size_t offset)
+{
+    return (const char *)&metrics->models[slot] + offset;
+}
+
+static void print_model_histograms(struct srv_buffer *out, const struct srv_metrics *metrics,
+                                   size_t row)
+{
+    char labels[SRV_ID_MAX + sizeof "model=\"\","];
+    const char *name = model_histograms[row].name;
+    srv_metrics_print_head(out, name, "histogram", model_histograms[row].help);
+    for (size_t slot = 0; slot < MODEL_SLOTS; slot++) {
+        const struct histogram *h = member_of(metrics, slot, model_histograms[row].offset);
+        if (!histogram_used(h))
+            continue;
+        snprintf(labels, sizeof labels, "model=\"%s\",", metrics->models[slot].name);
+        print_histogram(out, h, model_histograms[row].bounds, name, labels);
+    }
+}
+
+static void print_model_counters(struct srv_buffer *out, const struct srv_metrics *metrics,
+                                 size_t row)
+{
+    const char *name = model_counters[row].name;
+    srv_metrics_print_head(out, name, "counter", model_counters[row].help);
+    for (size_t slot = model_counters[row].first; slot < MODEL_SLOTS; slot++) {
+        const counter *value = member_of(metrics, slot, model_counters[row].offset);
+        if (has_slot(metrics, slot))
+            srv_buffer_printf(out, "%s{model=\"%s\"} %llu\n", name, metrics->models[slot].name,
+                              read_count(value));
+    }
+}
+
+static void print_models(struct srv_buffer *out, const struct srv_metrics *metrics)
+{
+    for (size_t i = 0; i < COUNT(model_histograms); i++)
+        print_model_histograms(out, metrics, i);
+    for (size_t i = 0; i < COUNT(model_counters); i++)
+        print_model_counters(out, metrics, i);
+}
+
+/* ---- Totals ---------------------------------------------------------------------------------- */
+
+#undef MEMBER
+#define MEMBER(m) offsetof(struct srv_metrics, m)
+
+static const struct {
+    const char *name, *help;
+    size_t offset;
 } counters[] = {
-    {"attnd_decode_rows_total", "Rows computed by decode steps.", MEMBER(decode_rows)},
-    {"attnd_attend_rows_total", "Query rows computed by /attend.", MEMBER(attend_rows)},
     {"attnd_sessions_created_total", "Sessions created.", MEMBER(sessions[SRV_SESSION_CREATED])},
     {"attnd_sessions_expired_total", "Sessions that expired.",
      MEMBER(sessions[SRV_SESSION_EXPIRED])},
@@ -287,90 +389,17 @@ static const struct {
 static void print_totals(struct srv_buffer *out, const struct srv_metrics *metrics)
 {
     const char *base = (const char *)metrics;
-    for (size_t i = 0; i < COUNT(histograms); i++) {
-        print_head(out, histograms[i].name, "histogram", histograms[i].help);
-        print_histogram(out, (const struct histogram *)(base + histograms[i].offset),
-                        histograms[i].bounds, histograms[i].name, "");
-    }
     for (size_t i = 0; i < COUNT(counters); i++) {
-        print_head(out, counters[i].name, "counter", counters[i].help);
+        srv_metrics_print_head(out, counters[i].name, "counter", counters[i].help);
         srv_buffer_printf(out, "%s %llu\n", counters[i].name,
                           read_count((const counter *)(base + counters[i].offset)));
     }
 }
 
-static void print_gauges(struct srv_buffer *out, const struct srv_gauges *g)
-{
-    const struct {
-        const char *name, *help;
-        size_t value;
-    } gauges[] = {
-        {"attnd_ready", "1 while requests are served.", g->ready},
-        {"attnd_draining", "1 after SIGTERM.", g->draining},
-        {"attnd_sessions", "Live sessions.", g->sessions},
-        {"attnd_queue_depth", "Requests waiting or running.", g->queue},
-        {"attnd_in_flight_bytes", "Memory admitted for requests.", g->in_flight},
-        {"attnd_connections", "Open connections.", g->connections},
-        {"attnd_cache_used_bytes", "Key/value blocks in use.", g->cache_used_bytes},
-        {"attnd_cache_budget_bytes", "Key/value blocks at most.", g->cache_budget_bytes},
-        {"attnd_weight_bytes", "Resident weights.", g->weight_bytes},
-        {"process_resident_memory_bytes", "Resident memory size in bytes.", g->resident_bytes},
-        {"attnd_heap_bytes", "Memory given out by the allocator.", g->heap_bytes},
-        {"process_open_fds", "Number of open file descriptors.", g->open_files},
-    };
-    for (size_t i = 0; i < COUNT(gauges); i++) {
-        print_head(out, gauges[i].name, "gauge", gauges[i].help);
-        srv_buffer_printf(out, "%s %zu\n", gauges[i].name, gauges[i].value);
-    }
-    print_head(out, "attnd_build_info", "gauge", "Always 1; the label says what runs.");
-    srv_buffer_text(out, "attnd_build_info{version=\"" ATTN_VERSION "\"} 1\n");
-}
-
-void srv_metrics_print(struct srv_buffer *out, const struct srv_metrics *metrics,
-                       const struct srv_gauges *gauges)
+void srv_metrics_print(struct srv_buffer *out, const struct srv_metrics *metrics)
 {
     print_requests(out, metrics);
     print_stages(out, metrics);
+    print_models(out, metrics);
     print_totals(out, metrics);
-    print_gauges(out, gauges);
-}
-
-/* ---- By API key ------------------------------------------------------------------------------ */
-
-static const struct {
-    const char *name, *help;
-    enum srv_quota quota;
-} account_gauges[] = {
-    {"attnd_key_sessions", "Live sessions of the key.", SRV_QUOTA_SESSIONS},
-    {"attnd_key_cache_bytes", "Blocks of the key's sessions, shared ones in each.",
-     SRV_QUOTA_CACHE},
-    {"attnd_key_in_flight_bytes", "Memory admitted for the key's requests.", SRV_QUOTA_IN_FLIGHT},
-};
-
-static void print_refusals(struct srv_buffer *out, const struct srv_account *account)
-{
-    for (enum srv_quota quota = 0; quota < SRV_QUOTAS; quota++)
-        srv_buffer_printf(out, "attnd_key_refused_total{key=\"%s\",limit=\"%s\"} %llu\n",
-                          account->name, srv_quota_name(quota),
-                          read_count(&account->refused[quota]));
-}
-
-void srv_metrics_print_accounts(struct srv_buffer *out, struct srv_accounts *accounts)
-{
-    pthread_mutex_lock(&accounts->lock);
-    print_head(out, "attnd_key_requests_total", "counter", "Requests taken from the key.");
-    for (size_t i = 0; i < accounts->count; i++)
-        srv_buffer_printf(out, "attnd_key_requests_total{key=\"%s\"} %llu\n",
-                          accounts->items[i]->name, read_count(&accounts->items[i]->requests));
-    print_head(out, "attnd_key_refused_total", "counter", "Requests beyond a limit of the key.");
-    for (size_t i = 0; i < accounts->count; i++)
-        print_refusals(out, accounts->items[i]);
-    for (size_t g = 0; g < COUNT(account_gauges); g++) {
-        print_head(out, account_gauges[g].name, "gauge", account_gauges[g].help);
-        for (size_t i = 0; i < accounts->count; i++)
-            srv_buffer_printf(out, "%s{key=\"%s\"} %zu\n", account_gauges[g].name,
-                              accounts->items[i]->name,
-                              atomic_load(&accounts->items[i]->used[account_gauges[g].quota]));
-    }
-    pthread_mutex_unlock(&accounts->lock);
 }

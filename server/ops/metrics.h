@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "config/accounts.h"
+#include "ops/usage.h"
 #include "wire/route.h"
 
 struct srv_metrics;
@@ -17,18 +18,27 @@ struct srv_metrics;
 bool srv_metrics_open(struct srv_metrics **out, const struct srv_routes *routes);
 void srv_metrics_close(struct srv_metrics *metrics);
 
+/* Gives the next model its label, before any of its computations: the first model is 0.  Models
+ * from SRV_METRIC_MODELS on share the label "(other)", so that a scrape stays small.  One thread,
+ * before the others begin. */
+#define SRV_METRIC_MODELS 32
+#define SRV_NO_MODEL SIZE_MAX /* attention without weights: "(none)" */
+void srv_metrics_add_model(struct srv_metrics *metrics, const char *name);
+
 /* Counts one finished request: attnd_requests_total{route,method,status}, attnd_errors_total{code},
  * attnd_request_seconds{route,method} histogram and, of a request that was computed, its stages:
  * attnd_stage_seconds{stage="parse|queue|compute|write"}. */
 void srv_metrics_request(struct srv_metrics *metrics, const struct srv_request *request);
 
-/* Counts one computed batch of decode steps: attnd_decode_batch_size histogram (steps of one layer
- * computed together), attnd_decode_rows_total, attnd_decode_batch_seconds. */
-void srv_metrics_decode(struct srv_metrics *metrics, size_t steps, size_t rows, uint64_t ns);
+/* Counts one computed batch of decode steps of a model: attnd_decode_batch_size{model} histogram
+ * (steps of one layer computed together), attnd_decode_rows_total{model},
+ * attnd_decode_batch_seconds{model}. */
+void srv_metrics_decode(struct srv_metrics *metrics, size_t model, size_t steps, size_t rows,
+                        uint64_t ns);
 
-/* Counts one computed /attend or prefill: attnd_attend_rows_total (query rows),
- * attnd_attend_seconds. */
-void srv_metrics_attend(struct srv_metrics *metrics, size_t rows, uint64_t ns);
+/* Counts one computed /attend or prefill: attnd_attend_rows_total{model} (query rows),
+ * attnd_attend_seconds{model}. */
+void srv_metrics_attend(struct srv_metrics *metrics, size_t model, size_t rows, uint64_t ns);
 
 /* Counts sessions: attnd_sessions_created_total, _expired_total, _deleted_total. */
 enum srv_session_event { SRV_SESSION_CREATED, SRV_SESSION_EXPIRED, SRV_SESSION_DELETED };
@@ -47,15 +57,32 @@ enum srv_store_event {
 };
 void srv_metrics_store(struct srv_metrics *metrics, enum srv_store_event event, size_t count);
 
-/* Present values, which other parts of the daemon own. */
+/* Appends HELP and TYPE of a metric, and all that was counted. */
+void srv_metrics_print_head(struct srv_buffer *out, const char *name, const char *type,
+                            const char *help);
+void srv_metrics_print(struct srv_buffer *out, const struct srv_metrics *metrics);
+
+/* ---- metrics_gauges.c: present values, which other parts of the daemon own ---- */
+
 struct srv_gauges {
-    size_t sessions, queue, in_flight, connections;
-    size_t cache_used_bytes, cache_budget_bytes, weight_bytes, resident_bytes, heap_bytes,
-        open_files;
-    bool ready, draining;
+    size_t ready, draining;                   /* 0 or 1 */
+    size_t sessions, queue, running, waiting; /* queue: those that wait or run */
+    size_t in_flight, connections;
+    size_t cache_used_bytes, cache_budget_bytes, weight_bytes, memory_limit_bytes, heap_bytes;
+    size_t open_files;
+    double certificate_expires; /* seconds since 1970; 0: no sample */
+    struct srv_process process;
+    struct srv_limits limits;
 };
-void srv_metrics_print(struct srv_buffer *out, const struct srv_metrics *metrics,
-                       const struct srv_gauges *gauges);
+void srv_metrics_print_gauges(struct srv_buffer *out, const struct srv_gauges *gauges);
+
+/* Appends the gauges with the label `model`: a sample for each of models[count]. */
+struct srv_model_gauges {
+    const char *name;
+    size_t sessions, weight_bytes;
+};
+void srv_metrics_print_models(struct srv_buffer *out, const struct srv_model_gauges models[],
+                              size_t count);
 
 /* Appends samples of each account, with the label `key`. */
 void srv_metrics_print_accounts(struct srv_buffer *out, struct srv_accounts *accounts);

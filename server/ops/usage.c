@@ -1,4 +1,4 @@
-/* usage.c: reads /proc/self/statm and /proc/self/fd through descriptors kept open.
+/* usage.c: reads /proc/self/statm and /proc/self/fd through descriptors kept open, and clocks.
  *
  * The readings whose cost grows with the number of connections are taken at most once a second. */
 #include "ops/usage.h"
@@ -7,7 +7,9 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -25,7 +27,22 @@ struct srv_usage {
     pthread_mutex_t lock; /* of the directory's position, and of the samples */
     DIR *files;           /* /proc/self/fd; NULL: none */
     struct sample open_files, heap;
+    double start_seconds;
+    size_t max_files;
 };
+
+static double seconds_of(clockid_t clock)
+{
+    struct timespec t = {0};
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static size_t file_limit(void)
+{
+    struct rlimit files;
+    return getrlimit(RLIMIT_NOFILE, &files) == 0 ? (size_t)files.rlim_cur : 0;
+}
 
 struct srv_usage *srv_usage_open(void)
 {
@@ -35,6 +52,8 @@ struct srv_usage *srv_usage_open(void)
     pthread_mutex_init(&usage->lock, NULL);
     usage->memory = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     usage->files = opendir("/proc/self/fd");
+    usage->start_seconds = seconds_of(CLOCK_REALTIME);
+    usage->max_files = file_limit();
     return usage;
 }
 
@@ -50,15 +69,18 @@ void srv_usage_close(struct srv_usage *usage)
     free(usage);
 }
 
-size_t srv_usage_resident_bytes(struct srv_usage *usage)
+/* statm begins with all pages and resident pages. */
+void srv_usage_read(struct srv_process *out, const struct srv_usage *usage)
 {
     char text[128], *end;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     ssize_t length = usage->memory >= 0 ? pread(usage->memory, text, sizeof text - 1, 0) : 0;
-    if (length <= 0)
-        return 0;
-    text[length] = '\0';
-    (void)strtoul(text, &end, 10); /* all pages; the next number is resident pages */
-    return strtoul(end, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+    text[length > 0 ? length : 0] = '\0';
+    out->virtual_bytes = strtoul(text, &end, 10) * page;
+    out->resident_bytes = strtoul(end, NULL, 10) * page;
+    out->max_files = usage->max_files;
+    out->start_seconds = usage->start_seconds;
+    out->cpu_seconds = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 /* The value of measure(), now or within the last second. */

@@ -12,9 +12,16 @@ struct srv_usage;
 struct srv_usage *srv_usage_open(void);
 void srv_usage_close(struct srv_usage *usage);
 
+struct srv_process {
+    size_t resident_bytes, virtual_bytes;
+    size_t max_files;     /* descriptors, as allowed when the usage was opened */
+    double start_seconds; /* since 1970: when the usage was opened */
+    double cpu_seconds;   /* of all threads, user and system */
+};
+
 /* Each is 0 where the kernel does not provide it.  The number of open files, where it has to be
  * counted, and the heap's bytes (heap.h) are up to a second old.  Any thread. */
-size_t srv_usage_resident_bytes(struct srv_usage *usage);
+void srv_usage_read(struct srv_process *out, const struct srv_usage *usage);
 size_t srv_usage_open_files(struct srv_usage *usage);
 size_t srv_usage_heap_bytes(struct srv_usage *usage);
 

@@ -70,7 +70,16 @@ void srv_admission_leave(struct srv_admission *a, const struct srv_request *requ
 {
     atomic_fetch_sub(&pace_of(a, request)->depth, 1);
     atomic_fetch_sub(&a->depth_of_caller[request->caller], 1);
+    if (request->begun)
+        atomic_fetch_sub(&a->running, 1);
     atomic_fetch_sub(&a->depth, 1);
+}
+
+void srv_admission_count_begun(struct srv_admission *a, struct srv_request *request)
+{
+    if (!request->begun)
+        atomic_fetch_add(&a->running, 1);
+    request->begun = true;
 }
 
 /* ---- The wait to expect ----------------------------------------------------------------------

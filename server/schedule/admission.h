@@ -23,6 +23,7 @@ struct srv_route_pace {
 struct srv_admission {
     size_t capacity;
     atomic_size_t depth;                            /* requests that wait or run */
+    atomic_size_t running;                          /* those of them whose computation has begun */
     atomic_size_t depth_of_caller[SRV_MAX_CALLERS]; /* requests of each that wait or run */
     atomic_size_t num_callers;    /* 1 more than the highest caller that ever joined */
     struct srv_route_pace *paces; /* [routes->count] */
@@ -43,6 +44,9 @@ enum srv_error_code srv_admission_check(const struct srv_admission *admission,
  * and joining are done under one lock. */
 void srv_admission_join(struct srv_admission *admission, const struct srv_request *request);
 void srv_admission_leave(struct srv_admission *admission, const struct srv_request *request);
+
+/* Counts a request as running until it leaves, where it does not yet count.  The engine owner's. */
+void srv_admission_count_begun(struct srv_admission *admission, struct srv_request *request);
 
 /* Counts requests that have just been computed towards the paces of their routes. */
 void srv_admission_count_ended(struct srv_admission *admission,

@@ -155,6 +155,7 @@ static void begin_job(struct srv_dispatch *d, struct srv_job *job)
 {
     if (end_cancelled_job(d, job))
         return;
+    srv_admission_count_begun(&d->admission, job->request);
     job->type->begin(job);
     enqueue_or_end_job(d, job);
 }
@@ -278,6 +279,8 @@ bool srv_dispatch_run_batch(struct srv_dispatch *d)
     take_batch(&batch, d, SRV_QUEUE_STEPS, SRV_BATCH_STEPS);
     if (batch.count == 0)
         return false;
+    for (size_t i = 0; i < batch.count; i++)
+        srv_admission_count_begun(&d->admission, batch.items[i]->job->request);
     srv_items_run(batch.items, batch.count);
     for (size_t i = 0; i < batch.count; i++)
         end_item(d, batch.items[i]);
@@ -289,6 +292,7 @@ bool srv_dispatch_run_batch(struct srv_dispatch *d)
 static void begin_long(struct srv_dispatch *d, const struct srv_long *started)
 {
     srv_dispatch_reply(d);
+    srv_admission_count_begun(&d->admission, started->request);
     d->longs[d->num_longs++] = *started;
     srv_dispatch_note_waiting(d);
 }
@@ -342,8 +346,9 @@ static void run_attend(struct srv_dispatch *d, struct srv_job *job)
     job->type->compute(job);
     end_long(d, &job->error);
     if (job->error.code == SRV_OK)
-        srv_metrics_attend(d->context->metrics, job->sizes.batch * job->sizes.queries,
-                           srv_now_ns() - start);
+        srv_metrics_attend(d->context->metrics,
+                           job->model != NULL ? job->model->index : SRV_NO_MODEL,
+                           job->sizes.batch * job->sizes.queries, srv_now_ns() - start);
     end_job(d, job);
 }
 

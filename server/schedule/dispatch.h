@@ -14,7 +14,7 @@
 
 /* A long computation that runs, or that another one interrupts. */
 struct srv_long {
-    const struct srv_request *request;
+    struct srv_request *request;
     struct srv_item *step; /* its item, whose session must not change; NULL: an attend */
     size_t work;
     struct srv_error stop_error; /* why it is to stop; SRV_OK: it goes on */

@@ -50,6 +50,15 @@ static enum srv_error_code split_body(struct srv_body *out, struct srv_request *
     return SRV_OK;
 }
 
+/* Whether the reply is to have the coding that the client accepts: the body says so, or else the
+ * option. */
+static bool is_compressed(const struct srv_call *call, enum srv_reply_compression option)
+{
+    if (call->has_compressed_output)
+        return call->compressed_output;
+    return option == SRV_COMPRESS_ALL || (option == SRV_COMPRESS_JSON && !call->binary_output);
+}
+
 enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
                                  enum srv_call_kind kind,
                                  const struct srv_scheduler_context *context,
@@ -67,6 +76,7 @@ enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *reque
         code = srv_call_read(&job->call, &body, kind, request->limits->max_sequences,
                              &request->arena, error);
     request->binary = job->call.binary_output;
+    request->compresses = is_compressed(&job->call, context->reply_compression);
     return code;
 }
 
@@ -127,6 +137,7 @@ void srv_job_write_reply(const struct srv_job *job)
     job->type->encode(job, out);
     if (!request->binary)
         return;
+    srv_tensor_align(out);
     request->reply.content_type = "application/octet-stream";
     request->reply.json_length = out->length;
     if (job->num_items == 0)

@@ -352,6 +352,11 @@ size_t srv_scheduler_depth(const struct srv_scheduler *s)
     return atomic_load(&s->dispatch.admission.depth);
 }
 
+size_t srv_scheduler_running(const struct srv_scheduler *s)
+{
+    return atomic_load(&s->dispatch.admission.running);
+}
+
 /* ---- Life ------------------------------------------------------------------------------------ */
 
 void srv_scheduler_wake(struct srv_scheduler *s)

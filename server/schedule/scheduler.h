@@ -38,8 +38,10 @@ bool srv_scheduler_submit(struct srv_scheduler *scheduler, struct srv_request *r
  * calls this once at the end of each turn in which it has submitted requests. */
 void srv_scheduler_run_or_wake(struct srv_scheduler *scheduler);
 
-/* Requests that wait or run.  Any thread. */
+/* Requests that wait or run, and those whose computation has begun and whose reply has not been
+ * handed back.  Any thread. */
 size_t srv_scheduler_depth(const struct srv_scheduler *scheduler);
+size_t srv_scheduler_running(const struct srv_scheduler *scheduler);
 
 /* Has the scheduler's thread take a checkpoint soon, if the store wants one.  Any thread.  Takes
  * NULL. */

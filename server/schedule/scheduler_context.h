@@ -26,6 +26,7 @@ struct srv_scheduler_context {
     struct srv_metrics *metrics;
     const struct srv_limits *limits;
     const struct srv_routes *routes;
+    unsigned reply_compression; /* enum srv_reply_compression (wire/coding.h) */
     bool records_on_disk;  /* steps and changes are recorded in a journal, and wait for the disk */
     atomic_bool *stopping; /* set by srv_scheduler_stop: what waits is refused, long work stops */
 

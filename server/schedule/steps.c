@@ -16,10 +16,9 @@
 #include "wire/field_rules.h"
 #include "wire/outputs.h"
 
-static enum srv_error_code fail_not_found(struct srv_error *error)
+static enum srv_error_code fail_missing(const struct srv_item *item, struct srv_error *error)
 {
-    return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id",
-                    "there is no session of this id; `start` makes one");
+    return srv_session_fail_missing(item->job->context->sessions, item->rows->session_id, error);
 }
 
 /* ---- On a compute thread --------------------------------------------------------------------- */
@@ -53,7 +52,7 @@ static enum srv_error_code find_model(struct srv_item *item, struct srv_error *e
     struct srv_session *session =
         srv_session_peek(context->sessions, &item->job->request->key, item->rows->session_id);
     if (session == NULL)
-        return fail_not_found(error);
+        return fail_missing(item, error);
     item->model = session->model;
     srv_session_put(session);
     return SRV_OK;
@@ -122,7 +121,7 @@ static bool find_session(struct srv_item *item)
     item->session =
         srv_session_get(item->job->context->sessions, &item->job->request->key, rows->session_id);
     if (item->session == NULL)
-        fail_not_found(&item->error);
+        fail_missing(item, &item->error);
     else if (item->session->model != item->model)
         srv_fail(&item->error, SRV_E_MODEL_MISMATCH, "model",
                  "the session belongs to model %s, not to %s", item->session->model->name,
@@ -241,7 +240,7 @@ static bool make_step(struct srv_item *item)
     struct srv_arena *arena = &job->request->arena;
     struct attn_step *step = &item->step;
     if (item->session->pending_creation && !item->creates_session) {
-        fail_not_found(&item->error); /* the step that was to create the session has failed */
+        fail_missing(item, &item->error); /* the step that was to create the session has failed */
         return false;
     }
     if (place(item) != SRV_OK)
@@ -299,12 +298,13 @@ static void take_result(struct srv_item *item)
 }
 
 /* A prefill counts as attention over rows, not as a batch of decodes. */
-static void count_batch(struct srv_metrics *metrics, size_t steps, size_t rows, uint64_t ns)
+static void count_batch(struct srv_metrics *metrics, const struct srv_model *model, size_t steps,
+                        size_t rows, uint64_t ns)
 {
     if (steps == 1 && rows > SRV_DECODE_ROWS_MAX)
-        srv_metrics_attend(metrics, rows, ns);
+        srv_metrics_attend(metrics, model->index, rows, ns);
     else
-        srv_metrics_decode(metrics, steps, rows, ns);
+        srv_metrics_decode(metrics, model->index, steps, rows, ns);
 }
 
 /* The batch's attn_recorder: `list` has the steps that are about to be published. */
@@ -342,7 +342,7 @@ void srv_items_run(struct srv_item *const items[], size_t count)
     if (ready > 0 &&
         attn_decode_recorded(context->engine, items[0]->model->attn, (size_t)first->call.layer,
                              steps, ready, context->store != NULL ? &recorder : NULL) == ATTN_OK)
-        count_batch(context->metrics, ready, rows, srv_now_ns() - start);
+        count_batch(context->metrics, items[0]->model, ready, rows, srv_now_ns() - start);
     for (size_t i = 0; i < count; i++)
         take_result(items[i]);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "config/config.h"
 
 static enum attn_status open_entry(struct srv_model *model, const struct srv_model_entry *entry,
@@ -32,6 +33,17 @@ static bool report(const struct srv_model *model, const struct attn_error *error
     bool named = strncmp(error->message, error->param, strlen(error->param)) == 0;
     snprintf(message, size, "model %s: %s%s%s", model->name, named ? "" : error->param,
              named ? "" : ": ", error->message);
+    return false;
+}
+
+/* The same, with the directory of a checkpoint that cannot be opened. */
+static bool report_entry(const struct srv_model *model, const char *path,
+                         const struct attn_error *error, char *message, size_t size)
+{
+    report(model, error, message, size);
+    size_t length = strlen(message);
+    if (path != NULL)
+        snprintf(message + length, size - length, " (in %s)", path);
     return false;
 }
 
@@ -81,8 +93,8 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
         struct srv_model *model = &models->items[i];
         struct attn_error error = {0};
         if (open_entry(model, &config->models[i], &error) != ATTN_OK)
-            return report(model, &error, message, size);
-        models->count++;
+            return report_entry(model, config->models[i].path, &error, message, size);
+        model->index = models->count++;
         attn_model_describe(&model->info, model->attn);
         model->is_cross = srv_model_first_layer(model->attn)->is_cross;
         model->max_length = max_length_of(model, config->limits.max_session_length);
@@ -115,9 +127,21 @@ void srv_models_close(struct srv_models *models)
     *models = (struct srv_models){0};
 }
 
+#define LISTED_MODELS 32 /* in an error: the first ones */
+
+static void print_names(char *out, size_t size, const struct srv_models *models, const char *word)
+{
+    const char *names[LISTED_MODELS];
+    size_t count = models->count < LISTED_MODELS ? models->count : LISTED_MODELS;
+    for (size_t i = 0; i < count; i++)
+        names[i] = models->items[i].name;
+    srv_choices(out, size, word, names, count);
+}
+
 enum srv_error_code srv_models_find(const struct srv_model **out, const struct srv_models *models,
                                     const char *name, struct srv_error *error)
 {
+    char names[160];
     if (name == NULL && models->count == 1) {
         *out = &models->items[0];
         return SRV_OK;
@@ -125,13 +149,18 @@ enum srv_error_code srv_models_find(const struct srv_model **out, const struct s
     if (name == NULL && models->count == 0)
         return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model", "no model is configured");
     if (name == NULL)
+        print_names(names, sizeof names, models, "");
+    if (name == NULL)
         return srv_fail(error, SRV_E_MISSING_FIELD, "model",
-                        "model must say which of the %zu models is meant", models->count);
+                        "model must say which of the %zu models is meant: %s", models->count,
+                        names);
     for (size_t i = 0; i < models->count; i++) {
         if (strcmp(models->items[i].name, name) == 0) {
             *out = &models->items[i];
             return SRV_OK;
         }
     }
-    return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model", "there is no model \"%.64s\"", name);
+    print_names(names, sizeof names, models, name);
+    return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model", "there is no model \"%.64s\": one of %s",
+                    name, names);
 }

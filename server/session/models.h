@@ -9,6 +9,7 @@
 
 struct srv_model {
     char name[SRV_ID_MAX + 1];
+    size_t index; /* its place in srv_models.items */
     struct attn_model *attn;
     struct attn_model_info info;
     struct attn_cache_pool *pool; /* shared by all models */

@@ -140,6 +140,7 @@ static void link_session(struct srv_sessions *sessions, struct srv_session *sess
     if (session->idempotency_key[0] != '\0')
         *find_key_link(sessions, session->idempotency_key) = session;
     sessions->count++;
+    sessions->count_of_model[session->model->index]++;
 }
 
 static void unlink_session(struct srv_sessions *sessions, struct srv_session **link)
@@ -150,6 +151,7 @@ static void unlink_session(struct srv_sessions *sessions, struct srv_session **l
         *find_key_link(sessions, session->idempotency_key) = session->next_by_idempotency_key;
     srv_account_return(session->account, SRV_QUOTA_SESSIONS, 1);
     sessions->count--;
+    sessions->count_of_model[session->model->index]--;
 }
 
 /* ---- One session ----------------------------------------------------------------------------- */
@@ -190,21 +192,6 @@ void srv_session_put(struct srv_session *session)
 {
     if (session != NULL && atomic_fetch_sub(&session->references, 1) == 1)
         session_free(session);
-}
-
-/* "<instance>.<26 digits>": 130 random bits in base 32. */
-static bool make_id(char out[SRV_ID_MAX + 1], const char *instance)
-{
-    static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
-    unsigned char random[26];
-    if (getrandom(random, sizeof random, 0) != sizeof random)
-        return false;
-    char text[sizeof random + 1];
-    for (size_t i = 0; i < sizeof random; i++)
-        text[i] = digits[random[i] % 32];
-    text[sizeof random] = '\0';
-    snprintf(out, SRV_ID_MAX + 1, "%.32s.%s", instance, text);
-    return true;
 }
 
 static struct srv_account *account_of(const struct srv_sessions *sessions, const char *owner)
@@ -278,7 +265,7 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
     enum srv_error_code code = allocate_state(session, options, error);
     if (code == SRV_OK && options->id != NULL)
         snprintf(session->id, sizeof session->id, "%s", options->id);
-    else if (code == SRV_OK && !make_id(session->id, sessions->instance))
+    else if (code == SRV_OK && !srv_session_make_id(session->id, sessions->instance))
         code = srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for an id");
     if (code == SRV_OK)
         *out = session;

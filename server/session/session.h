@@ -139,6 +139,11 @@ struct srv_session *srv_session_peek(struct srv_sessions *sessions, const struct
 struct srv_session *srv_session_peek_owned(struct srv_sessions *sessions, const char *owner,
                                            const char *id);
 
+/* Fails since the caller finds no session of that id.  Errors: wrong_instance where the id is one
+ * that another instance made, whether or not a session has it there; else session_not_found. */
+enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions, const char *id,
+                                             struct srv_error *error);
+
 /* Gives a reference back; takes NULL. */
 void srv_session_put(struct srv_session *session);
 
@@ -153,6 +158,7 @@ bool srv_session_remove(struct srv_sessions *sessions, const struct srv_session 
  * with the table's references, as a list linked by `next`.  O(sessions). */
 struct srv_session *srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns);
 size_t srv_sessions_count(const struct srv_sessions *sessions);
+size_t srv_sessions_count_of(const struct srv_sessions *sessions, const struct srv_model *model);
 
 /* Takes references to all sessions, in no order; *out is the caller's to free.  False where memory
  * is short. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "session/models.h"
 #include "session/session_table.h"
 
 bool srv_sessions_all(struct srv_session ***out, size_t *count, struct srv_sessions *sessions)
@@ -21,6 +22,11 @@ bool srv_sessions_all(struct srv_session ***out, size_t *count, struct srv_sessi
 }
 
 size_t srv_sessions_count(const struct srv_sessions *sessions) { return sessions->count; }
+
+size_t srv_sessions_count_of(const struct srv_sessions *sessions, const struct srv_model *model)
+{
+    return atomic_load(&sessions->count_of_model[model->index]);
+}
 
 /* The order of the list: by id, and those of one id by owner. */
 static int compare(const struct srv_session *a, const struct srv_session *b)

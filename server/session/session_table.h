@@ -11,6 +11,7 @@ struct srv_sessions {
     size_t max_sessions, default_ttl_s;
     struct srv_accounts *accounts; /* of owners; NULL: nothing is counted by owner */
     atomic_size_t count;
+    atomic_size_t count_of_model[SRV_MAX_MODELS]; /* by srv_model.index */
     atomic_uint_fast64_t next_epoch;
     uint64_t clock_offset; /* of the table's clock from the monotonic one */
     uint64_t hash_point;
@@ -19,6 +20,9 @@ struct srv_sessions {
     struct srv_session **by_idempotency_key; /* [num_buckets] hashed by key, after `buckets` */
     struct srv_session *buckets[];           /* [num_buckets] hashed by id */
 };
+
+/* Makes an id of this instance that nobody can guess; false where there are no random numbers. */
+bool srv_session_make_id(char out[SRV_ID_MAX + 1], const char *instance);
 
 /* Checks the options against the model and the limits of the owner's account.
  * Errors: invalid_value, quota_exceeded. */

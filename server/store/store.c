@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,18 +26,43 @@ static bool refuse(char *message, size_t size, const char *path, const char *wha
     return false;
 }
 
+static bool is_of_another(const char *path, uid_t *owner)
+{
+    struct stat file;
+    const bool there = stat(path, &file) == 0;
+    *owner = there ? file.st_uid : 0;
+    return there && file.st_uid != geteuid();
+}
+
+/* Refuses with what errno says and, where that is a permission, with the owner: a directory that is
+ * mounted into a container is often root's, and so is what a first start as root has left in it. */
+static bool refuse_errno(char *message, size_t size, const char *path)
+{
+    char lock[PATH_MAX], what[PATH_MAX + 160];
+    const int why = errno;
+    const unsigned user = geteuid();
+    uid_t owner;
+    snprintf(lock, sizeof lock, "%s/lock", path);
+    if ((why != EACCES && why != EPERM) ||
+        (!is_of_another(path, &owner) && !is_of_another(lock, &owner)))
+        return refuse(message, size, path, strerror(why));
+    snprintf(what, sizeof what, "%s: user %u owns it and attnd runs as user %u: chown -R %u %s",
+             strerror(why), (unsigned)owner, user, user, path);
+    return refuse(message, size, path, what);
+}
+
 static bool open_directory(struct srv_store *store, char *message, size_t size)
 {
     const char *path = store->context.state_dir;
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return refuse(message, size, path, strerror(errno));
+        return refuse_errno(message, size, path);
     store->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (store->directory < 0)
-        return refuse(message, size, path, strerror(errno));
+        return refuse_errno(message, size, path);
     store->lock_file =
         openat(store->directory, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (store->lock_file < 0)
-        return refuse(message, size, path, strerror(errno));
+        return refuse_errno(message, size, path);
     if (flock(store->lock_file, LOCK_EX | LOCK_NB) != 0)
         return refuse(message, size, path,
                       errno == EWOULDBLOCK ? "another attnd uses it" : strerror(errno));

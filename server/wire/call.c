@@ -1,8 +1,8 @@
-/* call.c: the field table of /attend and /decode, and the checks that need no model.
+/* call.c: reads the bodies of /attend and /decode, and makes the checks that need no model.
  *
- * A field is one row of the table: its name, its kind, the bodies that may hold it, its place.
- * Reading a body is a loop over its members that sets a bit for each field given; the checks after
- * the loop look at those bits.  The items of `sequences` go through the same loop.
+ * Reading a body is a loop over its members that looks each up in the table of fields
+ * (call_fields.c) and sets a bit for it; the checks after the loop look at those bits.  The items
+ * of `sequences` go through the same loop.
  *
  * A field that is null counts as left out, since callers in dynamic languages write null. */
 #include "wire/call.h"
@@ -10,99 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "wire/call_fields.h"
+#include "wire/field_hints.h"
 #include "wire/json.h"
 #include "wire/tensor_object.h"
 
-/* Kinds of body: those of the two endpoints, and an item of `sequences`. */
-enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = 1 << 2 };
-#define ALL (ATTEND | DECODE | ITEM)
-
-enum field_kind {
-    NAME,
-    ID,
-    FLAG,
-    NON_NEGATIVE,
-    LAYER,
-    POSITIVE,
-    RADIUS,
-    SCALE,
-    SOFTCAP,
-    TENSOR,
-    OUTPUTS,
-    STAGE,
-    SEQUENCES
-};
-
-struct field {
-    const char *name;
-    enum field_kind kind;
-    unsigned bodies;   /* kinds of body that may hold it */
-    bool in_call;      /* its place is in struct srv_call, else in struct srv_rows */
-    size_t offset;     /* of its place */
-    size_t has_offset; /* of the flag in struct srv_rows that it was given; 0: no flag */
-    enum srv_tensor_kind tensor;
-    bool scalar;      /* a tensor that may be a bare number */
-    unsigned refines; /* outputs of which one at least must be asked for; 0: none */
-    const char *refined_names;
-};
-
-#define IN_CALL(member) .in_call = true, .offset = offsetof(struct srv_call, member)
-#define IN_ROWS(member) .offset = offsetof(struct srv_rows, member)
-#define HAS(member) .has_offset = offsetof(struct srv_rows, has_##member)
-#define REFINES(outputs, names) .refines = (outputs), .refined_names = (names)
-
-static const struct field fields[] = {
-    {"model", NAME, ATTEND | DECODE, IN_CALL(model)},
-    {"layer", LAYER, ATTEND | DECODE, IN_CALL(layer)},
-    {"sequences", SEQUENCES, DECODE, IN_CALL(sequences)},
-    {"binary_output", FLAG, ATTEND | DECODE, IN_CALL(binary_output)},
-    {"session_id", ID, ALL, IN_ROWS(session_id)},
-    {"position", NON_NEGATIVE, ALL, IN_ROWS(position), HAS(position)},
-    {"epoch", NON_NEGATIVE, ALL, IN_ROWS(epoch), HAS(epoch)},
-    {"start", FLAG, ALL, IN_ROWS(start), HAS(start)},
-    {"commit", FLAG, ALL, IN_ROWS(commit), HAS(commit)},
-    {"hidden_states", TENSOR, ALL, IN_ROWS(hidden_states), .tensor = SRV_FLOATS},
-    {"encoder_hidden_states", TENSOR, ATTEND, IN_ROWS(encoder_hidden_states), .tensor = SRV_FLOATS},
-    {"key_hidden_states", TENSOR, ATTEND, IN_ROWS(key_hidden_states), .tensor = SRV_FLOATS},
-    {"value_hidden_states", TENSOR, ATTEND, IN_ROWS(value_hidden_states), .tensor = SRV_FLOATS},
-    {"query", TENSOR, ATTEND, IN_ROWS(query), .tensor = SRV_FLOATS},
-    {"key", TENSOR, ATTEND, IN_ROWS(key), .tensor = SRV_FLOATS},
-    {"value", TENSOR, ATTEND, IN_ROWS(value), .tensor = SRV_FLOATS},
-    {"is_causal", FLAG, ALL, IN_ROWS(is_causal), HAS(is_causal)},
-    {"query_offset", TENSOR, ALL, IN_ROWS(query_offset), .tensor = SRV_INTEGERS, .scalar = true},
-    {"padding_mask", TENSOR, ALL, IN_ROWS(padding_mask), .tensor = SRV_BOOLS},
-    {"attention_mask", TENSOR, ALL, IN_ROWS(attention_mask), .tensor = SRV_BOOLS},
-    {"attention_bias", TENSOR, ALL, IN_ROWS(attention_bias), .tensor = SRV_FLOATS_OR_NULL},
-    {"head_mask", TENSOR, ALL, IN_ROWS(head_mask), .tensor = SRV_FLOATS},
-    {"position_ids", TENSOR, ALL, IN_ROWS(position_ids), .tensor = SRV_INTEGERS},
-    {"scale", SCALE, ALL, IN_ROWS(scale), HAS(scale)},
-    {"softcap", SOFTCAP, ALL, IN_ROWS(softcap), HAS(softcap)},
-    {"sliding_window", TENSOR, ALL, IN_ROWS(sliding_window), .tensor = SRV_INTEGERS,
-     .scalar = true},
-    {"outputs", OUTPUTS, ALL, IN_ROWS(outputs)},
-    {"heads", TENSOR, ALL, IN_ROWS(heads), .tensor = SRV_INTEGERS,
-     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_STATS,
-             "attention_weights, attention_scores or head_stats")},
-    {"rows", TENSOR, ALL, IN_ROWS(query_rows), .tensor = SRV_INTEGERS,
-     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES, "attention_weights or attention_scores")},
-    {"top_k", POSITIVE, ALL, IN_ROWS(top_k), REFINES(SRV_OUT_WEIGHTS, "attention_weights")},
-    {"average_heads", FLAG, ALL, IN_ROWS(average_heads),
-     REFINES(SRV_OUT_WEIGHTS, "attention_weights")},
-    {"stage", STAGE, ALL, IN_ROWS(stage), REFINES(SRV_OUT_SCORES, "attention_scores")},
-    {"local_radius", RADIUS, ALL, IN_ROWS(local_radius), REFINES(SRV_OUT_STATS, "head_stats")},
-};
-#define FIELD_COUNT (sizeof fields / sizeof fields[0])
-_Static_assert(FIELD_COUNT <= 64, "body->given has a bit for each field");
-
-static const struct {
-    const char *name;
-    enum srv_output bit;
-} outputs[] = {
-    {"output", SRV_OUT_OUTPUT},    {"attention_weights", SRV_OUT_WEIGHTS},
-    {"lse", SRV_OUT_LSE},          {"key", SRV_OUT_KEY},
-    {"value", SRV_OUT_VALUE},      {"attention_scores", SRV_OUT_SCORES},
-    {"head_stats", SRV_OUT_STATS},
-};
+enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = SRV_CALL_ITEM };
 
 /* A body or an item while it is read. */
 struct body {
@@ -139,11 +52,12 @@ static bool fail(const struct body *body, enum srv_error_code code, const char *
     return false;
 }
 
-/* The index of a field in the table, FIELD_COUNT for none. */
+/* The index of a field in the table, SRV_FIELD_COUNT for none. */
 static size_t find_field(const char *name)
 {
     size_t i = 0;
-    while (i < FIELD_COUNT && (fields[i].name[0] != name[0] || strcmp(fields[i].name, name) != 0))
+    while (i < SRV_FIELD_COUNT &&
+           (srv_fields[i].name[0] != name[0] || strcmp(srv_fields[i].name, name) != 0))
         i++;
     return i;
 }
@@ -167,19 +81,6 @@ static bool read_id(char **out, const struct body *body, const char *param)
     return false;
 }
 
-/* An integer from `least` to `most`. */
-static bool read_integer(int64_t *out, const struct body *body, int64_t least, int64_t most,
-                         const char *param)
-{
-    if (!srv_json_integer(out, body->json, param))
-        return false;
-    if (*out >= least && *out <= most)
-        return true;
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s is %lld, must be from %lld to %lld",
-             param, (long long)*out, (long long)least, (long long)most);
-    return false;
-}
-
 /* A number above 0, or, where `or_none`, 0 itself. */
 static bool read_scale(double *out, const struct body *body, bool or_none, const char *param)
 {
@@ -195,14 +96,11 @@ static bool read_scale(double *out, const struct body *body, bool or_none, const
 /* The bit of the output whose name is the next value; 0 after an error. */
 static unsigned read_output(const struct body *body, const char *param)
 {
-    char *name;
-    if (!srv_json_string(&name, body->json, body->arena, SRV_ID_MAX, param))
-        return 0;
-    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++)
-        if (strcmp(name, outputs[i].name) == 0)
-            return outputs[i].bit;
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%s\"", param, name);
-    return 0;
+    const char *names[SRV_OUTPUT_COUNT];
+    for (size_t i = 0; i < SRV_OUTPUT_COUNT; i++)
+        names[i] = srv_output_names[i].name;
+    size_t i = srv_json_choice(body->json, body->arena, names, SRV_OUTPUT_COUNT, param);
+    return i < SRV_OUTPUT_COUNT ? srv_output_names[i].bit : 0;
 }
 
 static bool read_outputs(unsigned *out, const struct body *body, const char *param)
@@ -226,55 +124,73 @@ static bool read_outputs(unsigned *out, const struct body *body, const char *par
 
 static bool read_stage(enum attn_stage *out, const struct body *body, const char *param)
 {
-    static const char *const names[] = {"raw", "softcap", "masked"}; /* by enum attn_stage */
-    char *name;
-    if (!srv_json_string(&name, body->json, body->arena, SRV_ID_MAX, param))
-        return false;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *out = (enum attn_stage)i;
-            return true;
-        }
-    srv_fail(body->json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%s\"", param, name);
-    return false;
+    size_t i =
+        srv_json_choice(body->json, body->arena, srv_score_stages, SRV_SCORE_STAGE_COUNT, param);
+    *out = (enum attn_stage)i;
+    return i < SRV_SCORE_STAGE_COUNT;
 }
 
 static bool read_sequences(struct body *body);
 
-/* Reads the next value into the field's place. */
-static bool read_value(struct body *body, const struct field *field, const char *param)
+/* The struct in which the field has its place. */
+static char *struct_of(const struct body *body, const struct srv_field *field)
 {
-    void *to = (field->in_call ? (char *)body->call : (char *)body->rows) + field->offset;
+    return field->in_call ? (char *)body->call : (char *)body->rows;
+}
+
+/* Reads the next value into the field's place. */
+static bool read_value(struct body *body, const struct srv_field *field, const char *param)
+{
+    void *to = struct_of(body, field) + field->offset;
     switch (field->kind) {
-    case NAME:
+    case SRV_FIELD_NAME:
         return srv_json_string(to, body->json, body->arena, SRV_ID_MAX, param);
-    case ID:
+    case SRV_FIELD_ID:
         return read_id(to, body, param);
-    case FLAG:
+    case SRV_FIELD_FLAG:
         return srv_json_bool(to, body->json, param);
-    case NON_NEGATIVE:
-        return read_integer(to, body, 0, INT64_MAX, param);
-    case LAYER:
-        return read_integer(to, body, 0, ATTN_MAX_LAYERS - 1, param);
-    case POSITIVE:
-        return read_integer(to, body, 1, INT64_MAX, param);
-    case RADIUS:
-        return read_integer(to, body, 0, ATTN_MAX_TOKENS, param);
-    case SCALE:
+    case SRV_FIELD_NON_NEGATIVE:
+        return srv_json_integer_within(to, body->json, 0, INT64_MAX, param);
+    case SRV_FIELD_LAYER:
+        return srv_json_integer_within(to, body->json, 0, ATTN_MAX_LAYERS - 1, param);
+    case SRV_FIELD_POSITIVE:
+        return srv_json_integer_within(to, body->json, 1, INT64_MAX, param);
+    case SRV_FIELD_RADIUS:
+        return srv_json_integer_within(to, body->json, 0, ATTN_MAX_TOKENS, param);
+    case SRV_FIELD_SCALE:
         return read_scale(to, body, false, param);
-    case SOFTCAP:
+    case SRV_FIELD_SOFTCAP:
         return read_scale(to, body, true, param);
-    case TENSOR:
+    case SRV_FIELD_TENSOR:
         return srv_tensor_read(to, body->json, body->bytes, body->arena, field->tensor,
                                field->scalar, param);
-    case OUTPUTS:
+    case SRV_FIELD_OUTPUTS:
         return read_outputs(to, body, param);
-    case STAGE:
+    case SRV_FIELD_STAGE:
         return read_stage(to, body, param);
-    case SEQUENCES:
+    case SRV_FIELD_SEQUENCES:
         return read_sequences(body);
     }
     return false;
+}
+
+/* Fails on the name of a field that this kind of body cannot have. */
+static bool fail_unknown(const struct body *body, const char *name)
+{
+    static const char *const owners[(ATTEND | DECODE | ITEM) + 1] = {
+        [ATTEND] = "is a field of /attend only",
+        [DECODE] = "is a field of the body of /decode",
+        [ATTEND | DECODE] = "stands beside sequences, not in it"};
+    const char *names[SRV_FIELD_COUNT];
+    char why[SRV_HINT_MAX];
+    size_t count = 0, i = find_field(name);
+    if (i < SRV_FIELD_COUNT && owners[srv_fields[i].bodies] != NULL)
+        return fail(body, SRV_E_UNKNOWN_FIELD, name, owners[srv_fields[i].bodies]);
+    for (i = 0; i < SRV_FIELD_COUNT; i++)
+        if ((srv_fields[i].bodies & body->kind) != 0)
+            names[count++] = srv_fields[i].name;
+    srv_field_hint(why, name, names, count);
+    return fail(body, SRV_E_UNKNOWN_FIELD, name, why);
 }
 
 /* Reads the value of the member whose name has been read. */
@@ -282,8 +198,8 @@ static bool read_member(struct body *body, const char *name)
 {
     char param[PARAM_SIZE];
     size_t i = find_field(name);
-    if (i == FIELD_COUNT || (fields[i].bodies & body->kind) == 0)
-        return fail(body, SRV_E_UNKNOWN_FIELD, name, "is no field of this request");
+    if (i == SRV_FIELD_COUNT || (srv_fields[i].bodies & body->kind) == 0)
+        return fail_unknown(body, name);
     uint64_t bit = UINT64_C(1) << i;
     if ((body->seen & bit) != 0)
         return fail(body, SRV_E_DUPLICATE_FIELD, name, "is given twice");
@@ -291,10 +207,10 @@ static bool read_member(struct body *body, const char *name)
     if (srv_json_peek(body->json) == SRV_JSON_NULL)
         return srv_json_literal(body->json, "null");
     body->given |= bit;
-    if (!read_value(body, &fields[i], full_name(param, body, name)))
+    if (!read_value(body, &srv_fields[i], full_name(param, body, name)))
         return false;
-    if (fields[i].has_offset != 0)
-        *(bool *)((char *)body->rows + fields[i].has_offset) = true;
+    if (srv_fields[i].has_offset != 0)
+        *(bool *)(struct_of(body, &srv_fields[i]) + srv_fields[i].has_offset) = true;
     return true;
 }
 
@@ -322,17 +238,29 @@ static bool needs_other(const struct body *body, const char *name, const char *o
     return !is_given(body, name) || must_have(body, other);
 }
 
+/* Query, key and value are attention without a layer: fields of one cannot stand beside query. */
+static bool check_weightless(const struct body *body)
+{
+    static const char *const of_layers[] = {"model",
+                                            "layer",
+                                            "session_id",
+                                            "hidden_states",
+                                            "encoder_hidden_states",
+                                            "key_hidden_states",
+                                            "value_hidden_states"};
+    for (size_t i = 0; i < sizeof of_layers / sizeof of_layers[0]; i++)
+        if (is_given(body, "query") && is_given(body, of_layers[i]))
+            return fail(body, SRV_E_INVALID_VALUE, of_layers[i],
+                        "cannot stand beside query: rows for a model's layer are hidden_states, "
+                        "query, key and value are used without one");
+    return must_have(body, "query") && must_have(body, "key") && must_have(body, "value");
+}
+
 /* Rows are given as hidden_states, or as query, key and value, which are projected already. */
 static bool check_source(const struct body *body)
 {
     if (is_given(body, "query") || is_given(body, "key") || is_given(body, "value"))
-        return must_have(body, "query") && must_have(body, "key") && must_have(body, "value") &&
-               exclude(body, "hidden_states", "query") &&
-               exclude(body, "encoder_hidden_states", "query") &&
-               exclude(body, "key_hidden_states", "query") &&
-               exclude(body, "value_hidden_states", "query") &&
-               exclude(body, "session_id", "query") && exclude(body, "model", "query") &&
-               exclude(body, "layer", "query");
+        return check_weightless(body);
     return must_have(body, "hidden_states") &&
            exclude(body, "encoder_hidden_states", "session_id") &&
            exclude(body, "key_hidden_states", "session_id") &&
@@ -353,23 +281,24 @@ static bool check_session(const struct body *body)
 /* Beside `sequences` a body may have fields of the call only: fields of rows are in the items. */
 static bool check_list(const struct body *body)
 {
-    for (size_t i = 0; i < FIELD_COUNT; i++)
-        if (!fields[i].in_call && !exclude(body, fields[i].name, "sequences"))
+    for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
+        if (!srv_fields[i].in_call && !exclude(body, srv_fields[i].name, "sequences"))
             return false;
     return true;
 }
 
 /* Whether a field that was given changes anything: a flag that is false does not. */
-static bool has_effect(const struct body *body, const struct field *field)
+static bool has_effect(const struct body *body, const struct srv_field *field)
 {
-    return field->kind != FLAG || *(const bool *)((const char *)body->rows + field->offset);
+    return field->kind != SRV_FIELD_FLAG ||
+           *(const bool *)((const char *)body->rows + field->offset);
 }
 
 static bool check_refinements(const struct body *body)
 {
     char why[PARAM_SIZE + 64];
     for (uint64_t left = body->given; left != 0; left &= left - 1) {
-        const struct field *field = &fields[__builtin_ctzll(left)];
+        const struct srv_field *field = &srv_fields[__builtin_ctzll(left)];
         if (field->refines == 0 || (field->refines & body->rows->outputs) != 0 ||
             !has_effect(body, field))
             continue;

@@ -1,6 +1,6 @@
 /* call.h: the bodies of /attend and /decode as structs.
  *
- * One field table (call.c) has for every field its JSON name, its kind, its place in
+ * One field table (call_fields.c) has for every field its JSON name, its kind, its place in
  * struct srv_rows or struct srv_call, and the bodies that may hold it.  Bodies with tensors as JSON
  * and with tensors as bytes are read by that one table.  Models and sessions are unknown here: the
  * endpoints check shapes against them. */
@@ -54,13 +54,19 @@ struct srv_rows {
 struct srv_call {
     char *model; /* NULL: the only one */
     int64_t layer;
-    bool binary_output;         /* the reply's tensors are to be bytes */
+    bool binary_output; /* the reply's tensors are to be bytes */
+    bool has_compressed_output, compressed_output;
     struct srv_rows rows;       /* of the body itself, unless `sequences` is given */
     struct srv_rows *sequences; /* [num_sequences] or NULL */
     size_t num_sequences;
 };
 
-enum srv_call_kind { SRV_CALL_ATTEND = 1 << 0, SRV_CALL_DECODE = 1 << 1 };
+/* Bodies: those of the two endpoints, and an item of `sequences`. */
+enum srv_call_kind {
+    SRV_CALL_ATTEND = 1 << 0,
+    SRV_CALL_DECODE = 1 << 1,
+    SRV_CALL_ITEM = 1 << 2, /* not for srv_call_read */
+};
 
 /* A body as it arrived: JSON, and the bytes of tensors after it, most often none. */
 struct srv_body {

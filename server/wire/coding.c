@@ -204,6 +204,8 @@ bool srv_reply_compress(struct srv_request *request)
     struct srv_reply *reply = &request->reply;
     if (reply->body.length <= SRV_LARGE_BYTES)
         return false;
+    if (!request->compresses)
+        return false;
     reply->varies = true;
     if (request->accepted == SRV_IDENTITY)
         return false;

@@ -14,6 +14,13 @@
 
 enum srv_coding { SRV_IDENTITY, SRV_GZIP, SRV_DEFLATE };
 
+/* The option reply_compression: which large replies are compressed where the body does not say. */
+enum srv_reply_compression {
+    SRV_COMPRESS_ASKED, /* none: clients' libraries send Accept-Encoding whether it pays or not */
+    SRV_COMPRESS_JSON,
+    SRV_COMPRESS_ALL,
+};
+
 /* The coding's name in Content-Encoding. */
 const char *srv_coding_name(enum srv_coding coding);
 
@@ -39,10 +46,11 @@ struct srv_request;
 enum srv_error_code srv_body_decompress(struct srv_request *request, size_t most,
                                         const struct srv_cancel *cancel, struct srv_error *error);
 
-/* Compresses one piece, a few milliseconds' work, of a reply of more than SRV_LARGE_BYTES, with the
- * coding that the client accepts.  True while pieces are left.  The caller then calls again, or
- * `stop`, which drops what was compressed.  The reply's body is replaced with the last piece, and
- * stays plain where it would not get shorter or memory is short. */
+/* Compresses one piece, a few milliseconds' work, of a reply of more than SRV_LARGE_BYTES that is
+ * to be compressed (request->compresses), with the coding that the client accepts.  True while
+ * pieces are left.  The caller then calls again, or `stop`, which drops what was compressed.  The
+ * reply's body is replaced with the last piece, and stays plain where it would not get shorter or
+ * memory is short. */
 bool srv_reply_compress(struct srv_request *request);
 
 /* Does nothing for a reply that is not being compressed. */

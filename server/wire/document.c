@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "base/nearest.h"
+
 /* With 16 digits a tenth prints as 0.1, and no double is off by more than its last bit. */
 #define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(16))
 
@@ -73,35 +75,64 @@ static enum srv_error_code read_count(size_t *out, const struct srv_document_fie
     return SRV_OK;
 }
 
-static enum srv_error_code read_field(void *out, const struct srv_document_field fields[],
-                                      size_t count, const char *name, const json_t *value,
-                                      struct srv_error *error)
+#define HINTED_FIELDS 16
+
+static enum srv_error_code fail_unknown(const struct srv_document_field fields[], size_t count,
+                                        const char *name, struct srv_error *error)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(fields[i].name, name) != 0)
-            continue;
-        void *to = (char *)out + fields[i].offset;
-        if (json_is_null(value)) /* counts as left out, as in /decode */
-            return SRV_OK;
-        if (fields[i].is_flag)
-            return read_flag(to, name, value, error);
-        return fields[i].is_text ? read_text(to, name, value, error)
-                                 : read_count(to, &fields[i], value, error);
-    }
-    return srv_fail(error, SRV_E_UNKNOWN_FIELD, name, "there is no field \"%.64s\"", name);
+    const char *names[HINTED_FIELDS];
+    char choices[128];
+    count = count < HINTED_FIELDS ? count : HINTED_FIELDS;
+    for (size_t i = 0; i < count; i++)
+        names[i] = fields[i].name;
+    srv_choices(choices, sizeof choices, name, names, count);
+    return srv_fail(error, SRV_E_UNKNOWN_FIELD, name, "there is no field \"%.64s\": one of %s",
+                    name, choices);
 }
 
-enum srv_error_code srv_document_fields(void *out, const struct srv_document_field fields[],
-                                        size_t count, json_t *document, struct srv_error *error)
+static enum srv_error_code read_field(void *out, const struct srv_document_table *table,
+                                      const char *name, const json_t *value,
+                                      struct srv_error *error)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const struct srv_document_field *field = &table->fields[i];
+        if (strcmp(field->name, name) != 0)
+            continue;
+        void *to = (char *)out + field->offset;
+        if (json_is_null(value)) /* counts as left out, as in /decode */
+            return SRV_OK;
+        if (field->is_flag)
+            return read_flag(to, name, value, error);
+        return field->is_text ? read_text(to, name, value, error)
+                              : read_count(to, field, value, error);
+    }
+    return fail_unknown(table->fields, table->count, name, error);
+}
+
+/* Fails where a required field is left out or null. */
+static enum srv_error_code check_required(const struct srv_document_table *table,
+                                          const json_t *document, struct srv_error *error)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const char *name = table->fields[i].name;
+        const json_t *value = json_object_get(document, name);
+        if (table->fields[i].required && (value == NULL || json_is_null(value)))
+            return srv_fail(error, SRV_E_MISSING_FIELD, name, "%s is missing", name);
+    }
+    return SRV_OK;
+}
+
+enum srv_error_code srv_document_fields(void *out, const struct srv_document_table *table,
+                                        json_t *document, struct srv_error *error)
 {
     const char *name;
     json_t *value;
     json_object_foreach(document, name, value) {
-        enum srv_error_code code = read_field(out, fields, count, name, value, error);
+        enum srv_error_code code = read_field(out, table, name, value, error);
         if (code != SRV_OK)
             return code;
     }
-    return SRV_OK;
+    return check_required(table, document, error);
 }
 
 /* Drops the document where `result`, jansson's, is an error. */

@@ -17,28 +17,38 @@ enum srv_error_code srv_document_read(json_t **out, const struct srv_request *re
 struct srv_document_field {
     const char *name;
     bool is_text, is_flag;
+    bool required;
     size_t offset; /* in the struct to fill: of a const char *, of a bool, or of a size_t */
     size_t least;
+    const char *meaning; /* one line without its full stop, for /openapi.json */
 };
 
-/* Rows of a table of fields, for a struct whose members have the fields' names. */
-#define SRV_TEXT_FIELD(type, member)                                              \
-    {                                                                             \
-        .name = #member, .is_text = true, .offset = offsetof(struct type, member) \
+/* The fields of one document. */
+struct srv_document_table {
+    const struct srv_document_field *fields; /* [count] */
+    size_t count;
+};
+
+/* Rows of a table of fields, for a struct whose members have the fields' names; the last arguments
+ * set further members of a row. */
+#define SRV_TEXT_FIELD(type, member, ...)                                                      \
+    {                                                                                          \
+        .name = #member, .is_text = true, .offset = offsetof(struct type, member), __VA_ARGS__ \
     }
-#define SRV_FLAG_FIELD(type, member)                                              \
-    {                                                                             \
-        .name = #member, .is_flag = true, .offset = offsetof(struct type, member) \
+#define SRV_FLAG_FIELD(type, member, ...)                                                      \
+    {                                                                                          \
+        .name = #member, .is_flag = true, .offset = offsetof(struct type, member), __VA_ARGS__ \
     }
-#define SRV_COUNT_FIELD(type, member, lowest)                                       \
-    {                                                                               \
-        .name = #member, .offset = offsetof(struct type, member), .least = (lowest) \
+#define SRV_COUNT_FIELD(type, member, lowest, ...)                                               \
+    {                                                                                            \
+        .name = #member, .offset = offsetof(struct type, member), .least = (lowest), __VA_ARGS__ \
     }
 
 /* Fills *out from the document, in which its texts live on.  The members of fields that are left
- * out or null keep their values.  Errors: unknown_field, invalid_type, invalid_value. */
-enum srv_error_code srv_document_fields(void *out, const struct srv_document_field fields[],
-                                        size_t count, json_t *document, struct srv_error *error);
+ * out or null keep their values.  Errors: unknown_field, missing_field, invalid_type,
+ * invalid_value. */
+enum srv_error_code srv_document_fields(void *out, const struct srv_document_table *table,
+                                        json_t *document, struct srv_error *error);
 
 /* Sets a member of an object; appends an element to a list.  Both take the reference to `value`.
  * Where memory is short, the object or list is dropped and becomes NULL; one that is NULL already

@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/id.h"
+#include "base/nearest.h"
 #include "base/number.h"
 #include "base/utf8.h"
 
@@ -37,6 +39,17 @@ static void describe_byte(char out[16], const char *at, const char *end)
         snprintf(out, 16, "byte 0x%02x", (unsigned char)*at);
 }
 
+/* Whether the text at `at` begins as Python or JavaScript print a number that is not finite, after
+ * its sign. */
+static bool is_non_finite(const char *at, const char *end)
+{
+    static const char *const words[] = {"NaN", "Infinity", "nan", "inf"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if ((size_t)(end - at) >= strlen(words[i]) && memcmp(at, words[i], strlen(words[i])) == 0)
+            return true;
+    return false;
+}
+
 bool srv_json_expected(struct srv_json *json, const char *what)
 {
     char found[16];
@@ -44,8 +57,12 @@ bool srv_json_expected(struct srv_json *json, const char *what)
         return false;
     describe_byte(found, json->at, json->end);
     srv_fail(json->error, SRV_E_MALFORMED_JSON, NULL,
-             "malformed JSON at byte %zu: expected %s, found %s", (size_t)(json->at - json->start),
-             what, found);
+             "malformed JSON at byte %zu: expected %s, found %s%s",
+             (size_t)(json->at - json->start), what, found,
+             is_non_finite(json->at, json->end)
+                 ? "; JSON has no NaN and no Infinity: write null for minus infinity, in "
+                   "attention_bias"
+                 : "");
     return false;
 }
 
@@ -315,6 +332,21 @@ bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena,
     return true;
 }
 
+size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const char *const *names,
+                       size_t count, const char *param)
+{
+    char *name, choices[160];
+    if (!srv_json_string(&name, json, arena, SRV_ID_MAX, param))
+        return count;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, names[i]) == 0)
+            return i;
+    srv_choices(choices, sizeof choices, name, names, count);
+    srv_fail(json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%.32s\": one of %s", param,
+             name, choices);
+    return count;
+}
+
 /* ---- Other scalars --------------------------------------------------------------------------- */
 
 bool srv_json_literal(struct srv_json *json, const char *word)
@@ -370,6 +402,18 @@ bool srv_json_integer(int64_t *out, struct srv_json *json, const char *param)
     }
     json->at = end;
     return true;
+}
+
+bool srv_json_integer_within(int64_t *out, struct srv_json *json, int64_t least, int64_t most,
+                             const char *param)
+{
+    if (!srv_json_integer(out, json, param))
+        return false;
+    if (*out >= least && *out <= most)
+        return true;
+    srv_fail(json->error, SRV_E_INVALID_VALUE, param, "%s is %lld, must be from %lld to %lld",
+             param, (long long)*out, (long long)least, (long long)most);
+    return false;
 }
 
 bool srv_json_double(double *out, struct srv_json *json, const char *param)

@@ -55,8 +55,17 @@ bool srv_json_next_element(struct srv_json *json);
  * beyond a double), invalid_value (a string of more than max_length bytes), out_of_memory. */
 bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena, size_t max_length,
                      const char *param);
+/* The index in `names` [count] of the string that is the next value; `count`, with the error set,
+ * where it is none of them (invalid_value, with the list). */
+size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const char *const *names,
+                       size_t count, const char *param);
+
 bool srv_json_bool(bool *out, struct srv_json *json, const char *param);
 bool srv_json_integer(int64_t *out, struct srv_json *json, const char *param);
+
+/* An integer from `least` to `most`; another one is invalid_value. */
+bool srv_json_integer_within(int64_t *out, struct srv_json *json, int64_t least, int64_t most,
+                             const char *param);
 bool srv_json_double(double *out, struct srv_json *json, const char *param);
 
 /* Consumes `word` (null, true or false), which must be the next value. */

@@ -159,6 +159,8 @@ enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
 {
     size_t max_bytes = request->limits->max_reply_bytes;
     request->reply_bytes = items * ITEM_TEXT; /* items are bounded by max_sequences */
+    if (request->binary)
+        request->reply_bytes += SRV_BINARY_ALIGNMENT - 1;
     if (request->reply_bytes <= max_bytes)
         return SRV_OK;
     return srv_fail(error, SRV_E_REPLY_TOO_LARGE, items > 1 ? "sequences" : NULL,

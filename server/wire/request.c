@@ -111,6 +111,8 @@ void srv_request_release(struct srv_request *request)
 size_t srv_body_limit(const struct srv_request *request)
 {
     const struct srv_limits *limits = request->limits;
+    if (request->route->body == SRV_BODY_IGNORED)
+        return SRV_MAX_DOCUMENT_BYTES;
     return request->route->body == SRV_BODY_BYTES ? limits->max_state_bytes
                                                   : limits->max_body_bytes;
 }

@@ -20,6 +20,7 @@
 #include "config/bounds.h"
 #include "config/keys.h"
 #include "wire/coding.h"
+#include "wire/trace.h"
 
 struct srv_app;        /* app.h; for api/ only */
 struct srv_io_workers; /* schedule/io_workers.h */
@@ -53,23 +54,27 @@ struct srv_request {
     enum srv_method method;
     char path_arg[SRV_ID_MAX + 1]; /* the segment that matched {id} or {name}; "" without one */
     char request_id[SRV_ID_MAX + 1];
+    struct srv_trace trace;
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without one */
     char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http_auth.h), likewise */
-    const char *query;                    /* text after '?', its first 191 bytes; NULL without */
-    char *body;                           /* followed by a NUL; NULL without one */
-    char *small_body;                     /* room in the exchange for a small body; never freed */
+    const char *origin; /* of the page: up to a comma or the end, in allow_origins; or NULL */
+    const char *query;  /* text after '?', its first 191 bytes; NULL without */
+    char *body;         /* followed by a NUL; NULL without one */
+    char *small_body;   /* room in the exchange for a small body; never freed */
     size_t body_length;
     bool framed;              /* the body's JSON ends at json_length; bytes of tensors follow it */
     uint64_t json_length;     /* Inference-Header-Content-Length; may exceed body_length */
     bool binary;              /* the reply's tensors are to be bytes */
+    bool compresses;          /* a large reply is to have the coding `accepted` */
     enum srv_coding coding;   /* of the body; SRV_IDENTITY once it is decompressed */
-    enum srv_coding accepted; /* for a large reply */
+    enum srv_coding accepted; /* of a reply, by Accept-Encoding */
     struct srv_arena arena;
     struct srv_reply reply;
     struct srv_key key;                /* the API key; all zero without keys */
     bool wrong_key;                    /* it came with an API key that is none */
     bool over_quota;                   /* memory was refused by the key's max_in_flight_bytes */
     bool over_share;                   /* or by max_client_in_flight_bytes */
+    bool preflight;                    /* a browser asks whether a page may send a request */
     unsigned caller;                   /* place of the API key in its file; 0 without keys */
     size_t reply_bytes;                /* bound of the reply's size, as outputs are allocated */
     struct srv_compressor *compressor; /* of a reply that is being compressed (coding.h), or NULL */
@@ -81,6 +86,7 @@ struct srv_request {
      * replied.  0 where a stage was not reached. */
     uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;
     uint64_t deadline_ns; /* likewise: the end of X-Deadline-Ms; 0: none */
+    bool begun;           /* its computation; the engine owner's (schedule/admission.h) */
     atomic_bool left;     /* the client has left: nobody waits for the reply */
     void *connection;     /* the http room's exchange */
 };

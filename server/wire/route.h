@@ -17,6 +17,7 @@ typedef enum srv_error_code srv_job_parser(struct srv_request *request, struct s
 /* The body that a route takes.  From SRV_BODY_TENSORS on a body is required. */
 enum srv_body_rule {
     SRV_BODY_NONE,
+    SRV_BODY_IGNORED,  /* of any type, at most SRV_MAX_DOCUMENT_BYTES; it means nothing */
     SRV_BODY_OPTIONAL, /* JSON */
     SRV_BODY_TENSORS,  /* JSON, and after it the bytes of tensors, if any; replies likewise */
     SRV_BODY_BYTES,    /* a session's state */
@@ -32,6 +33,21 @@ enum srv_access {
     SRV_FOR_ALL,     /* none */
 };
 
+struct srv_document_table; /* wire/document.h */
+
+/* A route as /openapi.json describes it, beside what its other columns tell (api/openapi.c).  The
+ * unit suite openapi names a route that lacks a part.  A schema is one of the tables there. */
+struct srv_route_doc {
+    const char *id;         /* its operationId, "getSession" */
+    const char *summary;    /* one line without its full stop */
+    unsigned status;        /* of a success; 0: 200 */
+    const char *request;    /* schema of the JSON body; NULL: none, or bytes */
+    const char *reply;      /* schema of a success; NULL: no body, or no JSON */
+    const char *error;      /* schema of an error; NULL: "Error" */
+    const char *errors;     /* error codes beyond those of all routes of its kind, or NULL */
+    const char *parameters; /* names of parameters, likewise */
+};
+
 /* A route has either a handler, which replies at once, or a parser, whose job is queued for the
  * scheduler. */
 struct srv_route {
@@ -42,7 +58,10 @@ struct srv_route {
     srv_job_parser *parse; /* or NULL */
     enum srv_access access;
     bool while_draining; /* served also while models load and after SIGTERM */
+    bool slash;          /* one slash may follow the path, which has no {..} */
     const char *type;    /* media type of replies, for Accept; NULL: application/json */
+    const struct srv_document_table *fields; /* of a body without tensors; NULL: none */
+    struct srv_route_doc doc;
 };
 
 /* All routes; constant while the daemon runs. */

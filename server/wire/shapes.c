@@ -91,38 +91,85 @@ enum srv_error_code srv_sizes_check(const struct srv_sizes *sizes, const struct 
     return SRV_OK;
 }
 
-/* ---- Modifiers ---- */
+/* ---- Broadcasting ---- */
 
-struct plane_strides {
-    size_t batch, head; /* 0 = broadcast */
+/* Where a mask that broadcasts stands: the elements from one sequence and from one head to the
+ * next, 0 where all have the same. */
+struct plane {
+    size_t batch, head;
+    bool one_row; /* [1][S], the same for all queries */
 };
 
-/* A mask over [T][S], [B][T][S] or [B][H][T][S], where B and H may be 1.  In rank 3 the leading
- * dimension counts as heads where `per_head` and it fits H but not B. */
-static enum srv_error_code read_plane(struct plane_strides *out, const struct srv_tensor *tensor,
-                                      const char *param, const struct srv_sizes *sizes,
-                                      bool per_head, struct srv_error *error)
+/* A shape that has two meanings, each of which some framework gives it, is refused with the two
+ * ways to say it. */
+static enum srv_error_code fail_ambiguous(const struct srv_tensor *tensor, const char *param,
+                                          const char *remedies, struct srv_error *error)
 {
-    size_t plane = sizes->queries * sizes->keys;
-    size_t shape[4] = {sizes->batch, sizes->num_heads, sizes->queries, sizes->keys};
-    const size_t *lead = tensor->shape;
-    *out = (struct plane_strides){0, 0};
-    if (tensor->rank == 4) {
-        shape[0] = lead[0] == 1 ? 1 : shape[0];
-        shape[1] = lead[1] == 1 ? 1 : shape[1];
-        *out = (struct plane_strides){lead[0] == 1 ? 0 : lead[1] * plane, lead[1] == 1 ? 0 : plane};
-        return srv_shape_check(tensor, param, shape, 4, error);
-    }
-    if (tensor->rank != 3)
-        return srv_shape_check(tensor, param, shape + 2, 2, error);
-    bool heads = per_head && lead[0] == sizes->num_heads && lead[0] != sizes->batch;
-    shape[1] = heads ? sizes->num_heads : sizes->batch;
-    if (heads)
-        out->head = plane;
-    else if (sizes->batch > 1)
-        out->batch = plane;
-    return srv_shape_check(tensor, param, shape + 1, 3, error);
+    char shape[96];
+    print_shape(shape, sizeof shape, tensor->shape, tensor->rank);
+    return srv_fail(error, SRV_E_SHAPE_MISMATCH, param, "%s of shape [%s] is ambiguous here: %s",
+                    param, shape, remedies);
 }
+
+static enum srv_error_code fail_broadcast(const struct srv_tensor *tensor, const char *param,
+                                          const size_t whole[4], struct srv_error *error)
+{
+    char got[96], want[96];
+    print_shape(got, sizeof got, tensor->shape, tensor->rank);
+    print_shape(want, sizeof want, whole, 4);
+    bool padding = tensor->kind == SRV_BOOLS && tensor->rank <= 2;
+    return srv_fail(error, SRV_E_SHAPE_MISMATCH, param,
+                    "%s has shape [%s], which does not broadcast to [%s]: batch, heads, query "
+                    "tokens, key tokens%s",
+                    param, got, want, padding ? "; real tokens [B,S] are padding_mask" : "");
+}
+
+/* Refuses what two frameworks read differently: rows [n][S] of a boolean mask where n is both B,
+ * as Hugging Face's padding has it, and T; planes [n][T][S] where n is both B and H. */
+static enum srv_error_code check_ambiguous(const struct srv_tensor *tensor, const char *param,
+                                           const struct srv_sizes *sizes, struct srv_error *error)
+{
+    size_t n = tensor->shape[0];
+    if (n <= 1 || n != sizes->batch)
+        return SRV_OK;
+    if (tensor->rank == 2 && tensor->kind == SRV_BOOLS && n == sizes->queries)
+        return fail_ambiguous(tensor, param,
+                              "send real tokens [B,S] as padding_mask, or a mask of queries and "
+                              "keys as [1,1,T,S]",
+                              error);
+    if (tensor->rank == 3 && n == sizes->num_heads)
+        return fail_ambiguous(tensor, param, "send it as [B,1,T,S] or as [1,H,T,S]", error);
+    return SRV_OK;
+}
+
+/* A mask of 2 to 4 dimensions, aligned at the last to [B][H][T][S]; each but the last may be 1.  Of
+ * three the first counts as B where it fits, else as H. */
+static enum srv_error_code read_plane(struct plane *out, const struct srv_tensor *tensor,
+                                      const char *param, const struct srv_sizes *sizes,
+                                      struct srv_error *error)
+{
+    const size_t whole[4] = {sizes->batch, sizes->num_heads, sizes->queries, sizes->keys};
+    size_t shape[4] = {1, 1, 1, 1};
+    unsigned rank = tensor->rank;
+    bool fits = rank >= 2;
+    for (unsigned i = 0; i < rank; i++)
+        shape[4 - rank + i] = tensor->shape[i];
+    if (rank == 3 && shape[1] == sizes->batch) {
+        shape[0] = shape[1];
+        shape[1] = 1;
+    }
+    for (unsigned i = 0; i < 4; i++)
+        fits = fits && (shape[i] == whole[i] || (shape[i] == 1 && i < 3));
+    if (!fits)
+        return fail_broadcast(tensor, param, whole, error);
+    size_t plane = shape[2] * shape[3];
+    *out = (struct plane){.batch = shape[0] == 1 ? 0 : shape[1] * plane,
+                          .head = shape[1] == 1 ? 0 : plane,
+                          .one_row = shape[2] == 1};
+    return check_ambiguous(tensor, param, sizes, error);
+}
+
+/* ---- Modifiers ---- */
 
 /* A field of n values for each sequence, which may be given once for all. */
 struct per_sequence {
@@ -180,22 +227,24 @@ static bool is_tree(const struct srv_tensor *mask, const struct srv_sizes *sizes
 static enum srv_error_code read_masks(struct attn_modifiers *out, const struct srv_rows *rows,
                                       const struct srv_sizes *sizes, struct srv_error *error)
 {
-    struct plane_strides strides;
+    struct plane plane = {0};
     enum srv_error_code code = SRV_OK;
     if (rows->attention_mask.present) {
         struct srv_sizes masked = *sizes;
         out->tree = is_tree(&rows->attention_mask, sizes);
         masked.keys = out->tree ? sizes->queries : sizes->keys;
-        code = read_plane(&strides, &rows->attention_mask, "attention_mask", &masked, false, error);
+        code = read_plane(&plane, &rows->attention_mask, "attention_mask", &masked, error);
         out->attention_mask = rows->attention_mask.u8;
-        out->attention_mask_batch_stride = strides.batch;
-        out->attention_mask_head_stride = strides.head;
+        out->attention_mask_batch_stride = plane.batch;
+        out->attention_mask_head_stride = plane.head;
+        out->attention_mask_one_row = plane.one_row;
     }
     if (code == SRV_OK && rows->attention_bias.present) {
-        code = read_plane(&strides, &rows->attention_bias, "attention_bias", sizes, true, error);
+        code = read_plane(&plane, &rows->attention_bias, "attention_bias", sizes, error);
         out->attention_bias = rows->attention_bias.f32;
-        out->attention_bias_batch_stride = strides.batch;
-        out->attention_bias_head_stride = strides.head;
+        out->attention_bias_batch_stride = plane.batch;
+        out->attention_bias_head_stride = plane.head;
+        out->attention_bias_one_row = plane.one_row;
     }
     return code;
 }

@@ -40,7 +40,9 @@ enum srv_error_code srv_sizes_check(const struct srv_sizes *sizes, const struct 
                                     const char *queries, const char *keys, struct srv_error *error);
 
 /* Fills in the modifiers that the rows have.  Their arrays are the tensors' data, or copies in the
- * arena.  Over a cache, an attention_mask over [T][T] is a tree's: a mask between the new rows.
+ * arena; masks that broadcast are never copied.  Over a cache, an attention_mask over [T][T] is a
+ * tree's: a mask between the new rows.  A mask's shape that two frameworks read differently is a
+ * shape_mismatch that names both ways to say it.
  * Errors: shape_mismatch, number_out_of_range, out_of_memory. */
 enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct srv_rows *rows,
                                        const struct srv_sizes *sizes, struct srv_arena *arena,

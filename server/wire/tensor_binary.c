@@ -144,11 +144,30 @@ static const struct srv_datatype datatypes[] = {
     {"INT32", .kinds = INTEGERS, .size = 4, .read = read_int32},
 };
 
+size_t srv_datatype_names(const char *out[SRV_DATATYPES_MAX], enum srv_tensor_kind kind)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof datatypes / sizeof datatypes[0]; i++)
+        if ((datatypes[i].kinds & 1u << kind) != 0 && count < SRV_DATATYPES_MAX)
+            out[count++] = datatypes[i].name;
+    return count;
+}
+
 const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_kind kind)
 {
     for (size_t i = 0; i < sizeof datatypes / sizeof datatypes[0]; i++)
         if (strcmp(name, datatypes[i].name) == 0 && (datatypes[i].kinds & 1u << kind) != 0)
             return &datatypes[i];
+    return NULL;
+}
+
+const char *srv_datatype_name(size_t i, enum srv_tensor_kind kind, bool binary)
+{
+    for (size_t row = 0; row < sizeof datatypes / sizeof datatypes[0]; row++) {
+        bool fits = (datatypes[row].kinds & 1u << kind) != 0;
+        if (fits && (!binary || datatypes[row].read != NULL) && i-- == 0)
+            return datatypes[row].name;
+    }
     return NULL;
 }
 
@@ -244,6 +263,16 @@ void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const siz
     srv_buffer_text(out, "\",\"binary_data_size\":");
     srv_buffer_unsigned(out, count * SRV_BINARY_ELEMENT_BYTES, 1);
     srv_buffer_text(out, "}");
+}
+
+_Static_assert(SRV_BINARY_ALIGNMENT % SRV_BINARY_ELEMENT_BYTES == 0,
+               "what follows a whole tensor is aligned to its own elements");
+
+void srv_tensor_align(struct srv_buffer *out)
+{
+    static const char blanks[] = "                                                               ";
+    _Static_assert(sizeof blanks == SRV_BINARY_ALIGNMENT, "one blank less than the alignment");
+    srv_buffer_append(out, blanks, -out->length % SRV_BINARY_ALIGNMENT);
 }
 
 void srv_tensor_write_binary(struct srv_buffer *out, const void *data, size_t count)

@@ -17,8 +17,16 @@ struct srv_binary_data {
 
 struct srv_datatype; /* "FP32", as the Open Inference Protocol names element types */
 
+/* The names of the datatypes that a tensor of this kind can have; returns how many. */
+#define SRV_DATATYPES_MAX 4
+size_t srv_datatype_names(const char *out[SRV_DATATYPES_MAX], enum srv_tensor_kind kind);
+
 /* The datatype of this name; NULL where there is none that a tensor of this kind can have. */
 const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_kind kind);
+
+/* The name of the datatype number i, from 0, of those that a tensor of this kind can have, as JSON
+ * or, where `binary`, as bytes; NULL beyond the last. */
+const char *srv_datatype_name(size_t i, enum srv_tensor_kind kind, bool binary);
 
 /* Takes the next `size` bytes as the elements of a tensor whose kind, rank, shape and count are
  * set, and sets its data.  FP16 and BF16 are widened exactly.  Elements that need no conversion and
@@ -38,6 +46,12 @@ bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_binary_data *b
 #define SRV_TENSOR_DESCRIPTION_MAX 160
 void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const size_t *shape,
                          unsigned rank);
+
+/* Appends blanks until the text's length is a multiple of SRV_BINARY_ALIGNMENT, so that the bytes
+ * of tensors after it begin there.  As every element has SRV_BINARY_ELEMENT_BYTES, each tensor
+ * then begins at a multiple of its element's size. */
+#define SRV_BINARY_ALIGNMENT ((size_t)64)
+void srv_tensor_align(struct srv_buffer *out);
 
 /* Appends the bytes of `count` elements of SRV_BINARY_ELEMENT_BYTES.  Minus infinity, which only
  * lse and attention_scores can hold, is written as it is. */

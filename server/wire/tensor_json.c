@@ -34,7 +34,7 @@ struct reader {
 static const char *const element_names[] = {
     [SRV_FLOATS] = "a number",
     [SRV_FLOATS_OR_NULL] = "a number or null",
-    [SRV_BOOLS] = "true, false, 1 or 0",
+    [SRV_BOOLS] = "true, false, 1 or 0; numbers to add to scores are attention_bias",
     [SRV_INTEGERS] = "an integer",
 };
 
@@ -119,7 +119,7 @@ static bool read_bool(struct reader *r, uint8_t *to, enum srv_json_type type)
         return false;
     *to = number == 1;
     return number == 0 || number == 1 ||
-           fail_at(r, r->rank, SRV_E_INVALID_VALUE, "is not true, false, 1 or 0");
+           fail_at(r, r->rank, SRV_E_INVALID_VALUE, "is not %s", element_names[r->kind]);
 }
 
 /* Reads the next value as an element. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "wire/tensor_json.h"
 
 enum { SHAPE, DATATYPE, DATA, BINARY_DATA_SIZE, MEMBERS };
@@ -66,11 +67,15 @@ static bool read_shape(struct object *o, const char *param)
 
 static bool read_datatype(struct object *o, const char *param)
 {
-    char *name;
+    char *name, choices[96];
+    const char *names[SRV_DATATYPES_MAX];
     if (!srv_json_string(&name, o->json, o->arena, 16, param))
         return false;
     o->type = srv_datatype_find(name, o->kind);
-    return o->type != NULL || fail(o, SRV_E_INVALID_VALUE, "cannot have datatype \"%s\"", name);
+    if (o->type != NULL)
+        return true;
+    srv_choices(choices, sizeof choices, name, names, srv_datatype_names(names, o->kind));
+    return fail(o, SRV_E_INVALID_VALUE, "cannot have datatype \"%s\": one of %s", name, choices);
 }
 
 static bool read_size(struct object *o, const char *param)
@@ -90,12 +95,15 @@ static bool read_member(struct object *o, const char *name)
         [DATA] = "data",
         [BINARY_DATA_SIZE] = "binary_data_size",
     };
-    char param[PARAM_SIZE];
+    char param[PARAM_SIZE], choices[96];
     size_t i = 0;
     while (i < MEMBERS && strcmp(name, names[i]) != 0)
         i++;
-    if (i == MEMBERS)
-        return fail(o, SRV_E_UNKNOWN_FIELD, "has an unknown member \"%s\"", name);
+    if (i == MEMBERS) {
+        srv_choices(choices, sizeof choices, name, names, MEMBERS);
+        return fail(o, SRV_E_UNKNOWN_FIELD, "has an unknown member \"%s\": one of %s", name,
+                    choices);
+    }
     if (o->seen[i])
         return fail(o, SRV_E_DUPLICATE_FIELD, "has \"%s\" twice", name);
     o->seen[i] = true;

@@ -61,7 +61,7 @@ attnd=$(grep -o 'http://[^ ]*' "$work/attnd") || { cat "$work/err"; exit 1; }
 stages() {
     curl -sf "$attnd/metrics" | awk '
         /^attnd_stage_seconds_sum/ { split($1, part, "\""); value[part[2]] = $2 }
-        /^attnd_decode_batch_size_(sum|count)/ { value[$1] = $2 }
+        /^attnd_decode_batch_size_(sum|count)/ { sub(/{.*/, "", $1); value[$1] += $2 }
         END { print value["parse"], value["queue"], value["compute"], value["write"],
               value["attnd_decode_batch_size_sum"], value["attnd_decode_batch_size_count"] }'
 }

@@ -135,8 +135,9 @@ struct framing {
 
 static bool take_host(struct message *out, struct framing *framing, struct span value)
 {
-    (void)out;
     framing->host = value;
+    if (framing->hosts == 0)
+        text_bytes(&out->host, value.at, length_of(value));
     return framing->hosts++ == 0;
 }
 
@@ -326,6 +327,7 @@ void message_read(struct message *out, const char *bytes, size_t length, bool tr
 void message_free(struct message *message)
 {
     text_free(&message->line);
+    text_free(&message->host);
     text_free(&message->fields);
     text_free(&message->body);
 }

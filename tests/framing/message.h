@@ -25,6 +25,7 @@ struct message {
     enum message_kind kind;
     size_t size;        /* bytes of the stream; of MESSAGE_WHOLE only, as all that follows */
     struct text line;   /* method, target and version, without line end */
+    struct text host;   /* the value of Host; empty without it */
     struct text fields; /* lines that say nothing about framing, each with CR LF; never NULL */
     struct text body;   /* without its framing; never NULL */
     char id[MESSAGE_ID_MAX + 1]; /* X-Request-Id; "" where there is no valid one */

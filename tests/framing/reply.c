@@ -175,7 +175,12 @@ struct raw_answer reply_alone(const struct message *message, size_t id, unsigned
     struct raw raw;
     struct text request = {0};
     text_bytes(&request, message->line.data, message->line.length);
-    text_add(&request, "\r\nHost: x\r\nX-Request-Id: ");
+    text_add(&request, "\r\nHost: ");
+    if (message->host.length > 0)
+        text_bytes(&request, message->host.data, message->host.length);
+    else
+        text_add(&request, "x");
+    text_add(&request, "\r\nX-Request-Id: ");
     for (size_t i = 0; i < id; i++)
         text_add(&request, "r");
     text_add(&request, "\r\n");

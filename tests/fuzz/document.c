@@ -14,6 +14,7 @@ static const struct srv_document_field fields[] = {
     SRV_COUNT_FIELD(call, max_length, 1),
     SRV_COUNT_FIELD(call, ttl_s, 0),
 };
+static const struct srv_document_table table = {.fields = fields, .count = 4};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -26,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum srv_error_code code = srv_document_read(&document, &request, &error);
     FUZZ_EXPECT((code == SRV_OK) == json_is_object(document));
     if (code == SRV_OK)
-        code = srv_document_fields(&call, fields, 4, document, &error);
+        code = srv_document_fields(&call, &table, document, &error);
     FUZZ_EXPECT(code == error.code && (code == SRV_OK) == (error.message[0] == '\0'));
     FUZZ_EXPECT(code != SRV_OK || call.session_id == NULL || strlen(call.session_id) < size);
     json_decref(document);

@@ -5,7 +5,9 @@
 
 #include "fuzz.h"
 #include "http/http_guard.h"
+#include "http/http_origin.h"
 #include "http/http_scan.h"
+#include "wire/trace.h"
 
 /* Ends the line at `at` where CR, LF or both come, after any other bytes; returns what follows, the
  * limit where nothing does. */
@@ -85,6 +87,22 @@ static void expect_unambiguous(const struct srv_framing *framing, const char *by
     FUZZ_EXPECT(count_lines(bytes, length, "Host") <= 1);
 }
 
+/* Without keys the only origins that pass are listed ones and the daemon's own. */
+static void ask_origin(const struct srv_head *head, bool tls)
+{
+    static struct srv_request request;
+    const struct srv_http_context context = {.allowed_hosts = "a,b.c",
+                                             .allow_origins = "https://a"};
+    const struct srv_header_field *origin = srv_head_find(head, "Origin");
+    struct srv_error error = {0};
+    request.origin = NULL;
+    if (srv_origin_check(&request, &context, head, tls, &error) != SRV_OK)
+        return;
+    FUZZ_EXPECT(origin == NULL || request.origin != NULL ||
+                srv_origin_is_own(origin, srv_head_find(head, "Host"), tls));
+    FUZZ_EXPECT(request.origin == NULL || origin->value_length == strlen("https://a"));
+}
+
 /* Runs the checks that follow on a head that has passed. */
 static void ask(const struct srv_head *head)
 {
@@ -92,6 +110,8 @@ static void ask(const struct srv_head *head)
     char id[SRV_ID_MAX + 1];
     bool flag;
     uint64_t length;
+    ask_origin(head, false);
+    ask_origin(head, true);
     srv_guard_content_type(head, false, &error);
     srv_guard_content_type(head, true, &error);
     srv_guard_content_type_bytes(head, &error);
@@ -108,6 +128,10 @@ static void ask(const struct srv_head *head)
     if (srv_guard_id(id, head, "X-Session-Id", &error) == SRV_OK)
         FUZZ_EXPECT(strlen(id) <= SRV_ID_MAX);
     srv_header_field_id(id, srv_head_find(head, "X-Request-Id"));
+    const struct srv_header_field *parent = srv_head_find(head, "traceparent");
+    struct srv_trace trace;
+    if (parent != NULL && srv_trace_read(&trace, parent->value, parent->value_length))
+        FUZZ_EXPECT(strlen(trace.trace_id) == SRV_TRACE_ID && parent->value_length >= 55);
 }
 
 /* Scans a copy of the bytes in pieces; what is let through goes to `out`. */

@@ -237,6 +237,7 @@ void binary_decode(struct answer *answer, const char *what)
     ck_assert_msg(answer_header(length, answer, JSON_LENGTH), "%s: no " JSON_LENGTH, what);
     size_t json_length = strtoul(length, NULL, 10);
     ck_assert_uint_le(json_length, answer->length);
+    ck_assert_msg(json_length % 64 == 0, "%s: bytes begin at %zu", what, json_length);
     json_decref(answer->json);
     answer->json = json_loadb(answer->text, json_length, JSON_REJECT_DUPLICATES, NULL);
     ck_assert_msg(json_is_object(answer->json), "%s: %.300s", what, answer->text);

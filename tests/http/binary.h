@@ -26,7 +26,8 @@ struct answer binary_send(struct client *client, const char *path, const struct 
 struct answer binary_post(struct client *client, const char *path, const char *json,
                           enum binary_type type, size_t padding, const char *header);
 
-/* Fails unless the answer is a success in binary form; answer->json becomes the JSON that says the
+/* Fails unless the answer is a success in binary form, whose bytes begin at a multiple of 64;
+ * answer->json becomes the JSON that says the
  * same. */
 void binary_decode(struct answer *answer, const char *what);
 

@@ -153,14 +153,18 @@ double call_metric(struct client *client, const char *sample)
 {
     struct answer answer = client_get(client, "/metrics");
     expect_answer(&answer, 200, NULL, sample);
-    size_t length = strlen(sample);
-    const char *line = answer.text;
-    while (line != NULL && (strncmp(line, sample, length) != 0 || line[length] != ' ')) {
-        line = strchr(line, '\n');
-        line += line != NULL;
+    size_t length = strlen(sample), found = 0;
+    double value = 0;
+    const char *next;
+    for (const char *line = answer.text; *line != '\0'; line = next) {
+        next = line + strcspn(line, "\n");
+        next += *next == '\n';
+        if (strncmp(line, sample, length) != 0 || (line[length] != ' ' && line[length] != '{'))
+            continue;
+        value += strtod(strchr(line + length, ' '), NULL);
+        found++;
     }
-    ck_assert_msg(line != NULL, "there is no sample %s", sample);
-    double value = strtod(line + length, NULL);
+    ck_assert_msg(found > 0, "there is no sample %s", sample);
     answer_free(&answer);
     return value;
 }

@@ -78,13 +78,16 @@ void daemon_start(struct daemon *daemon, const char *config, const char *const a
 {
     char path[96];
     const char *words[PROCESS_MAX_WORDS] = {"--config", path};
+    const char *environment[PROCESS_MAX_WORDS] = {"ATTN_ALLOWED_HOSTS=" DAEMON_HOSTS};
     int status = 0;
     bool ended = false;
     for (size_t i = 0; arguments != NULL && arguments[i] != NULL; i++)
         words[i + 2] = arguments[i];
+    for (size_t i = 0; variables != NULL && variables[i] != NULL; i++)
+        environment[i + 1] = variables[i];
     daemon->authorization = daemon->trusted = NULL;
     config_write(daemon->directory, path, config);
-    process_start(&daemon->process, words, variables);
+    process_start(&daemon->process, words, environment);
     bool ready = read_ready(daemon);
     for (unsigned waited = 0; !ready && !ended && waited < READY_SECONDS * 1000;
          waited += POLL_MS) {

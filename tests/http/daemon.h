@@ -14,8 +14,11 @@ struct daemon {
     const char *authorization; /* a header field that clients send; NULL at first: none */
 };
 
+#define DAEMON_HOSTS "x,y,a,test" /* in Host of the suites' raw requests */
+
 /* Writes `config` (JSON text) into a directory of its own, starts the daemon with it, waits for its
- * ready line, and removes the directory.  `arguments` and `variables` may be NULL.  Fails the test,
+ * ready line, and removes the directory.  `arguments` and `variables` may be NULL; without others
+ * in a flag or variable, DAEMON_HOSTS are allowed_hosts.  Fails the test,
  * showing the daemon's output, where the daemon does not get ready.  A daemon that is not stopped
  * ends with the process that started it. */
 void daemon_start(struct daemon *daemon, const char *config, const char *const arguments[],

@@ -11,6 +11,19 @@ void add_rows(struct text *body, size_t rows)
     text_add(body, "]}}");
 }
 
+void add_weights_call(struct text *body, int rows)
+{
+    const char *const names[] = {"query", "key", "value"};
+    text_add(body, "{\"outputs\":[\"attention_weights\"]");
+    for (size_t i = 0; i < 3; i++) {
+        text_add(body, ",\"%s\":{\"shape\":[1,%d,1],\"data\":[0", names[i], rows);
+        for (int row = 1; row < rows; row++)
+            text_add(body, ",0");
+        text_add(body, "]}");
+    }
+    text_add(body, "}");
+}
+
 static void *call_long(void *argument)
 {
     struct long_call *call = argument;

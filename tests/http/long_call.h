@@ -26,6 +26,9 @@ struct long_call {
 /* Adds so many rows to a body, and ends its object. */
 void add_rows(struct text *body, size_t rows);
 
+/* Adds the whole body of an attention without weights that answers rows x rows of them. */
+void add_weights_call(struct text *body, int rows);
+
 /* Waits until between `low` and `high` requests are queued or running. */
 void await_depth(struct client *client, double low, double high);
 

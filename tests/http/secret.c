@@ -21,6 +21,11 @@ void secret_write(char path[SECRET_PATH], const char *text)
 
 void certificate_make(char certificate[SECRET_PATH], char key[SECRET_PATH])
 {
+    certificate_make_valid(certificate, key, "2");
+}
+
+void certificate_make_valid(char certificate[SECRET_PATH], char key[SECRET_PATH], const char *days)
+{
     struct process process;
     int status = 0;
     const char *const arguments[] = {"req",
@@ -35,7 +40,7 @@ void certificate_make(char certificate[SECRET_PATH], char key[SECRET_PATH])
                                      "-addext",
                                      "subjectAltName=DNS:localhost,IP:127.0.0.1",
                                      "-days",
-                                     "2",
+                                     days,
                                      "-keyout",
                                      key,
                                      "-out",

@@ -7,8 +7,10 @@
 /* Writes `text` into a new file under /tmp, of mode 0600; unlink it. */
 void secret_write(char path[SECRET_PATH], const char *text);
 
-/* Makes a certificate for localhost and 127.0.0.1, and its key, with openssl's command. */
+/* Makes a certificate for localhost and 127.0.0.1, and its key, with openssl's command; valid for
+ * two days, or for so many. */
 void certificate_make(char certificate[SECRET_PATH], char key[SECRET_PATH]);
+void certificate_make_valid(char certificate[SECRET_PATH], char key[SECRET_PATH], const char *days);
 
 /* Three keys for most tests: of the scope infer, admin, and both. */
 #define KEY_INFER "infer-0123456789abcdef0123456789abcdef"

@@ -26,9 +26,11 @@
     X(forks)       \
     X(concurrency) \
     X(ops)         \
+    X(observed)    \
     X(limits)      \
     X(memory)      \
     X(keys)        \
+    X(origins)     \
     X(isolation)   \
     X(quotas)      \
     X(wrong_keys)  \

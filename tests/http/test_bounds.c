@@ -202,7 +202,7 @@ static size_t length_of_weights(size_t rows, bool *coded, bool *varies)
 START_TEST(test_replies_of_at_most_256_kib_are_never_coded)
 {
     bool coded, varies;
-    serve_small();
+    serve(CONFIG_SMALL("\"reply_compression\":\"all\","));
     size_t length = length_of_weights(99, &coded, &varies);
     ck_assert_msg(length > 196608 && length <= 262144, "%zu bytes", length);
     ck_assert(!coded && !varies);

@@ -10,7 +10,11 @@
 #include "served.h"
 #include "suites.h"
 
-static void setup(void) { serve(CONFIG_SMALL("\"threads\":2,\"max_body_bytes\":\"4MiB\",")); }
+#define CONFIG(compression)                                                                       \
+    CONFIG_SMALL("\"threads\":2,\"max_body_bytes\":\"4MiB\",\"reply_compression\":\"" compression \
+                 "\",")
+
+static void setup(void) { serve(CONFIG("json")); }
 
 static const char *const codings[] = {"gzip", "deflate"};
 static const int windows[] = {MAX_WBITS + 16, MAX_WBITS};
@@ -169,14 +173,15 @@ START_TEST(test_damaged_bodies_and_bombs_change_no_session)
 }
 END_TEST
 
-/* POSTs an /attend whose reply has `rows` rows, with this Accept-Encoding, or none where it is
- * NULL. */
-static struct answer attend(size_t rows, const char *accepted)
+/* POSTs an /attend whose reply has `rows` rows, with these members in the body and this
+ * Accept-Encoding, or none where it is NULL. */
+static struct answer attend_with(size_t rows, const char *members, const char *accepted)
 {
     struct text body = {0};
-    char line[96];
+    char line[96], extra[128];
     const char *const headers[] = {line, NULL};
-    make_attend(&body, rows, ",\"outputs\":[\"output\",\"key\"]");
+    snprintf(extra, sizeof extra, ",\"outputs\":[\"output\",\"key\"]%s", members);
+    make_attend(&body, rows, extra);
     snprintf(line, sizeof line, "Accept-Encoding: %s", accepted != NULL ? accepted : "");
     struct answer answer =
         client_send(&client, &(struct request){.method = "POST",
@@ -186,6 +191,11 @@ static struct answer attend(size_t rows, const char *accepted)
     expect_answer(&answer, 200, NULL, "attend");
     text_free(&body);
     return answer;
+}
+
+static struct answer attend(size_t rows, const char *accepted)
+{
+    return attend_with(rows, "", accepted);
 }
 
 START_TEST(test_large_replies_have_the_accepted_coding_and_a_vary_field)
@@ -225,6 +235,42 @@ START_TEST(test_small_replies_are_never_coded)
 }
 END_TEST
 
+/* What the option compresses in JSON, in binary form, and where the body says true and false. */
+static const struct {
+    const char *config;
+    bool json, binary;
+} options[] = {{CONFIG_SMALL("\"threads\":2,"), false, false}, /* asked, the default */
+               {CONFIG("asked"), false, false},
+               {CONFIG("json"), true, false},
+               {CONFIG("all"), true, true}};
+
+/* Expects a large reply to be coded or not, with Vary only where Accept-Encoding decides. */
+static void expect_coded(const char *members, const char *accepted, bool coded, bool varies)
+{
+    char value[256];
+    struct answer answer = attend_with(4200, members, accepted);
+    ck_assert_uint_gt(answer.length, 100000);
+    ck_assert_msg(answer_header(value, &answer, "Content-Encoding") == coded, "%s", members);
+    ck_assert_msg(answer_header(value, &answer, "Vary") == varies, "%s", members);
+    answer_free(&answer);
+}
+
+START_TEST(test_replies_are_coded_where_the_body_or_else_the_option_says)
+{
+    static const char browser[] = "gzip, deflate, br, zstd";
+    serve(options[_i].config);
+    expect_coded("", browser, options[_i].json, options[_i].json);
+    expect_coded(",\"compressed_output\":null", browser, options[_i].json, options[_i].json);
+    expect_coded(",\"binary_output\":true", browser, options[_i].binary, options[_i].binary);
+    expect_coded(",\"compressed_output\":true", browser, true, true);
+    expect_coded(",\"compressed_output\":true", NULL, false, true);
+    expect_coded(",\"compressed_output\":true,\"binary_output\":true", browser, true, true);
+    expect_coded(",\"compressed_output\":false", browser, false, false);
+    expect_coded(",\"compressed_output\":false,\"binary_output\":true", browser, false, false);
+    serve_end();
+}
+END_TEST
+
 Suite *suite_coding(void)
 {
     Suite *suite = suite_create("coding");
@@ -237,5 +283,9 @@ Suite *suite_coding(void)
     tcase_add_loop_test(tests, test_large_replies_have_the_accepted_coding_and_a_vary_field, 0, 2);
     tcase_add_test(tests, test_small_replies_are_never_coded);
     suite_add_tcase(suite, tests);
+    TCase *policy = tcase_create("policy");
+    tcase_add_loop_test(policy, test_replies_are_coded_where_the_body_or_else_the_option_says, 0,
+                        sizeof options / sizeof options[0]);
+    suite_add_tcase(suite, policy);
     return suite;
 }

@@ -24,7 +24,7 @@ enum kind {
 };
 
 /* Dimensions that a field has: at their full size, or of size 1. */
-enum { B_ = 1, H_ = 2, T_ = 4, S_ = 8, ONE_B = 16, ONE_H = 32 };
+enum { B_ = 1, H_ = 2, T_ = 4, S_ = 8, ONE_B = 16, ONE_H = 32, ONE_T = 64 };
 
 struct modifier {
     const char *name;
@@ -95,6 +95,15 @@ static const struct modifier modifiers[] = {
      .value = masks},
     {"attention_mask [1,1,T,S]", ALLOWS, "attention_mask", .dimensions = ONE_B | ONE_H | T_ | S_,
      .value = masks},
+    {"attention_mask [B,1,1,S]", ALLOWS, "attention_mask", .dimensions = B_ | ONE_H | ONE_T | S_,
+     .value = masks},
+    {"attention_mask [1,H,1,S]", ALLOWS, "attention_mask", .dimensions = ONE_B | H_ | ONE_T | S_,
+     .value = masks},
+    {"attention_mask [H,T,S]", ALLOWS, "attention_mask", .dimensions = H_ | T_ | S_,
+     .value = masks},
+    {"attention_mask [B,1,S]", ALLOWS, "attention_mask", .dimensions = B_ | ONE_T | S_,
+     .value = masks},
+    {"attention_mask [1,S]", ALLOWS, "attention_mask", .dimensions = ONE_T | S_, .value = masks},
     {"a row that sees nothing", ALLOWS, "attention_mask", .dimensions = T_ | S_,
      .value = masks_a_row},
     {"attention_bias [T,S]", ADDS, "attention_bias", .dimensions = T_ | S_, .value = slopes},
@@ -103,6 +112,12 @@ static const struct modifier modifiers[] = {
     {"attention_bias [B,H,T,S]", ADDS, "attention_bias", .dimensions = B_ | H_ | T_ | S_,
      .value = slopes},
     {"attention_bias [1,H,T,S]", ADDS, "attention_bias", .dimensions = ONE_B | H_ | T_ | S_,
+     .value = slopes},
+    {"attention_bias [B,1,1,S]", ADDS, "attention_bias", .dimensions = B_ | ONE_H | ONE_T | S_,
+     .value = slopes},
+    {"attention_bias [1,H,1,S]", ADDS, "attention_bias", .dimensions = ONE_B | H_ | ONE_T | S_,
+     .value = slopes},
+    {"attention_bias [B,1,T,S]", ADDS, "attention_bias", .dimensions = B_ | ONE_H | T_ | S_,
      .value = slopes},
     {"head_mask [H]", GATES, "head_mask", .dimensions = H_, .value = gates},
     {"is_causal", CAUSAL, .value = from_the_end, .text = ",\"is_causal\":true"},
@@ -154,7 +169,7 @@ static void add_field(struct text *body, const struct modifier *m)
     float numbers[B * H * T * S];
     uint8_t flags[B * H * T * S];
     size_t shape[4], rank = 0, n = 0;
-    const unsigned whole[] = {B_, H_, T_, S_}, one[] = {ONE_B, ONE_H, 0, 0};
+    const unsigned whole[] = {B_, H_, T_, S_}, one[] = {ONE_B, ONE_H, ONE_T, 0};
     const size_t sizes[] = {B, H, T, S};
     size_t extent[4];
     for (size_t i = 0; i < 4; i++) {

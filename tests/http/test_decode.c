@@ -243,8 +243,10 @@ START_TEST(test_bad_members_of_a_list_fail_alone)
     add_item(&list, "good2", 1, ",\"head_mask\":[1,1]");
     text_add(&list, ",{\"session_id\":\"good2\",\"hidden_states\":[1,2,3]}");
     add_item(&list, "good2", 1, ",\"position\":0");
+    add_item(&list, "other.0123456789abcdefghjkmnpqrs", 1, "");
     struct answer answer = post_list(&list, NULL);
     expect_answer(&answer, 200, NULL, "list");
+    ck_assert_str_eq(item_code(&answer, 6), "wrong_instance");
     struct answer alone = call_decode(&client, "alone", 1, "");
     expect_same("first", item(&answer, 0), alone.json, "output");
     ck_assert_str_eq(item_code(&answer, 1), "session_not_found");

@@ -115,13 +115,9 @@ static void await_depth(double least)
 /* Waits until the first request of the flood has been refused. */
 static void await_refusal(void)
 {
-    bool refused = false;
-    for (unsigned tries = 0; !refused; tries++) {
+    for (unsigned tries = 0; call_metric(&other, "attnd_errors_total{code=\"queue_full\"}") == 0;
+         tries++)
         ck_assert_uint_lt(tries, WAIT_MS / 2);
-        struct answer answer = client_get(&other, "/metrics");
-        refused = strstr(answer.text, "attnd_errors_total{code=\"queue_full\"}") != NULL;
-        answer_free(&answer);
-    }
 }
 
 /* ---- The log --------------------------------------------------------------------------------- */

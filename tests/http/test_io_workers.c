@@ -16,7 +16,9 @@
 #define TOKENS 2000 /* compressing the weights of so many takes from half a second to two */
 #define FLOOD 4     /* replies of so many tokens */
 #define WAIT_MS 120000
-#define CONFIG CONFIG_SMALL("\"threads\":2,\"drain_timeout_s\":1,\"max_in_flight_bytes\":\"4GiB\",")
+#define CONFIG                                                                           \
+    CONFIG_SMALL("\"threads\":2,\"drain_timeout_s\":1,\"max_in_flight_bytes\":\"4GiB\"," \
+                 "\"reply_compression\":\"json\",")
 #define ROWS_DONE "attnd_attend_rows_total"
 #define GONE "attnd_errors_total{code=\"client_gone\"}"
 

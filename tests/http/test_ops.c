@@ -153,7 +153,7 @@ END_TEST
 START_TEST(test_unknown_paths_are_not_found)
 {
     static const char *const paths[] = {"/",           "/healthz/",     "/healthz/x",
-                                        "/models/",    "/models/a/b",   "/sessions/a/forks",
+                                        "/models//",   "/models/a/b",   "/sessions/a/forks",
                                         "/Decode",     "/decode%20",    "/%2e%2e/models",
                                         "/models/../", "/sessions/?x=1"};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
@@ -368,10 +368,12 @@ START_TEST(test_each_request_is_a_log_line_with_the_routes_pattern)
     struct answer lost = send_with("GET", "/secret/path?key=1", "X-Request-Id: log-2");
     struct answer wrong = send_with("DELETE", "/decode", "X-Request-Id: log-3");
     struct answer ready = send_with("GET", "/readyz", "X-Request-Id: log-4");
+    struct answer models = send_with("GET", "/models/", "X-Request-Id: log-5");
     expect_line("log-1", "GET", "/sessions/{id}", 404, "session_not_found");
     expect_line("log-2", "GET", "none", 404, "route_not_found");
     expect_line("log-3", "DELETE", "none", 405, "method_not_allowed");
     expect_line("log-4", "GET", "/readyz", 200, "");
+    expect_line("log-5", "GET", "/models", 200, "");
     char *log = daemon_log(&served);
     ck_assert_ptr_null(strstr(log, "secret"));
     ck_assert_ptr_null(strstr(log, "nobody"));
@@ -380,6 +382,7 @@ START_TEST(test_each_request_is_a_log_line_with_the_routes_pattern)
     answer_free(&lost);
     answer_free(&wrong);
     answer_free(&ready);
+    answer_free(&models);
 }
 END_TEST
 

@@ -19,35 +19,7 @@
 #include "raw.h"
 #include "served.h"
 #include "suites.h"
-
-#define LIVEZ "GET /livez HTTP/1.1\r\nHost: test\r\n\r\n"
-#define QUIET_MS 500 /* in which nothing is to happen */
-#define SOON_MS 20000
-
-static double seconds_since(const struct timespec *start)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) / 1e9;
-}
-
-static bool readable(const struct raw *raw, int timeout_ms)
-{
-    struct pollfd fd = {.fd = raw->fd, .events = POLLIN};
-    return poll(&fd, 1, timeout_ms) > 0;
-}
-
-static void expect_status(struct raw *raw, unsigned status)
-{
-    struct raw_answer answer = raw_read(raw, false, WAIT_MS);
-    ck_assert_msg(answer.status == status, "%u, not %u: %s", answer.status, status, answer.body);
-    raw_answer_free(&answer);
-}
-
-#define SLOW_CONFIG                                                                          \
-    "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"memory_limit\":\"64GiB\","       \
-    "\"models\":[{\"name\":\"slow\",\"random\":{\"hidden_size\":64,\"num_attention_heads\":" \
-    "16,\"is_causal\":true,\"seed\":1}}]}"
+#include "waiting.h"
 
 /* ---- Start and stop -------------------------------------------------------------------------- */
 
@@ -66,7 +38,8 @@ struct starting {
 /* Starts a daemon that loads, and waits until its port is open. */
 static void start_loading(struct starting *starting, const char *option, const char *value)
 {
-    const char *const arguments[] = {"--config", starting->path, option, value, NULL};
+    const char *const arguments[] = {
+        "--config", starting->path, "--allowed-hosts", DAEMON_HOSTS, option, value, NULL};
     config_write(starting->directory, starting->path, LOADING_CONFIG);
     process_start(&starting->process, arguments, NULL);
     starting->daemon.port = inspected_await_port(starting->process.pid, WAIT_MS);
@@ -127,7 +100,7 @@ START_TEST(test_while_it_drains_connections_are_refused_and_replies_are_the_last
     serve(SLOW_CONFIG);
     raw_open(&kept, served.host, served.port);
     ck_assert(raw_text(&kept, LIVEZ));
-    expect_status(&kept, 200);
+    raw_expect_status(&kept, 200);
     long_begin(&call, &client, "", 5120);
     daemon_terminate(&served);
     for (unsigned tries = 0; !refused && tries < SOON_MS / 2; tries++) {
@@ -295,7 +268,7 @@ START_TEST(test_the_limit_of_descriptors_is_raised_and_connections_are_kept_belo
     for (size_t i = 0; i < CROWD; i++)
         raw_open(&crowd[i], served.host, served.port);
     ck_assert(raw_text(&crowd[CROWD - 1], LIVEZ));
-    ck_assert(!readable(&crowd[CROWD - 1], QUIET_MS));
+    ck_assert(!raw_readable(&crowd[CROWD - 1], QUIET_MS));
     ck_assert(call_metric(&client, "attnd_connections") == HARD - RESERVED);
     for (size_t i = 0; i < CROWD; i++)
         raw_close(&crowd[i]);

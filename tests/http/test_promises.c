@@ -21,35 +21,7 @@
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
-
-#define LIVEZ "GET /livez HTTP/1.1\r\nHost: test\r\n\r\n"
-#define QUIET_MS 500 /* in which nothing is to happen */
-#define SOON_MS 20000
-
-static double seconds_since(const struct timespec *start)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) / 1e9;
-}
-
-static bool readable(const struct raw *raw, int timeout_ms)
-{
-    struct pollfd fd = {.fd = raw->fd, .events = POLLIN};
-    return poll(&fd, 1, timeout_ms) > 0;
-}
-
-static void expect_status(struct raw *raw, unsigned status)
-{
-    struct raw_answer answer = raw_read(raw, false, WAIT_MS);
-    ck_assert_msg(answer.status == status, "%u, not %u: %s", answer.status, status, answer.body);
-    raw_answer_free(&answer);
-}
-
-#define SLOW_CONFIG                                                                          \
-    "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"memory_limit\":\"64GiB\","       \
-    "\"models\":[{\"name\":\"slow\",\"random\":{\"hidden_size\":64,\"num_attention_heads\":" \
-    "16,\"is_causal\":true,\"seed\":1}}]}"
+#include "waiting.h"
 
 /* ---- Connections ----------------------------------------------------------------------------- */
 
@@ -60,7 +32,7 @@ START_TEST(test_a_connection_without_a_request_is_closed_after_the_idle_timeout)
     serve(CONFIG_SMALL("\"idle_timeout_s\":1,\"header_timeout_ms\":600000,"));
     raw_open(&raw, served.host, served.port);
     ck_assert(raw_text(&raw, LIVEZ));
-    expect_status(&raw, 200);
+    raw_expect_status(&raw, 200);
     clock_gettime(CLOCK_MONOTONIC, &start);
     ck_assert(raw_read_to_end(&raw, SOON_MS));
     ck_assert(seconds_since(&start) > 0.9);
@@ -76,9 +48,9 @@ START_TEST(test_a_head_that_stops_on_a_used_connection_ends_it_after_the_header_
     serve(CONFIG_SMALL("\"idle_timeout_s\":600,\"header_timeout_ms\":400,"));
     raw_open(&raw, served.host, served.port);
     ck_assert(raw_text(&raw, LIVEZ));
-    expect_status(&raw, 200);
+    raw_expect_status(&raw, 200);
     pause_ms(800); /* the idle timeout runs, not that of a head */
-    ck_assert(!readable(&raw, 0));
+    ck_assert(!raw_readable(&raw, 0));
     ck_assert(raw_text(&raw, "GET /livez HTTP/1.1\r\nHost: "));
     ck_assert(raw_read_to_end(&raw, SOON_MS));
     raw_close(&raw);
@@ -112,12 +84,12 @@ START_TEST(test_a_connection_beyond_max_connections_waits_until_another_ends)
     ck_assert_int_eq(call_status(&client, "nobody"), 404); /* one of the two */
     raw_open(&first, served.host, served.port);
     ck_assert(raw_text(&first, LIVEZ));
-    expect_status(&first, 200);
+    raw_expect_status(&first, 200);
     raw_open(&second, served.host, served.port);
     ck_assert(raw_text(&second, LIVEZ));
-    ck_assert(!readable(&second, QUIET_MS));
+    ck_assert(!raw_readable(&second, QUIET_MS));
     raw_close(&first);
-    expect_status(&second, 200);
+    raw_expect_status(&second, 200);
     raw_close(&second);
     serve_end();
 }

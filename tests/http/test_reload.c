@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "calls.h"
@@ -315,12 +316,21 @@ static bool shows(const char *trusted)
     return shown;
 }
 
+/* /metrics, over a connection of the first certificate, says that new ones get a certificate that
+ * expires in so many days. */
+static void expect_days(struct client *caller, const char *first, double days)
+{
+    served.trusted = first;
+    double expires = call_metric(caller, "attnd_certificate_expiry_timestamp_seconds");
+    ck_assert_double_eq_tol((expires - (double)time(NULL)) / 86400, days, 0.1);
+}
+
 START_TEST(test_certificate_is_read_again_for_new_connections)
 {
     char next[SECRET_PATH], next_key[SECRET_PATH], first[SECRET_PATH];
     struct client caller;
     certificate_make(certificate, key);
-    certificate_make(next, next_key);
+    certificate_make_valid(next, next_key, "9");
     secret_write(first, "");
     copy(first, certificate);
     const char *const arguments[] = {"--tls-cert", certificate, "--tls-key", key, NULL};
@@ -329,10 +339,12 @@ START_TEST(test_certificate_is_read_again_for_new_connections)
     client_open(&caller, &served);
     ck_assert_int_eq(call_status(&caller, "none"), 404);
     ck_assert(shows(first) && !shows(next));
+    expect_days(&caller, first, 2);
 
     copy(certificate, next); /* without its key so far */
     reload("\"level\":\"error\",\"event\":\"certificate\",\"message\":\"is what it was: /");
     ck_assert(shows(first) && !shows(next));
+    expect_days(&caller, first, 2);
     copy(key, next_key);
     reload("\"level\":\"info\",\"event\":\"certificate\",\"message\":\"expires 2");
     ck_assert(!shows(first) && shows(next));
@@ -340,6 +352,7 @@ START_TEST(test_certificate_is_read_again_for_new_connections)
     ck_assert(!shows(first) && shows(next));
 
     served.trusted = first; /* the open connection does not check it again */
+    expect_days(&caller, first, 9);
     ck_assert_int_eq(call_status(&caller, "none"), 404);
     client_close(&caller);
     daemon_stop(&served);

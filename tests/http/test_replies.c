@@ -5,11 +5,11 @@
 #include <time.h>
 
 #include "calls.h"
+#include "long_call.h"
 #include "raw.h"
 #include "served.h"
 #include "suites.h"
 
-#define WAIT_MS 60000
 #define REPLY_MS 1000 /* reply_timeout_ms */
 #define SLACK_MS 1500 /* a sweep, and a busy machine */
 #define WIDE 2300     /* rows and keys of an attention whose weights are LARGE bytes */
@@ -21,15 +21,7 @@
 static void ask_large(struct raw *raw, int buffered)
 {
     struct text body = {0}, head = {0};
-    const char *const names[] = {"query", "key", "value"};
-    text_add(&body, "{\"outputs\":[\"attention_weights\"]");
-    for (size_t i = 0; i < 3; i++) {
-        text_add(&body, ",\"%s\":{\"shape\":[1,%d,1],\"data\":[0", names[i], WIDE);
-        for (int row = 1; row < WIDE; row++)
-            text_add(&body, ",0");
-        text_add(&body, "]}");
-    }
-    text_add(&body, "}");
+    add_weights_call(&body, WIDE);
     text_add(&head,
              "POST /attend HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
              "Accept: application/octet-stream\r\nContent-Length: %zu\r\n\r\n",

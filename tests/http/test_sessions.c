@@ -72,6 +72,34 @@ START_TEST(test_creating_what_exists_or_cannot_be_is_refused)
 }
 END_TEST
 
+/* Bodies that clients send with DELETE.  None of them means anything. */
+START_TEST(test_delete_ignores_a_small_body_of_any_type)
+{
+    static const char *const text[] = {"Content-Type: text/plain", NULL};
+    static const char *const coded[] = {"Content-Encoding: gzip", NULL};
+    static const struct {
+        const char *body;
+        const char *const *headers;
+    } bodies[] = {{"{}", NULL},   {"{\"session_id\":\"other\"}", NULL},
+                  {"null", NULL}, {"", NULL},
+                  {"{\"a", NULL}, {"bye", text},
+                  {"{}", coded},  {" ", NULL}};
+    call_create(&client, "other", "");
+    for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+        call_create(&client, "embodied", "");
+        struct answer gone = client_send(&client, &(struct request){.method = "DELETE",
+                                                                    .path = "/sessions/embodied",
+                                                                    .body = bodies[i].body,
+                                                                    .headers = bodies[i].headers});
+        expect_answer(&gone, 204, NULL, bodies[i].body);
+        ck_assert_int_eq(call_status(&client, "embodied"), 404);
+        answer_free(&gone);
+    }
+    ck_assert_int_eq(call_status(&client, "other"), 200);
+    call_delete(&client, "other");
+}
+END_TEST
+
 START_TEST(test_deleted_session_is_not_found_and_its_memory_is_free_at_once)
 {
     call_create(&client, "deleted", "");
@@ -301,6 +329,7 @@ Suite *suite_sessions(void)
     tcase_add_test(one, test_created_session_says_what_it_is);
     tcase_add_test(one, test_created_id_begins_with_the_instance_and_is_unlike_others);
     tcase_add_test(one, test_creating_what_exists_or_cannot_be_is_refused);
+    tcase_add_test(one, test_delete_ignores_a_small_body_of_any_type);
     tcase_add_test(one, test_deleted_session_is_not_found_and_its_memory_is_free_at_once);
     tcase_add_test(one, test_epoch_tells_a_session_from_a_later_one_of_its_name);
     tcase_add_test(one, test_session_belongs_to_one_model);

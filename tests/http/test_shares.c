@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "long_call.h"
 #include "raw.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
 
-#define WAIT_MS 60000
 #define WIDE 1500 /* rows and keys of an attention whose weights are LARGE bytes */
 #define LARGE ((double)WIDE * WIDE * 4)
 #define LITTLE 8192 /* bytes that a connection takes at once of a reply that nobody reads */
@@ -42,15 +42,7 @@ static void open_from(struct raw *raw, const char *address)
 static void ask_large(struct raw *raw, const char *address, const char *fields)
 {
     struct text body = {0}, head = {0};
-    const char *const names[] = {"query", "key", "value"};
-    text_add(&body, "{\"outputs\":[\"attention_weights\"]");
-    for (size_t i = 0; i < 3; i++) {
-        text_add(&body, ",\"%s\":{\"shape\":[1,%d,1],\"data\":[0", names[i], WIDE);
-        for (int row = 1; row < WIDE; row++)
-            text_add(&body, ",0");
-        text_add(&body, "]}");
-    }
-    text_add(&body, "}");
+    add_weights_call(&body, WIDE);
     text_add(&head,
              "POST /attend HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s"
              "Accept: application/octet-stream\r\nContent-Length: %zu\r\n\r\n",

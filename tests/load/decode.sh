@@ -27,7 +27,10 @@ for _ in $(seq 100); do
 done
 url=$(grep -o 'http://[^ ]*' "$work/out") || { cat "$work/err"; exit 1; }
 
-metric() { curl -sf "$url/metrics" | awk -v name="$1" '$1 == name { print $2 }'; }
+# The sum of a metric over its labels.
+metric() {
+    curl -sf "$url/metrics" | awk -F'[ {]' -v name="$1" '$1 == name { sum += $NF } END { print sum + 0 }'
+}
 
 failed=0
 declare -A rate

@@ -89,11 +89,11 @@ route_rows() {
 # A: /attend, D: /decode, I: an item of its `sequences`.
 field_rows() {
     sed -nE 's/^ *\{"([a-z_]+)", [A-Z_]+, ([A-Z| ]+), IN_.*/| `\1` | \2 |/p' \
-        server/wire/call.c | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
+        server/wire/call_fields.c | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
 }
 
 output_rows() {
-    sed -n '/^} outputs\[\] = {/,/^};/p' server/wire/call.c | grep -oE '\{"[a-z_]+"' | sed -E 's/\{"(.*)"/| `\1`/'
+    sed -n '/srv_output_names\[.*\] = {/,/^};/p' server/wire/call_fields.c | grep -oE '\{"[a-z_]+"' | sed -E 's/\{"(.*)"/| `\1`/'
 }
 
 create_rows() {

@@ -117,8 +117,9 @@ static bool allowed(const struct oracle_problem *p, size_t b, size_t h, size_t t
     size_t first = m->tree ? p->keys - p->queries : 0; /* that the mask speaks of */
     if (!m->attention_mask || s < first)
         return true;
-    return m->attention_mask[b * m->attention_mask_batch_stride +
-                             h * m->attention_mask_head_stride + t * (p->keys - first) + s - first];
+    return m
+        ->attention_mask[b * m->attention_mask_batch_stride + h * m->attention_mask_head_stride +
+                         (m->attention_mask_one_row ? 0 : t * (p->keys - first)) + s - first];
 }
 
 static bool visible(const struct oracle_problem *p, size_t b, size_t h, size_t t, size_t s)
@@ -175,7 +176,8 @@ static void score(double stages[3], const struct oracle_problem *p, size_t b, si
     stages[2] = stages[1] + position_bias(p, b, h, t, s);
     if (m->attention_bias)
         stages[2] += (double)m->attention_bias[b * m->attention_bias_batch_stride +
-                                               h * m->attention_bias_head_stride + t * p->keys + s];
+                                               h * m->attention_bias_head_stride +
+                                               (m->attention_bias_one_row ? 0 : t * p->keys) + s];
 }
 
 /* The score of an appended key, which no mask and no bias touches. */

@@ -277,11 +277,13 @@ static void draw_rows(struct draw *d, const struct attn_layer_spec *s)
         a->value_hidden_states = floats(d, a->batch * a->keys * s->value_size, 1.7f);
 }
 
-/* A mask or bias may differ by batch and by head; its strides, and how many planes it has. */
-static size_t draw_planes(size_t *batch_stride, size_t *head_stride, struct draw *d, size_t heads,
-                          size_t plane)
+/* A mask or bias may differ by batch, by head and by row; its strides, and its elements. */
+static size_t draw_planes(size_t *batch_stride, size_t *head_stride, bool *one_row, struct draw *d,
+                          size_t heads)
 {
     bool per_head = chance(d, 50), per_batch = chance(d, 50);
+    *one_row = chance(d, 30);
+    size_t plane = (*one_row ? 1 : d->call.queries) * d->call.keys;
     *head_stride = per_head ? plane : 0;
     *batch_stride = per_batch ? plane * (per_head ? heads : 1) : 0;
     return (per_batch ? d->call.batch : 1) * (per_head ? heads : 1) * plane;
@@ -329,19 +331,18 @@ static void draw_modifiers(struct draw *d, const struct attn_layer_spec *s)
 {
     struct attn_attend_args *a = &d->call;
     struct attn_modifiers *m = &a->modifiers;
-    size_t plane = a->queries * a->keys;
     draw_overrides(m, d, s->num_heads);
     m->is_causal = chance(d, 60) ? ATTN_CAUSAL_DEFAULT : (enum attn_causal)between(d, 1, 2);
     if (chance(d, 25))
         m->padding_mask = own(d, rng_bytes(&d->rng, a->batch * a->keys, 80));
     if (chance(d, 20)) {
         size_t count = draw_planes(&m->attention_mask_batch_stride, &m->attention_mask_head_stride,
-                                   d, s->num_heads, plane);
+                                   &m->attention_mask_one_row, d, s->num_heads);
         m->attention_mask = own(d, rng_bytes(&d->rng, count, 70));
     }
     if (chance(d, 20)) {
         size_t count = draw_planes(&m->attention_bias_batch_stride, &m->attention_bias_head_stride,
-                                   d, s->num_heads, plane);
+                                   &m->attention_bias_one_row, d, s->num_heads);
         m->attention_bias = draw_bias(d, count);
     }
     if (chance(d, 20)) {
@@ -428,11 +429,16 @@ void draw_describe(char *out, size_t size, const struct attn_modifiers *m)
     static const char *const causal[] = {"default", "no", "yes"};
     snprintf(out, size, "causal %s%s%s%s%s%s%s%s, scale %g, softcap %s%g, window %s[%lld,%lld]",
              causal[m->is_causal], m->tree ? ", tree" : "", m->query_offset ? ", offset" : "",
-             m->padding_mask ? ", padding" : "", m->attention_mask ? ", mask" : "",
-             m->attention_bias ? ", bias" : "", m->head_mask ? ", head_mask" : "",
-             m->position_ids ? ", position_ids" : "", m->scale, m->has_softcap ? "" : "no ",
-             m->softcap, m->has_window ? "" : "no ", (long long)m->window_left,
-             (long long)m->window_right);
+             m->padding_mask ? ", padding" : "",
+             !m->attention_mask          ? ""
+             : m->attention_mask_one_row ? ", mask of a row"
+                                         : ", mask",
+             !m->attention_bias          ? ""
+             : m->attention_bias_one_row ? ", bias of a row"
+                                         : ", bias",
+             m->head_mask ? ", head_mask" : "", m->position_ids ? ", position_ids" : "", m->scale,
+             m->has_softcap ? "" : "no ", m->softcap, m->has_window ? "" : "no ",
+             (long long)m->window_left, (long long)m->window_right);
 }
 
 int64_t draw_length(const struct attn_modifiers *m, size_t count, size_t rows)

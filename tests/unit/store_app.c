@@ -85,6 +85,22 @@ void store_app_end(struct srv_app *app)
     srv_sessions_close(app->sessions);
 }
 
+void store_app_shell(const struct srv_app *app, const char *command)
+{
+    char line[512];
+    snprintf(line, sizeof line, "cd %s && %s", app->config.state_dir, command);
+    ck_assert_msg(system(line) == 0, "%s", line);
+}
+
+void store_app_crash(struct srv_app *app)
+{
+    store_app_shell(app,
+                    "mkdir kept && find . -maxdepth 1 -name '*.*' -type f -exec cp {} kept \\;");
+    store_app_end(app);
+    store_app_shell(app,
+                    "find . -maxdepth 1 -name '*.*' -type f -delete && cp kept/* . && rm -r kept");
+}
+
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
 struct srv_session *store_app_session(struct srv_app *app, const char *id)

@@ -22,6 +22,12 @@ struct srv_store_context store_app_context(struct srv_app *app);
 void store_app_begin(struct srv_app *app);
 void store_app_end(struct srv_app *app);
 
+/* Runs a shell command in the state directory. */
+void store_app_shell(const struct srv_app *app, const char *command);
+
+/* Ends the daemon as store_app_end does, but for its files, of which those of this moment stay. */
+void store_app_crash(struct srv_app *app);
+
 #define STORE_APP_WIDTH 4 /* numbers of a row of the first layer, which has one head */
 
 /* Creates a session that is in the table and not on record yet, with a reference for the caller. */

@@ -14,6 +14,7 @@
     X(state)            \
     X(sharing)          \
     X(attention)        \
+    X(broadcast)        \
     X(golden)           \
     X(json)             \
     X(tensor_json)      \
@@ -22,7 +23,10 @@
     X(nearest)          \
     X(call)             \
     X(http)             \
+    X(openapi)          \
     X(http_scan)        \
+    X(trace)            \
+    X(http_origin)      \
     X(coding)           \
     X(config)           \
     X(keys)             \

@@ -334,6 +334,45 @@ START_TEST(test_call_decode_refuses_with_code_and_field)
 }
 END_TEST
 
+/* Names of other frameworks, and what a person is told to send. */
+static const struct {
+    const char *name, *says;
+} foreign[] = {
+    {"need_weights", "\"attention_weights\" in outputs"},
+    {"output_attentions", "\"attention_weights\" in outputs"},
+    {"key_padding_mask", "use padding_mask"},
+    {"attn_mask", "use attention_mask"},
+    {"past_key_values", "use session_id"},
+    {"use_cache", "use session_id"},
+    {"position_bias", "use attention_bias"},
+    {"d_model", "GET /models"},
+    {"n_heads", "GET /models"},
+    {"inputs_embeds", "use hidden_states"},
+    {"enable_gqa", "leave it out"},
+    {"dropout_p", "leave it out"},
+    {"is_training", "leave it out"},
+    {"hidden_state", "did you mean hidden_states?"},
+    {"topk", "did you mean top_k?"},
+    {"queries", "use query"},
+    {"causal", "did you mean is_causal?"},
+};
+
+START_TEST(test_call_says_what_to_send_for_a_field_of_another_framework)
+{
+    char body[256], long_name[300];
+    snprintf(body, sizeof body, "{" H ",\"%s\":1}", foreign[_i].name);
+    read_attend(body);
+    ck_assert_int_eq(error.code, SRV_E_UNKNOWN_FIELD);
+    ck_assert_str_eq(error.param, foreign[_i].name);
+    ck_assert_msg(strstr(error.message, foreign[_i].says) != NULL, "%s", error.message);
+    memset(long_name, 'a', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = '\0';
+    snprintf(body, sizeof body, "{\"%.200s\":1}", long_name);
+    read_attend(body);
+    ck_assert_int_eq(error.code, SRV_E_UNKNOWN_FIELD);
+}
+END_TEST
+
 START_TEST(test_call_names_the_element_at_fault)
 {
     read_decode("{\"sequences\":[{" S "\"hidden_states\":[[1,2],[3,\"4\"]]}]}");
@@ -533,6 +572,8 @@ Suite *suite_call(void)
     tcase_add_checked_fixture(broken, setup, teardown);
     tcase_add_test(broken, test_call_attend_refuses_with_code_and_field);
     tcase_add_test(broken, test_call_decode_refuses_with_code_and_field);
+    tcase_add_loop_test(broken, test_call_says_what_to_send_for_a_field_of_another_framework, 0,
+                        sizeof foreign / sizeof foreign[0]);
     tcase_add_test(broken, test_call_names_the_element_at_fault);
     tcase_add_test(broken, test_call_ids_have_the_documented_syntax);
     tcase_add_test(broken, test_call_survives_broken_bodies);

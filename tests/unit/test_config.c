@@ -598,6 +598,40 @@ START_TEST(test_config_variables_of_other_programs_are_none_of_its_business)
 }
 END_TEST
 
+START_TEST(test_config_lists_are_texts_with_commas_or_lists_of_the_file)
+{
+    expect_accepted("{\"allowed_hosts\": [\"a\", \"B.c\"], \"allow_origins\": [\"http://d:1\"]}",
+                    "", "");
+    ck_assert_str_eq(config.allowed_hosts, "a,B.c");
+    ck_assert_str_eq(config.allow_origins, "http://d:1");
+    srv_config_fini(&config);
+    expect_accepted(NULL, "ATTN_ALLOWED_HOSTS=a,b",
+                    "--allow-origins https://a,tauri://localhost,http://[::1]:3000");
+    ck_assert_str_eq(config.allowed_hosts, "a,b");
+    srv_config_fini(&config);
+    static const char *const hosts[] = {"*",   "a:80", "a,,b",  ",a",       "a,",
+                                        "a b", "a.",   "[::1]", "http://a", "a/b"};
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "{\"allowed_hosts\": \"%s\"}", hosts[i]);
+        expect_refused("is not names without ports", text, "", "");
+    }
+    static const char *const origins[] = {"*",          "null",       "a.example", "http://",
+                                          "http://*",   "http://A",   "http://a/", "://a",
+                                          "http://a,*", "https://a b"};
+    for (size_t i = 0; i < sizeof origins / sizeof origins[0]; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "{\"allow_origins\": \"%s\"}", origins[i]);
+        expect_refused("is not exact origins", text, "", "");
+    }
+    expect_refused("must be a list of strings", "{\"allow_origins\": [\"http://a\", 1]}", "", "");
+    expect_refused("must be a list of strings", "{\"allow_origins\": [\"http://a,http://b\"]}", "",
+                   "");
+    expect_refused("allowed_hosts", "{\"allowed_hosts\": []}", "", "");
+    expect_refused("host: must be a string", "{\"host\": [\"127.0.0.1\"]}", "", "");
+}
+END_TEST
+
 Suite *suite_config(void)
 {
     Suite *suite = suite_create("config");
@@ -626,6 +660,7 @@ Suite *suite_config(void)
     tcase_add_test(tests, test_config_what_is_empty_or_of_another_program_is_passed_over);
     tcase_add_test(tests, test_config_modes_and_help_is_given_whatever_else_is_wrong);
     tcase_add_test(tests, test_config_variables_of_other_programs_are_none_of_its_business);
+    tcase_add_test(tests, test_config_lists_are_texts_with_commas_or_lists_of_the_file);
     suite_add_tcase(suite, tests);
     return suite;
 }

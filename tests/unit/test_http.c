@@ -93,6 +93,39 @@ START_TEST(test_route_argument_keeps_escapes_and_ends_at_its_ceiling)
 }
 END_TEST
 
+/* A route that a path without its last slash means, or none. */
+static const struct {
+    const char *path, *route;
+} slashed[] = {
+    {"/models/", "/models"},
+    {"/models/tiny/", NULL},
+    {"/metrics/", NULL},
+    {"/readyz/", NULL},
+    {"/models//", NULL},
+    {"/models/tiny//", NULL},
+    {"/models//tiny", NULL},
+    {"/sessions/", NULL},
+    {"/sessions/a/", NULL},
+    {"/sessions/a/state/", NULL},
+    {"/snapshot/", NULL},
+    {"/", NULL},
+    {"//", NULL},
+};
+
+START_TEST(test_route_one_slash_may_follow_the_list_of_models)
+{
+    char arg[SRV_ID_MAX + 1], allowed[64];
+    const struct srv_route *route =
+        srv_route_find(arg, allowed, &srv_routes, SRV_GET, slashed[_i].path);
+    if (slashed[_i].route == NULL)
+        ck_assert_ptr_null(route);
+    else
+        ck_assert_str_eq(route->path, slashed[_i].route);
+    ck_assert_str_eq(arg, "");
+    ck_assert_ptr_null(srv_route_find(arg, allowed, &srv_routes, SRV_POST, "/decode/"));
+}
+END_TEST
+
 START_TEST(test_route_known_path_with_other_method_lists_those_allowed)
 {
     char allowed[64];
@@ -489,6 +522,8 @@ Suite *suite_http(void)
     tcase_add_test(routes, test_route_every_entry_has_either_handler_or_parser);
     tcase_add_test(routes, test_route_takes_whole_segments_as_they_were_sent);
     tcase_add_test(routes, test_route_argument_keeps_escapes_and_ends_at_its_ceiling);
+    tcase_add_loop_test(routes, test_route_one_slash_may_follow_the_list_of_models, 0,
+                        sizeof slashed / sizeof slashed[0]);
     tcase_add_test(routes, test_route_known_path_with_other_method_lists_those_allowed);
     suite_add_tcase(suite, routes);
     TCase *heads = tcase_create("guard");

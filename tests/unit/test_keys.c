@@ -350,7 +350,8 @@ START_TEST(test_auth_routes_for_others_than_infer_are_these)
         enum srv_access access;
     } others[] = {{"/sessions", SRV_FOR_ADMIN},      {"/sessions/{id}", SRV_FOR_OWNER},
                   {"/sessions/{id}", SRV_FOR_OWNER}, {"/snapshot", SRV_FOR_ADMIN},
-                  {"/snapshot", SRV_FOR_ADMIN},      {"/healthz", SRV_FOR_ALL},
+                  {"/snapshot", SRV_FOR_ADMIN},      {"/openapi.json", SRV_FOR_ANY_KEY},
+                  {"/healthz", SRV_FOR_ALL},
                   {"/health", SRV_FOR_ALL},          {"/livez", SRV_FOR_ALL},
                   {"/readyz", SRV_FOR_ALL},          {"/metrics", SRV_FOR_METRICS}};
     size_t found = 0;

@@ -12,10 +12,16 @@
 
 static struct srv_metrics *metrics;
 static struct srv_buffer text;
+static struct srv_gauges gauges;
+static const struct srv_model_gauges models[] = {{"a", .sessions = 2, .weight_bytes = 64},
+                                                 {"b", .sessions = 1, .weight_bytes = 32}};
 
 static void open_metrics(void)
 {
+    gauges = (struct srv_gauges){.sessions = 3, .ready = true};
     ck_assert(srv_metrics_open(&metrics, &srv_routes));
+    srv_metrics_add_model(metrics, "a");
+    srv_metrics_add_model(metrics, "b");
     srv_buffer_init(&text, 1 << 20);
 }
 
@@ -27,9 +33,10 @@ static void close_metrics(void)
 
 static void print(void)
 {
-    struct srv_gauges gauges = {.sessions = 3, .ready = true};
     text.length = 0;
-    srv_metrics_print(&text, metrics, &gauges);
+    srv_metrics_print(&text, metrics);
+    srv_metrics_print_gauges(&text, &gauges);
+    srv_metrics_print_models(&text, models, 2);
     srv_buffer_append(&text, "", 1);
     ck_assert(!text.failed);
 }
@@ -77,6 +84,7 @@ START_TEST(test_metrics_requests_are_counted_by_route_method_status_and_code)
     expect_line("attnd_requests_total{route=\"none\",method=\"POST\",status=\"other\"} 1");
     expect_line("attnd_errors_total{code=\"queue_full\"} 1");
     expect_line("attnd_errors_total{code=\"route_not_found\"} 1");
+    expect_line("attnd_errors_total{code=\"internal\"} 0");
     expect_line("attnd_request_seconds_count{route=\"/attend\",method=\"POST\"} 3");
     expect_line("attnd_request_seconds_sum{route=\"/attend\",method=\"POST\"} 0.009");
 }
@@ -117,39 +125,93 @@ END_TEST
 
 START_TEST(test_metrics_buckets_are_cumulative_and_bounds_inclusive)
 {
-    srv_metrics_decode(metrics, 1, 1, 100000);
-    srv_metrics_decode(metrics, 4, 5, 100001);
-    srv_metrics_decode(metrics, 2000, 2000, 20000 * MS);
+    srv_metrics_decode(metrics, 0, 1, 1, 10000);
+    srv_metrics_decode(metrics, 0, 4, 5, 10001);
+    srv_metrics_decode(metrics, 0, 2000, 2000, 20000 * MS);
     print();
-    expect_line("attnd_decode_batch_size_bucket{le=\"1\"} 1");
-    expect_line("attnd_decode_batch_size_bucket{le=\"2\"} 1");
-    expect_line("attnd_decode_batch_size_bucket{le=\"4\"} 2");
-    expect_line("attnd_decode_batch_size_bucket{le=\"1024\"} 2");
-    expect_line("attnd_decode_batch_size_bucket{le=\"+Inf\"} 3");
-    expect_line("attnd_decode_batch_size_sum 2005");
-    expect_line("attnd_decode_batch_size_count 3");
-    expect_line("attnd_decode_rows_total 2006");
-    expect_line("attnd_decode_batch_seconds_bucket{le=\"0.0001\"} 1");
-    expect_line("attnd_decode_batch_seconds_bucket{le=\"0.00025\"} 2");
-    expect_line("attnd_decode_batch_seconds_bucket{le=\"+Inf\"} 3");
+    expect_line("attnd_decode_batch_size_bucket{model=\"a\",le=\"1\"} 1");
+    expect_line("attnd_decode_batch_size_bucket{model=\"a\",le=\"2\"} 1");
+    expect_line("attnd_decode_batch_size_bucket{model=\"a\",le=\"4\"} 2");
+    expect_line("attnd_decode_batch_size_bucket{model=\"a\",le=\"1024\"} 2");
+    expect_line("attnd_decode_batch_size_bucket{model=\"a\",le=\"+Inf\"} 3");
+    expect_line("attnd_decode_batch_size_sum{model=\"a\"} 2005");
+    expect_line("attnd_decode_batch_size_count{model=\"a\"} 3");
+    expect_line("attnd_decode_rows_total{model=\"a\"} 2006");
+    expect_line("attnd_decode_batch_seconds_bucket{model=\"a\",le=\"1e-05\"} 1");
+    expect_line("attnd_decode_batch_seconds_bucket{model=\"a\",le=\"2.5e-05\"} 2");
+    expect_line("attnd_decode_batch_seconds_bucket{model=\"a\",le=\"10\"} 2");
+    expect_line("attnd_decode_batch_seconds_bucket{model=\"a\",le=\"+Inf\"} 3");
 }
 END_TEST
 
-START_TEST(test_metrics_attends_sessions_and_gauges_have_their_lines)
+START_TEST(test_metrics_computations_are_counted_by_model_and_without_one)
 {
-    srv_metrics_attend(metrics, 7, 2 * MS);
+    srv_metrics_decode(metrics, 1, 2, 3, MS);
+    srv_metrics_attend(metrics, 0, 7, 2 * MS);
+    srv_metrics_attend(metrics, SRV_NO_MODEL, 5, 2 * MS);
+    print();
+    expect_line("attnd_decode_rows_total{model=\"a\"} 0");
+    expect_line("attnd_decode_rows_total{model=\"b\"} 3");
+    expect_line("attnd_decode_batch_size_count{model=\"b\"} 1");
+    expect_line("attnd_attend_rows_total{model=\"(none)\"} 5");
+    expect_line("attnd_attend_rows_total{model=\"a\"} 7");
+    expect_line("attnd_attend_rows_total{model=\"b\"} 0");
+    expect_line("attnd_attend_seconds_count{model=\"(none)\"} 1");
+    expect_line("attnd_attend_seconds_count{model=\"a\"} 1");
+    expect_line("attnd_model_sessions{model=\"a\"} 2");
+    expect_line("attnd_model_weight_bytes{model=\"b\"} 32");
+    ck_assert_ptr_null(strstr(text.data, "_total{model=\"(other)\"}"));
+    ck_assert_ptr_null(strstr(text.data, "attnd_attend_seconds_count{model=\"b\"}"));
+}
+END_TEST
+
+/* However many models are configured, a scrape has series for SRV_METRIC_MODELS of them. */
+START_TEST(test_metrics_models_beyond_the_bound_share_a_label)
+{
+    char name[16];
+    for (size_t i = 2; i < SRV_MAX_MODELS; i++) {
+        snprintf(name, sizeof name, "m%zu", i);
+        srv_metrics_add_model(metrics, name);
+    }
+    for (size_t i = SRV_METRIC_MODELS - 1; i < SRV_MAX_MODELS; i++)
+        srv_metrics_decode(metrics, i, 1, 1, MS);
+    print();
+    expect_line("attnd_decode_rows_total{model=\"m31\"} 1");
+    expect_line("attnd_decode_rows_total{model=\"(other)\"} 224");
+    expect_line("attnd_decode_batch_seconds_count{model=\"(other)\"} 224");
+    ck_assert_ptr_null(strstr(text.data, "m32"));
+}
+END_TEST
+
+START_TEST(test_metrics_sessions_and_gauges_have_their_lines)
+{
+    gauges.queue = 5;
+    gauges.running = 2;
+    gauges.waiting = 3;
+    gauges.cache_used_bytes = 1 << 20;
+    gauges.cache_budget_bytes = 4 << 20;
+    gauges.limits.max_queue = 100;
+    gauges.process = (struct srv_process){
+        .virtual_bytes = (size_t)1 << 40, .start_seconds = 1795386160.25, .cpu_seconds = 12.5};
     srv_metrics_session(metrics, SRV_SESSION_CREATED, 5);
     srv_metrics_session(metrics, SRV_SESSION_EXPIRED, 2);
     srv_metrics_session(metrics, SRV_SESSION_DELETED, 1);
     print();
-    expect_line("attnd_attend_rows_total 7");
-    expect_line("attnd_attend_seconds_count 1");
     expect_line("attnd_sessions_created_total 5");
     expect_line("attnd_sessions_expired_total 2");
     expect_line("attnd_sessions_deleted_total 1");
     expect_line("attnd_sessions 3");
     expect_line("attnd_ready 1");
     expect_line("attnd_draining 0");
+    expect_line("attnd_queue_depth 5");
+    expect_line("attnd_queue_limit 100");
+    expect_line("attnd_requests_running 2");
+    expect_line("attnd_requests_waiting 3");
+    expect_line("attnd_cache_used_ratio 0.25");
+    expect_line("process_virtual_memory_bytes 1099511627776");
+    expect_line("process_start_time_seconds 1795386160.25");
+    expect_line("# TYPE process_cpu_seconds_total counter");
+    expect_line("process_cpu_seconds_total 12.5");
 }
 END_TEST
 
@@ -192,7 +254,9 @@ Suite *suite_metrics(void)
     tcase_add_test(tests, test_metrics_every_status_of_an_error_has_a_count_of_its_own);
     tcase_add_test(tests, test_metrics_stages_are_of_computed_requests_only);
     tcase_add_test(tests, test_metrics_buckets_are_cumulative_and_bounds_inclusive);
-    tcase_add_test(tests, test_metrics_attends_sessions_and_gauges_have_their_lines);
+    tcase_add_test(tests, test_metrics_computations_are_counted_by_model_and_without_one);
+    tcase_add_test(tests, test_metrics_models_beyond_the_bound_share_a_label);
+    tcase_add_test(tests, test_metrics_sessions_and_gauges_have_their_lines);
     tcase_add_test(tests, test_metrics_every_sample_stands_below_its_own_type_line);
     suite_add_tcase(suite, tests);
     return suite;

@@ -53,6 +53,32 @@ START_TEST(test_nearest_of_words_that_are_too_long_is_none)
 }
 END_TEST
 
+START_TEST(test_choices_are_listed_and_cut_before_they_pass_the_room)
+{
+    static const char *const names[] = {"FP32", "FP16", "BF16"};
+    char out[256], text[64][SRV_NEAREST_MAX + 1];
+    const char *many[64];
+    srv_choices(out, sizeof out, "F32", names, 3);
+    ck_assert_str_eq(out, "FP32, FP16, BF16; did you mean FP32?");
+    srv_choices(out, sizeof out, "float", names, 3);
+    ck_assert_str_eq(out, "FP32, FP16, BF16");
+    srv_choices(out, sizeof out, "float", names, 0);
+    ck_assert_str_eq(out, "");
+    for (size_t length = 1; length <= SRV_NEAREST_MAX; length++) {
+        for (size_t i = 0; i < 64; i++) {
+            memset(text[i], 'a', length);
+            text[i][length] = '\0';
+            many[i] = text[i];
+        }
+        memset(out, '!', sizeof out);
+        srv_choices(out, 96, text[0], many, 64);
+        ck_assert_uint_lt(strlen(out), 96);
+        ck_assert_ptr_nonnull(strstr(out, "...; did you mean a"));
+        ck_assert_int_eq(out[96], '!');
+    }
+}
+END_TEST
+
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* The definition of the distance, by recursion over the last characters. */
@@ -102,6 +128,7 @@ Suite *suite_nearest(void)
     tcase_add_loop_test(tests, test_nearest_suggests_the_field_that_was_meant, 0,
                         sizeof cases / sizeof cases[0]);
     tcase_add_test(tests, test_nearest_of_words_that_are_too_long_is_none);
+    tcase_add_test(tests, test_choices_are_listed_and_cut_before_they_pass_the_room);
     tcase_add_test(tests, test_nearest_is_the_first_of_the_least_distance);
     suite_add_tcase(suite, tests);
     return suite;

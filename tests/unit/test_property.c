@@ -421,7 +421,7 @@ static struct attn_attend_args sequence(struct subject *s)
 }
 
 /* Extracts the planes [H or 1][rows][first + rows] of a step from those [H or 1][T][T] of the whole
- * sequence. */
+ * sequence.  A mask of one row [T] needs no copy: a step reads as much of it as it has keys. */
 static void *step_planes(size_t *stride, struct subject *s, const void *planes, size_t whole,
                          size_t first, size_t rows, size_t size)
 {
@@ -441,10 +441,10 @@ static struct attn_modifiers step_modifiers(struct subject *s, const struct attn
     struct attn_modifiers m = args->modifiers;
     if (first % 2 == 0)
         m.is_causal = ATTN_CAUSAL_DEFAULT; /* causal, for steps */
-    if (m.attention_mask)
+    if (m.attention_mask && !m.attention_mask_one_row)
         m.attention_mask = step_planes(&m.attention_mask_head_stride, s, m.attention_mask,
                                        args->queries, first, rows, sizeof *m.attention_mask);
-    if (m.attention_bias)
+    if (m.attention_bias && !m.attention_bias_one_row)
         m.attention_bias = step_planes(&m.attention_bias_head_stride, s, m.attention_bias,
                                        args->queries, first, rows, sizeof *m.attention_bias);
     if (m.position_ids)

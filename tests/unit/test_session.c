@@ -50,6 +50,52 @@ static enum srv_error_code create(struct srv_session **out, const char *id, size
     return srv_session_create(out, sessions, &model, &options, &error);
 }
 
+/* Ids that no session has, and what a caller is told of each. */
+static const struct {
+    const char *id;
+    enum srv_error_code code;
+} missing[] = {
+    {"there.0123456789abcdefghjkmnpqrs", SRV_E_WRONG_INSTANCE},
+    {"here-2.0123456789abcdefghjkmnpqrs", SRV_E_WRONG_INSTANCE},
+    {"her.0123456789abcdefghjkmnpqrs", SRV_E_WRONG_INSTANCE},
+    {"HERE.0123456789abcdefghjkmnpqrs", SRV_E_WRONG_INSTANCE},
+    {"here.0123456789abcdefghjkmnpqrs", SRV_E_SESSION_NOT_FOUND},   /* made here, and gone */
+    {"there.0123456789abcdefghjkmnpqr", SRV_E_SESSION_NOT_FOUND},   /* 25 digits */
+    {"there.0123456789abcdefghjkmnpqrst", SRV_E_SESSION_NOT_FOUND}, /* 27 */
+    {"there.0123456789abcdefghijkmnpqr", SRV_E_SESSION_NOT_FOUND},  /* i is no digit */
+    {"the_re.0123456789abcdefghjkmnpqrs", SRV_E_SESSION_NOT_FOUND}, /* no instance's name */
+    {"a.there.0123456789abcdefghjkmnpqrs", SRV_E_SESSION_NOT_FOUND},
+    {"-there.0123456789abcdefghjkmnpqrs", SRV_E_SESSION_NOT_FOUND},
+    {"there%.0123456789abcdefghjkmnpqrs", SRV_E_SESSION_NOT_FOUND},
+    {".0123456789abcdefghjkmnpqrs", SRV_E_SESSION_NOT_FOUND},
+    {"there", SRV_E_SESSION_NOT_FOUND},
+    {"there.", SRV_E_SESSION_NOT_FOUND},
+    {"abcdefghijklmnopqrstuvwxyz0123456.0123456789abcdefghjkmnpqrs", SRV_E_SESSION_NOT_FOUND},
+    {"", SRV_E_SESSION_NOT_FOUND},
+};
+
+START_TEST(test_session_missing_id_of_another_instance_is_told_apart)
+{
+    ck_assert_int_eq(srv_session_fail_missing(sessions, missing[_i].id, &error), missing[_i].code);
+    ck_assert_int_eq(error.code, missing[_i].code);
+    ck_assert_str_eq(error.param, "session_id");
+}
+END_TEST
+
+START_TEST(test_session_made_by_one_table_is_of_another_instance_for_a_second)
+{
+    struct srv_session *made;
+    struct srv_sessions *other;
+    ck_assert_int_eq(create(&made, NULL, 0, 0), SRV_OK);
+    ck_assert(srv_sessions_open(&other, &limits, "other"));
+    ck_assert_int_eq(srv_session_fail_missing(sessions, made->id, &error), SRV_E_SESSION_NOT_FOUND);
+    ck_assert_int_eq(srv_session_fail_missing(other, made->id, &error), SRV_E_WRONG_INSTANCE);
+    ck_assert(srv_error_retryable(error.code));
+    srv_sessions_close(other);
+    srv_session_put(made);
+}
+END_TEST
+
 /* Finds a session and takes it out of the table, as DELETE does. */
 static bool delete_session(const char *id)
 {
@@ -316,6 +362,9 @@ Suite *suite_session(void)
     Suite *suite = suite_create("session");
     TCase *tests = tcase_create("session");
     tcase_add_checked_fixture(tests, open_table, close_table);
+    tcase_add_loop_test(tests, test_session_missing_id_of_another_instance_is_told_apart, 0,
+                        sizeof missing / sizeof missing[0]);
+    tcase_add_test(tests, test_session_made_by_one_table_is_of_another_instance_for_a_second);
     tcase_add_test(tests, test_session_create_get_delete);
     tcase_add_test(tests, test_session_left_out_options_take_the_model_s_and_the_table_s);
     tcase_add_test(tests, test_session_epochs_differ_and_are_exact_in_a_double);

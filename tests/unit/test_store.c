@@ -71,10 +71,9 @@ static struct srv_store_status fail_snapshot(void)
 static size_t count_failed(void)
 {
     static const char name[] = "\nattnd_snapshots_failed_total ";
-    struct srv_gauges gauges = {0};
     struct srv_buffer text;
     srv_buffer_init(&text, 1 << 20);
-    srv_metrics_print(&text, app.metrics, &gauges);
+    srv_metrics_print(&text, app.metrics);
     srv_buffer_append(&text, "", 1);
     const char *at = strstr(text.data, name);
     ck_assert_ptr_nonnull(at);
@@ -94,14 +93,6 @@ static size_t count_files(enum srv_file_kind kind)
     return found;
 }
 
-/* Runs a command in the state directory. */
-static void in_directory(const char *command)
-{
-    char line[256];
-    snprintf(line, sizeof line, "cd %s && %s", app.config.state_dir, command);
-    ck_assert_msg(system(line) == 0, "%s", line);
-}
-
 /* Records a step, a fork, and another step; returns the fork's epoch. */
 static uint64_t fork_between_steps(struct srv_session *parent)
 {
@@ -118,12 +109,13 @@ static uint64_t fork_between_steps(struct srv_session *parent)
 static void kill_snapshot_before(uint64_t epoch)
 {
     char command[128];
-    in_directory("mkdir kept && find . -maxdepth 1 -name '*.*' -type f -exec cp {} kept \\;");
+    store_app_shell(&app,
+                    "mkdir kept && find . -maxdepth 1 -name '*.*' -type f -exec cp {} kept \\;");
     store_app_snapshot(&app);
     store_app_end(&app);
     snprintf(command, sizeof command, "rm *.base %016llx-*.session && cp -n kept/* .",
              (unsigned long long)epoch);
-    in_directory(command);
+    store_app_shell(&app, command);
     store_app_begin(&app);
 }
 
@@ -335,7 +327,7 @@ START_TEST(test_empty_files_of_a_first_snapshot_shadow_no_record)
 {
     kill_snapshot_between(store_app_session(&app, "a"));
     store_app_end(&app);
-    in_directory("truncate -s 0 *.session");
+    store_app_shell(&app, "truncate -s 0 *.session");
     store_app_begin(&app);
     ck_assert_uint_eq(store_app_length(&app, "a"), 2);
     ck_assert_uint_eq(store_app_length(&app, "fork"), 1);
@@ -353,7 +345,7 @@ START_TEST(test_damaged_base_leaves_its_files_and_the_journals_since)
     ck_assert_uint_eq(store_app_length(&app, "fork"), 2);
     for (int i = 0; i < 2; i++) { /* first damaged, then set aside */
         store_app_end(&app);
-        in_directory(i == 0 ? "truncate -s 5 *.base" : "test -f *.base.damaged");
+        store_app_shell(&app, i == 0 ? "truncate -s 5 *.base" : "test -f *.base.damaged");
         store_app_begin(&app);
         ck_assert_uint_eq(store_app_length(&app, "a"), 3);
         ck_assert_uint_eq(store_app_length(&app, "fork"), 2);
@@ -409,7 +401,7 @@ static void lose_one_of_four(void)
     snprintf(command, sizeof command,
              "printf x | dd of=0000000000000001.journal bs=1 seek=%zu conv=notrunc 2>/dev/null",
              SRV_JOURNAL_HEAD + mark + head + 8);
-    in_directory(command);
+    store_app_shell(&app, command);
 }
 
 /* The next start finds the same files. */
@@ -487,7 +479,8 @@ START_TEST(test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     srv_session_put(session);
     store_app_end(&app);
-    in_directory("test -f *3.base && for f in *3.session; do cp $f ${f%3.session}4.session; done");
+    store_app_shell(
+        &app, "test -f *3.base && for f in *3.session; do cp $f ${f%3.session}4.session; done");
     app.config.durability = SRV_DURABLE_JOURNAL;
     store_app_begin(&app);
     ck_assert_uint_eq(store_app_length(&app, "a"), 1);
@@ -499,7 +492,7 @@ END_TEST
 START_TEST(test_what_is_no_regular_file_is_not_waited_for)
 {
     struct srv_file_reader reader;
-    in_directory("mkfifo fifo && mkdir folder");
+    store_app_shell(&app, "mkfifo fifo && mkdir folder");
     static const char *const names[] = {"fifo", "folder"};
     for (size_t i = 0; i < 2; i++) {
         ck_assert(!srv_file_reader_open(&reader, srv_store_directory(app.store), names[i]));
@@ -533,6 +526,47 @@ START_TEST(test_session_file_that_cannot_be_read_is_not_damaged)
 }
 END_TEST
 
+/* Opens the directory of a closed store as a user, and expects a refusal with the text. */
+static void expect_refused_directory(const char *expected, uid_t user)
+{
+    struct srv_store *store;
+    const struct srv_store_context context = store_app_context(&app);
+    ck_assert_int_eq(seteuid(user), 0);
+    bool opened = srv_store_open(&store, &context, message, sizeof message);
+    ck_assert_int_eq(seteuid(getuid()), 0);
+    ck_assert(!opened);
+    ck_assert_msg(strstr(message, expected) != NULL, "%s", message);
+}
+
+/* As root, since another user cannot make what belongs to somebody else. */
+START_TEST(test_directory_of_another_user_is_refused_with_the_owner_and_the_remedy)
+{
+    static const struct {
+        const char *command, *owner;
+    } cases[] = {{"chmod 755 . && chown 0 . lock", "user 0 owns it"},
+                 {"chown 65533 . lock && chmod 700 .", "user 65533 owns it"},
+                 {"chown 65532 . && chown 0 lock && chmod 600 lock", "user 0 owns it"}};
+    char expected[512];
+    store_app_end(&app);
+    for (size_t i = 0; getuid() == 0 && i < sizeof cases / sizeof *cases; i++) {
+        store_app_shell(&app, cases[i].command);
+        snprintf(expected, sizeof expected,
+                 "Permission denied: %s and attnd runs as user 65532: chown -R 65532 %s",
+                 cases[i].owner, app.config.state_dir);
+        expect_refused_directory(expected, 65532);
+    }
+    if (getuid() == 0)
+        store_app_shell(&app, "chown -R 65532 . && chmod 500 . && rm lock");
+    else
+        store_app_shell(&app, "rm lock && chmod 500 .");
+    snprintf(expected, sizeof expected, "state_dir %s: Permission denied", app.config.state_dir);
+    expect_refused_directory(expected, getuid() == 0 ? 65532 : getuid());
+    ck_assert_msg(strstr(message, "chown") == NULL, "%s", message);
+    store_app_shell(&app, "chmod 700 .");
+    store_app_begin(&app);
+}
+END_TEST
+
 Suite *suite_store(void)
 {
     Suite *suite = suite_create("store");
@@ -562,6 +596,7 @@ Suite *suite_store(void)
                    test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_killed);
     tcase_add_test(tests, test_what_is_no_regular_file_is_not_waited_for);
     tcase_add_test(tests, test_session_file_that_cannot_be_read_is_not_damaged);
+    tcase_add_test(tests, test_directory_of_another_user_is_refused_with_the_owner_and_the_remedy);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -45,20 +45,6 @@ static void tear_down(void)
     store_app_close(&app);
 }
 
-static void in_directory(const char *command)
-{
-    char line[512];
-    snprintf(line, sizeof line, "cd %s && %s", app.config.state_dir, command);
-    ck_assert_msg(system(line) == 0, "%s", line);
-}
-
-static void crash(void)
-{
-    in_directory("mkdir kept && find . -maxdepth 1 -name '*.*' -type f -exec cp {} kept \\;");
-    store_app_end(&app);
-    in_directory("find . -maxdepth 1 -name '*.*' -type f -delete && cp kept/* . && rm -r kept");
-}
-
 /* ---- The order of calls ---------------------------------------------------------------------- */
 
 /* Whether each write to a journal so far was followed by a flush of it. */
@@ -150,7 +136,7 @@ START_TEST(test_start_flushes_the_journals_that_it_has_read)
     struct srv_session *a = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
     srv_session_put(a);
-    crash();
+    store_app_crash(&app);
     disk_reset();
     store_app_begin(&app);
     size_t created = disk_find(DISK_PWRITE, "2.journal", 0); /* its head */
@@ -252,7 +238,7 @@ START_TEST(test_nobody_who_serves_waits_for_a_flush_and_expired_sessions_are_rec
     ck_assert_uint_le(disk_count(DISK_FDATASYNC, "1.journal"), flushes + 1);
     for (size_t i = 0; i < SESSIONS; i++)
         srv_session_put(sessions[i]);
-    crash();
+    store_app_crash(&app);
     store_app_begin(&app);
     ck_assert_uint_eq(srv_sessions_count(app.sessions), 1);
 }
@@ -301,7 +287,7 @@ START_TEST(test_owner_keys_and_digests_come_back_from_the_journal_and_from_a_sna
     if (_i > 0)
         store_app_snapshot(&app);
     srv_session_put(session);
-    crash();
+    store_app_crash(&app);
     store_app_begin(&app);
     check_owned_session("a", false);
     check_owned_session("fork", true);
@@ -354,7 +340,7 @@ START_TEST(test_idle_time_outlives_a_crash_but_for_a_minute)
         usleep(10000);
         srv_store_describe(&status, app.store);
     }
-    crash();
+    store_app_crash(&app);
     atomic_store(&disk.monotonic_s, 0);
     store_app_begin(&app);
     ck_assert_uint_ge(idle_s("a"), 100);

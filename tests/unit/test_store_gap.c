@@ -39,21 +39,6 @@ static void tear_down(void)
     store_app_close(&app);
 }
 
-static void in_directory(const char *command)
-{
-    char line[512];
-    snprintf(line, sizeof line, "cd %s && %s", app.config.state_dir, command);
-    ck_assert_msg(system(line) == 0, "%s", line);
-}
-
-/* Ends the daemon, of whose files only those of this moment are left. */
-static void crash(void)
-{
-    in_directory("mkdir kept && find . -maxdepth 1 -name '*.*' -type f -exec cp {} kept \\;");
-    store_app_end(&app);
-    in_directory("find . -maxdepth 1 -name '*.*' -type f -delete && cp kept/* . && rm -r kept");
-}
-
 static void make_idle_sessions(void)
 {
     for (size_t i = 0; i < IDLE; i++) {
@@ -148,7 +133,7 @@ START_TEST(test_zeroed_page_in_the_unflushed_tail_costs_no_session_that_was_flus
     uint64_t epoch = busy->epoch;
     append(busy, 300);
     srv_session_put(busy);
-    crash();
+    store_app_crash(&app);
     int fd = open_journal(1);
     off_t at = find_record(fd, epoch, 20);
     damage(fd, at - at % PAGE + PAGE, PAGE);
@@ -177,7 +162,7 @@ START_TEST(test_damaged_records_in_the_flushed_part_cost_the_sessions_that_they_
     append(made, 1);
     struct srv_session *fork = store_app_fork(&app, made, "fork");
     if (_i == 0) /* the daemon goes on, and its store writes marks */
-        await_flush(), await_flush(), crash();
+        await_flush(), await_flush(), store_app_crash(&app);
     else
         store_app_end(&app);
     int fd = open_journal(1);
@@ -246,7 +231,7 @@ START_TEST(test_journal_after_an_unflushed_end_that_was_lost_does_not_count)
     append(b, 2); /* of the new one */
     srv_session_put(a);
     srv_session_put(b);
-    crash();
+    store_app_crash(&app);
     atomic_store(&disk.fdatasync_ms, 0);
     int fd = open_journal(1);
     ck_assert_int_eq(ftruncate(fd, find_record(fd, epoch, 3)), 0);

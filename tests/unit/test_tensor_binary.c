@@ -258,6 +258,23 @@ START_TEST(test_descriptions_say_shape_type_and_size_within_their_bound)
 }
 END_TEST
 
+START_TEST(test_bytes_after_text_of_any_length_begin_aligned)
+{
+    struct srv_buffer buffer;
+    srv_buffer_init(&buffer, 1 << 16);
+    for (size_t length = 0; length <= 3 * 64; length++) {
+        buffer.length = 0;
+        for (size_t i = 0; i < length; i++)
+            srv_buffer_text(&buffer, "x");
+        srv_tensor_align(&buffer);
+        ck_assert_uint_eq(buffer.length, (length + 63) / 64 * 64);
+        for (size_t i = 0; i < buffer.length; i++)
+            ck_assert_int_eq(buffer.data[i], i < length ? 'x' : ' ');
+    }
+    srv_buffer_fini(&buffer);
+}
+END_TEST
+
 Suite *suite_tensor_binary(void)
 {
     Suite *suite = suite_create("tensor_binary");
@@ -273,6 +290,7 @@ Suite *suite_tensor_binary(void)
     tcase_add_test(tests, test_objects_take_their_bytes_or_say_what_is_wrong);
     tcase_add_test(tests, test_without_framing_there_are_no_bytes);
     tcase_add_test(tests, test_descriptions_say_shape_type_and_size_within_their_bound);
+    tcase_add_test(tests, test_bytes_after_text_of_any_length_begin_aligned);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -106,9 +106,14 @@ START_TEST(test_tensor_errors_have_code_and_index)
         {"5", SRV_E_INVALID_TYPE, "x must be an array, not a number"},
         {"\"abc\"", SRV_E_INVALID_TYPE, "x must be an array, not a string"},
         {"null", SRV_E_INVALID_TYPE, "x must be an array, not null"},
-        {"[NaN]", SRV_E_MALFORMED_JSON, "malformed JSON at byte 1: expected a value, found 'N'"},
+        {"[NaN]", SRV_E_MALFORMED_JSON,
+         "malformed JSON at byte 1: expected a value, found 'N'; JSON has no NaN and no Infinity: "
+         "write null for minus infinity, in attention_bias"},
         {"[-Infinity]", SRV_E_MALFORMED_JSON,
-         "malformed JSON at byte 2: expected a digit, found 'I'"},
+         "malformed JSON at byte 2: expected a digit, found 'I'; JSON has no NaN and no Infinity"},
+        {"[1, Infinity]", SRV_E_MALFORMED_JSON,
+         "malformed JSON at byte 4: expected a value, found 'I'; JSON has no NaN"},
+        {"[1,In]", SRV_E_MALFORMED_JSON, "malformed JSON at byte 3: expected a value, found 'I'"},
         {"[1.]", SRV_E_MALFORMED_JSON, "malformed JSON at byte 3: expected a digit"},
         {"[01]", SRV_E_MALFORMED_JSON, "malformed JSON at byte 2: expected ',' or ']'"},
         {"[1,]", SRV_E_MALFORMED_JSON, "malformed JSON at byte 3: expected a value, found ']'"},
@@ -196,7 +201,9 @@ START_TEST(test_tensor_booleans_are_true_false_one_and_zero)
     ck_assert_int_eq(read_kind("[2]", SRV_BOOLS, false), SRV_E_INVALID_VALUE);
     ck_assert_int_eq(read_kind("[-1]", SRV_BOOLS, false), SRV_E_INVALID_VALUE);
     ck_assert_int_eq(read_kind("[1,1.0]", SRV_BOOLS, false), SRV_E_INVALID_TYPE);
-    ck_assert_str_eq(error.message, "x[1] is not true, false, 1 or 0");
+    ck_assert_str_eq(
+        error.message,
+        "x[1] is not true, false, 1 or 0; numbers to add to scores are attention_bias");
     ck_assert_int_eq(read_kind("[null]", SRV_BOOLS, false), SRV_E_INVALID_TYPE);
     ck_assert_int_eq(read_kind("[trux]", SRV_BOOLS, false), SRV_E_MALFORMED_JSON);
 }

@@ -1,0 +1,354 @@
+/* openapi_replies.c: the schemas of replies, and of the texts, numbers and lists of names that they
+ * and requests share: a row for each schema, and a row for each member of an object.
+ *
+ * Objects are closed: a member of a reply that has no row here fails `make check-openapi`. */
+#include <string.h>
+
+#include "api/openapi_types.h"
+#include "wire/call_fields.h"
+#include "wire/document.h"
+
+/* ---- Texts, numbers, names ------------------------------------------------------------------- */
+
+#define ID_PATTERN "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+_Static_assert(SRV_ID_MAX == 64, "ID_PATTERN has the length");
+
+static const struct {
+    const char *name, *type, *meaning;
+    const char *pattern; /* of a text, or NULL */
+    const char *bound;   /* of a number: "minimum" or "exclusiveMinimum" */
+    double least, most;  /* of a number; most 0: none */
+} simple[] = {
+    {"Id", "string", "1 to 64 letters, digits, '_', '.' and '-', the first a letter or digit",
+     .pattern = ID_PATTERN},
+    {"PageToken", "string", "an id, or ID:OWNER, as next has it",
+     .pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(:[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$"},
+    {"OwnerName", "string", "the name of an API key; empty: made without keys",
+     .pattern = "^([A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$"},
+    {"IdempotencyKey", "string", "1 to 64 of A-Za-z0-9_.-", .pattern = "^[A-Za-z0-9_.-]{1,64}$"},
+    {"Count", "integer", "0 or more", .bound = "minimum"},
+    {"PositiveCount", "integer", "1 or more", .bound = "minimum", .least = 1},
+    {"LayerIndex", "integer", "a layer, counted in the checkpoint", .bound = "minimum",
+     .most = ATTN_MAX_LAYERS - 1},
+    {"Radius", "integer", "tokens", .bound = "minimum", .most = ATTN_MAX_TOKENS},
+    {"Scale", "number", "of scores", .bound = "exclusiveMinimum", .most = ATTN_MAX_SCALE},
+    {"Softcap", "number", "0: none; else from 1e-6", .bound = "minimum", .most = ATTN_MAX_SOFTCAP},
+    {"PageLimit", "integer", "sessions of a page", .bound = "minimum", .least = 1,
+     .most = SRV_MAX_PAGE_SESSIONS},
+    {"DeadlineMs", "integer", "milliseconds from the head's arrival", .bound = "minimum",
+     .least = 1, .most = SRV_MAX_DEADLINE_MS},
+    {"OpenapiDocument", "object", "this description", .pattern = NULL},
+};
+
+static json_t *number_json(const char *type, double number)
+{
+    return strcmp(type, "integer") == 0 ? json_integer((json_int_t)number) : json_real(number);
+}
+
+static void add_simple(json_t **schemas)
+{
+    for (size_t i = 0; i < sizeof simple / sizeof simple[0]; i++) {
+        const char *type = simple[i].type;
+        json_t *schema = json_pack("{s:s, s:s}", "type", type, "description", simple[i].meaning);
+        if (simple[i].pattern != NULL)
+            srv_document_set(&schema, "pattern", json_string(simple[i].pattern));
+        if (simple[i].bound != NULL)
+            srv_document_set(&schema, simple[i].bound, number_json(type, simple[i].least));
+        if (simple[i].most > 0)
+            srv_document_set(&schema, "maximum", number_json(type, simple[i].most));
+        srv_document_set(schemas, simple[i].name, schema);
+    }
+}
+
+static const struct {
+    const char *name, *words;
+} names[] = {
+    {"Phase", "loading ready draining"},
+    {"RopeType", "default linear dynamic yarn llama3 longrope"},
+    {"MaskKind", "causal full sliding_window"},
+    {"PositionBiasType", "alibi t5"},
+    {"ReplyDatatype", "FP32 UINT32"},
+    {"RequestCoding", "gzip x-gzip deflate identity"},
+};
+
+/* A list of names that another table of the program has. */
+typedef const char *name_function(size_t i); /* NULL beyond the last */
+
+static const char *error_name(size_t i)
+{
+    return i + 1 < SRV_ERROR_COUNT ? srv_error_word((enum srv_error_code)(i + 1)) : NULL;
+}
+
+static const char *output_name(size_t i)
+{
+    return i < SRV_OUTPUT_COUNT ? srv_output_names[i].name : NULL;
+}
+
+static const char *stage_name(size_t i)
+{
+    return i < SRV_SCORE_STAGE_COUNT ? srv_score_stages[i] : NULL;
+}
+
+static const char *pattern_name(size_t i)
+{
+    return i <= ATTN_PATTERN_FOCUSED ? attn_pattern_name((enum attn_pattern)i) : NULL;
+}
+
+static const struct {
+    const char *name;
+    name_function *function;
+} listed[] = {
+    {"ErrorCode", error_name},
+    {"OutputName", output_name},
+    {"ScoreStage", stage_name},
+    {"HeadPattern", pattern_name},
+};
+
+static void add_names(json_t **schemas)
+{
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        srv_document_set(
+            schemas, names[i].name,
+            json_pack("{s:s, s:o}", "type", "string", "enum", srv_openapi_words(names[i].words)));
+    for (size_t i = 0; i < sizeof listed / sizeof listed[0]; i++) {
+        json_t *list = json_array();
+        const char *name;
+        for (size_t j = 0; (name = listed[i].function(j)) != NULL; j++)
+            srv_document_append(&list, json_string(name));
+        srv_document_set(schemas, listed[i].name,
+                         json_pack("{s:s, s:o}", "type", "string", "enum", list));
+    }
+}
+
+/* ---- Objects --------------------------------------------------------------------------------- */
+
+static const struct object {
+    const char *name, *meaning;
+    bool partial; /* each of its members may be left out */
+    bool outputs; /* it also has the outputs of a call */
+} objects[] = {
+    {.name = "Error", .meaning = "A refused request"},
+    {.name = "ErrorDetail", .meaning = "Decide by code: messages are for people and may change"},
+    {.name = "Attention", .meaning = "Attention over given rows", .outputs = true},
+    {.name = "Step", .meaning = "A step over a session", .outputs = true},
+    {.name = "Prefill", .meaning = "A step over a session, by /attend", .outputs = true},
+    {.name = "FailedStep", .meaning = "A step of a list that was not made"},
+    {.name = "StepList", .meaning = "Steps in the order of the request's"},
+    {.name = "TopWeights", .meaning = "The largest weights of each row, the largest first"},
+    {.name = "HeadStats",
+     .meaning = "Means over the rows that see a key, of weights before head_mask"},
+    {.name = "BinaryOutput", .meaning = "A tensor whose bytes follow the JSON"},
+    {.name = "Session", .meaning = "A session"},
+    {.name = "LayerLength", .meaning = "The tokens of a layer"},
+    {.name = "SessionPage", .meaning = "Some of the sessions"},
+    {.name = "Snapshot", .meaning = "How far writing all sessions to disk is"},
+    {.name = "ModelList", .meaning = "All models"},
+    {.name = "Model",
+     .meaning = "A model; from hidden_size on the specification of its first resident layer"},
+    {.name = "DifferingLayer",
+     .meaning = "What differs from the first resident layer",
+     .partial = true},
+    {.name = "Kernels", .meaning = "The kernels that compute"},
+    {.name = "Rope", .meaning = "Rotary positions"},
+    {.name = "PositionBias", .meaning = "A bias by the distance of query and key"},
+    {.name = "QkNorm", .meaning = "Norm of queries and keys before the rotation"},
+    {.name = "Biases", .meaning = "Which projections have a bias"},
+    {.name = "Health", .meaning = "The daemon answers"},
+    {.name = "Ready", .meaning = "Requests are served"},
+};
+
+#define NAME_SIZE 48
+#define LAYER "Model DifferingLayer"
+#define STEP "Prefill Step"
+
+static const struct member {
+    const char *objects; /* names of those that have it */
+    const char *name;    /* with a question mark where it may be left out */
+    const char *type, *meaning;
+} members[] = {
+    {"Error", "error", "ErrorDetail", "what is wrong"},
+    {"ErrorDetail", "code", "ErrorCode", "what to decide by"},
+    {"ErrorDetail", "message", "string", "one line for people"},
+    {"ErrorDetail", "param?", "string", "the field at fault"},
+    {"ErrorDetail", "retryable", "boolean", "whether the same request may succeed later"},
+    {"ErrorDetail", "length?", "Count", "of the layer, with position_conflict and position_gap"},
+    {"ErrorDetail", "request_id?", "string", "as in the log; not of an item of a list"},
+
+    {"Attention", "model", "string?", "null: without weights"},
+    {"Prefill", "model", "string", "the session's model"},
+    {STEP " FailedStep", "session_id", "Id", "the session"},
+    {"Attention " STEP, "layer", "LayerIndex", "the layer"},
+    {STEP, "position", "Count", "where the first row went"},
+    {STEP, "length", "Count", "the layer's tokens after the step"},
+    {STEP, "epoch", "Count", "of the session"},
+    {STEP, "replayed?", "boolean", "a retry: nothing was appended"},
+    {"FailedStep", "error", "ErrorDetail", "why"},
+    {"StepList", "sequences", "[Step|FailedStep]", "as the request's"},
+    {"TopWeights", "index", "IndexOutput", "columns of the weights"},
+    {"TopWeights", "weight", "FloatOutput", "the weights"},
+    {"BinaryOutput", "shape", "[Count]", "slowest index first"},
+    {"BinaryOutput", "datatype", "ReplyDatatype", "of an element, little-endian"},
+    {"BinaryOutput", "binary_data_size", "Count", "bytes"},
+    {"HeadStats", "head", "Count", "its index"},
+    {"HeadStats", "pattern", "HeadPattern", "what the head looks at"},
+    {"HeadStats", "entropy", "number", "of the weights, in nats"},
+    {"HeadStats", "mean_distance", "number", "of a query from its keys, weighed, in tokens"},
+    {"HeadStats", "self", "number", "weight on the query's own position"},
+    {"HeadStats", "previous", "number", "weight on the position before"},
+    {"HeadStats", "first", "number", "weight on the first key that is no padding"},
+    {"HeadStats", "local", "number", "weight within local_radius"},
+    {"HeadStats", "largest", "number", "the largest weight"},
+    {"HeadStats", "rows", "Count", "rows that see a key; if 0, all members are 0"},
+
+    {"Session", "session_id", "Id", "its id"},
+    {"Session", "model", "string", "its model"},
+    {"Session", "owner?", "OwnerName", "the API key that made it, for the scope admin"},
+    {"Session", "shared?", "boolean", "every API key finds it"},
+    {"Session", "epoch", "Count", "another number for every session ever created"},
+    {"Session", "max_length", "Count", "tokens"},
+    {"Session", "ttl_s", "Count", "seconds without a step after which it expires"},
+    {"Session", "idle_s", "number", "seconds since the last step"},
+    {"Session", "bytes", "Count", "of its cache"},
+    {"Session", "lengths", "[LayerLength]", "of the resident layers"},
+    {"Session", "replayed?", "boolean", "an earlier request of this Idempotency-Key made it"},
+    {"LayerLength", "layer", "LayerIndex", "the layer"},
+    {"LayerLength", "length", "Count", "its tokens"},
+    {"SessionPage", "sessions", "[Session]", "in the order of their ids"},
+    {"SessionPage", "next", "PageToken?", "what to continue after; null at the end"},
+    {"Snapshot", "generation", "Count", "the one begun or in use"},
+    {"Snapshot", "base", "Count", "the last that is complete on disk; 0: none"},
+    {"Snapshot", "journal_bytes", "Count", "of the journals since then"},
+    {"Snapshot", "running", "boolean", "whether one is being written or waits to be"},
+
+    {"ModelList", "models", "[Model]", "in the order of the configuration"},
+    {"ModelList Model", "kernels", "Kernels", "the kernels that compute"},
+    {"Kernels", "level", "string", "of the CPU"},
+    {"Kernels", "gemm", "string", "which matrix products"},
+    {"Kernels", "blas_core", "string?", "the kernels that OpenBLAS chose"},
+    {"Kernels", "blas_overridden", "boolean", "whether OPENBLAS_CORETYPE chose"},
+    {"Kernels", "threads", "Count", "that compute"},
+    {"Model", "name", "string", "its name"},
+    {"Model", "family", "string", "of the checkpoint; random without one"},
+    {"Model", "stack", "string?", "encoder, decoder or cross, of a family that has several"},
+    {"Model", "random", "boolean", "its weights are random"},
+    {"Model", "note?", "string", "about random weights"},
+    {"Model", "num_layers", "Count", "of the checkpoint"},
+    {"Model", "resident_layers", "[LayerIndex]", "layers that are served"},
+    {"Model", "max_position", "Count", "the configuration's max_position_embeddings; 0: none"},
+    {"Model", "max_length", "Count", "tokens of the longest session"},
+    {"Model", "weights_dtype", "string", "the checkpoint's"},
+    {"Model", "dtype", "string", "of the resident weights"},
+    {"Model", "kv_dtype", "string", "of caches"},
+    {"Model", "weight_bytes", "Count", "of the resident weights"},
+    {"Model", "cache_bytes_per_token", "Count", "of all layers"},
+    {"Model", "fingerprint", "string", "of specification and weights"},
+    {"Model", "differing_layers", "[DifferingLayer]", "layers unlike the first resident one"},
+    {"DifferingLayer", "layer", "LayerIndex", "which"},
+    {LAYER, "hidden_size", "Count", "width E"},
+    {LAYER, "key_size", "Count", "width of the rows that keys come from"},
+    {LAYER, "value_size", "Count", "width of the rows that values come from"},
+    {LAYER, "num_attention_heads", "Count", "H"},
+    {LAYER, "num_key_value_heads", "Count", "G"},
+    {LAYER, "head_dim", "Count", "D"},
+    {LAYER, "value_head_dim", "Count", "Dv"},
+    {LAYER, "scale", "number", "of scores"},
+    {LAYER, "softcap", "number?", "of scores"},
+    {LAYER, "is_causal", "boolean", "a row sees keys up to its own"},
+    {LAYER, "is_cross", "boolean", "keys come from another sequence"},
+    {LAYER, "mask", "MaskKind", "what a row sees"},
+    {LAYER, "sliding_window", "Count?", "its width"},
+    {LAYER, "rope", "Rope?", "rotary positions"},
+    {LAYER, "position_bias", "PositionBias?", "a bias by distance"},
+    {LAYER, "sinks", "boolean", "a learned score per head takes its share of the softmax"},
+    {LAYER, "qk_norm", "QkNorm?", "of queries and keys"},
+    {LAYER, "biases", "Biases", "of the projections"},
+    {LAYER, "bias_kv", "boolean", "a learned key and value are appended"},
+    {LAYER, "add_zero_attn", "boolean", "a key and value of zeros are appended"},
+    {"Rope", "type", "RopeType", "how frequencies are scaled"},
+    {"Rope", "theta", "number", "the base of frequencies"},
+    {"Rope", "dim", "Count", "components of a head that turn"},
+    {"Rope", "interleaved", "boolean", "pairs are neighbours, not halves"},
+    {"Rope", "factor?", "number", "of the scaling"},
+    {"Rope", "attention_factor?", "number", "of queries and keys"},
+    {"Rope", "low_freq_factor?", "number", "of llama3"},
+    {"Rope", "high_freq_factor?", "number", "of llama3"},
+    {"Rope", "beta_fast?", "number", "of yarn"},
+    {"Rope", "beta_slow?", "number", "of yarn"},
+    {"Rope", "truncate?", "boolean", "of yarn"},
+    {"Rope", "original_max_position_embeddings?", "number", "before scaling"},
+    {"Rope", "short_factor?", "[number]", "of longrope"},
+    {"Rope", "long_factor?", "[number]", "of longrope"},
+    {"PositionBias", "type", "PositionBiasType", "which"},
+    {"PositionBias", "scale?", "number", "of alibi"},
+    {"PositionBias", "bfloat16?", "boolean", "of alibi"},
+    {"PositionBias", "buckets?", "Count", "of t5"},
+    {"PositionBias", "max_distance?", "Count", "of t5"},
+    {"PositionBias", "bidirectional?", "boolean", "of t5"},
+    {"QkNorm", "type", "string", "rms"},
+    {"QkNorm", "eps", "number", "added to the mean square"},
+    {"Biases", "query", "boolean", "of the query projection"},
+    {"Biases", "key", "boolean", "of the key projection"},
+    {"Biases", "value", "boolean", "of the value projection"},
+    {"Biases", "output", "boolean", "of the output projection"},
+
+    {"Health", "status", "string", "ok"},
+    {"Health", "phase", "Phase", "of the daemon"},
+    {"Ready", "status", "Phase", "ready"},
+};
+
+static void add_member(json_t **properties, json_t **required, const struct member *member,
+                       bool partial)
+{
+    char name[NAME_SIZE] = "";
+    size_t length = strcspn(member->name, "?");
+    json_t *schema = srv_openapi_type(member->type);
+    srv_document_set(&schema, "description", json_string(member->meaning));
+    if (length < sizeof name)
+        memcpy(name, member->name, length);
+    srv_document_set(properties, name, schema);
+    if (!partial && member->name[length] == '\0')
+        srv_document_append(required, json_string(name));
+}
+
+static void add_outputs(json_t **properties)
+{
+    for (size_t i = 0; i < SRV_OUTPUT_COUNT; i++) {
+        const struct srv_output_name *output = &srv_output_names[i];
+        json_t *schema = srv_openapi_type(output->type);
+        srv_document_set(&schema, "description", json_string(output->meaning));
+        srv_document_set(&schema, "x-shapes", srv_openapi_words(output->shapes));
+        srv_document_set(properties, output->name, schema);
+    }
+}
+
+static json_t *object_schema(const struct object *object)
+{
+    json_t *properties = json_object(), *required = json_array();
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
+        if (srv_openapi_has_word(members[i].objects, object->name))
+            add_member(&properties, &required, &members[i], object->partial);
+    if (object->outputs)
+        add_outputs(&properties);
+    return json_pack("{s:s, s:s, s:b, s:o, s:o}", "type", "object", "description", object->meaning,
+                     "additionalProperties", 0, "properties", properties, "required", required);
+}
+
+/* ---- Choices --------------------------------------------------------------------------------- */
+
+/* Another name of a type. */
+static const struct {
+    const char *name, *type;
+} choices[] = {
+    {"AttendReply", "Attention|Prefill"},
+    {"DecodeReply", "Step|StepList"},
+};
+
+void srv_openapi_add_replies(json_t **schemas)
+{
+    add_simple(schemas);
+    add_names(schemas);
+    for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++)
+        srv_document_set(schemas, objects[i].name, object_schema(&objects[i]));
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
+        srv_document_set(schemas, choices[i].name, srv_openapi_type(choices[i].type));
+}

@@ -1,0 +1,155 @@
+/* openapi_types.c: types as JSON Schema, and the schemas of bodies without tensors. */
+#include "api/openapi_types.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "wire/document.h"
+
+#define NAME_MAX_LENGTH 48
+
+json_t *srv_openapi_ref(const char *kind, const char *name)
+{
+    return json_pack("{s:s+++}", "$ref", "#/components/", kind, "/", name);
+}
+
+/* ---- Types ----------------------------------------------------------------------------------- */
+
+static json_t *read_type(const char **at);
+
+/* A list, the name of a schema, or a word of JSON Schema. */
+static json_t *read_one(const char **at)
+{
+    char name[NAME_MAX_LENGTH] = "";
+    if (**at == '[') {
+        (*at)++;
+        json_t *items = read_type(at);
+        (*at)++;
+        return json_pack("{s:s, s:o}", "type", "array", "items", items);
+    }
+    size_t length = strcspn(*at, "|?]");
+    if (length < sizeof name)
+        memcpy(name, *at, length);
+    *at += length;
+    return isupper((unsigned char)name[0]) ? srv_openapi_ref("schemas", name)
+                                           : json_pack("{s:s}", "type", name);
+}
+
+static json_t *read_type(const char **at)
+{
+    json_t *list = json_array();
+    srv_document_append(&list, read_one(at));
+    while (**at == '|') {
+        (*at)++;
+        srv_document_append(&list, read_one(at));
+    }
+    if (**at == '?') {
+        (*at)++;
+        srv_document_append(&list, json_pack("{s:s}", "type", "null"));
+    }
+    if (json_array_size(list) > 1)
+        return json_pack("{s:o}", "anyOf", list);
+    json_t *only = json_incref(json_array_get(list, 0));
+    json_decref(list);
+    return only;
+}
+
+json_t *srv_openapi_type(const char *type) { return read_type(&type); }
+
+json_t *srv_openapi_or_null(json_t *schema)
+{
+    return schema == NULL ? NULL : json_pack("{s:[o, {s:s}]}", "anyOf", schema, "type", "null");
+}
+
+/* ---- Words ----------------------------------------------------------------------------------- */
+
+json_t *srv_openapi_words(const char *text)
+{
+    json_t *list = json_array();
+    while (*text != '\0') {
+        size_t length = strcspn(text, " ");
+        srv_document_append(&list, json_stringn(text, length));
+        text += length + strspn(text + length, " ");
+    }
+    return list;
+}
+
+bool srv_openapi_has_word(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+    while (words != NULL && *words != '\0') {
+        size_t next = strcspn(words, " ");
+        if (next == length && memcmp(words, word, length) == 0)
+            return true;
+        words += next + strspn(words + next, " ");
+    }
+    return false;
+}
+
+/* ---- Routes ---------------------------------------------------------------------------------- */
+
+unsigned srv_openapi_traits(const struct srv_route *route)
+{
+    const struct {
+        bool holds;
+        enum srv_openapi_trait trait;
+    } rows[] = {
+        {true, SRV_TRAIT_ANY},
+        {route->access != SRV_FOR_ALL, SRV_TRAIT_KEYED},
+        {route->access != SRV_FOR_ALL && route->access != SRV_FOR_ANY_KEY, SRV_TRAIT_SCOPED},
+        {route->body != SRV_BODY_NONE, SRV_TRAIT_BODY},
+        {route->body == SRV_BODY_OPTIONAL || route->body == SRV_BODY_TENSORS, SRV_TRAIT_JSON},
+        {route->body == SRV_BODY_TENSORS, SRV_TRAIT_TENSORS},
+        {route->body == SRV_BODY_BYTES, SRV_TRAIT_STATE},
+        {route->parse != NULL, SRV_TRAIT_QUEUED},
+        {!route->while_draining, SRV_TRAIT_SERVED},
+        {strstr(route->path, "/{id}") != NULL, SRV_TRAIT_SESSION},
+        {route->doc.status == 201, SRV_TRAIT_CREATES},
+        {route->fields != NULL && strstr(route->path, "/{id}/") != NULL, SRV_TRAIT_CHANGES},
+        {route->method == SRV_GET && route->doc.parameters != NULL, SRV_TRAIT_QUERY},
+        {srv_openapi_has_word(route->doc.parameters, "Idempotency-Key"), SRV_TRAIT_REPEATS},
+    };
+    unsigned traits = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        traits |= rows[i].holds ? rows[i].trait : 0u;
+    return traits;
+}
+
+/* ---- Documents ------------------------------------------------------------------------------- */
+
+static json_t *field_schema(const struct srv_document_field *field)
+{
+    json_t *type;
+    if (field->is_flag)
+        type = srv_openapi_type("boolean");
+    else if (field->is_text)
+        type = srv_openapi_type(strcmp(field->name, "session_id") == 0 ? "Id" : "string");
+    else
+        type = json_pack("{s:s, s:I}", "type", "integer", "minimum", (json_int_t)field->least);
+    json_t *schema = field->required ? type : srv_openapi_or_null(type);
+    srv_document_set(&schema, "description", json_string(field->meaning));
+    return schema;
+}
+
+static json_t *document_schema(const struct srv_route *route)
+{
+    json_t *members = json_object(), *required = json_array();
+    for (size_t i = 0; i < route->fields->count; i++) {
+        const struct srv_document_field *field = &route->fields->fields[i];
+        srv_document_set(&members, field->name, field_schema(field));
+        if (field->required)
+            srv_document_append(&required, json_string(field->name));
+    }
+    json_t *schema = json_pack("{s:s, s:s+, s:b, s:o, s:o}", "type", "object", "description",
+                               "The body of: ", route->doc.summary, "additionalProperties", 0,
+                               "properties", members, "required", required);
+    return schema;
+}
+
+void srv_openapi_add_documents(json_t **schemas, const struct srv_routes *routes)
+{
+    for (size_t i = 0; i < routes->count; i++)
+        if (routes->items[i].fields != NULL && routes->items[i].doc.request != NULL)
+            srv_document_set(schemas, routes->items[i].doc.request,
+                             document_schema(&routes->items[i]));
+}

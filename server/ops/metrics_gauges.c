@@ -1,0 +1,149 @@
+/* metrics_gauges.c: present values as Prometheus text: of the daemon, its models and API keys.
+ *
+ * A gauge is a row of a table: its name, and the member that holds its value. */
+#include "attn.h"
+#include "ops/metrics.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* ---- The daemon ------------------------------------------------------------------------------ */
+
+#define MEMBER(m) offsetof(struct srv_gauges, m)
+#define PROCESS(m) (MEMBER(process) + offsetof(struct srv_process, m))
+#define LIMIT(m) (MEMBER(limits) + offsetof(struct srv_limits, m))
+
+static const struct {
+    const char *name, *help;
+    size_t offset; /* of a size_t in struct srv_gauges */
+} gauges[] = {
+    {"attnd_ready", "1 while requests are served.", MEMBER(ready)},
+    {"attnd_draining", "1 after SIGTERM.", MEMBER(draining)},
+    {"attnd_sessions", "Live sessions.", MEMBER(sessions)},
+    {"attnd_sessions_limit", "Live sessions at most.", LIMIT(max_sessions)},
+    {"attnd_queue_depth", "Requests waiting or running.", MEMBER(queue)},
+    {"attnd_queue_limit", "Requests waiting or running at most.", LIMIT(max_queue)},
+    {"attnd_requests_waiting", "Requests whose computation has not begun.", MEMBER(waiting)},
+    {"attnd_requests_running", "Requests whose computation has begun.", MEMBER(running)},
+    {"attnd_in_flight_bytes", "Memory admitted for requests.", MEMBER(in_flight)},
+    {"attnd_in_flight_limit_bytes", "Memory admitted for requests at most.",
+     LIMIT(max_in_flight_bytes)},
+    {"attnd_connections", "Open connections.", MEMBER(connections)},
+    {"attnd_connections_limit", "Open connections at most.", LIMIT(max_connections)},
+    {"attnd_cache_used_bytes", "Key/value blocks in use.", MEMBER(cache_used_bytes)},
+    {"attnd_cache_budget_bytes", "Key/value blocks at most.", MEMBER(cache_budget_bytes)},
+    {"attnd_weight_bytes", "Resident weights.", MEMBER(weight_bytes)},
+    {"attnd_memory_limit_bytes", "Memory that the bounds of the daemon fit.",
+     MEMBER(memory_limit_bytes)},
+    {"attnd_heap_bytes", "Memory given out by the allocator.", MEMBER(heap_bytes)},
+    {"process_resident_memory_bytes", "Resident memory size in bytes.", PROCESS(resident_bytes)},
+    {"process_virtual_memory_bytes", "Virtual memory size in bytes.", PROCESS(virtual_bytes)},
+    {"process_open_fds", "Number of open file descriptors.", MEMBER(open_files)},
+    {"process_max_fds", "Maximum number of open file descriptors.", PROCESS(max_files)},
+};
+
+static void print_one(struct srv_buffer *out, const char *name, const char *type, const char *help,
+                      double value)
+{
+    srv_metrics_print_head(out, name, type, help);
+    srv_buffer_printf(out, "%s %.15g\n", name, value);
+}
+
+static void print_certificate(struct srv_buffer *out, double expires)
+{
+    const char *name = "attnd_certificate_expiry_timestamp_seconds";
+    srv_metrics_print_head(out, name, "gauge", "When the TLS certificate expires.");
+    if (expires > 0)
+        srv_buffer_printf(out, "%s %.15g\n", name, expires);
+}
+
+void srv_metrics_print_gauges(struct srv_buffer *out, const struct srv_gauges *g)
+{
+    for (size_t i = 0; i < COUNT(gauges); i++) {
+        const size_t *value = (const void *)((const char *)g + gauges[i].offset);
+        srv_metrics_print_head(out, gauges[i].name, "gauge", gauges[i].help);
+        srv_buffer_printf(out, "%s %zu\n", gauges[i].name, *value);
+    }
+    print_one(out, "attnd_cache_used_ratio", "gauge", "Part of attnd_cache_budget_bytes in use.",
+              g->cache_budget_bytes > 0
+                  ? (double)g->cache_used_bytes / (double)g->cache_budget_bytes
+                  : 0);
+    print_one(out, "process_start_time_seconds", "gauge",
+              "Start time of the process since unix epoch in seconds.", g->process.start_seconds);
+    print_one(out, "process_cpu_seconds_total", "counter",
+              "Total user and system CPU time spent in seconds.", g->process.cpu_seconds);
+    print_certificate(out, g->certificate_expires);
+    srv_metrics_print_head(out, "attnd_build_info", "gauge", "Always 1; the label says what runs.");
+    srv_buffer_text(out, "attnd_build_info{version=\"" ATTN_VERSION "\"} 1\n");
+}
+
+/* ---- By model -------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name, *help;
+    size_t offset; /* of a size_t in struct srv_model_gauges */
+} model_gauges[] = {
+    {"attnd_model_sessions", "Live sessions of the model.",
+     offsetof(struct srv_model_gauges, sessions)},
+    {"attnd_model_weight_bytes", "Resident weights of the model.",
+     offsetof(struct srv_model_gauges, weight_bytes)},
+};
+
+void srv_metrics_print_models(struct srv_buffer *out, const struct srv_model_gauges models[],
+                              size_t count)
+{
+    for (size_t g = 0; g < COUNT(model_gauges); g++) {
+        srv_metrics_print_head(out, model_gauges[g].name, "gauge", model_gauges[g].help);
+        for (size_t i = 0; i < count; i++) {
+            const size_t *value = (const void *)((const char *)&models[i] + model_gauges[g].offset);
+            srv_buffer_printf(out, "%s{model=\"%s\"} %zu\n", model_gauges[g].name, models[i].name,
+                              *value);
+        }
+    }
+}
+
+/* ---- By API key ------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name, *help;
+    enum srv_quota quota;
+} account_gauges[] = {
+    {"attnd_key_sessions", "Live sessions of the key.", SRV_QUOTA_SESSIONS},
+    {"attnd_key_cache_bytes", "Blocks of the key's sessions, shared ones in each.",
+     SRV_QUOTA_CACHE},
+    {"attnd_key_in_flight_bytes", "Memory admitted for the key's requests.", SRV_QUOTA_IN_FLIGHT},
+};
+
+static unsigned long long read_count(const atomic_uint_fast64_t *value)
+{
+    return atomic_load_explicit(value, memory_order_relaxed);
+}
+
+static void print_refusals(struct srv_buffer *out, const struct srv_account *account)
+{
+    for (enum srv_quota quota = 0; quota < SRV_QUOTAS; quota++)
+        srv_buffer_printf(out, "attnd_key_refused_total{key=\"%s\",limit=\"%s\"} %llu\n",
+                          account->name, srv_quota_name(quota),
+                          read_count(&account->refused[quota]));
+}
+
+void srv_metrics_print_accounts(struct srv_buffer *out, struct srv_accounts *accounts)
+{
+    pthread_mutex_lock(&accounts->lock);
+    srv_metrics_print_head(out, "attnd_key_requests_total", "counter",
+                           "Requests taken from the key.");
+    for (size_t i = 0; i < accounts->count; i++)
+        srv_buffer_printf(out, "attnd_key_requests_total{key=\"%s\"} %llu\n",
+                          accounts->items[i]->name, read_count(&accounts->items[i]->requests));
+    srv_metrics_print_head(out, "attnd_key_refused_total", "counter",
+                           "Requests beyond a limit of the key.");
+    for (size_t i = 0; i < accounts->count; i++)
+        print_refusals(out, accounts->items[i]);
+    for (size_t g = 0; g < COUNT(account_gauges); g++) {
+        srv_metrics_print_head(out, account_gauges[g].name, "gauge", account_gauges[g].help);
+        for (size_t i = 0; i < accounts->count; i++)
+            srv_buffer_printf(out, "%s{key=\"%s\"} %zu\n", account_gauges[g].name,
+                              accounts->items[i]->name,
+                              atomic_load(&accounts->items[i]->used[account_gauges[g].quota]));
+    }
+    pthread_mutex_unlock(&accounts->lock);
+}

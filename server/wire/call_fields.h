@@ -1,0 +1,59 @@
+/* call_fields.h: the tables of the fields of /attend and /decode and of their outputs.
+ *
+ * The table of fields is what bodies are read by (call.c), and what /openapi.json is made from. */
+#ifndef SRV_CALL_FIELDS_H
+#define SRV_CALL_FIELDS_H
+
+#include "wire/call.h"
+
+enum srv_field_kind {
+    SRV_FIELD_NAME,
+    SRV_FIELD_ID,
+    SRV_FIELD_FLAG,
+    SRV_FIELD_NON_NEGATIVE,
+    SRV_FIELD_LAYER,
+    SRV_FIELD_POSITIVE,
+    SRV_FIELD_RADIUS,
+    SRV_FIELD_SCALE,
+    SRV_FIELD_SOFTCAP,
+    SRV_FIELD_TENSOR,
+    SRV_FIELD_OUTPUTS,
+    SRV_FIELD_STAGE,
+    SRV_FIELD_SEQUENCES,
+};
+
+struct srv_field {
+    const char *name;
+    enum srv_field_kind kind;
+    unsigned bodies;   /* enum srv_call_kind bits: bodies that may hold it */
+    bool in_call;      /* its place is in struct srv_call, else in struct srv_rows */
+    size_t offset;     /* of its place */
+    size_t has_offset; /* of the flag beside its place that it was given; 0: no flag */
+    enum srv_tensor_kind tensor;
+    bool scalar;      /* a tensor that may be a bare number */
+    unsigned refines; /* outputs of which one at least must be asked for; 0: none */
+    const char *refined_names;
+    const char *shapes;  /* of a tensor, as in docs/API.md: "[T,E] [B,T,E]"; NULL: any */
+    const char *meaning; /* one line without its full stop */
+};
+
+#define SRV_FIELD_COUNT 34
+extern const struct srv_field srv_fields[SRV_FIELD_COUNT];
+
+/* A name that `outputs` may list. */
+struct srv_output_name {
+    const char *name;
+    enum srv_output bit;
+    const char *type;   /* of its value in a reply, as api/openapi_types.h writes types */
+    const char *shapes; /* likewise */
+    const char *meaning;
+};
+
+#define SRV_OUTPUT_COUNT 7
+extern const struct srv_output_name srv_output_names[SRV_OUTPUT_COUNT];
+
+/* The values of `stage`, by enum attn_stage. */
+#define SRV_SCORE_STAGE_COUNT 3
+extern const char *const srv_score_stages[SRV_SCORE_STAGE_COUNT];
+
+#endif

@@ -1,0 +1,81 @@
+/* trace.c: reads and writes traceparent; each part of version 00 has its place. */
+#include "wire/trace.h"
+
+#include <string.h>
+
+enum {
+    VERSION = 0,
+    TRACE = 3,
+    PARENT = TRACE + SRV_TRACE_ID + 1,
+    FLAGS = PARENT + SRV_SPAN_ID + 1
+};
+
+/* The value of a lower-case hexadecimal digit; 16 for any other character. */
+static unsigned digit_of(char c)
+{
+    if (c >= '0' && c <= '9')
+        return (unsigned)(c - '0');
+    return c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10 : 16;
+}
+
+static bool is_hex(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (digit_of(text[i]) > 15)
+            return false;
+    return true;
+}
+
+static bool is_id(const char *text, size_t length)
+{
+    return is_hex(text, length) && strspn(text, "0") < length;
+}
+
+/* A later version may append parts, after a hyphen. */
+static bool has_version(const char *value, size_t length)
+{
+    if (!is_hex(value, 2) || memcmp(value, "ff", 2) == 0)
+        return false;
+    return length == SRV_TRACEPARENT ||
+           (memcmp(value, "00", 2) != 0 && value[SRV_TRACEPARENT] == '-');
+}
+
+static bool is_well_formed(const char *value, size_t length)
+{
+    return length >= SRV_TRACEPARENT && value[TRACE - 1] == '-' && value[PARENT - 1] == '-' &&
+           value[FLAGS - 1] == '-' && has_version(value, length) &&
+           is_id(value + TRACE, SRV_TRACE_ID) && is_id(value + PARENT, SRV_SPAN_ID) &&
+           is_hex(value + FLAGS, 2);
+}
+
+bool srv_trace_read(struct srv_trace *out, const char *value, size_t length)
+{
+    if (!is_well_formed(value, length))
+        return false;
+    memcpy(out->trace_id, value + TRACE, SRV_TRACE_ID);
+    memcpy(out->parent_id, value + PARENT, SRV_SPAN_ID);
+    out->trace_id[SRV_TRACE_ID] = out->parent_id[SRV_SPAN_ID] = '\0';
+    out->sampled = (digit_of(value[FLAGS + 1]) & 1) != 0;
+    return true;
+}
+
+void srv_trace_hex(char out[SRV_SPAN_ID + 1], uint64_t id)
+{
+    for (int i = 0; i < SRV_SPAN_ID; i++) /* no printf: number.h says why */
+        out[i] = "0123456789abcdef"[id >> (60 - 4 * i) & 15];
+    out[SRV_SPAN_ID] = '\0';
+}
+
+void srv_trace_set_span(struct srv_trace *trace, uint64_t id)
+{
+    srv_trace_hex(trace->span_id, id != 0 ? id : 1);
+}
+
+void srv_trace_write(char out[SRV_TRACEPARENT + 1], const struct srv_trace *trace)
+{
+    memcpy(out, "00-", TRACE);
+    memcpy(out + TRACE, trace->trace_id, SRV_TRACE_ID);
+    out[PARENT - 1] = '-';
+    memcpy(out + PARENT, trace->span_id, SRV_SPAN_ID);
+    memcpy(out + FLAGS - 1, trace->sampled ? "-01" : "-00", sizeof "-00");
+}

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""services.py: docker-compose.yml, the Dockerfile and what they mount, without a container engine.
+
+    tests/image/services.py build/attnd      checks; the last line has the figures
+    tests/image/services.py --flags          prints the service's flags of `podman run`, one a line
+
+`attnd --check` runs with exactly the variables that the Dockerfile and docker-compose.yml give to the
+service, where the paths of the container are those of this machine that are mounted there.
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CHECKPOINT = os.path.join(ROOT, "tests/golden/llama_gqa/model")
+KEYS = {"keys": [{"name": "anna", "key": "0123456789abcdef0123456789abcdef", "scopes": ["infer"]}]}
+BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+problems = []
+statements = 0
+
+
+def expect(holds, what):
+    """Counts a statement, and notes it where it does not hold."""
+    global statements
+    statements += 1
+    if not holds:
+        problems.append(what)
+
+
+def read(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def resolved(value, variables):
+    """A value of the file with ${NAME:-default} replaced, as both composes do it."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda m: variables.get(m[1]) or m[2], str(value))
+
+
+def dockerfile():
+    """Instructions of the last stage, as a list of (name, text)."""
+    text = re.sub(r"(?m)^#.*\n", "", read("Dockerfile")).replace("\\\n", " ")
+    lines = re.findall(r"(?m)^([A-Z]+)[ \t]+(.*\S)", text)
+    last = max(i for i, (name, _) in enumerate(lines) if name == "FROM")
+    return lines[last:]
+
+
+def image_variables(lines):
+    pairs = " ".join(text for name, text in lines if name == "ENV")
+    return dict(pair.split("=", 1) for pair in pairs.split())
+
+
+def instruction(lines, wanted):
+    return [text for name, text in lines if name == wanted]
+
+
+def with_keys(text):
+    """docker-compose.yml edited as its comments say, for callers with keys."""
+    kept = [line for line in text.splitlines() if "ATTN_ALLOW_UNAUTHENTICATED" not in line]
+    return "\n".join(re.sub(r"# (ATTN_API_KEYS|- \./keys\.json)", r"\1", line) for line in kept)
+
+
+def mounts(service, scratch):
+    """Paths of the container and what is mounted there: a directory of this machine, or a volume."""
+    at = {}
+    for volume in service["volumes"]:
+        source, target = volume.split(":")[:2]
+        if source.startswith("./"):
+            at[target] = os.path.join(ROOT, source)
+        else:
+            at[target] = os.path.join(scratch, source)
+            os.makedirs(at[target], exist_ok=True)
+    return at
+
+
+def on_this_machine(value, at):
+    for target in sorted(at, key=len, reverse=True):
+        if value == target or value.startswith(target + "/"):
+            return at[target] + value[len(target):]
+    return value
+
+
+def expect_accepted(attnd, what, text, models=None):
+    """The service's environment is accepted, and says what it is meant to say."""
+    service = yaml.safe_load(text)["services"]["attnd"]
+    with tempfile.TemporaryDirectory() as scratch:
+        at = mounts(service, scratch)
+        keys = os.path.join(scratch, "keys.json")
+        with open(os.open(keys, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
+            json.dump(KEYS, file)
+        at["/etc/attnd/keys.json"] = keys
+        at["/models"] = models or at["/models"]
+        given = {**image_variables(dockerfile()), **service["environment"]}
+        variables = {name: on_this_machine(resolved(value, {}), at) for name, value in given.items()}
+        memory = resolved(service["mem_limit"], {})
+        limit = int(memory[:-1]) * BYTES[memory[-1]]
+        done = subprocess.run([attnd, "--check", "--memory-limit", str(limit)], env=variables,
+                              capture_output=True, text=True, timeout=60, check=False)
+    expect(done.returncode == 0, f"{what}: attnd --check: {done.returncode}: {done.stderr.strip()}")
+    for option, value in (("durability", "journal"), ("sandbox", "on"), ("host", "0.0.0.0")):
+        expect(re.search(rf"(?m)^  {option} += {re.escape(value)} +\(variable\)", done.stdout),
+               f"{what}: {option} is not {value} by a variable")
+    names = re.findall(r"(?m)^  (\w+): (?:random|\S+),", done.stdout)
+    wanted = {"mha", "gqa"} | ({"llama"} if models else set())
+    expect(done.returncode != 0 or wanted <= set(names), f"{what}: models are {names}")
+    return len(variables)
+
+
+def check_attnd(attnd, text):
+    """Both forms of the file, and a checkpoint in ./models."""
+    count = expect_accepted(attnd, "docker-compose.yml", text)
+    count += expect_accepted(attnd, "docker-compose.yml with keys", with_keys(text))
+    with tempfile.TemporaryDirectory() as models:
+        shutil.copytree(CHECKPOINT, os.path.join(models, "llama"))
+        count += expect_accepted(attnd, "a checkpoint in ./models", text, models)
+    return count
+
+
+def check_image(service):
+    lines = dockerfile()
+    version = re.search(r'ATTN_VERSION "([^"]+)"', read("include/attn.h"))[1]
+    expect(f"VERSION={version}" in instruction(lines, "ARG"),
+           f"Dockerfile: ARG VERSION is not {version}, which include/attn.h says")
+    expect(instruction(lines, "USER") == ["65532:65532"], "Dockerfile: USER is not 65532:65532")
+    state = image_variables(lines).get("ATTN_STATE_DIR")
+    expect(instruction(lines, "VOLUME") == [state], f"Dockerfile: VOLUME is not {state}")
+    expect(f"install -d -m 700 -o 65532 -g 65532 {state}" in " ".join(instruction(lines, "RUN")),
+           f"Dockerfile: {state} does not belong to user 65532")
+    expect(f"sessions:{state}" in service["volumes"], f"compose: no named volume at {state}")
+    expect(float(resolved(service["cpus"], {})) == 0, "compose: cpus has a default")
+    labels = " ".join(instruction(lines, "LABEL"))
+    for label in ("title", "description", "licenses", "version", "revision", "source"):
+        expect(f"org.opencontainers.image.{label}=" in labels, f"Dockerfile: no label {label}")
+
+
+def check_services(compose):
+    """Every service is held in, reached from this machine only, and of a fixed version."""
+    for name, service in compose["services"].items():
+        expect(service.get("read_only") is True, f"{name}: its root is writable")
+        expect(service.get("cap_drop") == ["ALL"], f"{name}: capabilities")
+        expect(service.get("security_opt") == ["no-new-privileges:true"], f"{name}: new privileges")
+        expect("pids_limit" in service and "mem_limit" in service, f"{name}: no limits")
+        expect("privileged" not in service and "cap_add" not in service, f"{name}: privileges")
+        for port in service["ports"]:
+            expect(port.startswith("127.0.0.1:"), f"{name}: port {port} is open to other machines")
+        expect("build" in service or re.search(r":v?\d+\.\d+\.\d+$", service["image"]),
+               f"{name}: image {service['image']} is of no fixed version")
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            there = os.path.exists(os.path.join(ROOT, source)) if source.startswith("./") \
+                else source in compose["volumes"]
+            expect(there, f"{name}: nothing to mount: {source}")
+
+
+def check_observability(compose):
+    """Prometheus asks the services that there are, and Grafana asks Prometheus."""
+    prometheus = yaml.safe_load(read("config/prometheus/prometheus.yml"))
+    targets = [target for job in prometheus["scrape_configs"]
+               for static in job["static_configs"] for target in static["targets"]]
+    expect(targets == ["attnd:8080"], f"prometheus.yml: targets are {targets}")
+    sources = yaml.safe_load(read("config/grafana/provisioning/datasources/prometheus.yml"))
+    expect([source["url"] for source in sources["datasources"]] == ["http://prometheus:9090"],
+           "datasources: not the service prometheus")
+    grafana = compose["services"]["grafana"]
+    at = {volume.split(":")[1]: volume.split(":")[0] for volume in grafana["volumes"]}
+    provider = yaml.safe_load(read("config/grafana/provisioning/dashboards/attnd.yml"))
+    shown = on_this_machine(provider["providers"][0]["options"]["path"], at)
+    expect(shown == "./config/grafana", f"dashboards are read from {shown}")
+    home = grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    expect(on_this_machine(home, at) == os.path.join(shown, "attnd.json"), "home dashboard")
+
+
+def run_flags(service):
+    """What docker-compose.yml says of a container, but for its mounts and ports, as flags."""
+    flags = ["--read-only"] if service["read_only"] else []
+    flags += [f"--env={name}={resolved(value, {})}"
+              for name, value in service["environment"].items()]
+    flags += [f"--cap-drop={capability}" for capability in service["cap_drop"]]
+    flags += [f"--security-opt={option.split(':')[0]}" for option in service["security_opt"]]
+    flags += [f"--tmpfs={mount}" for mount in service["tmpfs"]]
+    flags += [f"--memory={resolved(service['mem_limit'], {})}", f"--hostname={service['hostname']}",
+              f"--pids-limit={service['pids_limit']}",
+              f"--stop-timeout={service['stop_grace_period'].rstrip('s')}"]
+    return flags
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    text = read("docker-compose.yml")
+    compose = yaml.safe_load(text)
+    if sys.argv[1] == "--flags":
+        print("\n".join(run_flags(compose["services"]["attnd"])))
+        return
+    variables = check_attnd(os.path.abspath(sys.argv[1]), text)
+    check_image(compose["services"]["attnd"])
+    check_services(compose)
+    check_observability(compose)
+    for problem in problems:
+        print("check-image:", problem)
+    print(f"check-image: {len(compose['services'])} services, {variables} variables taken by attnd "
+          f"--check: {statements} statements, {len(problems)} do not hold")
+    sys.exit(bool(problems))
+
+
+if __name__ == "__main__":
+    main()
