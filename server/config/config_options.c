@@ -72,6 +72,8 @@ static bool origins_valid(const char *text) { return list_valid(text, origin_val
 #define LIMIT(member) OPTION(SIZE, member, limits.member)
 #define SHARE(member) LIMIT(member), .scales_with_memory = true
 #define MODE(name_, value) .name = #name_, .kind = SRV_OPTION_MODE, .mode = value
+#define A_FILE "a file name"
+#define A_DIRECTORY "a directory name"
 #define RANGE(low, high) .min = low, .max = high
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -85,13 +87,13 @@ static bool origins_valid(const char *text) { return list_valid(text, origin_val
  * The value of a CHOICE is the index of its word: the words stand in the order of the enum, or of
  * the numbers, that the member's comment names. */
 const struct srv_option srv_options[] = {
-    {OPTION(TEXT, config, config_file), .accepts = "a file name",
+    {OPTION(TEXT, config, config_file), .accepts = A_FILE,
      .help = "JSON file with these keys and `models`"},
     {.name = "model",
      .kind = SRV_OPTION_MODELS,
      .accepts = "NAME=DIR",
      .help = "serve the checkpoint in DIR as NAME; may be given several times"},
-    {TEXT(model_dir), .accepts = "a directory name",
+    {TEXT(model_dir), .accepts = A_DIRECTORY,
      .help = "serve each directory in it that holds a config.json, by its own name"},
     {CHOICE(dtype), .initial = "f32", .choices = "f32|bf16|int8",
      .help = "how weights are kept, where a model does not say it"},
@@ -157,7 +159,7 @@ const struct srv_option srv_options[] = {
      .help = "large replies to compress for Accept-Encoding; asked: by compressed_output only"},
     {CHOICE(durability), .initial = "none", .choices = "none|snapshot|journal",
      .help = "how sessions outlive the process"},
-    {TEXT(state_dir), .accepts = "a directory name",
+    {TEXT(state_dir), .accepts = A_DIRECTORY,
      .help = "directory of the sessions' files, for one daemon"},
     {CHOICE(journal_fsync), .initial = "os", .choices = "os|everysec|always",
      .help = "when the journal is brought to the disk"},
@@ -167,11 +169,11 @@ const struct srv_option srv_options[] = {
      .help = "time between snapshots; 0 for none"},
     {SIZE(snapshot_tokens), .initial = "0", RANGE(0, SIZE_MAX / 2), .unit = "tokens",
      .help = "tokens between snapshots; 0 for any number"},
-    {TEXT(api_keys), .accepts = "a file name",
+    {TEXT(api_keys), .accepts = A_FILE,
      .help = "JSON file of the keys that requests must come with"},
-    {TEXT(tls_cert), .accepts = "a file name",
+    {TEXT(tls_cert), .accepts = A_FILE,
      .help = "PEM file of the certificate, and its chain, for HTTPS"},
-    {TEXT(tls_key), .accepts = "a file name", .help = "PEM file of that certificate's key"},
+    {TEXT(tls_key), .accepts = A_FILE, .help = "PEM file of that certificate's key"},
     {CHOICE(allow_unauthenticated), .initial = "false", .choices = "false|true",
      .help = "listen beyond loopback without api_keys"},
     {TEXT(allowed_hosts), .accepts = "names without ports, separated by commas",
@@ -280,11 +282,11 @@ static void *value_at(const struct srv_config *config, const struct srv_option *
 void srv_option_describe(char *out, size_t size, const struct srv_option *option)
 {
     bool has_unit = option->unit != NULL;
+    bool is_bytes = has_unit && strcmp(option->unit, "bytes") == 0;
     if (option->kind == SRV_OPTION_SIZE) {
-        snprintf(out, size,
-                 "a whole number %s%s%sfrom %zu to %zu (suffixes KiB MiB GiB TiB KB MB GB TB)",
-                 has_unit ? "of " : "", has_unit ? option->unit : "", has_unit ? " " : "",
-                 option->min, option->max);
+        snprintf(out, size, "a whole number %s%s%sfrom %zu to %zu%s", has_unit ? "of " : "",
+                 has_unit ? option->unit : "", has_unit ? " " : "", option->min, option->max,
+                 is_bytes ? " (suffixes KiB MiB GiB TiB KB MB GB TB)" : "");
     } else if (option->kind == SRV_OPTION_TEXT) {
         snprintf(out, size, "%s", option->accepts);
     } else if (option->kind == SRV_OPTION_MODELS) {
@@ -421,17 +423,26 @@ void srv_config_print(struct srv_buffer *out, const struct srv_config *config)
     }
 }
 
+const char *srv_option_value(const struct srv_option *option)
+{
+    static const char *const values[] = {[SRV_OPTION_TEXT] = "TEXT",
+                                         [SRV_OPTION_SIZE] = "N",
+                                         [SRV_OPTION_CHOICE] = "WORD",
+                                         [SRV_OPTION_MODELS] = "NAME=DIR",
+                                         [SRV_OPTION_MODE] = ""};
+    if (option->kind == SRV_OPTION_TEXT && strcmp(option->accepts, A_FILE) == 0)
+        return "FILE";
+    if (option->kind == SRV_OPTION_TEXT && strcmp(option->accepts, A_DIRECTORY) == 0)
+        return "DIR";
+    return values[option->kind];
+}
+
 static void help_option(struct srv_buffer *out, const struct srv_option *option)
 {
-    static const char *const values[] = {[SRV_OPTION_TEXT] = " TEXT",
-                                         [SRV_OPTION_SIZE] = " N",
-                                         [SRV_OPTION_CHOICE] = " WORD",
-                                         [SRV_OPTION_MODELS] = " NAME=DIR",
-                                         [SRV_OPTION_MODE] = ""};
     char flag[SRV_OPTION_SPELL_MAX];
     srv_option_spell(flag, option, SRV_FROM_FLAG);
-    int width = 28 - (int)strlen(flag);
-    srv_buffer_printf(out, "  %s%-*s %s", flag, width, values[option->kind], option->help);
+    int width = 27 - (int)strlen(flag);
+    srv_buffer_printf(out, "  %s %-*s %s", flag, width, srv_option_value(option), option->help);
     if (option->choices != NULL)
         srv_buffer_printf(out, ": %s", option->choices);
     if (option->unit != NULL)

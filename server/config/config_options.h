@@ -47,6 +47,9 @@ bool srv_option_in_file(const struct srv_option *option);
 /* Writes what the option accepts, worded to follow "is not": "one of off on". */
 void srv_option_describe(char *out, size_t size, const struct srv_option *option);
 
+/* The word that stands for the option's value in texts, such as "FILE"; "" where it has none. */
+const char *srv_option_value(const struct srv_option *option);
+
 /* Gives the option the value that `text` stands for.  False where the option does not accept it:
  * `message` then says what it accepts, and nothing has changed. */
 bool srv_option_set(struct srv_config *config, const struct srv_option *option,

@@ -9,23 +9,40 @@
 #include "base/id.h"
 #include "config/config_models.h"
 
-/* Whether there is a config.json in `directory`, or in the directory `name` of it. */
-static bool holds_checkpoint(const char *directory, const char *name)
+/* Looks for a config.json in `directory`, or in the directory `name` of it: 0 where there is one,
+ * otherwise an errno; ENOENT where there is none. */
+static int find_checkpoint(const char *directory, const char *name)
 {
     char *path;
     struct stat status;
     if (asprintf(&path, "%s/%s/config.json", directory, name) < 0)
-        return false;
-    bool found = stat(path, &status) == 0;
+        return ENOMEM;
+    int code = stat(path, &status) == 0 ? 0 : errno;
     free(path);
-    return found;
+    return code == ENOTDIR ? ENOENT : code;
+}
+
+/* Whether the directory `name` is a model.  One that may not be looked into, and could be a model
+ * by its name, is refused, and not left out in silence. */
+static bool is_model(bool *found, struct srv_config_reading *reading, const char *name)
+{
+    const char *directory = reading->config->model_dir;
+    int code = name[0] == '.' ? ENOENT : find_checkpoint(directory, name);
+    *found = code == 0;
+    return *found || code == ENOENT || !srv_id_valid(name) ||
+           srv_config_refuse(reading, "model_dir: %.128s/%.64s: %s", directory, name,
+                             strerror(code));
 }
 
 static bool add_directory(struct srv_config_reading *reading, const char *name)
 {
     const struct srv_config *config = reading->config;
-    if (name[0] == '.' || !holds_checkpoint(config->model_dir, name) ||
-        srv_config_find_model(config, name, strlen(name)) != NULL)
+    bool found;
+    if (srv_config_find_model(config, name, strlen(name)) != NULL)
+        return true;
+    if (!is_model(&found, reading, name))
+        return false;
+    if (!found)
         return true;
     if (!srv_id_valid(name))
         return srv_config_refuse(reading,
@@ -47,7 +64,7 @@ bool srv_config_model_dir(struct srv_config_reading *reading)
     struct dirent **list;
     if (directory == NULL)
         return true;
-    if (holds_checkpoint(directory, "."))
+    if (find_checkpoint(directory, ".") == 0)
         return srv_config_refuse(reading,
                                  "model_dir: %.128s is a checkpoint itself: name it by --model "
                                  "NAME=DIR, or give the directory that it is in",

@@ -37,10 +37,14 @@ static bool report(const struct srv_model *model, const struct attn_error *error
     return false;
 }
 
-/* The same, with the directory of a checkpoint that cannot be opened. */
+/* The same, with the directory of a checkpoint that cannot be opened: "path" as PARAM means it. */
 static bool report_entry(const struct srv_model *model, const char *path,
                          const struct attn_error *error, char *message, size_t size)
 {
+    if (path != NULL && strcmp(error->param, "path") == 0) {
+        snprintf(message, size, "model %s: path %s: %s", model->name, path, error->message);
+        return false;
+    }
     report(model, error, message, size);
     size_t length = strlen(message);
     if (path != NULL)
@@ -157,7 +161,7 @@ enum srv_error_code srv_models_find(const struct srv_model **out, const struct s
         *out = &models->items[0];
         return SRV_OK;
     }
-    if (name == NULL && models->count == 0)
+    if (models->count == 0)
         return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model", "no model is configured");
     if (name == NULL)
         print_names(names, sizeof names, models, "");

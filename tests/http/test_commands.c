@@ -251,7 +251,8 @@ START_TEST(test_models_that_cannot_be_opened_fail_the_check_and_the_start)
     static const struct {
         const char *config, *complaint;
     } cases[] = {
-        {"{\"models\":[{\"name\":\"a\",\"path\":\"/nonexistent\"}]}", "model a"},
+        {"{\"models\":[{\"name\":\"a\",\"path\":\"/nonexistent\"}]}",
+         "model a: path /nonexistent: no such directory"},
         {"{\"models\":[{\"name\":\"a\",\"random\":{\"hidden_size\":10,"
          "\"num_attention_heads\":3}}]}",
          "model a"},

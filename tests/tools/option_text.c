@@ -58,13 +58,9 @@ static void put_meaning(const struct srv_option *option)
 /* The items of attnd(1). */
 static void put_flag(const struct srv_option *option)
 {
-    static const char *const values[] = {[SRV_OPTION_TEXT] = " Ar text",
-                                         [SRV_OPTION_SIZE] = " Ar number",
-                                         [SRV_OPTION_CHOICE] = " Ar word",
-                                         [SRV_OPTION_MODELS] = " Ar name=directory",
-                                         [SRV_OPTION_MODE] = ""};
     char variable[SRV_OPTION_SPELL_MAX];
-    printf(".It Fl \\-%s%s\n", flag_of(option), values[option->kind]);
+    printf(".It Fl \\-%s%s%s\n", flag_of(option), has_value(option) ? " Ar " : "",
+           srv_option_value(option));
     put_meaning(option);
     if (has_value(option)) {
         srv_option_spell(variable, option, SRV_FROM_VARIABLE);
@@ -85,13 +81,12 @@ static void put_key(const struct srv_option *option)
 
 static bool names_directory(const struct srv_option *option)
 {
-    return option->accepts != NULL &&
-           (strstr(option->accepts, "directory") != NULL || option->kind == SRV_OPTION_MODELS);
+    return strstr(srv_option_value(option), "DIR") != NULL;
 }
 
 static bool names_file(const struct srv_option *option)
 {
-    return option->accepts != NULL && strstr(option->accepts, "file") != NULL;
+    return strcmp(srv_option_value(option), "FILE") == 0;
 }
 
 static void put_words(const char *choices)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buffer.h"
 #include "config/config.h"
@@ -278,6 +279,8 @@ START_TEST(test_config_help_names_every_option)
         srv_option_spell(flag, &srv_options[i], SRV_FROM_FLAG);
         ck_assert_msg(strstr(out.data, flag) != NULL, "%s", flag);
     }
+    ck_assert_ptr_nonnull(strstr(out.data, "--config FILE "));
+    ck_assert_ptr_nonnull(strstr(out.data, "--model-dir DIR "));
     srv_buffer_fini(&out);
 }
 END_TEST
@@ -350,9 +353,10 @@ static const struct {
     {"\"extra\"", NULL, "", "extra"},
     {"--port needs a value", NULL, "", "--port"},
     {"--check takes no value", NULL, "", "--check=1"},
-    {"--port: \"65536\"", NULL, "", "--port 65536"},
+    {"--port: \"65536\" is not a whole number from 0 to 65535", NULL, "", "--port 65536"},
     {"--port: \"-1\"", NULL, "", "--port=-1"},
     {"--max-queue: \"0\"", NULL, "", "--max-queue=0"},
+    {"bytes from 1024 to 70368744177664 (suffixes", NULL, "", "--cache-bytes=4gb"},
     {"--host: \"localhosts\"", NULL, "", "--host localhosts"},
     {"--host: \"\"", NULL, "", "--host="},
     {"--instance: \"a_b\"", NULL, "", "--instance a_b"},
@@ -507,6 +511,11 @@ START_TEST(test_config_each_directory_of_model_dir_that_holds_a_checkpoint_is_a_
     snprintf(path, sizeof path, "%s/zeta", directory);
     expect_model(2, "zeta", path);
     srv_config_fini(&config);
+    char loop[SCRATCH_PATH + 16];
+    snprintf(loop, sizeof loop, "%s/loop", directory);
+    ck_assert_int_eq(symlink("loop", loop), 0);
+    expect_refused("/loop: Too many levels of symbolic links", NULL, "", flags);
+    ck_assert_int_eq(unlink(loop), 0);
     make_model("not,a,name", true);
     expect_refused("not,a,name: a model's name must be 1 to 64", NULL, "", flags);
     scratch_write(directory, "config.json", "{}", 2);
