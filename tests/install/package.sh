@@ -45,7 +45,7 @@ fail() {
 in_root() { # root, command...
     local root=$1
     shift
-    systemd-nspawn --quiet --register=no --keep-unit --pipe --directory="$root" \
+    systemd-nspawn --quiet --machine="attnd-check-$$" --register=no --keep-unit --pipe --directory="$root" \
         env DEBIAN_FRONTEND=noninteractive "$@" </dev/null >"$work/said" 2>&1 ||
         fail "$*: $(tail -n 20 "$work/said")"
 }
@@ -139,7 +139,7 @@ boot() {
     cp -a "$base" "$work/booted"
     in_root "$work/booted" apt-get -q update
     install_in "$work/booted" attnd
-    systemd-nspawn --quiet --boot --register=no --keep-unit --private-network --console=read-only \
+    systemd-nspawn --quiet --boot --machine="attnd-check-$$" --register=no --keep-unit --private-network --console=read-only \
         --directory="$work/booted" </dev/null >"$work/console" 2>&1 &
     container=$!
     for ((tenths = 0; tenths < 600; tenths++)); do
