@@ -36,6 +36,9 @@ fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/lib
 check  haproxy              file /usr/sbin/haproxy
 check  nginx-light          file /usr/sbin/nginx
 load   wrk                  command wrk
+check  python3-jsonschema   file /usr/lib/python3/dist-packages/jsonschema/__init__.py
+lint   nodejs               command node
+lint   npm                  command npx
 load   python3-requests     file /usr/lib/python3/dist-packages/requests/__init__.py
 load   libdeflate0          file /usr/lib/x86_64-linux-gnu/libdeflate.so.0
 clients python3-numpy       file /usr/lib/python3/dist-packages/numpy
@@ -66,6 +69,7 @@ fuzz    check
 clients check
 deb     build
 package check
+lint    check
 image   check
 TABLE
 }
