@@ -113,7 +113,7 @@ def media(text):
 class Checker:
     def __init__(self, description):
         self.description = description
-        self.error = description.document["components"]["schemas"]["Error"]
+        self.schemas = description.document["components"]["schemas"]
         self.seen = {}
         self.counts = {}      # of exchanges, by operation
         self.bodies = 0       # bodies that were validated
@@ -143,7 +143,7 @@ class Checker:
             yield "was answered, but the schema refuses it: " + fault
         if done and exchange.get("request_is") != "none" and "requestBody" in operation:
             content = operation["requestBody"]["content"]
-            if exchange["type"] and media(exchange["type"]) not in content:
+            if exchange["type"] and not {media(exchange["type"]), "*/*"} & set(content):
                 yield f"was answered, but its media type {exchange['type']} is not documented"
         if done and exchange.get("request_is") == "none" and \
                 operation.get("requestBody", {}).get("required"):
@@ -211,7 +211,9 @@ class Checker:
         elif exchange["method"] != "HEAD" and "reply" in exchange and \
                 media(exchange["fields"].get("content-type")) == JSON:
             self.bodies += 1
-            fault = self.description.valid(self.error, exchange["reply"])
+            below_v2 = re.match("/v2($|[/?])", exchange["path"] or "")
+            schema = self.schemas["V2Error" if below_v2 and "V2Error" in self.schemas else "Error"]
+            fault = self.description.valid(schema, exchange["reply"])
             if fault:
                 yield "the error is not as documented: " + fault
 
