@@ -185,6 +185,8 @@ static json_t *operation(json_t **responses, const struct srv_route *route, bool
                   "parameters", operation_parameters(route), "responses", replies);
     if (route->body > SRV_BODY_IGNORED)
         srv_document_set(&json, "requestBody", request_body(route));
+    if (route->slash)
+        srv_document_set(&json, "x-trailing-slash", json_true());
     return json;
 }
 

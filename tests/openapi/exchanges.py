@@ -77,10 +77,16 @@ class Description:
     def __init__(self, document):
         self.document = document
         self.resolver = RefResolver("", document)
-        self.paths = [(re.compile(re.sub(r"\{[a-z_]+\}", "[^/]{1,64}", path) + "$"), path, item)
+        self.paths = [(self.pattern(path, item), path, item)
                       for path, item in document["paths"].items()]
         self.validators = {}
         self.verdicts = {}     # by schema and value
+
+    @staticmethod
+    def pattern(path, item):
+        slash = any("x-trailing-slash" in operation for operation in item.values())
+        path = re.sub(r"\{[a-z_]+\}", "[^/]{1,64}", path)
+        return re.compile(path + ("/?$" if slash else "$"))
 
     def resolve(self, value):
         return self.resolver.resolve(value["$ref"])[1] if "$ref" in value else value
@@ -204,7 +210,9 @@ class Checker:
 
     def unknown_faults(self, exchange, what):
         """Of a request that is none, or that no operation takes."""
-        if exchange["method"] is None and exchange["status"] < 400:
+        preflight = exchange["method"] == "OPTIONS" and exchange["status"] == 204 and \
+            "access-control-allow-methods" in exchange["fields"]
+        if preflight or (exchange["method"] is None and exchange["status"] < 400):
             return
         if exchange["status"] < 400:
             yield f"{what} is not documented, and the request was answered"
