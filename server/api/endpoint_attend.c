@@ -220,15 +220,10 @@ static enum srv_error_code read_weightless(struct srv_job *job, struct srv_error
     return code == SRV_OK ? finish_attend(job, error) : code;
 }
 
-enum srv_error_code srv_parse_attend(struct srv_request *request, struct srv_error *error)
+enum srv_error_code srv_attend_prepare(struct srv_job *job, struct srv_error *error)
 {
-    struct srv_job *job;
-    enum srv_error_code code =
-        srv_job_read(&job, request, SRV_CALL_ATTEND, &request->app->scheduler_context, error);
-    if (code != SRV_OK)
-        return code;
-    request->job = job;
     const struct srv_rows *rows = &job->call.rows;
+    enum srv_error_code code = SRV_OK;
     if (rows->session_id == NULL)
         code = srv_job_check_session_header(job, NULL, error);
     if (code != SRV_OK)
@@ -239,4 +234,15 @@ enum srv_error_code srv_parse_attend(struct srv_request *request, struct srv_err
         return read_layer_rows(job, error);
     job->type = &prefill_type;
     return srv_job_prepare_single(job, error);
+}
+
+enum srv_error_code srv_parse_attend(struct srv_request *request, struct srv_error *error)
+{
+    struct srv_job *job;
+    enum srv_error_code code =
+        srv_job_read(&job, request, SRV_CALL_ATTEND, &request->app->scheduler_context, error);
+    if (code != SRV_OK)
+        return code;
+    request->job = job;
+    return srv_attend_prepare(job, error);
 }

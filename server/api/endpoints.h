@@ -8,7 +8,10 @@
 
 extern const struct srv_routes srv_routes; /* routes.c */
 
-/* endpoint_attend.c, endpoint_decode.c */
+/* endpoint_attend.c, endpoint_decode.c.  srv_attend_prepare checks a job, whose call was read as a
+ * body of /attend, against models and limits, allocates its outputs and sets its type. */
+struct srv_job;
+enum srv_error_code srv_attend_prepare(struct srv_job *job, struct srv_error *error);
 srv_job_parser srv_parse_attend;
 srv_job_parser srv_parse_decode;
 
@@ -47,5 +50,16 @@ srv_handler srv_get_openapi;
 srv_handler srv_get_health;
 srv_handler srv_get_ready;
 srv_handler srv_get_metrics;
+
+/* v2_infer.c, v2_models.c: the Open Inference Protocol */
+srv_job_parser srv_parse_v2_infer;
+srv_handler srv_get_v2;
+srv_handler srv_get_v2_model;
+srv_handler srv_get_v2_model_config;
+srv_handler srv_get_v2_model_ready;
+srv_handler srv_get_v2_model_stats;
+srv_handler srv_get_v2_stats;
+srv_handler srv_post_v2_index;
+srv_handler srv_post_v2_load;
 
 #endif

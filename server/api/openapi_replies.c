@@ -155,11 +155,32 @@ static const struct object {
     {.name = "Biases", .meaning = "Which projections have a bias"},
     {.name = "Health", .meaning = "The daemon answers"},
     {.name = "Ready", .meaning = "Requests are served"},
+    {.name = "V2Error", .meaning = "A refused request of the Open Inference Protocol"},
+    {.name = "V2Server", .meaning = "The server"},
+    {.name = "V2Model", .meaning = "Inputs and outputs of a model"},
+    {.name = "V2Tensor", .meaning = "An input or output; -1 is a variable dimension"},
+    {.name = "V2ModelReady", .meaning = "A model that is served"},
+    {.name = "V2Config", .meaning = "A model's configuration"},
+    {.name = "V2ConfigTensor", .meaning = "An input or output; -1 is a variable dimension"},
+    {.name = "V2Statistics", .meaning = "Statistics of models since the start"},
+    {.name = "V2ModelStatistics", .meaning = "Statistics of a model"},
+    {.name = "V2Durations", .meaning = "Parts of requests"},
+    {.name = "V2Duration", .meaning = "How many, and how long together"},
+    {.name = "V2IndexEntry", .meaning = "A model of the repository"},
+    {.name = "V2InferRequest", .meaning = "A call of /attend as inputs and parameters"},
+    {.name = "V2Input", .meaning = "A field of the call that is a tensor"},
+    {.name = "V2RequestedOutput", .meaning = "An output to reply"},
+    {.name = "V2InferReply", .meaning = "Outputs of a call"},
+    {.name = "V2Output", .meaning = "An output: numbers, or bytes that follow the JSON"},
 };
 
 #define NAME_SIZE 48
 #define LAYER "Model DifferingLayer"
 #define STEP "Prefill Step"
+
+#define V2_NAMED                                                                   \
+    "V2Model V2Tensor V2ModelReady V2ConfigTensor V2ModelStatistics V2IndexEntry " \
+    "V2RequestedOutput V2Output"
 
 static const struct member {
     const char *objects; /* names of those that have it */
@@ -294,6 +315,60 @@ static const struct member {
     {"Health", "status", "string", "ok"},
     {"Health", "phase", "Phase", "of the daemon"},
     {"Ready", "status", "Phase", "ready"},
+
+    {"V2Error", "error", "string", "one line for people"},
+    {"V2Error", "code", "ErrorCode", "what to decide by"},
+    {"V2Error", "param?", "string", "the field at fault"},
+    {"V2Error", "retryable", "boolean", "whether the same request may succeed later"},
+    {"V2Error", "length?", "Count", "of the layer, with position_conflict and position_gap"},
+    {"V2Error", "request_id?", "string", "as in the log"},
+    {V2_NAMED " V2Server V2Config V2Input", "name", "string", "its name"},
+    {"V2Server", "version", "string", "of attnd"},
+    {"V2Server", "extensions", "[string]", "of the protocol"},
+    {"V2Model", "versions", "[string]", "1"},
+    {"V2Model V2Config", "platform", "string", "attnd"},
+    {"V2Model", "inputs", "[V2Tensor]", "that the model can have"},
+    {"V2Model", "outputs", "[V2Tensor]", "that the model can have"},
+    {"V2Tensor V2Input V2Output", "datatype", "string", "of an element"},
+    {"V2Tensor", "shape", "[integer]", "slowest index first"},
+    {"V2ModelReady", "ready", "boolean", "true"},
+    {"V2Config", "backend", "string", "attnd"},
+    {"V2Config", "version_policy", "object", "the one version"},
+    {"V2Config", "max_batch_size", "Count", "0: dims are whole shapes"},
+    {"V2Config", "input", "[V2ConfigTensor]", "that the model can have"},
+    {"V2Config", "output", "[V2ConfigTensor]", "that the model can have"},
+    {"V2Config", "sequence_batching?", "object", "of a model that has sessions"},
+    {"V2ConfigTensor", "data_type", "string", "of an element"},
+    {"V2ConfigTensor", "dims", "[integer]", "slowest index first"},
+    {"V2ConfigTensor", "optional?", "boolean", "an input that may be left out"},
+    {"V2Statistics", "model_stats", "[V2ModelStatistics]", "of each model"},
+    {"V2ModelStatistics V2IndexEntry", "version", "string", "1"},
+    {"V2ModelStatistics", "last_inference", "Count", "milliseconds since 1970; 0: none"},
+    {"V2ModelStatistics", "inference_count", "Count", "sequences computed"},
+    {"V2ModelStatistics", "execution_count", "Count", "batches computed"},
+    {"V2ModelStatistics", "inference_stats", "V2Durations", "of requests"},
+    {"V2ModelStatistics", "batch_stats", "[object]", "empty"},
+    {"V2Durations", "success", "V2Duration", "whole, of successes"},
+    {"V2Durations", "fail", "V2Duration", "whole, of failures"},
+    {"V2Durations", "queue", "V2Duration", "waiting for the scheduler"},
+    {"V2Durations", "compute_input", "V2Duration", "reading the body"},
+    {"V2Durations", "compute_infer", "V2Duration", "computing, and waiting for its turn"},
+    {"V2Durations", "compute_output", "V2Duration", "writing the reply"},
+    {"V2Duration", "count", "Count", "how many"},
+    {"V2Duration", "ns", "Count", "nanoseconds together"},
+    {"V2IndexEntry", "state", "string", "READY"},
+    {"V2IndexEntry", "reason", "string", "empty"},
+    {"V2InferRequest", "id?", "string?", "comes back in the reply"},
+    {"V2InferReply", "id?", "string", "the request's"},
+    {"V2InferRequest V2RequestedOutput V2Input", "parameters?", "object?", "by name"},
+    {"V2InferReply V2Output", "parameters?", "object", "by name"},
+    {"V2InferRequest", "inputs", "[V2Input]", "fields that are tensors"},
+    {"V2InferRequest", "outputs?", "[V2RequestedOutput]?", "left out: output"},
+    {"V2Input V2Output", "shape", "[Count]", "slowest index first"},
+    {"V2Input V2Output", "data?", "array", "numbers, where they are not bytes"},
+    {"V2InferReply", "model_name", "string", "as the path has it"},
+    {"V2InferReply", "model_version", "string", "1"},
+    {"V2InferReply", "outputs", "[V2Output]", "in the order of docs/API.md"},
 };
 
 static void add_member(json_t **properties, json_t **required, const struct member *member,
@@ -341,6 +416,7 @@ static const struct {
 } choices[] = {
     {"AttendReply", "Attention|Prefill"},
     {"DecodeReply", "Step|StepList"},
+    {"V2Index", "[V2IndexEntry]"},
 };
 
 void srv_openapi_add_replies(json_t **schemas)

@@ -163,6 +163,8 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
 {
     const struct srv_route *route = request->route;
     bool tensors = route->body == SRV_BODY_TENSORS;
+    if (request->is_v2)
+        return srv_v2_check_types(request, head, has_body, error);
     has_body = has_body && route->body != SRV_BODY_IGNORED;
     if (tensors &&
         srv_guard_json_length(&request->framed, &request->json_length, head, error) != SRV_OK)
@@ -269,6 +271,7 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
         return refuse(x, &error, false);
     head.path += x->framing.origin_length;
     head.path = head.path[0] != '\0' ? head.path : "/";
+    request->is_v2 = srv_v2_is_path(head.path);
     if (check_head(x, &head, &error) == SRV_OK)
         return !request->preflight || reply_early(x, true);
     return srv_exchange_hold(x, &error) || refuse(x, &error, true);
@@ -283,6 +286,8 @@ void srv_exchange_refuse(struct srv_connection *connection)
     connection->refused = true;
     struct srv_exchange *begun = connection->exchange;
     struct srv_exchange *x = begun != NULL ? begun : srv_exchange_open(connection, NULL, "");
+    if (x != NULL && begun == NULL)
+        x->request.is_v2 = connection->scan.is_v2;
     if (x != NULL && x->state < DISCARDING_BODY) {
         srv_fail(&error, fault->code, fault->param, "%s", fault->message);
         srv_reply_error(&x->request, &error);

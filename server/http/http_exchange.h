@@ -155,6 +155,17 @@ bool srv_exchange_hold(struct srv_exchange *exchange, const struct srv_error *er
  * has come. */
 void srv_exchange_check_held(struct srv_exchange *exchange, uint64_t now_ns);
 
+/* ---- http_v2.c ---- */
+
+/* Whether a path, or a target with its query, is /v2 or below: the Open Inference Protocol's. */
+bool srv_v2_is_path(const char *path);
+
+/* Reads the codings of body and reply, and the length of the JSON where it is sent.  Clients of the
+ * protocol send any media type or none, which therefore means nothing.  Errors:
+ * unsupported_media_type, bad_request. */
+enum srv_error_code srv_v2_check_types(struct srv_request *request, const struct srv_head *head,
+                                       bool has_body, struct srv_error *error);
+
 /* ---- http_memory.c ---- */
 
 /* A zeroed exchange (up to next_free), or NULL where memory is short. */

@@ -220,7 +220,6 @@ static const char *find_byte(const char *text, const char *end, char byte)
 
 #define JSON_TYPE "application/json"
 #define BYTES_TYPE "application/octet-stream"
-#define JSON_LENGTH "Inference-Header-Content-Length"
 #define DEADLINE "X-Deadline-Ms"
 
 /* Whether the field's value is the media type, parameters aside. */
@@ -288,18 +287,18 @@ enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
                                           const struct srv_head *head, struct srv_error *error)
 {
     bool repeated;
-    const struct srv_header_field *field = srv_head_single(&repeated, head, JSON_LENGTH);
+    const struct srv_header_field *field = srv_head_single(&repeated, head, SRV_JSON_LENGTH);
     const struct srv_header_field *type = srv_head_find(head, "Content-Type");
     *framed = field != NULL;
     if (field == NULL && type != NULL && type_is(type, BYTES_TYPE))
-        return srv_fail(error, SRV_E_BAD_REQUEST, JSON_LENGTH,
-                        "a body of " BYTES_TYPE " needs " JSON_LENGTH);
+        return srv_fail(error, SRV_E_BAD_REQUEST, SRV_JSON_LENGTH,
+                        "a body of " BYTES_TYPE " needs " SRV_JSON_LENGTH);
     if (repeated)
-        return srv_fail(error, SRV_E_BAD_REQUEST, JSON_LENGTH,
-                        JSON_LENGTH " is given more than once");
+        return srv_fail(error, SRV_E_BAD_REQUEST, SRV_JSON_LENGTH,
+                        SRV_JSON_LENGTH " is given more than once");
     if (field != NULL && !read_decimal(length, field))
-        return srv_fail(error, SRV_E_BAD_REQUEST, JSON_LENGTH,
-                        JSON_LENGTH " '%.*s' is not a number of bytes", TEXT(field));
+        return srv_fail(error, SRV_E_BAD_REQUEST, SRV_JSON_LENGTH,
+                        SRV_JSON_LENGTH " '%.*s' is not a number of bytes", TEXT(field));
     return SRV_OK;
 }
 

@@ -56,6 +56,8 @@ enum srv_error_code srv_guard_content_encoding(enum srv_coding *out, const struc
  * has. */
 enum srv_coding srv_guard_accept_encoding(const struct srv_head *head);
 
+#define SRV_JSON_LENGTH "Inference-Header-Content-Length"
+
 /* Reads Inference-Header-Content-Length; *framed says whether it is there.  Without it a body of
  * application/octet-stream cannot be read.  Error: bad_request. */
 enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,

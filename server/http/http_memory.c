@@ -81,6 +81,7 @@ void srv_exchange_set_target(struct srv_exchange *x, const char *target)
     size_t length = strnlen(target, sizeof x->target - 1);
     memcpy(x->target, target, length);
     x->target[length] = '\0';
+    x->request.is_v2 = srv_v2_is_path(x->target);
     const char *query = memchr(x->target, '?', length);
     if (query == NULL)
         return;

@@ -26,10 +26,15 @@ static const char no_memory[] =
     "{\"error\":{\"code\":\"out_of_memory\",\"message\":\"no memory for the reply\","
     "\"retryable\":true}}";
 
-static const char *body_of(size_t *length, const struct srv_reply *reply)
+static const char no_memory_v2[] =
+    "{\"error\":\"no memory for the reply\",\"code\":\"out_of_memory\",\"retryable\":true}";
+
+static const char *body_of(size_t *length, const struct srv_request *request)
 {
-    *length = reply->body.failed ? sizeof no_memory - 1 : reply->body.length;
-    return reply->body.failed ? no_memory : reply->body.data;
+    const struct srv_reply *reply = &request->reply;
+    const char *failure = request->is_v2 ? no_memory_v2 : no_memory;
+    *length = reply->body.failed ? strlen(failure) : reply->body.length;
+    return reply->body.failed ? failure : reply->body.data;
 }
 
 /* Makes an error of a reply without a status, and of one whose body met its ceiling or the end of
@@ -188,7 +193,7 @@ bool srv_reply_through_mhd(struct MHD_Connection *connection, struct srv_request
     struct srv_buffer lines;
     size_t length;
     finish_reply(request, loop);
-    const char *body = body_of(&length, &request->reply);
+    const char *body = body_of(&length, request);
     struct MHD_Response *response = make_response(request, body, length);
     if (response == NULL)
         return false;
@@ -209,7 +214,7 @@ void srv_reply_past_mhd(const struct srv_connection *connection, struct srv_requ
     struct srv_buffer out;
     size_t length;
     finish_reply(request, connection->loop);
-    const char *body = body_of(&length, &request->reply);
+    const char *body = body_of(&length, request);
     srv_buffer_init(&out, SIZE_MAX);
     srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nConnection: close\r\n", request->reply.status,
                       MHD_get_reason_phrase_for(request->reply.status));

@@ -34,6 +34,7 @@ struct srv_scan {
     uint8_t word_length;                /* of `word`; SRV_SCAN_WORD: longer */
     char word[SRV_SCAN_WORD];           /* the version, name or coding being read, small letters */
     bool skipped;                       /* an empty line before the request line */
+    bool is_v2;                         /* the target is /v2 or below: errors have another form */
     bool is_old;                        /* HTTP/1.0 */
     bool in_trailer;                    /* after the last chunk */
     bool has_length, has_coding;        /* the head frames a body so */

@@ -66,16 +66,17 @@ static bool matches(char arg[SRV_ID_MAX + 1], const struct srv_route *route, con
     return true;
 }
 
+static const char *const method_names[SRV_METHOD_COUNT] = {
+    [SRV_GET] = "GET, HEAD",
+    [SRV_POST] = "POST",
+    [SRV_PUT] = "PUT",
+    [SRV_DELETE] = "DELETE",
+};
+
 static void add_method(char allowed[64], enum srv_method method)
 {
-    static const char *const names[SRV_METHOD_COUNT] = {
-        [SRV_GET] = "GET, HEAD",
-        [SRV_POST] = "POST",
-        [SRV_PUT] = "PUT",
-        [SRV_DELETE] = "DELETE",
-    };
     size_t length = strlen(allowed);
-    snprintf(allowed + length, 64 - length, "%s%s", length > 0 ? ", " : "", names[method]);
+    snprintf(allowed + length, 64 - length, "%s%s", length > 0 ? ", " : "", method_names[method]);
 }
 
 const struct srv_route *srv_route_find(char arg[SRV_ID_MAX + 1], char allowed[64],
@@ -91,7 +92,8 @@ const struct srv_route *srv_route_find(char arg[SRV_ID_MAX + 1], char allowed[64
             allowed[0] = '\0';
             return route;
         }
-        add_method(allowed, route->method);
+        if (strstr(allowed, method_names[route->method]) == NULL) /* two patterns may match */
+            add_method(allowed, route->method);
     }
     arg[0] = '\0';
     return NULL;

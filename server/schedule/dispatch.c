@@ -42,7 +42,7 @@ static void end_request(struct srv_dispatch *d, struct srv_request *request)
 static void end_job(struct srv_dispatch *d, struct srv_job *job)
 {
     /* A single item's error is the request's. */
-    if (job->num_items == 1 && job->call.sequences == NULL)
+    if (job->num_items == 1 && job->call.sequences == NULL && job->error.code == SRV_OK)
         job->error = job->items[0].error;
     if (job->error.code != SRV_OK && job->type->abandon != NULL)
         job->type->abandon(job);
@@ -150,13 +150,16 @@ static bool end_cancelled_job(struct srv_dispatch *d, struct srv_job *job)
     return true;
 }
 
-/* Begins a job, or ends a cancelled one. */
+/* Begins a job, or ends a cancelled one.  One whose items have ended is there to be finished. */
 static void begin_job(struct srv_dispatch *d, struct srv_job *job)
 {
-    if (end_cancelled_job(d, job))
+    if (job->ended)
+        srv_job_finish(job);
+    else if (end_cancelled_job(d, job))
         return;
+    else
+        job->type->begin(job);
     srv_admission_count_begun(&d->admission, job->request);
-    job->type->begin(job);
     enqueue_or_end_job(d, job);
 }
 
@@ -237,6 +240,11 @@ static void end_job_after_last_item(struct srv_dispatch *d, struct srv_job *job)
     if (job->pending > 0 || job->ended)
         return;
     job->ended = true;
+    if (job->type->finish != NULL && d->context->records_on_disk) {
+        enqueue_job(d, SRV_QUEUE_CHANGES, job, CHANGE_COST);
+        return;
+    }
+    srv_job_finish(job);
     end_job(d, job);
 }
 
@@ -434,7 +442,8 @@ static void end_cancelled_queued(struct srv_dispatch *d, enum srv_queue_kind kin
     for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
         if (node->kind == SRV_NODE_ITEM)
             end_cancelled_following(d, srv_item_of(node), now);
-        if (srv_request_check_cancelled(request_of(node), now, &error) == SRV_OK) {
+        bool applied = node->kind == SRV_NODE_JOB && srv_job_of(node)->ended;
+        if (applied || srv_request_check_cancelled(request_of(node), now, &error) == SRV_OK) {
             srv_queue_walk_pass(&walk);
         } else {
             srv_queue_walk_remove(&walk);

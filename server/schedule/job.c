@@ -5,7 +5,10 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "ops/stage.h"
 #include "schedule/io_workers.h"
+#include "session/model_stats.h"
 #include "wire/outputs.h"
 
 struct srv_item *srv_item_of(struct srv_queue_node *node)
@@ -32,9 +35,8 @@ enum srv_error_code srv_request_check_cancelled(const struct srv_request *reques
     return SRV_OK;
 }
 
-/* Splits the body where its JSON ends and the bytes of tensors begin. */
-static enum srv_error_code split_body(struct srv_body *out, struct srv_request *request,
-                                      struct srv_error *error)
+enum srv_error_code srv_job_split_body(struct srv_body *out, struct srv_request *request,
+                                       struct srv_error *error)
 {
     uint64_t length = request->framed ? request->json_length : request->body_length;
     if (length > request->body_length)
@@ -44,15 +46,15 @@ static enum srv_error_code split_body(struct srv_body *out, struct srv_request *
     *out = (struct srv_body){
         .json = request->body,
         .json_length = (size_t)length,
-        .bytes = {request->body + length, request->body_length - (size_t)length, request->framed},
+        .bytes = {.at = request->body + length,
+                  .left = request->body_length - (size_t)length,
+                  .framed = request->framed},
         .cancel = {srv_io_workers_check, request},
     };
     return SRV_OK;
 }
 
-/* Whether the reply is to have the coding that the client accepts: the body says so, or else the
- * option. */
-static bool is_compressed(const struct srv_call *call, enum srv_reply_compression option)
+bool srv_job_is_compressed(const struct srv_call *call, enum srv_reply_compression option)
 {
     if (call->has_compressed_output)
         return call->compressed_output;
@@ -71,12 +73,12 @@ enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *reque
     *job = (struct srv_job){
         .context = context, .request = request, .call.binary_output = request->binary};
     *out = job;
-    enum srv_error_code code = split_body(&body, request, error);
+    enum srv_error_code code = srv_job_split_body(&body, request, error);
     if (code == SRV_OK)
         code = srv_call_read(&job->call, &body, kind, request->limits->max_sequences,
                              &request->arena, error);
     request->binary = job->call.binary_output;
-    request->compresses = is_compressed(&job->call, context->reply_compression);
+    request->compresses = srv_job_is_compressed(&job->call, context->reply_compression);
     return code;
 }
 
@@ -147,8 +149,44 @@ void srv_job_write_reply(const struct srv_job *job)
             srv_outputs_write_bytes(out, &job->items[i].step.outputs, &job->items[i].sizes);
 }
 
+void srv_job_finish(struct srv_job *job)
+{
+    if (job->type->finish != NULL && job->items[0].error.code == SRV_OK)
+        job->type->finish(job);
+}
+
+/* Counts what the job has computed in the statistics of its models. */
+static void count_inferences(const struct srv_job *job)
+{
+    const struct srv_request *request = job->request;
+    uint64_t now = srv_now_ns();
+    const uint64_t ns[SRV_INFERENCE_PARTS] = {
+        [SRV_INFERENCE_SUCCESS] = now - request->t_start,
+        [SRV_INFERENCE_QUEUE] = srv_stage_ns(request, SRV_STAGE_QUEUE),
+        [SRV_INFERENCE_INPUT] = srv_stage_ns(request, SRV_STAGE_PARSE),
+        [SRV_INFERENCE_INFER] = srv_stage_ns(request, SRV_STAGE_COMPUTE),
+        [SRV_INFERENCE_OUTPUT] = now - request->t_computed,
+    };
+    size_t layer = (size_t)job->call.layer;
+    bool success = request->reply.code == SRV_OK;
+    if (job->num_items == 0) {
+        struct srv_model_stats *stats = srv_models_stats(job->context->models, job->model, layer);
+        srv_model_count_request(stats, success, job->sizes.batch, ns);
+        if (success)
+            srv_model_count_execution(stats);
+    }
+    for (size_t i = 0; i < job->num_items; i++) {
+        const struct srv_item *item = &job->items[i];
+        if (item->model != NULL && attn_model_layer(item->model->attn, layer) != NULL)
+            srv_model_count_request(srv_models_stats(job->context->models, item->model, layer),
+                                    success && item->error.code == SRV_OK, 1, ns);
+    }
+}
+
 void srv_job_release(struct srv_job *job)
 {
+    if (job->context != NULL)
+        count_inferences(job);
     for (size_t i = 0; i < job->num_items; i++)
         srv_session_put(job->items[i].session);
     if (job->type->release != NULL)

@@ -57,6 +57,11 @@ struct srv_job_type {
      * request's reply. */
     bool (*advance)(struct srv_job *job);
 
+    /* Called once, after the last item of a job with one item, where that has not failed, for what
+     * follows the step: in the fair order of changes where a journal is kept, since it may wait for
+     * the disk, and whether or not the request is cancelled by then.  An error is the item's. */
+    void (*finish)(struct srv_job *job);
+
     /* Called when the job ends with an error, before its reply is written: undoes what other
      * requests wait for. */
     void (*abandon)(struct srv_job *job);
@@ -79,6 +84,10 @@ struct srv_job {
     size_t pending;         /* items that have not ended */
     bool ended;             /* the last item has ended, and the reply is due */
     struct srv_error error; /* of the whole request */
+
+    /* A session that its step creates has this Idempotency-Key: where such a session is live, the
+     * step is a retry and goes to that.  NULL: none. */
+    const char *start_key;
 
     /* Of an attention over given rows: */
     const struct srv_model *model;  /* NULL: weightless */
@@ -106,6 +115,15 @@ enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *reque
                                  const struct srv_scheduler_context *context,
                                  struct srv_error *error);
 
+/* Splits the request's body where its JSON ends and the bytes of tensors begin.  Error:
+ * bad_request. */
+enum srv_error_code srv_job_split_body(struct srv_body *out, struct srv_request *request,
+                                       struct srv_error *error);
+
+/* Whether the reply is to have the coding that the client accepts: the body says so, or else the
+ * option. */
+bool srv_job_is_compressed(const struct srv_call *call, enum srv_reply_compression option);
+
 /* The model that the body names, or else the only one there is.  Errors: model_not_found,
  * missing_field. */
 enum srv_error_code srv_job_find_model(const struct srv_model **out, const struct srv_job *job,
@@ -132,7 +150,11 @@ enum srv_error_code srv_job_reserve_reply(struct srv_job *job, struct srv_error 
  * compute thread or an I/O worker. */
 void srv_job_write_reply(const struct srv_job *job);
 
-/* Drops the references to the items' sessions and calls the type's `release`. */
+/* Calls the type's `finish`, where it has one and the job's item has not failed. */
+void srv_job_finish(struct srv_job *job);
+
+/* Counts what the job has computed in the statistics of its models, drops the references to the
+ * items' sessions and calls the type's `release`.  The reply has been written. */
 void srv_job_release(struct srv_job *job);
 
 #endif

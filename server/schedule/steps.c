@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "ops/metrics.h"
+#include "session/model_stats.h"
 #include "store/store.h"
 #include "wire/field_rules.h"
 #include "wire/outputs.h"
@@ -98,31 +99,11 @@ enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error
 
 /* ---- Binding to a session -------------------------------------------------------------------- */
 
-static bool create_session(struct srv_item *item)
-{
-    const struct srv_key *key = &item->job->request->key;
-    const struct srv_session_options options = {
-        .id = item->rows->session_id, .owner = key->name, .group = key->group};
-    if (item->rows->has_epoch) {
-        srv_fail(&item->error, SRV_E_EPOCH_MISMATCH, "epoch",
-                 "a session that starts has no epoch yet");
-        return false;
-    }
-    if (srv_session_create(&item->session, item->job->context->sessions, item->model, &options,
-                           &item->error) != SRV_OK)
-        return false;
-    item->creates_session = item->session->pending_creation = true;
-    return true;
-}
-
-static bool find_session(struct srv_item *item)
+/* Whether the item's session is the one that the body means. */
+static bool check_session(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
-    item->session =
-        srv_session_get(item->job->context->sessions, &item->job->request->key, rows->session_id);
-    if (item->session == NULL)
-        fail_missing(item, &item->error);
-    else if (item->session->model != item->model)
+    if (item->session->model != item->model)
         srv_fail(&item->error, SRV_E_MODEL_MISMATCH, "model",
                  "the session belongs to model %s, not to %s", item->session->model->name,
                  item->model->name);
@@ -131,6 +112,40 @@ static bool find_session(struct srv_item *item)
                  "epoch is %lld, the session's is %llu", (long long)rows->epoch,
                  (unsigned long long)item->session->epoch);
     return item->error.code == SRV_OK;
+}
+
+static bool create_session(struct srv_item *item)
+{
+    const struct srv_key *key = &item->job->request->key;
+    struct srv_sessions *sessions = item->job->context->sessions;
+    const struct srv_session_options options = {.id = item->rows->session_id,
+                                                .idempotency_key = item->job->start_key,
+                                                .owner = key->name,
+                                                .group = key->group};
+    if (item->rows->has_epoch) {
+        srv_fail(&item->error, SRV_E_EPOCH_MISMATCH, "epoch",
+                 "a session that starts has no epoch yet");
+        return false;
+    }
+    if (srv_session_find_by_idempotency_key(&item->session, sessions, &options, &item->error) !=
+        SRV_OK)
+        return false;
+    if (item->session != NULL)
+        return check_session(item);
+    if (srv_session_create(&item->session, sessions, item->model, &options, &item->error) != SRV_OK)
+        return false;
+    item->creates_session = item->session->pending_creation = true;
+    return true;
+}
+
+static bool find_session(struct srv_item *item)
+{
+    item->session = srv_session_get(item->job->context->sessions, &item->job->request->key,
+                                    item->rows->session_id);
+    if (item->session != NULL)
+        return check_session(item);
+    fail_missing(item, &item->error);
+    return false;
 }
 
 /* Whether two neighbours among a session's items are of one request.  A request counts once among
@@ -341,17 +356,24 @@ void srv_items_run(struct srv_item *const items[], size_t count)
     /* Each step's own error says whether the step succeeded, also where the whole call failed. */
     if (ready > 0 &&
         attn_decode_recorded(context->engine, items[0]->model->attn, (size_t)first->call.layer,
-                             steps, ready, context->store != NULL ? &recorder : NULL) == ATTN_OK)
+                             steps, ready, context->store != NULL ? &recorder : NULL) == ATTN_OK) {
         count_batch(context->metrics, items[0]->model, ready, rows, srv_now_ns() - start);
+        srv_model_count_execution(
+            srv_models_stats(context->models, items[0]->model, (size_t)first->call.layer));
+    }
     for (size_t i = 0; i < count; i++)
         take_result(items[i]);
+}
+
+size_t srv_item_length(const struct srv_item *item)
+{
+    const struct attn_step *step = &item->step;
+    return item->is_replay || step->commit ? step->position + step->rows : step->position;
 }
 
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item)
 {
     const struct attn_step *step = &item->step;
-    bool kept = step->commit && !item->is_replay;
-    size_t length = item->is_replay || kept ? step->position + step->rows : step->position;
     srv_buffer_text(out, "\"session_id\":");
     srv_buffer_json_string(out, item->session->id);
     srv_buffer_text(out, ",\"layer\":");
@@ -359,7 +381,7 @@ void srv_item_write(struct srv_buffer *out, const struct srv_item *item)
     srv_buffer_text(out, ",\"position\":");
     srv_buffer_unsigned(out, step->position, 1);
     srv_buffer_text(out, ",\"length\":");
-    srv_buffer_unsigned(out, length, 1);
+    srv_buffer_unsigned(out, srv_item_length(item), 1);
     srv_buffer_text(out, ",\"epoch\":");
     srv_buffer_unsigned(out, item->session->epoch, 1);
     if (item->is_replay)

@@ -38,6 +38,9 @@ struct srv_item *srv_item_end(struct srv_item *item);
 /* Ends, without running it, the item after `item` in the session; the items after that move up. */
 void srv_item_end_next(struct srv_item *item);
 
+/* The tokens of the layer after the item's step. */
+size_t srv_item_length(const struct srv_item *item);
+
 /* Writes the members of an item's reply, without braces. */
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item);
 

@@ -8,6 +8,7 @@
 
 #include "base/nearest.h"
 #include "config/config.h"
+#include "session/model_stats.h"
 
 static enum attn_status open_entry(struct srv_model *model, const struct srv_model_entry *entry,
                                    struct attn_error *error)
@@ -80,15 +81,20 @@ static size_t max_length_of(const struct srv_model *model, size_t limit)
     return reach > 0 && reach < (double)limit ? (size_t)reach : limit;
 }
 
+static bool fail_memory(char *message, size_t size)
+{
+    snprintf(message, size, "out of memory");
+    return false;
+}
+
 bool srv_models_open(struct srv_models *models, const struct srv_config *config, char *message,
                      size_t size)
 {
     models->count = 0;
     models->items = calloc(config->num_models > 0 ? config->num_models : 1, sizeof *models->items);
-    if (models->items == NULL) {
-        snprintf(message, size, "out of memory");
-        return false;
-    }
+    models->weightless_stats = calloc(1, sizeof *models->weightless_stats);
+    if (models->items == NULL || models->weightless_stats == NULL)
+        return fail_memory(message, size);
     for (size_t i = 0; i < config->num_models; i++) {
         struct srv_model *model = &models->items[i];
         struct attn_error error = {0};
@@ -98,6 +104,9 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
         attn_model_describe(&model->info, model->attn);
         model->is_cross = srv_model_first_layer(model->attn)->is_cross;
         model->max_length = max_length_of(model, config->limits.max_session_length);
+        model->stats = calloc(model->info.num_layers, sizeof *model->stats);
+        if (model->stats == NULL)
+            return fail_memory(message, size);
     }
     return true;
 }
@@ -120,10 +129,12 @@ void srv_models_close(struct srv_models *models)
 {
     for (size_t i = 0; i < models->count; i++) {
         attn_model_close(models->items[i].attn);
+        free(models->items[i].stats);
         srv_buffer_fini(&models->items[i].text);
     }
     srv_buffer_fini(&models->text);
     free(models->items);
+    free(models->weightless_stats);
     *models = (struct srv_models){0};
 }
 

@@ -7,20 +7,24 @@
 #include "base/errors.h"
 #include "config/bounds.h"
 
+struct srv_model_stats; /* model_stats.h */
+
 struct srv_model {
     char name[SRV_ID_MAX + 1];
     size_t index; /* its place in srv_models.items */
     struct attn_model *attn;
     struct attn_model_info info;
-    struct attn_cache_pool *pool; /* shared by all models */
-    size_t max_length;            /* of its sessions: the reach of its positions, or the limit */
-    bool is_cross;                /* its layers attend over other sequences: it has no sessions */
-    struct srv_buffer text;       /* the reply to GET /models/{name}, once all are loaded */
+    struct attn_cache_pool *pool;  /* shared by all models */
+    size_t max_length;             /* of its sessions: the reach of its positions, or the limit */
+    bool is_cross;                 /* its layers attend over other sequences: it has no sessions */
+    struct srv_model_stats *stats; /* [info.num_layers] */
+    struct srv_buffer text;        /* the reply to GET /models/{name}, once all are loaded */
 };
 
 struct srv_models {
     struct srv_model *items;
     size_t count;
+    struct srv_model_stats *weightless_stats;
     struct srv_buffer text; /* the reply to GET /models, once all are loaded */
 };
 

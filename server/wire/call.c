@@ -62,6 +62,16 @@ static size_t find_field(const char *name)
     return i;
 }
 
+bool srv_call_find_field(struct srv_field_form *out, const char *name)
+{
+    size_t i = find_field(name);
+    if (i == SRV_FIELD_COUNT || (srv_fields[i].bodies & SRV_CALL_ATTEND) == 0)
+        return false;
+    *out = (struct srv_field_form){srv_fields[i].kind == SRV_FIELD_TENSOR, srv_fields[i].tensor,
+                                   srv_fields[i].scalar};
+    return true;
+}
+
 static bool is_given(const struct body *body, const char *name)
 {
     return (body->given >> find_field(name) & 1) != 0;

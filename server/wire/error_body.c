@@ -1,12 +1,10 @@
 /* error_body.c: writes an error as a JSON object. */
 #include "wire/error_body.h"
 
-void srv_error_write(struct srv_buffer *out, const struct srv_error *error, const char *request_id)
+/* The members after code and message, and the closing brace. */
+static void write_rest(struct srv_buffer *out, const struct srv_error *error,
+                       const char *request_id)
 {
-    srv_buffer_text(out, "{\"code\":");
-    srv_buffer_json_string(out, srv_error_word(error->code));
-    srv_buffer_text(out, ",\"message\":");
-    srv_buffer_json_string(out, error->message);
     if (error->param[0] != '\0') {
         srv_buffer_text(out, ",\"param\":");
         srv_buffer_json_string(out, error->param);
@@ -20,4 +18,23 @@ void srv_error_write(struct srv_buffer *out, const struct srv_error *error, cons
         srv_buffer_json_string(out, request_id);
     }
     srv_buffer_text(out, "}");
+}
+
+void srv_error_write(struct srv_buffer *out, const struct srv_error *error, const char *request_id)
+{
+    srv_buffer_text(out, "{\"code\":");
+    srv_buffer_json_string(out, srv_error_word(error->code));
+    srv_buffer_text(out, ",\"message\":");
+    srv_buffer_json_string(out, error->message);
+    write_rest(out, error, request_id);
+}
+
+void srv_error_write_v2(struct srv_buffer *out, const struct srv_error *error,
+                        const char *request_id)
+{
+    srv_buffer_text(out, "{\"error\":");
+    srv_buffer_json_string(out, error->message);
+    srv_buffer_text(out, ",\"code\":");
+    srv_buffer_json_string(out, srv_error_word(error->code));
+    write_rest(out, error, request_id);
 }

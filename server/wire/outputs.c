@@ -10,6 +10,7 @@
 #include "base/number.h"
 #include "wire/tensor_binary.h"
 #include "wire/tensor_json.h"
+#include "wire/v2_request.h"
 
 /* ---- The table ---- */
 
@@ -45,6 +46,7 @@ struct part {
     size_t shape[4]; /* [rank], B first */
 };
 #define PART_COUNT 10
+_Static_assert(PART_COUNT <= SRV_OUTPUT_TENSORS, "a list has room for all parts");
 
 struct parts {
     struct part list[PART_COUNT];
@@ -159,6 +161,7 @@ enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
 {
     size_t max_bytes = request->limits->max_reply_bytes;
     request->reply_bytes = items * ITEM_TEXT; /* items are bounded by max_sequences */
+    request->reply_bytes += request->v2_outputs != NULL ? SRV_V2_REPLY_TEXT : 0;
     if (request->binary)
         request->reply_bytes += SRV_BINARY_ALIGNMENT - 1;
     if (request->reply_bytes <= max_bytes)
@@ -184,6 +187,12 @@ static size_t bound_reply_bytes(const struct part *part, size_t count, bool bina
     if (binary && element_kinds[part->kind].type != NULL)
         return SRV_TENSOR_DESCRIPTION_MAX + count * SRV_BINARY_ELEMENT_BYTES;
     return count * element_kinds[part->kind].text;
+}
+
+static bool is_binary(const struct part *part, const struct srv_request *request)
+{
+    return request->v2_outputs != NULL ? srv_v2_output_is_binary(request->v2_outputs, part->name)
+                                       : request->binary;
 }
 
 /* Takes memory for one part of `count` elements, and charges the `bytes` that it becomes in the
@@ -215,7 +224,7 @@ static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct re
         if (!part->included)
             continue;
         size_t count = count_elements(part);
-        size_t bytes = bound_reply_bytes(part, count, request->binary);
+        size_t bytes = bound_reply_bytes(part, count, is_binary(part, request));
         if (bytes > max_bytes - total)
             return srv_fail(error, SRV_E_REPLY_TOO_LARGE, part->name,
                             "a reply with %s could pass max_reply_bytes %zu", part->name,
@@ -355,4 +364,26 @@ void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *
         if (parts.list[i].included && element_kinds[parts.list[i].kind].type != NULL)
             srv_tensor_write_binary(out, buffer_of(outputs, &parts.list[i]),
                                     count_elements(&parts.list[i]));
+}
+
+size_t srv_outputs_list(struct srv_output_tensor list[SRV_OUTPUT_TENSORS],
+                        const struct attn_outputs *outputs, const struct srv_sizes *sizes)
+{
+    const struct parts parts = list_allocated(outputs, sizes);
+    size_t count = 0;
+    for (int i = 0; i < PART_COUNT; i++) {
+        const struct part *part = &parts.list[i];
+        if (!part->included || element_kinds[part->kind].type == NULL)
+            continue;
+        unsigned skip = count_skipped(part, sizes);
+        struct srv_output_tensor *tensor = &list[count++];
+        *tensor = (struct srv_output_tensor){.output = part->name,
+                                             .is_index = part->kind == INDICES,
+                                             .datatype = element_kinds[part->kind].type,
+                                             .data = buffer_of(outputs, part),
+                                             .count = count_elements(part),
+                                             .rank = part->rank - skip};
+        memcpy(tensor->shape, part->shape + skip, tensor->rank * sizeof tensor->shape[0]);
+    }
+    return count;
 }

@@ -152,6 +152,10 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     reply->json_length = 0;
     reply->coding = SRV_IDENTITY;
     reply->varies = false;
+    if (request->is_v2) {
+        srv_error_write_v2(&reply->body, error, request->request_id);
+        return;
+    }
     srv_buffer_text(&reply->body, "{\"error\":");
     srv_error_write(&reply->body, error, request->request_id);
     srv_buffer_text(&reply->body, "}");

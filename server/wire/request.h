@@ -26,6 +26,7 @@ struct srv_app;        /* app.h; for api/ only */
 struct srv_io_workers; /* schedule/io_workers.h */
 struct srv_job;        /* schedule/job.h */
 struct srv_route;      /* wire/route.h */
+struct srv_v2_outputs; /* wire/v2_request.h */
 
 #define SRV_LARGE_BYTES ((size_t)256 << 10) /* of a body, or of a reply's outputs */
 
@@ -62,9 +63,11 @@ struct srv_request {
     char *body;         /* followed by a NUL; NULL without one */
     char *small_body;   /* room in the exchange for a small body; never freed */
     size_t body_length;
-    bool framed;              /* the body's JSON ends at json_length; bytes of tensors follow it */
+    const struct srv_v2_outputs *v2_outputs; /* which outputs of an infer request are bytes */
     uint64_t json_length;     /* Inference-Header-Content-Length; may exceed body_length */
+    bool framed;              /* the body's JSON ends at json_length; bytes of tensors follow it */
     bool binary;              /* the reply's tensors are to be bytes */
+    bool is_v2;               /* its path is /v2 or below: errors and media types are otherwise */
     bool compresses;          /* a large reply is to have the coding `accepted` */
     enum srv_coding coding;   /* of the body; SRV_IDENTITY once it is decompressed */
     enum srv_coding accepted; /* of a reply, by Accept-Encoding */

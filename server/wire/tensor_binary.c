@@ -99,6 +99,33 @@ static size_t read_bool(void *to, const char *from, size_t n)
     return i;
 }
 
+/* Flags as integers of 4 or 8 bytes, as masks of tokenizers are. */
+static size_t read_bool_int32(void *to, const char *from, size_t n)
+{
+    uint8_t *flags = to;
+    size_t i = 0;
+    for (int32_t flag; i < n; i++) {
+        memcpy(&flag, from + i * sizeof flag, sizeof flag);
+        flags[i] = flag == 0 || flag == 1 ? (uint8_t)flag : UINT8_MAX;
+        if (flags[i] == UINT8_MAX)
+            break;
+    }
+    return i;
+}
+
+static size_t read_bool_int64(void *to, const char *from, size_t n)
+{
+    uint8_t *flags = to;
+    size_t i = 0;
+    for (int64_t flag; i < n; i++) {
+        memcpy(&flag, from + i * sizeof flag, sizeof flag);
+        flags[i] = flag == 0 || flag == 1 ? (uint8_t)flag : UINT8_MAX;
+        if (flags[i] == UINT8_MAX)
+            break;
+    }
+    return i;
+}
+
 static size_t read_int64(void *to, const char *from, size_t n)
 {
     if (to != from)
@@ -139,7 +166,10 @@ static const struct srv_datatype datatypes[] = {
     {"BF16", .kinds = FLOATS, .size = 2, .read = read_bf16},
     {"FP64", .kinds = FLOATS},
     {"BOOL", .kinds = BOOLS, .size = 1, .read = read_bool, .in_place = true},
-    {"INT64", .kinds = BOOLS},
+    {"UINT8", .kinds = BOOLS, .size = 1, .read = read_bool, .in_place = true},
+    {"INT8", .kinds = BOOLS, .size = 1, .read = read_bool, .in_place = true},
+    {"INT32", .kinds = BOOLS, .size = 4, .read = read_bool_int32},
+    {"INT64", .kinds = BOOLS, .size = 8, .read = read_bool_int64},
     {"INT64", .kinds = INTEGERS, .size = 8, .read = read_int64, .in_place = true},
     {"INT32", .kinds = INTEGERS, .size = 4, .read = read_int32},
 };
@@ -221,8 +251,8 @@ static bool check_elements(const struct srv_tensor *tensor, size_t good, const c
     if (good == tensor->count)
         return true;
     if (tensor->kind == SRV_BOOLS)
-        srv_fail(error, SRV_E_INVALID_VALUE, param, "%s has byte %u at element %zu, not 1 or 0",
-                 param, tensor->u8[good], good);
+        srv_fail(error, SRV_E_INVALID_VALUE, param, "%s is neither 1 nor 0 at element %zu", param,
+                 good);
     else
         srv_fail(error, SRV_E_NON_FINITE_INPUT, param, "%s is NaN or infinite at element %zu",
                  param, good);

@@ -4,6 +4,7 @@
  * its end.  The bytes of binary tensors have the order in which their objects end. */
 #include "wire/tensor_object.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,9 +21,7 @@ struct object {
     enum srv_tensor_kind kind;
     bool allow_scalar;
     bool seen[MEMBERS];
-    size_t shape[SRV_TENSOR_RANK]; /* [rank] */
-    size_t count;                  /* product of shape */
-    unsigned rank;
+    struct srv_tensor shape; /* without elements */
     const struct srv_datatype *type;
     struct srv_tensor data;   /* "data", of rank 1 */
     int64_t binary_data_size; /* bytes */
@@ -45,24 +44,35 @@ static __attribute__((format(printf, 3, 4))) bool fail(const struct object *o,
 
 /* ---- Members --------------------------------------------------------------------------------- */
 
-static bool read_shape(struct object *o, const char *param)
+bool srv_tensor_read_shape(struct srv_tensor *out, struct srv_json *json, const char *param)
 {
-    if (srv_json_peek(o->json) != SRV_JSON_ARRAY)
-        return srv_json_wrong_type(o->json, "an array of integers", param);
-    srv_json_enter_array(o->json);
-    for (o->rank = 0, o->count = 1; srv_json_next_element(o->json); o->rank++) {
+    char member[PARAM_SIZE];
+    srv_field_path(member, sizeof member, param, "shape");
+    if (srv_json_peek(json) != SRV_JSON_ARRAY)
+        return srv_json_wrong_type(json, "an array of integers", member);
+    srv_json_enter_array(json);
+    for (out->rank = 0, out->count = 1; srv_json_next_element(json); out->rank++) {
         int64_t dimension;
-        if (o->rank == SRV_TENSOR_RANK)
-            return fail(o, SRV_E_SHAPE_MISMATCH, "has more than %d dimensions", SRV_TENSOR_RANK);
-        if (!srv_json_integer(&dimension, o->json, param))
+        if (out->rank == SRV_TENSOR_RANK) {
+            srv_fail(json->error, SRV_E_SHAPE_MISMATCH, param, "%s has more than %d dimensions",
+                     param, SRV_TENSOR_RANK);
             return false;
-        if (dimension < 0)
-            return fail(o, SRV_E_INVALID_VALUE, "has a negative dimension in its shape");
-        if (__builtin_mul_overflow(o->count, (size_t)dimension, &o->count))
-            return fail(o, SRV_E_SHAPE_MISMATCH, "has a shape of more elements than memory");
-        o->shape[o->rank] = (size_t)dimension;
+        }
+        if (!srv_json_integer(&dimension, json, member))
+            return false;
+        if (dimension < 0) {
+            srv_fail(json->error, SRV_E_INVALID_VALUE, param,
+                     "%s has a negative dimension in its shape", param);
+            return false;
+        }
+        if (__builtin_mul_overflow(out->count, (size_t)dimension, &out->count)) {
+            srv_fail(json->error, SRV_E_SHAPE_MISMATCH, param,
+                     "%s has a shape of more elements than memory", param);
+            return false;
+        }
+        out->shape[out->rank] = (size_t)dimension;
     }
-    return o->json->error->code == SRV_OK;
+    return json->error->code == SRV_OK;
 }
 
 static bool read_datatype(struct object *o, const char *param)
@@ -110,7 +120,7 @@ static bool read_member(struct object *o, const char *name)
     srv_field_path(param, sizeof param, o->param, name);
     switch (i) {
     case SHAPE:
-        return read_shape(o, param);
+        return srv_tensor_read_shape(&o->shape, o->json, o->param);
     case DATATYPE:
         return read_datatype(o, param);
     case DATA:
@@ -131,13 +141,13 @@ static bool check_members(const struct object *o)
         return fail(o, SRV_E_MISSING_FIELD, "has neither \"data\" nor \"binary_data_size\"");
     if (!o->seen[SHAPE])
         return fail(o, SRV_E_MISSING_FIELD, "has no \"shape\"");
-    if (o->rank == 0 && !o->allow_scalar)
+    if (o->shape.rank == 0 && !o->allow_scalar)
         return fail(o, SRV_E_SHAPE_MISMATCH, "has no dimension");
     if (binary && !o->seen[DATATYPE])
         return fail(o, SRV_E_MISSING_FIELD, "has \"binary_data_size\" and no \"datatype\"");
-    if (data && o->count != o->data.count)
+    if (data && o->shape.count != o->data.count)
         return fail(o, SRV_E_SHAPE_MISMATCH, "has %zu elements in data, its shape wants %zu",
-                    o->data.count, o->count);
+                    o->data.count, o->shape.count);
     return true;
 }
 
@@ -151,13 +161,28 @@ static bool read_object(struct srv_tensor *out, struct object *o, struct srv_bin
             return false;
     if (o->json->error->code != SRV_OK || !check_members(o))
         return false;
-    *out = (struct srv_tensor){
-        .kind = o->kind, .rank = o->rank, .count = o->count, .data = o->data.data};
-    memcpy(out->shape, o->shape, o->rank * sizeof o->shape[0]);
+    *out = o->shape;
+    out->kind = o->kind;
+    out->data = o->data.data;
     out->present =
         o->seen[DATA] || srv_tensor_read_binary(out, bytes, (uint64_t)o->binary_data_size, o->type,
                                                 o->arena, o->param, o->json->error);
     return out->present;
+}
+
+/* {"input":n}: a tensor that the body's reader has read already (v2_request.c). */
+static bool take_input(struct srv_tensor *out, struct srv_json *json,
+                       const struct srv_binary_data *bytes, enum srv_tensor_kind kind,
+                       const char *param)
+{
+    char name[8];
+    int64_t index;
+    if (!srv_json_enter_object(json) || !srv_json_next_member(json, name, sizeof name) ||
+        !srv_json_integer(&index, json, param) || srv_json_next_member(json, name, sizeof name))
+        return false;
+    assert(index >= 0 && (size_t)index < bytes->num_inputs && bytes->inputs[index].kind == kind);
+    *out = bytes->inputs[index];
+    return true;
 }
 
 bool srv_tensor_read(struct srv_tensor *out, struct srv_json *json, struct srv_binary_data *bytes,
@@ -166,6 +191,8 @@ bool srv_tensor_read(struct srv_tensor *out, struct srv_json *json, struct srv_b
 {
     if (srv_json_peek(json) != SRV_JSON_OBJECT)
         return srv_tensor_read_json(out, json, arena, kind, allow_scalar, param);
+    if (bytes->inputs != NULL)
+        return take_input(out, json, bytes, kind, param);
     struct object o = {
         .json = json, .arena = arena, .param = param, .kind = kind, .allow_scalar = allow_scalar};
     return read_object(out, &o, bytes);

@@ -5,6 +5,10 @@
 #include "wire/json.h"
 #include "wire/tensor_binary.h"
 
+/* Reads the next value as rank, shape and count of a tensor.  Errors: invalid_type, invalid_value
+ * (a negative dimension), shape_mismatch (too many dimensions, or elements). */
+bool srv_tensor_read_shape(struct srv_tensor *out, struct srv_json *json, const char *param);
+
 /* Reads the next value as a tensor: nested arrays (tensor_json.h), or an object with "shape",
  * "datatype" and either "data", its numbers in one flat array, or "binary_data_size", the number of
  * its bytes, which are taken from `bytes` when the object ends (tensor_binary.h).  Members may have

@@ -33,7 +33,7 @@ static const struct {
     {"rows", 'i'},
 };
 
-static char kind_of(const char *name)
+char binary_kind(const char *name)
 {
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
         if (strcmp(name, tensors[i].name) == 0)
@@ -86,14 +86,14 @@ static void add_element(struct text *bytes, const json_t *value, char kind, enum
         text_bytes(bytes, &narrow, sizeof narrow);
 }
 
-static void add_elements(struct text *bytes, const json_t *value, char kind, enum binary_type type)
+void binary_elements(struct text *bytes, const json_t *value, char kind, enum binary_type type)
 {
     if (!json_is_array(value)) {
         add_element(bytes, value, kind, type);
         return;
     }
     for (size_t i = 0; i < json_array_size(value); i++)
-        add_elements(bytes, json_array_get(value, i), kind, type);
+        binary_elements(bytes, json_array_get(value, i), kind, type);
 }
 
 /* Adds the array's bytes, and returns the object that replaces the array. */
@@ -105,7 +105,7 @@ static json_t *describe(struct text *bytes, const json_t *value, char kind, enum
         name = "INT32";
     size_t before = bytes->length;
     json_t *shape = json_array();
-    add_elements(bytes, value, kind, type);
+    binary_elements(bytes, value, kind, type);
     for (; json_is_array(value); value = json_array_get(value, 0))
         json_array_append_new(shape, json_integer((json_int_t)json_array_size(value)));
     return json_pack("{s:o, s:s, s:i}", "shape", shape, "datatype", name, "binary_data_size",
@@ -118,7 +118,7 @@ static void describe_members(struct text *bytes, json_t *object, enum binary_typ
     json_t *value, *item;
     size_t i;
     json_object_foreach(object, name, value) {
-        char kind = kind_of(name);
+        char kind = binary_kind(name);
         if (kind != '\0' && !json_is_null(value) && !json_is_object(value))
             json_object_set_new(object, name, describe(bytes, value, kind, type));
         else if (strcmp(name, "sequences") == 0)

@@ -13,6 +13,12 @@
  * others; masks are BOOL.  Each number must be exact in FP16 and BF16. */
 enum binary_type { AS_FP32, AS_FP16, AS_BF16 };
 
+/* The kind of a field that is a tensor: 'f' floats, 'b' flags, 'i' integers; else a NUL. */
+char binary_kind(const char *name);
+
+/* Adds the bytes of a number or of nested arrays of them. */
+void binary_elements(struct text *bytes, const json_t *value, char kind, enum binary_type type);
+
 /* Adds `json` with each tensor as bytes, and `padding` blanks between JSON and bytes; returns the
  * length of the JSON with the blanks. */
 size_t binary_body(struct text *out, const char *json, enum binary_type type, size_t padding);

@@ -13,6 +13,7 @@
     X(stats)       \
     X(tree)        \
     X(binary)      \
+    X(v2)          \
     X(coding)      \
     X(fields)      \
     X(families)    \

@@ -26,7 +26,7 @@ static enum srv_error_code read_bytes(char *at, size_t size, const char *type, s
     const struct srv_datatype *datatype = srv_datatype_find(type, kind);
     ck_assert_msg(datatype != NULL, "%s", type);
     error = (struct srv_error){0};
-    bytes = (struct srv_binary_data){at, size, true};
+    bytes = (struct srv_binary_data){.at = at, .left = size, .framed = true};
     tensor = (struct srv_tensor){.kind = kind, .rank = 1, .shape = {count}, .count = count};
     bool read = srv_tensor_read_binary(&tensor, &bytes, size, datatype, &arena, "x", &error);
     ck_assert_int_eq(read, error.code == SRV_OK);
@@ -113,7 +113,35 @@ START_TEST(test_integers_keep_their_signs_and_flags_are_flags)
     ck_assert_mem_eq(tensor.u8, flags, sizeof flags);
     flags[2] = 2;
     ck_assert_int_eq(read_bytes((char *)flags, 4, "BOOL", 4, SRV_BOOLS), SRV_E_INVALID_VALUE);
-    ck_assert_ptr_nonnull(strstr(error.message, "byte 2 at element 2"));
+    ck_assert_ptr_nonnull(strstr(error.message, "at element 2"));
+}
+END_TEST
+
+START_TEST(test_flags_may_be_integers_of_any_width)
+{
+    uint8_t flags[3] = {1, 0, 1};
+    int32_t narrow[3] = {1, 0, 1};
+    int64_t wide[3] = {1, 0, 1};
+    const struct {
+        const char *type;
+        void *bytes;
+        size_t size;
+    } forms[] = {
+        {"UINT8", flags, 3}, {"INT8", flags, 3}, {"INT32", narrow, 12}, {"INT64", wide, 24}};
+    for (size_t i = 0; i < 4; i++) {
+        ck_assert_int_eq(read_bytes(forms[i].bytes, forms[i].size, forms[i].type, 3, SRV_BOOLS),
+                         SRV_OK);
+        ck_assert_mem_eq(tensor.u8, flags, 3);
+    }
+    static const int64_t wrong[] = {2, -1, 255, 256, (int64_t)1 << 32, INT64_MIN};
+    for (size_t i = 0; i < 6; i++) {
+        wide[1] = wrong[i];
+        narrow[1] = (int32_t)wrong[i]; /* 0 of the last two */
+        ck_assert_int_eq(read_bytes((char *)wide, 24, "INT64", 3, SRV_BOOLS), SRV_E_INVALID_VALUE);
+        ck_assert_ptr_nonnull(strstr(error.message, "at element 1"));
+        ck_assert_int_eq(read_bytes((char *)narrow, 12, "INT32", 3, SRV_BOOLS),
+                         i < 4 ? SRV_E_INVALID_VALUE : SRV_OK);
+    }
 }
 END_TEST
 
@@ -152,7 +180,7 @@ START_TEST(test_memory_that_is_short_is_an_error)
     struct srv_arena small;
     char x[256] = {0};
     srv_arena_init(&small, 128, NULL, NULL);
-    bytes = (struct srv_binary_data){x + 1, 128, true};
+    bytes = (struct srv_binary_data){.at = x + 1, .left = 128, .framed = true};
     tensor = (struct srv_tensor){.kind = SRV_FLOATS, .rank = 1, .shape = {64}, .count = 64};
     ck_assert(!srv_tensor_read_binary(&tensor, &bytes, 128, srv_datatype_find("FP16", SRV_FLOATS),
                                       &small, "x", &error));
@@ -168,7 +196,7 @@ static enum srv_error_code read_object(const char *text, size_t left, enum srv_t
 {
     struct srv_json json;
     char *zeros = calloc(1, left + (left == 0));
-    bytes = (struct srv_binary_data){zeros, left, true};
+    bytes = (struct srv_binary_data){.at = zeros, .left = left, .framed = true};
     srv_json_init(&json, text, strlen(text), &error);
     bool read = srv_tensor_read(&tensor, &json, &bytes, &arena, kind, true, "x");
     ck_assert_int_eq(read, error.code == SRV_OK);
@@ -202,7 +230,7 @@ START_TEST(test_objects_take_their_bytes_or_say_what_is_wrong)
         {"{\"shape\":[2]," B("FP32", "8.0"), SRV_FLOATS, 8, 8, SRV_E_INVALID_TYPE},
         {"{\"shape\":[2]," B("FP32", "null"), SRV_FLOATS, 8, 8, SRV_E_INVALID_TYPE},
         {"{\"shape\":[1]," B("FP64", "8"), SRV_FLOATS, 8, 8, SRV_E_INVALID_VALUE},
-        {"{\"shape\":[1]," B("INT64", "8"), SRV_BOOLS, 8, 8, SRV_E_INVALID_VALUE},
+        {"{\"shape\":[1]," B("UINT16", "2"), SRV_BOOLS, 8, 8, SRV_E_INVALID_VALUE},
         {"{\"shape\":[1]," B("INT32", "4"), SRV_FLOATS, 8, 8, SRV_E_INVALID_VALUE},
         {"{\"shape\":[1]," B("FP32", "4"), SRV_INTEGERS, 8, 8, SRV_E_INVALID_VALUE},
         {"{\"shape\":[1]," B("fp32", "4"), SRV_FLOATS, 8, 8, SRV_E_INVALID_VALUE},
@@ -284,6 +312,7 @@ Suite *suite_tensor_binary(void)
     tcase_add_test(tests, test_what_is_not_finite_is_named_by_its_element);
     tcase_add_test(tests, test_minus_infinities_are_taken_where_null_is);
     tcase_add_test(tests, test_integers_keep_their_signs_and_flags_are_flags);
+    tcase_add_test(tests, test_flags_may_be_integers_of_any_width);
     tcase_add_test(tests, test_aligned_bytes_are_used_where_they_are_and_others_copied);
     tcase_add_test(tests, test_no_element_is_read_where_there_is_none);
     tcase_add_test(tests, test_memory_that_is_short_is_an_error);

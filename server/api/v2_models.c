@@ -1,0 +1,363 @@
+/* v2_models.c: the Open Inference Protocol but for infer: server, models and their metadata,
+ * configurations and statistics, the repository.
+ *
+ * Inputs and outputs are rows of two tables, with their shapes as letters in the alphabet of
+ * docs/API.md; a unit test holds the names against the fields of a call. */
+#include "api/v2_models.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "api/endpoints.h"
+#include "app.h"
+#include "session/model_stats.h"
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+static const struct srv_model *find_configured(const struct srv_models *models, const char *name,
+                                               size_t length)
+{
+    for (size_t i = 0; i < models->count; i++) {
+        const struct srv_model *model = &models->items[i];
+        if (strlen(model->name) == length && memcmp(model->name, name, length) == 0)
+            return model;
+    }
+    return NULL;
+}
+
+/* Splits NAME.LAYER; false where the name has no such form or the layer is not resident. */
+static bool find_layer(struct srv_v2_model *out, const struct srv_models *models, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    if (dot == NULL || strlen(dot) > sizeof ".1023" - 1 || (dot[1] == '0' && dot[2] != '\0'))
+        return false;
+    size_t layer = 0, digits = strspn(dot + 1, "0123456789");
+    if (digits == 0 || dot[1 + digits] != '\0')
+        return false;
+    for (size_t i = 0; i < digits; i++)
+        layer = layer * 10 + (size_t)(dot[1 + i] - '0');
+    out->model = find_configured(models, name, (size_t)(dot - name));
+    out->has_layer = true;
+    out->layer = layer;
+    return out->model != NULL && layer < ATTN_MAX_LAYERS &&
+           attn_model_layer(out->model->attn, layer) != NULL;
+}
+
+enum srv_error_code srv_v2_find(struct srv_v2_model *out, const struct srv_models *models,
+                                const char *name, struct srv_error *error)
+{
+    *out = (struct srv_v2_model){.name = name};
+    out->model = find_configured(models, name, strlen(name));
+    if (out->model != NULL || strcmp(name, SRV_V2_WEIGHTLESS) == 0 || find_layer(out, models, name))
+        return SRV_OK;
+    return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model", "there is no model \"%.64s\"", name);
+}
+
+/* Calls `write` for every name that a path can have.  The caller's buffer is in `context`. */
+static void for_each_name(const struct srv_models *models,
+                          void (*write)(void *context, const char *name), void *context)
+{
+    char name[SRV_ID_MAX + 8];
+    for (size_t i = 0; i < models->count; i++) {
+        const struct srv_model *model = &models->items[i];
+        write(context, model->name);
+        for (size_t layer = 0; layer < model->info.num_layers; layer++) {
+            int length = snprintf(name, sizeof name, "%s.%zu", model->name, layer);
+            bool named =
+                length <= SRV_ID_MAX && find_configured(models, name, (size_t)length) == NULL;
+            if (named && attn_model_layer(model->attn, layer) != NULL)
+                write(context, name);
+        }
+    }
+    if (find_configured(models, SRV_V2_WEIGHTLESS, strlen(SRV_V2_WEIGHTLESS)) == NULL)
+        write(context, SRV_V2_WEIGHTLESS);
+}
+
+/* The specification that describes the model: its layer's, for NAME layer 0's or else that of the
+ * first resident one; NULL: weightless. */
+static const struct attn_layer_spec *spec_of(const struct srv_v2_model *model)
+{
+    if (model->model == NULL)
+        return NULL;
+    const struct attn_layer_spec *spec = attn_model_layer(model->model->attn, model->layer);
+    return spec != NULL ? spec : srv_model_first_layer(model->model->attn);
+}
+
+/* ---- Tensors --------------------------------------------------------------------------------- */
+
+/* Kinds of model; a tensor has a row for those that can have it. */
+enum { WEIGHTLESS = 1 << 0, LAYER = 1 << 1, SELF = 1 << 2, CROSS = 1 << 3, MAY_CROSS = 1 << 4 };
+#define ANY (WEIGHTLESS | LAYER)
+
+struct tensor_row {
+    const char *name, *datatype;
+    const char *dims;       /* by letter: B, T, S are variable, and h may be 1 or H */
+    unsigned where, needed; /* bits of models: one of them suffices */
+};
+
+static const struct tensor_row inputs[] = {
+    {"hidden_states", "FP32", "BTE", .where = LAYER, .needed = LAYER},
+    {"encoder_hidden_states", "FP32", "BSK", .where = MAY_CROSS, .needed = CROSS},
+    {"key_hidden_states", "FP32", "BSK", .where = MAY_CROSS},
+    {"value_hidden_states", "FP32", "BSV", .where = MAY_CROSS},
+    {"query", "FP32", "BHTD", .where = WEIGHTLESS, .needed = WEIGHTLESS},
+    {"key", "FP32", "BGSD", .where = WEIGHTLESS, .needed = WEIGHTLESS},
+    {"value", "FP32", "BGSW", .where = WEIGHTLESS, .needed = WEIGHTLESS},
+    {"padding_mask", "BOOL", "BS", .where = ANY},
+    {"attention_mask", "BOOL", "BhTS", .where = ANY},
+    {"attention_bias", "FP32", "BhTS", .where = ANY},
+    {"head_mask", "FP32", "H", .where = ANY},
+    {"position_ids", "INT64", "BT", .where = SELF},
+    {"query_offset", "INT64", "B", .where = ANY},
+};
+
+static const struct tensor_row outputs[] = {
+    {"output", "FP32", "BTE", .where = LAYER, .needed = LAYER},
+    {"output", "FP32", "BHTW", .where = WEIGHTLESS, .needed = WEIGHTLESS},
+    {"attention_weights", "FP32", "BHTS", .where = ANY},
+    {"attention_scores", "FP32", "BHTS", .where = ANY},
+    {"lse", "FP32", "BHT", .where = ANY},
+    {"key", "FP32", "BGSD", .where = LAYER},
+    {"value", "FP32", "BGSW", .where = LAYER},
+};
+
+static unsigned kinds_of(const struct attn_layer_spec *spec)
+{
+    if (spec == NULL)
+        return WEIGHTLESS;
+    bool crosses = spec->is_cross || spec->rope.type == ATTN_ROPE_NONE;
+    return LAYER | (spec->is_cross ? CROSS : SELF) | (crosses ? MAY_CROSS : 0);
+}
+
+static size_t size_of(char letter, const struct attn_layer_spec *spec)
+{
+    const struct {
+        char letter;
+        size_t size;
+    } sizes[] = {
+        {'E', spec->hidden_size},    {'K', spec->key_size},     {'V', spec->value_size},
+        {'H', spec->num_heads},      {'G', spec->num_kv_heads}, {'D', spec->head_dim},
+        {'W', spec->value_head_dim},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i].letter == letter)
+            return sizes[i].size;
+    return 0;
+}
+
+static void write_dims(struct srv_buffer *out, const char *dims, const struct attn_layer_spec *spec)
+{
+    srv_buffer_text(out, "[");
+    for (size_t i = 0; dims[i] != '\0'; i++) {
+        size_t size = spec != NULL ? size_of(dims[i], spec) : 0;
+        srv_buffer_text(out, i > 0 ? "," : "");
+        if (size > 0)
+            srv_buffer_unsigned(out, size, 1);
+        else
+            srv_buffer_text(out, "-1");
+    }
+    srv_buffer_text(out, "]");
+}
+
+/* The list of tensors of a model's metadata, or of its configuration. */
+static void write_tensors(struct srv_buffer *out, const struct tensor_row rows[], size_t count,
+                          const struct attn_layer_spec *spec, bool config)
+{
+    unsigned kinds = kinds_of(spec);
+    const char *comma = "";
+    srv_buffer_text(out, "[");
+    for (size_t i = 0; i < count; i++) {
+        if ((rows[i].where & kinds) == 0)
+            continue;
+        srv_buffer_printf(out, "%s{\"name\":\"%s\",\"%s\":\"%s%s\",\"%s\":", comma, rows[i].name,
+                          config ? "data_type" : "datatype", config ? "TYPE_" : "",
+                          rows[i].datatype, config ? "dims" : "shape");
+        write_dims(out, rows[i].dims, spec);
+        if (config && rows == inputs)
+            srv_buffer_text(out, (rows[i].needed & kinds) != 0 ? ",\"optional\":false"
+                                                               : ",\"optional\":true");
+        srv_buffer_text(out, "}");
+        comma = ",";
+    }
+    srv_buffer_text(out, "]");
+}
+
+#define COUNT(rows) (sizeof(rows) / sizeof(rows)[0])
+
+/* ---- One model ------------------------------------------------------------------------------- */
+
+/* Replies with what `write` writes of the model in the path. */
+static void reply_model(struct srv_request *request,
+                        void (*write)(struct srv_buffer *out, const struct srv_v2_model *model,
+                                      const struct srv_app *app))
+{
+    struct srv_v2_model model;
+    struct srv_error error = {0};
+    if (srv_v2_find(&model, &request->app->models, request->path_arg, &error) != SRV_OK) {
+        srv_reply_error(request, &error);
+        return;
+    }
+    write(&request->reply.body, &model, request->app);
+    srv_reply_status(request, 200);
+}
+
+static void write_metadata(struct srv_buffer *out, const struct srv_v2_model *model,
+                           const struct srv_app *app)
+{
+    (void)app;
+    const struct attn_layer_spec *spec = spec_of(model);
+    srv_buffer_printf(out,
+                      "{\"name\":\"%s\",\"versions\":[\"" SRV_V2_VERSION
+                      "\"],\"platform\":\"attnd\",\"inputs\":",
+                      model->name);
+    write_tensors(out, inputs, COUNT(inputs), spec, false);
+    srv_buffer_text(out, ",\"outputs\":");
+    write_tensors(out, outputs, COUNT(outputs), spec, false);
+    srv_buffer_text(out, "}");
+}
+
+/* max_batch_size 0 means that dims are whole shapes: not every input has a batch dimension. */
+static void write_config(struct srv_buffer *out, const struct srv_v2_model *model,
+                         const struct srv_app *app)
+{
+    const struct attn_layer_spec *spec = spec_of(model);
+    srv_buffer_printf(out,
+                      "{\"name\":\"%s\",\"platform\":\"attnd\",\"backend\":\"attnd\","
+                      "\"version_policy\":{\"latest\":{\"num_versions\":1}},"
+                      "\"max_batch_size\":0,\"input\":",
+                      model->name);
+    write_tensors(out, inputs, COUNT(inputs), spec, true);
+    srv_buffer_text(out, ",\"output\":");
+    write_tensors(out, outputs, COUNT(outputs), spec, true);
+    if (spec != NULL && !spec->is_cross)
+        srv_buffer_printf(out,
+                          ",\"sequence_batching\":{\"max_sequence_idle_microseconds\":%zu000000,"
+                          "\"direct\":{},\"control_input\":[],\"state\":[]}",
+                          app->config.limits.session_ttl_s);
+    srv_buffer_text(out, "}");
+}
+
+static void write_ready(struct srv_buffer *out, const struct srv_v2_model *model,
+                        const struct srv_app *app)
+{
+    (void)app;
+    srv_buffer_printf(out, "{\"name\":\"%s\",\"ready\":true}", model->name);
+}
+
+void srv_get_v2_model(struct srv_request *request) { reply_model(request, write_metadata); }
+void srv_get_v2_model_config(struct srv_request *request) { reply_model(request, write_config); }
+void srv_get_v2_model_ready(struct srv_request *request) { reply_model(request, write_ready); }
+
+/* ---- Statistics ------------------------------------------------------------------------------ */
+
+/* Of the model's layer; of NAME, the sums of all its layers. */
+static void gather(struct srv_model_stats *out, const struct srv_v2_model *model,
+                   const struct srv_models *models)
+{
+    size_t first = model->layer, end = model->layer + 1;
+    if (model->model != NULL && !model->has_layer)
+        end = model->model->info.num_layers;
+    memset(out, 0, sizeof *out);
+    for (size_t layer = first; layer < end; layer++)
+        srv_model_stats_add(out, srv_models_stats(models, model->model, layer));
+}
+
+static void write_stats(struct srv_buffer *out, const struct srv_v2_model *model,
+                        const struct srv_app *app)
+{
+    static const char *const names[SRV_INFERENCE_PARTS] = {
+        [SRV_INFERENCE_SUCCESS] = "success",     [SRV_INFERENCE_FAIL] = "fail",
+        [SRV_INFERENCE_QUEUE] = "queue",         [SRV_INFERENCE_INPUT] = "compute_input",
+        [SRV_INFERENCE_INFER] = "compute_infer", [SRV_INFERENCE_OUTPUT] = "compute_output",
+    };
+    struct srv_model_stats stats;
+    gather(&stats, model, &app->models);
+    srv_buffer_printf(out, "{\"name\":\"%s\",\"version\":\"" SRV_V2_VERSION "\"", model->name);
+    srv_buffer_text(out, ",\"last_inference\":");
+    srv_buffer_unsigned(out, stats.last_ms, 1);
+    srv_buffer_text(out, ",\"inference_count\":");
+    srv_buffer_unsigned(out, stats.inferences, 1);
+    srv_buffer_text(out, ",\"execution_count\":");
+    srv_buffer_unsigned(out, stats.executions, 1);
+    srv_buffer_text(out, ",\"inference_stats\":{");
+    for (size_t part = 0; part < SRV_INFERENCE_PARTS; part++) {
+        srv_buffer_text(out, part > 0 ? ",\"" : "\"");
+        srv_buffer_text(out, names[part]);
+        srv_buffer_text(out, "\":{\"count\":");
+        srv_buffer_unsigned(out, stats.parts[part].count, 1);
+        srv_buffer_text(out, ",\"ns\":");
+        srv_buffer_unsigned(out, stats.parts[part].ns, 1);
+        srv_buffer_text(out, "}");
+    }
+    srv_buffer_text(out, "},\"batch_stats\":[]}");
+}
+
+static void write_one_of_stats(struct srv_buffer *out, const struct srv_v2_model *model,
+                               const struct srv_app *app)
+{
+    srv_buffer_text(out, "{\"model_stats\":[");
+    write_stats(out, model, app);
+    srv_buffer_text(out, "]}");
+}
+
+void srv_get_v2_model_stats(struct srv_request *request)
+{
+    reply_model(request, write_one_of_stats);
+}
+
+static void append_stats(void *context, const char *name)
+{
+    struct srv_request *request = context;
+    struct srv_buffer *out = &request->reply.body;
+    struct srv_v2_model model;
+    struct srv_error error;
+    if (srv_v2_find(&model, &request->app->models, name, &error) != SRV_OK)
+        return;
+    srv_buffer_text(out, out->data[out->length - 1] == '[' ? "" : ",");
+    write_stats(out, &model, request->app);
+}
+
+void srv_get_v2_stats(struct srv_request *request)
+{
+    srv_buffer_text(&request->reply.body, "{\"model_stats\":[");
+    for_each_name(&request->app->models, append_stats, request);
+    srv_buffer_text(&request->reply.body, "]}");
+    srv_reply_status(request, 200);
+}
+
+/* ---- Server and repository ------------------------------------------------------------------- */
+
+void srv_get_v2(struct srv_request *request)
+{
+    srv_buffer_text(&request->reply.body,
+                    "{\"name\":\"attnd\",\"version\":\"" ATTN_VERSION
+                    "\",\"extensions\":[\"binary_tensor_data\",\"model_configuration\","
+                    "\"model_repository\",\"parameters\",\"sequence\",\"statistics\"]}");
+    srv_reply_status(request, 200);
+}
+
+static void append_name(void *context, const char *name)
+{
+    struct srv_buffer *out = context;
+    srv_buffer_printf(out,
+                      "%s{\"name\":\"%s\",\"version\":\"" SRV_V2_VERSION
+                      "\",\"state\":\"READY\",\"reason\":\"\"}",
+                      out->data[out->length - 1] == '[' ? "" : ",", name);
+}
+
+/* All models are ready, so that what the body may ask for does not matter. */
+void srv_post_v2_index(struct srv_request *request)
+{
+    srv_buffer_text(&request->reply.body, "[");
+    for_each_name(&request->app->models, append_name, &request->reply.body);
+    srv_buffer_text(&request->reply.body, "]");
+    srv_reply_status(request, 200);
+}
+
+void srv_post_v2_load(struct srv_request *request)
+{
+    struct srv_error error;
+    srv_fail(&error, SRV_E_BAD_REQUEST, NULL,
+             "models are configured when attnd starts; none is loaded or unloaded later");
+    srv_reply_error(request, &error);
+}

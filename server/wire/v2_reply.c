@@ -1,0 +1,70 @@
+/* v2_reply.c: writes the outputs of an infer reply. */
+#include "wire/v2_reply.h"
+
+#include <string.h>
+
+#include "wire/tensor_binary.h"
+#include "wire/tensor_json.h"
+
+#define ALIGNMENT 64 /* of the first tensor's bytes in a body */
+
+static void write_data(struct srv_buffer *out, const struct srv_output_tensor *tensor)
+{
+    srv_buffer_text(out, ",\"data\":");
+    if (tensor->is_index)
+        srv_indices_write_json(out, tensor->data, &tensor->count, 1);
+    else
+        srv_tensor_write_json(out, tensor->data, &tensor->count, 1);
+}
+
+static void write_tensor(struct srv_buffer *out, const struct srv_output_tensor *tensor,
+                         bool binary)
+{
+    srv_buffer_text(out, "{\"name\":");
+    srv_buffer_json_string(out, tensor->is_index ? SRV_V2_INDEX : tensor->output);
+    srv_buffer_text(out, ",\"datatype\":\"");
+    srv_buffer_text(out, tensor->datatype);
+    srv_buffer_text(out, "\",\"shape\":[");
+    for (unsigned d = 0; d < tensor->rank; d++) {
+        srv_buffer_text(out, d > 0 ? "," : "");
+        srv_buffer_unsigned(out, tensor->shape[d], 1);
+    }
+    srv_buffer_text(out, "]");
+    if (binary) {
+        srv_buffer_text(out, ",\"parameters\":{\"binary_data_size\":");
+        srv_buffer_unsigned(out, tensor->count * SRV_BINARY_ELEMENT_BYTES, 1);
+        srv_buffer_text(out, "}");
+    } else {
+        write_data(out, tensor);
+    }
+    srv_buffer_text(out, "}");
+}
+
+void srv_v2_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
+                          const struct srv_sizes *sizes, const struct srv_v2_outputs *forms)
+{
+    struct srv_output_tensor list[SRV_OUTPUT_TENSORS];
+    size_t count = srv_outputs_list(list, outputs, sizes);
+    srv_buffer_text(out, "\"outputs\":[");
+    for (size_t i = 0; i < count; i++) {
+        srv_buffer_text(out, i > 0 ? "," : "");
+        write_tensor(out, &list[i], srv_v2_output_is_binary(forms, list[i].output));
+    }
+    srv_buffer_text(out, "]");
+}
+
+size_t srv_v2_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *outputs,
+                                  const struct srv_sizes *sizes, const struct srv_v2_outputs *forms)
+{
+    struct srv_output_tensor list[SRV_OUTPUT_TENSORS];
+    size_t count = srv_outputs_list(list, outputs, sizes), json_length = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!srv_v2_output_is_binary(forms, list[i].output))
+            continue;
+        while (json_length == 0 && out->length % ALIGNMENT != 0 && !out->failed)
+            srv_buffer_text(out, " ");
+        json_length = json_length > 0 ? json_length : out->length;
+        srv_tensor_write_binary(out, list[i].data, list[i].count);
+    }
+    return json_length;
+}
