@@ -24,6 +24,7 @@
 #   build/invariance    bits alone, in batches  tests/invariance/*.c
 #   build/v2            requests of the Open Inference Protocol  tests/v2/*.c, likewise
 #   build/framing       requests on a line  tests/framing/*.c, likewise, and proxies
+#   build/observe       Prometheus  tests/metrics/*.c, likewise
 #   build/overload      load and slow clients  tests/overload/*.c, likewise
 #   build/fault         calls that fail        tests/fault/main.c and what it needs
 #   build/power         power failures         tests/power/*.c, starts the daemon named by $ATTND
@@ -118,7 +119,7 @@ $(OBJ)/tests/v2/%.o: LOCAL += -Itests/http
 $(OBJ)/tests/invariance/%.o: LOCAL = -Itests/unit
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/load/%.o: LOCAL =
-$(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o $(OBJ)/tests/fault/%.o $(OBJ)/tests/power/%.o: LOCAL = -Ilib -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
+$(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o $(OBJ)/tests/fault/%.o $(OBJ)/tests/power/%.o $(OBJ)/tests/metrics/%.o: LOCAL = -Ilib -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
 $(call objects_of,tests/bench/json.c): LOCAL = -Iserver $(call pkg_cflags,jansson)
 $(call objects_of,tests/bench/http_bare.c): LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
@@ -158,6 +159,7 @@ SOAK_OBJS   = $(call objects,tests/soak/*.c)
 V2_OBJS = $(call objects,tests/v2/*.c) $(filter-out %/main.o,$(HTTP_OBJS))
 FRAMING_OBJS = $(call objects,tests/framing/*.c tests/catalogue/proxy.c)
 OVERLOAD_OBJS = $(call objects,tests/overload/*.c)
+OBSERVE_OBJS = $(call objects,tests/metrics/*.c)
 FAULT_OBJS  = $(filter-out %/shim.o,$(call objects,tests/fault/*.c))
 POWER_OBJS  = $(filter-out %/recorder.o,$(call objects,tests/power/*.c)) \
               $(call objects_of,tests/kill/mirror.c) \
@@ -171,9 +173,10 @@ BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak check-invariance check-overload check-framing check-v2 check-image check-journal check-promises fuzz fuzz-coverage suites asan ubsan tsan check-load \
+.PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
+        fuzz-coverage suites asan ubsan tsan \
         bench bench-coding bench-http bench-kernels bench-mixed style layers presets \
-        models-md models-check docs-check format deps install uninstall deb sbom version check-install clean help
+        models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -183,9 +186,11 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
-         check-invariance check-overload check-framing check-v2 check-image check-install
+         check-invariance check-overload check-framing check-v2 check-openapi check-clients \
+         check-metrics check-image check-install
+.PHONY: $(CHECKS)
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
-                 recorder.so retry soak invariance overload framing v2)
+                 recorder.so retry soak invariance overload framing v2 observe)
 
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
@@ -208,8 +213,9 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 # One recipe, so that the suites run one after another under -j too.  CK_RUN_SUITE=name runs one.
 suites: $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/kernelcheck $(OUT)/attnd
 	$(Q)$(SUITE_ENV) $(OUT)/unit
-	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/http_suite
-	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/catalogue
+	$(Q)rm -f $(OUT)/exchanges
+	$(Q)$(SUITE_ENV) $(RECORD) ATTND=$(OUT)/attnd $(OUT)/http_suite
+	$(Q)$(SUITE_ENV) $(RECORD) ATTND=$(OUT)/attnd $(OUT)/catalogue
 	$(Q)$(SUITE_ENV) $(OUT)/kernelcheck --seconds $(KERNELCHECK_SECONDS)
 
 asan: ## the suites and QUICK=1 checks under AddressSanitizer and LeakSanitizer
@@ -222,13 +228,16 @@ asan ubsan tsan: | build/deps/check
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
 CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS_OF_ubsan))
-CHECKS_OF_ubsan = $(filter-out check-install,$(CHECKS))
+CHECKS_OF_ubsan = $(filter-out check-clients check-image check-install,$(CHECKS))
 CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 
 # detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
 # every softmax faults.
 SUITE_ENV = ASAN_OPTIONS=detect_stack_use_after_return=0 \
             UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1
+
+# Exchanges with attnd, which check-openapi validates.
+RECORD = EXCHANGES=$(CURDIR)/$(OUT)/exchanges
 
 # Whole in half a minute, so that there is no shorter form of it.
 check-catalogue: $(OUT)/catalogue $(OUT)/attnd ## every bad request and file of tests/catalogue/, directly, over TLS and through HAProxy
@@ -291,8 +300,22 @@ check-overload: $(OUT)/overload $(OUT)/attnd ## 2 and 10 times the load it can d
 check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and good requests, direct and through HAProxy and nginx; QUICK=1: 9,000
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/framing $(if $(QUICK),--quick)
 
+# Debian's Python, which is the one that has Debian's numpy.
+check-clients: $(OUT)/attnd | build/deps/clients ## clients/ and examples/ against a daemon that is killed and loses replies; QUICK=1: fewer kills
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/clients/run.py
+
 check-v2: $(OUT)/v2 $(OUT)/attnd ## requests of the Open Inference Protocol, byte for byte as its clients send them, beside /attend; QUICK=1: fewer
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/v2 $(if $(QUICK),--quick)
+
+check-metrics: $(OUT)/observe $(OUT)/attnd build/prometheus/prometheus ## every query of the dashboard and every alert under Debian's Prometheus; QUICK=1: without the half minute of ranges
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/observe $(if $(QUICK),--quick) build/prometheus
+
+build/prometheus/prometheus: tests/metrics/fetch.sh
+	@$< $(@D) && touch -h $@
+
+# The whole of it needs npm's registry, for @redocly/cli.
+check-openapi: $(OUT)/http_suite $(OUT)/catalogue $(OUT)/attnd | build/deps/$(if $(QUICK),check,lint) ## every exchange of HTTP suite and catalogue is as /openapi.json says; QUICK=1: those that `suites` made
+	$(Q)$(SUITE_ENV) OUT=$(OUT) tests/openapi/run.sh $(if $(QUICK),--quick)
 
 # The whole of it runs in an instrumented daemon; QUICK=1 takes a few of the calls, and one that is not.
 check-fault: $(OUT)/fault $(if $(QUICK),$(OUT)/attnd_fault) ## every call that can fail, failed in turn: at least 3,000; QUICK=1: 300
@@ -363,14 +386,17 @@ format: | build/deps/check ## apply .clang-format to all sources
 build/deps/run: build/deps/build
 build/deps/check: build/deps/run
 build/deps/load: build/deps/run
+build/deps/clients: build/deps/check
 build/deps/fuzz: build/deps/check
+build/deps/lint: build/deps/check
 build/deps/image: build/deps/check
-build/deps/deb: build/deps/check
+build/deps/deb: build/deps/build
+build/deps/package: build/deps/check
 build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load build/deps/image ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/lint build/deps/image build/deps/package build/prometheus/prometheus ## install what any target needs (Debian: apt)
 
 include config/install.mk
 
@@ -388,7 +414,7 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
-$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/v2/*.c tests/fault/*.c tests/power/*.c): | build/deps/check
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/fault/*.c tests/power/*.c tests/metrics/*.c): | build/deps/check
 
 # The daemon without its main, so that unit suites link what they test.
 $(OUT)/libattn.a: $(LIB_OBJS)
@@ -406,7 +432,7 @@ $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(SERVER_PKGS) $(LIB_PKGS))
 
 # tests/http/suite_run.c stands before libcheck's own.
-$(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing v2 fault): LDFLAGS += -Wl,--wrap=_ck_assert_failed
+$(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing v2 fault observe): LDFLAGS += -Wl,--wrap=_ck_assert_failed
 
 $(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
@@ -448,6 +474,9 @@ $(OUT)/invariance: $(INVARIANCE_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
 
 $(OUT)/overload: $(OVERLOAD_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(LIB_PKGS))
+
+$(OUT)/observe: $(OBSERVE_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
 $(OUT)/framing: $(FRAMING_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a

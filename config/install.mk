@@ -128,15 +128,24 @@ deb: | build/deps/deb ## Debian packages in build/deb/: attnd, libattn, libattn-
 	    { tail -n 40 ../build.log; exit 1; }
 	@ls $(DEB)/*.deb
 
+sbom: $(OUT)/attnd $(OUT)/$(SHARED) ## bill of materials of what was built, SPDX 2.3: build/attnd.spdx.json
+	$(Q)tests/tools/sbom.sh $(VERSION) $(OUT)/attnd $(OUT)/$(SHARED) > $(OUT)/attnd.spdx.json
+	@echo "sbom: $(OUT)/attnd.spdx.json, $$(grep -c '"purl"' $(OUT)/attnd.spdx.json) packages"
+
 # ---- Checking ----------------------------------------------------------------------------------
 
 INSTALL_ROOT = $(OUT)/install
 
-# QUICK=1 leaves the package out.
-check-install: $(OUT)/attnd | build/deps/check ## an installation below a directory works and is removed; the package too; QUICK=1: no package
-	$(Q)rm -rf $(INSTALL_ROOT)
+# QUICK=1 leaves the packages out, for which a container is booted.
+check-install: $(OUT)/attnd | build/deps/$(if $(QUICK),check,package) ## an installation, and the packages in a booted Debian, work and are removed; QUICK=1: no packages
+	$(Q)rm -rf $(INSTALL_ROOT) $(OUT)/package.steps
 	$(Q)$(MAKE) --no-print-directory install DESTDIR=$(INSTALL_ROOT) PREFIX=/usr
 	$(Q)tests/install/check.sh $(INSTALL_ROOT) $(VERSION) $(OUT)
 	$(Q)$(MAKE) --no-print-directory uninstall DESTDIR=$(INSTALL_ROOT) PREFIX=/usr
-	$(Q)[ -z "$$(find $(INSTALL_ROOT) ! -type d)" ] || { echo "install: uninstall leaves:"; find $(INSTALL_ROOT) ! -type d; exit 1; }
-	@echo "check-install: $$(cat $(OUT)/install.steps) steps, $$(grep -vc '^#' lib/libattn.symbols) functions exported, uninstall leaves no file"
+	$(Q)[ -z "$$(find $(INSTALL_ROOT) ! -type d)" ] || { echo "uninstall leaves:"; find $(INSTALL_ROOT) ! -type d; exit 1; }
+ifeq ($(QUICK),)
+	$(Q)$(MAKE) --no-print-directory deb sbom
+	$(Q)tests/install/package.sh $(DEB) $(VERSION) $(OUT)
+endif
+	@echo "check-install: $$(cat $(OUT)/install.steps) steps of make install, $$(cat $(OUT)/package.steps 2>/dev/null || echo 0)" \
+	    "of the packages; $$(grep -vc '^#' lib/libattn.symbols) functions exported; uninstall leaves no file: ok"

@@ -14,7 +14,7 @@
 #define JSON_TYPE "application/json"
 #define BYTES_TYPE "application/octet-stream"
 
-/* ---- Parameters and header fields ------------------------------------------------------------ */
+/* ---- Parameters ------------------------------------------------------------------------------ */
 
 static const struct parameter {
     const char *name, *in, *type, *meaning;
@@ -23,6 +23,7 @@ static const struct parameter {
     {"X-Request-Id", "header", "string",
      "1 to 64 of A-Za-z0-9_.-, used in reply, error and log; anything else is replaced",
      SRV_TRAIT_ANY},
+    {"traceparent", "header", "string", "W3C Trace Context: logged, and answered", SRV_TRAIT_ANY},
     {"X-Session-Id", "header", "Id",
      "for load balancers; must name the session of the request, in a list that of every item",
      SRV_TRAIT_QUEUED | SRV_TRAIT_SESSION},
@@ -39,20 +40,6 @@ static const struct parameter {
 };
 #define PARAMETER_COUNT (sizeof parameters / sizeof parameters[0])
 
-static const struct {
-    const char *name, *type, *meaning;
-} headers[] = {
-    {"X-Request-Id", "string", "the request's id"},
-    {"X-Attn-Instance", "string", "the daemon that replied"},
-    {"Cache-Control", "string", "no-store"},
-    {"Server-Timing", "string", "milliseconds of parse, queue, compute and write"},
-    {"Retry-After", "PositiveCount", "seconds until there will be room, 1 to 60"},
-    {"WWW-Authenticate", "string", "Bearer"},
-    {"Inference-Header-Content-Length", "Count", "bytes of JSON in a reply in binary form"},
-    {"Content-Encoding", "string", "of a large reply: gzip or deflate"},
-    {"Vary", "string", "Accept-Encoding, of a large reply"},
-};
-
 static json_t *parameter_components(void)
 {
     json_t *components = json_object();
@@ -64,17 +51,7 @@ static json_t *parameter_components(void)
     return components;
 }
 
-static json_t *header_components(void)
-{
-    json_t *components = json_object();
-    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++)
-        srv_document_set(&components, headers[i].name,
-                         json_pack("{s:s, s:o}", "description", headers[i].meaning, "schema",
-                                   srv_openapi_type(headers[i].type)));
-    return components;
-}
-
-/* The variable parts of a path: {id} is an id, any other a text. */
+/* The variable parts of a path: {id} is an id, any other a name. */
 static void add_path_parameters(json_t **list, const char *path)
 {
     while ((path = strchr(path, '{')) != NULL) {
@@ -82,7 +59,7 @@ static void add_path_parameters(json_t **list, const char *path)
         bool is_id = length == 2 && memcmp(path + 1, "id", 2) == 0;
         srv_document_append(list, json_pack("{s:s%, s:s, s:b, s:o}", "name", path + 1, length, "in",
                                             "path", "required", 1, "schema",
-                                            srv_openapi_type(is_id ? "Id" : "string")));
+                                            srv_openapi_type(is_id ? "Id" : "ModelName")));
         path++;
     }
 }
@@ -137,20 +114,15 @@ static json_t *success_content(const struct srv_route *route)
     return content;
 }
 
+static unsigned success_status(const struct srv_route *route)
+{
+    return route->doc.status != 0 ? route->doc.status : 200;
+}
+
 static json_t *success(const struct srv_route *route)
 {
-    static const char *const always = "X-Request-Id X-Attn-Instance Cache-Control";
-    static const char *const of_tensors = "Inference-Header-Content-Length Content-Encoding Vary";
-    unsigned traits = srv_openapi_traits(route);
-    json_t *fields = json_object();
-    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
-        const char *name = headers[i].name;
-        bool queued = strcmp(name, "Server-Timing") == 0 && (traits & SRV_TRAIT_QUEUED) != 0;
-        bool tensors = srv_openapi_has_word(of_tensors, name) && (traits & SRV_TRAIT_TENSORS) != 0;
-        if (queued || tensors || srv_openapi_has_word(always, name))
-            srv_document_set(&fields, name, srv_openapi_ref("headers", name));
-    }
-    json_t *reply = json_pack("{s:s, s:o}", "description", route->doc.summary, "headers", fields);
+    json_t *reply = json_pack("{s:s, s:o}", "description", route->doc.summary, "headers",
+                              srv_openapi_reply_headers(route, success_status(route)));
     if (route->doc.reply != NULL || route->type != NULL)
         srv_document_set(&reply, "content", success_content(route));
     return reply;
@@ -190,7 +162,7 @@ static json_t *tag(const struct srv_route *route)
 static json_t *operation(json_t **responses, const struct srv_route *route, bool keyed)
 {
     char status[16];
-    snprintf(status, sizeof status, "%u", route->doc.status != 0 ? route->doc.status : 200);
+    snprintf(status, sizeof status, "%u", success_status(route));
     json_t *replies = json_pack("{s:o}", status, success(route));
     json_t *errors = srv_openapi_errors(responses, route);
     if (json_object_update(replies, errors) != 0) {
@@ -202,7 +174,7 @@ static json_t *operation(json_t **responses, const struct srv_route *route, bool
         json_pack("{s:s, s:s, s:[o], s:o, s:o, s:o}", "operationId", route->doc.id, "summary",
                   route->doc.summary, "tags", tag(route), "security", security(route, keyed),
                   "parameters", operation_parameters(route), "responses", replies);
-    if (route->body != SRV_BODY_NONE)
+    if (route->body > SRV_BODY_IGNORED)
         srv_document_set(&json, "requestBody", request_body(route));
     return json;
 }
@@ -290,6 +262,6 @@ json_t *srv_openapi_document(const struct srv_routes *routes, const struct srv_c
         "{s:s, s:o, s:[{s:s}], s:o, s:o, s:{s:o, s:o, s:o, s:o, s:{s:{s:s, s:s, s:s}}}}", "openapi",
         "3.1.0", "info", info(config), "servers", "url", "/", "tags", tags(routes), "paths", all,
         "components", "schemas", schemas(routes, config), "responses", responses, "parameters",
-        parameter_components(), "headers", header_components(), "securitySchemes", "ApiKey", "type",
-        "http", "scheme", "bearer", "description", "a key of the daemon's key file");
+        parameter_components(), "headers", srv_openapi_headers(), "securitySchemes", "ApiKey",
+        "type", "http", "scheme", "bearer", "description", "a key of the daemon's key file");
 }

@@ -75,27 +75,6 @@ static bool may_reply(const struct srv_route *route, enum srv_error_code code)
            srv_openapi_has_word(route->doc.errors, srv_error_word(code));
 }
 
-/* ---- Header fields --------------------------------------------------------------------------- */
-
-static const struct {
-    unsigned status; /* that has the field; 0: any */
-    const char *name;
-} fields[] = {
-    {0, "X-Request-Id"},       {0, "X-Attn-Instance"}, {0, "Cache-Control"},
-    {401, "WWW-Authenticate"}, {429, "Retry-After"},   {503, "Retry-After"},
-};
-
-static json_t *fields_of(unsigned status, bool queued)
-{
-    json_t *headers = json_object();
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-        if (fields[i].status == 0 || fields[i].status == status)
-            srv_document_set(&headers, fields[i].name, srv_openapi_ref("headers", fields[i].name));
-    if (queued)
-        srv_document_set(&headers, "Server-Timing", srv_openapi_ref("headers", "Server-Timing"));
-    return headers;
-}
-
 /* ---- Replies --------------------------------------------------------------------------------- */
 
 /* The schema of errors with these codes.  Takes the reference to `codes`. */
@@ -128,10 +107,9 @@ static json_t *response(bool *none, const struct srv_route *route, unsigned stat
         json_decref(codes);
         return NULL;
     }
-    bool queued = (srv_openapi_traits(route) & SRV_TRAIT_QUEUED) != 0;
     return json_pack("{s:s, s:o, s:{s:{s:o}}}", "description", text, "headers",
-                     fields_of(status, queued), "content", "application/json", "schema",
-                     error_schema(route, codes));
+                     srv_openapi_reply_headers(route, status), "content", "application/json",
+                     "schema", error_schema(route, codes));
 }
 
 #define SAME_STATUS_MAX 16 /* different replies with one status */

@@ -97,7 +97,7 @@ unsigned srv_openapi_traits(const struct srv_route *route)
         {true, SRV_TRAIT_ANY},
         {route->access != SRV_FOR_ALL, SRV_TRAIT_KEYED},
         {route->access != SRV_FOR_ALL && route->access != SRV_FOR_ANY_KEY, SRV_TRAIT_SCOPED},
-        {route->body != SRV_BODY_NONE, SRV_TRAIT_BODY},
+        {route->body > SRV_BODY_IGNORED, SRV_TRAIT_BODY},
         {route->body == SRV_BODY_OPTIONAL || route->body == SRV_BODY_TENSORS, SRV_TRAIT_JSON},
         {route->body == SRV_BODY_TENSORS, SRV_TRAIT_TENSORS},
         {route->body == SRV_BODY_BYTES, SRV_TRAIT_STATE},

@@ -60,6 +60,11 @@ unsigned srv_openapi_traits(const struct srv_route *route);
  * (openapi_errors.c).  Adds what is common to routes to *responses. */
 json_t *srv_openapi_errors(json_t **responses, const struct srv_route *route);
 
+/* The header fields of replies (openapi_headers.c): all of them, and references to those that
+ * replies of a route with this status may have. */
+json_t *srv_openapi_headers(void);
+json_t *srv_openapi_reply_headers(const struct srv_route *route, unsigned status);
+
 /* Whether the table of errors says which routes may reply with this code. */
 bool srv_openapi_knows_error(enum srv_error_code code);
 

@@ -58,11 +58,13 @@ const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
     {"padding_mask", SRV_FIELD_TENSOR, ALL, IN_ROWS(padding_mask), .tensor = SRV_BOOLS,
      .shapes = "[S] [B,S]", .meaning = "1: a real token; 0: never attended"},
     {"attention_mask", SRV_FIELD_TENSOR, ALL, IN_ROWS(attention_mask), .tensor = SRV_BOOLS,
-     .shapes = "[T,S] [B,T,S] [B,H,T,S]",
-     .meaning = "1: may attend; over a session also [T,T], a tree"},
+     .shapes = "[T,S] [B,T,S] [H,T,S] [B,H,T,S]",
+     .meaning = "1: may attend; all dimensions but the last may be 1; over a session also [T,T], a "
+                "tree"},
     {"attention_bias", SRV_FIELD_TENSOR, ALL, IN_ROWS(attention_bias), .tensor = SRV_FLOATS_OR_NULL,
      .shapes = "[T,S] [B,T,S] [H,T,S] [B,H,T,S]",
-     .meaning = "added to the scores; null is minus infinity"},
+     .meaning = "added to the scores; null is minus infinity; all dimensions but the last may be "
+                "1"},
     {"head_mask", SRV_FIELD_TENSOR, ALL, IN_ROWS(head_mask), .tensor = SRV_FLOATS, .shapes = "[H]",
      .meaning = "multiplies each head's weights"},
     {"position_ids", SRV_FIELD_TENSOR, ALL, IN_ROWS(position_ids), .tensor = SRV_INTEGERS,

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "record.h"
+
 #define TIMEOUT_MS 120000L
 
 struct sink {
@@ -72,6 +74,29 @@ static void set_body(CURL *curl, const struct request *request)
     curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request->body);
 }
 
+static void record(const struct client *client, const struct request *request,
+                   const struct curl_slist *headers, const struct answer *answer)
+{
+    char head[4096] = "";
+    size_t length = 0;
+    if (!record_wanted() || client->code != CURLE_OK)
+        return;
+    for (const struct curl_slist *line = headers; line != NULL; line = line->next)
+        if (length < sizeof head)
+            length += (size_t)snprintf(head + length, sizeof head - length, "%s\r\n", line->data);
+    size_t body =
+        request->body != NULL && request->length == 0 ? strlen(request->body) : request->length;
+    record_exchange(&(struct recorded){.method = request->method,
+                                       .path = request->path,
+                                       .head = head,
+                                       .body = request->body,
+                                       .length = request->body != NULL ? body : 0,
+                                       .status = answer->status,
+                                       .reply_head = answer->headers,
+                                       .reply = answer->text,
+                                       .reply_length = answer->length});
+}
+
 bool client_try(struct answer *out, struct client *client, const struct request *request)
 {
     char url[512];
@@ -97,12 +122,13 @@ bool client_try(struct answer *out, struct client *client, const struct request 
     curl_easy_setopt(curl, CURLOPT_NOBODY, strcmp(request->method, "HEAD") == 0 ? 1L : 0L);
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
     client->code = curl_easy_perform(curl);
-    curl_slist_free_all(list);
     *out = (struct answer){.headers = headers.data, .text = body.data, .length = body.length};
     if (out->text == NULL)
         out->text = calloc(1, 1);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &out->status);
     out->json = json_loadb(out->text, out->length, JSON_REJECT_DUPLICATES, NULL);
+    record(client, request, list, out);
+    curl_slist_free_all(list);
     return client->code == CURLE_OK;
 }
 

@@ -82,6 +82,7 @@ void raw_close(struct raw *raw)
         gnutls_certificate_free_credentials(raw->trust);
     close(raw->fd);
     free(raw->data);
+    free(raw->sent.data);
 }
 
 void raw_reset(struct raw *raw)
@@ -103,6 +104,7 @@ bool raw_send(struct raw *raw, const void *bytes, size_t count)
             continue;
         if (sent <= 0)
             return false;
+        sent_add(&raw->sent, at, (size_t)sent);
         at += sent;
         count -= (size_t)sent;
     }
@@ -242,8 +244,10 @@ struct raw_answer raw_read(struct raw *raw, bool head_only, unsigned timeout_ms)
     uint64_t deadline = now_ms() + timeout_ms;
     for (;;) {
         if (take(&answer, raw, head_only)) {
-            if (answer.status != 100)
+            if (answer.status != 100) {
+                sent_answered(&raw->sent, answer.status, answer.head, answer.body, answer.length);
                 return answer;
+            }
             raw_answer_free(&answer);
         } else if (receive(raw, deadline) != MORE_BYTES) {
             return answer;

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "record.h"
+
 #define RAW_MAX_BYTES ((size_t)64 << 20) /* of answers that are held at once */
 
 struct raw {
@@ -17,6 +19,7 @@ struct raw {
     bool cut;    /* TLS ended without a close_notify */
     char *data;  /* received and not yet taken, NUL-terminated */
     size_t length;
+    struct sent sent; /* requests without an answer, where exchanges are recorded */
 };
 
 struct raw_answer {

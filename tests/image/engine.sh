@@ -94,10 +94,26 @@ make_base() {
 # With the network of this machine, since its name server is not reached through a bridge.
 build_image() {
     local start=$SECONDS
-    engine build --format docker --network host -t "$image" "$PWD" >"$work/build.log" 2>&1 ||
+    engine build --format docker --network host --build-arg REVISION=abc -t "$image" "$PWD" \
+        >"$work/build.log" 2>&1 ||
         fail "build: $(tail -n 5 "$work/build.log")"
     ok "the Dockerfile is built in $((SECONDS - start)) s," \
         "$(engine image inspect "$image" --format '{{.Size}}') bytes"
+}
+
+# What README.md says first, with nothing installed but the base.
+check_first_reply() {
+    local start=$SECONDS
+    git ls-files -z | tar -c --null -T - | quietly engine run --rm -i --network host \
+        debian:bookworm-slim bash -c 'set -e
+            mkdir /src && cd /src && tar -x
+            apt-get -qq update
+            apt-get -qq install -y --no-install-recommends make gcc
+            ATTND_RUN_ONCE=1 ATTN_PORT=0 make run' >"$work/run.log" 2>&1 ||
+        fail "make run: $(tail -n 5 "$work/run.log")"
+    expect "replies of make run" 6 "$(grep -c '^Reply: HTTP 20' "$work/run.log")"
+    ok "in a Debian with nothing added, from the clone to the replies of make run:" \
+        "$((SECONDS - start)) s"
 }
 
 # ---- One container -------------------------------------------------------------------------------
@@ -177,6 +193,7 @@ in_status() { # field of /proc/1/status
 check_image() {
     local label='{{index .Config.Labels "org.opencontainers.image.version"}}'
     local version
+    expect "label revision" abc "$(engine image inspect "$image" --format "${label/version/revision}")"
     version=$(quietly engine run --rm --network none "$image" --version | awk 'NR == 1 { print $2 }')
     expect "label version" "$version" "$(engine image inspect "$image" --format "$label")"
     ok "the image's label and attnd --version say $version"
@@ -213,7 +230,9 @@ check_served() {
     local names
     names=$(curl -sS --max-time 10 "$url/models" | grep -o '"name":"[^"]*"' | sort | tr -d '\n')
     expect models '"name":"gqa""name":"llama""name":"mha"' "$names"
-    ok "a directory mounted at /models/llama is served as llama, beside mha and gqa"
+    post /attend "{\"model\":\"llama\",\"hidden_states\":$(rows "$width" 3 1)}" >/dev/null
+    ok "a directory mounted at /models/llama is served as llama, beside mha and gqa:" \
+        "from the clone to its reply $((SECONDS - built)) s"
     quietly engine healthcheck run attnd >/dev/null || fail "health check"
     ok "the health check is green"
 }
@@ -354,12 +373,15 @@ check_compose() {
 }
 
 check_scrape() {
-    local tenths up=
+    local tenths up rules
+    local api=http://127.0.0.1:$PROMETHEUS_PORT/api/v1
     for ((tenths = 0; tenths < 300; tenths++)); do
-        up=$(curl -s --max-time 2 "http://127.0.0.1:$PROMETHEUS_PORT/api/v1/query?query=up" |
+        up=$(curl -s --max-time 2 "$api/query?query=up" |
             grep -o '"job":"attnd"},"value":\[[^]]*"1"\]' || true)
         if [ -n "$up" ]; then
-            ok "the profile's prometheus.yml reads attnd's metrics: up is 1"
+            rules=$(curl -s --max-time 2 "$api/rules" | grep -o '"type":"alerting"' | wc -l)
+            expect "alert rules" "$(grep -c -- '- alert:' config/prometheus/alerts.yml)" "$rules"
+            ok "the profile's prometheus.yml reads attnd's metrics: up is 1; $rules alert rules"
             return
         fi
         sleep 0.1
@@ -385,12 +407,14 @@ limits=$(printf '%s\n' "${flags[@]}" | awk -F= '
 prometheus_image=$(grep -oE 'prom/prometheus:[^ ]+' docker-compose.yml)
 
 make_base
+check_first_reply
+built=$SECONDS
 build_image
 check_image
 engine network create "$network" >/dev/null
 start_container -v "$project-sessions:/var/lib/attnd" -v "$scratch/llama:/models/llama:ro"
-check_hardening
 check_served
+check_hardening
 check_restarts
 check_plain_run
 check_foreign_directory
@@ -401,7 +425,12 @@ export ATTND_PORT PROMETHEUS_PORT
 ATTND_PORT=$(free_port)
 PROMETHEUS_PORT=$(free_port)
 url=http://127.0.0.1:$ATTND_PORT
-(cd "$scratch/clone" && check_compose && echo "$steps" >"$work/steps")
+# A subshell of its own statements, in which any failure ends it, and this script with it.
+(
+    cd "$scratch/clone"
+    check_compose
+    echo "$steps" >"$work/steps"
+)
 steps=$(<"$work/steps")
 echo "check-image: $steps steps under $(podman --version), $(runc --version | head -n 1) and" \
     "$(docker-compose --version 2>/dev/null) in $((SECONDS - began)) s: all hold"

@@ -164,6 +164,12 @@ def check_observability(compose):
     targets = [target for job in prometheus["scrape_configs"]
                for static in job["static_configs"] for target in static["targets"]]
     expect(targets == ["attnd:8080"], f"prometheus.yml: targets are {targets}")
+    hosts = compose["services"]["attnd"]["environment"].get("ATTN_ALLOWED_HOSTS", "").split(",")
+    expect({target.split(":")[0] for target in targets} <= set(hosts),
+           f"compose: attnd refuses Prometheus, which asks for {targets}")
+    for rules in prometheus["rule_files"]:
+        path = os.path.join("config/prometheus", rules)
+        expect(os.path.exists(os.path.join(ROOT, path)), f"prometheus.yml: no file {path}")
     sources = yaml.safe_load(read("config/grafana/provisioning/datasources/prometheus.yml"))
     expect([source["url"] for source in sources["datasources"]] == ["http://prometheus:9090"],
            "datasources: not the service prometheus")
@@ -171,7 +177,7 @@ def check_observability(compose):
     at = {volume.split(":")[1]: volume.split(":")[0] for volume in grafana["volumes"]}
     provider = yaml.safe_load(read("config/grafana/provisioning/dashboards/attnd.yml"))
     shown = on_this_machine(provider["providers"][0]["options"]["path"], at)
-    expect(shown == "./config/grafana", f"dashboards are read from {shown}")
+    expect(os.path.exists(os.path.join(ROOT, shown, "attnd.json")), f"no dashboard in {shown}")
     home = grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     expect(on_this_machine(home, at) == os.path.join(shown, "attnd.json"), "home dashboard")
 

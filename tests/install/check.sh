@@ -56,22 +56,23 @@ check_symbols() {
 }
 
 # Builds the program of three lines with what pkg-config says for these flags, and runs it.
-build_and_run() { # flags of pkg-config, further arguments of the linker
+build_and_run() { # flags of pkg-config, arguments of the linker before them
     local flags
     flags=$(PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root pkg-config $1 --cflags --libs attn)
     # shellcheck disable=SC2086 # words on purpose
-    gcc -std=c11 -o "$work/program" tests/install/program.c $flags ${2:-}
+    gcc -std=c11 -o "$work/program" tests/install/program.c ${2:-} $flags
     LD_LIBRARY_PATH=$lib "$work/program" || fail "the program does not open an engine"
+    LD_LIBRARY_PATH=$lib ldd -r "$work/program" >"$work/linked" 2>&1
+    ! grep -i undefined "$work/linked" || fail "a library does not name all that it needs"
 }
 
 check_program() {
     same "attn.pc's version" "$version" "$(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --modversion attn)"
     build_and_run ''
-    LD_LIBRARY_PATH=$lib ldd "$work/program" | grep -q "libattn.so.$abi => $lib/" || fail "the program is not linked with libattn.so"
-    ! ldd -r "$lib/libattn.so" 2>&1 | grep -i undefined || fail "libattn.so does not name all that it needs"
+    grep -q "libattn.so.$abi => $lib/" "$work/linked" || fail "the program is not linked with libattn.so"
     mv "$lib/libattn.so" "$work" # the linker then takes libattn.a
-    build_and_run --static
-    ! ldd "$work/program" | grep libattn || fail "the program is not linked with libattn.a"
+    build_and_run --static "-Wl,--whole-archive $lib/libattn.a -Wl,--no-whole-archive"
+    ! grep libattn "$work/linked" || fail "the program is not linked with libattn.a"
     mv "$work/libattn.so" "$lib"
     passed "a program of three lines built with pkg-config runs, with libattn.so and with libattn.a"
 }

@@ -1,7 +1,8 @@
 -- decode.lua: wrk script: as many sessions as connections, each decoding one row at a time.
 --
--- Arguments after `--`: the model's width, the number of connections, and a prefix that makes the
--- session ids of this run new.  Run wrk with one thread (-t1).
+-- Arguments after `--`: the model's width, the number of connections, a prefix that makes the
+-- session ids of this run new, and the model's name where there are several.  Run wrk with one thread
+-- (-t1).
 --
 -- wrk does not say which connection a request is for, so a free list keeps each session to one
 -- request at a time: request() takes a session, response() gives it back by the id in the reply.  A
@@ -36,7 +37,8 @@ function init(args)
     for i = 1, width do
         row[i] = string.format("%.7f", math.random() * 2 - 1)
     end
-    tail = '","hidden_states":[' .. table.concat(row, ",") .. "]"
+    local model = args[4] and '","model":"' .. args[4] or ""
+    tail = model .. '","hidden_states":[' .. table.concat(row, ",") .. "]"
     for i = 1, connections do
         renew({ number = i, life = 0 })
     end

@@ -1,13 +1,13 @@
 #!/bin/bash
 # deps.sh: makes sure that what a target needs is installed.
 #
-#   tests/tools/deps.sh build|run|check|fuzz|load|deb|image
+#   tests/tools/deps.sh GROUP
 #
-# `run` includes build; check and load include run; fuzz, deb and image include check.  A line of the
-# table names a Debian package and what shows that it is installed: a command, a pkg-config module or a
-# file.  Where nothing is missing, the script prints nothing.  Otherwise Debian's apt-get installs
-# exactly the missing packages, through sudo where the caller is not root; on any other system the
-# script names them and ends in 1.
+# A line of the first table names a Debian package and what shows that it is installed: a command, a
+# pkg-config module or a file; the second has the group that a group includes.  Where nothing is
+# missing, the script prints nothing.  Otherwise Debian's apt-get installs exactly the missing
+# packages, through sudo where the caller is not root; on any other system the script names them and
+# ends in 1.
 set -euo pipefail
 
 needs() {
@@ -36,13 +36,19 @@ fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/lib
 check  haproxy              file /usr/sbin/haproxy
 check  nginx-light          file /usr/sbin/nginx
 load   wrk                  command wrk
+check  python3-jsonschema   file /usr/lib/python3/dist-packages/jsonschema/__init__.py
+lint   nodejs               command node
+lint   npm                  command npx
 load   python3-requests     file /usr/lib/python3/dist-packages/requests/__init__.py
 load   libdeflate0          file /usr/lib/x86_64-linux-gnu/libdeflate.so.0
+clients python3-numpy       file /usr/lib/python3/dist-packages/numpy
+clients nodejs              command node
+clients wrk                 command wrk
+clients hey                 command hey
 deb    debhelper            command dh
-deb    lintian              command lintian
-deb    mmdebstrap           command mmdebstrap
-deb    systemd              command systemd-analyze
-deb    systemd-container    command systemd-nspawn
+package lintian             command lintian
+package mmdebstrap          command mmdebstrap
+package systemd-container   command systemd-nspawn
 image  podman               command podman
 image  runc                 file /usr/sbin/runc
 image  netavark             file /usr/lib/podman/netavark
@@ -54,21 +60,30 @@ image  prometheus           command prometheus
 TABLE
 }
 
-# The groups that group $1 stands for.
+includes() {
+    cat <<'TABLE'
+run     build
+check   run
+load    run
+fuzz    check
+clients check
+deb     build
+package check
+lint    check
+image   check
+TABLE
+}
+
+# The groups that group $1 stands for; none where there is no such group.
 groups_of() {
-    case $1 in
-    build) echo build ;;
-    run) echo build run ;;
-    check) echo build run check ;;
-    fuzz) echo build run check fuzz ;;
-    load) echo build run load ;;
-    deb) echo build run check deb ;;
-    image) echo build run check image ;;
-    *)
-        echo "usage: deps.sh build|run|check|fuzz|load|deb|image" >&2
-        exit 2
-        ;;
-    esac
+    local group included
+    needs | grep "^$1 " >/dev/null || return 0
+    echo "$1"
+    while read -r group included; do
+        if [ "$group" = "$1" ]; then
+            groups_of "$included"
+        fi
+    done < <(includes)
 }
 
 present() { # kind, name
@@ -96,7 +111,11 @@ as_root() {
     fi
 }
 
-groups=$(groups_of "${1:-}")
+groups=$(groups_of "${1:-none}")
+if [ -z "$groups" ]; then
+    echo "usage: deps.sh $(needs | cut -d ' ' -f 1 | sort -u | paste -s -d '|')" >&2
+    exit 2
+fi
 # shellcheck disable=SC2086 # words on purpose
 mapfile -t missing < <(missing_packages $groups)
 if [ "${#missing[@]}" -eq 0 ]; then

@@ -183,6 +183,29 @@ START_TEST(test_metrics_models_beyond_the_bound_share_a_label)
 }
 END_TEST
 
+/* A scrape whose reply passed SRV_PROBE_BYTES would be refused: with long names and all of its
+ * series it has half of that. */
+START_TEST(test_metrics_a_scrape_of_all_series_stays_small)
+{
+    char name[SRV_ID_MAX + 1];
+    for (size_t i = 2; i < SRV_MAX_MODELS; i++) {
+        snprintf(name, sizeof name, "%064zu", i);
+        srv_metrics_add_model(metrics, name);
+    }
+    for (size_t i = 0; i < SRV_MAX_MODELS; i++) {
+        srv_metrics_decode(metrics, i, 1, 1, MS);
+        srv_metrics_attend(metrics, i, 1, MS);
+    }
+    srv_metrics_attend(metrics, SRV_NO_MODEL, 1, MS);
+    for (size_t i = 0; i < srv_routes.count; i++) {
+        struct srv_request request = finished(&srv_routes.items[i], 200, SRV_OK);
+        srv_metrics_request(metrics, &request);
+    }
+    print();
+    ck_assert_uint_lt(text.length, SRV_PROBE_BYTES / 2);
+}
+END_TEST
+
 START_TEST(test_metrics_sessions_and_gauges_have_their_lines)
 {
     gauges.queue = 5;
@@ -256,6 +279,7 @@ Suite *suite_metrics(void)
     tcase_add_test(tests, test_metrics_buckets_are_cumulative_and_bounds_inclusive);
     tcase_add_test(tests, test_metrics_computations_are_counted_by_model_and_without_one);
     tcase_add_test(tests, test_metrics_models_beyond_the_bound_share_a_label);
+    tcase_add_test(tests, test_metrics_a_scrape_of_all_series_stays_small);
     tcase_add_test(tests, test_metrics_sessions_and_gauges_have_their_lines);
     tcase_add_test(tests, test_metrics_every_sample_stands_below_its_own_type_line);
     suite_add_tcase(suite, tests);

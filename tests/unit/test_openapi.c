@@ -214,6 +214,17 @@ START_TEST(test_openapi_every_reference_resolves)
 }
 END_TEST
 
+START_TEST(test_openapi_delete_has_no_body_and_a_prefill_has_one)
+{
+    json_t *paths = json_object_get(document, "paths");
+    json_t *end = json_object_get(json_object_get(paths, "/sessions/{id}"), "delete");
+    json_t *attend = json_object_get(json_object_get(paths, "/attend"), "post");
+    ck_assert_ptr_nonnull(end);
+    ck_assert_ptr_null(json_object_get(end, "requestBody"));
+    ck_assert_ptr_nonnull(json_object_get(attend, "requestBody"));
+}
+END_TEST
+
 START_TEST(test_openapi_bounds_are_those_of_the_configuration)
 {
     json_t *bounds = json_object_get(json_object_get(document, "info"), "x-bounds");
@@ -252,6 +263,7 @@ Suite *suite_openapi(void)
     tcase_add_test(tests, test_openapi_every_field_of_a_document_has_a_meaning);
     tcase_add_test(tests, test_openapi_every_error_is_listed_and_says_which_routes_have_it);
     tcase_add_test(tests, test_openapi_every_reference_resolves);
+    tcase_add_test(tests, test_openapi_delete_has_no_body_and_a_prefill_has_one);
     tcase_add_test(tests, test_openapi_bounds_are_those_of_the_configuration);
     tcase_add_test(tests, test_openapi_type_of_words);
     suite_add_tcase(suite, tests);

@@ -1,0 +1,620 @@
+/**
+ * attn-client.mjs: a client of attnd in one file, for browsers and Node 18 or later.
+ *
+ *     import { Client } from "./attn-client.mjs";
+ *
+ *     const client = new Client("http://127.0.0.1:8080");
+ *     const reply = await client.attend([[1, 0, 0, 0]], { outputs: ["output", "lse"] });
+ *     reply.output.data;                                // Float32Array, row-major
+ *     reply.output.shape;                               // [1, 4]
+ *
+ *     await client.withSession({ model: "tiny" }, async (session) => {   // ended afterwards
+ *       await session.prefill(rows);                    // rows [n,E] of layer 0
+ *       (await session.decode(row)).output;             // row [E]
+ *     });
+ *
+ * A tensor is `{ data, shape }`, `data` being a typed array; nested arrays are taken too, in which
+ * null stands for minus infinity. Tensors travel as bytes (docs/API.md, "Binary form").
+ *
+ * A request that got no answer, or an error that is retryable, is sent again for `retryMs`, unless
+ * that could apply it twice. Steps of a Session carry `position` and `epoch`: a step whose answer
+ * was lost is answered again, and not appended again. Calls of one Session wait for each other.
+ *
+ * Only `fetch` is used. For a page of another origin attnd must list that origin in
+ * `allow_origins`; a page served over https reaches an http daemon on its own machine only.
+ */
+
+/**
+ * @typedef {{data: ArrayBufferView, shape: number[]}} Tensor
+ * @typedef {Tensor | Array<any>} TensorLike
+ * @typedef {Object<string, any>} Reply members of a reply by name, tensors as Tensor
+ */
+
+// ---- Errors -----------------------------------------------------------------------------------
+
+/**
+ * A request that failed. Decide by `code` (docs/API.md, "Errors").
+ * `kind` is "invalid", "unauthorized", "not_found", "conflict", "busy", "unavailable" or
+ * "connection"; `status` 0 without an answer, and for an item of a list; `length` with
+ * position_conflict and position_gap the true length of the layer.
+ */
+export class AttnError extends Error {
+    constructor(code, message, facts = {}) {
+        super(
+            `${code}: ${message}` + (facts.request_id ? ` (request ${facts.request_id})` : ""),
+            facts.cause ? { cause: facts.cause } : undefined,
+        );
+        this.name = "AttnError";
+        this.code = code;
+        this.status = facts.status ?? 0;
+        this.param = facts.param ?? null;
+        this.retryable = Boolean(facts.retryable);
+        this.length = facts.length ?? null;
+        this.requestId = facts.request_id ?? null;
+        this.retryAfterMs = facts.retryAfterMs ?? 0;
+    }
+
+    /** @returns {string} the class of the error, by its status */
+    get kind() {
+        const kinds = {
+            401: "unauthorized",
+            403: "unauthorized",
+            404: "not_found",
+            409: "conflict",
+            429: "busy",
+        };
+        if (this.status === 0) return this.code === "connection_lost" ? "connection" : "item";
+        return kinds[this.status] ?? (this.status >= 500 ? "unavailable" : "invalid");
+    }
+}
+
+function errorOf(body, status, headers) {
+    const ours = typeof body?.error === "object" && typeof body.error?.code === "string";
+    const facts = ours ? body.error : { retryable: [502, 503, 504].includes(status) };
+    const after = Number(headers?.get("Retry-After") ?? 0);
+    const error = new AttnError(facts.code ?? `http_${status}`, facts.message ?? "not from attnd", {
+        ...facts,
+        status,
+        request_id: facts.request_id ?? headers?.get("X-Request-Id"),
+        retryAfterMs: Number.isFinite(after) ? 1000 * after : 0,
+    });
+    error.ours = ours;
+    return error;
+}
+
+// ---- Tensors ----------------------------------------------------------------------------------
+
+const F32 = "FP32",
+    I64 = "INT64",
+    MASK = "BOOL";
+const TENSORS = {
+    hidden_states: F32,
+    encoder_hidden_states: F32,
+    key_hidden_states: F32,
+    value_hidden_states: F32,
+    query: F32,
+    key: F32,
+    value: F32,
+    attention_bias: F32,
+    head_mask: F32,
+    position_ids: I64,
+    query_offset: I64,
+    padding_mask: MASK,
+    attention_mask: MASK,
+};
+const ALIGNMENT = 64; // of the first tensor within a body
+const LITTLE = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
+
+function shapeOf(value) {
+    return Array.isArray(value) ? [value.length, ...shapeOf(value[0])] : [];
+}
+
+/** Checks that nested arrays have `shape`, and appends their numbers to `numbers`, row-major. */
+function flatten(value, shape, depth, numbers) {
+    if (
+        Array.isArray(value) !== depth < shape.length ||
+        (depth < shape.length && value.length !== shape[depth])
+    )
+        throw new TypeError("nested arrays of unequal length");
+    if (depth === shape.length) numbers.push(value);
+    else for (const item of value) flatten(item, shape, depth + 1, numbers);
+    return numbers;
+}
+
+function numberOf(value, datatype) {
+    if (datatype === MASK) {
+        if (value !== true && value !== false && value !== 1 && value !== 0)
+            throw new TypeError("a mask holds 1 (may attend) and 0, nothing else");
+        return Number(value);
+    }
+    if (value === null && datatype === F32) return -Infinity;
+    if (typeof value === "bigint" && datatype === I64) return value;
+    if (typeof value !== "number" || (datatype === I64 && !Number.isSafeInteger(value)))
+        throw new TypeError(`${String(value)} where ${datatype} is wanted`);
+    return datatype === I64 ? BigInt(value) : value;
+}
+
+/** @returns {{datatype: string, shape: number[], bytes: Uint8Array}} a tensor as it is sent */
+function pack(value, datatype) {
+    const isTensor = !Array.isArray(value) && ArrayBuffer.isView(value?.data);
+    const shape = isTensor ? [...value.shape] : shapeOf(value);
+    if (!isTensor && !Array.isArray(value))
+        throw new TypeError("a tensor is { data, shape } or nested arrays");
+    const same = { FP32: [Float32Array], INT64: [BigInt64Array, Int32Array], BOOL: [] }[datatype];
+    let data = isTensor ? value.data : null;
+    if (!same.some((type) => data instanceof type)) {
+        const numbers = isTensor ? [...data] : flatten(value, shape, 0, []);
+        const type = { FP32: Float32Array, INT64: BigInt64Array, BOOL: Uint8Array }[datatype];
+        data = type.from(numbers, (number) => numberOf(number, datatype));
+    }
+    if (data.length !== shape.reduce((product, size) => product * size, 1))
+        throw new TypeError(`${data.length} numbers do not make the shape [${shape}]`);
+    if (!LITTLE && data.BYTES_PER_ELEMENT > 1)
+        throw new TypeError("this machine is not little-endian");
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    return { datatype: data instanceof Int32Array ? "INT32" : datatype, shape, bytes };
+}
+
+/** A view of the bytes where their place allows one, else a copy. */
+function unpack({ datatype, shape }, buffer, begin, size) {
+    const type = { FP32: Float32Array, UINT32: Uint32Array }[datatype];
+    const width = type.BYTES_PER_ELEMENT;
+    if (begin % width === 0) return { data: new type(buffer, begin, size / width), shape };
+    return { data: new type(buffer.slice(begin, begin + size)), shape };
+}
+
+/** The body of a call. Masks come last, so that all float32 stays aligned. */
+function bodyOf(fields) {
+    const parts = [];
+    const document = (from) => {
+        const made = {};
+        const names = Object.keys(from).filter(
+            (name) => from[name] !== undefined && from[name] !== null,
+        );
+        for (const name of [
+            ...names.filter((n) => TENSORS[n] !== MASK),
+            ...names.filter((n) => TENSORS[n] === MASK),
+        ]) {
+            const value = from[name];
+            if (name === "sequences") made[name] = value.map(document);
+            else if (!TENSORS[name] || typeof value === "number") made[name] = value;
+            else {
+                const { datatype, shape, bytes } = pack(value, TENSORS[name]);
+                made[name] = { shape, datatype, binary_data_size: bytes.length };
+                parts.push(bytes);
+            }
+        }
+        return made;
+    };
+    let head = new TextEncoder().encode(
+        JSON.stringify(document({ ...fields, binary_output: true })),
+    );
+    if (parts.length > 0) {
+        const padded = new Uint8Array(Math.ceil(head.length / ALIGNMENT) * ALIGNMENT).fill(0x20);
+        padded.set(head);
+        head = padded;
+    }
+    const body = new Uint8Array(parts.reduce((sum, part) => sum + part.length, head.length));
+    let offset = 0;
+    for (const part of [head, ...parts]) {
+        body.set(part, offset);
+        offset += part.length;
+    }
+    return { body, headLength: head.length };
+}
+
+/** The members of a reply in JSON or in binary form; its tensors are views of `buffer`. */
+function replyOf(headers, buffer) {
+    const told = headers.get("Inference-Header-Content-Length");
+    const binary = (headers.get("Content-Type") ?? "").startsWith("application/octet-stream");
+    if (binary && told === null)
+        // fetch shows a page only the headers that the server exposes
+        throw new AttnError(
+            "bad_reply",
+            "Inference-Header-Content-Length is missing or not exposed",
+        );
+    const length = told === null ? buffer.byteLength : Number(told);
+    if (length === 0) return {};
+    let offset = length;
+    const reviver = (value) => {
+        if (Array.isArray(value)) return value.map(reviver);
+        if (typeof value !== "object" || value === null) return value;
+        if (value.binary_data_size !== undefined) {
+            const begin = offset;
+            offset += value.binary_data_size;
+            if (offset > buffer.byteLength)
+                throw new AttnError("bad_reply", "the reply is shorter than its tensors");
+            return unpack(value, buffer, begin, value.binary_data_size);
+        }
+        return Object.fromEntries(
+            Object.entries(value).map(([name, inner]) => [name, reviver(inner)]),
+        );
+    };
+    return reviver(JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 0, length))));
+}
+
+// ---- Client -----------------------------------------------------------------------------------
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** A key that no other request has. Node 18 has no global `crypto`; nothing here is a secret. */
+function token() {
+    const bytes = new Uint8Array(16).map(() => 256 * Math.random());
+    globalThis.crypto?.getRandomValues(bytes);
+    return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Calls of one attnd. */
+export class Client {
+    /**
+     * @param {string} url http:// or https://
+     * @param {object} [options]
+     * @param {string} [options.apiKey] docs/OPERATIONS.md, "API keys"
+     * @param {number} [options.timeoutMs] of one attempt, from its begin to its last byte [60000]
+     * @param {number} [options.retryMs] for which a request is repeated; 0: sent once [30000]. A
+     *     server that was never reached is not waited for: see `waitUntilReady`
+     * @param {number} [options.deadlineMs] after which attnd no longer computes an answer
+     * @param {typeof fetch} [options.fetch] instead of the global one
+     */
+    constructor(url = "http://127.0.0.1:8080", options = {}) {
+        this.url = String(url).replace(/\/+$/, "");
+        this.retryMs = options.retryMs ?? 30000;
+        this.timeoutMs = options.timeoutMs ?? 60000;
+        this.headers = options.apiKey ? { Authorization: `Bearer ${options.apiKey}` } : {};
+        if (options.deadlineMs !== undefined)
+            this.headers["X-Deadline-Ms"] = String(options.deadlineMs);
+        this.fetch = options.fetch ?? ((...call) => globalThis.fetch(...call));
+        this.answered = false;
+    }
+
+    async #exchange(method, path, headers, body) {
+        try {
+            const reply = await this.fetch(this.url + path, {
+                method,
+                headers,
+                body,
+                cache: "no-store",
+                credentials: "omit",
+                redirect: "error",
+                signal: AbortSignal.timeout(this.timeoutMs),
+            });
+            const buffer = await reply.arrayBuffer();
+            this.answered = true;
+            return { status: reply.status, headers: reply.headers, buffer };
+        } catch (cause) {
+            // fetch does not tell whether the request had been sent.
+            throw new AttnError(
+                "connection_lost",
+                String(cause?.cause?.message ?? cause?.message ?? cause),
+                { retryable: true, cause },
+            );
+        }
+    }
+
+    /**
+     * @param {boolean} [again] whether sending the request twice has no other effect than once
+     * @returns {Promise<{headers: Headers, buffer: ArrayBuffer}>} a reply below 400
+     */
+    async request(method, path, { body, headers = {}, again = true, retryMs = this.retryMs } = {}) {
+        const until = Date.now() + retryMs;
+        const sent = { ...this.headers, ...headers };
+        for (let wait = 50; ; wait = Math.min(2 * wait, 2000)) {
+            let error, repeat;
+            try {
+                const reply = await this.#exchange(method, path, sent, body);
+                if (reply.status < 400) return reply;
+                let facts = null;
+                try {
+                    facts = JSON.parse(new TextDecoder().decode(reply.buffer));
+                } catch {
+                    /* a page of a proxy */
+                }
+                error = errorOf(facts, reply.status, reply.headers);
+                const late = "X-Deadline-Ms" in sent && error.code === "deadline_exceeded";
+                repeat = error.retryable && (again || error.ours) && !late;
+            } catch (lost) {
+                error = lost;
+                repeat = this.answered && again;
+            }
+            const ms = Math.max(wait * (0.5 + Math.random() / 2), error.retryAfterMs);
+            if (!repeat || Date.now() + ms > until) throw error;
+            await pause(ms);
+        }
+    }
+
+    async call(path, fields) {
+        const { body, headLength } = bodyOf(fields);
+        const headers = {
+            "Content-Type": "application/octet-stream",
+            "Inference-Header-Content-Length": String(headLength),
+        };
+        const id = fields.session_id;
+        if (id !== undefined) headers["X-Session-Id"] = id;
+        const again = id === undefined || (fields.position !== undefined && !fields.start);
+        const reply = await this.request("POST", path, { body, headers, again });
+        return replyOf(reply.headers, reply.buffer);
+    }
+
+    async post(path, fields, headers = {}) {
+        const body = JSON.stringify(fields);
+        const reply = await this.request("POST", path, {
+            body,
+            headers: { "Content-Type": "application/json", ...headers },
+        });
+        return replyOf(reply.headers, reply.buffer);
+    }
+
+    /** @returns {Promise<any>} the JSON of a GET */
+    async get(path) {
+        const reply = await this.request("GET", path);
+        return replyOf(reply.headers, reply.buffer);
+    }
+
+    /**
+     * Attention over given rows. Fields of docs/API.md stand in `fields` by their names; weightless
+     * attention has `query`, `key` and `value` there, and no `hiddenStates`.
+     * @param {TensorLike} [hiddenStates] [T,E] or [B,T,E]
+     * @param {object} [fields] model, layer, outputs, attention_mask, padding_mask, ...
+     * @returns {Promise<Reply>} output [B,T,E], attention_weights [B,H,T,S], lse [B,H,T], ...
+     */
+    attend(hiddenStates, fields = {}) {
+        return this.call("/attend", { hidden_states: hiddenStates, ...fields });
+    }
+
+    /**
+     * One step of each of several distinct sessions of one model in one request.
+     * @param {Array<[Session, TensorLike]>} steps
+     * @returns {Promise<Array<Reply | AttnError>>} in the same order
+     */
+    async stepMany(steps, { layer = 0, ...fields } = {}) {
+        const sessions = steps.map(([session]) => session);
+        if (new Set(sessions.map((session) => session.sessionId)).size !== sessions.length)
+            throw new TypeError("a session stands twice among the steps");
+        return Session.alone(sessions, async () => {
+            const sequences = steps.map(([session, rows]) => ({
+                ...session.place(layer),
+                hidden_states: rows,
+                ...fields,
+            }));
+            const reply = await this.call("/decode", { layer, sequences });
+            return reply.sequences.map((item, index) => sessions[index].took(layer, item));
+        });
+    }
+
+    /**
+     * @param {{session_id?: string, model?: string, max_length?: number, ttl_s?: number,
+     *     shared?: boolean}} [fields]
+     * @returns {Promise<Session>} a new session
+     */
+    async session(fields = {}) {
+        return new Session(
+            this,
+            await this.post("/sessions", fields, { "Idempotency-Key": token() }),
+        );
+    }
+
+    /**
+     * Runs `work` with a new session, and ends the session whatever comes of it.
+     * @template T
+     * @param {object} fields as of `session`
+     * @param {(session: Session) => Promise<T>} work
+     * @returns {Promise<T>} what `work` returns
+     */
+    async withSession(fields, work) {
+        const session = await this.session(fields);
+        let result;
+        try {
+            result = await work(session);
+        } catch (error) {
+            await session.end({ retryMs: 0 }).catch(() => {}); // must not hide or delay the error
+            throw error;
+        }
+        await session.end();
+        return result;
+    }
+
+    /** @returns {Promise<Session>} a session that is there */
+    async open(sessionId) {
+        return new Session(this, await this.get(`/sessions/${encodeURIComponent(sessionId)}`));
+    }
+
+    /** @returns {Promise<Session>} of what Session.export gave; not repeated if no answer comes */
+    async restore(sessionId, state) {
+        const reply = await this.request("PUT", `/sessions/${encodeURIComponent(sessionId)}/state`, {
+            body: state,
+            again: false,
+            headers: { "Content-Type": "application/octet-stream", "X-Session-Id": sessionId },
+        });
+        return new Session(this, replyOf(reply.headers, reply.buffer));
+    }
+
+    /** Yields all sessions, `limit` to a request. */
+    async *sessions(limit = 100) {
+        for (let after = ""; after !== null;) {
+            const page = await this.get(
+                `/sessions?limit=${limit}${after ? `&after=${encodeURIComponent(after)}` : ""}`,
+            );
+            yield* page.sessions;
+            after = page.next;
+        }
+    }
+
+    /** @returns {Promise<object[]>} the models, as GET /models has them */
+    async models() {
+        return (await this.get("/models")).models;
+    }
+
+    /** @returns {Promise<object>} one model, as GET /models/{name} has it */
+    model(name) {
+        return this.get(`/models/${encodeURIComponent(name)}`);
+    }
+
+    /** @returns {Promise<boolean>} whether requests are served now; asks once */
+    async ready() {
+        try {
+            await this.request("GET", "/readyz", { retryMs: 0 });
+            return true;
+        } catch (error) {
+            if (error.kind === "connection" || error.kind === "unavailable") return false;
+            throw error;
+        }
+    }
+
+    /** Returns once requests are served; throws after `ms`. */
+    async waitUntilReady(ms = 60000) {
+        for (const until = Date.now() + ms; !(await this.ready()); await pause(100))
+            if (Date.now() > until)
+                throw new AttnError("connection_lost", `not ready within ${ms} ms`);
+    }
+}
+
+/** Keys and values of one sequence in every layer of one model. Made by a Client. */
+export class Session {
+    #last = Promise.resolve();
+
+    /** @param {Client} client @param {object} facts as GET /sessions/{id} has them */
+    constructor(client, facts) {
+        this.client = client;
+        this.sessionId = facts.session_id;
+        this.model = facts.model;
+        this.epoch = facts.epoch;
+        this.#note(facts);
+    }
+
+    #note(facts) {
+        /** @type {Object<number, number>} tokens of each layer, as far as answers have told */
+        this.lengths = Object.fromEntries(
+            facts.lengths.map(({ layer, length }) => [layer, length]),
+        );
+    }
+
+    /** Runs `work` once all calls before it, of all `sessions`, are answered. */
+    static alone(sessions, work) {
+        const done = Promise.all(sessions.map((session) => session.#last)).then(work);
+        const settled = done.then(
+            () => {},
+            () => {},
+        );
+        for (const session of sessions) session.#last = settled;
+        return done;
+    }
+
+    /** The members of a step that say where it goes. */
+    place(layer) {
+        return {
+            session_id: this.sessionId,
+            position: this.lengths[layer] ?? 0,
+            epoch: this.epoch,
+        };
+    }
+
+    /** Notes the length after a step; an error of an item becomes an AttnError. */
+    took(layer, reply) {
+        if (reply.error) return errorOf(reply, 0);
+        this.lengths[layer] = reply.length;
+        return reply;
+    }
+
+    #step(path, rows, { layer = 0, ...fields }) {
+        return Session.alone([this], async () =>
+            this.took(
+                layer,
+                await this.client.call(path, {
+                    ...this.place(layer),
+                    layer,
+                    hidden_states: rows,
+                    ...fields,
+                }),
+            ),
+        );
+    }
+
+    /**
+     * Appends rows [n,E] to a layer and attends over all it has.
+     * @param {TensorLike} hiddenStates @param {object} [fields] layer, outputs, ...
+     * @returns {Promise<Reply>} output [n,E], position, length
+     */
+    prefill(hiddenStates, fields = {}) {
+        return this.#step("/attend", hiddenStates, fields);
+    }
+
+    /** The same for one row [E] (`output` is [E] too) or a few; `commit: false` appends nothing. */
+    decode(hiddenStates, fields = {}) {
+        return this.#step("/decode", hiddenStates, fields);
+    }
+
+    /** Reads `lengths` again, after a conflict. @returns {Promise<object>} as GET /sessions/{id} */
+    refresh() {
+        return Session.alone([this], async () => {
+            const facts = await this.client.get(`/sessions/${this.sessionId}`);
+            if (facts.epoch !== this.epoch)
+                throw new AttnError("epoch_mismatch", "the session was deleted and remade", {
+                    status: 409,
+                });
+            this.#note(facts);
+            return facts;
+        });
+    }
+
+    /**
+     * @param {{session_id?: string, length?: number}} [fields]
+     * @returns {Promise<Session>} with the first `length` tokens of each layer, or all
+     */
+    fork(fields = {}) {
+        return Session.alone(
+            [this],
+            async () =>
+                new Session(
+                    this.client,
+                    await this.client.post(
+                        `/sessions/${this.sessionId}/fork`,
+                        { ...fields, epoch: this.epoch },
+                        { "Idempotency-Key": token(), "X-Session-Id": this.sessionId },
+                    ),
+                ),
+        );
+    }
+
+    /** Forgets all but the first `length` tokens of each layer. */
+    truncate(length) {
+        return Session.alone([this], async () =>
+            this.#note(
+                await this.client.post(
+                    `/sessions/${this.sessionId}/truncate`,
+                    { length, epoch: this.epoch },
+                    { "X-Session-Id": this.sessionId },
+                ),
+            ),
+        );
+    }
+
+    /** @returns {Promise<ArrayBuffer>} a safetensors file, for Client.restore */
+    export() {
+        return Session.alone(
+            [this],
+            async () =>
+                (
+                    await this.client.request("GET", `/sessions/${this.sessionId}/state`, {
+                        headers: {
+                            Accept: "application/octet-stream",
+                            "X-Session-Id": this.sessionId,
+                        },
+                    })
+                ).buffer,
+        );
+    }
+
+    /** Ends the session; one that is gone already is no error. */
+    end(options = {}) {
+        return Session.alone([this], async () => {
+            try {
+                await this.client.request("DELETE", `/sessions/${this.sessionId}`, {
+                    headers: { "X-Session-Id": this.sessionId },
+                    ...options,
+                });
+            } catch (error) {
+                if (error.kind !== "not_found") throw error;
+            }
+        });
+    }
+}

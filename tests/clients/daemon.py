@@ -1,0 +1,171 @@
+"""daemon.py: starts attnd for a test, on a port of the kernel's, kills it and starts it again."""
+import contextlib
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+ATTND = os.environ.get("ATTND", str(TOP / "build" / "attnd"))
+TINY = {"name": "tiny", "random": {"hidden_size": 8, "num_attention_heads": 4, "seed": 7,
+                                   "num_key_value_heads": 2, "num_hidden_layers": 2,
+                                   "rope_theta": 10000}}
+START_S = 120
+
+
+class Daemon:
+    """attnd on `models`; options are keys of its configuration file, written to `directory`."""
+
+    def __init__(self, directory, models=(TINY,), **options):
+        self.config = pathlib.Path(directory) / f"attnd-{id(self)}.json"
+        self.config.write_text(json.dumps({"models": list(models), **options}), "utf-8")
+        self.process, self.url = None, None
+        self.start()
+
+    def start(self):
+        """Starts attnd; returns when the port that it names is open."""
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith(("ATTN_", "OPENBLAS_"))}
+        self.process = subprocess.Popen(
+            [ATTND, "--config", str(self.config), "--port", "0", "--log", "error"],
+            stdout=subprocess.PIPE, env=environment)
+        ready, _, _ = select.select([self.process.stdout], [], [], START_S)
+        line = self.process.stdout.readline().decode() if ready else ""
+        if " on http" not in line:
+            self.kill()
+            raise RuntimeError(f"attnd did not start: {line!r}")
+        self.url = line.split(" on ")[1].split()[0]
+
+    def kill(self):
+        """SIGKILL, as by a failure."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+    def stop(self):
+        """SIGTERM; raises where attnd does not end, or not with 0."""
+        self.process.terminate()
+        try:
+            status = self.process.wait(START_S)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            self.process.stdout.close()
+        if status != 0:
+            raise RuntimeError(f"attnd ended with {status}")
+
+
+def ask(url, body=None, method=None):
+    """(status, JSON) of a request by no client of ours: what a client is compared with."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=START_S) as reply:
+            return reply.status, json.loads(reply.read() or b"null")
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+class Relay:
+    """A port that stays while the daemon behind it changes, and that loses what `verdict` says.
+
+    verdict(number, head)  asked for each request, counted from 0; returns
+        "pass"    forwards, and sends the reply
+        "lose"    forwards, and closes without the reply
+        "twice"   forwards the same request two times, and sends the second reply
+        "refuse"  closes, nothing forwarded
+        "drop"    forwards, sends the reply, and closes, as a server does with an idle connection
+    counts  how often each was done; connections  how many were accepted
+    """
+
+    def __init__(self, target, verdict=lambda number, head: "pass"):
+        self.target, self.verdict = target, verdict  # `target`: a function that returns the URL
+        self.counts = {"pass": 0, "lose": 0, "twice": 0, "refuse": 0, "drop": 0}
+        self.requests, self.connections, self.lock = 0, 0, threading.Lock()
+        self.ended = 0  # connections that the relay has closed
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self):
+        """Takes no more connections."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def _serve(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._guard, args=(client,), daemon=True).start()
+
+    def _guard(self, client):
+        with client:
+            try:
+                self._relay(client)
+            except OSError:
+                pass  # either side is gone, which the other side sees
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+        self.ended += 1
+
+    def _relay(self, client):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream = client.makefile("rb")
+        while True:
+            head, body = read_message(stream)
+            if not head:
+                return
+            with self.lock:
+                verdict = self.verdict(self.requests, head)
+                self.requests += 1
+                self.counts[verdict] += 1
+            if verdict == "refuse":
+                return
+            reply = b"".join(self._forward(head + body))
+            if verdict == "twice":
+                reply = b"".join(self._forward(head + body))
+            if verdict == "lose" or not reply:
+                return
+            client.sendall(reply)
+            if verdict == "drop":
+                return
+
+    def _forward(self, request):
+        host, port = self.target()[len("http://"):].split(":")
+        with socket.create_connection((host, int(port))) as server:
+            server.sendall(request)
+            return read_message(server.makefile("rb"))
+
+
+def read_message(stream):
+    """(head, body) of a message with a Content-Length, or two empty strings at the end."""
+    head, length = b"", 0
+    while True:
+        line = stream.readline(65536)
+        if not line:
+            return b"", b""
+        head += line
+        name, _, value = line.partition(b":")
+        length = int(value) if name.lower() == b"content-length" else length
+        if line == b"\r\n":
+            return head, stream.read(length) if length else b""
+
+
+def wait_for(condition, seconds=START_S):
+    """Returns once `condition()` holds; raises after `seconds`."""
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            raise RuntimeError("waited in vain")
+        time.sleep(0.01)

@@ -1,0 +1,426 @@
+/**
+ * test_client.mjs: attn-client.mjs against a daemon, beside plain requests and through losses.
+ *
+ *     node tests/clients/test_client.mjs URL       URL: of attnd with the model of daemon.py
+ *
+ * Prints each test that fails, and `Ran N tests`; the exit status is 1 where one failed.
+ */
+import assert from "node:assert/strict";
+import http from "node:http";
+import { readFileSync } from "node:fs";
+
+import { AttnError, Client } from "../../clients/js/attn-client.mjs";
+
+const url = process.argv[2];
+const rows = Array.from({ length: 40 }, (_, token) =>
+    Array.from({ length: 8 }, (_, width) => Math.sin(8 * token + width)),
+);
+
+/** A POST of plain JSON, by no client of ours: what a client is compared with. */
+async function ask(path, body) {
+    const reply = await fetch(url + path, {
+        method: "POST",
+        body: JSON.stringify(body),
+        headers: { "Content-Type": "application/json" },
+    });
+    return reply.json();
+}
+
+/** A tensor as nested arrays, minus infinity as null. */
+function nested({ data, shape }) {
+    let values = Array.from(data, (value) => (value === -Infinity ? null : value));
+    for (const size of shape.slice(1).reverse())
+        values = Array.from({ length: values.length / size }, (_, n) =>
+            values.slice(n * size, (n + 1) * size),
+        );
+    return values;
+}
+
+/** Equal but for the last digits of float32, which JSON cuts. */
+function same(found, expected, where = "") {
+    if (found?.data) found = nested(found);
+    if (typeof expected === "number") {
+        assert.ok(
+            Math.abs(found - expected) <= 1e-7 * Math.max(1, Math.abs(expected)),
+            `${where}: ${found}, not ${expected}`,
+        );
+    } else if (typeof expected === "object" && expected !== null) {
+        assert.deepEqual(Object.keys(found), Object.keys(expected), where);
+        for (const key of Object.keys(expected)) same(found[key], expected[key], `${where}.${key}`);
+    } else {
+        assert.equal(found, expected, where);
+    }
+}
+
+/** A server that asks `verdict(number)` for each request: "pass", "lose" the reply, "refuse". */
+async function relay(verdict, work) {
+    const counts = { pass: 0, lose: 0, refuse: 0 };
+    let number = 0;
+    const server = http.createServer((request, response) => {
+        const parts = [];
+        request.on("data", (part) => parts.push(part));
+        request.on("end", async () => {
+            const what = verdict(number++);
+            counts[what]++;
+            if (what === "refuse") return request.socket.destroy();
+            const headers = { ...request.headers };
+            for (const name of ["connection", "content-length", "host", "accept-encoding"])
+                delete headers[name];
+            const body = parts.length ? Buffer.concat(parts) : undefined;
+            const reply = await fetch(url + request.url, { method: request.method, headers, body });
+            const bytes = Buffer.from(await reply.arrayBuffer());
+            if (what === "lose") return request.socket.destroy();
+            const told = {};
+            for (const name of ["content-type", "inference-header-content-length", "retry-after"])
+                if (reply.headers.get(name)) told[name] = reply.headers.get(name);
+            response.writeHead(reply.status, told).end(bytes);
+        });
+    });
+    await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+    try {
+        await work(`http://127.0.0.1:${server.address().port}`);
+    } finally {
+        server.closeAllConnections();
+        server.close();
+    }
+    return counts;
+}
+
+/** A client whose fetch gives the replies in turn, and notes the requests in `seen`. */
+function fake(replies, options = {}) {
+    const seen = [];
+    const client = new Client("http://fake", {
+        ...options,
+        fetch: async (address, init) => {
+            seen.push({ address, ...init });
+            const next = replies.shift();
+            if (next instanceof Error) throw next;
+            return new Response(next.body ?? "{}", {
+                status: next.status ?? 200,
+                headers: next.headers ?? {},
+            });
+        },
+    });
+    client.answered = true;
+    return { client, seen };
+}
+
+const refusal = (status, code, retryable, headers) => ({
+    status,
+    headers,
+    body: JSON.stringify({ error: { code, message: "m", retryable } }),
+});
+const failing = async (promise) =>
+    promise.then(
+        () => assert.fail("no error"),
+        (error) => error,
+    );
+const outputs = [
+    "output",
+    "attention_weights",
+    "attention_scores",
+    "lse",
+    "key",
+    "value",
+    "head_stats",
+];
+
+const tests = {
+    async "every output is what a plain request gets"() {
+        const fields = { hidden_states: rows.slice(0, 5), outputs, stage: "masked" };
+        const reply = await new Client(url).attend(fields.hidden_states, fields);
+        assert.deepEqual(reply.attention_weights.shape, [4, 5, 5]);
+        assert.ok(reply.output.data instanceof Float32Array);
+        same(reply, await ask("/attend", fields));
+    },
+
+    async "selected maps and top_k"() {
+        const fields = {
+            hidden_states: rows.slice(0, 6),
+            outputs: ["attention_weights"],
+            heads: [3, 1],
+            top_k: 2,
+        };
+        const reply = await new Client(url).attend(undefined, fields);
+        assert.ok(reply.attention_weights.index.data instanceof Uint32Array);
+        same(reply, await ask("/attend", fields));
+    },
+
+    async "batches, masks, biases and positions"() {
+        const fields = {
+            hidden_states: [rows.slice(0, 3), rows.slice(3, 6)],
+            padding_mask: [
+                [1, 1, 1],
+                [0, 1, 1],
+            ],
+            attention_mask: [0, 1].map(() => [0, 1, 2].map(() => [true, true, true])),
+            attention_bias: [0, 1].map(() => [0, 1, 2].map(() => [0, null, 0.5])),
+            position_ids: [
+                [0, 1, 5],
+                [2, 3, 4],
+            ],
+            head_mask: [1, 0, 0.5, 1],
+        };
+        same(await new Client(url).attend(undefined, fields), await ask("/attend", fields));
+    },
+
+    async "typed arrays of several types"() {
+        const client = new Client(url);
+        const expected = await ask("/attend", { hidden_states: rows.slice(0, 2) });
+        const flat = rows.slice(0, 2).flat();
+        for (const type of [Float32Array, Float64Array])
+            same(
+                (await client.attend({ data: type.from(flat), shape: [2, 8] })).output,
+                expected.output,
+            );
+        const window = new Float32Array(20).subarray(3, 19);
+        window.set(flat);
+        const position_ids = { data: Int32Array.from([0, 1]), shape: [2] };
+        const padding_mask = { data: Uint8Array.from([1, 1]), shape: [2] };
+        const reply = await client.attend(
+            { data: window, shape: [2, 8] },
+            { position_ids, padding_mask },
+        );
+        same(reply.output, expected.output);
+    },
+
+    async "wrong tensors are refused here"() {
+        const client = new Client("http://127.0.0.1:9");
+        for (const fields of [
+            { padding_mask: [1, 2] },
+            { hidden_states: [[1, 2], [3]] },
+            { hidden_states: [[1, 2], 3] },
+            { hidden_states: [[1, "2"]] },
+            { position_ids: [0.5] },
+            { hidden_states: "rows" },
+            { hidden_states: { data: new Float32Array(3), shape: [2, 2] } },
+        ])
+            assert.ok(
+                (await failing((async () => client.attend(undefined, fields))())) instanceof
+                    TypeError,
+            );
+    },
+
+    async "errors have facts"() {
+        const client = new Client(url);
+        const error = await failing(client.attend([[1, 0]]));
+        assert.ok(error instanceof AttnError);
+        assert.deepEqual(
+            [error.code, error.status, error.param, error.retryable, error.kind],
+            ["shape_mismatch", 422, "hidden_states", false, "invalid"],
+        );
+        assert.match(error.requestId, /^[0-9a-f]{16}$/);
+        assert.equal((await failing(client.open("none"))).kind, "not_found");
+    },
+
+    async "a session from its making to its end"() {
+        const client = new Client(url);
+        const whole = nested((await client.attend(rows.slice(0, 6))).output);
+        let id;
+        const failed = await failing(
+            client.withSession({ model: "tiny" }, async (session) => {
+                id = session.sessionId;
+                same((await session.prefill(rows.slice(0, 3))).output, whole.slice(0, 3));
+                const steps = await Promise.all([session.decode(rows[3]), session.decode(rows[4])]);
+                same(steps[1].output, whole[4]);
+                assert.equal(session.lengths[0], 5);
+                const fork = await session.fork({ length: 4 });
+                const [one, two] = await client.stepMany([
+                    [session, rows[5]],
+                    [fork, rows[4]],
+                ]);
+                same([nested(one.output), nested(two.output)], [whole[5], whole[4]]);
+                await fork.truncate(2);
+                assert.equal((await fork.refresh()).lengths[0].length, 2);
+                const moved = await client.restore("moved", await session.export());
+                assert.equal(moved.lengths[0], 6);
+                const ids = [];
+                for await (const entry of client.sessions(1)) ids.push(entry.session_id);
+                assert.ok(ids.includes("moved") && ids.includes(fork.sessionId));
+                await Promise.all([fork.end(), moved.end(), moved.end()]);
+                throw new Error("planted");
+            }),
+        );
+        assert.equal(failed.message, "planted");
+        assert.equal((await failing(client.open(id))).code, "session_not_found");
+    },
+
+    async "steps are applied once whatever is lost"() {
+        const whole = nested((await new Client(url).attend(rows)).output);
+        let replayed = 0;
+        const verdicts = ["pass", "lose", "pass", "refuse", "lose", "pass"];
+        const counts = await relay(
+            (number) => (number ? verdicts[number % 6] : "pass"),
+            async (lossy) => {
+                const client = new Client(lossy);
+                await client.models();
+                await client.withSession({ model: "tiny" }, async (session) => {
+                    for (const [token, row] of rows.entries()) {
+                        const reply =
+                            token % 3
+                                ? await session.decode(row)
+                                : (await client.stepMany([[session, row]]))[0];
+                        same(reply.output, whole[token]);
+                        replayed += reply.replayed ? 1 : 0;
+                    }
+                    assert.equal((await session.refresh()).lengths[0].length, rows.length);
+                    const listed = [];
+                    for await (const entry of client.sessions()) listed.push(entry.session_id);
+                    assert.deepEqual(listed, [session.sessionId]);
+                });
+            },
+        );
+        assert.ok(replayed > 10 && Math.min(...Object.values(counts)) > 5);
+    },
+
+    async "what could be applied twice is sent once"() {
+        const counts = await relay(
+            (number) => (number ? "lose" : "pass"),
+            async (lossy) => {
+                const client = new Client(lossy);
+                await client.models();
+                const calls = [
+                    () => client.restore("a", new Uint8Array(8)),
+                    () => client.attend([rows[0]], { session_id: "a" }),
+                ];
+                for (const call of calls)
+                    assert.equal((await failing(call())).kind, "connection");
+            },
+        );
+        assert.equal(counts.lose, 2);
+    },
+
+    async "what is retryable is sent again after the time it names"() {
+        const { client, seen } = fake([
+            refusal(503, "loading", true, { "Retry-After": "1" }),
+            refusal(429, "queue_full", true),
+            { status: 502, body: "<html>" },
+            { body: '{"models":[]}' },
+        ]);
+        const begin = Date.now();
+        assert.deepEqual(await client.models(), []);
+        assert.ok(Date.now() - begin >= 999);
+        assert.equal(seen.length, 4);
+    },
+
+    async "what is not retryable is sent once"() {
+        for (const [reply, kind] of [
+            [refusal(500, "internal", false), "unavailable"],
+            [refusal(503, "draining", true, { "Retry-After": "60" }), "unavailable"],
+        ]) {
+            const { client, seen } = fake([reply]);
+            assert.equal((await failing(client.models())).kind, kind);
+            assert.equal(seen.length, 1);
+        }
+        const late = fake([refusal(504, "deadline_exceeded", true)], { deadlineMs: 50 });
+        assert.equal((await failing(late.client.attend([[1]]))).code, "deadline_exceeded");
+        assert.equal(late.seen[0].headers["X-Deadline-Ms"], "50");
+        const page = fake([{ status: 502, body: "<html>" }]);
+        assert.equal((await failing(page.client.restore("a", new Uint8Array(1)))).code, "http_502");
+    },
+
+    async "a server that never answered is not waited for"() {
+        const client = new Client("http://127.0.0.1:9", { retryMs: 20000 });
+        const begin = Date.now();
+        assert.equal((await failing(client.models())).kind, "connection");
+        assert.ok(Date.now() - begin < 15000);
+        assert.equal(await client.ready(), false);
+    },
+
+    async "aligned tensors are views, others copies; a short reply is an error"() {
+        const text = '{"output":{"shape":[2],"datatype":"FP32","binary_data_size":8}}';
+        const numbers = new Uint8Array(Float32Array.of(1.5, -2).buffer);
+        const reply = (blanks, cut = 0) => {
+            const head = new TextEncoder().encode(text + " ".repeat(blanks));
+            return {
+                body: new Uint8Array([...head, ...numbers.subarray(cut)]),
+                headers: {
+                    "Inference-Header-Content-Length": String(head.length),
+                    "Content-Type": "application/octet-stream",
+                },
+            };
+        };
+        for (let blanks = 0; blanks < 4; blanks++) {
+            const { client } = fake([reply(blanks)]);
+            const { output } = await client.attend([[1]]);
+            assert.deepEqual([...output.data], [1.5, -2]);
+            assert.equal(output.data.buffer.byteLength > 8, (text.length + blanks) % 4 === 0);
+        }
+        assert.equal((await failing(fake([reply(0, 1)]).client.attend([[1]]))).code, "bad_reply");
+        const hidden = reply(0);
+        delete hidden.headers["Inference-Header-Content-Length"];
+        assert.match((await failing(fake([hidden]).client.attend([[1]]))).message, /not exposed/);
+    },
+
+    async "a page may send every header, and sends no credentials"() {
+        const forbidden =
+            /^(accept-(charset|encoding)|access-control-|connection|content-length|cookie|date|dnt|expect|host|keep|origin|prox|sec-|ref|t[er]|up|via)/i;
+        const facts = { session_id: "a", model: "tiny", epoch: 1, lengths: [] };
+        const json = (value) => ({ body: JSON.stringify(value) });
+        const { client, seen } = fake(
+            [
+                json(facts),
+                json({ length: 1 }),
+                json(facts),
+                json(facts),
+                json({}),
+                { status: 204, body: null },
+            ],
+            { apiKey: "secret", deadlineMs: 9 },
+        );
+        const session = await client.session();
+        await session.decode([1]);
+        await session.fork();
+        await session.truncate(0);
+        await session.export();
+        client.fetch = async (address, init) => (
+            seen.push({ address, ...init }),
+            new Response(null, { status: 204 })
+        );
+        await session.end();
+        const names = new Set(seen.flatMap((request) => Object.keys(request.headers)));
+        assert.ok(seen.length === 6 && [...names].every((name) => !forbidden.test(name)));
+        assert.ok(
+            seen.every(
+                (request) =>
+                    request.credentials === "omit" &&
+                    request.headers.Authorization === "Bearer secret",
+            ),
+        );
+        // What `allow_origins` has to allow; docs/CLIENTS.md says the same.
+        assert.deepEqual([...names].sort(), [
+            "Accept",
+            "Authorization",
+            "Content-Type",
+            "Idempotency-Key",
+            "Inference-Header-Content-Length",
+            "X-Deadline-Ms",
+            "X-Session-Id",
+        ]);
+    },
+
+    async "blocks of docs/CLIENTS.md run as they stand"() {
+        const page = readFileSync(new URL("../../docs/CLIENTS.md", import.meta.url), "utf8");
+        const blocks = [...page.matchAll(/^```js\n(.*?)^```/gms)].map((match) => match[1]);
+        assert.ok(blocks.length > 0);
+        const here = new URL("../../", import.meta.url).href;
+        const code = blocks
+            .join("\n")
+            .replaceAll("http://127.0.0.1:8080", url)
+            .replaceAll('"./clients/', `"${here}clients/`)
+            .replaceAll("console.log(", "void (");
+        await import(`data:text/javascript,${encodeURIComponent(code)}`);
+    },
+};
+
+let failures = 0;
+for (const [name, test] of Object.entries(tests)) {
+    try {
+        await test();
+    } catch (error) {
+        failures++;
+        console.log(`FAILED: ${name}\n${error.stack}`);
+    }
+}
+console.log(`Ran ${Object.keys(tests).length} tests`);
+process.exit(failures ? 1 : 0);

@@ -1,0 +1,576 @@
+"""test_client.py: attn_client.py against a daemon, beside plain requests, losses and a fake server.
+
+Where ATTN_NO_NUMPY is set, numpy cannot be imported, and the client does without it.
+"""
+import array
+import asyncio
+import contextlib
+import http.server
+import io
+import json
+import math
+import os
+import re
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+from daemon import TOP, Daemon, Relay, ask, wait_for
+
+if os.environ.get("ATTN_NO_NUMPY"):
+    sys.modules["numpy"] = None
+sys.path.insert(1, str(TOP / "clients" / "python"))
+import attn_client  # noqa: E402
+from attn_client import (AsyncClient, Busy, Client, Conflict, ConnectionLost,  # noqa: E402
+                         InvalidRequest, NotFound, Unauthorized, Unavailable)
+
+numpy = attn_client.numpy
+ROWS = [[math.sin(8 * token + width) for width in range(8)] for token in range(40)]
+MAPS = ["output", "attention_weights", "attention_scores", "lse", "key", "value", "head_stats"]
+
+
+def lists(value):
+    """A tensor, or what holds tensors, as JSON has it."""
+    if isinstance(value, dict):
+        return {name: lists(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [lists(inner) for inner in value]
+    if hasattr(value, "tolist"):
+        return lists(value.tolist())
+    return None if value == -math.inf else value
+
+
+class Case(unittest.TestCase):
+    """Tests with a daemon of the class."""
+    options = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.daemon = Daemon(cls.directory.name, **cls.options)
+        cls.addClassCleanup(cls.daemon.stop)
+
+    def client(self, url=None, **options):
+        """A Client, closed at the end of the test."""
+        client = Client(url or self.daemon.url, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def assert_same(self, first, second):
+        """Equal but for float32's last digits, which JSON cuts, at any depth."""
+        first, second = lists(first), lists(second)
+        if isinstance(first, dict):
+            self.assertEqual(first.keys(), second.keys())
+            first, second = list(first.values()), [second[name] for name in first]
+        if isinstance(first, list):
+            self.assertEqual(len(first), len(second))
+            for one, other in zip(first, second):
+                self.assert_same(one, other)
+        elif isinstance(first, float) and isinstance(second, (int, float)):
+            self.assertTrue(abs(first - second) <= 1e-7 * max(1, abs(second)), (first, second))
+        else:
+            self.assertEqual(first, second)
+
+
+class Calls(Case):
+    """What is sent arrives, and what comes back is named and shaped as it should be."""
+    options = {"max_body_bytes": 1 << 20}
+
+    def compare(self, **fields):
+        _, expected = ask(self.daemon.url + "/attend", lists(fields))
+        for binary in (True, False):
+            reply = self.client(binary=binary).attend(**fields)
+            self.assert_same(reply, expected)
+        return reply
+
+    def test_every_output_is_what_a_plain_request_gets(self):
+        reply = self.compare(hidden_states=ROWS[:5], outputs=MAPS, stage="masked")
+        self.assertEqual(list(reply["attention_weights"].shape), [4, 5, 5])
+        self.assertEqual(reply["output"].ndim, 2)
+        self.assertRegex(reply.request_id, "^[0-9a-f]{16}$")
+        self.assertIn("compute", reply.timing)
+
+    def test_selected_maps_and_top_k(self):
+        reply = self.compare(hidden_states=ROWS[:6], outputs=["attention_weights"], heads=[3, 1],
+                             rows=[5, 0], top_k=2)
+        self.assertEqual(list(reply["attention_weights"]["index"].shape), [2, 2, 2])
+
+    def test_batches_masks_biases_and_positions(self):
+        self.compare(hidden_states=[ROWS[:3], ROWS[3:6]], padding_mask=[[1, 1, 1], [0, 1, 1]],
+                     attention_mask=[[[True] * 3] * 3] * 2, position_ids=[[0, 1, 5], [2, 3, 4]],
+                     attention_bias=[[[0, None, 0.5]] * 3] * 2, head_mask=[1, 0, 0.5, 1])
+
+    def test_weightless(self):
+        head = [ROWS[:3], ROWS[3:6]]
+        self.compare(query=head, key=head, value=head, outputs=["output", "lse"], is_causal=True)
+
+    def test_buffers_are_taken(self):
+        flat = memoryview(array.array("f", sum(ROWS[:2], []))).cast("B").cast("f", [2, 8])
+        expected = self.client().attend(ROWS[:2])
+        self.assert_same(self.client().attend(flat)["output"], expected["output"])
+        doubles = memoryview(array.array("d", sum(ROWS[:2], []))).cast("B").cast("d", [2, 8])
+        self.assert_same(self.client().attend(doubles)["output"], expected["output"])
+
+    @unittest.skipIf(numpy is None, "numpy is not there")
+    def test_arrays_of_other_dtypes_and_strides(self):
+        rows = numpy.array(ROWS[:4])
+        expected = self.client().attend(rows)["output"]
+        self.assertEqual(expected.dtype, numpy.float32)
+        self.assertTrue(expected.flags.aligned and expected.flags.writeable)
+        strided = numpy.asfortranarray(rows)
+        ids, mask = numpy.arange(4, dtype=numpy.int32), numpy.ones(4, numpy.uint8)
+        for binary in (True, False):
+            client = self.client(binary=binary)
+            same = client.attend(strided, position_ids=ids, padding_mask=mask)
+            self.assert_same(same["output"], expected)
+            half = client.attend(rows.astype(numpy.float16))["output"]
+            self.assertLess(abs(half - expected).max(), 1e-2)
+            self.assertGreater(abs(half - expected).max(), 0)
+
+    def test_wrong_tensors_are_refused_here(self):
+        client = self.client("http://127.0.0.1:9")
+        for fields in ({"padding_mask": [1, 2]}, {"hidden_states": [[1, 2], [3]]},
+                       {"hidden_states": [[1, 2], 3]}, {"hidden_states": [1, [2]]}):
+            with self.assertRaises(ValueError):
+                client.attend(**fields)
+        with self.assertRaises((TypeError, attn_client.struct.error)):
+            client.attend(position_ids=[0.5])
+        if numpy is not None:
+            for fields in ({"position_ids": numpy.ones(2)}, {"padding_mask": numpy.ones(2)},
+                           {"hidden_states": numpy.array(["a"])}):
+                with self.assertRaises(TypeError):
+                    client.attend(**fields)
+
+    def test_errors_have_types_and_facts(self):
+        client = self.client()
+        with self.assertRaises(InvalidRequest) as caught:
+            client.attend([[1, 0]])
+        error = caught.exception
+        self.assertEqual((error.code, error.status, error.param, error.retryable),
+                         ("shape_mismatch", 422, "hidden_states", False))
+        self.assertRegex(error.request_id, "^[0-9a-f]{16}$")
+        for path in ("/models/none", "/sessions/none", "/none"):
+            with self.assertRaises(NotFound):
+                client.get(path)
+        with self.assertRaises(NotFound):
+            client.open("none")
+
+    def test_a_refused_body_is_an_error_of_attnd(self):
+        with self.assertRaises(InvalidRequest) as caught:
+            self.client().attend(memoryview(bytes(8 << 20)).cast("f", [1 << 18, 8]))
+        self.assertEqual(caught.exception.code, "body_too_large")
+
+    def test_threads_share_a_client(self):
+        client = self.client()
+        expected = [client.attend(ROWS[n:n + 2])["output"].tolist() for n in range(8)]
+        wrong = []
+
+        def work(number):
+            for _ in range(20):
+                if client.attend(ROWS[number:number + 2])["output"].tolist() != expected[number]:
+                    wrong.append(number)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_command_line(self):
+        def run(*arguments):
+            return subprocess.run([sys.executable, TOP / "clients/python/attn_client.py", "--url",
+                                   self.daemon.url, *arguments], capture_output=True, check=False)
+        reply = json.loads(run("attend", json.dumps({"hidden_states": ROWS[:1]})).stdout)
+        self.assert_same(reply["output"], self.client().attend(ROWS[:1])["output"])
+        self.assertEqual(json.loads(run("get", "/models/tiny").stdout)["hidden_size"], 8)
+        self.assertEqual(run("ready").returncode, 0)
+        failed = run("attend", "{}")
+        self.assertEqual(failed.returncode, 1)
+        self.assertIn(b"missing_field", failed.stderr)
+
+
+class Sessions(Case):
+    """Sessions, by calls of threads and of asyncio."""
+
+    def test_a_session_ends_with_its_block(self):
+        client = self.client()
+        with client.session(model="tiny", max_length=9) as session:
+            whole = client.attend(ROWS[:4])["output"]
+            first = session.prefill(ROWS[:3])["output"]
+            last = session.decode(ROWS[3])
+            self.assert_same(lists(first) + [lists(last["output"])], whole)
+            self.assertEqual((session.lengths, last["position"]), ({0: 4, 1: 0}, 3))
+            session.decode(ROWS[4], commit=False)
+            self.assertEqual(session.lengths[0], 4)
+        with self.assertRaises(NotFound):
+            client.open(session.session_id)
+        with self.assertRaises(RuntimeError), client.session() as session:
+            raise RuntimeError
+        with self.assertRaises(NotFound):
+            client.open(session.session_id)
+        with client.session() as session:
+            session.keep = True
+        with client.open(session.session_id):
+            pass
+
+    def test_fork_truncate_export_and_restore(self):
+        client = self.client()
+        with client.session() as session:
+            session.prefill(ROWS[:6])
+            with session.fork(length=4) as fork:
+                self.assertEqual(fork.lengths[0], 4)
+                self.assert_same(fork.decode(ROWS[4])["output"],
+                                 lists(client.attend(ROWS[:5])["output"])[4])
+            state = session.export()
+            session.truncate(2)
+            told = session.refresh()["lengths"][0]["length"]
+            self.assertEqual((session.lengths[0], told), (2, 2))
+            with client.restore("restored", state) as other:
+                self.assertEqual(other.lengths[0], 6)
+                self.assertIn("restored", [entry["session_id"] for entry in client.sessions(1)])
+
+    def test_many_at_once_and_one_that_fails(self):
+        client = self.client()
+        with client.session() as one, client.session() as two, client.session(max_length=1) as full:
+            full.prefill(ROWS[:1])
+            replies = client.step_many([(one, ROWS[0]), (full, ROWS[1]), (two, ROWS[:2])])
+            self.assert_same(replies[2]["output"], client.attend(ROWS[:2])["output"])
+            self.assertEqual(replies[1].code, "session_full")
+            self.assertEqual([one.lengths[0], two.lengths[0], full.lengths[0]], [1, 2, 1])
+            with self.assertRaises(ValueError):
+                client.step_many([(one, ROWS[0]), (one, ROWS[1])])
+
+    def test_a_session_that_another_took_over_is_a_conflict(self):
+        client = self.client()
+        with client.session("shared-id") as session:
+            session.prefill(ROWS[:3])
+            url = self.daemon.url + "/decode"
+            status, _ = ask(url, {"session_id": "shared-id", "hidden_states": ROWS[3]})
+            self.assertEqual(status, 200)
+            with self.assertRaises(Conflict) as caught:
+                session.decode(ROWS[5])
+            self.assertEqual((caught.exception.code, caught.exception.length),
+                             ("position_conflict", 4))
+            session.refresh()
+            session.decode(ROWS[5])
+            session.end()
+            with client.session("shared-id") as remade:
+                with self.assertRaises(Conflict) as caught:
+                    session.decode(ROWS[6])
+                self.assertEqual(caught.exception.code, "epoch_mismatch")
+                self.assertEqual(remade.lengths[0], 0)
+
+    def test_asyncio(self):
+        async def work():
+            async with AsyncClient(self.daemon.url, connections=4) as client:
+                async with await client.session(model="tiny") as session:
+                    await session.prefill(ROWS[:3])
+                    forks = await asyncio.gather(*(session.fork() for _ in range(6)))
+                    outputs = await asyncio.gather(*(fork.decode(ROWS[3]) for fork in forks))
+                    replies = await client.step_many([(fork, ROWS[4]) for fork in forks])
+                    ids = [entry["session_id"] for entry in await client.list_sessions()]
+                    for fork in forks:
+                        await fork.end()
+                with self.assertRaises(NotFound):
+                    await client.open(session.session_id)
+                return outputs, replies, ids
+        outputs, replies, ids = asyncio.run(work())
+        whole = lists(self.client().attend(ROWS[:5])["output"])
+        for step, reply in zip(outputs, replies):
+            self.assert_same([step["output"], reply["output"]], whole[3:])
+            self.assertIn(reply["session_id"], ids)
+
+
+class Losses(Case):
+    """Through a relay that loses replies, delivers requests twice, and refuses."""
+
+    def relay(self, verdict):
+        relay = Relay(lambda: self.daemon.url, verdict)
+        self.addCleanup(relay.close)
+        return relay
+
+    def test_steps_are_applied_once_whatever_is_lost(self):
+        verdicts = ["pass", "lose", "twice", "lose", "refuse", "pass", "refuse"]
+        relay = self.relay(lambda number, head: verdicts[number % 7] if number else "pass")
+        client = self.client(relay.url)
+        whole = self.client().attend(ROWS)["output"]
+        outputs, replayed = [], 0
+        with client.session(model="tiny") as session:
+            for token, row in enumerate(ROWS):
+                reply = session.decode(row) if token % 3 else client.step_many([(session, row)])[0]
+                outputs.append(lists(reply["output"]))
+                replayed += reply.get("replayed", False)
+            self.assertEqual(session.refresh()["lengths"][0]["length"], len(ROWS))
+        self.assert_same(outputs, whole)
+        self.assertGreater(replayed, 10)
+        self.assertGreater(min(relay.counts[verdict] for verdict in verdicts), 5)
+
+    def test_a_session_is_made_forked_and_ended_once(self):
+        relay = self.relay(lambda number, head: ["lose", "twice"][number % 2] if number else "pass")
+        client = self.client(relay.url)
+        client.models()
+        with client.session(model="tiny") as session:
+            with session.fork() as fork:
+                listed = [entry["session_id"] for entry in self.client().sessions()]
+                self.assertEqual(sorted(listed), sorted([session.session_id, fork.session_id]))
+        self.assertEqual(list(self.client().sessions()), [])
+
+    def test_what_could_be_applied_twice_is_sent_once(self):
+        with self.client().session() as session:
+            session.prefill(ROWS[:2])
+            state = session.export()
+        relay = self.relay(lambda number, head: "lose" if number else "pass")
+        client = self.client(relay.url)
+        client.models()
+        with self.assertRaises(ConnectionLost):
+            client.restore("once", state)
+        with self.assertRaises(ConnectionLost):
+            client.attend(ROWS[:1], session_id="once")  # no position
+        self.assertEqual(relay.counts["lose"], 2)
+        with self.client().open("once") as session:
+            self.assertEqual(session.lengths[0], 3)
+
+    def test_connections_are_kept(self):
+        relay = self.relay(lambda number, head: "pass")
+        client = self.client(relay.url)
+        for _ in range(20):
+            client.attend(ROWS[:2])
+        self.assertEqual(relay.connections, 1)
+
+    def test_a_kept_connection_that_was_closed_is_not_used(self):
+        with self.client().session() as session:
+            session.prefill(ROWS[:2])
+            state = session.export()
+        relay = self.relay(lambda number, head: "drop")
+        client = self.client(relay.url)
+        for number in range(5):
+            with client.restore(f"kept-{number}", state):  # which would not be sent again
+                wait_for(lambda number=number: relay.ended == 2 * number + 1)
+            wait_for(lambda number=number: relay.ended == 2 * number + 2)
+
+
+class Restart(Case):
+    """A daemon with a journal, killed and started again under a client."""
+    options = {"durability": "journal"}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.state = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.state.cleanup)
+        cls.options = {**cls.options, "state_dir": cls.state.name + "/state"}
+        super().setUpClass()
+
+    def test_a_session_goes_on_where_it_was(self):
+        relay = Relay(lambda: self.daemon.url)
+        self.addCleanup(relay.close)
+        client = self.client(relay.url)
+        whole = self.client().attend(ROWS)["output"]
+        outputs = []
+        with client.session(model="tiny") as session:
+            for token, row in enumerate(ROWS):
+                if token in (5, 23):
+                    self.daemon.kill()
+                    threading.Timer(0.3, self.daemon.start).start()
+                outputs.append(lists(session.decode(row)["output"]))
+        self.assert_same(outputs, whole)
+
+
+class Secured(Case):
+    """API keys, and HTTPS with a certificate of our own."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.secret = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.secret.cleanup)
+        name = cls.secret.name
+        made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                "-addext", "subjectAltName=IP:127.0.0.1",
+                "-keyout", f"{name}/key.pem", "-out", f"{name}/cert.pem"]
+        subprocess.run(made, check=True, capture_output=True)
+        with open(f"{name}/keys.json", "w", encoding="utf-8") as stream:
+            json.dump({"keys": [{"name": "one", "key": "k" * 32, "scopes": ["infer"]}]}, stream)
+        os.chmod(f"{name}/keys.json", 0o600)
+        cls.options = {"tls_cert": f"{name}/cert.pem", "tls_key": f"{name}/key.pem",
+                       "api_keys": f"{name}/keys.json"}
+        super().setUpClass()
+
+    def test_key_and_certificate(self):
+        trusted = {"cafile": self.secret.name + "/cert.pem"}
+        with self.client(api_key="k" * 32, **trusted).session(model="tiny") as session:
+            session.prefill(ROWS[:2])
+        with self.assertRaises(Unauthorized) as caught:
+            self.client(**trusted).models()
+        self.assertEqual((caught.exception.code, caught.exception.status), ("unauthorized", 401))
+        with self.assertRaises(Unauthorized) as caught:
+            list(self.client(api_key="k" * 32, **trusted).sessions())
+        self.assertEqual(caught.exception.code, "forbidden")
+
+    def test_an_unknown_certificate_is_refused_at_once(self):
+        with self.assertRaises(ConnectionLost) as caught:
+            self.client(api_key="k" * 32, retry_s=5).models()
+        self.assertFalse(caught.exception.retryable)
+        self.assertIsInstance(caught.exception.__cause__, ssl.SSLCertVerificationError)
+
+
+class Fake(unittest.TestCase):
+    """Replies that a daemon gives seldom, from a server that gives what it is told."""
+
+    def setUp(self):
+        case = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            """Answers with the next of `case.replies`: (status, headers, body)."""
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):  # noqa: N802
+                """Any request."""
+                case.bodies.append(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+                case.paths.append(self.path)
+                case.seen.append(self.headers)
+                status, headers, body = case.replies.pop(0)
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_PUT = do_POST  # noqa: N815
+
+            def log_message(self, *_):
+                """Nothing."""
+
+        self.seen, self.bodies, self.paths, self.replies = [], [], [], []
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.client = Client(f"http://127.0.0.1:{server.server_port}", api_key="secret")
+        self.addCleanup(self.client.close)
+
+    def refusal(self, status, code, retryable, headers=None):
+        body = {"error": {"code": code, "message": "m", "retryable": retryable}}
+        return status, headers or {}, json.dumps(body).encode()
+
+    def test_what_is_retryable_is_sent_again_after_the_time_it_names(self):
+        self.replies = [self.refusal(503, "loading", True, {"Retry-After": "1"}),
+                        self.refusal(429, "queue_full", True), (200, {}, b'{"models":[]}')]
+        begin = attn_client.time.monotonic()
+        self.assertEqual(self.client.models(), [])
+        self.assertGreaterEqual(attn_client.time.monotonic() - begin, 1)
+        self.assertEqual(len(self.seen), 3)
+
+    def test_what_is_not_retryable_is_sent_once(self):
+        self.replies = [self.refusal(500, "internal", False),
+                        self.refusal(400, "bad_request", False)]
+        with self.assertRaises(Unavailable):
+            self.client.models()
+        with self.assertRaises(InvalidRequest):
+            self.client.models()
+
+    def test_an_error_of_a_proxy_may_hide_that_a_request_was_applied(self):
+        page = (502, {"Content-Type": "text/html"}, b"<html>bad gateway</html>")
+        self.replies = [page, (200, {}, b'{"models":[]}'), page]
+        self.assertEqual(self.client.models(), [])
+        with self.assertRaises(Unavailable) as caught:
+            self.client.restore("a", b"state")
+        self.assertEqual((caught.exception.code, len(self.seen)), ("http_502", 3))
+
+    def test_retrying_ends_with_its_time(self):
+        self.client.retry_s = 0.3
+        self.replies = [self.refusal(429, "session_busy", True) for _ in range(50)]
+        with self.assertRaises(Busy):
+            self.client.models()
+        self.assertLess(len(self.seen), 20)
+        self.client.retry_s, before = 30, len(self.seen)
+        self.replies = [self.refusal(503, "draining", True, {"Retry-After": "60"})]
+        with self.assertRaises(Unavailable) as caught:
+            self.client.models()
+        self.assertEqual((caught.exception.retry_after, len(self.seen) - before), (60.0, 1))
+
+    def test_a_deadline_that_passed_is_not_begun_again(self):
+        port = self.client._connect.args[1]
+        with Client(f"http://127.0.0.1:{port}", deadline_ms=50) as client:
+            self.replies = [self.refusal(504, "deadline_exceeded", True)]
+            with self.assertRaises(Unavailable):
+                client.attend([[1.0]])
+        self.assertEqual(self.seen[0]["X-Deadline-Ms"], "50")
+
+    def test_headers_of_a_call(self):
+        self.replies = [(200, {}, b"{}")]
+        self.client.attend([[1.0]], session_id="a", position=0)
+        head = self.seen[0]
+        self.assertEqual((head["X-Session-Id"], head["Authorization"]), ("a", "Bearer secret"))
+        self.assertEqual(int(head["Inference-Header-Content-Length"]) % 64, 0)
+        self.assertEqual(head["Accept-Encoding"], "identity")
+
+    def test_masks_come_last_so_that_numbers_are_aligned(self):
+        self.replies = [(200, {}, b"{}")]
+        self.client.attend(padding_mask=[1, 0, 1], hidden_states=[[1.5, 2]])
+        length = int(self.seen[0]["Inference-Header-Content-Length"])
+        head = json.loads(self.bodies[0][:length])
+        self.assertLess([*head].index("hidden_states"), [*head].index("padding_mask"))
+        self.assertEqual(self.bodies[0][length:], attn_client.struct.pack("<2f3?", 1.5, 2, 1, 0, 1))
+
+    def test_an_id_cannot_lead_to_another_path(self):
+        self.replies = [self.refusal(404, "session_not_found", False)]
+        with self.assertRaises(NotFound):
+            self.client.open("../models?a")
+        self.assertEqual(self.paths, ["/sessions/..%2Fmodels%3Fa"])
+
+    def test_tensors_of_a_padded_and_of_an_unpadded_reply(self):
+        for blanks in range(5):
+            text = b'{"output":{"shape":[2],"datatype":"FP32","binary_data_size":8}}'
+            text += b" " * blanks
+            body = text + attn_client.struct.pack("<2f", 1.5, -2)
+            self.replies = [(200, {"Inference-Header-Content-Length": str(len(text))}, body)]
+            output = self.client.attend([[1.0]])["output"]
+            self.assertEqual(output.tolist(), [1.5, -2])
+            self.assertTrue(numpy is None or output.flags.aligned)
+        self.replies = [(200, {"Inference-Header-Content-Length": str(len(text))}, body[:-1])]
+        with self.assertRaises(ConnectionLost):
+            self.client.attend([[1.0]])
+
+    def test_nobody_there_is_told_at_once(self):
+        begin = attn_client.time.monotonic()
+        with self.assertRaises(ConnectionLost) as caught:
+            Client("http://127.0.0.1:9", retry_s=20).models()
+        self.assertLess(attn_client.time.monotonic() - begin, 15)
+        self.assertFalse(caught.exception.sent)
+        self.assertFalse(Client("http://127.0.0.1:9").ready())
+
+
+class Javascript(Case):
+    """attn-client.mjs, by its own tests."""
+
+    def test_under_node(self):
+        program = TOP / "tests" / "clients" / "test_client.mjs"
+        done = subprocess.run(["node", program, self.daemon.url], capture_output=True, text=True,
+                              timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"^Ran 1\d tests$")
+
+
+class Documented(Case):
+    """Every block of Python in docs/CLIENTS.md runs as it stands, in its order."""
+
+    @unittest.skipIf(numpy is None, "the page uses numpy")
+    def test_blocks(self):
+        text = (TOP / "docs" / "CLIENTS.md").read_text("utf-8")
+        blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+        self.assertGreater(len(blocks), 2)
+        names = {}
+        for block in blocks:
+            block = block.replace("http://127.0.0.1:8080", self.daemon.url)
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(block.replace('"clients/', f'"{TOP}/clients/'), names)
+        names["client"].close()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,126 @@
+"""test_examples.py: programs of examples/ run as their first lines say, and fail where due."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from daemon import TOP, TINY, Daemon, ask
+
+EXAMPLES = TOP / "examples"
+LLAMA = TOP / "tests" / "clients" / "golden" / "llama_lm" / "model"
+KEY = "k" * 40
+
+
+class Examples(unittest.TestCase):
+    """One daemon with a small model, one with API keys, one without a model."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory.cleanup)
+        keys = os.path.join(cls.directory.name, "keys.json")
+        with open(keys, "w", encoding="utf-8") as stream:
+            json.dump({"keys": [{"name": "one", "key": KEY, "scopes": ["infer"]}]}, stream)
+        os.chmod(keys, 0o600)
+        models = [TINY, {"name": "llama", "path": str(LLAMA)}]
+        cls.plain, cls.keyed, cls.empty = (
+            cls.started(models=models), cls.started(api_keys=keys), cls.started(models=[]))
+
+    @classmethod
+    def started(cls, **options):
+        """A daemon that the class stops."""
+        daemon = Daemon(cls.directory.name, **options)
+        cls.addClassCleanup(daemon.stop)
+        return daemon
+
+    def run_example(self, name, *arguments, **variables):
+        """(exit status, output) of a program of examples/."""
+        program = [sys.executable] if name.endswith(".py") else []
+        done = subprocess.run([*program, EXAMPLES / name, *arguments], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+                              env={**os.environ, **variables})
+        return done.returncode, done.stdout
+
+    def assert_runs(self, *call, **variables):
+        """The output of a program that must end with 0."""
+        status, output = self.run_example(*call, **variables)
+        self.assertEqual(status, 0, output)
+        return output
+
+    def assert_fails(self, *call, **variables):
+        """The output of a program that must end with 1."""
+        status, output = self.run_example(*call, **variables)
+        self.assertEqual(status, 1, output)
+        return output
+
+    def test_nothing_is_left_out(self):
+        with open(__file__, encoding="utf-8") as stream:
+            tests = stream.read()
+        for path in EXAMPLES.iterdir():
+            if os.access(path, os.X_OK) and path.is_file():
+                self.assertIn(f'"{path.name}"', tests)
+
+    def test_curl(self):
+        for model in ([], ["llama"]):
+            output = self.assert_runs("curl.sh", self.plain.url, *model)
+            self.assertIn('"replayed":true', output)
+            self.assertTrue(output.endswith("curl.sh: ok\n"))
+        self.assert_runs("curl.sh", self.keyed.url, ATTN_API_KEY=KEY)
+        output = self.assert_fails("curl.sh", self.keyed.url)
+        self.assertIn("unauthorized", output)
+        self.assertEqual(output.count("== "), 1, "it went on after a refusal")
+        self.assertIn("no model", self.assert_fails("curl.sh", self.empty.url))
+        for daemon in (self.plain, self.empty):
+            self.assertEqual(ask(daemon.url + "/sessions")[1]["sessions"], [])
+
+    def test_block(self):
+        for size in ([], ["--width", "48", "--heads", "3"]):
+            output = self.assert_runs("block.py", "--url", self.empty.url, *size)
+            self.assertEqual(output.count("off by at most"), 4)
+        self.assertIn("unauthorized", self.assert_fails("block.py", "--url", self.keyed.url))
+
+    def test_wrk(self):
+        output = self.assert_runs("wrk.sh", self.plain.url, "llama", SECONDS_EACH="1",
+                                  CONNECTIONS="4")
+        self.assertRegex(output, r"[1-9]\d* requests/s, .* 0 refused, 0 socket errors")
+        self.assertIn("no model", self.assert_runs("wrk.sh", self.empty.url, SECONDS_EACH="1"))
+        status, output = self.run_example("wrk.sh", self.keyed.url, SECONDS_EACH="1")
+        self.assertNotEqual(status, 0, output)
+
+    def test_hey(self):
+        output = self.assert_runs("hey.sh", self.empty.url, REQUESTS="200", CONNECTIONS="4")
+        self.assertIn("hey.sh: 200 of 200 replies were 200", output)
+        self.assertIn("hey.sh: 0 of 8", self.assert_fails("hey.sh", self.keyed.url, REQUESTS="8",
+                                                          CONNECTIONS="4"))
+
+    def test_generate_from_text(self):
+        with tempfile.TemporaryDirectory() as directory:
+            shutil.copytree(LLAMA, directory, dirs_exist_ok=True)
+            sys.path.insert(1, str(EXAMPLES))
+            import bpe  # noqa: PLC0415 (needs no numpy)
+            vocabulary = {letter: byte for byte, letter in bpe.byte_letters().items()}
+            with open(directory + "/vocab.json", "w", encoding="utf-8") as stream:
+                json.dump(vocabulary, stream)
+            with open(directory + "/merges.txt", "w", encoding="utf-8") as stream:
+                stream.write("#version: 0.2\n")
+            call = ["generate.py", directory, "--url", self.plain.url, "--model", "llama",
+                    "--tokens", "20", "--ignore-eos"]
+            ids = ",".join(map(str, "Once é".encode()))
+            numbers = self.assert_runs(*call, "--ids", ids).split("\n", 1)[0].split()
+            self.assertEqual(len(numbers), 20)
+            output = self.assert_runs(*call, "--prompt", "Once é")
+            text = bytes(map(int, numbers)).decode("utf-8", "replace")
+            self.assertTrue(output.startswith(text.rstrip("\ufffd")), (output, text))
+            warm = [*call, "--ids", ids, "--temperature", "1", "--seed"]
+            first, again, other = (self.assert_runs(*warm, seed).split("\n")[0] for seed in "112")
+            self.assertEqual(first, again)
+            self.assertNotEqual(first, other)
+            self.assertIn("model_not_found", self.assert_fails(*call, "--model", "x", "--ids", "1"))
+            self.assertIn("usage", self.assert_runs("generate.py", "--help"))
+
+
+if __name__ == "__main__":
+    unittest.main()
