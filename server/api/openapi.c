@@ -97,6 +97,11 @@ static json_t *request_body(const struct srv_route *route)
                          json_pack("{s:{s:s}}", "schema", "description",
                                    "the JSON, as long as Inference-Header-Content-Length says, and "
                                    "the bytes of its tensors"));
+    if (strncmp(route->path, "/v2/", 4) == 0)
+        srv_document_set(&content, "*/*",
+                         json_pack("{s:{s:s}}", "schema", "description",
+                                   "the same as either of the others: below /v2 no media type "
+                                   "means anything, and none is needed"));
     return json_pack("{s:b, s:o}", "required", route->body == SRV_BODY_TENSORS, "content", content);
 }
 
