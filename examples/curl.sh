@@ -4,12 +4,12 @@
 #   build/attnd --config config/attnd.json &
 #   examples/curl.sh [URL [MODEL]]          URL [http://127.0.0.1:8080], MODEL [the first one]
 #
-# ATTN_API_KEY is sent where it is set.  Ends with 1 at the first request that fails.
+# API_KEY is sent where it is set.  Ends with 1 at the first request that fails.
 set -euo pipefail
 export LC_ALL=C
 
 url=${1:-http://127.0.0.1:8080}
-key=(${ATTN_API_KEY:+-H "Authorization: Bearer $ATTN_API_KEY"})
+key=(${API_KEY:+-H "Authorization: Bearer $API_KEY"})
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """generate.py: text from a whole decoder, whose attention is computed by attnd.
 
-    build/attnd --config llama.json &              # one model: the directory below
+    build/attnd --model llama=llama-3.2-1b &
     examples/generate.py llama-3.2-1b --prompt "Once upon a time"
 
 This program computes embeddings, norms, MLPs and the head in numpy; attnd computes every attention

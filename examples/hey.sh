@@ -4,7 +4,7 @@
 #   build/attnd &
 #   examples/hey.sh [URL]                   URL [http://127.0.0.1:8080]
 #
-# REQUESTS [2000], CONNECTIONS [16].  ATTN_API_KEY is sent where it is set.  Ends with 1 where a
+# REQUESTS [2000], CONNECTIONS [16].  API_KEY is sent where it is set.  Ends with 1 where a
 # reply was not 200.
 set -euo pipefail
 export LC_ALL=C
@@ -31,7 +31,7 @@ echo "{\"query\":$matrix,\"key\":$matrix,\"value\":$matrix}" >"$work/body.json"
 # hey divides the requests by the connections, and leaves a rest undone.
 requests=$((requests - requests % connections))
 hey -n "$requests" -c "$connections" -m POST -T application/json -D "$work/body.json" \
-    ${ATTN_API_KEY:+-H "Authorization: Bearer $ATTN_API_KEY"} "$url/attend" | tee "$work/report"
+    ${API_KEY:+-H "Authorization: Bearer $API_KEY"} "$url/attend" | tee "$work/report"
 done=$(sed -nE 's/^ *\[200\][[:space:]]+([0-9]+) responses$/\1/p' "$work/report")
 echo "hey.sh: ${done:-0} of $requests replies were 200"
 [ "${done:-0}" -eq "$requests" ]

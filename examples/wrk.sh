@@ -5,7 +5,7 @@
 #   examples/wrk.sh [URL [MODEL]]           URL [http://127.0.0.1:8080], MODEL [the only one]
 #
 # SECONDS_EACH [5] of each run, CONNECTIONS [32].  The decodes are those of tests/load/decode.lua:
-# one session for each connection, one row at a time.  ATTN_API_KEY is sent where it is set.
+# one session for each connection, one row at a time.  API_KEY is sent where it is set.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -13,7 +13,7 @@ url=${1:-http://127.0.0.1:8080}
 model=${2:-}
 seconds=${SECONDS_EACH:-5}
 connections=${CONNECTIONS:-32}
-key=(${ATTN_API_KEY:+-H "Authorization: Bearer $ATTN_API_KEY"})
+key=(${API_KEY:+-H "Authorization: Bearer $API_KEY"})
 run=(wrk -t1 -c"$connections" -d"${seconds}s" --timeout 10s "${key[@]}")
 
 echo "== POST /attend: 8 heads, 16 queries and keys, width 32"

@@ -84,6 +84,12 @@ static json_t *bytes_schema(const char *meaning)
     return json_pack("{s:{s:{s:s}}}", BYTES_TYPE, "schema", "description", meaning);
 }
 
+/* Below /v2 a body is JSON whatever its Content-Type says. */
+static bool takes_any_type(const struct srv_route *route)
+{
+    return strncmp(route->path, "/v2/", 4) == 0;
+}
+
 static json_t *request_body(const struct srv_route *route)
 {
     if (route->body == SRV_BODY_BYTES)
@@ -97,6 +103,9 @@ static json_t *request_body(const struct srv_route *route)
                          json_pack("{s:{s:s}}", "schema", "description",
                                    "the JSON, as long as Inference-Header-Content-Length says, and "
                                    "the bytes of its tensors"));
+    if (takes_any_type(route) && route->doc.request != NULL)
+        srv_document_set(&content, "*/*",
+                         json_pack("{s:o}", "schema", srv_openapi_type(route->doc.request)));
     return json_pack("{s:b, s:o}", "required", route->body == SRV_BODY_TENSORS, "content", content);
 }
 
@@ -176,6 +185,8 @@ static json_t *operation(json_t **responses, const struct srv_route *route, bool
                   "parameters", operation_parameters(route), "responses", replies);
     if (route->body > SRV_BODY_IGNORED)
         srv_document_set(&json, "requestBody", request_body(route));
+    if (route->slash)
+        srv_document_set(&json, "x-trailing-slash", json_true());
     return json;
 }
 

@@ -1,8 +1,8 @@
 /* v2_models.c: the Open Inference Protocol but for infer: server, models and their metadata,
  * configurations and statistics, the repository.
  *
- * Inputs and outputs are rows of two tables, with their shapes as letters in the alphabet of
- * docs/API.md; a unit test holds the names against the fields of a call. */
+ * Inputs and outputs are rows of two tables: which models have them.  Shapes and datatypes of
+ * inputs are those of the fields of a call (wire/call_fields.c). */
 #include "api/v2_models.h"
 
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "session/model_stats.h"
+#include "wire/call_fields.h"
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
@@ -90,36 +91,57 @@ enum { WEIGHTLESS = 1 << 0, LAYER = 1 << 1, SELF = 1 << 2, CROSS = 1 << 3, MAY_C
 #define ANY (WEIGHTLESS | LAYER)
 
 struct tensor_row {
-    const char *name, *datatype;
-    const char *dims;       /* by letter: B, T, S are variable, and h may be 1 or H */
+    const char *name;
+    const char *shape;      /* as docs/API.md has it; NULL: the widest of the field of that name */
     unsigned where, needed; /* bits of models: one of them suffices */
 };
 
 static const struct tensor_row inputs[] = {
-    {"hidden_states", "FP32", "BTE", .where = LAYER, .needed = LAYER},
-    {"encoder_hidden_states", "FP32", "BSK", .where = MAY_CROSS, .needed = CROSS},
-    {"key_hidden_states", "FP32", "BSK", .where = MAY_CROSS},
-    {"value_hidden_states", "FP32", "BSV", .where = MAY_CROSS},
-    {"query", "FP32", "BHTD", .where = WEIGHTLESS, .needed = WEIGHTLESS},
-    {"key", "FP32", "BGSD", .where = WEIGHTLESS, .needed = WEIGHTLESS},
-    {"value", "FP32", "BGSW", .where = WEIGHTLESS, .needed = WEIGHTLESS},
-    {"padding_mask", "BOOL", "BS", .where = ANY},
-    {"attention_mask", "BOOL", "BhTS", .where = ANY},
-    {"attention_bias", "FP32", "BhTS", .where = ANY},
-    {"head_mask", "FP32", "H", .where = ANY},
-    {"position_ids", "INT64", "BT", .where = SELF},
-    {"query_offset", "INT64", "B", .where = ANY},
+    {"hidden_states", .where = LAYER, .needed = LAYER},
+    {"encoder_hidden_states", .where = MAY_CROSS, .needed = CROSS},
+    {"key_hidden_states", .where = MAY_CROSS},
+    {"value_hidden_states", .where = MAY_CROSS},
+    {"query", .where = WEIGHTLESS, .needed = WEIGHTLESS},
+    {"key", .where = WEIGHTLESS, .needed = WEIGHTLESS},
+    {"value", .where = WEIGHTLESS, .needed = WEIGHTLESS},
+    {"padding_mask", .where = ANY},
+    {"attention_mask", .where = ANY},
+    {"attention_bias", .where = ANY},
+    {"head_mask", .where = ANY},
+    {"position_ids", .where = SELF},
+    {"query_offset", .where = ANY},
 };
 
 static const struct tensor_row outputs[] = {
-    {"output", "FP32", "BTE", .where = LAYER, .needed = LAYER},
-    {"output", "FP32", "BHTW", .where = WEIGHTLESS, .needed = WEIGHTLESS},
-    {"attention_weights", "FP32", "BHTS", .where = ANY},
-    {"attention_scores", "FP32", "BHTS", .where = ANY},
-    {"lse", "FP32", "BHT", .where = ANY},
-    {"key", "FP32", "BGSD", .where = LAYER},
-    {"value", "FP32", "BGSW", .where = LAYER},
+    {"output", "[B,T,E]", .where = LAYER, .needed = LAYER},
+    {"output", "[B,H,T,Dv]", .where = WEIGHTLESS, .needed = WEIGHTLESS},
+    {"attention_weights", "[B,H,T,W]", .where = ANY},
+    {"attention_scores", "[B,H,T,S]", .where = ANY},
+    {"lse", "[B,H,T]", .where = ANY},
+    {"key", "[B,G,S,D]", .where = LAYER},
+    {"value", "[B,G,S,Dv]", .where = LAYER},
 };
+
+/* The field of that name, which there is. */
+static const struct srv_field *field_of(const char *name)
+{
+    size_t i = 0;
+    while (i + 1 < SRV_FIELD_COUNT && strcmp(srv_fields[i].name, name) != 0)
+        i++;
+    return &srv_fields[i];
+}
+
+static const char *shape_of(const struct tensor_row *row)
+{
+    return row->shape != NULL ? row->shape : strrchr(field_of(row->name)->shapes, '[');
+}
+
+/* The datatype that calls compute with, which stands first among those of the kind. */
+static const char *datatype_of(const struct tensor_row *row)
+{
+    return srv_datatype_name(0, row->shape != NULL ? SRV_FLOATS : field_of(row->name)->tensor,
+                             true);
+}
 
 static unsigned kinds_of(const struct attn_layer_spec *spec)
 {
@@ -129,32 +151,36 @@ static unsigned kinds_of(const struct attn_layer_spec *spec)
     return LAYER | (spec->is_cross ? CROSS : SELF) | (crosses ? MAY_CROSS : 0);
 }
 
-static size_t size_of(char letter, const struct attn_layer_spec *spec)
+/* The size that a dimension of `length` characters stands for; 0: variable. */
+static size_t size_of(const char *dimension, size_t length, const struct attn_layer_spec *spec)
 {
     const struct {
-        char letter;
+        const char *name;
         size_t size;
     } sizes[] = {
-        {'E', spec->hidden_size},    {'K', spec->key_size},     {'V', spec->value_size},
-        {'H', spec->num_heads},      {'G', spec->num_kv_heads}, {'D', spec->head_dim},
-        {'W', spec->value_head_dim},
+        {"E", spec->hidden_size},     {"Ek", spec->key_size},    {"Ev", spec->value_size},
+        {"H", spec->num_heads},       {"G", spec->num_kv_heads}, {"D", spec->head_dim},
+        {"Dv", spec->value_head_dim},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (sizes[i].letter == letter)
+        if (strlen(sizes[i].name) == length && memcmp(sizes[i].name, dimension, length) == 0)
             return sizes[i].size;
     return 0;
 }
 
-static void write_dims(struct srv_buffer *out, const char *dims, const struct attn_layer_spec *spec)
+static void write_shape(struct srv_buffer *out, const char *shape,
+                        const struct attn_layer_spec *spec)
 {
     srv_buffer_text(out, "[");
-    for (size_t i = 0; dims[i] != '\0'; i++) {
-        size_t size = spec != NULL ? size_of(dims[i], spec) : 0;
-        srv_buffer_text(out, i > 0 ? "," : "");
+    for (const char *at = shape + 1; *at != '\0' && *at != ']';) {
+        size_t length = strcspn(at, ",]");
+        size_t size = spec != NULL ? size_of(at, length, spec) : 0;
+        srv_buffer_text(out, at > shape + 1 ? "," : "");
         if (size > 0)
             srv_buffer_unsigned(out, size, 1);
         else
             srv_buffer_text(out, "-1");
+        at += length + (at[length] == ',');
     }
     srv_buffer_text(out, "]");
 }
@@ -171,8 +197,8 @@ static void write_tensors(struct srv_buffer *out, const struct tensor_row rows[]
             continue;
         srv_buffer_printf(out, "%s{\"name\":\"%s\",\"%s\":\"%s%s\",\"%s\":", comma, rows[i].name,
                           config ? "data_type" : "datatype", config ? "TYPE_" : "",
-                          rows[i].datatype, config ? "dims" : "shape");
-        write_dims(out, rows[i].dims, spec);
+                          datatype_of(&rows[i]), config ? "dims" : "shape");
+        write_shape(out, shape_of(&rows[i]), spec);
         if (config && rows == inputs)
             srv_buffer_text(out, (rows[i].needed & kinds) != 0 ? ",\"optional\":false"
                                                                : ",\"optional\":true");

@@ -23,7 +23,7 @@ struct srv_binary_data {
 struct srv_datatype; /* "FP32", as the Open Inference Protocol names element types */
 
 /* The names of the datatypes that a tensor of this kind can have; returns how many. */
-#define SRV_DATATYPES_MAX 4
+#define SRV_DATATYPES_MAX 6
 size_t srv_datatype_names(const char *out[SRV_DATATYPES_MAX], enum srv_tensor_kind kind);
 
 /* The datatype of this name; NULL where there is none that a tensor of this kind can have. */

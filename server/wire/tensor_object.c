@@ -75,17 +75,25 @@ bool srv_tensor_read_shape(struct srv_tensor *out, struct srv_json *json, const 
     return json->error->code == SRV_OK;
 }
 
+bool srv_tensor_find_datatype(const struct srv_datatype **out, const char *name,
+                              enum srv_tensor_kind kind, const char *param, struct srv_error *error)
+{
+    char choices[96];
+    const char *names[SRV_DATATYPES_MAX];
+    *out = srv_datatype_find(name, kind);
+    if (*out != NULL)
+        return true;
+    srv_choices(choices, sizeof choices, name, names, srv_datatype_names(names, kind));
+    srv_fail(error, SRV_E_INVALID_VALUE, param, "%s cannot have datatype \"%s\": one of %s", param,
+             name, choices);
+    return false;
+}
+
 static bool read_datatype(struct object *o, const char *param)
 {
-    char *name, choices[96];
-    const char *names[SRV_DATATYPES_MAX];
-    if (!srv_json_string(&name, o->json, o->arena, 16, param))
-        return false;
-    o->type = srv_datatype_find(name, o->kind);
-    if (o->type != NULL)
-        return true;
-    srv_choices(choices, sizeof choices, name, names, srv_datatype_names(names, o->kind));
-    return fail(o, SRV_E_INVALID_VALUE, "cannot have datatype \"%s\": one of %s", name, choices);
+    char *name;
+    return srv_json_string(&name, o->json, o->arena, 16, param) &&
+           srv_tensor_find_datatype(&o->type, name, o->kind, o->param, o->json->error);
 }
 
 static bool read_size(struct object *o, const char *param)

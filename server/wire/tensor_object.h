@@ -5,6 +5,12 @@
 #include "wire/json.h"
 #include "wire/tensor_binary.h"
 
+/* The datatype of that name for a tensor of this kind; false with invalid_value, which lists those
+ * that there are, where it has none. */
+bool srv_tensor_find_datatype(const struct srv_datatype **out, const char *name,
+                              enum srv_tensor_kind kind, const char *param,
+                              struct srv_error *error);
+
 /* Reads the next value as rank, shape and count of a tensor.  Errors: invalid_type, invalid_value
  * (a negative dimension), shape_mismatch (too many dimensions, or elements). */
 bool srv_tensor_read_shape(struct srv_tensor *out, struct srv_json *json, const char *param);

@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "base/id.h"
-#include "wire/call.h"
+#include "wire/call_fields.h"
+#include "wire/field_hints.h"
 #include "wire/tensor_json.h"
 #include "wire/tensor_object.h"
 
@@ -33,6 +34,20 @@ static bool fail(const struct input *input, enum srv_error_code code, const char
     return false;
 }
 
+bool srv_v2_fail_unknown(struct srv_json *json, const char *name, bool is_input)
+{
+    const char *names[SRV_FIELD_COUNT];
+    char why[SRV_HINT_MAX];
+    size_t count = 0;
+    for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
+        if ((srv_fields[i].bodies & SRV_CALL_ATTEND) != 0 &&
+            (srv_fields[i].kind == SRV_FIELD_TENSOR) == is_input)
+            names[count++] = srv_fields[i].name;
+    srv_field_hint(why, name, names, count);
+    srv_fail(json->error, SRV_E_UNKNOWN_FIELD, name, "%s %s", name, why);
+    return false;
+}
+
 /* ---- Members --------------------------------------------------------------------------------- */
 
 static bool read_name(struct input *input)
@@ -41,7 +56,7 @@ static bool read_name(struct input *input)
         return false;
     if (srv_call_find_field(&input->form, input->name) && input->form.is_tensor)
         return true;
-    return fail(input, SRV_E_UNKNOWN_FIELD, "is no input of this model");
+    return srv_v2_fail_unknown(input->json, input->name, true);
 }
 
 static bool read_parameter(struct input *input, const char *name)
@@ -136,12 +151,8 @@ static bool check_members(const struct input *input, const struct srv_datatype *
                                     : "has neither data nor binary_data_size");
     if (input->shape.rank == 0 && !input->form.scalar)
         return fail(input, SRV_E_SHAPE_MISMATCH, "has no dimension");
-    *type = srv_datatype_find(input->datatype, input->form.kind);
-    if (*type != NULL)
-        return true;
-    srv_fail(input->json->error, SRV_E_INVALID_VALUE, input->name, "%s cannot have datatype \"%s\"",
-             input->name, input->datatype);
-    return false;
+    return srv_tensor_find_datatype(type, input->datatype, input->form.kind, input->name,
+                                    input->json->error);
 }
 
 /* Flat data has the count that the shape wants; nested data has the shape. */

@@ -141,7 +141,7 @@ static bool read_field(struct reader *r, const char *name)
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         taken = taken && strcmp(name, others[i]) != 0;
     if (!taken)
-        return fail(r, SRV_E_UNKNOWN_FIELD, name, "is no parameter of this request");
+        return srv_v2_fail_unknown(&r->json, name, false);
     if (form.is_tensor && form.kind != SRV_INTEGERS)
         return fail(r, SRV_E_INVALID_VALUE, name, "is an input, not a parameter");
     enum srv_json_type type = srv_json_peek(&r->json);

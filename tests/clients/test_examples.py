@@ -14,7 +14,7 @@ LLAMA = TOP / "tests" / "clients" / "golden" / "llama_lm" / "model"
 KEY = "k" * 40
 
 
-class Examples(unittest.TestCase):
+class Case(unittest.TestCase):
     """One daemon with a small model, one with API keys, one without a model."""
 
     @classmethod
@@ -56,6 +56,10 @@ class Examples(unittest.TestCase):
         self.assertEqual(status, 1, output)
         return output
 
+
+class Curl(Case):
+    """curl.sh."""
+
     def test_nothing_is_left_out(self):
         with open(__file__, encoding="utf-8") as stream:
             tests = stream.read()
@@ -68,7 +72,7 @@ class Examples(unittest.TestCase):
             output = self.assert_runs("curl.sh", self.plain.url, *model)
             self.assertIn('"replayed":true', output)
             self.assertTrue(output.endswith("curl.sh: ok\n"))
-        self.assert_runs("curl.sh", self.keyed.url, ATTN_API_KEY=KEY)
+        self.assert_runs("curl.sh", self.keyed.url, API_KEY=KEY)
         output = self.assert_fails("curl.sh", self.keyed.url)
         self.assertIn("unauthorized", output)
         self.assertEqual(output.count("== "), 1, "it went on after a refusal")
@@ -76,18 +80,17 @@ class Examples(unittest.TestCase):
         for daemon in (self.plain, self.empty):
             self.assertEqual(ask(daemon.url + "/sessions")[1]["sessions"], [])
 
-    def test_block(self):
-        for size in ([], ["--width", "48", "--heads", "3"]):
-            output = self.assert_runs("block.py", "--url", self.empty.url, *size)
-            self.assertEqual(output.count("off by at most"), 4)
-        self.assertIn("unauthorized", self.assert_fails("block.py", "--url", self.keyed.url))
+
+class Load(Case):
+    """wrk.sh and hey.sh."""
 
     def test_wrk(self):
         output = self.assert_runs("wrk.sh", self.plain.url, "llama", SECONDS_EACH="1",
-                                  CONNECTIONS="4")
+                                  CONNECTIONS="2")
         self.assertRegex(output, r"[1-9]\d* requests/s, .* 0 refused, 0 socket errors")
-        self.assertIn("no model", self.assert_runs("wrk.sh", self.empty.url, SECONDS_EACH="1"))
-        status, output = self.run_example("wrk.sh", self.keyed.url, SECONDS_EACH="1")
+        few = {"SECONDS_EACH": "1", "CONNECTIONS": "1"}
+        self.assertIn("no model", self.assert_runs("wrk.sh", self.empty.url, **few))
+        status, output = self.run_example("wrk.sh", self.keyed.url, **few)
         self.assertNotEqual(status, 0, output)
 
     def test_hey(self):
@@ -95,6 +98,16 @@ class Examples(unittest.TestCase):
         self.assertIn("hey.sh: 200 of 200 replies were 200", output)
         self.assertIn("hey.sh: 0 of 8", self.assert_fails("hey.sh", self.keyed.url, REQUESTS="8",
                                                           CONNECTIONS="4"))
+
+
+class Numpy(Case):
+    """block.py and generate.py."""
+
+    def test_block(self):
+        for size in ([], ["--width", "48", "--heads", "3"]):
+            output = self.assert_runs("block.py", "--url", self.empty.url, *size)
+            self.assertEqual(output.count("off by at most"), 4)
+        self.assertIn("unauthorized", self.assert_fails("block.py", "--url", self.keyed.url))
 
     def test_generate_from_text(self):
         with tempfile.TemporaryDirectory() as directory:

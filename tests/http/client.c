@@ -186,6 +186,8 @@ bool answer_header(char out[256], const struct answer *answer, const char *name)
 const char *answer_code(const struct answer *answer)
 {
     const json_t *error = json_object_get(answer->json, "error");
+    if (json_is_string(error)) /* the form of /v2, which has the code beside the text */
+        error = answer->json;
     const char *code = json_string_value(json_object_get(error, "code"));
     return code != NULL ? code : "";
 }

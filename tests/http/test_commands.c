@@ -60,7 +60,7 @@ START_TEST(test_unknown_arguments_and_wrong_values_are_named)
                  {"--port", "--port needs a value"},
                  {"--port=70000", "--port"},
                  {"--port=", "--port"},
-                 {"--host=localhost", "--host"},
+                 {"--host=example.org", "--host"},
                  {"--threads=999", "--threads"},
                  {"--cpu-level=mmx", "--cpu-level"},
                  {"--help=1", "--help"},

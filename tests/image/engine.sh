@@ -301,7 +301,8 @@ compose() {
 # where no registry is reached; Debian's prometheus stands in under the name.
 prepare_clone() {
     mkdir "$scratch/clone"
-    cp -r docker-compose.yml Dockerfile config models "$scratch/clone"
+    cp -r docker-compose.yml Dockerfile config "$scratch/clone"
+    mkdir "$scratch/clone/models"
     cp -r "$scratch/llama" "$scratch/clone/models/llama"
     mkdir "$scratch/prometheus"
     cp "$(command -v prometheus)" "$scratch/prometheus/prometheus"

@@ -45,7 +45,7 @@ fail() {
 in_root() { # root, command...
     local root=$1
     shift
-    systemd-nspawn --quiet --register=no --keep-unit --pipe --directory="$root" \
+    systemd-nspawn --quiet --machine="check-install-$$" --register=no --keep-unit --pipe --directory="$root" \
         env DEBIAN_FRONTEND=noninteractive "$@" </dev/null >"$work/said" 2>&1 ||
         fail "$*: $(tail -n 20 "$work/said")"
 }
@@ -114,7 +114,7 @@ check_purge() {
     in_root "$root" sh -c 'test "$(stat -c %U:%a /var/lib/attnd)" = attnd:700'
     in_root "$root" sh -c 'mkdir /var/lib/attnd/sessions && touch /var/lib/attnd/sessions/file'
     in_root "$root" systemd-analyze verify --man=no attnd.service
-    ! grep -F attnd "$work/said" || fail "systemd-analyze verify"
+    ! grep -F attnd.service "$work/said" || fail "systemd-analyze verify"
     passed "three packages install; the unit verifies where it stands"
     echo >>"$root/etc/attnd/attnd.json"
     in_root "$root" apt-get -q -y remove attnd "libattn$abi"
@@ -139,7 +139,7 @@ boot() {
     cp -a "$base" "$work/booted"
     in_root "$work/booted" apt-get -q update
     install_in "$work/booted" attnd
-    systemd-nspawn --quiet --boot --register=no --keep-unit --private-network --console=read-only \
+    systemd-nspawn --quiet --boot --machine="check-install-$$" --register=no --keep-unit --private-network --console=read-only \
         --directory="$work/booted" </dev/null >"$work/console" 2>&1 &
     container=$!
     for ((tenths = 0; tenths < 600; tenths++)); do

@@ -88,7 +88,8 @@ def check_exchanges(checker, path, report):
             for fault in faults:
                 report.fault(f"{exchange['method']} {exchange['path']} {exchange['status']}: {fault}"
                              f"\n    {line[:300].rstrip()}")
-            if not faults and exchange["method"] not in (None, "HEAD") and exchange["status"] < 300:
+            if not faults and exchange["method"] not in (None, "HEAD", "OPTIONS") and \
+                    exchange["status"] < 300:
                 key = exchange["method"] + exchange["path"].split("/")[1].split("?")[0]
                 good.setdefault(key, exchange)
     return count, list(good.values())

@@ -77,10 +77,16 @@ class Description:
     def __init__(self, document):
         self.document = document
         self.resolver = RefResolver("", document)
-        self.paths = [(re.compile(re.sub(r"\{[a-z_]+\}", "[^/]{1,64}", path) + "$"), path, item)
+        self.paths = [(self.pattern(path, item), path, item)
                       for path, item in document["paths"].items()]
         self.validators = {}
         self.verdicts = {}     # by schema and value
+
+    @staticmethod
+    def pattern(path, item):
+        slash = any("x-trailing-slash" in operation for operation in item.values())
+        path = re.sub(r"\{[a-z_]+\}", "[^/]{1,64}", path)
+        return re.compile(path + ("/?$" if slash else "$"))
 
     def resolve(self, value):
         return self.resolver.resolve(value["$ref"])[1] if "$ref" in value else value
@@ -113,7 +119,7 @@ def media(text):
 class Checker:
     def __init__(self, description):
         self.description = description
-        self.error = description.document["components"]["schemas"]["Error"]
+        self.schemas = description.document["components"]["schemas"]
         self.seen = {}
         self.counts = {}      # of exchanges, by operation
         self.bodies = 0       # bodies that were validated
@@ -143,7 +149,7 @@ class Checker:
             yield "was answered, but the schema refuses it: " + fault
         if done and exchange.get("request_is") != "none" and "requestBody" in operation:
             content = operation["requestBody"]["content"]
-            if exchange["type"] and media(exchange["type"]) not in content:
+            if exchange["type"] and not {media(exchange["type"]), "*/*"} & set(content):
                 yield f"was answered, but its media type {exchange['type']} is not documented"
         if done and exchange.get("request_is") == "none" and \
                 operation.get("requestBody", {}).get("required"):
@@ -204,14 +210,18 @@ class Checker:
 
     def unknown_faults(self, exchange, what):
         """Of a request that is none, or that no operation takes."""
-        if exchange["method"] is None and exchange["status"] < 400:
+        preflight = exchange["method"] == "OPTIONS" and exchange["status"] == 204 and \
+            "access-control-allow-methods" in exchange["fields"]
+        if preflight or (exchange["method"] is None and exchange["status"] < 400):
             return
         if exchange["status"] < 400:
             yield f"{what} is not documented, and the request was answered"
         elif exchange["method"] != "HEAD" and "reply" in exchange and \
                 media(exchange["fields"].get("content-type")) == JSON:
             self.bodies += 1
-            fault = self.description.valid(self.error, exchange["reply"])
+            below_v2 = re.match("/v2($|[/?])", exchange["path"] or "")
+            schema = self.schemas["V2Error" if below_v2 and "V2Error" in self.schemas else "Error"]
+            fault = self.description.valid(schema, exchange["reply"])
             if fault:
                 yield "the error is not as documented: " + fault
 

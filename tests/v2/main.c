@@ -380,6 +380,26 @@ START_TEST(test_every_error_has_the_form_of_the_protocol)
 }
 END_TEST
 
+START_TEST(test_errors_say_what_to_send_instead)
+{
+    static const struct {
+        const char *body, *holds;
+    } hints[] = {
+        {"{\"inputs\":[{\"name\":\"hidden_state\"}]}", "hidden_states"},
+        {"{\"inputs\":[{\"name\":\"hidden_states\",\"shape\":[1,1,16],\"datatype\":\"F32\","
+         "\"data\":" ROW "}]}",
+         "FP32"},
+        {"{\"parameters\":{\"is_casual\":true}}", "is_causal"},
+    };
+    for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++) {
+        struct raw_answer answer = ask(V2_CURL, "POST", INFER, hints[i].body, "");
+        ck_assert_msg(answer.status == 400 && strstr(answer.body, hints[i].holds) != NULL, "%s",
+                      answer.body);
+        raw_answer_free(&answer);
+    }
+}
+END_TEST
+
 /* Lists of too many members, and heads and bodies that are refused before they are read. */
 START_TEST(test_lists_and_framing_have_bounds)
 {
@@ -459,6 +479,7 @@ static Suite *suite_v2_check(void)
     tcase_add_test(tests, test_every_call_has_the_bits_of_attend);
     tcase_add_test(tests, test_sequences_have_the_bits_of_sessions_and_repeats_are_applied_once);
     tcase_add_test(tests, test_every_error_has_the_form_of_the_protocol);
+    tcase_add_test(tests, test_errors_say_what_to_send_instead);
     tcase_add_test(tests, test_lists_and_framing_have_bounds);
     suite_add_tcase(suite, tests);
     return suite;
