@@ -133,7 +133,7 @@ option_rows() {
             variable=ATTN_MODELS
         fi
         echo "| \`--$flag\` | \`$variable\` | $key | ${default:-none} | $takes |"
-    done < <(env -i "$attnd" --help | sed -nE 's/^  --([a-z-]+) (TEXT|N|WORD|NAME=DIR) .*/&\n\1/p' |
+    done < <(env -i "$attnd" --help | sed -nE 's/^  --([a-z-]+) (TEXT|FILE|DIR|N|WORD|NAME=DIR) .*/&\n\1/p' |
         awk 'NR % 2 { default_ = match($0, /\[[^]]*\]$/) ? substr($0, RSTART + 1, RLENGTH - 2) : ""; next }
              { print $0 "\t" default_ }')
 }
