@@ -6,8 +6,8 @@
 
 #define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-/* The path must be the pattern with `arg` in the place of its braces, and nothing else but the slash
- * that may end some. */
+/* The path must be the pattern with `arg` in the place of its braces, and nothing else but the
+ * slash that may end some. */
 static void expect_whole(const struct srv_route *route, const char *arg, const char *path)
 {
     char whole[1024];
