@@ -93,7 +93,7 @@ check_pages() {
         mandoc -T lint -W warning "$root/usr/share/man/$page" || fail "$page"
     done
     flags=$("$root/usr/bin/attnd" --help | sed -nE 's/^  (--[a-z-]+) .*/\1/p')
-    keys=$("$root/usr/bin/attnd" --help | sed -nE 's/^  --([a-z-]+) (TEXT|N|WORD).*/\1/p' | grep -v '^config$' | tr - _)
+    keys=$("$root/usr/bin/attnd" --help | sed -nE 's/^  --([a-z-]+) (TEXT|FILE|DIR|N|WORD).*/\1/p' | grep -v '^config$' | tr - _)
     [ "$(wc -w <<<"$flags")" -gt 30 ] || fail "--help lists no options"
     text=$(mandoc -T ascii -O width=200 "$root/usr/share/man/man1/attnd.1" | sed 's/.\x08//g')
     page_names 'attnd(1)' "$text" "$flags"
