@@ -346,6 +346,7 @@ static const struct {
     {"POST", INFER, "{\"outputs\":[{\"name\":\"output\",\"parameters\":{\"classification\":3}}]}",
      422, "unsupported"},
     {"POST", INFER, "{\"outputs\":[{\"parameters\":{}}]}", 400, "missing_field"},
+    {"POST", INFER, "{\"parameters\":{\"nope\":null}}", 400, "unknown_field"},
     {"POST", INFER, "{\"parameters\":{\"sequence_end\":true}}", 400, "missing_field"},
     {"POST", INFER, "{\"parameters\":{\"sequence_id\":1.5}}", 400, "invalid_value"},
     {"POST", INFER, "{\"parameters\":{\"sequence_id\":-5}}", 400, "invalid_value"},
