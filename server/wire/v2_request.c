@@ -153,7 +153,7 @@ static bool read_field(struct reader *r, const char *name)
     if (!srv_json_skip(&r->json))
         return false;
     size_t length = (size_t)(r->json.at - from);
-    if (!write_name(r, name, length))
+    if (!write_name(r, name, strlen(name) + length)) /* a name may be given any number of times */
         return false;
     srv_buffer_append(&r->native, from, length);
     return true;
