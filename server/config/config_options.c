@@ -51,6 +51,21 @@ static bool host_name_valid(const char *text, size_t length)
            text[length - 1] != '.';
 }
 
+/* Whether the origin has the port that its scheme implies, which browsers leave out. */
+static bool has_default_port(const char *text, size_t length)
+{
+    static const struct {
+        const char *scheme, *port;
+    } defaults[] = {{"http://", ":80"}, {"https://", ":443"}};
+    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
+        size_t port = strlen(defaults[i].port);
+        if (strncmp(text, defaults[i].scheme, strlen(defaults[i].scheme)) == 0 &&
+            memcmp(text + length - port, defaults[i].port, port) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* A scheme, "://", and a host with a port or without, in lower case: as browsers write them. */
 static bool origin_valid(const char *text, size_t length)
 {
@@ -58,7 +73,8 @@ static bool origin_valid(const char *text, size_t length)
     if (scheme == 0 || strncmp(text + scheme, "://", strlen("://")) != 0)
         return false;
     const char *host = text + scheme + strlen("://"), *end = text + length;
-    return host < end && host + strspn(host, LOWER_SET "[]:") == end;
+    return host < end && host[0] != ':' && host + strspn(host, LOWER_SET "[]:") == end &&
+           !has_default_port(text, length);
 }
 
 static bool hosts_valid(const char *text) { return list_valid(text, host_name_valid); }

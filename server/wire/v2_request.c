@@ -145,13 +145,15 @@ static bool read_field(struct reader *r, const char *name)
     if (form.is_tensor && form.kind != SRV_INTEGERS)
         return fail(r, SRV_E_INVALID_VALUE, name, "is an input, not a parameter");
     enum srv_json_type type = srv_json_peek(&r->json);
+    if (type == SRV_JSON_NULL)
+        return srv_json_literal(&r->json, "null");
     if (type == SRV_JSON_OBJECT)
         return srv_json_wrong_type(&r->json, "a number, a string, a flag or a list", name);
     const char *from = r->json.at;
     if (!srv_json_skip(&r->json))
         return false;
     size_t length = (size_t)(r->json.at - from);
-    if (!write_name(r, name, length))
+    if (!write_name(r, name, strlen(name) + length)) /* a name may be given any number of times */
         return false;
     srv_buffer_append(&r->native, from, length);
     return true;
@@ -175,9 +177,11 @@ static bool read_parameter(struct reader *r, const char *name, unsigned *seen)
     if (i < PARAMETER_COUNT && (*seen >> i & 1) != 0)
         return fail(r, SRV_E_DUPLICATE_FIELD, name, "is given twice");
     *seen |= 1u << i;
+    if (i == PARAMETER_COUNT)
+        return read_field(r, name);
     if (srv_json_peek(&r->json) == SRV_JSON_NULL)
         return srv_json_literal(&r->json, "null");
-    return i < PARAMETER_COUNT ? parameters[i].read(r) : read_field(r, name);
+    return parameters[i].read(r);
 }
 
 static bool read_parameters(struct reader *r)

@@ -615,7 +615,7 @@ START_TEST(test_config_lists_are_texts_with_commas_or_lists_of_the_file)
     ck_assert_str_eq(config.allow_origins, "http://d:1");
     srv_config_fini(&config);
     expect_accepted(NULL, "ATTN_ALLOWED_HOSTS=a,b",
-                    "--allow-origins https://a,tauri://localhost,http://[::1]:3000");
+                    "--allow-origins https://a:80,tauri://localhost,http://[::1]:3000");
     ck_assert_str_eq(config.allowed_hosts, "a,b");
     srv_config_fini(&config);
     static const char *const hosts[] = {"*",   "a:80", "a,,b",  ",a",       "a,",
@@ -625,9 +625,13 @@ START_TEST(test_config_lists_are_texts_with_commas_or_lists_of_the_file)
         snprintf(text, sizeof text, "{\"allowed_hosts\": \"%s\"}", hosts[i]);
         expect_refused("is not names without ports", text, "", "");
     }
-    static const char *const origins[] = {"*",          "null",       "a.example", "http://",
-                                          "http://*",   "http://A",   "http://a/", "://a",
-                                          "http://a,*", "https://a b"};
+    static const char *const origins[] = {"*",           "null",
+                                          "a.example",   "http://",
+                                          "http://*",    "http://A",
+                                          "http://a/",   "://a",
+                                          "http://a,*",  "https://a b",
+                                          "http://a:80", "https://a:443",
+                                          "https://:1",  "https://a:443,http://b"};
     for (size_t i = 0; i < sizeof origins / sizeof origins[0]; i++) {
         char text[64];
         snprintf(text, sizeof text, "{\"allow_origins\": \"%s\"}", origins[i]);

@@ -346,6 +346,7 @@ static const struct {
     {"POST", INFER, "{\"outputs\":[{\"name\":\"output\",\"parameters\":{\"classification\":3}}]}",
      422, "unsupported"},
     {"POST", INFER, "{\"outputs\":[{\"parameters\":{}}]}", 400, "missing_field"},
+    {"POST", INFER, "{\"parameters\":{\"nope\":null}}", 400, "unknown_field"},
     {"POST", INFER, "{\"parameters\":{\"sequence_end\":true}}", 400, "missing_field"},
     {"POST", INFER, "{\"parameters\":{\"sequence_id\":1.5}}", 400, "invalid_value"},
     {"POST", INFER, "{\"parameters\":{\"sequence_id\":-5}}", 400, "invalid_value"},
@@ -414,6 +415,7 @@ START_TEST(test_lists_and_framing_have_bounds)
          "too_complex"},
         {"{\"outputs\":[", "{\"name\":\"output\"}", "]}", 17, 413, "too_complex"},
         {"{\"parameters\":{\"rows\":[", "123456789", "]}}", 4000, 413, "too_complex"},
+        {"{\"parameters\":{", "\"local_radius\":1", "}}", 9000, 413, "too_complex"},
         {"{\"id\":\"", "12345678", "\"}", 17, 400, "invalid_value"},
     };
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
