@@ -283,6 +283,9 @@ START_TEST(test_statistics_count_what_was_computed)
     expect_infer(infer_at("/v2/models/tiny.1/infer", 1, 1, "", START, NULL), 200, NULL);
     expect_infer(infer_at("/v2/models/tiny.1/infer", 1, 1, "", START, NULL), 409, "session_exists");
     expect_infer(infer(1, 1, "", "\"scale\":-1,"), 400, "invalid_value");
+    expect_infer(infer(1, 1, "", "\"layer\":1,\"rows\":[0],"), 400, "invalid_value");
+    expect_infer(infer(1, 1, "", "\"layer\":1,\"sliding_window\":0,"), 422, "number_out_of_range");
+    expect_infer(infer(1, 1, "", NEXT "\"layer\":1,\"position\":99,"), 409, "position_gap");
     struct answer native = client_post(
         &client, "/attend",
         "{\"query\":[[[[1]]],[[[1]]]],\"key\":[[[[1]]],[[[1]]]],\"value\":[[[[1]]],[[[1]]]]}");
@@ -293,9 +296,9 @@ START_TEST(test_statistics_count_what_was_computed)
     ck_assert_int_eq(figure("tiny.0", "compute_infer"), 3);
     ck_assert_int_eq(figure("tiny.0", "fail"), 1);
     ck_assert_int_eq(figure("tiny.1", "success"), 1);
-    ck_assert_int_eq(figure("tiny.1", "fail"), 1);
+    ck_assert_int_eq(figure("tiny.1", "fail"), 4);
     ck_assert_int_eq(figure("tiny", "inference_count"), 4);
-    ck_assert_int_eq(figure("tiny", "fail"), 2);
+    ck_assert_int_eq(figure("tiny", "fail"), 5);
     ck_assert_int_eq(figure("attention", "success"), 1);
     ck_assert_int_eq(figure("attention", "inference_count"), 2);
     ck_assert_int_eq(figure("plain", "success"), 0);
