@@ -149,6 +149,9 @@ START_TEST(test_integers_and_texts_name_one_sequence)
     ck_assert_uint_eq(call_length(&client, "18446744073709551615", 1), 1);
     expect_infer(infer(1, 1, "", "\"sequence_id\":0,\"sequence_start\":false,"), 200, NULL);
     ck_assert(call_metric(&client, "attnd_sessions") == 1);
+    expect_infer(infer(1, 1, "", "\"sequence_id\":\"0\","), 404, "session_not_found");
+    expect_infer(infer(1, 1, "", "\"sequence_id\":\"0\",\"sequence_start\":true,"), 200, NULL);
+    ck_assert_uint_eq(call_length(&client, "0", 0), 1);
 }
 END_TEST
 
@@ -258,6 +261,8 @@ START_TEST(test_a_timeout_is_a_deadline)
     expect_infer(infer(1, 1, "", NEXT "\"timeout\":9223372036854775807,"), 200, NULL);
     expect_infer(infer_at(INFER, 1, 1, "", NEXT "\"timeout\":60000000,", "X-Deadline-Ms: 60000"),
                  200, NULL);
+    expect_infer(infer(1, 1, "", NEXT "\"timeout\":18446744073709551615,"), 200, NULL);
+    expect_infer(infer(1, 1, "", NEXT "\"priority\":18446744073709551615,"), 200, NULL);
 }
 END_TEST
 
