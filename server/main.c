@@ -245,8 +245,7 @@ static bool open_parts(struct srv_app *app, char *message)
     snprintf(message, MESSAGE_MAX, "out of memory");
     return srv_metrics_open(&app->metrics, app->routes) &&
            (app->usage = srv_usage_open()) != NULL && open_models(app, message) &&
-           fit_memory(app, message) && srv_openapi_describe(app) && open_pool(app, message) &&
-           open_engine(app, message) &&
+           fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
            open_store(app, message) && open_scheduler(app);
 }
@@ -406,7 +405,9 @@ static int run(struct srv_app *app)
 int main(int argc, char *argv[])
 {
     /* Every destructor takes a part that was never opened. */
-    struct srv_app app = {.routes = &srv_routes, .keys = SRV_KEYRING_EMPTY};
+    struct srv_app app = {.routes = &srv_routes,
+                          .keys = SRV_KEYRING_EMPTY,
+                          .openapi_lock = PTHREAD_MUTEX_INITIALIZER};
     char message[MESSAGE_MAX];
     int status = 2;
     attn_json_set_allocator();

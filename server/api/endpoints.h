@@ -41,9 +41,7 @@ bool srv_models_describe(struct srv_app *app);
 srv_handler srv_get_models;
 srv_handler srv_get_model;
 
-/* endpoint_openapi.c.  srv_openapi_describe makes the reply, before the port opens; false where
- * memory is short. */
-bool srv_openapi_describe(struct srv_app *app);
+/* endpoint_openapi.c */
 srv_handler srv_get_openapi;
 
 /* endpoint_ops.c */

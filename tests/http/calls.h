@@ -45,4 +45,7 @@ long call_status(struct client *client, const char *id);
  * samples of a name without labels; fails where there is none. */
 double call_metric(struct client *client, const char *sample);
 
+/* The same, 0 where there is none yet: a histogram by model begins with its first value. */
+double call_metric_so_far(struct client *client, const char *sample);
+
 #endif

@@ -140,8 +140,8 @@ START_TEST(test_sessions_stepped_together_get_the_bits_they_get_alone)
         together[i] = (struct sequence){.number = i, .how = "together"};
         alone[i] = (struct sequence){.number = i, .how = "alone"};
     }
-    double batches = call_metric(&client, "attnd_decode_batch_size_count");
-    double steps = call_metric(&client, "attnd_decode_batch_size_sum");
+    double batches = call_metric_so_far(&client, "attnd_decode_batch_size_count");
+    double steps = call_metric_so_far(&client, "attnd_decode_batch_size_sum");
     run_threads(step_own_session, together, sizeof together[0], SESSIONS);
     batches = call_metric(&client, "attnd_decode_batch_size_count") - batches;
     steps = call_metric(&client, "attnd_decode_batch_size_sum") - steps;
