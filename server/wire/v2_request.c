@@ -18,6 +18,7 @@
 
 struct reader {
     struct srv_v2_request *out;
+    const struct srv_v2_target *target;
     struct srv_json json;
     struct srv_arena *arena;
     struct srv_binary_data bytes; /* with the tensors read so far as its inputs */
@@ -202,6 +203,8 @@ static bool read_field(struct reader *r, const char *name)
         return fail_unknown(r, name);
     if (form.is_tensor && form.kind != SRV_INTEGERS)
         return fail(r, SRV_E_INVALID_VALUE, name, "is an input, not a parameter");
+    if (r->target->has_layer && strcmp(name, "layer") == 0)
+        return fail(r, SRV_E_DUPLICATE_FIELD, name, "is no parameter where the path names it");
     enum srv_json_type type = srv_json_peek(&r->json);
     if (type == SRV_JSON_OBJECT)
         return srv_json_wrong_type(&r->json, "a number, a string, a flag or a list", name);
@@ -414,8 +417,9 @@ static bool finish(struct reader *r)
     return !r->native.failed || fail(r, SRV_E_OUT_OF_MEMORY, "inputs", "find no memory");
 }
 
-static bool read_body(struct reader *r, const struct srv_v2_target *target)
+static bool read_body(struct reader *r)
 {
+    const struct srv_v2_target *target = r->target;
     char name[NAME_SIZE];
     srv_buffer_text(&r->native, "{");
     if (target->model != NULL)
@@ -437,13 +441,13 @@ enum srv_error_code srv_v2_read(struct srv_v2_request *out, struct srv_call *cal
                                 const struct srv_v2_target *target, const struct srv_body *body,
                                 struct srv_arena *arena, struct srv_error *error)
 {
-    struct reader r = {.out = out, .arena = arena, .bytes = body->bytes};
+    struct reader r = {.out = out, .target = target, .arena = arena, .bytes = body->bytes};
     *out = (struct srv_v2_request){.id = NULL};
     r.bytes.inputs = r.inputs;
     srv_json_init(&r.json, body->json, body->json_length, error);
     r.json.cancel = body->cancel;
     srv_buffer_init(&r.native, NATIVE_BYTES);
-    if (read_body(&r, target)) {
+    if (read_body(&r)) {
         const struct srv_body native = {
             .json = r.native.data, .json_length = r.native.length, .bytes = r.bytes};
         srv_call_read(call, &native, SRV_CALL_ATTEND, 1, arena, error);

@@ -405,6 +405,10 @@ START_TEST(test_errors_say_what_to_send_instead)
                       answer.body);
         raw_answer_free(&answer);
     }
+    struct raw_answer answer =
+        ask(V2_CURL, "POST", "/v2/models/tiny.1/infer", "{\"parameters\":{\"layer\":1}}", "");
+    ck_assert_msg(strstr(answer.body, "the path names it") != NULL, "%s", answer.body);
+    raw_answer_free(&answer);
 }
 END_TEST
 
