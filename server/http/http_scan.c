@@ -140,8 +140,10 @@ static bool continues_v2(const struct srv_scan *s, char c)
 static char *scan_target(struct srv_scan *s, char *at, char *end)
 {
     for (; at < end && *at != ' '; at++) {
-        if (!is_target_character(*at))
+        if (!is_target_character(*at)) {
+            s->is_v2 = s->is_v2 && s->word_length >= 3;
             return fail(s, BAD_TARGET, at);
+        }
         if ((*at == '?' || *at == '&') && ++s->fields > SRV_MAX_HEADERS)
             return fail(s, MANY_FIELDS, at);
         s->is_v2 = continues_v2(s, *at);

@@ -297,13 +297,12 @@ compose() {
     docker-compose --no-ansi "$@" 2>>"$work/compose.log"
 }
 
-# A clone as a new user has it, with a checkpoint in ./models.  Prometheus' image cannot be pulled
+# A clone as a new user has it, with a checkpoint in config/models.  Prometheus' image cannot be pulled
 # where no registry is reached; Debian's prometheus stands in under the name.
 prepare_clone() {
     mkdir "$scratch/clone"
     cp -r docker-compose.yml Dockerfile config "$scratch/clone"
-    mkdir "$scratch/clone/models"
-    cp -r "$scratch/llama" "$scratch/clone/models/llama"
+    cp -r "$scratch/llama" "$scratch/clone/config/models/llama"
     mkdir "$scratch/prometheus"
     cp "$(command -v prometheus)" "$scratch/prometheus/prometheus"
     cat >"$scratch/prometheus/Dockerfile" <<END

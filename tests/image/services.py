@@ -70,7 +70,7 @@ def mounts(service, scratch):
     """Paths of the container and what is mounted there: a directory of this machine, or a volume."""
     at = {}
     for volume in service["volumes"]:
-        source, target = volume.split(":")[:2]
+        source, target = resolved(volume, {}).split(":")[:2]
         if source.startswith("./"):
             at[target] = os.path.join(ROOT, source)
         else:
@@ -113,12 +113,12 @@ def expect_accepted(attnd, what, text, models=None):
 
 
 def check_attnd(attnd, text):
-    """Both forms of the file, and a checkpoint in ./models."""
+    """Both forms of the file, and a checkpoint in config/models."""
     count = expect_accepted(attnd, "docker-compose.yml", text)
     count += expect_accepted(attnd, "docker-compose.yml with keys", with_keys(text))
     with tempfile.TemporaryDirectory() as models:
         shutil.copytree(CHECKPOINT, os.path.join(models, "llama"))
-        count += expect_accepted(attnd, "a checkpoint in ./models", text, models)
+        count += expect_accepted(attnd, "a checkpoint in config/models", text, models)
     return count
 
 
@@ -152,7 +152,7 @@ def check_services(compose):
         expect("build" in service or re.search(r":v?\d+\.\d+\.\d+$", service["image"]),
                f"{name}: image {service['image']} is of no fixed version")
         for volume in service["volumes"]:
-            source = volume.split(":")[0]
+            source = resolved(volume, {}).split(":")[0]
             there = os.path.exists(os.path.join(ROOT, source)) if source.startswith("./") \
                 else source in compose["volumes"]
             expect(there, f"{name}: nothing to mount: {source}")

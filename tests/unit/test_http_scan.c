@@ -185,6 +185,26 @@ START_TEST(test_scan_bounds_fields_parameters_bytes_and_chunk_lines)
 }
 END_TEST
 
+START_TEST(test_scan_knows_faulty_heads_of_v2_by_their_target)
+{
+    static const struct {
+        const char *text;
+        bool is_v2;
+    } heads[] = {
+        {"GET /\r\n", false},         {"GET /v\r\n", false},       {"GET /v2\r\n", true},
+        {"GET /v2/a\r\n", true},      {"GET /v2a\r\n", false},     {"GET /v2?a\x01", true},
+        {"GET /v2 HTTP/2\r\n", true}, {"GET / HTTP/2\r\n", false}, {"GET /v HTTP/2\r\n", false},
+        {"GET v2 HTTP/2\r\n", false},
+    };
+    static struct outcome out;
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        run(&out, heads[i].text, strlen(heads[i].text), 0, 1);
+        ck_assert_ptr_nonnull(out.scan.fault);
+        ck_assert_msg(out.scan.is_v2 == heads[i].is_v2, "%s", heads[i].text);
+    }
+}
+END_TEST
+
 Suite *suite_http_scan(void)
 {
     Suite *suite = suite_create("http_scan");
@@ -193,6 +213,7 @@ Suite *suite_http_scan(void)
                         NUM_STREAMS);
     tcase_add_loop_test(cases, test_scan_says_the_same_wherever_bytes_are_cut, 0, NUM_STREAMS);
     tcase_add_test(cases, test_scan_takes_out_one_empty_line_before_each_request);
+    tcase_add_test(cases, test_scan_knows_faulty_heads_of_v2_by_their_target);
     tcase_add_test(cases, test_scan_hides_cookies_and_no_other_field);
     tcase_add_test(cases, test_scan_bounds_fields_parameters_bytes_and_chunk_lines);
     suite_add_tcase(suite, cases);
