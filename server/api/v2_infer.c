@@ -110,7 +110,8 @@ static void set_deadline(struct srv_request *request, uint64_t timeout_us)
         request->deadline_ns = deadline_ns;
 }
 
-static enum srv_error_code read_call(struct infer *infer, const struct srv_v2_model *model,
+/* The layer of a call that names one becomes the model's, also where the call cannot be read. */
+static enum srv_error_code read_call(struct infer *infer, struct srv_v2_model *model,
                                      struct srv_error *error)
 {
     struct srv_job *job = &infer->job;
@@ -122,6 +123,8 @@ static enum srv_error_code read_call(struct infer *infer, const struct srv_v2_mo
     enum srv_error_code code = srv_job_split_body(&body, request, error);
     if (code == SRV_OK)
         code = srv_v2_read(&infer->v2, &job->call, &target, &body, &request->arena, error);
+    if (model->model != NULL && !model->has_layer)
+        model->layer = (size_t)job->call.layer;
     if (code == SRV_OK && model->model == NULL && !job->call.rows.query.present)
         return srv_fail(error, SRV_E_MISSING_FIELD, "query",
                         "the model " SRV_V2_WEIGHTLESS " needs query, key and value");
@@ -148,7 +151,7 @@ static enum srv_error_code prepare(struct infer *infer, struct srv_error *error)
     return SRV_OK;
 }
 
-/* Counts a request that could not be read. */
+/* Counts a request that could not be read or prepared. */
 static void count_failure(const struct srv_request *request, const struct srv_v2_model *model)
 {
     const struct srv_models *models = &request->app->models;
@@ -157,7 +160,7 @@ static void count_failure(const struct srv_request *request, const struct srv_v2
         srv_model_count_request(srv_models_stats(models, model->model, model->layer), false, 0, ns);
 }
 
-static enum srv_error_code parse(struct srv_request *request, const struct srv_v2_model *model,
+static enum srv_error_code parse(struct srv_request *request, struct srv_v2_model *model,
                                  struct srv_error *error)
 {
     struct infer *infer = srv_arena_alloc(&request->arena, 1, sizeof *infer);

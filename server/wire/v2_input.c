@@ -34,18 +34,23 @@ static bool fail(const struct input *input, enum srv_error_code code, const char
     return false;
 }
 
-bool srv_v2_fail_unknown(struct srv_json *json, const char *name, bool is_input)
+bool srv_v2_fail_unknown(struct srv_json *json, const char *name, const char *const *names,
+                         size_t count)
 {
-    const char *names[SRV_FIELD_COUNT];
     char why[SRV_HINT_MAX];
-    size_t count = 0;
-    for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
-        if ((srv_fields[i].bodies & SRV_CALL_ATTEND) != 0 &&
-            (srv_fields[i].kind == SRV_FIELD_TENSOR) == is_input)
-            names[count++] = srv_fields[i].name;
     srv_field_hint(why, name, names, count);
     srv_fail(json->error, SRV_E_UNKNOWN_FIELD, name, "%s %s", name, why);
     return false;
+}
+
+static bool fail_unknown(const struct input *input)
+{
+    const char *names[SRV_FIELD_COUNT];
+    size_t count = 0;
+    for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
+        if ((srv_fields[i].bodies & SRV_CALL_ATTEND) != 0 && srv_fields[i].kind == SRV_FIELD_TENSOR)
+            names[count++] = srv_fields[i].name;
+    return srv_v2_fail_unknown(input->json, input->name, names, count);
 }
 
 /* ---- Members --------------------------------------------------------------------------------- */
@@ -56,7 +61,7 @@ static bool read_name(struct input *input)
         return false;
     if (srv_call_find_field(&input->form, input->name) && input->form.is_tensor)
         return true;
-    return srv_v2_fail_unknown(input->json, input->name, true);
+    return fail_unknown(input);
 }
 
 static bool read_parameter(struct input *input, const char *name)

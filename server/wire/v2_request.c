@@ -5,10 +5,12 @@
  * index (struct srv_binary_data), so it is as short as the parameters are. */
 #include "wire/v2_request.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buffer.h"
 #include "base/id.h"
+#include "wire/call_fields.h"
 #include "wire/json.h"
 #include "wire/v2_input.h"
 
@@ -16,6 +18,7 @@
 
 struct reader {
     struct srv_v2_request *out;
+    const struct srv_v2_target *target;
     struct srv_json json;
     struct srv_arena *arena;
     struct srv_binary_data bytes; /* with the tensors read so far as its inputs */
@@ -71,30 +74,38 @@ static bool write_text(struct reader *r, const char *name, const char *value)
 
 /* ---- Parameters ------------------------------------------------------------------------------ */
 
-/* Digits are taken as they stand, so that any unsigned integer names a sequence.  0 and "" mean
- * none. */
+/* An unsigned integer as its digits; `why` follows the name in the error of another number. */
+static bool read_digits(char **out, struct reader *r, const char *param, const char *why)
+{
+    const char *from = r->json.at;
+    if (!srv_json_skip(&r->json))
+        return false;
+    size_t length = (size_t)(r->json.at - from);
+    *out = srv_arena_copy(r->arena, from, length <= SRV_ID_MAX ? length : 0);
+    if (*out == NULL)
+        return fail(r, SRV_E_OUT_OF_MEMORY, param, "finds no memory");
+    return (length <= SRV_ID_MAX && strspn(*out, "0123456789") == length) ||
+           fail(r, SRV_E_INVALID_VALUE, param, why);
+}
+
+/* Digits are taken as they stand, so that any unsigned integer names a sequence.  The integer 0 and
+ * "" mean none; the text "0" is an id like others. */
 static bool read_sequence_id(struct reader *r)
 {
     char *id;
-    struct srv_json *json = &r->json;
-    if (srv_json_peek(json) == SRV_JSON_STRING) {
-        if (!srv_json_string(&id, json, r->arena, SRV_ID_MAX, "sequence_id"))
+    const char *none = "";
+    if (srv_json_peek(&r->json) == SRV_JSON_STRING) {
+        if (!srv_json_string(&id, &r->json, r->arena, SRV_ID_MAX, "sequence_id"))
             return false;
     } else {
-        const char *from = json->at;
-        if (srv_json_peek(json) != SRV_JSON_NUMBER)
-            return srv_json_wrong_type(json, "a string or an integer", "sequence_id");
-        if (!srv_json_skip(json))
+        none = "0";
+        if (srv_json_peek(&r->json) != SRV_JSON_NUMBER)
+            return srv_json_wrong_type(&r->json, "a string or an integer", "sequence_id");
+        if (!read_digits(&id, r, "sequence_id",
+                         "is no unsigned integer; a string may be any id of a session"))
             return false;
-        size_t length = (size_t)(json->at - from);
-        id = srv_arena_copy(r->arena, from, length <= SRV_ID_MAX ? length : 0);
-        if (id == NULL)
-            return fail(r, SRV_E_OUT_OF_MEMORY, "sequence_id", "finds no memory");
-        if (length > SRV_ID_MAX || strspn(id, "0123456789") != length)
-            return fail(r, SRV_E_INVALID_VALUE, "sequence_id",
-                        "is no unsigned integer; a string may be any id of a session");
     }
-    r->out->has_sequence = strcmp(id, "") != 0 && strcmp(id, "0") != 0;
+    r->out->has_sequence = strcmp(id, none) != 0;
     return !r->out->has_sequence || write_text(r, "session_id", id);
 }
 
@@ -108,21 +119,23 @@ static bool read_end(struct reader *r)
     return srv_json_bool(&r->out->end, &r->json, "sequence_end");
 }
 
+/* Beyond 64 bits the timeout is the longest there is. */
 static bool read_timeout(struct reader *r)
 {
-    int64_t us;
-    if (!srv_json_integer(&us, &r->json, "timeout"))
+    char *digits;
+    if (srv_json_peek(&r->json) != SRV_JSON_NUMBER)
+        return srv_json_wrong_type(&r->json, "an integer", "timeout");
+    if (!read_digits(&digits, r, "timeout", "is no unsigned integer"))
         return false;
-    if (us < 0)
-        return fail(r, SRV_E_INVALID_VALUE, "timeout", "is negative");
-    r->out->timeout_us = (uint64_t)us;
+    r->out->timeout_us = strtoull(digits, NULL, 10);
     return true;
 }
 
 static bool read_priority(struct reader *r)
 {
-    int64_t ignored;
-    return srv_json_integer(&ignored, &r->json, "priority");
+    if (srv_json_peek(&r->json) != SRV_JSON_NUMBER)
+        return srv_json_wrong_type(&r->json, "a number", "priority");
+    return srv_json_skip(&r->json);
 }
 
 static bool read_binary_output(struct reader *r)
@@ -130,20 +143,68 @@ static bool read_binary_output(struct reader *r)
     return srv_json_bool(&r->out->outputs.binary, &r->json, "binary_data_output");
 }
 
+static const struct {
+    const char *name;
+    bool (*read)(struct reader *r);
+} parameters[] = {
+    {"sequence_id", read_sequence_id}, {"sequence_start", read_start},
+    {"sequence_end", read_end},        {"timeout", read_timeout},
+    {"priority", read_priority},       {"binary_data_output", read_binary_output},
+};
+#define PARAMETER_COUNT (sizeof parameters / sizeof parameters[0])
+
+/* Fields of a call that an infer request says otherwise. */
+static const struct {
+    const char *name, *instead;
+} said_otherwise[] = {
+    {"model", "the path names the model"},
+    {"session_id", "use sequence_id"},
+    {"start", "use sequence_start"},
+    {"outputs", "outputs stand beside the parameters"},
+    {"binary_output", "use binary_data_output"},
+};
+
+static const char *find_instead(const char *name)
+{
+    for (size_t i = 0; i < sizeof said_otherwise / sizeof said_otherwise[0]; i++)
+        if (strcmp(name, said_otherwise[i].name) == 0)
+            return said_otherwise[i].instead;
+    return NULL;
+}
+
+static bool is_field(const struct srv_field *field)
+{
+    bool fits = field->kind != SRV_FIELD_TENSOR || field->tensor == SRV_INTEGERS;
+    return fits && (field->bodies & SRV_CALL_ATTEND) != 0 && find_instead(field->name) == NULL;
+}
+
+static bool fail_unknown(struct reader *r, const char *name)
+{
+    const char *names[SRV_FIELD_COUNT + PARAMETER_COUNT], *instead = find_instead(name);
+    size_t count = 0;
+    if (instead != NULL) {
+        srv_fail(r->json.error, SRV_E_UNKNOWN_FIELD, name, "%s is no parameter: %s", name, instead);
+        return false;
+    }
+    for (size_t i = 0; i < PARAMETER_COUNT; i++)
+        names[count++] = parameters[i].name;
+    for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
+        if (is_field(&srv_fields[i]))
+            names[count++] = srv_fields[i].name;
+    return srv_v2_fail_unknown(&r->json, name, names, count);
+}
+
 /* A field of the call: its value is copied as it stands.  Tensors are inputs, but for lists of
  * integers. */
 static bool read_field(struct reader *r, const char *name)
 {
-    static const char *const others[] = {"model", "session_id", "start", "outputs",
-                                         "binary_output"};
     struct srv_field_form form;
-    bool taken = srv_call_find_field(&form, name);
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        taken = taken && strcmp(name, others[i]) != 0;
-    if (!taken)
-        return srv_v2_fail_unknown(&r->json, name, false);
+    if (!srv_call_find_field(&form, name) || find_instead(name) != NULL)
+        return fail_unknown(r, name);
     if (form.is_tensor && form.kind != SRV_INTEGERS)
         return fail(r, SRV_E_INVALID_VALUE, name, "is an input, not a parameter");
+    if (r->target->has_layer && strcmp(name, "layer") == 0)
+        return fail(r, SRV_E_DUPLICATE_FIELD, name, "is no parameter where the path names it");
     enum srv_json_type type = srv_json_peek(&r->json);
     if (type == SRV_JSON_NULL)
         return srv_json_literal(&r->json, "null");
@@ -158,16 +219,6 @@ static bool read_field(struct reader *r, const char *name)
     srv_buffer_append(&r->native, from, length);
     return true;
 }
-
-static const struct {
-    const char *name;
-    bool (*read)(struct reader *r);
-} parameters[] = {
-    {"sequence_id", read_sequence_id}, {"sequence_start", read_start},
-    {"sequence_end", read_end},        {"timeout", read_timeout},
-    {"priority", read_priority},       {"binary_data_output", read_binary_output},
-};
-#define PARAMETER_COUNT (sizeof parameters / sizeof parameters[0])
 
 static bool read_parameter(struct reader *r, const char *name, unsigned *seen)
 {
@@ -280,19 +331,26 @@ static bool write_outputs(struct reader *r)
 {
     const struct srv_v2_outputs *outputs = &r->out->outputs;
     size_t written = 0;
+    bool weights = false, index = false;
     if (outputs->count == 0)
         return true;
     if (!write_name(r, "outputs", 0))
         return false;
     srv_buffer_text(&r->native, "[");
     for (size_t i = 0; i < outputs->count; i++) {
-        if (strcmp(outputs->items[i].name, SRV_V2_INDEX) == 0)
+        const char *name = outputs->items[i].name;
+        bool is_index = strcmp(name, SRV_V2_INDEX) == 0;
+        weights = weights || strcmp(name, "attention_weights") == 0;
+        index = index || is_index;
+        if (is_index)
             continue;
         srv_buffer_text(&r->native, written++ > 0 ? "," : "");
-        srv_buffer_json_string(&r->native, outputs->items[i].name);
+        srv_buffer_json_string(&r->native, name);
     }
     srv_buffer_text(&r->native, "]");
-    return true;
+    r->out->outputs.index = index;
+    return weights || !index ||
+           fail(r, SRV_E_INVALID_VALUE, SRV_V2_INDEX, "comes with attention_weights only");
 }
 
 static bool read_outputs(struct reader *r)
@@ -363,8 +421,9 @@ static bool finish(struct reader *r)
     return !r->native.failed || fail(r, SRV_E_OUT_OF_MEMORY, "inputs", "find no memory");
 }
 
-static bool read_body(struct reader *r, const struct srv_v2_target *target)
+static bool read_body(struct reader *r)
 {
+    const struct srv_v2_target *target = r->target;
     char name[NAME_SIZE];
     srv_buffer_text(&r->native, "{");
     if (target->model != NULL)
@@ -386,16 +445,18 @@ enum srv_error_code srv_v2_read(struct srv_v2_request *out, struct srv_call *cal
                                 const struct srv_v2_target *target, const struct srv_body *body,
                                 struct srv_arena *arena, struct srv_error *error)
 {
-    struct reader r = {.out = out, .arena = arena, .bytes = body->bytes};
+    struct reader r = {.out = out, .target = target, .arena = arena, .bytes = body->bytes};
     *out = (struct srv_v2_request){.id = NULL};
     r.bytes.inputs = r.inputs;
     srv_json_init(&r.json, body->json, body->json_length, error);
     r.json.cancel = body->cancel;
     srv_buffer_init(&r.native, NATIVE_BYTES);
-    if (read_body(&r, target)) {
+    if (read_body(&r)) {
         const struct srv_body native = {
             .json = r.native.data, .json_length = r.native.length, .bytes = r.bytes};
         srv_call_read(call, &native, SRV_CALL_ATTEND, 1, arena, error);
+        if (error->code == SRV_OK && out->outputs.index && call->rows.top_k == 0)
+            fail(&r, SRV_E_MISSING_FIELD, "top_k", "is missing beside " SRV_V2_INDEX);
     }
     srv_buffer_fini(&r.native);
     return error->code;

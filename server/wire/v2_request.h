@@ -22,6 +22,7 @@
 /* Which outputs of a reply are bytes. */
 struct srv_v2_outputs {
     bool binary; /* those that say nothing themselves: binary_data_output */
+    bool index;  /* SRV_V2_INDEX is asked for */
     size_t count;
     struct {
         const char *name;

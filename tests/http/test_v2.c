@@ -149,6 +149,9 @@ START_TEST(test_integers_and_texts_name_one_sequence)
     ck_assert_uint_eq(call_length(&client, "18446744073709551615", 1), 1);
     expect_infer(infer(1, 1, "", "\"sequence_id\":0,\"sequence_start\":false,"), 200, NULL);
     ck_assert(call_metric(&client, "attnd_sessions") == 1);
+    expect_infer(infer(1, 1, "", "\"sequence_id\":\"0\","), 404, "session_not_found");
+    expect_infer(infer(1, 1, "", "\"sequence_id\":\"0\",\"sequence_start\":true,"), 200, NULL);
+    ck_assert_uint_eq(call_length(&client, "0", 0), 1);
 }
 END_TEST
 
@@ -258,6 +261,8 @@ START_TEST(test_a_timeout_is_a_deadline)
     expect_infer(infer(1, 1, "", NEXT "\"timeout\":9223372036854775807,"), 200, NULL);
     expect_infer(infer_at(INFER, 1, 1, "", NEXT "\"timeout\":60000000,", "X-Deadline-Ms: 60000"),
                  200, NULL);
+    expect_infer(infer(1, 1, "", NEXT "\"timeout\":18446744073709551615,"), 200, NULL);
+    expect_infer(infer(1, 1, "", NEXT "\"priority\":18446744073709551615,"), 200, NULL);
 }
 END_TEST
 
@@ -283,6 +288,9 @@ START_TEST(test_statistics_count_what_was_computed)
     expect_infer(infer_at("/v2/models/tiny.1/infer", 1, 1, "", START, NULL), 200, NULL);
     expect_infer(infer_at("/v2/models/tiny.1/infer", 1, 1, "", START, NULL), 409, "session_exists");
     expect_infer(infer(1, 1, "", "\"scale\":-1,"), 400, "invalid_value");
+    expect_infer(infer(1, 1, "", "\"layer\":1,\"rows\":[0],"), 400, "invalid_value");
+    expect_infer(infer(1, 1, "", "\"layer\":1,\"sliding_window\":0,"), 422, "number_out_of_range");
+    expect_infer(infer(1, 1, "", NEXT "\"layer\":1,\"position\":99,"), 409, "position_gap");
     struct answer native = client_post(
         &client, "/attend",
         "{\"query\":[[[[1]]],[[[1]]]],\"key\":[[[[1]]],[[[1]]]],\"value\":[[[[1]]],[[[1]]]]}");
@@ -293,9 +301,9 @@ START_TEST(test_statistics_count_what_was_computed)
     ck_assert_int_eq(figure("tiny.0", "compute_infer"), 3);
     ck_assert_int_eq(figure("tiny.0", "fail"), 1);
     ck_assert_int_eq(figure("tiny.1", "success"), 1);
-    ck_assert_int_eq(figure("tiny.1", "fail"), 1);
+    ck_assert_int_eq(figure("tiny.1", "fail"), 4);
     ck_assert_int_eq(figure("tiny", "inference_count"), 4);
-    ck_assert_int_eq(figure("tiny", "fail"), 2);
+    ck_assert_int_eq(figure("tiny", "fail"), 5);
     ck_assert_int_eq(figure("attention", "success"), 1);
     ck_assert_int_eq(figure("attention", "inference_count"), 2);
     ck_assert_int_eq(figure("plain", "success"), 0);

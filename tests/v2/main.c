@@ -391,6 +391,14 @@ START_TEST(test_errors_say_what_to_send_instead)
          "\"data\":" ROW "}]}",
          "FP32"},
         {"{\"parameters\":{\"is_casual\":true}}", "is_causal"},
+        {"{\"parameters\":{\"sequenc_id\":1}}", "did you mean sequence_id?"},
+        {"{\"parameters\":{\"session_id\":\"x\"}}", "use sequence_id"},
+        {"{\"parameters\":{\"binary_output\":true}}", "use binary_data_output"},
+        {"{\"outputs\":[{\"name\":\"attention_weights_index\"}]}", "comes with attention_weights"},
+        {"{\"inputs\":[{\"name\":\"hidden_states\"," GOOD
+         "}],\"outputs\":[{\"name\":\"attention_weights_index\"},"
+         "{\"name\":\"attention_weights\"}]}",
+         "top_k is missing"},
     };
     for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++) {
         struct raw_answer answer = ask(V2_CURL, "POST", INFER, hints[i].body, "");
@@ -398,6 +406,10 @@ START_TEST(test_errors_say_what_to_send_instead)
                       answer.body);
         raw_answer_free(&answer);
     }
+    struct raw_answer answer =
+        ask(V2_CURL, "POST", "/v2/models/tiny.1/infer", "{\"parameters\":{\"layer\":1}}", "");
+    ck_assert_msg(strstr(answer.body, "the path names it") != NULL, "%s", answer.body);
+    raw_answer_free(&answer);
 }
 END_TEST
 
