@@ -125,7 +125,8 @@ static bool take_variable(struct srv_config_reading *reading, struct given *give
     if (strncmp(variable, "ATTND_", prefix + 1) == 0) {
         char name[SRV_NEAREST_MAX + 1];
         snprintf(name, sizeof name, "%.*s", (int)(length - prefix - 1), variable + prefix + 1);
-        return option_near(name, SRV_FROM_VARIABLE) == NULL || strstr(value, "://") != NULL ||
+        return value[0] == '\0' || strstr(value, "://") != NULL ||
+               option_near(name, SRV_FROM_VARIABLE) == NULL ||
                refuse_unknown(reading, variable, length, prefix + 1, SRV_FROM_VARIABLE);
     }
     if (strncmp(variable, "ATTN_", prefix) != 0)

@@ -84,8 +84,8 @@ quietly() {
 
 make_base() {
     if [ ! -s "$base" ]; then
-        mmdebstrap --quiet --variant=minbase --include=ca-certificates bookworm "$base.new" \
-            >"$work/mmdebstrap.log" 2>&1 || fail "mmdebstrap: $(tail -n 3 "$work/mmdebstrap.log")"
+        mmdebstrap --quiet --format=tar --variant=minbase --include=ca-certificates bookworm \
+            "$base.new" >"$work/mmdebstrap.log" 2>&1 || fail "mmdebstrap: $(tail -n 3 "$work/mmdebstrap.log")"
         mv "$base.new" "$base"
     fi
     engine import -q "$base" debian:bookworm-slim >/dev/null

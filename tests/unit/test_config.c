@@ -546,7 +546,7 @@ START_TEST(test_config_what_is_empty_or_of_another_program_is_passed_over)
 {
     expect_accepted("{\"port\": 81}",
                     "ATTN_PORT= ATTN_MODELS= ATTN_STATE_DIR= ATTND_SERVICE_HOST=10.0.0.1 "
-                    "ATTND_PORT=tcp://10.0.0.1:8080 ATTND_CPUS=2 ATTND_MEMORY=4g",
+                    "ATTND_PORT=tcp://10.0.0.1:8080 ATTND_CPUS=2 ATTND_HOST=",
                     "--host localhost");
     ck_assert_uint_eq(config.port, 81);
     ck_assert_uint_eq(config.num_models, 0);
