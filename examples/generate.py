@@ -283,7 +283,7 @@ def main(arguments=None):
                 times.append(milliseconds)
                 if chosen.timing:
                     print(f"[{milliseconds:.2f} ms]", file=sys.stderr)
-        print()
+        print(flush=True)  # before what follows on standard error
         report(times, generator.attention_s, len(ids))
     except (AttnError, OSError, ValueError, KeyError) as error:
         print(f"generate: {error}", file=sys.stderr)
