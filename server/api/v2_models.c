@@ -122,25 +122,21 @@ static const struct tensor_row outputs[] = {
     {"value", "[B,G,S,Dv]", .where = LAYER},
 };
 
-/* The field of that name, which there is. */
-static const struct srv_field *field_of(const char *name)
+/* The field that the input is, which there is. */
+static const struct srv_field *field_of(const struct tensor_row *row)
 {
-    size_t i = 0;
-    while (i + 1 < SRV_FIELD_COUNT && strcmp(srv_fields[i].name, name) != 0)
-        i++;
-    return &srv_fields[i];
+    return srv_field_find(row->name, SRV_CALL_ATTEND);
 }
 
 static const char *shape_of(const struct tensor_row *row)
 {
-    return row->shape != NULL ? row->shape : strrchr(field_of(row->name)->shapes, '[');
+    return row->shape != NULL ? row->shape : strrchr(field_of(row)->shapes, '[');
 }
 
 /* The datatype that calls compute with, which stands first among those of the kind. */
 static const char *datatype_of(const struct tensor_row *row)
 {
-    return srv_datatype_name(0, row->shape != NULL ? SRV_FLOATS : field_of(row->name)->tensor,
-                             true);
+    return srv_datatype_name(0, row->shape != NULL ? SRV_FLOATS : field_of(row)->tensor, true);
 }
 
 static unsigned kinds_of(const struct attn_layer_spec *spec)

@@ -23,7 +23,7 @@ struct srv_notifier {
     struct srv_log *log; /* borrowed */
 };
 
-/* Opens a socket for what the variable NOTIFY_SOCKET names: a path, or an abstract name behind @.
+/* Opens a socket for what the variable NOTIFY_SOCKET names: a path, or @ and an abstract name.
  * Without the variable srv_notify does nothing.  An address that cannot be used is logged as an
  * error.  To be called before srv_sandbox_restrict_calls, after which no socket can be made. */
 void srv_notifier_open(struct srv_notifier *notifier, struct srv_log *log);

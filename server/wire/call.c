@@ -52,29 +52,17 @@ static bool fail(const struct body *body, enum srv_error_code code, const char *
     return false;
 }
 
-/* The index of a field in the table, SRV_FIELD_COUNT for none. */
-static size_t find_field(const char *name)
-{
-    size_t i = 0;
-    while (i < SRV_FIELD_COUNT &&
-           (srv_fields[i].name[0] != name[0] || strcmp(srv_fields[i].name, name) != 0))
-        i++;
-    return i;
-}
+#define ANY_BODY (ATTEND | DECODE | ITEM)
 
-bool srv_call_find_field(struct srv_field_form *out, const char *name)
+/* The field's bit in body->seen and body->given. */
+static uint64_t bit_of(const struct srv_field *field)
 {
-    size_t i = find_field(name);
-    if (i == SRV_FIELD_COUNT || (srv_fields[i].bodies & SRV_CALL_ATTEND) == 0)
-        return false;
-    *out = (struct srv_field_form){srv_fields[i].kind == SRV_FIELD_TENSOR, srv_fields[i].tensor,
-                                   srv_fields[i].scalar};
-    return true;
+    return UINT64_C(1) << (field - srv_fields);
 }
 
 static bool is_given(const struct body *body, const char *name)
 {
-    return (body->given >> find_field(name) & 1) != 0;
+    return (body->given & bit_of(srv_field_find(name, ANY_BODY))) != 0;
 }
 
 /* ---- Reading fields -------------------------------------------------------------------------- */
@@ -187,16 +175,17 @@ static bool read_value(struct body *body, const struct srv_field *field, const c
 /* Fails on the name of a field that this kind of body cannot have. */
 static bool fail_unknown(const struct body *body, const char *name)
 {
-    static const char *const owners[(ATTEND | DECODE | ITEM) + 1] = {
-        [ATTEND] = "is a field of /attend only",
-        [DECODE] = "is a field of the body of /decode",
-        [ATTEND | DECODE] = "stands beside sequences, not in it"};
+    static const char *const owners[ANY_BODY + 1] = {[ATTEND] = "is a field of /attend only",
+                                                     [DECODE] = "is a field of the body of /decode",
+                                                     [ATTEND | DECODE] =
+                                                         "stands beside sequences, not in it"};
     const char *names[SRV_FIELD_COUNT];
     char why[SRV_HINT_MAX];
-    size_t count = 0, i = find_field(name);
-    if (i < SRV_FIELD_COUNT && owners[srv_fields[i].bodies] != NULL)
-        return fail(body, SRV_E_UNKNOWN_FIELD, name, owners[srv_fields[i].bodies]);
-    for (i = 0; i < SRV_FIELD_COUNT; i++)
+    const struct srv_field *field = srv_field_find(name, ANY_BODY);
+    size_t count = 0;
+    if (field != NULL && owners[field->bodies] != NULL)
+        return fail(body, SRV_E_UNKNOWN_FIELD, name, owners[field->bodies]);
+    for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
         if ((srv_fields[i].bodies & body->kind) != 0)
             names[count++] = srv_fields[i].name;
     srv_field_hint(why, name, names, count);
@@ -207,20 +196,20 @@ static bool fail_unknown(const struct body *body, const char *name)
 static bool read_member(struct body *body, const char *name)
 {
     char param[PARAM_SIZE];
-    size_t i = find_field(name);
-    if (i == SRV_FIELD_COUNT || (srv_fields[i].bodies & body->kind) == 0)
+    const struct srv_field *field = srv_field_find(name, body->kind);
+    if (field == NULL)
         return fail_unknown(body, name);
-    uint64_t bit = UINT64_C(1) << i;
+    uint64_t bit = bit_of(field);
     if ((body->seen & bit) != 0)
         return fail(body, SRV_E_DUPLICATE_FIELD, name, "is given twice");
     body->seen |= bit;
     if (srv_json_peek(body->json) == SRV_JSON_NULL)
         return srv_json_literal(body->json, "null");
     body->given |= bit;
-    if (!read_value(body, &srv_fields[i], full_name(param, body, name)))
+    if (!read_value(body, field, full_name(param, body, name)))
         return false;
-    if (srv_fields[i].has_offset != 0)
-        *(bool *)(struct_of(body, &srv_fields[i]) + srv_fields[i].has_offset) = true;
+    if (field->has_offset != 0)
+        *(bool *)(struct_of(body, field) + field->has_offset) = true;
     return true;
 }
 

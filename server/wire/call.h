@@ -87,14 +87,4 @@ enum srv_error_code srv_call_read(struct srv_call *out, const struct srv_body *b
                                   enum srv_call_kind kind, size_t max_sequences,
                                   struct srv_arena *arena, struct srv_error *error);
 
-/* The form of a field of a body of /attend, for the readers of other bodies. */
-struct srv_field_form {
-    bool is_tensor;
-    enum srv_tensor_kind kind; /* of a tensor */
-    bool scalar;               /* which may be a bare number */
-};
-
-/* False where /attend has no field of that name. */
-bool srv_call_find_field(struct srv_field_form *out, const char *name);
-
 #endif

@@ -99,6 +99,14 @@ const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
 };
 _Static_assert(SRV_FIELD_COUNT <= 64, "a body has a bit for each field");
 
+const struct srv_field *srv_field_find(const char *name, unsigned bodies)
+{
+    for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
+        if (srv_fields[i].name[0] == name[0] && strcmp(srv_fields[i].name, name) == 0)
+            return (srv_fields[i].bodies & bodies) != 0 ? &srv_fields[i] : NULL;
+    return NULL;
+}
+
 const struct srv_output_name srv_output_names[SRV_OUTPUT_COUNT] = {
     {"output", SRV_OUT_OUTPUT, .type = "FloatOutput",
      .shapes = "[E] [T,E] [B,T,E] [H,T,Dv] [B,H,T,Dv]",

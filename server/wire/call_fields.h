@@ -40,6 +40,9 @@ struct srv_field {
 #define SRV_FIELD_COUNT 34
 extern const struct srv_field srv_fields[SRV_FIELD_COUNT];
 
+/* The field of that name; NULL where there is none that a body of these kinds may hold. */
+const struct srv_field *srv_field_find(const char *name, unsigned bodies);
+
 /* A name that `outputs` may list. */
 struct srv_output_name {
     const char *name;

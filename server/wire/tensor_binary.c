@@ -99,31 +99,29 @@ static size_t read_bool(void *to, const char *from, size_t n)
     return i;
 }
 
-/* Flags as integers of 4 or 8 bytes, as masks of tokenizers are. */
-static size_t read_bool_int32(void *to, const char *from, size_t n)
+/* Flags as integers of `bytes` each, as masks of tokenizers are: little-endian, so that the bytes
+ * of a smaller one are the low ones of 64 bits. */
+static inline size_t read_wide_flags(uint8_t *flags, const char *from, size_t n, size_t bytes)
 {
-    uint8_t *flags = to;
     size_t i = 0;
-    for (int32_t flag; i < n; i++) {
-        memcpy(&flag, from + i * sizeof flag, sizeof flag);
-        flags[i] = flag == 0 || flag == 1 ? (uint8_t)flag : UINT8_MAX;
-        if (flags[i] == UINT8_MAX)
+    for (; i < n; i++) {
+        uint64_t flag = 0;
+        memcpy(&flag, from + i * bytes, bytes);
+        if (flag > 1)
             break;
+        flags[i] = (uint8_t)flag;
     }
     return i;
 }
 
+static size_t read_bool_int32(void *to, const char *from, size_t n)
+{
+    return read_wide_flags(to, from, n, sizeof(int32_t));
+}
+
 static size_t read_bool_int64(void *to, const char *from, size_t n)
 {
-    uint8_t *flags = to;
-    size_t i = 0;
-    for (int64_t flag; i < n; i++) {
-        memcpy(&flag, from + i * sizeof flag, sizeof flag);
-        flags[i] = flag == 0 || flag == 1 ? (uint8_t)flag : UINT8_MAX;
-        if (flags[i] == UINT8_MAX)
-            break;
-    }
-    return i;
+    return read_wide_flags(to, from, n, sizeof(int64_t));
 }
 
 static size_t read_int64(void *to, const char *from, size_t n)

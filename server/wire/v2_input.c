@@ -20,8 +20,8 @@ struct input {
     struct srv_arena *arena;
     bool seen[MEMBERS], has_size, deferred;
     char *name, *datatype;
-    struct srv_field_form form; /* of the name */
-    struct srv_tensor shape;    /* without elements */
+    const struct srv_field *field; /* of the name */
+    struct srv_tensor shape;       /* without elements */
     struct srv_tensor data;
     struct srv_json data_at; /* where "data" stands, where it is deferred */
     int64_t binary_data_size;
@@ -59,9 +59,8 @@ static bool read_name(struct input *input)
 {
     if (!srv_json_string(&input->name, input->json, input->arena, SRV_ID_MAX, "inputs.name"))
         return false;
-    if (srv_call_find_field(&input->form, input->name) && input->form.is_tensor)
-        return true;
-    return fail_unknown(input);
+    input->field = srv_field_find(input->name, SRV_CALL_ATTEND);
+    return (input->field != NULL && input->field->kind == SRV_FIELD_TENSOR) || fail_unknown(input);
 }
 
 static bool read_parameter(struct input *input, const char *name)
@@ -95,7 +94,7 @@ static bool read_parameters(struct input *input)
 static bool read_data(struct input *input)
 {
     if (input->name != NULL)
-        return srv_tensor_read_json(&input->data, input->json, input->arena, input->form.kind,
+        return srv_tensor_read_json(&input->data, input->json, input->arena, input->field->tensor,
                                     false, input->name);
     input->deferred = true;
     if (srv_json_peek(input->json) == SRV_JSON_BAD)
@@ -140,7 +139,7 @@ static bool read_deferred_data(struct input *input)
 {
     if (!input->deferred)
         return true;
-    return srv_tensor_read_json(&input->data, &input->data_at, input->arena, input->form.kind,
+    return srv_tensor_read_json(&input->data, &input->data_at, input->arena, input->field->tensor,
                                 false, input->name);
 }
 
@@ -154,9 +153,9 @@ static bool check_members(const struct input *input, const struct srv_datatype *
         return fail(input, input->has_size ? SRV_E_INVALID_VALUE : SRV_E_MISSING_FIELD,
                     input->has_size ? "has both data and binary_data_size"
                                     : "has neither data nor binary_data_size");
-    if (input->shape.rank == 0 && !input->form.scalar)
+    if (input->shape.rank == 0 && !input->field->scalar)
         return fail(input, SRV_E_SHAPE_MISMATCH, "has no dimension");
-    return srv_tensor_find_datatype(type, input->datatype, input->form.kind, input->name,
+    return srv_tensor_find_datatype(type, input->datatype, input->field->tensor, input->name,
                                     input->json->error);
 }
 
@@ -187,7 +186,7 @@ bool srv_v2_input_read(struct srv_tensor *out, const char **name, struct srv_jso
         return false;
     *name = input.name;
     *out = input.shape;
-    out->kind = input.form.kind;
+    out->kind = input.field->tensor;
     out->data = input.data.data;
     if (input.seen[DATA])
         out->present = check_data(&input);

@@ -6,8 +6,6 @@
 #include "wire/tensor_binary.h"
 #include "wire/tensor_json.h"
 
-#define ALIGNMENT 64 /* of the first tensor's bytes in a body */
-
 static void write_data(struct srv_buffer *out, const struct srv_output_tensor *tensor)
 {
     srv_buffer_text(out, ",\"data\":");
@@ -61,8 +59,8 @@ size_t srv_v2_outputs_write_bytes(struct srv_buffer *out, const struct attn_outp
     for (size_t i = 0; i < count; i++) {
         if (!srv_v2_output_is_binary(forms, list[i].output))
             continue;
-        while (json_length == 0 && out->length % ALIGNMENT != 0 && !out->failed)
-            srv_buffer_text(out, " ");
+        if (json_length == 0)
+            srv_tensor_align(out);
         json_length = json_length > 0 ? json_length : out->length;
         srv_tensor_write_binary(out, list[i].data, list[i].count);
     }

@@ -172,10 +172,16 @@ static const char *find_instead(const char *name)
     return NULL;
 }
 
+/* Tensors are inputs, but for lists of integers. */
+static bool is_parameter_kind(const struct srv_field *field)
+{
+    return field->kind != SRV_FIELD_TENSOR || field->tensor == SRV_INTEGERS;
+}
+
 static bool is_field(const struct srv_field *field)
 {
-    bool fits = field->kind != SRV_FIELD_TENSOR || field->tensor == SRV_INTEGERS;
-    return fits && (field->bodies & SRV_CALL_ATTEND) != 0 && find_instead(field->name) == NULL;
+    return is_parameter_kind(field) && (field->bodies & SRV_CALL_ATTEND) != 0 &&
+           find_instead(field->name) == NULL;
 }
 
 static bool fail_unknown(struct reader *r, const char *name)
@@ -194,14 +200,13 @@ static bool fail_unknown(struct reader *r, const char *name)
     return srv_v2_fail_unknown(&r->json, name, names, count);
 }
 
-/* A field of the call: its value is copied as it stands.  Tensors are inputs, but for lists of
- * integers. */
+/* A field of the call: its value is copied as it stands. */
 static bool read_field(struct reader *r, const char *name)
 {
-    struct srv_field_form form;
-    if (!srv_call_find_field(&form, name) || find_instead(name) != NULL)
+    const struct srv_field *field = srv_field_find(name, SRV_CALL_ATTEND);
+    if (field == NULL || find_instead(name) != NULL)
         return fail_unknown(r, name);
-    if (form.is_tensor && form.kind != SRV_INTEGERS)
+    if (!is_parameter_kind(field))
         return fail(r, SRV_E_INVALID_VALUE, name, "is an input, not a parameter");
     if (r->target->has_layer && strcmp(name, "layer") == 0)
         return fail(r, SRV_E_DUPLICATE_FIELD, name, "is no parameter where the path names it");

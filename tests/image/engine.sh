@@ -147,16 +147,7 @@ post() { # path, body
 
 # Rows of so many numbers, [[..],[..]], the same for the same seed.
 rows() { # width, count, seed
-    awk -v width="$1" -v rows="$2" -v seed="$3" 'BEGIN {
-        srand(seed)
-        for (r = 0; r < rows; r++) {
-            printf "%s[", r ? "," : "["
-            for (i = 0; i < width; i++)
-                printf "%s%.4f", i ? "," : "", 2 * rand() - 1
-            printf "]"
-        }
-        printf "]"
-    }'
+    awk -v width="$1" -v rows="$2" -v seed="$3" -f tests/tools/rows.awk
 }
 
 fill_session() { # width of the model llama

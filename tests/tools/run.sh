@@ -62,16 +62,7 @@ refused() {
 
 # Rows of hidden states, [[..],[..]]: uniform in +-1, the same for the same seed.
 rows() { # count, seed
-    awk -v rows="$1" -v seed="$2" -v width="$width" 'BEGIN {
-        srand(seed)
-        for (r = 0; r < rows; r++) {
-            printf "%s[", r ? "," : "["
-            for (i = 0; i < width; i++)
-                printf "%s%.4f", i ? "," : "", 2 * rand() - 1
-            printf "]"
-        }
-        printf "]"
-    }'
+    awk -v rows="$1" -v seed="$2" -v width="$width" -f tests/tools/rows.awk
 }
 
 # Posts a body; prints the request and the reply.
