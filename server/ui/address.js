@@ -1,0 +1,100 @@
+/**
+ * address.js: all settings of the page, kept in the address, so that a link shows the same picture.
+ *
+ * A setting is text under a name.  A setting that is not in the address has its default, and a
+ * setting that is given its default leaves the address.  Everything that shows a setting listens.
+ */
+
+const defaults = {
+    tab: "attention", // attention, sessions
+    theme: "system", // system, light, dark
+    capture: "", // path of a capture on this page's own origin
+    model: "",
+    layers: "", // shown in the overview, "0,1,5"; empty: all
+    text: "", // of random rows, split by spaces
+    seed: "7", // of random rows
+    layer: "", // of the head that is open
+    head: "", // empty: none is open
+    kind: "weights", // weights, scores
+    stage: "raw", // of scores: raw, softcap, masked
+    view: "map", // map, lines, neurons, compare
+    scale: "linear", // linear, log, rank
+    colors: "", // empty: by kind
+    pool: "max", // max, mean: what a cell of a thumbnail is
+    sort: "layer", // of the overview: layer, or a statistic
+    color_by: "weights", // of the overview: weights, or a statistic
+    area: "", // row0,row1,column0,column1 of the map that is shown; empty: all
+    cell: "", // row,column that is selected
+    off: "", // heads that are switched off in the open layer, "0,3"
+    window: "", // left,right instead of the layer's
+    softcap: "", // instead of the layer's
+    causal: "", // 1, 0 instead of the layer's
+    with: "", // layer,head that the open head is compared with
+};
+
+const listeners = new Set();
+let current = read();
+
+function read() {
+    const given = new URLSearchParams(location.hash.slice(1));
+    const settings = { ...defaults };
+    for (const name of Object.keys(defaults)) if (given.has(name)) settings[name] = given.get(name);
+    return settings;
+}
+
+/** The address of the page with the settings `settings`. */
+function write(settings) {
+    const given = new URLSearchParams();
+    for (const [name, value] of Object.entries(settings))
+        if (value !== defaults[name]) given.set(name, value);
+    return `${location.pathname}${location.search}#${given}`;
+}
+
+function tell(changed) {
+    if (changed.size > 0) for (const listener of [...listeners]) listener(current, changed);
+}
+
+function differing(before, after) {
+    return new Set(Object.keys(defaults).filter((name) => before[name] !== after[name]));
+}
+
+/** @returns {Readonly<Object<string, string>>} all settings */
+export function settings() {
+    return current;
+}
+
+/**
+ * Changes settings.
+ * @param {Object<string, string|number>} changes by name
+ * @param {{step?: boolean}} [how] step: the change is one that Back undoes
+ */
+export function set(changes, { step = false } = {}) {
+    const before = current;
+    current = { ...current };
+    for (const [name, value] of Object.entries(changes)) {
+        if (!(name in defaults)) throw new Error(`no setting ${name}`);
+        current[name] = String(value);
+    }
+    const changed = differing(before, current);
+    if (changed.size === 0) return;
+    history[step ? "pushState" : "replaceState"](null, "", write(current));
+    tell(changed);
+}
+
+/** Calls listener(settings, Set of the names that changed) after every change. */
+export function listen(listener) {
+    listeners.add(listener);
+    return () => listeners.delete(listener);
+}
+
+/** A list of integers in a setting: "0,3" is [0, 3]; anything that is no integer is left out. */
+export function integers(text) {
+    return text.split(",").filter((part) => /^-?\d+$/.test(part.trim())).map(Number);
+}
+
+for (const event of ["popstate", "hashchange"])
+    addEventListener(event, () => {
+        const before = current;
+        current = read();
+        tell(differing(before, current));
+    });

@@ -1,0 +1,103 @@
+/**
+ * dom.js: elements of the page, and what several modules do with them.
+ *
+ * Text reaches the page as text nodes only: token texts, model names and session ids come from
+ * files and from other callers, and none of them is ever read as HTML.
+ */
+
+/**
+ * Makes an element: el("button", { type: "button", onclick: f, "aria-label": "Zoom in" }, "+").
+ * A property whose name begins with `on` is an event listener, `data` an object of data-* values;
+ * all others are attributes, where false, null and undefined leave the attribute out and true makes
+ * it empty.
+ * @param {string} tag
+ * @param {Object<string, any>} [properties]
+ * @param {...(Node|string|number|null|undefined|Array)} children
+ * @returns {HTMLElement}
+ */
+export function el(tag, properties = {}, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties ?? {})) {
+        if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+        else if (name === "data") Object.assign(element.dataset, value);
+        else if (value === true) element.setAttribute(name, "");
+        else if (value !== false && value !== null && value !== undefined)
+            element.setAttribute(name, String(value));
+    }
+    element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+    return element;
+}
+
+/** Replaces all that `element` holds. */
+export function fill(element, ...children) {
+    element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+    return element;
+}
+
+/** @returns {HTMLElement} the element of index.html with that id; a page without it is a defect */
+export function byId(id) {
+    const element = document.getElementById(id);
+    if (!element) throw new Error(`index.html has no #${id}`);
+    return element;
+}
+
+/** A control with its label: labelled("Scale", select). */
+export function labelled(text, control, properties = {}) {
+    return el("label", { class: "field", ...properties }, el("span", {}, text), control);
+}
+
+/** A <select> of [value, text] pairs. */
+export function select(options, value, onchange, properties = {}) {
+    const list = el(
+        "select",
+        { ...properties, onchange: () => onchange(list.value) },
+        options.map(([name, text]) => el("option", { value: name, selected: name === value }, text)),
+    );
+    return list;
+}
+
+/** A number as the page shows it: `digits` significant digits, minus infinity by its sign. */
+export function numberText(value, digits = 4) {
+    if (value === null || value === -Infinity) return "−∞";
+    if (value === 0) return "0";
+    const text = Math.abs(value) < 1e-4 ? value.toExponential(digits - 1) : value.toPrecision(digits);
+    return text.replace("-", "−");
+}
+
+/** Bytes as people read them. */
+export function bytesText(bytes) {
+    const units = ["B", "kB", "MB", "GB", "TB"];
+    let i = 0;
+    for (; bytes >= 1000 && i < units.length - 1; i++) bytes /= 1000;
+    return `${i === 0 ? bytes : bytes.toPrecision(3)} ${units[i]}`;
+}
+
+/** Calls `work` once per animation frame at most, with the latest arguments. */
+export function perFrame(work) {
+    let waiting = null;
+    return (...args) => {
+        if (waiting === null) requestAnimationFrame(() => {
+            const latest = waiting;
+            waiting = null;
+            work(...latest);
+        });
+        waiting = args;
+    };
+}
+
+/** Calls `work` `ms` after the last call. */
+export function afterPause(work, ms) {
+    let timer = 0;
+    return (...args) => {
+        clearTimeout(timer);
+        timer = setTimeout(() => work(...args), ms);
+    };
+}
+
+/** Offers `data` as a file for download. */
+export function download(name, data, type) {
+    const url = URL.createObjectURL(new Blob([data], { type }));
+    const link = el("a", { href: url, download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
