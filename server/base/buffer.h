@@ -25,6 +25,10 @@ void srv_buffer_init(struct srv_buffer *buffer, size_t limit);
 
 /* Makes a new buffer begin in `memory`, which outlives it, within the buffer's limit. */
 void srv_buffer_lend(struct srv_buffer *buffer, void *memory, size_t bytes);
+
+/* Makes the buffer hold constant bytes, which outlive it, without a copy.  What is appended to them
+ * goes into memory of the buffer's own. */
+void srv_buffer_hold(struct srv_buffer *buffer, const char *bytes, size_t count);
 void srv_buffer_fini(struct srv_buffer *buffer);
 
 /* Makes room for `bytes` more and returns where to write them, NULL where it fails.  The writer
