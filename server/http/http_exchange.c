@@ -365,8 +365,7 @@ static bool handle(struct srv_exchange *x)
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
     request->route->handle(request);
-    const struct srv_buffer *body = &request->reply.body;
-    size_t size = body->data != body->lent ? body->capacity : 0;
+    size_t size = srv_buffer_taken(&request->reply.body);
     if (size > SMALL_REPLY && !srv_request_charge(request, size)) {
         srv_exchange_fail_in_flight(&error);
         srv_reply_error(request, &error);

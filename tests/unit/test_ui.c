@@ -3,6 +3,7 @@
 #include <check.h>
 #include <string.h>
 
+#include "base/buffer.h"
 #include "suites.h"
 #include "ui/ui.h"
 
@@ -60,12 +61,38 @@ START_TEST(test_ui_every_file_that_the_page_or_a_module_names_is_there)
 }
 END_TEST
 
+/* What follows is written elsewhere, and the limit of a reply is none of constants. */
+START_TEST(test_ui_file_is_held_without_memory)
+{
+    struct srv_ui_file file;
+    struct srv_buffer reply;
+    ck_assert(srv_ui_find(&file, SRV_UI_PAGE));
+    srv_buffer_init(&reply, 16);
+    srv_buffer_text(&reply, "before");
+    srv_buffer_hold(&reply, file.bytes, file.length);
+    ck_assert_ptr_eq(reply.data, file.bytes);
+    ck_assert_uint_eq(reply.length, file.length);
+    ck_assert_uint_eq(srv_buffer_taken(&reply), 0);
+    srv_buffer_text(&reply, "more");
+    ck_assert(reply.failed);
+    srv_buffer_fini(&reply);
+    srv_buffer_init(&reply, SIZE_MAX);
+    srv_buffer_hold(&reply, file.bytes, file.length);
+    srv_buffer_text(&reply, "more");
+    ck_assert(!reply.failed && reply.data != file.bytes);
+    ck_assert_uint_ge(srv_buffer_taken(&reply), file.length + 4);
+    ck_assert_mem_eq(reply.data, file.bytes, file.length);
+    srv_buffer_fini(&reply);
+}
+END_TEST
+
 Suite *suite_ui(void)
 {
     Suite *suite = suite_create("ui");
     TCase *tests = tcase_create("ui");
     tcase_add_test(tests, test_ui_files_have_names_types_and_a_size);
     tcase_add_test(tests, test_ui_every_file_that_the_page_or_a_module_names_is_there);
+    tcase_add_test(tests, test_ui_file_is_held_without_memory);
     suite_add_tcase(suite, tests);
     return suite;
 }
