@@ -187,7 +187,7 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
          check-invariance check-overload check-framing check-v2 check-openapi check-clients \
-         check-metrics check-image check-install
+         check-metrics check-image check-install check-ui
 .PHONY: $(CHECKS)
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing v2 observe)
@@ -228,7 +228,7 @@ asan ubsan tsan: | build/deps/check
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
 CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS_OF_ubsan))
-CHECKS_OF_ubsan = $(filter-out check-clients check-image check-install,$(CHECKS))
+CHECKS_OF_ubsan = $(filter-out check-clients check-image check-install check-ui,$(CHECKS))
 CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 
 # detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
@@ -313,6 +313,15 @@ check-metrics: $(OUT)/observe $(OUT)/attnd build/prometheus/prometheus ## every 
 build/prometheus/prometheus: tests/metrics/fetch.sh
 	@$< $(@D) && touch -h $@
 
+# axe-core, of npm's registry, judges the page in the whole of it, and in QUICK=1 where npm is there.
+AXE = $(if $(QUICK),$(if $(shell command -v npm),build/axe/axe.min.js),build/axe/axe.min.js)
+
+check-ui: $(OUT)/attnd | build/deps/ui $(AXE) ## the page in Debian's Chromium: every control, values, keyboard, errors, accessibility; QUICK=1: one width
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) AXE=$(AXE) /usr/bin/python3 tests/ui/run.py
+
+build/axe/axe.min.js: tests/ui/fetch_axe.sh | build/deps/lint
+	@$< $(@D) && touch $@
+
 # The whole of it needs npm's registry, for @redocly/cli.
 check-openapi: $(OUT)/http_suite $(OUT)/catalogue $(OUT)/attnd | build/deps/$(if $(QUICK),check,lint) ## every exchange of HTTP suite and catalogue is as /openapi.json says; QUICK=1: those that `suites` made
 	$(Q)$(SUITE_ENV) OUT=$(OUT) tests/openapi/run.sh $(if $(QUICK),--quick)
@@ -390,13 +399,14 @@ build/deps/clients: build/deps/check
 build/deps/fuzz: build/deps/check
 build/deps/lint: build/deps/check
 build/deps/image: build/deps/check
+build/deps/ui: build/deps/check
 build/deps/deb: build/deps/build
 build/deps/package: build/deps/check
 build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/lint build/deps/image build/deps/package build/prometheus/prometheus ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/lint build/deps/image build/deps/ui build/deps/package build/prometheus/prometheus ## install what any target needs (Debian: apt)
 
 include config/install.mk
 

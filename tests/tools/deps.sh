@@ -49,6 +49,9 @@ deb    debhelper            command dh
 package lintian             command lintian
 package mmdebstrap          command mmdebstrap
 package systemd-container   command systemd-nspawn
+ui     chromium-headless-shell command chromium-headless-shell
+ui     python3-numpy        file /usr/lib/python3/dist-packages/numpy
+ui     nodejs               command node
 image  podman               command podman
 image  runc                 file /usr/sbin/runc
 image  netavark             file /usr/lib/podman/netavark
@@ -71,6 +74,7 @@ deb     build
 package check
 lint    check
 image   check
+ui      check
 TABLE
 }
 
