@@ -81,11 +81,10 @@ function startTabs() {
 /** A dialog with a title; it closes by its button, by Escape, and by `dialog.close()`. */
 function dialogOf(id, title, ...children) {
     const dialog = el("dialog", { id, "aria-labelledby": `${id}-title` });
-    const close = el("button", { type: "button", onclick: () => dialog.close() }, "Close");
+    const close = { type: "button", "aria-label": "Close", onclick: () => dialog.close() };
     dialog.append(
-        el("h2", { id: `${id}-title` }, title),
+        el("div", { class: "title" }, el("h2", { id: `${id}-title` }, title), el("button", close, "×")),
         ...children,
-        el("div", { class: "toolbar end" }, close),
     );
     document.body.append(dialog);
     return dialog;
@@ -93,7 +92,7 @@ function dialogOf(id, title, ...children) {
 
 function keyDialog() {
     const explained =
-        "This attnd asks for an API key. The key stays in this tab, and is gone when the tab is closed.";
+        "Where attnd has API keys, its calls need one. The key stays in this tab and goes with it.";
     const reason = el("p", { role: "status" });
     const field = el("input", {
         type: "password",

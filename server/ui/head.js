@@ -1,0 +1,6 @@
+/**
+ * head.js: its panel of the page.
+ */
+
+/** Makes the panel. */
+export function start() {}

@@ -1,0 +1,6 @@
+/**
+ * input.js: its panel of the page.
+ */
+
+/** Makes the panel. */
+export function start() {}

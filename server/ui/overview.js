@@ -1,0 +1,6 @@
+/**
+ * overview.js: its panel of the page.
+ */
+
+/** Makes the panel. */
+export function start() {}
